@@ -1,0 +1,379 @@
+"""From a graph and a program to a world: all state of the simulation as arrays, ready to run."""
+
+import math
+import time
+
+import numpy as np
+
+from pdes import packet
+from pdes import state as s
+from pdes.batch import BUCKETS
+from pdes.hashing import mix3
+from pdes.jit import kernel
+from pdes.results import RunError
+from pdes.routing import HOPS_SHIFT, MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE
+from pdes.simulation import Simulation
+
+MAX_BATCH = 60_000
+NEVER_CUT = 1 << 20
+NPU_KIND = 0
+
+
+@kernel
+def _fill_salts(salt, seed):
+    for node in range(salt.shape[0]):
+        salt[node] = mix3(seed, node, 0x5A17)
+
+
+def _offsets(counts):
+    """CSR offsets of counts."""
+    ptr = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=ptr[1:])
+    return ptr
+
+
+def _check_sizes(graph, program, settings):
+    """Refuse what the packet words cannot hold."""
+    if program.npus > graph.npus:
+        raise RunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}")
+    if graph.npus >= packet.MAX_NPUS:
+        raise RunError(f"{graph.npus} NPUs: at most {packet.MAX_NPUS - 1} are possible")
+    if len(program.group_ptr) - 1 >= packet.MAX_GROUPS:
+        raise RunError(f"{len(program.group_ptr) - 1} groups: at most {packet.MAX_GROUPS - 1} are possible")
+    if len(program.node_seq) and program.node_seq.max() >= packet.MAX_SEQ:
+        raise RunError(f"{program.node_seq.max()} collectives of one group: at most {packet.MAX_SEQ - 1} are possible")
+    if settings.mtu_bytes + settings.header_bytes > packet.MAX_WIRE_BYTES:
+        raise RunError(f"packets of {settings.mtu_bytes + settings.header_bytes} bytes: at most {packet.MAX_WIRE_BYTES}")
+
+
+class _Fabric:
+    """Links in the order of their sender (tx) and of their receiver (rx), and how long a window may be."""
+
+    def __init__(self, graph, settings):
+        self.tx_link = np.argsort(graph.link_src, kind="stable")
+        self.rx_link = np.argsort(graph.link_dst, kind="stable")
+        self.tx_of = np.empty(graph.links, np.int64)
+        self.tx_of[self.tx_link] = np.arange(graph.links)
+        self.out_ptr = _offsets(np.bincount(graph.link_src, minlength=graph.nodes))
+        self.in_ptr = _offsets(np.bincount(graph.link_dst, minlength=graph.nodes))
+        self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
+        self.cut = np.zeros(graph.nodes, np.int8)
+        if settings.cut_through:
+            self.cut[graph.node_kind != NPU_KIND] = 1
+        smallest = min(settings.ack_bytes, settings.header_bytes)
+        first = np.minimum(smallest, self._seen(graph, settings))
+        reach = graph.link_delay_ps + (first * self.psb + 0.5).astype(np.int64)
+        in_flight = np.bincount(graph.link_dst, weights=1 / (smallest * self.psb), minlength=graph.nodes)
+        degree = np.diff(self.in_ptr)
+        room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
+        self.lookahead_ps = int(min(reach.min(), room))
+        self.batch = int(math.ceil(self.lookahead_ps * in_flight.max(initial=0))) + 2 * int(degree.max(initial=0)) + 8
+
+    def _seen(self, graph, settings):
+        """Bytes that the receiving end of each link waits for before it acts on a packet in transit."""
+        return np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
+
+    def tx_rows(self, graph, settings):
+        """The `tx` table; its tails are block 8 x tx row."""
+        tx = np.zeros((graph.links, s.TX_WORDS), np.int64)
+        tx[:, s.TX_PSB] = self.psb[self.tx_link].view(np.int64)
+        tx[:, s.TX_DELAY] = graph.link_delay_ps[self.tx_link]
+        tx[:, s.TX_META] = graph.link_dst[self.tx_link] | (self._seen(graph, settings)[self.tx_link] << 32)
+        return tx
+
+
+def round_trip_ps(graph, settings):
+    """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""
+    routing = graph.routing
+    if hasattr(routing, "home"):
+        hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
+    else:
+        ring = (routing.mode[: graph.npus] == 0).any(axis=0)
+        single = (routing.mode[: graph.npus] == 2).any(axis=0)
+        hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
+    psb = 8e12 / graph.link_rate_bps.min()
+    wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
+    per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
+    return int(hops * per_hop), hops
+
+
+def _window_packets(graph, settings):
+    """The window of a queue pair: as set, or what fills the fastest port over the longest round trip, and one more."""
+    if settings.window_bytes:
+        return max(1, settings.window_bytes // settings.mtu_bytes)
+    from_npu = graph.link_rate_bps[graph.link_src < graph.npus].max()
+    rtt, _ = round_trip_ps(graph, settings)
+    wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
+    return min(math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2, packet.HALF_PSN // 2)
+
+
+def _rto_ps(graph, settings):
+    """The timeout: as set; none where queues have no limit; else four times the round trip with every queue full."""
+    if settings.rto_ps or not settings.queue_limit_bytes:
+        return settings.rto_ps
+    rtt, hops = round_trip_ps(graph, settings)
+    queue = settings.queue_limit_bytes * 8e12 / graph.link_rate_bps.min()
+    return int(4 * (rtt + hops * queue)) + 1_000_000
+
+
+def _routes(graph, fabric, seed):
+    """The routing tables as cells of port sets (pdes/routing.py)."""
+    r = graph.routing
+    count = np.diff(r.set_ptr).astype(np.int64)
+    link = fabric.tx_of[r.set_link]
+    first = np.where(count == 1, link[np.minimum(r.set_ptr[:-1], max(len(link) - 1, 0))], r.set_ptr[:-1]) if len(link) else r.set_ptr[:-1]
+    cells = (count << 32) | first
+    salt = np.empty(graph.nodes, np.int64)
+    _fill_salts(salt, seed)
+    none32, none64 = np.zeros(1, np.int32), np.zeros(1, np.int64)
+    fields = {
+        "row": none64, "cell": none64, "attach": none64, "home": none32, "column": none32, "digit": none32,
+        "mode": np.zeros(1, np.int8), "offset": none64, "size": none64,
+    }
+    if hasattr(r, "home"):
+        hops = r.hops.astype(np.int64)
+        cell = np.where(r.next_set >= 0, cells[np.maximum(r.next_set, 0)], 0) | (hops << HOPS_SHIFT)
+        column = np.full(graph.nodes, -1, np.int32)
+        column[r.home_node] = np.arange(len(r.home_node))
+        fields |= {
+            "row": r.row.astype(np.int64) * len(r.home_node),
+            "cell": cell.reshape(-1),
+            "attach": np.where(r.attach_set >= 0, cells[np.maximum(r.attach_set, 0)], 0).reshape(-1),
+            "home": r.home.astype(np.int32).reshape(-1),
+            "column": column,
+        }
+        mode, dims = (MODE_ONE_HOME if r.home.shape[1] == 1 else MODE_TABLE), 0
+    else:
+        fields |= {
+            "cell": cells[r.sets],
+            "digit": r.digit.astype(np.int32).reshape(-1),
+            "mode": r.mode.astype(np.int8).reshape(-1),
+            "offset": r.offset.astype(np.int64).reshape(-1),
+            "size": r.sizes.astype(np.int64),
+        }
+        mode, dims = MODE_DIMENSIONS, len(r.sizes)
+    homes = r.home.shape[1] if hasattr(r, "home") else 1
+    fields = {k: np.ascontiguousarray(v) for k, v in fields.items()}
+    return s.Routes(link=link.astype(np.int32) if len(link) else none32, salt=salt, **fields), mode, dims, homes
+
+
+def _tables(program):
+    """The program's arrays under the names of the kernel."""
+    sched = program.schedules
+    values = {
+        "kind": program.node_kind, "lane": program.node_lane, "duration_ps": program.node_duration_ps,
+        "bytes": program.node_bytes, "peer": program.node_peer, "tag": program.node_tag, "seq": program.node_seq,
+        "group": program.node_group, "schedule": program.node_schedule, "child_ptr": program.child_ptr,
+        "child": program.child, "recv_ptr": program.recv_ptr, "recv_key": program.recv_key,
+        "recv_node": program.recv_node, "trace_slot_ptr": program.trace_slot_ptr, "coll_ptr": program.coll_ptr,
+        "coll_node": program.coll_node, "slot_group": program.slot_group, "slot_member": program.slot_member,
+        "group_ptr": program.group_ptr, "group_member": program.group_member,
+    }
+    types = {
+        "kind": np.int8, "lane": np.int8, "duration_ps": np.int64, "bytes": np.int64, "child_ptr": np.int64,
+        "recv_ptr": np.int64, "recv_key": np.int64, "trace_slot_ptr": np.int64, "coll_ptr": np.int64,
+        "group_ptr": np.int64, "plan_of_ptr": np.int64, "relative": np.bool_,
+    }
+    for name in s.Plans._fields:
+        if name not in values:
+            values[name] = getattr(sched, name)
+    values = {k: _padded(v, types.get(k, np.int32)) for k, v in values.items()}
+    return (part(**{k: values[k] for k in part._fields}) for part in (s.Trace, s.Plans))
+
+
+def _padded(values, dtype):
+    """A contiguous array of the type, never empty (an empty array has no address to read from)."""
+    values = np.ascontiguousarray(values, dtype)
+    return values if len(values) else np.zeros(1, dtype)
+
+
+def _ready_templates(program):
+    """Per distinct trace: parents left per row with the ready rows chained, and the chain's ends."""
+    templates = []
+    for t in range(len(program.trace_ptr) - 1):
+        left = program.node_deps[program.trace_ptr[t] : program.trace_ptr[t + 1]].astype(np.int32)
+        roots = np.flatnonzero(left == 0)
+        left[roots] = np.append(roots[1:], -1)[: len(roots)]
+        templates.append((left, roots[0] if len(roots) else -1, roots[-1] if len(roots) else -1))
+    return templates
+
+
+def _npu_rows(graph, program, fabric, slots_ptr):
+    """The `npu` table, the per-NPU rows of `row_state`, and their offsets."""
+    npu = np.zeros((graph.npus, s.NPU_WORDS), np.int64)
+    ports = np.diff(fabric.out_ptr[: graph.npus + 1])
+    for column in (s.NPU_READY_HEAD, s.NPU_READY_TAIL, s.NPU_KICK_HEAD, s.NPU_QP_HEAD):
+        npu[:, column] = -1
+    npu[:, s.NPU_LANE : s.NPU_LEFT] = -1
+    npu[:, s.NPU_PORTS] = ports
+    npu[:, s.NPU_HEAP_BASE] = _offsets(ports + s.LANES + 1)[:-1]
+    npu[:, s.NPU_GLOBAL] = np.arange(graph.npus)
+    trace = np.asarray(program.trace_of_npu, np.int64)
+    length = np.diff(program.trace_ptr)
+    active = np.zeros(graph.npus, np.int64)
+    active[: program.npus] = np.where(trace >= 0, length[np.maximum(trace, 0)] if len(length) else 0, 0)
+    row_ptr = _offsets(active)
+    npu[:, s.NPU_LEFT] = active
+    npu[:, s.NPU_ROW_BASE] = row_ptr[:-1]
+    npu[: program.npus, s.NPU_TRACE] = trace
+    npu[: program.npus, s.NPU_TRACE_BASE] = np.asarray(program.trace_ptr)[np.maximum(trace, 0)]
+    npu[: program.npus, s.NPU_SLOT_BASE] = slots_ptr[:-1]
+    rows = np.zeros(max(1, int(row_ptr[-1])), np.int32)
+    templates = _ready_templates(program)
+    heads = np.array([t[1] for t in templates] or [-1])
+    tails = np.array([t[2] for t in templates] or [-1])
+    npu[: program.npus, s.NPU_READY_HEAD] = np.where(trace >= 0, heads[np.maximum(trace, 0)], -1)
+    npu[: program.npus, s.NPU_READY_TAIL] = np.where(trace >= 0, tails[np.maximum(trace, 0)], -1)
+    for i in range(program.npus):
+        if active[i]:
+            rows[row_ptr[i] : row_ptr[i + 1]] = templates[trace[i]][0]
+    return npu, rows, row_ptr
+
+
+def _most_sends(schedules):
+    """The most sends that one plan holds: what one action may post."""
+    if len(schedules.send_peer) == 0:
+        return 1
+    sends = _offsets((np.asarray(schedules.send_peer) >= 0).astype(np.int64))
+    ends = np.asarray(schedules.lane_ptr)[np.asarray(schedules.plan_ptr)]
+    return max(1, int(np.diff(sends[ends]).max(initial=0)))
+
+
+def _power_of_two(least):
+    """The smallest power of two that is at least `least`."""
+    return 1 << max(4, (int(least) - 1).bit_length())
+
+
+def _empty_map(least):
+    size = _power_of_two(2 * least)
+    return np.full(size, -1, np.int64), np.zeros(size, np.int64)
+
+
+def build_world(graph, program, settings):
+    """A world that runs `program` on `graph`; returns a Simulation that the driver runs.
+
+    Raises RunError when the packet format cannot hold the run.
+    """
+    begun = time.perf_counter()
+    _check_sizes(graph, program, settings)
+    fabric = _Fabric(graph, settings)
+    npu_ports = int(fabric.out_ptr[graph.npus])
+    routes, mode, dims, homes = _routes(graph, fabric, settings.seed)
+    slot_ptr = np.asarray(program.slot_ptr, np.int64)
+    npu, rows, row_ptr = _npu_rows(graph, program, fabric, slot_ptr)
+    sends = _most_sends(program.schedules)
+    stride = max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0)))
+    reserve = fabric.batch // s.BLOCK_RECORDS + 2 * int(np.diff(fabric.out_ptr).max(initial=0)) + 64
+    const = np.zeros(s.CONST_WORDS, np.int64)
+    for index, value in {
+        s.CONST_SEED: settings.seed, s.CONST_MTU: settings.mtu_bytes, s.CONST_HEADER: settings.header_bytes,
+        s.CONST_ACK: settings.ack_bytes, s.CONST_WINDOW: _window_packets(graph, settings),
+        s.CONST_QUEUE_LIMIT: settings.queue_limit_bytes, s.CONST_RTO: _rto_ps(graph, settings),
+        s.CONST_LOOKAHEAD: fabric.lookahead_ps, s.CONST_ROUTE_MODE: mode, s.CONST_HOMES: homes,
+        s.CONST_NPUS_LOCAL: graph.npus, s.CONST_NODES_LOCAL: graph.nodes, s.CONST_LANE_STRIDE: stride,
+        s.CONST_RESERVE_BLOCKS: reserve, s.CONST_RESERVE_MSGS: sends, s.CONST_RESERVE_QPS: min(sends, graph.npus),
+        s.CONST_SERIAL_COLLECTIVES: int(not settings.concurrent_collectives),
+        s.CONST_RECORD_NODES: int(settings.record_nodes), s.CONST_RECORD_FLOWS: int(settings.record_flows),
+        s.CONST_MAX_RETRIES: settings.max_retries, s.CONST_DIMENSIONS: dims,
+        s.CONST_CUT_BYTES: settings.cut_through_header_bytes,
+    }.items():
+        const[index] = value
+    tx = fabric.tx_rows(graph, settings)
+    queues = graph.links + 2 * npu_ports
+    blocks = queues + 2 * reserve + graph.links // 2
+    tx[:, s.TX_TAIL] = np.arange(graph.links) * s.BLOCK_RECORDS
+    head = fabric.tx_of[fabric.rx_link] * s.BLOCK_RECORDS
+    record = np.zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS, np.int64)
+    record[: queues * s.BLOCK_RECORDS * s.RECORD_WORDS : s.BLOCK_RECORDS * s.RECORD_WORDS] = s.INF
+    port = np.zeros((max(1, npu_ports), s.PORT_WORDS), np.int64)
+    control = (graph.links + np.arange(npu_ports)) * s.BLOCK_RECORDS
+    transit = control + npu_ports * s.BLOCK_RECORDS
+    port[:npu_ports, s.PORT_CTRL_HEAD] = port[:npu_ports, s.PORT_CTRL_TAIL] = control
+    port[:npu_ports, s.PORT_TRANSIT_HEAD] = port[:npu_ports, s.PORT_TRANSIT_TAIL] = transit
+    port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
+    port[:, s.PORT_KICK_NEXT] = -2
+    ctl = np.zeros(s.CTL_WORDS, np.int64)
+    msgs = max(4 * graph.npus, 64) + sends
+    insts = max(2 * graph.npus, 64)
+    ctl[s.CTL_FREE_BLOCKS] = blocks - queues
+    ctl[s.CTL_FREE_MSGS] = msgs
+    ctl[s.CTL_FREE_INSTS] = insts
+    ctl[s.CTL_RESUME_NODE] = ctl[s.CTL_FAILED_QP] = -1
+    ctl[s.CTL_LEFT] = row_ptr[-1]
+    free = np.zeros(blocks, np.int64)
+    free[: blocks - queues] = np.arange(blocks - 1, queues - 1, -1)
+    qp_map, rx_map, inst_map = _empty_map(2 * graph.npus + sends), _empty_map(2 * graph.npus), _empty_map(insts)
+    next_time = np.full(graph.nodes, s.INF, np.int64)
+    next_time[: graph.npus][npu[:, s.NPU_READY_HEAD] >= 0] = 0
+    recorded = max(1, int(row_ptr[-1])) if settings.record_nodes else 1
+    slots = max(1, int(slot_ptr[-1]))
+    heap = int(npu[-1, s.NPU_HEAP_BASE] + npu[-1, s.NPU_PORTS]) + s.LANES + 1
+    flow_rows = 1 << 16
+    tx = tx.reshape(-1)
+    trace, plans = _tables(program)
+    world = s.World(
+        net=s.Net(
+            ctl=ctl,
+            count=np.zeros(s.COUNT_WORDS, np.int64),
+            const=const,
+            next_time=next_time,
+            out_ptr=fabric.out_ptr,
+            tx=tx,
+            txf=tx.view(np.float64),
+            tx_dropped=np.zeros(graph.links, np.int64),
+            record=record,
+            block_next=np.zeros(blocks, np.int64),
+            block_free=free,
+        ),
+        inbox=s.Inbox(
+            in_ptr=fabric.in_ptr,
+            head=head,
+            rx_gid=fabric.rx_link,
+            rx_psb=fabric.psb[fabric.rx_link],
+            latency_ps=graph.node_latency_ps.astype(np.int64),
+            cut=fabric.cut,
+            batch_key=np.zeros(fabric.batch, np.int64),
+            batch_tmp=np.zeros(fabric.batch, np.int64),
+            batch_pos=np.zeros(fabric.batch, np.int64),
+            batch_rx=np.zeros(fabric.batch, np.int64),
+            batch_freed=np.zeros(fabric.batch, np.int64),
+            bucket=np.zeros(BUCKETS + 2, np.int64),
+        ),
+        npus=s.Npus(
+            npu=npu.reshape(-1),
+            port=port.reshape(-1),
+            heap_time=np.zeros(heap, np.int64),
+            heap_slot=np.zeros(heap, np.int64),
+        ),
+        qps=s.Qps(
+            qp=np.zeros(len(qp_map[0]) // 2 * s.QP_WORDS, np.int64),
+            msg=np.zeros(msgs * s.MSG_WORDS, np.int64),
+            msg_free=np.arange(msgs - 1, -1, -1),
+            rxqp=np.zeros(len(rx_map[0]) // 2 * s.RXQP_WORDS, np.int64),
+            flow_out=np.zeros((flow_rows + sends) * s.FLOW_OUT_WORDS, np.int64),
+            flow_in=np.zeros(flow_rows * s.FLOW_IN_WORDS, np.int64),
+            qp_key=qp_map[0],
+            qp_val=qp_map[1],
+            rx_key=rx_map[0],
+            rx_val=rx_map[1],
+        ),
+        rows=s.Rows(
+            state=rows,
+            flag=np.zeros(len(rows), np.int8),
+            start=np.full(recorded, -1, np.int64),
+            finish=np.full(recorded, -1, np.int64),
+            slot_next=np.zeros(slots, np.int32),
+        ),
+        insts=s.Insts(
+            inst=np.zeros(insts * s.INST_WORDS, np.int64),
+            inst_free=np.arange(insts - 1, -1, -1),
+            inst_pc=np.zeros(insts * stride, np.int64),
+            inst_arrived=np.zeros(insts * stride, np.int64),
+            inst_key=inst_map[0],
+            inst_val=inst_map[1],
+        ),
+        routes=routes,
+        trace=trace,
+        plans=plans,
+    )
+    return Simulation(graph, program, settings, world, fabric.tx_link, row_ptr, time.perf_counter() - begun)

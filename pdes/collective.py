@@ -1,0 +1,158 @@
+"""A member walks its plan of a collective: lanes of steps, each a send that never blocks, then a receive.
+
+Messages that come before the member has started wait as counts per lane.
+"""
+
+import numpy as np
+
+from pdes.hashmap import FREE, find, remove
+from pdes.jit import inline
+from pdes.state import (
+    CONST_LANE_STRIDE,
+    CTL_FREE_INSTS,
+    INST_BYTES,
+    INST_KEY,
+    INST_LANES_LEFT,
+    INST_MEMBER,
+    INST_PLAN,
+    INST_ROW,
+    INST_SCHEDULE,
+    INST_SENDS_LEFT,
+    INST_SLOT,
+    INST_STARTED,
+    INST_WORDS,
+    NPU_SLOT_BASE,
+    NPU_TRACE_BASE,
+    NPU_WORDS,
+    REF_INSTANCE,
+)
+from pdes.transport import post
+
+
+@inline
+def instance(net, insts, node, group, seq):
+    """The NPU's instance of the seq-th collective of `group`; made when it starts or when its first message comes."""
+    key = (node << 40) | (group << 20) | seq
+    at = find(insts.inst_key, key)
+    if insts.inst_key[at] != FREE:
+        return np.int64(insts.inst_val[at])
+    free = net.ctl[CTL_FREE_INSTS] - 1
+    net.ctl[CTL_FREE_INSTS] = free
+    inst = np.int64(insts.inst_free[free])
+    insts.inst_key[at] = key
+    insts.inst_val[at] = inst
+    for c in range(INST_WORDS):
+        insts.inst[inst * INST_WORDS + c] = 0
+    insts.inst[inst * INST_WORDS + INST_KEY] = key
+    stride = net.const[CONST_LANE_STRIDE]
+    for lane in range(stride):
+        insts.inst_pc[inst * stride + lane] = 0
+        insts.inst_arrived[inst * stride + lane] = 0
+    return inst
+
+
+@inline
+def start_collective(net, npus, insts, trace, plans, node, row):
+    """Begin the collective of a trace row; return its instance."""
+    n = node * NPU_WORDS
+    r = npus.npu[n + NPU_TRACE_BASE] + row
+    slot = npus.npu[n + NPU_SLOT_BASE] + trace.group[r]
+    inst = instance(net, insts, node, np.int64(plans.slot_group[slot]), np.int64(trace.seq[r]))
+    schedule = np.int64(trace.schedule[r])
+    member = np.int64(plans.slot_member[slot])
+    plan = plans.plan_of_ptr[schedule]
+    if not plans.relative[schedule]:
+        plan += member
+    plan = np.int64(plans.plan_of[plan])
+    i = inst * INST_WORDS
+    insts.inst[i + INST_ROW] = row
+    insts.inst[i + INST_SLOT] = slot
+    insts.inst[i + INST_PLAN] = plan
+    insts.inst[i + INST_LANES_LEFT] = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
+    insts.inst[i + INST_STARTED] = 1
+    insts.inst[i + INST_BYTES] = trace.bytes[r]
+    insts.inst[i + INST_SCHEDULE] = schedule
+    insts.inst[i + INST_MEMBER] = member
+    return inst
+
+
+@inline
+def chunk_bytes(insts, plans, i, chunk, count):
+    """Bytes of `count` chunks from `chunk` on, as the plan of the instance at row word i names them."""
+    schedule = insts.inst[i + INST_SCHEDULE]
+    chunks = np.int64(plans.chunks[schedule])
+    if plans.relative[schedule]:
+        stride = chunks // np.int64(plans.members[schedule])
+        chunk = (insts.inst[i + INST_MEMBER] * stride + chunk) % chunks
+    size = insts.inst[i + INST_BYTES]
+    return (chunk + count) * size // chunks - chunk * size // chunks
+
+
+@inline
+def post_step(net, npus, qps, insts, routes, plans, node, inst, step, now):
+    """Post the send of a step."""
+    i = inst * INST_WORDS
+    schedule = insts.inst[i + INST_SCHEDULE]
+    slot = insts.inst[i + INST_SLOT]
+    group = np.int64(plans.slot_group[slot])
+    peer = np.int64(plans.send_peer[step])
+    if plans.relative[schedule]:
+        members = np.int64(plans.members[schedule])
+        peer += insts.inst[i + INST_MEMBER]
+        if peer >= members:
+            peer -= members
+    dst = np.int64(plans.group_member[plans.group_ptr[group] + peer])
+    size = chunk_bytes(insts, plans, i, np.int64(plans.send_chunk[step]), np.int64(plans.send_count[step]))
+    seq = insts.inst[i + INST_KEY] & 0xFFFFF
+    tag = (group << 44) | (seq << 24) | np.int64(plans.send_lane[step])
+    insts.inst[i + INST_SENDS_LEFT] += 1
+    post(net, npus, qps, routes, node, dst, group, tag, size, REF_INSTANCE | inst, now)
+
+
+@inline
+def advance(net, npus, qps, insts, routes, plans, node, inst, now):
+    """Do every step of the instance that can be done now."""
+    i = inst * INST_WORDS
+    plan = insts.inst[i + INST_PLAN]
+    lanes = insts.inst_pc
+    base = inst * net.const[CONST_LANE_STRIDE]
+    first = np.int64(plans.plan_ptr[plan])
+    count = np.int64(plans.plan_ptr[plan + 1]) - first
+    progress = True
+    while progress:
+        progress = False
+        for lane in range(count):
+            begin = np.int64(plans.lane_ptr[first + lane])
+            steps = np.int64(plans.lane_ptr[first + lane + 1]) - begin
+            pc = np.int64(lanes[base + lane])
+            while pc >> 1 < steps:
+                step = begin + (pc >> 1)
+                if pc & 1 == 0:
+                    needs = np.int64(plans.dep_lane[step])
+                    if needs >= 0 and lanes[base + needs] >> 1 <= plans.dep_step[step]:
+                        break
+                    if plans.send_peer[step] >= 0:
+                        post_step(net, npus, qps, insts, routes, plans, node, inst, step, now)
+                    pc += 1
+                if plans.recv_peer[step] >= 0:
+                    if insts.inst_arrived[base + lane] == 0:
+                        break
+                    insts.inst_arrived[base + lane] -= 1
+                pc += 1
+                progress = True
+                if pc >> 1 == steps:
+                    insts.inst[i + INST_LANES_LEFT] -= 1
+            lanes[base + lane] = pc
+        progress = progress and count > 1
+
+
+@inline
+def close_if_done(net, insts, inst):
+    """The trace row of an instance that has done and sent all, which is then freed; else -1."""
+    i = inst * INST_WORDS
+    if insts.inst[i + INST_LANES_LEFT] > 0 or insts.inst[i + INST_SENDS_LEFT] > 0 or insts.inst[i + INST_STARTED] == 0:
+        return -1
+    remove(insts.inst_key, insts.inst_val, insts.inst[i + INST_KEY])
+    insts.inst_free[net.ctl[CTL_FREE_INSTS]] = inst
+    net.ctl[CTL_FREE_INSTS] += 1
+    return insts.inst[i + INST_ROW]

@@ -1,0 +1,92 @@
+"""Room in the pools: what is full grows to twice its size, at a moment when no action is under way."""
+
+import numpy as np
+
+from pdes import state as s
+from pdes.hashmap import rehash
+
+
+def _longer(array, length):
+    """A copy with zeros behind."""
+    grown = np.zeros(length, array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def _grow_blocks(w):
+    old = len(w.net.block_next)
+    new = old + max(old // 2, 4 * int(w.net.const[s.CONST_RESERVE_BLOCKS]))
+    free = int(w.net.ctl[s.CTL_FREE_BLOCKS])
+    block_free = _longer(w.net.block_free, new)
+    block_free[free : free + new - old] = np.arange(new - 1, old - 1, -1)
+    w.net.ctl[s.CTL_FREE_BLOCKS] = free + new - old
+    record = _longer(w.net.record, new * s.BLOCK_RECORDS * s.RECORD_WORDS)
+    return w._replace(net=w.net._replace(record=record, block_next=_longer(w.net.block_next, new), block_free=block_free))
+
+
+def _grow_free_list(w, ctl, free_list, added):
+    """The free list with the numbers of `added` new rows."""
+    old = len(free_list)
+    free = int(w.net.ctl[ctl])
+    grown = _longer(free_list, old + added)
+    grown[free : free + added] = np.arange(old + added - 1, old - 1, -1)
+    w.net.ctl[ctl] = free + added
+    return grown
+
+
+def _grow_msgs(w):
+    added = len(w.qps.msg_free) + int(w.net.const[s.CONST_RESERVE_MSGS])
+    free = _grow_free_list(w, s.CTL_FREE_MSGS, w.qps.msg_free, added)
+    return w._replace(qps=w.qps._replace(msg_free=free, msg=_longer(w.qps.msg, len(free) * s.MSG_WORDS)))
+
+
+def _grow_insts(w):
+    stride = int(w.net.const[s.CONST_LANE_STRIDE])
+    free = _grow_free_list(w, s.CTL_FREE_INSTS, w.insts.inst_free, len(w.insts.inst_free))
+    key, val = _rehashed(w.insts.inst_key, w.insts.inst_val, 2 * len(free))
+    grown = w.insts._replace(
+        inst_free=free,
+        inst=_longer(w.insts.inst, len(free) * s.INST_WORDS),
+        inst_pc=_longer(w.insts.inst_pc, len(free) * stride),
+        inst_arrived=_longer(w.insts.inst_arrived, len(free) * stride),
+        inst_key=key,
+        inst_val=val,
+    )
+    return w._replace(insts=grown)
+
+
+def _rehashed(keys, values, least):
+    """The map with at least `least` places."""
+    size = len(keys)
+    while size < least:
+        size *= 2
+    new_keys, new_values = np.full(size, -1, np.int64), np.zeros(size, np.int64)
+    rehash(keys, values, new_keys, new_values)
+    return new_keys, new_values
+
+
+def _grow_qps(w):
+    least = max(2 * len(w.qps.qp_key), 4 * int(w.net.const[s.CONST_RESERVE_QPS]))
+    key, val = _rehashed(w.qps.qp_key, w.qps.qp_val, least)
+    qp = _longer(w.qps.qp, len(key) // 2 * s.QP_WORDS)
+    return w._replace(qps=w.qps._replace(qp=qp, qp_key=key, qp_val=val))
+
+
+def _grow_rxqps(w):
+    key, val = _rehashed(w.qps.rx_key, w.qps.rx_val, 2 * len(w.qps.rx_key))
+    rxqp = _longer(w.qps.rxqp, len(key) // 2 * s.RXQP_WORDS)
+    return w._replace(qps=w.qps._replace(rxqp=rxqp, rx_key=key, rx_val=val))
+
+
+_GROW = {
+    s.NEED_BLOCKS: _grow_blocks,
+    s.NEED_MSGS: _grow_msgs,
+    s.NEED_QPS: _grow_qps,
+    s.NEED_RXQPS: _grow_rxqps,
+    s.NEED_INSTS: _grow_insts,
+}
+
+
+def grow(world):
+    """The world with room in the pool that was short (`ctl[CTL_NEED]`)."""
+    return _GROW[int(world.net.ctl[s.CTL_NEED])](world)

@@ -1,0 +1,322 @@
+"""One NPU in one window: its packets, ports, lanes and timer in one order of time.
+
+At each moment everything that follows from the event at hand is done first (rows start, messages are posted), then the ports that were
+touched are tried, so that all that is posted at one moment takes turns from its first packet on. An NPU's own events come before
+packets that arrive at the same time. Before an action is taken, the pools have room for the most it can use, or FULL is returned
+and the action is taken when the driver has made room.
+"""
+
+import numpy as np
+
+from pdes.batch import blocks_short, give_back, take_batch
+from pdes.collective import advance, close_if_done, instance, start_collective
+from pdes.fifo import push
+from pdes.heap import heap_pop
+from pdes.jit import inline, kernel
+from pdes.packet import FLAG_ACK, P2P, destination, flags, source, wire_bytes
+from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
+from pdes.routing import npu_route
+from pdes.state import (
+    CONST_LANE_STRIDE,
+    CONST_NPUS_LOCAL,
+    CONST_QUEUE_LIMIT,
+    CONST_RECORD_NODES,
+    CONST_RESERVE_BLOCKS,
+    CONST_RESERVE_MSGS,
+    CONST_RESERVE_QPS,
+    CONST_SERIAL_COLLECTIVES,
+    COUNT_EVENTS,
+    CTL_BATCH,
+    CTL_FLOWS_IN,
+    CTL_FLOWS_OUT,
+    CTL_FREE_BLOCKS,
+    CTL_FREE_INSTS,
+    CTL_FREE_MSGS,
+    CTL_NEED,
+    CTL_QPS,
+    CTL_RESUME_AT,
+    CTL_RESUME_NODE,
+    CTL_RXQPS,
+    FLOW_IN_WORDS,
+    FLOW_OUT_WORDS,
+    INF,
+    INST_SENDS_LEFT,
+    INST_STARTED,
+    INST_WORDS,
+    LANES,
+    NEED_BLOCKS,
+    NEED_FLOWS,
+    NEED_INSTS,
+    NEED_MSGS,
+    NEED_QPS,
+    NEED_RXQPS,
+    NPU_GLOBAL,
+    NPU_HEAP_BASE,
+    NPU_HEAP_SIZE,
+    NPU_KICK_HEAD,
+    NPU_LANE,
+    NPU_NOW,
+    NPU_PORTS,
+    NPU_READY_HEAD,
+    NPU_ROW_BASE,
+    NPU_SLOT_BASE,
+    NPU_TRACE,
+    NPU_TRACE_BASE,
+    NPU_WORDS,
+    PORT_KICK_NEXT,
+    PORT_SCHEDULED,
+    PORT_SENT_REF,
+    PORT_TRANSIT_BYTES,
+    PORT_TRANSIT_TAIL,
+    PORT_WORDS,
+    RECORD_WORDS,
+    REF_INSTANCE,
+    ROW_ARRIVED,
+    ROW_POSTED,
+    ROW_READY,
+    ROW_STARTED,
+)
+from pdes.switch import drop
+from pdes.trace import (
+    KIND_COLLECTIVE,
+    KIND_COMPUTE,
+    KIND_MEMORY,
+    KIND_RECV,
+    KIND_SEND,
+    finish_row,
+    leave_lane,
+    next_ready,
+    wait_for_lane,
+)
+from pdes.transport import on_ack, on_data, on_timeout, post
+
+NOTHING = -1
+
+
+@inline
+def next_kicked(npus, node):
+    """Take the first port of the list of ports to try."""
+    n = node * NPU_WORDS
+    link = npus.npu[n + NPU_KICK_HEAD]
+    npus.npu[n + NPU_KICK_HEAD] = npus.port[link * PORT_WORDS + PORT_KICK_NEXT]
+    npus.port[link * PORT_WORDS + PORT_KICK_NEXT] = NOT_KICKED
+    return link
+
+
+@inline
+def short_of(net, qps):
+    """The pool that may not do for the next action (NEED_*), or 0."""
+    ctl = net.ctl
+    need = 0
+    if ctl[CTL_FREE_BLOCKS] < net.const[CONST_RESERVE_BLOCKS]:
+        need = NEED_BLOCKS
+    elif ctl[CTL_FREE_MSGS] < net.const[CONST_RESERVE_MSGS]:
+        need = NEED_MSGS
+    elif 2 * (ctl[CTL_QPS] + net.const[CONST_RESERVE_QPS]) > qps.qp_key.shape[0]:
+        need = NEED_QPS
+    elif 2 * (ctl[CTL_RXQPS] + 1) > qps.rx_key.shape[0]:
+        need = NEED_RXQPS
+    elif ctl[CTL_FREE_INSTS] < 1:
+        need = NEED_INSTS
+    elif (ctl[CTL_FLOWS_OUT] + net.const[CONST_RESERVE_MSGS]) * FLOW_OUT_WORDS > qps.flow_out.shape[0]:
+        need = NEED_FLOWS
+    elif (ctl[CTL_FLOWS_IN] + 1) * FLOW_IN_WORDS > qps.flow_in.shape[0]:
+        need = NEED_FLOWS
+    ctl[CTL_NEED] = need
+    return need
+
+
+@inline
+def start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now):
+    """Start a row. Returns the row if it is done at once, and the instance to advance, each NOTHING if none."""
+    n = node * NPU_WORDS
+    first = npus.npu[n + NPU_ROW_BASE]
+    r = npus.npu[n + NPU_TRACE_BASE] + row
+    kind = trace.kind[r]
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    if kind == KIND_COMPUTE or kind == KIND_MEMORY:
+        lane = np.int64(trace.lane[r])
+        if npus.npu[n + NPU_LANE + lane] >= 0:
+            wait_for_lane(npus, rows, node, lane, row)
+            return done, inst
+        if trace.duration_ps[r] == 0:
+            done = row
+        else:
+            npus.npu[n + NPU_LANE + lane] = row
+            set_event(npus, node, now + trace.duration_ps[r], npus.npu[n + NPU_PORTS] + lane)
+    elif kind == KIND_SEND:
+        dst = npus.npu[n + NPU_GLOBAL] + np.int64(trace.peer[r])
+        tag = (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r])
+        post(net, npus, qps, routes, node, dst, np.int64(P2P), tag, trace.bytes[r], row, now)
+    elif kind == KIND_RECV:
+        if rows.flag[first + row] & ROW_ARRIVED != 0:
+            done = row
+        rows.flag[first + row] |= ROW_POSTED
+    elif kind == KIND_COLLECTIVE:
+        slot = npus.npu[n + NPU_SLOT_BASE] + trace.group[r]
+        if net.const[CONST_SERIAL_COLLECTIVES] == 1 and rows.slot_next[slot] != trace.seq[r]:
+            rows.flag[first + row] |= ROW_READY
+            return done, inst
+        if trace.schedule[r] < 0:
+            done = row
+        else:
+            inst = start_collective(net, npus, insts, trace, plans, node, row)
+    else:
+        done = row
+    rows.flag[first + row] |= ROW_STARTED
+    if net.const[CONST_RECORD_NODES] == 1:
+        rows.start[first + row] = now
+    return done, inst
+
+
+@inline
+def receive_row(npus, rows, trace, node, w1, w3):
+    """A message between two NPUs is complete. Returns its receive if that has been posted, else NOTHING."""
+    n = node * NPU_WORDS
+    number = npus.npu[n + NPU_TRACE]
+    peer = source(w1) - npus.npu[n + NPU_GLOBAL]
+    key = ((peer + (1 << 19)) << 44) | ((w3 & 0xFFFFFF) << 20) | ((w3 >> 24) & 0xFFFFF)
+    low = trace.recv_ptr[number]
+    high = trace.recv_ptr[number + 1]
+    while low < high:
+        middle = (low + high) >> 1
+        if trace.recv_key[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    row = np.int64(trace.recv_node[low])
+    flag = npus.npu[n + NPU_ROW_BASE] + row
+    rows.flag[flag] |= ROW_ARRIVED
+    if rows.flag[flag] & ROW_POSTED != 0:
+        return row
+    return np.int64(NOTHING)
+
+
+@inline
+def pass_on(net, npus, routes, node, now, w1, w2, w3):
+    """A packet of others on its way through this NPU."""
+    link = npu_route(net, routes, node, destination(w1), w2)
+    if flags(w1) & FLAG_ACK != 0:
+        queue_control(net, npus, link, now, w1, w2, w3)
+    else:
+        p = link * PORT_WORDS
+        size = wire_bytes(w1)
+        limit = net.const[CONST_QUEUE_LIMIT]
+        if limit > 0 and npus.port[p + PORT_TRANSIT_BYTES] + size > limit:
+            drop(net, link, w1)
+            return
+        npus.port[p + PORT_TRANSIT_BYTES] += size
+        npus.port[p + PORT_TRANSIT_TAIL] = push(net, npus.port[p + PORT_TRANSIT_TAIL], now, w1, w2, w3)
+    kick(npus, node, link)
+
+
+@inline
+def own_event(net, npus, qps, rows, insts, node, now):
+    """The NPU's own earliest event: a port falls idle, a lane's row is done, or the timer runs out. Returns as `start_row`."""
+    n = node * NPU_WORDS
+    npu = npus.npu
+    heap = npu[n + NPU_HEAP_BASE]
+    ports = npu[n + NPU_PORTS]
+    slot = np.int64(npus.heap_slot[heap])
+    heap_pop(npus.heap_time, npus.heap_slot, heap, npu[n + NPU_HEAP_SIZE])
+    npu[n + NPU_HEAP_SIZE] -= 1
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    if slot < ports:
+        link = net.out_ptr[node] + slot
+        p = link * PORT_WORDS
+        npus.port[p + PORT_SCHEDULED] = 0
+        ref = npus.port[p + PORT_SENT_REF]
+        kick(npus, node, link)
+        if ref >= REF_INSTANCE:
+            inst = ref & (REF_INSTANCE - 1)
+            insts.inst[inst * INST_WORDS + INST_SENDS_LEFT] -= 1
+        elif ref >= 0:
+            done = ref
+        npus.port[p + PORT_SENT_REF] = -1
+    elif slot < ports + LANES:
+        done = leave_lane(npus, rows, node, slot - ports)
+    else:
+        on_timeout(net, npus, qps, node, now)
+    return done, inst
+
+
+@inline
+def packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now):
+    """A packet has come. Returns as `start_row`."""
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    w1 = net.record[record + 1]
+    w2 = net.record[record + 2]
+    w3 = net.record[record + 3]
+    if destination(w1) != npus.npu[node * NPU_WORDS + NPU_GLOBAL]:
+        pass_on(net, npus, routes, node, now, w1, w2, w3)
+    elif flags(w1) & FLAG_ACK != 0:
+        on_ack(net, npus, qps, node, now, w1, w2)
+    elif on_data(net, npus, qps, routes, node, now, w1, w2, w3):
+        group = w3 >> 44
+        if group == P2P:
+            done = receive_row(npus, rows, trace, node, w1, w3)
+        else:
+            inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
+            insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (w3 & 0xFFFFFF)] += 1
+    return done, inst
+
+
+@kernel
+def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin, end):
+    """Let every NPU act on what happens to it before `end`. True if interrupted because a pool is short."""
+    ctl = net.ctl
+    for node in range(max(0, ctl[CTL_RESUME_NODE]), net.const[CONST_NPUS_LOCAL]):
+        if ctl[CTL_RESUME_NODE] < 0:
+            if net.next_time[node] >= end:
+                continue
+            if blocks_short(net):
+                return True
+            take_batch(net, inbox, node, begin, end)
+        batch = ctl[CTL_BATCH]
+        i = ctl[CTL_RESUME_AT]
+        n = node * NPU_WORDS
+        npu = npus.npu
+        while True:
+            if short_of(net, qps) > 0:
+                ctl[CTL_RESUME_NODE] = node
+                ctl[CTL_RESUME_AT] = i
+                return True
+            now = npu[n + NPU_NOW]
+            done = np.int64(NOTHING)
+            inst = np.int64(NOTHING)
+            if npu[n + NPU_READY_HEAD] >= 0:
+                row = next_ready(npus, rows, node)
+                done, inst = start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now)
+            elif npu[n + NPU_KICK_HEAD] >= 0:
+                transmit(net, npus, qps, node, next_kicked(npus, node), now)
+            else:
+                own = np.int64(INF)
+                if npu[n + NPU_HEAP_SIZE] > 0:
+                    own = npus.heap_time[npu[n + NPU_HEAP_BASE]]
+                comes = np.int64(INF)
+                if i < batch:
+                    comes = begin + (inbox.batch_key[i] >> 16)
+                now = min(own, comes)
+                if now >= end:
+                    break
+                npu[n + NPU_NOW] = now
+                if own <= comes:
+                    net.count[COUNT_EVENTS] += 1
+                    done, inst = own_event(net, npus, qps, rows, insts, node, now)
+                else:
+                    record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+                    i += 1
+                    done, inst = packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now)
+            if inst >= 0 and insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
+                advance(net, npus, qps, insts, routes, plans, node, inst, now)
+                done = close_if_done(net, insts, inst)
+            if done >= 0:
+                finish_row(net, npus, rows, trace, node, done, now)
+        ctl[CTL_RESUME_NODE] = -1
+        give_back(net, inbox)
+        if npu[n + NPU_HEAP_SIZE] > 0:
+            net.next_time[node] = min(net.next_time[node], npus.heap_time[npu[n + NPU_HEAP_BASE]])
+    return False

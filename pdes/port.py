@@ -1,0 +1,217 @@
+"""An NPU's port: acknowledgements first, then packets in transit and the queue pairs that may send, one packet each in turn."""
+
+from pdes.fifo import after, push
+from pdes.heap import heap_push
+from pdes.jit import inline
+from pdes.link import link_send
+from pdes.packet import FLAG_LAST, PSN_MASK, wire_bytes
+from pdes.state import (
+    CONST_HEADER,
+    CONST_MTU,
+    CONST_RTO,
+    CONST_WINDOW,
+    COUNT_BYTES_SENT,
+    COUNT_DATA_PACKETS,
+    COUNT_RETRANSMITTED,
+    INF,
+    LANES,
+    MSG_BEGIN,
+    MSG_BYTES,
+    MSG_END,
+    MSG_NEXT,
+    MSG_REF,
+    MSG_TAG,
+    MSG_WORDS,
+    NPU_HEAP_BASE,
+    NPU_HEAP_SIZE,
+    NPU_KICK_HEAD,
+    NPU_PORTS,
+    NPU_RTO_SET,
+    NPU_WORDS,
+    PORT_CTRL_HEAD,
+    PORT_CTRL_TAIL,
+    PORT_KICK_NEXT,
+    PORT_RING,
+    PORT_SCHEDULED,
+    PORT_SENT_REF,
+    PORT_TRANSIT_BYTES,
+    PORT_TRANSIT_HEAD,
+    PORT_TURN,
+    PORT_WORDS,
+    QP_ACTIVE,
+    QP_CUR_END,
+    QP_CUR_TAG,
+    QP_DEADLINE,
+    QP_END,
+    QP_MSG_CUR,
+    QP_NEXT,
+    QP_PORT,
+    QP_RETRIES,
+    QP_RING_NEXT,
+    QP_SENT_MAX,
+    QP_UNA,
+    QP_W1,
+    QP_W2,
+    QP_WORDS,
+    RECORD_WORDS,
+    TX_BUSY,
+    TX_WORDS,
+)
+
+NOT_KICKED = -2
+MAX_BACKOFF = 6
+
+
+@inline
+def set_event(npus, node, time, slot):
+    """Put the node's event `slot` into its heap."""
+    n = node * NPU_WORDS
+    size = npus.npu[n + NPU_HEAP_SIZE]
+    heap_push(npus.heap_time, npus.heap_slot, npus.npu[n + NPU_HEAP_BASE], size, time, slot)
+    npus.npu[n + NPU_HEAP_SIZE] = size + 1
+
+
+@inline
+def kick(npus, node, link):
+    """Have the port tried once the node has done all else of this moment."""
+    p = link * PORT_WORDS
+    if npus.port[p + PORT_SCHEDULED] == 0 and npus.port[p + PORT_KICK_NEXT] == NOT_KICKED:
+        npus.port[p + PORT_KICK_NEXT] = npus.npu[node * NPU_WORDS + NPU_KICK_HEAD]
+        npus.npu[node * NPU_WORDS + NPU_KICK_HEAD] = link
+
+
+@inline
+def queue_control(net, npus, link, now, w1, w2, w3):
+    """Queue an acknowledgement."""
+    p = link * PORT_WORDS
+    npus.port[p + PORT_CTRL_TAIL] = push(net, npus.port[p + PORT_CTRL_TAIL], now, w1, w2, w3)
+
+
+@inline
+def activate(net, npus, qps, node, q):
+    """Let a queue pair take turns if it has something to send and room in its window."""
+    row = q * QP_WORDS
+    qp = qps.qp
+    if qp[row + QP_ACTIVE] == 1 or qp[row + QP_NEXT] >= qp[row + QP_END]:
+        return
+    if qp[row + QP_NEXT] - qp[row + QP_UNA] >= net.const[CONST_WINDOW]:
+        return
+    qp[row + QP_ACTIVE] = 1
+    link = qp[row + QP_PORT]
+    last = npus.port[link * PORT_WORDS + PORT_RING]
+    if last < 0:
+        qp[row + QP_RING_NEXT] = q
+    else:
+        qp[row + QP_RING_NEXT] = qp[last * QP_WORDS + QP_RING_NEXT]
+        qp[last * QP_WORDS + QP_RING_NEXT] = q
+    npus.port[link * PORT_WORDS + PORT_RING] = q
+    kick(npus, node, link)
+
+
+@inline
+def take_message(qps, row, message):
+    """Make `message` the one that the queue pair at `row` sends from."""
+    qps.qp[row + QP_MSG_CUR] = message
+    if message >= 0:
+        qps.qp[row + QP_CUR_END] = qps.msg[message * MSG_WORDS + MSG_END]
+        qps.qp[row + QP_CUR_TAG] = qps.msg[message * MSG_WORDS + MSG_TAG]
+
+
+@inline
+def arm_timer(net, npus, qps, node, row, now):
+    """Start the retransmission timer of the queue pair at `row`."""
+    rto = net.const[CONST_RTO]
+    if rto > 0:
+        deadline = now + (rto << min(qps.qp[row + QP_RETRIES], MAX_BACKOFF))
+        qps.qp[row + QP_DEADLINE] = deadline
+        n = node * NPU_WORDS
+        if npus.npu[n + NPU_RTO_SET] == 0:
+            npus.npu[n + NPU_RTO_SET] = 1
+            set_event(npus, node, deadline, npus.npu[n + NPU_PORTS] + LANES)
+
+
+@inline
+def send_data(net, npus, qps, node, link, q, now):
+    """Send the next packet of queue pair q, whose turn it is, and give the turn to the next."""
+    row = q * QP_WORDS
+    qp = qps.qp
+    seq = qp[row + QP_NEXT]
+    qp[row + QP_NEXT] = seq + 1
+    size = net.const[CONST_MTU]
+    flag = 0
+    tag = qp[row + QP_CUR_TAG]
+    fresh = seq >= qp[row + QP_SENT_MAX]
+    if fresh:
+        qp[row + QP_SENT_MAX] = seq + 1
+    else:
+        net.count[COUNT_RETRANSMITTED] += 1
+    end = qp[row + QP_CUR_END]
+    if seq + 1 == end:
+        flag = FLAG_LAST
+        m = qp[row + QP_MSG_CUR] * MSG_WORDS
+        size = qps.msg[m + MSG_BYTES] - (end - 1 - qps.msg[m + MSG_BEGIN]) * size
+        if fresh:
+            npus.port[link * PORT_WORDS + PORT_SENT_REF] = qps.msg[m + MSG_REF]
+        take_message(qps, row, qps.msg[m + MSG_NEXT])
+    size += net.const[CONST_HEADER]
+    if seq == qp[row + QP_UNA]:
+        arm_timer(net, npus, qps, node, row, now)
+    last = npus.port[link * PORT_WORDS + PORT_RING]
+    if seq + 1 < qp[row + QP_END] and seq + 1 - qp[row + QP_UNA] < net.const[CONST_WINDOW]:
+        npus.port[link * PORT_WORDS + PORT_RING] = q
+    else:
+        qp[row + QP_ACTIVE] = 0
+        if last == q:
+            npus.port[link * PORT_WORDS + PORT_RING] = -1
+        else:
+            qp[last * QP_WORDS + QP_RING_NEXT] = qp[row + QP_RING_NEXT]
+    net.count[COUNT_DATA_PACKETS] += 1
+    net.count[COUNT_BYTES_SENT] += size
+    w1 = qp[row + QP_W1] | (size << 40) | (flag << 56)
+    return w1, qp[row + QP_W2] | (seq & PSN_MASK), tag
+
+
+@inline
+def take(net, head):
+    """Words of the record at `head` of a queue."""
+    p = head * RECORD_WORDS
+    return net.record[p], net.record[p + 1], net.record[p + 2], net.record[p + 3]
+
+
+@inline
+def transmit(net, npus, qps, node, link, now):
+    """Send one packet if the port is idle and has one; while more is left, or someone waits for the last byte, come again."""
+    p = link * PORT_WORDS
+    port = npus.port
+    busy = net.tx[link * TX_WORDS + TX_BUSY]
+    control = port[p + PORT_CTRL_HEAD]
+    transit = port[p + PORT_TRANSIT_HEAD]
+    has_control = net.record[control * RECORD_WORDS] != INF
+    has_transit = net.record[transit * RECORD_WORDS] != INF
+    ring = port[p + PORT_RING]
+    if not has_control and not has_transit and ring < 0:
+        return
+    if busy <= now:
+        asked = now
+        if has_control:
+            asked, w1, w2, w3 = take(net, control)
+            port[p + PORT_CTRL_HEAD] = after(net, control)
+        elif has_transit and (ring < 0 or port[p + PORT_TURN] == 1):
+            asked, w1, w2, w3 = take(net, transit)
+            port[p + PORT_TRANSIT_HEAD] = after(net, transit)
+            port[p + PORT_TRANSIT_BYTES] -= wire_bytes(w1)
+            port[p + PORT_TURN] = 0
+        else:
+            w1, w2, w3 = send_data(net, npus, qps, node, link, qps.qp[ring * QP_WORDS + QP_RING_NEXT], now)
+            port[p + PORT_TURN] = 1
+        link_send(net, link, asked, now, w1, w2, w3)
+        busy = net.tx[link * TX_WORDS + TX_BUSY]
+        if (
+            port[p + PORT_RING] < 0
+            and port[p + PORT_SENT_REF] < 0
+            and net.record[port[p + PORT_CTRL_HEAD] * RECORD_WORDS] == INF
+            and net.record[port[p + PORT_TRANSIT_HEAD] * RECORD_WORDS] == INF
+        ):
+            return
+    port[p + PORT_SCHEDULED] = 1
+    set_event(npus, node, busy, link - net.out_ptr[node])

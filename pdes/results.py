@@ -1,0 +1,30 @@
+"""What a run gives back, and how a run fails."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+class RunError(RuntimeError):
+    """The run failed or cannot be done; the text is one line, or a list of who waits for whom."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Results:
+    """Outcome of a run. Times are int64 picoseconds since its start; -1 = did not happen or was not recorded."""
+
+    finish_time_ps: int
+    digest: str
+    counters: dict[str, int]
+    npu_node_ptr: np.ndarray
+    node_start_ps: np.ndarray
+    node_finish_ps: np.ndarray
+    flows: dict[str, np.ndarray]
+    links: dict[str, np.ndarray]
+    wall_s: float
+    setup_s: float
+    compile_s: float
+    first_event_s: float
+    settled: dict[str, int] = field(default_factory=dict)

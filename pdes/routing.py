@@ -1,0 +1,138 @@
+"""Which outgoing link a packet takes: tables by destination switch, or one coordinate after another.
+
+Both give a *cell*, a set of equal-cost links; the packet's entropy and the node's salt choose one (ECMP).
+"""
+
+import numpy as np
+
+from pdes.hashing import mix
+from pdes.jit import inline
+from pdes.packet import entropy
+from pdes.state import (
+    CONST_DIMENSIONS,
+    CONST_HOMES,
+    CONST_ROUTE_MODE,
+    TX_META,
+    TX_WORDS,
+)
+
+MODE_ONE_HOME, MODE_TABLE, MODE_DIMENSIONS = 0, 1, 2
+DIM_RING, DIM_TABLE, DIM_SINGLE, DIM_NONE = 0, 1, 2, 3
+HOPS_SHIFT = 48
+UNREACHABLE = 127 << HOPS_SHIFT
+
+
+@inline
+def choose(routes, cell, node, w2):
+    """One link of the cell."""
+    first = cell & 0xFFFFFFFF
+    count = (cell >> 32) & 0xFFFF
+    if count > 1:
+        h = mix(routes.salt[node] ^ (entropy(w2) * 0x9E3779B1))
+        return np.int64(routes.link[first + ((h * count) >> 32)])
+    return first
+
+
+@inline
+def switch_cell(net, routes, node, dst):
+    """Table mode, at a switch: the cell of the nearest home of the destination."""
+    homes = net.const[CONST_HOMES]
+    best = UNREACHABLE
+    for i in range(homes):
+        column = routes.home[dst * homes + i]
+        if column >= 0:
+            if column == routes.column[node]:
+                cell = routes.attach[dst * homes + i]
+            else:
+                cell = routes.cell[routes.row[node] + column]
+            if cell < best:
+                best = cell
+    return best
+
+
+@inline
+def dimension_cell(net, routes, node, dst, w2):
+    """Dimension mode: the cell that corrects the first coordinate that differs."""
+    dims = net.const[CONST_DIMENSIONS]
+    d = 0
+    while d < dims - 1 and routes.digit[node * dims + d] == routes.digit[dst * dims + d]:
+        d += 1
+    at = routes.offset[node * dims + d]
+    mode = routes.mode[node * dims + d]
+    want = routes.digit[dst * dims + d]
+    if mode == DIM_TABLE:
+        at += want
+    elif mode == DIM_RING:
+        size = routes.size[d]
+        ahead = want - routes.digit[node * dims + d]
+        if ahead < 0:
+            ahead += size
+        if 2 * ahead > size or (2 * ahead == size and mix(routes.salt[dst] ^ entropy(w2)) & 1 == 1):
+            at += 1
+    return routes.cell[at]
+
+
+@inline
+def hops_by(net, routes, out, dst):
+    """Table mode: switches between the far end of an NPU's outgoing link and the destination (UNREACHABLE if none)."""
+    homes = net.const[CONST_HOMES]
+    via = net.tx[out * TX_WORDS + TX_META] & 0xFFFFFFFF
+    best = UNREACHABLE >> HOPS_SHIFT
+    for i in range(homes):
+        column = routes.home[dst * homes + i]
+        if column >= 0:
+            hops = np.int64(0)
+            if column != routes.column[via]:
+                hops = routes.cell[routes.row[via] + column] >> HOPS_SHIFT
+            if hops < best:
+                best = hops
+    return best
+
+
+@inline
+def npu_port(net, routes, node, dst, w2):
+    """Table mode, at an NPU of several ports: one of the ports whose switch is nearest to the destination."""
+    best = UNREACHABLE >> HOPS_SHIFT
+    count = 0
+    for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
+        hops = hops_by(net, routes, out, dst)
+        if hops < best:
+            best = hops
+            count = 0
+        if hops == best:
+            count += 1
+    pick = (mix(routes.salt[node] ^ (entropy(w2) * 0x9E3779B1)) * count) >> 32
+    link = np.int64(net.out_ptr[node])
+    for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
+        if hops_by(net, routes, out, dst) == best:
+            if pick == 0:
+                link = out
+            pick -= 1
+    return link
+
+
+@inline
+def npu_route(net, routes, node, dst, w2):
+    """Outgoing link of an NPU towards another."""
+    if net.out_ptr[node + 1] - net.out_ptr[node] == 1:
+        return np.int64(net.out_ptr[node])
+    if net.const[CONST_ROUTE_MODE] == MODE_DIMENSIONS:
+        return choose(routes, dimension_cell(net, routes, node, dst, w2), node, w2)
+    return npu_port(net, routes, node, dst, w2)
+
+
+@inline
+def switch_route(net, routes, node, dst, w2):
+    """Outgoing link of a switch towards an NPU."""
+    mode = net.const[CONST_ROUTE_MODE]
+    if mode == MODE_ONE_HOME:
+        column = routes.home[dst]
+        if column == routes.column[node]:
+            cell = routes.attach[dst]
+        else:
+            cell = routes.cell[routes.row[node] + column]
+    elif mode == MODE_TABLE:
+        cell = switch_cell(net, routes, node, dst)
+    else:
+        cell = dimension_cell(net, routes, node, dst, w2)
+    return choose(routes, cell, node, w2)

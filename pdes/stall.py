@@ -1,0 +1,82 @@
+"""When events run out and work is left, or a queue pair gives up: who waits for whom."""
+
+import numpy as np
+
+from pdes import state as s
+from pdes.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
+
+MOST_LINES = 12
+
+
+def failed_queue_pair(sim):
+    """One line about the queue pair that tried too often."""
+    w = sim.world
+    row = int(w.net.ctl[s.CTL_FAILED_QP]) * s.QP_WORDS
+    src = int(w.npus.npu[w.qps.qp[row + s.QP_NPU] * s.NPU_WORDS + s.NPU_GLOBAL])
+    return (
+        f"npu {src} to npu {w.qps.qp[row + s.QP_DST]}: packet {w.qps.qp[row + s.QP_UNA]} unacknowledged after "
+        f"{w.qps.qp[row + s.QP_RETRIES]} timeouts (at {w.net.ctl[s.CTL_NOW]} ps); a queue_limit below one packet or too small a "
+        "retransmit_timeout does this"
+    )
+
+
+def _unfinished(sim):
+    """NPU and trace row of what has started, or could, and is not done."""
+    w = sim.world
+    flag = w.rows.flag[: sim.row_ptr[-1]]
+    begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
+    npu = np.searchsorted(sim.row_ptr, begun, side="right") - 1
+    return npu, begun - sim.row_ptr[npu]
+
+
+def _collective_waits(sim, npu, row, at):
+    """What a member of a collective waits for."""
+    w, t, plans = sim.world, sim.world.trace, sim.world.plans
+    slot = int(w.npus.npu[npu * s.NPU_WORDS + s.NPU_SLOT_BASE] + t.group[at])
+    group, seq = int(plans.slot_group[slot]), int(t.seq[at])
+    members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
+    name = f"npu {npu} row {row}: collective {seq} of group {group}"
+    flag = int(w.rows.flag[sim.row_ptr[npu] + row])
+    if not flag & s.ROW_STARTED:
+        return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
+    key = (npu << 40) | (group << 20) | seq
+    hit = np.flatnonzero(w.insts.inst_key == key)
+    if not len(hit):
+        return f"{name} waits for nothing (engine defect)"
+    inst = int(w.insts.inst_val[hit[0]])
+    plan = int(w.insts.inst[inst * s.INST_WORDS + s.INST_PLAN])
+    schedule = int(w.insts.inst[inst * s.INST_WORDS + s.INST_SCHEDULE])
+    stride = int(w.net.const[s.CONST_LANE_STRIDE])
+    for lane in range(int(plans.plan_ptr[plan + 1] - plans.plan_ptr[plan])):
+        first = int(plans.lane_ptr[plans.plan_ptr[plan] + lane])
+        step = first + int(w.insts.inst_pc[inst * stride + lane] >> 1)
+        if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.recv_peer[step] >= 0:
+            peer = int(plans.recv_peer[step])
+            if plans.relative[schedule]:
+                peer = (peer + int(plans.slot_member[slot])) % int(plans.members[schedule])
+            return f"{name}, lane {lane} step {step - first}, waits for npu {members[peer]}"
+    return f"{name} waits for its sends to leave"
+
+
+def who_waits(sim):
+    """The rows that are under way and what each waits for, a line each."""
+    w, t = sim.world, sim.world.trace
+    lines = []
+    npus, rows = _unfinished(sim)
+    for npu, row in zip(npus[:MOST_LINES].tolist(), rows[:MOST_LINES].tolist(), strict=True):
+        at = int(w.npus.npu[npu * s.NPU_WORDS + s.NPU_TRACE_BASE]) + row
+        kind = t.kind[at]
+        if kind == KIND_RECV:
+            lines.append(f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {npu + t.peer[at]}")
+        elif kind == KIND_SEND:
+            lines.append(f"npu {npu} row {row}: send to npu {npu + t.peer[at]} has not left")
+        elif kind == KIND_COLLECTIVE:
+            lines.append(_collective_waits(sim, npu, row, at))
+        else:
+            lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
+    left = int(w.net.ctl[s.CTL_LEFT])
+    more = f"\n  and {len(npus) - MOST_LINES} more" if len(npus) > MOST_LINES else ""
+    head = f"nothing is left to happen at {w.net.ctl[s.CTL_NOW]} ps, but {left} trace nodes are not done:"
+    return head + "".join(f"\n  {line}" for line in lines) + more
+
+

@@ -1,0 +1,356 @@
+"""The data dictionary: every array of a world, its shape, unit and owner.
+
+A world is what one logical process holds: nothing in it is shared. State is rows of int64 words in flat arrays, a row
+padded to whole cache lines, so that what is used together lies together: word C of row r of an array with W words a row
+is `array[r * W + C]`. Where a word holds a float64, the same memory is seen through a second view (`txf`).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+INF = 1 << 62
+"""Later than any time (ps)."""
+
+# A packet record: four words, in blocks of eight records. See pdes/packet.py.
+RECORD_WORDS = 4
+BLOCK_RECORDS = 8
+
+# Sending side of a link (`tx`, one row per outgoing link in the order of its node).
+TX_WORDS = 8
+TX_BUSY = 0  # ps: the port sends until then
+TX_PSB = 1  # float64 ps per byte, seen through txf
+TX_DELAY = 2  # ps on the wire
+TX_META = 3  # receiving node | bytes it waits for before it forwards << 32
+TX_TAIL = 4  # record that the next packet takes
+TX_BYTES = 5  # sent on the wire
+TX_PACKETS = 6
+TX_MAX_WAIT = 7  # ps: the longest wait of a packet for the port
+
+# An NPU's port (`port`, rows as in `tx`, which begins with the ports of the NPUs).
+PORT_WORDS = 12
+PORT_CTRL_HEAD = 0  # record: acknowledgements, sent first
+PORT_CTRL_TAIL = 1
+PORT_TRANSIT_HEAD = 2  # record: packets of others on their way through
+PORT_TRANSIT_TAIL = 3
+PORT_RING = 4  # last queue pair of the circular list of those that may send, -1 none
+PORT_SCHEDULED = 5  # 1: an event waits in the heap for the port to fall idle
+PORT_TURN = 6  # 1: transit has the next turn against the queue pairs
+PORT_SENT_REF = 7  # who waits for the last byte of the packet on the wire, -1 nobody
+PORT_KICK_NEXT = 8  # next port in the NPU's list of ports to try, -2 not in the list
+PORT_TRANSIT_BYTES = 9
+PORT_NPU = 10
+
+# A sending queue pair (`qp`).
+QP_WORDS = 24
+QP_RING_NEXT = 0  # circular list of the port
+QP_ACTIVE = 1  # 1: in that list
+QP_NEXT = 2  # sequence number of the next packet to send
+QP_UNA = 3  # first not acknowledged
+QP_END = 4  # first not posted
+QP_MSG_HEAD = 5  # oldest message not wholly acknowledged, -1 none
+QP_MSG_TAIL = 6
+QP_MSG_CUR = 7  # message of QP_NEXT, -1 none
+QP_CUR_END = 8  # sequence number after that message
+QP_W1 = 9  # packet word 1 without the size
+QP_W2 = 10  # packet word 2 without the sequence number
+QP_CUR_TAG = 11  # packet word 3
+QP_PORT = 12
+QP_NPU = 13
+QP_DEADLINE = 14  # ps: retransmit when no progress by then
+QP_RETRIES = 15
+QP_SIBLING = 16  # next queue pair of the same NPU, -1 none
+QP_DST = 17
+QP_SENT_MAX = 18  # first sequence number never sent
+QP_GROUP = 19
+QP_MESSAGES = 20  # posted
+
+# A posted message (`msg`).
+MSG_WORDS = 8
+MSG_BYTES = 0
+MSG_TAG = 1
+MSG_BEGIN = 2  # sequence number of its first packet
+MSG_END = 3
+MSG_NEXT = 4
+MSG_REF = 5  # who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody
+MSG_SPARE = 6
+
+REF_INSTANCE = 1 << 40
+
+# A receiving queue pair (`rxqp`).
+RXQP_WORDS = 4
+RXQP_EXPECTED = 0
+RXQP_NAK_SENT = 1
+RXQP_MESSAGES = 2
+RXQP_BYTES = 3
+
+# An NPU (`npu`).
+NPU_WORDS = 24
+NPU_READY_HEAD = 0  # list of trace rows ready to start, -1 none
+NPU_READY_TAIL = 1
+NPU_LANE = 2  # 3 words: row that a lane works on, -1 idle
+NPU_WAIT_HEAD = 5  # 3 words: rows that wait for a lane
+NPU_WAIT_TAIL = 8  # 3 words
+NPU_LEFT = 11  # trace rows not finished
+NPU_HEAP_SIZE = 12
+NPU_NOW = 13  # ps: time of the event in hand
+NPU_KICK_HEAD = 14  # list of ports to try, -1 none
+NPU_QP_HEAD = 15  # list of its queue pairs
+NPU_RTO_SET = 16  # 1: a retransmission event waits in the heap
+NPU_GLOBAL = 17  # NPU number in the whole fabric
+NPU_TRACE_BASE = 18  # first row of its trace in the tables
+NPU_ROW_BASE = 19  # first row of its trace in the per-NPU arrays
+NPU_SLOT_BASE = 20  # its first group slot
+NPU_HEAP_BASE = 21
+NPU_TRACE = 22
+NPU_PORTS = 23
+
+LANES = 3
+
+# An active collective on an NPU (`inst`).
+INST_WORDS = 12
+INST_KEY = 0
+INST_ROW = 1  # trace row
+INST_SLOT = 2  # group slot, counted over all NPUs
+INST_PLAN = 3
+INST_LANES_LEFT = 4
+INST_SENDS_LEFT = 5  # posted, last byte not yet sent
+INST_STARTED = 6
+INST_BYTES = 7
+INST_SCHEDULE = 8
+INST_MEMBER = 9
+
+# Flags of a trace row on an NPU (`row_flag`).
+ROW_ARRIVED = 1  # its message has come
+ROW_POSTED = 2  # its receive has been posted
+ROW_READY = 4  # a collective whose turn in its group has not come
+ROW_STARTED = 8
+ROW_DONE = 16
+
+# Scalars (`ctl`).
+CTL_FREE_BLOCKS = 0
+CTL_FREE_MSGS = 1
+CTL_FREE_INSTS = 2
+CTL_QPS = 3  # in use
+CTL_RXQPS = 4
+CTL_FLOWS_OUT = 5  # rows of flow_out in use
+CTL_FLOWS_IN = 6
+CTL_RESUME_NODE = 7  # node whose batch was interrupted, -1 none
+CTL_RESUME_AT = 8
+CTL_BATCH = 9  # packets in the batch
+CTL_LEFT = 10  # trace rows not finished, all NPUs
+CTL_NEED = 11  # which pool was too small (NEED_*)
+CTL_NOW = 12  # ps: start of the window
+CTL_FINISH = 13  # ps: last trace row finished
+CTL_FAILED_QP = 14  # queue pair that gave up, -1 none
+CTL_BATCH_FREED = 15  # blocks that the batch has emptied
+CTL_WINDOW_OPEN = 16  # 1: a window was interrupted
+CTL_WORDS = 24
+
+NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS = range(1, 7)
+
+# Counters (`count`).
+(
+    COUNT_HOPS,
+    COUNT_EVENTS,
+    COUNT_WINDOWS,
+    COUNT_DATA_PACKETS,
+    COUNT_ACK_PACKETS,
+    COUNT_CONSUMED_PACKETS,
+    COUNT_DROPPED_PACKETS,
+    COUNT_RETRANSMITTED,
+    COUNT_BYTES_SENT,
+    COUNT_BYTES_RECEIVED,
+    COUNT_BYTES_DROPPED,
+    COUNT_FLOWS,
+    COUNT_TIMEOUTS,
+    COUNT_NODES,
+    COUNT_DIGEST_A,
+    COUNT_DIGEST_B,
+    COUNT_PAYLOAD_BYTES,
+) = range(17)
+COUNT_WORDS = 24
+
+# Constants of a run (`const`).
+CONST_SEED = 0
+CONST_MTU = 1
+CONST_HEADER = 2
+CONST_ACK = 3
+CONST_WINDOW = 4  # packets
+CONST_QUEUE_LIMIT = 5  # bytes, 0 none
+CONST_RTO = 6  # ps, 0 none
+CONST_LOOKAHEAD = 7  # ps
+CONST_ROUTE_MODE = 8  # 0 table with one home, 1 table, 2 dimensions
+CONST_HOMES = 9  # home columns of an NPU
+CONST_HOME_COLUMNS = 10
+CONST_NPUS_LOCAL = 11
+CONST_NODES_LOCAL = 12
+CONST_LANE_STRIDE = 13  # lanes kept per active collective
+CONST_RESERVE_BLOCKS = 14
+CONST_RESERVE_MSGS = 15
+CONST_RESERVE_QPS = 16
+CONST_SERIAL_COLLECTIVES = 17
+CONST_RECORD_NODES = 18
+CONST_RECORD_FLOWS = 19
+CONST_MAX_RETRIES = 20
+CONST_DIMENSIONS = 21
+CONST_CUT_BYTES = 22  # a switch that cuts through waits for these
+CONST_WORDS = 24
+
+FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
+FLOW_IN_WORDS = 4  # src | dst << 20, tag, ordinal on the queue pair, finished at (ps)
+
+I64 = np.int64
+
+
+class Routes(NamedTuple):
+    """Routing state. A cell is a port set: links << 32 | first; with one link, `first` is that link itself."""
+
+    row: np.ndarray  # int64[nodes] offset of the node's row in `cell`
+    cell: np.ndarray  # int64[]; table mode: hops << 48 | set, per home column; dimension mode: sets
+    attach: np.ndarray  # int64[npus * homes] set from a home to the NPU
+    home: np.ndarray  # int32[npus * homes] column, -1 none
+    link: np.ndarray  # int32[] members of the sets that have several
+    salt: np.ndarray  # int64[nodes] 32-bit hash of (seed, node)
+    column: np.ndarray  # int32[nodes] home column of a switch, -1 none
+    digit: np.ndarray  # int32[nodes_global * D]
+    mode: np.ndarray  # int8[nodes * D]
+    offset: np.ndarray  # int64[nodes * D]
+    size: np.ndarray  # int64[D]
+
+
+class Trace(NamedTuple):
+    """The distinct traces, read only (docs/interfaces.md, workload.Program)."""
+
+    kind: np.ndarray
+    lane: np.ndarray
+    duration_ps: np.ndarray
+    bytes: np.ndarray
+    peer: np.ndarray
+    tag: np.ndarray
+    seq: np.ndarray
+    group: np.ndarray
+    schedule: np.ndarray
+    child_ptr: np.ndarray
+    child: np.ndarray
+    recv_ptr: np.ndarray
+    recv_key: np.ndarray
+    recv_node: np.ndarray
+    trace_slot_ptr: np.ndarray
+    coll_ptr: np.ndarray
+    coll_node: np.ndarray
+
+
+class Plans(NamedTuple):
+    """Groups and the schedules of collectives, read only (docs/interfaces.md, workload.Schedules)."""
+
+    slot_group: np.ndarray  # of local NPUs
+    slot_member: np.ndarray
+    group_ptr: np.ndarray
+    group_member: np.ndarray
+    members: np.ndarray
+    chunks: np.ndarray
+    relative: np.ndarray
+    plan_of_ptr: np.ndarray
+    plan_of: np.ndarray
+    plan_ptr: np.ndarray
+    lane_ptr: np.ndarray
+    dep_lane: np.ndarray
+    dep_step: np.ndarray
+    send_peer: np.ndarray
+    send_lane: np.ndarray
+    send_chunk: np.ndarray
+    send_count: np.ndarray
+    recv_peer: np.ndarray
+
+
+class Net(NamedTuple):
+    """Nodes, sending sides of links and the packets, with the scalars that all use."""
+
+    ctl: np.ndarray
+    count: np.ndarray
+    const: np.ndarray
+    next_time: np.ndarray  # int64[nodes] ps: earliest event of a node
+    out_ptr: np.ndarray  # int64[nodes + 1] outgoing links of a node
+    tx: np.ndarray
+    txf: np.ndarray
+    tx_dropped: np.ndarray  # int64[outgoing links] packets
+    record: np.ndarray
+    block_next: np.ndarray  # int64[blocks]
+    block_free: np.ndarray  # int64[blocks] stack
+
+
+class Inbox(NamedTuple):
+    """Receiving sides of links, and the batch of the node in hand."""
+
+    in_ptr: np.ndarray  # int64[nodes + 1] incoming links of a node
+    head: np.ndarray  # int64[incoming links] record that is next
+    rx_gid: np.ndarray  # int64[incoming links] link number in the whole fabric
+    rx_psb: np.ndarray  # float64[incoming links] ps per byte
+    latency_ps: np.ndarray  # int64[nodes] forwarding latency
+    cut: np.ndarray  # int8[nodes] 1: cut-through
+    batch_key: np.ndarray  # int64[batch] (time - window start) << 16 | index
+    batch_tmp: np.ndarray
+    batch_pos: np.ndarray  # int64[batch] record
+    batch_rx: np.ndarray  # int64[batch] incoming link
+    batch_freed: np.ndarray  # int64[batch] blocks to give back after the batch
+    bucket: np.ndarray  # int64[]
+
+
+class Npus(NamedTuple):
+    """NPUs, their ports and their own events."""
+
+    npu: np.ndarray
+    port: np.ndarray
+    heap_time: np.ndarray  # int64[] ps
+    heap_slot: np.ndarray  # int64[]
+
+
+class Qps(NamedTuple):
+    """Queue pairs, messages and flow records. Maps (pdes/hashmap.py): keys int64 (-1 free), values int64, a power of two long."""
+
+    qp: np.ndarray
+    msg: np.ndarray
+    msg_free: np.ndarray  # int64[messages] stack
+    rxqp: np.ndarray
+    flow_out: np.ndarray
+    flow_in: np.ndarray
+    qp_key: np.ndarray  # src << 40 | dst << 20 | group -> qp
+    qp_val: np.ndarray
+    rx_key: np.ndarray  # dst << 44 | src << 24 | qp -> rxqp
+    rx_val: np.ndarray
+
+
+class Rows(NamedTuple):
+    """Trace rows of every NPU, and how far its groups are."""
+
+    state: np.ndarray  # int32[NPU rows] parents left; once ready, the next row of its list
+    flag: np.ndarray  # int8[NPU rows] ROW_*
+    start: np.ndarray  # int64[NPU rows] ps
+    finish: np.ndarray
+    slot_next: np.ndarray  # int32[slots] how many collectives of the group are done
+
+
+class Insts(NamedTuple):
+    """Active collectives."""
+
+    inst: np.ndarray
+    inst_free: np.ndarray  # int64[instances] stack
+    inst_pc: np.ndarray  # int64[instances * lane stride] 2 x step + 1 once its send is posted
+    inst_arrived: np.ndarray  # int64[instances * lane stride]
+    inst_key: np.ndarray  # npu << 40 | group << 20 | seq -> inst
+    inst_val: np.ndarray
+
+
+class World(NamedTuple):
+    """All state of one logical process. Functions take the parts that they touch."""
+
+    net: Net
+    inbox: Inbox
+    npus: Npus
+    qps: Qps
+    rows: Rows
+    insts: Insts
+    routes: Routes
+    trace: Trace
+    plans: Plans

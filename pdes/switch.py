@@ -1,0 +1,86 @@
+"""An output-queued switch with FIFO ports: a packet's departure is known when it arrives.
+
+The port's unfinished work is `busy - now`; a packet that would take it over the limit is dropped (drop-tail). Store and
+forward, or cut-through: then the event is the arrival of the header, and the last byte must not leave before it has come in.
+"""
+
+import numpy as np
+
+from pdes.batch import blocks_short, give_back, take_batch
+from pdes.jit import inline, kernel
+from pdes.link import link_send, serialisation_ps
+from pdes.packet import destination, wire_bytes
+from pdes.routing import switch_route
+from pdes.state import (
+    CONST_CUT_BYTES,
+    CONST_NODES_LOCAL,
+    CONST_NPUS_LOCAL,
+    CONST_QUEUE_LIMIT,
+    COUNT_BYTES_DROPPED,
+    COUNT_DROPPED_PACKETS,
+    CTL_BATCH,
+    RECORD_WORDS,
+    TX_BUSY,
+    TX_PSB,
+    TX_WORDS,
+)
+
+
+@inline
+def drop(net, link, w1):
+    """Count a packet that found no room at outgoing link `link`."""
+    net.tx_dropped[link] += 1
+    net.count[COUNT_DROPPED_PACKETS] += 1
+    net.count[COUNT_BYTES_DROPPED] += wire_bytes(w1)
+
+
+@inline
+def last_byte_ps(net, inbox, key, w1):
+    """Cut-through: from the event (the header is in) to the packet's last byte."""
+    size = wire_bytes(w1)
+    psb = inbox.rx_psb[inbox.batch_rx[key & 0xFFFF]]
+    head = min(size, net.const[CONST_CUT_BYTES])
+    return serialisation_ps(size, psb) - serialisation_ps(head, psb)
+
+
+@inline
+def switch_forward(net, inbox, routes, node, begin):
+    """Send the packets of the batch on, in the order of their arrival."""
+    batch = net.ctl[CTL_BATCH]
+    limit = net.const[CONST_QUEUE_LIMIT]
+    latency = inbox.latency_ps[node]
+    cut = inbox.cut[node] == 1
+    record = net.record
+    for i in range(batch):
+        key = inbox.batch_key[i]
+        at = begin + (key >> 16)
+        p = np.int64(inbox.batch_pos[key & 0xFFFF]) * RECORD_WORDS
+        w1 = record[p + 1]
+        w2 = record[p + 2]
+        link = switch_route(net, routes, node, destination(w1), w2)
+        q = link * TX_WORDS
+        at += latency
+        start = max(net.tx[q + TX_BUSY], at)
+        if cut:
+            rest = last_byte_ps(net, inbox, key, w1)
+            start = max(start, at + rest - serialisation_ps(wire_bytes(w1), net.txf[q + TX_PSB]))
+        if limit > 0:
+            psb = net.txf[q + TX_PSB]
+            if start - at + serialisation_ps(wire_bytes(w1), psb) > limit * psb:
+                drop(net, link, w1)
+                continue
+        link_send(net, link, at, start, w1, w2, record[p + 3])
+
+
+
+@kernel
+def switches_window(net, inbox, routes, begin, end):
+    """Let every switch act on what arrives before `end`. True if interrupted because a pool is short."""
+    for node in range(net.const[CONST_NPUS_LOCAL], net.const[CONST_NODES_LOCAL]):
+        if net.next_time[node] < end:
+            if blocks_short(net):
+                return True
+            take_batch(net, inbox, node, begin, end)
+            switch_forward(net, inbox, routes, node, begin)
+            give_back(net, inbox)
+    return False

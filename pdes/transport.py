@@ -1,0 +1,310 @@
+"""The reliable transport: queue pairs with a static window, cumulative acknowledgements and go-back-N.
+
+A queue pair joins two NPUs for one group (as each NCCL communicator has its own connections); its messages go in order. The receiver takes
+packets in sequence only, acknowledges each, and asks once per gap for the one it misses. A sender that sees no progress for the timeout
+(doubled at each try) goes back too, so a lost tail is found (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
+"""
+
+import numpy as np
+
+from pdes.hashing import mix2, mix3
+from pdes.hashmap import FREE, find
+from pdes.jit import inline
+from pdes.link import link_send
+from pdes.packet import (
+    FLAG_ACK,
+    FLAG_LAST,
+    FLAG_NAK,
+    HALF_PSN,
+    PSN_MASK,
+    destination,
+    flags,
+    header,
+    source,
+    wire_bytes,
+)
+from pdes.port import activate, arm_timer, kick, queue_control, set_event, take_message
+from pdes.routing import npu_route
+from pdes.state import (
+    CONST_ACK,
+    CONST_HEADER,
+    CONST_MAX_RETRIES,
+    CONST_MTU,
+    CONST_RECORD_FLOWS,
+    CONST_SEED,
+    COUNT_ACK_PACKETS,
+    COUNT_BYTES_RECEIVED,
+    COUNT_BYTES_SENT,
+    COUNT_CONSUMED_PACKETS,
+    COUNT_DIGEST_A,
+    COUNT_DIGEST_B,
+    COUNT_FLOWS,
+    COUNT_PAYLOAD_BYTES,
+    COUNT_TIMEOUTS,
+    CTL_FAILED_QP,
+    CTL_FLOWS_IN,
+    CTL_FLOWS_OUT,
+    CTL_FREE_MSGS,
+    CTL_QPS,
+    CTL_RXQPS,
+    FLOW_IN_WORDS,
+    FLOW_OUT_WORDS,
+    INF,
+    LANES,
+    MSG_BEGIN,
+    MSG_BYTES,
+    MSG_END,
+    MSG_NEXT,
+    MSG_REF,
+    MSG_TAG,
+    MSG_WORDS,
+    NPU_GLOBAL,
+    NPU_PORTS,
+    NPU_QP_HEAD,
+    NPU_RTO_SET,
+    NPU_WORDS,
+    PORT_CTRL_HEAD,
+    PORT_SCHEDULED,
+    PORT_WORDS,
+    QP_DEADLINE,
+    QP_DST,
+    QP_END,
+    QP_GROUP,
+    QP_MESSAGES,
+    QP_MSG_CUR,
+    QP_MSG_HEAD,
+    QP_MSG_TAIL,
+    QP_NEXT,
+    QP_NPU,
+    QP_PORT,
+    QP_RETRIES,
+    QP_SENT_MAX,
+    QP_SIBLING,
+    QP_UNA,
+    QP_W1,
+    QP_W2,
+    QP_WORDS,
+    RECORD_WORDS,
+    RXQP_EXPECTED,
+    RXQP_MESSAGES,
+    RXQP_NAK_SENT,
+    RXQP_WORDS,
+    TX_BUSY,
+    TX_WORDS,
+)
+
+
+@inline
+def queue_pair(net, npus, qps, routes, node, dst, group):
+    """The NPU's queue pair to `dst` for `group`; made at its first use."""
+    n = node * NPU_WORDS
+    src = npus.npu[n + NPU_GLOBAL]
+    key = (src << 40) | (dst << 20) | group
+    at = find(qps.qp_key, key)
+    if qps.qp_key[at] != FREE:
+        return np.int64(qps.qp_val[at])
+    q = net.ctl[CTL_QPS]
+    net.ctl[CTL_QPS] = q + 1
+    qps.qp_key[at] = key
+    qps.qp_val[at] = q
+    row = q * QP_WORDS
+    for c in range(QP_WORDS):
+        qps.qp[row + c] = 0
+    qps.qp[row + QP_MSG_HEAD] = -1
+    qps.qp[row + QP_MSG_TAIL] = -1
+    qps.qp[row + QP_MSG_CUR] = -1
+    qps.qp[row + QP_DEADLINE] = INF
+    qps.qp[row + QP_W1] = header(dst, src, 0, 0)
+    qps.qp[row + QP_W2] = (q << 24) | ((mix3(src + net.const[CONST_SEED], dst, group) & 0x7FFF) << 48)
+    qps.qp[row + QP_PORT] = npu_route(net, routes, node, dst, qps.qp[row + QP_W2])
+    qps.qp[row + QP_NPU] = node
+    qps.qp[row + QP_DST] = dst
+    qps.qp[row + QP_GROUP] = group
+    qps.qp[row + QP_SIBLING] = npus.npu[n + NPU_QP_HEAD]
+    npus.npu[n + NPU_QP_HEAD] = q
+    return q
+
+
+@inline
+def post(net, npus, qps, routes, node, dst, group, tag, size, ref, now):
+    """Post a message of `size` bytes; `ref` is told when its last byte has left (MSG_REF)."""
+    q = queue_pair(net, npus, qps, routes, node, dst, group)
+    row = q * QP_WORDS
+    free = net.ctl[CTL_FREE_MSGS] - 1
+    net.ctl[CTL_FREE_MSGS] = free
+    message = np.int64(qps.msg_free[free])
+    m = message * MSG_WORDS
+    mtu = net.const[CONST_MTU]
+    begin = qps.qp[row + QP_END]
+    qps.msg[m + MSG_BYTES] = size
+    qps.msg[m + MSG_TAG] = tag
+    qps.msg[m + MSG_BEGIN] = begin
+    qps.msg[m + MSG_END] = begin + max(1, (size + mtu - 1) // mtu)
+    qps.msg[m + MSG_NEXT] = -1
+    qps.msg[m + MSG_REF] = ref
+    qps.qp[row + QP_END] = qps.msg[m + MSG_END]
+    if qps.qp[row + QP_MSG_HEAD] < 0:
+        qps.qp[row + QP_MSG_HEAD] = message
+    else:
+        qps.msg[qps.qp[row + QP_MSG_TAIL] * MSG_WORDS + MSG_NEXT] = message
+    qps.qp[row + QP_MSG_TAIL] = message
+    if qps.qp[row + QP_MSG_CUR] < 0:
+        take_message(qps, row, message)
+    if net.const[CONST_RECORD_FLOWS] == 1:
+        out = net.ctl[CTL_FLOWS_OUT]
+        net.ctl[CTL_FLOWS_OUT] = out + 1
+        out *= FLOW_OUT_WORDS
+        qps.flow_out[out] = npus.npu[node * NPU_WORDS + NPU_GLOBAL] | (dst << 20)
+        qps.flow_out[out + 1] = tag
+        qps.flow_out[out + 2] = size
+        qps.flow_out[out + 3] = now
+        qps.flow_out[out + 4] = qps.qp[row + QP_MESSAGES]
+    qps.qp[row + QP_MESSAGES] += 1
+    activate(net, npus, qps, node, q)
+
+
+@inline
+def send_ack(net, npus, routes, node, now, w1, w2, expected, flag):
+    """Answer a data packet: acknowledge all before `expected`."""
+    me = destination(w1)
+    peer = source(w1)
+    a1 = header(peer, me, net.const[CONST_ACK], flag)
+    a2 = (w2 & ~PSN_MASK) | (expected & PSN_MASK)
+    link = npu_route(net, routes, node, peer, a2)
+    p = link * PORT_WORDS
+    net.count[COUNT_ACK_PACKETS] += 1
+    net.count[COUNT_BYTES_SENT] += net.const[CONST_ACK]
+    idle = npus.port[p + PORT_SCHEDULED] == 0 and net.tx[link * TX_WORDS + TX_BUSY] <= now
+    if idle and net.record[npus.port[p + PORT_CTRL_HEAD] * RECORD_WORDS] == INF:
+        link_send(net, link, now, now, a1, a2, 0)
+    else:
+        queue_control(net, npus, link, now, a1, a2, 0)
+        kick(npus, node, link)
+
+
+@inline
+def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
+    """Take a data packet; True if it completes a message."""
+    net.count[COUNT_CONSUMED_PACKETS] += 1
+    net.count[COUNT_BYTES_RECEIVED] += wire_bytes(w1)
+    key = (destination(w1) << 44) | (source(w1) << 24) | ((w2 >> 24) & PSN_MASK)
+    at = find(qps.rx_key, key)
+    if qps.rx_key[at] == FREE:
+        new = net.ctl[CTL_RXQPS]
+        net.ctl[CTL_RXQPS] = new + 1
+        qps.rx_key[at] = key
+        qps.rx_val[at] = new
+        for c in range(RXQP_WORDS):
+            qps.rxqp[new * RXQP_WORDS + c] = 0
+    row = np.int64(qps.rx_val[at]) * RXQP_WORDS
+    expected = qps.rxqp[row + RXQP_EXPECTED]
+    ahead = (w2 - expected) & PSN_MASK
+    complete = False
+    flag = FLAG_ACK
+    answer = True
+    if ahead == 0:
+        expected += 1
+        qps.rxqp[row + RXQP_EXPECTED] = expected
+        qps.rxqp[row + RXQP_NAK_SENT] = 0
+        net.count[COUNT_PAYLOAD_BYTES] += wire_bytes(w1) - net.const[CONST_HEADER]
+        complete = flags(w1) & FLAG_LAST != 0
+    elif ahead < HALF_PSN:
+        answer = qps.rxqp[row + RXQP_NAK_SENT] == 0
+        qps.rxqp[row + RXQP_NAK_SENT] = 1
+        flag = FLAG_ACK | FLAG_NAK
+    if answer:
+        send_ack(net, npus, routes, node, now, w1, w2, expected, flag)
+    if complete:
+        ordinal = qps.rxqp[row + RXQP_MESSAGES]
+        qps.rxqp[row + RXQP_MESSAGES] = ordinal + 1
+        finish_flow(net, qps, w1, w3, ordinal, now)
+    return complete
+
+
+@inline
+def finish_flow(net, qps, w1, tag, ordinal, now):
+    """A message is complete at its receiver."""
+    pair = source(w1) | (destination(w1) << 20)
+    h = mix3(pair, tag, ordinal)
+    net.count[COUNT_FLOWS] += 1
+    net.count[COUNT_DIGEST_A] += mix2(h, now)
+    net.count[COUNT_DIGEST_B] += mix2(now * 3 + 1, h)
+    if net.const[CONST_RECORD_FLOWS] == 1:
+        out = net.ctl[CTL_FLOWS_IN]
+        net.ctl[CTL_FLOWS_IN] = out + 1
+        out *= FLOW_IN_WORDS
+        qps.flow_in[out] = pair
+        qps.flow_in[out + 1] = tag
+        qps.flow_in[out + 2] = ordinal
+        qps.flow_in[out + 3] = now
+
+
+@inline
+def go_back(qps, row):
+    """Send again from the first packet that is not acknowledged."""
+    if qps.qp[row + QP_NEXT] != qps.qp[row + QP_UNA]:
+        qps.qp[row + QP_NEXT] = qps.qp[row + QP_UNA]
+        take_message(qps, row, qps.qp[row + QP_MSG_HEAD])
+
+
+@inline
+def free_acknowledged(net, qps, row):
+    """Give back the messages that are wholly acknowledged."""
+    una = qps.qp[row + QP_UNA]
+    message = qps.qp[row + QP_MSG_HEAD]
+    while message >= 0 and qps.msg[message * MSG_WORDS + MSG_END] <= una:
+        following = qps.msg[message * MSG_WORDS + MSG_NEXT]
+        qps.msg_free[net.ctl[CTL_FREE_MSGS]] = message
+        net.ctl[CTL_FREE_MSGS] += 1
+        message = following
+    qps.qp[row + QP_MSG_HEAD] = message
+
+
+@inline
+def on_ack(net, npus, qps, node, now, w1, w2):
+    """Take an acknowledgement: open the window, or go back on a sequence error."""
+    net.count[COUNT_CONSUMED_PACKETS] += 1
+    net.count[COUNT_BYTES_RECEIVED] += wire_bytes(w1)
+    q = (w2 >> 24) & PSN_MASK
+    row = q * QP_WORDS
+    una = qps.qp[row + QP_UNA]
+    ahead = (w2 - una) & PSN_MASK
+    if 0 < ahead and ahead < HALF_PSN and una + ahead <= qps.qp[row + QP_SENT_MAX]:
+        una += ahead
+        qps.qp[row + QP_UNA] = una
+        qps.qp[row + QP_RETRIES] = 0
+        head = qps.qp[row + QP_MSG_HEAD]
+        if qps.msg[head * MSG_WORDS + MSG_END] <= una:
+            free_acknowledged(net, qps, row)
+        if qps.qp[row + QP_NEXT] < una:
+            qps.qp[row + QP_NEXT] = una
+            take_message(qps, row, qps.qp[row + QP_MSG_HEAD])
+        arm_timer(net, npus, qps, node, row, now)
+    if flags(w1) & FLAG_NAK != 0 and (w2 - una) & PSN_MASK == 0:
+        go_back(qps, row)
+    activate(net, npus, qps, node, q)
+
+
+@inline
+def on_timeout(net, npus, qps, node, now):
+    """The NPU's retransmission timer: its queue pairs without progress go back."""
+    soonest = INF
+    n = node * NPU_WORDS
+    q = npus.npu[n + NPU_QP_HEAD]
+    npus.npu[n + NPU_RTO_SET] = 0
+    while q >= 0:
+        row = q * QP_WORDS
+        if qps.qp[row + QP_UNA] < qps.qp[row + QP_NEXT]:
+            if qps.qp[row + QP_DEADLINE] <= now:
+                net.count[COUNT_TIMEOUTS] += 1
+                qps.qp[row + QP_RETRIES] += 1
+                if qps.qp[row + QP_RETRIES] > net.const[CONST_MAX_RETRIES]:
+                    net.ctl[CTL_FAILED_QP] = q
+                go_back(qps, row)
+                activate(net, npus, qps, node, q)
+            else:
+                soonest = min(soonest, qps.qp[row + QP_DEADLINE])
+        q = qps.qp[row + QP_SIBLING]
+    if soonest < INF and npus.npu[n + NPU_RTO_SET] == 0:
+        npus.npu[n + NPU_RTO_SET] = 1
+        set_event(npus, node, soonest, npus.npu[n + NPU_PORTS] + LANES)
