@@ -3,12 +3,11 @@
 Each link's packets are in order already, so the batch is small runs side by side.
 """
 
-import numpy as np
-
 from pdes.hashing import mix3
-from pdes.jit import inline
+from pdes.jit import inline, trailing_zeros
 from pdes.state import (
     BLOCK_RECORDS,
+    BLOCK_SHIFT,
     CONST_RESERVE_BLOCKS,
     CONST_SEED,
     COUNT_EVENTS,
@@ -25,6 +24,7 @@ from pdes.state import (
 
 BUCKETS = 256
 SMALL_BATCH = 24
+WORD = 0xFFFFFFFF
 
 
 @inline
@@ -59,24 +59,36 @@ def gather(net, inbox, node, begin, end):
     batch = 0
     freed = 0
     soonest = INF
-    for link in range(inbox.in_ptr[node], inbox.in_ptr[node + 1]):
-        pos = np.int64(inbox.head[link])
-        time = record[pos * RECORD_WORDS]
-        if time < end:
-            while time < end:
-                inbox.batch_key[batch] = ((time - begin) << 16) | batch
-                inbox.batch_pos[batch] = pos
-                inbox.batch_rx[batch] = link
-                batch += 1
-                pos += 1
-                if pos & (BLOCK_RECORDS - 1) == 0:
-                    block = (pos >> 3) - 1
-                    pos = np.int64(net.block_next[block]) * BLOCK_RECORDS
-                    inbox.batch_freed[freed] = block
-                    freed += 1
-                time = record[pos * RECORD_WORDS]
-            inbox.head[link] = pos
-        soonest = min(soonest, time)
+    first = inbox.in_ptr[node]
+    last = inbox.in_ptr[node + 1] - 1
+    for word in range(first >> 5, (last >> 5) + 1):
+        left = net.pending[word]
+        if word == first >> 5:
+            left &= WORD << (first & 31)
+        if word == last >> 5:
+            left &= WORD >> (31 - (last & 31))
+        while left != 0:
+            link = (word << 5) + trailing_zeros(left)
+            left &= left - 1
+            pos = inbox.head[link]
+            time = record[pos * RECORD_WORDS]
+            if time < end:
+                while time < end:
+                    inbox.batch_key[batch] = ((time - begin) << 16) | batch
+                    inbox.batch_pos[batch] = pos
+                    inbox.batch_rx[batch] = link
+                    batch += 1
+                    pos += 1
+                    if pos & (BLOCK_RECORDS - 1) == 0:
+                        block = (pos >> BLOCK_SHIFT) - 1
+                        pos = net.block_next[block] * BLOCK_RECORDS
+                        inbox.batch_freed[freed] = block
+                        freed += 1
+                    time = record[pos * RECORD_WORDS]
+                inbox.head[link] = pos
+                if time == INF:
+                    net.pending[word] &= ~(1 << (link & 31))
+            soonest = min(soonest, time)
     net.next_time[node] = soonest
     net.ctl[CTL_BATCH_FREED] = freed
     return batch
@@ -124,8 +136,8 @@ def sort_batch(inbox, batch, begin, end):
 @inline
 def before(net, inbox, a, b, time):
     """Whether key a comes before key b of the same time: by a hash of (seed, link, time), fair and the same on any partition."""
-    la = np.int64(inbox.rx_gid[inbox.batch_rx[a & 0xFFFF]])
-    lb = np.int64(inbox.rx_gid[inbox.batch_rx[b & 0xFFFF]])
+    la = inbox.rx_gid[inbox.batch_rx[a & 0xFFFF]]
+    lb = inbox.rx_gid[inbox.batch_rx[b & 0xFFFF]]
     ha = mix3(net.const[CONST_SEED], la, time)
     hb = mix3(net.const[CONST_SEED], lb, time)
     return ha < hb or (ha == hb and la < lb)

@@ -10,12 +10,13 @@ from pdes import state as s
 from pdes.batch import BUCKETS
 from pdes.hashing import mix3
 from pdes.jit import kernel
+from pdes.memory import aligned, full, zeros
 from pdes.results import RunError
 from pdes.routing import HOPS_SHIFT, MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE
 from pdes.simulation import Simulation
 
 MAX_BATCH = 60_000
-NEVER_CUT = 1 << 20
+NEVER_CUT = 1 << 16
 NPU_KIND = 0
 
 
@@ -38,6 +39,8 @@ def _check_sizes(graph, program, settings):
         raise RunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}")
     if graph.npus >= packet.MAX_NPUS:
         raise RunError(f"{graph.npus} NPUs: at most {packet.MAX_NPUS - 1} are possible")
+    if graph.nodes >= s.MAX_NODES or graph.links >= s.MAX_LINKS:
+        raise RunError(f"{graph.nodes} nodes and {graph.links} links: at most {s.MAX_NODES - 1} and {s.MAX_LINKS - 1}")
     if len(program.group_ptr) - 1 >= packet.MAX_GROUPS:
         raise RunError(f"{len(program.group_ptr) - 1} groups: at most {packet.MAX_GROUPS - 1} are possible")
     if len(program.node_seq) and program.node_seq.max() >= packet.MAX_SEQ:
@@ -74,11 +77,17 @@ class _Fabric:
         return np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
 
     def tx_rows(self, graph, settings):
-        """The `tx` table; its tails are block 8 x tx row."""
+        """The `tx` table; its tails are set by the caller."""
+        rx_of = np.empty(graph.links, np.int64)
+        rx_of[self.rx_link] = np.arange(graph.links)
         tx = np.zeros((graph.links, s.TX_WORDS), np.int64)
         tx[:, s.TX_PSB] = self.psb[self.tx_link].view(np.int64)
         tx[:, s.TX_DELAY] = graph.link_delay_ps[self.tx_link]
-        tx[:, s.TX_META] = graph.link_dst[self.tx_link] | (self._seen(graph, settings)[self.tx_link] << 32)
+        tx[:, s.TX_META] = (
+            graph.link_dst[self.tx_link].astype(np.int64)
+            | (rx_of[self.tx_link] << 22)
+            | (self._seen(graph, settings)[self.tx_link].astype(np.int64) << 46)
+        )
         return tx
 
 
@@ -153,7 +162,7 @@ def _routes(graph, fabric, seed):
         }
         mode, dims = MODE_DIMENSIONS, len(r.sizes)
     homes = r.home.shape[1] if hasattr(r, "home") else 1
-    fields = {k: np.ascontiguousarray(v) for k, v in fields.items()}
+    fields = {k: aligned(v) for k, v in fields.items()}
     return s.Routes(link=link.astype(np.int32) if len(link) else none32, salt=salt, **fields), mode, dims, homes
 
 
@@ -246,7 +255,7 @@ def _power_of_two(least):
 
 def _empty_map(least):
     size = _power_of_two(2 * least)
-    return np.full(size, -1, np.int64), np.zeros(size, np.int64)
+    return full(size, -1), zeros(size)
 
 
 def build_world(graph, program, settings):
@@ -264,7 +273,7 @@ def build_world(graph, program, settings):
     sends = _most_sends(program.schedules)
     stride = max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0)))
     reserve = fabric.batch // s.BLOCK_RECORDS + 2 * int(np.diff(fabric.out_ptr).max(initial=0)) + 64
-    const = np.zeros(s.CONST_WORDS, np.int64)
+    const = zeros(s.CONST_WORDS, np.int64)
     for index, value in {
         s.CONST_SEED: settings.seed, s.CONST_MTU: settings.mtu_bytes, s.CONST_HEADER: settings.header_bytes,
         s.CONST_ACK: settings.ack_bytes, s.CONST_WINDOW: _window_packets(graph, settings),
@@ -283,7 +292,7 @@ def build_world(graph, program, settings):
     blocks = queues + 2 * reserve + graph.links // 2
     tx[:, s.TX_TAIL] = np.arange(graph.links) * s.BLOCK_RECORDS
     head = fabric.tx_of[fabric.rx_link] * s.BLOCK_RECORDS
-    record = np.zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS, np.int64)
+    record = zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS, np.int64)
     record[: queues * s.BLOCK_RECORDS * s.RECORD_WORDS : s.BLOCK_RECORDS * s.RECORD_WORDS] = s.INF
     port = np.zeros((max(1, npu_ports), s.PORT_WORDS), np.int64)
     control = (graph.links + np.arange(npu_ports)) * s.BLOCK_RECORDS
@@ -292,7 +301,7 @@ def build_world(graph, program, settings):
     port[:npu_ports, s.PORT_TRANSIT_HEAD] = port[:npu_ports, s.PORT_TRANSIT_TAIL] = transit
     port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
     port[:, s.PORT_KICK_NEXT] = -2
-    ctl = np.zeros(s.CTL_WORDS, np.int64)
+    ctl = zeros(s.CTL_WORDS, np.int64)
     msgs = max(4 * graph.npus, 64) + sends
     insts = max(2 * graph.npus, 64)
     ctl[s.CTL_FREE_BLOCKS] = blocks - queues
@@ -300,58 +309,59 @@ def build_world(graph, program, settings):
     ctl[s.CTL_FREE_INSTS] = insts
     ctl[s.CTL_RESUME_NODE] = ctl[s.CTL_FAILED_QP] = -1
     ctl[s.CTL_LEFT] = row_ptr[-1]
-    free = np.zeros(blocks, np.int64)
+    free = zeros(blocks, np.int64)
     free[: blocks - queues] = np.arange(blocks - 1, queues - 1, -1)
     qp_map, rx_map, inst_map = _empty_map(2 * graph.npus + sends), _empty_map(2 * graph.npus), _empty_map(insts)
-    next_time = np.full(graph.nodes, s.INF, np.int64)
+    next_time = full(graph.nodes, s.INF, np.int64)
     next_time[: graph.npus][npu[:, s.NPU_READY_HEAD] >= 0] = 0
     recorded = max(1, int(row_ptr[-1])) if settings.record_nodes else 1
     slots = max(1, int(slot_ptr[-1]))
     heap = int(npu[-1, s.NPU_HEAP_BASE] + npu[-1, s.NPU_PORTS]) + s.LANES + 1
     flow_rows = 1 << 16
-    tx = tx.reshape(-1)
+    tx = aligned(tx)
     trace, plans = _tables(program)
     world = s.World(
         net=s.Net(
             ctl=ctl,
-            count=np.zeros(s.COUNT_WORDS, np.int64),
+            count=zeros(s.COUNT_WORDS, np.int64),
             const=const,
             next_time=next_time,
+            pending=zeros(graph.links // 32 + 1),
             out_ptr=fabric.out_ptr,
             tx=tx,
             txf=tx.view(np.float64),
-            tx_dropped=np.zeros(graph.links, np.int64),
+            tx_dropped=zeros(graph.links, np.int64),
             record=record,
-            block_next=np.zeros(blocks, np.int64),
+            block_next=zeros(blocks, np.int64),
             block_free=free,
         ),
         inbox=s.Inbox(
             in_ptr=fabric.in_ptr,
-            head=head,
-            rx_gid=fabric.rx_link,
+            head=aligned(head),
+            rx_gid=aligned(fabric.rx_link),
             rx_psb=fabric.psb[fabric.rx_link],
             latency_ps=graph.node_latency_ps.astype(np.int64),
             cut=fabric.cut,
-            batch_key=np.zeros(fabric.batch, np.int64),
-            batch_tmp=np.zeros(fabric.batch, np.int64),
-            batch_pos=np.zeros(fabric.batch, np.int64),
-            batch_rx=np.zeros(fabric.batch, np.int64),
-            batch_freed=np.zeros(fabric.batch, np.int64),
-            bucket=np.zeros(BUCKETS + 2, np.int64),
+            batch_key=zeros(fabric.batch, np.int64),
+            batch_tmp=zeros(fabric.batch, np.int64),
+            batch_pos=zeros(fabric.batch, np.int64),
+            batch_rx=zeros(fabric.batch, np.int64),
+            batch_freed=zeros(fabric.batch, np.int64),
+            bucket=zeros(BUCKETS + 2, np.int64),
         ),
         npus=s.Npus(
-            npu=npu.reshape(-1),
-            port=port.reshape(-1),
-            heap_time=np.zeros(heap, np.int64),
-            heap_slot=np.zeros(heap, np.int64),
+            npu=aligned(npu),
+            port=aligned(port),
+            heap_time=zeros(heap, np.int64),
+            heap_slot=zeros(heap, np.int64),
         ),
         qps=s.Qps(
-            qp=np.zeros(len(qp_map[0]) // 2 * s.QP_WORDS, np.int64),
-            msg=np.zeros(msgs * s.MSG_WORDS, np.int64),
-            msg_free=np.arange(msgs - 1, -1, -1),
-            rxqp=np.zeros(len(rx_map[0]) // 2 * s.RXQP_WORDS, np.int64),
+            qp=zeros(len(qp_map[0]) // 2 * s.QP_WORDS, np.int64),
+            msg=zeros(msgs * s.MSG_WORDS, np.int64),
+            msg_free=aligned(np.arange(msgs - 1, -1, -1)),
+            rxqp=zeros(len(rx_map[0]) // 2 * s.RXQP_WORDS, np.int64),
             flow_out=np.zeros((flow_rows + sends) * s.FLOW_OUT_WORDS, np.int64),
-            flow_in=np.zeros(flow_rows * s.FLOW_IN_WORDS, np.int64),
+            flow_in=zeros(flow_rows * s.FLOW_IN_WORDS, np.int64),
             qp_key=qp_map[0],
             qp_val=qp_map[1],
             rx_key=rx_map[0],
@@ -359,16 +369,16 @@ def build_world(graph, program, settings):
         ),
         rows=s.Rows(
             state=rows,
-            flag=np.zeros(len(rows), np.int8),
-            start=np.full(recorded, -1, np.int64),
-            finish=np.full(recorded, -1, np.int64),
-            slot_next=np.zeros(slots, np.int32),
+            flag=zeros(len(rows), np.int8),
+            start=full(recorded, -1, np.int64),
+            finish=full(recorded, -1, np.int64),
+            slot_next=zeros(slots, np.int32),
         ),
         insts=s.Insts(
-            inst=np.zeros(insts * s.INST_WORDS, np.int64),
-            inst_free=np.arange(insts - 1, -1, -1),
-            inst_pc=np.zeros(insts * stride, np.int64),
-            inst_arrived=np.zeros(insts * stride, np.int64),
+            inst=zeros(insts * s.INST_WORDS, np.int64),
+            inst_free=aligned(np.arange(insts - 1, -1, -1)),
+            inst_pc=zeros(insts * stride, np.int64),
+            inst_arrived=zeros(insts * stride, np.int64),
             inst_key=inst_map[0],
             inst_val=inst_map[1],
         ),

@@ -6,7 +6,7 @@ one out first, so the memory in use is that of the packets in flight and not of 
 """
 
 from pdes.jit import inline
-from pdes.state import BLOCK_RECORDS, CTL_FREE_BLOCKS, INF, RECORD_WORDS
+from pdes.state import BLOCK_RECORDS, BLOCK_SHIFT, CTL_FREE_BLOCKS, INF, RECORD_WORDS
 
 
 @inline
@@ -23,7 +23,7 @@ def push(net, tail, time, w1, w2, w3):
         free = net.ctl[CTL_FREE_BLOCKS] - 1
         net.ctl[CTL_FREE_BLOCKS] = free
         block = net.block_free[free]
-        net.block_next[(tail >> 3) - 1] = block
+        net.block_next[(tail >> BLOCK_SHIFT) - 1] = block
         tail = block * BLOCK_RECORDS
     record[tail * RECORD_WORDS] = INF
     return tail
@@ -34,7 +34,7 @@ def after(net, head):
     """The record behind `head`; gives the block back when it was its last."""
     head += 1
     if head & (BLOCK_RECORDS - 1) == 0:
-        block = (head >> 3) - 1
+        block = (head >> BLOCK_SHIFT) - 1
         head = net.block_next[block] * BLOCK_RECORDS
         net.block_free[net.ctl[CTL_FREE_BLOCKS]] = block
         net.ctl[CTL_FREE_BLOCKS] += 1

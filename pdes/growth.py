@@ -4,11 +4,12 @@ import numpy as np
 
 from pdes import state as s
 from pdes.hashmap import rehash
+from pdes.memory import full, zeros
 
 
 def _longer(array, length):
     """A copy with zeros behind."""
-    grown = np.zeros(length, array.dtype)
+    grown = zeros(length, array.dtype)
     grown[: len(array)] = array
     return grown
 
@@ -60,7 +61,7 @@ def _rehashed(keys, values, least):
     size = len(keys)
     while size < least:
         size *= 2
-    new_keys, new_values = np.full(size, -1, np.int64), np.zeros(size, np.int64)
+    new_keys, new_values = full(size, -1), zeros(size)
     rehash(keys, values, new_keys, new_values)
     return new_keys, new_values
 

@@ -17,7 +17,8 @@ from pdes.state import (
     TX_WORDS,
 )
 
-META_NODE = 0xFFFFFFFF
+NODE_MASK = (1 << 22) - 1
+LINK_MASK = (1 << 24) - 1
 
 
 @inline
@@ -38,7 +39,7 @@ def link_send(net, link, asked, start, w1, w2, w3):
     busy = start + serialisation_ps(size, psb)
     net.tx[q + TX_BUSY] = busy
     meta = net.tx[q + TX_META]
-    seen = meta >> 32
+    seen = meta >> 46
     ready = busy
     if size > seen:
         ready = start + serialisation_ps(seen, psb)
@@ -48,6 +49,8 @@ def link_send(net, link, asked, start, w1, w2, w3):
     if start - asked > net.tx[q + TX_MAX_WAIT]:
         net.tx[q + TX_MAX_WAIT] = start - asked
     net.tx[q + TX_TAIL] = push(net, net.tx[q + TX_TAIL], ready, w1, w2, w3)
-    node = meta & META_NODE
+    far = (meta >> 22) & LINK_MASK
+    net.pending[far >> 5] |= 1 << (far & 31)
+    node = meta & NODE_MASK
     if ready < net.next_time[node]:
         net.next_time[node] = ready

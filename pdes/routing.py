@@ -7,6 +7,7 @@ import numpy as np
 
 from pdes.hashing import mix
 from pdes.jit import inline
+from pdes.link import NODE_MASK
 from pdes.packet import entropy
 from pdes.state import (
     CONST_DIMENSIONS,
@@ -34,10 +35,11 @@ def choose(routes, cell, node, w2):
 
 
 @inline
-def switch_cell(net, routes, node, dst):
-    """Table mode, at a switch: the cell of the nearest home of the destination."""
+def switch_cell(net, routes, node, dst, w2):
+    """Table mode, at a switch: the cell of the nearest home of the destination; the packet's entropy decides between equals."""
     homes = net.const[CONST_HOMES]
     best = UNREACHABLE
+    equals = 0
     for i in range(homes):
         column = routes.home[dst * homes + i]
         if column >= 0:
@@ -45,8 +47,13 @@ def switch_cell(net, routes, node, dst):
                 cell = routes.attach[dst * homes + i]
             else:
                 cell = routes.cell[routes.row[node] + column]
-            if cell < best:
+            if cell >> HOPS_SHIFT < best >> HOPS_SHIFT:
                 best = cell
+                equals = 1
+            elif cell >> HOPS_SHIFT == best >> HOPS_SHIFT and cell < UNREACHABLE:
+                equals += 1
+                if (mix(routes.salt[node] ^ ((entropy(w2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
+                    best = cell
     return best
 
 
@@ -76,7 +83,7 @@ def dimension_cell(net, routes, node, dst, w2):
 def hops_by(net, routes, out, dst):
     """Table mode: switches between the far end of an NPU's outgoing link and the destination (UNREACHABLE if none)."""
     homes = net.const[CONST_HOMES]
-    via = net.tx[out * TX_WORDS + TX_META] & 0xFFFFFFFF
+    via = net.tx[out * TX_WORDS + TX_META] & NODE_MASK
     best = UNREACHABLE >> HOPS_SHIFT
     for i in range(homes):
         column = routes.home[dst * homes + i]
@@ -132,7 +139,7 @@ def switch_route(net, routes, node, dst, w2):
         else:
             cell = routes.cell[routes.row[node] + column]
     elif mode == MODE_TABLE:
-        cell = switch_cell(net, routes, node, dst)
+        cell = switch_cell(net, routes, node, dst, w2)
     else:
         cell = dimension_cell(net, routes, node, dst, w2)
     return choose(routes, cell, node, w2)

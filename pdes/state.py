@@ -12,16 +12,20 @@ import numpy as np
 INF = 1 << 62
 """Later than any time (ps)."""
 
+MAX_NODES = 1 << 22
+MAX_LINKS = 1 << 24
+
 # A packet record: four words, in blocks of eight records. See pdes/packet.py.
 RECORD_WORDS = 4
 BLOCK_RECORDS = 8
+BLOCK_SHIFT = 3
 
 # Sending side of a link (`tx`, one row per outgoing link in the order of its node).
 TX_WORDS = 8
 TX_BUSY = 0  # ps: the port sends until then
 TX_PSB = 1  # float64 ps per byte, seen through txf
 TX_DELAY = 2  # ps on the wire
-TX_META = 3  # receiving node | bytes it waits for before it forwards << 32
+TX_META = 3  # receiving node | its incoming link << 22 | bytes it waits for before it forwards << 46
 TX_TAIL = 4  # record that the next packet takes
 TX_BYTES = 5  # sent on the wire
 TX_PACKETS = 6
@@ -271,6 +275,7 @@ class Net(NamedTuple):
     count: np.ndarray
     const: np.ndarray
     next_time: np.ndarray  # int64[nodes] ps: earliest event of a node
+    pending: np.ndarray  # int64[incoming links / 32] bit set: the link holds packets
     out_ptr: np.ndarray  # int64[nodes + 1] outgoing links of a node
     tx: np.ndarray
     txf: np.ndarray

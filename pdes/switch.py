@@ -4,8 +4,6 @@ The port's unfinished work is `busy - now`; a packet that would take it over the
 forward, or cut-through: then the event is the arrival of the header, and the last byte must not leave before it has come in.
 """
 
-import numpy as np
-
 from pdes.batch import blocks_short, give_back, take_batch
 from pdes.jit import inline, kernel
 from pdes.link import link_send, serialisation_ps
@@ -54,7 +52,7 @@ def switch_forward(net, inbox, routes, node, begin):
     for i in range(batch):
         key = inbox.batch_key[i]
         at = begin + (key >> 16)
-        p = np.int64(inbox.batch_pos[key & 0xFFFF]) * RECORD_WORDS
+        p = inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS
         w1 = record[p + 1]
         w2 = record[p + 2]
         link = switch_route(net, routes, node, destination(w1), w2)

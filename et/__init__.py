@@ -1,0 +1,50 @@
+"""Chakra execution traces: the format, read, write, summarise.
+
+`read_trace` gives a TraceTable (arrays), `read_messages` the protobuf messages; `write_trace` writes messages, which
+the `*_node` functions make. Wrong files raise TraceError. `et.show.render` prints what `describe` finds.
+"""
+
+from et.builders import (
+    attribute,
+    coll_node,
+    comp_node,
+    group_node,
+    mem_node,
+    metadata,
+    recv_node,
+    send_node,
+)
+from et.errors import TraceError
+from et.groups import read_groups
+from et.order import children, depth, topological_order
+from et.reader import read_messages, read_trace, table_of
+from et.schema import CollectiveCommType, NodeType
+from et.summary import collective_name, describe
+from et.table import NameTable, TraceTable
+from et.writer import write_trace
+
+__all__ = [
+    "CollectiveCommType",
+    "NameTable",
+    "NodeType",
+    "TraceError",
+    "TraceTable",
+    "attribute",
+    "children",
+    "coll_node",
+    "collective_name",
+    "comp_node",
+    "depth",
+    "describe",
+    "group_node",
+    "mem_node",
+    "metadata",
+    "read_groups",
+    "read_messages",
+    "read_trace",
+    "recv_node",
+    "send_node",
+    "table_of",
+    "topological_order",
+    "write_trace",
+]

@@ -1,0 +1,109 @@
+"""What the attributes of a node mean: their names, and conversion from the types that writers use.
+
+Chakra leaves names and types to convention, and writers differ in the integer type, so every integer type converts;
+a whole floating-point number too, as in ASTRA-sim's reader. A string in place of a number is an error.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from google.protobuf.message import Message
+from numpy.typing import DTypeLike
+
+ALL_NPUS = ""  # name of the group of all NPUs; traces also write "0"
+
+_MIN32, _MAX32, _MAX64 = -(2**31), 2**31 - 1, 2**63 - 1
+_MOST_DIMENSIONS = 31
+_FLOATS = ("double_val", "float_val")
+_NOT_NUMBERS = ("string_val", "bytes_val")
+
+
+class Column(NamedTuple):
+    """An integer attribute as a column of TraceTable: type, value when absent, smallest and largest value."""
+
+    dtype: DTypeLike
+    absent: int
+    least: int
+    most: int
+
+
+INTEGERS = {
+    "is_cpu_op": Column(np.bool_, 0, -_MAX64, _MAX64),
+    "num_ops": Column(np.int64, -1, 0, _MAX64),
+    "tensor_size": Column(np.int64, -1, 0, _MAX64),
+    "tensor_loc": Column(np.int8, 0, -128, 127),
+    "comm_type": Column(np.int64, -1, -_MAX64, _MAX64),  # means nothing but on collectives, so is checked there
+    "comm_size": Column(np.int64, -1, 0, _MAX64),
+    "comm_src": Column(np.int32, -1, 0, _MAX32),
+    "comm_dst": Column(np.int32, -1, 0, _MAX32),
+    "comm_tag": Column(np.int32, -1, 0, _MAX32),
+    "comm_priority": Column(np.int32, 0, _MIN32, _MAX32),
+}
+
+
+def integer(attribute: Message) -> int:
+    """The value of one of INTEGERS.
+
+    Raises:
+        ValueError: not an integer, or out of the attribute's range.
+    """
+    kind, value = _value(attribute)
+    if kind in _NOT_NUMBERS or kind.endswith("_list") or (kind in _FLOATS and not value.is_integer()):
+        raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected an integer")
+    column = INTEGERS[attribute.name]
+    if not column.least <= value <= column.most:
+        raise ValueError(
+            f"attribute {attribute.name} is {int(value)}, expected an integer from {column.least} to {column.most}"
+        )
+    return int(value)
+
+
+def group_name(attribute: Message) -> str:
+    """The communicator that pg_name names; "0" reads as "" (all NPUs).
+
+    Raises:
+        ValueError: not a string.
+    """
+    kind, value = _value(attribute)
+    if kind != "string_val":
+        raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected a string")
+    return ALL_NPUS if value == "0" else value
+
+
+def dimension_bits(attribute: Message) -> int:
+    """The set of involved_dim, bit d for dimension d; -1 (all of them) for an empty list.
+
+    Raises:
+        ValueError: not a list of booleans or integers, or more than 31 of them.
+    """
+    kind, value = _value(attribute)
+    if not kind.endswith("_list") or kind in {"string_list", "bytes_list", "double_list", "float_list"}:
+        raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected a list of booleans")
+    if len(value.values) > _MOST_DIMENSIONS:
+        raise ValueError(f"attribute {attribute.name} has {len(value.values)} values, expected at most 31")
+    return sum(1 << d for d, is_involved in enumerate(value.values) if is_involved) if value.values else -1
+
+
+def integer_list(attribute: Message) -> tuple[int, ...]:
+    """The integers of a list attribute, as ranks of a METADATA process-group node.
+
+    Raises:
+        ValueError: not a list of integers.
+    """
+    kind, value = _value(attribute)
+    if not kind.endswith("_list") or not all(isinstance(v, int) for v in value.values):
+        raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected a list of integers")
+    return tuple(int(v) for v in value.values)
+
+
+def _value(attribute: Message) -> tuple[str, Any]:
+    kind = attribute.WhichOneof("value")
+    if kind is None:
+        raise ValueError(f"attribute {attribute.name} has no value, expected one")
+    return kind, getattr(attribute, kind)
+
+
+def _found(kind: str, value: object) -> str:
+    """Kind and value in one short line."""
+    text = kind if kind.endswith("_list") else f"{kind} {value!r}"
+    return text if len(text) < 80 else f"{text[:80]}..."

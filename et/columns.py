@@ -1,0 +1,169 @@
+"""The columns of a TraceTable while its nodes are read.
+
+Nodes are decoded as RawNode, which has Node's bytes but leaves names and attributes undecoded: names go into the
+table as bytes, and attributes, of which a trace repeats few, are decoded once each.
+"""
+
+import array
+import os
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+from numpy.typing import DTypeLike, NDArray
+
+from et import attributes
+from et.dependencies import Parents, resolve
+from et.errors import TraceError
+from et.groups import Groups, groups_of_metadata_node
+from et.schema import AttributeProto, CollectiveCommType, NodeType, RawNode
+from et.table import NameTable, TraceTable
+
+_MOST_ATTRIBUTES_KEPT = 1 << 16
+_LONGEST_ATTRIBUTE_KEPT = 128
+
+# rows and values of a sparse column, and one value to append
+_Cell = tuple[list[int], list[int], int]
+
+
+class Columns:
+    """Grows by one node at a time; `table` checks and finishes."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._ids = array.array("Q")
+        self._names: list[bytes] = []
+        self._types = array.array("q")
+        self._starts = array.array("Q")
+        self._durations = array.array("Q")
+        self._data = Parents()
+        self._control = Parents()
+        self._group_row = {attributes.ALL_NPUS: 0}
+        self._metadata_groups: Groups = {}
+        names = (*attributes.INTEGERS, "pg_name", "involved_dim")
+        self._cells: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in names}
+        self._known: dict[bytes, _Cell | None] = {}
+
+    def add(self, offset: int, message: bytes) -> None:
+        """Append the node of a message that stands at an offset of the file.
+
+        Raises:
+            TraceError: corrupt message, attribute of the wrong kind or out of range.
+        """
+        try:
+            node = RawNode.FromString(message)
+            self._add_fields(node)
+            self._add_attributes(node)
+        except DecodeError as error:
+            raise TraceError(f"{self._path}: byte {offset}: corrupt message ({error}), expected a Node") from error
+        except ValueError as error:
+            raise TraceError(f"{self._path}: node {node.id}: {error}") from error
+
+    def table(self, version: str, *, strict: bool, with_control: bool = True) -> TraceTable:
+        """Check what concerns all nodes, cycles aside, and make the table, with or without control dependencies.
+
+        Raises:
+            TraceError: see et.read_trace.
+        """
+        parents = (self._data, self._control) if with_control else (self._data,)
+        ids = np.array(self._ids, np.uint64)
+        types = np.array(self._types, np.int64)
+        integers = {name: self._column(name, c.dtype, c.absent) for name, c in attributes.INTEGERS.items()}
+        self._check_types(types)
+        integers["comm_type"] = self._collectives(types, integers["comm_type"], integers["is_cpu_op"])
+        dep_ptr, dep, dangling = resolve(self._path, ids, parents, strict=strict)
+        return TraceTable(
+            path=str(self._path),
+            version=version,
+            node_id=ids,
+            names=self._name_table(),
+            type=types.astype(np.int8),
+            start_time_micros=self._micros(np.array(self._starts, np.uint64), "start_time_micros"),
+            duration_micros=self._micros(np.array(self._durations, np.uint64), "duration_micros"),
+            group=self._column("pg_name", np.int32, 0),
+            group_names=tuple(self._group_row),
+            involved_dim=self._column("involved_dim", np.int32, -1),
+            dep_ptr=dep_ptr,
+            dep=dep,
+            dangling=dangling,
+            dropped_control=0 if with_control else len(self._control),
+            metadata_groups=self._metadata_groups,
+            **integers,
+        )
+
+    def _add_fields(self, node: Message) -> None:
+        self._ids.append(node.id)
+        self._names.append(node.name)
+        self._types.append(node.type)
+        self._starts.append(node.start_time_micros)
+        self._durations.append(node.duration_micros)
+        self._data.add(node.data_deps[:])  # a slice is a list, which is made faster than an iteration
+        self._control.add(node.ctrl_deps[:])
+
+    def _add_attributes(self, node: Message) -> None:
+        row, known = len(self._ids) - 1, self._known
+        for message in node.attr:
+            cell = known[message] if message in known else self._decode(message)
+            if cell is not None:
+                rows, values, value = cell
+                rows.append(row)
+                values.append(value)
+        if node.type == NodeType.METADATA_NODE:
+            self._metadata_groups.update(groups_of_metadata_node(node))
+
+    def _decode(self, message: bytes) -> _Cell | None:
+        """Where an attribute goes, and its value; None if no column takes it."""
+        attribute = AttributeProto.FromString(message)
+        name = attribute.name
+        cell = (*self._cells[name], self._value(attribute)) if name in self._cells else None
+        if len(message) <= _LONGEST_ATTRIBUTE_KEPT and len(self._known) < _MOST_ATTRIBUTES_KEPT:
+            self._known[message] = cell
+        return cell
+
+    def _value(self, attribute: Message) -> int:
+        if attribute.name == "pg_name":
+            return self._group_row.setdefault(attributes.group_name(attribute), len(self._group_row))
+        if attribute.name == "involved_dim":
+            return attributes.dimension_bits(attribute)
+        return attributes.integer(attribute)
+
+    def _column(self, name: str, dtype: DTypeLike, absent: int) -> NDArray[Any]:
+        column = np.full(len(self._ids), absent, dtype)
+        rows, values = self._cells[name]
+        column[rows] = values
+        return column
+
+    def _micros(self, column: NDArray[np.uint64], name: str) -> NDArray[np.int64]:
+        if len(column) and column.max() >= 2**63:
+            row = int(column.argmax())
+            raise TraceError(f"{self._path}: node {self._ids[row]}: {name} is {column[row]}, expected less than 2^63")
+        return column.astype(np.int64)
+
+    def _name_table(self) -> NameTable:
+        try:
+            return NameTable.of(self._names)
+        except UnicodeDecodeError as error:
+            node_id = self._ids[self._names.index(error.object)]
+            raise TraceError(f"{self._path}: node {node_id}: name {error.object!r}, expected UTF-8") from error
+
+    def _check_types(self, types: NDArray[np.int64]) -> None:
+        is_wrong = (types <= NodeType.INVALID_NODE) | (types > max(NodeType))
+        if np.any(is_wrong):
+            row = int(np.argmax(is_wrong))
+            raise TraceError(f"{self._path}: node {self._ids[row]}: node type {types[row]}, expected 1 to 7")
+
+    def _collectives(
+        self, types: NDArray[np.int64], comm_type: NDArray[np.int64], is_cpu_op: NDArray[np.bool_]
+    ) -> NDArray[np.int8]:
+        """comm_type of the collectives, checked; -1 on other nodes, some of which carry numbers that mean nothing."""
+        is_collective = types == NodeType.COMM_COLL_NODE
+        rows, _ = self._cells["comm_type"]
+        is_given = np.zeros(len(types), np.bool_)
+        is_given[rows] = True
+        is_known = (comm_type >= 0) & (comm_type <= max(CollectiveCommType))
+        is_wrong = is_collective & ~is_known & (is_given | ~is_cpu_op)
+        if np.any(is_wrong):
+            row = int(np.argmax(is_wrong))
+            found = f"comm_type {comm_type[row]}" if is_given[row] else "a collective without comm_type"
+            raise TraceError(f"{self._path}: node {self._ids[row]}: {found}, expected a comm_type from 0 to 9")
+        return np.where(is_collective, comm_type, -1).astype(np.int8)

@@ -1,0 +1,87 @@
+"""From the ids that nodes name as parents to rows: the CSR arrays of a table."""
+
+import array
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.errors import TraceError
+
+Path = str | os.PathLike[str]
+Ids = NDArray[np.uint64]
+
+
+class Parents:
+    """The parents that nodes name, data or control, growing node after node."""
+
+    def __init__(self) -> None:
+        self._ids = array.array("Q")
+        self._counts = array.array("q")
+
+    def add(self, ids: list[int]) -> None:
+        """Append the parents of the next node."""
+        self._ids.fromlist(ids)
+        self._counts.append(len(ids))
+
+    def ids(self) -> Ids:
+        """uint64[m]: the parents of all nodes."""
+        return np.array(self._ids, np.uint64)
+
+    def rows(self) -> NDArray[np.int64]:
+        """int64[m]: the row that names each of them."""
+        return np.repeat(np.arange(len(self._counts)), np.array(self._counts, np.int64))
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+def resolve(
+    path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
+    """Turn parents given by id into CSR rows, sorted and without repeats.
+
+    Args:
+        path: the file, for messages.
+        ids: uint64[n], ids of the nodes.
+        parents: kinds of parents, to be put together.
+        strict: a parent that is not in ids is an error; else it is dropped.
+
+    Returns:
+        dep_ptr int64[n+1], dep int32[], number of parents dropped.
+
+    Raises:
+        TraceError: an id stands twice; a parent is not in ids (strict).
+    """
+    by_id = np.argsort(ids, kind="stable")
+    sorted_ids = ids[by_id]
+    _refuse_repeats(path, sorted_ids)
+    parent_ids = np.concatenate([kind.ids() for kind in parents])
+    row = np.concatenate([kind.rows() for kind in parents])
+    place = np.searchsorted(sorted_ids, parent_ids)
+    is_there = place < len(ids)
+    is_there[is_there] = sorted_ids[place[is_there]] == parent_ids[is_there]
+    dangling = len(parent_ids) - int(np.count_nonzero(is_there))
+    if dangling and strict:
+        first = int(np.argmin(is_there))
+        raise TraceError(
+            f"{path}: node {ids[row[first]]}: depends on node {parent_ids[first]}, which the file lacks "
+            f"({dangling} such dependencies), expected an id of the file"
+        )
+    return *_compress(len(ids), row[is_there], by_id[place[is_there]]), dangling
+
+
+def _refuse_repeats(path: Path, sorted_ids: Ids) -> None:
+    is_repeat = sorted_ids[1:] == sorted_ids[:-1]
+    if np.any(is_repeat):
+        raise TraceError(f"{path}: node {sorted_ids[1:][is_repeat][0]}: the id stands twice, expected each id once")
+
+
+def _compress(n: int, row: NDArray[np.int64], parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """CSR of the pairs (row, parent), each once, sorted."""
+    pairs = np.sort(row * max(n, 1) + parent, kind="stable")  # stable: fast where the pairs are in order already
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    dep_ptr = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(pairs // max(n, 1), minlength=n), out=dep_ptr[1:])
+    return dep_ptr, (pairs % max(n, 1)).astype(np.int32)

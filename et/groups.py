@@ -1,0 +1,97 @@
+"""Communicators: the group file beside the traces, and the process groups that METADATA nodes define."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+
+from et.attributes import ALL_NPUS, group_name, integer_list
+from et.errors import TraceError
+from et.schema import AttributeProto
+
+Groups = dict[str, tuple[int, ...]]
+
+
+def read_groups(path: str | os.PathLike[str]) -> Groups:
+    """Read a group file, JSON `{"<id>": [npu, ...], ...}`.
+
+    Returns:
+        Name of each group to its NPUs in member order.
+
+    Raises:
+        TraceError: unreadable file, wrong JSON, a group twice, a group without members, a member that is twice in a
+            group or is not an integer from 0, or a group named "" or "0" (which always mean all NPUs).
+    """
+    try:
+        data = json.loads(Path(path).read_bytes(), object_pairs_hook=_without_repeats)
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}, expected a group file") from error
+    except (ValueError, RecursionError) as error:  # also wrong UTF-8 and a repeated name
+        raise TraceError(f'{path}: {error}, expected JSON like {{"1": [0, 1]}}') from error
+    if not isinstance(data, dict):
+        raise TraceError(f'{path}: found {_short(data)}, expected an object like {{"1": [0, 1]}}')
+    return {name: _members(path, name, members) for name, members in data.items()}
+
+
+def groups_of_metadata_node(node: Message) -> Groups:
+    """The process groups of a METADATA node, a RawNode; none if it says something else.
+
+    Two forms are known: attributes pg_name and ranks; and PyTorch's "process_group:init", whose inputs hold
+    `[{"pg_name": "1", "ranks": [0, 1], ...}, ...]` within brackets and quotes. No ranks means all NPUs. The default
+    group ("" or "0") is left out.
+
+    Raises:
+        ValueError: pg_name or ranks are of the wrong type.
+    """
+    attributes = {a.name: a for a in map(AttributeProto.FromString, node.attr)}
+    if "pg_name" in attributes and "ranks" in attributes:
+        groups = {group_name(attributes["pg_name"]): integer_list(attributes["ranks"])}
+    else:
+        groups = _process_groups(node.inputs.values)
+    return {name: ranks for name, ranks in groups.items() if name not in {ALL_NPUS, "0"}}
+
+
+def _process_groups(values: str) -> Groups:
+    """Those that the inputs of a node hold; none where they are no such JSON (PyTorch cuts long strings off)."""
+    try:
+        items = json.loads(values[values.find("[{") : values.rfind("}]") + 2])
+    except ValueError:
+        return {}
+    groups = {}
+    for item in items:
+        name, ranks = item.get("pg_name"), item.get("ranks", [])
+        if not isinstance(name, str) or not isinstance(ranks, list) or not all(type(r) is int for r in ranks):
+            raise ValueError(f"process group {_short(item)}, expected pg_name (a string) and ranks (integers)")
+        groups[name] = tuple(ranks)
+    return groups
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f'group "{twice}" stands twice')
+    return data
+
+
+def _members(path: str | os.PathLike[str], name: str, members: object) -> tuple[int, ...]:
+    where = f'{path}: group "{name}"'
+    if name in {ALL_NPUS, "0"}:
+        raise TraceError(f"{where}: that name always means all NPUs, expected another one")
+    if not isinstance(members, list) or not members:
+        raise TraceError(f"{where}: found {_short(members)}, expected a list of NPUs")
+    for npu in members:
+        if type(npu) is not int or not 0 <= npu < 2**31:
+            raise TraceError(f"{where}: member {_short(npu)}, expected an NPU number from 0")
+    if len(set(members)) < len(members):
+        twice = next(npu for i, npu in enumerate(members) if npu in members[:i])
+        raise TraceError(f"{where}: NPU {twice} stands twice, expected each member once")
+    return tuple(members)
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 60 else f"{text[:60]}..."

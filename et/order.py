@@ -1,0 +1,89 @@
+"""The dependency graph of a trace: children, order of execution, depth, cycles."""
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.errors import TraceError
+from et.table import TraceTable
+
+_LONGEST_PATH_SHOWN = 12
+
+
+def parent_rows(table: TraceTable) -> NDArray[np.int64]:
+    """int64[len(dep)]: the row that each entry of `table.dep` is a parent of."""
+    return np.repeat(np.arange(len(table)), np.diff(table.dep_ptr))
+
+
+def children(table: TraceTable) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """CSR of children: those of row i are child[child_ptr[i]:child_ptr[i+1]], sorted.
+
+    Returns:
+        child_ptr int64[n+1], child int32[len(dep)].
+    """
+    child_ptr = np.zeros(len(table) + 1, np.int64)
+    np.cumsum(np.bincount(table.dep, minlength=len(table)), out=child_ptr[1:])
+    by_parent = np.argsort(table.dep, kind="stable")
+    return child_ptr, parent_rows(table)[by_parent].astype(np.int32)
+
+
+def topological_order(table: TraceTable) -> NDArray[np.int32]:
+    """Rows such that parents come before children; of the rows that could come next, the least one does.
+
+    Returns:
+        int32[n].
+
+    Raises:
+        TraceError: the dependencies have a cycle; the message holds it as node ids, `3 -> 5 -> 3`.
+    """
+    if np.all(table.dep < parent_rows(table)):  # the file is in that order already, as most are
+        return np.arange(len(table), dtype=np.int32)
+    waits_for = np.diff(table.dep_ptr).tolist()
+    child_ptr, child = (a.tolist() for a in children(table))
+    ready = [row for row, parents in enumerate(waits_for) if parents == 0]  # ascending, so a heap
+    order = []
+    while ready:
+        row = heapq.heappop(ready)
+        order.append(row)
+        for other in child[child_ptr[row] : child_ptr[row + 1]]:
+            waits_for[other] -= 1
+            if waits_for[other] == 0:
+                heapq.heappush(ready, other)
+    if len(order) < len(table):
+        raise TraceError(f"{table.path}: dependency cycle {_cycle(table, waits_for)}, expected no cycle")
+    return np.array(order, np.int32)
+
+
+def depth(table: TraceTable) -> int:
+    """Number of nodes on the longest path of dependencies, 0 for a trace without nodes.
+
+    Raises:
+        TraceError: the dependencies have a cycle.
+    """
+    dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
+    level = [0] * len(table)
+    for row in topological_order(table).tolist():
+        level[row] = 1 + max((level[parent] for parent in dep[dep_ptr[row] : dep_ptr[row + 1]]), default=0)
+    return max(level, default=0)
+
+
+def _cycle(table: TraceTable, waits_for: list[int]) -> str:
+    """One cycle among the rows that still wait, as ids, each waiting for the next, the least row first."""
+    row = next(row for row, parents in enumerate(waits_for) if parents > 0)
+    path: list[int] = []
+    place: dict[int, int] = {}
+    while row not in place:  # a row that waits has a parent that waits, so the walk must come back
+        place[row] = len(path)
+        path.append(row)
+        row = next(parent for parent in _parents(table, row) if waits_for[parent] > 0)
+    cycle = path[place[row] :]
+    first = cycle.index(min(cycle))
+    ids = [str(table.node_id[row]) for row in cycle[first:] + cycle[:first]]
+    if len(ids) > _LONGEST_PATH_SHOWN:
+        ids = [*ids[:_LONGEST_PATH_SHOWN], f"... ({len(ids) - _LONGEST_PATH_SHOWN} more)"]
+    return " -> ".join([*ids, ids[0]])
+
+
+def _parents(table: TraceTable, row: int) -> list[int]:
+    return table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()

@@ -1,0 +1,92 @@
+"""Reading a trace file: as messages, or as a TraceTable."""
+
+import os
+from collections.abc import Iterable, Iterator
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from et.columns import Columns
+from et.errors import TraceError
+from et.framing import iter_messages
+from et.order import topological_order
+from et.schema import GlobalMetadata, Node
+from et.table import TraceTable
+
+Path = str | os.PathLike[str]
+
+_NODE_TYPE_FIELD = 3
+
+
+def read_messages(path: Path) -> tuple[Message, list[Message]]:
+    """Read a trace file as protobuf messages: (GlobalMetadata, [Node, ...]), whatever the nodes say.
+
+    Raises:
+        TraceError: the file cannot be read, is truncated or corrupt.
+    """
+    messages = iter_messages(path)
+    metadata = _metadata(path, messages)
+    return metadata, [_parse(path, offset, Node, message) for offset, message in messages]
+
+
+def read_trace(path: Path, *, strict: bool = True) -> TraceTable:
+    """Read a trace file as a table.
+
+    Args:
+        path: the file, gzipped or not.
+        strict: False is for traces of real PyTorch runs. Dependencies on nodes that the file lacks are dropped and
+            counted in TraceTable.dangling. Where control dependencies close a cycle and data dependencies do not,
+            all control dependencies are dropped and counted in TraceTable.dropped_control: Chakra's converter puts
+            the whole order into data_deps and leaves in ctrl_deps the parents of calls, with ids of the time before
+            it renumbered the nodes; Chakra's own feeder resolves data_deps only.
+
+    Raises:
+        TraceError: the file cannot be read, is truncated or corrupt; a node has an invalid or unknown type, an id
+            that another has, a dangling dependency, an attribute of the wrong kind or out of range, a collective
+            that is not known or (other than on the host) not named; the dependencies (if not strict, the data
+            dependencies) have a cycle.
+    """
+    return _table(path, iter_messages(path), strict=strict)
+
+
+def table_of(metadata: Message, nodes: Iterable[Message], path: Path = "<memory>") -> TraceTable:
+    """The table that read_trace would read from a file of these messages.
+
+    Raises:
+        TraceError: as read_trace; in place of byte offsets stand numbers of messages.
+    """
+    messages = (message.SerializeToString() for message in (metadata, *nodes))
+    return _table(path, enumerate(messages), strict=True)
+
+
+def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool) -> TraceTable:
+    metadata = _metadata(path, messages)
+    columns = Columns(path)
+    for offset, message in messages:
+        columns.add(offset, message)
+    table = columns.table(metadata.version, strict=strict)
+    try:
+        topological_order(table)
+    except TraceError:
+        if strict:
+            raise
+        table = columns.table(metadata.version, strict=False, with_control=False)
+        topological_order(table)
+    return table
+
+
+def _metadata(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:
+    """The first message. One with a node type is a node: metadata has no such field."""
+    offset, message = next(messages)
+    metadata = _parse(path, offset, GlobalMetadata, message)
+    if any(field.field_number == _NODE_TYPE_FIELD for field in UnknownFieldSet(metadata)):
+        raise TraceError(f"{path}: byte {offset}: found a Node, expected a GlobalMetadata first")
+    return metadata
+
+
+def _parse(path: Path, offset: int, message_class: type[Message], message: bytes) -> Message:
+    try:
+        return message_class.FromString(message)
+    except DecodeError as error:
+        expected = message_class.DESCRIPTOR.name
+        raise TraceError(f"{path}: byte {offset}: corrupt message ({error}), expected a {expected}") from error

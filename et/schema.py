@@ -1,0 +1,134 @@
+"""The Chakra messages (package ChakraProtoMsg, proto3, unchanged since May 2024), made at import from one table.
+
+No generated file and no protoc: the table below becomes a FileDescriptorProto in a pool of its own, so that Chakra's
+own Python package can be imported beside this one.
+
+Source: mlcommons/chakra, schema/protobuf/et_def.proto.
+"""
+
+import enum
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import Message
+
+PACKAGE = "ChakraProtoMsg"
+
+VALUE_TYPES = (
+    "double",
+    "float",
+    "int32",
+    "int64",
+    "uint32",
+    "uint64",
+    "sint32",
+    "sint64",
+    "fixed32",
+    "fixed64",
+    "sfixed32",
+    "sfixed64",
+    "bool",
+    "string",
+    "bytes",
+)
+
+
+class NodeType(enum.IntEnum):
+    """What a trace node does."""
+
+    INVALID_NODE = 0
+    METADATA_NODE = 1
+    MEM_LOAD_NODE = 2
+    MEM_STORE_NODE = 3
+    COMP_NODE = 4
+    COMM_SEND_NODE = 5
+    COMM_RECV_NODE = 6
+    COMM_COLL_NODE = 7
+
+
+class CollectiveCommType(enum.IntEnum):
+    """Kind of a collective, the value of the attribute comm_type."""
+
+    ALL_REDUCE = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
+    BROADCAST = 5
+    ALL_TO_ALL = 6
+    REDUCE_SCATTER = 7
+    REDUCE_SCATTER_BLOCK = 8
+    BARRIER = 9
+
+
+# message: fields in the order of their numbers, "name type", a star for repeated. AttributeProto's oneof follows below.
+_MESSAGES = {
+    "AttributeProto": "name string, doc_string string",
+    "GlobalMetadata": "version string, attr AttributeProto*",
+    "IOInfo": "values string, shapes string, types string",
+    "Tensor": "tensor_id uint64, storage_id uint64, offset uint64, num_elem uint64, elem_bytes uint64, device string",
+    "Node": "id uint64, name string, type NodeType, ctrl_deps uint64*, data_deps uint64*, start_time_micros uint64, "
+    "duration_micros uint64, inputs IOInfo, outputs IOInfo, attr AttributeProto*",
+    # Node as the table reader sees it: the same bytes, with names and attributes left undecoded.
+    "RawNode": "id uint64, name bytes, type int32, ctrl_deps uint64*, data_deps uint64*, start_time_micros uint64, "
+    "duration_micros uint64, inputs IOInfo, outputs IOInfo, attr bytes*",
+}
+_ENUMS = (NodeType, CollectiveCommType)
+
+_Field = descriptor_pb2.FieldDescriptorProto
+
+
+def _add_field(message: Message, name: str, number: int, kind: str, *, repeated: bool = False) -> Message:
+    field = message.field.add(name=name, number=number)
+    field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+    if kind in VALUE_TYPES:
+        field.type = getattr(_Field, f"TYPE_{kind.upper()}")
+    else:
+        is_enum = any(kind == e.__name__ for e in _ENUMS)
+        field.type = _Field.TYPE_ENUM if is_enum else _Field.TYPE_MESSAGE
+        field.type_name = f".{PACKAGE}.{kind}"
+    return field
+
+
+def _list_name(kind: str) -> str:
+    return f"{kind.capitalize()}List"
+
+
+def _add_values(file: Message, attribute: Message) -> None:
+    """The oneof: `<type>_val` at 3, 5, 7, ... and `<type>_list` at the even number after it."""
+    attribute.oneof_decl.add(name="value")
+    for i, kind in enumerate(VALUE_TYPES):
+        _add_field(file.message_type.add(name=_list_name(kind)), "values", 1, kind, repeated=True)
+        _add_field(attribute, f"{kind}_val", 3 + 2 * i, kind).oneof_index = 0
+        _add_field(attribute, f"{kind}_list", 4 + 2 * i, _list_name(kind)).oneof_index = 0
+
+
+def _file_descriptor() -> Message:
+    file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package=PACKAGE, syntax="proto3")
+    for members in _ENUMS:
+        enum_type = file.enum_type.add(name=members.__name__)
+        for member in members:
+            enum_type.value.add(name=member.name, number=member.value)
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, text in enumerate(fields.split(", "), start=1):
+            field, kind = text.split(" ")
+            _add_field(message, field, number, kind.rstrip("*"), repeated=kind.endswith("*"))
+        if name == "AttributeProto":
+            _add_values(file, message)
+    return file
+
+
+_pool = descriptor_pool.DescriptorPool()
+_pool.Add(_file_descriptor())
+
+
+def _message(name: str) -> type[Message]:
+    return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+AttributeProto = _message("AttributeProto")
+GlobalMetadata = _message("GlobalMetadata")
+IOInfo = _message("IOInfo")
+Tensor = _message("Tensor")
+Node = _message("Node")
+RawNode = _message("RawNode")

@@ -1,0 +1,92 @@
+"""A summary of a trace: what `nadi trace show` says."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from et.order import depth
+from et.reader import read_trace
+from et.schema import CollectiveCommType, NodeType
+from et.table import TraceTable
+
+_FIRST_NODES = 10
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Summarise a trace file in values that JSON can hold.
+
+    Dangling dependencies, and control dependencies that close cycles, are counted, not refused. Sizes are bytes;
+    "missing_sizes" counts nodes without comm_size, which add nothing to "bytes". "depth" is the number of nodes on the
+    longest path of dependencies.
+
+    Raises:
+        TraceError: as read_trace(path, strict=False).
+    """
+    table = read_trace(path, strict=False)
+    is_compute = table.type == NodeType.COMP_NODE
+    return {
+        "path": table.path,
+        "version": table.version,
+        "nodes": len(table),
+        "node_types": _node_types(table),
+        "cpu_ops": int(np.count_nonzero(table.is_cpu_op)),
+        "dependencies": len(table.dep),
+        "dangling_dependencies": table.dangling,
+        "dropped_control_dependencies": table.dropped_control,
+        "roots": int(np.count_nonzero(np.diff(table.dep_ptr) == 0)),
+        "depth": depth(table),
+        "compute_micros": _sum(table.duration_micros[is_compute]),
+        "num_ops": _sum(table.num_ops),
+        "tensor_bytes": _sum(table.tensor_size),
+        "collectives": _collectives(table),
+        "sends": _messages(table, NodeType.COMM_SEND_NODE),
+        "receives": _messages(table, NodeType.COMM_RECV_NODE),
+        "metadata_groups": {name: list(npus) for name, npus in table.metadata_groups.items()},
+        "first_nodes": [_node(table, row) for row in range(min(_FIRST_NODES, len(table)))],
+    }
+
+
+def collective_name(comm_type: int) -> str:
+    """Name of a CollectiveCommType on the command line, "all-reduce"; "unnamed" for -1."""
+    return "unnamed" if comm_type < 0 else CollectiveCommType(comm_type).name.lower().replace("_", "-")
+
+
+def _sum(values: np.ndarray) -> int:
+    """Exact sum of the values that are there (not -1)."""
+    return sum(values[values >= 0].tolist())
+
+
+def _node_types(table: TraceTable) -> dict[str, int]:
+    types, counts = np.unique(table.type, return_counts=True)
+    return {NodeType(t).name: int(count) for t, count in zip(types, counts, strict=True)}
+
+
+def _collectives(table: TraceTable) -> list[dict[str, Any]]:
+    """One row per kind and group, in the order of comm_type and group_names."""
+    rows = np.flatnonzero(table.type == NodeType.COMM_COLL_NODE)
+    keys = np.unique(np.stack([table.comm_type[rows], table.group[rows]], axis=1), axis=0)
+    found = []
+    for kind, group in keys.tolist():
+        sizes = table.comm_size[rows[(table.comm_type[rows] == kind) & (table.group[rows] == group)]]
+        found.append({"kind": collective_name(kind), "group": table.group_names[group], **_bytes(sizes)})
+    return found
+
+
+def _messages(table: TraceTable, node_type: NodeType) -> dict[str, int]:
+    return _bytes(table.comm_size[table.type == node_type])
+
+
+def _bytes(sizes: np.ndarray) -> dict[str, int]:
+    return {"count": len(sizes), "bytes": _sum(sizes), "missing_sizes": int(np.count_nonzero(sizes < 0))}
+
+
+def _node(table: TraceTable, row: int) -> dict[str, Any]:
+    parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]]
+    return {
+        "id": int(table.node_id[row]),
+        "name": table.names[row],
+        "type": NodeType(table.type[row]).name,
+        "duration_micros": int(table.duration_micros[row]),
+        "parents": table.node_id[parents].tolist(),
+    }

@@ -1,0 +1,118 @@
+"""TraceTable: one trace file as arrays."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int8 = NDArray[np.int8]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NameTable:
+    """The names of n nodes, held as one UTF-8 blob: name i is blob[offsets[i]:offsets[i+1]].
+
+    Attributes:
+        blob: bytes of all names.
+        offsets: int64[n+1].
+    """
+
+    blob: bytes
+    offsets: Int64
+
+    @classmethod
+    def of(cls, names: Iterable[bytes]) -> "NameTable":
+        """A table of names given in UTF-8.
+
+        Raises:
+            UnicodeDecodeError: a name is not UTF-8.
+        """
+        parts = list(names)
+        blob = b"".join(parts)
+        if not blob.isascii():
+            for part in parts:
+                part.decode()
+        offsets = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum([len(part) for part in parts], out=offsets[1:])
+        offsets.setflags(write=False)
+        return cls(blob, offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> str:
+        row = range(len(self))[row]
+        return self.blob[self.offsets[row] : self.offsets[row + 1]].decode()
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[row] for row in range(len(self)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TraceTable:
+    """One trace file: n nodes in file order, all arrays read-only.
+
+    Attributes:
+        path: where it came from, for messages.
+        version: GlobalMetadata.version.
+        node_id: uint64[n], ids of the file, each once.
+        names: n names.
+        type: int8[n], NodeType, never INVALID_NODE.
+        is_cpu_op: bool[n], absent = False.
+        start_time_micros: int64[n], microseconds.
+        duration_micros: int64[n], microseconds.
+        num_ops: int64[n], floating-point operations, absent = -1.
+        tensor_size: int64[n], bytes, absent = -1.
+        tensor_loc: int8[n], absent = 0.
+        comm_type: int8[n], CollectiveCommType of COMM_COLL nodes, -1 on others and where absent (host collectives).
+        comm_size: int64[n], bytes, absent = -1.
+        comm_src: int32[n], NPU, absent = -1.
+        comm_dst: int32[n], NPU, absent = -1.
+        comm_tag: int32[n], absent = -1.
+        comm_priority: int32[n], absent = 0.
+        group: int32[n], row of group_names.
+        group_names: communicators met; group_names[0] is "" (all NPUs; "0" reads as "").
+        involved_dim: int32[n], bit d set = dimension d takes part, absent = -1.
+        dep_ptr: int64[n+1], parents of row i are dep[dep_ptr[i]:dep_ptr[i+1]].
+        dep: int32[], rows of parents, data and control together, sorted, without repeats.
+        dangling: dependencies on nodes that the file lacks, dropped by read_trace(strict=False).
+        dropped_control: control dependencies dropped by read_trace(strict=False), all of them or none.
+        metadata_groups: communicators that METADATA nodes define, name to NPUs; () = all NPUs.
+    """
+
+    path: str
+    version: str
+    node_id: NDArray[np.uint64]
+    names: NameTable
+    type: Int8
+    is_cpu_op: NDArray[np.bool_]
+    start_time_micros: Int64
+    duration_micros: Int64
+    num_ops: Int64
+    tensor_size: Int64
+    tensor_loc: Int8
+    comm_type: Int8
+    comm_size: Int64
+    comm_src: Int32
+    comm_dst: Int32
+    comm_tag: Int32
+    comm_priority: Int32
+    group: Int32
+    group_names: tuple[str, ...]
+    involved_dim: Int32
+    dep_ptr: Int64
+    dep: Int32
+    dangling: int = 0
+    dropped_control: int = 0
+    metadata_groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.node_id)

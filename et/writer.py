@@ -1,0 +1,49 @@
+"""Writing a trace file."""
+
+import contextlib
+import gzip
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from google.protobuf.message import Message
+
+from et.errors import TraceError
+from et.framing import frame
+
+
+def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable[Message]) -> None:
+    """Write a trace file, gzipped if its name ends in .gz; it has its name only when it is complete.
+
+    The same messages give the same bytes, gzipped or not.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with _removed_on_error(part):
+            with part.open("wb") as file, _compressed(file, path) as out:
+                for message in (metadata, *nodes):
+                    out.write(frame(message.SerializeToString(deterministic=True)))
+            part.replace(path)
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}, expected a place to write a trace to") from error
+
+
+def _compressed(file: IO[bytes], path: Path) -> contextlib.AbstractContextManager[IO[bytes] | gzip.GzipFile]:
+    if path.suffix != ".gz":
+        return contextlib.nullcontext(file)
+    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+
+
+@contextlib.contextmanager
+def _removed_on_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise

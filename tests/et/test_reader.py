@@ -1,0 +1,262 @@
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import et
+from et.schema import AttributeProto, Node
+
+COLL, COMP = et.NodeType.COMM_COLL_NODE, et.NodeType.COMP_NODE
+INTEGER_KINDS = (
+    "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64",
+)  # fmt: skip
+
+
+def table_of(*nodes):
+    return et.table_of(et.metadata(), nodes)
+
+
+def node_with(*attrs, node_type=COMP):
+    return Node(id=7, name="n", type=node_type, attr=[et.attribute(*a) for a in attrs])
+
+
+def test_every_column_of_a_small_trace(tmp_path, small_trace):
+    path = tmp_path / "small.0.et"
+    et.write_trace(path, *small_trace)
+    table = et.read_trace(path)
+    assert (table.path, table.version, len(table)) == (str(path), "0.0.4", 7)
+    assert list(table.names) == ["groups", "load", "matmul", "grads", "to 1", "from 1", "store"]
+    expected = {
+        "node_id": [1, 2, 3, 4, 5, 6, 7],
+        "type": [1, 2, 4, 7, 5, 6, 3],
+        "is_cpu_op": [False] * 7,
+        "start_time_micros": [0] * 7,
+        "duration_micros": [0, 0, 12, 0, 0, 0, 0],
+        "num_ops": [-1, -1, 1 << 40, -1, -1, -1, -1],
+        "tensor_size": [-1, 4096, 1 << 33, -1, -1, -1, 4096],
+        "tensor_loc": [0, 1, 0, 0, 0, 0, 0],
+        "comm_type": [-1, -1, -1, 0, -1, -1, -1],
+        "comm_size": [-1, -1, -1, 1 << 20, 65536, 65536, -1],
+        "comm_src": [-1, -1, -1, -1, 0, 1, -1],
+        "comm_dst": [-1, -1, -1, -1, 1, 0, -1],
+        "comm_tag": [-1, -1, -1, -1, 9, 9, -1],
+        "comm_priority": [0, 0, 0, 3, 0, 0, 0],
+        "group": [1, 0, 0, 1, 0, 0, 0],
+        "involved_dim": [-1] * 7,
+        "dep_ptr": [0, 0, 1, 2, 3, 4, 6, 8],
+        "dep": [0, 1, 2, 2, 2, 4, 3, 5],
+    }
+    for name, values in expected.items():
+        assert getattr(table, name).tolist() == values, name
+    assert table.group_names == ("", "7")
+    assert table.metadata_groups == {"7": (0, 2)}
+    assert (table.dangling, table.dropped_control) == (0, 0)
+
+
+def test_columns_have_the_types_of_the_contract_and_cannot_be_written():
+    table = table_of(et.comp_node(1, "a"))
+    types = {
+        "node_id": np.uint64, "type": np.int8, "is_cpu_op": np.bool_, "start_time_micros": np.int64,
+        "duration_micros": np.int64, "num_ops": np.int64, "tensor_size": np.int64, "tensor_loc": np.int8,
+        "comm_type": np.int8, "comm_size": np.int64, "comm_src": np.int32, "comm_dst": np.int32,
+        "comm_tag": np.int32, "comm_priority": np.int32, "group": np.int32, "involved_dim": np.int32,
+        "dep_ptr": np.int64, "dep": np.int32,
+    }  # fmt: skip
+    for name, dtype in types.items():
+        column = getattr(table, name)
+        assert column.dtype == dtype, name
+        assert not column.flags.writeable, name
+
+
+def test_a_trace_without_nodes():
+    table = table_of()
+    assert (len(table), len(table.names), table.dep_ptr.tolist()) == (0, 0, [0])
+    assert et.topological_order(table).tolist() == []
+
+
+def test_names_of_any_script_and_from_the_end():
+    table = table_of(et.comp_node(1, "größe"), et.comp_node(2, ""), et.comp_node(3, "層"))
+    assert [table.names[0], table.names[1], table.names[-1]] == ["größe", "", "層"]
+    with pytest.raises(IndexError):
+        table.names[3]
+
+
+@pytest.mark.parametrize("kind", INTEGER_KINDS)
+@pytest.mark.parametrize(
+    "name",
+    ["num_ops", "tensor_size", "tensor_loc", "comm_size", "comm_src", "comm_dst", "comm_tag", "comm_priority"],
+)
+def test_every_integer_type_converts(name, kind):
+    assert getattr(table_of(node_with((name, kind, 100))), name).tolist() == [100]
+
+
+@pytest.mark.parametrize("kind", INTEGER_KINDS)
+def test_every_integer_type_converts_for_kinds_and_flags(kind):
+    node = node_with(("comm_type", kind, 6), ("is_cpu_op", kind, 1), ("comm_size", "bool", True), node_type=COLL)
+    table = table_of(node)
+    assert table.comm_type.tolist() == [et.CollectiveCommType.ALL_TO_ALL]
+    assert table.is_cpu_op.tolist() == [True]
+    assert table.comm_size.tolist() == [1]
+
+
+def test_a_whole_floating_point_number_converts():
+    assert table_of(node_with(("num_ops", "double", 2.0**40))).num_ops.tolist() == [2**40]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        (("comm_size", "string", "1048576"), "attribute comm_size is string_val '1048576', expected an integer"),
+        (("comm_size", "bytes", b"1"), "attribute comm_size is bytes_val b'1', expected an integer"),
+        (("comm_size", "double", 0.5), "attribute comm_size is double_val 0.5, expected an integer"),
+        (("comm_size", "double", float("inf")), "attribute comm_size is double_val inf, expected an integer"),
+        (("comm_size", "int64_list", [1]), "attribute comm_size is int64_list, expected an integer"),
+        (("comm_size", "int64", -1), "attribute comm_size is -1, expected an integer from 0 to"),
+        (("comm_size", "uint64", 2**63), "attribute comm_size is 9223372036854775808, expected an integer from 0"),
+        (("comm_dst", "int64", 2**31), "attribute comm_dst is 2147483648, expected an integer from 0 to 2147483647"),
+        (("tensor_loc", "int32", 128), "attribute tensor_loc is 128, expected an integer from -128 to 127"),
+        (("is_cpu_op", "string", "true"), "attribute is_cpu_op is string_val 'true', expected an integer"),
+        (("pg_name", "int64", 3), "attribute pg_name is int64_val 3, expected a string"),
+        (("involved_dim", "bool", True), "attribute involved_dim is bool_val True, expected a list of booleans"),
+        (("involved_dim", "string_list", ["1"]), "attribute involved_dim is string_list, expected a list of bool"),
+        (("involved_dim", "bool_list", [True] * 32), "attribute involved_dim has 32 values, expected at most 31"),
+    ],
+)
+def test_wrong_kinds_and_ranges_are_errors(attribute, message):
+    with pytest.raises(et.TraceError) as caught:
+        table_of(node_with(attribute))
+    assert str(caught.value).startswith(f"<memory>: node 7: {message}")
+
+
+def test_an_attribute_without_a_value():
+    with pytest.raises(et.TraceError, match="node 7: attribute comm_size has no value"):
+        table_of(Node(id=7, type=COMP, attr=[AttributeProto(name="comm_size")]))
+    assert len(table_of(Node(id=7, type=COMP, attr=[AttributeProto(name="outputs")]))) == 1
+
+
+@pytest.mark.parametrize(("kind", "values"), [("bool_list", [True, False, True]), ("int32_list", [1, 0, 1])])
+def test_involved_dimensions_are_bits(kind, values):
+    assert table_of(node_with(("involved_dim", kind, values))).involved_dim.tolist() == [0b101]
+
+
+def test_an_empty_list_of_dimensions_is_none_given():
+    assert table_of(node_with(("involved_dim", "bool_list", []))).involved_dim.tolist() == [-1]
+    assert table_of(node_with(("involved_dim", "bool_list", [False]))).involved_dim.tolist() == [0]
+
+
+def test_group_0_is_all_npus():
+    nodes = [et.coll_node(i, "a", et.CollectiveCommType.BARRIER, 0, pg_name=p) for i, p in enumerate(["0", "", "5"])]
+    table = table_of(*nodes)
+    assert table.group_names == ("", "5")
+    assert table.group.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("comm_type", [-1, 10, 255, 2**40])
+def test_an_unknown_collective_is_an_error_even_on_the_host(comm_type):
+    for cpu in (False, True):
+        node = node_with(("comm_type", "int64", comm_type), ("is_cpu_op", "bool", cpu), node_type=COLL)
+        with pytest.raises(et.TraceError, match=f"node 7: comm_type {comm_type}, expected a comm_type from 0 to 9"):
+            table_of(node)
+
+
+def test_a_collective_without_kind_is_an_error_but_on_the_host():
+    assert table_of(node_with(("is_cpu_op", "bool", True), node_type=COLL)).comm_type.tolist() == [-1]
+    with pytest.raises(et.TraceError, match="node 7: a collective without comm_type"):
+        table_of(node_with(node_type=COLL))
+
+
+def test_a_collective_without_size_is_read_as_such():
+    assert table_of(node_with(("comm_type", "int64", 0), node_type=COLL)).comm_size.tolist() == [-1]
+
+
+def test_comm_type_means_nothing_on_other_nodes():
+    send = node_with(("comm_type", "int64", 77), node_type=et.NodeType.COMM_SEND_NODE)
+    assert table_of(send).comm_type.tolist() == [-1]
+
+
+@pytest.mark.parametrize("node_type", [0, 8, -1, 1000])
+def test_unknown_node_types_are_errors(node_type):
+    with pytest.raises(et.TraceError, match=f"node 7: node type {node_type}, expected 1 to 7"):
+        table_of(et.comp_node(1, "a"), Node(id=7, type=node_type))
+
+
+def test_a_duplicate_id_is_an_error(write_nodes):
+    with pytest.raises(et.TraceError, match=r"trace\.0\.et: node 4: the id stands twice"):
+        et.read_trace(write_nodes((4, []), (9, []), (4, [])))
+
+
+def test_a_dangling_dependency_is_an_error_or_dropped_and_counted(write_nodes):
+    path = write_nodes((1, [99, 2]), (2, [98]), (3, [1]))
+    with pytest.raises(et.TraceError, match="node 1: depends on node 99, which the file lacks") as caught:
+        et.read_trace(path)
+    assert caught.value.exit_code == 2
+    table = et.read_trace(path, strict=False)
+    assert table.dangling == 2
+    assert table.dep_ptr.tolist() == [0, 1, 1, 2]
+    assert table.dep.tolist() == [1, 0]
+
+
+def test_the_last_of_two_attributes_of_one_name_counts():
+    assert table_of(node_with(("comm_tag", "int32", 1), ("comm_tag", "int32", 2))).comm_tag.tolist() == [2]
+
+
+def test_a_name_that_is_not_utf_8_is_an_error(tmp_path):
+    path = tmp_path / "t.et"
+    path.write_bytes(b"\x00" + b"\x07\x08\x05\x12\x01\xff\x18\x04")
+    for read in (et.read_messages, et.read_trace):
+        with pytest.raises(et.TraceError, match=r"t\.et: (byte 1|node 5): .*"):
+            read(path)
+
+
+def test_times_beyond_int64_are_errors():
+    with pytest.raises(et.TraceError, match="node 7: duration_micros is 9223372036854775808, expected less than 2"):
+        table_of(Node(id=7, type=COMP, duration_micros=2**63))
+
+
+def test_ids_of_64_bits():
+    table = table_of(et.comp_node(2**64 - 1, "a"), et.comp_node(0, "b", deps=[2**64 - 1]))
+    assert table.node_id.tolist() == [2**64 - 1, 0]
+    assert table.dep.tolist() == [0]
+
+
+def test_unpacked_dependencies_are_read_too(tmp_path):
+    path = tmp_path / "t.et"
+    path.write_bytes(
+        b"\x00" + b"\x04\x08\x01\x18\x04" + b"\x04\x08\x02\x18\x04" + b"\x08\x08\x03\x18\x04\x28\x01\x28\x02"
+    )
+    table = et.read_trace(path)
+    assert (table.dep_ptr.tolist(), table.dep.tolist()) == ([0, 0, 0, 2], [0, 1])
+
+
+NAIVE_COLUMNS = {"num_ops": -1, "tensor_size": -1, "comm_size": -1, "comm_tag": -1, "comm_priority": 0, "is_cpu_op": 0}
+
+
+@st.composite
+def traces(draw):
+    """Nodes in any order, each depending on nodes of lower rank, with some attributes of any integer type."""
+    ids = draw(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12, unique=True))
+    nodes = []
+    for rank, node_id in enumerate(ids):
+        parents = st.lists(st.sampled_from(ids[:rank]), max_size=4) if rank else st.just([])
+        attrs = [
+            et.attribute(name, draw(st.sampled_from(INTEGER_KINDS)), draw(st.integers(0, 3)))
+            for name in draw(st.lists(st.sampled_from(sorted(NAIVE_COLUMNS)), unique=True))
+        ]
+        nodes.append(
+            Node(id=node_id, name=str(rank), type=COMP, data_deps=draw(parents), ctrl_deps=draw(parents), attr=attrs)
+        )
+    return draw(st.permutations(nodes))
+
+
+@given(traces())
+def test_tables_agree_with_a_naive_reading_of_the_messages(nodes):
+    table = table_of(*nodes)
+    rows = {node.id: row for row, node in enumerate(nodes)}
+    for row, node in enumerate(nodes):
+        values = {a.name: getattr(a, a.WhichOneof("value")) for a in node.attr}
+        for name, absent in NAIVE_COLUMNS.items():
+            found = getattr(table, name)[row]
+            assert found == (bool(values.get(name)) if name == "is_cpu_op" else values.get(name, absent))
+        parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()
+        assert parents == sorted({rows[i] for i in (*node.data_deps, *node.ctrl_deps)})
+        assert table.names[row] == node.name

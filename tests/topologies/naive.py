@@ -1,0 +1,100 @@
+"""Brute-force models of networks and of their shortest paths, with networkx, for small graphs."""
+
+import itertools
+
+import networkx as nx
+
+SMALL = [
+    "ring:npus=2",
+    "ring:npus=7",
+    "ring:npus=8",
+    "fully-connected:npus=5",
+    "torus:sizes=5",
+    "torus:sizes=4x3",
+    "torus:sizes=2x3x4",
+    "stack:dims=Ring(4)_FullyConnected(2)_Switch(3),rates=200GB/s_100GB/s_50GB/s,delays=50ns_500ns_2us",
+    "stack:dims=Switch(3)_Switch(4)_Ring(2)",
+    "switch:npus=5",
+    "switch:npus=1",
+    "leaf-spine:npus=10,hosts_per_leaf=4,spines=3,uplinks=2",
+    "leaf-spine:leaves=3,hosts_per_leaf=4,oversubscription=2",
+    "fat-tree:k=4",
+    "fat-tree:npus=11,hosts_per_leaf=2,leaves_per_pod=2,oversubscription=1",
+    "fat-tree:npus=6",
+    "fat-tree:k=4,spine_delay=2us,core_delay=3us,switch_latency=300ns",
+    "rail-optimised:npus=16,gpus_per_host=4",
+    "rail-optimised:npus=12,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,uplinks=2",
+]
+
+
+def as_networkx(graph):
+    """The graph with its links as keys of parallel edges."""
+    network = nx.MultiDiGraph()
+    network.add_nodes_from(range(graph.nodes))
+    for link, (a, b) in enumerate(zip(graph.link_src.tolist(), graph.link_dst.tolist(), strict=True)):
+        network.add_edge(a, b, key=link, rate=int(graph.link_rate_bps[link]))
+    return network
+
+
+def distances_without_transit(graph, network, dst):
+    """Links from every node to NPU dst when no NPU forwards: {node: links}, unreachable nodes left out."""
+    other_npus = set(range(graph.npus)) - {dst}
+    switches = network.subgraph(set(network) - other_npus)
+    distance = nx.single_source_shortest_path_length(switches.reverse(), dst)
+    for npu in other_npus:
+        reachable = [distance[n] for n in network.successors(npu) if n in distance]
+        if reachable:
+            distance[npu] = 1 + min(reachable)
+    return distance
+
+
+def nearer_links(network, distance, node, npus):
+    """All links from node to nodes that are one nearer, and no NPUs but the destination."""
+    near = {v for v, d in distance.items() if d == distance[node] - 1 and (v not in npus or d == 0)}
+    return sorted(key for _, v, key in network.out_edges(node, keys=True) if v in near)
+
+
+class Hierarchy:
+    """A stack of (kind, size) by its definition. Nodes are tuples of digits; a switch has None in its dimension."""
+
+    def __init__(self, dimensions):
+        self.dimensions = dimensions
+        self.npus = list(itertools.product(*(range(n) for _, n in reversed(dimensions))))
+        self.npus = [digits[::-1] for digits in self.npus]
+        self.lines = [self._lines(d) for d in range(len(dimensions))]
+
+    def _lines(self, d):
+        """The network of dimension d alone."""
+        kind, size = self.dimensions[d]
+        network = nx.Graph()
+        for npu in self.npus:
+            if kind == "Ring":
+                network.add_edge(npu, self.moved(npu, d, (npu[d] + 1) % size))
+            elif kind == "FullyConnected":
+                network.add_edges_from((npu, self.moved(npu, d, i)) for i in range(size) if i != npu[d])
+            else:
+                network.add_edge(npu, self.moved(npu, d, None))
+        return network
+
+    @staticmethod
+    def moved(digits, d, value):
+        return (*digits[:d], value, *digits[d + 1 :])
+
+    def first_difference(self, here, there):
+        return next(d for d in range(len(self.dimensions)) if here[d] != there[d])
+
+    def next_nodes(self, here, there):
+        """Nodes on shortest paths within the first dimension in which the digits differ."""
+        d = self.first_difference(here, there)
+        goal = self.moved(here, d, there[d])
+        distance = nx.single_source_shortest_path_length(self.lines[d], goal)
+        return {n for n in self.lines[d][here] if distance[n] == distance[here] - 1}
+
+    def distance(self, here, there):
+        """Sum of the distances in each dimension."""
+        total = 0
+        for d, line in enumerate(self.lines):
+            goal = self.moved(here, d, there[d])
+            total += nx.shortest_path_length(line, here, goal)
+            here = goal
+        return total

@@ -1,0 +1,244 @@
+"""Counts, rates and capacities of each topology against closed forms."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import topologies
+from tests.topologies.naive import SMALL, as_networkx
+
+GBPS = 10**9
+
+
+def switches(graph):
+    return topologies.describe(graph)["switches"]
+
+
+def half_cut(graph):
+    """Largest flow of one direction from the lower to the upper half of the NPUs."""
+    network = nx.DiGraph()
+    for a, b, data in as_networkx(graph).edges(data=True):
+        rate = network.get_edge_data(a, b, {"capacity": 0})["capacity"] + data["rate"]
+        network.add_edge(a, b, capacity=rate)
+    for npu in range(graph.npus):
+        source = npu < graph.npus // 2
+        network.add_edge(*(("source", npu) if source else (npu, "sink")))
+    return nx.maximum_flow_value(network, "source", "sink")
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_every_graph_keeps_the_contract(spec):
+    graph = topologies.build(spec)
+    assert graph.name == spec
+    assert graph.links == len(graph.link_src) == len(graph.link_dst) > 0
+    assert (graph.link_src[::2] == graph.link_dst[1::2]).all()
+    assert (graph.link_dst[::2] == graph.link_src[1::2]).all()
+    assert (graph.link_rate_bps > 0).all()
+    assert (graph.link_delay_ps >= 0).all()
+    assert np.prod(graph.dims) == graph.npus
+    assert (graph.node_kind[: graph.npus] == topologies.NPU).all()
+    assert (graph.node_kind[graph.npus :] != topologies.NPU).all()
+    assert len(graph.host) == graph.npus
+    assert len(graph.pod) == len(graph.node_latency_ps) == len(graph.node_kind) == graph.nodes
+    assert len({graph.node_name(node) for node in range(graph.nodes)}) == graph.nodes
+    types = {"node_kind": "int8", "node_latency_ps": "int64", "link_src": "int32", "link_dst": "int32", "host": "int32"}
+    types |= {"link_rate_bps": "int64", "link_delay_ps": "int64", "pod": "int32"}
+    assert {key: getattr(graph, key).dtype.name for key in types} == types
+    routing = {key: array.dtype.name for key, array in vars(graph.routing).items()}
+    narrow = {"hops": "int8", "mode": "int8", "offset": "int64"}
+    assert routing == {key: narrow.get(key, "int32") for key in routing}
+
+
+@pytest.mark.parametrize("k", [2, 4, 6, 8])
+def test_k_ary_fat_tree(k):
+    graph = topologies.build(f"fat-tree:k={k},rate=100Gbps,delay=1us,switch_latency=300ns")
+    assert graph.npus == k**3 // 4
+    assert graph.nodes - graph.npus == 5 * k**2 // 4
+    assert switches(graph) == {"leaf": k * k // 2, "spine": k * k // 2, "core": k * k // 4}
+    assert graph.links // 2 == 3 * k**3 // 4
+    degree = np.bincount(graph.link_src, minlength=graph.nodes)
+    assert (degree[: graph.npus] == 1).all()
+    assert (degree[graph.npus :] == k).all()
+    assert (graph.node_latency_ps[graph.npus :] == 300_000).all()
+    assert (graph.node_latency_ps[: graph.npus] == 0).all()
+    facts = topologies.describe(graph)
+    assert facts["diameter_hops"] == 6
+    assert facts["ecmp_width"] == k // 2
+    assert facts["bisection_bps"] == graph.npus * 100 * GBPS // 2
+    assert facts["pods"] == k
+
+
+def test_fat_tree_planes_join_equal_spines_of_all_pods():
+    graph = topologies.build("fat-tree:k=4")
+    for core in range(4):
+        node = graph.nodes - 4 + core
+        names = {graph.node_name(int(graph.link_dst[link])) for link in graph.out_links(node)}
+        assert names == {f"spine {2 * pod + core // 2}" for pod in range(4)}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "fat-tree:k=4",
+        "fat-tree:npus=64,oversubscription=2",
+        "fat-tree:npus=64,hosts_per_leaf=4,leaves_per_pod=4,core_oversubscription=4",
+        "fat-tree:npus=64,spine_rate=800Gbps,core_rate=1600Gbps",
+        "leaf-spine:leaves=8,hosts_per_leaf=6,oversubscription=3",
+        "leaf-spine:leaves=8,hosts_per_leaf=8,uplink_rate=800Gbps,uplinks=2",
+        "ring:npus=8",
+        "torus:sizes=2x4x4",
+        "fully-connected:npus=6",
+        "stack:dims=Ring(4)_Switch(4),rates=900Gbps_100Gbps",
+        "stack:dims=Switch(4)_FullyConnected(4),rates=10Gbps_400Gbps",
+        "switch:npus=8",
+    ],
+)
+def test_the_bisection_is_the_largest_flow_between_two_halves(spec):
+    graph = topologies.build(spec)
+    halves = half_cut(graph)
+    bisection = topologies.describe(graph)["bisection_bps"]
+    if spec.startswith("stack:dims=Switch"):  # the cut through the first dimension is the smaller one
+        assert bisection == 80 * GBPS < halves
+    else:
+        assert bisection == halves
+
+
+@pytest.mark.parametrize(("ratio", "spines"), [(1, 8), (2, 4), ("4", 2), (8, 1), (1.6, 5)])
+def test_leaf_spine_oversubscription(ratio, spines):
+    graph = topologies.build({"name": "leaf-spine", "leaves": 4, "hosts_per_leaf": 8, "oversubscription": ratio})
+    assert switches(graph) == {"leaf": 4, "spine": spines}
+    tiers = topologies.describe(graph)["tiers"]
+    assert tiers[0]["rate_bps"] == pytest.approx(float(ratio) * tiers[1]["rate_bps"], rel=1e-12)
+
+
+def test_fat_tree_oversubscription_of_each_tier():
+    graph = topologies.build(
+        "fat-tree:hosts_per_leaf=8,leaves_per_pod=4,pods=3,oversubscription=2,core_oversubscription=4,rate=100Gbps"
+    )
+    assert switches(graph) == {"leaf": 12, "spine": 12, "core": 4}
+    rates = [tier["rate_bps"] for tier in topologies.describe(graph)["tiers"]]
+    assert rates == [96 * 100 * GBPS, 48 * 100 * GBPS, 12 * 100 * GBPS]
+
+
+def test_fat_tree_of_any_number_of_npus_has_full_bisection():
+    for npus in (2, 8, 100, 128, 1000, 1024, 2048):
+        graph = topologies.build({"name": "fat-tree", "npus": npus})
+        facts = topologies.describe(graph)
+        assert facts["npus"] == npus
+        assert len({tier["rate_bps"] for tier in facts["tiers"]}) == 1, npus
+
+
+def test_fat_tree_with_a_part_of_a_leaf_and_pod():
+    graph = topologies.build("fat-tree:npus=11,hosts_per_leaf=2,leaves_per_pod=2")
+    assert switches(graph) == {"leaf": 6, "spine": 6, "core": 4}
+    assert graph.pod[:11].tolist() == [0] * 4 + [1] * 4 + [2] * 3
+
+
+def test_fat_tree_of_one_pod_has_no_cores():
+    assert switches(topologies.build("fat-tree:hosts_per_leaf=4,leaves_per_pod=2,pods=1")) == {"leaf": 2, "spine": 4}
+
+
+def test_fat_tree_rates_and_delays_of_each_tier():
+    graph = topologies.build(
+        "fat-tree:k=4,rate=100Gbps,spine_rate=200Gbps,core_rate=400Gbps,delay=1us,spine_delay=2us,core_delay=0,"
+        "spines_per_pod=2,cores_per_plane=2"
+    )
+    route = topologies.route(graph, 0, 15)
+    assert graph.link_rate_bps[route].tolist() == [x * GBPS for x in (100, 200, 400, 400, 200, 100)]
+    assert graph.link_delay_ps[route].tolist() == [10**6, 2 * 10**6, 0, 0, 2 * 10**6, 10**6]
+
+
+def test_leaf_spine_joins_every_leaf_to_every_spine_with_parallel_cables():
+    graph = topologies.build(
+        "leaf-spine:npus=10,hosts_per_leaf=4,spines=3,uplinks=2,uplink_rate=800Gbps,uplink_delay=2us,switch_latency=5ns"
+    )
+    assert switches(graph) == {"leaf": 3, "spine": 3}
+    assert graph.links // 2 == 10 + 3 * 3 * 2
+    assert len(topologies.next_links(graph, graph.npus, 9)) == 6
+    route = topologies.route(graph, 0, 9)
+    assert graph.link_rate_bps[route].tolist() == [400 * GBPS, 800 * GBPS, 800 * GBPS, 400 * GBPS]
+    assert graph.link_delay_ps[route].tolist() == [500_000, 2_000_000, 2_000_000, 500_000]
+    assert set(graph.node_latency_ps[10:].tolist()) == {5_000}
+    assert graph.pod.tolist() == [0] * 4 + [1] * 4 + [2] * 2 + [0, 1, 2] + [-1] * 3
+
+
+def test_rail_optimised_puts_equal_nics_on_one_leaf():
+    graph = topologies.build(
+        "rail-optimised:npus=48,gpus_per_host=4,hosts_per_rail_leaf=6,uplinks=2,nvlink_rate=450GB/s,nvlink_delay=25ns,"
+        "rate=400Gbps,delay=500ns,uplink_rate=800Gbps,uplink_delay=1us,switch_latency=300ns,nvswitch_latency=50ns,"
+        "oversubscription=1.5"
+    )
+    assert switches(graph) == {"nvswitch": 12, "leaf": 8, "spine": 1}
+    assert graph.dims == (4, 12)
+    assert graph.host.tolist() == [npu // 4 for npu in range(48)]
+    assert (graph.node_kind == topologies.NVSWITCH).sum() == 12
+    for npu in range(48):
+        names = {graph.node_name(int(graph.link_dst[link])) for link in graph.out_links(npu)}
+        assert names == {f"nvswitch {npu // 4}", f"leaf {npu // 24 * 4 + npu % 4}"}
+    rails = topologies.route(graph, 0, 25)
+    assert graph.link_rate_bps[rails].tolist() == [x * GBPS for x in (400, 800, 800, 400)]
+    server = topologies.route(graph, 0, 3)
+    assert graph.link_rate_bps[server].tolist() == [3600 * GBPS] * 2
+    assert graph.link_delay_ps[server].tolist() == [25_000] * 2
+    assert set(graph.node_latency_ps[graph.node_kind == topologies.NVSWITCH].tolist()) == {50_000}
+    assert set(graph.node_latency_ps[graph.node_kind == topologies.SWITCH].tolist()) == {300_000}
+    assert topologies.describe(graph)["pods"] == 2
+
+
+def test_stack_rates_delays_latency_and_hosts_of_each_dimension():
+    graph = topologies.build(
+        "stack:dims=Ring(4)_FullyConnected(2)_Switch(8),rates=200GB/s_100GB/s_50GB/s,delays=50ns_500ns_2us,"
+        "switch_latency=300ns,host_dims=2"
+    )
+    assert (graph.npus, graph.nodes, graph.dims) == (64, 72, (4, 2, 8))
+    assert graph.links // 2 == 64 + 32 + 64
+    route = topologies.route(graph, 0, 63)  # digits (3, 1, 7): one link round the ring, one across, two by the switch
+    assert graph.link_rate_bps[route].tolist() == [1600 * GBPS, 800 * GBPS, 400 * GBPS, 400 * GBPS]
+    assert graph.link_delay_ps[route].tolist() == [50_000, 500_000, 2_000_000, 2_000_000]
+    assert set(graph.node_latency_ps[64:].tolist()) == {300_000}
+    assert graph.host.tolist() == [npu // 8 for npu in range(64)]
+    assert graph.pod.tolist() == [npu // 8 for npu in range(64)] + [-1] * 8
+
+
+def test_one_rate_stands_for_all_dimensions():
+    graph = topologies.build("stack:dims=Ring(4)_Switch(2),rates=100Gbps,delays=1us")
+    assert set(graph.link_rate_bps.tolist()) == {100 * GBPS}
+    assert set(graph.link_delay_ps.tolist()) == {10**6}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cables", "diameter"),
+    [
+        ("ring:npus=2", 1, 1),
+        ("ring:npus=9", 9, 4),
+        ("fully-connected:npus=6", 15, 1),
+        ("switch:npus=6", 6, 2),
+        ("torus:sizes=4x4x4", 192, 6),
+        ("torus:sizes=2x2", 4, 2),
+    ],
+)
+def test_cables_and_diameter(spec, cables, diameter):
+    facts = topologies.describe(topologies.build(spec))
+    assert facts["cables"] == cables
+    assert facts["diameter_hops"] == diameter
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_the_diameter_is_the_longest_route(spec):
+    graph = topologies.build(spec)
+    pairs = [(a, b) for a in range(graph.npus) for b in range(graph.npus) if a != b]
+    longest = max((len(topologies.route(graph, a, b)) for a, b in pairs), default=0)
+    assert topologies.describe(graph)["diameter_hops"] == longest
+
+
+def test_logical_dimensions_can_be_given():
+    assert topologies.build("fat-tree:k=4,dims=2x8").dims == (2, 8)
+    assert topologies.build({"name": "switch", "npus": 6, "dims": [3, 2]}).dims == (3, 2)
+
+
+def test_hosts_of_a_leaf_and_switches_of_a_pod_are_neighbours_in_number():
+    graph = topologies.build("fat-tree:k=8")
+    first = graph.link_dst[: 2 * graph.npus : 2]
+    assert (np.diff(first) >= 0).all()
+    pods = graph.pod[graph.npus : graph.npus + 64]
+    assert pods.tolist() == [pod for pod in range(8) for _ in range(8)]

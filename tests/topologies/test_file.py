@@ -1,0 +1,215 @@
+"""The TOML form: round trips, what it may say, and what is wrong with it."""
+
+import numpy as np
+import pytest
+
+import topologies
+from tests.topologies.naive import SMALL
+
+HEAD = "npus = 2\n[[switches]]\n"
+LINKS = '[[links]]\nrate = "1Gbps"\ndelay = "1us"\n'
+GOOD = HEAD + LINKS + "cables = [[0, 2], [1, 2]]\n"
+
+
+def assert_same(first, second):
+    """All fields but the name are equal."""
+    for value, other in ((first, second), (first.routing, second.routing)):
+        for key, expected in vars(value).items():
+            if key in {"name", "routing", "_out"}:
+                continue
+            found = vars(other)[key]
+            if isinstance(expected, np.ndarray):
+                assert expected.dtype == found.dtype, key
+                assert np.array_equal(expected, found), key
+            else:
+                assert expected == found, key
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_a_written_network_reads_back(spec, tmp_path):
+    graph = topologies.build(spec)
+    path = tmp_path / "net.toml"
+    topologies.write_toml(graph, path)
+    again = topologies.build(path)
+    assert_same(graph, again)
+    assert again.name == str(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["net.toml"]
+    topologies.write_toml(again, path)
+    assert_same(graph, topologies.build({"name": "file", "path": str(path)}))
+
+
+def test_writing_replaces_the_file_only_when_it_is_complete(tmp_path, monkeypatch):
+    graph = topologies.build("ring:npus=4")
+    path = tmp_path / "net.toml"
+    path.write_text("before")
+
+    def fail(_graph):
+        yield "npus = 4"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("topologies.toml_form._toml", fail)
+    with pytest.raises(topologies.TopologyError) as error:
+        topologies.write_toml(graph, path)
+    assert str(error.value) == f"cannot write {path}: No space left on device"
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("missing/net.toml", "No such file or directory"), ("folder", "Is a directory")]
+)
+def test_an_output_that_cannot_be_written(name, reason, tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(topologies.TopologyError) as error:
+        topologies.write_toml(topologies.build("ring:npus=4"), tmp_path / name)
+    assert str(error.value) == f"cannot write {tmp_path / name}: {reason}"
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def build(tmp_path, text):
+    path = tmp_path / "net.toml"
+    path.write_text(text)
+    return topologies.build(path)
+
+
+def test_names_counts_and_kinds(tmp_path):
+    graph = build(
+        tmp_path,
+        "npus = 4\ndims = [2, 2]\nhost = [0, 0, 1, 1]\npods = [0, 0, 1, 1]\n"
+        '[[switches]]\nname = "left"\npod = 0\nlatency = "300ns"\n'
+        '[[switches]]\nname = "right"\npod = 1\n[[switches]]\nkind = "nvswitch"\n'
+        + LINKS
+        + 'cables = [["npu 0", "left"], [1, "left"], [2, "right"], ["npu 3", 5]]\n'
+        + LINKS
+        + 'count = 3\ncables = [["left", "right"]]\n'
+        + LINKS
+        + "cables = [[0, 6], [1, 6]]\n",
+    )
+    assert [graph.node_name(node) for node in range(4, 7)] == ["left", "right", "switch 2"]
+    assert graph.node_kind.tolist() == [0, 0, 0, 0, 1, 1, 2]
+    assert graph.node_latency_ps.tolist() == [0, 0, 0, 0, 300_000, 0, 0]
+    assert graph.host.tolist() == [0, 0, 1, 1]
+    assert graph.pod.tolist() == [0, 0, 1, 1, 0, 1, -1]
+    assert graph.links // 2 == 4 + 3 + 2
+    assert len(topologies.next_links(graph, 4, 2)) == 3
+    assert [int(graph.link_dst[link]) for link in topologies.next_links(graph, 0, 1)] == [4, 6]
+
+
+def test_a_stack_may_have_parallel_links_and_other_rates(tmp_path):
+    graph = build(
+        tmp_path,
+        'npus = 3\nstack = "Ring(3)"\n'
+        + LINKS
+        + "count = 2\ncables = [[0, 1]]\n"
+        + '[[links]]\nrate = "9Gbps"\ndelay = 0\ncables = [[1, 2], [2, 0]]\n',
+    )
+    assert topologies.next_links(graph, 0, 1) == [0, 2]
+    assert topologies.next_links(graph, 1, 0) == [1, 3]
+    assert graph.link_rate_bps[topologies.next_links(graph, 0, 2)] == 9 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("npus = ", "{path} is no TOML: Invalid value (at end of document)"),
+        ("", "key 'npus' is missing; expected number of NPUs"),
+        (
+            "npus = 1\nnpu = 3\n",
+            "unknown key 'npu'; did you mean 'npus'? known: dims, host, links, npus, pods, stack, switches",
+        ),
+        ("npus = 1\nlinks = 3\n", "links: 3; input should be a valid list"),
+        (
+            GOOD + "cables_ = []\n",
+            "links[0]: unknown key 'cables_'; did you mean 'cables'? known: cables, count, delay, rate",
+        ),
+        (HEAD + "kind = 'router'\n", "switches[0]: kind: 'router'; input should be 'switch' or 'nvswitch'"),
+        (HEAD + "name = 'npu 1'\n", "switches[0]: name 'npu 1' is taken; expected another one"),
+        (HEAD + "name = 'a'\n[[switches]]\nname = 'a'\n", "switches[1]: name 'a' is taken; expected another one"),
+        (HEAD + LINKS, "links[0]: key 'cables' is missing; expected a list of pairs of nodes"),
+        (
+            HEAD + LINKS + "cables = [[0, 1, 2]]",
+            "links[0]: cables: [0, 1, 2] is no cable; expected a pair of names or node numbers",
+        ),
+        (HEAD + LINKS + "cables = 3", "links[0]: cables: 3 is no cable; expected a pair of names or node numbers"),
+        (
+            HEAD + LINKS + "cables = [[0, 'leef 0']]",
+            "links[0]: unknown node 'leef 0'; expected the name of a switch, 'npu N' or a node's number",
+        ),
+        (
+            HEAD + LINKS + "cables = [[0, 3]]",
+            "links[0]: unknown node 3; expected the name of a switch, 'npu N' or a node's number",
+        ),
+        (
+            HEAD + LINKS.replace("1G", "0G") + "cables = []",
+            "links[0]: rate: rate '0Gbps' is zero; expected more than 0",
+        ),
+        (
+            HEAD + LINKS.replace("1us", "-1us") + "cables = []",
+            "links[0]: delay: '-1us' is not a time; expected a number >= 0 and a unit, as 500ns or 1us",
+        ),
+        (GOOD.replace("[1, 2]", "[2, 2]"), "link switch 0 - switch 0; expected two different nodes"),
+        (GOOD.replace("[1, 2]", "[0, 2]"), "npu 1 has no link; expected one or more"),
+        (
+            GOOD.replace("[1, 2]", "[1, 0]"),
+            (
+                "npu 1 and npu 0 are linked directly; expected a switch between them, as NPUs carry no transit "
+                "(only ring, fully-connected, torus and stack link NPUs directly)"
+            ),
+        ),
+        (
+            "npus = 4\n[[switches]]\n[[switches]]\n" + LINKS + "cables = [[0, 4], [1, 4], [2, 5], [3, 5]]",
+            "no path of switches from npu 0 to npu 2; expected a connected network, as NPUs carry no transit",
+        ),
+        (
+            "npus = 3\n[[switches]]\n[[switches]]\n" + LINKS + "cables = [[0, 3], [1, 3], [1, 4], [2, 4]]",
+            "no path of switches from npu 0 to npu 2; expected a connected network, as NPUs carry no transit",
+        ),
+        ("host = [0]\n" + GOOD, "host has 1 entries; expected 2, one for each NPU"),
+        ("pods = [0]\n" + GOOD, "pods has 1 entries; expected 2, one for each NPU"),
+        ("dims = [3]\n" + GOOD, "dims 3 multiply to 3; expected 2 NPUs"),
+        ("stack = 'Ring(4)'\n" + GOOD, "2 NPUs and 1 switches; expected 4 and 0 for the stack"),
+        (
+            "npus = 4\nstack = 'Ring(4)'\n" + LINKS + "cables = [[0, 1], [1, 2], [2, 3]]",
+            "npu 0 and npu 3 are not linked; expected a link in Ring(4)",
+        ),
+        (
+            "npus = 4\nstack = 'Ring(4)'\n" + LINKS + "cables = [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]]",
+            "npu 0 and npu 2 are linked; expected no link in Ring(4)",
+        ),
+        (
+            "npus = 2\nstack = 'Switch(2)'\n[[switches]]\n" + LINKS + "cables = [[0, 2]]",
+            "npu 1 and node 2 are not linked; expected a link in Switch(2)",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(text, complaint, tmp_path):
+    path = tmp_path / "net.toml"
+    with pytest.raises(topologies.TopologyError) as error:
+        build(tmp_path, text)
+    assert str(error.value) == f"{path}: {complaint.format(path=path)}"
+
+
+def test_a_path_of_more_switches_than_the_table_can_count(tmp_path):
+    def chain(switches):
+        cables = [[0, 2], [1, switches + 1], *([i, i + 1] for i in range(2, switches + 1))]
+        return "npus = 2\n" + "[[switches]]\n" * switches + LINKS + f"cables = {cables}\n"
+
+    assert len(topologies.route(build(tmp_path, chain(126)), 0, 1)) == 127
+    with pytest.raises(topologies.TopologyError, match="a path of more than 125 links between switches"):
+        build(tmp_path, chain(127))
+
+
+def test_the_builder_refuses_impossible_cables():
+    for cable, text in (
+        ((0, 1, 0, 0), "x: link npu 0 - npu 1 has a rate of 0 bps; expected more than 0"),
+        ((0, 1, 1, -1), "x: link npu 0 - npu 1 has a delay of -1 ps; expected 0 or more"),
+        ((0, 5, 1, 0), "x: link npu 0 - node 5; expected nodes 0 to 1"),
+        ((-1, 0, 1, 0), "x: link node -1 - npu 0; expected nodes 0 to 1"),
+    ):
+        builder = topologies.GraphBuilder("x", 2)
+        builder.add_cables(*cable)
+        with pytest.raises(topologies.TopologyError) as error:
+            builder.graph()
+        assert str(error.value) == text
+    with pytest.raises(topologies.TopologyError, match="x: 0 NPUs; expected 1 to 524288"):
+        topologies.GraphBuilder("x", 0)

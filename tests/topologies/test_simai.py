@@ -1,0 +1,140 @@
+"""SimAI's topology text: made here, and the project's own files where they are at hand."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import topologies
+
+TEXT = """6 2 2 2 5 H100
+2 3 4 5
+0 2 2880Gbps 0.000025ms 0
+1 3 2880Gbps 0.000025ms 0
+0 4 400Gbps 0.0005ms 0
+1 5 400Gbps 0.0005ms 0
+4 5 100Gbps 0.001ms 0
+"""
+SHARED = Path(os.environ.get("NADI_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "simai"
+
+
+def build(tmp_path, text, **arguments):
+    path = tmp_path / "net"
+    path.write_text(text)
+    return topologies.build({"name": "simai", "path": str(path), **arguments}) if arguments else topologies.build(path)
+
+
+def test_nodes_and_links(tmp_path):
+    graph = build(tmp_path, TEXT)
+    assert (graph.npus, graph.nodes, graph.links) == (2, 6, 10)
+    assert graph.node_kind.tolist() == [0, 0, 2, 2, 1, 1]
+    assert [graph.node_name(node) for node in (2, 3, 4, 5)] == ["nvswitch 2", "nvswitch 3", "switch 4", "switch 5"]
+    route = topologies.route(graph, 0, 1)
+    assert graph.link_rate_bps[route].tolist() == [400 * 10**9, 100 * 10**9, 400 * 10**9]
+    assert graph.link_delay_ps[route].tolist() == [500_000, 1_000_000, 500_000]
+    assert graph.host.tolist() == [0, 0]
+
+
+def test_switch_latencies(tmp_path):
+    graph = build(tmp_path, TEXT, switch_latency="300ns", nvswitch_latency="50ns")
+    assert graph.node_latency_ps.tolist() == [0, 0, 50_000, 50_000, 300_000, 300_000]
+
+
+def test_the_short_header_and_switches_before_the_gpus(tmp_path):
+    graph = build(tmp_path, "4 1 3\n0\n0 1 100Gbps 1us 0\n0 2 100Gbps 1us 0\n\n3 0 200Gbps 1us 0.0\n")
+    assert (graph.npus, graph.nodes) == (3, 4)
+    assert graph.node_name(3) == "switch 0"
+    assert graph.link_rate_bps[topologies.route(graph, 0, 2)].tolist() == [100 * 10**9, 200 * 10**9]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (
+            "6 2 2 2 5 H100",
+            "6 2 2",
+            (
+                "line 2: 4 different switches of 4 entries; "
+                "expected 2 numbers below 6, 0 NVSwitches and 2 switches of the header"
+            ),
+        ),
+        (
+            "6 2 2 2 5 H100",
+            "hello world",
+            "line 1: 'hello world' is no header; expected: nodes gpus_per_server nvswitches switches links gpu_type",
+        ),
+        ("6 2 2 2 5 H100", "6 0 2 2 5 H100", "line 1: gpus_per_server = 0; expected 1 or more"),
+        (
+            "2 3 4 5",
+            "2 3 4 9",
+            (
+                "line 2: 3 different switches of 4 entries; "
+                "expected 4 numbers below 6, 2 NVSwitches and 2 switches of the header"
+            ),
+        ),
+        ("2 2 5 H100", "2 2 6 H100", "5 links found; expected 6 of the header"),
+        ("0 4 400Gbps", "0 6 400Gbps", "line 5: node 6; expected a number below 6"),
+        ("0 4 400Gbps", "0 4 0Gbps", "line 5: rate '0Gbps' is zero; expected more than 0"),
+        (
+            "0 4 400Gbps 0.0005ms 0",
+            "0 4 400Gbps 0",
+            "line 5: '0 4 400Gbps 0'; expected: source destination rate delay error_rate",
+        ),
+        (
+            "0 4 400Gbps 0.0005ms 0",
+            "0 4 400Gbps 0.0005ms 0.1",
+            "line 5: error rate 0.1; expected 0, as links that lose packets are not modelled",
+        ),
+        ("0 4 400Gbps 0.0005ms 0", "0 4 400Gbps 0.0005ms x", "line 5: could not convert string to float: 'x'"),
+        (
+            "4 5 100Gbps",
+            "4 0 100Gbps",
+            "no path of switches from npu 0 to npu 1; expected a connected network, as NPUs carry no transit",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(old, new, complaint, tmp_path):
+    assert old in TEXT
+    with pytest.raises(topologies.TopologyError) as error:
+        build(tmp_path, TEXT.replace(old, new))
+    assert str(error.value) == f"{tmp_path / 'net'}: {complaint}"
+
+
+def test_an_empty_and_a_binary_file(tmp_path):
+    with pytest.raises(topologies.TopologyError, match="line 1: '' is no header"):
+        build(tmp_path, "")
+    (tmp_path / "net").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(topologies.TopologyError, match="not a text"):
+        topologies.build(tmp_path / "net")
+
+
+@pytest.mark.parametrize(
+    ("name", "switches", "rails"),
+    [
+        ("Spectrum-X_8g_8gps_400Gbps_H100", {"nvswitch": 1, "switch": 9}, True),
+        ("Spectrum-X_128g_8gps_400Gbps_H100", {"nvswitch": 16, "switch": 9}, True),
+        ("DCN+SingleToR_128g_8gps_400Gbps_H100", {"nvswitch": 16, "switch": 10}, False),
+    ],
+)
+def test_files_of_simai(name, switches, rails, tmp_path):
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    nodes, per_server, nvswitches, count, links, _ = path.read_text().split("\n", 1)[0].split()
+    graph = topologies.build(path)
+    assert graph.nodes == int(nodes)
+    assert graph.links == 2 * int(links)
+    assert graph.npus == int(nodes) - int(nvswitches) - int(count)
+    assert topologies.describe(graph)["switches"] == switches
+    assert (graph.node_kind == topologies.NVSWITCH).sum() == int(nvswitches)
+    assert graph.host.tolist() == [npu // int(per_server) for npu in range(graph.npus)]
+    for npu in range(graph.npus):
+        assert graph.node_kind[graph.link_dst[graph.out_links(npu)]].tolist() == [2, 1]
+    assert len(topologies.route(graph, 0, 7)) == 2
+    if graph.npus > 8:
+        assert len(topologies.route(graph, 0, 8)) == 2
+        assert len(topologies.route(graph, 0, 9)) == (4 if rails else 2)
+    topologies.write_toml(graph, tmp_path / "net.toml")
+    again = topologies.build(tmp_path / "net.toml")
+    assert (again.link_src == graph.link_src).all()
+    assert (again.link_rate_bps == graph.link_rate_bps).all()

@@ -1,0 +1,225 @@
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from et import CollectiveCommType, coll_node, comp_node, group_node, metadata, recv_node, send_node, table_of
+from tests.workload import naive
+from workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
+
+ALL_REDUCE = CollectiveCommType.ALL_REDUCE
+
+
+@st.composite
+def workloads(draw):
+    """Traces of some NPUs that fit together, as lists of dicts, and groups."""
+    npus = draw(st.integers(2, 5))
+    names = ["7", "a", "b"][: draw(st.integers(0, 3))]
+    members = st.lists(st.integers(0, npus - 1), min_size=1, max_size=npus, unique=True).map(tuple)
+    groups = {name: draw(members) for name in names}
+    nodes = [[] for _ in range(npus)]
+    for _ in range(draw(st.integers(0, 12))):
+        what = draw(st.sampled_from(["comp", "mem", "coll", "message"]))
+        if what == "coll":
+            name = draw(st.sampled_from(["", *names]))
+            kind = {"what": "coll", "group": name, "type": draw(st.integers(0, 9)), "size": draw(st.integers(1, 99))}
+            for npu in groups.get(name, range(npus)):
+                nodes[npu].append(dict(kind))
+        elif what == "message":
+            a, b = draw(st.lists(st.integers(0, npus - 1), min_size=2, max_size=2, unique=True))
+            said = {"size": draw(st.integers(0, 99)), "tag": draw(st.integers(0, 2))}
+            nodes[a].append({"what": "send", "peer": b, **said})
+            nodes[b].append({"what": "recv", "peer": a, **said})
+        else:
+            npu = draw(st.integers(0, npus - 1))
+            nodes[npu].append({"what": what, "micros": draw(st.integers(0, 9)), "cpu": draw(st.booleans())})
+    shuffled = draw(st.booleans())
+    for own in nodes:
+        ids = draw(st.lists(st.integers(0, 10**6), min_size=len(own), max_size=len(own), unique=True))
+        for i, node in enumerate(own):
+            node["id"] = ids[i]
+            before = ids[i - 1 : i] if shuffled and i else []
+            node["deps"] = before + draw(st.lists(st.sampled_from(ids[:i]), max_size=3) if i else st.just([]))
+        if shuffled:  # each waits for the one before, so the order stays when the file's changes
+            own[:] = draw(st.permutations(own))
+    return nodes, groups
+
+
+@settings(max_examples=300, deadline=None)
+@given(workloads())
+def test_is_what_the_naive_builder_makes(case):
+    nodes, groups = case
+    npus = len(nodes)
+    tables = [naive.table(npu, own) for npu, own in enumerate(nodes)]
+    program = build_program(tables, range(npus), npus, groups, ComputeModel("trace"))
+    for npu, own in enumerate(nodes):
+        assert naive.found(program, npu) == naive.expected(npu, own, npus, groups)
+    naive.check_lists(program)
+
+
+def test_dtypes_are_those_of_the_interface():
+    nodes = [coll_node(0, "", ALL_REDUCE, 8), comp_node(1, "", deps=[0])]
+    program = build_program([table_of(metadata(), nodes)], [0, 0], 2)
+    wanted = {"node_kind": np.int8, "node_lane": np.int8, "node_duration_ps": np.int64, "node_bytes": np.int64}
+    wanted |= {"recv_key": np.int64}
+    for name, column in program._asdict().items():
+        if isinstance(column, np.ndarray):
+            assert column.dtype == wanted.get(name, np.int64 if name.endswith("_ptr") else np.int32), name
+
+
+def one(*nodes, path="t.et"):
+    return table_of(metadata(), nodes, path)
+
+
+def test_npus_that_do_the_same_share_a_trace_whatever_names_and_ids():
+    first = one(coll_node(0, "x", ALL_REDUCE, 8, pg_name="1"), send_node(1, "s", 0, 1, 5), recv_node(2, "r", 3, 0, 5))
+    traces = [first]
+    for npu in (1, 2, 3):
+        group, to, source = ("1", "2")[npu // 2], (npu + 1) % 4, (npu - 1) % 4
+        traces.append(
+            one(
+                coll_node(10, "y", ALL_REDUCE, 8, pg_name=group),
+                send_node(11, "s", npu, to, 5),
+                recv_node(12, "r", source, npu, 5),
+            )
+        )
+    program = build_program(traces, range(4), 4, {"1": (0, 1), "2": (3, 2), "3": (0,)})
+    assert program.trace_of_npu.tolist() == [0, 1, 1, 2]  # peers of the first and the last wrap around
+    assert program.slot_group.tolist() == [1, 1, 2, 2]
+    assert program.slot_member.tolist() == [0, 1, 1, 0]
+    assert program.group_ptr.tolist() == [0, 4, 6, 8]  # group 3 is not used
+    assert program.group_member.tolist() == [0, 1, 2, 3, 0, 1, 3, 2]
+
+
+def test_one_file_with_messages_gives_each_npu_its_own_distance():
+    send = send_node(0, "s", 0, 2, 9)
+    kept = [a for a in send.attr if a.name != "comm_src"]
+    del send.attr[:]
+    send.attr.extend(kept)
+    receives = one(recv_node(0, "r", 1, 2, 9), recv_node(1, "r", 0, 2, 9))
+    program = build_program([one(send), receives], [0, 0, 1], 3)
+    assert program.trace_of_npu.tolist() == [0, 1, 2]
+    assert program.node_peer.tolist() == [2, 1, -1, -2]
+    assert program.recv_node.tolist() == [1, 0]
+
+
+def test_idle_npus_run_an_empty_trace():
+    program = build_program([one(comp_node(0, "c", duration_micros=3))], [-1, 0, -1], 3)
+    sizes = np.diff(program.trace_ptr)[program.trace_of_npu]
+    assert sizes.tolist() == [0, 1, 0]
+    assert program.slot_ptr.tolist() == [0, 0, 0, 0]
+
+
+def test_traces_that_nobody_runs_do_not_matter():
+    wrong = one(coll_node(0, "", ALL_REDUCE, 0))
+    program = build_program([wrong, one(comp_node(0, "c"))], [1, 1], 2)
+    assert program.trace_ptr.tolist() == [0, 1]
+
+
+def test_all_gather_sizes():
+    table = one(
+        coll_node(0, "", CollectiveCommType.ALL_GATHER, 6),
+        coll_node(1, "", CollectiveCommType.GATHER, 6, deps=[0]),
+        coll_node(2, "", CollectiveCommType.SCATTER, 6, deps=[1]),
+        coll_node(3, "", CollectiveCommType.REDUCE_SCATTER_BLOCK, 6, deps=[2]),
+        coll_node(4, "", CollectiveCommType.BARRIER, 6, deps=[3]),
+    )
+    assert build_program([table], [0, 0, 0], 3).node_bytes.tolist() == [18, 18, 6, 6, 0]
+    total = CollectiveSettings(all_gather_size="total")
+    assert build_program([table], [0, 0, 0], 3, settings=total).node_bytes.tolist() == [6, 6, 6, 6, 0]
+
+
+def test_algorithms_are_chosen_by_kind():
+    table = one(coll_node(0, "", ALL_REDUCE, 6), coll_node(1, "", CollectiveCommType.ALL_TO_ALL, 6, deps=[0]))
+    chosen = CollectiveSettings({"all-reduce": "direct"})
+    program = build_program([table], [0, 0, 0], 3, settings=chosen)
+    plans = program.schedules.plan_of[program.schedules.plan_of_ptr[program.node_schedule]]
+    assert np.diff(program.schedules.plan_ptr)[plans].tolist() == [4, 2]
+
+
+def test_settings_that_cannot_be_are_refused():
+    with pytest.raises(WorkloadError, match=r"^algorithm 'x' for all-reduce: expected one of direct, ring$"):
+        CollectiveSettings({"all-reduce": "x"})
+    with pytest.raises(WorkloadError, match=r"^all_gather_size 'half': expected contribution or total$"):
+        CollectiveSettings(all_gather_size="half")
+
+
+def test_groups_of_one_are_done_at_once():
+    table = one(coll_node(0, "", ALL_REDUCE, 6, pg_name="1"))
+    program = build_program([table], [0, -1], 2, {"1": (0,)})
+    assert program.node_schedule.tolist() == [-1]
+    assert program.slot_member.tolist() == [0]
+
+
+def test_metadata_is_nothing_to_do_and_may_name_groups():
+    def trace(npu):
+        return one(
+            group_node(0, "g", "pair", [3, npu % 2]), coll_node(1, "", ALL_REDUCE, 6, pg_name="pair"), path=f"{npu}.et"
+        )
+
+    program = build_program([trace(1)], [-1, 0, -1, 0], 4)
+    assert program.node_kind.tolist() == [0, 5]
+    assert program.group_member.tolist() == [0, 1, 2, 3, 3, 1]
+    # the group file wins
+    program = build_program([trace(1)], [-1, 0, -1, 0], 4, {"pair": (1, 3)})
+    assert program.group_member.tolist() == [0, 1, 2, 3, 1, 3]
+
+
+def test_collectives_of_the_host_take_their_time():
+    node = coll_node(0, "c10d::allreduce_", ALL_REDUCE, 6)
+    node.duration_micros = 7
+    del node.attr[:]
+    node.attr.extend(comp_node(0, "", is_cpu_op=True).attr)
+    program = build_program([one(node)], [0], 1)
+    assert (program.node_kind[0], program.node_lane[0], program.node_duration_ps[0]) == (1, 0, 7_000_000)
+
+
+def test_buffers_that_the_engine_cannot_count_are_refused():
+    with pytest.raises(WorkloadError) as error:
+        build_program([one(coll_node(4, "", ALL_REDUCE, 2**61))], [0] * 3, 3)
+    size = 2**61
+    assert str(error.value) == f"t.et: node 4: all-reduce of {size} B: expected at most 2^62 bytes times chunks"
+
+
+@pytest.mark.parametrize(
+    ("trace_of_npu", "npus", "text"),
+    [
+        ([0, 0, 0], 2, "t.et: trace of NPU 2, but the fabric has 2 NPUs"),
+        ([0], 2, "traces for 1 NPUs: expected one for each of 2 (-1 = idle)"),
+        ([-1, -1], 2, "no trace for any of 2 NPUs: expected at least one"),
+        ([], 0, "0 NPUs: expected 1 to 524287"),
+    ],
+)
+def test_traces_and_npus_must_fit(trace_of_npu, npus, text):
+    with pytest.raises(WorkloadError) as error:
+        build_program([one(comp_node(0, "c"))], trace_of_npu, npus)
+    assert str(error.value) == text
+
+
+def test_many_npus_with_one_trace_are_quick():
+    nodes = [comp_node(0, "c")]
+    for i in range(1, 1000):
+        made = coll_node(i, "", ALL_REDUCE, 1 << 20, deps=[i - 1]) if i % 2 else comp_node(i, "c", deps=[i - 1])
+        nodes.append(made)
+    table = one(*nodes)
+    start = time.perf_counter()
+    program = build_program([table], np.zeros(16_384, int), 16_384)
+    assert time.perf_counter() - start < 3
+    assert len(program.node_kind) == 1000
+
+
+def test_many_groups_are_quick():
+    """2,048 groups of 8 named in 2,048 traces that are otherwise equal."""
+    npus = 16_384
+    base = one(coll_node(0, "", ALL_REDUCE, 1 << 20, pg_name="g"))
+    groups = {f"g{i}": tuple(range(8 * i, 8 * i + 8)) for i in range(npus // 8)}
+    traces = [dataclasses.replace(base, group_names=("", name)) for name in groups]
+    start = time.perf_counter()
+    program = build_program(traces, np.arange(npus) // 8, npus, groups)
+    assert time.perf_counter() - start < 5
+    assert program.trace_of_npu.tolist() == [0] * npus
+    assert program.slot_group.tolist() == (1 + np.arange(npus) // 8).tolist()
+    assert program.slot_member.tolist() == (np.arange(npus) % 8).tolist()

@@ -1,0 +1,108 @@
+import time
+
+import numpy as np
+import pytest
+
+from workload import WorkloadError, collectives
+from workload.oracle import unpack
+from workload.plans import Lane, each_its_own, everyone_alike
+from workload.schedules import ScheduleSet, _checked, pack
+
+
+def test_ring_says_what_each_step_does():
+    s = pack([collectives.plan("all-reduce", "ring", 3)])
+    assert s.members.tolist() == [3]
+    assert s.chunks.tolist() == [3]
+    assert s.relative.tolist() == [True]
+    assert s.plan_of_ptr.tolist() == [0, 1]
+    assert s.plan_ptr.tolist() == [0, 1]
+    assert s.lane_ptr.tolist() == [0, 4]
+    assert s.send_peer.tolist() == [1] * 4
+    assert s.recv_peer.tolist() == [2] * 4
+    assert s.send_chunk.tolist() == [2, 1, 0, 2]
+    assert s.recv_chunk.tolist() == [1, 0, 2, 1]
+    assert s.reduce.tolist() == [True, True, False, False]
+    assert s.dep_lane.tolist() == [-1] * 4
+    assert s.send_lane.tolist() == [0] * 4
+    assert s.send_count.tolist() == s.recv_count.tolist() == [1] * 4
+
+
+def test_dtypes_are_those_of_the_interface():
+    s = pack([collectives.plan("all-reduce", "ring", 3)])
+    wanted = {"relative": np.bool_, "reduce": np.bool_, "plan_of_ptr": np.int64}
+    for name, column in s._asdict().items():
+        assert column.dtype == wanted.get(name, np.int32), name
+
+
+def test_several_schedules_stand_behind_each_other():
+    plans = [collectives.plan(*key) for key in (("gather", "direct", 4), ("barrier", "dissemination", 5))]
+    s = pack(plans)
+    for index, plan in enumerate(plans):
+        if not plan.relative:
+            assert [tuple(map(tuple, own)) for own in unpack(s, index)] == list(plan.plans)
+    assert s.plan_of_ptr.tolist() == [0, 4, 5]
+    assert s.plan_of.tolist() == [0, 1, 2, 3, 4]
+    assert s.plan_ptr.tolist() == [0, 1, 2, 3, 4, 7]
+
+
+def test_equal_plans_are_held_once():
+    s = pack([collectives.plan("broadcast", "direct", 1000)])
+    assert len(s.plan_ptr) - 1 == 2
+    assert s.plan_of.tolist() == [0] + [1] * 999
+
+
+def test_relative_peers_and_chunks_turn_with_the_member():
+    lane = Lane().step(send_to=1, send=2, receive_from=3, receive=7)
+    steps = [own[0][0] for own in unpack(pack([everyone_alike(4, 8, [lane])]), 0)]
+    assert [(x.send_peer, x.send_chunk, x.recv_peer, x.recv_chunk) for x in steps] == [
+        (1, 2, 3, 7),
+        (2, 4, 0, 1),
+        (3, 6, 1, 3),
+        (0, 0, 2, 5),
+    ]
+
+
+def test_set_holds_each_schedule_once():
+    schedules = ScheduleSet()
+    assert schedules.add("all-reduce", "ring", 4) == 0
+    assert schedules.add("all-reduce", "direct", 4) == 1
+    assert schedules.add("all-reduce", "ring", 8) == 2
+    assert schedules.add("all-reduce", "ring", 4) == 0
+    assert schedules.add("all-reduce", "ring", 1) == -1
+    assert schedules.chunks(2) == 8
+    assert schedules.pack().members.tolist() == [4, 4, 8]
+
+
+def test_no_schedules_at_all():
+    s = ScheduleSet().pack()
+    assert s.plan_of_ptr.tolist() == s.plan_ptr.tolist() == s.lane_ptr.tolist() == [0]
+    assert len(s.send_peer) == len(s.members) == 0
+
+
+def test_a_large_ring_is_quick():
+    start = time.perf_counter()
+    schedules = ScheduleSet()
+    schedules.add("all-reduce", "ring", 16_384)
+    packed = schedules.pack()
+    assert time.perf_counter() - start < 1
+    assert len(packed.send_peer) == 2 * 16_383
+
+
+@pytest.mark.parametrize(
+    ("plans", "text"),
+    [
+        (each_its_own(0, [[Lane()], [Lane()]]), "2 plans and 0 chunks, expected one plan or one each"),
+        (everyone_alike(4, 6, [Lane()]), "6 chunks, expected 1 or a multiple of the members"),
+        (everyone_alike(4, 4, [Lane().step(send_to=4)]), "send peer 4, expected another of the members"),
+        (everyone_alike(4, 4, [Lane().step(receive_from=0)]), "recv peer 0, expected another of the members"),
+        (everyone_alike(4, 4, [Lane().step(send_to=1, send=4)]), "send of a chunk that is not there, expected 0 .. 3"),
+        (
+            everyone_alike(4, 4, [Lane().step(receive_from=1, receive=3, receive_count=2)]),
+            "recv of a chunk that is not there, expected 0 .. 3",
+        ),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(plans, text):
+    with pytest.raises(WorkloadError) as error:
+        _checked(plans, "algorithm x")
+    assert str(error.value) == f"algorithm x: {text}"

@@ -1,0 +1,50 @@
+"""Networks as graphs: builders, importers, routing.
+
+`build("fat-tree:k=16,rate=100Gbps,delay=1us")` gives a `Graph`; `topologies()` lists what can be built.
+"""
+
+from topologies.description import describe
+from topologies.errors import TopologyError
+from topologies.graph import (
+    NONE,
+    NPU,
+    NVSWITCH,
+    RING,
+    SINGLE,
+    SWITCH,
+    TABLE,
+    UNREACHABLE,
+    DimensionRouting,
+    Graph,
+    TableRouting,
+)
+from topologies.graph_builder import GraphBuilder
+from topologies.registry import Parameter, Topology, build, format_spec, parse_spec, topologies
+from topologies.routing import next_links, route
+from topologies.toml_form import write_toml
+
+__all__ = [
+    "NONE",
+    "NPU",
+    "NVSWITCH",
+    "RING",
+    "SINGLE",
+    "SWITCH",
+    "TABLE",
+    "UNREACHABLE",
+    "DimensionRouting",
+    "Graph",
+    "GraphBuilder",
+    "Parameter",
+    "TableRouting",
+    "Topology",
+    "TopologyError",
+    "build",
+    "describe",
+    "format_spec",
+    "next_links",
+    "parse_spec",
+    "route",
+    "topologies",
+    "write_toml",
+]

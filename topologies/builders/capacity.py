@@ -1,0 +1,31 @@
+"""How many uplinks a tier of switches needs for an oversubscription."""
+
+from fractions import Fraction
+
+from topologies.errors import TopologyError
+
+
+def uplink_count(
+    name: str,
+    count_key: str,
+    count: int | None,
+    ratio_key: str,
+    ratio: Fraction | None,
+    down_bps: int,
+    uplink_bps: int,
+) -> int:
+    """The count as given, or else the one for which down_bps = ratio x count x uplink_bps (ratio 1 if not given).
+
+    Raises:
+        TopologyError: both are given, or the count is not whole; the text names the two keys.
+    """
+    if count is not None and ratio is not None:
+        raise TopologyError(f"{name}: both {count_key} and {ratio_key} are given; expected one of them")
+    if count is not None:
+        return count
+    needed = down_bps / (ratio or Fraction(1)) / uplink_bps
+    if needed.denominator != 1:
+        raise TopologyError(
+            f"{name}: {ratio_key} = {ratio or 1} needs {float(needed):g} {count_key}; expected a whole number"
+        )
+    return int(needed)

@@ -1,0 +1,154 @@
+"""Three tiers: pods of leaves and spines, joined by cores (a k-ary fat tree, or counts and rates of your choice).
+
+Source of the k-ary form: Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture",
+SIGCOMM 2008, section 2.2. Every leaf is linked to every spine of its pod; spine j of every pod is linked to all cores
+of plane j.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import Field
+
+from topologies.builders.capacity import uplink_count
+from topologies.errors import TopologyError
+from topologies.graph import Graph
+from topologies.graph_builder import GraphBuilder
+from topologies.parameters import Count, Parameters, Rate, Ratio, Sizes, Time
+from topologies.units import GBPS, NS
+
+NAME = "fat-tree"
+
+
+class Arguments(Parameters):
+    """Parameters of the fat tree."""
+
+    k: Count | None = Field(None, description="ports of every switch, even: k pods, k^3/4 NPUs; sets all other counts")
+    npus: Count | None = Field(None, description="number of NPUs; alone, the counts are chosen for full bisection")
+    hosts_per_leaf: Count | None = Field(None, description="NPUs of a leaf; the last leaf may have fewer")
+    leaves_per_pod: Count | None = Field(None, description="leaves of a pod; hosts_per_leaf if not given")
+    pods: Count | None = Field(None, description="number of pods; as many as npus need if not given")
+    spines_per_pod: Count | None = Field(None, description="spines of a pod; by oversubscription if not given")
+    cores_per_plane: Count | None = Field(None, description="uplinks of a spine; by core_oversubscription if not given")
+    oversubscription: Ratio | None = Field(None, description="NPU rate over uplink rate of a leaf; 1 if not given")
+    core_oversubscription: Ratio | None = Field(None, description="down rate over up rate of a spine; 1 if not given")
+    rate: Rate = Field(400 * GBPS, description="rate of an NPU's link")
+    spine_rate: Rate | None = Field(None, description="rate between leaf and spine; rate if not given")
+    core_rate: Rate | None = Field(None, description="rate between spine and core; spine_rate if not given")
+    delay: Time = Field(500 * NS, description="propagation delay of an NPU's link")
+    spine_delay: Time | None = Field(None, description="delay between leaf and spine; delay if not given")
+    core_delay: Time | None = Field(None, description="delay between spine and core; spine_delay if not given")
+    switch_latency: Time = Field(0, description="forwarding latency of a switch")
+    dims: Sizes = Field((), description="logical dimensions, fastest first; one of all NPUs if not given")
+
+
+@dataclass(frozen=True)
+class _Shape:
+    npus: int
+    hosts_per_leaf: int
+    leaves_per_pod: int
+    pods: int
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """The fat tree; of a single pod, without cores. Pods hold NPUs, leaves and spines.
+
+    Raises:
+        TopologyError: an odd k, counts that contradict one another or are not enough, no whole number of spines or
+            cores for the oversubscription, or too many NPUs.
+    """
+    shape = _shape(arguments, name)
+    spine_rate = arguments.spine_rate or arguments.rate
+    core_rate = arguments.core_rate or spine_rate
+    spines, cores = _uplinks(arguments, name, shape, spine_rate, core_rate)
+    spine_delay = arguments.delay if arguments.spine_delay is None else arguments.spine_delay
+    core_delay = spine_delay if arguments.core_delay is None else arguments.core_delay
+
+    builder = GraphBuilder(name, shape.npus)
+    leaf_of = np.arange(shape.npus) // shape.hosts_per_leaf
+    builder.set_npu_pods(leaf_of // shape.leaves_per_pod)
+    leaf, spine = _add_pods(builder, shape, spines, arguments.switch_latency)
+    builder.add_cables(np.arange(shape.npus), np.concatenate(leaf)[leaf_of], arguments.rate, arguments.delay)
+    for leaves_here, spines_here in zip(leaf, spine, strict=True):
+        ends = np.repeat(leaves_here, spines), np.tile(spines_here, len(leaves_here))
+        builder.add_cables(*ends, spine_rate, spine_delay)
+    if shape.pods > 1:
+        core = builder.add_switches("core", spines * cores, latency_ps=arguments.switch_latency)
+        builder.add_cables(np.repeat(np.concatenate(spine), cores), np.tile(core, shape.pods), core_rate, core_delay)
+    return builder.graph(dims=arguments.dims)
+
+
+def _shape(arguments: Arguments, name: str) -> _Shape:
+    if arguments.k is not None:
+        return _k_ary_shape(arguments, name, arguments.k)
+    hosts, leaves, pods, npus = (
+        arguments.hosts_per_leaf,
+        arguments.leaves_per_pod,
+        arguments.pods,
+        arguments.npus,
+    )
+    if npus is None:
+        if hosts is None or pods is None:
+            raise TopologyError(f"{name}: too few counts; expected k, npus, or hosts_per_leaf and pods")
+        npus = hosts * (leaves or hosts) * pods
+    hosts = hosts or _choose_hosts_per_leaf(npus)
+    leaves = leaves or hosts
+    needed = -(-npus // (hosts * leaves))
+    if pods is not None and pods != needed:
+        raise TopologyError(f"{name}: pods = {pods}; expected {needed} for {npus} NPUs, {hosts} x {leaves} to a pod")
+    return _Shape(npus, min(hosts, npus), min(leaves, -(-npus // hosts)), needed)
+
+
+def _k_ary_shape(arguments: Arguments, name: str, k: int) -> _Shape:
+    if k % 2:
+        raise TopologyError(f"{name}: k = {k}; expected an even number")
+    for key in ("npus", "hosts_per_leaf", "leaves_per_pod", "pods"):
+        if getattr(arguments, key) is not None:
+            raise TopologyError(f"{name}: both k and {key} are given; expected one of them, as k sets {key}")
+    return _Shape(k**3 // 4, k // 2, k // 2, k)
+
+
+def _choose_hosts_per_leaf(npus: int) -> int:
+    """As near as can be to the k-ary tree's (npus / 2)^(1/3), if possible such that all leaves and pods are full."""
+    ideal = (npus / 2) ** (1 / 3)
+    full = [h for h in range(1, int(2 * ideal) + 1) if npus % (h * h) == 0 and h >= ideal / 2]
+    return min(full, key=lambda h: abs(math.log(h / ideal)), default=max(1, math.ceil(ideal)))
+
+
+def _uplinks(arguments: Arguments, name: str, shape: _Shape, spine_rate: int, core_rate: int) -> tuple[int, int]:
+    """Spines of a pod, and cores of a plane."""
+    spines = uplink_count(
+        name,
+        "spines_per_pod",
+        arguments.spines_per_pod,
+        "oversubscription",
+        arguments.oversubscription,
+        shape.hosts_per_leaf * arguments.rate,
+        spine_rate,
+    )
+    if shape.pods == 1:
+        return spines, 0
+    cores = uplink_count(
+        name,
+        "cores_per_plane",
+        arguments.cores_per_plane,
+        "core_oversubscription",
+        arguments.core_oversubscription,
+        shape.leaves_per_pod * spine_rate,
+        core_rate,
+    )
+    return spines, cores
+
+
+def _add_pods(
+    builder: GraphBuilder, shape: _Shape, spines: int, latency_ps: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Leaves and spines, pod by pod, so that a pod's switches are near each other in number."""
+    leaf, spine = [], []
+    all_leaves = -(-shape.npus // shape.hosts_per_leaf)
+    for pod in range(shape.pods):
+        leaves = min(shape.leaves_per_pod, all_leaves - pod * shape.leaves_per_pod)
+        leaf.append(builder.add_switches("leaf", leaves, latency_ps=latency_ps, pod=pod))
+        spine.append(builder.add_switches("spine", spines, latency_ps=latency_ps, pod=pod))
+    return leaf, spine

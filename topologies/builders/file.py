@@ -1,0 +1,156 @@
+"""A network from a TOML file of switches and links.
+
+    npus = 4                    # nodes 0 to 3, "npu 0" to "npu 3"
+    dims = [2, 2]               # logical dimensions, fastest first; this and the next three may be left out
+    host = [0, 0, 1, 1]         # server of each NPU
+    pods = [0, 0, 1, 1]         # pod of each NPU, -1 = none
+    stack = "Ring(4)"           # route by dimensions: links then join exactly the neighbours of that `stack`
+
+    [[switches]]                # nodes 4, 5, ... in this order
+    name = "leaf 0"             # "switch 0" if left out
+    kind = "switch"             # or "nvswitch", a switch within a server
+    latency = "300ns"           # forwarding latency
+    pod = 0
+
+    [[links]]                   # cables, in this order
+    rate = "100Gbps"
+    delay = "1us"
+    count = 1                   # parallel cables for each pair
+    cables = [["npu 0", "leaf 0"], [1, 4]]   # pairs of names or node numbers
+
+Without `stack`, NPUs may be linked to switches only, and the switches must connect all NPUs.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from topologies.dimension_routing import Layout, lay_out
+from topologies.errors import TopologyError
+from topologies.graph import NVSWITCH, SWITCH, Graph
+from topologies.graph_builder import GraphBuilder
+from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
+from topologies.validation import checked
+
+NAME = "file"
+
+
+class Arguments(Parameters):
+    """Parameters of a network in a file."""
+
+    path: FilePath = Field(description="a TOML file, as `nadi topology build` writes it")
+
+
+def _parse_cables(value: object) -> object:
+    """Checks that each entry is a pair; a model of each would take seconds for large networks."""
+    for pair in value if isinstance(value, list) else [value]:
+        ends = pair if isinstance(pair, list) else []
+        if len(ends) != 2 or not all(isinstance(end, int | str) for end in ends):
+            raise TopologyError(f"{pair!r} is no cable; expected a pair of names or node numbers")
+    return value
+
+
+class _Switch(Parameters):
+    name: str | None = None
+    kind: Literal["switch", "nvswitch"] = "switch"
+    latency: Time = 0
+    pod: int = -1
+
+
+class _Links(Parameters):
+    rate: Rate = Field(description="a rate, as 400Gbps")
+    delay: Time = Field(description="a time, as 500ns")
+    count: Count = 1
+    cables: Annotated[list[Any], BeforeValidator(_parse_cables)] = Field(description="a list of pairs of nodes")
+
+
+class _File(Parameters):
+    npus: Count = Field(description="number of NPUs")
+    dims: Sizes = ()
+    host: list[int] | None = None
+    pods: list[int] | None = None
+    stack: Dimensions | None = None
+    switches: list[dict[str, Any]] = Field([])
+    links: list[dict[str, Any]] = Field([])
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """The network of the file.
+
+    Raises:
+        TopologyError: an unreadable file, no TOML, an unknown key, a value of another form, an unknown node, or a
+            network that cannot be routed.
+    """
+    content = checked(_File, _read(arguments.path, name), name)
+    switches = [checked(_Switch, table, f"{name}: switches[{i}]") for i, table in enumerate(content.switches)]
+    names = [s.name or f"switch {i}" for i, s in enumerate(switches)]
+    builder = GraphBuilder(name, content.npus)
+    if content.pods is not None:
+        if len(content.pods) != content.npus:
+            raise TopologyError(
+                f"{name}: pods has {len(content.pods)} entries; expected {content.npus}, one for each NPU"
+            )
+        builder.set_npu_pods(content.pods)
+    builder.add_named_switches(
+        names,
+        latency_ps=[s.latency for s in switches],
+        kind=[NVSWITCH if s.kind == "nvswitch" else SWITCH for s in switches],
+        pod=[s.pod for s in switches],
+    )
+    node_of = _node_numbers(content.npus, names, name)
+    for i, table in enumerate(content.links):
+        where = f"{name}: links[{i}]"
+        links = checked(_Links, table, where)
+        a, b = _ends(links.cables, node_of, where)
+        builder.add_cables(a, b, links.rate, links.delay, links.count)
+    return builder.graph(dims=content.dims, host=content.host, layout=_layout(content, builder.nodes, name))
+
+
+def _read(path: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TopologyError(f"{name}: cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise TopologyError(f"{name}: {path} is no TOML: {error}") from None
+
+
+def _node_numbers(npus: int, names: Sequence[str], name: str) -> dict[int | str, int]:
+    """Numbers of all nodes, by name and by number."""
+    node_of: dict[int | str, int] = {i: i for i in range(npus + len(names))}
+    node_of |= {f"npu {i}": i for i in range(npus)}
+    for i, switch in enumerate(names):
+        if switch in node_of:
+            raise TopologyError(f"{name}: switches[{i}]: name {switch!r} is taken; expected another one")
+        node_of[switch] = npus + i
+    return node_of
+
+
+def _ends(cables: Sequence[Sequence[int | str]], node_of: Mapping[int | str, int], where: str) -> np.ndarray:
+    """int64[2, cables], nodes of the two ends."""
+    try:
+        numbers = [(node_of[a], node_of[b]) for a, b in cables]
+    except KeyError as error:
+        raise TopologyError(
+            f"{where}: unknown node {error.args[0]!r}; expected the name of a switch, 'npu N' or a node's number"
+        ) from None
+    return np.array(numbers, np.int64).reshape(-1, 2).T
+
+
+def _layout(content: _File, nodes: int, name: str) -> Layout | None:
+    if content.stack is None:
+        return None
+    try:
+        layout = lay_out(content.stack)
+    except TopologyError as error:
+        raise TopologyError(f"{name}: stack: {error}") from None
+    if (layout.npus, layout.nodes) != (content.npus, nodes):
+        raise TopologyError(
+            f"{name}: {content.npus} NPUs and {nodes - content.npus} switches; "
+            f"expected {layout.npus} and {layout.nodes - layout.npus} for the stack"
+        )
+    return layout

@@ -1,0 +1,75 @@
+"""Two tiers: leaves with NPUs, every leaf linked to every spine."""
+
+import numpy as np
+from pydantic import Field
+
+from topologies.builders.capacity import uplink_count
+from topologies.errors import TopologyError
+from topologies.graph import Graph
+from topologies.graph_builder import GraphBuilder
+from topologies.parameters import Count, Parameters, Rate, Ratio, Sizes, Time
+from topologies.units import GBPS, NS
+
+NAME = "leaf-spine"
+
+
+class Arguments(Parameters):
+    """Parameters of the leaf-spine network."""
+
+    npus: Count | None = Field(None, description="number of NPUs; leaves x hosts_per_leaf if not given")
+    leaves: Count | None = Field(None, description="number of leaves; as many as npus need if not given")
+    hosts_per_leaf: Count = Field(16, description="NPUs of a leaf; the last leaf may have fewer")
+    spines: Count | None = Field(None, description="number of spines; as many as oversubscription needs if not given")
+    uplinks: Count = Field(1, description="parallel cables between a leaf and a spine")
+    oversubscription: Ratio | None = Field(None, description="NPU rate over uplink rate of a leaf; 1 if not given")
+    rate: Rate = Field(400 * GBPS, description="rate of an NPU's link")
+    delay: Time = Field(500 * NS, description="propagation delay of an NPU's link")
+    uplink_rate: Rate | None = Field(None, description="rate of a cable between leaf and spine; rate if not given")
+    uplink_delay: Time | None = Field(None, description="delay of a cable between leaf and spine; delay if not given")
+    switch_latency: Time = Field(0, description="forwarding latency of a switch")
+    dims: Sizes = Field((), description="logical dimensions, fastest first; one of all NPUs if not given")
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """The network. A pod is a leaf with its NPUs.
+
+    Raises:
+        TopologyError: counts that contradict one another or that give no whole number of spines, or too many NPUs.
+    """
+    npus, leaves = _sizes(arguments, name)
+    hosts = min(arguments.hosts_per_leaf, npus)
+    uplink_rate = arguments.uplink_rate or arguments.rate
+    spines = uplink_count(
+        name,
+        "spines",
+        arguments.spines,
+        "oversubscription",
+        arguments.oversubscription,
+        hosts * arguments.rate,
+        uplink_rate * arguments.uplinks,
+    )
+    builder = GraphBuilder(name, npus)
+    leaf_of = np.arange(npus) // arguments.hosts_per_leaf
+    builder.set_npu_pods(leaf_of)
+    leaf = builder.add_named_switches(
+        [f"leaf {i}" for i in range(leaves)], latency_ps=arguments.switch_latency, pod=np.arange(leaves)
+    )
+    spine = builder.add_switches("spine", spines, latency_ps=arguments.switch_latency)
+    builder.add_cables(np.arange(npus), leaf[leaf_of], arguments.rate, arguments.delay)
+    uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
+    builder.add_cables(np.repeat(leaf, spines), np.tile(spine, leaves), uplink_rate, uplink_delay, arguments.uplinks)
+    return builder.graph(dims=arguments.dims)
+
+
+def _sizes(arguments: Arguments, name: str) -> tuple[int, int]:
+    """Number of NPUs and of leaves."""
+    hosts, npus, leaves = arguments.hosts_per_leaf, arguments.npus, arguments.leaves
+    if npus is None and leaves is None:
+        raise TopologyError(f"{name}: neither npus nor leaves is given; expected one of them")
+    if npus is None or leaves is None:
+        return npus or (leaves or 0) * hosts, leaves or -(-(npus or 0) // hosts)
+    if -(-npus // hosts) != leaves:
+        raise TopologyError(
+            f"{name}: leaves = {leaves}; expected {-(-npus // hosts)} for {npus} NPUs, {hosts} to a leaf"
+        )
+    return npus, leaves

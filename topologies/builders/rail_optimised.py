@@ -1,0 +1,83 @@
+"""Servers of NPUs behind an NVSwitch; NIC j of every server on a leaf of rail j, all leaves on spines.
+
+A *unit* is a group of servers that share one leaf per rail. One switch stands for all NVSwitches of a server. NPUs of
+different servers and rails talk through leaf, spine and leaf.
+"""
+
+import numpy as np
+from pydantic import Field
+
+from topologies.builders.capacity import uplink_count
+from topologies.errors import TopologyError
+from topologies.graph import NVSWITCH, Graph
+from topologies.graph_builder import GraphBuilder
+from topologies.parameters import Count, Parameters, Rate, Ratio, Time
+from topologies.units import GBPS, NS
+
+NAME = "rail-optimised"
+
+
+class Arguments(Parameters):
+    """Parameters of the rail-optimised network."""
+
+    npus: Count = Field(description="number of NPUs, a multiple of gpus_per_host")
+    gpus_per_host: Count = Field(8, description="NPUs of a server, which is also the number of rails")
+    hosts_per_rail_leaf: Count = Field(32, description="servers of a unit; the last unit may have fewer")
+    spines: Count | None = Field(None, description="number of spines; by oversubscription if not given")
+    uplinks: Count = Field(1, description="parallel cables between a leaf and a spine")
+    oversubscription: Ratio | None = Field(None, description="NIC rate over uplink rate of a leaf; 1 if not given")
+    rate: Rate = Field(400 * GBPS, description="rate of a NIC's link to its leaf")
+    delay: Time = Field(500 * NS, description="propagation delay of a NIC's link")
+    nvlink_rate: Rate = Field(3600 * GBPS, description="rate between an NPU and the NVSwitch, each direction")
+    nvlink_delay: Time = Field(25 * NS, description="propagation delay between an NPU and the NVSwitch")
+    uplink_rate: Rate | None = Field(None, description="rate of a cable between leaf and spine; rate if not given")
+    uplink_delay: Time | None = Field(None, description="delay of a cable between leaf and spine; delay if not given")
+    switch_latency: Time = Field(0, description="forwarding latency of leaves and spines")
+    nvswitch_latency: Time = Field(0, description="forwarding latency of an NVSwitch")
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """The network. Logical dimensions are (gpus_per_host, servers); pods are the units, spines have none.
+
+    Raises:
+        TopologyError: npus is no multiple of gpus_per_host, no whole number of spines, or too many NPUs.
+    """
+    npus, rails = arguments.npus, arguments.gpus_per_host
+    if npus % rails:
+        raise TopologyError(f"{name}: npus = {npus}; expected a multiple of gpus_per_host = {rails}")
+    hosts = npus // rails
+    per_unit = min(arguments.hosts_per_rail_leaf, hosts)
+    uplink_rate = arguments.uplink_rate or arguments.rate
+    spines = uplink_count(
+        name,
+        "spines",
+        arguments.spines,
+        "oversubscription",
+        arguments.oversubscription,
+        per_unit * arguments.rate,
+        uplink_rate * arguments.uplinks,
+    )
+    host, rail = np.divmod(np.arange(npus), rails)
+    builder = GraphBuilder(name, npus)
+    builder.set_npu_pods(host // per_unit)
+    nvswitch, leaf = _add_units(builder, arguments, hosts, per_unit)
+    spine = builder.add_switches("spine", spines, latency_ps=arguments.switch_latency)
+    builder.add_cables(np.arange(npus), nvswitch[host], arguments.nvlink_rate, arguments.nvlink_delay)
+    builder.add_cables(np.arange(npus), leaf[host // per_unit * rails + rail], arguments.rate, arguments.delay)
+    uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
+    builder.add_cables(np.repeat(leaf, spines), np.tile(spine, len(leaf)), uplink_rate, uplink_delay, arguments.uplinks)
+    return builder.graph(dims=(rails, hosts), host=host)
+
+
+def _add_units(builder: GraphBuilder, arguments: Arguments, hosts: int, per_unit: int) -> tuple[np.ndarray, np.ndarray]:
+    """NVSwitches by server, and leaves by unit and rail; unit by unit, so that these are near each other in number."""
+    nvswitch, leaf = [], []
+    for unit, first in enumerate(range(0, hosts, per_unit)):
+        count = min(per_unit, hosts - first)
+        nvswitch.append(
+            builder.add_switches("nvswitch", count, latency_ps=arguments.nvswitch_latency, kind=NVSWITCH, pod=unit)
+        )
+        leaf.append(
+            builder.add_switches("leaf", arguments.gpus_per_host, latency_ps=arguments.switch_latency, pod=unit)
+        )
+    return np.concatenate(nvswitch), np.concatenate(leaf)

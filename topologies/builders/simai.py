@@ -1,0 +1,115 @@
+"""SimAI's topology text: GPUs, NVSwitches, switches and links.
+
+Line 1 holds `nodes gpus_per_server nvswitches switches links gpu_type` (or, in the form of ASTRA-sim's ns-3 backend,
+`nodes switches links`); line 2 the numbers of all switches, of which the first `nvswitches` are NVSwitches; then there
+is one line `source destination rate delay error_rate` for each cable. All other nodes are GPUs.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from topologies.errors import TopologyError
+from topologies.graph import NVSWITCH, SWITCH, Graph
+from topologies.graph_builder import GraphBuilder
+from topologies.parameters import FilePath, Parameters, Time
+from topologies.units import parse_rate, parse_time
+
+NAME = "simai"
+_FULL_HEADER, _SHORT_HEADER = 6, 3
+
+
+class Arguments(Parameters):
+    """Parameters of a network in SimAI's text."""
+
+    path: FilePath = Field(description="the file")
+    switch_latency: Time = Field(0, description="forwarding latency of a switch")
+    nvswitch_latency: Time = Field(0, description="forwarding latency of an NVSwitch")
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """The network of the file. GPUs, then switches, keep their order; names hold the numbers of the file.
+
+    Raises:
+        TopologyError: an unreadable file, counts that differ from the header's, an unknown node, a link that loses
+            packets, or a network that cannot be routed.
+    """
+    lines = _read(arguments.path, name)
+    nodes, per_server, nvswitches, switches, links = _header(lines, name)
+    switch = _switch_numbers(lines, name, nodes, nvswitches, switches)
+    gpus = np.setdiff1d(np.arange(nodes), switch)
+    kind = np.where(np.arange(len(switch)) < nvswitches, NVSWITCH, SWITCH)
+
+    builder = GraphBuilder(name, len(gpus))
+    latency = np.where(kind == NVSWITCH, arguments.nvswitch_latency, arguments.switch_latency)
+    names = [f"{'nvswitch' if k == NVSWITCH else 'switch'} {number}" for k, number in zip(kind, switch, strict=True)]
+    builder.add_named_switches(names, latency_ps=latency, kind=kind)
+    node_of = np.empty(nodes, np.int64)
+    node_of[np.concatenate([gpus, switch])] = np.arange(nodes)
+    cables = [_cable(line, f"{name}: line {number}", nodes) for number, line in enumerate(lines[2:], 3) if line.strip()]
+    if len(cables) != links:
+        raise TopologyError(f"{name}: {len(cables)} links found; expected {links} of the header")
+    if cables:
+        a, b, rate_bps, delay_ps = np.array(cables, np.int64).T
+        builder.add_cables(node_of[a], node_of[b], rate_bps, delay_ps)
+    per_host = per_server if nvswitches else 1
+    dims = (per_host, len(gpus) // per_host) if len(gpus) % per_host == 0 and 1 < per_host < len(gpus) else ()
+    return builder.graph(dims=dims, host=np.arange(len(gpus)) // per_host)
+
+
+def _read(path: str, name: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text"
+        raise TopologyError(f"{name}: cannot read {path}: {reason}") from None
+
+
+def _header(lines: Sequence[str], name: str) -> tuple[int, int, int, int, int]:
+    """nodes, GPUs per server, NVSwitches, switches, links."""
+    words = lines[0].split() if lines else []
+    numbers = words[: _FULL_HEADER - 1]
+    if len(words) not in {_FULL_HEADER, _SHORT_HEADER} or not all(word.isdecimal() for word in numbers):
+        raise TopologyError(
+            f"{name}: line 1: {' '.join(words)[:80]!r} is no header; "
+            "expected: nodes gpus_per_server nvswitches switches links gpu_type"
+        )
+    if len(words) == _SHORT_HEADER:
+        nodes, switches, links = map(int, numbers)
+        return nodes, 1, 0, switches, links
+    nodes, per_server, nvswitches, switches, links = map(int, numbers)
+    if per_server < 1:
+        raise TopologyError(f"{name}: line 1: gpus_per_server = 0; expected 1 or more")
+    return nodes, per_server, nvswitches, switches, links
+
+
+def _switch_numbers(lines: Sequence[str], name: str, nodes: int, nvswitches: int, switches: int) -> np.ndarray:
+    """Numbers of the NVSwitches, then of the other switches, each ascending."""
+    words = lines[1].split() if len(lines) > 1 else []
+    numbers = sorted({int(word) for word in words if word.isdecimal() and int(word) < nodes})
+    expected = nvswitches + switches
+    if not len(numbers) == len(words) == expected:
+        raise TopologyError(
+            f"{name}: line 2: {len(numbers)} different switches of {len(words)} entries; "
+            f"expected {expected} numbers below {nodes}, {nvswitches} NVSwitches and {switches} switches of the header"
+        )
+    return np.array(numbers, np.int64)
+
+
+def _cable(line: str, where: str, nodes: int) -> tuple[int, int, int, int]:
+    """Two ends, rate in bps, delay in ps."""
+    words = line.split()
+    if len(words) != 5 or not (words[0].isdecimal() and words[1].isdecimal()):
+        raise TopologyError(f"{where}: {line.strip()[:80]!r}; expected: source destination rate delay error_rate")
+    a, b = int(words[0]), int(words[1])
+    if max(a, b) >= nodes:
+        raise TopologyError(f"{where}: node {max(a, b)}; expected a number below {nodes}")
+    try:
+        rate_bps, delay_ps, error_rate = parse_rate(words[2]), parse_time(words[3]), float(words[4])
+    except ValueError as error:
+        raise TopologyError(f"{where}: {error}") from None
+    if error_rate != 0:
+        raise TopologyError(f"{where}: error rate {words[4]}; expected 0, as links that lose packets are not modelled")
+    return a, b, rate_bps, delay_ps

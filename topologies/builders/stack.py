@@ -1,0 +1,85 @@
+"""A hierarchy of Ring, FullyConnected and Switch dimensions, as ASTRA-sim describes networks.
+
+Source: Won et al., ASTRA-sim 2.0 (ISPASS 2023), section on multi-dimensional hierarchical topologies. Every NPU has
+links in each dimension. Rates and delays are those of one link: a FullyConnected NPU has size - 1 links of that rate,
+and to cross a Switch is two links.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+
+from topologies.dimension_routing import Dimension, lay_out
+from topologies.errors import TopologyError
+from topologies.graph import Graph
+from topologies.graph_builder import GraphBuilder
+from topologies.parameters import Dimensions, Parameters, Rates, Time, Times
+from topologies.units import GBPS, NS
+
+NAME = "stack"
+
+
+class Arguments(Parameters):
+    """Parameters of the hierarchy."""
+
+    dims: Dimensions = Field(
+        description="kind(size) of each dimension, fastest first; kinds Ring, FullyConnected, Switch"
+    )
+    rates: Rates = Field((400 * GBPS,), description="link rate of each dimension, or one for all")
+    delays: Times = Field((500 * NS,), description="link delay of each dimension, or one for all")
+    switch_latency: Time = Field(0, description="forwarding latency of a switch")
+    host_dims: int = Field(0, ge=0, description="how many of the first dimensions lie within one server")
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """The hierarchy; packets correct the first dimension first.
+
+    Raises:
+        TopologyError: rates or delays for another number of dimensions, or too many NPUs.
+    """
+    count = len(arguments.dims)
+    for key, values in (("rates", arguments.rates), ("delays", arguments.delays)):
+        if len(values) not in {1, count}:
+            raise TopologyError(
+                f"{name}: {key} has {len(values)} entries; expected 1 or {count}, one for each dimension"
+            )
+    if arguments.host_dims > count:
+        raise TopologyError(f"{name}: host_dims = {arguments.host_dims}; expected 0 to {count}")
+    rates_bps = arguments.rates * (count if len(arguments.rates) == 1 else 1)
+    delays_ps = arguments.delays * (count if len(arguments.delays) == 1 else 1)
+    per_host = math.prod(d.size for d in arguments.dims[: arguments.host_dims])
+    return build_stack(name, arguments.dims, rates_bps, delays_ps, arguments.switch_latency, per_host)
+
+
+def build_stack(
+    name: str,
+    dimensions: Sequence[Dimension],
+    rates_bps: Sequence[int],
+    delays_ps: Sequence[int],
+    switch_latency_ps: int = 0,
+    npus_per_host: int = 1,
+) -> Graph:
+    """The graph of a hierarchy, with one rate and delay for each dimension.
+
+    Pods are the slices along the last dimension, if there are several dimensions; that one's switches have no pod.
+
+    Raises:
+        TopologyError: too many NPUs or cables.
+    """
+    try:
+        layout = lay_out(dimensions)
+    except TopologyError as error:
+        raise TopologyError(f"{name}: {error}") from None
+    builder = GraphBuilder(name, layout.npus)
+    last = layout.digit[:, -1] if len(dimensions) > 1 else np.full(layout.nodes, -1)
+    switches = layout.nodes - layout.npus
+    builder.set_npu_pods(last[: layout.npus])
+    builder.add_named_switches(
+        [f"switch {i}" for i in range(switches)], latency_ps=switch_latency_ps, pod=last[layout.npus :]
+    )
+    for a, b, rate_bps, delay_ps in zip(layout.cable_a, layout.cable_b, rates_bps, delays_ps, strict=True):
+        builder.add_cables(a, b, rate_bps, delay_ps)
+    dims = [d.size for d in dimensions]
+    return builder.graph(dims=dims, host=np.arange(layout.npus) // npus_per_host, layout=layout)

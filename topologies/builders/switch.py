@@ -1,0 +1,33 @@
+"""All NPUs on one switch."""
+
+import numpy as np
+from pydantic import Field
+
+from topologies.graph import Graph
+from topologies.graph_builder import GraphBuilder
+from topologies.parameters import Count, Parameters, Rate, Sizes, Time
+from topologies.units import GBPS, NS
+
+NAME = "switch"
+
+
+class Arguments(Parameters):
+    """Parameters of the switch."""
+
+    npus: Count = Field(description="number of NPUs")
+    rate: Rate = Field(400 * GBPS, description="rate of each direction of a link")
+    delay: Time = Field(500 * NS, description="propagation delay of a link")
+    switch_latency: Time = Field(0, description="forwarding latency of the switch")
+    dims: Sizes = Field((), description="logical dimensions, fastest first; one of all NPUs if not given")
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """The switch and its NPUs.
+
+    Raises:
+        TopologyError: too many NPUs, or dims of another product.
+    """
+    builder = GraphBuilder(name, arguments.npus)
+    switch = builder.add_switches("switch", 1, latency_ps=arguments.switch_latency)
+    builder.add_cables(np.arange(arguments.npus), switch, arguments.rate, arguments.delay)
+    return builder.graph(dims=arguments.dims)

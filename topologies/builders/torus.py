@@ -1,0 +1,34 @@
+"""A torus of one to three dimensions: a ring along each."""
+
+from pydantic import Field
+
+from topologies.builders.stack import build_stack
+from topologies.dimension_routing import Dimension
+from topologies.errors import TopologyError
+from topologies.graph import Graph
+from topologies.parameters import Parameters, Rate, Sizes, Time
+from topologies.units import GBPS, NS
+
+NAME = "torus"
+_MAX_DIMENSIONS = 3
+
+
+class Arguments(Parameters):
+    """Parameters of the torus."""
+
+    sizes: Sizes = Field(description="NPUs along each dimension, 2 or more, fastest first")
+    rate: Rate = Field(400 * GBPS, description="rate of each direction of a link")
+    delay: Time = Field(500 * NS, description="propagation delay of a link")
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """The torus; packets correct the first dimension first.
+
+    Raises:
+        TopologyError: more than three dimensions, a size below two, or too many NPUs.
+    """
+    sizes = arguments.sizes
+    if len(sizes) > _MAX_DIMENSIONS or min(sizes) == 1:
+        raise TopologyError(f"{name}: sizes = {'x'.join(map(str, sizes))}; expected one to three sizes of 2 or more")
+    dimensions = [Dimension("Ring", size) for size in sizes]
+    return build_stack(name, dimensions, [arguments.rate] * len(sizes), [arguments.delay] * len(sizes))

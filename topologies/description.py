@@ -1,0 +1,125 @@
+"""Facts about a network for people."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from topologies.dimension_routing import Dimension, dimensions_of, format_dimensions
+from topologies.graph import NVSWITCH, RING, SINGLE, UNREACHABLE, DimensionRouting, Graph, TableRouting
+
+_ROWS = 64
+_MAX_SOURCES = 1024
+
+
+def describe(graph: Graph) -> dict[str, object]:
+    """Facts that JSON can hold.
+
+    Keys: name, npus, dims, hosts, pods, routing ("table" or the dimensions), switches (by the word of their names),
+    nodes, cables, links, rates_bps (cables by rate), min_delay_ps, max_delay_ps, diameter_hops (links of the longest
+    shortest path between NPUs; from 1,024 of them where more differ in their switches), ecmp_width (the most links that
+    a switch, or an NPU that carries transit, has to choose from), routing_bytes, bisection_bps, and for table
+    routing tiers (cables and rate of each direction between NPUs and switches and from tier to tier).
+
+    `bisection_bps` is the rate of one direction over the cut of NPUs into two halves: under dimension routing over the
+    smallest cut through the middle of a dimension, else half the rate of the narrowest tier outside servers, which is
+    exact for fat trees and leaf-spine networks of full leaves and an estimate for other graphs.
+    """
+    routing = graph.routing
+    rates, cables_of_rate = np.unique(graph.link_rate_bps[::2], return_counts=True)
+    facts: dict[str, object] = {
+        "name": graph.name,
+        "npus": graph.npus,
+        "dims": list(graph.dims),
+        "hosts": len(np.unique(graph.host)),
+        "pods": len(np.unique(graph.pod[graph.pod >= 0])),
+        "routing": "table" if isinstance(routing, TableRouting) else format_dimensions(dimensions_of(routing)),
+        "switches": dict(Counter(name.rpartition(" ")[0] or name for name in graph.switch_names)),
+        "nodes": graph.nodes,
+        "cables": graph.links // 2,
+        "links": graph.links,
+        "rates_bps": {str(rate): int(count) for rate, count in zip(rates, cables_of_rate, strict=True)},
+        "min_delay_ps": int(graph.link_delay_ps.min(initial=2**62)) if graph.links else 0,
+        "max_delay_ps": int(graph.link_delay_ps.max(initial=0)),
+        "diameter_hops": _diameter(graph),
+        "ecmp_width": _ecmp_width(graph),
+        "routing_bytes": sum(array.nbytes for array in vars(routing).values()),
+    }
+    if isinstance(routing, DimensionRouting):
+        return facts | {"bisection_bps": _dimension_bisection(graph, routing)}
+    tiers = list(_tiers(graph))
+    outside = [int(str(tier["rate_bps"])) for tier in tiers if not tier["in_server"]]
+    return facts | {"bisection_bps": min(outside, default=0) // 2, "tiers": tiers}
+
+
+def _diameter(graph: Graph) -> int:
+    routing = graph.routing
+    if isinstance(routing, DimensionRouting):
+        return sum(_farthest(dimension) for dimension in dimensions_of(routing))
+    if graph.npus == 1:
+        return 0
+    to_npu = np.unique(routing.home, axis=0)
+    from_npu = to_npu[np.linspace(0, len(to_npu) - 1, min(len(to_npu), _MAX_SOURCES)).astype(int)]
+    between = np.pad(routing.hops[routing.row[routing.home_node]], (0, 1), constant_values=UNREACHABLE)
+    farthest = 0
+    for begin in range(0, len(from_npu), _ROWS):
+        hops = between[from_npu[begin : begin + _ROWS]].min(axis=1)
+        farthest = max(farthest, int(np.min([hops[:, home] for home in to_npu.T], axis=0).max()))
+    return farthest + 2
+
+
+def _farthest(dimension: Dimension) -> int:
+    """Links between the two members of a dimension that are farthest apart."""
+    return dimension.size // 2 if dimension.kind == "Ring" else int(dimension.kind == "Switch") + 1
+
+
+def _ecmp_width(graph: Graph) -> int:
+    routing = graph.routing
+    sizes = np.diff(routing.set_ptr)
+    if isinstance(routing, TableRouting):
+        return int(sizes[routing.next_set[routing.next_set >= 0]].max(initial=1))
+    even = (routing.sizes % 2 == 0) & (routing.sizes > 2)
+    first = routing.offset[(routing.mode == RING) & even]
+    both = sizes[routing.sets[first]] + sizes[routing.sets[first + 1]]
+    return int(max(sizes.max(initial=1), both.max(initial=1)))
+
+
+def _dimension_bisection(graph: Graph, routing: DimensionRouting) -> int:
+    """Least rate of one direction from the lower to the upper half of a dimension."""
+    cuts = []
+    for d, size in enumerate(routing.sizes):
+        lower = routing.digit[:, d] < size // 2
+        if routing.mode[0, d] == SINGLE:
+            leaving = (routing.digit[graph.link_dst, d] == -1) & (routing.digit[graph.link_src, d] >= 0)
+            cuts.append(int(graph.link_rate_bps[leaving & lower[graph.link_src]].sum()))
+        else:
+            here = (routing.digit[:, d] >= 0)[graph.link_src] & (routing.digit[:, d] >= 0)[graph.link_dst]
+            cuts.append(int(graph.link_rate_bps[here & lower[graph.link_src] & ~lower[graph.link_dst]].sum()))
+    return min(cuts)
+
+
+def _tiers(graph: Graph) -> Iterator[dict[str, object]]:
+    """Cables between NPUs and switches, then between switches of tier t and t + 1 (t links away from an NPU)."""
+    tier = _tier_of_node(graph)
+    up = np.flatnonzero(tier[graph.link_src] < tier[graph.link_dst])
+    group = np.stack([tier[graph.link_src[up]], graph.node_kind[graph.link_dst[up]] == NVSWITCH], axis=1)
+    for below, in_server in np.unique(group, axis=0):
+        links = up[(group == (below, in_server)).all(axis=1)]
+        yield {
+            "tier": int(below),
+            "in_server": bool(in_server and len(np.unique(graph.host)) > 1),
+            "cables": len(links),
+            "rate_bps": int(graph.link_rate_bps[links].sum()),
+        }
+
+
+def _tier_of_node(graph: Graph) -> npt.NDArray[np.int64]:
+    """int64[nodes]: fewest links to an NPU."""
+    tier = np.where(np.arange(graph.nodes) < graph.npus, 0, graph.nodes)
+    while True:
+        nearer = tier.copy()
+        np.minimum.at(nearer, graph.link_dst, tier[graph.link_src] + 1)
+        if (nearer == tier).all():
+            return tier
+        tier = nearer

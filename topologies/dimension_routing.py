@@ -1,0 +1,189 @@
+"""Hierarchies of dimensions (ring, fully connected, switch): who neighbours whom, and their `DimensionRouting`."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from topologies.errors import TopologyError
+from topologies.graph import NONE, RING, SINGLE, TABLE, DimensionRouting, Int32, Int64
+
+KINDS = {"Ring": RING, "FullyConnected": TABLE, "Switch": SINGLE}
+"""Kinds of dimensions, and what an NPU does in one."""
+_NICKNAMES = {"ring": "Ring", "r": "Ring", "fullyconnected": "FullyConnected", "fc": "FullyConnected"}
+_NICKNAMES |= {"switch": "Switch", "sw": "Switch"}
+_DIMENSION = re.compile(r"([A-Za-z]+)\(([0-9]{1,9})\)")
+_MAX_CABLES = 2**25
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension of a hierarchy: `kind` of KINDS, `size` members (two or more)."""
+
+    kind: str
+    size: int
+
+
+def parse_dimensions(text: object) -> tuple[Dimension, ...]:
+    """Dimensions of "Ring(4)_FullyConnected(2)_Switch(8)", fastest first. R, FC and SW are short for the kinds.
+
+    Raises:
+        TopologyError: another form, an unknown kind, or fewer than two members.
+    """
+    parts = text.split("_") if isinstance(text, str) else text
+    if not isinstance(parts, Sequence) or not parts:
+        raise TopologyError(f"{text!r} is no list of dimensions; expected a form like Ring(4)_Switch(8)")
+    return tuple(_parse_dimension(part) for part in parts)
+
+
+def format_dimensions(dimensions: Sequence[Dimension]) -> str:
+    """What `parse_dimensions` reads."""
+    return "_".join(f"{d.kind}({d.size})" for d in dimensions)
+
+
+def dimensions_of(routing: DimensionRouting) -> tuple[Dimension, ...]:
+    """The dimensions that a routing was built for."""
+    kind_of = {mode: kind for kind, mode in KINDS.items()}
+    return tuple(
+        Dimension(kind_of[int(mode)], int(size)) for mode, size in zip(routing.mode[0], routing.sizes, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Nodes and cables of a hierarchy of dimensions; what `lay_out` gives.
+
+    Attributes:
+        npus: product of the sizes.
+        nodes: NPUs, then the switches dimension by dimension, one for each line of a Switch dimension.
+        digit: int32[nodes, D], coordinates; -1 in the dimension that a switch serves.
+        cable_a, cable_b: tuples with an int64[cables of the dimension] for each dimension.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    npus: int
+    nodes: int
+    digit: Int32
+    cable_a: tuple[Int64, ...]
+    cable_b: tuple[Int64, ...]
+
+
+def lay_out(dimensions: Sequence[Dimension]) -> Layout:
+    """Numbers the nodes and lists the cables. NPU i has digit (i // product of the earlier sizes) mod size.
+
+    A Ring of two is one cable; FullyConnected has a cable for each pair; each line of a Switch dimension (the NPUs that
+    differ in that digit only) has a switch of its own, with a cable to each of them.
+
+    Raises:
+        TopologyError: too many NPUs or cables.
+    """
+    sizes = [d.size for d in dimensions]
+    npus = math.prod(sizes)
+    _refuse_too_many(dimensions, npus)
+    npu = np.arange(npus)
+    stride = [math.prod(sizes[:d]) for d in range(len(sizes))]
+    digits = [np.stack([npu // s % n for s, n in zip(stride, sizes, strict=True)], axis=1)]
+    nodes = npus
+    cable_a, cable_b = [], []
+    for d, dimension in enumerate(dimensions):
+        n, own = dimension.size, digits[0][:, d]
+        if dimension.kind == "Ring":
+            starts = npu[own < n - 1] if n == 2 else npu
+            a, b = starts, starts + ((own[starts] + 1) % n - own[starts]) * stride[d]
+        elif dimension.kind == "FullyConnected":
+            a, other = np.nonzero(own[:, None] < np.arange(n))
+            b = a + (other - own[a]) * stride[d]
+        else:
+            a, b = npu, nodes + npu % stride[d] + npu // (stride[d] * n) * stride[d]
+            line = digits[0][own == 0].copy()
+            line[:, d] = -1
+            digits.append(line)
+            nodes += len(line)
+        cable_a.append(a)
+        cable_b.append(b)
+    digit = np.concatenate(digits).astype(np.int32)
+    return Layout(tuple(dimensions), npus, nodes, digit, tuple(cable_a), tuple(cable_b))
+
+
+def build_dimension_routing(layout: Layout, link_src: Int32, link_dst: Int32) -> DimensionRouting:
+    """Routing for links that join exactly the neighbours of the layout; parallel links are members of one set.
+
+    Raises:
+        TopologyError: two neighbours are not linked, or two nodes are that are no neighbours.
+    """
+    link_key = link_src.astype(np.int64) * layout.nodes + link_dst
+    order = np.argsort(link_key, kind="stable")
+    pair_key, first = np.unique(link_key[order], return_index=True)
+    ends = np.concatenate([np.concatenate(layout.cable_a), np.concatenate(layout.cable_b)])
+    starts = np.concatenate([np.concatenate(layout.cable_b), np.concatenate(layout.cable_a)])
+    _compare_pairs(layout, pair_key, np.unique(starts.astype(np.int64) * layout.nodes + ends))
+
+    mode = np.full(layout.digit.shape, NONE, np.int8)
+    offset = np.full(layout.digit.shape, -1, np.int64)
+    blocks: list[Int64] = []
+    used = 0
+    for d, dimension in enumerate(layout.dimensions):
+        for nodes, mode_here, neighbours in _neighbours(layout, d, dimension):
+            key = nodes[:, None] * layout.nodes + neighbours
+            block = np.where(neighbours == nodes[:, None], -1, np.searchsorted(pair_key, key))
+            mode[nodes, d] = mode_here
+            offset[nodes, d] = used + np.arange(len(nodes)) * block.shape[1]
+            blocks.append(block.reshape(-1))
+            used += block.size
+    return DimensionRouting(
+        sizes=np.array([d.size for d in layout.dimensions], np.int32),
+        digit=layout.digit,
+        mode=mode,
+        offset=offset,
+        sets=np.concatenate(blocks).astype(np.int32),
+        set_ptr=np.append(first, len(order)).astype(np.int32),
+        set_link=order.astype(np.int32),
+    )
+
+
+def _parse_dimension(part: object) -> Dimension:
+    match = _DIMENSION.fullmatch(part.strip()) if isinstance(part, str) else None
+    if match is None:
+        raise TopologyError(f"{part!r} is no dimension; expected a form like Ring(4)")
+    kind = _NICKNAMES.get(match[1].lower())
+    if kind is None:
+        raise TopologyError(f"dimension {part!r} is of no known kind; expected one of {', '.join(KINDS)}")
+    if int(match[2]) < 2:
+        raise TopologyError(f"dimension {part!r} has {int(match[2])} members; expected 2 or more")
+    return Dimension(kind, int(match[2]))
+
+
+def _refuse_too_many(dimensions: Sequence[Dimension], npus: int) -> None:
+    cables = sum(npus * (d.size - 1) // 2 if d.kind == "FullyConnected" else npus for d in dimensions)
+    if cables > _MAX_CABLES:
+        raise TopologyError(
+            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {_MAX_CABLES}"
+        )
+
+
+def _compare_pairs(layout: Layout, found: Int64, expected: Int64) -> None:
+    for pairs, complaint in (
+        (np.setdiff1d(expected, found), "are not linked; expected a link"),
+        (np.setdiff1d(found, expected), "are linked; expected no link"),
+    ):
+        if len(pairs):
+            a, b = (f"{'npu' if i < layout.npus else 'node'} {i}" for i in divmod(int(pairs[0]), layout.nodes))
+            raise TopologyError(f"{a} and {b} {complaint} in {format_dimensions(layout.dimensions)}")
+
+
+def _neighbours(layout: Layout, d: int, dimension: Dimension) -> list[tuple[Int64, int, Int64]]:
+    """(nodes int64[n], mode, neighbours int64[n, entries of `sets` per node]) of the nodes that act in dimension d."""
+    npu = np.arange(layout.npus)
+    stride, n = math.prod(x.size for x in layout.dimensions[:d]), dimension.size
+    own = layout.digit[: layout.npus, d].astype(np.int64)
+    zero = npu - own * stride
+    if dimension.kind == "Ring":
+        both = (own[:, None] + np.array([1, -1])) % n
+        return [(npu, RING, zero[:, None] + both * stride)]
+    line = zero[:, None] + np.arange(n) * stride
+    if dimension.kind == "FullyConnected":
+        return [(npu, TABLE, line)]
+    up, first = layout.cable_b[d], np.flatnonzero(own == 0)
+    return [(npu, SINGLE, up[:, None]), (up[first], TABLE, line[first])]

@@ -1,0 +1,124 @@
+"""The network as a value: nodes, directed links and the routing, in NumPy arrays."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Int8 = npt.NDArray[np.int8]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+NPU, SWITCH, NVSWITCH = 0, 1, 2
+RING, TABLE, SINGLE, NONE = 0, 1, 2, 3
+UNREACHABLE = 127
+"""`TableRouting.hops` between switches that no path of switches connects."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableRouting:
+    """Shortest paths over the switches, per *home* (a switch that has NPUs); NPUs never carry transit.
+
+    A packet at a switch goes on towards those of its destination's homes that are nearest; when several are equally
+    near, the links of all their port sets are equal. `topologies.routing.next_links` is the reference.
+
+    Attributes:
+        home_node: int32[homes], node of each home, ascending.
+        home: int32[npus, H], home columns of each NPU, ascending; -1 = unused.
+        attach_set: int32[npus, H], port set of the links from that home to the NPU; -1 = unused.
+        row: int32[nodes], row of each switch; -1 for NPUs.
+        hops: int8[rows, homes], links from switch to home; 0 at home, `UNREACHABLE` if there is no path.
+        next_set: int32[rows, homes], port set of all links on shortest paths; -1 at home or unreachable.
+        set_ptr: int32[sets + 1], see `set_link`.
+        set_link: int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending.
+    """
+
+    home_node: Int32
+    home: Int32
+    attach_set: Int32
+    row: Int32
+    hops: Int8
+    next_set: Int32
+    set_ptr: Int32
+    set_link: Int32
+
+
+@dataclass(frozen=True, eq=False)
+class DimensionRouting:
+    """Dimension-ordered routing: the first dimension in which the digits differ is corrected first.
+
+    Attributes:
+        sizes: int32[D], members of each dimension, fastest first.
+        digit: int32[nodes, D], own coordinate; -1 = any (a switch of that dimension).
+        mode: int8[nodes, D], what to do in the dimension: RING, TABLE, SINGLE, NONE (never asked).
+        offset: int64[nodes, D], into `sets`. RING: sets[o] leads towards +1 and sets[o + 1] towards -1, the shorter way
+            is taken and both are equal at the opposite node of an even ring. TABLE: sets[o + digit of the destination].
+            SINGLE: sets[o].
+        sets: int32[], port sets; -1 where none is needed (a TABLE's own digit).
+        set_ptr: int32[sets + 1], see `set_link`.
+        set_link: int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending.
+    """
+
+    sizes: Int32
+    digit: Int32
+    mode: Int8
+    offset: Int64
+    sets: Int32
+    set_ptr: Int32
+    set_link: Int32
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network. Nodes 0 .. npus-1 are the NPUs; links 2i and 2i+1 are the two directions of cable i.
+
+    Attributes:
+        name: the spec or file that it was built from.
+        npus: number of NPUs.
+        nodes: number of nodes, NPUs and switches.
+        links: number of directed links; the reverse of link l is l ^ 1.
+        node_kind: int8[nodes], NPU, SWITCH or NVSWITCH.
+        node_latency_ps: int64[nodes], forwarding latency of a switch.
+        link_src: int32[links], sending node.
+        link_dst: int32[links], receiving node.
+        link_rate_bps: int64[links], above zero.
+        link_delay_ps: int64[links], propagation delay, zero or more.
+        dims: logical dimensions, fastest first; their product is `npus`.
+        host: int32[npus], server (scale-up domain) of each NPU; each its own when there is none.
+        pod: int32[nodes], pod for partitions by pod; -1 = none.
+        routing: how packets find their way.
+        switch_names: names of the nodes from `npus` on, as "leaf 2".
+    """
+
+    name: str
+    npus: int
+    nodes: int
+    links: int
+    node_kind: Int8
+    node_latency_ps: Int64
+    link_src: Int32
+    link_dst: Int32
+    link_rate_bps: Int64
+    link_delay_ps: Int64
+    dims: tuple[int, ...]
+    host: Int32
+    pod: Int32
+    routing: TableRouting | DimensionRouting
+    switch_names: tuple[str, ...]
+
+    def node_name(self, node: int) -> str:
+        """A name for messages and tables: "npu 3", "leaf 2"."""
+        return f"npu {node}" if node < self.npus else self.switch_names[node - self.npus]
+
+    def out_links(self, node: int) -> Int32:
+        """The links that leave a node, int32[degree], ascending."""
+        pointer, link = self._out
+        return link[pointer[node] : pointer[node + 1]]
+
+    @cached_property
+    def _out(self) -> tuple[Int64, Int32]:
+        """CSR of the outgoing links: int64[nodes + 1], int32[links]."""
+        pointer = np.zeros(self.nodes + 1, np.int64)
+        np.cumsum(np.bincount(self.link_src, minlength=self.nodes), out=pointer[1:])
+        return pointer, np.argsort(self.link_src, kind="stable").astype(np.int32)

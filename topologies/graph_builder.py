@@ -1,0 +1,169 @@
+"""Assembles a `Graph` from NPUs, switches and cables, and checks it."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from topologies.dimension_routing import Layout, build_dimension_routing
+from topologies.errors import TopologyError
+from topologies.graph import NPU, SWITCH, Graph, Int64, TableRouting
+from topologies.table_routing import build_table_routing, unreachable_pair
+
+MAX_NPUS = 2**19
+"""NPU numbers and their differences must fit into 20 bits (`recv_key` of a workload's Program)."""
+_MAX_CABLES = 2**30 - 1
+
+
+class GraphBuilder:
+    """Add NPUs first, then switches and cables, then take the graph.
+
+    Args:
+        name: of the graph; stands before the text of errors.
+        npus: number of NPUs.
+
+    Raises:
+        TopologyError: no NPU, or more than MAX_NPUS.
+    """
+
+    def __init__(self, name: str, npus: int) -> None:
+        if not 1 <= npus <= MAX_NPUS:
+            raise TopologyError(f"{name}: {npus} NPUs; expected 1 to {MAX_NPUS}")
+        self.name = name
+        self.npus = npus
+        self._switch_names: list[str] = []
+        self._prefix_count: Counter[str] = Counter()
+        self._kind: list[npt.NDArray[np.int64]] = [np.full(npus, NPU)]
+        self._latency: list[npt.NDArray[np.int64]] = [np.zeros(npus, np.int64)]
+        self._pod: list[npt.NDArray[np.int64]] = [np.full(npus, -1)]
+        self._cables: list[npt.NDArray[np.int64]] = []
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes so far."""
+        return self.npus + len(self._switch_names)
+
+    def add_switches(
+        self, prefix: str, count: int, *, latency_ps: int = 0, kind: int = SWITCH, pod: int = -1
+    ) -> npt.NDArray[np.int64]:
+        """Adds switches "prefix 0", "prefix 1", ... (counting on over calls); gives their nodes, int64[count]."""
+        begin = self._prefix_count[prefix]
+        self._prefix_count[prefix] += count
+        return self.add_named_switches(
+            [f"{prefix} {i}" for i in range(begin, begin + count)], latency_ps=latency_ps, kind=kind, pod=pod
+        )
+
+    def add_named_switches(
+        self,
+        names: Sequence[str],
+        *,
+        latency_ps: npt.ArrayLike = 0,
+        kind: npt.ArrayLike = SWITCH,
+        pod: npt.ArrayLike = -1,
+    ) -> npt.NDArray[np.int64]:
+        """Adds switches with these names; gives their nodes, int64[count]. The rest is one value or one for each."""
+        first = self.nodes
+        self._switch_names.extend(names)
+        for column, values in ((self._kind, kind), (self._latency, latency_ps), (self._pod, pod)):
+            column.append(np.broadcast_to(np.asarray(values, np.int64), len(names)))
+        return np.arange(first, first + len(names))
+
+    def add_cables(
+        self, a: npt.ArrayLike, b: npt.ArrayLike, rate_bps: npt.ArrayLike, delay_ps: npt.ArrayLike, count: int = 1
+    ) -> None:
+        """Adds `count` cables for each pair (a[i], b[i]) of nodes. Arrays and single values are broadcast together."""
+        columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))
+        self._cables.append(np.repeat(np.stack(columns), count, axis=1))
+
+    def set_npu_pods(self, pod: npt.ArrayLike) -> None:
+        """Pod of each NPU: one value or int[npus]."""
+        self._pod[0] = np.broadcast_to(np.asarray(pod, np.int64), self.npus)
+
+    def graph(
+        self, *, dims: Sequence[int] = (), host: npt.ArrayLike | None = None, layout: Layout | None = None
+    ) -> Graph:
+        """The finished graph, with its routing.
+
+        Args:
+            dims: logical dimensions, fastest first; none = one of all NPUs.
+            host: int[npus], server of each NPU; None = each its own.
+            layout: route by these dimensions; None = by tables over the switches.
+
+        Raises:
+            TopologyError: a link of no rate, negative delay or from a node to itself, an NPU without a link, two NPUs
+                that are not connected, dims or host that do not fit, or a network that cannot be routed.
+        """
+        try:
+            return self._graph(tuple(dims) or (self.npus,), host, layout)
+        except TopologyError as error:
+            raise TopologyError(f"{self.name}: {error}") from None
+
+    def _graph(self, dims: tuple[int, ...], host: npt.ArrayLike | None, layout: Layout | None) -> Graph:
+        a, b, rate_bps, delay_ps = self._checked_cables()
+        if math.prod(dims) != self.npus:
+            raise TopologyError(
+                f"dims {'x'.join(map(str, dims))} multiply to {math.prod(dims)}; expected {self.npus} NPUs"
+            )
+        of_npu = np.arange(self.npus) if host is None else np.asarray(host)
+        if of_npu.shape != (self.npus,):
+            raise TopologyError(f"host has {of_npu.size} entries; expected {self.npus}, one for each NPU")
+        link_src = np.stack([a, b], axis=1).reshape(-1).astype(np.int32)
+        link_dst = np.stack([b, a], axis=1).reshape(-1).astype(np.int32)
+        return Graph(
+            name=self.name,
+            npus=self.npus,
+            nodes=self.nodes,
+            links=len(link_src),
+            node_kind=np.concatenate(self._kind).astype(np.int8),
+            node_latency_ps=np.concatenate(self._latency),
+            link_src=link_src,
+            link_dst=link_dst,
+            link_rate_bps=np.repeat(rate_bps, 2),
+            link_delay_ps=np.repeat(delay_ps, 2),
+            dims=dims,
+            host=of_npu.astype(np.int32),
+            pod=np.concatenate(self._pod).astype(np.int32),
+            routing=build_dimension_routing(layout, link_src, link_dst)
+            if layout
+            else self._table_routing(link_src, link_dst),
+            switch_names=tuple(self._switch_names),
+        )
+
+    def _checked_cables(self) -> Int64:
+        """The cables as int64[4, cables]: two ends, rate, delay."""
+        cables = np.concatenate(self._cables, axis=1) if self._cables else np.zeros((4, 0), np.int64)
+        a, b, rate_bps, delay_ps = cables
+        if cables.shape[1] > _MAX_CABLES:
+            raise TopologyError(f"{cables.shape[1]} cables; expected at most {_MAX_CABLES}")
+        for wrong, complaint, values in (
+            ((np.minimum(a, b) < 0) | (np.maximum(a, b) >= self.nodes), f"expected nodes 0 to {self.nodes - 1}", None),
+            (a == b, "expected two different nodes", None),
+            (rate_bps <= 0, "has a rate of {} bps; expected more than 0", rate_bps),
+            (delay_ps < 0, "has a delay of {} ps; expected 0 or more", delay_ps),
+        ):
+            if wrong.any():
+                i = int(np.argmax(wrong))
+                what = complaint.format(None if values is None else values[i])
+                separator = "" if values is not None else ";"
+                raise TopologyError(f"link {self._name(a[i])} - {self._name(b[i])}{separator} {what}")
+        return cables
+
+    def _table_routing(self, link_src: npt.NDArray[np.int32], link_dst: npt.NDArray[np.int32]) -> TableRouting:
+        degree = np.bincount(link_src, minlength=self.nodes)[: self.npus]
+        if self.npus > 1 and not degree.all():
+            raise TopologyError(f"npu {np.argmin(degree)} has no link; expected one or more")
+        routing = build_table_routing(self.npus, self.nodes, link_src, link_dst)
+        pair = unreachable_pair(self.npus, routing)
+        if pair:
+            raise TopologyError(
+                f"no path of switches from npu {pair[0]} to npu {pair[1]}; "
+                "expected a connected network, as NPUs carry no transit"
+            )
+        return routing
+
+    def _name(self, node: int) -> str:
+        if self.npus <= node < self.nodes:
+            return self._switch_names[node - self.npus]
+        return f"npu {node}" if 0 <= node < self.npus else f"node {node}"

@@ -1,0 +1,108 @@
+"""The kinds of values that parameters of topologies have: how they are written, checked and shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
+from topologies.errors import TopologyError
+from topologies.units import format_rate, format_time, parse_rate, parse_time
+
+
+class Parameters(BaseModel):
+    """Base of every topology's parameters: immutable, unknown keys rejected. Each field has a description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How values of one kind are written: a word with an example, and the writer of a default."""
+
+    text: str
+    show: Callable[[object], str] = str
+
+
+def parse_count(value: object) -> int:
+    """A whole number of 1 or more.
+
+    Raises:
+        TopologyError: anything else.
+    """
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20 else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise TopologyError(f"{value!r} is not a count; expected a whole number >= 1")
+    return number
+
+
+def parse_ratio(value: object) -> Fraction:
+    """An exact number above zero, from 2, 1.5 or "1.5".
+
+    Raises:
+        TopologyError: anything else.
+    """
+    try:
+        ratio = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        ratio = Fraction(0)
+    if isinstance(value, bool) or ratio <= 0:
+        raise TopologyError(f"{value!r} is not a ratio; expected a number > 0")
+    return ratio
+
+
+def parse_sizes(value: object) -> tuple[int, ...]:
+    """Counts, fastest dimension first, from "4x4x4" or a list.
+
+    Raises:
+        TopologyError: anything else.
+    """
+    parts = value.split("x") if isinstance(value, str) else value
+    if not isinstance(parts, Sequence) or not parts:
+        raise TopologyError(f"{value!r} is no list of sizes; expected a form like 4x4x4")
+    return tuple(parse_count(part) for part in parts)
+
+
+def parse_rates(value: object) -> tuple[int, ...]:
+    """Rates in bps, from "200GB/s_100GB/s" or a list.
+
+    Raises:
+        TopologyError: an entry is no rate.
+    """
+    return tuple(parse_rate(part) for part in _entries(value))
+
+
+def parse_times(value: object) -> tuple[int, ...]:
+    """Times in ps, from "50ns_2us" or a list.
+
+    Raises:
+        TopologyError: an entry is no time.
+    """
+    return tuple(parse_time(part) for part in _entries(value))
+
+
+def _entries(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else str(value).split("_")
+
+
+def _join(show: Callable[..., str], separator: str) -> Callable[..., str]:
+    return lambda values: separator.join(show(v) for v in values)
+
+
+Count = Annotated[int, BeforeValidator(parse_count), Form("count")]
+Ratio = Annotated[Fraction, BeforeValidator(parse_ratio), Form("ratio")]
+Rate = Annotated[int, BeforeValidator(parse_rate), Form("rate, as 400Gbps", format_rate)]
+Time = Annotated[int, BeforeValidator(parse_time), Form("time, as 500ns", format_time)]
+Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Form("sizes, as 4x4x4", _join(str, "x"))]
+Rates = Annotated[
+    tuple[int, ...], BeforeValidator(parse_rates), Form("rates, as 200GB/s_50GB/s", _join(format_rate, "_"))
+]
+Times = Annotated[tuple[int, ...], BeforeValidator(parse_times), Form("times, as 50ns_2us", _join(format_time, "_"))]
+Dimensions = Annotated[
+    tuple[Dimension, ...],
+    BeforeValidator(parse_dimensions),
+    Form("dimensions, as Ring(4)_Switch(8)", format_dimensions),
+]
+FilePath = Annotated[str, Form("path")]

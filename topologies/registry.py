@@ -1,0 +1,149 @@
+"""Finds the topologies (one file each in `topologies/builders`) and builds networks from what the user wrote.
+
+A network is written as a spec ("fat-tree:k=16,rate=100Gbps"), as a table with the same keys ({"name": "fat-tree",
+"k": 16}), or as the path of a file: TOML if it ends in .toml, else SimAI's text.
+"""
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from topologies import builders
+from topologies.errors import TopologyError
+from topologies.graph import Graph
+from topologies.parameters import Form, Parameters
+from topologies.validation import checked, suggest
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a topology, for help.
+
+    Attributes:
+        name: its key.
+        form: what its value looks like: "rate, as 400Gbps".
+        default: as the user would write it; None = must be given, "" = worked out from the others.
+        help: what it means.
+    """
+
+    name: str
+    form: str
+    default: str | None
+    help: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A topology that can be built: its name, one line about it, the model of its parameters and the builder."""
+
+    name: str
+    summary: str
+    arguments: type[Parameters]
+    build: Callable[[Any, str], Graph]
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its parameters, in the order of the model."""
+        return tuple(_parameter(key, field) for key, field in self.arguments.model_fields.items())
+
+
+@functools.cache
+def topologies() -> Mapping[str, Topology]:
+    """All topologies by name, in the order of their names."""
+    found = {}
+    for info in pkgutil.iter_modules(builders.__path__):
+        module = importlib.import_module(f"{builders.__name__}.{info.name}")
+        if hasattr(module, "NAME"):
+            summary = (module.__doc__ or "").partition("\n")[0]
+            found[module.NAME] = Topology(module.NAME, summary, module.Arguments, module.build)
+    return dict(sorted(found.items()))
+
+
+def parse_spec(text: str) -> dict[str, object]:
+    """The table of a spec or path: "name" and the other keys, values still as text.
+
+    Raises:
+        TopologyError: an unknown topology, a file that does not exist, or a part that is no key=value.
+    """
+    name, _, rest = text.strip().partition(":")
+    if name not in topologies():
+        return _parse_path(text)
+    table: dict[str, object] = {"name": name}
+    for part in rest.split(",") if rest.strip() else []:
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not (key and equals and value):
+            raise TopologyError(f"{text}: {part!r} is no key=value; expected a form like ring:npus=8,rate=400Gbps")
+        if key in table:
+            raise TopologyError(f"{text}: key {key!r} stands twice; expected it once")
+        table[key] = value
+    return table
+
+
+def format_spec(table: Mapping[str, object]) -> str:
+    """The spec of a table; of a file, its path."""
+    others = {key: value for key, value in table.items() if key != "name"}
+    if table.get("name") in {"file", "simai"} and set(others) == {"path"}:
+        return str(others["path"])
+    pairs = ",".join(f"{key}={_format_value(value)}" for key, value in others.items())
+    return f"{table.get('name')}:{pairs}" if pairs else str(table.get("name"))
+
+
+def build(topology: str | Path | Mapping[str, object]) -> Graph:
+    """The network of a spec, path or table (of a run file; its key "name" says which topology).
+
+    Paths are relative to the current directory.
+
+    Raises:
+        TopologyError: whatever is wrong with it, in one line.
+    """
+    table = topology if isinstance(topology, Mapping) else parse_spec(str(topology))
+    label = format_spec(table)
+    if "name" not in table:
+        raise TopologyError(f"topology {label!r}: key 'name' is missing; known: {', '.join(topologies())}")
+    name = table["name"]
+    if not isinstance(name, str) or name not in topologies():
+        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), topologies())}")
+    found = topologies()[name]
+    others = {key: value for key, value in table.items() if key != "name"}
+    return found.build(checked(found.arguments, others, label), label)
+
+
+def _parse_path(text: str) -> dict[str, object]:
+    path = text.strip()
+    if path.endswith(".toml"):
+        return {"name": "file", "path": path}
+    if Path(path).is_file():
+        return {"name": "simai", "path": path}
+    name = path.partition(":")[0]
+    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, topologies())}")
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ("x" if all(isinstance(entry, int) for entry in value) else "_").join(map(str, value))
+    return str(value)
+
+
+def _parameter(key: str, field: FieldInfo) -> Parameter:
+    form = _form(field.metadata, field.annotation)
+    default = None
+    if not field.is_required():
+        default = "" if field.default in {None, ()} else form.show(field.default)
+    return Parameter(key, form.text, default, field.description or "")
+
+
+def _form(metadata: Sequence[object], annotation: object) -> Form:
+    """The `Form` in the annotation of a field: its own, or that of the type beside None."""
+    for entry in metadata:
+        if isinstance(entry, Form):
+            return entry
+    for argument in get_args(annotation):
+        for entry in getattr(argument, "__metadata__", ()):
+            if isinstance(entry, Form):
+                return entry
+    return Form("whole number")

@@ -1,0 +1,175 @@
+"""Builds `TableRouting`: breadth-first search over the switches, for all homes at once."""
+
+import numpy as np
+import numpy.typing as npt
+
+from topologies.errors import TopologyError
+from topologies.graph import UNREACHABLE, Int8, Int32, Int64, TableRouting
+
+_MAX_ENTRIES = 2**29
+_MAX_HOPS = UNREACHABLE - 2
+
+
+def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32) -> TableRouting:
+    """Shortest paths by hop count, with all equal-cost links; parallel links are members of the same set.
+
+    Args:
+        npus: nodes 0 .. npus-1 are NPUs, which carry no transit.
+        nodes: number of nodes.
+        link_src: int32[links], every link together with its reverse.
+        link_dst: int32[links].
+
+    Raises:
+        TopologyError: two NPUs are linked directly, or the tables would not fit in memory.
+    """
+    _refuse_direct_links(npus, link_src, link_dst)
+    row = np.arange(-npus, nodes - npus, dtype=np.int32)
+    row[:npus] = -1
+    between = np.flatnonzero((link_src >= npus) & (link_dst >= npus))
+    between = between[np.argsort(link_src[between], kind="stable")]
+    src, dst = link_src[between] - npus, link_dst[between] - npus
+
+    down = np.flatnonzero(link_dst < npus)
+    home_node, attach_home = np.unique(link_src[down], return_inverse=True)
+    rows = nodes - npus
+    if rows * len(home_node) > _MAX_ENTRIES:
+        raise TopologyError(
+            f"a routing table of {rows} switches by {len(home_node)} first switches is too large; "
+            f"expected at most {_MAX_ENTRIES} entries"
+        )
+    hops = _all_hops(rows, home_node - npus, src, dst)
+    sets = _PortSets()
+    home, attach_set = _attach(npus, link_dst[down], attach_home, down, sets)
+    next_set = _next_sets(hops, src, dst, between, sets)
+    set_ptr, set_link = sets.arrays()
+    return TableRouting(home_node.astype(np.int32), home, attach_set, row, hops, next_set, set_ptr, set_link)
+
+
+def unreachable_pair(npus: int, routing: TableRouting) -> tuple[int, int] | None:
+    """The first two NPUs that no path of switches connects, or None."""
+    if npus == 1:
+        return None
+    joined_homes = routing.hops[routing.row[routing.home_node]] < UNREACHABLE
+    component = np.append(joined_homes.argmax(axis=1), -1)
+    of_npu = np.sort(component[routing.home], axis=1)
+    kinds, first = np.unique(of_npu, axis=0, return_index=True)
+    if any(c >= 0 and (kinds == c).any(axis=1).all() for c in kinds[0]):
+        return None
+    for kind, npu in zip(kinds, first, strict=True):
+        joined = np.isin(kinds, kind[kind >= 0]).any(axis=1)
+        if not joined.all():
+            a, b = sorted((int(npu), int(first[np.argmin(joined)])))
+            return a, b
+    return None
+
+
+def _refuse_direct_links(npus: int, link_src: Int32, link_dst: Int32) -> None:
+    direct = np.flatnonzero((link_src < npus) & (link_dst < npus))
+    if len(direct):
+        a, b = link_src[direct[0]], link_dst[direct[0]]
+        raise TopologyError(
+            f"npu {a} and npu {b} are linked directly; expected a switch between them, as NPUs carry no transit "
+            "(only ring, fully-connected, torus and stack link NPUs directly)"
+        )
+
+
+def _all_hops(rows: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
+    """int8[rows, homes]: links from every switch to every home. src and dst are the rows of links, src ascending.
+
+    The homes that reach a switch are a row of bits, so that one level of all searches is one pass over the links.
+    """
+    homes = len(home_row)
+    seen = np.zeros((rows, (homes + 7) // 8), np.uint8)
+    columns = np.arange(homes)
+    np.bitwise_or.at(seen, (home_row, columns // 8), (128 >> (columns % 8)).astype(np.uint8))
+    hops = np.full((rows, homes), UNREACHABLE, np.int8)
+    hops[home_row, columns] = 0
+    if not len(src):
+        return hops
+    first = np.flatnonzero(np.diff(src, prepend=-1))
+    frontier = seen.copy()
+    for level in range(1, UNREACHABLE + 1):
+        reached = np.zeros_like(seen)
+        reached[src[first]] = np.bitwise_or.reduceat(frontier[dst], first, axis=0)
+        frontier = reached & ~seen
+        if not frontier.any():
+            return hops
+        if level > _MAX_HOPS:
+            break
+        seen |= frontier
+        hops[np.unpackbits(frontier, axis=1, count=homes).view(bool)] = level
+    raise TopologyError(f"a path of more than {_MAX_HOPS} links between switches; expected a shorter one")
+
+
+class _PortSets:
+    """Collects port sets; a set's number is the order of its coming."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sizes: list[npt.NDArray[np.intp]] = []
+        self._links: list[npt.NDArray[np.intp]] = []
+
+    def add(self, sizes: npt.NDArray[np.intp], links: npt.NDArray[np.intp]) -> int:
+        """Adds sets whose links stand one after another; gives the number of the first."""
+        first = self.count
+        self.count += len(sizes)
+        self._sizes.append(sizes)
+        self._links.append(links)
+        return first
+
+    def arrays(self) -> tuple[Int32, Int32]:
+        """set_ptr and set_link."""
+        set_ptr = np.zeros(self.count + 1, np.int32)
+        np.cumsum(np.concatenate(self._sizes), out=set_ptr[1:])
+        return set_ptr, np.concatenate(self._links).astype(np.int32)
+
+
+def _attach(
+    npus: int, npu: Int32, column: npt.NDArray[np.intp], link: npt.NDArray[np.intp], sets: _PortSets
+) -> tuple[Int32, Int32]:
+    """Fields home and attach_set, both int32[npus, H]; npu, column and link describe the links from homes to NPUs."""
+    order = np.lexsort((link, column, npu))
+    key = np.stack([npu[order], column[order]])
+    first = np.flatnonzero((np.diff(key, axis=1, prepend=-1) != 0).any(axis=0))
+    number = sets.add(np.diff(first, append=len(order)), link[order])
+    owner, home_column = key[:, first]
+    slot = np.arange(len(first)) - np.searchsorted(owner, owner)
+    width = int(slot.max(initial=0)) + 1
+    home = np.full((npus, width), -1, np.int32)
+    attach_set = np.full((npus, width), -1, np.int32)
+    home[owner, slot] = home_column
+    attach_set[owner, slot] = number + np.arange(len(first))
+    return home, attach_set
+
+
+def _next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], sets: _PortSets) -> Int32:
+    """int32[rows, homes]: the links that come nearer to the home; a switch's equal sets are one set."""
+    next_set = np.full(hops.shape, -1, np.int32)
+    bounds = np.searchsorted(src, np.arange(len(hops) + 1))
+    for row, low, high in zip(range(len(hops)), bounds[:-1], bounds[1:], strict=True):
+        if low == high:
+            continue
+        nearer = hops[dst[low:high]] == hops[row] - 1
+        patterns, pattern_of = _distinct_columns(nearer)
+        sizes = patterns.sum(axis=0)
+        used = np.flatnonzero(sizes)
+        port, member = np.nonzero(patterns[:, used])
+        number = np.full(len(sizes), -1, np.int32)
+        number[used] = np.arange(len(used)) + sets.add(
+            sizes[used], link[low:high][port[np.argsort(member, kind="stable")]]
+        )
+        next_set[row] = number[pattern_of]
+    return next_set
+
+
+def _distinct_columns(bits: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Int64]:
+    """The distinct columns of a matrix of bits, and which of them each column is."""
+    packed = np.packbits(bits, axis=0).T
+    padded = np.zeros((packed.shape[0], -(-packed.shape[1] // 8) * 8), np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    words = padded.view(np.uint64)
+    if words.shape[1] == 1:
+        _, first, inverse = np.unique(words[:, 0], return_index=True, return_inverse=True)
+    else:
+        _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    return bits[:, first], inverse.reshape(-1)

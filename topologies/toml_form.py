@@ -1,0 +1,71 @@
+"""Writes a network in the TOML form that topology `file` reads; `topologies.builders.file` describes the form."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from topologies.dimension_routing import dimensions_of, format_dimensions
+from topologies.errors import TopologyError
+from topologies.graph import NVSWITCH, DimensionRouting, Graph
+from topologies.units import format_rate, format_time
+
+
+def write_toml(graph: Graph, path: str | Path) -> None:
+    """Writes the form that topology `file` reads back: same nodes, links, kinds, dims, hosts and pods.
+
+    The file appears under its name only when it is complete.
+
+    Raises:
+        TopologyError: it cannot be written.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in _toml(graph))
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise TopologyError(f"cannot write {target}: {error.strerror}") from None
+
+
+def _toml(graph: Graph) -> Iterator[str]:
+    yield f"# {json.dumps(graph.name, ensure_ascii=False)}, written by nadi"
+    yield f"npus = {graph.npus}"
+    yield f"dims = {list(graph.dims)}"
+    if isinstance(graph.routing, DimensionRouting):
+        yield f'stack = "{format_dimensions(dimensions_of(graph.routing))}"'
+    yield f"host = {graph.host.tolist()}"
+    yield f"pods = {graph.pod[: graph.npus].tolist()}"
+    for node, name in enumerate(graph.switch_names, graph.npus):
+        yield ""
+        yield "[[switches]]"
+        yield f"name = {json.dumps(name, ensure_ascii=False)}"
+        yield f'kind = "{"nvswitch" if graph.node_kind[node] == NVSWITCH else "switch"}"'
+        yield f'latency = "{format_time(int(graph.node_latency_ps[node]))}"'
+        yield f"pod = {graph.pod[node]}"
+    yield from _toml_links(graph)
+
+
+def _toml_links(graph: Graph) -> Iterator[str]:
+    """The cables, those in a row with the same rate and delay in one table."""
+    rate_bps, delay_ps = graph.link_rate_bps[::2], graph.link_delay_ps[::2]
+    pairs = np.stack([graph.link_src[::2], graph.link_dst[::2]], axis=1).tolist()
+    changes = np.flatnonzero((np.diff(rate_bps) != 0) | (np.diff(delay_ps) != 0)) + 1
+    bounds = [0, *changes.tolist(), len(pairs)]
+    for begin, end in pairwise(bounds):
+        if begin == end:
+            continue
+        yield ""
+        yield "[[links]]"
+        yield f'rate = "{format_rate(int(rate_bps[begin]))}"'
+        yield f'delay = "{format_time(int(delay_ps[begin]))}"'
+        yield "cables = ["
+        yield from (
+            f"    {pairs[i : min(i + 8, end)]},".replace("[[", "[").replace("]]", "]") for i in range(begin, end, 8)
+        )
+        yield "]"

@@ -1,0 +1,104 @@
+"""Rates, times and sizes as people write them, to integers and back.
+
+Decimal prefixes (k, M, G, T, P) are powers of 1000, binary ones (Ki, Mi, Gi, Ti, Pi) powers of 1024; `b` is a bit and
+`B` a byte. All arithmetic is exact: a value that is no whole number of the base unit is an error, never rounded.
+"""
+
+import re
+from fractions import Fraction
+
+from topologies.errors import TopologyError
+
+GBPS = 10**9
+"""Bits per second of 1 Gbps."""
+NS = 10**3
+"""Picoseconds of 1 ns."""
+_PREFIX = (
+    {"": 1} | {p: 1000**i for i, p in enumerate("kMGTP", 1)} | {f"{p}i": 1024**i for i, p in enumerate("KMGTP", 1)}
+)
+_PREFIX["K"] = 1000
+_TIME_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12}
+_NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?|[0-9]+\.)\s*"
+_RATE = re.compile(_NUMBER + r"([kKMGTP]?i?)(b|bit|B)(?:ps|/s)\s*")
+_BYTES = re.compile(_NUMBER + r"([kKMGTP]?i?)B\s*")
+_TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s)\s*")
+_LIMIT = 2**63
+
+
+def parse_rate(text: object) -> int:
+    """Bits per second of "400Gbps", "50GB/s" or "50GiB/s".
+
+    Raises:
+        TopologyError: no rate, zero, no whole number of bits per second, or beyond 63 bits.
+    """
+    match = _RATE.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[2] not in _PREFIX:
+        raise TopologyError(f"{text!r} is not a rate; expected a number and a unit, as 400Gbps or 50GB/s")
+    bps = _whole(text, Fraction(match[1]) * _PREFIX[match[2]] * (8 if match[3] == "B" else 1), "bit per second")
+    if bps == 0:
+        raise TopologyError(f"rate {text!r} is zero; expected more than 0")
+    return bps
+
+
+def parse_time(text: object) -> int:
+    """Picoseconds of "1us", "0.0005ms" or 0 (which needs no unit).
+
+    Raises:
+        TopologyError: no time, no whole number of picoseconds, or beyond 63 bits.
+    """
+    if text == "0" or (type(text) is int and text == 0):
+        return 0
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise TopologyError(f"{text!r} is not a time; expected a number >= 0 and a unit, as 500ns or 1us")
+    return _whole(text, Fraction(match[1]) * _TIME_PS[match[2]], "ps")
+
+
+def parse_bytes(text: object) -> int:
+    """Bytes of "64KiB", "1MB", "512B" or a plain whole number.
+
+    Raises:
+        TopologyError: no size, negative, no whole number of bytes, or beyond 63 bits.
+    """
+    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text < _LIMIT:
+        return text
+    if isinstance(text, str) and text.strip().isdecimal():
+        return _whole(text, Fraction(text), "byte")
+    match = _BYTES.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[2] not in _PREFIX:
+        raise TopologyError(f"{text!r} is not a size; expected a number >= 0 and a unit, as 64KiB or 1MB")
+    return _whole(text, Fraction(match[1]) * _PREFIX[match[2]], "byte")
+
+
+def format_rate(rate_bps: int) -> str:
+    """The shortest exact text of a rate, as `parse_rate` reads it: 400Gbps, 429.4967296Gbps."""
+    return _decimal(rate_bps, {"Tbps": 10**12, "Gbps": 10**9, "Mbps": 10**6, "kbps": 10**3, "bps": 1})
+
+
+def format_time(time_ps: int) -> str:
+    """The exact text of a time, as `parse_time` reads it: 1us, 936.25ns."""
+    return _decimal(time_ps, {"s": 10**12, "ms": 10**9, "us": 10**6, "ns": 10**3, "ps": 1})
+
+
+def format_bytes(size_bytes: int) -> str:
+    """The exact text of a size: in binary units where it is a whole number of them (64KiB), else decimal (1.5MB)."""
+    for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
+        if size_bytes and size_bytes % _PREFIX[unit[:2]] == 0:
+            return f"{size_bytes // _PREFIX[unit[:2]]}{unit}"
+    return _decimal(size_bytes, {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3, "B": 1})
+
+
+def _whole(text: object, value: Fraction, unit: str) -> int:
+    if value.denominator != 1:
+        raise TopologyError(f"{text!r} is no whole number of units of 1 {unit}")
+    if value >= _LIMIT:
+        raise TopologyError(f"{text!r} is too large; expected less than 2^63 times 1 {unit}")
+    return int(value)
+
+
+def _decimal(value: int, units: dict[str, int]) -> str:
+    """`value` in the largest unit that it reaches, without trailing zeros."""
+    unit = next((u for u, size in units.items() if value >= size), next(u for u, size in units.items() if size == 1))
+    whole, part = divmod(value, units[unit])
+    digits = str(part).rjust(len(str(units[unit])) - 1, "0").rstrip("0") if part else ""
+    return f"{whole}.{digits}{unit}" if digits else f"{whole}{unit}"

@@ -1,0 +1,36 @@
+"""From traces to what each NPU does: groups, collectives, compute, memory; and from models to traces.
+
+`load_traces` finds the files, `build_program` checks them against each other and makes a Program, which the engine
+runs. `transformer` writes traces of a training, `collective_program` and `pairs_program` are the smallest programs.
+What the user gave wrong raises WorkloadError.
+"""
+
+from workload.collectives import algorithms_of, closed_form, default_algorithm
+from workload.durations import ComputeModel
+from workload.errors import WorkloadError
+from workload.kinds import KINDS
+from workload.load import load_traces
+from workload.micro import collective_program, pairs_program, permutation
+from workload.program import Program, build_program
+from workload.schedules import Schedules, ScheduleSet
+from workload.settings import CollectiveSettings
+from workload.transformer import TransformerParams
+
+__all__ = [
+    "KINDS",
+    "CollectiveSettings",
+    "ComputeModel",
+    "Program",
+    "ScheduleSet",
+    "Schedules",
+    "TransformerParams",
+    "WorkloadError",
+    "algorithms_of",
+    "build_program",
+    "closed_form",
+    "collective_program",
+    "default_algorithm",
+    "load_traces",
+    "pairs_program",
+    "permutation",
+]

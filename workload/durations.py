@@ -1,0 +1,105 @@
+"""How long compute and memory nodes take: as recorded, or by a roofline."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.errors import WorkloadError
+from workload.view import COMPUTE, CPU_LANE, MEMORY, TraceView
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+MODES = ("auto", "trace", "roofline")
+PS_PER_MICRO = 1_000_000
+PS_PER_SECOND = 1e12
+_LONGEST_MICROS = (2**62) // PS_PER_MICRO
+
+
+@dataclass(frozen=True)
+class ComputeModel:
+    """How durations are found.
+
+    A roofline says max(num_ops / peak_flops, tensor_size / memory_bandwidth_Bps) for compute nodes (Williams, Waterman
+    and Patterson, CACM 2009) and memory_latency_ps + tensor_size / memory_bandwidth_Bps for memory nodes. It describes
+    the accelerator: nodes on the CPU always take the trace's duration.
+
+    Attributes:
+        mode: "trace" takes the trace's duration; "roofline" the roofline, and refuses compute nodes that say neither
+            num_ops nor tensor_size; "auto" takes the trace's duration where it is not 0, else the roofline where the
+            node says num_ops or tensor_size (memory nodes: tensor_size), else 0.
+        peak_flops: floating-point operations per second, None = not known.
+        memory_bandwidth_Bps: bytes per second, None = not known.
+        memory_latency_ps: of each memory node.
+
+    Raises:
+        WorkloadError: another mode, or a value that is not positive (latency: negative).
+    """
+
+    mode: str = "auto"
+    peak_flops: float | None = None
+    memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
+    memory_latency_ps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise WorkloadError(f"compute mode {self.mode!r}: expected one of {', '.join(MODES)}")
+        for name in ("peak_flops", "memory_bandwidth_Bps"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise WorkloadError(f"{name} is {value}: expected a positive number")
+        if self.memory_latency_ps < 0:
+            raise WorkloadError(f"memory_latency_ps is {self.memory_latency_ps}: expected 0 or more")
+
+
+def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
+    """int64[n]: picoseconds of each node of kinds COMPUTE and MEMORY, 0 for others.
+
+    Recorded times are exact; a roofline is rounded to the nearest picosecond.
+
+    Raises:
+        WorkloadError: a duration beyond 53 days, a roofline that needs a rate that is not known, or (mode "roofline") a
+            compute node that says neither num_ops nor tensor_size.
+    """
+    table = view.table
+    has_work = (table.num_ops >= 0) | (table.tensor_size >= 0)
+    on_cpu = (view.kind == COMPUTE) & (view.lane == CPU_LANE)
+    timed = (view.kind == COMPUTE) | (view.kind == MEMORY)
+    too_long = timed & (table.duration_micros > _LONGEST_MICROS)
+    _refuse(view, too_long, f"duration_micros is beyond {_LONGEST_MICROS}, expected less")
+    recorded = np.where(timed & ~too_long, table.duration_micros, 0) * PS_PER_MICRO
+    if model.mode == "trace":
+        return recorded
+    modelled = timed & ~on_cpu
+    if model.mode == "auto":
+        modelled &= (recorded == 0) & np.where(view.kind == MEMORY, table.tensor_size >= 0, has_work)
+    else:
+        _refuse(view, modelled & (view.kind == COMPUTE) & ~has_work, "neither num_ops nor tensor_size, expected one")
+    if not np.any(modelled):
+        return recorded
+    return np.where(modelled, _roofline_ps(view, modelled, model), recorded)
+
+
+def _roofline_ps(view: TraceView, modelled: Mask, model: ComputeModel) -> Int64:
+    is_memory = view.kind == MEMORY
+    num_ops = np.where(modelled & ~is_memory, np.maximum(view.table.num_ops, 0), 0)
+    size = np.where(modelled, np.maximum(view.table.tensor_size, 0), 0)
+    compute_ps = _seconds(view, num_ops, model.peak_flops, "num_ops", "peak_flops") * PS_PER_SECOND
+    memory_ps = _seconds(view, size, model.memory_bandwidth_Bps, "tensor_size", "memory_bandwidth_Bps") * PS_PER_SECOND
+    memory_ps += np.where(is_memory, model.memory_latency_ps, 0)
+    longest_ps = np.maximum(compute_ps, memory_ps)
+    _refuse(view, longest_ps > 2.0**62, "takes longer than 53 days, expected less")
+    return np.rint(longest_ps).astype(np.int64)
+
+
+def _seconds(view: TraceView, work: Int64, rate: float | None, column: str, setting: str) -> NDArray[np.float64]:
+    if rate is None:
+        _refuse(view, work > 0, f"{column} is given but no {setting} to divide it by, expected one")
+        return np.zeros(len(work))
+    return work / rate
+
+
+def _refuse(view: TraceView, wrong: Mask, text: str) -> None:
+    if np.any(wrong):
+        raise WorkloadError(f"{view.node(int(np.argmax(wrong)))}: {text}")

@@ -1,0 +1,353 @@
+"""From traces to a Program: what each NPU does, as arrays that the engine walks."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from et import TraceTable
+from workload.check import MOST_NPUS, check_collectives, check_messages, check_sizes
+from workload.durations import ComputeModel, durations_ps
+from workload.errors import WorkloadError
+from workload.groups import GroupTable, resolve
+from workload.kinds import KINDS
+from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
+from workload.settings import CollectiveSettings
+from workload.view import COLLECTIVE, RECV, TraceView
+
+Int8 = NDArray[np.int8]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+IDLE = -1
+_LARGEST_PRODUCT = 2**62  # of buffer and chunks: the engine multiplies them
+
+
+class Program(NamedTuple):
+    """What all NPUs do. N nodes in T distinct traces; docs/interfaces.md says more.
+
+    NPUs whose rows are equal share a trace, even if ids, names of nodes and names of groups differ. Row r of an NPU's
+    trace is row r of its TraceTable.
+
+    Attributes:
+        npus: number of NPUs.
+        trace_of_npu: int32[npus], the distinct trace; an NPU without work has an empty one.
+        trace_ptr: int64[T+1], nodes of a trace.
+        node_kind: int8[N], NOOP 0, COMPUTE 1, MEMORY 2, SEND 3, RECV 4, COLLECTIVE 5.
+        node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2.
+        node_duration_ps: int64[N], of COMPUTE and MEMORY.
+        node_bytes: int64[N], the message, or a collective's whole buffer.
+        node_peer: int32[N], the other NPU minus the own.
+        node_tag: int32[N], of SEND and RECV.
+        node_seq: int32[N], how many with this peer and tag, or of this group, come before.
+        node_group: int32[N], the NPU's own slot of the group.
+        node_schedule: int32[N], -1 = done at once.
+        node_deps: int32[N], number of parents.
+        child_ptr: int64[N+1], children of a node.
+        child: int32[], rows within the trace.
+        slot_ptr: int64[npus+1], slots of an NPU.
+        slot_group: int32[], their groups.
+        slot_member: int32[], the NPU's member number there.
+        group_ptr: int64[G+1], members of a group.
+        group_member: int32[], NPUs.
+        trace_slot_ptr: int64[T+1], entries of coll_ptr that are a trace's slots.
+        coll_ptr: int64[slots of all traces + 1], collectives of a slot.
+        coll_node: int32[], their rows within the trace, in order.
+        recv_ptr: int64[T+1], receives of a trace.
+        recv_key: int64[], sorted within a trace: (peer + 2^19) << 44 | tag << 20 | seq, wrapped into int64.
+        recv_node: int32[], their rows within the trace.
+        schedules: the collectives as steps.
+    """
+
+    npus: int
+    trace_of_npu: Int32
+    trace_ptr: Int64
+    node_kind: Int8
+    node_lane: Int8
+    node_duration_ps: Int64
+    node_bytes: Int64
+    node_peer: Int32
+    node_tag: Int32
+    node_seq: Int32
+    node_group: Int32
+    node_schedule: Int32
+    node_deps: Int32
+    child_ptr: Int64
+    child: Int32
+    slot_ptr: Int64
+    slot_group: Int32
+    slot_member: Int32
+    group_ptr: Int64
+    group_member: Int32
+    trace_slot_ptr: Int64
+    coll_ptr: Int64
+    coll_node: Int32
+    recv_ptr: Int64
+    recv_key: Int64
+    recv_node: Int32
+    schedules: Schedules
+
+
+class Rows(NamedTuple):
+    """The rows of one distinct trace of n nodes: columns of Program, and its parents as CSR."""
+
+    kind: Int8
+    lane: Int8
+    duration_ps: Int64
+    bytes: Int64
+    peer: Int32
+    tag: Int32
+    seq: Int32
+    group: Int32
+    schedule: Int32
+    dep_ptr: Int64
+    dep: Int32
+
+
+def build_program(
+    traces: Sequence[TraceTable],
+    trace_of_npu: ArrayLike,
+    npus: int,
+    groups: Mapping[str, tuple[int, ...]] | None = None,
+    compute: ComputeModel | None = None,
+    settings: CollectiveSettings | None = None,
+) -> Program:
+    """Check traces against each other and build what the engine runs.
+
+    Args:
+        traces: distinct traces.
+        trace_of_npu: int[npus], the trace of each NPU, -1 = it is idle.
+        npus: NPUs of the fabric.
+        groups: members of each named group; METADATA nodes may name others.
+        compute: how durations are found; as recorded unless told otherwise.
+        settings: how collectives are done.
+
+    Raises:
+        WorkloadError: whatever is wrong with the traces, see workload.check, workload.groups, workload.durations.
+    """
+    compute, settings = compute or ComputeModel(), settings or CollectiveSettings()
+    own_trace = _checked_traces(traces, trace_of_npu, npus)
+    used, own_trace = _only_used(own_trace)
+    views = [TraceView(traces[t]) for t in used]
+    for view in views:
+        check_sizes(view, npus)
+    table = resolve(views, own_trace, npus, groups or {})
+    check_collectives(views, own_trace, table)
+    check_messages(views, own_trace)
+    schedules = ScheduleSet()
+    distinct = _Distinct()
+    own_rows = np.full(npus, IDLE, np.int32)
+    for trace, view in enumerate(views):
+        users = np.flatnonzero(own_trace == trace)
+        rows = _rows(view, table, int(users[0]), compute, settings, schedules)
+        own_rows[users] = _share(distinct, view, rows, users)
+    if np.any(own_rows == IDLE):
+        own_rows[own_rows == IDLE] = distinct.number(empty_rows(0))
+    return assemble(own_rows, distinct.rows, table, schedules.pack())
+
+
+def empty_rows(n: int) -> Rows:
+    """Rows of n nodes without work, bytes or parents, to be filled."""
+    int8, int32, int64 = np.zeros(n, np.int8), np.zeros(n, np.int32), np.zeros(n, np.int64)
+    return Rows(
+        kind=int8,
+        lane=int8.copy(),
+        duration_ps=int64,
+        bytes=int64.copy(),
+        peer=int32,
+        tag=int32.copy(),
+        seq=int32.copy(),
+        group=int32.copy(),
+        schedule=np.full(n, DONE_AT_ONCE, np.int32),
+        dep_ptr=np.zeros(n + 1, np.int64),
+        dep=np.zeros(0, np.int32),
+    )
+
+
+def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, schedules: Schedules) -> Program:
+    """Put distinct traces together.
+
+    Args:
+        own_rows: int32[npus], the trace of each NPU.
+        distinct: traces, each run by at least one NPU.
+        groups: slots of all NPUs.
+        schedules: to which the rows' schedule numbers refer.
+    """
+    trace_ptr = _ptr([len(rows.kind) for rows in distinct])
+    columns = {name: np.concatenate([getattr(rows, name) for rows in distinct]) for name in Rows._fields[:9]}
+    deps = np.concatenate([np.diff(rows.dep_ptr) for rows in distinct])
+    parent = np.concatenate([rows.dep + start for rows, start in zip(distinct, trace_ptr[:-1], strict=True)])
+    child_ptr, child = _children(deps, parent.astype(np.int64), trace_ptr)
+    first_user = np.unique(own_rows, return_index=True)[1]
+    slots_of_trace = np.diff(groups.slot_ptr)[first_user]
+    trace_slot_ptr, coll_ptr, coll_node = _collective_lists(columns, trace_ptr, slots_of_trace)
+    recv_ptr, recv_key, recv_node = _receive_lists(columns, trace_ptr)
+    return Program(
+        npus=len(own_rows),
+        trace_of_npu=own_rows.astype(np.int32),
+        trace_ptr=trace_ptr,
+        **{f"node_{name}": column for name, column in columns.items()},
+        node_deps=deps.astype(np.int32),
+        child_ptr=child_ptr,
+        child=child,
+        slot_ptr=groups.slot_ptr,
+        slot_group=groups.slot_group,
+        slot_member=groups.slot_member,
+        group_ptr=groups.group_ptr,
+        group_member=groups.group_member,
+        trace_slot_ptr=trace_slot_ptr,
+        coll_ptr=coll_ptr,
+        coll_node=coll_node,
+        recv_ptr=recv_ptr,
+        recv_key=recv_key,
+        recv_node=recv_node,
+        schedules=schedules,
+    )
+
+
+def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArray[np.integer]) -> Int64:
+    """int64[]: the key by which a message finds its receive; wraps for peers from 0 on, as int64 does."""
+    biased = (peer.astype(np.int64) + (1 << 19)) << 44
+    return biased | (tag.astype(np.int64) << 20) | seq.astype(np.int64)
+
+
+class _Distinct:
+    """Traces as they come, equal ones once."""
+
+    def __init__(self) -> None:
+        self.rows: list[Rows] = []
+        self._number: dict[bytes, int] = {}
+
+    def number(self, rows: Rows) -> int:
+        digest = hashlib.blake2b()
+        for column in rows:
+            digest.update(len(column).to_bytes(8, "little"))
+            digest.update(np.ascontiguousarray(column).data)
+        key = digest.digest()
+        if key not in self._number:
+            self._number[key] = len(self.rows)
+            self.rows.append(rows)
+        return self._number[key]
+
+
+def _checked_traces(traces: Sequence[TraceTable], trace_of_npu: ArrayLike, npus: int) -> Int32:
+    own_trace = np.asarray(trace_of_npu, np.int32)
+    if not 1 <= npus < MOST_NPUS:
+        raise WorkloadError(f"{npus} NPUs: expected 1 to {MOST_NPUS - 1}")
+    if len(own_trace) > npus:
+        lacking = np.flatnonzero(own_trace[npus:] >= 0)
+        if len(lacking):
+            npu = npus + int(lacking[0])
+            raise WorkloadError(f"{traces[own_trace[npu]].path}: trace of NPU {npu}, but the fabric has {npus} NPUs")
+    if len(own_trace) != npus:
+        raise WorkloadError(f"traces for {len(own_trace)} NPUs: expected one for each of {npus} (-1 = idle)")
+    if np.all(own_trace == IDLE):
+        raise WorkloadError(f"no trace for any of {npus} NPUs: expected at least one")
+    return own_trace
+
+
+def _only_used(own_trace: Int32) -> tuple[list[int], Int32]:
+    """Traces that some NPU runs, and the own trace of each NPU counted among them."""
+    used, number = np.unique(own_trace, return_inverse=True)
+    is_idle = own_trace == IDLE
+    return used[used != IDLE].tolist(), (number.reshape(-1) - int(np.any(is_idle))).astype(np.int32)
+
+
+def _rows(
+    view: TraceView,
+    table: GroupTable,
+    npu: int,
+    compute: ComputeModel,
+    settings: CollectiveSettings,
+    schedules: ScheduleSet,
+) -> Rows:
+    """The rows of a trace that npu and others run, without peers."""
+    n = len(view.table)
+    rows = empty_rows(n)._replace(
+        kind=view.kind, lane=view.lane, duration_ps=durations_ps(view, compute), dep_ptr=view.table.dep_ptr
+    )
+    rows = rows._replace(dep=view.table.dep)
+    rows.bytes[view.p2p_rows] = view.table.comm_size[view.p2p_rows]
+    rows.tag[view.p2p_rows] = view.p2p_tag
+    rows.seq[view.p2p_rows] = view.p2p_seq
+    rows.seq[view.coll_rows] = view.coll_seq
+    rows.group[view.coll_rows] = view.coll_slot
+    _fill_collectives(rows, view, table.sizes()[table.slot_group[table.slots_of(npu)]], settings, schedules)
+    return rows
+
+
+def _fill_collectives(
+    rows: Rows, view: TraceView, members: Int64, settings: CollectiveSettings, schedules: ScheduleSet
+) -> None:
+    """Buffer and schedule of each collective; members: int64[slots]."""
+    pairs, pair_of_row = np.unique(view.coll_kind.astype(np.int64) * 2**32 + view.coll_slot, return_inverse=True)
+    chosen = np.zeros(len(pairs), np.int32)
+    chunks = np.ones(len(pairs), np.int64)
+    for i, pair in enumerate(pairs.tolist()):
+        kind, slot = KINDS[pair >> 32], pair & (2**32 - 1)
+        chosen[i] = schedules.add(kind, settings.algorithm_of(kind), int(members[slot]))
+        if chosen[i] != DONE_AT_ONCE:
+            chunks[i] = schedules.chunks(int(chosen[i]))
+    factor = settings.buffer_factor(members)[view.coll_kind, view.coll_slot]
+    size = np.maximum(view.table.comm_size[view.coll_rows], 0)
+    too_large = size > _LARGEST_PRODUCT // np.maximum(factor * chunks[pair_of_row], 1)
+    if np.any(too_large):
+        row = int(view.coll_rows[np.argmax(too_large)])
+        raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
+    rows.bytes[view.coll_rows] = size * factor
+    rows.schedule[view.coll_rows] = chosen[pair_of_row]
+
+
+def _share(distinct: _Distinct, view: TraceView, rows: Rows, users: Int64) -> list[int]:
+    """Numbers of the traces that the users of one trace run: peers are relative, so some may differ."""
+    if len(view.p2p_rows) == 0:
+        return [distinct.number(rows)] * len(users)
+    numbers = []
+    for npu in users.tolist():
+        peer = np.zeros(len(view.table), np.int32)
+        peer[view.p2p_rows] = view.p2p_peer - npu
+        numbers.append(distinct.number(rows._replace(peer=peer)))
+    return numbers
+
+
+def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int32]:
+    """CSR of children; parent: rows over all traces, node after node, deps of them each."""
+    row = np.repeat(np.arange(len(deps)), deps)
+    start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))
+    by_parent = np.argsort(parent, kind="stable")
+    child = (row - start[row])[by_parent] if len(row) else row
+    return _ptr(np.bincount(parent, minlength=len(deps))), child.astype(np.int32)
+
+
+def _trace_of_row(trace_ptr: Int64) -> Int64:
+    return np.repeat(np.arange(len(trace_ptr) - 1), np.diff(trace_ptr))
+
+
+def _collective_lists(
+    columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64, slots_of_trace: Int64
+) -> tuple[Int64, Int64, Int32]:
+    """trace_slot_ptr, coll_ptr and coll_node of Program."""
+    trace_slot_ptr = _ptr(slots_of_trace)
+    rows = np.flatnonzero(columns["kind"] == COLLECTIVE)
+    trace = _trace_of_row(trace_ptr)[rows]
+    entry = trace_slot_ptr[trace] + columns["group"][rows]
+    order = np.lexsort((columns["seq"][rows], entry))
+    counts = np.bincount(entry, minlength=int(trace_slot_ptr[-1]))
+    return trace_slot_ptr, _ptr(counts), (rows - trace_ptr[trace])[order].astype(np.int32)
+
+
+def _receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64) -> tuple[Int64, Int64, Int32]:
+    """recv_ptr, recv_key and recv_node of Program."""
+    rows = np.flatnonzero(columns["kind"] == RECV)
+    trace = _trace_of_row(trace_ptr)[rows]
+    key = receive_key(*(columns[name][rows] for name in ("peer", "tag", "seq")))
+    order = np.lexsort((key, trace))
+    counts = np.bincount(trace, minlength=len(trace_ptr) - 1)
+    return _ptr(counts), key[order], (rows - trace_ptr[trace])[order].astype(np.int32)
+
+
+def _ptr(counts: ArrayLike) -> Int64:
+    """int64[n+1]: where each of n runs begins and the last ends."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)

@@ -1,0 +1,53 @@
+"""How collectives are done: which algorithm, and what their comm_size counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload import collectives
+from workload.errors import WorkloadError
+from workload.kinds import ALL_GATHER, BARRIER, GATHER, KINDS
+
+Int64 = NDArray[np.int64]
+
+ALL_GATHER_SIZES = ("contribution", "total")
+
+
+@dataclass(frozen=True)
+class CollectiveSettings:
+    """Settings of all collectives of a run.
+
+    comm_size is the whole buffer S for all-reduce, reduce, broadcast, all-to-all, reduce-scatter and scatter (at the
+    root). For all-gather and gather writers differ: it is what each member contributes, as in ASTRA-sim and in traces
+    of PyTorch (their comm_size is the input), so that S is n times as much; or the whole. A barrier has no bytes.
+
+    Attributes:
+        algorithm: name of the algorithm by kind; kinds that it lacks get their default.
+        all_gather_size: what comm_size of all-gather and gather is, "contribution" or "total".
+
+    Raises:
+        WorkloadError: unknown kind or algorithm, or another all_gather_size.
+    """
+
+    algorithm: Mapping[str, str] = field(default_factory=dict)
+    all_gather_size: str = "contribution"
+
+    def __post_init__(self) -> None:
+        for kind, name in self.algorithm.items():
+            collectives.algorithm(kind, name)
+        if self.all_gather_size not in ALL_GATHER_SIZES:
+            raise WorkloadError(f"all_gather_size {self.all_gather_size!r}: expected {' or '.join(ALL_GATHER_SIZES)}")
+
+    def algorithm_of(self, kind: str) -> str:
+        """Name of the algorithm that a kind gets."""
+        return self.algorithm.get(kind) or collectives.default_algorithm(kind)
+
+    def buffer_factor(self, members: Int64) -> Int64:
+        """int64[len(KINDS), len(members)]: S is this times comm_size, by kind and number of members."""
+        factor = np.ones((len(KINDS), len(members)), np.int64)
+        factor[BARRIER] = 0
+        if self.all_gather_size == "contribution":
+            factor[[ALL_GATHER, GATHER]] = members
+        return factor

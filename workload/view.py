@@ -1,0 +1,116 @@
+"""One trace as the simulator sees it, before groups and NPUs are known: kinds of rows, order, counts."""
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et import NodeType, TraceTable, topological_order
+from workload.kinds import KIND_OF_COMM_TYPE, KINDS
+
+Int8 = NDArray[np.int8]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
+CPU_LANE, COMPUTE_LANE, MEMORY_LANE = range(3)
+
+_KIND_OF_NODE_TYPE = np.array([NOOP, NOOP, MEMORY, MEMORY, COMPUTE, SEND, RECV, COLLECTIVE], np.int8)
+
+
+def occurrence(*keys: NDArray[np.integer]) -> Int32:
+    """int32[n]: how many earlier entries have equal keys.
+
+    Args:
+        keys: arrays of n entries each.
+    """
+    order = np.lexsort(keys)
+    is_repeat = np.zeros(len(order), np.bool_)
+    is_repeat[1:] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
+    place = np.arange(len(order))
+    count = np.empty(len(order), np.int32)
+    count[order] = place - np.maximum.accumulate(np.where(is_repeat, 0, place))
+    return count
+
+
+class TraceView:
+    """A trace, n nodes in file order, and what its rows are.
+
+    A collective of the host without comm_type is COMPUTE on the CPU lane: PyTorch writes the call beside the kernel
+    that does the work. METADATA is NOOP.
+
+    Attributes:
+        table: the trace.
+        kind: int8[n], NOOP, COMPUTE, MEMORY, SEND, RECV or COLLECTIVE.
+        lane: int8[n], CPU_LANE, COMPUTE_LANE or MEMORY_LANE of kinds COMPUTE and MEMORY, else 0.
+        coll_rows: int32[c], rows of the collectives in topological order, of rows that are free the least first.
+        coll_slot: int32[c], slots of their groups.
+        coll_seq: int32[c], how many of the same group come before.
+        coll_kind: int8[c], rows of workload.kinds.KINDS.
+        slot_names: name of each slot's group, in order of first use.
+    """
+
+    def __init__(self, table: TraceTable) -> None:
+        self.table = table
+        self.kind = _KIND_OF_NODE_TYPE[table.type]
+        self.kind[(self.kind == COLLECTIVE) & (table.comm_type < 0)] = COMPUTE
+        self.lane = np.zeros(len(table), np.int8)
+        on_cpu = table.is_cpu_op | (table.type == NodeType.COMM_COLL_NODE)
+        self.lane[(self.kind == COMPUTE) & ~on_cpu] = COMPUTE_LANE
+        self.lane[self.kind == MEMORY] = MEMORY_LANE
+        self.coll_rows = self._order[self.kind[self._order] == COLLECTIVE]
+        self.coll_kind = KIND_OF_COMM_TYPE[table.comm_type[self.coll_rows]]
+        names, first, inverse = np.unique(table.group[self.coll_rows], return_index=True, return_inverse=True)
+        slot_of_name = np.argsort(np.argsort(first)).astype(np.int32)
+        self.coll_slot = slot_of_name[inverse]
+        self.slot_names = tuple(table.group_names[i] for i in names[np.argsort(first)])
+        self.coll_seq = occurrence(self.coll_slot)
+
+    @cached_property
+    def _order(self) -> Int32:
+        return topological_order(self.table)
+
+    @cached_property
+    def p2p_rows(self) -> Int32:
+        """int32[p]: rows of kinds SEND and RECV in topological order."""
+        kind = self.kind[self._order]
+        return self._order[(kind == SEND) | (kind == RECV)]
+
+    @cached_property
+    def p2p_peer(self) -> Int32:
+        """int32[p]: the other NPU's number, -1 where the trace has none."""
+        rows = self.p2p_rows
+        return np.where(self.kind[rows] == SEND, self.table.comm_dst[rows], self.table.comm_src[rows])
+
+    @cached_property
+    def p2p_own(self) -> Int32:
+        """int32[p]: the NPU's own number as the trace has it, -1 where it has none."""
+        rows = self.p2p_rows
+        return np.where(self.kind[rows] == SEND, self.table.comm_src[rows], self.table.comm_dst[rows])
+
+    @cached_property
+    def p2p_tag(self) -> Int32:
+        """int32[p]: the tag, 0 where the trace has none."""
+        return np.maximum(self.table.comm_tag[self.p2p_rows], 0)
+
+    @cached_property
+    def p2p_seq(self) -> Int32:
+        """int32[p]: how many of the same kind, peer and tag come before."""
+        return occurrence(self.kind[self.p2p_rows], self.p2p_peer, self.p2p_tag)
+
+    def slot_rows(self, slot: int) -> Int32:
+        """Rows of a group's collectives in order."""
+        return self.coll_rows[self.coll_slot == slot]
+
+    def node(self, row: int) -> str:
+        """File and node, to begin a message with."""
+        return f"{self.table.path}: node {self.table.node_id[row]}"
+
+    def collective(self, row: int) -> str:
+        """A collective in words: kind and size."""
+        kind = KINDS[KIND_OF_COMM_TYPE[self.table.comm_type[row]]]
+        return kind if kind == "barrier" else f"{kind} of {self.table.comm_size[row]} B"
+
+    def first_use(self, slot: int) -> str:
+        """File, node and group of a slot's first collective, to begin a message with."""
+        return f'{self.node(int(self.slot_rows(slot)[0]))}: group "{self.slot_names[slot]}"'
