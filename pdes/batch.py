@@ -4,7 +4,7 @@ Each link's packets are in order already, so the batch is small runs side by sid
 """
 
 from pdes.hashing import mix3
-from pdes.jit import inline, trailing_zeros
+from pdes.jit import inline, prefetch, trailing_zeros
 from pdes.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
@@ -50,6 +50,17 @@ def take_batch(net, inbox, node, begin, end):
 
 
 @inline
+def pending_links(net, word, first, last):
+    """Which of the links first .. last hold packets, of the 32 that `word` of the bitmap tells of."""
+    left = net.pending[word]
+    if word == first >> 5:
+        left &= WORD << (first & 31)
+    if word == last >> 5:
+        left &= WORD >> (31 - (last & 31))
+    return left
+
+
+@inline
 def gather(net, inbox, node, begin, end):
     """Collect the packets that arrive at the node before `end` into the batch; returns their number.
 
@@ -62,11 +73,12 @@ def gather(net, inbox, node, begin, end):
     first = inbox.in_ptr[node]
     last = inbox.in_ptr[node + 1] - 1
     for word in range(first >> 5, (last >> 5) + 1):
-        left = net.pending[word]
-        if word == first >> 5:
-            left &= WORD << (first & 31)
-        if word == last >> 5:
-            left &= WORD >> (31 - (last & 31))
+        left = pending_links(net, word, first, last)
+        while left != 0:
+            prefetch(record, inbox.head[(word << 5) + trailing_zeros(left)] * RECORD_WORDS)
+            left &= left - 1
+    for word in range(first >> 5, (last >> 5) + 1):
+        left = pending_links(net, word, first, last)
         while left != 0:
             link = (word << 5) + trailing_zeros(left)
             left &= left - 1
@@ -135,7 +147,10 @@ def sort_batch(inbox, batch, begin, end):
 
 @inline
 def before(net, inbox, a, b, time):
-    """Whether key a comes before key b of the same time: by a hash of (seed, link, time), fair and the same on any partition."""
+    """Whether key a comes before key b of the same time.
+
+    By a hash of (seed, link, time): fair, and the same on any partition.
+    """
     la = inbox.rx_gid[inbox.batch_rx[a & 0xFFFF]]
     lb = inbox.rx_gid[inbox.batch_rx[b & 0xFFFF]]
     ha = mix3(net.const[CONST_SEED], la, time)

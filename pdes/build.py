@@ -46,7 +46,9 @@ def _check_sizes(graph, program, settings):
     if len(program.node_seq) and program.node_seq.max() >= packet.MAX_SEQ:
         raise RunError(f"{program.node_seq.max()} collectives of one group: at most {packet.MAX_SEQ - 1} are possible")
     if settings.mtu_bytes + settings.header_bytes > packet.MAX_WIRE_BYTES:
-        raise RunError(f"packets of {settings.mtu_bytes + settings.header_bytes} bytes: at most {packet.MAX_WIRE_BYTES}")
+        raise RunError(
+            f"packets of {settings.mtu_bytes + settings.header_bytes} bytes: at most {packet.MAX_WIRE_BYTES}"
+        )
 
 
 class _Fabric:
@@ -70,7 +72,7 @@ class _Fabric:
         degree = np.diff(self.in_ptr)
         room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
         self.lookahead_ps = int(min(reach.min(), room))
-        self.batch = int(math.ceil(self.lookahead_ps * in_flight.max(initial=0))) + 2 * int(degree.max(initial=0)) + 8
+        self.batch = math.ceil(self.lookahead_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
 
     def _seen(self, graph, settings):
         """Bytes that the receiving end of each link waits for before it acts on a packet in transit."""
@@ -110,7 +112,7 @@ def _window_packets(graph, settings):
     """The window of a queue pair: as set, or what fills the fastest port over the longest round trip, and one more."""
     if settings.window_bytes:
         return max(1, settings.window_bytes // settings.mtu_bytes)
-    from_npu = graph.link_rate_bps[graph.link_src < graph.npus].max()
+    from_npu = int(graph.link_rate_bps[graph.link_src < graph.npus].max())
     rtt, _ = round_trip_ps(graph, settings)
     wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
     return min(math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2, packet.HALF_PSN // 2)
@@ -130,14 +132,25 @@ def _routes(graph, fabric, seed):
     r = graph.routing
     count = np.diff(r.set_ptr).astype(np.int64)
     link = fabric.tx_of[r.set_link]
-    first = np.where(count == 1, link[np.minimum(r.set_ptr[:-1], max(len(link) - 1, 0))], r.set_ptr[:-1]) if len(link) else r.set_ptr[:-1]
+    first = (
+        np.where(count == 1, link[np.minimum(r.set_ptr[:-1], max(len(link) - 1, 0))], r.set_ptr[:-1])
+        if len(link)
+        else r.set_ptr[:-1]
+    )
     cells = (count << 32) | first
     salt = np.empty(graph.nodes, np.int64)
     _fill_salts(salt, seed)
     none32, none64 = np.zeros(1, np.int32), np.zeros(1, np.int64)
     fields = {
-        "row": none64, "cell": none64, "attach": none64, "home": none32, "column": none32, "digit": none32,
-        "mode": np.zeros(1, np.int8), "offset": none64, "size": none64,
+        "row": none64,
+        "cell": none64,
+        "attach": none64,
+        "home": none32,
+        "column": none32,
+        "digit": none32,
+        "mode": np.zeros(1, np.int8),
+        "offset": none64,
+        "size": none64,
     }
     if hasattr(r, "home"):
         hops = r.hops.astype(np.int64)
@@ -170,18 +183,41 @@ def _tables(program):
     """The program's arrays under the names of the kernel."""
     sched = program.schedules
     values = {
-        "kind": program.node_kind, "lane": program.node_lane, "duration_ps": program.node_duration_ps,
-        "bytes": program.node_bytes, "peer": program.node_peer, "tag": program.node_tag, "seq": program.node_seq,
-        "group": program.node_group, "schedule": program.node_schedule, "child_ptr": program.child_ptr,
-        "child": program.child, "recv_ptr": program.recv_ptr, "recv_key": program.recv_key,
-        "recv_node": program.recv_node, "trace_slot_ptr": program.trace_slot_ptr, "coll_ptr": program.coll_ptr,
-        "coll_node": program.coll_node, "slot_group": program.slot_group, "slot_member": program.slot_member,
-        "group_ptr": program.group_ptr, "group_member": program.group_member,
+        "kind": program.node_kind,
+        "lane": program.node_lane,
+        "duration_ps": program.node_duration_ps,
+        "bytes": program.node_bytes,
+        "peer": program.node_peer,
+        "tag": program.node_tag,
+        "seq": program.node_seq,
+        "group": program.node_group,
+        "schedule": program.node_schedule,
+        "child_ptr": program.child_ptr,
+        "child": program.child,
+        "recv_ptr": program.recv_ptr,
+        "recv_key": program.recv_key,
+        "recv_node": program.recv_node,
+        "trace_slot_ptr": program.trace_slot_ptr,
+        "coll_ptr": program.coll_ptr,
+        "coll_node": program.coll_node,
+        "slot_group": program.slot_group,
+        "slot_member": program.slot_member,
+        "group_ptr": program.group_ptr,
+        "group_member": program.group_member,
     }
     types = {
-        "kind": np.int8, "lane": np.int8, "duration_ps": np.int64, "bytes": np.int64, "child_ptr": np.int64,
-        "recv_ptr": np.int64, "recv_key": np.int64, "trace_slot_ptr": np.int64, "coll_ptr": np.int64,
-        "group_ptr": np.int64, "plan_of_ptr": np.int64, "relative": np.bool_,
+        "kind": np.int8,
+        "lane": np.int8,
+        "duration_ps": np.int64,
+        "bytes": np.int64,
+        "child_ptr": np.int64,
+        "recv_ptr": np.int64,
+        "recv_key": np.int64,
+        "trace_slot_ptr": np.int64,
+        "coll_ptr": np.int64,
+        "group_ptr": np.int64,
+        "plan_of_ptr": np.int64,
+        "relative": np.bool_,
     }
     for name in s.Plans._fields:
         if name not in values:
@@ -211,9 +247,9 @@ def _npu_rows(graph, program, fabric, slots_ptr):
     """The `npu` table, the per-NPU rows of `row_state`, and their offsets."""
     npu = np.zeros((graph.npus, s.NPU_WORDS), np.int64)
     ports = np.diff(fabric.out_ptr[: graph.npus + 1])
-    for column in (s.NPU_READY_HEAD, s.NPU_READY_TAIL, s.NPU_KICK_HEAD, s.NPU_QP_HEAD):
+    for column in (s.NPU_READY_HEAD, s.NPU_READY_TAIL, s.NPU_KICK_HEAD, s.NPU_QP_HEAD, s.NPU_LAST_RX):
         npu[:, column] = -1
-    npu[:, s.NPU_LANE : s.NPU_LEFT] = -1
+    npu[:, s.NPU_LANE : s.NPU_WAIT_TAIL + s.LANES] = -1
     npu[:, s.NPU_PORTS] = ports
     npu[:, s.NPU_HEAP_BASE] = _offsets(ports + s.LANES + 1)[:-1]
     npu[:, s.NPU_GLOBAL] = np.arange(graph.npus)
@@ -275,15 +311,27 @@ def build_world(graph, program, settings):
     reserve = fabric.batch // s.BLOCK_RECORDS + 2 * int(np.diff(fabric.out_ptr).max(initial=0)) + 64
     const = zeros(s.CONST_WORDS, np.int64)
     for index, value in {
-        s.CONST_SEED: settings.seed, s.CONST_MTU: settings.mtu_bytes, s.CONST_HEADER: settings.header_bytes,
-        s.CONST_ACK: settings.ack_bytes, s.CONST_WINDOW: _window_packets(graph, settings),
-        s.CONST_QUEUE_LIMIT: settings.queue_limit_bytes, s.CONST_RTO: _rto_ps(graph, settings),
-        s.CONST_LOOKAHEAD: fabric.lookahead_ps, s.CONST_ROUTE_MODE: mode, s.CONST_HOMES: homes,
-        s.CONST_NPUS_LOCAL: graph.npus, s.CONST_NODES_LOCAL: graph.nodes, s.CONST_LANE_STRIDE: stride,
-        s.CONST_RESERVE_BLOCKS: reserve, s.CONST_RESERVE_MSGS: sends, s.CONST_RESERVE_QPS: min(sends, graph.npus),
+        s.CONST_SEED: settings.seed,
+        s.CONST_MTU: settings.mtu_bytes,
+        s.CONST_HEADER: settings.header_bytes,
+        s.CONST_ACK: settings.ack_bytes,
+        s.CONST_WINDOW: _window_packets(graph, settings),
+        s.CONST_QUEUE_LIMIT: settings.queue_limit_bytes,
+        s.CONST_RTO: _rto_ps(graph, settings),
+        s.CONST_LOOKAHEAD: fabric.lookahead_ps,
+        s.CONST_ROUTE_MODE: mode,
+        s.CONST_HOMES: homes,
+        s.CONST_NPUS_LOCAL: graph.npus,
+        s.CONST_NODES_LOCAL: graph.nodes,
+        s.CONST_LANE_STRIDE: stride,
+        s.CONST_RESERVE_BLOCKS: reserve,
+        s.CONST_RESERVE_MSGS: sends,
+        s.CONST_RESERVE_QPS: min(sends, graph.npus),
         s.CONST_SERIAL_COLLECTIVES: int(not settings.concurrent_collectives),
-        s.CONST_RECORD_NODES: int(settings.record_nodes), s.CONST_RECORD_FLOWS: int(settings.record_flows),
-        s.CONST_MAX_RETRIES: settings.max_retries, s.CONST_DIMENSIONS: dims,
+        s.CONST_RECORD_NODES: int(settings.record_nodes),
+        s.CONST_RECORD_FLOWS: int(settings.record_flows),
+        s.CONST_MAX_RETRIES: settings.max_retries,
+        s.CONST_DIMENSIONS: dims,
         s.CONST_CUT_BYTES: settings.cut_through_header_bytes,
     }.items():
         const[index] = value
@@ -309,6 +357,7 @@ def build_world(graph, program, settings):
     ctl[s.CTL_FREE_INSTS] = insts
     ctl[s.CTL_RESUME_NODE] = ctl[s.CTL_FAILED_QP] = -1
     ctl[s.CTL_LEFT] = row_ptr[-1]
+    ctl[s.CTL_CHECK] = 1
     free = zeros(blocks, np.int64)
     free[: blocks - queues] = np.arange(blocks - 1, queues - 1, -1)
     qp_map, rx_map, inst_map = _empty_map(2 * graph.npus + sends), _empty_map(2 * graph.npus), _empty_map(insts)
@@ -346,14 +395,14 @@ def build_world(graph, program, settings):
             batch_tmp=zeros(fabric.batch, np.int64),
             batch_pos=zeros(fabric.batch, np.int64),
             batch_rx=zeros(fabric.batch, np.int64),
+            batch_out=zeros(fabric.batch),
             batch_freed=zeros(fabric.batch, np.int64),
             bucket=zeros(BUCKETS + 2, np.int64),
         ),
         npus=s.Npus(
             npu=aligned(npu),
             port=aligned(port),
-            heap_time=zeros(heap, np.int64),
-            heap_slot=zeros(heap, np.int64),
+            heap=zeros(2 * heap),
         ),
         qps=s.Qps(
             qp=zeros(len(qp_map[0]) // 2 * s.QP_WORDS, np.int64),

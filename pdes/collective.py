@@ -6,9 +6,10 @@ Messages that come before the member has started wait as counts per lane.
 import numpy as np
 
 from pdes.hashmap import FREE, find, remove
-from pdes.jit import inline
+from pdes.jit import inline, outline
 from pdes.state import (
     CONST_LANE_STRIDE,
+    CTL_CHECK,
     CTL_FREE_INSTS,
     INST_BYTES,
     INST_KEY,
@@ -38,6 +39,7 @@ def instance(net, insts, node, group, seq):
         return np.int64(insts.inst_val[at])
     free = net.ctl[CTL_FREE_INSTS] - 1
     net.ctl[CTL_FREE_INSTS] = free
+    net.ctl[CTL_CHECK] = 1
     inst = np.int64(insts.inst_free[free])
     insts.inst_key[at] = key
     insts.inst_val[at] = inst
@@ -109,7 +111,7 @@ def post_step(net, npus, qps, insts, routes, plans, node, inst, step, now):
     post(net, npus, qps, routes, node, dst, group, tag, size, REF_INSTANCE | inst, now)
 
 
-@inline
+@outline
 def advance(net, npus, qps, insts, routes, plans, node, inst, now):
     """Do every step of the instance that can be done now."""
     i = inst * INST_WORDS

@@ -8,7 +8,7 @@ import numpy as np
 from pdes import packet
 from pdes import state as s
 from pdes.growth import grow
-from pdes.jit import jit_enabled
+from pdes.jit import compile_for, jit_enabled
 from pdes.results import Results, RunError
 from pdes.simulation import Snapshot
 from pdes.stall import failed_queue_pair, who_waits
@@ -22,10 +22,14 @@ PAUSE_HOPS_PLAIN = 2_000
 def run(sim, progress=None):
     """Run a Simulation to its end and return its Results.
 
-    progress: called a few times a second with a Snapshot. Raises RunError when events run out and work is left (who waits for
-    whom), when a queue pair gives up, and when a promise of the engine is broken (a defect, never the user's fault).
+    progress: called a few times a second with a Snapshot. Raises RunError when events run out and work is left (who
+    waits for whom), when a queue pair gives up, and when a promise of the engine is broken (a defect, never the
+    user's fault).
     """
     begun = time.perf_counter()
+    compile_for(run_serial, sim.world, FIRST_PAUSE_HOPS)
+    compile_s = time.perf_counter() - begun
+    begun += compile_s
     total = int(sim.world.net.ctl[s.CTL_LEFT])
     hops = FIRST_PAUSE_HOPS
     first_event_s = 0.0
@@ -50,7 +54,7 @@ def run(sim, progress=None):
     if sim.world.net.ctl[s.CTL_LEFT] > 0:
         raise RunError(who_waits(sim))
     _check_promises(sim.world)
-    return _results(sim, wall_s, first_event_s)
+    return _results(sim, wall_s, compile_s, first_event_s)
 
 
 def take_flows(sim):
@@ -78,7 +82,7 @@ def _snapshot(sim, total, begun):
 
 
 def _check_promises(w):
-    """Bytes sent = received + dropped; packets made = consumed + dropped; every block, message and instance given back."""
+    """Bytes sent = received + dropped; packets made = consumed + dropped; all blocks, messages, instances given back."""
     c = w.net.count
     sent, received, dropped = (int(c[i]) for i in (s.COUNT_BYTES_SENT, s.COUNT_BYTES_RECEIVED, s.COUNT_BYTES_DROPPED))
     if sent != received + dropped:
@@ -163,7 +167,7 @@ _COUNTERS = {
 }
 
 
-def _results(sim, wall_s, first_event_s):
+def _results(sim, wall_s, compile_s, first_event_s):
     w = sim.world
     counters = {name: int(w.net.count[index]) for name, index in _COUNTERS.items()}
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
@@ -180,7 +184,7 @@ def _results(sim, wall_s, first_event_s):
         links=_links(sim),
         wall_s=wall_s,
         setup_s=sim.setup_s,
-        compile_s=0.0,
+        compile_s=compile_s,
         first_event_s=first_event_s,
         settled={
             "window_packets": int(w.net.const[s.CONST_WINDOW]),

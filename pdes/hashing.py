@@ -1,6 +1,7 @@
 """Deterministic randomness: hashes of keys, the same on any number of ranks.
 
-All products stay below 2^63 (multipliers below 2^31, operands masked to 32 bits), so compiled code and plain Python agree.
+All products stay below 2^63 (multipliers below 2^31, operands masked to 32 bits), so compiled code and plain Python
+agree.
 """
 
 from pdes.jit import inline

@@ -54,6 +54,3 @@ def rehash(keys, values, new_keys, new_values):
             at = find(new_keys, keys[i])
             new_keys[at] = keys[i]
             new_values[at] = values[i]
-
-
-

@@ -1,4 +1,4 @@
-"""A node's own events: a binary heap of (time, slot), at most one entry a slot.
+"""A node's own events: a binary heap of (time, slot) pairs side by side, at most one entry a slot.
 
 Slots of an NPU: its ports by number, then one for each lane, then the retransmission timer. Equal times go by slot.
 """
@@ -7,42 +7,40 @@ from pdes.jit import inline
 
 
 @inline
-def heap_push(times, slots, base, size, time, slot):
-    """Add an entry to the heap of `size` entries at `base`."""
+def heap_push(heap, base, size, time, slot):
+    """Add an entry to the heap of `size` entries at pair `base`."""
     i = size
     while i > 0:
         parent = (i - 1) >> 1
-        t = times[base + parent]
-        if t < time or (t == time and slots[base + parent] < slot):
+        p = 2 * (base + parent)
+        if heap[p] < time or (heap[p] == time and heap[p + 1] < slot):
             break
-        times[base + i] = t
-        slots[base + i] = slots[base + parent]
+        heap[2 * (base + i)] = heap[p]
+        heap[2 * (base + i) + 1] = heap[p + 1]
         i = parent
-    times[base + i] = time
-    slots[base + i] = slot
+    heap[2 * (base + i)] = time
+    heap[2 * (base + i) + 1] = slot
 
 
 @inline
-def heap_pop(times, slots, base, size):
-    """Take the least entry, at `base`, out of the heap of `size` entries."""
+def heap_pop(heap, base, size):
+    """Take the least entry, at pair `base`, out of the heap of `size` entries."""
     last = size - 1
-    time = times[base + last]
-    slot = slots[base + last]
+    time = heap[2 * (base + last)]
+    slot = heap[2 * (base + last) + 1]
     i = 0
     while True:
         child = 2 * i + 1
         if child >= last:
             break
-        t = times[base + child]
-        if child + 1 < last:
-            t2 = times[base + child + 1]
-            if t2 < t or (t2 == t and slots[base + child + 1] < slots[base + child]):
-                child += 1
-                t = t2
-        if t > time or (t == time and slots[base + child] > slot):
+        c = 2 * (base + child)
+        if child + 1 < last and (heap[c + 2] < heap[c] or (heap[c + 2] == heap[c] and heap[c + 3] < heap[c + 1])):
+            child += 1
+            c += 2
+        if heap[c] > time or (heap[c] == time and heap[c + 1] > slot):
             break
-        times[base + i] = t
-        slots[base + i] = slots[base + child]
+        heap[2 * (base + i)] = heap[c]
+        heap[2 * (base + i) + 1] = heap[c + 1]
         i = child
-    times[base + i] = time
-    slots[base + i] = slot
+    heap[2 * (base + i)] = time
+    heap[2 * (base + i) + 1] = slot

@@ -1,9 +1,9 @@
 """One NPU in one window: its packets, ports, lanes and timer in one order of time.
 
-At each moment everything that follows from the event at hand is done first (rows start, messages are posted), then the ports that were
-touched are tried, so that all that is posted at one moment takes turns from its first packet on. An NPU's own events come before
-packets that arrive at the same time. Before an action is taken, the pools have room for the most it can use, or FULL is returned
-and the action is taken when the driver has made room.
+At each moment everything that follows from the event at hand is done first (rows start, messages are posted), then
+the ports that were touched are tried, so that all that is posted at one moment takes turns from its first packet on.
+An NPU's own events come before packets that arrive at the same time. Before an action is taken, the pools have room
+for the most it can use, or FULL is returned and the action is taken when the driver has made room.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, start_collective
 from pdes.fifo import push
 from pdes.heap import heap_pop
-from pdes.jit import inline, kernel
+from pdes.jit import inline, kernel, outline
 from pdes.packet import FLAG_ACK, P2P, destination, flags, source, wire_bytes
 from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
 from pdes.routing import npu_route
@@ -21,15 +21,14 @@ from pdes.state import (
     CONST_NPUS_LOCAL,
     CONST_QUEUE_LIMIT,
     CONST_RECORD_NODES,
-    CONST_RESERVE_BLOCKS,
     CONST_RESERVE_MSGS,
     CONST_RESERVE_QPS,
     CONST_SERIAL_COLLECTIVES,
     COUNT_EVENTS,
     CTL_BATCH,
+    CTL_CHECK,
     CTL_FLOWS_IN,
     CTL_FLOWS_OUT,
-    CTL_FREE_BLOCKS,
     CTL_FREE_INSTS,
     CTL_FREE_MSGS,
     CTL_NEED,
@@ -44,7 +43,6 @@ from pdes.state import (
     INST_STARTED,
     INST_WORDS,
     LANES,
-    NEED_BLOCKS,
     NEED_FLOWS,
     NEED_INSTS,
     NEED_MSGS,
@@ -67,6 +65,7 @@ from pdes.state import (
     PORT_SCHEDULED,
     PORT_SENT_REF,
     PORT_TRANSIT_BYTES,
+    PORT_TRANSIT_COUNT,
     PORT_TRANSIT_TAIL,
     PORT_WORDS,
     RECORD_WORDS,
@@ -105,12 +104,10 @@ def next_kicked(npus, node):
 
 @inline
 def short_of(net, qps):
-    """The pool that may not do for the next action (NEED_*), or 0."""
+    """The pool (other than the blocks) that may not do for the next action (NEED_*), or 0."""
     ctl = net.ctl
     need = 0
-    if ctl[CTL_FREE_BLOCKS] < net.const[CONST_RESERVE_BLOCKS]:
-        need = NEED_BLOCKS
-    elif ctl[CTL_FREE_MSGS] < net.const[CONST_RESERVE_MSGS]:
+    if ctl[CTL_FREE_MSGS] < net.const[CONST_RESERVE_MSGS]:
         need = NEED_MSGS
     elif 2 * (ctl[CTL_QPS] + net.const[CONST_RESERVE_QPS]) > qps.qp_key.shape[0]:
         need = NEED_QPS
@@ -123,10 +120,11 @@ def short_of(net, qps):
     elif (ctl[CTL_FLOWS_IN] + 1) * FLOW_IN_WORDS > qps.flow_in.shape[0]:
         need = NEED_FLOWS
     ctl[CTL_NEED] = need
+    ctl[CTL_CHECK] = int(need > 0)
     return need
 
 
-@inline
+@outline
 def start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now):
     """Start a row. Returns the row if it is done at once, and the instance to advance, each NOTHING if none."""
     n = node * NPU_WORDS
@@ -170,7 +168,7 @@ def start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now)
     return done, inst
 
 
-@inline
+@outline
 def receive_row(npus, rows, trace, node, w1, w3):
     """A message between two NPUs is complete. Returns its receive if that has been posted, else NOTHING."""
     n = node * NPU_WORDS
@@ -207,28 +205,32 @@ def pass_on(net, npus, routes, node, now, w1, w2, w3):
             drop(net, link, w1)
             return
         npus.port[p + PORT_TRANSIT_BYTES] += size
+        npus.port[p + PORT_TRANSIT_COUNT] += 1
         npus.port[p + PORT_TRANSIT_TAIL] = push(net, npus.port[p + PORT_TRANSIT_TAIL], now, w1, w2, w3)
     kick(npus, node, link)
 
 
 @inline
 def own_event(net, npus, qps, rows, insts, node, now):
-    """The NPU's own earliest event: a port falls idle, a lane's row is done, or the timer runs out. Returns as `start_row`."""
+    """The NPU's own earliest event: a port falls idle, a lane's row is done, or the timer runs out.
+
+    Returns as `start_row`, and the port that fell idle or NOTHING.
+    """
     n = node * NPU_WORDS
     npu = npus.npu
     heap = npu[n + NPU_HEAP_BASE]
     ports = npu[n + NPU_PORTS]
-    slot = np.int64(npus.heap_slot[heap])
-    heap_pop(npus.heap_time, npus.heap_slot, heap, npu[n + NPU_HEAP_SIZE])
+    slot = npus.heap[2 * heap + 1]
+    heap_pop(npus.heap, heap, npu[n + NPU_HEAP_SIZE])
     npu[n + NPU_HEAP_SIZE] -= 1
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
+    link = np.int64(NOTHING)
     if slot < ports:
         link = net.out_ptr[node] + slot
         p = link * PORT_WORDS
         npus.port[p + PORT_SCHEDULED] = 0
         ref = npus.port[p + PORT_SENT_REF]
-        kick(npus, node, link)
         if ref >= REF_INSTANCE:
             inst = ref & (REF_INSTANCE - 1)
             insts.inst[inst * INST_WORDS + INST_SENDS_LEFT] -= 1
@@ -239,7 +241,7 @@ def own_event(net, npus, qps, rows, insts, node, now):
         done = leave_lane(npus, rows, node, slot - ports)
     else:
         on_timeout(net, npus, qps, node, now)
-    return done, inst
+    return done, inst, link
 
 
 @inline
@@ -280,22 +282,23 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
         n = node * NPU_WORDS
         npu = npus.npu
         while True:
-            if short_of(net, qps) > 0:
+            if blocks_short(net) or (ctl[CTL_CHECK] == 1 and short_of(net, qps) > 0):
                 ctl[CTL_RESUME_NODE] = node
                 ctl[CTL_RESUME_AT] = i
                 return True
             now = npu[n + NPU_NOW]
             done = np.int64(NOTHING)
             inst = np.int64(NOTHING)
+            link = np.int64(NOTHING)
             if npu[n + NPU_READY_HEAD] >= 0:
                 row = next_ready(npus, rows, node)
                 done, inst = start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now)
             elif npu[n + NPU_KICK_HEAD] >= 0:
-                transmit(net, npus, qps, node, next_kicked(npus, node), now)
+                link = next_kicked(npus, node)
             else:
                 own = np.int64(INF)
                 if npu[n + NPU_HEAP_SIZE] > 0:
-                    own = npus.heap_time[npu[n + NPU_HEAP_BASE]]
+                    own = npus.heap[2 * npu[n + NPU_HEAP_BASE]]
                 comes = np.int64(INF)
                 if i < batch:
                     comes = begin + (inbox.batch_key[i] >> 16)
@@ -305,7 +308,7 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
                 npu[n + NPU_NOW] = now
                 if own <= comes:
                     net.count[COUNT_EVENTS] += 1
-                    done, inst = own_event(net, npus, qps, rows, insts, node, now)
+                    done, inst, link = own_event(net, npus, qps, rows, insts, node, now)
                 else:
                     record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
                     i += 1
@@ -315,8 +318,13 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
                 done = close_if_done(net, insts, inst)
             if done >= 0:
                 finish_row(net, npus, rows, trace, node, done, now)
+            if link >= 0:
+                if npu[n + NPU_READY_HEAD] >= 0:
+                    kick(npus, node, link)
+                else:
+                    transmit(net, npus, qps, node, link, now)
         ctl[CTL_RESUME_NODE] = -1
         give_back(net, inbox)
         if npu[n + NPU_HEAP_SIZE] > 0:
-            net.next_time[node] = min(net.next_time[node], npus.heap_time[npu[n + NPU_HEAP_BASE]])
+            net.next_time[node] = min(net.next_time[node], npus.heap[2 * npu[n + NPU_HEAP_BASE]])
     return False

@@ -1,4 +1,7 @@
-"""An NPU's port: acknowledgements first, then packets in transit and the queue pairs that may send, one packet each in turn."""
+"""An NPU's port: what it sends next.
+
+Acknowledgements first, then packets in transit and the queue pairs that may send, one packet each in turn.
+"""
 
 from pdes.fifo import after, push
 from pdes.heap import heap_push
@@ -13,7 +16,6 @@ from pdes.state import (
     COUNT_BYTES_SENT,
     COUNT_DATA_PACKETS,
     COUNT_RETRANSMITTED,
-    INF,
     LANES,
     MSG_BEGIN,
     MSG_BYTES,
@@ -28,6 +30,7 @@ from pdes.state import (
     NPU_PORTS,
     NPU_RTO_SET,
     NPU_WORDS,
+    PORT_CTRL_COUNT,
     PORT_CTRL_HEAD,
     PORT_CTRL_TAIL,
     PORT_KICK_NEXT,
@@ -35,6 +38,7 @@ from pdes.state import (
     PORT_SCHEDULED,
     PORT_SENT_REF,
     PORT_TRANSIT_BYTES,
+    PORT_TRANSIT_COUNT,
     PORT_TRANSIT_HEAD,
     PORT_TURN,
     PORT_WORDS,
@@ -67,7 +71,7 @@ def set_event(npus, node, time, slot):
     """Put the node's event `slot` into its heap."""
     n = node * NPU_WORDS
     size = npus.npu[n + NPU_HEAP_SIZE]
-    heap_push(npus.heap_time, npus.heap_slot, npus.npu[n + NPU_HEAP_BASE], size, time, slot)
+    heap_push(npus.heap, npus.npu[n + NPU_HEAP_BASE], size, time, slot)
     npus.npu[n + NPU_HEAP_SIZE] = size + 1
 
 
@@ -84,6 +88,7 @@ def kick(npus, node, link):
 def queue_control(net, npus, link, now, w1, w2, w3):
     """Queue an acknowledgement."""
     p = link * PORT_WORDS
+    npus.port[p + PORT_CTRL_COUNT] += 1
     npus.port[p + PORT_CTRL_TAIL] = push(net, npus.port[p + PORT_CTRL_TAIL], now, w1, w2, w3)
 
 
@@ -180,24 +185,29 @@ def take(net, head):
 
 @inline
 def transmit(net, npus, qps, node, link, now):
-    """Send one packet if the port is idle and has one; while more is left, or someone waits for the last byte, come again."""
+    """Send one packet if the port is idle and has one.
+
+    While more is left, or someone waits for the last byte, an event brings the NPU back when the port is idle.
+    """
     p = link * PORT_WORDS
     port = npus.port
     busy = net.tx[link * TX_WORDS + TX_BUSY]
-    control = port[p + PORT_CTRL_HEAD]
-    transit = port[p + PORT_TRANSIT_HEAD]
-    has_control = net.record[control * RECORD_WORDS] != INF
-    has_transit = net.record[transit * RECORD_WORDS] != INF
+    has_control = port[p + PORT_CTRL_COUNT] > 0
+    has_transit = port[p + PORT_TRANSIT_COUNT] > 0
     ring = port[p + PORT_RING]
     if not has_control and not has_transit and ring < 0:
         return
     if busy <= now:
         asked = now
         if has_control:
+            control = port[p + PORT_CTRL_HEAD]
             asked, w1, w2, w3 = take(net, control)
+            port[p + PORT_CTRL_COUNT] -= 1
             port[p + PORT_CTRL_HEAD] = after(net, control)
         elif has_transit and (ring < 0 or port[p + PORT_TURN] == 1):
+            transit = port[p + PORT_TRANSIT_HEAD]
             asked, w1, w2, w3 = take(net, transit)
+            port[p + PORT_TRANSIT_COUNT] -= 1
             port[p + PORT_TRANSIT_HEAD] = after(net, transit)
             port[p + PORT_TRANSIT_BYTES] -= wire_bytes(w1)
             port[p + PORT_TURN] = 0
@@ -209,8 +219,8 @@ def transmit(net, npus, qps, node, link, now):
         if (
             port[p + PORT_RING] < 0
             and port[p + PORT_SENT_REF] < 0
-            and net.record[port[p + PORT_CTRL_HEAD] * RECORD_WORDS] == INF
-            and net.record[port[p + PORT_TRANSIT_HEAD] * RECORD_WORDS] == INF
+            and port[p + PORT_CTRL_COUNT] == 0
+            and port[p + PORT_TRANSIT_COUNT] == 0
         ):
             return
     port[p + PORT_SCHEDULED] = 1

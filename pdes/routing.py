@@ -36,7 +36,10 @@ def choose(routes, cell, node, w2):
 
 @inline
 def switch_cell(net, routes, node, dst, w2):
-    """Table mode, at a switch: the cell of the nearest home of the destination; the packet's entropy decides between equals."""
+    """Table mode, at a switch: the cell of the destination's nearest home.
+
+    The packet's entropy decides between equals.
+    """
     homes = net.const[CONST_HOMES]
     best = UNREACHABLE
     equals = 0

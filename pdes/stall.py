@@ -15,8 +15,8 @@ def failed_queue_pair(sim):
     src = int(w.npus.npu[w.qps.qp[row + s.QP_NPU] * s.NPU_WORDS + s.NPU_GLOBAL])
     return (
         f"npu {src} to npu {w.qps.qp[row + s.QP_DST]}: packet {w.qps.qp[row + s.QP_UNA]} unacknowledged after "
-        f"{w.qps.qp[row + s.QP_RETRIES]} timeouts (at {w.net.ctl[s.CTL_NOW]} ps); a queue_limit below one packet or too small a "
-        "retransmit_timeout does this"
+        f"{w.qps.qp[row + s.QP_RETRIES]} timeouts (at {w.net.ctl[s.CTL_NOW]} ps); "
+        "a queue_limit below one packet or too short a retransmit_timeout does this"
     )
 
 
@@ -67,7 +67,9 @@ def who_waits(sim):
         at = int(w.npus.npu[npu * s.NPU_WORDS + s.NPU_TRACE_BASE]) + row
         kind = t.kind[at]
         if kind == KIND_RECV:
-            lines.append(f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {npu + t.peer[at]}")
+            lines.append(
+                f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {npu + t.peer[at]}"
+            )
         elif kind == KIND_SEND:
             lines.append(f"npu {npu} row {row}: send to npu {npu + t.peer[at]} has not left")
         elif kind == KIND_COLLECTIVE:
@@ -78,5 +80,3 @@ def who_waits(sim):
     more = f"\n  and {len(npus) - MOST_LINES} more" if len(npus) > MOST_LINES else ""
     head = f"nothing is left to happen at {w.net.ctl[s.CTL_NOW]} ps, but {left} trace nodes are not done:"
     return head + "".join(f"\n  {line}" for line in lines) + more
-
-

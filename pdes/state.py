@@ -32,42 +32,44 @@ TX_PACKETS = 6
 TX_MAX_WAIT = 7  # ps: the longest wait of a packet for the port
 
 # An NPU's port (`port`, rows as in `tx`, which begins with the ports of the NPUs).
-PORT_WORDS = 12
-PORT_CTRL_HEAD = 0  # record: acknowledgements, sent first
-PORT_CTRL_TAIL = 1
-PORT_TRANSIT_HEAD = 2  # record: packets of others on their way through
-PORT_TRANSIT_TAIL = 3
-PORT_RING = 4  # last queue pair of the circular list of those that may send, -1 none
-PORT_SCHEDULED = 5  # 1: an event waits in the heap for the port to fall idle
+PORT_WORDS = 16
+PORT_SCHEDULED = 0  # 1: an event waits in the heap for the port to fall idle
+PORT_RING = 1  # last queue pair of the circular list of those that may send, -1 none
+PORT_KICK_NEXT = 2  # next port in the NPU's list of ports to try, -2 not in the list
+PORT_SENT_REF = 3  # who waits for the last byte of the packet on the wire, -1 nobody
+PORT_CTRL_COUNT = 4  # acknowledgements that wait, sent first
+PORT_TRANSIT_COUNT = 5  # packets of others that wait on their way through
 PORT_TURN = 6  # 1: transit has the next turn against the queue pairs
-PORT_SENT_REF = 7  # who waits for the last byte of the packet on the wire, -1 nobody
-PORT_KICK_NEXT = 8  # next port in the NPU's list of ports to try, -2 not in the list
-PORT_TRANSIT_BYTES = 9
-PORT_NPU = 10
+PORT_CTRL_TAIL = 7  # record
+PORT_CTRL_HEAD = 8
+PORT_TRANSIT_HEAD = 9
+PORT_TRANSIT_TAIL = 10
+PORT_TRANSIT_BYTES = 11
 
 # A sending queue pair (`qp`).
 QP_WORDS = 24
-QP_RING_NEXT = 0  # circular list of the port
-QP_ACTIVE = 1  # 1: in that list
-QP_NEXT = 2  # sequence number of the next packet to send
-QP_UNA = 3  # first not acknowledged
-QP_END = 4  # first not posted
-QP_MSG_HEAD = 5  # oldest message not wholly acknowledged, -1 none
-QP_MSG_TAIL = 6
-QP_MSG_CUR = 7  # message of QP_NEXT, -1 none
-QP_CUR_END = 8  # sequence number after that message
-QP_W1 = 9  # packet word 1 without the size
-QP_W2 = 10  # packet word 2 without the sequence number
-QP_CUR_TAG = 11  # packet word 3
-QP_PORT = 12
-QP_NPU = 13
-QP_DEADLINE = 14  # ps: retransmit when no progress by then
-QP_RETRIES = 15
-QP_SIBLING = 16  # next queue pair of the same NPU, -1 none
-QP_DST = 17
-QP_SENT_MAX = 18  # first sequence number never sent
-QP_GROUP = 19
-QP_MESSAGES = 20  # posted
+QP_NEXT = 0  # sequence number of the next packet to send
+QP_UNA = 1  # first not acknowledged
+QP_END = 2  # first not posted
+QP_SENT_MAX = 3  # first sequence number never sent
+QP_CUR_END = 4  # sequence number after the message of QP_NEXT
+QP_HEAD_END = 5  # sequence number after the oldest message
+QP_ACTIVE = 6  # 1: in its port's list
+QP_RING_NEXT = 7  # circular list of the port
+QP_W1 = 8  # packet word 1 without the size
+QP_W2 = 9  # packet word 2 without the sequence number
+QP_CUR_TAG = 10  # packet word 3
+QP_PORT = 11
+QP_RETRIES = 12
+QP_DEADLINE = 13  # ps: retransmit when no progress by then
+QP_MSG_HEAD = 14  # oldest message not wholly acknowledged, -1 none
+QP_MSG_CUR = 15  # message of QP_NEXT, -1 none
+QP_MSG_TAIL = 16
+QP_NPU = 17
+QP_SIBLING = 18  # next queue pair of the same NPU, -1 none
+QP_DST = 19
+QP_GROUP = 20
+QP_MESSAGES = 21  # posted
 
 # A posted message (`msg`).
 MSG_WORDS = 8
@@ -82,32 +84,33 @@ MSG_SPARE = 6
 REF_INSTANCE = 1 << 40
 
 # A receiving queue pair (`rxqp`).
-RXQP_WORDS = 4
-RXQP_EXPECTED = 0
-RXQP_NAK_SENT = 1
-RXQP_MESSAGES = 2
-RXQP_BYTES = 3
+RXQP_WORDS = 8
+RXQP_KEY = 0
+RXQP_EXPECTED = 1
+RXQP_NAK_SENT = 2
+RXQP_MESSAGES = 3
 
 # An NPU (`npu`).
-NPU_WORDS = 24
+NPU_WORDS = 32
 NPU_READY_HEAD = 0  # list of trace rows ready to start, -1 none
-NPU_READY_TAIL = 1
-NPU_LANE = 2  # 3 words: row that a lane works on, -1 idle
-NPU_WAIT_HEAD = 5  # 3 words: rows that wait for a lane
-NPU_WAIT_TAIL = 8  # 3 words
-NPU_LEFT = 11  # trace rows not finished
-NPU_HEAP_SIZE = 12
-NPU_NOW = 13  # ps: time of the event in hand
-NPU_KICK_HEAD = 14  # list of ports to try, -1 none
-NPU_QP_HEAD = 15  # list of its queue pairs
-NPU_RTO_SET = 16  # 1: a retransmission event waits in the heap
-NPU_GLOBAL = 17  # NPU number in the whole fabric
-NPU_TRACE_BASE = 18  # first row of its trace in the tables
-NPU_ROW_BASE = 19  # first row of its trace in the per-NPU arrays
-NPU_SLOT_BASE = 20  # its first group slot
-NPU_HEAP_BASE = 21
-NPU_TRACE = 22
-NPU_PORTS = 23
+NPU_KICK_HEAD = 1  # list of ports to try, -1 none
+NPU_NOW = 2  # ps: time of the event in hand
+NPU_HEAP_SIZE = 3
+NPU_HEAP_BASE = 4
+NPU_PORTS = 5
+NPU_GLOBAL = 6  # NPU number in the whole fabric
+NPU_LAST_RX = 7  # receiving queue pair of its last data packet
+NPU_READY_TAIL = 8
+NPU_LANE = 9  # 3 words: row that a lane works on, -1 idle
+NPU_WAIT_HEAD = 12  # 3 words: rows that wait for a lane
+NPU_WAIT_TAIL = 15  # 3 words
+NPU_LEFT = 18  # trace rows not finished
+NPU_QP_HEAD = 19  # list of its queue pairs
+NPU_RTO_SET = 20  # 1: a retransmission event waits in the heap
+NPU_TRACE_BASE = 21  # first row of its trace in the tables
+NPU_ROW_BASE = 22  # first row of its trace in the per-NPU arrays
+NPU_SLOT_BASE = 23  # its first group slot
+NPU_TRACE = 24
 
 LANES = 3
 
@@ -149,6 +152,7 @@ CTL_FINISH = 13  # ps: last trace row finished
 CTL_FAILED_QP = 14  # queue pair that gave up, -1 none
 CTL_BATCH_FREED = 15  # blocks that the batch has emptied
 CTL_WINDOW_OPEN = 16  # 1: a window was interrupted
+CTL_CHECK = 17  # 1: something was taken from a pool other than the blocks since `short_of` last looked
 CTL_WORDS = 24
 
 NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS = range(1, 7)
@@ -298,6 +302,7 @@ class Inbox(NamedTuple):
     batch_tmp: np.ndarray
     batch_pos: np.ndarray  # int64[batch] record
     batch_rx: np.ndarray  # int64[batch] incoming link
+    batch_out: np.ndarray  # int64[batch] outgoing link, in the order of the keys
     batch_freed: np.ndarray  # int64[batch] blocks to give back after the batch
     bucket: np.ndarray  # int64[]
 
@@ -307,12 +312,14 @@ class Npus(NamedTuple):
 
     npu: np.ndarray
     port: np.ndarray
-    heap_time: np.ndarray  # int64[] ps
-    heap_slot: np.ndarray  # int64[]
+    heap: np.ndarray  # int64[2 x slots of all NPUs] (ps, slot) pairs, pdes/heap.py
 
 
 class Qps(NamedTuple):
-    """Queue pairs, messages and flow records. Maps (pdes/hashmap.py): keys int64 (-1 free), values int64, a power of two long."""
+    """Queue pairs, messages and flow records.
+
+    Maps (pdes/hashmap.py): keys int64 (-1 free), values int64, a power of two long.
+    """
 
     qp: np.ndarray
     msg: np.ndarray

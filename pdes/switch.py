@@ -1,11 +1,12 @@
 """An output-queued switch with FIFO ports: a packet's departure is known when it arrives.
 
 The port's unfinished work is `busy - now`; a packet that would take it over the limit is dropped (drop-tail). Store and
-forward, or cut-through: then the event is the arrival of the header, and the last byte must not leave before it has come in.
+forward, or cut-through: then the event is the arrival of the header, and the last byte must not leave before it has
+come in.
 """
 
 from pdes.batch import blocks_short, give_back, take_batch
-from pdes.jit import inline, kernel
+from pdes.jit import inline, kernel, prefetch
 from pdes.link import link_send, serialisation_ps
 from pdes.packet import destination, wire_bytes
 from pdes.routing import switch_route
@@ -20,8 +21,12 @@ from pdes.state import (
     RECORD_WORDS,
     TX_BUSY,
     TX_PSB,
+    TX_TAIL,
     TX_WORDS,
 )
+
+AHEAD = 4
+"""How many packets ahead the place of the next record is asked for."""
 
 
 @inline
@@ -50,12 +55,19 @@ def switch_forward(net, inbox, routes, node, begin):
     cut = inbox.cut[node] == 1
     record = net.record
     for i in range(batch):
+        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+        link = switch_route(net, routes, node, destination(record[p + 1]), record[p + 2])
+        inbox.batch_out[i] = link
+        prefetch(net.tx, link * TX_WORDS)
+    for i in range(batch):
+        if i + AHEAD < batch:
+            prefetch(record, net.tx[inbox.batch_out[i + AHEAD] * TX_WORDS + TX_TAIL] * RECORD_WORDS)
         key = inbox.batch_key[i]
         at = begin + (key >> 16)
         p = inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS
         w1 = record[p + 1]
         w2 = record[p + 2]
-        link = switch_route(net, routes, node, destination(w1), w2)
+        link = inbox.batch_out[i]
         q = link * TX_WORDS
         at += latency
         start = max(net.tx[q + TX_BUSY], at)
@@ -68,7 +80,6 @@ def switch_forward(net, inbox, routes, node, begin):
                 drop(net, link, w1)
                 continue
         link_send(net, link, at, start, w1, w2, record[p + 3])
-
 
 
 @kernel

@@ -1,13 +1,13 @@
 """An NPU works through its trace: rows whose parents are done start, take their lane or their turn, and finish.
 
-Lanes (CPU, compute, memory) do one row at a time, first ready first served. Rows that become ready at the same moment start in the
-order of the trace.
+Lanes (CPU, compute, memory) do one row at a time, first ready first served. Rows that become ready at the same moment
+start in the order of the trace.
 """
 
 import numpy as np
 
 from pdes.hashing import mix2, mix3
-from pdes.jit import inline
+from pdes.jit import inline, outline
 from pdes.state import (
     CONST_RECORD_NODES,
     CONST_SERIAL_COLLECTIVES,
@@ -83,7 +83,7 @@ def leave_lane(npus, rows, node, lane):
     return row
 
 
-@inline
+@outline
 def finish_row(net, npus, rows, trace, node, row, now):
     """A row is done: tell its children, and the next collective of its group."""
     n = node * NPU_WORDS

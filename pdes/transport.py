@@ -1,15 +1,16 @@
 """The reliable transport: queue pairs with a static window, cumulative acknowledgements and go-back-N.
 
-A queue pair joins two NPUs for one group (as each NCCL communicator has its own connections); its messages go in order. The receiver takes
-packets in sequence only, acknowledges each, and asks once per gap for the one it misses. A sender that sees no progress for the timeout
-(doubled at each try) goes back too, so a lost tail is found (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
+A queue pair joins two NPUs for one group (as each NCCL communicator has its own connections); its messages go in
+order. The receiver takes packets in sequence only, acknowledges each, and asks once per gap for the one it misses. A
+sender that sees no progress for the timeout (doubled at each try) goes back too, so a lost tail is found (InfiniBand
+volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 """
 
 import numpy as np
 
 from pdes.hashing import mix2, mix3
 from pdes.hashmap import FREE, find
-from pdes.jit import inline
+from pdes.jit import inline, outline
 from pdes.link import link_send
 from pdes.packet import (
     FLAG_ACK,
@@ -41,6 +42,7 @@ from pdes.state import (
     COUNT_FLOWS,
     COUNT_PAYLOAD_BYTES,
     COUNT_TIMEOUTS,
+    CTL_CHECK,
     CTL_FAILED_QP,
     CTL_FLOWS_IN,
     CTL_FLOWS_OUT,
@@ -59,17 +61,19 @@ from pdes.state import (
     MSG_TAG,
     MSG_WORDS,
     NPU_GLOBAL,
+    NPU_LAST_RX,
     NPU_PORTS,
     NPU_QP_HEAD,
     NPU_RTO_SET,
     NPU_WORDS,
-    PORT_CTRL_HEAD,
+    PORT_CTRL_COUNT,
     PORT_SCHEDULED,
     PORT_WORDS,
     QP_DEADLINE,
     QP_DST,
     QP_END,
     QP_GROUP,
+    QP_HEAD_END,
     QP_MESSAGES,
     QP_MSG_CUR,
     QP_MSG_HEAD,
@@ -84,8 +88,8 @@ from pdes.state import (
     QP_W1,
     QP_W2,
     QP_WORDS,
-    RECORD_WORDS,
     RXQP_EXPECTED,
+    RXQP_KEY,
     RXQP_MESSAGES,
     RXQP_NAK_SENT,
     RXQP_WORDS,
@@ -105,6 +109,7 @@ def queue_pair(net, npus, qps, routes, node, dst, group):
         return np.int64(qps.qp_val[at])
     q = net.ctl[CTL_QPS]
     net.ctl[CTL_QPS] = q + 1
+    net.ctl[CTL_CHECK] = 1
     qps.qp_key[at] = key
     qps.qp_val[at] = q
     row = q * QP_WORDS
@@ -125,13 +130,14 @@ def queue_pair(net, npus, qps, routes, node, dst, group):
     return q
 
 
-@inline
+@outline
 def post(net, npus, qps, routes, node, dst, group, tag, size, ref, now):
     """Post a message of `size` bytes; `ref` is told when its last byte has left (MSG_REF)."""
     q = queue_pair(net, npus, qps, routes, node, dst, group)
     row = q * QP_WORDS
     free = net.ctl[CTL_FREE_MSGS] - 1
     net.ctl[CTL_FREE_MSGS] = free
+    net.ctl[CTL_CHECK] = 1
     message = np.int64(qps.msg_free[free])
     m = message * MSG_WORDS
     mtu = net.const[CONST_MTU]
@@ -145,6 +151,7 @@ def post(net, npus, qps, routes, node, dst, group, tag, size, ref, now):
     qps.qp[row + QP_END] = qps.msg[m + MSG_END]
     if qps.qp[row + QP_MSG_HEAD] < 0:
         qps.qp[row + QP_MSG_HEAD] = message
+        qps.qp[row + QP_HEAD_END] = qps.qp[row + QP_END]
     else:
         qps.msg[qps.qp[row + QP_MSG_TAIL] * MSG_WORDS + MSG_NEXT] = message
     qps.qp[row + QP_MSG_TAIL] = message
@@ -175,11 +182,32 @@ def send_ack(net, npus, routes, node, now, w1, w2, expected, flag):
     net.count[COUNT_ACK_PACKETS] += 1
     net.count[COUNT_BYTES_SENT] += net.const[CONST_ACK]
     idle = npus.port[p + PORT_SCHEDULED] == 0 and net.tx[link * TX_WORDS + TX_BUSY] <= now
-    if idle and net.record[npus.port[p + PORT_CTRL_HEAD] * RECORD_WORDS] == INF:
+    if idle and npus.port[p + PORT_CTRL_COUNT] == 0:
         link_send(net, link, now, now, a1, a2, 0)
     else:
         queue_control(net, npus, link, now, a1, a2, 0)
         kick(npus, node, link)
+
+
+@inline
+def receiving_pair(net, npus, qps, node, key):
+    """The receiving queue pair of the key; made at its first packet. That of the NPU's last packet is tried first."""
+    n = node * NPU_WORDS
+    last = npus.npu[n + NPU_LAST_RX]
+    if last >= 0 and qps.rxqp[last * RXQP_WORDS + RXQP_KEY] == key:
+        return last
+    at = find(qps.rx_key, key)
+    if qps.rx_key[at] == FREE:
+        new = net.ctl[CTL_RXQPS]
+        net.ctl[CTL_RXQPS] = new + 1
+        net.ctl[CTL_CHECK] = 1
+        qps.rx_key[at] = key
+        qps.rx_val[at] = new
+        for c in range(RXQP_WORDS):
+            qps.rxqp[new * RXQP_WORDS + c] = 0
+        qps.rxqp[new * RXQP_WORDS + RXQP_KEY] = key
+    npus.npu[n + NPU_LAST_RX] = qps.rx_val[at]
+    return qps.rx_val[at]
 
 
 @inline
@@ -188,15 +216,7 @@ def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
     net.count[COUNT_CONSUMED_PACKETS] += 1
     net.count[COUNT_BYTES_RECEIVED] += wire_bytes(w1)
     key = (destination(w1) << 44) | (source(w1) << 24) | ((w2 >> 24) & PSN_MASK)
-    at = find(qps.rx_key, key)
-    if qps.rx_key[at] == FREE:
-        new = net.ctl[CTL_RXQPS]
-        net.ctl[CTL_RXQPS] = new + 1
-        qps.rx_key[at] = key
-        qps.rx_val[at] = new
-        for c in range(RXQP_WORDS):
-            qps.rxqp[new * RXQP_WORDS + c] = 0
-    row = np.int64(qps.rx_val[at]) * RXQP_WORDS
+    row = receiving_pair(net, npus, qps, node, key) * RXQP_WORDS
     expected = qps.rxqp[row + RXQP_EXPECTED]
     ahead = (w2 - expected) & PSN_MASK
     complete = False
@@ -232,6 +252,7 @@ def finish_flow(net, qps, w1, tag, ordinal, now):
     if net.const[CONST_RECORD_FLOWS] == 1:
         out = net.ctl[CTL_FLOWS_IN]
         net.ctl[CTL_FLOWS_IN] = out + 1
+        net.ctl[CTL_CHECK] = 1
         out *= FLOW_IN_WORDS
         qps.flow_in[out] = pair
         qps.flow_in[out + 1] = tag
@@ -258,6 +279,8 @@ def free_acknowledged(net, qps, row):
         net.ctl[CTL_FREE_MSGS] += 1
         message = following
     qps.qp[row + QP_MSG_HEAD] = message
+    if message >= 0:
+        qps.qp[row + QP_HEAD_END] = qps.msg[message * MSG_WORDS + MSG_END]
 
 
 @inline
@@ -269,12 +292,11 @@ def on_ack(net, npus, qps, node, now, w1, w2):
     row = q * QP_WORDS
     una = qps.qp[row + QP_UNA]
     ahead = (w2 - una) & PSN_MASK
-    if 0 < ahead and ahead < HALF_PSN and una + ahead <= qps.qp[row + QP_SENT_MAX]:
+    if ahead > 0 and ahead < HALF_PSN and una + ahead <= qps.qp[row + QP_SENT_MAX]:
         una += ahead
         qps.qp[row + QP_UNA] = una
         qps.qp[row + QP_RETRIES] = 0
-        head = qps.qp[row + QP_MSG_HEAD]
-        if qps.msg[head * MSG_WORDS + MSG_END] <= una:
+        if qps.qp[row + QP_HEAD_END] <= una:
             free_acknowledged(net, qps, row)
         if qps.qp[row + QP_NEXT] < una:
             qps.qp[row + QP_NEXT] = una
@@ -285,7 +307,7 @@ def on_ack(net, npus, qps, node, now, w1, w2):
     activate(net, npus, qps, node, q)
 
 
-@inline
+@outline
 def on_timeout(net, npus, qps, node, now):
     """The NPU's retransmission timer: its queue pairs without progress go back."""
     soonest = INF

@@ -1,7 +1,7 @@
 """A window: every node takes what arrives before its end, in order of time, and acts.
 
-What arrives at a node before the end of a window was sent before its beginning, since a window is no longer than the shortest
-link. So there is no global order of events to keep: each node gathers the window's packets from its incoming
+What arrives at a node before the end of a window was sent before its beginning, since a window is no longer than the
+shortest link. So there is no global order of events to keep: each node gathers the window's packets from its incoming
 links, sorts that small batch and works through it. Idle time is jumped over.
 """
 
@@ -33,7 +33,10 @@ def earliest(net):
 
 @kernel
 def run_serial(w, hops):
-    """Run windows until nothing is left (DONE), a pool is short (FULL), a queue pair gave up (FAILED), or about `hops` packet-hops are done (PAUSED)."""
+    """Run windows until nothing is left (DONE) or something is up.
+
+    FULL: a pool is short. FAILED: a queue pair gave up. PAUSED: about `hops` packet-hops are done.
+    """
     net = w.net
     goal = net.count[COUNT_HOPS] + hops
     windows_goal = net.count[COUNT_WINDOWS] + 1 + hops // 64

@@ -1,0 +1,45 @@
+# Every target sets up .venv in the clone from nothing but Python >= 3.11, gcc and make.
+# The stamp makes it cheap to repeat: only a change of pyproject.toml installs again.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := demo-out
+
+.PHONY: help setup demo test lint bench clean
+
+help:
+	@echo "make demo    install, make traces, simulate them, print the report"
+	@echo "make test    install, lint, run all tests"
+	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make bench   packet-hops per second on this machine"
+	@echo "make clean   remove .venv and what the demo made"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "nadi needs Python 3.11 or later; say make PYTHON=/path/to/python3.11"; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[mpi,dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/nadi workload transformer --npus 16 --layers 4 --hidden 1024 --heads 16 -o $(DEMO)/traces
+	$(BIN)/nadi run scripts/demo.toml --out $(DEMO)
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/nadi bench permutation
+	$(BIN)/nadi bench allreduce
+
+clean:
+	rm -rf $(VENV) $(DEMO)

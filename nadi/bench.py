@@ -1,0 +1,129 @@
+"""Benchmarks: packet-hops per second on this machine, beside what the machine does on a plain event heap.
+
+A benchmark builds its fabric and program, runs them some times, checks that every run gives the same digest, and
+reports the median. `calibration_per_s` is measured in the same process (pdes.calibration), so that `ratio` can be
+compared between machines.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import pdes
+import topologies
+import workload
+from nadi.progress import Progress, Silence
+from nadi.simulate import peak_rss_bytes, run_program
+from pdes.calibration import pairs_per_second
+from pdes.jit import is_warm
+from topologies import Graph
+from workload import Program
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A benchmark: its fabric, what every NPU sends, and how the program is made."""
+
+    name: str
+    spec: str
+    size_bytes: int
+    program: Callable[[Graph, int, int], Program]
+
+
+def _permutation(graph: Graph, size_bytes: int, seed: int) -> Program:
+    return workload.pairs_program(workload.permutation(graph.npus, seed), size_bytes)
+
+
+def _all_reduce(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
+    return workload.collective_program("all-reduce", graph.npus, size_bytes, "ring")
+
+
+def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
+    """Every NPU and the one half the fabric away: in another pod, where there are pods."""
+    return workload.pairs_program((np.arange(graph.npus) + graph.npus // 2) % graph.npus, size_bytes)
+
+
+BENCHES = {
+    bench.name: bench
+    for bench in (
+        Bench("permutation", "fat-tree:k=16,rate=100Gbps,delay=1us", 4 * MIB, _permutation),
+        Bench("allreduce", "fat-tree:k=16,rate=100Gbps,delay=1us", 64 * MIB, _all_reduce),
+        Bench("pairs", "fat-tree:npus=16384,rate=100Gbps,delay=1us", MIB, _pairs),
+    )
+}
+
+
+def run_bench(
+    name: str,
+    progress: Progress | Silence,
+    *,
+    spec: str = "",
+    size_bytes: int = 0,
+    seed: int = 1,
+    runs: int = 3,
+) -> dict[str, Any]:
+    """Run a benchmark.
+
+    Args:
+        name: of BENCHES.
+        progress: told what is going on.
+        spec: another fabric.
+        size_bytes: another size, 0 = that of the benchmark.
+        seed: of the permutation and of ECMP.
+        runs: how many; times are their median.
+
+    Returns:
+        Figures that JSON can hold. `first_event_s` is from the start of the first run's set-up to its first event,
+        compiling included; `compile_s` what of it was compiling, 0 with a warm cache.
+
+    Raises:
+        ConfigError, TopologyError, WorkloadError: wrong arguments.
+        pdes.RunError: a run failed, or two runs gave different digests.
+    """
+    bench = BENCHES[name]
+    bench = replace(bench, spec=spec or bench.spec, size_bytes=size_bytes or bench.size_bytes)
+    warm = is_warm()
+    begun = time.perf_counter()
+    graph = topologies.build(bench.spec)
+    program = bench.program(graph, bench.size_bytes, seed)
+    built_s = time.perf_counter() - begun
+    settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False)
+    results, calibrations = [], []
+    for _ in range(runs):
+        results.append(run_program(graph, program, settings, progress))
+        calibrations.append(pairs_per_second(runs=1))
+    if len({result.digest for result in results}) > 1:
+        raise pdes.RunError(f"bench {name}: {runs} runs with the same input gave different digests")
+    first, middle = results[0], sorted(results, key=lambda result: result.wall_s)[len(results) // 2]
+    steady_s = [result.first_event_s for result in results[1:]]
+    calibration = statistics.median(calibrations)
+    rate = middle.counters["packet_hops"] / middle.wall_s
+    return {
+        "bench": name,
+        "topology": graph.name,
+        "npus": graph.npus,
+        "bytes": bench.size_bytes,
+        "seed": seed,
+        "runs": runs,
+        **middle.counters,
+        "finish_time_ps": middle.finish_time_ps,
+        "digest": middle.digest,
+        "ranks": 1,
+        "threads": 1,
+        "wall_s": middle.wall_s,
+        "packet_hops_per_s": rate,
+        "calibration_per_s": calibration,
+        "ratio": rate / calibration,
+        "setup_s": built_s + first.setup_s,
+        "compile_s": 0.0 if warm or not steady_s else max(0.0, first.first_event_s - statistics.median(steady_s)),
+        "first_event_s": built_s + first.setup_s + first.first_event_s,
+        "peak_rss_bytes": peak_rss_bytes(),
+        "version": {"python": sys.version.split()[0], "numpy": np.__version__},
+    }

@@ -1,0 +1,154 @@
+"""What a collective takes on an idle network: the algorithm's closed form with the path's own latency and rate.
+
+A message of b bytes between two NPUs is a train of packets: every packet adds header_bytes, each link adds its delay,
+each switch its latency, and all but the slowest link the time of the last packet once more (store and forward; with
+cut-through switches that of the header only). Where an NPU sends and receives over the same cable, the acknowledgements
+of what it receives take their turn between the packets that it sends. How often messages follow one another is the
+algorithm's part of the form.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+import topologies
+import workload
+from pdes.settings import Settings
+from topologies import Graph
+from workload import Program
+
+Int64 = NDArray[np.int64]
+Item = TypeVar("Item")
+
+_MOST_SENDS = 32
+_PS_PER_S = 10**12
+
+
+class Train(NamedTuple):
+    """A message on an idle path.
+
+    Attributes:
+        total_ps: from the first bit sent to the last bit received.
+        serial_ps: what it takes on the slowest link, the part that grows with the message.
+    """
+
+    total_ps: float
+    serial_ps: float
+
+
+def train(graph: Graph, links: list[int], size_bytes: int, settings: Settings, *, both_ways: bool = False) -> Train:
+    """A message of size_bytes along `links` (in order), nothing else on them.
+
+    Args:
+        graph: the network.
+        links: of the path.
+        size_bytes: payload.
+        settings: packets and switching.
+        both_ways: a message as large comes in at the same time over the same cables, and is acknowledged.
+    """
+    packets = max(1, -(-size_bytes // settings.mtu_bytes))
+    full = settings.mtu_bytes + settings.header_bytes
+    last = size_bytes - (packets - 1) * settings.mtu_bytes + settings.header_bytes
+    rates = sorted(int(graph.link_rate_bps[link]) for link in links)
+    forwarded = min(last, settings.cut_through_header_bytes) if settings.cut_through else last
+    before_ps = sum(_bits_ps(forwarded, rate) for rate in rates[1:])
+    before_ps += sum(int(graph.link_delay_ps[link]) for link in links)
+    before_ps += sum(int(graph.node_latency_ps[graph.link_src[link]]) for link in links[1:])
+    serial_ps = _bits_ps((packets - 1) * full + last, rates[0])
+    if both_ways:
+        # acknowledgements begin when the first packet is here; one is due when the next message may be sent
+        meanwhile = before_ps / _bits_ps(full + settings.ack_bytes, rates[0])
+        serial_ps += max(1.0, packets - meanwhile) * _bits_ps(settings.ack_bytes, rates[0])
+    return Train(serial_ps + before_ps, serial_ps)
+
+
+def idle_ps(
+    graph: Graph,
+    program: Program,
+    settings: Settings,
+    *,
+    kind: str,
+    algorithm: str,
+    schedule: int,
+    members: Int64,
+    size_bytes: int,
+) -> float:
+    """Picoseconds of a collective on an idle network.
+
+    Where the members' paths differ, the rate is the slowest path's, and the latency the mean of all but the fastest: a
+    chunk that goes round a ring of n takes n - 1 of its paths.
+
+    Args:
+        graph: the network.
+        program: with the schedule.
+        settings: packets and switching.
+        kind: see workload.KINDS.
+        algorithm: its name.
+        schedule: number of the schedule, -1 = a group of one.
+        members: int[n], NPUs of the group.
+        size_bytes: the whole buffer S.
+    """
+    if schedule < 0:
+        return 0.0
+    message = _message_bytes(program, schedule, size_bytes)
+    trains = [
+        _train_between(graph, int(members[src]), int(members[dst]), int(members[sender]), message, settings)
+        for src, dst, sender in _sends(program, schedule)
+    ]
+    serial_ps = max(t.serial_ps for t in trains)
+    n, mean_ps = len(members), sum(t.total_ps for t in trains) / len(trains)
+    around_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
+    latency_ps = max(0.0, around_ps - serial_ps)
+    bytes_per_s = message / serial_ps * _PS_PER_S if message else float("inf")
+    return workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
+
+
+def _bits_ps(size_bytes: int, rate_bps: int) -> float:
+    return size_bytes * 8 * _PS_PER_S / rate_bps
+
+
+def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: int, settings: Settings) -> Train:
+    """A message from src to dst, while src acknowledges what `sender` sends to it (src itself: nobody does)."""
+    links = topologies.route(graph, src, dst)
+    both_ways = sender != src and topologies.route(graph, src, sender)[0] == links[0]
+    return train(graph, links, size_bytes, settings, both_ways=both_ways)
+
+
+def _message_bytes(program: Program, schedule: int, size_bytes: int) -> int:
+    """Payload of a usual message."""
+    s = program.schedules
+    plans = s.plan_of[s.plan_of_ptr[schedule] : s.plan_of_ptr[schedule + 1]]
+    counts = np.concatenate([s.send_count[_steps(program, int(plan))] for plan in np.unique(plans)])
+    count = int(np.median(counts[counts > 0]))
+    return -(-size_bytes * count // int(s.chunks[schedule]))
+
+
+def _steps(program: Program, plan: int) -> slice:
+    s = program.schedules
+    return slice(int(s.lane_ptr[s.plan_ptr[plan]]), int(s.lane_ptr[s.plan_ptr[plan + 1]]))
+
+
+def _sends(program: Program, schedule: int) -> list[tuple[int, int, int]]:
+    """Messages, at most _MOST_SENDS of them spread over the group: sender, receiver, who sends to that sender.
+
+    The last is the sender itself where nobody does.
+    """
+    s = program.schedules
+    n = int(s.members[schedule])
+    plans = s.plan_of[s.plan_of_ptr[schedule] : s.plan_of_ptr[schedule + 1]]
+    peers = [np.unique(s.send_peer[_steps(program, int(plan))]) for plan in plans]
+    if s.relative[schedule]:
+        offsets = peers[0][peers[0] > 0].tolist()
+        everyone = [(m, (m + p) % n, (m - p) % n) for m in _spread(range(n)) for p in _spread(offsets)]
+    else:
+        pairs = [(m, int(peer)) for m in range(n) for peer in peers[m] if peer >= 0]
+        sender_of = {dst: src for src, dst in pairs}
+        everyone = [(src, dst, sender_of.get(src, src)) for src, dst in pairs]
+    return _spread(everyone)
+
+
+def _spread(items: Sequence[Item]) -> list[Item]:
+    """At most _MOST_SENDS of the items, evenly apart."""
+    return [items[i * len(items) // min(len(items), _MOST_SENDS)] for i in range(min(len(items), _MOST_SENDS))]

@@ -1,0 +1,352 @@
+"""Run files: TOML to a validated, immutable configuration.
+
+Each section is a model; its fields are the keys. Values carry units as people write them. Whatever is wrong raises
+ConfigError with one line: file, section and key, what was found, what was expected. An unknown key names the nearest
+known one.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PlainSerializer,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from nadi.errors import ConfigError
+from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+
+AUTO = 0
+"""Of sizes and times that may be "auto": settled from the fabric."""
+UNLIMITED = 0
+_LONGEST_VALUE = 60
+_FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)\s*([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)\s*")
+_FLOPS_PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+def parse_flops(value: object) -> float:
+    """Floating-point operations per second of "312TFLOPS" or "9.89e14FLOP/s".
+
+    Raises:
+        ValueError: anything else, or zero.
+    """
+    match = _FLOPS.fullmatch(value) if isinstance(value, str) else None
+    rate = float(match[1]) * _FLOPS_PREFIX[match[2]] if match else 0.0
+    if rate <= 0:
+        raise ValueError(f"{value!r} is not a compute rate; expected a number > 0 and a unit, as 312TFLOPS")
+    return rate
+
+
+def _format_flops(rate: float | None) -> str | None:
+    return None if rate is None else f"{rate / 1e12:g}TFLOPS"
+
+
+def _or_word(word: str, parse: Callable[[object], int]) -> BeforeValidator:
+    """Values that may be a word, held as 0, or else are above zero."""
+
+    def parse_value(value: object) -> int:
+        if value == word:
+            return 0
+        number = parse(value)
+        if number == 0:
+            raise ValueError(f"{value!r} is zero; expected more than 0 or {word!r}")
+        return number
+
+    return BeforeValidator(parse_value)
+
+
+def _word_or(word: str, show: Callable[[int], str]) -> PlainSerializer:
+    return PlainSerializer(lambda value: show(value) if value else word)
+
+
+def _parse_path(value: object) -> Path:
+    if not isinstance(value, str | Path) or not str(value):
+        raise ValueError(f"{value!r} is not a path; expected text")
+    return Path(value)
+
+
+def _above_zero(value: object) -> int:
+    size = parse_bytes(value)
+    if size == 0:
+        raise ValueError(f"{value!r} is zero; expected more than 0")
+    return size
+
+
+FilePath = Annotated[Path, BeforeValidator(_parse_path)]
+Size = Annotated[int, BeforeValidator(_above_zero), PlainSerializer(format_bytes)]
+SizeOrAuto = Annotated[int, _or_word("auto", parse_bytes), _word_or("auto", format_bytes)]
+SizeOrUnlimited = Annotated[int, _or_word("unlimited", parse_bytes), _word_or("unlimited", format_bytes)]
+Time = Annotated[int, BeforeValidator(parse_time), PlainSerializer(format_time)]
+TimeOrAuto = Annotated[int, _or_word("auto", parse_time), _word_or("auto", format_time)]
+OptionalRate = Annotated[
+    int | None, BeforeValidator(parse_rate), PlainSerializer(lambda bps: None if bps is None else format_rate(bps))
+]
+OptionalFlops = Annotated[float | None, BeforeValidator(parse_flops), PlainSerializer(_format_flops)]
+
+
+class Section(BaseModel):
+    """A section of the run file: immutable, unknown keys rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WorkloadSection(Section):
+    """What the NPUs do."""
+
+    traces: FilePath = Field(description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et')
+    groups: FilePath | None = Field(None, description="JSON file of the communicators that the traces name")
+    all_gather_size: Literal["contribution", "total"] = Field(
+        "contribution", description="what comm_size of all-gather and gather counts: one member's part, or all of it"
+    )
+    strict: bool = Field(True, description="refuse dependencies on nodes that a trace lacks; false drops them")
+
+
+class TopologySection(Section):
+    """The fabric: exactly one of spec, name and file."""
+
+    spec: str | None = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
+    name: str | None = Field(None, description="name of a topology; its parameters stand in params")
+    params: dict[str, Any] = Field({}, description="parameters of the topology called name")
+    file: FilePath | None = Field(None, description="a network in a file, as `nadi topology build` writes it")
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Self:
+        given = [key for key in ("spec", "name", "file") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"found {' and '.join(given) or 'none'} of spec, name and file; expected exactly one")
+        if self.params and self.name is None:
+            raise ValueError("params stand without name; expected name = ... beside them")
+        return self
+
+    def source(self) -> str | dict[str, Any]:
+        """What `topologies.build` takes: a spec, a path, or a table."""
+        if self.name is not None:
+            return {"name": self.name, **self.params}
+        return self.spec or str(self.file)
+
+
+class SystemSection(Section):
+    """How collectives are done."""
+
+    collectives: dict[str, str] = Field({}, description='algorithm of each kind, all-reduce = "ring"; others: default')
+    collective_order: Literal["serial", "concurrent"] = Field(
+        "serial", description="whether the collectives of one group on an NPU wait for each other"
+    )
+
+
+class NetworkSection(Section):
+    """Packets, queues and transport."""
+
+    fidelity: Literal["packet"] = Field("packet", description="how the network is modelled")
+    mtu: Size = Field(4096, description="payload of a full packet")
+    header_bytes: NonNegativeInt = Field(82, description="what a data packet adds on the wire; 82 is RoCEv2 over IPv4")
+    ack_bytes: PositiveInt = Field(86, description="size of an acknowledgement on the wire")
+    window: SizeOrAuto = Field(
+        AUTO, description="payload that a sender may have unacknowledged, for each peer and group"
+    )
+    queue_limit: SizeOrUnlimited = Field(UNLIMITED, description="drop-tail limit of a switch port")
+    switching: Literal["store-and-forward", "cut-through"] = Field(
+        "store-and-forward", description="whether a switch waits for the whole packet or for its header"
+    )
+    retransmit_timeout: TimeOrAuto = Field(AUTO, description="without progress for so long, a sender sends again")
+    max_retries: PositiveInt = Field(16, description="timeouts in a row after which the run fails")
+
+
+class ComputeSection(Section):
+    """How long compute nodes take."""
+
+    model: Literal["auto", "trace", "roofline"] = Field(
+        "auto", description="duration of the trace, a roofline of num_ops and tensor_size, or what the node has"
+    )
+    peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
+
+
+class MemorySection(Section):
+    """Memory of an NPU."""
+
+    latency: Time = Field(0, description="of each memory node")
+    bandwidth: OptionalRate = Field(None, description='of memory nodes and of the roofline, "2.04TB/s"')
+
+
+class EngineSection(Section):
+    """The engine."""
+
+    seed: NonNegativeInt = Field(1, description="of all hashed choices: ECMP and the order of events at the same time")
+
+
+class OutputSection(Section):
+    """What is written."""
+
+    dir: FilePath | None = Field(
+        None, description="folder of the results; --out goes before it; without either, no files"
+    )
+    nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row for each trace node of each NPU")
+    flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row for each message")
+
+
+class RunConfig(Section):
+    """A run file."""
+
+    workload: WorkloadSection
+    topology: TopologySection
+    system: SystemSection = SystemSection()
+    network: NetworkSection = NetworkSection()
+    compute: ComputeSection = ComputeSection()
+    memory: MemorySection = MemorySection()
+    engine: EngineSection = EngineSection()
+    output: OutputSection = OutputSection()
+
+    def settled(self) -> dict[str, Any]:
+        """All values as a run file would have them, defaults too; for summary.json."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a run file.
+
+    Args:
+        path: the TOML file; its relative paths are relative to its folder.
+        overrides: "section.key=value", each in place of what the file says; their paths are relative to the file too.
+
+    Raises:
+        ConfigError: the file cannot be read or is no TOML; an unknown section or key, a wrong value, a missing one.
+    """
+    tree = _read_toml(path)
+    for override in overrides:
+        _apply(tree, override)
+    try:
+        config = RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {explain(error, RunConfig)}") from None
+    return _with_paths_from(config, path.parent)
+
+
+def network_section(overrides: Sequence[str]) -> NetworkSection:
+    """A [network] section of defaults and "network.key=value", for commands without a run file.
+
+    Raises:
+        ConfigError: another section, an unknown key, or a wrong value.
+    """
+    tree: dict[str, Any] = {"network": {}}
+    for override in overrides:
+        _apply(tree, override)
+    if set(tree) != {"network"}:
+        raise ConfigError(f"--set {next(key for key in tree if key != 'network')}: expected network.<key>=<value>")
+    try:
+        return NetworkSection.model_validate(tree["network"])
+    except ValidationError as error:
+        raise ConfigError(f"--set: {explain(error, NetworkSection, ('network',))}") from None
+
+
+def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, ...] = ()) -> str:
+    """The first complaint of a ValidationError as one line; unknown keys go before others.
+
+    Args:
+        error: what pydantic found.
+        model: the model that was validated.
+        inside: section that the model is.
+    """
+    complaints = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    found = complaints[0]
+    where = (*inside, *(str(part) for part in found["loc"]))
+    if found["type"] == "extra_forbidden":
+        known = _fields_at(model, where[len(inside) : -1])
+        return f"{_place(where)}: unknown key; {_nearest(where[-1], known)}"
+    if found["type"] == "missing":
+        return f"{_place(where)}: missing; expected {_description(model, where[len(inside) :])}"
+    reason = found.get("ctx", {}).get("error")
+    if reason is not None:
+        return f"{_place(where)}: {reason}"
+    expected = _lower_first(found["msg"]).replace("input should be", "expected")
+    return f"{_place(where)}: found {_short(found['input'])}; {expected}"
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}; expected a run file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: no TOML: {error}") from None
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    """Put "section.key=value" into the tree. The value is TOML where it can be, else text."""
+    path, equals, text = override.partition("=")
+    *sections, key = (part.strip() for part in path.split("."))
+    if not equals or not sections or not all(sections) or not key:
+        raise ConfigError(f"--set {override}: expected section.key=value, as network.window=1MiB")
+    for section in sections:
+        inner = tree.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set {override}: {section} is a value, not a section")
+        tree = inner
+    try:
+        tree[key] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        tree[key] = text
+
+
+def _with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
+    """Relative paths become relative to the folder of the run file."""
+    workload = config.workload.model_copy(
+        update={"traces": folder / config.workload.traces, "groups": _join(folder, config.workload.groups)}
+    )
+    topology = config.topology
+    if topology.spec is not None and (folder / topology.spec).is_file():
+        topology = topology.model_copy(update={"spec": str(folder / topology.spec)})
+    topology = topology.model_copy(update={"file": _join(folder, topology.file)})
+    output = config.output.model_copy(update={"dir": _join(folder, config.output.dir)})
+    return config.model_copy(update={"workload": workload, "topology": topology, "output": output})
+
+
+def _join(folder: Path, path: Path | None) -> Path | None:
+    return None if path is None else folder / path
+
+
+def _place(where: Sequence[str]) -> str:
+    """["network", "mtu"] as "[network] mtu"."""
+    if len(where) <= 1:
+        return f"[{where[0]}]" if where else "run file"
+    return f"[{'.'.join(where[:-1])}] {where[-1]}"
+
+
+def _nearest(key: str, known: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(key.replace("-", "_"), known, n=1, cutoff=0.0)
+    return f"nearest known key: {near[0]}" if near else "expected none"
+
+
+def _fields_at(model: type[BaseModel], where: Sequence[str]) -> dict[str, str]:
+    """Keys of a section, and what they are."""
+    for part in where:
+        annotation = model.model_fields[part].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return {}
+        model = annotation
+    return {name: field.description or str(field.annotation) for name, field in model.model_fields.items()}
+
+
+def _description(model: type[BaseModel], where: Sequence[str]) -> str:
+    if len(where) == 1 and issubclass(model, RunConfig):
+        return "this section"
+    return _fields_at(model, where[:-1]).get(where[-1], "a value")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

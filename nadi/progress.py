@@ -1,0 +1,88 @@
+"""How far a run is, on standard error: a live line on a terminal, else a line every few seconds."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from topologies.units import format_time
+
+LINE_EVERY_S = 5.0
+_MINUTE_S = 60
+
+
+class Snapshot(Protocol):
+    """What the engine says of a run under way, see pdes.simulation.Snapshot."""
+
+    now_ps: int
+    packet_hops: int
+    nodes_done: int
+    nodes_total: int
+    wall_s: float
+
+
+class Progress:
+    """Called with snapshots; shows at most a few of them."""
+
+    def __init__(self, stream: TextIO, live: Live | None) -> None:
+        self._stream = stream
+        self._live = live
+        self._last_s = time.monotonic()
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        """Show a snapshot, or not, if one was shown a moment ago."""
+        if self._live is not None:
+            self._live.update(Text(describe(snapshot)))
+        elif time.monotonic() - self._last_s >= LINE_EVERY_S:
+            self._last_s = time.monotonic()
+            print(f"nadi: {describe(snapshot)}", file=self._stream, flush=True)
+
+    def say(self, text: str) -> None:
+        """One line about what is done now, such as compiling."""
+        console = self._live.console if self._live is not None else Console(file=self._stream, highlight=False)
+        console.print(f"nadi: {text}", soft_wrap=True, markup=False)
+
+
+class Silence:
+    """Shows nothing."""
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        """Do nothing."""
+
+    def say(self, text: str) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Progress | Silence]:
+    """A Progress on `stream` (standard error if not given) as long as the block runs."""
+    stream = stream or sys.stderr
+    if quiet:
+        yield Silence()
+    elif stream.isatty():
+        with Live(console=Console(file=stream), transient=True, refresh_per_second=4) as live:
+            yield Progress(stream, live)
+    else:
+        yield Progress(stream, None)
+
+
+def describe(snapshot: Snapshot) -> str:
+    """One line: simulated time, packet-hops per second, share of trace nodes done, time left at the pace so far."""
+    share = snapshot.nodes_done / max(snapshot.nodes_total, 1)
+    rate = snapshot.packet_hops / max(snapshot.wall_s, 1e-9)
+    left = f", {_duration(snapshot.wall_s * (1 - share) / share)} left" if share > 0 else ""
+    now_ps = snapshot.now_ps // 1000 * 1000  # picoseconds are noise here
+    return f"{format_time(now_ps)} simulated, {rate / 1e6:.1f} M packet-hops/s, {share:.1%} of trace nodes done{left}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), _MINUTE_S)
+    hours, minutes = divmod(minutes, _MINUTE_S)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

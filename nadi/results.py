@@ -1,0 +1,232 @@
+"""Results as files: summary.json and Parquet tables, under their final names only when all are complete."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from nadi import __version__
+from nadi.analysis import row_blocks
+from nadi.errors import OutputError
+from nadi.findings import Findings
+from nadi.simulate import Simulation, peak_rss_bytes
+from workload import KINDS
+
+SUMMARY = "summary.json"
+TABLES = ("nodes", "flows", "links", "collectives", "npus")
+NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
+LANES = ("cpu", "compute", "memory")
+_COLLECTIVE = 5
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A folder to write into; when the block ends well its files move to `out`, summary.json last.
+
+    When it does not, nothing stays, nor any folder that had to be made. Result files of an earlier run that this one
+    does not write are removed.
+
+    Raises:
+        OutputError: `out` cannot be made or written to; found before the block runs.
+    """
+    made: list[Path] = []
+    try:
+        _make_folders(out, made)
+        staging = Path(tempfile.mkdtemp(prefix=".nadi-", dir=out))
+    except OSError as error:
+        _remove_folders(made)
+        raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write results to") from None
+    try:
+        yield staging
+        _publish(staging, out)
+    except BaseException as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        _remove_folders(made)
+        if isinstance(error, OSError):
+            raise OutputError(f"{out}: {error.strerror or error}; results are not written") from error
+        raise
+
+
+def write_results(simulation: Simulation, findings: Findings, folder: Path) -> None:
+    """Write all tables and the summary into a folder (see `staged`)."""
+    output = simulation.config.output
+    if output.nodes == "all":
+        _write_nodes(simulation, folder / "nodes.parquet")
+    if output.flows == "all":
+        pq.write_table(pa.table(simulation.results.flows), folder / "flows.parquet")
+    pq.write_table(_links(simulation, findings), folder / "links.parquet")
+    pq.write_table(_collectives(findings), folder / "collectives.parquet")
+    pq.write_table(_npus(findings), folder / "npus.parquet")
+    text = json.dumps(summary(simulation), indent=2)
+    (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+
+
+def summary(simulation: Simulation) -> dict[str, Any]:
+    """What summary.json holds: figures of the run and the settled configuration."""
+    results, counters = simulation.results, simulation.results.counters
+    return {
+        "version": __version__,
+        "network": simulation.config.network.fidelity,
+        "topology": simulation.graph.name,
+        "npus": simulation.graph.npus,
+        "nodes": simulation.graph.nodes,
+        "links": simulation.graph.links,
+        "finish_time_ps": results.finish_time_ps,
+        **counters,
+        "ranks": 1,
+        "threads": 1,
+        "wall_s": results.wall_s,
+        "setup_s": results.setup_s,
+        "first_event_s": results.first_event_s,
+        "packet_hops_per_s": counters["packet_hops"] / max(results.wall_s, 1e-9),
+        "peak_rss_bytes": peak_rss_bytes(),
+        "digest": results.digest,
+        "settled": results.settled,
+        "config": simulation.config.settled(),
+    }
+
+
+def _make_folders(out: Path, made: list[Path]) -> None:
+    """Make `out` and its parents; `made` gets those that were not there."""
+    if out.is_dir():
+        return
+    if out.parent != out:
+        _make_folders(out.parent, made)
+    out.mkdir()
+    made.append(out)
+
+
+def _remove_folders(made: list[Path]) -> None:
+    for folder in reversed(made):
+        with suppress(OSError):  # somebody else put something there
+            folder.rmdir()
+
+
+def _publish(staging: Path, out: Path) -> None:
+    files = sorted(staging.iterdir(), key=lambda file: file.name == SUMMARY)
+    names = {file.name for file in files}
+    for name in (SUMMARY, *(f"{table}.parquet" for table in TABLES)):
+        if name not in names or name == SUMMARY:
+            (out / name).unlink(missing_ok=True)
+    for file in files:
+        file.replace(out / file.name)
+    staging.rmdir()
+
+
+def _write_nodes(simulation: Simulation, path: Path) -> None:
+    """One row for each trace node of each NPU, in blocks of NPUs."""
+    program, results = simulation.program, simulation.results
+    names = _NodeNames(simulation)
+    with pq.ParquetWriter(path, _NODE_SCHEMA) as writer:
+        for rows in row_blocks(program, results.npu_node_ptr):
+            kind = program.node_kind[rows.at]
+            group = np.full(len(rows.at), -1, np.int32)
+            is_collective = kind == _COLLECTIVE
+            npu, at = rows.npu[is_collective], rows.at[is_collective]
+            group[is_collective] = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
+            columns = {
+                "npu": rows.npu,
+                "row": rows.row,
+                "node_id": names.ids(rows.npu, rows.row),
+                "name": names.names(rows.npu, rows.row),
+                "kind": _words(NODE_KINDS, kind),
+                "lane": _words(LANES, np.where((kind == 1) | (kind == 2), program.node_lane[rows.at], -1)),
+                "group": pa.array(group, mask=group < 0),
+                "bytes": program.node_bytes[rows.at],
+                "start_ps": results.node_start_ps[rows.result],
+                "finish_ps": results.node_finish_ps[rows.result],
+            }
+            writer.write_table(pa.table(columns).cast(_NODE_SCHEMA))
+
+
+_WORD = pa.dictionary(pa.int32(), pa.string())
+_NODE_SCHEMA = pa.schema(
+    {
+        "npu": pa.int32(),
+        "row": pa.int32(),
+        "node_id": pa.uint64(),
+        "name": _WORD,
+        "kind": _WORD,
+        "lane": _WORD,
+        "group": pa.int32(),
+        "bytes": pa.int64(),
+        "start_ps": pa.int64(),
+        "finish_ps": pa.int64(),
+    }
+)
+
+
+class _NodeNames:
+    """Ids and names of trace nodes; all traces' names as one dictionary, each word once."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        traces = simulation.traces
+        self._ptr = np.cumsum([0, *(len(trace) for trace in traces)])
+        self._trace_of_npu = simulation.trace_of_npu
+        self._ids = np.concatenate([trace.node_id for trace in traces])
+        words = pa.array([name for trace in traces for name in trace.names], pa.string()).dictionary_encode()
+        self._words, self._index = words.dictionary, words.indices.to_numpy()
+
+    def ids(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return self._ids[self._ptr[self._trace_of_npu[npu]] + row]
+
+    def names(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> pa.DictionaryArray:
+        index = self._index[self._ptr[self._trace_of_npu[npu]] + row]
+        return pa.DictionaryArray.from_arrays(index.astype(np.int32), self._words)
+
+
+def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryArray:
+    """Words by number, null below 0."""
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), pa.array(words))
+
+
+def _links(simulation: Simulation, findings: Findings) -> pa.Table:
+    graph = simulation.graph
+    names = [graph.node_name(node) for node in range(graph.nodes)]
+    return pa.table(
+        {
+            "link": np.arange(graph.links),
+            "src": _words(tuple(names), graph.link_src),
+            "dst": _words(tuple(names), graph.link_dst),
+            "rate_bps": graph.link_rate_bps,
+            "delay_ps": graph.link_delay_ps,
+            **simulation.results.links,
+            "utilisation": findings.utilisation,
+        }
+    )
+
+
+def _collectives(findings: Findings) -> pa.Table:
+    found = findings.collectives
+    return pa.table(
+        {
+            "group": found.group,
+            "group_name": pa.array(findings.group_names, pa.string()),
+            "seq": found.seq,
+            "kind": _words(KINDS, found.kind),
+            "algorithm": pa.array(findings.algorithms, pa.string()),
+            "members": found.members,
+            "bytes": found.size_bytes,
+            "start_ps": found.start_ps,
+            "ready_ps": found.ready_ps,
+            "finish_ps": found.finish_ps,
+            "time_ps": found.time_ps,
+            "algbw_Bps": findings.algorithm_Bps,
+            "busbw_Bps": findings.bus_Bps,
+            "closed_form_ps": findings.closed_form_ps,
+            "ratio": findings.ratio,
+        }
+    )
+
+
+def _npus(findings: Findings) -> pa.Table:
+    times = findings.npu_times
+    return pa.table({"npu": np.arange(len(times.idle_ps)), **times._asdict()})

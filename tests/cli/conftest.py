@@ -1,0 +1,59 @@
+"""Running commands, and small runs for them."""
+
+import json
+from typing import NamedTuple
+
+import pytest
+
+import et
+from nadi.cli import main
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self):
+        """Standard output, which must be one JSON document."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def nadi(capsys, monkeypatch):
+    """Run a command in this process."""
+    monkeypatch.delenv("NADI_DEBUG", raising=False)
+
+    def run(*arguments):
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def write_run(tmp_path):
+    """Write traces, one list of nodes for each NPU, and a run file with further text; gives the run file."""
+
+    def write(nodes_of_npu, text="", topology='spec = "ring:npus=4,rate=100Gbps,delay=1us"'):
+        for npu, nodes in enumerate(nodes_of_npu):
+            et.write_trace(tmp_path / f"trace.{npu}.et", et.metadata(), nodes)
+        run = tmp_path / "run.toml"
+        run.write_text(f'[workload]\ntraces = "trace"\n[topology]\n{topology}\n{text}')
+        return run
+
+    return write
+
+
+@pytest.fixture
+def step():
+    """A training step of one NPU: forward, backward beside an all-reduce of 64 KiB, a second one after it."""
+    grads = et.CollectiveCommType.ALL_REDUCE
+    return [
+        et.comp_node(1, "forward", duration_micros=10),
+        et.coll_node(2, "grads 1", grads, 1 << 16, deps=[1]),
+        et.comp_node(3, "backward", duration_micros=5, deps=[1]),
+        et.coll_node(4, "grads 2", grads, 1 << 16, deps=[2, 3]),
+    ]

@@ -1,0 +1,115 @@
+"""The front door itself: help, lazy imports, errors as one line and an exit code."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import nadi.cli
+from nadi import __version__
+
+COMMANDS = ("bench", "collective", "doctor", "run", "topology", "trace", "workload")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
+def test_help_names_every_command(nadi, arguments):
+    outcome = nadi(*arguments)
+    assert outcome.code == 0
+    for command in COMMANDS:
+        assert f"  {command} " in outcome.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [*COMMANDS, "topology list", "topology show", "topology build", "trace show", "workload transformer"],
+)
+def test_every_command_has_help(nadi, command):
+    outcome = nadi(*command.split(), "--help")
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"Usage: nadi {command}")
+
+
+def test_version(nadi):
+    assert nadi("--version") == (0, f"nadi {__version__}\n", "")
+
+
+def test_help_starts_neither_numba_nor_mpi():
+    """Nor anything else that is slow to import."""
+    code = (
+        "import sys, json; from nadi.cli import main; code = main(['--help']); "
+        "heavy = ['numba', 'mpi4py', 'numpy', 'pyarrow', 'pydantic', 'google.protobuf', 'pdes', 'et', 'workload']; "
+        "print(json.dumps([code, [name for name in heavy if name in sys.modules]]), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stderr) == [0, []]
+
+
+def test_is_a_module_too():
+    done = subprocess.run([sys.executable, "-m", "nadi", "--version"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"nadi {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["rnu"],
+        ["topology"],
+        ["run"],
+        ["run", "--nope"],
+        ["topology", "shwo"],
+        ["collective", "all-reduce"],
+        ["bench", "--runs", "0"],
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(nadi, arguments):
+    outcome = nadi(*arguments)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("nadi: error: ")
+    assert outcome.err.count("\n") == 1
+
+
+def _raising(monkeypatch, error):
+    """Make `nadi doctor` raise."""
+
+    def register(app):
+        @app.command()
+        def doctor():
+            raise error
+
+    monkeypatch.setattr("nadi.commands.doctor.register", register)
+
+
+def test_defects_are_one_line_with_their_place(nadi, monkeypatch):
+    _raising(monkeypatch, KeyError("gone"))
+    outcome = nadi("doctor")
+    assert outcome.code == 1
+    assert "KeyError: 'gone' (test_cli.py:" in outcome.err
+    assert "Traceback" not in outcome.err
+    monkeypatch.setenv("NADI_DEBUG", "1")
+    assert "Traceback" in nadi("doctor").err
+
+
+@pytest.mark.parametrize(("code", "text"), [(2, "a\n  b"), (1, "stalled:\n  npu 0 waits")])
+def test_errors_say_their_own_code(nadi, monkeypatch, code, text):
+    _raising(monkeypatch, type("Wrong", (ValueError,), {"exit_code": code})(text))
+    expected = text if code == 1 else "a b"
+    assert nadi("doctor") == (code, "", f"nadi: error: {expected}\n")
+
+
+def test_interrupt(nadi, monkeypatch):
+    _raising(monkeypatch, KeyboardInterrupt())
+    assert nadi("doctor") == (130, "", "nadi: error: interrupted\n")
+
+
+def test_closed_pipe_is_quiet():
+    command = f"{sys.executable} -m nadi topology list --json | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+def test_commands_are_found_in_their_folder():
+    names = {command.name or command.callback.__name__ for command in nadi.cli.build_app().registered_commands}
+    groups = {group.name for group in nadi.cli.build_app().registered_groups}
+    assert names | groups == set(COMMANDS)

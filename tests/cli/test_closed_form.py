@@ -1,0 +1,75 @@
+"""Closed forms on idle networks: written out by hand, and beside the simulator."""
+
+import numpy as np
+import pytest
+
+import topologies
+import workload
+from nadi.closed_form import idle_ps, train
+from nadi.progress import Silence
+from nadi.simulate import run_program
+from pdes import Settings
+
+WIRE_PS = 8 * 10**12
+
+
+def test_a_train_over_three_links():
+    graph = topologies.build(
+        "leaf-spine:leaves=2,spines=1,hosts_per_leaf=1,rate=100Gbps,delay=1us,switch_latency=300ns"
+    )
+    links = topologies.route(graph, 0, 1)
+    assert len(links) == 4
+    settings = Settings()
+    full, last = 4096 + 82, 100 + 82
+    found = train(graph, links, 2 * 4096 + 100, settings)
+    by_hand = (2 * full + last) * WIRE_PS / 100e9 + 3 * last * WIRE_PS / 100e9 + 4 * 1e6 + 3 * 3e5
+    assert found.total_ps == pytest.approx(by_hand)
+    assert found.serial_ps == pytest.approx((2 * full + last) * WIRE_PS / 100e9)
+
+
+def test_a_ring_all_reduce_by_hand():
+    graph = topologies.build("ring:npus=8,rate=400Gbps,delay=500ns")
+    program = workload.collective_program("all-reduce", 8, 8 << 20, "ring")
+    step_ps = 256 * (4096 + 82) * WIRE_PS / 400e9 + 500e3
+    assert _idle(graph, program, "all-reduce", "ring") == pytest.approx(14 * step_ps)
+
+
+def _idle(graph, program, kind, algorithm):
+    return idle_ps(
+        graph,
+        program,
+        Settings(),
+        kind=kind,
+        algorithm=algorithm,
+        schedule=int(program.node_schedule[0]),
+        members=np.arange(graph.npus),
+        size_bytes=int(program.node_bytes[0]),
+    )
+
+
+EVEN = ["ring:npus=6", "switch:npus=8,rate=400Gbps"]
+UNEVEN = ["fat-tree:k=4,rate=100Gbps,delay=1us", "leaf-spine:leaves=2,spines=2,hosts_per_leaf=4"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "algorithm", "tolerance"),
+    [
+        *((spec, kind, "ring", 1e-3) for spec in EVEN for kind in ("all-reduce", "all-gather", "reduce-scatter")),
+        *((spec, kind, "ring", 2e-2) for spec in UNEVEN for kind in ("all-reduce", "all-gather")),
+        *((EVEN[1], kind, "direct", 2e-2) for kind in ("all-to-all", "all-reduce", "broadcast", "gather")),
+        (EVEN[1], "barrier", "dissemination", 1e-2),
+    ],
+)
+@pytest.mark.parametrize("size", [6 << 10, 3 << 20])
+def test_the_simulator_agrees(spec, kind, algorithm, tolerance, size):
+    graph = topologies.build(spec)
+    program = workload.collective_program(kind, graph.npus, size, algorithm)
+    results = run_program(graph, program, Settings(record_nodes=False), Silence())
+    assert results.finish_time_ps == pytest.approx(_idle(graph, program, kind, algorithm), rel=tolerance)
+
+
+def test_a_group_of_one_takes_no_time():
+    graph = topologies.build("ring:npus=4")
+    program = workload.collective_program("all-reduce", 4, 1024)
+    arguments = {"kind": "all-reduce", "algorithm": "ring", "schedule": -1, "members": np.array([2]), "size_bytes": 9}
+    assert idle_ps(graph, program, Settings(), **arguments) == 0

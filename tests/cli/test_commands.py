@@ -1,0 +1,126 @@
+"""Transcripts of the smaller commands."""
+
+import dataclasses
+import inspect
+import json
+
+import pytest
+
+import et
+import topologies
+import workload
+from nadi.commands import workload as workload_command
+from nadi.microbench import parse_sizes
+from topologies.units import parse_bytes
+
+
+def test_topology_list(nadi):
+    outcome = nadi("topology", "list")
+    assert outcome.code == 0
+    for name in topologies.topologies():
+        assert f"\n{name}: " in f"\n{outcome.out}"
+    assert {row["name"] for row in nadi("topology", "list", "--json").document} == set(topologies.topologies())
+
+
+def test_topology_show(nadi):
+    outcome = nadi("topology", "show", "fat-tree:k=4,rate=100Gbps,delay=1us")
+    assert outcome.code == 0
+    for text in ("npus           16", "8 leaf, 8 spine, 4 core", "48 cables of 100Gbps", "max_delay_ps   1us"):
+        assert text in outcome.out
+    assert nadi("topology", "show", "ring:npus=8", "--json").document["npus"] == 8
+
+
+def test_topology_build_can_be_run(nadi, write_run, step, tmp_path):
+    path = tmp_path / "net.toml"
+    outcome = nadi("topology", "build", "ring:npus=4,rate=100Gbps,delay=1us", "-o", path)
+    assert outcome == (0, f"{path}: 4 NPUs, 4 nodes, 4 cables\n", "")
+    by_spec = nadi("run", write_run([step] * 4), "--json", "-q").document
+    by_file = nadi("run", write_run([step] * 4, topology='file = "net.toml"'), "--json", "-q").document
+    assert by_file["digest"] == by_spec["digest"]
+
+
+def test_trace_show(nadi, write_run, step, tmp_path):
+    write_run([step])
+    outcome = nadi("trace", "show", tmp_path / "trace.0.et")
+    assert outcome.code == 0
+    for text in ("all-reduce", "131,072", "COMM_COLL_NODE", "backward"):
+        assert text in outcome.out
+    assert nadi("trace", "show", tmp_path / "trace.0.et", "--json").document["nodes"] == 4
+
+
+def test_workload_transformer(nadi, tmp_path):
+    outcome = nadi("workload", "transformer", "--npus", 2, "--layers", 1, "-o", tmp_path / "t", "--prefix", "gpt")
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"{tmp_path / 't' / 'gpt'}.<npu>.et: 2 traces, ")
+    assert len(et.read_trace(tmp_path / "t" / "gpt.1.et")) > 5
+
+
+def test_workload_options_have_the_models_defaults():
+    options = inspect.signature(workload_command.transformer).parameters
+    for field in dataclasses.fields(workload.TransformerParams):
+        default = options[field.name].default.default
+        assert (parse_bytes(default) if field.name == "bucket_bytes" else default) == field.default
+
+
+def test_collective_table(nadi):
+    outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4,rate=100Gbps,delay=1us", "--sizes", "4KiB:16KiB:x4")
+    assert outcome.code == 0
+    lines = [line.split() for line in outcome.out.splitlines() if line.strip().startswith("ring")]
+    # 6 steps of 1 KiB, then of 4 KiB, each with a header of 82 bytes, at 80 ps a byte and 1 us
+    assert [line[:3] for line in lines] == [["ring", "4,096", "6.531"], ["ring", "16,384", "8.005"]]
+    assert [line[-1] for line in lines] == ["1.0000", "1.0000"]
+
+
+def test_collective_json(nadi):
+    arguments = ("-t", "switch:npus=4", "--sizes", "1KiB,1MiB", "--algorithm", "all", "--json", "-q")
+    document = nadi("collective", "all-reduce", *arguments).document
+    algorithms = workload.algorithms_of("all-reduce")
+    assert [(row["algorithm"], row["bytes"]) for row in document["rows"]] == [
+        (algorithm, size) for algorithm in algorithms for size in (1024, 1 << 20)
+    ]
+    for row in document["rows"]:
+        assert set(row) >= {"algorithm", "bytes", "time_ps", "algbw_Bps", "busbw_Bps", "closed_form_ps"}
+        assert row["algbw_Bps"] == pytest.approx(row["bytes"] / row["time_ps"] * 1e12)
+        assert row["busbw_Bps"] == pytest.approx(1.5 * row["algbw_Bps"])
+
+
+@pytest.mark.parametrize("kind", workload.KINDS)
+def test_collective_does_every_kind(nadi, kind):
+    outcome = nadi("collective", kind, "-t", "switch:npus=3", "--sizes", "3KiB", "--algorithm", "all", "--json", "-q")
+    assert len(outcome.document["rows"]) == len(workload.algorithms_of(kind))
+
+
+def test_sizes():
+    assert parse_sizes("1KiB:8KiB:x2") == [1024, 2048, 4096, 8192]
+    assert parse_sizes("1KiB:3KiB:+1KiB, 5B") == [1024, 2048, 3072, 5]
+    assert parse_sizes("7") == [7]
+
+
+def test_bench(nadi):
+    arguments = ("-t", "fat-tree:k=4,rate=100Gbps,delay=1us", "--size", "64KiB", "-q")
+    figures = nadi("bench", "permutation", *arguments, "--json").document
+    keys = ("packet_hops", "wall_s", "packet_hops_per_s", "calibration_per_s", "ratio", "digest", "ranks", "threads")
+    assert set(figures) >= {*keys, "peak_rss_bytes", "setup_s", "compile_s", "first_event_s", "npus"}
+    assert figures["npus"] == 16
+    assert figures["data_packets"] == figures["ack_packets"] == 16 * 16
+    assert figures["ratio"] == pytest.approx(figures["packet_hops_per_s"] / figures["calibration_per_s"])
+    again = nadi("bench", "permutation", *arguments, "--json", "--runs", 1).document
+    assert (again["digest"], again["packet_hops"]) == (figures["digest"], figures["packet_hops"])
+    other = nadi("bench", "permutation", *arguments, "--json", "--runs", 1, "--seed", 2).document
+    assert other["digest"] != figures["digest"]
+
+
+@pytest.mark.parametrize(("name", "packets"), [("allreduce", 16 * 30), ("pairs", 16)])
+def test_bench_counts(nadi, name, packets):
+    outcome = nadi("bench", name, "-t", "fat-tree:k=4", "--size", "4KiB", "--runs", 1, "--json", "-q")
+    assert outcome.document["data_packets"] == packets
+    assert "packet-hops/s" in nadi("bench", name, "-t", "fat-tree:k=4", "--size", "4KiB", "--runs", 1, "-q").out
+
+
+def test_doctor(nadi):
+    outcome = nadi("doctor")
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert {line.split(":")[0].split(maxsplit=1)[1] for line in lines} >= {"Python", "JIT", "cores", "memory", "MPI"}
+    assert all(line.startswith(("ok  ", "warn")) for line in lines)
+    assert {check["what"] for check in json.loads(nadi("doctor", "--json").out)["checks"]} >= {"kernel cache"}

@@ -1,0 +1,133 @@
+"""Run files: values, defaults, overrides, and what is said of mistakes."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nadi.config import ConfigError, NetworkSection, RunConfig, load_config, network_section, parse_flops
+
+LEAST = '[workload]\ntraces = "t/x"\n[topology]\nspec = "ring:npus=4"\n'
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(text, *overrides):
+        path = tmp_path / "run.toml"
+        path.write_text(text)
+        return load_config(path, overrides)
+
+    return load
+
+
+def test_only_traces_and_topology_are_required(load, tmp_path):
+    config = load(LEAST)
+    assert config.workload.traces == tmp_path / "t/x"
+    assert config.topology.source() == "ring:npus=4"
+    assert config.network == NetworkSection()
+    assert config.network.mtu == 4096
+    assert config.network.window == 0
+
+
+def test_values_carry_units(load):
+    config = load(
+        LEAST + '[network]\nmtu = "1KiB"\nwindow = "1MB"\nqueue_limit = "64KiB"\nretransmit_timeout = "50us"\n'
+        '[compute]\npeak_flops = "312TFLOPS"\n[memory]\nbandwidth = "2.04TB/s"\nlatency = "100ns"\n'
+    )
+    assert config.network.mtu == 1024
+    assert config.network.window == 10**6
+    assert config.network.queue_limit == 65536
+    assert config.network.retransmit_timeout == 50 * 10**6
+    assert config.compute.peak_flops == 312e12
+    assert config.memory.bandwidth == 8 * 2040 * 10**9
+    assert config.memory.latency == 10**5
+
+
+def test_settled_values_can_be_read_again(load):
+    config = load(LEAST + '[network]\nwindow = "1MiB"\n[compute]\npeak_flops = "312TFLOPS"\n')
+    assert RunConfig.model_validate(config.settled()) == config
+    assert config.settled()["network"]["window"] == "1MiB"
+    assert config.settled()["network"]["queue_limit"] == "unlimited"
+
+
+def test_a_topology_by_name_or_file(load, tmp_path):
+    by_name = LEAST.replace('spec = "ring:npus=4"', 'name = "ring"\nparams = { npus = 4, rate = "100Gbps" }')
+    assert load(by_name).topology.source() == {"name": "ring", "npus": 4, "rate": "100Gbps"}
+    by_file = LEAST.replace("spec", "file").replace("ring:npus=4", "net.toml")
+    assert load(by_file).topology.source() == str(tmp_path / "net.toml")
+    (tmp_path / "net.toml").touch()
+    assert load(by_file.replace("file =", "spec =")).topology.source() == str(tmp_path / "net.toml")
+
+
+def test_set_replaces_values(load):
+    config = load(LEAST, "network.window=1MiB", "engine.seed=7", "system.collectives.all-reduce=direct", "output.dir=o")
+    assert config.network.window == 1 << 20
+    assert config.engine.seed == 7
+    assert config.system.collectives == {"all-reduce": "direct"}
+    assert config.output.dir.name == "o"
+    assert network_section(["network.mtu=1KiB"]).mtu == 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[network]\nwindw = 1", "[network] windw: unknown key; nearest known key: window"),
+        ("[network]\nmut = 1\nmtu = -4", "[network] mut: unknown key; nearest known key: mtu"),
+        ("[netwrok]\nmtu = 1", "[netwrok]: unknown key; nearest known key: network"),
+        ("[network]\nmtu = '4q'", "[network] mtu: '4q' is not a size; expected a number >= 0 and a unit"),
+        ("[network]\nmtu = 0", "[network] mtu: 0 is zero; expected more than 0"),
+        ("[network]\nwindow = 0", "[network] window: 0 is zero; expected more than 0 or 'auto'"),
+        ("[network]\nfidelity = 'flow'", "[network] fidelity: found 'flow'; expected 'packet'"),
+        ("[network]\nack_bytes = -1", "[network] ack_bytes: found -1; expected greater than 0"),
+        ("[memory]\nbandwidth = '0GB/s'", "[memory] bandwidth: rate '0GB/s' is zero; expected more than 0"),
+        ("[compute]\npeak_flops = 3e14", "[compute] peak_flops: 300000000000000.0 is not a compute rate"),
+        ("[compute]\nmodel = 'fast'", "[compute] model: found 'fast'; expected 'auto', 'trace' or 'roofline'"),
+        ("[system]\ncollectives = 3", "[system] collectives: found 3; expected a valid dictionary"),
+        ("[output]\ndir = 3", "[output] dir: 3 is not a path; expected text"),
+        ("[network", "no TOML"),
+        ("network = 3", "[topology] network: unknown key; nearest known key:"),
+    ],
+)
+def test_mistakes_are_one_line_with_file_section_and_key(load, text, complaint):
+    with pytest.raises(ConfigError, match=re.escape(complaint)) as caught:
+        load(LEAST + text)
+    assert re.match(r"\S+run\.toml: ", str(caught.value))
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "[workload]: missing; expected this section"),
+        ('[topology]\nspec = "ring:npus=4"', "[workload]: missing; expected this section"),
+        (LEAST.replace("traces", "groups"), "[workload] traces: missing; expected folder and beginning of the names"),
+        (LEAST + 'file = "x"', "[topology]: found spec and file of spec, name and file; expected exactly one"),
+        (LEAST.replace("spec", "#"), "[topology]: found none of spec, name and file; expected exactly one"),
+        (LEAST + "params = { npus = 4 }", "[topology]: params stand without name; expected name = ... beside them"),
+    ],
+)
+def test_what_is_missing(load, text, complaint):
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        load(text)
+
+
+@pytest.mark.parametrize("override", ["x", "seed=3", "engine.seed.x=3", "=3", "engine.=3", "a.b=3", "engine.seed=-1"])
+def test_wrong_overrides(load, override):
+    with pytest.raises(ConfigError) as caught:
+        load(LEAST + "[engine]\nseed = 1", override)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_network_can_be_set_without_a_run_file():
+    with pytest.raises(ConfigError, match="--set engine: expected network"):
+        network_section(["engine.seed=1"])
+    with pytest.raises(ConfigError, match=re.escape("[network] mut: unknown key; nearest known key: mtu")):
+        network_section(["network.mut=1"])
+
+
+@given(st.floats(1e-3, 1e6), st.sampled_from(["", "k", "M", "G", "T", "P"]))
+def test_compute_rates(number, prefix):
+    rate = parse_flops(f"{number}{prefix}FLOPS")
+    assert rate == pytest.approx(number * 1000.0 ** " kMGTP".index(prefix or " "))

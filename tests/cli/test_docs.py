@@ -1,0 +1,93 @@
+"""The documents say what the code does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nadi.config import RunConfig, load_config
+
+ROOT = Path(__file__).parents[2]
+ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| (.+) \|$", re.MULTILINE)
+
+
+def documented():
+    """Keys of docs/run-file.md with their defaults, by section as far as headings tell."""
+    text = (ROOT / "docs" / "run-file.md").read_text()
+    parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)[1:]
+    for heading, body in zip(parts[::2], parts[1::2], strict=True):
+        sections = re.findall(r"\[(\w+)\]", heading)
+        for key, default, meaning in ROW.findall(body):
+            yield sections, key, default, meaning
+
+
+def models():
+    """Section, key and settled default (None = not set or required) of every model."""
+    for section, field in RunConfig.model_fields.items():
+        model = field.annotation
+        defaults = {} if field.is_required() else model().model_dump(mode="json")
+        for key, of_key in model.model_fields.items():
+            yield section, key, of_key.is_required(), defaults.get(key, of_key.default)
+
+
+def test_every_key_is_in_the_documents():
+    known = {(section, key) for section, key, _, _ in models()}
+    found = {(section, key) for sections, key, _, _ in documented() for section in sections}
+    assert known <= found
+    assert {key for _, key, _, _ in documented()} == {key for _, key in known}
+
+
+def test_defaults_are_the_documented_ones():
+    default_of = {(section, key): default for sections, key, default, _ in documented() for section in sections}
+    for section, key, is_required, default in models():
+        said = default_of[section, key].strip("`")
+        if is_required:
+            assert said == "required"
+        elif default is None:
+            assert said == "none"
+        elif isinstance(default, bool):
+            assert said == str(default).lower()
+        else:
+            assert said.strip('"') == str(default)
+
+
+def test_sections_of_the_readme_are_commands(nadi):
+    text = (ROOT / "README.md").read_text()
+    commands = set(re.findall(r"`nadi ([a-z]+(?: (?:list|show|build|transformer))?)", text))
+    assert len(commands) >= 9
+    for command in commands:
+        assert nadi(*command.split(), "--help").code == 0, command
+
+
+def test_options_of_the_readme_exist(nadi):
+    lines = re.findall(r"^    nadi (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(lines) >= 3
+    for line in lines:
+        words = line.split()
+        command = words[:2] if words[0] == "workload" else words[:1]
+        known = nadi(*command, "--help").out
+        for option in re.findall(r"(?<= )--?[a-z][a-z-]*", line):
+            assert option in known, line
+
+
+def test_files_that_documents_point_to_exist():
+    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_demo_is_a_run_file():
+    config = load_config(ROOT / "scripts" / "demo.toml")
+    assert config.workload.traces == ROOT / "scripts" / "../demo-out/traces/transformer"
+
+
+def test_the_demo_makes_the_traces_that_it_says():
+    made = re.search(r"nadi (workload transformer .*?)(?: -o|$)", (ROOT / "scripts" / "demo.toml").read_text())[1]
+    assert made in (ROOT / "Makefile").read_text()
+    assert made in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".ci/run"])
+def test_the_house_is_complete(name):
+    assert (ROOT / name).is_file()

@@ -1,0 +1,48 @@
+"""What is said of a run under way."""
+
+import io
+from types import SimpleNamespace
+
+from nadi.progress import Silence, describe, progress
+
+
+def snapshot(**more):
+    values = {"now_ps": 3_500_123, "packet_hops": 24_000_000, "nodes_done": 30, "nodes_total": 120, "wall_s": 2.0}
+    return SimpleNamespace(**values | more)
+
+
+def test_a_line():
+    assert describe(snapshot()) == "3.5us simulated, 12.0 M packet-hops/s, 25.0% of trace nodes done, 6 s left"
+
+
+def test_nothing_is_promised_before_something_is_done():
+    assert describe(snapshot(nodes_done=0)).endswith("0.0% of trace nodes done")
+    assert describe(snapshot(nodes_done=1, wall_s=100.0)).endswith("3 h 18 min left")
+    assert describe(snapshot(nodes_done=60, wall_s=100.0)).endswith("1 min 40 s left")
+
+
+def test_a_file_gets_a_line_every_few_seconds(monkeypatch):
+    now = iter([0.0, 1.0, 6.0, 6.0, 7.0])
+    monkeypatch.setattr("nadi.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    stream = io.StringIO()
+    with progress(stream=stream) as shown:
+        for _ in range(3):
+            shown(snapshot())
+        shown.say("compiling")
+    assert stream.getvalue() == f"nadi: {describe(snapshot())}\nnadi: compiling\n"
+
+
+def test_a_terminal_gets_one_live_line():
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    with progress(stream=stream) as shown:
+        shown(snapshot())
+        shown.say("compiling")
+    assert "compiling" in stream.getvalue()
+
+
+def test_quiet():
+    with progress(quiet=True) as shown:
+        assert isinstance(shown, Silence)
+        shown(snapshot())
+        shown.say("x")

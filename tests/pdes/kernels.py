@@ -1,0 +1,81 @@
+"""Entry points to single helpers of the engine, so that tests can call them compiled."""
+
+from pdes.batch import order_ties, sort_batch
+from pdes.fifo import after, push
+from pdes.hashing import mix, mix2, mix3
+from pdes.hashmap import FREE, find, get, remove
+from pdes.heap import heap_pop, heap_push
+from pdes.jit import kernel
+from pdes.link import link_send
+from pdes.state import RECORD_WORDS
+
+
+@kernel
+def hash1(a):
+    return mix(a)
+
+
+@kernel
+def hash2(a, b):
+    return mix2(a, b)
+
+
+@kernel
+def hash3(a, b, c):
+    return mix3(a, b, c)
+
+
+@kernel
+def map_put(keys, values, key, value):
+    """Sets the value; True if the key is new."""
+    at = find(keys, key)
+    new = keys[at] == FREE
+    keys[at] = key
+    values[at] = value
+    return new
+
+
+@kernel
+def map_get(keys, values, key):
+    return get(keys, values, key)
+
+
+@kernel
+def map_remove(keys, values, key):
+    remove(keys, values, key)
+
+
+@kernel
+def heap_add(heap, base, size, time, slot):
+    heap_push(heap, base, size, time, slot)
+
+
+@kernel
+def heap_take(heap, base, size):
+    heap_pop(heap, base, size)
+
+
+@kernel
+def queue_add(net, tail, time, w1, w2, w3):
+    return push(net, tail, time, w1, w2, w3)
+
+
+@kernel
+def queue_after(net, head):
+    return after(net, head)
+
+
+@kernel
+def queue_time(net, head):
+    return net.record[head * RECORD_WORDS]
+
+
+@kernel
+def order_batch(net, inbox, batch, begin, end):
+    sort_batch(inbox, batch, begin, end)
+    order_ties(net, inbox, batch, begin)
+
+
+@kernel
+def inject(net, link, start, w1):
+    link_send(net, link, start, start, w1, 0, 0)

@@ -1,0 +1,249 @@
+import heapq
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pdes import Settings, build_world, calibration, run
+from pdes import state as s
+from pdes.switch import switches_window
+from tests.pdes import kernels, naive
+from tests.pdes.compare import simulate
+from topologies import build
+from workload import collective_program, pairs_program
+
+quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+WORD = st.integers(0, 2**63 - 1)
+
+
+@quick
+@given(WORD, WORD, WORD)
+def test_hashes_are_those_of_plain_integers(a, b, c):
+    assert kernels.hash1(a) == naive.mix(a)
+    assert kernels.hash2(a, b) == naive.mix2(a, b)
+    assert kernels.hash3(a, b, c) == naive.mix3(a, b, c)
+
+
+def test_hashes_spread():
+    low = np.array([kernels.hash3(1, link, 1000) for link in range(4096)])
+    ones = [np.mean((low >> bit) & 1) for bit in range(32)]
+    assert len(set(low.tolist())) > 4090
+    assert 0.46 < min(ones) <= max(ones) < 0.54
+
+
+@quick
+@given(st.lists(st.tuples(st.sampled_from("put get remove".split()), st.integers(0, 12), st.integers(0, 99)), max_size=80))
+def test_map_is_a_dict(operations):
+    keys, values, model = np.full(32, -1, np.int64), np.zeros(32, np.int64), {}
+    for what, number, value in operations:
+        key = number * 0x1_0000_0001 * 977
+        if what == "put":
+            assert kernels.map_put(keys, values, key, value) == (key not in model)
+            model[key] = value
+        elif what == "get":
+            assert kernels.map_get(keys, values, key) == model.get(key, -1)
+        else:
+            kernels.map_remove(keys, values, key)
+            model.pop(key, None)
+        assert sorted(keys[keys >= 0].tolist()) == sorted(model)
+    assert {key: kernels.map_get(keys, values, key) for key in model} == model
+
+
+@quick
+@given(st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=40), st.integers(0, 3))
+def test_heap_of_own_events_is_heapq(operations, base):
+    heap, model, unused = np.full(2 * (base + 10), -7, np.int64), [], deque(range(10))
+    for time in operations:
+        if time is None and model:
+            assert (heap[2 * base], heap[2 * base + 1]) == model[0]
+            kernels.heap_take(heap, base, len(model))
+            unused.append(heapq.heappop(model)[1])
+        elif time is not None and unused:
+            slot = unused.popleft()
+            kernels.heap_add(heap, base, len(model), time, slot)
+            heapq.heappush(model, (time, slot))
+        held = heap[2 * base : 2 * (base + len(model))].reshape(-1, 2)
+        assert sorted(map(tuple, held.tolist())) == sorted(model)
+    assert heap[: 2 * base].tolist() == [-7] * 2 * base
+
+
+def test_calibration_heap_is_heapq():
+    size, rounds = 100, 2000
+    times, keys, slots = (np.zeros(size, np.int64) for _ in range(3))
+    calibration.fill(times, keys, slots)
+    spread = calibration.SPREAD_PS
+    model = [(naive.mix2(slot, 1) % spread, naive.mix2(slot, 2), slot) for slot in range(size)]
+    heapq.heapify(model)
+    total = 0
+    for turn in range(rounds):
+        when, _, slot = model[0]
+        total += when
+        key = naive.mix(slot * 0x9E3779 + turn)
+        heapq.heapreplace(model, (when + 1 + key % spread, key, slot))
+    assert calibration.hold(times, keys, slots, rounds) == total % 2**62
+    assert sorted(zip(times.tolist(), keys.tolist(), slots.tolist(), strict=True)) == sorted(model)
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=120))
+def test_queues_of_records_are_deques(operations):
+    world = build_world(build("switch:npus=3"), collective_program("barrier", 3, 0), Settings()).world
+    net = world.net
+    free = int(net.ctl[s.CTL_FREE_BLOCKS])
+    tail = net.tx.reshape(-1, s.TX_WORDS)[:3, s.TX_TAIL].tolist()
+    head, model = list(tail), [deque() for _ in range(3)]
+    for number, (queue, adds) in enumerate(operations):
+        if adds:
+            tail[queue] = int(kernels.queue_add(net, tail[queue], 10 + number, number, 2 * number, 3 * number))
+            model[queue].append([10 + number, number, 2 * number, 3 * number])
+        elif model[queue]:
+            at = head[queue] * s.RECORD_WORDS
+            assert net.record[at : at + 4].tolist() == model[queue].popleft()
+            head[queue] = int(kernels.queue_after(net, head[queue]))
+        for h, own in zip(head, model, strict=True):
+            assert kernels.queue_time(net, h) == (own[0][0] if own else s.INF)
+    for queue, own in enumerate(model):
+        for _ in own:
+            head[queue] = int(kernels.queue_after(net, head[queue]))
+    assert head == tail
+    assert net.ctl[s.CTL_FREE_BLOCKS] == free
+
+
+@pytest.mark.parametrize("packets", [2, 7, 24, 25, 100, 400])
+@pytest.mark.parametrize("span", [3, 256, 40_000_000])
+def test_batches_are_sorted_and_ties_by_hash(packets, span):
+    graph = build("switch:npus=12,rate=100Gbps,delay=1us")
+    world = build_world(graph, collective_program("barrier", 12, 0), Settings(seed=5)).world
+    inbox, begin = world.inbox, 123_456_789
+    inbox = inbox._replace(
+        **{name: np.zeros(packets, np.int64) for name in ("batch_key", "batch_tmp", "batch_pos", "batch_rx")}
+    )
+    random = np.random.default_rng(packets * span)
+    first, last = inbox.in_ptr[12], inbox.in_ptr[13]
+    inbox.batch_rx[:] = random.integers(first, last, packets)
+    time = random.integers(0, span, packets)
+    inbox.batch_key[:] = (time << 16) | np.arange(packets)
+    kernels.order_batch(world.net, inbox, packets, begin, begin + span)
+    gid = inbox.rx_gid[inbox.batch_rx]
+    wanted = sorted(range(packets), key=lambda i: (time[i], naive.mix3(5, int(gid[i]), begin + int(time[i])), gid[i], i))
+    assert (inbox.batch_key >> 16).tolist() == time[wanted].tolist()
+    found = inbox.batch_key & 0xFFFF
+    assert sorted(found.tolist()) == list(range(packets))
+    assert gid[found].tolist() == gid[wanted].tolist()
+
+
+@quick
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3000), st.integers(90, 4178)), min_size=1, max_size=30),
+    st.integers(4000, 12_000),
+)
+def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
+    graph = build("switch:npus=4,rate=100Gbps,delay=500ns,switch_latency=40ns")
+    chosen = Settings(queue_limit_bytes=limit, seed=3)
+    world = build_world(graph, collective_program("barrier", 4, 0), chosen).world
+    net, free, arrivals = world.net, [0, 0, 0], []
+    for src, gap_ns, size in packets:
+        start = free[src] + gap_ns * 1000
+        free[src] = start + 80 * size
+        link = int(net.out_ptr[src])
+        kernels.inject(net, link, start, 3 | src << 20 | size << 40)
+        at = free[src] + 500_000
+        arrivals.append((at, naive.mix3(3, int(graph.out_links(src)[0]), at), size))
+    busy = sent = dropped = 0
+    for at, _, size in sorted(arrivals):
+        work = max(0, busy - at - 40_000)
+        if work + 80 * size > 80 * limit:
+            dropped += 1
+        else:
+            busy = max(busy, at + 40_000) + 80 * size
+            sent += size
+    begin, width = 0, int(net.const[s.CONST_LOOKAHEAD])
+    while net.next_time[4] < s.INF:
+        begin = int(net.next_time[4])
+        assert not switches_window(net, world.inbox, world.routes, begin, begin + width)
+    out = int(np.flatnonzero(graph.link_dst[np.argsort(graph.link_src, kind="stable")] == 3)[0])
+    row = net.tx.reshape(-1, s.TX_WORDS)[out]
+    assert (row[s.TX_BUSY], row[s.TX_BYTES], net.tx_dropped[out]) == (busy, sent, dropped)
+
+
+def shrunk(world):
+    """The world with every pool as small as the engine lets it be."""
+    net, qps, insts = world.net, world.qps, world.insts
+    least = int(net.const[s.CONST_RESERVE_MSGS])
+    queues = len(net.block_free) - int(net.ctl[s.CTL_FREE_BLOCKS])
+    blocks = queues + int(net.const[s.CONST_RESERVE_BLOCKS])
+    stride = int(net.const[s.CONST_LANE_STRIDE])
+    net.ctl[[s.CTL_FREE_BLOCKS, s.CTL_FREE_MSGS, s.CTL_FREE_INSTS]] = blocks - queues, least, 1
+    free = np.zeros(blocks, np.int64)
+    free[: blocks - queues] = np.arange(queues, blocks)
+    none = np.full(2, -1, np.int64)
+    return world._replace(
+        net=net._replace(
+            block_free=free,
+            block_next=np.zeros(blocks, np.int64),
+            record=net.record[: blocks * s.BLOCK_RECORDS * s.RECORD_WORDS].copy(),
+        ),
+        qps=qps._replace(
+            qp=np.zeros(s.QP_WORDS, np.int64),
+            msg=np.zeros(least * s.MSG_WORDS, np.int64),
+            msg_free=np.arange(least),
+            rxqp=np.zeros(s.RXQP_WORDS, np.int64),
+            flow_out=np.zeros(least * s.FLOW_OUT_WORDS, np.int64),
+            flow_in=np.zeros(s.FLOW_IN_WORDS, np.int64),
+            qp_key=none.copy(),
+            qp_val=np.zeros(2, np.int64),
+            rx_key=none.copy(),
+            rx_val=np.zeros(2, np.int64),
+        ),
+        insts=insts._replace(
+            inst=np.zeros(s.INST_WORDS, np.int64),
+            inst_free=np.zeros(1, np.int64),
+            inst_pc=np.zeros(stride, np.int64),
+            inst_arrived=np.zeros(stride, np.int64),
+            inst_key=none.copy(),
+            inst_val=np.zeros(2, np.int64),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "program"),
+    [
+        ("leaf-spine:leaves=2,hosts_per_leaf=4,spines=2", collective_program("all-to-all", 8, 300_000)),
+        ("ring:npus=6,delay=3us", collective_program("all-reduce", 6, 200_000)),
+        ("switch:npus=5", pairs_program([1, 2, 3, 4, 0], 3_000_000)),
+    ],
+)
+def test_pools_that_grow_give_the_same_answer(spec, program):
+    graph, chosen = build(spec), Settings(mtu_bytes=256, window_bytes=600_000)
+    wanted = simulate(graph, program, chosen)
+    sim = build_world(graph, program, chosen)
+    sim.world = small = shrunk(sim.world)
+    grown = run(sim)
+    assert grown.digest == wanted.digest
+    assert {name: (grown.flows[name] == wanted.flows[name]).all() for name in wanted.flows} == dict.fromkeys(
+        wanted.flows, True
+    )
+    assert grown.counters == wanted.counters
+    assert len(sim.world.qps.qp_key) > len(small.qps.qp_key)
+    assert len(sim.world.qps.rx_key) > len(small.qps.rx_key)
+    assert len(sim.world.net.block_free) > len(small.net.block_free)
+    assert len(sim.flows_in) > 3
+
+
+def test_collective_instances_grow():
+    # the last member comes late: messages of the barrier wait for it, and every NPU has several collectives under way
+    graph, chosen = build("switch:npus=4"), Settings(concurrent_collectives=True)
+    from tests.pdes.cases import Traces
+
+    traces = Traces(4)
+    for _ in range(6):
+        traces.collective(range(4), 0, 9000)
+    sim = build_world(graph, traces.program(), chosen)
+    wanted = simulate(graph, traces.program(), chosen)
+    sim.world = shrunk(sim.world)
+    assert run(sim).digest == wanted.digest
+    assert len(sim.world.insts.inst_free) >= 6
+    assert len(sim.world.qps.msg_free) > sim.world.net.const[s.CONST_RESERVE_MSGS]

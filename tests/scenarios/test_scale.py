@@ -1,0 +1,49 @@
+"""A thousand NPUs: the answer is still exact, in seconds and in little memory."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.closed_forms import Hop, fat_tree_hops, ring_ps, steps_ps
+
+G400 = 400 * 10**9
+NS = 10**3
+NPUS = 1024
+STEPS = 2 * (NPUS - 1)
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import json, resource, sys
+from tests.scenarios.running import simulate
+from workload import collective_program
+results = simulate(sys.argv[1], collective_program("all-reduce", 1024, 1024 * 4096))
+peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([results.finish_time_ps, results.counters["packet_hops"], results.wall_s, peak_kib / 2**20]))
+"""
+
+
+def run_alone(network):
+    """Finish, packet-hops, seconds and peak GiB of an all-reduce of 4 KiB messages, in a process of its own."""
+    command = [sys.executable, "-c", SCRIPT, network]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_ring_of_1024():
+    finish_ps, packet_hops, wall_s, peak_gib = run_alone("ring:npus=1024")
+    assert finish_ps == steps_ps(STEPS, 4096, Hop(1, 500 * NS), G400, shared=False)
+    assert packet_hops == NPUS * STEPS * 2
+    assert wall_s < 30
+    assert peak_gib < 2
+
+
+def test_fat_tree_of_1024():
+    finish_ps, packet_hops, wall_s, peak_gib = run_alone("fat-tree:k=16,switch_latency=300ns")
+    hops = fat_tree_hops(16, NPUS, link_ps=500 * NS, switch_ps=300 * NS)
+    assert finish_ps == pytest.approx(ring_ps(STEPS, 4096, hops, G400), rel=1e-12)
+    assert packet_hops == 2 * STEPS * sum(hop.links for hop in hops)
+    assert wall_s < 60
+    assert peak_gib < 2
