@@ -82,7 +82,7 @@ def _snapshot(sim, total, begun):
 
 
 def _check_promises(w):
-    """Bytes sent = received + dropped; packets made = consumed + dropped; all blocks, messages, instances given back."""
+    """Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages, instances given back."""
     c = w.net.count
     sent, received, dropped = (int(c[i]) for i in (s.COUNT_BYTES_SENT, s.COUNT_BYTES_RECEIVED, s.COUNT_BYTES_DROPPED))
     if sent != received + dropped:

@@ -16,7 +16,7 @@ def bench(
     topology: str = typer.Option("", "--topology", "-t", metavar="SPEC", help="Another fabric."),
     size: str = typer.Option("", metavar="BYTES", help="Another size: each NPU's message, or the all-reduce."),
     seed: int = typer.Option(1, min=0, help="Of the permutation and of ECMP."),
-    runs: int = typer.Option(3, min=1, help="Times are the median of so many runs."),
+    runs: int = typer.Option(5, min=1, help="The figures are those of the median of so many runs."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Packet-hops per second of a standard run, beside the rate of a plain event heap on this machine."""

@@ -100,7 +100,7 @@ class Npu:
     def __init__(self, number):
         self.number = number
         self.rows = []
-        self.ready, self.touched = deque(), deque()
+        self.ready, self.touched = deque(), []
         self.ports = {}
         self.lane, self.waiting = [None] * LANES, [deque() for _ in range(LANES)]
         self.pairs, self.expected = {}, {}
@@ -192,7 +192,7 @@ class Simulator:
             if npu.ready:
                 self.start(npu, npu.ready.popleft())
             else:
-                self.try_port(npu, npu.touched.popleft())
+                self.try_port(npu, npu.touched.pop())
 
     # Links and switches
 
