@@ -1,10 +1,8 @@
-"""What arrives at a node in a window: gathered from its incoming links, sorted by time, ties in a fair order.
+"""What arrives at a node in a window: gathered from its inbox, sorted by time, ties in a fair order."""
 
-Each link's packets are in order already, so the batch is small runs side by side.
-"""
-
+from pdes.fifo import NONE
 from pdes.hashing import mix3
-from pdes.jit import inline, prefetch, trailing_zeros
+from pdes.jit import inline, prefetch
 from pdes.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
@@ -17,6 +15,7 @@ from pdes.state import (
     CTL_FREE_BLOCKS,
     CTL_NEED,
     CTL_RESUME_AT,
+    CTL_SIDE,
     INF,
     NEED_BLOCKS,
     RECORD_WORDS,
@@ -24,7 +23,6 @@ from pdes.state import (
 
 BUCKETS = 256
 SMALL_BATCH = 24
-WORD = 0xFFFFFFFF
 
 
 @inline
@@ -39,69 +37,44 @@ def blocks_short(net):
 @inline
 def take_batch(net, inbox, node, begin, end):
     """Gather and order what arrives at the node before `end` (`ctl[CTL_BATCH]` packets)."""
-    batch = gather(net, inbox, node, begin, end)
+    batch = gather(net, inbox, node, begin)
     net.ctl[CTL_BATCH] = batch
     net.ctl[CTL_RESUME_AT] = 0
     net.count[COUNT_HOPS] += batch
     net.count[COUNT_EVENTS] += batch
-    if batch > 1 and inbox.in_ptr[node + 1] - inbox.in_ptr[node] > 1:
+    if batch > 1:
         sort_batch(inbox, batch, begin, end)
         order_ties(net, inbox, batch, begin)
 
 
 @inline
-def pending_links(net, word, first, last):
-    """Which of the links first .. last hold packets, of the 32 that `word` of the bitmap tells of."""
-    left = net.pending[word]
-    if word == first >> 5:
-        left &= WORD << (first & 31)
-    if word == last >> 5:
-        left &= WORD >> (31 - (last & 31))
-    return left
-
-
-@inline
-def gather(net, inbox, node, begin, end):
-    """Collect the packets that arrive at the node before `end` into the batch; returns their number.
+def gather(net, inbox, node, begin):
+    """Collect the packets of the node's inbox, which arrive in this window, into the batch; returns their number.
 
     The records stay where they are until the batch is done (`give_back`).
     """
     record = net.record
     batch = 0
     freed = 0
-    soonest = INF
-    first = inbox.in_ptr[node]
-    last = inbox.in_ptr[node + 1] - 1
-    for word in range(first >> 5, (last >> 5) + 1):
-        left = pending_links(net, word, first, last)
-        while left != 0:
-            prefetch(record, inbox.head[(word << 5) + trailing_zeros(left)] * RECORD_WORDS)
-            left &= left - 1
-    for word in range(first >> 5, (last >> 5) + 1):
-        left = pending_links(net, word, first, last)
-        while left != 0:
-            link = (word << 5) + trailing_zeros(left)
-            left &= left - 1
-            pos = inbox.head[link]
+    box = 2 * node + net.ctl[CTL_SIDE]
+    pos = net.inbox_head[box]
+    if net.inbox_tail[box] >= 0:
+        net.inbox_tail[box] = NONE
+        time = record[pos * RECORD_WORDS]
+        while time < INF:
+            inbox.batch_key[batch] = ((time - begin) << 16) | batch
+            inbox.batch_pos[batch] = pos
+            batch += 1
+            pos += 1
+            if pos & (BLOCK_RECORDS - 1) == 0:
+                block = (pos >> BLOCK_SHIFT) - 1
+                pos = net.block_next[block] << BLOCK_SHIFT
+                prefetch(record, pos * RECORD_WORDS)
+                inbox.batch_freed[freed] = block
+                freed += 1
             time = record[pos * RECORD_WORDS]
-            if time < end:
-                while time < end:
-                    inbox.batch_key[batch] = ((time - begin) << 16) | batch
-                    inbox.batch_pos[batch] = pos
-                    inbox.batch_rx[batch] = link
-                    batch += 1
-                    pos += 1
-                    if pos & (BLOCK_RECORDS - 1) == 0:
-                        block = (pos >> BLOCK_SHIFT) - 1
-                        pos = net.block_next[block] * BLOCK_RECORDS
-                        inbox.batch_freed[freed] = block
-                        freed += 1
-                    time = record[pos * RECORD_WORDS]
-                inbox.head[link] = pos
-                if time == INF:
-                    net.pending[word] &= ~(1 << (link & 31))
-            soonest = min(soonest, time)
-    net.next_time[node] = soonest
+        inbox.batch_freed[freed] = pos >> BLOCK_SHIFT
+        freed += 1
     net.ctl[CTL_BATCH_FREED] = freed
     return batch
 
@@ -151,8 +124,8 @@ def before(net, inbox, a, b, time):
 
     By a hash of (seed, link, time): fair, and the same on any partition.
     """
-    la = inbox.rx_gid[inbox.batch_rx[a & 0xFFFF]]
-    lb = inbox.rx_gid[inbox.batch_rx[b & 0xFFFF]]
+    la = net.record_link[inbox.batch_pos[a & 0xFFFF]]
+    lb = net.record_link[inbox.batch_pos[b & 0xFFFF]]
     ha = mix3(net.const[CONST_SEED], la, time)
     hb = mix3(net.const[CONST_SEED], lb, time)
     return ha < hb or (ha == hb and la < lb)

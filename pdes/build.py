@@ -56,11 +56,9 @@ class _Fabric:
 
     def __init__(self, graph, settings):
         self.tx_link = np.argsort(graph.link_src, kind="stable")
-        self.rx_link = np.argsort(graph.link_dst, kind="stable")
         self.tx_of = np.empty(graph.links, np.int64)
         self.tx_of[self.tx_link] = np.arange(graph.links)
         self.out_ptr = _offsets(np.bincount(graph.link_src, minlength=graph.nodes))
-        self.in_ptr = _offsets(np.bincount(graph.link_dst, minlength=graph.nodes))
         self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
         self.cut = np.zeros(graph.nodes, np.int8)
         if settings.cut_through:
@@ -69,7 +67,7 @@ class _Fabric:
         first = np.minimum(smallest, self._seen(graph, settings))
         reach = graph.link_delay_ps + (first * self.psb + 0.5).astype(np.int64)
         in_flight = np.bincount(graph.link_dst, weights=1 / (smallest * self.psb), minlength=graph.nodes)
-        degree = np.diff(self.in_ptr)
+        degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
         self.lookahead_ps = int(min(reach.min(), room))
         self.batch = math.ceil(self.lookahead_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
@@ -79,15 +77,14 @@ class _Fabric:
         return np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
 
     def tx_rows(self, graph, settings):
-        """The `tx` table; its tails are set by the caller."""
-        rx_of = np.empty(graph.links, np.int64)
-        rx_of[self.rx_link] = np.arange(graph.links)
+        """The `tx` table."""
         tx = np.zeros((graph.links, s.TX_WORDS), np.int64)
         tx[:, s.TX_PSB] = self.psb[self.tx_link].view(np.int64)
+        tx[:, s.TX_TAIL] = -1
         tx[:, s.TX_DELAY] = graph.link_delay_ps[self.tx_link]
         tx[:, s.TX_META] = (
             graph.link_dst[self.tx_link].astype(np.int64)
-            | (rx_of[self.tx_link] << 22)
+            | (self.tx_link << 22)
             | (self._seen(graph, settings)[self.tx_link].astype(np.int64) << 46)
         )
         return tx
@@ -336,33 +333,23 @@ def build_world(graph, program, settings):
     }.items():
         const[index] = value
     tx = fabric.tx_rows(graph, settings)
-    queues = graph.links + 2 * npu_ports
-    blocks = queues + 2 * reserve + graph.links // 2
-    tx[:, s.TX_TAIL] = np.arange(graph.links) * s.BLOCK_RECORDS
-    head = fabric.tx_of[fabric.rx_link] * s.BLOCK_RECORDS
-    record = zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS, np.int64)
-    record[: queues * s.BLOCK_RECORDS * s.RECORD_WORDS : s.BLOCK_RECORDS * s.RECORD_WORDS] = s.INF
+    blocks = graph.links // 2 + 2 * graph.nodes + 2 * reserve
     port = np.zeros((max(1, npu_ports), s.PORT_WORDS), np.int64)
-    control = (graph.links + np.arange(npu_ports)) * s.BLOCK_RECORDS
-    transit = control + npu_ports * s.BLOCK_RECORDS
-    port[:npu_ports, s.PORT_CTRL_HEAD] = port[:npu_ports, s.PORT_CTRL_TAIL] = control
-    port[:npu_ports, s.PORT_TRANSIT_HEAD] = port[:npu_ports, s.PORT_TRANSIT_TAIL] = transit
     port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
     port[:, s.PORT_KICK_NEXT] = -2
     ctl = zeros(s.CTL_WORDS, np.int64)
     msgs = max(4 * graph.npus, 64) + sends
     insts = max(2 * graph.npus, 64)
-    ctl[s.CTL_FREE_BLOCKS] = blocks - queues
+    ctl[s.CTL_FREE_BLOCKS] = blocks
     ctl[s.CTL_FREE_MSGS] = msgs
     ctl[s.CTL_FREE_INSTS] = insts
     ctl[s.CTL_RESUME_NODE] = ctl[s.CTL_FAILED_QP] = -1
     ctl[s.CTL_LEFT] = row_ptr[-1]
     ctl[s.CTL_CHECK] = 1
-    free = zeros(blocks, np.int64)
-    free[: blocks - queues] = np.arange(blocks - 1, queues - 1, -1)
+    ctl[s.CTL_SOONEST] = s.INF
     qp_map, rx_map, inst_map = _empty_map(2 * graph.npus + sends), _empty_map(2 * graph.npus), _empty_map(insts)
-    next_time = full(graph.nodes, s.INF, np.int64)
-    next_time[: graph.npus][npu[:, s.NPU_READY_HEAD] >= 0] = 0
+    next_time = full(graph.npus, s.INF, np.int64)
+    next_time[npu[:, s.NPU_READY_HEAD] >= 0] = 0
     recorded = max(1, int(row_ptr[-1])) if settings.record_nodes else 1
     slots = max(1, int(slot_ptr[-1]))
     heap = int(npu[-1, s.NPU_HEAP_BASE] + npu[-1, s.NPU_PORTS]) + s.LANES + 1
@@ -375,26 +362,26 @@ def build_world(graph, program, settings):
             count=zeros(s.COUNT_WORDS, np.int64),
             const=const,
             next_time=next_time,
-            pending=zeros(graph.links // 32 + 1),
+            inbox_head=full(2 * graph.nodes, -1),
+            inbox_tail=full(2 * graph.nodes, -1),
+            waiting=zeros(graph.links // 32 + 1),
+            wait_head=full(graph.links, -1),
             out_ptr=fabric.out_ptr,
             tx=tx,
             txf=tx.view(np.float64),
             tx_dropped=zeros(graph.links, np.int64),
-            record=record,
+            record=zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS),
+            record_link=zeros(blocks * s.BLOCK_RECORDS),
             block_next=zeros(blocks, np.int64),
-            block_free=free,
+            block_free=aligned(np.arange(blocks - 1, -1, -1)),
         ),
         inbox=s.Inbox(
-            in_ptr=fabric.in_ptr,
-            head=aligned(head),
-            rx_gid=aligned(fabric.rx_link),
-            rx_psb=fabric.psb[fabric.rx_link],
+            rx_psb=fabric.psb,
             latency_ps=graph.node_latency_ps.astype(np.int64),
             cut=fabric.cut,
             batch_key=zeros(fabric.batch, np.int64),
             batch_tmp=zeros(fabric.batch, np.int64),
             batch_pos=zeros(fabric.batch, np.int64),
-            batch_rx=zeros(fabric.batch, np.int64),
             batch_out=zeros(fabric.batch),
             batch_freed=zeros(fabric.batch, np.int64),
             bucket=zeros(BUCKETS + 2, np.int64),

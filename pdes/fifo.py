@@ -1,17 +1,36 @@
-"""Queues of packet records in blocks: what waits for a port and what is on a wire.
+"""Queues of packet records in blocks of eight, all from one pool.
 
-A queue is a chain of blocks of eight records from one pool. Its tail is the next free record, whose time is INF: that
-is how the reader sees the end, so reader and writer share no counter. Blocks are given back as they empty, last
-one out first, so the memory in use is that of the packets in flight and not of a ring per link.
+A queue is a chain of blocks. Its tail is the next free record, whose time is INF: that is how the reader sees the end.
+Blocks are given back as they empty, last one out first, so the memory in use is that of the packets in flight.
+An empty queue holds no block: its head and tail are NONE.
 """
+
+import numpy as np
 
 from pdes.jit import inline
 from pdes.state import BLOCK_RECORDS, BLOCK_SHIFT, CTL_FREE_BLOCKS, INF, RECORD_WORDS
 
+NONE = -1
+
+
+@inline
+def take_block(net):
+    """First record of a block from the pool, which must have one."""
+    free = net.ctl[CTL_FREE_BLOCKS] - 1
+    net.ctl[CTL_FREE_BLOCKS] = free
+    return net.block_free[free] << BLOCK_SHIFT
+
+
+@inline
+def free_block(net, block):
+    """Give a block back."""
+    net.block_free[net.ctl[CTL_FREE_BLOCKS]] = block
+    net.ctl[CTL_FREE_BLOCKS] += 1
+
 
 @inline
 def push(net, tail, time, w1, w2, w3):
-    """Write a record at `tail` and return the new tail. The pool must have a block."""
+    """Write a record at `tail`, a place in a block, and return the new tail. The pool must have a block."""
     record = net.record
     p = tail * RECORD_WORDS
     record[p] = time
@@ -20,22 +39,22 @@ def push(net, tail, time, w1, w2, w3):
     record[p + 3] = w3
     tail += 1
     if tail & (BLOCK_RECORDS - 1) == 0:
-        free = net.ctl[CTL_FREE_BLOCKS] - 1
-        net.ctl[CTL_FREE_BLOCKS] = free
-        block = net.block_free[free]
-        net.block_next[(tail >> BLOCK_SHIFT) - 1] = block
-        tail = block * BLOCK_RECORDS
+        following = take_block(net)
+        net.block_next[(tail >> BLOCK_SHIFT) - 1] = following >> BLOCK_SHIFT
+        tail = following
     record[tail * RECORD_WORDS] = INF
     return tail
 
 
 @inline
 def after(net, head):
-    """The record behind `head`; gives the block back when it was its last."""
+    """The record behind `head`, NONE if the queue is empty then; gives blocks back as they empty."""
     head += 1
     if head & (BLOCK_RECORDS - 1) == 0:
         block = (head >> BLOCK_SHIFT) - 1
-        head = net.block_next[block] * BLOCK_RECORDS
-        net.block_free[net.ctl[CTL_FREE_BLOCKS]] = block
-        net.ctl[CTL_FREE_BLOCKS] += 1
+        head = net.block_next[block] << BLOCK_SHIFT
+        free_block(net, block)
+    if net.record[head * RECORD_WORDS] == INF:
+        free_block(net, head >> BLOCK_SHIFT)
+        head = np.int64(NONE)
     return head

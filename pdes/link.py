@@ -2,10 +2,18 @@
 
 import numpy as np
 
-from pdes.fifo import push
-from pdes.jit import inline
+from pdes.fifo import NONE, after, push, take_block
+from pdes.jit import inline, outline, trailing_zeros
 from pdes.packet import wire_bytes
 from pdes.state import (
+    CONST_RESERVE_BLOCKS,
+    CTL_FREE_BLOCKS,
+    CTL_HORIZON,
+    CTL_NEED,
+    CTL_SIDE,
+    CTL_SOONEST,
+    NEED_BLOCKS,
+    RECORD_WORDS,
     TX_BUSY,
     TX_BYTES,
     TX_DELAY,
@@ -28,10 +36,23 @@ def serialisation_ps(size_bytes, ps_per_byte):
 
 
 @inline
+def deliver(net, meta, side, ready, w1, w2, w3):
+    """Put a packet into the inbox of the node at the end of the link; side: which of the node's two."""
+    box = 2 * (meta & NODE_MASK) + side
+    tail = net.inbox_tail[box]
+    if tail < 0:
+        tail = take_block(net)
+        net.inbox_head[box] = tail
+    net.record_link[tail] = (meta >> 22) & LINK_MASK
+    net.inbox_tail[box] = push(net, tail, ready, w1, w2, w3)
+
+
+@inline
 def link_send(net, link, asked, start, w1, w2, w3):
     """Send over outgoing link `link` from `start` (not before it is idle); asked: when the packet came to the port.
 
-    A receiving node that cuts through gets the packet once its header is in, unless it is its destination.
+    A receiving node that cuts through gets the packet once its header is in, unless it is its destination. What arrives
+    within the next window goes to the node's inbox; what arrives later waits on the link until then (`release`).
     """
     size = wire_bytes(w1)
     q = link * TX_WORDS
@@ -48,9 +69,43 @@ def link_send(net, link, asked, start, w1, w2, w3):
     net.tx[q + TX_PACKETS] += 1
     if start - asked > net.tx[q + TX_MAX_WAIT]:
         net.tx[q + TX_MAX_WAIT] = start - asked
-    net.tx[q + TX_TAIL] = push(net, net.tx[q + TX_TAIL], ready, w1, w2, w3)
-    far = (meta >> 22) & LINK_MASK
-    net.pending[far >> 5] |= 1 << (far & 31)
-    node = meta & NODE_MASK
-    if ready < net.next_time[node]:
-        net.next_time[node] = ready
+    if ready < net.ctl[CTL_SOONEST]:
+        net.ctl[CTL_SOONEST] = ready
+    if ready < net.ctl[CTL_HORIZON]:
+        deliver(net, meta, 1 - net.ctl[CTL_SIDE], ready, w1, w2, w3)
+    else:
+        tail = net.tx[q + TX_TAIL]
+        if tail < 0:
+            tail = take_block(net)
+            net.wait_head[link] = tail
+            net.waiting[link >> 5] |= 1 << (link & 31)
+        net.tx[q + TX_TAIL] = push(net, tail, ready, w1, w2, w3)
+
+
+@outline
+def release(net, end):
+    """Deliver what waits on links and arrives before `end`. True if interrupted because the pool of blocks is short."""
+    for word in range(net.waiting.shape[0]):
+        left = net.waiting[word]
+        while left != 0:
+            link = (word << 5) + trailing_zeros(left)
+            left &= left - 1
+            if net.ctl[CTL_FREE_BLOCKS] < net.const[CONST_RESERVE_BLOCKS]:
+                net.ctl[CTL_NEED] = NEED_BLOCKS
+                return True
+            head = net.wait_head[link]
+            meta = net.tx[link * TX_WORDS + TX_META]
+            while head >= 0:
+                p = head * RECORD_WORDS
+                ready = net.record[p]
+                if ready >= end:
+                    if ready < net.ctl[CTL_SOONEST]:
+                        net.ctl[CTL_SOONEST] = ready
+                    break
+                deliver(net, meta, net.ctl[CTL_SIDE], ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
+                head = after(net, head)
+            net.wait_head[link] = head
+            if head < 0:
+                net.tx[link * TX_WORDS + TX_TAIL] = NONE
+                net.waiting[word] &= ~(1 << (link & 31))
+    return False

@@ -10,7 +10,7 @@ import numpy as np
 
 from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, start_collective
-from pdes.fifo import push
+from pdes.fifo import push, take_block
 from pdes.heap import heap_pop
 from pdes.jit import inline, kernel, outline
 from pdes.packet import FLAG_ACK, P2P, destination, flags, source, wire_bytes
@@ -35,6 +35,7 @@ from pdes.state import (
     CTL_QPS,
     CTL_RESUME_AT,
     CTL_RESUME_NODE,
+    CTL_SIDE,
     CTL_RXQPS,
     FLOW_IN_WORDS,
     FLOW_OUT_WORDS,
@@ -66,6 +67,7 @@ from pdes.state import (
     PORT_SENT_REF,
     PORT_TRANSIT_BYTES,
     PORT_TRANSIT_COUNT,
+    PORT_TRANSIT_HEAD,
     PORT_TRANSIT_TAIL,
     PORT_WORDS,
     RECORD_WORDS,
@@ -206,7 +208,11 @@ def pass_on(net, npus, routes, node, now, w1, w2, w3):
             return
         npus.port[p + PORT_TRANSIT_BYTES] += size
         npus.port[p + PORT_TRANSIT_COUNT] += 1
-        npus.port[p + PORT_TRANSIT_TAIL] = push(net, npus.port[p + PORT_TRANSIT_TAIL], now, w1, w2, w3)
+        tail = npus.port[p + PORT_TRANSIT_TAIL]
+        if npus.port[p + PORT_TRANSIT_COUNT] == 1:
+            tail = take_block(net)
+            npus.port[p + PORT_TRANSIT_HEAD] = tail
+        npus.port[p + PORT_TRANSIT_TAIL] = push(net, tail, now, w1, w2, w3)
     kick(npus, node, link)
 
 
@@ -272,7 +278,7 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
     ctl = net.ctl
     for node in range(max(0, ctl[CTL_RESUME_NODE]), net.const[CONST_NPUS_LOCAL]):
         if ctl[CTL_RESUME_NODE] < 0:
-            if net.next_time[node] >= end:
+            if net.next_time[node] >= end and net.inbox_tail[2 * node + ctl[CTL_SIDE]] < 0:
                 continue
             if blocks_short(net):
                 return True
@@ -325,6 +331,7 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
                     transmit(net, npus, qps, node, link, now)
         ctl[CTL_RESUME_NODE] = -1
         give_back(net, inbox)
+        net.next_time[node] = INF
         if npu[n + NPU_HEAP_SIZE] > 0:
-            net.next_time[node] = min(net.next_time[node], npus.heap[2 * npu[n + NPU_HEAP_BASE]])
+            net.next_time[node] = npus.heap[2 * npu[n + NPU_HEAP_BASE]]
     return False

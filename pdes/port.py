@@ -3,7 +3,7 @@
 Acknowledgements first, then packets in transit and the queue pairs that may send, one packet each in turn.
 """
 
-from pdes.fifo import after, push
+from pdes.fifo import after, push, take_block
 from pdes.heap import heap_push
 from pdes.jit import inline
 from pdes.link import link_send
@@ -88,8 +88,12 @@ def kick(npus, node, link):
 def queue_control(net, npus, link, now, w1, w2, w3):
     """Queue an acknowledgement."""
     p = link * PORT_WORDS
+    tail = npus.port[p + PORT_CTRL_TAIL]
+    if npus.port[p + PORT_CTRL_COUNT] == 0:
+        tail = take_block(net)
+        npus.port[p + PORT_CTRL_HEAD] = tail
     npus.port[p + PORT_CTRL_COUNT] += 1
-    npus.port[p + PORT_CTRL_TAIL] = push(net, npus.port[p + PORT_CTRL_TAIL], now, w1, w2, w3)
+    npus.port[p + PORT_CTRL_TAIL] = push(net, tail, now, w1, w2, w3)
 
 
 @inline

@@ -25,8 +25,10 @@ TX_WORDS = 8
 TX_BUSY = 0  # ps: the port sends until then
 TX_PSB = 1  # float64 ps per byte, seen through txf
 TX_DELAY = 2  # ps on the wire
-TX_META = 3  # receiving node | its incoming link << 22 | bytes it waits for before it forwards << 46
-TX_TAIL = 4  # record that the next packet takes
+TX_META = (
+    3  # receiving node | the link's number in the whole fabric << 22 | bytes it waits for before it forwards << 46
+)
+TX_TAIL = 4  # record that the next packet takes that waits for a later window, -1 none waits
 TX_BYTES = 5  # sent on the wire
 TX_PACKETS = 6
 TX_MAX_WAIT = 7  # ps: the longest wait of a packet for the port
@@ -153,6 +155,9 @@ CTL_FAILED_QP = 14  # queue pair that gave up, -1 none
 CTL_BATCH_FREED = 15  # blocks that the batch has emptied
 CTL_WINDOW_OPEN = 16  # 1: a window was interrupted
 CTL_CHECK = 17  # 1: something was taken from a pool other than the blocks since `short_of` last looked
+CTL_SIDE = 18  # which of a node's two inboxes is for this window
+CTL_HORIZON = 19  # ps: what arrives before may go to the inbox for the next window
+CTL_SOONEST = 20  # ps: earliest arrival sent so far that is not for this window
 CTL_WORDS = 24
 
 NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS = range(1, 7)
@@ -278,30 +283,30 @@ class Net(NamedTuple):
     ctl: np.ndarray
     count: np.ndarray
     const: np.ndarray
-    next_time: np.ndarray  # int64[nodes] ps: earliest event of a node
-    pending: np.ndarray  # int64[incoming links / 32] bit set: the link holds packets
+    next_time: np.ndarray  # int64[NPUs] ps: earliest event of its own
+    inbox_head: np.ndarray  # int64[2 x nodes] record: packets for this window and for the next
+    inbox_tail: np.ndarray  # int64[2 x nodes], -1 empty
+    waiting: np.ndarray  # int64[outgoing links / 32] bit set: packets wait on the link for a later window
+    wait_head: np.ndarray  # int64[outgoing links] record
     out_ptr: np.ndarray  # int64[nodes + 1] outgoing links of a node
     tx: np.ndarray
     txf: np.ndarray
     tx_dropped: np.ndarray  # int64[outgoing links] packets
     record: np.ndarray
+    record_link: np.ndarray  # int64[records] link that the packet comes over
     block_next: np.ndarray  # int64[blocks]
     block_free: np.ndarray  # int64[blocks] stack
 
 
 class Inbox(NamedTuple):
-    """Receiving sides of links, and the batch of the node in hand."""
+    """What nodes do with what arrives, and the batch of the node in hand."""
 
-    in_ptr: np.ndarray  # int64[nodes + 1] incoming links of a node
-    head: np.ndarray  # int64[incoming links] record that is next
-    rx_gid: np.ndarray  # int64[incoming links] link number in the whole fabric
-    rx_psb: np.ndarray  # float64[incoming links] ps per byte
+    rx_psb: np.ndarray  # float64[links] ps per byte, by number of the link in the whole fabric
     latency_ps: np.ndarray  # int64[nodes] forwarding latency
     cut: np.ndarray  # int8[nodes] 1: cut-through
     batch_key: np.ndarray  # int64[batch] (time - window start) << 16 | index
     batch_tmp: np.ndarray
     batch_pos: np.ndarray  # int64[batch] record
-    batch_rx: np.ndarray  # int64[batch] incoming link
     batch_out: np.ndarray  # int64[batch] outgoing link, in the order of the keys
     batch_freed: np.ndarray  # int64[batch] blocks to give back after the batch
     bucket: np.ndarray  # int64[]

@@ -18,15 +18,12 @@ from pdes.state import (
     COUNT_BYTES_DROPPED,
     COUNT_DROPPED_PACKETS,
     CTL_BATCH,
+    CTL_SIDE,
     RECORD_WORDS,
     TX_BUSY,
     TX_PSB,
-    TX_TAIL,
     TX_WORDS,
 )
-
-AHEAD = 4
-"""How many packets ahead the place of the next record is asked for."""
 
 
 @inline
@@ -41,7 +38,7 @@ def drop(net, link, w1):
 def last_byte_ps(net, inbox, key, w1):
     """Cut-through: from the event (the header is in) to the packet's last byte."""
     size = wire_bytes(w1)
-    psb = inbox.rx_psb[inbox.batch_rx[key & 0xFFFF]]
+    psb = inbox.rx_psb[net.record_link[inbox.batch_pos[key & 0xFFFF]]]
     head = min(size, net.const[CONST_CUT_BYTES])
     return serialisation_ps(size, psb) - serialisation_ps(head, psb)
 
@@ -60,8 +57,6 @@ def switch_forward(net, inbox, routes, node, begin):
         inbox.batch_out[i] = link
         prefetch(net.tx, link * TX_WORDS)
     for i in range(batch):
-        if i + AHEAD < batch:
-            prefetch(record, net.tx[inbox.batch_out[i + AHEAD] * TX_WORDS + TX_TAIL] * RECORD_WORDS)
         key = inbox.batch_key[i]
         at = begin + (key >> 16)
         p = inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS
@@ -86,7 +81,7 @@ def switch_forward(net, inbox, routes, node, begin):
 def switches_window(net, inbox, routes, begin, end):
     """Let every switch act on what arrives before `end`. True if interrupted because a pool is short."""
     for node in range(net.const[CONST_NPUS_LOCAL], net.const[CONST_NODES_LOCAL]):
-        if net.next_time[node] < end:
+        if net.inbox_tail[2 * node + net.ctl[CTL_SIDE]] >= 0:
             if blocks_short(net):
                 return True
             take_batch(net, inbox, node, begin, end)

@@ -1,19 +1,23 @@
 """A window: every node takes what arrives before its end, in order of time, and acts.
 
 What arrives at a node before the end of a window was sent before its beginning, since a window is no longer than the
-shortest link. So there is no global order of events to keep: each node gathers the window's packets from its incoming
-links, sorts that small batch and works through it. Idle time is jumped over.
+shortest link. So there is no global order of events to keep: each node takes the window's packets from its inbox, sorts that
+small batch and works through it. Idle time is jumped over.
 """
 
 from pdes.jit import inline, kernel
+from pdes.link import release
 from pdes.npu import npus_window
 from pdes.state import (
     CONST_LOOKAHEAD,
-    CONST_NODES_LOCAL,
+    CONST_NPUS_LOCAL,
     COUNT_HOPS,
     COUNT_WINDOWS,
     CTL_FAILED_QP,
+    CTL_HORIZON,
     CTL_NOW,
+    CTL_SIDE,
+    CTL_SOONEST,
     CTL_WINDOW_OPEN,
     INF,
 )
@@ -24,11 +28,22 @@ DONE, FULL, PAUSED, FAILED = range(4)
 
 @inline
 def earliest(net):
-    """Time of the world's next event."""
-    soonest = INF
-    for node in range(net.const[CONST_NODES_LOCAL]):
+    """Time of the world's next event: the next packet to arrive or the next event of an NPU's own."""
+    soonest = net.ctl[CTL_SOONEST]
+    for node in range(net.const[CONST_NPUS_LOCAL]):
         soonest = min(soonest, net.next_time[node])
     return soonest
+
+
+@inline
+def open_window(net, begin):
+    """Begin a window: what was sent for the next window is now for this one."""
+    ctl = net.ctl
+    ctl[CTL_NOW] = begin
+    ctl[CTL_HORIZON] = begin + 2 * net.const[CONST_LOOKAHEAD]
+    ctl[CTL_SIDE] = 1 - ctl[CTL_SIDE]
+    ctl[CTL_SOONEST] = INF
+    ctl[CTL_WINDOW_OPEN] = 1
 
 
 @kernel
@@ -46,9 +61,10 @@ def run_serial(w, hops):
             begin = earliest(net)
             if begin >= INF:
                 return DONE
-            net.ctl[CTL_NOW] = begin
-            net.ctl[CTL_WINDOW_OPEN] = 1
+            open_window(net, begin)
         end = begin + net.const[CONST_LOOKAHEAD]
+        if release(net, end):
+            return FULL
         if npus_window(net, w.inbox, w.npus, w.qps, w.rows, w.insts, w.routes, w.trace, w.plans, begin, end):
             return FULL
         if switches_window(net, w.inbox, w.routes, begin, end):

@@ -69,22 +69,24 @@ def _spec(draw):
     dims = draw(st.sampled_from(["Ring(4)_Switch(2)", "Switch(3)_Ring(3)", "FullyConnected(3)_Ring(2)_Switch(2)"]))
     rates = "_".join(draw(rate) for _ in range(dims.count("_") + 1))
     return draw(
-        st.sampled_from([
-            f"switch:npus=2,{own},switch_latency={latency}",
-            f"switch:npus=5,{own},switch_latency={latency}",
-            f"ring:npus=2,{own}",
-            f"ring:npus=5,{own}",
-            f"ring:npus=6,{own}",
-            f"fully-connected:npus=4,{own}",
-            f"torus:sizes=2x3,{own}",
-            f"torus:sizes=4x2,{own}",
-            f"stack:dims={dims},rates={rates},delays={draw(delay)},switch_latency={latency}",
-            f"leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,uplinks=2,{own},{up}",
-            f"leaf-spine:leaves=2,hosts_per_leaf=4,spines=1,{own},{up}",
-            f"fat-tree:pods=3,leaves_per_pod=2,hosts_per_leaf=2,spines_per_pod=2,cores_per_plane=2,{own},{spine}",
-            f"rail-optimised:npus=6,gpus_per_host=3,hosts_per_rail_leaf=1,spines=2,{own},{up},nvlink_delay={draw(delay)}",
-            f"rail-optimised:npus=8,gpus_per_host=2,hosts_per_rail_leaf=2,spines=2,{own},{up},nvlink_rate={draw(rate)}",
-        ])
+        st.sampled_from(
+            [
+                f"switch:npus=2,{own},switch_latency={latency}",
+                f"switch:npus=5,{own},switch_latency={latency}",
+                f"ring:npus=2,{own}",
+                f"ring:npus=5,{own}",
+                f"ring:npus=6,{own}",
+                f"fully-connected:npus=4,{own}",
+                f"torus:sizes=2x3,{own}",
+                f"torus:sizes=4x2,{own}",
+                f"stack:dims={dims},rates={rates},delays={draw(delay)},switch_latency={latency}",
+                f"leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,uplinks=2,{own},{up}",
+                f"leaf-spine:leaves=2,hosts_per_leaf=4,spines=1,{own},{up}",
+                f"fat-tree:pods=3,leaves_per_pod=2,hosts_per_leaf=2,spines_per_pod=2,cores_per_plane=2,{own},{spine}",
+                f"rail-optimised:npus=6,gpus_per_host=3,hosts_per_rail_leaf=1,spines=2,{own},{up},nvlink_delay={draw(delay)}",
+                f"rail-optimised:npus=8,gpus_per_host=2,hosts_per_rail_leaf=2,spines=2,{own},{up},nvlink_rate={draw(rate)}",
+            ]
+        )
     )
 
 

@@ -57,7 +57,7 @@ class Packet(SimpleNamespace):
 
 
 class Message(SimpleNamespace):
-    """size, begin, end (sequence numbers), tell (called when the last byte has left for the first time), seq, lane, ordinal."""
+    """size, seq, lane, start; begin, end: sequence numbers; tell: called once the last byte has left for the first time."""
 
 
 class Pair:
@@ -361,7 +361,8 @@ class Simulator:
             npu.pairs[dst, group] = Pair(npu, dst, group, port, entropy)
         pair = npu.pairs[dst, group]
         packets = max(1, -(-size // self.settings.mtu_bytes))
-        message = Message(size=size, begin=pair.end, end=pair.end + packets, tell=tell, seq=seq, lane=lane, start=self.now)
+        end = pair.end + packets
+        message = Message(size=size, begin=pair.end, end=end, tell=tell, seq=seq, lane=lane, start=self.now)
         pair.messages.append(message)
         pair.end = message.end
         self.activate(npu, pair)

@@ -8,9 +8,10 @@ from tests.pdes import naive
 from tests.pdes.cases import BASE, Traces, runs
 from tests.pdes.compare import by_hand, check, differences, simulate
 from topologies import build
+from workload import KINDS, algorithms_of, collective_program
 
 bounded = settings(
-    max_examples=150,
+    max_examples=120,
     deadline=None,
     derandomize=True,
     database=None,
@@ -35,3 +36,136 @@ def test_random_runs_agree_without_losses(case):
 @given(runs(lossy=True))
 def test_random_runs_agree_with_losses(case):
     agree(case)
+
+
+def incast(senders, size, *, spec="rate=100Gbps,delay=500ns", **chosen):
+    """All send to the last NPU of a switch at the same time."""
+    traces = Traces(senders + 1)
+    for src in range(senders):
+        traces.message(src, senders, size)
+    return build(f"switch:npus={senders + 1},{spec}"), traces.program(), Settings(**(BASE | chosen))
+
+
+def test_incast_in_which_all_tie():
+    results = check(*incast(7, 20_000, seed=3))
+    assert results.links["max_queue_bytes"].max() > 6 * 594
+
+
+def test_incast_with_losses_recovers_by_negative_acknowledgements():
+    results = check(*incast(7, 60_000, queue_limit_bytes=5000, rto_ps=10**12))
+    assert results.counters["dropped_packets"] > 0
+    assert results.counters["retransmitted_packets"] > 0
+
+
+def test_a_lost_tail_is_found_by_the_timeout_only():
+    # two messages of one packet each, room for one: nothing follows that could be out of order
+    results = check(*incast(2, 500, queue_limit_bytes=600, rto_ps=50_000_000))
+    assert results.counters["dropped_packets"] == 1
+    assert results.counters["timeouts"] == 1
+    assert results.finish_time_ps > 50_000_000
+
+
+def test_timeouts_that_come_too_early_do_no_harm():
+    traces = Traces(4)
+    for dst in (1, 2, 3):
+        traces.message(0, dst, 30_000)
+        traces.message(dst, 0, 30_000)
+    chosen = Settings(**(BASE | {"rto_ps": 1_500_000}))
+    results = check(build("switch:npus=4,rate=100Gbps,delay=500ns"), traces.program(), chosen)
+    assert results.counters["timeouts"] > 0
+    assert results.counters["payload_bytes"] == 180_000
+
+
+@pytest.mark.parametrize("rto_ps", [300_000, 700_000, 1_000_000, 2_000_000, 2_500_000])
+def test_a_pair_that_went_back_and_is_then_acknowledged_has_nothing_to_send(rto_ps):
+    # its packet waits for its turn to be sent again behind the long message, when the late acknowledgement comes
+    traces = Traces(3)
+    traces.message(0, 1, 100)
+    traces.message(0, 2, 400_000)
+    chosen = Settings(rto_ps=rto_ps, window_bytes=10**6, max_retries=1000)
+    results = check(build("switch:npus=3,rate=100Gbps,delay=500ns"), traces.program(), chosen)
+    assert results.counters["payload_bytes"] == 400_100
+
+
+def test_rows_without_duration_let_the_next_of_their_lane_go():
+    traces = Traces(2)
+    for micros in (10, 0, 0, 10, 0):
+        traces.compute(0, micros)
+    results = check(build("switch:npus=2"), traces.program(), Settings())
+    assert results.node_finish_ps.tolist() == [10**7, 10**7, 10**7, 2 * 10**7, 2 * 10**7]
+
+
+def test_the_window_that_is_settled_holds_for_fast_ports():
+    graph = build("rail-optimised:npus=8,gpus_per_host=4")
+    results = check(graph, collective_program("all-reduce", 8, 40_000), Settings())
+    assert 2 <= results.settled["window_packets"] < 10_000
+
+
+def test_incast_without_delay_on_the_wire():
+    for link_rate in ("100Gbps", "600Gbps"):
+        check(*incast(5, 1500, spec=f"rate={link_rate},delay=0ns", queue_limit_bytes=1300))
+
+
+@pytest.mark.parametrize("cut_through", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_collectives_on_all_fabrics(kind, cut_through):
+    for spec in ("ring:npus=5", "leaf-spine:npus=6,hosts_per_leaf=2,rate=600Gbps", "stack:dims=Ring(2)_Switch(3)"):
+        graph = build(spec)
+        for algorithm in algorithms_of(kind):
+            program = collective_program(kind, graph.npus, 4001, algorithm)
+            check(graph, program, Settings(**(BASE | {"cut_through": cut_through})))
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_collectives_one_after_another_and_side_by_side(concurrent):
+    traces = Traces(5)
+    for size in (9000, 500, 7000):
+        traces.collective(range(5), 0, size)
+        traces.collective((0, 2, 4), 6, size, "a")
+    program = traces.program({"a": (0, 2, 4)})
+    check(build("ring:npus=5"), program, Settings(concurrent_collectives=concurrent))
+
+
+class TiesByLink(naive.Simulator):
+    def tie(self, link, _time):
+        return link.number
+
+
+class NoAlternation(naive.Simulator):
+    def choose_packet(self, npu, port):
+        port.pair_sent_last = False
+        return super().choose_packet(npu, port)
+
+
+class NoBackoff(naive.Simulator):
+    def arm(self, npu, pair):
+        pair.retries = 0
+        super().arm(npu, pair)
+
+
+class OneLatePacket(naive.Simulator):
+    def transmit(self, link, packet, start, since):
+        super().transmit(link, packet, start + int(self.count["packet_hops"] == 40), since)
+
+
+@pytest.mark.parametrize(
+    ("broken", "case"),
+    [
+        (TiesByLink, incast(7, 20_000)),
+        (NoAlternation, (build("ring:npus=6"), collective_program("all-to-all", 6, 60_000), Settings(**BASE))),
+        (OneLatePacket, incast(3, 20_000)),
+        (NoBackoff, incast(6, 500, queue_limit_bytes=600, rto_ps=2_000_000, max_retries=1000)),
+    ],
+)
+def test_the_comparison_notices_a_broken_rule(broken, case):
+    results = simulate(*case)
+    assert differences(results, by_hand(*case, results)) == []
+    assert differences(results, by_hand(*case, results, broken)) != []
+
+
+@pytest.mark.parametrize("changed", [{"header_bytes": 83}, {"ack_bytes": 87}, {"seed": 2}, {"mtu_bytes": 511}])
+def test_the_comparison_notices_another_setting(changed):
+    graph, program, chosen = incast(7, 20_000)
+    results = simulate(graph, program, chosen)
+    other = dataclasses.replace(chosen, **changed)
+    assert differences(results, by_hand(graph, program, other, results)) != []

@@ -10,12 +10,14 @@ from pdes import Settings, build_world, calibration, run
 from pdes import state as s
 from pdes.switch import switches_window
 from tests.pdes import kernels, naive
+from tests.pdes.cases import Traces
 from tests.pdes.compare import simulate
 from topologies import build
 from workload import collective_program, pairs_program
 
 quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 WORD = st.integers(0, 2**63 - 1)
+VERB = st.sampled_from(["put", "get", "remove"])
 
 
 @quick
@@ -34,7 +36,7 @@ def test_hashes_spread():
 
 
 @quick
-@given(st.lists(st.tuples(st.sampled_from("put get remove".split()), st.integers(0, 12), st.integers(0, 99)), max_size=80))
+@given(st.lists(st.tuples(VERB, st.integers(0, 12), st.integers(0, 99)), max_size=80))
 def test_map_is_a_dict(operations):
     keys, values, model = np.full(32, -1, np.int64), np.zeros(32, np.int64), {}
     for what, number, value in operations:
@@ -127,7 +129,9 @@ def test_batches_are_sorted_and_ties_by_hash(packets, span):
     inbox.batch_key[:] = (time << 16) | np.arange(packets)
     kernels.order_batch(world.net, inbox, packets, begin, begin + span)
     gid = inbox.rx_gid[inbox.batch_rx]
-    wanted = sorted(range(packets), key=lambda i: (time[i], naive.mix3(5, int(gid[i]), begin + int(time[i])), gid[i], i))
+    pairs = enumerate(zip(time.tolist(), gid.tolist(), strict=True))
+    order = [(t, naive.mix3(5, g, begin + t), g, i) for i, (t, g) in pairs]
+    wanted = [entry[-1] for entry in sorted(order)]
     assert (inbox.batch_key >> 16).tolist() == time[wanted].tolist()
     found = inbox.batch_key & 0xFFFF
     assert sorted(found.tolist()) == list(range(packets))
@@ -236,8 +240,6 @@ def test_pools_that_grow_give_the_same_answer(spec, program):
 def test_collective_instances_grow():
     # the last member comes late: messages of the barrier wait for it, and every NPU has several collectives under way
     graph, chosen = build("switch:npus=4"), Settings(concurrent_collectives=True)
-    from tests.pdes.cases import Traces
-
     traces = Traces(4)
     for _ in range(6):
         traces.collective(range(4), 0, 9000)

@@ -28,7 +28,7 @@ print(json.dumps([results.finish_time_ps, results.counters["packet_hops"], cpu_s
 
 
 def run_alone(network):
-    """Finish, packet-hops, seconds of processor and peak GiB of an all-reduce of 4 KiB messages, in a process of its own."""
+    """Finish, packet-hops, CPU seconds and peak GiB of an all-reduce of 4 KiB messages, in a process of its own."""
     command = [sys.executable, "-c", SCRIPT, network]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,110 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+import pdes
+from pdes import Settings, jit
+from pdes.jit import kernel
+from tests.pdes.compare import simulate
+from topologies import build
+from workload import collective_program
+
+ROOT = Path(__file__).parents[2]
+TINY = """
+from tests.pdes.test_jit import tiny
+from pdes.jit import jit_enabled
+results = tiny()
+print(jit_enabled(), results.digest, results.finish_time_ps, results.counters["dropped_packets"])
+"""
+
+
+def tiny():
+    graph = build("leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=1us")
+    chosen = Settings(mtu_bytes=512, queue_limit_bytes=1200, cut_through=True)
+    return simulate(graph, collective_program("all-to-all", 4, 20_000), chosen)
+
+
+@kernel
+def allocates(n):
+    made = np.zeros(n)
+    return made[0]
+
+
+@kernel
+def item(array, index):
+    return array[index]
+
+
+@numba.njit
+def last_of(array):
+    return array[-1] + array[len(array) - 2]
+
+
+def test_plain_python_gives_the_same_answer():
+    results = tiny()
+    assert results.counters["dropped_packets"] > 0
+    run = subprocess.run(
+        [sys.executable, "-c", TINY],
+        cwd=ROOT,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    said = run.stdout.split()
+    wanted = [results.digest, results.finish_time_ps, results.counters["dropped_packets"]]
+    assert said == ["False", *map(str, wanted)]
+
+
+def test_an_edit_in_any_file_names_another_cache(tmp_path, monkeypatch):
+    copy = tmp_path / "pdes"
+    shutil.copytree(Path(pdes.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    here = jit.source_hash()
+    monkeypatch.setattr(jit, "__file__", str(copy / "jit.py"))
+    monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
+    assert jit.source_hash() == here
+    folders = {jit.cache_dir()}
+    for path in sorted(copy.glob("*.py")):
+        path.write_text(path.read_text() + "\n# edited\n")
+        folders.add(jit.cache_dir())
+    assert len(folders) == 1 + len(list(copy.glob("*.py")))
+    assert all(folder.is_dir() and folder.parent == tmp_path / "cache" for folder in folders)
+
+
+@pytest.mark.parametrize("name", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT"])
+def test_options_that_change_code_name_another_cache(name, monkeypatch):
+    monkeypatch.delenv(name, raising=False)
+    usual = jit.source_hash()
+    monkeypatch.setenv(name, "1")
+    assert jit.source_hash() != usual
+
+
+def test_a_cache_that_cannot_be_written_goes_elsewhere(tmp_path, monkeypatch):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    monkeypatch.setenv("NADI_CACHE_DIR", str(in_the_way))
+    folder = jit.cache_dir()
+    assert folder.is_dir()
+    assert folder.name == jit.source_hash()
+    assert tmp_path not in folder.parents
+
+
+def test_an_allocation_in_a_kernel_does_not_compile():
+    assert numba.njit(pipeline_class=jit._PlainIndices)(allocates.py_func)(3) == 0.0, "only _nrt=False may forbid it"
+    with pytest.raises(numba.core.errors.NumbaError, match="zeros"):
+        allocates(3)
+
+
+def test_indices_are_plain_in_kernels_and_usual_elsewhere():
+    whole = np.arange(10)
+    part = whole[5:]
+    assert item(part, -1) == 4, "a kernel wraps negative indices: the option has lost its effect"
+    assert last_of(part) == 9 + 8
+    assert numba.njit(lambda array, index: array[index])(part, -1) == 9
