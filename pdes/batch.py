@@ -1,5 +1,7 @@
 """What arrives at a node in a window: gathered from its inbox, sorted by time, ties in a fair order."""
 
+import numpy as np
+
 from pdes.fifo import NONE
 from pdes.hashing import mix3
 from pdes.jit import inline, prefetch
@@ -90,55 +92,105 @@ def give_back(net, inbox):
 
 
 @inline
-def sort_batch(inbox, batch, begin, end):
-    """Sort the batch by time: into buckets first when it is large, then by insertion."""
-    key = inbox.batch_key
-    if batch > SMALL_BATCH:
-        shift = 16
-        while (end - begin) << 16 >> shift > BUCKETS:
-            shift += 1
-        bucket = inbox.bucket
-        for b in range(BUCKETS + 1):
-            bucket[b] = 0
-        for i in range(batch):
-            inbox.batch_tmp[i] = key[i]
-            bucket[(key[i] >> shift) + 1] += 1
-        for b in range(BUCKETS):
-            bucket[b + 1] += bucket[b]
-        for i in range(batch):
-            b = inbox.batch_tmp[i] >> shift
-            key[bucket[b]] = inbox.batch_tmp[i]
-            bucket[b] += 1
-    for i in range(1, batch):
-        k = key[i]
-        j = i - 1
-        while j >= 0 and key[j] > k:
-            key[j + 1] = key[j]
-            j -= 1
-        key[j + 1] = k
+def sort_run(keys, first, last):
+    """Sort keys[first:last]: by insertion when few, else as a heap (never quadratic)."""
+    count = last - first
+    if count > SMALL_BATCH:
+        for i in range(count // 2 - 1, -1, -1):
+            sink(keys, first, i, count)
+        for end in range(count - 1, 0, -1):
+            top = keys[first]
+            keys[first] = keys[first + end]
+            keys[first + end] = top
+            sink(keys, first, np.int64(0), end)
+    else:
+        for i in range(first + 1, last):
+            k = keys[i]
+            j = i - 1
+            while j >= first and keys[j] > k:
+                keys[j + 1] = keys[j]
+                j -= 1
+            keys[j + 1] = k
 
 
 @inline
-def before(net, inbox, a, b, time):
-    """Whether key a comes before key b of the same time.
+def sink(keys, first, i, count):
+    """Restore the order of a largest-first heap of `count` keys from entry i downwards."""
+    k = keys[first + i]
+    while 2 * i + 1 < count:
+        child = 2 * i + 1
+        if child + 1 < count and keys[first + child + 1] > keys[first + child]:
+            child += 1
+        if keys[first + child] <= k:
+            break
+        keys[first + i] = keys[first + child]
+        i = child
+    keys[first + i] = k
 
-    By a hash of (seed, link, time): fair, and the same on any partition.
-    """
-    la = net.record_link[inbox.batch_pos[a & 0xFFFF]]
-    lb = net.record_link[inbox.batch_pos[b & 0xFFFF]]
-    ha = mix3(net.const[CONST_SEED], la, time)
-    hb = mix3(net.const[CONST_SEED], lb, time)
-    return ha < hb or (ha == hb and la < lb)
+
+@inline
+def sort_batch(inbox, batch, begin, end):
+    """Sort the batch by time: into buckets first when it is large."""
+    key = inbox.batch_key
+    if batch <= SMALL_BATCH:
+        sort_run(key, 0, batch)
+        return
+    shift = 16
+    while (end - begin) << 16 >> shift > BUCKETS:
+        shift += 1
+    bucket = inbox.bucket
+    for b in range(BUCKETS + 1):
+        bucket[b] = 0
+    for i in range(batch):
+        inbox.batch_tmp[i] = key[i]
+        bucket[(key[i] >> shift) + 1] += 1
+    for b in range(BUCKETS):
+        bucket[b + 1] += bucket[b]
+    for i in range(batch):
+        b = inbox.batch_tmp[i] >> shift
+        key[bucket[b]] = inbox.batch_tmp[i]
+        bucket[b] += 1
+    first = 0
+    for b in range(BUCKETS):
+        if bucket[b] - first > 1:
+            sort_run(key, first, bucket[b])
+        first = bucket[b]
 
 
 @inline
 def order_ties(net, inbox, batch, begin):
-    """Order packets that arrive at the same time over different links."""
+    """Order packets that arrive at the same time over different links by a hash of (seed, link, time).
+
+    That is fair (a fixed order would starve one of two senders that always tie) and the same on any partition.
+    """
     key = inbox.batch_key
-    for i in range(1, batch):
-        k = key[i]
+    first = 0
+    while first < batch - 1:
+        time = key[first] >> 16
+        last = first + 1
+        while last < batch and key[last] >> 16 == time:
+            last += 1
+        if last - first > 1:
+            for i in range(first, last):
+                index = key[i] & 0xFFFF
+                link = net.record_link[inbox.batch_pos[index]]
+                inbox.batch_tmp[i] = mix3(net.const[CONST_SEED], link, begin + time) << 16 | index
+            sort_run(inbox.batch_tmp, first, last)
+            order_equal_hashes(net, inbox, first, last)
+            for i in range(first, last):
+                key[i] = time << 16 | (inbox.batch_tmp[i] & 0xFFFF)
+        first = last
+
+
+@inline
+def order_equal_hashes(net, inbox, first, last):
+    """Where two links have the same hash, the lower link comes first."""
+    tmp = inbox.batch_tmp
+    for i in range(first + 1, last):
+        k = tmp[i]
+        link = net.record_link[inbox.batch_pos[k & 0xFFFF]]
         j = i - 1
-        while j >= 0 and key[j] >> 16 == k >> 16 and before(net, inbox, k, key[j], begin + (k >> 16)):
-            key[j + 1] = key[j]
+        while j >= first and tmp[j] >> 16 == k >> 16 and net.record_link[inbox.batch_pos[tmp[j] & 0xFFFF]] > link:
+            tmp[j + 1] = tmp[j]
             j -= 1
-        key[j + 1] = k
+        tmp[j + 1] = k

@@ -12,7 +12,7 @@ from pdes.hashing import mix3
 from pdes.jit import kernel
 from pdes.memory import aligned, full, zeros
 from pdes.results import RunError
-from pdes.routing import HOPS_SHIFT, MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE
+from pdes.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT
 from pdes.simulation import Simulation
 
 MAX_BATCH = 60_000
@@ -63,6 +63,7 @@ class _Fabric:
         self.cut = np.zeros(graph.nodes, np.int8)
         if settings.cut_through:
             self.cut[graph.node_kind != NPU_KIND] = 1
+        self.classes, self.link_class = self._classes(graph, settings)
         smallest = min(settings.ack_bytes, settings.header_bytes)
         first = np.minimum(smallest, self._seen(graph, settings))
         reach = graph.link_delay_ps + (first * self.psb + 0.5).astype(np.int64)
@@ -76,17 +77,21 @@ class _Fabric:
         """Bytes that the receiving end of each link waits for before it acts on a packet in transit."""
         return np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
 
-    def tx_rows(self, graph, settings):
+    def _classes(self, graph, settings):
+        """The `link_class` table and the class of each link."""
+        rows = np.stack([self.psb.view(np.int64), graph.link_delay_ps, self._seen(graph, settings)], axis=1)
+        kinds, number = np.unique(rows, axis=0, return_inverse=True)
+        if len(kinds) > s.MAX_CLASSES:
+            raise RunError(f"links of {len(kinds)} different rates and delays: at most {s.MAX_CLASSES} are possible")
+        table = np.zeros((len(kinds), s.CLASS_WORDS), np.int64)
+        table[:, : kinds.shape[1]] = kinds
+        return table, number.reshape(-1)
+
+    def tx_rows(self, graph):
         """The `tx` table."""
         tx = np.zeros((graph.links, s.TX_WORDS), np.int64)
-        tx[:, s.TX_PSB] = self.psb[self.tx_link].view(np.int64)
-        tx[:, s.TX_TAIL] = -1
-        tx[:, s.TX_DELAY] = graph.link_delay_ps[self.tx_link]
-        tx[:, s.TX_META] = (
-            graph.link_dst[self.tx_link].astype(np.int64)
-            | (self.tx_link << 22)
-            | (self._seen(graph, settings)[self.tx_link].astype(np.int64) << 46)
-        )
+        number = self.link_class[self.tx_link]
+        tx[:, s.TX_META] = graph.link_dst[self.tx_link].astype(np.int64) | (self.tx_link << 22) | (number << 46)
         return tx
 
 
@@ -134,14 +139,17 @@ def _routes(graph, fabric, seed):
         if len(link)
         else r.set_ptr[:-1]
     )
-    cells = (count << 32) | first
+    if len(count) and count.max() > s.MAX_SET:
+        raise RunError(f"{count.max()} equal-cost links: at most {s.MAX_SET} are possible")
+    cells = ((count << SET_SHIFT) | first).astype(np.int32)
     salt = np.empty(graph.nodes, np.int64)
     _fill_salts(salt, seed)
     none32, none64 = np.zeros(1, np.int32), np.zeros(1, np.int64)
     fields = {
         "row": none64,
-        "cell": none64,
-        "attach": none64,
+        "cell": none32,
+        "hops": np.zeros(1, np.int8),
+        "attach": none32,
         "home": none32,
         "column": none32,
         "digit": none32,
@@ -150,13 +158,13 @@ def _routes(graph, fabric, seed):
         "size": none64,
     }
     if hasattr(r, "home"):
-        hops = r.hops.astype(np.int64)
-        cell = np.where(r.next_set >= 0, cells[np.maximum(r.next_set, 0)], 0) | (hops << HOPS_SHIFT)
+        cell = np.where(r.next_set >= 0, cells[np.maximum(r.next_set, 0)], 0)
         column = np.full(graph.nodes, -1, np.int32)
         column[r.home_node] = np.arange(len(r.home_node))
         fields |= {
             "row": r.row.astype(np.int64) * len(r.home_node),
             "cell": cell.reshape(-1),
+            "hops": r.hops.astype(np.int8).reshape(-1),
             "attach": np.where(r.attach_set >= 0, cells[np.maximum(r.attach_set, 0)], 0).reshape(-1),
             "home": r.home.astype(np.int32).reshape(-1),
             "column": column,
@@ -332,7 +340,7 @@ def build_world(graph, program, settings):
         s.CONST_CUT_BYTES: settings.cut_through_header_bytes,
     }.items():
         const[index] = value
-    tx = fabric.tx_rows(graph, settings)
+    tx = fabric.tx_rows(graph)
     blocks = graph.links // 2 + 2 * graph.nodes + 2 * reserve
     port = np.zeros((max(1, npu_ports), s.PORT_WORDS), np.int64)
     port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
@@ -355,6 +363,7 @@ def build_world(graph, program, settings):
     heap = int(npu[-1, s.NPU_HEAP_BASE] + npu[-1, s.NPU_PORTS]) + s.LANES + 1
     flow_rows = 1 << 16
     tx = aligned(tx)
+    link_class = aligned(fabric.classes)
     trace, plans = _tables(program)
     world = s.World(
         net=s.Net(
@@ -366,9 +375,12 @@ def build_world(graph, program, settings):
             inbox_tail=full(2 * graph.nodes, -1),
             waiting=zeros(graph.links // 32 + 1),
             wait_head=full(graph.links, -1),
+            wait_tail=full(graph.links, -1),
             out_ptr=fabric.out_ptr,
             tx=tx,
-            txf=tx.view(np.float64),
+            link_class=link_class,
+            link_classf=link_class.view(np.float64),
+            tx_max_wait=zeros(graph.links),
             tx_dropped=zeros(graph.links, np.int64),
             record=zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS),
             record_link=zeros(blocks * s.BLOCK_RECORDS),

@@ -133,12 +133,12 @@ def _links(sim):
     """Per link of the graph: what it sent and how long its queue was."""
     w = sim.world
     tx = w.net.tx.reshape(-1, s.TX_WORDS)
-    psb = w.net.txf.reshape(-1, s.TX_WORDS)[:, s.TX_PSB]
+    psb = 8e12 / sim.graph.link_rate_bps[sim.tx_link]
     columns = {
         "tx_bytes": tx[:, s.TX_BYTES],
         "tx_packets": tx[:, s.TX_PACKETS],
         "dropped_packets": w.net.tx_dropped,
-        "max_queue_bytes": (tx[:, s.TX_MAX_WAIT] / psb).astype(np.int64),
+        "max_queue_bytes": (w.net.tx_max_wait / psb).astype(np.int64),
     }
     by_graph_link = {}
     for name, values in columns.items():

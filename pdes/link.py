@@ -6,6 +6,10 @@ from pdes.fifo import NONE, after, push, take_block
 from pdes.jit import inline, outline, trailing_zeros
 from pdes.packet import wire_bytes
 from pdes.state import (
+    CLASS_DELAY,
+    CLASS_PSB,
+    CLASS_SEEN,
+    CLASS_WORDS,
     CONST_RESERVE_BLOCKS,
     CTL_FREE_BLOCKS,
     CTL_HORIZON,
@@ -16,12 +20,8 @@ from pdes.state import (
     RECORD_WORDS,
     TX_BUSY,
     TX_BYTES,
-    TX_DELAY,
-    TX_MAX_WAIT,
     TX_META,
     TX_PACKETS,
-    TX_PSB,
-    TX_TAIL,
     TX_WORDS,
 )
 
@@ -33,6 +33,12 @@ LINK_MASK = (1 << 24) - 1
 def serialisation_ps(size_bytes, ps_per_byte):
     """Time on the wire, rounded once per packet from bits and rate."""
     return np.int64(size_bytes * ps_per_byte + 0.5)
+
+
+@inline
+def link_psb(net, link):
+    """Picoseconds per byte of an outgoing link."""
+    return net.link_classf[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_PSB]
 
 
 @inline
@@ -56,30 +62,31 @@ def link_send(net, link, asked, start, w1, w2, w3):
     """
     size = wire_bytes(w1)
     q = link * TX_WORDS
-    psb = net.txf[q + TX_PSB]
+    meta = net.tx[q + TX_META]
+    c = (meta >> 46) * CLASS_WORDS
+    psb = net.link_classf[c + CLASS_PSB]
     busy = start + serialisation_ps(size, psb)
     net.tx[q + TX_BUSY] = busy
-    meta = net.tx[q + TX_META]
-    seen = meta >> 46
+    seen = net.link_class[c + CLASS_SEEN]
     ready = busy
     if size > seen:
         ready = start + serialisation_ps(seen, psb)
-    ready += net.tx[q + TX_DELAY]
+    ready += net.link_class[c + CLASS_DELAY]
     net.tx[q + TX_BYTES] += size
     net.tx[q + TX_PACKETS] += 1
-    if start - asked > net.tx[q + TX_MAX_WAIT]:
-        net.tx[q + TX_MAX_WAIT] = start - asked
+    if start > asked:
+        net.tx_max_wait[link] = max(net.tx_max_wait[link], start - asked)
     if ready < net.ctl[CTL_SOONEST]:
         net.ctl[CTL_SOONEST] = ready
     if ready < net.ctl[CTL_HORIZON]:
         deliver(net, meta, 1 - net.ctl[CTL_SIDE], ready, w1, w2, w3)
     else:
-        tail = net.tx[q + TX_TAIL]
+        tail = net.wait_tail[link]
         if tail < 0:
             tail = take_block(net)
             net.wait_head[link] = tail
             net.waiting[link >> 5] |= 1 << (link & 31)
-        net.tx[q + TX_TAIL] = push(net, tail, ready, w1, w2, w3)
+        net.wait_tail[link] = push(net, tail, ready, w1, w2, w3)
 
 
 @outline
@@ -106,6 +113,6 @@ def release(net, end):
                 head = after(net, head)
             net.wait_head[link] = head
             if head < 0:
-                net.tx[link * TX_WORDS + TX_TAIL] = NONE
+                net.wait_tail[link] = NONE
                 net.waiting[word] &= ~(1 << (link & 31))
     return False

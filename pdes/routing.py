@@ -19,15 +19,16 @@ from pdes.state import (
 
 MODE_ONE_HOME, MODE_TABLE, MODE_DIMENSIONS = 0, 1, 2
 DIM_RING, DIM_TABLE, DIM_SINGLE, DIM_NONE = 0, 1, 2, 3
-HOPS_SHIFT = 48
-UNREACHABLE = 127 << HOPS_SHIFT
+SET_SHIFT = 22
+SET_MASK = (1 << SET_SHIFT) - 1
+UNREACHABLE = 127
 
 
 @inline
 def choose(routes, cell, node, w2):
     """One link of the cell."""
-    first = cell & 0xFFFFFFFF
-    count = (cell >> 32) & 0xFFFF
+    first = np.int64(cell) & SET_MASK
+    count = np.int64(cell) >> SET_SHIFT
     if count > 1:
         h = mix(routes.salt[node] ^ (entropy(w2) * 0x9E3779B1))
         return np.int64(routes.link[first + ((h * count) >> 32)])
@@ -42,22 +43,27 @@ def switch_cell(net, routes, node, dst, w2):
     """
     homes = net.const[CONST_HOMES]
     best = UNREACHABLE
+    cell = np.int64(0)
     equals = 0
     for i in range(homes):
         column = routes.home[dst * homes + i]
         if column >= 0:
-            if column == routes.column[node]:
-                cell = routes.attach[dst * homes + i]
-            else:
-                cell = routes.cell[routes.row[node] + column]
-            if cell >> HOPS_SHIFT < best >> HOPS_SHIFT:
-                best = cell
-                equals = 1
-            elif cell >> HOPS_SHIFT == best >> HOPS_SHIFT and cell < UNREACHABLE:
+            here = column == routes.column[node]
+            at = routes.row[node] + column
+            hops = np.int64(0)
+            if not here:
+                hops = np.int64(routes.hops[at])
+            if hops < best:
+                best = hops
+                equals = 0
+            if hops == best and hops < UNREACHABLE:
                 equals += 1
                 if (mix(routes.salt[node] ^ ((entropy(w2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
-                    best = cell
-    return best
+                    if here:
+                        cell = np.int64(routes.attach[dst * homes + i])
+                    else:
+                        cell = np.int64(routes.cell[at])
+    return cell
 
 
 @inline
@@ -87,13 +93,13 @@ def hops_by(net, routes, out, dst):
     """Table mode: switches between the far end of an NPU's outgoing link and the destination (UNREACHABLE if none)."""
     homes = net.const[CONST_HOMES]
     via = net.tx[out * TX_WORDS + TX_META] & NODE_MASK
-    best = UNREACHABLE >> HOPS_SHIFT
+    best = UNREACHABLE
     for i in range(homes):
         column = routes.home[dst * homes + i]
         if column >= 0:
             hops = np.int64(0)
             if column != routes.column[via]:
-                hops = routes.cell[routes.row[via] + column] >> HOPS_SHIFT
+                hops = np.int64(routes.hops[routes.row[via] + column])
             if hops < best:
                 best = hops
     return best
@@ -102,7 +108,7 @@ def hops_by(net, routes, out, dst):
 @inline
 def npu_port(net, routes, node, dst, w2):
     """Table mode, at an NPU of several ports: one of the ports whose switch is nearest to the destination."""
-    best = UNREACHABLE >> HOPS_SHIFT
+    best = UNREACHABLE
     count = 0
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         hops = hops_by(net, routes, out, dst)

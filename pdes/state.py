@@ -2,7 +2,7 @@
 
 A world is what one logical process holds: nothing in it is shared. State is rows of int64 words in flat arrays, a row
 padded to whole cache lines, so that what is used together lies together: word C of row r of an array with W words a row
-is `array[r * W + C]`. Where a word holds a float64, the same memory is seen through a second view (`txf`).
+is `array[r * W + C]`. Where a word holds a float64, the same memory is seen through a second view (`link_classf`).
 """
 
 from typing import NamedTuple
@@ -13,7 +13,8 @@ INF = 1 << 62
 """Later than any time (ps)."""
 
 MAX_NODES = 1 << 22
-MAX_LINKS = 1 << 24
+MAX_LINKS = 1 << 22
+MAX_SET = 511
 
 # A packet record: four words, in blocks of eight records. See pdes/packet.py.
 RECORD_WORDS = 4
@@ -21,17 +22,18 @@ BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3
 
 # Sending side of a link (`tx`, one row per outgoing link in the order of its node).
-TX_WORDS = 8
+TX_WORDS = 4
 TX_BUSY = 0  # ps: the port sends until then
-TX_PSB = 1  # float64 ps per byte, seen through txf
-TX_DELAY = 2  # ps on the wire
-TX_META = (
-    3  # receiving node | the link's number in the whole fabric << 22 | bytes it waits for before it forwards << 46
-)
-TX_TAIL = 4  # record that the next packet takes that waits for a later window, -1 none waits
-TX_BYTES = 5  # sent on the wire
-TX_PACKETS = 6
-TX_MAX_WAIT = 7  # ps: the longest wait of a packet for the port
+TX_META = 1  # receiving node | the link's number in the whole fabric << 22 | its class << 46
+TX_BYTES = 2  # sent on the wire
+TX_PACKETS = 3
+
+# What many links have in common (`link_class`).
+CLASS_WORDS = 4
+CLASS_PSB = 0  # float64 ps per byte, seen through link_classf
+CLASS_DELAY = 1  # ps on the wire
+CLASS_SEEN = 2  # bytes that the receiving node waits for before it forwards
+MAX_CLASSES = 1 << 16
 
 # An NPU's port (`port`, rows as in `tx`, which begins with the ports of the NPUs).
 PORT_WORDS = 16
@@ -217,11 +219,12 @@ I64 = np.int64
 
 
 class Routes(NamedTuple):
-    """Routing state. A cell is a port set: links << 32 | first; with one link, `first` is that link itself."""
+    """Routing state. A cell is a port set: links << 22 | first; with one link, `first` is that link itself."""
 
     row: np.ndarray  # int64[nodes] offset of the node's row in `cell`
-    cell: np.ndarray  # int64[]; table mode: hops << 48 | set, per home column; dimension mode: sets
-    attach: np.ndarray  # int64[npus * homes] set from a home to the NPU
+    cell: np.ndarray  # int32[]; table mode: per home column; dimension mode: sets
+    hops: np.ndarray  # int8[] as `cell` in table mode: switches to the home
+    attach: np.ndarray  # int32[npus * homes] cell from a home to the NPU
     home: np.ndarray  # int32[npus * homes] column, -1 none
     link: np.ndarray  # int32[] members of the sets that have several
     salt: np.ndarray  # int64[nodes] 32-bit hash of (seed, node)
@@ -287,10 +290,13 @@ class Net(NamedTuple):
     inbox_head: np.ndarray  # int64[2 x nodes] record: packets for this window and for the next
     inbox_tail: np.ndarray  # int64[2 x nodes], -1 empty
     waiting: np.ndarray  # int64[outgoing links / 32] bit set: packets wait on the link for a later window
-    wait_head: np.ndarray  # int64[outgoing links] record
+    wait_head: np.ndarray  # int64[outgoing links] record, -1 none waits
+    wait_tail: np.ndarray
     out_ptr: np.ndarray  # int64[nodes + 1] outgoing links of a node
     tx: np.ndarray
-    txf: np.ndarray
+    link_class: np.ndarray
+    link_classf: np.ndarray
+    tx_max_wait: np.ndarray  # int64[outgoing links] ps: the longest wait of a packet for the port
     tx_dropped: np.ndarray  # int64[outgoing links] packets
     record: np.ndarray
     record_link: np.ndarray  # int64[records] link that the packet comes over

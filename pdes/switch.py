@@ -7,7 +7,7 @@ come in.
 
 from pdes.batch import blocks_short, give_back, take_batch
 from pdes.jit import inline, kernel, prefetch
-from pdes.link import link_send, serialisation_ps
+from pdes.link import link_psb, link_send, serialisation_ps
 from pdes.packet import destination, wire_bytes
 from pdes.routing import switch_route
 from pdes.state import (
@@ -21,7 +21,6 @@ from pdes.state import (
     CTL_SIDE,
     RECORD_WORDS,
     TX_BUSY,
-    TX_PSB,
     TX_WORDS,
 )
 
@@ -68,9 +67,9 @@ def switch_forward(net, inbox, routes, node, begin):
         start = max(net.tx[q + TX_BUSY], at)
         if cut:
             rest = last_byte_ps(net, inbox, key, w1)
-            start = max(start, at + rest - serialisation_ps(wire_bytes(w1), net.txf[q + TX_PSB]))
+            start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
         if limit > 0:
-            psb = net.txf[q + TX_PSB]
+            psb = link_psb(net, link)
             if start - at + serialisation_ps(wire_bytes(w1), psb) > limit * psb:
                 drop(net, link, w1)
                 continue

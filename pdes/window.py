@@ -1,8 +1,8 @@
 """A window: every node takes what arrives before its end, in order of time, and acts.
 
 What arrives at a node before the end of a window was sent before its beginning, since a window is no longer than the
-shortest link. So there is no global order of events to keep: each node takes the window's packets from its inbox, sorts that
-small batch and works through it. Idle time is jumped over.
+shortest link. So there is no global order of events to keep: each node takes the window's packets from its inbox,
+sorts that small batch and works through it. Idle time is jumped over.
 """
 
 from pdes.jit import inline, kernel

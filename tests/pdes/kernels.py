@@ -1,13 +1,12 @@
 """Entry points to single helpers of the engine, so that tests can call them compiled."""
 
 from pdes.batch import order_ties, sort_batch
-from pdes.fifo import after, push
+from pdes.fifo import after, push, take_block
 from pdes.hashing import mix, mix2, mix3
 from pdes.hashmap import FREE, find, get, remove
 from pdes.heap import heap_pop, heap_push
 from pdes.jit import kernel
 from pdes.link import link_send
-from pdes.state import RECORD_WORDS
 
 
 @kernel
@@ -56,6 +55,11 @@ def heap_take(heap, base, size):
 
 
 @kernel
+def queue_begin(net):
+    return take_block(net)
+
+
+@kernel
 def queue_add(net, tail, time, w1, w2, w3):
     return push(net, tail, time, w1, w2, w3)
 
@@ -63,11 +67,6 @@ def queue_add(net, tail, time, w1, w2, w3):
 @kernel
 def queue_after(net, head):
     return after(net, head)
-
-
-@kernel
-def queue_time(net, head):
-    return net.record[head * RECORD_WORDS]
 
 
 @kernel

@@ -1,7 +1,8 @@
 """The engine's model once more, the slow way: objects, one heap of events, no windows, no packed words.
 
-An event is (time, node, order, action). At one node and time, the node's own events come first, by slot (ports, lanes, timer), then what
-arrives, by the hash of (seed, link, time). Sequence numbers do not wrap; messages are found by looking for them.
+An event is (time, node, order, action). At one node and time, the node's own events come first, by slot (ports,
+lanes, timer), then what arrives, by the hash of (seed, link, time). Sequence numbers do not wrap; messages are found by looking
+for them.
 """
 
 import heapq
@@ -57,7 +58,7 @@ class Packet(SimpleNamespace):
 
 
 class Message(SimpleNamespace):
-    """size, seq, lane, start; begin, end: sequence numbers; tell: called once the last byte has left for the first time."""
+    """size, seq, lane, start; begin, end: sequence numbers; tell: called when the last byte has first left."""
 
 
 class Pair:

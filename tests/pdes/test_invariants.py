@@ -181,7 +181,9 @@ def test_nothing_is_left_in_the_network_after_the_last_row():
     sim = build_world(build("ring:npus=5"), collective_program("all-to-all", 5, 50_000), Settings())
     results = run(sim)
     assert (sim.world.net.next_time == s.INF).all()
-    assert not sim.world.net.pending.any()
+    assert sim.world.net.ctl[s.CTL_SOONEST] == s.INF
+    assert (sim.world.net.inbox_tail == -1).all()
+    assert (sim.world.net.wait_head == -1).all()
     assert (sim.world.npus.npu.reshape(-1, s.NPU_WORDS)[:, s.NPU_HEAP_SIZE] == 0).all()
     assert results.counters["bytes_sent"] == results.counters["bytes_received"]
     assert results.links["tx_bytes"].sum() > results.counters["bytes_sent"]

@@ -27,7 +27,7 @@ print(jit_enabled(), results.digest, results.finish_time_ps, results.counters["d
 def tiny():
     graph = build("leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=1us")
     chosen = Settings(mtu_bytes=512, queue_limit_bytes=1200, cut_through=True)
-    return simulate(graph, collective_program("all-to-all", 4, 20_000), chosen)
+    return simulate(graph, collective_program("gather", 4, 20_000), chosen)
 
 
 @kernel
