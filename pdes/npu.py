@@ -86,6 +86,7 @@ from pdes.trace import (
     KIND_SEND,
     finish_row,
     leave_lane,
+    next_for_lane,
     next_ready,
     wait_for_lane,
 )
@@ -142,6 +143,7 @@ def start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now)
             return done, inst
         if trace.duration_ps[r] == 0:
             done = row
+            next_for_lane(npus, rows, node, lane)
         else:
             npus.npu[n + NPU_LANE + lane] = row
             set_event(npus, node, now + trace.duration_ps[r], npus.npu[n + NPU_PORTS] + lane)

@@ -3,6 +3,8 @@
 Acknowledgements first, then packets in transit and the queue pairs that may send, one packet each in turn.
 """
 
+import numpy as np
+
 from pdes.fifo import after, push, take_block
 from pdes.heap import heap_push
 from pdes.jit import inline
@@ -188,6 +190,28 @@ def take(net, head):
 
 
 @inline
+def first_to_send(npus, qps, link):
+    """The queue pair whose turn it is, -1 if none.
+
+    One that has nothing left to send goes: it went back, and then an acknowledgement of all came after all.
+    """
+    p = link * PORT_WORDS
+    last = npus.port[p + PORT_RING]
+    while last >= 0:
+        q = qps.qp[last * QP_WORDS + QP_RING_NEXT]
+        row = q * QP_WORDS
+        if qps.qp[row + QP_NEXT] < qps.qp[row + QP_END]:
+            return q
+        qps.qp[row + QP_ACTIVE] = 0
+        if last == q:
+            last = np.int64(-1)
+            npus.port[p + PORT_RING] = last
+        else:
+            qps.qp[last * QP_WORDS + QP_RING_NEXT] = qps.qp[row + QP_RING_NEXT]
+    return last
+
+
+@inline
 def transmit(net, npus, qps, node, link, now):
     """Send one packet if the port is idle and has one.
 
@@ -198,8 +222,8 @@ def transmit(net, npus, qps, node, link, now):
     busy = net.tx[link * TX_WORDS + TX_BUSY]
     has_control = port[p + PORT_CTRL_COUNT] > 0
     has_transit = port[p + PORT_TRANSIT_COUNT] > 0
-    ring = port[p + PORT_RING]
-    if not has_control and not has_transit and ring < 0:
+    first = first_to_send(npus, qps, link)
+    if not has_control and not has_transit and first < 0:
         return
     if busy <= now:
         asked = now
@@ -208,7 +232,7 @@ def transmit(net, npus, qps, node, link, now):
             asked, w1, w2, w3 = take(net, control)
             port[p + PORT_CTRL_COUNT] -= 1
             port[p + PORT_CTRL_HEAD] = after(net, control)
-        elif has_transit and (ring < 0 or port[p + PORT_TURN] == 1):
+        elif has_transit and (first < 0 or port[p + PORT_TURN] == 1):
             transit = port[p + PORT_TRANSIT_HEAD]
             asked, w1, w2, w3 = take(net, transit)
             port[p + PORT_TRANSIT_COUNT] -= 1
@@ -216,7 +240,7 @@ def transmit(net, npus, qps, node, link, now):
             port[p + PORT_TRANSIT_BYTES] -= wire_bytes(w1)
             port[p + PORT_TURN] = 0
         else:
-            w1, w2, w3 = send_data(net, npus, qps, node, link, qps.qp[ring * QP_WORDS + QP_RING_NEXT], now)
+            w1, w2, w3 = send_data(net, npus, qps, node, link, first, now)
             port[p + PORT_TURN] = 1
         link_send(net, link, asked, now, w1, w2, w3)
         busy = net.tx[link * TX_WORDS + TX_BUSY]

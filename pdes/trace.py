@@ -71,15 +71,22 @@ def wait_for_lane(npus, rows, node, lane, row):
 
 
 @inline
-def leave_lane(npus, rows, node, lane):
-    """The lane's row is done: return it, and make the next that waits for the lane ready."""
+def next_for_lane(npus, rows, node, lane):
+    """The lane is idle: make the next row that waits for it ready."""
     n = node * NPU_WORDS
-    row = npus.npu[n + NPU_LANE + lane]
-    npus.npu[n + NPU_LANE + lane] = -1
     waiting = npus.npu[n + NPU_WAIT_HEAD + lane]
     if waiting >= 0:
         npus.npu[n + NPU_WAIT_HEAD + lane] = rows.state[npus.npu[n + NPU_ROW_BASE] + waiting]
         make_ready(npus, rows, node, waiting)
+
+
+@inline
+def leave_lane(npus, rows, node, lane):
+    """The lane's row is done: return it; the lane is free for the next."""
+    n = node * NPU_WORDS
+    row = npus.npu[n + NPU_LANE + lane]
+    npus.npu[n + NPU_LANE + lane] = -1
+    next_for_lane(npus, rows, node, lane)
     return row
 
 

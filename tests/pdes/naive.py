@@ -1,8 +1,8 @@
 """The engine's model once more, the slow way: objects, one heap of events, no windows, no packed words.
 
-An event is (time, node, order, action). At one node and time, the node's own events come first, by slot (ports,
-lanes, timer), then what arrives, by the hash of (seed, link, time). Sequence numbers do not wrap; messages are found by looking
-for them.
+An event is (time, node, order, action). At one node and time, the own events of the node come first, by slot (ports,
+lanes, timer), then what arrives, by the hash of (seed, link, time). Sequence numbers do not wrap; messages are found
+by looking for them.
 """
 
 import heapq
