@@ -50,6 +50,15 @@ def take_batch(net, inbox, node, begin, end):
 
 
 @inline
+def prefetch_batch(net, node):
+    """Ask for the first packets of a node's inbox."""
+    head = net.inbox_head[2 * node + net.ctl[CTL_SIDE]]
+    if head >= 0:
+        for line in range(4):
+            prefetch(net.record, head * RECORD_WORDS + 8 * line)
+
+
+@inline
 def gather(net, inbox, node, begin):
     """Collect the packets of the node's inbox, which arrive in this window, into the batch; returns their number.
 
@@ -71,7 +80,9 @@ def gather(net, inbox, node, begin):
             if pos & (BLOCK_RECORDS - 1) == 0:
                 block = (pos >> BLOCK_SHIFT) - 1
                 pos = net.block_next[block] << BLOCK_SHIFT
-                prefetch(record, pos * RECORD_WORDS)
+                ahead = net.block_next[pos >> BLOCK_SHIFT] * BLOCK_RECORDS * RECORD_WORDS
+                for line in range(4):
+                    prefetch(record, ahead + 8 * line)
                 inbox.batch_freed[freed] = block
                 freed += 1
             time = record[pos * RECORD_WORDS]
@@ -151,7 +162,7 @@ def sort_batch(inbox, batch, begin, end):
         key[bucket[b]] = inbox.batch_tmp[i]
         bucket[b] += 1
     first = 0
-    for b in range(BUCKETS):
+    for b in range(BUCKETS + 1):
         if bucket[b] - first > 1:
             sort_run(key, first, bucket[b])
         first = bucket[b]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.fifo import NONE, after, push, take_block
-from pdes.jit import inline, outline, trailing_zeros
+from pdes.jit import inline, outline, prefetch, trailing_zeros
 from pdes.packet import wire_bytes
 from pdes.state import (
     CLASS_DELAY,
@@ -51,6 +51,14 @@ def deliver(net, meta, side, ready, w1, w2, w3):
         net.inbox_head[box] = tail
     net.record_link[tail] = (meta >> 22) & LINK_MASK
     net.inbox_tail[box] = push(net, tail, ready, w1, w2, w3)
+
+
+@inline
+def prefetch_inbox(net, link):
+    """Ask for the place where the next packet over the link will stand in the inbox at its end."""
+    tail = net.inbox_tail[2 * (net.tx[link * TX_WORDS + TX_META] & NODE_MASK) + 1 - net.ctl[CTL_SIDE]]
+    if tail >= 0:
+        prefetch(net.record, tail * RECORD_WORDS)
 
 
 @inline

@@ -12,7 +12,7 @@ from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, start_collective
 from pdes.fifo import push, take_block
 from pdes.heap import heap_pop
-from pdes.jit import inline, kernel, outline
+from pdes.jit import inline, kernel, outline, prefetch
 from pdes.packet import FLAG_ACK, P2P, destination, flags, source, wire_bytes
 from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
 from pdes.routing import npu_route
@@ -54,6 +54,7 @@ from pdes.state import (
     NPU_HEAP_SIZE,
     NPU_KICK_HEAD,
     NPU_LANE,
+    NPU_LAST_RX,
     NPU_NOW,
     NPU_PORTS,
     NPU_READY_HEAD,
@@ -63,6 +64,7 @@ from pdes.state import (
     NPU_TRACE_BASE,
     NPU_WORDS,
     PORT_KICK_NEXT,
+    PORT_RING,
     PORT_SCHEDULED,
     PORT_SENT_REF,
     PORT_TRANSIT_BYTES,
@@ -70,12 +72,14 @@ from pdes.state import (
     PORT_TRANSIT_HEAD,
     PORT_TRANSIT_TAIL,
     PORT_WORDS,
+    QP_WORDS,
     RECORD_WORDS,
     REF_INSTANCE,
     ROW_ARRIVED,
     ROW_POSTED,
     ROW_READY,
     ROW_STARTED,
+    RXQP_WORDS,
 )
 from pdes.switch import drop
 from pdes.trace import (
@@ -274,6 +278,28 @@ def packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now):
     return done, inst
 
 
+@inline
+def prefetch_npus(net, npus, qps, node):
+    """Ask for the rows of the NPUs that come next: what is known by number four ahead, what those rows name two ahead."""
+    last = net.const[CONST_NPUS_LOCAL] - 1
+    far = min(node + 4, last)
+    prefetch(npus.npu, far * NPU_WORDS)
+    prefetch(npus.port, net.out_ptr[far] * PORT_WORDS)
+    head = net.inbox_head[2 * far + net.ctl[CTL_SIDE]]
+    if head >= 0:
+        prefetch(net.record, head * RECORD_WORDS)
+        prefetch(net.record, head * RECORD_WORDS + 8)
+    near = min(node + 2, last) * NPU_WORDS
+    prefetch(npus.heap, 2 * npus.npu[near + NPU_HEAP_BASE])
+    rx = npus.npu[near + NPU_LAST_RX]
+    if rx >= 0:
+        prefetch(qps.rxqp, rx * RXQP_WORDS)
+    qp = npus.port[net.out_ptr[min(node + 2, last)] * PORT_WORDS + PORT_RING]
+    if qp >= 0:
+        prefetch(qps.qp, qp * QP_WORDS)
+        prefetch(qps.qp, qp * QP_WORDS + 8)
+
+
 @kernel
 def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin, end):
     """Let every NPU act on what happens to it before `end`. True if interrupted because a pool is short."""
@@ -284,6 +310,7 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
                 continue
             if blocks_short(net):
                 return True
+            prefetch_npus(net, npus, qps, node)
             take_batch(net, inbox, node, begin, end)
         batch = ctl[CTL_BATCH]
         i = ctl[CTL_RESUME_AT]

@@ -5,9 +5,9 @@ forward, or cut-through: then the event is the arrival of the header, and the la
 come in.
 """
 
-from pdes.batch import blocks_short, give_back, take_batch
+from pdes.batch import blocks_short, give_back, prefetch_batch, take_batch
 from pdes.jit import inline, kernel, prefetch
-from pdes.link import link_psb, link_send, serialisation_ps
+from pdes.link import link_psb, link_send, prefetch_inbox, serialisation_ps
 from pdes.packet import destination, wire_bytes
 from pdes.routing import switch_route
 from pdes.state import (
@@ -23,6 +23,9 @@ from pdes.state import (
     TX_BUSY,
     TX_WORDS,
 )
+
+AHEAD = 4
+"""How many packets ahead the place of the next record is asked for."""
 
 
 @inline
@@ -56,6 +59,8 @@ def switch_forward(net, inbox, routes, node, begin):
         inbox.batch_out[i] = link
         prefetch(net.tx, link * TX_WORDS)
     for i in range(batch):
+        if i + AHEAD < batch:
+            prefetch_inbox(net, inbox.batch_out[i + AHEAD])
         key = inbox.batch_key[i]
         at = begin + (key >> 16)
         p = inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS
@@ -83,6 +88,8 @@ def switches_window(net, inbox, routes, begin, end):
         if net.inbox_tail[2 * node + net.ctl[CTL_SIDE]] >= 0:
             if blocks_short(net):
                 return True
+            if node + 1 < net.const[CONST_NODES_LOCAL]:
+                prefetch_batch(net, node + 1)
             take_batch(net, inbox, node, begin, end)
             switch_forward(net, inbox, routes, node, begin)
             give_back(net, inbox)
