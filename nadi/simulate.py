@@ -1,7 +1,9 @@
 """From a run file's configuration to results: each stage called once, in order."""
 
+import re
 import resource
 import sys
+from pathlib import Path
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,5 +123,10 @@ def network_settings(
 
 def peak_rss_bytes() -> int:
     """The most memory that this process has had at once."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes, but bytes on macOS
+    status = Path("/proc/self/status")
+    if status.exists():  # ru_maxrss would count the process that started this one
+        peak = re.search(r"VmHWM:\s*(\d+)", status.read_text())
+        if peak:
+            return int(peak[1]) * 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024  # kilobytes, but bytes on macOS

@@ -280,7 +280,7 @@ def packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now):
 
 @inline
 def prefetch_npus(net, npus, qps, node):
-    """Ask for the rows of the NPUs that come next: what is known by number four ahead, what those rows name two ahead."""
+    """Ask for the rows of the NPUs that come next: those known by number four ahead, what they name two ahead."""
     last = net.const[CONST_NPUS_LOCAL] - 1
     far = min(node + 4, last)
     prefetch(npus.npu, far * NPU_WORDS)
