@@ -3,8 +3,8 @@
 import re
 import resource
 import sys
-from pathlib import Path
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
