@@ -18,6 +18,7 @@ from pdes.simulation import Simulation
 MAX_BATCH = 60_000
 NEVER_CUT = 1 << 16
 NPU_KIND = 0
+FLOW_ROWS = 1 << 16
 
 
 @kernel
@@ -299,22 +300,15 @@ def _empty_map(least):
     return full(size, -1), zeros(size)
 
 
-def build_world(graph, program, settings):
-    """A world that runs `program` on `graph`; returns a Simulation that the driver runs.
+def _free_list(length):
+    """A stack of the numbers below `length`, the lowest on top."""
+    return aligned(np.arange(length - 1, -1, -1))
 
-    Raises RunError when the packet format cannot hold the run.
-    """
-    begun = time.perf_counter()
-    _check_sizes(graph, program, settings)
-    fabric = _Fabric(graph, settings)
-    npu_ports = int(fabric.out_ptr[graph.npus])
-    routes, mode, dims, homes = _routes(graph, fabric, settings.seed)
-    slot_ptr = np.asarray(program.slot_ptr, np.int64)
-    npu, rows, row_ptr = _npu_rows(graph, program, fabric, slot_ptr)
+
+def _constants(graph, program, settings, fabric, routing):
+    """The constants of a run (CONST_*); routing: mode, dimensions and homes."""
     sends = _most_sends(program.schedules)
-    stride = max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0)))
-    reserve = fabric.batch // s.BLOCK_RECORDS + 2 * int(np.diff(fabric.out_ptr).max(initial=0)) + 64
-    const = zeros(s.CONST_WORDS, np.int64)
+    const = zeros(s.CONST_WORDS)
     for index, value in {
         s.CONST_SEED: settings.seed,
         s.CONST_MTU: settings.mtu_bytes,
@@ -324,112 +318,153 @@ def build_world(graph, program, settings):
         s.CONST_QUEUE_LIMIT: settings.queue_limit_bytes,
         s.CONST_RTO: _rto_ps(graph, settings),
         s.CONST_LOOKAHEAD: fabric.lookahead_ps,
-        s.CONST_ROUTE_MODE: mode,
-        s.CONST_HOMES: homes,
+        s.CONST_ROUTE_MODE: routing[0],
+        s.CONST_DIMENSIONS: routing[1],
+        s.CONST_HOMES: routing[2],
         s.CONST_NPUS_LOCAL: graph.npus,
         s.CONST_NODES_LOCAL: graph.nodes,
-        s.CONST_LANE_STRIDE: stride,
-        s.CONST_RESERVE_BLOCKS: reserve,
+        s.CONST_LANE_STRIDE: max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
+        s.CONST_RESERVE_BLOCKS: fabric.batch // s.BLOCK_RECORDS + 2 * int(np.diff(fabric.out_ptr).max(initial=0)) + 64,
         s.CONST_RESERVE_MSGS: sends,
         s.CONST_RESERVE_QPS: min(sends, graph.npus),
         s.CONST_SERIAL_COLLECTIVES: int(not settings.concurrent_collectives),
         s.CONST_RECORD_NODES: int(settings.record_nodes),
         s.CONST_RECORD_FLOWS: int(settings.record_flows),
         s.CONST_MAX_RETRIES: settings.max_retries,
-        s.CONST_DIMENSIONS: dims,
         s.CONST_CUT_BYTES: settings.cut_through_header_bytes,
     }.items():
         const[index] = value
-    tx = fabric.tx_rows(graph)
-    blocks = graph.links // 2 + 2 * graph.nodes + 2 * reserve
-    port = np.zeros((max(1, npu_ports), s.PORT_WORDS), np.int64)
-    port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
-    port[:, s.PORT_KICK_NEXT] = -2
-    ctl = zeros(s.CTL_WORDS, np.int64)
-    msgs = max(4 * graph.npus, 64) + sends
-    insts = max(2 * graph.npus, 64)
+    return const
+
+
+def _net(graph, fabric, const, npu):
+    """Nodes, links and packets, all idle; NPUs with rows that are ready begin at time 0."""
+    blocks = graph.links // 2 + 2 * graph.nodes + 2 * int(const[s.CONST_RESERVE_BLOCKS])
+    ctl = zeros(s.CTL_WORDS)
     ctl[s.CTL_FREE_BLOCKS] = blocks
-    ctl[s.CTL_FREE_MSGS] = msgs
-    ctl[s.CTL_FREE_INSTS] = insts
     ctl[s.CTL_RESUME_NODE] = ctl[s.CTL_FAILED_QP] = -1
-    ctl[s.CTL_LEFT] = row_ptr[-1]
+    ctl[s.CTL_LEFT] = npu[:, s.NPU_LEFT].sum()
     ctl[s.CTL_CHECK] = 1
     ctl[s.CTL_SOONEST] = s.INF
-    qp_map, rx_map, inst_map = _empty_map(2 * graph.npus + sends), _empty_map(2 * graph.npus), _empty_map(insts)
-    next_time = full(graph.npus, s.INF, np.int64)
+    next_time = full(graph.npus, s.INF)
     next_time[npu[:, s.NPU_READY_HEAD] >= 0] = 0
-    recorded = max(1, int(row_ptr[-1])) if settings.record_nodes else 1
-    slots = max(1, int(slot_ptr[-1]))
-    heap = int(npu[-1, s.NPU_HEAP_BASE] + npu[-1, s.NPU_PORTS]) + s.LANES + 1
-    flow_rows = 1 << 16
-    tx = aligned(tx)
     link_class = aligned(fabric.classes)
+    return s.Net(
+        ctl=ctl,
+        count=zeros(s.COUNT_WORDS),
+        const=const,
+        next_time=next_time,
+        inbox_head=full(2 * graph.nodes, -1),
+        inbox_tail=full(2 * graph.nodes, -1),
+        waiting=zeros(graph.links // 32 + 1),
+        wait_head=full(graph.links, -1),
+        wait_tail=full(graph.links, -1),
+        out_ptr=fabric.out_ptr,
+        tx=aligned(fabric.tx_rows(graph)),
+        link_class=link_class,
+        link_classf=link_class.view(np.float64),
+        tx_max_wait=zeros(graph.links),
+        tx_dropped=zeros(graph.links),
+        record=zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS),
+        record_link=zeros(blocks * s.BLOCK_RECORDS),
+        block_next=zeros(blocks),
+        block_free=_free_list(blocks),
+    )
+
+
+def _inbox(graph, fabric):
+    """What nodes do with what arrives, and room for one batch."""
+    return s.Inbox(
+        rx_psb=fabric.psb,
+        latency_ps=graph.node_latency_ps.astype(np.int64),
+        cut=fabric.cut,
+        batch_key=zeros(fabric.batch),
+        batch_tmp=zeros(fabric.batch),
+        batch_pos=zeros(fabric.batch),
+        batch_out=zeros(fabric.batch),
+        batch_freed=zeros(fabric.batch),
+        bucket=zeros(BUCKETS + 2),
+    )
+
+
+def _npus(fabric, npu):
+    """NPUs, their idle ports and empty heaps."""
+    port = np.zeros((max(1, int(fabric.out_ptr[len(npu)])), s.PORT_WORDS), np.int64)
+    port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
+    port[:, s.PORT_KICK_NEXT] = -2
+    slots = int(npu[-1, s.NPU_HEAP_BASE] + npu[-1, s.NPU_PORTS]) + s.LANES + 1
+    return s.Npus(npu=aligned(npu), port=aligned(port), heap=zeros(2 * slots))
+
+
+def _qps(graph, const, ctl):
+    """No queue pairs yet, and room for some messages and flow records."""
+    sends = int(const[s.CONST_RESERVE_MSGS])
+    msgs = max(4 * graph.npus, 64) + sends
+    ctl[s.CTL_FREE_MSGS] = msgs
+    qp_key, qp_val = _empty_map(2 * graph.npus + sends)
+    rx_key, rx_val = _empty_map(2 * graph.npus)
+    return s.Qps(
+        qp=zeros(len(qp_key) // 2 * s.QP_WORDS),
+        msg=zeros(msgs * s.MSG_WORDS),
+        msg_free=_free_list(msgs),
+        rxqp=zeros(len(rx_key) // 2 * s.RXQP_WORDS),
+        flow_out=zeros((FLOW_ROWS + sends) * s.FLOW_OUT_WORDS),
+        flow_in=zeros(FLOW_ROWS * s.FLOW_IN_WORDS),
+        qp_key=qp_key,
+        qp_val=qp_val,
+        rx_key=rx_key,
+        rx_val=rx_val,
+    )
+
+
+def _rows(state, slots, recorded):
+    """Trace rows of every NPU, none begun; recorded: whether their times are kept."""
+    kept = len(state) if recorded else 1
+    return s.Rows(
+        state=state,
+        flag=zeros(len(state), np.int8),
+        start=full(kept, -1),
+        finish=full(kept, -1),
+        slot_next=zeros(slots, np.int32),
+    )
+
+
+def _insts(graph, const, ctl):
+    """No collective under way."""
+    insts = max(2 * graph.npus, 64)
+    ctl[s.CTL_FREE_INSTS] = insts
+    key, val = _empty_map(insts)
+    return s.Insts(
+        inst=zeros(insts * s.INST_WORDS),
+        inst_free=_free_list(insts),
+        inst_pc=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
+        inst_arrived=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
+        inst_key=key,
+        inst_val=val,
+    )
+
+
+def build_world(graph, program, settings):
+    """A world that runs `program` on `graph`; returns a Simulation that the driver runs.
+
+    Raises RunError when the packet format cannot hold the run.
+    """
+    begun = time.perf_counter()
+    _check_sizes(graph, program, settings)
+    fabric = _Fabric(graph, settings)
+    routes, *routing = _routes(graph, fabric, settings.seed)
+    slot_ptr = np.asarray(program.slot_ptr, np.int64)
+    npu, state, row_ptr = _npu_rows(graph, program, fabric, slot_ptr)
+    const = _constants(graph, program, settings, fabric, routing)
+    net = _net(graph, fabric, const, npu)
     trace, plans = _tables(program)
     world = s.World(
-        net=s.Net(
-            ctl=ctl,
-            count=zeros(s.COUNT_WORDS, np.int64),
-            const=const,
-            next_time=next_time,
-            inbox_head=full(2 * graph.nodes, -1),
-            inbox_tail=full(2 * graph.nodes, -1),
-            waiting=zeros(graph.links // 32 + 1),
-            wait_head=full(graph.links, -1),
-            wait_tail=full(graph.links, -1),
-            out_ptr=fabric.out_ptr,
-            tx=tx,
-            link_class=link_class,
-            link_classf=link_class.view(np.float64),
-            tx_max_wait=zeros(graph.links),
-            tx_dropped=zeros(graph.links, np.int64),
-            record=zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS),
-            record_link=zeros(blocks * s.BLOCK_RECORDS),
-            block_next=zeros(blocks, np.int64),
-            block_free=aligned(np.arange(blocks - 1, -1, -1)),
-        ),
-        inbox=s.Inbox(
-            rx_psb=fabric.psb,
-            latency_ps=graph.node_latency_ps.astype(np.int64),
-            cut=fabric.cut,
-            batch_key=zeros(fabric.batch, np.int64),
-            batch_tmp=zeros(fabric.batch, np.int64),
-            batch_pos=zeros(fabric.batch, np.int64),
-            batch_out=zeros(fabric.batch),
-            batch_freed=zeros(fabric.batch, np.int64),
-            bucket=zeros(BUCKETS + 2, np.int64),
-        ),
-        npus=s.Npus(
-            npu=aligned(npu),
-            port=aligned(port),
-            heap=zeros(2 * heap),
-        ),
-        qps=s.Qps(
-            qp=zeros(len(qp_map[0]) // 2 * s.QP_WORDS, np.int64),
-            msg=zeros(msgs * s.MSG_WORDS, np.int64),
-            msg_free=aligned(np.arange(msgs - 1, -1, -1)),
-            rxqp=zeros(len(rx_map[0]) // 2 * s.RXQP_WORDS, np.int64),
-            flow_out=np.zeros((flow_rows + sends) * s.FLOW_OUT_WORDS, np.int64),
-            flow_in=zeros(flow_rows * s.FLOW_IN_WORDS, np.int64),
-            qp_key=qp_map[0],
-            qp_val=qp_map[1],
-            rx_key=rx_map[0],
-            rx_val=rx_map[1],
-        ),
-        rows=s.Rows(
-            state=rows,
-            flag=zeros(len(rows), np.int8),
-            start=full(recorded, -1, np.int64),
-            finish=full(recorded, -1, np.int64),
-            slot_next=zeros(slots, np.int32),
-        ),
-        insts=s.Insts(
-            inst=zeros(insts * s.INST_WORDS, np.int64),
-            inst_free=aligned(np.arange(insts - 1, -1, -1)),
-            inst_pc=zeros(insts * stride, np.int64),
-            inst_arrived=zeros(insts * stride, np.int64),
-            inst_key=inst_map[0],
-            inst_val=inst_map[1],
-        ),
+        net=net,
+        inbox=_inbox(graph, fabric),
+        npus=_npus(fabric, npu),
+        qps=_qps(graph, const, net.ctl),
+        rows=_rows(state, int(slot_ptr[-1]), settings.record_nodes),
+        insts=_insts(graph, const, net.ctl),
         routes=routes,
         trace=trace,
         plans=plans,
