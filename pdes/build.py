@@ -258,6 +258,7 @@ def _npu_rows(graph, program, fabric, slots_ptr):
     npu[:, s.NPU_LANE : s.NPU_WAIT_TAIL + s.LANES] = -1
     npu[:, s.NPU_PORTS] = ports
     npu[:, s.NPU_HEAP_BASE] = _offsets(ports + s.LANES + 1)[:-1]
+    npu[:, s.NPU_RTO_AT] = s.INF
     npu[:, s.NPU_GLOBAL] = np.arange(graph.npus)
     trace = np.asarray(program.trace_of_npu, np.int64)
     length = np.diff(program.trace_ptr)

@@ -7,9 +7,8 @@ from pdes.jit import inline
 
 
 @inline
-def heap_push(heap, base, size, time, slot):
-    """Add an entry to the heap of `size` entries at pair `base`."""
-    i = size
+def rise(heap, base, i, time, slot):
+    """Put an entry at place i of the heap or, past later ones, above it."""
     while i > 0:
         parent = (i - 1) >> 1
         p = 2 * (base + parent)
@@ -20,6 +19,12 @@ def heap_push(heap, base, size, time, slot):
         i = parent
     heap[2 * (base + i)] = time
     heap[2 * (base + i) + 1] = slot
+
+
+@inline
+def heap_push(heap, base, size, time, slot):
+    """Add an entry to the heap of `size` entries at pair `base`."""
+    rise(heap, base, size, time, slot)
 
 
 @inline
@@ -44,3 +49,12 @@ def heap_pop(heap, base, size):
         i = child
     heap[2 * (base + i)] = time
     heap[2 * (base + i) + 1] = slot
+
+
+@inline
+def heap_hasten(heap, base, size, time, slot):
+    """Move the entry of `slot`, which is in the heap, to an earlier time."""
+    i = size - 1
+    while heap[2 * (base + i) + 1] != slot:
+        i -= 1
+    rise(heap, base, i, time, slot)

@@ -6,7 +6,7 @@ Acknowledgements first, then packets in transit and the queue pairs that may sen
 import numpy as np
 
 from pdes.fifo import after, push, take_block
-from pdes.heap import heap_push
+from pdes.heap import heap_hasten, heap_push
 from pdes.jit import inline
 from pdes.link import link_send
 from pdes.packet import FLAG_LAST, PSN_MASK, wire_bytes
@@ -18,6 +18,7 @@ from pdes.state import (
     COUNT_BYTES_SENT,
     COUNT_DATA_PACKETS,
     COUNT_RETRANSMITTED,
+    INF,
     LANES,
     MSG_BEGIN,
     MSG_BYTES,
@@ -30,7 +31,7 @@ from pdes.state import (
     NPU_HEAP_SIZE,
     NPU_KICK_HEAD,
     NPU_PORTS,
-    NPU_RTO_SET,
+    NPU_RTO_AT,
     NPU_WORDS,
     PORT_CTRL_COUNT,
     PORT_CTRL_HEAD,
@@ -129,16 +130,27 @@ def take_message(qps, row, message):
 
 
 @inline
+def set_timer(npus, node, deadline):
+    """Have the NPU's retransmission timer run out at `deadline`, unless it does so before."""
+    n = node * NPU_WORDS
+    at = npus.npu[n + NPU_RTO_AT]
+    if deadline < at:
+        npus.npu[n + NPU_RTO_AT] = deadline
+        slot = npus.npu[n + NPU_PORTS] + LANES
+        if at == INF:
+            set_event(npus, node, deadline, slot)
+        else:
+            heap_hasten(npus.heap, npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE], deadline, slot)
+
+
+@inline
 def arm_timer(net, npus, qps, node, row, now):
     """Start the retransmission timer of the queue pair at `row`."""
     rto = net.const[CONST_RTO]
     if rto > 0:
         deadline = now + (rto << min(qps.qp[row + QP_RETRIES], MAX_BACKOFF))
         qps.qp[row + QP_DEADLINE] = deadline
-        n = node * NPU_WORDS
-        if npus.npu[n + NPU_RTO_SET] == 0:
-            npus.npu[n + NPU_RTO_SET] = 1
-            set_event(npus, node, deadline, npus.npu[n + NPU_PORTS] + LANES)
+        set_timer(npus, node, deadline)
 
 
 @inline

@@ -24,7 +24,7 @@ from pdes.packet import (
     source,
     wire_bytes,
 )
-from pdes.port import activate, arm_timer, kick, queue_control, set_event, take_message
+from pdes.port import activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.routing import npu_route
 from pdes.state import (
     CONST_ACK,
@@ -52,7 +52,6 @@ from pdes.state import (
     FLOW_IN_WORDS,
     FLOW_OUT_WORDS,
     INF,
-    LANES,
     MSG_BEGIN,
     MSG_BYTES,
     MSG_END,
@@ -62,9 +61,8 @@ from pdes.state import (
     MSG_WORDS,
     NPU_GLOBAL,
     NPU_LAST_RX,
-    NPU_PORTS,
     NPU_QP_HEAD,
-    NPU_RTO_SET,
+    NPU_RTO_AT,
     NPU_WORDS,
     PORT_CTRL_COUNT,
     PORT_SCHEDULED,
@@ -313,7 +311,7 @@ def on_timeout(net, npus, qps, node, now):
     soonest = INF
     n = node * NPU_WORDS
     q = npus.npu[n + NPU_QP_HEAD]
-    npus.npu[n + NPU_RTO_SET] = 0
+    npus.npu[n + NPU_RTO_AT] = INF
     while q >= 0:
         row = q * QP_WORDS
         if qps.qp[row + QP_UNA] < qps.qp[row + QP_NEXT]:
@@ -327,6 +325,5 @@ def on_timeout(net, npus, qps, node, now):
             else:
                 soonest = min(soonest, qps.qp[row + QP_DEADLINE])
         q = qps.qp[row + QP_SIBLING]
-    if soonest < INF and npus.npu[n + NPU_RTO_SET] == 0:
-        npus.npu[n + NPU_RTO_SET] = 1
-        set_event(npus, node, soonest, npus.npu[n + NPU_PORTS] + LANES)
+    if soonest < INF:
+        set_timer(npus, node, soonest)

@@ -7,6 +7,7 @@ by looking for them.
 
 import heapq
 import itertools
+import math
 from collections import deque
 from types import SimpleNamespace
 
@@ -106,7 +107,7 @@ class Npu:
         self.lane, self.waiting = [None] * LANES, [deque() for _ in range(LANES)]
         self.pairs, self.expected = {}, {}
         self.instances, self.receives, self.collectives = {}, {}, {}
-        self.timer_set = False
+        self.timer_at = math.inf
 
 
 class Simulator:
@@ -456,12 +457,14 @@ class Simulator:
             self.set_timer(npu, pair.deadline)
 
     def set_timer(self, npu, time):
-        if not npu.timer_set:
-            npu.timer_set = True
+        if time < npu.timer_at:
+            npu.timer_at = time
             self.own(npu, time, len(npu.ports) + LANES, self.on_timer)
 
     def on_timer(self, npu):
-        npu.timer_set = False
+        if self.now != npu.timer_at:  # set to run out earlier since
+            return
+        npu.timer_at = math.inf
         outstanding = [pair for pair in npu.pairs.values() if pair.unacknowledged < pair.next]
         later = [pair.deadline for pair in outstanding if pair.deadline > self.now]
         for pair in reversed(outstanding):
