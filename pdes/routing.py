@@ -6,7 +6,7 @@ Both give a *cell*, a set of equal-cost links; the packet's entropy and the node
 import numpy as np
 
 from pdes.hashing import mix
-from pdes.jit import inline
+from pdes.jit import inline, outline
 from pdes.link import NODE_MASK
 from pdes.packet import entropy
 from pdes.state import (
@@ -127,14 +127,20 @@ def npu_port(net, routes, node, dst, w2):
     return link
 
 
+@outline
+def route_among_ports(net, routes, node, dst, w2):
+    """Outgoing link of an NPU of several ports towards another."""
+    if net.const[CONST_ROUTE_MODE] == MODE_DIMENSIONS:
+        return choose(routes, dimension_cell(net, routes, node, dst, w2), node, w2)
+    return npu_port(net, routes, node, dst, w2)
+
+
 @inline
 def npu_route(net, routes, node, dst, w2):
     """Outgoing link of an NPU towards another."""
     if net.out_ptr[node + 1] - net.out_ptr[node] == 1:
-        return np.int64(net.out_ptr[node])
-    if net.const[CONST_ROUTE_MODE] == MODE_DIMENSIONS:
-        return choose(routes, dimension_cell(net, routes, node, dst, w2), node, w2)
-    return npu_port(net, routes, node, dst, w2)
+        return net.out_ptr[node]
+    return route_among_ports(net, routes, node, dst, w2)
 
 
 @inline
