@@ -83,7 +83,6 @@ MSG_BEGIN = 2  # sequence number of its first packet
 MSG_END = 3
 MSG_NEXT = 4
 MSG_REF = 5  # who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody
-MSG_SPARE = 6
 
 REF_INSTANCE = 1 << 40
 
@@ -197,7 +196,6 @@ CONST_RTO = 6  # ps, 0 none
 CONST_LOOKAHEAD = 7  # ps
 CONST_ROUTE_MODE = 8  # 0 table with one home, 1 table, 2 dimensions
 CONST_HOMES = 9  # home columns of an NPU
-CONST_HOME_COLUMNS = 10
 CONST_NPUS_LOCAL = 11
 CONST_NODES_LOCAL = 12
 CONST_LANE_STRIDE = 13  # lanes kept per active collective
@@ -214,8 +212,6 @@ CONST_WORDS = 24
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
 FLOW_IN_WORDS = 4  # src | dst << 20, tag, ordinal on the queue pair, finished at (ps)
-
-I64 = np.int64
 
 
 class Routes(NamedTuple):

@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import pytest
 
 import et
@@ -8,12 +5,9 @@ from et.schema import Node
 
 
 @pytest.fixture(scope="session")
-def shared():
-    """The folder of real inputs, which stands beside the repository, or where NADI_SHARED says."""
-    folder = Path(os.environ.get("NADI_SHARED", Path(__file__).parents[3] / "shared"))
-    if not (folder / "data" / "chakra").is_dir():
-        pytest.skip(f"{folder} holds no data/chakra")
-    return folder
+def shared(shared_data):
+    """The folder of real inputs, data and all, that stands beside the repository."""
+    return shared_data.parent
 
 
 @pytest.fixture
