@@ -5,6 +5,7 @@ import numpy as np
 from pdes.fifo import NONE
 from pdes.hashing import mix3
 from pdes.jit import inline, prefetch
+from pdes.link import LINK_BITS, LINK_MASK, inbox_of
 from pdes.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
@@ -39,7 +40,7 @@ def blocks_short(net):
 @inline
 def take_batch(net, inbox, node, begin, end):
     """Gather and order what arrives at the node before `end` (`ctl[CTL_BATCH]` packets)."""
-    batch = gather(net, inbox, node, begin)
+    batch = gather(net, inbox, node)
     net.ctl[CTL_BATCH] = batch
     net.ctl[CTL_RESUME_AT] = 0
     net.count[COUNT_HOPS] += batch
@@ -52,14 +53,14 @@ def take_batch(net, inbox, node, begin, end):
 @inline
 def prefetch_batch(net, node):
     """Ask for the first packets of a node's inbox."""
-    head = net.inbox_head[2 * node + net.ctl[CTL_SIDE]]
+    head = net.inbox[inbox_of(node, net.ctl[CTL_SIDE])]
     if head >= 0:
         for line in range(4):
             prefetch(net.record, head * RECORD_WORDS + 8 * line)
 
 
 @inline
-def gather(net, inbox, node, begin):
+def gather(net, inbox, node):
     """Collect the packets of the node's inbox, which arrive in this window, into the batch; returns their number.
 
     The records stay where they are until the batch is done (`give_back`).
@@ -67,13 +68,14 @@ def gather(net, inbox, node, begin):
     record = net.record
     batch = 0
     freed = 0
-    box = 2 * node + net.ctl[CTL_SIDE]
-    pos = net.inbox_head[box]
-    if net.inbox_tail[box] >= 0:
-        net.inbox_tail[box] = NONE
-        time = record[pos * RECORD_WORDS]
-        while time < INF:
-            inbox.batch_key[batch] = ((time - begin) << 16) | batch
+    box = inbox_of(node, net.ctl[CTL_SIDE])
+    pos = net.inbox[box]
+    if pos >= 0:
+        net.inbox[box] = NONE
+        net.inbox[box + 1] = NONE
+        w0 = record[pos * RECORD_WORDS]
+        while w0 < INF:
+            inbox.batch_key[batch] = (w0 >> LINK_BITS << 16) | batch
             inbox.batch_pos[batch] = pos
             batch += 1
             pos += 1
@@ -85,7 +87,7 @@ def gather(net, inbox, node, begin):
                     prefetch(record, ahead + 8 * line)
                 inbox.batch_freed[freed] = block
                 freed += 1
-            time = record[pos * RECORD_WORDS]
+            w0 = record[pos * RECORD_WORDS]
         inbox.batch_freed[freed] = pos >> BLOCK_SHIFT
         freed += 1
     net.ctl[CTL_BATCH_FREED] = freed
@@ -169,6 +171,12 @@ def sort_batch(inbox, batch, begin, end):
 
 
 @inline
+def came_over(net, inbox, index):
+    """The link, by its number in the whole fabric, over which packet `index` of the batch has come."""
+    return net.record[inbox.batch_pos[index] * RECORD_WORDS] & LINK_MASK
+
+
+@inline
 def order_ties(net, inbox, batch, begin):
     """Order packets that arrive at the same time over different links by a hash of (seed, link, time).
 
@@ -184,7 +192,7 @@ def order_ties(net, inbox, batch, begin):
         if last - first > 1:
             for i in range(first, last):
                 index = key[i] & 0xFFFF
-                link = net.record_link[inbox.batch_pos[index]]
+                link = came_over(net, inbox, index)
                 inbox.batch_tmp[i] = mix3(net.const[CONST_SEED], link, begin + time) << 16 | index
             sort_run(inbox.batch_tmp, first, last)
             order_equal_hashes(net, inbox, first, last)
@@ -199,9 +207,9 @@ def order_equal_hashes(net, inbox, first, last):
     tmp = inbox.batch_tmp
     for i in range(first + 1, last):
         k = tmp[i]
-        link = net.record_link[inbox.batch_pos[k & 0xFFFF]]
+        link = came_over(net, inbox, k & 0xFFFF)
         j = i - 1
-        while j >= first and tmp[j] >> 16 == k >> 16 and net.record_link[inbox.batch_pos[tmp[j] & 0xFFFF]] > link:
+        while j >= first and tmp[j] >> 16 == k >> 16 and came_over(net, inbox, tmp[j] & 0xFFFF) > link:
             tmp[j + 1] = tmp[j]
             j -= 1
         tmp[j + 1] = k

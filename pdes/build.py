@@ -16,6 +16,7 @@ from pdes.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT
 from pdes.simulation import Simulation
 
 MAX_BATCH = 60_000
+MAX_WINDOW_PS = 1 << 36
 NEVER_CUT = 1 << 16
 NPU_KIND = 0
 FLOW_ROWS = 1 << 16
@@ -71,7 +72,7 @@ class _Fabric:
         in_flight = np.bincount(graph.link_dst, weights=1 / (smallest * self.psb), minlength=graph.nodes)
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
-        self.lookahead_ps = int(min(reach.min(), room))
+        self.lookahead_ps = int(min(reach.min(), room, MAX_WINDOW_PS))
         self.batch = math.ceil(self.lookahead_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
 
     def _seen(self, graph, settings):
@@ -309,6 +310,7 @@ def _free_list(length):
 def _constants(graph, program, settings, fabric, routing):
     """The constants of a run (CONST_*); routing: mode, dimensions and homes."""
     sends = _most_sends(program.schedules)
+    degree = int(np.diff(fabric.out_ptr).max(initial=0))
     const = zeros(s.CONST_WORDS)
     for index, value in {
         s.CONST_SEED: settings.seed,
@@ -325,7 +327,7 @@ def _constants(graph, program, settings, fabric, routing):
         s.CONST_NPUS_LOCAL: graph.npus,
         s.CONST_NODES_LOCAL: graph.nodes,
         s.CONST_LANE_STRIDE: max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
-        s.CONST_RESERVE_BLOCKS: fabric.batch // s.BLOCK_RECORDS + 2 * int(np.diff(fabric.out_ptr).max(initial=0)) + 64,
+        s.CONST_RESERVE_BLOCKS: fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64,
         s.CONST_RESERVE_MSGS: sends,
         s.CONST_RESERVE_QPS: min(sends, graph.npus),
         s.CONST_SERIAL_COLLECTIVES: int(not settings.concurrent_collectives),
@@ -355,8 +357,7 @@ def _net(graph, fabric, const, npu):
         count=zeros(s.COUNT_WORDS),
         const=const,
         next_time=next_time,
-        inbox_head=full(2 * graph.nodes, -1),
-        inbox_tail=full(2 * graph.nodes, -1),
+        inbox=full(2 * s.SIDES * graph.nodes, -1),
         waiting=zeros(graph.links // 32 + 1),
         wait_head=full(graph.links, -1),
         wait_tail=full(graph.links, -1),
@@ -367,7 +368,6 @@ def _net(graph, fabric, const, npu):
         tx_max_wait=zeros(graph.links),
         tx_dropped=zeros(graph.links),
         record=zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS),
-        record_link=zeros(blocks * s.BLOCK_RECORDS),
         block_next=zeros(blocks),
         block_free=_free_list(blocks),
     )

@@ -22,11 +22,8 @@ def _grow_blocks(w):
     block_free[free : free + new - old] = np.arange(new - 1, old - 1, -1)
     w.net.ctl[s.CTL_FREE_BLOCKS] = free + new - old
     record = _longer(w.net.record, new * s.BLOCK_RECORDS * s.RECORD_WORDS)
-    record_link = _longer(w.net.record_link, new * s.BLOCK_RECORDS)
     return w._replace(
-        net=w.net._replace(
-            record=record, record_link=record_link, block_next=_longer(w.net.block_next, new), block_free=block_free
-        )
+        net=w.net._replace(record=record, block_next=_longer(w.net.block_next, new), block_free=block_free)
     )
 
 

@@ -10,14 +10,18 @@ from pdes.state import (
     CLASS_PSB,
     CLASS_SEEN,
     CLASS_WORDS,
+    CONST_LOOKAHEAD,
     CONST_RESERVE_BLOCKS,
     CTL_FREE_BLOCKS,
-    CTL_HORIZON,
     CTL_NEED,
+    CTL_NOW,
+    CTL_PENDING,
     CTL_SIDE,
     CTL_SOONEST,
+    INF,
     NEED_BLOCKS,
     RECORD_WORDS,
+    SIDES,
     TX_BUSY,
     TX_BYTES,
     TX_META,
@@ -26,7 +30,8 @@ from pdes.state import (
 )
 
 NODE_MASK = (1 << 22) - 1
-LINK_MASK = (1 << 24) - 1
+LINK_BITS = 24
+LINK_MASK = (1 << LINK_BITS) - 1
 
 
 @inline
@@ -42,21 +47,36 @@ def link_psb(net, link):
 
 
 @inline
-def deliver(net, meta, side, ready, w1, w2, w3):
-    """Put a packet into the inbox of the node at the end of the link; side: which of the node's two."""
-    box = 2 * (meta & NODE_MASK) + side
-    tail = net.inbox_tail[box]
+def inbox_of(node, side):
+    """Place in `net.inbox` of one of the node's inboxes."""
+    return 2 * (node * SIDES + side)
+
+
+@inline
+def deliver(net, meta, ready, w1, w2, w3):
+    """Put a packet into the inbox of the node at the end of the link, for the window in which it arrives.
+
+    That is the window in hand or one of the SIDES - 1 after it. Time and link of a packet in an inbox share a word.
+    """
+    window = net.const[CONST_LOOKAHEAD]
+    later = ready - net.ctl[CTL_NOW]
+    ahead = np.int64(later >= window) + np.int64(later >= 2 * window) + np.int64(later >= 3 * window)
+    side = (net.ctl[CTL_SIDE] + ahead) & (SIDES - 1)
+    net.ctl[CTL_PENDING + side] = 1
+    box = inbox_of(meta & NODE_MASK, side)
+    tail = net.inbox[box + 1]
     if tail < 0:
         tail = take_block(net)
-        net.inbox_head[box] = tail
-    net.record_link[tail] = (meta >> 22) & LINK_MASK
-    net.inbox_tail[box] = push(net, tail, ready, w1, w2, w3)
+        net.inbox[box] = tail
+    w0 = ((later - ahead * window) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
+    net.inbox[box + 1] = push(net, tail, w0, w1, w2, w3)
 
 
 @inline
 def prefetch_inbox(net, link):
     """Ask for the place where the next packet over the link will stand in the inbox at its end."""
-    tail = net.inbox_tail[2 * (net.tx[link * TX_WORDS + TX_META] & NODE_MASK) + 1 - net.ctl[CTL_SIDE]]
+    side = (net.ctl[CTL_SIDE] + 1) & (SIDES - 1)
+    tail = net.inbox[inbox_of(net.tx[link * TX_WORDS + TX_META] & NODE_MASK, side) + 1]
     if tail >= 0:
         prefetch(net.record, tail * RECORD_WORDS)
 
@@ -66,7 +86,7 @@ def link_send(net, link, asked, start, w1, w2, w3):
     """Send over outgoing link `link` from `start` (not before it is idle); asked: when the packet came to the port.
 
     A receiving node that cuts through gets the packet once its header is in, unless it is its destination. What arrives
-    within the next window goes to the node's inbox; what arrives later waits on the link until then (`release`).
+    within the next few windows goes to the node's inboxes; what arrives later waits on the link (`release`).
     """
     size = wire_bytes(w1)
     q = link * TX_WORDS
@@ -84,11 +104,10 @@ def link_send(net, link, asked, start, w1, w2, w3):
     net.tx[q + TX_PACKETS] += 1
     if start > asked:
         net.tx_max_wait[link] = max(net.tx_max_wait[link], start - asked)
-    if ready < net.ctl[CTL_SOONEST]:
-        net.ctl[CTL_SOONEST] = ready
-    if ready < net.ctl[CTL_HORIZON]:
-        deliver(net, meta, 1 - net.ctl[CTL_SIDE], ready, w1, w2, w3)
+    if ready < net.ctl[CTL_NOW] + SIDES * net.const[CONST_LOOKAHEAD]:
+        deliver(net, meta, ready, w1, w2, w3)
     else:
+        net.ctl[CTL_SOONEST] = min(net.ctl[CTL_SOONEST], ready)
         tail = net.wait_tail[link]
         if tail < 0:
             tail = take_block(net)
@@ -98,8 +117,14 @@ def link_send(net, link, asked, start, w1, w2, w3):
 
 
 @outline
-def release(net, end):
-    """Deliver what waits on links and arrives before `end`. True if interrupted because the pool of blocks is short."""
+def release(net):
+    """Deliver what waits on links and arrives within the reach of the inboxes.
+
+    Called when something that waits arrives in the window in hand, which so is once in several windows. True if
+    interrupted because the pool of blocks is short.
+    """
+    end = net.ctl[CTL_NOW] + SIDES * net.const[CONST_LOOKAHEAD]
+    soonest = INF
     for word in range(net.waiting.shape[0]):
         left = net.waiting[word]
         while left != 0:
@@ -114,13 +139,13 @@ def release(net, end):
                 p = head * RECORD_WORDS
                 ready = net.record[p]
                 if ready >= end:
-                    if ready < net.ctl[CTL_SOONEST]:
-                        net.ctl[CTL_SOONEST] = ready
+                    soonest = min(soonest, ready)
                     break
-                deliver(net, meta, net.ctl[CTL_SIDE], ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
+                deliver(net, meta, ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
                 head = after(net, head)
             net.wait_head[link] = head
             if head < 0:
                 net.wait_tail[link] = NONE
                 net.waiting[word] &= ~(1 << (link & 31))
+    net.ctl[CTL_SOONEST] = soonest
     return False

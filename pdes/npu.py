@@ -13,6 +13,7 @@ from pdes.collective import advance, close_if_done, instance, start_collective
 from pdes.fifo import push, take_block
 from pdes.heap import heap_pop
 from pdes.jit import inline, kernel, outline, prefetch
+from pdes.link import inbox_of
 from pdes.packet import FLAG_ACK, P2P, destination, flags, source, wire_bytes
 from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
 from pdes.routing import npu_route
@@ -285,7 +286,7 @@ def prefetch_npus(net, npus, qps, node):
     far = min(node + 4, last)
     prefetch(npus.npu, far * NPU_WORDS)
     prefetch(npus.port, net.out_ptr[far] * PORT_WORDS)
-    head = net.inbox_head[2 * far + net.ctl[CTL_SIDE]]
+    head = net.inbox[inbox_of(far, net.ctl[CTL_SIDE])]
     if head >= 0:
         prefetch(net.record, head * RECORD_WORDS)
         prefetch(net.record, head * RECORD_WORDS + 8)
@@ -306,7 +307,7 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
     ctl = net.ctl
     for node in range(max(0, ctl[CTL_RESUME_NODE]), net.const[CONST_NPUS_LOCAL]):
         if ctl[CTL_RESUME_NODE] < 0:
-            if net.next_time[node] >= end and net.inbox_tail[2 * node + ctl[CTL_SIDE]] < 0:
+            if net.next_time[node] >= end and net.inbox[inbox_of(node, ctl[CTL_SIDE])] < 0:
                 continue
             if blocks_short(net):
                 return True

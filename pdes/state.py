@@ -16,6 +16,9 @@ MAX_NODES = 1 << 22
 MAX_LINKS = 1 << 22
 MAX_SET = 511
 
+SIDES = 4
+"""Inboxes of a node: for the window in hand and for the three that follow. A power of two."""
+
 # A packet record: four words, in blocks of eight records. See pdes/packet.py.
 RECORD_WORDS = 4
 BLOCK_RECORDS = 8
@@ -156,9 +159,9 @@ CTL_FAILED_QP = 14  # queue pair that gave up, -1 none
 CTL_BATCH_FREED = 15  # blocks that the batch has emptied
 CTL_WINDOW_OPEN = 16  # 1: a window was interrupted
 CTL_CHECK = 17  # 1: something was taken from a pool other than the blocks since `short_of` last looked
-CTL_SIDE = 18  # which of a node's two inboxes is for this window
-CTL_HORIZON = 19  # ps: what arrives before may go to the inbox for the next window
-CTL_SOONEST = 20  # ps: earliest arrival sent so far that is not for this window
+CTL_SIDE = 18  # which of a node's inboxes is for this window
+CTL_SOONEST = 19  # ps: earliest arrival of what waits on links
+CTL_PENDING = 20  # SIDES words, 1: something lies in an inbox of this side
 CTL_WORDS = 24
 
 NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS = range(1, 7)
@@ -283,8 +286,7 @@ class Net(NamedTuple):
     count: np.ndarray
     const: np.ndarray
     next_time: np.ndarray  # int64[NPUs] ps: earliest event of its own
-    inbox_head: np.ndarray  # int64[2 x nodes] record: packets for this window and for the next
-    inbox_tail: np.ndarray  # int64[2 x nodes], -1 empty
+    inbox: np.ndarray  # int64[nodes x SIDES x 2] first record and next free one of each inbox, -1 empty
     waiting: np.ndarray  # int64[outgoing links / 32] bit set: packets wait on the link for a later window
     wait_head: np.ndarray  # int64[outgoing links] record, -1 none waits
     wait_tail: np.ndarray
@@ -295,7 +297,6 @@ class Net(NamedTuple):
     tx_max_wait: np.ndarray  # int64[outgoing links] ps: the longest wait of a packet for the port
     tx_dropped: np.ndarray  # int64[outgoing links] packets
     record: np.ndarray
-    record_link: np.ndarray  # int64[records] link that the packet comes over
     block_next: np.ndarray  # int64[blocks]
     block_free: np.ndarray  # int64[blocks] stack
 

@@ -7,7 +7,7 @@ come in.
 
 from pdes.batch import blocks_short, give_back, prefetch_batch, take_batch
 from pdes.jit import inline, kernel, prefetch
-from pdes.link import link_psb, link_send, prefetch_inbox, serialisation_ps
+from pdes.link import LINK_MASK, inbox_of, link_psb, link_send, prefetch_inbox, serialisation_ps
 from pdes.packet import destination, wire_bytes
 from pdes.routing import switch_route
 from pdes.state import (
@@ -40,7 +40,7 @@ def drop(net, link, w1):
 def last_byte_ps(net, inbox, key, w1):
     """Cut-through: from the event (the header is in) to the packet's last byte."""
     size = wire_bytes(w1)
-    psb = inbox.rx_psb[net.record_link[inbox.batch_pos[key & 0xFFFF]]]
+    psb = inbox.rx_psb[net.record[inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS] & LINK_MASK]
     head = min(size, net.const[CONST_CUT_BYTES])
     return serialisation_ps(size, psb) - serialisation_ps(head, psb)
 
@@ -85,7 +85,7 @@ def switch_forward(net, inbox, routes, node, begin):
 def switches_window(net, inbox, routes, begin, end):
     """Let every switch act on what arrives before `end`. True if interrupted because a pool is short."""
     for node in range(net.const[CONST_NPUS_LOCAL], net.const[CONST_NODES_LOCAL]):
-        if net.inbox_tail[2 * node + net.ctl[CTL_SIDE]] >= 0:
+        if net.inbox[inbox_of(node, net.ctl[CTL_SIDE])] >= 0:
             if blocks_short(net):
                 return True
             if node + 1 < net.const[CONST_NODES_LOCAL]:

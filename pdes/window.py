@@ -14,12 +14,13 @@ from pdes.state import (
     COUNT_HOPS,
     COUNT_WINDOWS,
     CTL_FAILED_QP,
-    CTL_HORIZON,
     CTL_NOW,
+    CTL_PENDING,
     CTL_SIDE,
     CTL_SOONEST,
     CTL_WINDOW_OPEN,
     INF,
+    SIDES,
 )
 from pdes.switch import switches_window
 
@@ -28,22 +29,35 @@ DONE, FULL, PAUSED, FAILED = range(4)
 
 @inline
 def earliest(net):
-    """Time of the world's next event: the next packet to arrive or the next event of an NPU's own."""
-    soonest = net.ctl[CTL_SOONEST]
+    """Begin of the next window in which something happens, INF if nothing will."""
+    ctl = net.ctl
+    window = net.const[CONST_LOOKAHEAD]
+    soonest = ctl[CTL_SOONEST]
     for node in range(net.const[CONST_NPUS_LOCAL]):
         soonest = min(soonest, net.next_time[node])
-    return soonest
+    for ahead in range(1, SIDES):
+        if ctl[CTL_PENDING + ((ctl[CTL_SIDE] + ahead) & (SIDES - 1))] == 1:
+            soonest = min(soonest, ctl[CTL_NOW] + ahead * window)
+    if soonest >= INF:
+        return INF
+    return soonest // window * window
 
 
 @inline
 def open_window(net, begin):
-    """Begin a window: what was sent for the next window is now for this one."""
+    """Begin a window. Windows lie on a grid, so that a node's inboxes can be filled for several of them."""
     ctl = net.ctl
     ctl[CTL_NOW] = begin
-    ctl[CTL_HORIZON] = begin + 2 * net.const[CONST_LOOKAHEAD]
-    ctl[CTL_SIDE] = 1 - ctl[CTL_SIDE]
-    ctl[CTL_SOONEST] = INF
+    ctl[CTL_SIDE] = begin // net.const[CONST_LOOKAHEAD] & (SIDES - 1)
     ctl[CTL_WINDOW_OPEN] = 1
+
+
+@inline
+def close_window(net):
+    """End a window: its inboxes are empty."""
+    net.ctl[CTL_PENDING + net.ctl[CTL_SIDE]] = 0
+    net.ctl[CTL_WINDOW_OPEN] = 0
+    net.count[COUNT_WINDOWS] += 1
 
 
 @kernel
@@ -63,14 +77,13 @@ def run_serial(w, hops):
                 return DONE
             open_window(net, begin)
         end = begin + net.const[CONST_LOOKAHEAD]
-        if release(net, end):
+        if net.ctl[CTL_SOONEST] < end and release(net):
             return FULL
         if npus_window(net, w.inbox, w.npus, w.qps, w.rows, w.insts, w.routes, w.trace, w.plans, begin, end):
             return FULL
         if switches_window(net, w.inbox, w.routes, begin, end):
             return FULL
-        net.ctl[CTL_WINDOW_OPEN] = 0
-        net.count[COUNT_WINDOWS] += 1
+        close_window(net)
         if net.ctl[CTL_FAILED_QP] >= 0:
             return FAILED
         if net.count[COUNT_HOPS] >= goal or net.count[COUNT_WINDOWS] >= windows_goal:

@@ -182,7 +182,7 @@ def test_nothing_is_left_in_the_network_after_the_last_row():
     results = run(sim)
     assert (sim.world.net.next_time == s.INF).all()
     assert sim.world.net.ctl[s.CTL_SOONEST] == s.INF
-    assert (sim.world.net.inbox_tail == -1).all()
+    assert (sim.world.net.inbox == -1).all()
     assert (sim.world.net.wait_head == -1).all()
     assert (sim.world.npus.npu.reshape(-1, s.NPU_WORDS)[:, s.NPU_HEAP_SIZE] == 0).all()
     assert results.counters["bytes_sent"] == results.counters["bytes_received"]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pdes import Settings, build_world, calibration, run
 from pdes import state as s
+from pdes.link import LINK_BITS
 from pdes.window import DONE, run_serial
 from tests.pdes import kernels, naive
 from tests.pdes.cases import Traces
@@ -125,7 +126,9 @@ def test_batches_are_sorted_and_ties_by_hash(packets, span):
     random = np.random.default_rng(packets * span)
     link = random.integers(0, 24, packets)
     time = random.integers(span - span // 100 - 2 if packets == 3000 else 0, span, packets)
-    net = world.net._replace(record_link=link)
+    record = np.zeros((packets, s.RECORD_WORDS), np.int64)
+    record[:, 0] = time << LINK_BITS | link
+    net = world.net._replace(record=record.reshape(-1))
     inbox = world.inbox._replace(
         batch_key=(time << 16) | np.arange(packets), batch_tmp=np.zeros(packets, np.int64), batch_pos=np.arange(packets)
     )
@@ -182,7 +185,6 @@ def shrunk(world):
             block_free=free,
             block_next=np.zeros(blocks, np.int64),
             record=net.record[: blocks * s.BLOCK_RECORDS * s.RECORD_WORDS].copy(),
-            record_link=net.record_link[: blocks * s.BLOCK_RECORDS].copy(),
         ),
         qps=qps._replace(
             qp=np.zeros(s.QP_WORDS, np.int64),
