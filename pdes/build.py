@@ -1,6 +1,5 @@
 """From a graph and a program to a world: all state of the simulation as arrays, ready to run."""
 
-import math
 import time
 
 import numpy as np
@@ -8,31 +7,14 @@ import numpy as np
 from pdes import packet
 from pdes import state as s
 from pdes.batch import BUCKETS
-from pdes.hashing import mix3
-from pdes.jit import kernel
+from pdes.fabric import Fabric, rto_ps, window_packets
 from pdes.memory import aligned, full, zeros
+from pdes.part import Part, offsets
 from pdes.results import RunError
-from pdes.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT
-from pdes.simulation import Simulation
+from pdes.routes import routing_tables
+from pdes.simulation import LogicalProcess, Simulation
 
-MAX_BATCH = 60_000
-MAX_WINDOW_PS = 1 << 36
-NEVER_CUT = 1 << 16
-NPU_KIND = 0
 FLOW_ROWS = 1 << 16
-
-
-@kernel
-def _fill_salts(salt, seed):
-    for node in range(salt.shape[0]):
-        salt[node] = mix3(seed, node, 0x5A17)
-
-
-def _offsets(counts):
-    """CSR offsets of counts."""
-    ptr = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=ptr[1:])
-    return ptr
 
 
 def _check_sizes(graph, program, settings):
@@ -53,184 +35,30 @@ def _check_sizes(graph, program, settings):
         )
 
 
-class _Fabric:
-    """Links in the order of their sender (tx) and of their receiver (rx), and how long a window may be."""
-
-    def __init__(self, graph, settings):
-        self.tx_link = np.argsort(graph.link_src, kind="stable")
-        self.tx_of = np.empty(graph.links, np.int64)
-        self.tx_of[self.tx_link] = np.arange(graph.links)
-        self.out_ptr = _offsets(np.bincount(graph.link_src, minlength=graph.nodes))
-        self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
-        self.cut = np.zeros(graph.nodes, np.int8)
-        if settings.cut_through:
-            self.cut[graph.node_kind != NPU_KIND] = 1
-        self.classes, self.link_class = self._classes(graph, settings)
-        smallest = min(settings.ack_bytes, settings.header_bytes)
-        first = np.minimum(smallest, self._seen(graph, settings))
-        reach = graph.link_delay_ps + (first * self.psb + 0.5).astype(np.int64)
-        in_flight = np.bincount(graph.link_dst, weights=1 / (smallest * self.psb), minlength=graph.nodes)
-        degree = np.bincount(graph.link_dst, minlength=graph.nodes)
-        room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
-        self.lookahead_ps = int(min(reach.min(), room, MAX_WINDOW_PS))
-        self.batch = math.ceil(self.lookahead_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
-
-    def _seen(self, graph, settings):
-        """Bytes that the receiving end of each link waits for before it acts on a packet in transit."""
-        return np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
-
-    def _classes(self, graph, settings):
-        """The `link_class` table and the class of each link."""
-        rows = np.stack([self.psb.view(np.int64), graph.link_delay_ps, self._seen(graph, settings)], axis=1)
-        kinds, number = np.unique(rows, axis=0, return_inverse=True)
-        if len(kinds) > s.MAX_CLASSES:
-            raise RunError(f"links of {len(kinds)} different rates and delays: at most {s.MAX_CLASSES} are possible")
-        table = np.zeros((len(kinds), s.CLASS_WORDS), np.int64)
-        table[:, : kinds.shape[1]] = kinds
-        return table, number.reshape(-1)
-
-    def tx_rows(self, graph):
-        """The `tx` table."""
-        tx = np.zeros((graph.links, s.TX_WORDS), np.int64)
-        number = self.link_class[self.tx_link]
-        tx[:, s.TX_META] = graph.link_dst[self.tx_link].astype(np.int64) | (self.tx_link << 22) | (number << 46)
-        return tx
-
-
-def round_trip_ps(graph, settings):
-    """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""
-    routing = graph.routing
-    if hasattr(routing, "home"):
-        hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
-    else:
-        ring = (routing.mode[: graph.npus] == 0).any(axis=0)
-        single = (routing.mode[: graph.npus] == 2).any(axis=0)
-        hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
-    psb = 8e12 / graph.link_rate_bps.min()
-    wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
-    per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
-    return int(hops * per_hop), hops
-
-
-def _window_packets(graph, settings):
-    """The window of a queue pair: as set, or what fills the fastest port over the longest round trip, and one more."""
-    if settings.window_bytes:
-        return max(1, settings.window_bytes // settings.mtu_bytes)
-    from_npu = int(graph.link_rate_bps[graph.link_src < graph.npus].max())
-    rtt, _ = round_trip_ps(graph, settings)
-    wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
-    return min(math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2, packet.HALF_PSN // 2)
-
-
-def _rto_ps(graph, settings):
-    """The timeout: as set; none where queues have no limit; else four times the round trip with every queue full."""
-    if settings.rto_ps or not settings.queue_limit_bytes:
-        return settings.rto_ps
-    rtt, hops = round_trip_ps(graph, settings)
-    queue = settings.queue_limit_bytes * 8e12 / graph.link_rate_bps.min()
-    return int(4 * (rtt + hops * queue)) + 1_000_000
-
-
-def _routes(graph, fabric, seed):
-    """The routing tables as cells of port sets (pdes/routing.py)."""
-    r = graph.routing
-    count = np.diff(r.set_ptr).astype(np.int64)
-    link = fabric.tx_of[r.set_link]
-    first = (
-        np.where(count == 1, link[np.minimum(r.set_ptr[:-1], max(len(link) - 1, 0))], r.set_ptr[:-1])
-        if len(link)
-        else r.set_ptr[:-1]
-    )
-    if len(count) and count.max() > s.MAX_SET:
-        raise RunError(f"{count.max()} equal-cost links: at most {s.MAX_SET} are possible")
-    cells = ((count << SET_SHIFT) | first).astype(np.int32)
-    salt = np.empty(graph.nodes, np.int64)
-    _fill_salts(salt, seed)
-    none32, none64 = np.zeros(1, np.int32), np.zeros(1, np.int64)
-    fields = {
-        "row": none64,
-        "cell": none32,
-        "hops": np.zeros(1, np.int8),
-        "attach": none32,
-        "home": none32,
-        "column": none32,
-        "digit": none32,
-        "mode": np.zeros(1, np.int8),
-        "offset": none64,
-        "size": none64,
-    }
-    if hasattr(r, "home"):
-        cell = np.where(r.next_set >= 0, cells[np.maximum(r.next_set, 0)], 0)
-        column = np.full(graph.nodes, -1, np.int32)
-        column[r.home_node] = np.arange(len(r.home_node))
-        fields |= {
-            "row": r.row.astype(np.int64) * len(r.home_node),
-            "cell": cell.reshape(-1),
-            "hops": r.hops.astype(np.int8).reshape(-1),
-            "attach": np.where(r.attach_set >= 0, cells[np.maximum(r.attach_set, 0)], 0).reshape(-1),
-            "home": r.home.astype(np.int32).reshape(-1),
-            "column": column,
-        }
-        mode, dims = (MODE_ONE_HOME if r.home.shape[1] == 1 else MODE_TABLE), 0
-    else:
-        fields |= {
-            "cell": cells[r.sets],
-            "digit": r.digit.astype(np.int32).reshape(-1),
-            "mode": r.mode.astype(np.int8).reshape(-1),
-            "offset": r.offset.astype(np.int64).reshape(-1),
-            "size": r.sizes.astype(np.int64),
-        }
-        mode, dims = MODE_DIMENSIONS, len(r.sizes)
-    homes = r.home.shape[1] if hasattr(r, "home") else 1
-    fields = {k: aligned(v) for k, v in fields.items()}
-    return s.Routes(link=link.astype(np.int32) if len(link) else none32, salt=salt, **fields), mode, dims, homes
+_OTHER_NAMES = {"slot_group", "slot_member", "group_ptr", "group_member", "child_ptr", "child"} | {
+    "recv_ptr",
+    "recv_key",
+    "recv_node",
+    "trace_slot_ptr",
+    "coll_ptr",
+    "coll_node",
+}
+"""Arrays that Program calls as the kernel does; other columns of its nodes begin with node_."""
 
 
 def _tables(program):
-    """The program's arrays under the names of the kernel."""
-    sched = program.schedules
-    values = {
-        "kind": program.node_kind,
-        "lane": program.node_lane,
-        "duration_ps": program.node_duration_ps,
-        "bytes": program.node_bytes,
-        "peer": program.node_peer,
-        "tag": program.node_tag,
-        "seq": program.node_seq,
-        "group": program.node_group,
-        "schedule": program.node_schedule,
-        "child_ptr": program.child_ptr,
-        "child": program.child,
-        "recv_ptr": program.recv_ptr,
-        "recv_key": program.recv_key,
-        "recv_node": program.recv_node,
-        "trace_slot_ptr": program.trace_slot_ptr,
-        "coll_ptr": program.coll_ptr,
-        "coll_node": program.coll_node,
-        "slot_group": program.slot_group,
-        "slot_member": program.slot_member,
-        "group_ptr": program.group_ptr,
-        "group_member": program.group_member,
-    }
-    types = {
-        "kind": np.int8,
-        "lane": np.int8,
-        "duration_ps": np.int64,
-        "bytes": np.int64,
-        "child_ptr": np.int64,
-        "recv_ptr": np.int64,
-        "recv_key": np.int64,
-        "trace_slot_ptr": np.int64,
-        "coll_ptr": np.int64,
-        "group_ptr": np.int64,
-        "plan_of_ptr": np.int64,
-        "relative": np.bool_,
-    }
-    for name in s.Plans._fields:
-        if name not in values:
-            values[name] = getattr(sched, name)
-    values = {k: _padded(v, types.get(k, np.int32)) for k, v in values.items()}
-    return (part(**{k: values[k] for k in part._fields}) for part in (s.Trace, s.Plans))
+    """The program's arrays under the names and with the types of the kernel; worlds of one process share them."""
+
+    def array(name, kind):
+        if name in _OTHER_NAMES:
+            values = getattr(program, name)
+        elif hasattr(program.schedules, name):
+            values = getattr(program.schedules, name)
+        else:
+            values = getattr(program, f"node_{name}")
+        return _padded(values, kind.__metadata__[0])
+
+    return tuple(part(**{n: array(n, kind) for n, kind in part.__annotations__.items()}) for part in (s.Trace, s.Plans))
 
 
 def _padded(values, dtype):
@@ -250,36 +78,38 @@ def _ready_templates(program):
     return templates
 
 
-def _npu_rows(graph, program, fabric, slots_ptr):
-    """The `npu` table, the per-NPU rows of `row_state`, and their offsets."""
-    npu = np.zeros((graph.npus, s.NPU_WORDS), np.int64)
-    ports = np.diff(fabric.out_ptr[: graph.npus + 1])
+def _npu_rows(program, part):
+    """The `npu` table, the per-NPU rows of `Rows.state`, and their offsets."""
+    npu = np.zeros((max(1, part.npus), s.NPU_WORDS), np.int64)
+    ports = np.diff(part.out_ptr[: part.npus + 1])
     for column in (s.NPU_READY_HEAD, s.NPU_READY_TAIL, s.NPU_KICK_HEAD, s.NPU_QP_HEAD, s.NPU_LAST_RX):
         npu[:, column] = -1
     npu[:, s.NPU_LANE : s.NPU_WAIT_TAIL + s.LANES] = -1
-    npu[:, s.NPU_PORTS] = ports
-    npu[:, s.NPU_HEAP_BASE] = _offsets(ports + s.LANES + 1)[:-1]
     npu[:, s.NPU_RTO_AT] = s.INF
-    npu[:, s.NPU_GLOBAL] = np.arange(graph.npus)
-    trace = np.asarray(program.trace_of_npu, np.int64)
-    length = np.diff(program.trace_ptr)
-    active = np.zeros(graph.npus, np.int64)
-    active[: program.npus] = np.where(trace >= 0, length[np.maximum(trace, 0)] if len(length) else 0, 0)
-    row_ptr = _offsets(active)
-    npu[:, s.NPU_LEFT] = active
-    npu[:, s.NPU_ROW_BASE] = row_ptr[:-1]
-    npu[: program.npus, s.NPU_TRACE] = trace
-    npu[: program.npus, s.NPU_TRACE_BASE] = np.asarray(program.trace_ptr)[np.maximum(trace, 0)]
-    npu[: program.npus, s.NPU_SLOT_BASE] = slots_ptr[:-1]
-    rows = np.zeros(max(1, int(row_ptr[-1])), np.int32)
+    own = npu[: part.npus]
+    own[:, s.NPU_PORTS] = ports
+    own[:, s.NPU_HEAP_BASE] = offsets(ports + s.LANES + 1)[:-1]
+    own[:, s.NPU_GLOBAL] = part.nodes[: part.npus]
+    busy = np.flatnonzero(part.nodes[: part.npus] < program.npus)
+    trace = np.full(part.npus, -1, np.int64)
+    trace[busy] = np.asarray(program.trace_of_npu)[part.nodes[busy]]
+    has_trace = np.flatnonzero(trace >= 0)
+    of = trace[has_trace]
+    trace_ptr = np.asarray(program.trace_ptr, np.int64)
+    length = np.zeros(part.npus, np.int64)
+    length[has_trace] = np.diff(trace_ptr)[of]
+    row_ptr = offsets(length)
+    own[:, s.NPU_LEFT] = length
+    own[:, s.NPU_ROW_BASE] = row_ptr[:-1]
+    own[has_trace, s.NPU_TRACE] = of
+    own[has_trace, s.NPU_TRACE_BASE] = trace_ptr[of]
+    own[has_trace, s.NPU_SLOT_BASE] = np.asarray(program.slot_ptr)[part.nodes[has_trace]]
     templates = _ready_templates(program)
-    heads = np.array([t[1] for t in templates] or [-1])
-    tails = np.array([t[2] for t in templates] or [-1])
-    npu[: program.npus, s.NPU_READY_HEAD] = np.where(trace >= 0, heads[np.maximum(trace, 0)], -1)
-    npu[: program.npus, s.NPU_READY_TAIL] = np.where(trace >= 0, tails[np.maximum(trace, 0)], -1)
-    for i in range(program.npus):
-        if active[i]:
-            rows[row_ptr[i] : row_ptr[i + 1]] = templates[trace[i]][0]
+    for column, ends in ((s.NPU_READY_HEAD, 1), (s.NPU_READY_TAIL, 2)):
+        own[has_trace, column] = np.array([template[ends] for template in templates], np.int64)[of]
+    rows = np.zeros(max(1, int(row_ptr[-1])), np.int32)
+    for i in has_trace.tolist():
+        rows[row_ptr[i] : row_ptr[i + 1]] = templates[trace[i]][0]
     return npu, rows, row_ptr
 
 
@@ -287,7 +117,7 @@ def _most_sends(schedules):
     """The most sends that one plan holds: what one action may post."""
     if len(schedules.send_peer) == 0:
         return 1
-    sends = _offsets((np.asarray(schedules.send_peer) >= 0).astype(np.int64))
+    sends = offsets((np.asarray(schedules.send_peer) >= 0).astype(np.int64))
     ends = np.asarray(schedules.lane_ptr)[np.asarray(schedules.plan_ptr)]
     return max(1, int(np.diff(sends[ends]).max(initial=0)))
 
@@ -307,25 +137,27 @@ def _free_list(length):
     return aligned(np.arange(length - 1, -1, -1))
 
 
-def _constants(graph, program, settings, fabric, routing):
+def _constants(graph, program, settings, fabric, part, lookahead_ps, routing):
     """The constants of a run (CONST_*); routing: mode, dimensions and homes."""
     sends = _most_sends(program.schedules)
-    degree = int(np.diff(fabric.out_ptr).max(initial=0))
+    degree = int(np.diff(part.out_ptr).max(initial=0))
     const = zeros(s.CONST_WORDS)
     for index, value in {
         s.CONST_SEED: settings.seed,
         s.CONST_MTU: settings.mtu_bytes,
         s.CONST_HEADER: settings.header_bytes,
         s.CONST_ACK: settings.ack_bytes,
-        s.CONST_WINDOW: _window_packets(graph, settings),
+        s.CONST_WINDOW: window_packets(graph, settings),
         s.CONST_QUEUE_LIMIT: settings.queue_limit_bytes,
-        s.CONST_RTO: _rto_ps(graph, settings),
-        s.CONST_LOOKAHEAD: fabric.lookahead_ps,
+        s.CONST_RTO: rto_ps(graph, settings),
+        s.CONST_CELL: fabric.cell_ps,
+        s.CONST_LOOKAHEAD: lookahead_ps,
+        s.CONST_NEIGHBOURS: len(part.neighbours),
         s.CONST_ROUTE_MODE: routing[0],
         s.CONST_DIMENSIONS: routing[1],
         s.CONST_HOMES: routing[2],
-        s.CONST_NPUS_LOCAL: graph.npus,
-        s.CONST_NODES_LOCAL: graph.nodes,
+        s.CONST_NPUS_LOCAL: part.npus,
+        s.CONST_NODES_LOCAL: len(part.nodes),
         s.CONST_LANE_STRIDE: max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
         s.CONST_RESERVE_BLOCKS: fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64,
         s.CONST_RESERVE_MSGS: sends,
@@ -340,45 +172,52 @@ def _constants(graph, program, settings, fabric, routing):
     return const
 
 
-def _net(graph, fabric, const, npu):
+def _net(graph, fabric, part, owner, const, npu, outbox):
     """Nodes, links and packets, all idle; NPUs with rows that are ready begin at time 0."""
-    blocks = graph.links // 2 + 2 * graph.nodes + 2 * int(const[s.CONST_RESERVE_BLOCKS])
+    tx = part.tx_rows(graph, fabric, owner)
+    blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const[s.CONST_RESERVE_BLOCKS])
     ctl = zeros(s.CTL_WORDS)
     ctl[s.CTL_FREE_BLOCKS] = blocks
     ctl[s.CTL_RESUME_NODE] = ctl[s.CTL_FAILED_QP] = -1
     ctl[s.CTL_LEFT] = npu[:, s.NPU_LEFT].sum()
     ctl[s.CTL_CHECK] = 1
-    ctl[s.CTL_SOONEST] = s.INF
-    next_time = full(graph.npus, s.INF)
+    ctl[s.CTL_SOONEST] = ctl[s.CTL_FAR_SOONEST] = ctl[s.CTL_OUT_SOONEST] = s.INF
+    next_time = full(len(npu), s.INF)
     next_time[npu[:, s.NPU_READY_HEAD] >= 0] = 0
     link_class = aligned(fabric.classes)
+    out_at = part.outbox_at()
     return s.Net(
         ctl=ctl,
         count=zeros(s.COUNT_WORDS),
         const=const,
         next_time=next_time,
-        inbox=full(2 * s.SIDES * graph.nodes, -1),
-        waiting=zeros(graph.links // 32 + 1),
-        wait_head=full(graph.links, -1),
-        wait_tail=full(graph.links, -1),
-        out_ptr=fabric.out_ptr,
-        tx=aligned(fabric.tx_rows(graph)),
+        inbox=full(2 * s.SIDES * (len(part.nodes) + len(part.neighbours)), -1),
+        waiting=zeros(len(tx) // 32 + 1),
+        wait_head=full(len(tx), -1),
+        wait_tail=full(len(tx), -1),
+        out_ptr=part.out_ptr,
+        tx=aligned(tx),
         link_class=link_class,
         link_classf=link_class.view(np.float64),
-        tx_max_wait=zeros(graph.links),
-        tx_dropped=zeros(graph.links),
+        tx_max_wait=zeros(len(part.links)),
+        tx_dropped=zeros(len(part.links)),
         record=zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS),
         block_next=zeros(blocks),
         block_free=_free_list(blocks),
+        far=aligned(part.far(graph)),
+        ghost=aligned(part.ghost()),
+        outbox=zeros(out_at[-1]) if outbox is None else outbox,
+        out_at=aligned(out_at),
+        in_at=zeros(2 * len(part.neighbours)),
     )
 
 
-def _inbox(graph, fabric):
+def _inbox(graph, fabric, part):
     """What nodes do with what arrives, and room for one batch."""
     return s.Inbox(
-        rx_psb=fabric.psb,
-        latency_ps=graph.node_latency_ps.astype(np.int64),
-        cut=fabric.cut,
+        rx_psb=fabric.psb if fabric.cut.any() else np.zeros(1),
+        latency_ps=aligned(graph.node_latency_ps[part.nodes], np.int64),
+        cut=aligned(fabric.cut[part.nodes]),
         batch_key=zeros(fabric.batch),
         batch_tmp=zeros(fabric.batch),
         batch_pos=zeros(fabric.batch),
@@ -388,22 +227,22 @@ def _inbox(graph, fabric):
     )
 
 
-def _npus(fabric, npu):
+def _npus(part, npu):
     """NPUs, their idle ports and empty heaps."""
-    port = np.zeros((max(1, int(fabric.out_ptr[len(npu)])), s.PORT_WORDS), np.int64)
+    port = np.zeros((max(1, int(part.out_ptr[part.npus])), s.PORT_WORDS), np.int64)
     port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
     port[:, s.PORT_KICK_NEXT] = -2
     slots = int(npu[-1, s.NPU_HEAP_BASE] + npu[-1, s.NPU_PORTS]) + s.LANES + 1
     return s.Npus(npu=aligned(npu), port=aligned(port), heap=zeros(2 * slots))
 
 
-def _qps(graph, const, ctl):
+def _qps(part, const, ctl):
     """No queue pairs yet, and room for some messages and flow records."""
     sends = int(const[s.CONST_RESERVE_MSGS])
-    msgs = max(4 * graph.npus, 64) + sends
+    msgs = max(4 * part.npus, 64) + sends
     ctl[s.CTL_FREE_MSGS] = msgs
-    qp_key, qp_val = _empty_map(2 * graph.npus + sends)
-    rx_key, rx_val = _empty_map(2 * graph.npus)
+    qp_key, qp_val = _empty_map(2 * part.npus + sends)
+    rx_key, rx_val = _empty_map(2 * part.npus)
     return s.Qps(
         qp=zeros(len(qp_key) // 2 * s.QP_WORDS),
         msg=zeros(msgs * s.MSG_WORDS),
@@ -430,9 +269,9 @@ def _rows(state, slots, recorded):
     )
 
 
-def _insts(graph, const, ctl):
+def _insts(part, const, ctl):
     """No collective under way."""
-    insts = max(2 * graph.npus, 64)
+    insts = max(2 * part.npus, 64)
     ctl[s.CTL_FREE_INSTS] = insts
     key, val = _empty_map(insts)
     return s.Insts(
@@ -445,29 +284,63 @@ def _insts(graph, const, ctl):
     )
 
 
-def build_world(graph, program, settings):
-    """A world that runs `program` on `graph`; returns a Simulation that the driver runs.
+def build_world(graph, program, settings, owner=None, lps=None, outboxes=None):
+    """Worlds that run `program` on `graph`, as a Simulation that the driver runs.
 
-    Raises RunError when the packet format cannot hold the run.
+    Args:
+        graph: the fabric.
+        program: what the NPUs do; those of the LPs that are built at least.
+        settings: of the packet network.
+        owner: int[nodes], the LP of each node, numbered from 0 without gaps; None = one LP.
+        lps: the LPs to build, None = all. What the others send must be brought in by someone else.
+        outboxes: where to put the outbox of an LP, by number (see Part.outbox_at), if not in new memory.
+
+    Raises:
+        RunError: the packet format cannot hold the run.
     """
     begun = time.perf_counter()
     _check_sizes(graph, program, settings)
-    fabric = _Fabric(graph, settings)
-    routes, *routing = _routes(graph, fabric, settings.seed)
-    slot_ptr = np.asarray(program.slot_ptr, np.int64)
-    npu, state, row_ptr = _npu_rows(graph, program, fabric, slot_ptr)
-    const = _constants(graph, program, settings, fabric, routing)
-    net = _net(graph, fabric, const, npu)
-    trace, plans = _tables(program)
+    owner = np.zeros(graph.nodes, np.int64) if owner is None else np.asarray(owner, np.int64)
+    fabric = Fabric(graph, settings)
+    lookahead_ps = fabric.lookahead_ps(graph, owner)
+    tables = _tables(program)
+    built = []
+    for number in range(int(owner.max()) + 1) if lps is None else lps:
+        part = Part(graph, fabric, owner, number, lookahead_ps)
+        outbox = None if outboxes is None else outboxes[number]
+        built.append(_build_lp(graph, program, settings, fabric, part, owner, lookahead_ps, tables, outbox))
+    connect(built)
+    return Simulation(graph, program, settings, built, time.perf_counter() - begun)
+
+
+def _build_lp(graph, program, settings, fabric, part, owner, lookahead_ps, tables, outbox):
+    """The world of one LP."""
+    routes, *routing = routing_tables(graph, part, settings.seed)
+    npu, state, row_ptr = _npu_rows(program, part)
+    const = _constants(graph, program, settings, fabric, part, lookahead_ps, routing)
+    net = _net(graph, fabric, part, owner, const, npu, outbox)
+    trace, plans = tables
     world = s.World(
         net=net,
-        inbox=_inbox(graph, fabric),
-        npus=_npus(fabric, npu),
-        qps=_qps(graph, const, net.ctl),
-        rows=_rows(state, int(slot_ptr[-1]), settings.record_nodes),
-        insts=_insts(graph, const, net.ctl),
+        inbox=_inbox(graph, fabric, part),
+        npus=_npus(part, npu),
+        qps=_qps(part, const, net.ctl),
+        rows=_rows(state, int(program.slot_ptr[-1]), settings.record_nodes),
+        insts=_insts(part, const, net.ctl),
         routes=routes,
         trace=trace,
         plans=plans,
     )
-    return Simulation(graph, program, settings, world, fabric.tx_link, row_ptr, time.perf_counter() - begun)
+    return LogicalProcess(part, world, row_ptr)
+
+
+def connect(lps):
+    """Let each LP find what its neighbours among these send to it."""
+    by_number = {lp.part.number: lp for lp in lps}
+    for lp in lps:
+        for j, other in enumerate(lp.part.neighbours):
+            if other in by_number:
+                sender = by_number[other]
+                back = sender.part.neighbours.index(lp.part.number)
+                for half in range(2):
+                    lp.world.net.in_at[2 * j + half] = sender.outbox_address(back, half)

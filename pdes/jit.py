@@ -11,17 +11,22 @@ and of the options that change code. `NADI_CACHE_DIR` moves it (a node-local fol
 `NUMBA_DISABLE_JIT=1` runs the same source as plain Python.
 """
 
+import ctypes
 import hashlib
 import os
 import tempfile
+import time
 from pathlib import Path
+from typing import get_type_hints
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 from numba.np import arrayobj
+from numba.np.numpy_support import from_dtype
 
 
 class _PlainIndices(Compiler):
@@ -72,6 +77,151 @@ def _prefetch(_typing_context, array, _index):
     return types.void(array, types.int64), codegen
 
 
+def _record_type(record):
+    """Numba's type of a NamedTuple whose fields are arrays (Annotated with their dtype) or such NamedTuples."""
+    hints = get_type_hints(record, include_extras=True)
+    fields = [
+        types.Array(from_dtype(np.dtype(hint.__metadata__[0])), 1, "C")
+        if hasattr(hint, "__metadata__")
+        else _record_type(hint)
+        for hint in (hints[name] for name in record._fields)
+    ]
+    return types.NamedTuple(fields, record)
+
+
+def _arrays(record):
+    """The arrays of a nested NamedTuple in order."""
+    for field in record:
+        if isinstance(field, tuple):
+            yield from _arrays(field)
+        else:
+            yield field
+
+
+def _unpack(context, builder, kind, directory, at):
+    """The value of type `kind` that the directory from entry `at` on describes, and the next entry."""
+    if isinstance(kind, types.NamedTuple):
+        values = []
+        for field in kind:
+            value, at = _unpack(context, builder, field, directory, at)
+            values.append(value)
+        return context.make_tuple(builder, kind, values), at
+    i64 = ir.IntType(64)
+    address, length = (builder.load(builder.gep(directory, [ir.Constant(i64, 2 * at + word)])) for word in range(2))
+    array = context.make_array(kind)(context, builder)
+    size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    data = builder.inttoptr(address, array.data.type)
+    arrayobj.populate_array(array, data=data, shape=[length], strides=[size], itemsize=size, meminfo=None)
+    return array._getvalue(), at + 1  # noqa: SLF001 - Numba's own way to make an array's value
+
+
+class Directory:
+    """Where the arrays of a NamedTuple lie, so that a kernel takes one address in place of a hundred arrays.
+
+    Handing a NamedTuple of a hundred arrays to a kernel costs tens of microseconds a call, and seconds to compile.
+    """
+
+    def __init__(self, record):
+        self._record = record
+        self._entries = np.zeros(2 * sum(1 for _ in _arrays(record)), np.int64)
+        self.update(record)
+
+    @property
+    def address(self) -> int:
+        """What `reader` kernels take."""
+        return self._entries.ctypes.data
+
+    def update(self, record):
+        """Have the same address stand for another record of the same type."""
+        self._record = record
+        for i, array in enumerate(_arrays(record)):
+            if not array.flags.c_contiguous:
+                raise ValueError(f"array {i} of {type(record).__name__} is not contiguous")
+            self._entries[2 * i] = array.ctypes.data
+            self._entries[2 * i + 1] = len(array)
+        if not jit_enabled():
+            _BY_ADDRESS[self.address] = record
+
+
+_BY_ADDRESS: dict[int, tuple] = {}
+
+
+def reader(record):
+    """An inline function from the address of a Directory to its record of this NamedTuple class."""
+    if not jit_enabled():
+        return lambda address: _BY_ADDRESS[int(address)]
+    kind = _record_type(record)
+
+    @intrinsic
+    def read(_typing_context, _address):
+        def codegen(context, builder, _signature, args):
+            directory = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+            return _unpack(context, builder, kind, directory, 0)[0]
+
+        return kind(types.int64), codegen
+
+    @inline
+    def record_at(address):
+        return read(address)
+
+    return record_at
+
+
+@intrinsic
+def _peek(_typing_context, _address):
+    """The word at an address."""
+
+    def codegen(_context, builder, _signature, args):
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def _load_acquire(_typing_context, array, _index):
+    """An atomic load: what others wrote before they released the word is seen after it."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.load_atomic(builder.gep(data, [args[1]]), "acquire", 8)
+
+    return types.int64(array, types.int64), codegen
+
+
+@intrinsic
+def _store_release(_typing_context, array, _index, _value):
+    """An atomic store, after all that was written before."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        builder.store_atomic(args[2], builder.gep(data, [args[1]]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _fetch_add(_typing_context, array, _index, _value):
+    """An atomic addition that gives the value before."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), args[2], "acq_rel")
+
+    return types.int64(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _sched_yield(_typing_context):
+    """POSIX sched_yield."""
+
+    def codegen(_context, builder, _signature, _args):
+        kind = ir.FunctionType(ir.IntType(32), [])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+
+    return types.int32(), codegen
+
+
 _OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False, "pipeline_class": _PlainIndices}
 _INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
@@ -106,7 +256,7 @@ def cache_dir() -> Path:
 
 def is_warm() -> bool:
     """Whether the main kernel for these sources lies in the cache."""
-    return any(cache_dir().rglob("*run_serial*.nbi"))
+    return any(cache_dir().rglob("*work*.nbi"))
 
 
 def jit_enabled() -> bool:
@@ -130,6 +280,31 @@ def compile_for(compiled, *arguments):
 if jit_enabled():
 
     @inline
+    def peek(address):
+        """The int64 word at an address."""
+        return _peek(address)
+
+    @inline
+    def load_acquire(array, index):
+        """A word that another worker writes with `store_release`."""
+        return _load_acquire(array, index)
+
+    @inline
+    def store_release(array, index, value):
+        """Publish a word, and with it all that was written before."""
+        _store_release(array, index, value)
+
+    @inline
+    def fetch_add(array, index, value):
+        """Add to a word that workers share; the value before."""
+        return _fetch_add(array, index, value)
+
+    @inline
+    def yield_core():
+        """Let another thread have the core."""
+        _sched_yield()
+
+    @inline
     def trailing_zeros(x):
         """Number of the lowest bit that is set in x > 0."""
         return _count_trailing_zeros(x)
@@ -140,6 +315,27 @@ if jit_enabled():
         _prefetch(array, index)
 
 else:
+
+    def peek(address):
+        """The int64 word at an address."""
+        return ctypes.c_int64.from_address(int(address)).value
+
+    def load_acquire(array, index):
+        """A word that another worker writes with `store_release`."""
+        return array[index]
+
+    def store_release(array, index, value):
+        """Publish a word, and with it all that was written before."""
+        array[index] = value
+
+    def fetch_add(array, index, value):
+        """Add to a word; plain Python is for one worker."""
+        array[index] += value
+        return array[index] - value
+
+    def yield_core():
+        """Let another thread have the core."""
+        time.sleep(0)
 
     def trailing_zeros(x):
         """Number of the lowest bit that is set in x > 0."""

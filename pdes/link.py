@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pdes.boundary import put_out
 from pdes.fifo import NONE, after, push, take_block
 from pdes.jit import inline, outline, prefetch, trailing_zeros
 from pdes.packet import wire_bytes
@@ -10,8 +11,12 @@ from pdes.state import (
     CLASS_PSB,
     CLASS_SEEN,
     CLASS_WORDS,
+    CONST_CELL,
     CONST_LOOKAHEAD,
+    CONST_NODES_LOCAL,
     CONST_RESERVE_BLOCKS,
+    CTL_BEGIN,
+    CTL_FAR_SOONEST,
     CTL_FREE_BLOCKS,
     CTL_NEED,
     CTL_NOW,
@@ -54,13 +59,13 @@ def inbox_of(node, side):
 
 @inline
 def deliver(net, meta, ready, w1, w2, w3):
-    """Put a packet into the inbox of the node at the end of the link, for the window in which it arrives.
+    """Put a packet into the inbox of the node at the end of the link, for the cell in which it arrives.
 
-    That is the window in hand or one of the SIDES - 1 after it. Time and link of a packet in an inbox share a word.
+    That is the cell in hand or one of the SIDES - 1 after it. Time and link of a packet in an inbox share a word.
     """
-    window = net.const[CONST_LOOKAHEAD]
+    cell = net.const[CONST_CELL]
     later = ready - net.ctl[CTL_NOW]
-    ahead = np.int64(later >= window) + np.int64(later >= 2 * window) + np.int64(later >= 3 * window)
+    ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl[CTL_SIDE] + ahead) & (SIDES - 1)
     net.ctl[CTL_PENDING + side] = 1
     box = inbox_of(meta & NODE_MASK, side)
@@ -68,8 +73,31 @@ def deliver(net, meta, ready, w1, w2, w3):
     if tail < 0:
         tail = take_block(net)
         net.inbox[box] = tail
-    w0 = ((later - ahead * window) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
+    w0 = ((later - ahead * cell) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
     net.inbox[box + 1] = push(net, tail, w0, w1, w2, w3)
+
+
+@inline
+def reach(net):
+    """Inboxes take what arrives before."""
+    return net.ctl[CTL_NOW] + SIDES * net.const[CONST_CELL]
+
+
+@inline
+def far_reach(net):
+    """Outboxes take what arrives before: the end of the next window."""
+    return net.ctl[CTL_BEGIN] + 2 * net.const[CONST_LOOKAHEAD]
+
+
+@inline
+def wait(net, link, ready, w1, w2, w3):
+    """Have a packet wait on its link."""
+    tail = net.wait_tail[link]
+    if tail < 0:
+        tail = take_block(net)
+        net.wait_head[link] = tail
+        net.waiting[link >> 5] |= 1 << (link & 31)
+    net.wait_tail[link] = push(net, tail, ready, w1, w2, w3)
 
 
 @inline
@@ -86,7 +114,8 @@ def link_send(net, link, asked, start, w1, w2, w3):
     """Send over outgoing link `link` from `start` (not before it is idle); asked: when the packet came to the port.
 
     A receiving node that cuts through gets the packet once its header is in, unless it is its destination. What arrives
-    within the next few windows goes to the node's inboxes; what arrives later waits on the link (`release`).
+    within the next few cells goes to the node's inboxes; what arrives later waits on the link (`release`). For a node
+    of another LP, what arrives in the next window goes to the outbox.
     """
     size = wire_bytes(w1)
     q = link * TX_WORDS
@@ -104,27 +133,28 @@ def link_send(net, link, asked, start, w1, w2, w3):
     net.tx[q + TX_PACKETS] += 1
     if start > asked:
         net.tx_max_wait[link] = max(net.tx_max_wait[link], start - asked)
-    if ready < net.ctl[CTL_NOW] + SIDES * net.const[CONST_LOOKAHEAD]:
+    is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
+    if ready < reach(net) and not is_far:
         deliver(net, meta, ready, w1, w2, w3)
+    elif is_far and ready < far_reach(net):
+        put_out(net, link, meta, ready, w1, w2, w3)
     else:
-        net.ctl[CTL_SOONEST] = min(net.ctl[CTL_SOONEST], ready)
-        tail = net.wait_tail[link]
-        if tail < 0:
-            tail = take_block(net)
-            net.wait_head[link] = tail
-            net.waiting[link >> 5] |= 1 << (link & 31)
-        net.wait_tail[link] = push(net, tail, ready, w1, w2, w3)
+        if is_far:
+            net.ctl[CTL_FAR_SOONEST] = min(net.ctl[CTL_FAR_SOONEST], ready)
+        else:
+            net.ctl[CTL_SOONEST] = min(net.ctl[CTL_SOONEST], ready)
+        wait(net, link, ready, w1, w2, w3)
 
 
 @outline
 def release(net):
-    """Deliver what waits on links and arrives within the reach of the inboxes.
+    """Send on what waits on links and now arrives soon enough.
 
-    Called when something that waits arrives in the window in hand, which so is once in several windows. True if
-    interrupted because the pool of blocks is short.
+    Called when something that waits arrives in the cell in hand, which so is once in several cells, or at another LP
+    in the next window. True if interrupted because the pool of blocks is short.
     """
-    end = net.ctl[CTL_NOW] + SIDES * net.const[CONST_LOOKAHEAD]
     soonest = INF
+    far_soonest = INF
     for word in range(net.waiting.shape[0]):
         left = net.waiting[word]
         while left != 0:
@@ -135,17 +165,28 @@ def release(net):
                 return True
             head = net.wait_head[link]
             meta = net.tx[link * TX_WORDS + TX_META]
+            is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
+            end = reach(net)
+            if is_far:
+                end = far_reach(net)
             while head >= 0:
                 p = head * RECORD_WORDS
                 ready = net.record[p]
                 if ready >= end:
-                    soonest = min(soonest, ready)
+                    if is_far:
+                        far_soonest = min(far_soonest, ready)
+                    else:
+                        soonest = min(soonest, ready)
                     break
-                deliver(net, meta, ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
+                if is_far:
+                    put_out(net, link, meta, ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
+                else:
+                    deliver(net, meta, ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
                 head = after(net, head)
             net.wait_head[link] = head
             if head < 0:
                 net.wait_tail[link] = NONE
                 net.waiting[word] &= ~(1 << (link & 31))
     net.ctl[CTL_SOONEST] = soonest
+    net.ctl[CTL_FAR_SOONEST] = far_soonest
     return False

@@ -12,7 +12,7 @@ from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, start_collective
 from pdes.fifo import push, take_block
 from pdes.heap import heap_pop
-from pdes.jit import inline, kernel, outline, prefetch
+from pdes.jit import inline, outline, prefetch
 from pdes.link import inbox_of
 from pdes.packet import FLAG_ACK, P2P, destination, flags, source, wire_bytes
 from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
@@ -301,7 +301,7 @@ def prefetch_npus(net, npus, qps, node):
         prefetch(qps.qp, qp * QP_WORDS + 8)
 
 
-@kernel
+@outline
 def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin, end):
     """Let every NPU act on what happens to it before `end`. True if interrupted because a pool is short."""
     ctl = net.ctl

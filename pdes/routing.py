@@ -5,16 +5,14 @@ Both give a *cell*, a set of equal-cost links; the packet's entropy and the node
 
 import numpy as np
 
-from pdes.hashing import mix
+from pdes.hashing import mix, mix3
 from pdes.jit import inline, outline
-from pdes.link import NODE_MASK
 from pdes.packet import entropy
 from pdes.state import (
     CONST_DIMENSIONS,
     CONST_HOMES,
     CONST_ROUTE_MODE,
-    TX_META,
-    TX_WORDS,
+    CONST_SEED,
 )
 
 MODE_ONE_HOME, MODE_TABLE, MODE_DIMENSIONS = 0, 1, 2
@@ -22,6 +20,12 @@ DIM_RING, DIM_TABLE, DIM_SINGLE, DIM_NONE = 0, 1, 2, 3
 SET_SHIFT = 22
 SET_MASK = (1 << SET_SHIFT) - 1
 UNREACHABLE = 127
+
+
+@inline
+def salt_of(seed, node):
+    """32-bit hash of the seed and a node's number in the whole fabric."""
+    return mix3(seed, node, 0x5A17)
 
 
 @inline
@@ -71,7 +75,7 @@ def dimension_cell(net, routes, node, dst, w2):
     """Dimension mode: the cell that corrects the first coordinate that differs."""
     dims = net.const[CONST_DIMENSIONS]
     d = 0
-    while d < dims - 1 and routes.digit[node * dims + d] == routes.digit[dst * dims + d]:
+    while d < dims - 1 and routes.here[node * dims + d] == routes.digit[dst * dims + d]:
         d += 1
     at = routes.offset[node * dims + d]
     mode = routes.mode[node * dims + d]
@@ -80,10 +84,11 @@ def dimension_cell(net, routes, node, dst, w2):
         at += want
     elif mode == DIM_RING:
         size = routes.size[d]
-        ahead = want - routes.digit[node * dims + d]
+        ahead = want - routes.here[node * dims + d]
         if ahead < 0:
             ahead += size
-        if 2 * ahead > size or (2 * ahead == size and mix(routes.salt[dst] ^ entropy(w2)) & 1 == 1):
+        opposite = 2 * ahead == size
+        if 2 * ahead > size or (opposite and mix(salt_of(net.const[CONST_SEED], dst) ^ entropy(w2)) & 1 == 1):
             at += 1
     return routes.cell[at]
 
@@ -92,7 +97,7 @@ def dimension_cell(net, routes, node, dst, w2):
 def hops_by(net, routes, out, dst):
     """Table mode: switches between the far end of an NPU's outgoing link and the destination (UNREACHABLE if none)."""
     homes = net.const[CONST_HOMES]
-    via = net.tx[out * TX_WORDS + TX_META] & NODE_MASK
+    via = routes.via[out]
     best = UNREACHABLE
     for i in range(homes):
         column = routes.home[dst * homes + i]

@@ -1,26 +1,86 @@
-"""A world with what the driver needs beside it: where it came from and what has been taken out of it so far."""
+"""A run under way: the logical processes that this process holds, and what has been taken out of them so far."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from pdes import state as s
+from pdes.boundary import WORD_BYTES
+from pdes.jit import Directory
+from pdes.part import Part
 from pdes.settings import Settings
-from pdes.state import World
+
+
+class LogicalProcess:
+    """One LP: its part of the fabric, its world, and the flow records taken out of it.
+
+    Attributes:
+        part: its nodes and links.
+        row_ptr: int64[own NPUs + 1], trace rows of its NPUs.
+        flows_out, flows_in: records of messages posted and complete.
+    """
+
+    def __init__(self, part: Part, world: s.World, row_ptr: np.ndarray):
+        self.part = part
+        self.row_ptr = row_ptr
+        self.flows_out: list[np.ndarray] = []
+        self.flows_in: list[np.ndarray] = []
+        self._world = world
+        self._directory = Directory(world)
+
+    @property
+    def world(self) -> s.World:
+        """All its state; another one, of longer arrays, when a pool grows."""
+        return self._world
+
+    @world.setter
+    def world(self, world: s.World):
+        self._world = world
+        self._directory.update(world)
+
+    @property
+    def address(self) -> int:
+        """Where kernels find the world."""
+        return self._directory.address
+
+    def outbox_address(self, neighbour: int, half: int) -> int:
+        """Address of half an outbox, for the neighbour of that place."""
+        net = self._world.net
+        return net.outbox.ctypes.data + WORD_BYTES * int(net.out_at[2 * neighbour + half])
+
+    def take_flows(self):
+        """Move the flow records out of the world."""
+        w = self._world
+        for ctl, array, words, into in (
+            (s.CTL_FLOWS_OUT, w.qps.flow_out, s.FLOW_OUT_WORDS, self.flows_out),
+            (s.CTL_FLOWS_IN, w.qps.flow_in, s.FLOW_IN_WORDS, self.flows_in),
+        ):
+            rows = int(w.net.ctl[ctl])
+            if rows:
+                into.append(array[: rows * words].reshape(rows, words).copy())
+                w.net.ctl[ctl] = 0
 
 
 @dataclass
 class Simulation:
-    """A run under way. `world` is replaced when a pool grows."""
+    """A run, or this process's part of it."""
 
     graph: object
     program: object
     settings: Settings
-    world: World
-    tx_link: np.ndarray
-    row_ptr: np.ndarray
+    lps: list[LogicalProcess]
     setup_s: float
-    flows_out: list[np.ndarray] = field(default_factory=list)
-    flows_in: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def world(self) -> s.World:
+        """The world of a run with one LP."""
+        (lp,) = self.lps
+        return lp.world
+
+    @world.setter
+    def world(self, world: s.World):
+        (lp,) = self.lps
+        lp.world = world
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,10 @@ import numpy as np
 from pdes import state as s
 from pdes.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
-MOST_LINES = 12
 
-
-def failed_queue_pair(sim):
+def failed_queue_pair(lp):
     """One line about the queue pair that tried too often."""
-    w = sim.world
+    w = lp.world
     row = int(w.net.ctl[s.CTL_FAILED_QP]) * s.QP_WORDS
     src = int(w.npus.npu[w.qps.qp[row + s.QP_NPU] * s.NPU_WORDS + s.NPU_GLOBAL])
     return (
@@ -20,23 +18,23 @@ def failed_queue_pair(sim):
     )
 
 
-def _unfinished(sim):
-    """NPU and trace row of what has started, or could, and is not done."""
-    w = sim.world
-    flag = w.rows.flag[: sim.row_ptr[-1]]
+def _unfinished(lp):
+    """Own number of the NPU and trace row of what has started, or could, and is not done."""
+    w = lp.world
+    flag = w.rows.flag[: lp.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
-    npu = np.searchsorted(sim.row_ptr, begun, side="right") - 1
-    return npu, begun - sim.row_ptr[npu]
+    npu = np.searchsorted(lp.row_ptr, begun, side="right") - 1
+    return npu, begun - lp.row_ptr[npu]
 
 
-def _collective_waits(sim, npu, row, at):
-    """What a member of a collective waits for."""
-    w, t, plans = sim.world, sim.world.trace, sim.world.plans
+def _collective_waits(lp, npu, row, at):
+    """What a member of a collective waits for; npu: its own number in the LP."""
+    w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu * s.NPU_WORDS + s.NPU_SLOT_BASE] + t.group[at])
     group, seq = int(plans.slot_group[slot]), int(t.seq[at])
     members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
-    name = f"npu {npu} row {row}: collective {seq} of group {group}"
-    flag = int(w.rows.flag[sim.row_ptr[npu] + row])
+    name = f"npu {lp.part.nodes[npu]} row {row}: collective {seq} of group {group}"
+    flag = int(w.rows.flag[lp.row_ptr[npu] + row])
     if not flag & s.ROW_STARTED:
         return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
     key = (npu << 40) | (group << 20) | seq
@@ -58,13 +56,13 @@ def _collective_waits(sim, npu, row, at):
     return f"{name} waits for its sends to leave"
 
 
-def who_waits(sim):
-    """The rows that are under way and what each waits for, a line each."""
-    w, t = sim.world, sim.world.trace
+def waiting_rows(lp):
+    """The rows of an LP that are under way and what each waits for, a line each."""
+    w, t = lp.world, lp.world.trace
     lines = []
-    npus, rows = _unfinished(sim)
-    for npu, row in zip(npus[:MOST_LINES].tolist(), rows[:MOST_LINES].tolist(), strict=True):
-        at = int(w.npus.npu[npu * s.NPU_WORDS + s.NPU_TRACE_BASE]) + row
+    for own, row in zip(*(numbers.tolist() for numbers in _unfinished(lp)), strict=True):
+        npu = int(lp.part.nodes[own])
+        at = int(w.npus.npu[own * s.NPU_WORDS + s.NPU_TRACE_BASE]) + row
         kind = t.kind[at]
         if kind == KIND_RECV:
             lines.append(
@@ -73,10 +71,7 @@ def who_waits(sim):
         elif kind == KIND_SEND:
             lines.append(f"npu {npu} row {row}: send to npu {npu + t.peer[at]} has not left")
         elif kind == KIND_COLLECTIVE:
-            lines.append(_collective_waits(sim, npu, row, at))
+            lines.append(_collective_waits(lp, own, row, at))
         else:
             lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
-    left = int(w.net.ctl[s.CTL_LEFT])
-    more = f"\n  and {len(npus) - MOST_LINES} more" if len(npus) > MOST_LINES else ""
-    head = f"nothing is left to happen at {w.net.ctl[s.CTL_NOW]} ps, but {left} trace nodes are not done:"
-    return head + "".join(f"\n  {line}" for line in lines) + more
+    return lines

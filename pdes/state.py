@@ -5,9 +5,15 @@ padded to whole cache lines, so that what is used together lies together: word C
 is `array[r * W + C]`. Where a word holds a float64, the same memory is seen through a second view (`link_classf`).
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+
+Int64 = Annotated[np.ndarray, np.int64]
+Int32 = Annotated[np.ndarray, np.int32]
+Int8 = Annotated[np.ndarray, np.int8]
+Float64 = Annotated[np.ndarray, np.float64]
+Bool = Annotated[np.ndarray, np.bool_]
 
 INF = 1 << 62
 """Later than any time (ps)."""
@@ -17,7 +23,7 @@ MAX_LINKS = 1 << 22
 MAX_SET = 511
 
 SIDES = 4
-"""Inboxes of a node: for the window in hand and for the three that follow. A power of two."""
+"""Inboxes of a node: for the cell in hand and for the three that follow. A power of two."""
 
 # A packet record: four words, in blocks of eight records. See pdes/packet.py.
 RECORD_WORDS = 4
@@ -27,7 +33,8 @@ BLOCK_SHIFT = 3
 # Sending side of a link (`tx`, one row per outgoing link in the order of its node).
 TX_WORDS = 4
 TX_BUSY = 0  # ps: the port sends until then
-TX_META = 1  # receiving node | the link's number in the whole fabric << 22 | its class << 46
+TX_META = 1  # receiving node | the link's number in the whole fabric << 22 | its class << 46;
+# a node from the number of nodes on is the LP's neighbour of that number less the nodes
 TX_BYTES = 2  # sent on the wire
 TX_PACKETS = 3
 
@@ -153,16 +160,25 @@ CTL_RESUME_AT = 8
 CTL_BATCH = 9  # packets in the batch
 CTL_LEFT = 10  # trace rows not finished, all NPUs
 CTL_NEED = 11  # which pool was too small (NEED_*)
-CTL_NOW = 12  # ps: start of the window
+CTL_NOW = 12  # ps: start of the cell
 CTL_FINISH = 13  # ps: last trace row finished
 CTL_FAILED_QP = 14  # queue pair that gave up, -1 none
 CTL_BATCH_FREED = 15  # blocks that the batch has emptied
 CTL_WINDOW_OPEN = 16  # 1: a window was interrupted
 CTL_CHECK = 17  # 1: something was taken from a pool other than the blocks since `short_of` last looked
-CTL_SIDE = 18  # which of a node's inboxes is for this window
+CTL_SIDE = 18  # which of a node's inboxes is for this cell
 CTL_SOONEST = 19  # ps: earliest arrival of what waits on links
 CTL_PENDING = 20  # SIDES words, 1: something lies in an inbox of this side
-CTL_WORDS = 24
+CTL_BEGIN = 24  # ps: start of the window
+CTL_PARITY = 25  # of the window's number: which of its two halves of each outbox it writes
+CTL_CELL_OPEN = 26  # 1: a cell was interrupted
+CTL_FAR_SOONEST = 27  # ps: earliest arrival of what waits on links to other LPs
+CTL_OUT_SOONEST = 28  # ps: earliest arrival of what went to other LPs in this window
+CTL_IN_NEIGHBOUR = 29  # whose packets are being taken in
+CTL_IN_AT = 30  # how many of them have been
+CTL_NEXT = 31  # ps: earliest event of this LP after the window
+CTL_COST = 32  # packet-hops of the last window
+CTL_WORDS = 40
 
 NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS = range(1, 7)
 
@@ -196,9 +212,10 @@ CONST_ACK = 3
 CONST_WINDOW = 4  # packets
 CONST_QUEUE_LIMIT = 5  # bytes, 0 none
 CONST_RTO = 6  # ps, 0 none
-CONST_LOOKAHEAD = 7  # ps
+CONST_CELL = 7  # ps: no link of the fabric is shorter
 CONST_ROUTE_MODE = 8  # 0 table with one home, 1 table, 2 dimensions
 CONST_HOMES = 9  # home columns of an NPU
+CONST_LOOKAHEAD = 10  # ps, a multiple of the cell: no link to another LP is shorter
 CONST_NPUS_LOCAL = 11
 CONST_NODES_LOCAL = 12
 CONST_LANE_STRIDE = 13  # lanes kept per active collective
@@ -211,7 +228,8 @@ CONST_RECORD_FLOWS = 19
 CONST_MAX_RETRIES = 20
 CONST_DIMENSIONS = 21
 CONST_CUT_BYTES = 22  # a switch that cuts through waits for these
-CONST_WORDS = 24
+CONST_NEIGHBOURS = 23  # LPs to which links go
+CONST_WORDS = 32
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
 FLOW_IN_WORDS = 4  # src | dst << 20, tag, ordinal on the queue pair, finished at (ps)
@@ -220,107 +238,114 @@ FLOW_IN_WORDS = 4  # src | dst << 20, tag, ordinal on the queue pair, finished a
 class Routes(NamedTuple):
     """Routing state. A cell is a port set: links << 22 | first; with one link, `first` is that link itself."""
 
-    row: np.ndarray  # int64[nodes] offset of the node's row in `cell`
-    cell: np.ndarray  # int32[]; table mode: per home column; dimension mode: sets
-    hops: np.ndarray  # int8[] as `cell` in table mode: switches to the home
-    attach: np.ndarray  # int32[npus * homes] cell from a home to the NPU
-    home: np.ndarray  # int32[npus * homes] column, -1 none
-    link: np.ndarray  # int32[] members of the sets that have several
-    salt: np.ndarray  # int64[nodes] 32-bit hash of (seed, node)
-    column: np.ndarray  # int32[nodes] home column of a switch, -1 none
-    digit: np.ndarray  # int32[nodes_global * D]
-    mode: np.ndarray  # int8[nodes * D]
-    offset: np.ndarray  # int64[nodes * D]
-    size: np.ndarray  # int64[D]
+    row: Int64  # [nodes and what `via` needs beyond] offset of the node's row in `cell`
+    cell: Int32  # table mode: per home column; dimension mode: sets
+    hops: Int8  # as `cell` in table mode: switches to the home
+    attach: Int32  # [npus * homes] cell from a home to the NPU
+    home: Int32  # [npus * homes] column, -1 none
+    link: Int32  # members of the sets that have several
+    salt: Int64  # [nodes] 32-bit hash of (seed, node)
+    column: Int32  # [nodes] home column of a switch, -1 none
+    via: Int32  # [ports] table mode, NPUs of several ports: entry of `row` and `column` of the switch at the other end
+    here: Int32  # [nodes * D] own coordinates
+    digit: Int32  # [npus of the fabric * D]
+    mode: Int8  # [nodes * D]
+    offset: Int64  # [nodes * D]
+    size: Int64  # [D]
 
 
 class Trace(NamedTuple):
     """The distinct traces, read only (docs/interfaces.md, workload.Program)."""
 
-    kind: np.ndarray
-    lane: np.ndarray
-    duration_ps: np.ndarray
-    bytes: np.ndarray
-    peer: np.ndarray
-    tag: np.ndarray
-    seq: np.ndarray
-    group: np.ndarray
-    schedule: np.ndarray
-    child_ptr: np.ndarray
-    child: np.ndarray
-    recv_ptr: np.ndarray
-    recv_key: np.ndarray
-    recv_node: np.ndarray
-    trace_slot_ptr: np.ndarray
-    coll_ptr: np.ndarray
-    coll_node: np.ndarray
+    kind: Int8
+    lane: Int8
+    duration_ps: Int64
+    bytes: Int64
+    peer: Int32
+    tag: Int32
+    seq: Int32
+    group: Int32
+    schedule: Int32
+    child_ptr: Int64
+    child: Int32
+    recv_ptr: Int64
+    recv_key: Int64
+    recv_node: Int32
+    trace_slot_ptr: Int64
+    coll_ptr: Int64
+    coll_node: Int32
 
 
 class Plans(NamedTuple):
     """Groups and the schedules of collectives, read only (docs/interfaces.md, workload.Schedules)."""
 
-    slot_group: np.ndarray  # of local NPUs
-    slot_member: np.ndarray
-    group_ptr: np.ndarray
-    group_member: np.ndarray
-    members: np.ndarray
-    chunks: np.ndarray
-    relative: np.ndarray
-    plan_of_ptr: np.ndarray
-    plan_of: np.ndarray
-    plan_ptr: np.ndarray
-    lane_ptr: np.ndarray
-    dep_lane: np.ndarray
-    dep_step: np.ndarray
-    send_peer: np.ndarray
-    send_lane: np.ndarray
-    send_chunk: np.ndarray
-    send_count: np.ndarray
-    recv_peer: np.ndarray
+    slot_group: Int32  # of local NPUs
+    slot_member: Int32
+    group_ptr: Int64
+    group_member: Int32
+    members: Int32
+    chunks: Int32
+    relative: Bool
+    plan_of_ptr: Int64
+    plan_of: Int32
+    plan_ptr: Int32
+    lane_ptr: Int32
+    dep_lane: Int32
+    dep_step: Int32
+    send_peer: Int32
+    send_lane: Int32
+    send_chunk: Int32
+    send_count: Int32
+    recv_peer: Int32
 
 
 class Net(NamedTuple):
     """Nodes, sending sides of links and the packets, with the scalars that all use."""
 
-    ctl: np.ndarray
-    count: np.ndarray
-    const: np.ndarray
-    next_time: np.ndarray  # int64[NPUs] ps: earliest event of its own
-    inbox: np.ndarray  # int64[nodes x SIDES x 2] first record and next free one of each inbox, -1 empty
-    waiting: np.ndarray  # int64[outgoing links / 32] bit set: packets wait on the link for a later window
-    wait_head: np.ndarray  # int64[outgoing links] record, -1 none waits
-    wait_tail: np.ndarray
-    out_ptr: np.ndarray  # int64[nodes + 1] outgoing links of a node
-    tx: np.ndarray
-    link_class: np.ndarray
-    link_classf: np.ndarray
-    tx_max_wait: np.ndarray  # int64[outgoing links] ps: the longest wait of a packet for the port
-    tx_dropped: np.ndarray  # int64[outgoing links] packets
-    record: np.ndarray
-    block_next: np.ndarray  # int64[blocks]
-    block_free: np.ndarray  # int64[blocks] stack
+    ctl: Int64
+    count: Int64
+    const: Int64
+    next_time: Int64  # [NPUs] ps: earliest event of its own
+    inbox: Int64  # [nodes x SIDES x 2] first record and next free one of each inbox, -1 empty
+    waiting: Int64  # [links / 32] bit set: packets wait on the link for a later cell
+    wait_head: Int64  # [links] record, -1 none waits; outgoing links, then those that come from other LPs
+    wait_tail: Int64
+    out_ptr: Int64  # [nodes + 1] outgoing links of a node
+    tx: Int64  # rows of outgoing links, then of those that come from other LPs (TX_META only)
+    link_class: Int64
+    link_classf: Float64
+    tx_max_wait: Int64  # [outgoing links] ps: the longest wait of a packet for the port
+    tx_dropped: Int64  # [outgoing links] packets
+    record: Int64
+    block_next: Int64  # [blocks]
+    block_free: Int64  # [blocks] stack
+    far: Int64  # [outgoing links] place among the links to the neighbour, of links to other LPs
+    ghost: Int64  # [neighbours] `tx` row of the first link that comes from the neighbour
+    outbox: Int64  # what goes to other LPs (pdes/boundary.py)
+    out_at: Int64  # [neighbours x 2] where the halves of a neighbour's part of the outbox begin
+    in_at: Int64  # [neighbours x 2] addresses of the halves of the neighbour's outbox that are for this LP
 
 
 class Inbox(NamedTuple):
     """What nodes do with what arrives, and the batch of the node in hand."""
 
-    rx_psb: np.ndarray  # float64[links] ps per byte, by number of the link in the whole fabric
-    latency_ps: np.ndarray  # int64[nodes] forwarding latency
-    cut: np.ndarray  # int8[nodes] 1: cut-through
-    batch_key: np.ndarray  # int64[batch] (time - window start) << 16 | index
-    batch_tmp: np.ndarray
-    batch_pos: np.ndarray  # int64[batch] record
-    batch_out: np.ndarray  # int64[batch] outgoing link, in the order of the keys
-    batch_freed: np.ndarray  # int64[batch] blocks to give back after the batch
-    bucket: np.ndarray  # int64[]
+    rx_psb: Float64  # [links of the fabric] ps per byte, where a switch cuts through
+    latency_ps: Int64  # [nodes] forwarding latency
+    cut: Int8  # [nodes] 1: cut-through
+    batch_key: Int64  # [batch] (time - window start) << 16 | index
+    batch_tmp: Int64
+    batch_pos: Int64  # [batch] record
+    batch_out: Int64  # [batch] outgoing link, in the order of the keys
+    batch_freed: Int64  # [batch] blocks to give back after the batch
+    bucket: Int64
 
 
 class Npus(NamedTuple):
     """NPUs, their ports and their own events."""
 
-    npu: np.ndarray
-    port: np.ndarray
-    heap: np.ndarray  # int64[2 x slots of all NPUs] (ps, slot) pairs, pdes/heap.py
+    npu: Int64
+    port: Int64
+    heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/heap.py
 
 
 class Qps(NamedTuple):
@@ -329,37 +354,37 @@ class Qps(NamedTuple):
     Maps (pdes/hashmap.py): keys int64 (-1 free), values int64, a power of two long.
     """
 
-    qp: np.ndarray
-    msg: np.ndarray
-    msg_free: np.ndarray  # int64[messages] stack
-    rxqp: np.ndarray
-    flow_out: np.ndarray
-    flow_in: np.ndarray
-    qp_key: np.ndarray  # src << 40 | dst << 20 | group -> qp
-    qp_val: np.ndarray
-    rx_key: np.ndarray  # dst << 44 | src << 24 | qp -> rxqp
-    rx_val: np.ndarray
+    qp: Int64
+    msg: Int64
+    msg_free: Int64  # [messages] stack
+    rxqp: Int64
+    flow_out: Int64
+    flow_in: Int64
+    qp_key: Int64  # src << 40 | dst << 20 | group -> qp
+    qp_val: Int64
+    rx_key: Int64  # dst << 44 | src << 24 | qp -> rxqp
+    rx_val: Int64
 
 
 class Rows(NamedTuple):
     """Trace rows of every NPU, and how far its groups are."""
 
-    state: np.ndarray  # int32[NPU rows] parents left; once ready, the next row of its list
-    flag: np.ndarray  # int8[NPU rows] ROW_*
-    start: np.ndarray  # int64[NPU rows] ps
-    finish: np.ndarray
-    slot_next: np.ndarray  # int32[slots] how many collectives of the group are done
+    state: Int32  # [NPU rows] parents left; once ready, the next row of its list
+    flag: Int8  # [NPU rows] ROW_*
+    start: Int64  # [NPU rows] ps
+    finish: Int64
+    slot_next: Int32  # [slots] how many collectives of the group are done
 
 
 class Insts(NamedTuple):
     """Active collectives."""
 
-    inst: np.ndarray
-    inst_free: np.ndarray  # int64[instances] stack
-    inst_pc: np.ndarray  # int64[instances * lane stride] 2 x step + 1 once its send is posted
-    inst_arrived: np.ndarray  # int64[instances * lane stride]
-    inst_key: np.ndarray  # npu << 40 | group << 20 | seq -> inst
-    inst_val: np.ndarray
+    inst: Int64
+    inst_free: Int64  # [instances] stack
+    inst_pc: Int64  # [instances * lane stride] 2 x step + 1 once its send is posted
+    inst_arrived: Int64  # [instances * lane stride]
+    inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
+    inst_val: Int64
 
 
 class World(NamedTuple):

@@ -6,7 +6,7 @@ come in.
 """
 
 from pdes.batch import blocks_short, give_back, prefetch_batch, take_batch
-from pdes.jit import inline, kernel, prefetch
+from pdes.jit import inline, outline, prefetch
 from pdes.link import LINK_MASK, inbox_of, link_psb, link_send, prefetch_inbox, serialisation_ps
 from pdes.packet import destination, wire_bytes
 from pdes.routing import switch_route
@@ -81,7 +81,7 @@ def switch_forward(net, inbox, routes, node, begin):
         link_send(net, link, at, start, w1, w2, record[p + 3])
 
 
-@kernel
+@outline
 def switches_window(net, inbox, routes, begin, end):
     """Let every switch act on what arrives before `end`. True if interrupted because a pool is short."""
     for node in range(net.const[CONST_NPUS_LOCAL], net.const[CONST_NODES_LOCAL]):

@@ -1,90 +1,167 @@
-"""A window: every node takes what arrives before its end, in order of time, and acts.
+"""A window of one logical process: it takes in what other LPs sent, then lets its nodes act on all that happens.
 
-What arrives at a node before the end of a window was sent before its beginning, since a window is no longer than the
-shortest link. So there is no global order of events to keep: each node takes the window's packets from its inbox,
-sorts that small batch and works through it. Idle time is jumped over.
+A window is no longer than the shortest link to another LP, so what arrives in it from there was sent before it began.
+Within, the LP goes on in cells, which are no longer than the shortest link at all: what arrives at a node in a cell
+was sent in an earlier one, so there is no global order of events to keep. Each node takes the cell's packets from its
+inbox, sorts that small batch and works through it. Idle time is jumped over. Windows and cells lie on one grid.
 """
 
-from pdes.jit import inline, kernel
-from pdes.link import release
+from pdes.batch import blocks_short
+from pdes.boundary import arrived, crossing, crossings, empty_outbox
+from pdes.jit import inline, outline, peek
+from pdes.link import deliver, far_reach, reach, release, wait
 from pdes.npu import npus_window
 from pdes.state import (
+    CONST_CELL,
     CONST_LOOKAHEAD,
+    CONST_NEIGHBOURS,
     CONST_NPUS_LOCAL,
     COUNT_HOPS,
     COUNT_WINDOWS,
+    CTL_BEGIN,
+    CTL_CELL_OPEN,
+    CTL_COST,
     CTL_FAILED_QP,
+    CTL_FAR_SOONEST,
+    CTL_IN_AT,
+    CTL_IN_NEIGHBOUR,
+    CTL_LEFT,
+    CTL_NEXT,
     CTL_NOW,
+    CTL_OUT_SOONEST,
+    CTL_PARITY,
     CTL_PENDING,
     CTL_SIDE,
     CTL_SOONEST,
     CTL_WINDOW_OPEN,
     INF,
     SIDES,
+    TX_META,
+    TX_WORDS,
 )
 from pdes.switch import switches_window
+from pdes.world import world_at
 
-DONE, FULL, PAUSED, FAILED = range(4)
+DONE, FULL, FAILED, GOING_ON = range(4)
 
 
 @inline
 def earliest(net):
-    """Begin of the next window in which something happens, INF if nothing will."""
+    """Time of the LP's next own event, INF if there is none; of packets in inboxes, the start of their cell."""
     ctl = net.ctl
-    window = net.const[CONST_LOOKAHEAD]
     soonest = ctl[CTL_SOONEST]
     for node in range(net.const[CONST_NPUS_LOCAL]):
         soonest = min(soonest, net.next_time[node])
-    for ahead in range(1, SIDES):
+    for ahead in range(SIDES):
         if ctl[CTL_PENDING + ((ctl[CTL_SIDE] + ahead) & (SIDES - 1))] == 1:
-            soonest = min(soonest, ctl[CTL_NOW] + ahead * window)
-    if soonest >= INF:
-        return INF
-    return soonest // window * window
+            soonest = min(soonest, ctl[CTL_NOW] + ahead * net.const[CONST_CELL])
+    return soonest
 
 
 @inline
-def open_window(net, begin):
-    """Begin a window. Windows lie on a grid, so that a node's inboxes can be filled for several of them."""
+def open_cell(net, begin):
+    """Begin a cell."""
+    net.ctl[CTL_NOW] = begin
+    net.ctl[CTL_SIDE] = begin // net.const[CONST_CELL] & (SIDES - 1)
+    net.ctl[CTL_CELL_OPEN] = 1
+
+
+@inline
+def close_cell(net):
+    """End a cell: its inboxes are empty."""
+    net.ctl[CTL_PENDING + net.ctl[CTL_SIDE]] = 0
+    net.ctl[CTL_CELL_OPEN] = 0
+
+
+@inline
+def open_window(net, begin, number):
+    """Begin a window, which is the `number`-th of the run."""
     ctl = net.ctl
-    ctl[CTL_NOW] = begin
-    ctl[CTL_SIDE] = begin // net.const[CONST_LOOKAHEAD] & (SIDES - 1)
+    ctl[CTL_BEGIN] = begin
+    ctl[CTL_PARITY] = number & 1
+    ctl[CTL_IN_NEIGHBOUR] = 0
+    ctl[CTL_IN_AT] = 0
     ctl[CTL_WINDOW_OPEN] = 1
+    ctl[CTL_COST] = -net.count[COUNT_HOPS]
+    open_cell(net, begin)
+    ctl[CTL_CELL_OPEN] = 0
+    empty_outbox(net)
 
 
 @inline
 def close_window(net):
-    """End a window: its inboxes are empty."""
-    net.ctl[CTL_PENDING + net.ctl[CTL_SIDE]] = 0
-    net.ctl[CTL_WINDOW_OPEN] = 0
+    """End a window. What waits for another LP must go out in the window before the one in which it arrives."""
+    ctl = net.ctl
+    ctl[CTL_WINDOW_OPEN] = 0
+    ctl[CTL_COST] += net.count[COUNT_HOPS]
+    ctl[CTL_NEXT] = min(earliest(net), ctl[CTL_OUT_SOONEST])
+    if ctl[CTL_FAR_SOONEST] < INF:
+        ctl[CTL_NEXT] = min(ctl[CTL_NEXT], ctl[CTL_FAR_SOONEST] - net.const[CONST_LOOKAHEAD])
     net.count[COUNT_WINDOWS] += 1
 
 
-@kernel
-def run_serial(w, hops):
-    """Run windows until nothing is left (DONE) or something is up.
+@outline
+def take_in(net):
+    """Take in what the neighbours sent in the window before. True if interrupted because blocks are short."""
+    ctl = net.ctl
+    while ctl[CTL_IN_NEIGHBOUR] < net.const[CONST_NEIGHBOURS]:
+        neighbour = ctl[CTL_IN_NEIGHBOUR]
+        half = arrived(net, neighbour)
+        count = crossings(half)
+        while ctl[CTL_IN_AT] < count:
+            if blocks_short(net):
+                return True
+            p = crossing(half, ctl[CTL_IN_AT])
+            ready = peek(p)
+            link = net.ghost[neighbour] + peek(p + 32)
+            if ready < reach(net):
+                deliver(net, net.tx[link * TX_WORDS + TX_META], ready, peek(p + 8), peek(p + 16), peek(p + 24))
+            else:
+                ctl[CTL_SOONEST] = min(ctl[CTL_SOONEST], ready)
+                wait(net, link, ready, peek(p + 8), peek(p + 16), peek(p + 24))
+            ctl[CTL_IN_AT] += 1
+        ctl[CTL_IN_AT] = 0
+        ctl[CTL_IN_NEIGHBOUR] += 1
+    return False
 
-    FULL: a pool is short. FAILED: a queue pair gave up. PAUSED: about `hops` packet-hops are done.
+
+@outline
+def window(address, begin, number):
+    """Do an LP's part of the `number`-th window, or go on with it where it was interrupted.
+
+    Returns DONE, FULL (a pool is short: make room and call again) or FAILED (a queue pair gave up); packet-hops and
+    trace rows done in this call; and once DONE, the packet-hops of the whole window and the LP's earliest event.
     """
+    w = world_at(address)
     net = w.net
-    goal = net.count[COUNT_HOPS] + hops
-    windows_goal = net.count[COUNT_WINDOWS] + 1 + hops // 64
-    while True:
-        begin = net.ctl[CTL_NOW]
-        if net.ctl[CTL_WINDOW_OPEN] == 0:
-            begin = earliest(net)
-            if begin >= INF:
-                return DONE
-            open_window(net, begin)
-        end = begin + net.const[CONST_LOOKAHEAD]
-        if net.ctl[CTL_SOONEST] < end and release(net):
-            return FULL
-        if npus_window(net, w.inbox, w.npus, w.qps, w.rows, w.insts, w.routes, w.trace, w.plans, begin, end):
-            return FULL
-        if switches_window(net, w.inbox, w.routes, begin, end):
-            return FULL
+    ctl = net.ctl
+    hops = net.count[COUNT_HOPS]
+    left = ctl[CTL_LEFT]
+    cell = net.const[CONST_CELL]
+    end = begin + net.const[CONST_LOOKAHEAD]
+    if ctl[CTL_WINDOW_OPEN] == 0:
+        open_window(net, begin, number)
+    status = GOING_ON
+    if take_in(net) or (ctl[CTL_FAR_SOONEST] < far_reach(net) and release(net)):
+        status = FULL
+    while status == GOING_ON:
+        if ctl[CTL_CELL_OPEN] == 0:
+            soonest = earliest(net)
+            if soonest >= end:
+                status = DONE
+                break
+            open_cell(net, soonest // cell * cell)
+        now = ctl[CTL_NOW]
+        if (
+            (ctl[CTL_SOONEST] < now + cell and release(net))
+            or npus_window(net, w.inbox, w.npus, w.qps, w.rows, w.insts, w.routes, w.trace, w.plans, now, now + cell)
+            or switches_window(net, w.inbox, w.routes, now, now + cell)
+        ):
+            status = FULL
+        else:
+            close_cell(net)
+            if ctl[CTL_FAILED_QP] >= 0:
+                status = FAILED
+    if status == DONE:
         close_window(net)
-        if net.ctl[CTL_FAILED_QP] >= 0:
-            return FAILED
-        if net.count[COUNT_HOPS] >= goal or net.count[COUNT_WINDOWS] >= windows_goal:
-            return PAUSED
+    return status, net.count[COUNT_HOPS] - hops, left - ctl[CTL_LEFT], ctl[CTL_COST], ctl[CTL_NEXT]

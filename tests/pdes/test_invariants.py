@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from pdes import RunError, Settings, build_world, driver, run
+from pdes import RunError, Settings, build_world, run
 from pdes import state as s
+from pdes.harvest import check, harvest
 from tests.pdes import naive
 from tests.pdes.cases import BASE, Traces
 from tests.pdes.compare import by_hand, simulate
@@ -99,12 +100,12 @@ def finished():
     ],
 )
 def test_a_broken_promise_is_an_error(finished, array, index, said):
-    driver._check_promises(finished.world)
+    check(harvest(finished))
     values = getattr(finished.world.net, array)
     values[index] += 1
     try:
         with pytest.raises(RunError, match=f"engine defect: .*{said}"):
-            driver._check_promises(finished.world)
+            check(harvest(finished))
     finally:
         values[index] -= 1
 

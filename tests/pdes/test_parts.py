@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pdes import Settings, build_world, calibration, run
 from pdes import state as s
+from pdes.driver import crew_of
 from pdes.link import LINK_BITS
-from pdes.window import DONE, run_serial
 from tests.pdes import kernels, naive
 from tests.pdes.cases import Traces
 from tests.pdes.compare import simulate
@@ -148,7 +148,8 @@ def test_batches_are_sorted_and_ties_by_hash(packets, span):
 )
 def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
     graph = build("switch:npus=4,rate=100Gbps,delay=500ns,switch_latency=40ns")
-    world = build_world(graph, pairs_program([-1] * 4, 1), Settings(queue_limit_bytes=limit, seed=3)).world
+    sim = build_world(graph, pairs_program([-1] * 4, 1), Settings(queue_limit_bytes=limit, seed=3))
+    world = sim.world
     free, arrivals = [0, 0, 0], []
     for src, gap_ns, size in packets:
         start = free[src] + gap_ns * 1000
@@ -163,7 +164,7 @@ def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
         else:
             busy = max(busy, at + 40_000) + 80 * size
             sent += size
-    assert run_serial(world, 1 << 30) == DONE
+    crew_of(sim).run()
     out = int(np.flatnonzero(np.sort(graph.link_src) == 4)[3])
     row = world.net.tx.reshape(-1, s.TX_WORDS)[out]
     assert (row[s.TX_BUSY], row[s.TX_BYTES], world.net.tx_dropped[out]) == (busy, sent, dropped)
@@ -231,7 +232,7 @@ def test_pools_that_grow_give_the_same_answer(spec, program):
     assert len(sim.world.qps.qp_key) > len(small.qps.qp_key)
     assert len(sim.world.qps.rx_key) > len(small.qps.rx_key)
     assert len(sim.world.net.block_free) > len(small.net.block_free)
-    assert len(sim.flows_in) > 3
+    assert len(sim.lps[0].flows_in) > 3
 
 
 def test_collective_instances_grow():

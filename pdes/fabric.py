@@ -1,0 +1,94 @@
+"""What all logical processes know of the fabric: classes of links, how long cells and windows are, timeouts."""
+
+import math
+
+import numpy as np
+
+from pdes import packet
+from pdes import state as s
+from pdes.results import RunError
+
+MAX_BATCH = 60_000
+MAX_CELL_PS = 1 << 36
+NEVER_CUT = 1 << 16
+NPU_KIND = 0
+
+
+class Fabric:
+    """Links by class, and the times that follow from them.
+
+    Attributes:
+        psb: float64[links], ps per byte.
+        cut: int8[nodes], 1 = the switch cuts through.
+        classes: the `link_class` table.
+        link_class: class of each link.
+        smallest_bytes: no packet is smaller.
+        reach_ps: int64[links], from the begin of the smallest packet's sending to when the other end may act on it.
+        cell_ps: no link is shorter.
+        batch: most packets that arrive at one node in a cell.
+    """
+
+    def __init__(self, graph, settings):
+        self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
+        self.cut = np.zeros(graph.nodes, np.int8)
+        if settings.cut_through:
+            self.cut[graph.node_kind != NPU_KIND] = 1
+        seen = np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
+        self.classes, self.link_class = self._classes(graph, seen)
+        self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)
+        first = np.minimum(self.smallest_bytes, seen)
+        self.reach_ps = graph.link_delay_ps + (first * self.psb + 0.5).astype(np.int64)
+        in_flight = np.bincount(graph.link_dst, weights=1 / (self.smallest_bytes * self.psb), minlength=graph.nodes)
+        degree = np.bincount(graph.link_dst, minlength=graph.nodes)
+        room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
+        self.cell_ps = int(min(self.reach_ps.min(), room, MAX_CELL_PS))
+        self.batch = math.ceil(self.cell_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
+
+    def _classes(self, graph, seen):
+        """The `link_class` table and the class of each link; seen: bytes that the receiving end waits for."""
+        rows = np.stack([self.psb.view(np.int64), graph.link_delay_ps, seen], axis=1)
+        kinds, number = np.unique(rows, axis=0, return_inverse=True)
+        if len(kinds) > s.MAX_CLASSES:
+            raise RunError(f"links of {len(kinds)} different rates and delays: at most {s.MAX_CLASSES} are possible")
+        table = np.zeros((len(kinds), s.CLASS_WORDS), np.int64)
+        table[:, : kinds.shape[1]] = kinds
+        return table, number.reshape(-1)
+
+    def lookahead_ps(self, graph, owner):
+        """Length of a window: whole cells, and no link between LPs is shorter; without such links, one cell."""
+        cut = owner[graph.link_src] != owner[graph.link_dst]
+        return int(self.reach_ps[cut].min(initial=s.INF) // self.cell_ps) * self.cell_ps if cut.any() else self.cell_ps
+
+
+def round_trip_ps(graph, settings):
+    """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""
+    routing = graph.routing
+    if hasattr(routing, "home"):
+        hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
+    else:
+        ring = (routing.mode[: graph.npus] == 0).any(axis=0)
+        single = (routing.mode[: graph.npus] == 2).any(axis=0)
+        hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
+    psb = 8e12 / graph.link_rate_bps.min()
+    wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
+    per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
+    return int(hops * per_hop), hops
+
+
+def window_packets(graph, settings):
+    """The window of a queue pair: as set, or what fills the fastest port over the longest round trip, and one more."""
+    if settings.window_bytes:
+        return max(1, settings.window_bytes // settings.mtu_bytes)
+    from_npu = int(graph.link_rate_bps[graph.link_src < graph.npus].max())
+    rtt, _ = round_trip_ps(graph, settings)
+    wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
+    return min(math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2, packet.HALF_PSN // 2)
+
+
+def rto_ps(graph, settings):
+    """The timeout: as set; none where queues have no limit; else four times the round trip with every queue full."""
+    if settings.rto_ps or not settings.queue_limit_bytes:
+        return settings.rto_ps
+    rtt, hops = round_trip_ps(graph, settings)
+    queue = settings.queue_limit_bytes * 8e12 / graph.link_rate_bps.min()
+    return int(4 * (rtt + hops * queue)) + 1_000_000

@@ -1,0 +1,247 @@
+"""What a run has brought: from the worlds of the logical processes to Results, over any number of processes."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from pdes import packet
+from pdes import state as s
+from pdes.results import Results, RunError
+from pdes.stall import waiting_rows
+
+_COUNTERS = {
+    "packet_hops": s.COUNT_HOPS,
+    "events": s.COUNT_EVENTS,
+    "flows": s.COUNT_FLOWS,
+    "data_packets": s.COUNT_DATA_PACKETS,
+    "ack_packets": s.COUNT_ACK_PACKETS,
+    "retransmitted_packets": s.COUNT_RETRANSMITTED,
+    "dropped_packets": s.COUNT_DROPPED_PACKETS,
+    "timeouts": s.COUNT_TIMEOUTS,
+    "bytes_sent": s.COUNT_BYTES_SENT,
+    "bytes_received": s.COUNT_BYTES_RECEIVED,
+    "bytes_dropped": s.COUNT_BYTES_DROPPED,
+    "payload_bytes": s.COUNT_PAYLOAD_BYTES,
+    "trace_nodes": s.COUNT_NODES,
+}
+_LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes")
+
+
+@dataclass
+class Harvest:
+    """What the LPs of one process have brought.
+
+    Attributes:
+        count: int64[COUNT_WORDS], sums over LPs; windows are those of one LP.
+        finish_ps: last trace row finished.
+        now_ps: where the last LP stopped.
+        left: trace rows not finished.
+        waits: who waits for whom, one line each.
+        npus: int64[n], own NPUs, ascending.
+        rows: int64[n], how many trace rows of each were recorded.
+        start_ps, finish_times_ps: int64[sum of rows].
+        flows_out, flows_in: int64[m, words] records.
+        links: int64[k], own links.
+        link_columns: int64[columns, k].
+        not_given_back: pools to which something was not given back.
+    """
+
+    count: np.ndarray
+    finish_ps: int
+    now_ps: int
+    left: int
+    waits: list[str]
+    npus: np.ndarray
+    rows: np.ndarray
+    start_ps: np.ndarray
+    finish_times_ps: np.ndarray
+    flows_out: np.ndarray
+    flows_in: np.ndarray
+    links: np.ndarray
+    link_columns: np.ndarray
+    not_given_back: list[str]
+
+
+def harvest(sim) -> Harvest:
+    """What the LPs of a Simulation have brought."""
+    for lp in sim.lps:
+        lp.take_flows()
+    worlds = [lp.world for lp in sim.lps]
+    parts = [lp.part for lp in sim.lps]
+    count = np.sum([w.net.count for w in worlds], axis=0)
+    count[s.COUNT_WINDOWS] = worlds[0].net.count[s.COUNT_WINDOWS]
+    npus = np.concatenate([part.nodes[: part.npus] for part in parts])
+    order = np.argsort(npus, kind="stable")
+    recorded = sim.settings.record_nodes
+    rows = np.concatenate([np.diff(lp.row_ptr) if recorded else np.zeros(lp.part.npus, np.int64) for lp in sim.lps])
+    kept = [slice(int(lp.row_ptr[-1]) if recorded else 0) for lp in sim.lps]
+    times = [
+        _in_order([getattr(w.rows, name)[own] for w, own in zip(worlds, kept, strict=True)], rows, order)
+        for name in ("start", "finish")
+    ]
+    left = sum(int(w.net.ctl[s.CTL_LEFT]) for w in worlds)
+    return Harvest(
+        count=count,
+        finish_ps=max(int(w.net.ctl[s.CTL_FINISH]) for w in worlds),
+        now_ps=max(int(w.net.ctl[s.CTL_NOW]) for w in worlds),
+        left=left,
+        waits=[line for lp in sim.lps for line in waiting_rows(lp)] if left else [],
+        npus=npus[order],
+        rows=rows[order],
+        start_ps=times[0],
+        finish_times_ps=times[1],
+        flows_out=_stacked([rows for lp in sim.lps for rows in lp.flows_out], s.FLOW_OUT_WORDS),
+        flows_in=_stacked([rows for lp in sim.lps for rows in lp.flows_in], s.FLOW_IN_WORDS),
+        links=np.concatenate([part.links for part in parts]),
+        link_columns=np.concatenate([_link_columns(sim.graph, lp) for lp in sim.lps], axis=1),
+        not_given_back=[text for w in worlds for text in _not_given_back(w)],
+    )
+
+
+def _stacked(blocks, words):
+    return np.concatenate(blocks) if blocks else np.empty((0, words), np.int64)
+
+
+def _in_order(values, rows, order):
+    """Runs of `rows` values each, put in another order of the runs."""
+    values = np.concatenate(values)
+    begin = np.cumsum(rows) - rows
+    ends = np.cumsum(rows[order])
+    at = np.arange(len(values)) - np.repeat(ends - rows[order], rows[order]) + np.repeat(begin[order], rows[order])
+    return values[at]
+
+
+def _link_columns(graph, lp):
+    """Per own link: what it sent and how long its queue was."""
+    net = lp.world.net
+    own = len(lp.part.links)
+    tx = net.tx.reshape(-1, s.TX_WORDS)[:own]
+    psb = 8e12 / graph.link_rate_bps[lp.part.links]
+    queue = (net.tx_max_wait[:own] / psb).astype(np.int64)
+    return np.stack([tx[:, s.TX_BYTES], tx[:, s.TX_PACKETS], net.tx_dropped[:own], queue])
+
+
+def _not_given_back(w):
+    """Pools of a world to which something was not given back."""
+    pools = (
+        ("blocks", w.net.ctl[s.CTL_FREE_BLOCKS], len(w.net.block_free)),
+        ("messages", w.net.ctl[s.CTL_FREE_MSGS], len(w.qps.msg_free)),
+        ("collective instances", w.net.ctl[s.CTL_FREE_INSTS], len(w.insts.inst_free)),
+    )
+    return [f"{free} of {expected} {name} given back" for name, free, expected in pools if free != expected]
+
+
+def digest(count) -> str:
+    """Hash of the completion time of every trace row and flow, the same for any partition."""
+    words = count[[s.COUNT_DIGEST_A, s.COUNT_DIGEST_B, s.COUNT_FLOWS, s.COUNT_NODES]]
+    return hashlib.sha256(words.astype("<i8").tobytes()).hexdigest()[:32]
+
+
+def merge(harvests) -> Harvest:
+    """What all processes have brought, as one."""
+    npus = np.concatenate([h.npus for h in harvests])
+    order = np.argsort(npus, kind="stable")
+    rows = np.concatenate([h.rows for h in harvests])
+    count = np.sum([h.count for h in harvests], axis=0)
+    count[s.COUNT_WINDOWS] = harvests[0].count[s.COUNT_WINDOWS]
+    return Harvest(
+        count=count,
+        finish_ps=max(h.finish_ps for h in harvests),
+        now_ps=max(h.now_ps for h in harvests),
+        left=sum(h.left for h in harvests),
+        waits=[line for h in harvests for line in h.waits],
+        npus=npus[order],
+        rows=rows[order],
+        start_ps=_in_order([h.start_ps for h in harvests], rows, order),
+        finish_times_ps=_in_order([h.finish_times_ps for h in harvests], rows, order),
+        flows_out=np.concatenate([h.flows_out for h in harvests]),
+        flows_in=np.concatenate([h.flows_in for h in harvests]),
+        links=np.concatenate([h.links for h in harvests]),
+        link_columns=np.concatenate([h.link_columns for h in harvests], axis=1),
+        not_given_back=[text for h in harvests for text in h.not_given_back],
+    )
+
+
+def check(whole: Harvest):
+    """All is done and the engine has kept its promises.
+
+    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances given back.
+
+    Raises:
+        RunError: who waits for whom, if work is left; or what promise is broken (a defect, never the user's fault).
+    """
+    if whole.left > 0:
+        raise RunError(_who_waits(whole))
+    c = whole.count
+    sent, received, dropped = (int(c[i]) for i in (s.COUNT_BYTES_SENT, s.COUNT_BYTES_RECEIVED, s.COUNT_BYTES_DROPPED))
+    if sent != received + dropped:
+        raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
+    made = int(c[s.COUNT_DATA_PACKETS] + c[s.COUNT_ACK_PACKETS])
+    gone = int(c[s.COUNT_CONSUMED_PACKETS] + c[s.COUNT_DROPPED_PACKETS])
+    if made != gone:
+        raise RunError(f"engine defect: {made} packets taken, {gone} given back")
+    if whole.not_given_back:
+        raise RunError(f"engine defect: {whole.not_given_back[0]}")
+
+
+MOST_LINES = 12
+
+
+def _who_waits(whole):
+    """The rows that are under way and what each waits for, a line each."""
+    more = f"\n  and {len(whole.waits) - MOST_LINES} more" if len(whole.waits) > MOST_LINES else ""
+    head = f"nothing is left to happen at {whole.now_ps} ps, but {whole.left} trace nodes are not done:"
+    return head + "".join(f"\n  {line}" for line in whole.waits[:MOST_LINES]) + more
+
+
+def _flows(whole):
+    """Messages with both their ends: posted at the sender, complete at the receiver."""
+    out, into = whole.flows_out, whole.flows_in
+    out = out[np.lexsort((out[:, 4], out[:, 1] >> 44, out[:, 0]))]
+    into = into[np.lexsort((into[:, 2], into[:, 1] >> 44, into[:, 0]))]
+    if not np.array_equal(out[:, [0, 1]], into[:, [0, 1]]):
+        raise RunError("engine defect: messages posted and messages complete differ")
+    group = out[:, 1] >> 44
+    flows = {
+        "src": out[:, 0] & packet.NPU_MASK,
+        "dst": out[:, 0] >> 20,
+        "group": np.where(group == packet.P2P, -1, group),
+        "seq": (out[:, 1] >> 24) & 0xFFFFF,
+        "lane": out[:, 1] & 0xFFFFFF,
+        "bytes": out[:, 2],
+        "start_ps": out[:, 3],
+        "finish_ps": into[:, 3],
+    }
+    order = np.lexsort((flows["dst"], flows["src"], flows["start_ps"]))
+    return {name: column[order] for name, column in flows.items()}
+
+
+def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:
+    """Results of a run.
+
+    Args:
+        whole: of all processes.
+        own: the part whose trace rows the results are to hold.
+        graph: the fabric.
+        seconds: wall_s and the like, and settled.
+    """
+    counters = {name: int(whole.count[index]) for name, index in _COUNTERS.items()}
+    counters["windows"] = int(whole.count[s.COUNT_WINDOWS])
+    counters["packets"] = counters["data_packets"] + counters["ack_packets"]
+    rows = np.zeros(graph.npus, np.int64)
+    rows[own.npus] = own.rows
+    links = {name: np.zeros(graph.links, np.int64) for name in _LINK_COLUMNS}
+    for name, values in zip(_LINK_COLUMNS, whole.link_columns, strict=True):
+        links[name][whole.links] = values
+    return Results(
+        finish_time_ps=whole.finish_ps,
+        digest=digest(whole.count),
+        counters=counters,
+        npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
+        node_start_ps=own.start_ps,
+        node_finish_ps=own.finish_times_ps,
+        flows=_flows(whole),
+        links=links,
+        **seconds,
+    )
