@@ -7,7 +7,7 @@ none of compute, memory and communication. A receive covers its wait for the mes
 communication.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -58,20 +58,19 @@ class NpuTimes(NamedTuple):
 
 
 class Collectives(NamedTuple):
-    """The c collectives of a run by group and place in the group.
+    """The c collectives of a run, or those of some of its NPUs, by group and place in the group.
 
     Attributes:
         group: int32[c].
         seq: int32[c], the how-manieth of its group.
         kind: int8[c], row of workload.KINDS, -1 where no trace says.
-        npu: int64[c], a member, and
+        npu: int64[c], the least member that is looked at, and
         row: int64[c], the collective's row in its trace.
-        schedule: int32[c], -1 = group of one.
-        members: int64[c].
+        members: int64[c], how many the group has.
         size_bytes: int64[c], the whole buffer S.
-        start_ps: int64[c], the first member began.
-        ready_ps: int64[c], the last member began.
-        finish_ps: int64[c], the last member was done.
+        start_ps: int64[c], the first member that is looked at began.
+        ready_ps: int64[c], the last one began.
+        finish_ps: int64[c], the last one was done.
     """
 
     group: Int32
@@ -79,7 +78,6 @@ class Collectives(NamedTuple):
     kind: NDArray[np.int8]
     npu: Int64
     row: Int64
-    schedule: Int32
     members: Int64
     size_bytes: Int64
     start_ps: Int64
@@ -92,16 +90,29 @@ class Collectives(NamedTuple):
         return self.finish_ps - self.ready_ps
 
 
+def npu_blocks(rows_of_npu: Int64) -> list[range]:
+    """All NPUs in blocks whose trace nodes fit in memory.
+
+    Args:
+        rows_of_npu: int64[npus], trace nodes of each.
+    """
+    block = (np.cumsum(rows_of_npu) - rows_of_npu) // _MOST_ROWS
+    starts = np.flatnonzero(np.diff(block, prepend=-1))
+    return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]
+
+
+def rows_of(program: Program, npu_node_ptr: Int64, npus: range) -> Rows:
+    """The trace nodes of a block, NPU by NPU."""
+    npu = np.repeat(np.arange(npus.start, npus.stop), np.diff(npu_node_ptr[npus.start : npus.stop + 1]))
+    begin, stop = int(npu_node_ptr[npus.start]), int(npu_node_ptr[npus.stop])
+    row = np.arange(begin, stop) - npu_node_ptr[npu]
+    return Rows(npu, row, program.trace_ptr[program.trace_of_npu[npu]] + row, slice(begin, stop), npus)
+
+
 def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[Rows]:
     """All trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory."""
-    counts = np.diff(npu_node_ptr)[: program.npus]
-    block = npu_node_ptr[: program.npus] // _MOST_ROWS
-    starts = np.flatnonzero(np.diff(block, prepend=-1))
-    for first, end in pairwise([*starts.tolist(), program.npus]):
-        npu = np.repeat(np.arange(first, end), counts[first:end])
-        begin, stop = int(npu_node_ptr[first]), int(npu_node_ptr[end])
-        row = np.arange(begin, stop) - npu_node_ptr[npu]
-        yield Rows(npu, row, program.trace_ptr[program.trace_of_npu[npu]] + row, slice(begin, stop), range(first, end))
+    for npus in npu_blocks(np.diff(npu_node_ptr)):
+        yield rows_of(program, npu_node_ptr, npus)
 
 
 def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, owners: int) -> Int64:
@@ -152,33 +163,33 @@ def npu_times(
 
 def find_collectives(program: Program, npu_node_ptr: Int64, node_start_ps: Int64, node_finish_ps: Int64) -> Collectives:
     """All collectives that ran, by group and place in the group; `kind` is -1 until someone knows it."""
-    parts = []
-    for rows in row_blocks(program, npu_node_ptr):
-        keep = program.node_kind[rows.at] == COLLECTIVE
-        npu, row, at = rows.npu[keep], rows.row[keep], rows.at[keep]
-        group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)
-        times = node_start_ps[rows.result][keep], node_finish_ps[rows.result][keep]
-        parts.append(np.stack([group, program.node_seq[at], npu, row, at, *times]))
-    table = np.concatenate(parts, axis=1) if parts else np.zeros((7, 0), np.int64)
-    table = table[:, np.lexsort((table[2], table[1], table[0]))]
-    group, seq, npu, row, at, start, finish = table
-    is_first = np.ones(len(group), np.bool_)
-    is_first[1:] = (np.diff(group) != 0) | (np.diff(seq) != 0)
-    first = np.flatnonzero(is_first)
-    none = len(first) == 0
-    return Collectives(
-        group=group[first].astype(np.int32),
-        seq=seq[first].astype(np.int32),
-        kind=np.full(len(first), -1, np.int8),
-        npu=npu[first],
-        row=row[first],
-        schedule=program.node_schedule[at[first]],
-        members=np.diff(program.group_ptr)[group[first]],
-        size_bytes=program.node_bytes[at[first]],
-        start_ps=start[:0] if none else np.minimum.reduceat(start, first),
-        ready_ps=start[:0] if none else np.maximum.reduceat(start, first),
-        finish_ps=finish[:0] if none else np.maximum.reduceat(finish, first),
+    return merge_collectives(
+        [
+            _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
+            for rows in row_blocks(program, npu_node_ptr)
+        ]
     )
+
+
+def merge_collectives(parts: Sequence[Collectives]) -> Collectives:
+    """Collectives of whose members each part has some, in any order and number."""
+    together = Collectives(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    order = np.lexsort((together.npu, together.seq, together.group))
+    together = _taken(together, order)
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (np.diff(together.group) != 0) | (np.diff(together.seq) != 0)
+    first = np.flatnonzero(is_first)
+    if len(first) == 0:
+        return together
+    return _taken(together, first)._replace(
+        start_ps=np.minimum.reduceat(together.start_ps, first),
+        ready_ps=np.maximum.reduceat(together.ready_ps, first),
+        finish_ps=np.maximum.reduceat(together.finish_ps, first),
+    )
+
+
+def _taken(found: Collectives, which: Int64) -> Collectives:
+    return Collectives(**{name: column[which] for name, column in found._asdict().items()})
 
 
 def bus_factor(kind: str, members: int) -> float:
@@ -196,6 +207,25 @@ def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tu
         return 0.0, 0.0
     algorithm_Bps = size_bytes / time_ps * _PS_PER_S  # noqa: N806 - bytes, not bits
     return algorithm_Bps, algorithm_Bps * bus_factor(KINDS[kind] if kind >= 0 else "", members)
+
+
+def _block_collectives(program: Program, rows: Rows, start_ps: Int64, finish_ps: Int64) -> Collectives:
+    """Each member's part as a collective of its own; start_ps and finish_ps are those of the rows."""
+    keep = program.node_kind[rows.at] == COLLECTIVE
+    npu, at = rows.npu[keep], rows.at[keep]
+    group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
+    return Collectives(
+        group=group,
+        seq=program.node_seq[at],
+        kind=np.full(len(at), -1, np.int8),
+        npu=npu,
+        row=rows.row[keep],
+        members=np.diff(program.group_ptr)[group],
+        size_bytes=program.node_bytes[at],
+        start_ps=start_ps[keep],
+        ready_ps=start_ps[keep],
+        finish_ps=finish_ps[keep],
+    )
 
 
 def _block_times(program: Program, rows: Rows, start_ps: Int64, finish_ps: Int64, finish_time_ps: int) -> NpuTimes:

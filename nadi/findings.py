@@ -1,17 +1,30 @@
-"""What a run shows: the analysis of a Simulation, with names, algorithms and closed forms beside the times."""
+"""What a run shows: the analysis of a Simulation, with names, algorithms and closed forms beside the times.
 
+On several ranks each analyses its own NPUs (`part`), and rank 0 puts the parts together (`merge`).
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.analysis import Collectives, NpuTimes, bandwidths_Bps, find_collectives, npu_times, utilisation
+from nadi.analysis import (
+    Collectives,
+    NpuTimes,
+    bandwidths_Bps,
+    find_collectives,
+    merge_collectives,
+    npu_times,
+    utilisation,
+)
 from nadi.closed_form import idle_ps
 from nadi.simulate import Simulation
 from workload import KINDS
 from workload.kinds import KIND_OF_COMM_TYPE
 
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,58 +60,120 @@ class Findings:
         return ratio
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one rank has of the findings: that of its own k NPUs.
+
+    Attributes:
+        npus: int64[k], their numbers.
+        npu_times: where the time of each went, k of them.
+        collectives: their part of each collective, kinds filled in.
+        group_names: of the groups in which they ran collectives.
+        closed_form_ps: by group, kind and size.
+    """
+
+    npus: Int64
+    npu_times: NpuTimes
+    collectives: Collectives
+    group_names: dict[int, str]
+    closed_form_ps: dict[tuple[int, int, int], float]
+
+
 def find(simulation: Simulation) -> Findings:
-    """Analyse a run."""
+    """Analyse a run of one rank."""
+    return merge(simulation, [part(simulation)])
+
+
+def part(simulation: Simulation) -> Part:
+    """Analyse what the NPUs of this rank did; NPUs of other ranks have no trace in its Program."""
     results, program = simulation.results, simulation.program
-    times = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
-    found = find_collectives(program, *times)
-    kind, names = _kinds_and_names(simulation, found)
-    found = found._replace(kind=kind)
-    algorithms = [simulation.collectives.algorithm_of(KINDS[k]) for k in kind.tolist()]
-    sizes = zip(kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), found.time_ps.tolist(), strict=True)
+    nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
+    npus = np.flatnonzero(program.trace_of_npu >= 0)
+    times = npu_times(program, *nodes, results.finish_time_ps)
+    found = find_collectives(program, *nodes)
+    found = found._replace(kind=_kinds(simulation, found))
+    return Part(
+        npus=npus,
+        npu_times=NpuTimes(*(column[npus] for column in times)),
+        collectives=found,
+        group_names=_group_names(simulation, found),
+        closed_form_ps=_closed_forms(simulation, found),
+    )
+
+
+def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
+    """Findings of a run, from the parts of all its ranks.
+
+    Args:
+        simulation: of any rank that has all links.
+        parts: in any order.
+    """
+    results = simulation.results
+    place = np.argsort(np.concatenate([p.npus for p in parts]))
+    times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
+    found = merge_collectives([p.collectives for p in parts])
+    names: dict[int, str] = {}
+    closed_form_ps: dict[tuple[int, int, int], float] = {}
+    for p in parts:
+        names |= p.group_names
+        closed_form_ps |= p.closed_form_ps
+    sizes = zip(
+        found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), found.time_ps.tolist(), strict=True
+    )
     bandwidths = np.array([bandwidths_Bps(*row) for row in sizes]).reshape(-1, 2)
     return Findings(
-        npu_times=npu_times(program, *times, results.finish_time_ps),
+        npu_times=NpuTimes(*times),
         collectives=found,
-        group_names=names,
-        algorithms=algorithms,
-        closed_form_ps=_closed_forms(simulation, found),
+        group_names=[names[group] for group in found.group.tolist()],
+        algorithms=[simulation.collectives.algorithm_of(KINDS[kind]) for kind in found.kind.tolist()],
+        closed_form_ps=np.array([closed_form_ps[key] for key in _keys(found)], np.float64),
         algorithm_Bps=bandwidths[:, 0],
         bus_Bps=bandwidths[:, 1],
         utilisation=utilisation(simulation.graph, results.links["tx_bytes"], results.finish_time_ps),
     )
 
 
-def _kinds_and_names(simulation: Simulation, found: Collectives) -> tuple[NDArray[np.int8], list[str]]:
-    """Kind and group name of each collective, from the trace of one member."""
+def _kinds(simulation: Simulation, found: Collectives) -> NDArray[np.int8]:
+    """Kind of each collective, from the trace of one member."""
     kind = np.empty(len(found.group), np.int8)
-    names = []
     for i, (npu, row) in enumerate(zip(found.npu.tolist(), found.row.tolist(), strict=True)):
+        kind[i] = KIND_OF_COMM_TYPE[simulation.traces[simulation.trace_of_npu[npu]].comm_type[row]]
+    return kind
+
+
+def _group_names(simulation: Simulation, found: Collectives) -> dict[int, str]:
+    """Name of each group, from the trace of one member."""
+    names = {}
+    groups, first = np.unique(found.group, return_index=True)
+    for group, npu, row in zip(groups.tolist(), found.npu[first].tolist(), found.row[first].tolist(), strict=True):
         trace = simulation.traces[simulation.trace_of_npu[npu]]
-        kind[i] = KIND_OF_COMM_TYPE[trace.comm_type[row]]
-        names.append(trace.group_names[trace.group[row]])
-    return kind, names
+        names[group] = trace.group_names[trace.group[row]]
+    return names
 
 
-def _closed_forms(simulation: Simulation, found: Collectives) -> Float64:
+def _keys(found: Collectives) -> Iterator[tuple[int, int, int]]:
+    """Group, kind and size of each collective."""
+    return zip(found.group.tolist(), found.kind.tolist(), found.size_bytes.tolist(), strict=True)
+
+
+def _closed_forms(simulation: Simulation, found: Collectives) -> dict[tuple[int, int, int], float]:
     """Each distinct (group, kind, size) once."""
     program = simulation.program
+    schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     known: dict[tuple[int, int, int], float] = {}
-    closed_form_ps = np.zeros(len(found.group))
-    keys = zip(found.group.tolist(), found.kind.tolist(), found.size_bytes.tolist(), strict=True)
-    for i, key in enumerate(keys):
-        if key not in known:
-            group, kind, size_bytes = key
-            members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
-            known[key] = idle_ps(
-                simulation.graph,
-                program,
-                simulation.settings,
-                kind=KINDS[kind],
-                algorithm=simulation.collectives.algorithm_of(KINDS[kind]),
-                schedule=int(found.schedule[i]),
-                members=members.astype(np.int64),
-                size_bytes=size_bytes,
-            )
-        closed_form_ps[i] = known[key]
-    return closed_form_ps
+    for i, key in enumerate(_keys(found)):
+        if key in known:
+            continue
+        group, kind, size_bytes = key
+        members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
+        known[key] = idle_ps(
+            simulation.graph,
+            program,
+            simulation.settings,
+            kind=KINDS[kind],
+            algorithm=simulation.collectives.algorithm_of(KINDS[kind]),
+            schedule=int(schedule[i]),
+            members=members.astype(np.int64),
+            size_bytes=size_bytes,
+        )
+    return known

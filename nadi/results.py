@@ -3,8 +3,8 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nadi import __version__
-from nadi.analysis import row_blocks
+from nadi.analysis import npu_blocks, rows_of
 from nadi.errors import OutputError
 from nadi.findings import Findings
+from nadi.gather import ALONE, Ranks
 from nadi.simulate import Simulation, peak_rss_bytes
 from workload import KINDS
 
@@ -55,22 +56,38 @@ def staged(out: Path) -> Iterator[Path]:
         raise
 
 
-def write_results(simulation: Simulation, findings: Findings, folder: Path) -> None:
-    """Write all tables and the summary into a folder (see `staged`)."""
+def write_results(simulation: Simulation, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE) -> None:
+    """Write all tables and the summary into a folder (see `staged`). All ranks call it; rank 0 writes.
+
+    Args:
+        simulation: what this rank has of the run; on rank 0 flows, links and counters are those of all ranks.
+        findings: of the whole run; None on other ranks than 0.
+        folder: where to; None on other ranks than 0.
+        ranks: the other ranks.
+    """
     output = simulation.config.output
     if output.nodes == "all":
-        _write_nodes(simulation, folder / "nodes.parquet")
-    if output.flows == "all":
-        pq.write_table(pa.table(simulation.results.flows), folder / "flows.parquet")
-    pq.write_table(_links(simulation, findings), folder / "links.parquet")
-    pq.write_table(_collectives(findings), folder / "collectives.parquet")
-    pq.write_table(_npus(findings), folder / "npus.parquet")
-    text = json.dumps(summary(simulation), indent=2)
-    (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+        _write_nodes(simulation, folder and folder / "nodes.parquet", ranks)
+    if findings and folder:
+        if output.flows == "all":
+            pq.write_table(pa.table(simulation.results.flows), folder / "flows.parquet")
+        pq.write_table(_links(simulation, findings), folder / "links.parquet")
+        pq.write_table(_collectives(findings), folder / "collectives.parquet")
+        pq.write_table(_npus(findings), folder / "npus.parquet")
+    peaks = ranks.gather(peak_rss_bytes())
+    if folder:
+        text = json.dumps(summary(simulation, peaks), indent=2)
+        (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
 
-def summary(simulation: Simulation) -> dict[str, Any]:
-    """What summary.json holds: figures of the run and the settled configuration."""
+def summary(simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = None) -> dict[str, Any]:
+    """What summary.json holds: figures of the run and the settled configuration.
+
+    Args:
+        simulation: of rank 0.
+        peak_rss_of_ranks: bytes; None = this process is all there is.
+    """
+    peaks = peak_rss_of_ranks or [peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
     return {
         "version": __version__,
@@ -81,13 +98,13 @@ def summary(simulation: Simulation) -> dict[str, Any]:
         "links": simulation.graph.links,
         "finish_time_ps": results.finish_time_ps,
         **counters,
-        "ranks": 1,
+        "ranks": len(peaks),
         "threads": 1,
         "wall_s": results.wall_s,
         "setup_s": results.setup_s,
         "first_event_s": results.first_event_s,
         "packet_hops_per_s": counters["packet_hops"] / max(results.wall_s, 1e-9),
-        "peak_rss_bytes": peak_rss_bytes(),
+        "peak_rss_bytes": sum(peaks),
         "digest": results.digest,
         "settled": results.settled,
         "config": simulation.config.settled(),
@@ -121,30 +138,55 @@ def _publish(staging: Path, out: Path) -> None:
     staging.rmdir()
 
 
-def _write_nodes(simulation: Simulation, path: Path) -> None:
-    """One row for each trace node of each NPU, in blocks of NPUs."""
-    program, results = simulation.program, simulation.results
+def _write_nodes(simulation: Simulation, path: Path | None, ranks: Ranks) -> None:
+    """One row for each trace node of each NPU, in blocks of NPUs that are the same for any number of ranks."""
     names = _NodeNames(simulation)
-    with pq.ParquetWriter(path, _NODE_SCHEMA) as writer:
-        for rows in row_blocks(program, results.npu_node_ptr):
-            kind = program.node_kind[rows.at]
-            group = np.full(len(rows.at), -1, np.int32)
-            is_collective = kind == _COLLECTIVE
-            npu, at = rows.npu[is_collective], rows.at[is_collective]
-            group[is_collective] = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
-            columns = {
-                "npu": rows.npu,
-                "row": rows.row,
-                "node_id": names.ids(rows.npu, rows.row),
-                "name": names.names(rows.npu, rows.row),
-                "kind": _words(NODE_KINDS, kind),
-                "lane": _words(LANES, np.where((kind == 1) | (kind == 2), program.node_lane[rows.at], -1)),
-                "group": pa.array(group, mask=group < 0),
-                "bytes": program.node_bytes[rows.at],
-                "start_ps": results.node_start_ps[rows.result],
-                "finish_ps": results.node_finish_ps[rows.result],
-            }
-            writer.write_table(pa.table(columns).cast(_NODE_SCHEMA))
+    with pq.ParquetWriter(path, _NODE_SCHEMA) if path else nullcontext() as writer:
+        for npus in npu_blocks(_rows_of_npu(simulation, ranks)):
+            parts = ranks.gather(_nodes(simulation, names, npus))
+            if writer and parts:
+                writer.write_table(_by_npu(parts))
+
+
+def _rows_of_npu(simulation: Simulation, ranks: Ranks) -> NDArray[np.int64]:
+    """int64[npus]: trace nodes of each NPU, of all ranks."""
+    own = np.flatnonzero(simulation.program.trace_of_npu >= 0)
+    rows_of_npu = np.zeros(simulation.program.npus, np.int64)
+    for npus, rows in ranks.exchange((own, np.diff(simulation.results.npu_node_ptr)[own])):
+        rows_of_npu[npus] = rows
+    return rows_of_npu
+
+
+def _nodes(simulation: Simulation, names: "_NodeNames", npus: range) -> pa.Table:
+    """Trace nodes of those NPUs of a block that are this rank's."""
+    program, results = simulation.program, simulation.results
+    rows = rows_of(program, results.npu_node_ptr, npus)
+    kind = program.node_kind[rows.at]
+    group = np.full(len(rows.at), -1, np.int32)
+    is_collective = kind == _COLLECTIVE
+    npu, at = rows.npu[is_collective], rows.at[is_collective]
+    group[is_collective] = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
+    columns = {
+        "npu": rows.npu,
+        "row": rows.row,
+        "node_id": names.ids(rows.npu, rows.row),
+        "name": names.names(rows.npu, rows.row),
+        "kind": _words(NODE_KINDS, kind),
+        "lane": _words(LANES, np.where((kind == 1) | (kind == 2), program.node_lane[rows.at], -1)),
+        "group": pa.array(group, mask=group < 0),
+        "bytes": program.node_bytes[rows.at],
+        "start_ps": results.node_start_ps[rows.result],
+        "finish_ps": results.node_finish_ps[rows.result],
+    }
+    return pa.table(columns).cast(_NODE_SCHEMA)
+
+
+def _by_npu(parts: Sequence[pa.Table]) -> pa.Table:
+    """Tables of several ranks as one, in the order of NPUs."""
+    if len(parts) == 1:
+        return parts[0]
+    table = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    return table.take(np.argsort(table["npu"].to_numpy(), kind="stable"))
 
 
 _WORD = pa.dictionary(pa.int32(), pa.string())
@@ -171,7 +213,7 @@ class _NodeNames:
         traces = simulation.traces
         self._ptr = np.cumsum([0, *(len(trace) for trace in traces)])
         self._trace_of_npu = simulation.trace_of_npu
-        self._ids = np.concatenate([trace.node_id for trace in traces])
+        self._ids = np.concatenate([np.zeros(0, np.uint64), *(trace.node_id for trace in traces)])
         words = pa.array([name for trace in traces for name in trace.names], pa.string()).dictionary_encode()
         self._words, self._index = words.dictionary, words.indices.to_numpy()
 

@@ -7,9 +7,11 @@ import numpy as np
 from pdes import packet
 from pdes import state as s
 from pdes.batch import BUCKETS
-from pdes.fabric import Fabric, rto_ps, window_packets
+from pdes.fabric import rto_ps, window_packets
+from pdes.layout import Layout
 from pdes.memory import aligned, full, zeros
-from pdes.part import Part, offsets
+from pdes.part import offsets
+from pdes.post import Post
 from pdes.results import RunError
 from pdes.routes import routing_tables
 from pdes.simulation import LogicalProcess, Simulation
@@ -137,8 +139,9 @@ def _free_list(length):
     return aligned(np.arange(length - 1, -1, -1))
 
 
-def _constants(graph, program, settings, fabric, part, lookahead_ps, routing):
+def _constants(layout, program, settings, part, routing):
     """The constants of a run (CONST_*); routing: mode, dimensions and homes."""
+    graph, fabric = layout.graph, layout.fabric
     sends = _most_sends(program.schedules)
     degree = int(np.diff(part.out_ptr).max(initial=0))
     const = zeros(s.CONST_WORDS)
@@ -151,7 +154,7 @@ def _constants(graph, program, settings, fabric, part, lookahead_ps, routing):
         s.CONST_QUEUE_LIMIT: settings.queue_limit_bytes,
         s.CONST_RTO: rto_ps(graph, settings),
         s.CONST_CELL: fabric.cell_ps,
-        s.CONST_LOOKAHEAD: lookahead_ps,
+        s.CONST_LOOKAHEAD: layout.lookahead_ps,
         s.CONST_NEIGHBOURS: len(part.neighbours),
         s.CONST_ROUTE_MODE: routing[0],
         s.CONST_DIMENSIONS: routing[1],
@@ -172,9 +175,10 @@ def _constants(graph, program, settings, fabric, part, lookahead_ps, routing):
     return const
 
 
-def _net(graph, fabric, part, owner, const, npu, outbox):
+def _net(layout, part, const, npu, post):
     """Nodes, links and packets, all idle; NPUs with rows that are ready begin at time 0."""
-    tx = part.tx_rows(graph, fabric, owner)
+    graph, fabric = layout.graph, layout.fabric
+    tx = part.tx_rows(graph, fabric, layout.owner)
     blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const[s.CONST_RESERVE_BLOCKS])
     ctl = zeros(s.CTL_WORDS)
     ctl[s.CTL_FREE_BLOCKS] = blocks
@@ -185,7 +189,7 @@ def _net(graph, fabric, part, owner, const, npu, outbox):
     next_time = full(len(npu), s.INF)
     next_time[npu[:, s.NPU_READY_HEAD] >= 0] = 0
     link_class = aligned(fabric.classes)
-    out_at = part.outbox_at()
+    in_at = [post.address(other, part.number, half) for other in part.neighbours for half in range(2)]
     return s.Net(
         ctl=ctl,
         count=zeros(s.COUNT_WORDS),
@@ -206,9 +210,9 @@ def _net(graph, fabric, part, owner, const, npu, outbox):
         block_free=_free_list(blocks),
         far=aligned(part.far(graph)),
         ghost=aligned(part.ghost()),
-        outbox=zeros(out_at[-1]) if outbox is None else outbox,
-        out_at=aligned(out_at),
-        in_at=zeros(2 * len(part.neighbours)),
+        outbox=post.outbox[part.number],
+        out_at=aligned(part.outbox_at()),
+        in_at=aligned(in_at, np.int64),
     )
 
 
@@ -284,41 +288,50 @@ def _insts(part, const, ctl):
     )
 
 
-def build_world(graph, program, settings, owner=None, lps=None, outboxes=None):
-    """Worlds that run `program` on `graph`, as a Simulation that the driver runs.
+def build_world(graph, program, settings, owner=None):
+    """Worlds of all LPs that run `program` on `graph`, as a Simulation that the driver runs.
 
     Args:
         graph: the fabric.
-        program: what the NPUs do; those of the LPs that are built at least.
+        program: what the NPUs do.
         settings: of the packet network.
         owner: int[nodes], the LP of each node, numbered from 0 without gaps; None = one LP.
-        lps: the LPs to build, None = all. What the others send must be brought in by someone else.
-        outboxes: where to put the outbox of an LP, by number (see Part.outbox_at), if not in new memory.
+
+    Raises:
+        RunError: the packet format cannot hold the run.
+    """
+    layout = Layout(graph, settings, owner)
+    parts = [layout.part(number) for number in range(layout.lps)]
+    return build_lps(layout, program, settings, parts, Post(parts))
+
+
+def build_lps(layout, program, settings, parts, post):
+    """Worlds of some LPs.
+
+    Args:
+        layout: of the whole fabric.
+        program: what their NPUs do, at least.
+        settings: of the packet network.
+        parts: the LPs.
+        post: their outboxes, and where to find those of their neighbours.
 
     Raises:
         RunError: the packet format cannot hold the run.
     """
     begun = time.perf_counter()
-    _check_sizes(graph, program, settings)
-    owner = np.zeros(graph.nodes, np.int64) if owner is None else np.asarray(owner, np.int64)
-    fabric = Fabric(graph, settings)
-    lookahead_ps = fabric.lookahead_ps(graph, owner)
+    _check_sizes(layout.graph, program, settings)
     tables = _tables(program)
-    built = []
-    for number in range(int(owner.max()) + 1) if lps is None else lps:
-        part = Part(graph, fabric, owner, number, lookahead_ps)
-        outbox = None if outboxes is None else outboxes[number]
-        built.append(_build_lp(graph, program, settings, fabric, part, owner, lookahead_ps, tables, outbox))
-    connect(built)
-    return Simulation(graph, program, settings, built, time.perf_counter() - begun)
+    built = [_build_lp(layout, program, settings, part, tables, post) for part in parts]
+    return Simulation(layout.graph, program, settings, built, time.perf_counter() - begun)
 
 
-def _build_lp(graph, program, settings, fabric, part, owner, lookahead_ps, tables, outbox):
+def _build_lp(layout, program, settings, part, tables, post):
     """The world of one LP."""
+    graph, fabric = layout.graph, layout.fabric
     routes, *routing = routing_tables(graph, part, settings.seed)
     npu, state, row_ptr = _npu_rows(program, part)
-    const = _constants(graph, program, settings, fabric, part, lookahead_ps, routing)
-    net = _net(graph, fabric, part, owner, const, npu, outbox)
+    const = _constants(layout, program, settings, part, routing)
+    net = _net(layout, part, const, npu, post)
     trace, plans = tables
     world = s.World(
         net=net,
@@ -332,15 +345,3 @@ def _build_lp(graph, program, settings, fabric, part, owner, lookahead_ps, table
         plans=plans,
     )
     return LogicalProcess(part, world, row_ptr)
-
-
-def connect(lps):
-    """Let each LP find what its neighbours among these send to it."""
-    by_number = {lp.part.number: lp for lp in lps}
-    for lp in lps:
-        for j, other in enumerate(lp.part.neighbours):
-            if other in by_number:
-                sender = by_number[other]
-                back = sender.part.neighbours.index(lp.part.number)
-                for half in range(2):
-                    lp.world.net.in_at[2 * j + half] = sender.outbox_address(back, half)

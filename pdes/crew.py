@@ -21,6 +21,15 @@ WINDOWS_OF_A_PAUSE = 200_000
 WINDOWS_OF_A_PAUSE_PLAIN = 200
 
 
+def compile_kernels() -> float:
+    """Compile the kernels or load them; seconds that it took."""
+    begun = time.perf_counter()
+    words = np.zeros(1, np.int64)
+    compile_for(tm.work, words, words, words, 0, 0, 0)
+    compile_for(tm.publish, words, 0)
+    return time.perf_counter() - begun
+
+
 class AbortedError(Exception):
     """Another worker failed, and says why."""
 
@@ -53,13 +62,6 @@ class Crew:
         self._addresses = np.array([lp.address for lp in sim.lps], np.int64)
         self._failure = None
         self._begun = 0.0
-
-    def compile(self) -> float:
-        """Compile the kernels or load them; seconds that it took."""
-        begun = time.perf_counter()
-        compile_for(tm.work, self.team, self._crew, self._addresses, 0, 0, 0)
-        compile_for(tm.publish, self.team, 0)
-        return time.perf_counter() - begun
 
     def run(self):
         """Run to the end; one thread more for each worker but the first."""

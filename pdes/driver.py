@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from pdes import state as s
-from pdes.crew import Crew
+from pdes.crew import Crew, compile_kernels
 from pdes.harvest import check, harvest, results
 from pdes.team import found_team, team_words
 
@@ -22,8 +22,8 @@ def run(sim, progress=None, threads=1):
         RunError: events run out and work is left (who waits for whom), a queue pair gives up, or a promise of the
             engine is broken (a defect, never the user's fault).
     """
+    compile_s = compile_kernels()
     crew = crew_of(sim, progress, threads)
-    compile_s = crew.compile()
     begun = time.perf_counter()
     crew.run()
     wall_s = time.perf_counter() - begun

@@ -54,11 +54,6 @@ class Fabric:
         table[:, : kinds.shape[1]] = kinds
         return table, number.reshape(-1)
 
-    def lookahead_ps(self, graph, owner):
-        """Length of a window: whole cells, and no link between LPs is shorter; without such links, one cell."""
-        cut = owner[graph.link_src] != owner[graph.link_dst]
-        return int(self.reach_ps[cut].min(initial=s.INF) // self.cell_ps) * self.cell_ps if cut.any() else self.cell_ps
-
 
 def round_trip_ps(graph, settings):
     """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdes import state as s
-from pdes.boundary import WORD_BYTES
 from pdes.jit import Directory
 from pdes.part import Part
 from pdes.settings import Settings
@@ -42,11 +41,6 @@ class LogicalProcess:
     def address(self) -> int:
         """Where kernels find the world."""
         return self._directory.address
-
-    def outbox_address(self, neighbour: int, half: int) -> int:
-        """Address of half an outbox, for the neighbour of that place."""
-        net = self._world.net
-        return net.outbox.ctypes.data + WORD_BYTES * int(net.out_at[2 * neighbour + half])
 
     def take_flows(self):
         """Move the flow records out of the world."""

@@ -3,15 +3,22 @@
 A slot is an NPU's own number for a group: group names in the order in which its trace first uses them. Two NPUs that
 do the same in different groups so have the same rows. Every name is a group of its own, even with equal members,
 because its collectives are counted apart.
+
+Group numbers are the same for any number of ranks: groups are counted by the first NPU that uses them and its slot
+there. A rank holds the members of the groups that its own NPUs use.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from workload.errors import WorkloadError
+from workload.exchange import Exchange, agree, alone
+from workload.own import OwnTraces
 from workload.view import TraceView
 
 Int32 = NDArray[np.int32]
@@ -21,18 +28,17 @@ ALL_NPUS = ""
 
 
 class GroupTable(NamedTuple):
-    """G groups and the slots of all NPUs.
+    """G groups of all ranks and the slots of a rank's NPUs.
 
     Attributes:
-        names: name of each group; group 0 is "", all NPUs.
-        group_ptr: int64[G+1], members of a group are group_member[group_ptr[g]:group_ptr[g+1]].
+        group_ptr: int64[G+1], members of a group are group_member[group_ptr[g]:group_ptr[g+1]]; none where no NPU of
+            this rank uses it. Group 0 is all NPUs, on every rank.
         group_member: int32[], NPUs; the place in the group is the member number.
-        slot_ptr: int64[npus+1], slots of an NPU.
+        slot_ptr: int64[npus+1], slots of an NPU, none for idle ones and those of other ranks.
         slot_group: int32[], the group.
         slot_member: int32[], the NPU's member number there.
     """
 
-    names: tuple[str, ...]
     group_ptr: Int64
     group_member: Int32
     slot_ptr: Int64
@@ -44,57 +50,82 @@ class GroupTable(NamedTuple):
         return slice(int(self.slot_ptr[npu]), int(self.slot_ptr[npu + 1]))
 
     def sizes(self) -> Int64:
-        """int64[G]: number of members of each group."""
+        """int64[G]: number of members of each group, 0 where they are not held."""
         return np.diff(self.group_ptr)
 
+    def members(self, group: int) -> Int32:
+        """NPUs of a group in member order, none where they are not held."""
+        return self.group_member[self.group_ptr[group] : self.group_ptr[group + 1]]
 
-def resolve(
-    views: Sequence[TraceView], trace_of_npu: Int32, npus: int, groups: Mapping[str, tuple[int, ...]]
-) -> GroupTable:
+
+def resolve(own: OwnTraces, npus: int, groups: Mapping[str, tuple[int, ...]], exchange: Exchange = alone) -> GroupTable:
     """Find the groups that the traces use.
 
     Args:
-        views: distinct traces.
-        trace_of_npu: int32[npus], -1 = the NPU has none.
+        own: traces of this rank's NPUs.
         npus: NPUs of the fabric.
         groups: members of each named group; what it lacks may stand in METADATA nodes of the trace.
+        exchange: with the other ranks.
 
     Raises:
         WorkloadError: unknown group, a member out of range or twice, or an NPU that is no member of a group of its
             trace.
     """
     book = _Book(npus, groups)
-    slots = [np.array([book.number(view, slot) for slot in range(len(view.slot_names))], np.int32) for view in views]
+    slots = agree(exchange, lambda: own.each(lambda view, users: book.slots(view, int(users[0]))))
+    number_of = _numbers(exchange(book.first_uses))
+    group_of = np.array([0, *(number_of[use.key] for use in book.first_uses)], np.int32)
     slots.append(np.zeros(0, np.int32))  # of trace -1
-    own = [slots[trace] for trace in trace_of_npu.tolist()]
-    slot_ptr = _ptr([len(s) for s in own])
-    slot_group = np.concatenate([np.zeros(0, np.int32), *own])
-    group_ptr = _ptr([len(m) for m in book.members])
-    group_member = np.concatenate(book.members)
+    slots_of_npus = [slots[trace] for trace in own.trace_of_npu.tolist()]
+    slot_ptr = _ptr([len(s) for s in slots_of_npus])
+    slot_group = group_of[np.concatenate([np.zeros(0, np.int32), *slots_of_npus])]
+    sizes = np.zeros(len(number_of) + 1, np.int64)
+    sizes[group_of] = [len(members) for members in book.members]
+    group_ptr = _ptr(sizes)
+    group_member = np.concatenate([book.members[i] for i in np.argsort(group_of).tolist()])
     owner = np.repeat(np.arange(npus), np.diff(slot_ptr))
-    slot_member, found = _member_numbers(group_ptr, group_member, slot_group, owner, npus)
-    if not np.all(found):
-        at = int(np.argmin(found))
-        npu = int(owner[at])
-        view = views[trace_of_npu[npu]]
-        members = book.members[slot_group[at]]
-        raise WorkloadError(
-            f"{view.first_use(at - int(slot_ptr[npu]))}: NPU {npu} runs it but is not one of "
-            f"the group's {len(members)} members"
-        )
-    return GroupTable(tuple(book.names), group_ptr, group_member, slot_ptr, slot_group, slot_member)
+    slot_member, is_member = _member_numbers(group_ptr, group_member, slot_group, owner, npus)
+    table = GroupTable(group_ptr, group_member, slot_ptr, slot_group, slot_member)
+    agree(exchange, lambda: _check_membership(own, table, owner, is_member))
+    return table
+
+
+def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member: NDArray[np.bool_]) -> None:
+    """Every slot's NPU is one of the group's members; owner and is_member: of each slot."""
+    if np.all(is_member):
+        return
+    at = int(np.argmin(is_member))
+    npu = int(owner[at])
+    view = own.views[own.trace_of_npu[npu]]
+    raise WorkloadError(
+        f"{view.first_use(at - int(table.slot_ptr[npu]))}: NPU {npu} runs it but is not one of "
+        f"the group's {len(table.members(int(table.slot_group[at])))} members",
+        npu,
+    )
+
+
+class _FirstUse(NamedTuple):
+    """Where a group stands first; key: the same on all ranks."""
+
+    npu: int
+    slot: int
+    key: bytes
 
 
 class _Book:
-    """Numbers groups as they come."""
+    """Numbers groups as they come, 0 = all NPUs; first_uses are of those from 1 on."""
 
     def __init__(self, npus: int, groups: Mapping[str, tuple[int, ...]]) -> None:
-        self.names = [ALL_NPUS]
         self.members = [np.arange(npus, dtype=np.int32)]
+        self.first_uses: list[_FirstUse] = []
         self._npus, self._groups = npus, groups
         self._number: dict[object, int] = {ALL_NPUS: 0}
 
-    def number(self, view: TraceView, slot: int) -> int:
+    def slots(self, view: TraceView, npu: int) -> Int32:
+        """The groups of a trace's slots; npu: the first that runs it."""
+        return np.array([self._number_of(view, slot, npu) for slot in range(len(view.slot_names))], np.int32)
+
+    def _number_of(self, view: TraceView, slot: int, npu: int) -> int:
         name = view.slot_names[slot]
         key: object = name
         if name != ALL_NPUS and name not in self._groups:
@@ -104,9 +135,9 @@ class _Book:
             key = (name, view.table.metadata_groups[name])
         if key not in self._number:
             members = self._groups[name] if name in self._groups else view.table.metadata_groups[name]
-            self._number[key] = len(self.names)
-            self.names.append(name)
+            self._number[key] = len(self.members)
             self.members.append(self._checked(name, members or tuple(range(self._npus))))
+            self.first_uses.append(_FirstUse(npu, slot, _digest(name, members)))
         return self._number[key]
 
     def _checked(self, name: str, members: tuple[int, ...]) -> Int32:
@@ -116,6 +147,20 @@ class _Book:
         if len(set(members)) < len(members):
             raise WorkloadError(f'group "{name}": a member stands twice, expected each once')
         return np.array(members, np.int32)
+
+
+def _digest(name: str, members: tuple[int, ...]) -> bytes:
+    digest = hashlib.blake2b(np.array([len(members), *members], np.int64).tobytes(), digest_size=16)
+    digest.update(name.encode(errors="surrogatepass"))
+    return digest.digest()
+
+
+def _numbers(of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
+    """The number of each group, from where it stands first on each rank."""
+    first: dict[bytes, _FirstUse] = {}
+    for use in sorted(chain.from_iterable(of_ranks)):
+        first.setdefault(use.key, use)
+    return {key: number for number, key in enumerate(first, 1)}
 
 
 def _member_numbers(
@@ -131,5 +176,5 @@ def _member_numbers(
     return (row - group_ptr[slot_group]).astype(np.int32), keys[row] == wanted
 
 
-def _ptr(counts: list[int]) -> Int64:
+def _ptr(counts: ArrayLike) -> Int64:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)

@@ -1,5 +1,6 @@
 """Finding and reading the traces of a run."""
 
+import dataclasses
 import hashlib
 import os
 import re
@@ -10,38 +11,53 @@ from numpy.typing import NDArray
 
 from et import TraceTable, read_trace
 from workload.errors import WorkloadError
+from workload.exchange import Exchange, alone
+from workload.own import ELSEWHERE, IDLE
+
+Mask = NDArray[np.bool_]
 
 
 def load_traces(
-    prefix: str | os.PathLike[str], npus: int, *, strict: bool = True
+    prefix: str | os.PathLike[str],
+    npus: int,
+    *,
+    strict: bool = True,
+    own: Mask | None = None,
+    exchange: Exchange = alone,
 ) -> tuple[list[TraceTable], NDArray[np.int32]]:
-    """Read the traces `<prefix>.<npu>.et` (or `.et.gz`); equal files are read once.
+    """Read the traces `<prefix>.<npu>.et` (or `.et.gz`) of a rank's own NPUs; equal files are read once.
+
+    Every rank looks which files there are, but opens those of its own NPUs only.
 
     Args:
         prefix: folder and beginning of the names; or one file, which then every NPU runs.
         npus: NPUs of the fabric. Those without a file are idle.
         strict: as in et.read_trace.
+        own: bool[npus], the NPUs that this rank runs; None = all.
+        exchange: with the other ranks: a trace has the name of the first file that is equal to it, whoever reads that.
 
     Returns:
-        Distinct traces, and int32[npus]: the trace of each NPU, -1 = none.
+        Distinct traces, and int32[npus]: the trace of each NPU, IDLE (-1) = it has none, ELSEWHERE (-2) = another
+        rank's.
 
     Raises:
         WorkloadError: no file, two files for one NPU, or a file for an NPU that the fabric lacks.
         et.TraceError: a file is wrong.
     """
+    own = np.ones(npus, np.bool_) if own is None else own
+    trace_of_npu = np.where(own, IDLE, ELSEWHERE).astype(np.int32)
     path = Path(prefix)
     if path.is_file():
-        return [read_trace(path, strict=strict)], np.zeros(npus, np.int32)
+        trace_of_npu[own] = 0
+        return [read_trace(path, strict=strict)] if np.any(own) else [], trace_of_npu
     files = _find(path, npus)
-    trace_of_npu = np.full(npus, -1, np.int32)
+    users = _users_of_contents({npu: file for npu, file in sorted(files.items()) if own[npu]})
+    first_user = _first_of_ranks(exchange({content: npus[0] for content, npus in users.items()}))
     traces: list[TraceTable] = []
-    number: dict[bytes, int] = {}
-    for npu, file in sorted(files.items()):
-        digest = _digest(file)
-        if digest not in number:
-            number[digest] = len(traces)
-            traces.append(read_trace(file, strict=strict))
-        trace_of_npu[npu] = number[digest]
+    for content, own_users in users.items():
+        trace_of_npu[own_users] = len(traces)
+        trace = read_trace(files[own_users[0]], strict=strict)
+        traces.append(dataclasses.replace(trace, path=str(files[first_user[content]])))
     return traces, trace_of_npu
 
 
@@ -64,8 +80,25 @@ def _find(prefix: Path, npus: int) -> dict[int, Path]:
     return files
 
 
+def _users_of_contents(files: dict[int, Path]) -> dict[bytes, list[int]]:
+    """NPUs with equal files, by a digest of what is in them."""
+    users: dict[bytes, list[int]] = {}
+    for npu, file in files.items():
+        users.setdefault(_digest(file), []).append(npu)
+    return users
+
+
+def _first_of_ranks(of_ranks: list[dict[bytes, int]]) -> dict[bytes, int]:
+    """The least NPU that any rank has, of each content."""
+    first: dict[bytes, int] = {}
+    for found in of_ranks:
+        for content, npu in found.items():
+            first[content] = min(npu, first.get(content, npu))
+    return first
+
+
 def _digest(file: Path) -> bytes:
     try:
-        return hashlib.blake2b(file.read_bytes()).digest()
+        return hashlib.blake2b(file.read_bytes(), digest_size=16).digest()
     except OSError as error:
         raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error

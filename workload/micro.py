@@ -10,6 +10,7 @@ from workload.check import MOST_NPUS
 from workload.errors import WorkloadError
 from workload.groups import resolve
 from workload.kinds import BARRIER, kind_index
+from workload.own import IDLE, own_traces
 from workload.program import Program, Rows, assemble, build_program, empty_rows
 from workload.schedules import ScheduleSet
 from workload.settings import CollectiveSettings
@@ -67,7 +68,8 @@ def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
         raise WorkloadError(f"messages of {size_bytes} B: expected 0 or more")
     own_rows, distinct = _shared(npus, *_ends(to))
     rows = [_message_rows(kind, peer, size_bytes) for kind, peer in distinct]
-    return assemble(own_rows, rows, resolve([], np.full(npus, -1, np.int32), npus, {}), ScheduleSet().pack())
+    groups = resolve(own_traces([], np.full(npus, IDLE, np.int32)), npus, {})
+    return assemble(own_rows, rows, groups, ScheduleSet().pack())
 
 
 def permutation(npus: int, seed: int = 0) -> Int64:

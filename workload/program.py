@@ -8,11 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from et import TraceTable
-from workload.check import MOST_NPUS, check_collectives, check_messages, check_sizes
+from workload.check import MOST_NPUS, check_sizes
+from workload.check_collectives import check_collectives
+from workload.check_messages import check_messages
 from workload.durations import ComputeModel, durations_ps
 from workload.errors import WorkloadError
+from workload.exchange import Exchange, agree, alone
 from workload.groups import GroupTable, resolve
 from workload.kinds import KINDS
+from workload.own import IDLE, own_traces
 from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
 from workload.view import COLLECTIVE, RECV, TraceView
@@ -21,7 +25,7 @@ Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-IDLE = -1
+NOT_HERE = -1
 _LARGEST_PRODUCT = 2**62  # of buffer and chunks: the engine multiplies them
 
 
@@ -29,11 +33,11 @@ class Program(NamedTuple):
     """What all NPUs do. N nodes in T distinct traces; docs/interfaces.md says more.
 
     NPUs whose rows are equal share a trace, even if ids, names of nodes and names of groups differ. Row r of an NPU's
-    trace is row r of its TraceTable.
+    trace is row r of its TraceTable. A rank has what its own NPUs do; NPUs and groups are numbered over all ranks.
 
     Attributes:
-        npus: number of NPUs.
-        trace_of_npu: int32[npus], the distinct trace; an NPU without work has an empty one.
+        npus: number of NPUs, of all ranks.
+        trace_of_npu: int32[npus], the distinct trace; an NPU without work has an empty one. -1 = another rank's NPU.
         trace_ptr: int64[T+1], nodes of a trace.
         node_kind: int8[N], NOOP 0, COMPUTE 1, MEMORY 2, SEND 3, RECV 4, COLLECTIVE 5.
         node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2.
@@ -47,10 +51,10 @@ class Program(NamedTuple):
         node_deps: int32[N], number of parents.
         child_ptr: int64[N+1], children of a node.
         child: int32[], rows within the trace.
-        slot_ptr: int64[npus+1], slots of an NPU.
+        slot_ptr: int64[npus+1], slots of an NPU; none of another rank's.
         slot_group: int32[], their groups.
         slot_member: int32[], the NPU's member number there.
-        group_ptr: int64[G+1], members of a group.
+        group_ptr: int64[G+1], members of a group; none where no NPU of this rank uses it. Group 0 is all NPUs.
         group_member: int32[], NPUs.
         trace_slot_ptr: int64[T+1], entries of coll_ptr that are a trace's slots.
         coll_ptr: int64[slots of all traces + 1], collectives of a slot.
@@ -113,38 +117,48 @@ def build_program(
     groups: Mapping[str, tuple[int, ...]] | None = None,
     compute: ComputeModel | None = None,
     settings: CollectiveSettings | None = None,
+    *,
+    exchange: Exchange = alone,
 ) -> Program:
     """Check traces against each other and build what the engine runs.
 
+    On several ranks each builds the part of its own NPUs; checks and group numbers are those of all ranks together, and
+    so are errors: all ranks raise the same.
+
     Args:
         traces: distinct traces.
-        trace_of_npu: int[npus], the trace of each NPU, -1 = it is idle.
+        trace_of_npu: int[npus], the trace of each NPU, IDLE (-1) = it has none, ELSEWHERE (-2) = it is another rank's.
         npus: NPUs of the fabric.
         groups: members of each named group; METADATA nodes may name others.
         compute: how durations are found; as recorded unless told otherwise.
         settings: how collectives are done.
+        exchange: with the other ranks; see workload.exchange.
 
     Raises:
-        WorkloadError: whatever is wrong with the traces, see workload.check, workload.groups, workload.durations.
+        WorkloadError: whatever is wrong with the traces, see workload.check, workload.check_collectives,
+            workload.check_messages, workload.groups and workload.durations.
     """
     compute, settings = compute or ComputeModel(), settings or CollectiveSettings()
-    own_trace = _checked_traces(traces, trace_of_npu, npus)
-    used, own_trace = _only_used(own_trace)
-    views = [TraceView(traces[t]) for t in used]
-    for view in views:
-        check_sizes(view, npus)
-    table = resolve(views, own_trace, npus, groups or {})
-    check_collectives(views, own_trace, table)
-    check_messages(views, own_trace)
+    trace = np.asarray(trace_of_npu, np.int32)
+    has_traces = agree(exchange, lambda: _check_traces(traces, trace, npus))
+    if not any(exchange(has_traces)):
+        raise WorkloadError(f"no trace for any of {npus} NPUs: expected at least one")
+    own = own_traces(traces, trace)
+    agree(exchange, lambda: own.each(lambda view, _: check_sizes(view, npus)))
+    table = resolve(own, npus, groups or {}, exchange)
+    check_collectives(own, table, exchange)
+    check_messages(own, exchange)
     schedules = ScheduleSet()
     distinct = _Distinct()
-    own_rows = np.full(npus, IDLE, np.int32)
-    for trace, view in enumerate(views):
-        users = np.flatnonzero(own_trace == trace)
+    own_rows = np.full(npus, NOT_HERE, np.int32)
+
+    def add_rows(view: TraceView, users: Int64) -> None:
         rows = _rows(view, table, int(users[0]), compute, settings, schedules)
         own_rows[users] = _share(distinct, view, rows, users)
-    if np.any(own_rows == IDLE):
-        own_rows[own_rows == IDLE] = distinct.number(empty_rows(0))
+
+    agree(exchange, lambda: own.each(add_rows))
+    if np.any(trace == IDLE):
+        own_rows[trace == IDLE] = distinct.number(empty_rows(0))
     return assemble(own_rows, distinct.rows, table, schedules.pack())
 
 
@@ -170,18 +184,21 @@ def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, sche
     """Put distinct traces together.
 
     Args:
-        own_rows: int32[npus], the trace of each NPU.
+        own_rows: int32[npus], the trace of each NPU, -1 = another rank's.
         distinct: traces, each run by at least one NPU.
         groups: slots of all NPUs.
         schedules: to which the rows' schedule numbers refer.
     """
     trace_ptr = _ptr([len(rows.kind) for rows in distinct])
-    columns = {name: np.concatenate([getattr(rows, name) for rows in distinct]) for name in Rows._fields[:9]}
-    deps = np.concatenate([np.diff(rows.dep_ptr) for rows in distinct])
-    parent = np.concatenate([rows.dep + start for rows, start in zip(distinct, trace_ptr[:-1], strict=True)])
+    none = empty_rows(0)  # a rank may have no NPUs
+    columns = {name: np.concatenate([getattr(rows, name) for rows in (none, *distinct)]) for name in Rows._fields[:9]}
+    deps = np.concatenate([np.diff(rows.dep_ptr) for rows in (none, *distinct)])
+    parents = (rows.dep + start for rows, start in zip(distinct, trace_ptr[:-1], strict=True))
+    parent = np.concatenate([np.zeros(0, np.int64), *parents])
     child_ptr, child = _children(deps, parent.astype(np.int64), trace_ptr)
-    first_user = np.unique(own_rows, return_index=True)[1]
-    slots_of_trace = np.diff(groups.slot_ptr)[first_user]
+    slots_of_trace = np.zeros(len(distinct), np.int64)
+    here = own_rows != NOT_HERE
+    slots_of_trace[own_rows[here]] = np.diff(groups.slot_ptr)[here]
     trace_slot_ptr, coll_ptr, coll_node = _collective_lists(columns, trace_ptr, slots_of_trace)
     recv_ptr, recv_key, recv_node = _receive_lists(columns, trace_ptr)
     return Program(
@@ -232,27 +249,17 @@ class _Distinct:
         return self._number[key]
 
 
-def _checked_traces(traces: Sequence[TraceTable], trace_of_npu: ArrayLike, npus: int) -> Int32:
-    own_trace = np.asarray(trace_of_npu, np.int32)
+def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool:
+    """Check that the traces are those of npus NPUs; whether this rank has any."""
     if not 1 <= npus < MOST_NPUS:
         raise WorkloadError(f"{npus} NPUs: expected 1 to {MOST_NPUS - 1}")
-    if len(own_trace) > npus:
-        lacking = np.flatnonzero(own_trace[npus:] >= 0)
-        if len(lacking):
-            npu = npus + int(lacking[0])
-            raise WorkloadError(f"{traces[own_trace[npu]].path}: trace of NPU {npu}, but the fabric has {npus} NPUs")
-    if len(own_trace) != npus:
-        raise WorkloadError(f"traces for {len(own_trace)} NPUs: expected one for each of {npus} (-1 = idle)")
-    if np.all(own_trace == IDLE):
-        raise WorkloadError(f"no trace for any of {npus} NPUs: expected at least one")
-    return own_trace
-
-
-def _only_used(own_trace: Int32) -> tuple[list[int], Int32]:
-    """Traces that some NPU runs, and the own trace of each NPU counted among them."""
-    used, number = np.unique(own_trace, return_inverse=True)
-    is_idle = own_trace == IDLE
-    return used[used != IDLE].tolist(), (number.reshape(-1) - int(np.any(is_idle))).astype(np.int32)
+    lacking = npus + np.flatnonzero(trace[npus:] >= 0)
+    if len(lacking):
+        npu = int(lacking[0])
+        raise WorkloadError(f"{traces[trace[npu]].path}: trace of NPU {npu}, but the fabric has {npus} NPUs", npu)
+    if len(trace) != npus:
+        raise WorkloadError(f"traces for {len(trace)} NPUs: expected one for each of {npus} (-1 = idle)")
+    return bool(np.any(trace >= 0))
 
 
 def _rows(

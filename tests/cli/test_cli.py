@@ -9,7 +9,7 @@ import pytest
 import nadi.cli
 from nadi import __version__
 
-COMMANDS = ("bench", "collective", "doctor", "run", "topology", "trace", "workload")
+COMMANDS = ("bench", "collective", "doctor", "run", "partition", "slurm", "topology", "trace", "workload")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])

@@ -3,19 +3,28 @@
 import pytest
 
 from et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
+from tests.workload.ranks import build_on_ranks
 from workload import WorkloadError, build_program
 
 AR, AG, BARRIER = CollectiveCommType.ALL_REDUCE, CollectiveCommType.ALL_GATHER, CollectiveCommType.BARRIER
 
 
 def error_of(*traces, npus=None, groups=None, own=None):
-    """Text of the error that these lists of nodes raise, trace i on NPU i unless told otherwise."""
+    """Text of the error that these lists of nodes raise, trace i on NPU i unless told otherwise.
+
+    Ranks that share the NPUs in any way raise it too, all of them.
+    """
     tables = [table_of(metadata(), nodes, f"t.{i}.et") for i, nodes in enumerate(traces)]
     own = list(range(len(traces))) if own is None else own
     npus = npus or len(own)
+    own += [-1] * (npus - len(own))
     with pytest.raises(WorkloadError) as error:
-        build_program(tables, own + [-1] * (npus - len(own)), npus, groups)
+        build_program(tables, own, npus, groups)
     assert error.value.exit_code == 2
+    for n in (2, 3):
+        for rank_of_npu in ([npu % n for npu in range(npus)], [(npus - npu) % n for npu in range(npus)]):
+            of_ranks = build_on_ranks(n, rank_of_npu, tables, own, groups)
+            assert [(type(e), str(e)) for e in of_ranks] == [(WorkloadError, str(error.value))] * n
     return str(error.value)
 
 
@@ -166,3 +175,17 @@ def test_a_trace_of_another_npu():
     assert error_of([send_node(3, "", 0, 1, 8)], own=[-1, -1, 0]) == (
         "t.0.et: node 3: NPU 2 runs it, but its own end is another NPU's (comm_src 0, comm_dst 1)"
     )
+
+
+def test_of_several_faults_the_first_npu_s_is_told():
+    zero = coll_node(4, "", AR, 0)
+    assert error_of([comp_node(0, "")], [zero], [zero]) == "t.1.et: node 4: comm_size is 0, expected more than 0"
+
+
+def test_messages_alone_are_told_before_sizes_that_differ():
+    traces = [
+        [send_node(3, "", 0, 1, 8)],
+        [recv_node(4, "", 0, 1, 9), send_node(5, "", 1, 2, 8, 1), send_node(6, "", 1, 2, 8, 1)],
+        [recv_node(7, "", 1, 2, 7, 1)],
+    ]
+    assert error_of(*traces) == "t.1.et: node 6: send 1 from NPU 1 to NPU 2 with tag 1 has no receive there"

@@ -1,9 +1,11 @@
 import re
 
+import numpy as np
 import pytest
 
 from et import TraceError, comp_node, metadata, write_trace
 from workload import WorkloadError, load_traces
+from workload.own import ELSEWHERE, IDLE
 
 
 def put(path, micros=1):
@@ -67,6 +69,36 @@ def test_a_file_that_is_wrong(tmp_path):
     (tmp_path / "w.0.et").write_bytes(whole[:-1])
     with pytest.raises(TraceError):
         load_traces(tmp_path / "w", 1)
+
+
+def test_a_rank_opens_the_files_of_its_own_npus_only(tmp_path):
+    for npu in (0, 3, 4):
+        put(tmp_path / f"w.{npu}.et", npu // 4)
+    (tmp_path / "w.1.et").mkdir()  # cannot be read
+    (tmp_path / "w.2.et").write_bytes(b"no trace")
+    traces, own = load_traces(tmp_path / "w", 6, own=np.array([True, False, False, True, True, True]))
+    assert own.tolist() == [0, ELSEWHERE, ELSEWHERE, 0, 1, IDLE]
+    assert [t.path for t in traces] == [str(tmp_path / "w.0.et"), str(tmp_path / "w.4.et")]
+    traces, own = load_traces(tmp_path / "w", 6, own=np.zeros(6, np.bool_))
+    assert (traces, own.tolist()) == ([], [ELSEWHERE] * 6)
+
+
+def test_one_file_is_for_all_ranks_that_have_npus(tmp_path):
+    put(tmp_path / "w.et")
+    traces, own = load_traces(tmp_path / "w.et", 3, own=np.array([False, True, True]))
+    assert (len(traces), own.tolist()) == (1, [ELSEWHERE, 0, 0])
+    (tmp_path / "w.et").write_bytes(b"no trace")
+    traces, own = load_traces(tmp_path / "w.et", 2, own=np.zeros(2, np.bool_))
+    assert (traces, own.tolist()) == ([], [ELSEWHERE] * 2)
+
+
+def test_every_rank_finds_files_that_are_missing_or_too_many(tmp_path):
+    nobody = np.zeros(10, np.bool_)
+    with pytest.raises(WorkloadError, match="no traces, looked for"):
+        load_traces(tmp_path / "w", 10, own=nobody)
+    put(tmp_path / "w.10.et")
+    with pytest.raises(WorkloadError, match=r"w\.10\.et: trace of NPU 10, but the fabric has 10 NPUs$"):
+        load_traces(tmp_path / "w", 10, own=nobody)
 
 
 def test_a_folder_in_place_of_a_file(tmp_path):

@@ -1,0 +1,137 @@
+"""`nadi partition`: which part of a parallel run would own what, and what that promises."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from partition import Report
+
+_NO_CUT = "-"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(partition)
+
+
+def partition(
+    file: Path = typer.Argument(metavar="RUN.toml", help="The run file, as for `nadi run`."),
+    parts: int = typer.Option(..., "--parts", min=1, help="How many parts: ranks or workers."),
+    method: str = typer.Option("metis", metavar="NAME", help="How to divide; docs/partition.md lists the methods."),
+    weights: Path | None = typer.Option(
+        None, metavar="DIR", help="Results of an earlier run: weigh by the packets it sent, not by those expected."
+    ),
+    all_methods: bool = typer.Option(False, "--all-methods", help="Compare all methods."),
+    plot: Path | None = typer.Option(None, metavar="FILE", help="Draw the parts and their cut: FILE.html or FILE.png."),
+    overrides: list[str] = typer.Option(
+        [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.mtu=1KiB. Repeatable."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Divide the fabric of a run file among parts: balance, cut, lookahead and the speed-up they promise."""
+    from nadi.config import load_config
+    from nadi.partition_plot import check_plot, write_plot
+    from nadi.partitioning import build_graph, compare, divide, expected_load, measured_load
+    from nadi.report import wide_console
+
+    if plot:
+        check_plot(plot)
+    config = load_config(file, overrides)
+    graph = build_graph(config)
+    load = measured_load(weights, graph) if weights else expected_load(config, graph)
+    found, said = divide(graph, parts, method, load, config.network)
+    document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}
+    document |= {"links": graph.links, "weights": str(weights) if weights else "expected"}
+    if all_methods:
+        reports, failures = compare(graph, parts, load, config.network)
+        shown = comparison_table(reports, {name: str(error) for name, error in failures.items()})
+        document["reports"] = [report.as_dict() for report in reports.values()]
+        document["failures"] = {name: str(error) for name, error in failures.items()}
+    else:
+        shown = parts_table(said)
+        document |= {"reports": [said.as_dict()], "owner": found.owner.tolist()}
+    if plot:
+        write_plot(plot, graph, found, load.weights)
+    if as_json:
+        typer.echo(json.dumps(document, indent=None if graph.nodes > 100 else 2))
+    else:
+        console = wide_console()
+        console.print(f"{graph.npus} NPUs on {graph.name}\n{load.source}", highlight=False, markup=False)
+        console.print(shown)
+        if not all_methods:
+            console.print(facts_table(said))
+    if plot:
+        typer.echo(f"plot: {plot}", err=as_json)
+
+
+def parts_table(said: "Report") -> "Table":
+    """A row for each part."""
+    from nadi.report import plain_table
+
+    table = plain_table(f"{said.parts} parts by {said.method}", "part", "NPUs", "switches", "events", "share")
+    for part, (npus, switches, events, share) in enumerate(
+        zip(said.npus, said.switches, said.events, said.share, strict=True)
+    ):
+        table.add_row(str(part), f"{npus:,}", f"{switches:,}", f"{events:,}", f"{share:.1%}")
+    return table
+
+
+def facts_table(said: "Report") -> "Table":
+    """What the partition promises, a row for each fact."""
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    whence = "in the earlier run" if said.duration_is_given else "by its busiest link; a run is hardly shorter"
+    for name, value in (
+        ("balance", f"{said.balance:.3f}, events of the busiest part over the mean"),
+        ("cut", f"{said.cut_links:,} links, {said.cut_packets:,} packets ({said.cut_share:.1%})"),
+        ("lookahead", _lookahead(said)),
+        ("network busy for", f"{said.duration_ps / 1e6:,.3f} µs {whence}"),
+        ("windows", f"{said.windows:,}"),
+        ("events per window", f"{said.mean_events_per_window:,.0f}, in the idlest part {_least(said)}"),
+        ("predicted speed-up", f"{said.speed_up:.2f}, with 50 ns per event and 15 µs per window"),
+    ):
+        table.add_row(name, value)
+    return table
+
+
+def comparison_table(reports: "dict[str, Report]", failures: dict[str, str]) -> "Table":
+    """A row for each method; why others cannot stands below."""
+    from rich.markup import escape
+
+    from nadi.report import plain_table
+
+    parts = next(iter(reports.values())).parts
+    headings = ("method", "balance", "cut links", "cut packets", "lookahead", "windows", "events/window", "least")
+    table = plain_table(f"{parts} parts by each method", *headings, "predicted speed-up")
+    for name, said in reports.items():
+        table.add_row(
+            name,
+            f"{said.balance:.3f}",
+            f"{said.cut_links:,}",
+            f"{said.cut_share:.1%}",
+            _lookahead(said),
+            f"{said.windows:,}",
+            f"{said.mean_events_per_window:,.0f}",
+            _least(said),
+            f"{said.speed_up:.2f}",
+        )
+    if failures:
+        table.caption = "\n".join(escape(f"{name}: {text}") for name, text in failures.items())
+        table.caption_justify = "left"
+    return table
+
+
+def _lookahead(said: "Report") -> str:
+    from topologies.units import format_time
+
+    return format_time(said.lookahead_ps) if said.cut_links else _NO_CUT
+
+
+def _least(said: "Report") -> str:
+    return f"{said.least_events_per_window:,.0f}"

@@ -1,0 +1,124 @@
+"""From a run file to weights and partitions: what `nadi partition` shows."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import partition
+import topologies
+import workload
+from et import read_groups
+from nadi.config import NetworkSection, RunConfig
+from nadi.errors import ConfigError
+from nadi.simulate import compute_model
+from partition import Partition, PartitionError, Report, Weights
+from topologies import Graph
+from workload import CollectiveSettings
+from workload.traffic import Traffic, traffic
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """The work of a run.
+
+    Attributes:
+        weights: of nodes and links.
+        source: where they come from, in words.
+        duration_ps: simulated time in which anything is under way, None = not known. Windows jump over the rest.
+        mean_packet_bytes: on the wire, data and acknowledgements together.
+    """
+
+    weights: Weights
+    source: str
+    duration_ps: int | None
+    mean_packet_bytes: float
+
+
+def expected_load(config: RunConfig, graph: Graph) -> Load:
+    """What the traces of a run file will send over its fabric.
+
+    Raises:
+        TraceError, WorkloadError: the traces are wrong.
+    """
+    traces, trace_of_npu = workload.load_traces(config.workload.traces, graph.npus, strict=config.workload.strict)
+    groups = read_groups(config.workload.groups) if config.workload.groups else {}
+    collectives = CollectiveSettings(config.system.collectives, config.workload.all_gather_size)
+    program = workload.build_program(traces, trace_of_npu, graph.npus, groups, compute_model(config), collectives)
+    found = traffic(program)
+    weights = partition.expected(graph, *found, mtu_bytes=config.network.mtu)
+    source = f"{found.messages.sum():,} messages of {found.bytes.sum() / 1e9:,.3f} GB between {len(found.src):,} pairs"
+    return Load(weights, source, None, _mean_packet_bytes(found, config.network))
+
+
+def measured_load(folder: Path, graph: Graph) -> Load:
+    """What an earlier run sent.
+
+    Raises:
+        ConfigError: the folder holds no such run.
+        PartitionError: the run was on a fabric with another number of links.
+    """
+    path = folder / "links.parquet"
+    if not path.is_file():
+        raise ConfigError(f"--weights {folder}: found no links.parquet; expected the results of an earlier run")
+    try:
+        sent = pq.read_table(path, columns=["tx_packets"]).column("tx_packets").to_numpy()
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        busy_ps = min(int(summary["finish_time_ps"]), summary["windows"] * summary["settled"]["lookahead_ps"])
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"--weights {folder}: {reason}; expected the results of an earlier run") from None
+    return Load(partition.from_links(graph, sent), f"packets sent in {folder}", busy_ps, 0.0)
+
+
+def divide(graph: Graph, parts: int, method: str, load: Load, network: NetworkSection) -> tuple[Partition, Report]:
+    """One partition and what it promises.
+
+    Raises:
+        PartitionError: unknown method, or more parts than the fabric can have.
+    """
+    smallest_bytes = max(1, min(network.header_bytes, network.ack_bytes))
+    found = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)
+    said = partition.report(
+        graph, found, load.weights, duration_ps=load.duration_ps, mean_packet_bytes=load.mean_packet_bytes
+    )
+    return found, said
+
+
+def compare(
+    graph: Graph, parts: int, load: Load, network: NetworkSection
+) -> tuple[dict[str, Report], dict[str, PartitionError]]:
+    """What each method promises, and why those that cannot divide this fabric cannot.
+
+    Raises:
+        PartitionError: no method can.
+    """
+    reports, failures = {}, {}
+    for name in partition.methods():
+        try:
+            reports[name] = divide(graph, parts, name, load, network)[1]
+        except PartitionError as error:
+            failures[name] = error
+    if not reports:
+        raise next(iter(failures.values()))
+    return reports, failures
+
+
+def build_graph(config: RunConfig) -> Graph:
+    """The fabric of a run file.
+
+    Raises:
+        TopologyError: it cannot be built.
+    """
+    return topologies.build(config.topology.source())
+
+
+def _mean_packet_bytes(found: Traffic, network: NetworkSection) -> float:
+    """On the wire, of data packets and as many acknowledgements; messages of a pair taken to be of equal size."""
+    messages = np.maximum(found.messages, 1)
+    packets = int((messages * np.maximum(-(-found.bytes // (messages * network.mtu)), 1)).sum())
+    payload = int(found.bytes.sum()) / max(packets, 1)
+    return (payload + network.header_bytes + network.ack_bytes) / 2

@@ -1,0 +1,160 @@
+"""Batch scripts for SLURM: a job of one run, or an array of runs with other values each."""
+
+import hashlib
+import itertools
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from nadi.errors import ConfigError
+
+LAUNCHERS = {
+    "mpiexec": 'mpiexec -n "$ranks"',
+    "srun-pmi2": 'srun --mpi=pmi2 --ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1',
+    "srun-pmix": 'srun --mpi=pmix --ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1',
+}
+"""What stands before the command, by the name of --launcher. srun takes the CPUs of a task from its own option only."""
+_TIME = re.compile(r"(?:\d+-)?\d+:[0-5]\d:[0-5]\d")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:-]*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.=:,+-]")
+_LONGEST_FOLDER = 100
+_SBATCH_TIMEOUT_S = 60
+
+
+class SubmitError(RuntimeError):
+    """sbatch did not take the script. One line, sbatch's own."""
+
+    exit_code = 1
+
+
+class Task(NamedTuple):
+    """A task of a job array: its folder inside the results' folder, and its values as for --set."""
+
+    folder: str
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a script is for. Without tasks it is one run.
+
+    Raises:
+        ConfigError: a value that SLURM would refuse or read as something else.
+    """
+
+    run_file: PurePath
+    out: PurePath
+    python: PurePath
+    name: str
+    nodes: int = 1
+    ranks_per_node: int = 1
+    threads: int = 1
+    time: str = ""
+    partition: str = ""
+    account: str = ""
+    launcher: str = "mpiexec"
+    overrides: tuple[str, ...] = ()
+    tasks: tuple[Task, ...] = ()
+
+    def __post_init__(self) -> None:
+        for option in ("nodes", "ranks_per_node", "threads"):
+            if getattr(self, option) < 1:
+                raise ConfigError(f"--{option.replace('_', '-')} {getattr(self, option)}: expected 1 or more")
+        if self.time and not _TIME.fullmatch(self.time):
+            raise ConfigError(f"--time {self.time!r}: expected HH:MM:SS or D-HH:MM:SS")
+        for option, value in (("job-name", self.name), ("partition", self.partition), ("account", self.account)):
+            if value and not _WORD.fullmatch(value):
+                raise ConfigError(f"--{option} {value!r}: expected letters, digits and _.,+@:- only")
+        if self.launcher not in LAUNCHERS:
+            raise ConfigError(f"--launcher {self.launcher!r}: expected one of {', '.join(LAUNCHERS)}")
+        paths = (str(path) for path in (self.run_file, self.out, self.python))
+        for text in itertools.chain(paths, self.overrides, *(task.overrides for task in self.tasks)):
+            if not text.isprintable():
+                raise ConfigError(f"{text!r}: expected a single line of printable characters")
+
+    @property
+    def ranks(self) -> int:
+        """MPI processes in all."""
+        return self.nodes * self.ranks_per_node
+
+
+def job_name(run_file: Path) -> str:
+    """A name that SLURM takes, from that of the run file."""
+    return _UNSAFE.sub("_", run_file.stem).lstrip(".=:,+-") or "nadi"
+
+
+def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
+    """All combinations of the values of all keys.
+
+    Args:
+        sweeps: "section.key=v1,v2,..."; values that contain commas are separated by semicolons.
+
+    Raises:
+        ConfigError: no key, no value, or one twice.
+    """
+    settings: dict[str, list[str]] = {}
+    for sweep in sweeps:
+        key, equals, text = (part.strip() for part in sweep.partition("="))
+        values = [value.strip() for value in text.split(";" if ";" in text else ",")]
+        if not equals or not key or not all(values):
+            raise ConfigError(f"--sweep {sweep!r}: expected section.key=value,value,...")
+        if key in settings:
+            raise ConfigError(f"--sweep {sweep!r}: {key} is swept twice; expected all its values in one --sweep")
+        if len(set(values)) < len(values):
+            raise ConfigError(f"--sweep {sweep!r}: a value stands twice")
+        settings[key] = [f"{key}={value}" for value in values]
+    if not settings:
+        return ()
+    return tuple(Task(_folder(",".join(chosen)), chosen) for chosen in itertools.product(*settings.values()))
+
+
+def render(job: Job) -> str:
+    """The script."""
+    import jinja2
+
+    environment = jinja2.Environment(  # noqa: S701 - it makes a shell script, quoted for the shell, and no HTML
+        loader=jinja2.PackageLoader("nadi", "templates/slurm"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["quote"] = shlex.quote
+    environment.filters["settings"] = lambda overrides: " ".join(f"--set {shlex.quote(text)}" for text in overrides)
+    return environment.get_template("job.sh.j2").render(job=job, launch=LAUNCHERS[job.launcher])
+
+
+def submit(script: Path) -> str:
+    """Have sbatch take a script; gives what it says.
+
+    Raises:
+        ConfigError: there is no sbatch.
+        SubmitError: it refuses.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - a script that this command has written
+            ["sbatch", str(script)],  # noqa: S607 - it lies where the cluster's PATH says
+            capture_output=True,
+            text=True,
+            timeout=_SBATCH_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ConfigError(f"--submit: no sbatch on PATH; {script} is written, submit it where SLURM is") from None
+    except subprocess.TimeoutExpired:
+        raise SubmitError(f"sbatch {script}: no answer in {_SBATCH_TIMEOUT_S} s") from None
+    if done.returncode:
+        raise SubmitError(f"sbatch {script}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
+    return done.stdout.strip()
+
+
+def _folder(settings: str) -> str:
+    """A name for the results of these settings: as they stand where a file system takes that, else with their hash."""
+    name = _UNSAFE.sub("_", settings)
+    if name == settings and len(name) <= _LONGEST_FOLDER:
+        return name
+    return f"{name[:_LONGEST_FOLDER]}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"

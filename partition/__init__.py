@@ -1,0 +1,28 @@
+"""Which part of a parallel run owns which node of the fabric.
+
+`expected` says how many packets each node and link will see, `partition` divides the fabric by it, and `report` says
+what that promises. What the user asks wrongly raises PartitionError.
+"""
+
+from partition.errors import PartitionError
+from partition.methods import methods
+from partition.owners import NO_CUT_PS, Partition, partition
+from partition.reach import SMALLEST_BYTES, reach_ps
+from partition.report import Report, report
+from partition.weights import Weights, expected, from_links, uniform
+
+__all__ = [
+    "NO_CUT_PS",
+    "SMALLEST_BYTES",
+    "Partition",
+    "PartitionError",
+    "Report",
+    "Weights",
+    "expected",
+    "from_links",
+    "methods",
+    "partition",
+    "reach_ps",
+    "report",
+    "uniform",
+]

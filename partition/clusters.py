@@ -1,0 +1,123 @@
+"""Clusters: nodes that stay together whatever the method, so that a cut costs little and looks far ahead.
+
+Servers stay with their switch. And the shortest links are never cut: the longer the shortest link of a cut, the rarer
+the parts must wait for each other. So nodes are joined over all links below a threshold, the largest one that leaves
+clusters enough, and none too heavy, to balance the parts.
+"""
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partition.weights import Weights
+from topologies.graph import NVSWITCH, Graph
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+MOST_LOAD = 1.3
+"""A threshold is too large if the heaviest part would have so many times the mean."""
+_MOST_THRESHOLDS = 64
+
+
+class Clusters(NamedTuple):
+    """Clusters of a fabric, numbered by their first node, and the links between them.
+
+    Attributes:
+        number: how many, c.
+        of_node: int32[nodes], the cluster of each node.
+        weight: int64[c], events of its nodes, and one for each node.
+        ptr: int64[c+1], see `neighbour`.
+        neighbour: int32[], neighbours of cluster i are neighbour[ptr[i]:ptr[i+1]], ascending.
+        packets: int64[], over all links to and from that neighbour.
+    """
+
+    number: int
+    of_node: Int32
+    weight: Int64
+    ptr: Int64
+    neighbour: Int32
+    packets: Int64
+
+
+def cluster(graph: Graph, parts: int, weights: Weights, link_reach_ps: Int64, *, keep_hosts: bool) -> Clusters:
+    """Join what should not be cut.
+
+    Args:
+        graph: the fabric.
+        parts: two or more.
+        weights: of the nodes and links.
+        link_reach_ps: int64[links], reach of each link.
+        keep_hosts: a server's NPUs and NVSwitches stay together, and NPUs with their switch if they have but one.
+
+    Returns:
+        The clusters; there may be fewer than parts only if keep_hosts leaves no more.
+    """
+    joined = _hosts(graph) if keep_hosts else np.zeros((2, 0), np.int64)
+    node_weight = np.maximum(weights.node, 0) + 1
+    distinct = np.unique(link_reach_ps)
+    thresholds = distinct[:: -(-len(distinct) // _MOST_THRESHOLDS) or 1]
+    of_node = components(graph.nodes, *joined)
+    for threshold_ps in thresholds[:0:-1]:  # the least one joins nothing
+        short = np.flatnonzero(link_reach_ps < threshold_ps)
+        links = np.stack([graph.link_src[short], graph.link_dst[short]])
+        longer = components(graph.nodes, *np.concatenate([joined, links], axis=1))
+        if _can_balance(np.bincount(longer, node_weight), parts):
+            of_node = longer
+            break
+    return _described(graph, of_node, node_weight, weights.link)
+
+
+def components(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> Int32:
+    """int32[nodes]: connected components of edges a[i] - b[i], numbered by their first node."""
+    root = np.arange(nodes)
+    while True:
+        low = np.minimum(root[a], root[b])
+        if np.array_equal(root[a], root[b]):
+            return np.unique(root, return_inverse=True)[1].reshape(-1).astype(np.int32)
+        for end in (a, b):
+            np.minimum.at(root, root[end], low)
+        while not np.array_equal(root, root[root]):
+            root = root[root]
+
+
+def _hosts(graph: Graph) -> Int64:
+    """int64[2, n]: pairs of nodes that belong to one server, or are an NPU and its only switch."""
+    npu = np.arange(graph.npus)
+    _, first, number = np.unique(graph.host, return_index=True, return_inverse=True)
+    of_server = np.stack([npu, first[number.reshape(-1)]])
+    ends = np.stack([graph.link_src, graph.link_dst]).astype(np.int64)
+    up = ends[:, (ends[0] < graph.npus) & (ends[1] >= graph.npus)]
+    inside = up[:, graph.node_kind[up[1]] == NVSWITCH]
+    least, most = np.full(graph.npus, graph.nodes), np.full(graph.npus, -1)
+    from_npu = ends[:, ends[0] < graph.npus]
+    np.minimum.at(least, *from_npu)
+    np.maximum.at(most, *from_npu)
+    alone = np.flatnonzero((least == most) & (least >= graph.npus))
+    return np.concatenate([of_server, inside, np.stack([alone, least[alone]])], axis=1)
+
+
+def _can_balance(weight: NDArray[np.number], parts: int) -> bool:
+    """Whether the heaviest first, each to the part with the least, gives parts of at most MOST_LOAD times the mean."""
+    most = MOST_LOAD * weight.sum() / parts
+    if len(weight) < parts or weight.max() > most:
+        return False
+    load = [0.0] * parts
+    heaviest_first = np.sort(weight)[::-1].tolist()
+    return all(heapq.heapreplace(load, load[0] + one) + one <= most for one in heaviest_first)
+
+
+def _described(graph: Graph, of_node: Int32, node_weight: Int64, link_packets: Int64) -> Clusters:
+    count = int(of_node.max()) + 1
+    weight = np.zeros(count, np.int64)
+    np.add.at(weight, of_node, node_weight)
+    a, b = of_node[graph.link_src].astype(np.int64), of_node[graph.link_dst].astype(np.int64)
+    between = np.flatnonzero(a != b)
+    key, number = np.unique(a[between] * count + b[between], return_inverse=True)
+    packets = np.zeros(len(key), np.int64)  # links come in pairs, so that every key has its reverse
+    np.add.at(packets, number.reshape(-1), link_packets[between] + link_packets[between ^ 1])
+    src, neighbour = np.divmod(key, count)
+    ptr = np.searchsorted(src, np.arange(count + 1)).astype(np.int64)
+    return Clusters(count, of_node, weight, ptr, neighbour.astype(np.int32), packets)

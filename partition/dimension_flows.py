@@ -1,0 +1,89 @@
+"""Packets of each link under DimensionRouting: one dimension after another, all pairs at once.
+
+On a ring a pair's packets cover a run of links in a row; runs are added up as differences at their two ends, so that
+the length of the way costs nothing.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies.graph import RING, SINGLE, DimensionRouting, Graph
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+_MOST_PAIRS = 1 << 20  # at once
+
+
+def dimension_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
+    """float64[links]: packets of each link, shared equally among the links that `next_links` allows.
+
+    Args:
+        graph: the fabric.
+        routing: its routing.
+        src: int64[p], NPUs.
+        dst: int64[p], other NPUs.
+        packets: float64[p].
+    """
+    of_set = np.zeros(len(routing.set_ptr) - 1)
+    for begin in range(0, len(src), _MOST_PAIRS):
+        block = slice(begin, begin + _MOST_PAIRS)
+        of_set += _set_loads(graph, routing, src[block], dst[block], packets[block])
+    sizes = np.diff(routing.set_ptr)
+    per_link = np.repeat(of_set / sizes, sizes)
+    return np.asarray(np.bincount(routing.set_link, per_link, minlength=graph.links), np.float64)
+
+
+def _set_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
+    """float64[sets]: packets of each port set."""
+    of_set = np.zeros(len(routing.set_ptr) - 1)
+    stride = np.cumprod(np.append(1, routing.sizes[:-1]), dtype=np.int64)
+    here = src.copy()
+    for d in range(len(routing.sizes)):
+        goal = routing.digit[dst, d].astype(np.int64)
+        moves = np.flatnonzero(routing.digit[here, d] != goal)
+        mode = routing.mode[0, d]  # all NPUs do the same
+        if mode == RING:
+            of_set += _ring_loads(routing, d, int(stride[d]), here[moves], goal[moves], packets[moves])
+        else:
+            node = here[moves]
+            if mode == SINGLE:
+                up = routing.sets[routing.offset[node, d]]
+                of_set += np.bincount(up, packets[moves], minlength=len(of_set))
+                node = graph.link_dst[routing.set_link[routing.set_ptr[up]]]
+            across = routing.sets[routing.offset[node, d] + goal[moves]]
+            of_set += np.bincount(across, packets[moves], minlength=len(of_set))
+        here[moves] += (goal[moves] - routing.digit[here[moves], d]) * stride[d]
+    return of_set
+
+
+def _ring_loads(routing: DimensionRouting, d: int, stride: int, here: Int64, goal: Int64, packets: Float64) -> Float64:
+    """float64[sets]: packets of each port set from moving along dimension d, the shorter way."""
+    size = int(routing.sizes[d])
+    npus = int(np.prod(routing.sizes, dtype=np.int64))
+    digit = routing.digit[here, d].astype(np.int64)
+    ahead = (goal - digit) % size
+    links = np.diff(routing.set_ptr)[routing.sets[routing.offset[here, d][:, None] + np.array([0, 1])]]
+    up = np.where(2 * ahead == size, packets * links[:, 0] / links.sum(axis=1), np.where(2 * ahead < size, packets, 0))
+    down = packets - up
+
+    npu = np.arange(npus)
+    line_of = npu // (stride * size) * stride + npu % stride
+    digit_of = npu // stride % size
+    line, lines = line_of[here], npus // size
+    upwards = _runs(lines, size, line, digit, ahead, up)[line_of, digit_of]
+    # towards -1 from digit a to b uses the sets of a, a - 1, .., b + 1: a run that begins at b + 1
+    downwards = _runs(lines, size, line, (goal + 1) % size, (digit - goal) % size, down)[line_of, digit_of]
+    offset = routing.offset[:npus, d]
+    sets = np.concatenate([routing.sets[offset], routing.sets[offset + 1]])
+    packets_of = np.bincount(sets, np.concatenate([upwards, downwards]), minlength=len(routing.set_ptr) - 1)
+    return np.asarray(packets_of, np.float64)
+
+
+def _runs(lines: int, size: int, line: Int64, begin: Int64, length: Int64, packets: Float64) -> Float64:
+    """float64[lines, size]: sum of the packets of runs that begin on a place of a line and go around."""
+    first = line * 2 * size + begin
+    steps = np.bincount(first, packets, minlength=2 * lines * size)
+    steps -= np.bincount(first + length, packets, minlength=2 * lines * size)
+    twice = np.cumsum(steps.reshape(lines, 2 * size), axis=1)
+    return np.maximum(twice[:, :size] + twice[:, size:], 0)  # no rest of rounding below zero

@@ -1,0 +1,51 @@
+"""Ways of dividing clusters among parts, one module each, found here by looking into this folder.
+
+A module has `NAME`, as users write it, a docstring whose first line describes it, and
+`assign(graph, clusters, parts) -> int32[clusters.number]`: the part of each cluster, for 2 <= parts <= clusters.number.
+Parts that it leaves empty are filled, and the parts are numbered, by `partition.owners`.
+"""
+
+import difflib
+import functools
+import importlib
+import pkgutil
+from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partition.clusters import Clusters
+from partition.errors import PartitionError
+from topologies.graph import Graph
+
+
+class Method(Protocol):
+    """What a module of this folder has."""
+
+    NAME: str
+    __doc__: str | None
+
+    @staticmethod
+    def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
+        """int32[clusters.number]: the part of each cluster."""
+
+
+@functools.cache
+def methods() -> dict[str, Method]:
+    """All methods by name."""
+    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    return {module.NAME: cast("Method", module) for module in modules}
+
+
+def method(name: str) -> Method:
+    """The method of that name.
+
+    Raises:
+        PartitionError: there is none.
+    """
+    known = methods()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise PartitionError(f"unknown method {name!r}; {hint}known: {', '.join(known)}")
+    return known[name]

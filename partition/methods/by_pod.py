@@ -1,0 +1,44 @@
+"""Pods whole, as many to every part; switches without a pod spread evenly.
+
+Where there are more parts than pods, pods are cut by weight.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partition.clusters import Clusters
+from partition.errors import PartitionError
+from topologies.graph import Graph
+
+NAME = "by-pod"
+
+
+def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
+    """A cluster belongs to the pod of its first node that has one.
+
+    Raises:
+        PartitionError: the fabric has no pods.
+    """
+    pod_of = np.full(clusters.number, -1, np.int64)
+    in_pod = np.flatnonzero(graph.pod >= 0)[::-1]
+    if not len(in_pod):
+        raise PartitionError(f"{graph.name}: no pods; expected another method than {NAME}")
+    pod_of[clusters.of_node[in_pod]] = graph.pod[in_pod]  # the last one written is the first node's
+    part = np.empty(clusters.number, np.int32)
+    without = np.flatnonzero(pod_of < 0)
+    part[without] = np.arange(len(without)) * parts // max(len(without), 1)
+    pods, pod = np.unique(pod_of[pod_of >= 0], return_inverse=True)
+    place = pod.reshape(-1).astype(np.float64)
+    if len(pods) < parts:
+        place += _middles(place, clusters.weight[pod_of >= 0])
+    part[pod_of >= 0] = place * parts // len(pods)
+    return part
+
+
+def _middles(pod: NDArray[np.float64], weight: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Where in its pod's weight, from 0 to 1, the middle of each cluster lies."""
+    middle = np.empty(len(pod))
+    for one in np.unique(pod):
+        here = pod == one
+        middle[here] = (np.cumsum(weight[here]) - weight[here] / 2) / weight[here].sum()
+    return middle

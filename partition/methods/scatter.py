@@ -1,0 +1,15 @@
+"""Clusters dealt out in turn: nearly every link is cut. The worst case, for tests and comparison."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partition.clusters import Clusters
+from topologies.graph import Graph
+
+NAME = "scatter"
+
+
+def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
+    """Cluster i goes to part i mod parts."""
+    del graph
+    return (np.arange(clusters.number) % parts).astype(np.int32)

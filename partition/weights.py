@@ -1,0 +1,93 @@
+"""How much work each node and link of a fabric will be: expected, assumed, or measured in an earlier run."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from partition.dimension_flows import dimension_loads
+from partition.errors import PartitionError
+from partition.table_flows import table_loads
+from topologies.graph import DimensionRouting, Graph
+
+Int64 = NDArray[np.int64]
+
+_STRIDE_RATIO = 8
+_UNIFORM_MESSAGES = 1000
+
+
+class Weights(NamedTuple):
+    """Packets, data and acknowledgements alike.
+
+    Attributes:
+        node: int64[nodes], packets that arrive at a node: its events.
+        link: int64[links], packets that a directed link carries.
+    """
+
+    node: Int64
+    link: Int64
+
+
+def expected(
+    graph: Graph,
+    src: ArrayLike,
+    dst: ArrayLike,
+    bytes: ArrayLike,  # noqa: A002 - as the field of workload.Traffic
+    messages: ArrayLike,
+    *,
+    mtu_bytes: int = 4096,
+) -> Weights:
+    """What traffic between NPUs amounts to, spread over all equal-cost links alike as a fluid.
+
+    The messages of a pair are taken to be of equal size; each is cut into packets of mtu_bytes, of no bytes into one.
+    Every data packet is acknowledged by a packet that travels back as traffic from dst to src would.
+
+    Args:
+        graph: the fabric.
+        src: int[p], sending NPUs; pairs of an NPU with itself are left out.
+        dst: int[p], receiving NPUs.
+        bytes: int[p], payload of each pair.
+        messages: int[p], in how many messages.
+        mtu_bytes: payload of a full packet.
+    """
+    from_npu, to_npu = np.asarray(src, np.int64), np.asarray(dst, np.int64)
+    count = np.maximum(np.asarray(messages, np.int64), 1)
+    packets = count * np.maximum(-(-np.asarray(bytes, np.int64) // (count * mtu_bytes)), 1)
+    leaves = from_npu != to_npu
+    from_npu, to_npu, packets = from_npu[leaves], to_npu[leaves], packets[leaves].astype(np.float64)
+    both = np.concatenate([from_npu, to_npu]), np.concatenate([to_npu, from_npu]), np.tile(packets, 2)
+    if isinstance(graph.routing, DimensionRouting):
+        return _weights(graph, dimension_loads(graph, graph.routing, *both))
+    return _weights(graph, table_loads(graph, graph.routing, *both))
+
+
+def uniform(graph: Graph) -> Weights:
+    """Of a run about which nothing is known: every NPU sends as much to NPUs 1, 8, 64, ... further on."""
+    npus = graph.npus
+    strides = _STRIDE_RATIO ** np.arange(20)
+    strides = strides[strides < npus]
+    src = np.tile(np.arange(npus), len(strides))
+    dst = (src + np.repeat(strides, npus)) % npus
+    messages = np.full(len(src), _UNIFORM_MESSAGES)
+    return expected(graph, src, dst, messages, messages)
+
+
+def from_links(graph: Graph, tx_packets: ArrayLike) -> Weights:
+    """As measured in an earlier run on the same fabric.
+
+    Args:
+        graph: the fabric.
+        tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
+
+    Raises:
+        PartitionError: another number of links.
+    """
+    sent = np.asarray(tx_packets, np.float64)
+    if sent.shape != (graph.links,):
+        raise PartitionError(f"{graph.name}: packets of {sent.size} links; expected {graph.links}, one for each link")
+    return _weights(graph, sent)
+
+
+def _weights(graph: Graph, link: NDArray[np.float64]) -> Weights:
+    node = np.bincount(graph.link_dst, link, minlength=graph.nodes)
+    return Weights(np.rint(node).astype(np.int64), np.rint(link).astype(np.int64))

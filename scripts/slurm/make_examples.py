@@ -1,0 +1,35 @@
+"""Write the examples beside this file again, after a change of nadi/templates/slurm.
+
+python scripts/slurm/make_examples.py
+"""
+
+from pathlib import Path, PurePosixPath
+
+from nadi.slurm import Job, render, sweep_tasks
+
+PYTHON = PurePosixPath("/path/to/nadi/.venv/bin/python")
+RUN_FILE = PurePosixPath("/path/to/run.toml")
+EXAMPLES = {
+    "one-run.sbatch": Job(
+        run_file=RUN_FILE,
+        out=PurePosixPath("results/one-run"),
+        python=PYTHON,
+        name="one-run",
+        ranks_per_node=4,
+        time="01:00:00",
+    ),
+    "sweep.sbatch": Job(
+        run_file=RUN_FILE,
+        out=PurePosixPath("results/sweep"),
+        python=PYTHON,
+        name="sweep",
+        time="01:00:00",
+        tasks=sweep_tasks(["network.window=64KiB,256KiB,1MiB", "engine.seed=1,2"]),
+    ),
+}
+
+if __name__ == "__main__":
+    for name, job in EXAMPLES.items():
+        path = Path(__file__).parent / name
+        path.write_text(render(job), encoding="utf-8")
+        print(path)

@@ -1,0 +1,199 @@
+"""Who started this process, with how many others, and what is said when MPI sees fewer."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nadi import launcher
+
+BIN = Path(sys.executable).parent
+HYDRA = {"PMI_SIZE": "4", "PMI_RANK": "3"}
+MPIRUN = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2", "PMIX_RANK": "2"}
+IN_JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
+PROXY = IN_JOB | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+STEP = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "8",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_PROCID": "1",
+}
+OLD_STEP = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}
+
+MPICH = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ucx ofi\nMPICH configure:    --with-device=ch4:ucx,ofi\n"
+MPICH_PMIX = MPICH.replace("--with-device", "--with-pmix=/usr --with-device")
+OPEN_MPI = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022\0"
+INTEL = "Intel(R) MPI Library 2021.11 for Linux* OS\n"
+
+
+@pytest.mark.parametrize(
+    ("environ", "size", "variable", "rank"),
+    [
+        ({}, None, "", None),
+        (HYDRA, 4, "PMI_SIZE", 3),
+        (MPIRUN, 4, "OMPI_COMM_WORLD_SIZE", 2),
+        (STEP, 4, "SLURM_STEP_NUM_TASKS", 1),
+        (OLD_STEP, 4, "SLURM_NTASKS", 1),
+        (STEP | HYDRA, 4, "PMI_SIZE", 3),
+        (STEP | {"PMIX_RANK": "1"}, 4, "SLURM_STEP_NUM_TASKS", 1),
+        (PROXY | HYDRA, 4, "PMI_SIZE", 3),
+        (PROXY | MPIRUN, 4, "OMPI_COMM_WORLD_SIZE", 2),
+        (IN_JOB, None, "", None),
+        (IN_JOB | {"SLURM_STEP_ID": "batch"}, None, "", None),
+        (IN_JOB | {"SLURM_STEP_ID": "4294967291"}, None, "", None),
+        (IN_JOB | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}, None, "", None),
+        (STEP | {"SLURM_STEP_NUM_TASKS": "1"}, 1, "SLURM_STEP_NUM_TASKS", 1),
+        ({"PMIX_RANK": "5"}, None, "PMIX_RANK", 5),
+        ({"PMI_SIZE": "many"}, None, "PMI_SIZE", None),
+        (HYDRA | {"NADI_LAUNCHER": "none"}, None, "", None),
+    ],
+)
+def test_what_launchers_say(environ, size, variable, rank):
+    assert launcher.launched_size(environ) == (size, variable)
+    assert launcher.launched_rank(environ) == rank
+    assert launcher.wants_mpi(environ) == (variable != "" and size != 1)
+
+
+@pytest.mark.parametrize("environ", [HYDRA, MPIRUN, STEP, STEP | HYDRA])
+def test_the_right_size_passes(environ):
+    launcher.check(environ, 4, MPICH)
+
+
+@pytest.mark.parametrize(
+    ("environ", "library", "told"),
+    [
+        (STEP, MPICH, ["SLURM_STEP_NUM_TASKS=4", "MPICH 5.0.2 sees 1", "srun --mpi=pmi2", "inside sbatch"]),
+        (STEP, OPEN_MPI, ["Open MPI v4.1.4 sees 1", "srun --mpi=pmix", "the mpiexec of Open MPI inside sbatch"]),
+        (STEP, INTEL, ["Intel(R) MPI Library 2021.11", "srun --mpi=pmi2", "I_MPI_PMI_LIBRARY"]),
+        (HYDRA, OPEN_MPI, ["PMI_SIZE=4", "use the mpiexec of Open MPI"]),
+        (MPIRUN, MPICH_PMIX, ["OMPI_COMM_WORLD_SIZE=4", "MPICH 5.0.2"]),
+    ],
+)
+def test_a_world_of_one_is_refused_with_the_fix(environ, library, told):
+    with pytest.raises(launcher.LauncherError) as caught:
+        launcher.check(environ, 1, library)
+    for text in told:
+        assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "\0" not in str(caught.value)
+    assert ("srun" in str(caught.value)) == ("SLURM_JOB_ID" in environ)
+    assert caught.value.exit_code == 2
+
+
+def test_the_mpiexec_beside_python_is_named_where_it_is_of_that_mpi(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    for name in ("mpiexec", "mpichversion"):
+        (tmp_path / name).touch()
+    with pytest.raises(launcher.LauncherError, match=f"use {tmp_path}/mpiexec$"):
+        launcher.check(MPIRUN, 1, MPICH)
+    with pytest.raises(launcher.LauncherError, match=r"use the mpiexec of Open MPI$"):
+        launcher.check(HYDRA, 1, OPEN_MPI)
+
+
+@pytest.mark.parametrize(
+    ("environ", "library", "told"),
+    [
+        (MPIRUN, MPICH, "started by Open MPI's mpirun, but mpi4py has loaded MPICH 5.0.2"),
+        (STEP | {"PMIX_RANK": "1"}, MPICH, "started over PMIx, but mpi4py has loaded MPICH 5.0.2; use srun --mpi=pmi2"),
+        (STEP, OPEN_MPI, "started by srun without PMIx, which Open MPI v4.1.4 needs; use srun --mpi=pmix"),
+    ],
+)
+def test_what_would_end_in_mpi_init_is_refused_before(environ, library, told):
+    with pytest.raises(launcher.LauncherError) as caught:
+        launcher.check_library(environ, library)
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("environ", "library"),
+    [
+        (MPIRUN, OPEN_MPI),
+        (MPIRUN, MPICH_PMIX),
+        (HYDRA, MPICH),
+        (HYDRA, INTEL),
+        (HYDRA | {"PMIX_RANK": "0"}, MPICH),
+        (STEP | {"PMIX_RANK": "1"}, OPEN_MPI),
+        (STEP | {"PMI_RANK": "1", "PMI_SIZE": "4"}, OPEN_MPI),
+        (STEP, MPICH),
+        (STEP, INTEL),
+        (PROXY | MPIRUN, OPEN_MPI),
+        ({}, MPICH),
+    ],
+)
+def test_what_may_work_is_tried(environ, library):
+    launcher.check_library(environ, library)
+
+
+def test_alone_imports_no_mpi(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert launcher.connect({}) is None
+    assert launcher.connect(IN_JOB) is None
+    assert launcher.connect({"PMI_SIZE": "1", "PMI_RANK": "0"}) is None
+    assert launcher.connect(HYDRA | {"NADI_LAUNCHER": "none"}) is None
+
+
+def test_rank_0_says_that_mpi4py_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    monkeypatch.setattr(launcher, "_RANK_0_SPEAKS_S", 0)
+    with pytest.raises(launcher.LauncherError, match=r"4 processes were started \(PMI_SIZE\), but .* 'nadi\[mpi\]'"):
+        launcher.connect(HYDRA | {"PMI_RANK": "0"})
+    with pytest.raises(launcher.LauncherError, match=r"^$"):
+        launcher.connect(HYDRA)
+
+
+CONNECT = """
+import os, sys
+from nadi import launcher
+try:
+    world = launcher.connect(os.environ)
+except launcher.LauncherError as error:
+    sys.stderr.write(f"{error}\\n" if str(error) else "")
+    sys.exit(error.exit_code)
+sys.stdout.write(f"{world.Get_size() if world else None}\\n")
+"""
+ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+mpich = pytest.mark.skipif(not (BIN / "mpichversion").is_file(), reason="no MPICH beside Python")
+open_mpi = pytest.mark.skipif(shutil.which("mpirun.openmpi") is None, reason="no Open MPI of the system")
+
+
+def start(mpiexec, count=2, **environ):
+    command = [mpiexec, "-n", str(count), sys.executable, "-c", CONNECT]
+    outer = ("PMI", "OMPI", "SLURM", "HYD", "MPI4PY")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
+    return subprocess.run(command, env=clean | ROOT_MAY | environ, capture_output=True, text=True, timeout=60)
+
+
+@mpich
+@pytest.mark.parametrize(("count", "said"), [(1, "None\n"), (2, "2\n2\n")])
+def test_mpich_for_real(count, said):
+    done = start(BIN / "mpiexec", count)
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
+@mpich
+def test_a_missing_library_is_said_once():
+    done = start(BIN / "mpiexec", MPI4PY_LIBMPI="/no/libmpi.so")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("mpi4py finds no MPI (cannot load MPI library /no/libmpi.so") == 1
+
+
+@mpich
+@open_mpi
+def test_mpirun_of_open_mpi_with_mpich_is_refused_once():
+    done = start("mpirun.openmpi")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("started by Open MPI's mpirun, but mpi4py has loaded MPICH") == 1
+    assert f"use {BIN}/mpiexec\n" in done.stderr
+
+
+@mpich
+@open_mpi
+def test_mpiexec_of_mpich_with_open_mpi_is_refused_once():
+    done = start(BIN / "mpiexec", MPI4PY_MPIABI="openmpi", MPI4PY_LIBMPI="libmpi.so.40")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("PMI_SIZE=2, but Open MPI v4")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,181 @@
+"""`nadi partition` as users see it."""
+
+import importlib.util
+import json
+import re
+
+import numpy as np
+import pytest
+
+import partition
+import topologies
+from nadi.partition_plot import MOST_LINES, MOST_MARKS, figure, lay_out, write_plot
+from tests.cli.conftest import nadi, step, write_run  # noqa: F401 - fixtures
+
+FABRIC = 'spec = "fat-tree:k=4,rate=100Gbps,delay=1us"'
+
+
+@pytest.fixture
+def run_file(write_run, step):  # noqa: F811 - a fixture
+    return write_run([step] * 16, topology=FABRIC)
+
+
+def test_a_table_for_people(nadi, run_file):  # noqa: F811
+    outcome = nadi("partition", run_file, "--parts", 2)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith("16 NPUs on fat-tree:k=4,rate=100Gbps,delay=1us\n")
+    for text in ("2 parts by metis", "balance", "lookahead", "1.00656us", "predicted speed-up"):
+        assert text in outcome.out
+    assert len(re.findall(r"^ [01] +8 +10 +[0-9,]+ +50\.0%", outcome.out, re.MULTILINE)) == 2
+
+
+def test_json_is_one_document_that_agrees_with_the_library(nadi, run_file):  # noqa: F811
+    document = nadi("partition", run_file, "--parts", 4, "--method", "by-pod", "--json").document
+    graph = topologies.build("fat-tree:k=4,rate=100Gbps,delay=1us")
+    assert (document["npus"], document["nodes"], document["links"], document["weights"]) == (16, 36, 96, "expected")
+    (said,) = document["reports"]
+    owner = np.array(document["owner"])
+    assert owner.tolist() == partition.partition(graph, 4, method="by-pod").owner.tolist()
+    assert said["cut_links"] == int((owner[graph.link_src] != owner[graph.link_dst]).sum())
+    # two ring all-reduces of 64 KiB: 30 steps each of one packet of 4 KiB, and as many acknowledgements
+    assert sum(said["events"]) == pytest.approx(2 * 2 * 30 * (8 * 2 + 4 * 4 + 4 * 6), abs=36)
+
+
+def test_what_is_expected_is_what_a_run_measures(nadi, run_file, tmp_path):  # noqa: F811
+    assert nadi("run", run_file, "--out", tmp_path / "out", "-q").code == 0
+    before = nadi("partition", run_file, "--parts", 4, "--json").document["reports"][0]
+    after = nadi("partition", run_file, "--parts", 4, "--json", "--weights", tmp_path / "out").document["reports"][0]
+    hops = json.loads((tmp_path / "out" / "summary.json").read_text())["packet_hops"]
+    assert sum(after["events"]) == hops
+    assert sum(before["events"]) == pytest.approx(hops, abs=36)
+    assert not before["duration_is_given"]
+    assert after["duration_is_given"]
+    assert before["duration_ps"] < after["duration_ps"]
+
+
+def test_all_methods_side_by_side(nadi, run_file):  # noqa: F811
+    outcome = nadi("partition", run_file, "--parts", 2, "--all-methods")
+    assert outcome.code == 0
+    for name in partition.methods():
+        assert re.search(rf"^ {name} +\d", outcome.out, re.MULTILINE)
+    document = nadi("partition", run_file, "--parts", 2, "--all-methods", "--json").document
+    assert [said["method"] for said in document["reports"]] == list(partition.methods())
+
+
+def test_a_method_that_does_not_fit_says_why(nadi, write_run, step):  # noqa: F811
+    run = write_run([step] * 4)
+    outcome = nadi("partition", run, "--parts", 2, "--all-methods")
+    assert outcome.code == 0
+    assert "by-pod: ring:npus=4,rate=100Gbps,delay=1us: no pods; expected another method than by-pod" in outcome.out
+    document = nadi("partition", run, "--parts", 2, "--all-methods", "--json").document
+    assert list(document["failures"]) == ["by-pod"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--parts", 0], "Invalid value for '--parts'"),
+        (
+            ["--parts", 2, "--method", "mets"],
+            "unknown method 'mets'; did you mean 'metis'? known: blocks, by-pod, metis",
+        ),
+        (["--parts", 500], "500 parts; expected at most 20, as it has no more switches with their NPUs"),
+        (["--parts", 2, "--weights", "/nope"], "--weights /nope: found no links.parquet; expected the results of an"),
+        (["--parts", 2, "--plot", "x.gif"], "--plot x.gif: found '.gif'; expected a file .html or .png"),
+        (["--parts", 2, "--plot", "/nope/x.html"], "/nope/x.html: No such file or directory; expected a file to write"),
+        (["--parts", 2, "--set", "network.mtuu=1"], "[network] mtuu: unknown key; nearest known key: mtu"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(nadi, run_file, arguments, text):  # noqa: F811
+    outcome = nadi("partition", run_file, *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.count("\n") == 1
+    assert text in outcome.err
+
+
+def test_results_of_another_fabric_are_refused(nadi, write_run, step, tmp_path):  # noqa: F811
+    assert nadi("run", write_run([step] * 4), "--out", tmp_path / "out", "-q").code == 0
+    other = write_run([step] * 4, topology='spec = "ring:npus=5"')
+    outcome = nadi("partition", other, "--parts", 2, "--weights", tmp_path / "out")
+    assert outcome.code == 2
+    assert "ring:npus=5: packets of 8 links; expected 10, one for each link" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["links.parquet", "summary.json"])
+def test_broken_results_are_refused(nadi, run_file, tmp_path, name):  # noqa: F811
+    assert nadi("run", run_file, "--out", tmp_path / "out", "-q").code == 0
+    (tmp_path / "out" / name).write_text("{}")
+    outcome = nadi("partition", run_file, "--parts", 2, "--weights", tmp_path / "out")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "expected the results of an earlier run" in outcome.err
+
+
+def test_without_plotly_the_way_out_is_said(nadi, run_file, monkeypatch):  # noqa: F811
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "plotly" else find_spec(name))
+    outcome = nadi("partition", run_file, "--parts", 2, "--plot", "x.html")
+    assert outcome.code == 2
+    assert outcome.err == "nadi: error: --plot x.html: plotly is not installed; expected pip install 'nadi[plot]'\n"
+
+
+def test_the_plot_stands_alone(nadi, run_file, tmp_path):  # noqa: F811
+    path = tmp_path / "parts.html"
+    outcome = nadi("partition", run_file, "--parts", 2, "--plot", path)
+    assert outcome.code == 0
+    assert outcome.out.endswith(f"plot: {path}\n")
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"<script[^>]+src=", text)
+    assert "npu 3, part 0" in text
+    quiet = nadi("partition", run_file, "--parts", 2, "--plot", path, "--json")
+    assert quiet.document["npus"] == 16
+    assert quiet.err == f"plot: {path}\n"
+
+
+def test_png_needs_more_than_plotly(tmp_path, monkeypatch):
+    graph = topologies.build("ring:npus=4")
+    found, weights = partition.partition(graph, 2), partition.uniform(graph)
+
+    def fail(*_arguments, **_options):
+        raise ValueError("no kaleido\nsecond line")
+
+    monkeypatch.setattr("plotly.graph_objects.Figure.write_image", fail)
+    with pytest.raises(ValueError, match="no kaleido; expected pip install kaleido and a browser, or") as error:
+        write_plot(tmp_path / "x.png", graph, found, weights)
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "ring:npus=8",
+        "torus:sizes=4x3x2",
+        "fat-tree:k=4",
+        "rail-optimised:npus=16,gpus_per_host=4",
+        "stack:dims=Switch(4)_Ring(4)_Ring(4)",
+    ],
+)
+def test_small_fabrics_are_drawn_node_by_node(spec):
+    graph = topologies.build(spec)
+    found, weights = partition.partition(graph, 2), partition.uniform(graph)
+    marks = lay_out(graph, found, weights)
+    assert marks.of_node.tolist() == list(range(graph.nodes))
+    assert len({(x, y) for x, y in zip(marks.x.round(9), marks.y.round(9), strict=True)}) == graph.nodes
+    pairs = {tuple(sorted(ends)) for ends in zip(graph.link_src.tolist(), graph.link_dst.tolist(), strict=True)}
+    assert {tuple(ends) for ends in marks.line.T.tolist()} == pairs
+    cut = [found.owner[a] != found.owner[b] for a, b in marks.line.T.tolist()]
+    assert cut == [True] * marks.cut_lines + [False] * (len(cut) - marks.cut_lines)
+    drawn = figure(graph, found, weights)
+    assert sum(len(trace.x) for trace in drawn.data[2:]) == graph.nodes
+
+
+@pytest.mark.parametrize("spec", ["fat-tree:npus=16384", "torus:sizes=32x32x16", "rail-optimised:npus=16384"])
+def test_large_fabrics_are_drawn_with_some_thousand_marks(spec):
+    graph = topologies.build(spec)
+    found = partition.partition(graph, 8)
+    marks = lay_out(graph, found, partition.uniform(graph))
+    assert len(marks.part) <= MOST_MARKS * 1.1
+    assert marks.line.shape[1] <= MOST_LINES
+    assert marks.nodes.sum() == graph.nodes
+    assert (found.owner == marks.part[marks.of_node]).all()
+    if spec.startswith("fat-tree"):
+        assert marks.is_switch.sum() == graph.nodes - graph.npus  # every switch, and a mark for the NPUs of each leaf

@@ -1,0 +1,171 @@
+"""Expected packets: against a walk of every pair, and against what the engine sends."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import partition
+import topologies
+import workload
+from partition.dimension_flows import dimension_loads
+from partition.table_flows import table_loads
+from tests.partition.naive import arrivals, data_and_acks, fluid_loads
+from tests.scenarios.running import simulate
+from tests.topologies.naive import SMALL
+from workload.traffic import traffic
+
+FABRICS = [spec for spec in SMALL if spec != "switch:npus=1"]
+
+
+def loads(graph, src, dst, packets):
+    function = dimension_loads if isinstance(graph.routing, topologies.DimensionRouting) else table_loads
+    return function(graph, graph.routing, np.array(src), np.array(dst), np.array(packets, float))
+
+
+@pytest.mark.parametrize("spec", FABRICS)
+def test_every_pair_alone_is_what_the_walker_finds(spec):
+    graph = topologies.build(spec)
+    for src in range(graph.npus):
+        for dst in set(range(graph.npus)) - {src}:
+            np.testing.assert_allclose(loads(graph, [src], [dst], [3]), fluid_loads(graph, [(src, dst, 3)]), atol=1e-9)
+
+
+@pytest.mark.parametrize("spec", FABRICS)
+def test_all_pairs_together_are_the_sum(spec):
+    graph = topologies.build(spec)
+    pairs = [(a, b, 1 + 7 * a + b) for a in range(graph.npus) for b in range(graph.npus) if a != b]
+    naive = fluid_loads(graph, pairs)
+    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), naive, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["Ring", "FullyConnected", "Switch"]), st.integers(2, 5)), min_size=1, max_size=3
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_any_stack(dimensions, random):
+    graph = topologies.build({"name": "stack", "dims": "_".join(f"{kind}({size})" for kind, size in dimensions)})
+    pairs = [(*random.sample(range(graph.npus), 2), random.randint(1, 99)) for _ in range(30)]
+    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), min_size=2, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda pair: pair[0] != pair[1]), max_size=10),
+)
+def test_any_network_of_switches_with_several_homes_and_parallel_cables(homes, pairs):
+    builder = topologies.GraphBuilder("any", len(homes))
+    switch = builder.add_switches("switch", 7)
+    cables = [(npu, switch[home]) for npu, of_npu in enumerate(homes) for home in of_npu]
+    cables += [(switch[a], switch[b]) for a, b in pairs] + [(switch[6], switch[i]) for i in range(6)]
+    builder.add_cables(*np.array(cables).T, 10**9, 0)
+    graph = builder.graph()
+    pairs = [(a, b, 1 + a + 10 * b) for a in range(graph.npus) for b in range(graph.npus) if a != b]
+    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
+
+
+@pytest.mark.parametrize("limit", ["_MOST_ENTRIES", "_MOST_DENSE"])
+def test_small_blocks_and_sparse_sums_change_nothing(monkeypatch, limit):
+    graph = topologies.build("rail-optimised:npus=12,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,uplinks=2")
+    pairs = [(a, b, 1 + 7 * a + b) for a in range(12) for b in range(12) if a != b]
+    monkeypatch.setattr(f"partition.table_flows.{limit}", 3)
+    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
+
+
+def test_blocks_of_pairs_change_nothing(monkeypatch):
+    graph = topologies.build("torus:sizes=4x3")
+    pairs = [(a, b, 1 + 7 * a + b) for a in range(12) for b in range(12) if a != b]
+    monkeypatch.setattr("partition.dimension_flows._MOST_PAIRS", 7)
+    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
+
+
+def test_packets_are_whole_and_acknowledged():
+    graph = topologies.build("ring:npus=5")
+    # 2 messages of 4097 bytes are 4 packets, one of none is one; an NPU sends nothing to itself
+    found = partition.expected(graph, [0, 3, 2], [1, 1, 2], [8194, 0, 999], [2, 1, 1])
+    load = fluid_loads(graph, data_and_acks([(0, 1, 4), (3, 1, 1)]))
+    assert found.link.tolist() == load.tolist()
+    assert found.node.tolist() == arrivals(graph, load).tolist()
+    assert partition.expected(graph, [0], [1], [8194], [2], mtu_bytes=8192).link.sum() == 4
+    assert found.node.dtype == found.link.dtype == np.int64
+
+
+def test_no_traffic_weighs_nothing():
+    for spec in ("ring:npus=5", "fat-tree:k=4"):
+        graph = topologies.build(spec)
+        found = partition.expected(graph, [], [], [], [])
+        assert found.node.tolist() == [0] * graph.nodes
+        assert found.link.tolist() == [0] * graph.links
+
+
+ONE_WAY = ["ring:npus=7", "torus:sizes=3x5", "fully-connected:npus=6", "leaf-spine:npus=12,hosts_per_leaf=4,spines=1"]
+SHARED = ["fat-tree:k=4", "rail-optimised:npus=16,gpus_per_host=4", "torus:sizes=4x4"]
+
+
+@pytest.mark.parametrize("size_bytes", [100, 12 * 4096, 1_000_000])
+@pytest.mark.parametrize("kind", ["all-reduce", "all-to-all", "broadcast", "barrier"])
+@pytest.mark.parametrize("spec", ONE_WAY)
+def test_where_there_is_one_way_the_engine_sends_exactly_so_many(spec, kind, size_bytes):
+    graph = topologies.build(spec)
+    for algorithm in workload.algorithms_of(kind):
+        program = workload.collective_program(kind, graph.npus, size_bytes, algorithm)
+        found = partition.expected(graph, *traffic(program))
+        results = simulate(graph, program)
+        if kind == "barrier" or size_bytes % (4096 * graph.npus) == 0 or size_bytes == 100:
+            assert found.link.tolist() == results.links["tx_packets"].tolist()
+        else:  # messages of a pair differ by a byte, which may be a packet
+            np.testing.assert_allclose(found.link, results.links["tx_packets"], rtol=0.1)
+        measured = partition.from_links(graph, results.links["tx_packets"])
+        assert measured.node.sum() == measured.link.sum() == results.counters["packet_hops"]
+
+
+@pytest.mark.parametrize("spec", SHARED)
+def test_where_there_are_several_the_engine_sends_as_many_in_all(spec):
+    """ECMP by hash against a fluid: the same number of packets and hops, and tiers and NPUs the same."""
+    graph = topologies.build(spec)
+    program = workload.collective_program("all-to-all", graph.npus, 4096 * graph.npus)
+    found = partition.expected(graph, *traffic(program))
+    results = simulate(graph, program)
+    measured = partition.from_links(graph, results.links["tx_packets"])
+    assert found.link.sum() == pytest.approx(results.counters["packet_hops"], abs=graph.links / 2)
+    at_npu = graph.link_dst < graph.npus
+    if spec.startswith("fat-tree"):
+        assert found.link[at_npu].tolist() == measured.link[at_npu].tolist()
+    assert np.abs(found.node - measured.node).sum() < 0.15 * measured.node.sum()  # 240 flows leave hashes uneven
+
+
+def test_measured_weights_are_of_the_same_fabric():
+    graph = topologies.build("ring:npus=5")
+    with pytest.raises(
+        partition.PartitionError, match=r"^ring:npus=5: packets of 4 links; expected 10, one for each link$"
+    ):
+        partition.from_links(graph, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("spec", FABRICS)
+def test_uniform_reaches_every_npu_alike(spec):
+    graph = topologies.build(spec)
+    found = partition.uniform(graph)
+    arrived = np.bincount(graph.link_dst, found.link, minlength=graph.nodes)[: graph.npus]
+    assert (found.node[: graph.npus] > 0).all()
+    if isinstance(graph.routing, topologies.TableRouting):
+        assert np.ptp(arrived) <= graph.links
+    np.testing.assert_allclose(found.node.sum(), found.link.sum(), atol=graph.links)
+
+
+@pytest.mark.parametrize("spec", ["fat-tree:npus=16384", "torus:sizes=32x32x16", "ring:npus=16384"])
+def test_16384_npus_take_seconds(spec):
+    graph = topologies.build(spec)
+    to = workload.permutation(graph.npus)
+    ones = np.ones(graph.npus)
+    begin = time.perf_counter()
+    found = partition.expected(graph, np.arange(graph.npus), to, ones, ones)
+    assert time.perf_counter() - begin < 6  # about one on an idle core
+    if isinstance(graph.routing, topologies.TableRouting):
+        assert (found.node[: graph.npus] == 2).all()

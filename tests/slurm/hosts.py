@@ -1,0 +1,80 @@
+"""Two network namespaces with a cable between them: to MPI, two hosts that reach each other over TCP only."""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+ADDRESSES = ("10.77.0.1", "10.77.0.2")
+ONLY_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+"""UCX, which is below MPICH, sees that the two hosts are one machine and would use shared memory."""
+_UP_S = 10
+_LAUNCH = """\
+#!/bin/bash
+# What mpiexec calls in place of ssh: options, host, command. The command comes quoted for a shell.
+while [[ $1 == -* ]]; do shift; done
+case $1 in
+{first}) host={names[0]} ;;
+{second}) host={names[1]} ;;
+*) exit 1 ;;
+esac
+shift
+exec ip netns exec "$host" bash -c "$*"
+"""
+
+
+def missing() -> str:
+    """Why there can be no two hosts here, or nothing."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return "two hosts on one machine need root and ip"
+    name = f"nadi-{os.getpid()}-try"
+    try:
+        _ip("netns", "add", name)
+        _ip("netns", "exec", name, "true")
+    except subprocess.CalledProcessError as error:
+        return f"no network namespaces: {error.stderr.strip()}"
+    finally:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False, timeout=10)
+    return ""
+
+
+@contextmanager
+def two_hosts(folder: Path) -> Iterator[list[str]]:
+    """Make the hosts; gives how to start `mpiexec -n ...` on the first of them, for a rank on each in turn."""
+    names = [f"nadi-{os.getpid()}-{which}" for which in "ab"]
+    with ExitStack() as stack:
+        for name in names:
+            _ip("netns", "add", name)
+            stack.callback(_ip, "netns", "del", name)
+        _ip("link", "add", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
+        for name, address in zip(names, ADDRESSES, strict=True):
+            _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            _ip("-n", name, "link", "set", "lo", "up")
+            _ip("-n", name, "link", "set", "eth0", "up")
+        _wait_until_up(names)
+        script = folder / "launch"
+        script.write_text(_LAUNCH.format(first=ADDRESSES[0], second=ADDRESSES[1], names=names))
+        script.chmod(0o755)
+        hosts = ["-launcher", "ssh", "-launcher-exec", str(script), "-hosts", ",".join(ADDRESSES), "-ppn", "1"]
+        yield ["ip", "netns", "exec", names[0], "mpiexec", *hosts]
+
+
+def sent_bytes(command: list[str]) -> int:
+    """What the first host of `two_hosts` has put on the cable."""
+    return int(_ip("netns", "exec", command[3], "cat", "/sys/class/net/eth0/statistics/tx_bytes"))
+
+
+def _wait_until_up(names: list[str]) -> None:
+    """The kernel takes up to a second to say so, and UCX uses no link that is not."""
+    end = time.monotonic() + _UP_S
+    while any(" UP " not in _ip("-n", name, "-brief", "link", "show", "eth0") for name in names):
+        if time.monotonic() > end:
+            raise RuntimeError("eth0 does not come up")
+        time.sleep(0.05)
+
+
+def _ip(*arguments: str) -> str:
+    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True, timeout=10).stdout

@@ -1,0 +1,190 @@
+"""Scripts of `nadi slurm` on a real SLURM: to completion, in arrays, again."""
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nadi import slurm as batch
+from nadi.cli import main
+from pdes.jit import cache_dir
+
+BIN = Path(sys.executable).parent
+RECORD = """\
+#!{python}
+# Stands for Python in a script: runs what connects to the other ranks, and says how it was called.
+import json, os, sys
+from pathlib import Path
+from nadi.launcher import connect
+world = connect(os.environ)
+names = ("OMP_NUM_THREADS", "NADI_CACHE_DIR", "SLURM_PROCID")
+said = {{"size": world.Get_size() if world else 1, "arguments": sys.argv[1:]}}
+said |= {{name: os.environ.get(name) for name in names}}
+said["cpus"] = len(os.sched_getaffinity(0))
+rank = world.Get_rank() if world else 0
+Path({folder!r}, f"{{sys.argv[3]}}.{{rank}}.json").write_text(json.dumps(said))
+"""
+HANG = """
+if sys.argv[3] == "run" and not os.environ.get("SLURM_RESTART_COUNT"):
+    Path("started").touch()
+    import time
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def node_tmp(tmp_path):
+    """TMPDIR of the node, with the kernels that these tests have compiled before."""
+    folder = tmp_path / "node"
+    folder.mkdir()
+    (folder / f"nadi-cache-{os.getuid()}").symlink_to(cache_dir().parent)
+    return {"TMPDIR": str(folder)}
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    """A stand-in for Python, and where it leaves what it was called with: <command>.<rank>.json."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    stub = tmp_path / "bin" / "python"
+    stub.parent.mkdir()
+    stub.write_text(RECORD.format(python=sys.executable, folder=str(folder)))
+    stub.chmod(0o755)
+    return stub, folder
+
+
+def write_script(capsys, *arguments):
+    assert main(["slurm", *map(str, arguments)]) == 0
+    capsys.readouterr()
+
+
+def logs(folder):
+    return "".join(path.read_text() for path in sorted(folder.glob("slurm-*.out")))
+
+
+def test_a_run_and_the_same_again(slurm, tmp_path, run_file, node_tmp, capsys):
+    script, out = tmp_path / "job.sbatch", tmp_path / "the results"
+    write_script(capsys, run_file, "--nodes", 1, "--time", "00:05:00", "--out", out, "-o", script)
+    job = slurm.submit(script, cwd=tmp_path, environ=node_tmp)
+    assert slurm.states(job) == {"COMPLETED"}, logs(tmp_path)
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["npus"], summary["ranks"]) == (4, 1)
+    assert "failed" not in logs(tmp_path)
+
+    made = (out / "summary.json").stat().st_mtime_ns
+    again = slurm.submit(script, cwd=tmp_path, environ=node_tmp)
+    assert slurm.states(again) == {"COMPLETED"}
+    assert "nothing to do" in (tmp_path / f"slurm-{again}.out").read_text()
+    assert (out / "summary.json").stat().st_mtime_ns == made
+
+    os.utime(run_file)
+    slurm.submit(script, cwd=tmp_path, environ=node_tmp)
+    assert (out / "summary.json").stat().st_mtime_ns > made, "an edited run file runs again"
+
+
+def test_a_sweep_does_what_is_missing(slurm, tmp_path, run_file, node_tmp, capsys):
+    script, out = tmp_path / "job.sbatch", tmp_path / "results"
+    sweep = ("--sweep", "network.mtu=1KiB,4KiB", "--set", "output.nodes=none")
+    write_script(capsys, run_file, "--nodes", 1, *sweep, "--out", out, "-o", script)
+    job = slurm.submit(script, cwd=tmp_path, environ=node_tmp)
+    assert slurm.states(job) == {"COMPLETED"}, logs(tmp_path)
+    summaries = {path.parent.name: json.loads(path.read_text()) for path in out.glob("*/summary.json")}
+    assert set(summaries) == {"network.mtu=1KiB", "network.mtu=4KiB"}
+    assert summaries["network.mtu=1KiB"]["packets"] > summaries["network.mtu=4KiB"]["packets"]
+    assert not [*out.glob("*/nodes.parquet")]
+
+    shutil.rmtree(out / "network.mtu=1KiB")
+    again = slurm.submit(script, cwd=tmp_path, environ=node_tmp)
+    assert slurm.states(again) == {"COMPLETED"}
+    assert (out / "network.mtu=1KiB" / "summary.json").is_file()
+    assert "nothing to do" not in (tmp_path / f"slurm-{again}_0.out").read_text()
+    assert "nothing to do" in (tmp_path / f"slurm-{again}_1.out").read_text()
+
+
+def test_a_failed_run_fails_the_job(slurm, tmp_path, run_file, node_tmp, capsys):
+    script = tmp_path / "job.sbatch"
+    write_script(capsys, run_file, "--nodes", 1, "--out", tmp_path / "out", "-o", script)
+    (run_file.parent / "traces" / "transformer.2.et").write_bytes(b"\xff")
+    job = slurm.submit(script, cwd=tmp_path, environ=node_tmp)
+    assert slurm.states(job) == {"FAILED"}
+    assert "the file ends inside" in logs(tmp_path)
+    assert not (tmp_path / "out" / "summary.json").exists()
+
+
+@pytest.mark.skipif(not (BIN / "mpichversion").is_file(), reason="no MPICH beside Python")
+@pytest.mark.parametrize("launcher", ["mpiexec", "srun-pmi2"])
+def test_ranks_and_threads_arrive(slurm, tmp_path, recorder, launcher):
+    stub, records = recorder
+    job = batch.Job(
+        run_file=tmp_path / "run.toml",
+        out=tmp_path / "o u t",
+        python=stub,
+        name="ranks",
+        ranks_per_node=2,
+        threads=2,
+        launcher=launcher,
+        overrides=('network.mtu="1KiB"',),
+    )
+    (tmp_path / "job.sbatch").write_text(batch.render(job))
+    environ = {"PATH": f"{BIN}{os.pathsep}{slurm.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    number = slurm.submit("job.sbatch", cwd=tmp_path, environ=environ)
+    assert slurm.states(number) == {"COMPLETED"}, logs(tmp_path)
+    assert [path.name for path in sorted(records.iterdir())] == ["bench.0.json", "run.0.json", "run.1.json"]
+    for rank in range(2):
+        said = json.loads((records / f"run.{rank}.json").read_text())
+        assert said["size"] == 2
+        assert said["arguments"] == [
+            *("-m", "nadi", "run", str(job.run_file), "--out", str(job.out), "--quiet"),
+            *("--workers", "2", "--backend", "threads", "--set", 'network.mtu="1KiB"'),
+        ]
+        assert said["OMP_NUM_THREADS"] == "2"
+        assert Path(said["NADI_CACHE_DIR"]) == tmp_path / f"nadi-cache-{os.getuid()}"
+        assert Path(said["NADI_CACHE_DIR"]).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_requeued_run_starts_again(slurm, tmp_path, recorder):
+    """The stand-in hangs the first time, as a node that goes away would; the second time it is there."""
+    stub, records = recorder
+    stub.write_text(stub.read_text().replace("\nworld = ", f"\n{HANG}world = "))
+    job = batch.Job(run_file=tmp_path / "run.toml", out=tmp_path / "out", python=stub, name="again")
+    (tmp_path / "job.sbatch").write_text(batch.render(job))
+    done = slurm.run("sbatch", "--parsable", "job.sbatch", cwd=tmp_path, environ={"TMPDIR": str(tmp_path)})
+    number = done.stdout.strip()
+    assert slurm.until((tmp_path / "started").exists, 30)
+    slurm.run("scontrol", "requeue", number)
+    assert slurm.until(lambda: slurm.states(number) == {"PENDING"}, 20)
+    time.sleep(2)  # SLURM would wait for two minutes; within the same second the node takes the new start for the old
+    slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+    slurm.wait(number)
+    assert slurm.states(number) == {"COMPLETED"}, logs(tmp_path)
+    assert (records / "run.0.json").is_file()
+
+
+def test_submit_says_the_number(slurm, tmp_path, run_file, monkeypatch, capsys):
+    for name, value in slurm.environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    assert main(["slurm", str(run_file), "--nodes", "1", "--job-name", "now", "--submit"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("now.sbatch: a run on 1 nodes")
+    assert lines[1].startswith("Submitted batch job ")
+    slurm.run("scancel", lines[1].split()[-1])
+    assert main(["slurm", str(run_file), "--nodes", "1", "--partition", "nowhere", "--submit"]) == 1
+    assert "invalid partition specified" in capsys.readouterr().err
+
+
+def test_a_cache_folder_of_someone_else_is_not_used(slurm, tmp_path, recorder):
+    stub, records = recorder
+    cache = tmp_path / f"nadi-cache-{os.getuid()}"
+    cache.mkdir()
+    os.chown(cache, 65534, 65534)
+    job = batch.Job(run_file=tmp_path / "run.toml", out=tmp_path / "out", python=stub, name="wary")
+    (tmp_path / "job.sbatch").write_text(batch.render(job))
+    slurm.submit("job.sbatch", cwd=tmp_path, environ={"TMPDIR": str(tmp_path)})
+    assert f"warm-up of {cache} failed" in logs(tmp_path)
+    assert json.loads((records / "run.0.json").read_text())["NADI_CACHE_DIR"] is None
+    assert not (records / "bench.0.json").exists()

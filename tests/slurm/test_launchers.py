@@ -1,0 +1,70 @@
+"""Real launchers under a real SLURM: who sees whom, and what is said where nobody does."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+OPEN_MPI = {
+    "MPI4PY_MPIABI": "openmpi",
+    "MPI4PY_LIBMPI": "libmpi.so.40",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+mpich = pytest.mark.skipif(not (BIN / "mpichversion").is_file(), reason="no MPICH beside Python")
+open_mpi = pytest.mark.skipif(shutil.which("mpirun.openmpi") is None, reason="no Open MPI of the system")
+pmix = pytest.mark.skipif(not [*Path("/usr/lib").glob("*/pmix2/lib/libpmix.so")], reason="no libpmix-dev")
+
+
+def in_a_job(slurm, tmp_path, command, **environ):
+    """Run a line as the script of a job of two tasks; gives its exit code and output."""
+    log = tmp_path / "log.txt"
+    wrapped = f"{command}; echo rc=$?"
+    slurm.submit("--ntasks-per-node=2", "--nodes=1", "--output", log, "--wrap", wrapped, cwd=tmp_path, environ=environ)
+    return log.read_text()
+
+
+@mpich
+@pytest.mark.parametrize("launch", ["mpiexec -n 2", "srun --mpi=pmi2 -n 2"])
+def test_two_ranks_see_each_other(slurm, tmp_path, connect, launch):
+    said = in_a_job(slurm, tmp_path, f"PATH={BIN}:$PATH {launch} {connect}")
+    assert said.count("size 2") == 2, said
+    assert said.endswith("rc=0\n")
+
+
+@mpich
+def test_the_batch_script_is_one_process(slurm, tmp_path, connect):
+    assert in_a_job(slurm, tmp_path, f"env | grep ^SLURM_NTASKS=; {connect}") == "SLURM_NTASKS=2\nsize None\nrc=0\n"
+
+
+@mpich
+@pytest.mark.parametrize("kind", ["none", pytest.param("pmix", marks=pmix)])
+def test_srun_without_pmi2_is_refused_once(slurm, tmp_path, connect, kind):
+    said = in_a_job(slurm, tmp_path, f"srun --mpi={kind} -n 2 {connect}")
+    assert said.count("MPICH") == 1, said
+    assert f"use srun --mpi=pmi2, or {BIN}/mpiexec inside sbatch" in said
+    assert said.count("Exited with exit code 2") == 2
+    assert said.endswith("rc=2\n")
+
+
+@mpich
+def test_independent_runs_may_be_asked_for(slurm, tmp_path, connect):
+    said = in_a_job(slurm, tmp_path, f"NADI_LAUNCHER=none srun --mpi=none -n 2 {connect}")
+    assert said == "size None\nsize None\nrc=0\n"
+
+
+@open_mpi
+@pytest.mark.parametrize("launch", ["mpirun.openmpi -n 2", pytest.param("srun --mpi=pmix -n 2", marks=pmix)])
+def test_two_ranks_of_open_mpi_see_each_other(slurm, tmp_path, connect, launch):
+    said = in_a_job(slurm, tmp_path, f"{launch} {connect}", **OPEN_MPI)
+    assert said.count("size 2") == 2, said
+
+
+@open_mpi
+def test_open_mpi_by_srun_without_pmix_is_refused_once(slurm, tmp_path, connect):
+    said = in_a_job(slurm, tmp_path, f"srun --mpi=none -n 2 {connect}", **OPEN_MPI)
+    assert said.count("use srun --mpi=pmix, or the mpiexec of Open MPI inside sbatch") == 1, said
+    assert said.endswith("rc=2\n")

@@ -1,0 +1,185 @@
+"""What `nadi slurm` writes and refuses; no SLURM needed."""
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nadi import slurm as batch
+from nadi.cli import main
+from nadi.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+RUN = '[workload]\ntraces = "t"\n[topology]\nspec = "ring:npus=4"\n'
+
+
+@pytest.fixture
+def slurm_command(tmp_path, monkeypatch, capsys):
+    """`nadi slurm` on a run file, in an empty folder: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my run.toml").write_text(RUN)
+
+    def run(*arguments, nodes=1):
+        code = main(["slurm", "my run.toml", "--nodes", str(nodes), *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def directives(script):
+    lines = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH")]
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+def command_of(script):
+    """The words of the last command, continued lines joined."""
+    return shlex.split(script.replace("\\\n", " ").splitlines()[-1])
+
+
+def test_a_dry_run_prints_and_writes_nothing(slurm_command, tmp_path):
+    code, out, err = slurm_command("--dry-run")
+    assert (code, err) == (0, "")
+    assert out.startswith("#!/usr/bin/env bash\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["my run.toml"]
+
+
+def test_options_become_directives(slurm_command):
+    options = ("--ranks-per-node", 8, "--threads", 2, "--time", "1-02:03:04", "--partition", "long", "--account", "me")
+    _, out, _ = slurm_command(*options, "--job-name", "j", "--dry-run", nodes=4)
+    sizes = {"nodes": "4", "ntasks-per-node": "8", "cpus-per-task": "2", "time": "1-02:03:04"}
+    names = {"job-name": "j", "partition": "long", "account": "me"}
+    assert directives(out) == sizes | names | {"requeue": "", "open-mode": "append"}
+    assert command_of(out)[:3] == ["mpiexec", "-n", "$ranks"]
+    assert command_of(out)[-4:] == ["--workers", "2", "--backend", "threads"]
+    assert "\nexport OMP_NUM_THREADS=2 NUMBA_NUM_THREADS=2\n" in out
+
+
+def test_one_rank_of_one_thread_needs_neither_mpi_nor_workers(slurm_command):
+    _, out, _ = slurm_command("--dry-run", "--set", "network.mtu=1 KiB")
+    assert command_of(out) == [
+        *("$python", "-m", "nadi", "run", "$run_file", "--out", "$out", "--quiet", "--set", "network.mtu=1 KiB")
+    ]
+    assert directives(out)["job-name"] == "my_run"
+
+
+@pytest.mark.parametrize("launcher", batch.LAUNCHERS)
+def test_launchers(slurm_command, launcher):
+    _, out, _ = slurm_command("--launcher", launcher, "--dry-run", nodes=2)
+    kind = {"srun-pmi2": "--mpi=pmi2", "srun-pmix": "--mpi=pmix"}.get(launcher)
+    assert command_of(out)[:2] == (["srun", kind] if kind else ["mpiexec", "-n"])
+
+
+def test_a_script_says_where_it_and_the_results_are(slurm_command, tmp_path):
+    code, out, _ = slurm_command("--out", "my out", "-o", "my job.sh")
+    assert code == 0
+    assert out.splitlines() == [
+        f"my job.sh: a run on 1 nodes with 1 ranks of 1 threads; results in {tmp_path / 'my out'}",
+        "submit with: sbatch 'my job.sh'",
+    ]
+    assert f"\nout='{tmp_path / 'my out'}'\n" in (tmp_path / "my job.sh").read_text()
+
+
+def test_a_sweep_is_every_combination(slurm_command):
+    code, out, _ = slurm_command("--sweep", "engine.seed=1,2,3", "--sweep", "network.window=64KiB,1MiB", "--dry-run")
+    assert code == 0
+    assert directives(out)["array"] == "0-5"
+    assert "\n5) out+=/engine.seed=3,network.window=1MiB " in out
+    assert "settings=(--set engine.seed=3 --set network.window=1MiB)" in out
+    assert command_of(out)[-1] == "${settings[@]}"
+
+
+def test_values_with_commas_are_separated_by_semicolons():
+    tasks = batch.sweep_tasks(["topology.spec=ring:npus=4,rate=1Gbps; ring:npus=8"])
+    assert [task.overrides for task in tasks] == [
+        ("topology.spec=ring:npus=4,rate=1Gbps",),
+        ("topology.spec=ring:npus=8",),
+    ]
+
+
+def test_folders_of_tasks_are_distinct_and_safe():
+    values = ["a/b", "a_b", "a b", "x" * 300, "x" * 299 + "y", "../..", "$(true)"]
+    folders = [task.folder for task in batch.sweep_tasks([f"output.dir={';'.join(values)}"])]
+    assert len(set(folders)) == len(values)
+    assert all(len(folder) < 150 and "/" not in folder and "$" not in folder for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--nodes", "0"], "--nodes"),
+        (["--ranks-per-node", "0"], "--ranks-per-node"),
+        (["--threads", "-1"], "--threads"),
+        (["--time", "abc"], "--time 'abc': expected HH:MM:SS"),
+        (["--time", "10"], "--time '10': expected HH:MM:SS"),
+        (["--time", "1:00:00\n#SBATCH --uid=0"], "--time"),
+        (["--partition", "a b"], "--partition 'a b'"),
+        (["--account", "a\nb"], "--account"),
+        (["--job-name", "-x"], "--job-name"),
+        (["--launcher", "aprun"], "expected one of mpiexec, srun-pmi2, srun-pmix"),
+        (["--out", "a\nb"], "printable"),
+        (["--sweep", "engine.seed"], "expected section.key=value,value"),
+        (["--sweep", "engine.seed=1,,2"], "expected section.key=value,value"),
+        (["--sweep", "engine.seed=1,1"], "a value stands twice"),
+        (["--sweep", "engine.seed=1", "--sweep", "engine.seed=2"], "swept twice"),
+        (["--sweep", "engine.sede=1"], "nearest known key: seed"),
+        (["--sweep", "engine.seed=1,no"], "seed"),
+        (["--set", "network.mtu=0"], "mtu"),
+        (["--dry-run", "--submit"], "without --submit"),
+        (["--dry-run", "-o", "x"], "without -o"),
+        (["-o", "no/such/folder/x"], "no/such/folder/x"),
+    ],
+)
+def test_wrong_values_are_one_line_and_leave_no_file(slurm_command, tmp_path, options, told):
+    code, out, err = slurm_command(*options)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["my run.toml"]
+
+
+def test_without_sbatch_the_script_is_there(slurm_command, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = slurm_command("--submit")
+    assert code == 2
+    assert "no sbatch on PATH; my_run.sbatch is written" in err
+
+
+def test_a_job_checks_itself():
+    with pytest.raises(ConfigError, match="--nodes 0: expected 1 or more"):
+        batch.Job(Path("r"), Path("o"), Path("p"), "n", nodes=0)
+
+
+def test_awkward_texts_reach_the_command(tmp_path):
+    """The script run by bash with a stand-in for srun and Python: each setting arrives as it was."""
+    awkward = 'topology.spec=it\'s "$HOME" `id` \\ * ;& ü'
+    stub = tmp_path / "a b" / "python"
+    stub.parent.mkdir()
+    stub.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+    stub.chmod(0o755)
+    (tmp_path / "srun").symlink_to("/bin/true")
+    job = batch.Job(tmp_path / "r'un.toml", tmp_path / "o$ut", stub, "n", tasks=(batch.Task("t", (awkward,)),))
+    environ = {"PATH": f"{tmp_path}:{os.defpath}", "SLURM_ARRAY_TASK_ID": "0", "SLURM_JOB_NUM_NODES": "1"}
+    done = subprocess.run(
+        ["bash", "-c", batch.render(job)], env=environ, capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout.splitlines() == [
+        *("-m", "nadi", "run", str(tmp_path / "r'un.toml"), "--out", str(tmp_path / "o$ut" / "t"), "--quiet"),
+        *("--set", awkward),
+    ]
+
+
+def test_examples_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("make_examples", ROOT / "scripts" / "slurm" / "make_examples.py")
+    make_examples = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_examples)
+    for name, job in make_examples.EXAMPLES.items():
+        assert (ROOT / "scripts" / "slurm" / name).read_text() == batch.render(job), f"{sys.executable} {spec.origin}"
+
+
+def test_examples_are_bash():
+    for script in (ROOT / "scripts" / "slurm").glob("*.sbatch"):
+        assert subprocess.run(["bash", "-n", script], timeout=20).returncode == 0

@@ -1,0 +1,273 @@
+"""Traffic: what every NPU will send to whom over a whole run, known before the first packet moves.
+
+Sends stand in the traces, collectives in their schedules; neither depends on time. Steps of a plan are summed by peer
+before they are spread over the NPUs that run it, so that a ring of 16,384 members costs no more than its 16,384 pairs.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.program import Program
+from workload.schedules import Schedules
+from workload.view import COLLECTIVE, SEND
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+_PEER_BIAS = 1 << 20  # more than any NPU number
+_MOST_PENDING = 1 << 22
+
+
+class Traffic(NamedTuple):
+    """Bytes and messages of p pairs of NPUs, by src and then dst, each pair once.
+
+    Attributes:
+        src: int32[p], sending NPU.
+        dst: int32[p], receiving NPU.
+        bytes: int64[p], payload.
+        messages: int64[p], in how many messages; those of no bytes count too.
+    """
+
+    src: Int32
+    dst: Int32
+    bytes: Int64
+    messages: Int64
+
+
+def traffic(program: Program) -> Traffic:
+    """What the NPUs that have a trace send.
+
+    NPUs whose trace_of_npu is negative contribute nothing: parts of a program that know the traces of different NPUs
+    give parts that `merge` puts together.
+    """
+    pairs = _Pairs()
+    users = _Users(program)
+    for part in _sends(program, users):
+        pairs.add(part)
+    for part in _collectives(program, users):
+        pairs.add(part)
+    return pairs.total()
+
+
+def merge(parts: Sequence[Traffic]) -> Traffic:
+    """The sum of several; a pair may stand in more than one, and more than once in one."""
+    return _summed(parts)
+
+
+class _Part(NamedTuple):
+    """As Traffic, before it is summed: in any order, pairs more than once."""
+
+    src: NDArray[np.integer]
+    dst: NDArray[np.integer]
+    bytes: Int64
+    messages: Int64
+
+
+class _Pairs:
+    """Collects pairs, and sums them before they grow too many."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._pending = 0
+
+    def add(self, part: _Part) -> None:
+        self._parts.append(part)
+        self._pending += len(part.src)
+        if self._pending > _MOST_PENDING:
+            self._parts = [_Part(*self.total())]
+            self._pending = 0
+
+    def total(self) -> Traffic:
+        return _summed(self._parts)
+
+
+def _summed(parts: Sequence[Traffic | _Part]) -> Traffic:
+    if not parts:
+        empty = np.zeros(0, np.int64)
+        return Traffic(empty.astype(np.int32), empty.astype(np.int32), empty, empty.copy())
+    src, dst, size_bytes, messages = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+    key, size_bytes, messages = _sums(src << 32 | dst, size_bytes, messages)
+    return Traffic((key >> 32).astype(np.int32), (key & (2**32 - 1)).astype(np.int32), size_bytes, messages)
+
+
+class _Users:
+    """Which NPUs run each trace."""
+
+    def __init__(self, program: Program) -> None:
+        by_trace = np.argsort(program.trace_of_npu, kind="stable")
+        self._npu = by_trace
+        self._ptr = np.searchsorted(program.trace_of_npu[by_trace], np.arange(len(program.trace_ptr)))
+
+    def spread(self, trace: Int64) -> tuple[Int64, Int64]:
+        """Each entry once for every NPU that runs its trace: row of the entry int64[], NPU int64[]."""
+        row, at = _spans(self._ptr[trace], self._ptr[trace + 1])
+        return row, self._npu[at]
+
+
+def _sends(program: Program, users: _Users) -> Iterator[_Part]:
+    rows = np.flatnonzero(program.node_kind == SEND)
+    key = _trace_of(program, rows) << 21 | (program.node_peer[rows].astype(np.int64) + _PEER_BIAS)
+    key, size_bytes, messages = _sums(key, program.node_bytes[rows], np.ones(len(rows), np.int64))
+    row, npu = users.spread(key >> 21)
+    peer = (key & (2**21 - 1)) - _PEER_BIAS
+    yield _Part(npu, npu + peer[row], size_bytes[row], messages[row])
+
+
+def _collectives(program: Program, users: _Users) -> Iterator[_Part]:
+    """One schedule and buffer size after another."""
+    rows = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
+    of_rows = (column[rows].astype(np.int64) for column in (program.node_schedule, program.node_bytes))
+    group_slot = program.node_group[rows].astype(np.int64)
+    (schedule, size_bytes, trace, slot), times = _distinct((*of_rows, _trace_of(program, rows), group_slot))
+    starts = np.flatnonzero((np.diff(schedule, prepend=-1) != 0) | (np.diff(size_bytes, prepend=-1) != 0))
+    known: dict[int, list[_Peer]] = {}
+    for begin, end in pairwise([*starts.tolist(), len(schedule)]):
+        alike = slice(begin, end)
+        row, npu = users.spread(trace[alike])
+        at = program.slot_ptr[npu] + slot[alike][row]
+        calls = _Calls(
+            npu,
+            program.slot_member[at].astype(np.int64),
+            program.group_ptr[program.slot_group[at]],
+            times[alike][row],
+            int(schedule[begin]),
+            int(size_bytes[begin]),
+        )
+        if program.schedules.relative[calls.schedule]:
+            if calls.schedule not in known:
+                known[calls.schedule] = _peers(program.schedules, calls.schedule)
+            yield from _relative(program, calls, known[calls.schedule])
+        else:
+            yield _absolute(program, calls)
+
+
+class _Calls(NamedTuple):
+    """Collectives of one schedule and size: NPU, member number, begin of its group, how often: int64[calls]."""
+
+    npu: Int64
+    member: Int64
+    group_begin: Int64
+    times: Int64
+    schedule: int
+    size_bytes: int
+
+
+class _Peer(NamedTuple):
+    """All that a relative plan sends to one peer.
+
+    Attributes:
+        offset: of the peer in the group.
+        messages: sends.
+        visits: how often it is sent all chunks, but for
+        odd_chunk: int64[], these, counted from the member's own,
+        odd_visits: int64[], which are sent as often more (or less).
+    """
+
+    offset: int
+    messages: int
+    visits: int
+    odd_chunk: Int64
+    odd_visits: Int64
+
+
+def _peers(schedules: Schedules, schedule: int) -> list[_Peer]:
+    """The peers of a relative plan. Most plans send all chunks equally often, but for a few (a ring) or but one."""
+    plan = schedules.plan_of[schedules.plan_of_ptr[schedule]]
+    steps = slice(*schedules.lane_ptr[schedules.plan_ptr[plan : plan + 2]].tolist())
+    sends = np.flatnonzero(schedules.send_peer[steps] >= 0) + steps.start
+    chunks = int(schedules.chunks[schedule])
+    step, chunk = _spans(
+        schedules.send_chunk[sends].astype(np.int64),
+        schedules.send_chunk[sends].astype(np.int64) + schedules.send_count[sends],
+    )
+    key, visits = _sums(
+        schedules.send_peer[sends][step].astype(np.int64) * chunks + chunk % chunks, np.ones(len(step), np.int64)
+    )
+    offset, messages = np.unique(schedules.send_peer[sends], return_counts=True)
+    bounds = np.searchsorted(key, np.append(offset, offset[-1:] + 1).astype(np.int64) * chunks)
+    found = []
+    for i in range(len(offset)):
+        of_peer = slice(bounds[i], bounds[i + 1])
+        found.append(_peer(int(offset[i]), int(messages[i]), chunks, key[of_peer] % chunks, visits[of_peer]))
+    return found
+
+
+def _peer(offset: int, messages: int, chunks: int, chunk: Int64, visits: Int64) -> _Peer:
+    """Of the visits of some chunks (all others have none), the usual number and what differs from it."""
+    number, count = np.unique(np.append(visits, 0), return_counts=True)
+    count[0] += chunks - len(chunk) - 1  # visits are at least 1, so number[0] is 0
+    usual = int(number[np.argmax(count)])
+    if usual:
+        every = np.zeros(chunks, np.int64)
+        every[chunk] = visits
+        chunk, visits = np.arange(chunks), every
+    odd = visits != usual
+    return _Peer(offset, messages, usual, chunk[odd], visits[odd] - usual)
+
+
+def _relative(program: Program, calls: _Calls, peers: list[_Peer]) -> Iterator[_Part]:
+    n, chunks = int(program.schedules.members[calls.schedule]), int(program.schedules.chunks[calls.schedule])
+    own_chunk = calls.member * chunks // n
+    for peer in peers:
+        if calls.size_bytes % chunks == 0:  # all chunks are equal
+            visits = peer.visits * chunks + int(peer.odd_visits.sum())
+            size_bytes = np.full(len(calls.npu), visits * (calls.size_bytes // chunks))
+        else:
+            size_bytes = np.full(len(calls.npu), peer.visits * calls.size_bytes)
+            for chunk, visits in zip(peer.odd_chunk.tolist(), peer.odd_visits.tolist(), strict=True):
+                at = (own_chunk + chunk) % chunks
+                size_bytes += visits * _chunk_bytes(at, at + 1, calls.size_bytes, chunks)
+        dst = program.group_member[calls.group_begin + (calls.member + peer.offset) % n]
+        yield _Part(calls.npu, dst, size_bytes * calls.times, peer.messages * calls.times)
+
+
+def _absolute(program: Program, calls: _Calls) -> _Part:
+    s = program.schedules
+    plan = s.plan_of[s.plan_of_ptr[calls.schedule] + calls.member]
+    call, step = _spans(s.lane_ptr[s.plan_ptr[plan]], s.lane_ptr[s.plan_ptr[plan + 1]])
+    sends = s.send_peer[step] >= 0
+    call, step = call[sends], step[sends]
+    begin = s.send_chunk[step].astype(np.int64)
+    size_bytes = _chunk_bytes(begin, begin + s.send_count[step], calls.size_bytes, int(s.chunks[calls.schedule]))
+    dst = program.group_member[calls.group_begin[call] + s.send_peer[step]]
+    return _Part(calls.npu[call], dst, size_bytes * calls.times[call], calls.times[call])
+
+
+def _chunk_bytes(begin: Int64, end: Int64, size_bytes: int, chunks: int) -> Int64:
+    """Bytes of chunks [begin, end)."""
+    return end * size_bytes // chunks - begin * size_bytes // chunks
+
+
+def _trace_of(program: Program, rows: Int64) -> Int64:
+    return np.searchsorted(program.trace_ptr, rows, side="right").astype(np.int64) - 1
+
+
+def _spans(begin: NDArray[np.integer], end: NDArray[np.integer]) -> tuple[Int64, Int64]:
+    """All numbers of ranges [begin, end), one range after another: row of the range int64[], number int64[]."""
+    sizes = (end - begin).astype(np.int64)
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    return row, np.arange(len(row)) + (begin - np.cumsum(sizes) + sizes)[row]
+
+
+def _sums(key: Int64, *columns: Int64) -> tuple[Int64, ...]:
+    """Distinct keys, ascending, and the columns summed over equal ones; int64 throughout, as bytes may be many."""
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+    return (key[first], *(np.add.reduceat(c[order], first) if len(key) else c for c in columns))
+
+
+def _distinct(columns: tuple[Int64, ...]) -> tuple[list[Int64], Int64]:
+    """Distinct rows, ascending by the first column, then the next, and how often each stands."""
+    order = np.lexsort(columns[::-1])
+    ordered = [column[order] for column in columns]
+    is_first = np.zeros(len(order), np.bool_)
+    is_first[:1] = True
+    for column in ordered:
+        is_first[1:] |= column[1:] != column[:-1]
+    first = np.flatnonzero(is_first)
+    return [column[first] for column in ordered], np.diff(first, append=len(order))
