@@ -19,11 +19,15 @@ import numpy as np
 import pdes
 import topologies
 import workload
+from nadi.config import NetworkSection
+from nadi.partitioning import divide, traffic_load
 from nadi.progress import Progress, Silence
-from nadi.simulate import peak_rss_bytes, run_program
+from nadi.simulate import run_program
+from nadi.workers import SERIAL, Workers
 from pdes.calibration import pairs_per_second
 from topologies import Graph
 from workload import Program
+from workload.traffic import traffic
 
 MIB = 1 << 20
 
@@ -69,8 +73,9 @@ def run_bench(
     size_bytes: int = 0,
     seed: int = 1,
     runs: int = 5,
+    workers: Workers = SERIAL,
 ) -> dict[str, Any]:
-    """Run a benchmark.
+    """Run a benchmark; on several ranks all call it and get the same figures.
 
     Args:
         name: of BENCHES.
@@ -79,6 +84,7 @@ def run_bench(
         size_bytes: another size, 0 = that of the benchmark.
         seed: of the permutation and of ECMP.
         runs: how many; the figures are those of the fastest.
+        workers: who runs it; METIS divides the fabric among them by the traffic.
 
     Returns:
         Figures that JSON can hold. `first_event_s` is from the start of the first run's set-up to its first event,
@@ -93,11 +99,16 @@ def run_bench(
     begun = time.perf_counter()
     graph = topologies.build(bench.spec)
     program = bench.program(graph, bench.size_bytes, seed)
+    owner = None
+    if workers.lps > 1:
+        load = traffic_load(graph, traffic(program), NetworkSection())
+        owner = divide(graph, workers.lps, "metis", load, NetworkSection())[0].owner
+        owner = workers.ranks.exchange(owner)[0]
     built_s = time.perf_counter() - begun
     settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False)
     results, calibrations = [], [pairs_per_second(runs=1)]
     for _ in range(runs):
-        results.append(run_program(graph, program, settings, progress))
+        results.append(run_program(graph, program, settings, progress, workers, owner))
         calibrations.append(pairs_per_second(runs=1))
     if len({result.digest for result in results}) > 1:
         raise pdes.RunError(f"bench {name}: {runs} runs with the same input gave different digests")
@@ -116,8 +127,10 @@ def run_bench(
         **best.counters,
         "finish_time_ps": best.finish_time_ps,
         "digest": best.digest,
-        "ranks": 1,
-        "threads": 1,
+        "ranks": workers.ranks.size,
+        "threads": workers.threads,
+        "processes": workers.processes,
+        "lps": workers.lps,
         "wall_s": best.wall_s,
         "packet_hops_per_s": rate,
         "calibration_per_s": calibration,
@@ -126,6 +139,6 @@ def run_bench(
         "setup_s": built_s + first.setup_s,
         "compile_s": first.compile_s,
         "first_event_s": built_s + first.setup_s + first.compile_s + first.first_event_s,
-        "peak_rss_bytes": peak_rss_bytes(),
+        "peak_rss_bytes": sum(workers.ranks.exchange(pdes.peak_rss_bytes())) + best.workers_rss_bytes,
         "version": {"python": sys.version.split()[0], "numpy": np.__version__},
     }

@@ -15,6 +15,7 @@ from pathlib import Path
 import typer
 
 from nadi import __version__, commands
+from nadi.ending import end_others, speaks
 
 INTERRUPTED = 130
 FAILED = 1
@@ -50,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         outcome = command.main(args=arguments, prog_name="nadi", standalone_mode=False)
     except BaseException as error:  # noqa: BLE001 - the outermost frame: nothing is above to handle it
-        return _report(error)
+        code = _report(error) if speaks(error) else int(getattr(error, "exit_code", FAILED))
+        end_others(error, code)
+        return code
     if outcome == INTERRUPTED:  # typer turns KeyboardInterrupt into this
         return _report(KeyboardInterrupt())
     return outcome if isinstance(outcome, int) else 0

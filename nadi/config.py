@@ -30,6 +30,7 @@ from topologies.units import format_bytes, format_rate, format_time, parse_bytes
 AUTO = 0
 """Of sizes and times that may be "auto": settled from the fabric."""
 UNLIMITED = 0
+WEIGHT_WORDS = ("traces", "fabric")
 _LONGEST_VALUE = 60
 _FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)\s*([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)\s*")
 _FLOPS_PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -183,6 +184,16 @@ class EngineSection(Section):
     """The engine."""
 
     seed: NonNegativeInt = Field(1, description="of all hashed choices: ECMP and the order of events at the same time")
+    backend: Literal["threads", "processes"] = Field(
+        "threads", description="what the workers of this process, or of each MPI rank, are; on ranks only threads"
+    )
+    workers: PositiveInt = Field(1, description="how many of them")
+    share_memory: bool = Field(True, description="MPI ranks of one node meet in shared memory; false: through MPI")
+    lps_per_worker: PositiveInt = Field(1, description="parts of the fabric for each; idle threads take what is left")
+    partitioner: str = Field("metis", description="how the fabric is divided; docs/partition.md lists the methods")
+    weights: str = Field(
+        "traces", description='what the division weighs: "traces", "fabric" or the folder of an earlier run'
+    )
 
 
 class OutputSection(Section):
@@ -308,7 +319,10 @@ def _with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
         topology = topology.model_copy(update={"spec": str(folder / topology.spec)})
     topology = topology.model_copy(update={"file": _join(folder, topology.file)})
     output = config.output.model_copy(update={"dir": _join(folder, config.output.dir)})
-    return config.model_copy(update={"workload": workload, "topology": topology, "output": output})
+    engine = config.engine
+    if engine.weights not in WEIGHT_WORDS:
+        engine = engine.model_copy(update={"weights": str(folder / engine.weights)})
+    return config.model_copy(update={"workload": workload, "topology": topology, "output": output, "engine": engine})
 
 
 def _join(folder: Path, path: Path | None) -> Path | None:

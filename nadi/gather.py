@@ -15,10 +15,16 @@ class Ranks(NamedTuple):
     Attributes:
         exchange: to all of them.
         gather: to rank 0.
+        rank: its own number.
+        size: how many ranks there are.
+        communicator: of mpi4py, None = no other ranks.
     """
 
     exchange: Exchange
     gather: Gather
+    rank: int = 0
+    size: int = 1
+    communicator: Any = None
 
 
 ALONE = Ranks(alone, alone)

@@ -21,6 +21,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from nadi.gather import ALONE as ALONE_RANKS
+from nadi.gather import Ranks
+
 ALONE = "NADI_LAUNCHER"
 """Set to "none", each process is a run of its own, whatever started it."""
 _SIZE_AND_RANK = {"OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "PMI_SIZE": "PMI_RANK"}
@@ -44,6 +47,7 @@ class LauncherError(ValueError):
     """Processes were started in a way that MPI does not see. One line with the fix; empty where rank 0 says it."""
 
     exit_code = 2
+    agreed = True
 
 
 def launched_size(environ: Mapping[str, str]) -> tuple[int | None, str]:
@@ -134,6 +138,20 @@ def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py 
             raise
         time.sleep(_RANK_0_SPEAKS_S)
         raise LauncherError from None
+
+
+def connected_ranks(environ: Mapping[str, str]) -> Ranks:
+    """This rank and the others; alone without a launcher. To be called before anything imports mpi4py.
+
+    Raises:
+        LauncherError: as `connect`.
+    """
+    communicator = connect(environ)
+    if communicator is None:
+        return ALONE_RANKS
+    from nadi.world import ranks_of
+
+    return ranks_of(communicator)
 
 
 def _world(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py is optional

@@ -10,15 +10,17 @@ import pyarrow.parquet as pq
 
 import partition
 import topologies
-import workload
-from et import read_groups
 from nadi.config import NetworkSection, RunConfig
 from nadi.errors import ConfigError
-from nadi.simulate import compute_model
+from nadi.reading import read_work
 from partition import Partition, PartitionError, Report, Weights
 from topologies import Graph
-from workload import CollectiveSettings
 from workload.traffic import Traffic, traffic
+
+HOP_NS = 45.0
+SHARED_MEMORY_SYNC_US = 1.0
+MPI_SYNC_US = 15.0
+"""Seen on one machine of two cores, 2026-11-21; between the nodes of a cluster it depends on their network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +46,19 @@ def expected_load(config: RunConfig, graph: Graph) -> Load:
     Raises:
         TraceError, WorkloadError: the traces are wrong.
     """
-    traces, trace_of_npu = workload.load_traces(config.workload.traces, graph.npus, strict=config.workload.strict)
-    groups = read_groups(config.workload.groups) if config.workload.groups else {}
-    collectives = CollectiveSettings(config.system.collectives, config.workload.all_gather_size)
-    program = workload.build_program(traces, trace_of_npu, graph.npus, groups, compute_model(config), collectives)
-    found = traffic(program)
-    weights = partition.expected(graph, *found, mtu_bytes=config.network.mtu)
+    return traffic_load(graph, traffic(read_work(config, graph.npus).program), config.network)
+
+
+def traffic_load(graph: Graph, found: Traffic, network: NetworkSection) -> Load:
+    """What this traffic will do to the fabric."""
+    weights = partition.expected(graph, *found, mtu_bytes=network.mtu)
     source = f"{found.messages.sum():,} messages of {found.bytes.sum() / 1e9:,.3f} GB between {len(found.src):,} pairs"
-    return Load(weights, source, None, _mean_packet_bytes(found, config.network))
+    return Load(weights, source, None, _mean_packet_bytes(found, network))
+
+
+def uniform_load(graph: Graph) -> Load:
+    """What traffic from everywhere to everywhere would do."""
+    return Load(partition.uniform(graph), "traffic from everywhere to everywhere", None, 0.0)
 
 
 def measured_load(folder: Path, graph: Graph) -> Load:
@@ -74,8 +81,10 @@ def measured_load(folder: Path, graph: Graph) -> Load:
     return Load(partition.from_links(graph, sent), f"packets sent in {folder}", busy_ps, 0.0)
 
 
-def divide(graph: Graph, parts: int, method: str, load: Load, network: NetworkSection) -> tuple[Partition, Report]:
-    """One partition and what it promises.
+def divide(
+    graph: Graph, parts: int, method: str, load: Load, network: NetworkSection, sync_us: float = SHARED_MEMORY_SYNC_US
+) -> tuple[Partition, Report]:
+    """One partition and what it promises, where meeting at the end of a window takes `sync_us`.
 
     Raises:
         PartitionError: unknown method, or more parts than the fabric can have.
@@ -83,7 +92,13 @@ def divide(graph: Graph, parts: int, method: str, load: Load, network: NetworkSe
     smallest_bytes = max(1, min(network.header_bytes, network.ack_bytes))
     found = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)
     said = partition.report(
-        graph, found, load.weights, duration_ps=load.duration_ps, mean_packet_bytes=load.mean_packet_bytes
+        graph,
+        found,
+        load.weights,
+        duration_ps=load.duration_ps,
+        mean_packet_bytes=load.mean_packet_bytes,
+        hop_ns=HOP_NS,
+        sync_us=sync_us,
     )
     return found, said
 

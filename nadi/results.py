@@ -18,7 +18,8 @@ from nadi.analysis import npu_blocks, rows_of
 from nadi.errors import OutputError
 from nadi.findings import Findings
 from nadi.gather import ALONE, Ranks
-from nadi.simulate import Simulation, peak_rss_bytes
+from nadi.simulate import Simulation
+from nadi.world import together
 from workload import KINDS
 
 SUMMARY = "summary.json"
@@ -29,31 +30,45 @@ _COLLECTIVE = 5
 
 
 @contextmanager
-def staged(out: Path) -> Iterator[Path]:
-    """A folder to write into; when the block ends well its files move to `out`, summary.json last.
+def staged(out: Path, ranks: Ranks = ALONE) -> Iterator[Path | None]:
+    """A folder to make and write into; when the block ends well its files move to `out`, summary.json last.
 
     When it does not, nothing stays, nor any folder that had to be made. Result files of an earlier run that this one
-    does not write are removed.
+    does not write are removed. On several ranks only rank 0 gets the folder, and all fail if it cannot be written.
 
     Raises:
         OutputError: `out` cannot be made or written to; found before the block runs.
+        AgreedError: the same, on several ranks.
     """
     made: list[Path] = []
-    try:
-        _make_folders(out, made)
-        staging = Path(tempfile.mkdtemp(prefix=".nadi-", dir=out))
-    except OSError as error:
-        _remove_folders(made)
-        raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write results to") from None
+    staging = None
+    with together(ranks):
+        if ranks.rank == 0:
+            staging = _prepared(out, made)
     try:
         yield staging
-        _publish(staging, out)
+        with together(ranks):
+            if staging and staging.exists():
+                _publish(staging, out)
     except BaseException as error:
-        shutil.rmtree(staging, ignore_errors=True)
+        if staging:
+            shutil.rmtree(staging, ignore_errors=True)
         _remove_folders(made)
         if isinstance(error, OSError):
             raise OutputError(f"{out}: {error.strerror or error}; results are not written") from error
         raise
+
+
+def _prepared(out: Path, made: list[Path]) -> Path:
+    """A folder in `out` that could be made; made when there is something to write: a killed run leaves none."""
+    try:
+        _make_folders(out, made)
+        staging = Path(tempfile.mkdtemp(prefix=".nadi-", dir=out))
+        staging.rmdir()
+    except OSError as error:
+        _remove_folders(made)
+        raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write results to") from None
+    return staging
 
 
 def write_results(simulation: Simulation, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE) -> None:
@@ -66,6 +81,8 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
         ranks: the other ranks.
     """
     output = simulation.config.output
+    if folder:
+        folder.mkdir(exist_ok=True)
     if output.nodes == "all":
         _write_nodes(simulation, folder and folder / "nodes.parquet", ranks)
     if findings and folder:
@@ -74,7 +91,7 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
         pq.write_table(_links(simulation, findings), folder / "links.parquet")
         pq.write_table(_collectives(findings), folder / "collectives.parquet")
         pq.write_table(_npus(findings), folder / "npus.parquet")
-    peaks = ranks.gather(peak_rss_bytes())
+    peaks = ranks.gather(simulation.peak_rss_bytes())
     if folder:
         text = json.dumps(summary(simulation, peaks), indent=2)
         (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
@@ -87,7 +104,7 @@ def summary(simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = No
         simulation: of rank 0.
         peak_rss_of_ranks: bytes; None = this process is all there is.
     """
-    peaks = peak_rss_of_ranks or [peak_rss_bytes()]
+    peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
     return {
         "version": __version__,
@@ -99,7 +116,9 @@ def summary(simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = No
         "finish_time_ps": results.finish_time_ps,
         **counters,
         "ranks": len(peaks),
-        "threads": 1,
+        "threads": simulation.workers.threads,
+        "processes": simulation.workers.processes,
+        "lps": simulation.workers.lps,
         "wall_s": results.wall_s,
         "setup_s": results.setup_s,
         "first_event_s": results.first_event_s,

@@ -1,25 +1,23 @@
 """From a run file's configuration to results: each stage called once, in order."""
 
-import re
-import resource
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 import pdes
 import topologies
-import workload
-from et import TraceTable, read_groups
+from et import TraceTable
 from nadi.config import NetworkSection, RunConfig
+from nadi.errors import ConfigError
+from nadi.gather import ALONE, Ranks
+from nadi.placement import place
 from nadi.progress import Progress, Silence
+from nadi.workers import SERIAL, Workers
+from nadi.world import together
 from pdes.jit import cache_dir, is_warm, jit_enabled
 from topologies import Graph
-from workload import CollectiveSettings, ComputeModel, Program
-
-BITS_PER_BYTE = 8
+from workload import CollectiveSettings, Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +32,7 @@ class Simulation:
         program: what the NPUs did.
         settings: settled choices of the packet network.
         collectives: how collectives were done.
+        workers: who ran it.
         results: times, counters, flows, links.
     """
 
@@ -44,55 +43,82 @@ class Simulation:
     program: Program
     settings: pdes.Settings
     collectives: CollectiveSettings
+    workers: Workers
     results: pdes.Results
 
+    def peak_rss_bytes(self) -> int:
+        """The most memory that this rank and the processes that it forked have had."""
+        return pdes.peak_rss_bytes() + self.results.workers_rss_bytes
 
-def simulate(config: RunConfig, progress: Progress | Silence) -> Simulation:
-    """Run what a run file says.
+
+def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALONE) -> Simulation:
+    """Run what a run file says; on several ranks, each its part.
 
     Args:
         config: the run file.
         progress: told what is going on.
+        ranks: this rank and the others.
 
     Raises:
-        TopologyError, TraceError, WorkloadError: the user's input is wrong (exit code 2).
+        TopologyError, TraceError, WorkloadError, PartitionError: the user's input is wrong (exit code 2).
+        AgreedError: the same, on several ranks.
         pdes.RunError: the run failed (exit code 1).
     """
-    graph = topologies.build(config.topology.source())
-    collectives = CollectiveSettings(config.system.collectives, config.workload.all_gather_size)
-    traces, trace_of_npu = workload.load_traces(config.workload.traces, graph.npus, strict=config.workload.strict)
-    groups = read_groups(config.workload.groups) if config.workload.groups else {}
-    program = workload.build_program(traces, trace_of_npu, graph.npus, groups, compute_model(config), collectives)
-    settings = network_settings(
-        config.network,
-        seed=config.engine.seed,
-        concurrent_collectives=config.system.collective_order == "concurrent",
-        record_flows=config.output.flows == "all",
+    with together(ranks):
+        if ranks.size > 1 and config.engine.backend == "processes":
+            raise ConfigError(f"[engine] backend: found processes on {ranks.size} MPI ranks; expected threads there")
+        graph = topologies.build(config.topology.source())
+        workers = Workers(
+            ranks,
+            config.engine.backend,
+            config.engine.workers,
+            config.engine.lps_per_worker,
+            config.engine.share_memory,
+        )
+        work, owner = place(config, graph, workers, progress)
+        settings = network_settings(
+            config.network,
+            seed=config.engine.seed,
+            concurrent_collectives=config.system.collective_order == "concurrent",
+            record_flows=config.output.flows == "all",
+        )
+        say_if_cold(progress)
+    results = run_program(graph, work.program, settings, progress, workers, owner)
+    return Simulation(
+        config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
     )
-    results = run_program(graph, program, settings, progress)
-    return Simulation(config, graph, traces, trace_of_npu, program, settings, collectives, results)
 
 
-def run_program(graph: Graph, program: Program, settings: pdes.Settings, progress: Progress | Silence) -> pdes.Results:
-    """Build a world and run it, saying so where kernels must be compiled first.
+def say_if_cold(progress: Progress | Silence) -> None:
+    """Say so where kernels must be compiled first."""
+    if jit_enabled() and not is_warm():
+        progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
+
+
+def run_program(
+    graph: Graph,
+    program: Program,
+    settings: pdes.Settings,
+    progress: Progress | Silence,
+    workers: Workers = SERIAL,
+    owner: NDArray[np.int32] | None = None,
+) -> pdes.Results:
+    """Build worlds and run them.
+
+    Args:
+        graph: the fabric.
+        program: what the NPUs do, those of this rank at least.
+        settings: of the packet network.
+        progress: told what is going on.
+        workers: who runs it.
+        owner: int32[nodes], the LP of each node; None = one LP.
 
     Raises:
         pdes.RunError: the run failed.
     """
-    if jit_enabled() and not is_warm():
-        progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
-    return pdes.run(pdes.build_world(graph, program, settings), progress=progress)
-
-
-def compute_model(config: RunConfig) -> ComputeModel:
-    """How durations are found."""
-    bandwidth_bps = config.memory.bandwidth
-    return ComputeModel(
-        mode=config.compute.model,
-        peak_flops=config.compute.peak_flops,
-        memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
-        memory_latency_ps=config.memory.latency,
-    )
+    if workers is SERIAL:
+        say_if_cold(progress)
+    return workers.run(graph, program, settings, progress, owner)
 
 
 def network_settings(
@@ -119,14 +145,3 @@ def network_settings(
         record_nodes=record_nodes,
         record_flows=record_flows,
     )
-
-
-def peak_rss_bytes() -> int:
-    """The most memory that this process has had at once."""
-    status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss would count the process that started this one
-        peak = re.search(r"VmHWM:\s*(\d+)", status.read_text())
-        if peak:
-            return int(peak[1]) * 1024
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024  # kilobytes, but bytes on macOS

@@ -2,7 +2,22 @@
 
 from pdes.build import build_world
 from pdes.driver import run
+from pdes.layout import Layout, shares
+from pdes.memory import peak_rss_bytes
+from pdes.processes import run_processes
+from pdes.ranks import run_ranks
 from pdes.results import Results, RunError
 from pdes.settings import Settings
 
-__all__ = ["Results", "RunError", "Settings", "build_world", "run"]
+__all__ = [
+    "Layout",
+    "Results",
+    "RunError",
+    "Settings",
+    "build_world",
+    "peak_rss_bytes",
+    "run",
+    "run_processes",
+    "run_ranks",
+    "shares",
+]

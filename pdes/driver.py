@@ -45,7 +45,7 @@ def crew_of(sim, progress=None, threads=1):
     """A crew that is the whole team."""
     threads = min(threads, len(sim.lps))
     team = np.zeros(team_words(threads), np.int64)
-    found_team(team, threads, int(sim.lps[0].world.net.const[s.CONST_CELL]), crews=1)
+    found_team(team, threads, int(sim.lps[0].world.net.const[s.CONST_CELL]), crew_size=threads)
     nodes_total = sum(int(lp.world.net.ctl[s.CTL_LEFT]) for lp in sim.lps)
     return Crew(sim, team, threads, progress=progress, nodes_total=nodes_total)
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from pdes import packet
 from pdes import state as s
+from pdes.memory import peak_rss_bytes
 from pdes.results import Results, RunError
 from pdes.stall import waiting_rows
 
@@ -45,6 +46,7 @@ class Harvest:
         links: int64[k], own links.
         link_columns: int64[columns, k].
         not_given_back: pools to which something was not given back.
+        peak_rss_bytes: the most memory that the process has had.
     """
 
     count: np.ndarray
@@ -61,6 +63,7 @@ class Harvest:
     links: np.ndarray
     link_columns: np.ndarray
     not_given_back: list[str]
+    peak_rss_bytes: int
 
 
 def harvest(sim) -> Harvest:
@@ -96,6 +99,7 @@ def harvest(sim) -> Harvest:
         links=np.concatenate([part.links for part in parts]),
         link_columns=np.concatenate([_link_columns(sim.graph, lp) for lp in sim.lps], axis=1),
         not_given_back=[text for w in worlds for text in _not_given_back(w)],
+        peak_rss_bytes=peak_rss_bytes(),
     )
 
 
@@ -160,6 +164,7 @@ def merge(harvests) -> Harvest:
         links=np.concatenate([h.links for h in harvests]),
         link_columns=np.concatenate([h.link_columns for h in harvests], axis=1),
         not_given_back=[text for h in harvests for text in h.not_given_back],
+        peak_rss_bytes=sum(h.peak_rss_bytes for h in harvests),
     )
 
 

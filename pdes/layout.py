@@ -6,6 +6,19 @@ from pdes.fabric import Fabric
 from pdes.part import Part
 
 
+def share(lps, workers, worker):
+    """The LPs of one of so many processes or ranks: about as many each, and neighbours by number."""
+    return range(lps * worker // workers, lps * (worker + 1) // workers)
+
+
+def shares(owner, workers):
+    """int64[]: the process or rank of each node; owner: the LP of each node."""
+    owner = np.asarray(owner, np.int64)
+    lps = int(owner.max()) + 1
+    of_lp = np.concatenate([np.full(len(share(lps, workers, worker)), worker) for worker in range(workers)])
+    return of_lp[owner]
+
+
 class Layout:
     """A fabric divided among LPs.
 
@@ -36,5 +49,5 @@ class Layout:
         return Part(self.graph, self.fabric, self.owner, number, self.lookahead_ps)
 
     def share(self, workers, worker):
-        """The LPs of one of so many processes or ranks: about as many each, and neighbours by number."""
-        return range(self.lps * worker // workers, self.lps * (worker + 1) // workers)
+        """The LPs of one of so many processes or ranks."""
+        return share(self.lps, workers, worker)

@@ -1,4 +1,9 @@
-"""Arrays that begin on a cache line, so that a row of eight words is one line and not two."""
+"""Arrays that begin on a cache line, so that a row of eight words is one line and not two; and memory in use."""
+
+import re
+import resource
+import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -26,3 +31,14 @@ def aligned(values, dtype=None):
     array = zeros(len(values), values.dtype)
     array[: len(values)] = values
     return array
+
+
+def peak_rss_bytes() -> int:
+    """The most memory that this process has had at once."""
+    status = Path("/proc/self/status")
+    if status.exists():  # ru_maxrss would count the process that started this one
+        peak = re.search(r"VmHWM:\s*(\d+)", status.read_text())
+        if peak:
+            return int(peak[1]) * 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024  # kilobytes, but bytes on macOS

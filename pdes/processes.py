@@ -128,7 +128,7 @@ def run_processes(graph, program, settings, owner, workers, progress=None):
     parts = [layout.part(number) for number in range(layout.lps)]
     memory = _SharedMemory(team_words(workers) + outbox_words(parts) + LINE_WORDS * (1 + layout.lps))
     team = memory.take(team_words(workers))
-    found_team(team, workers, layout.fabric.cell_ps, crews=workers)
+    found_team(team, workers, layout.fabric.cell_ps, crew_size=1)
     post = Post(parts, memory.take)
     compile_s = compile_kernels()
     others = _Workers(team)
@@ -160,7 +160,8 @@ def run_processes(graph, program, settings, owner, workers, progress=None):
         except AbortedError:
             raise others.failure() or RunError("a worker stopped the run and did not say why") from None
         wall_s = time.perf_counter() - started
-        whole = merge([harvest(sim), *others.receive()])
+        own = harvest(sim)
+        whole = merge([own, *others.receive()])
     finally:
         others.stop()
     check(whole)
@@ -173,6 +174,7 @@ def run_processes(graph, program, settings, owner, workers, progress=None):
         compile_s=compile_s,
         first_event_s=crew.first_event_s,
         settled=settled(sim),
+        workers_rss_bytes=whole.peak_rss_bytes - own.peak_rss_bytes,
     )
 
 

@@ -11,9 +11,18 @@ class RunError(RuntimeError):
     exit_code = 1
 
 
+class AgreedRunError(RunError):
+    """A failure that all ranks of a run have found alike."""
+
+    agreed = True
+
+
 @dataclass(frozen=True)
 class Results:
-    """Outcome of a run. Times are int64 picoseconds since its start; -1 = did not happen or was not recorded."""
+    """Outcome of a run. Times are int64 picoseconds since its start; -1 = did not happen or was not recorded.
+
+    `workers_rss_bytes` is the most memory that processes forked for the run have had, summed.
+    """
 
     finish_time_ps: int
     digest: str
@@ -28,3 +37,4 @@ class Results:
     compile_s: float
     first_event_s: float
     settled: dict[str, int] = field(default_factory=dict)
+    workers_rss_bytes: int = 0

@@ -54,8 +54,8 @@ def team_words(workers):
     return TEAM_FIRST + workers * LINE
 
 
-def found_team(team, workers, cell_ps, *, crews, exchanges=False):
-    """Set up a zeroed team of so many workers in so many crews: one, or one each."""
+def found_team(team, workers, cell_ps, *, crew_size, exchanges=False):
+    """Set up a zeroed team of so many workers, so many in each process."""
     team[TEAM_WORKERS] = workers
     team[TEAM_CELL] = cell_ps
     team[TEAM_EXCHANGES] = int(exchanges)
@@ -63,7 +63,7 @@ def found_team(team, workers, cell_ps, *, crews, exchanges=False):
         row = TEAM_FIRST + worker * LINE
         team[row + WORKER_SOONEST] = INF
         team[row + WORKER_LP] = -1
-        team[row + WORKER_PLANS] = int(worker < crews)
+        team[row + WORKER_PLANS] = int(worker % crew_size == 0)
 
 
 def new_crew(lps):

@@ -1,8 +1,11 @@
 """`nadi bench`: how fast this machine simulates."""
 
 import json
+import os
 
 import typer
+
+from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
 
 
 def register(app: typer.Typer) -> None:
@@ -17,19 +20,41 @@ def bench(
     size: str = typer.Option("", metavar="BYTES", help="Another size: each NPU's message, or the all-reduce."),
     seed: int = typer.Option(1, min=0, help="Of the permutation and of ECMP."),
     runs: int = typer.Option(5, min=1, help="The figures are those of the fastest of so many runs."),
+    workers: int = typer.Option(1, "--workers", min=1, metavar="N", help=WORKERS_HELP),
+    backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
+    share_memory: bool = typer.Option(True, help="Whether MPI ranks of one node meet in shared memory."),
+    scaling: bool = typer.Option(
+        False, "--scaling", help="Serial, two copies side by side, then two ranks, processes and threads."
+    ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Packet-hops per second of a standard run, beside the rate of a plain event heap on this machine."""
+    from nadi.launcher import connected_ranks
+
+    ranks = connected_ranks(os.environ)
     from nadi.bench import BENCHES, run_bench
     from nadi.errors import ConfigError
     from nadi.progress import progress
+    from nadi.workers import Workers
+    from nadi.world import together
     from topologies.units import parse_bytes
 
-    if name not in BENCHES:
-        raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}")
-    size_bytes = parse_bytes(size) if size else 0
-    with progress(quiet=quiet) as shown:
-        figures = run_bench(name, shown, spec=topology, size_bytes=size_bytes, seed=seed, runs=runs)
+    with together(ranks):
+        if name not in BENCHES:
+            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}")
+        if backend not in {"threads", "processes"}:
+            raise ConfigError(f"--backend {backend}: expected threads or processes")
+        if backend == "processes" and ranks.size > 1:
+            raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
+        size_bytes = parse_bytes(size) if size else 0
+    if scaling:
+        _scaling(name, topology, size, runs, as_json=as_json, quiet=quiet)
+        return
+    who = Workers(ranks, "processes" if backend == "processes" else "threads", workers, share_memory=share_memory)
+    with progress(quiet=quiet or ranks.rank > 0) as shown:
+        figures = run_bench(name, shown, spec=topology, size_bytes=size_bytes, seed=seed, runs=runs, workers=who)
+    if ranks.rank > 0:
+        return
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
         return
@@ -41,3 +66,22 @@ def bench(
     typer.echo(f"set-up          {figures['setup_s']:.2f} s, first event after {figures['first_event_s']:.2f} s")
     typer.echo(f"peak memory     {figures['peak_rss_bytes'] / 2**20:,.0f} MiB")
     typer.echo(f"digest          {figures['digest']}")
+
+
+def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, quiet: bool) -> None:
+    from nadi.progress import progress
+    from nadi.scaling import measure_pairs
+
+    with progress(quiet=quiet) as shown:
+        found = measure_pairs(name, shown, topology=topology, size=size, runs=runs)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    from nadi.report import plain_table, wide_console
+
+    table = plain_table(f"{name}: two workers against one", "workers", "M packet-hops/s", "over serial", "of capacity")
+    for row in found["rows"]:
+        table.add_row(
+            row["workers"], f"{row['packet_hops_per_s'] / 1e6:.2f}", f"{row['speed_up']:.3f}", f"{row['share']:.3f}"
+        )
+    wide_console().print(table)

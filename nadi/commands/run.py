@@ -1,10 +1,14 @@
 """`nadi run`: simulate what a run file says."""
 
 import json
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
 import typer
+
+WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
+BACKEND_HELP = "What the workers are: threads or processes."
 
 
 def register(app: typer.Typer) -> None:
@@ -18,27 +22,41 @@ def run(
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.window=1MiB. Repeatable."
     ),
+    workers: int = typer.Option(0, "--workers", min=0, metavar="N", show_default=False, help=WORKERS_HELP),
+    backend: str = typer.Option("", "--backend", metavar="NAME", show_default=False, help=BACKEND_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON in place of the report."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Simulate the traces of a run file on its fabric, and report where the time went."""
+    from nadi.launcher import connected_ranks
+    from nadi.world import together
+
+    ranks = connected_ranks(os.environ)
     from nadi.config import load_config
-    from nadi.findings import find
+    from nadi.findings import merge, part
     from nadi.progress import progress
     from nadi.report import print_report
     from nadi.results import staged, summary, write_results
     from nadi.simulate import simulate
 
-    config = load_config(file, overrides)
+    is_first = ranks.rank == 0
+    given = [f"engine.workers={workers}"] * bool(workers) + [f"engine.backend={backend}"] * bool(backend)
+    with together(ranks):
+        config = load_config(file, [*overrides, *given])
     folder = out or config.output.dir
-    with staged(folder) if folder else nullcontext() as staging:
-        with progress(quiet=quiet) as shown:
-            simulation = simulate(config, shown)
-        findings = find(simulation)
-        if staging:
-            write_results(simulation, findings, staging)
+    with staged(folder, ranks) if folder else nullcontext() as staging:
+        with progress(quiet=quiet or not is_first) as shown:
+            simulation = simulate(config, shown, ranks)
+        with together(ranks):
+            parts = ranks.gather(part(simulation))
+            findings = merge(simulation, parts) if parts is not None else None
+            if folder:
+                write_results(simulation, findings, staging, ranks)
+            peaks = ranks.gather(simulation.peak_rss_bytes())
+    if findings is None:
+        return
     if as_json:
-        typer.echo(json.dumps(summary(simulation), indent=2))
+        typer.echo(json.dumps(summary(simulation, peaks), indent=2))
         typer.echo(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
     else:
         print_report(simulation, findings, folder)

@@ -17,7 +17,8 @@ from nadi.gather import Ranks
 from nadi.progress import Silence
 from nadi.report import render, wide_console
 from nadi.results import TABLES, summary, write_results
-from nadi.simulate import compute_model, simulate
+from nadi.reading import compute_model
+from nadi.simulate import simulate
 from tests.workload.ranks import on_ranks
 
 SPLITS = [[0, 0, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [2, 1, 0, 1], [1, 1, 1, 1]]

@@ -1,0 +1,79 @@
+"""Which worker owns which node: reads the traces, weighs the fabric by them, divides it."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.config import RunConfig
+from nadi.gather import Ranks
+from nadi.partitioning import (
+    MPI_SYNC_US,
+    SHARED_MEMORY_SYNC_US,
+    Load,
+    divide,
+    measured_load,
+    traffic_load,
+    uniform_load,
+)
+from nadi.progress import Progress, Silence
+from nadi.reading import Work, read_work
+from nadi.workers import Workers
+from topologies import Graph
+from workload.traffic import merge, traffic
+
+LEAST_SPEED_UP = 1.0
+
+
+def place(
+    config: RunConfig, graph: Graph, workers: Workers, progress: Progress | Silence
+) -> tuple[Work, NDArray[np.int32] | None]:
+    """What this rank's NPUs do, and the LP of each node (None = there is one).
+
+    On several ranks each reads the traces of an equal share of the NPUs to tell what they will send; rank 0 divides
+    the fabric; then each reads those of its own NPUs. With weights that do not come from traces the first step is
+    left out, and a rank opens no file but those of its own NPUs.
+
+    Raises:
+        TraceError, WorkloadError, PartitionError, ConfigError: the user's input is wrong.
+    """
+    ranks = workers.ranks
+    if workers.lps == 1:
+        return read_work(config, graph.npus), None
+    if ranks.size == 1:
+        work = read_work(config, graph.npus)
+        load = _given_load(config, graph) or traffic_load(graph, traffic(work.program), config.network)
+        return work, _owner(config, graph, workers, load, progress)
+    load = _given_load(config, graph) or _told_load(config, graph, ranks)
+    found = _owner(config, graph, workers, load, progress) if ranks.rank == 0 else None
+    owner = ranks.exchange(found)[0]
+    return read_work(config, graph.npus, workers.own_npus(owner, graph.npus), ranks.exchange), owner
+
+
+def _told_load(config: RunConfig, graph: Graph, ranks: Ranks) -> Load:
+    """Weights by the traces, each rank reading those of an equal share of the NPUs."""
+    share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
+    first = read_work(config, graph.npus, share, ranks.exchange)
+    return traffic_load(graph, merge(ranks.exchange(traffic(first.program))), config.network)
+
+
+def _given_load(config: RunConfig, graph: Graph) -> Load | None:
+    """Weights that do not come from the traces."""
+    weights = config.engine.weights
+    if weights == "traces":
+        return None
+    return uniform_load(graph) if weights == "fabric" else measured_load(Path(weights), graph)
+
+
+def _owner(
+    config: RunConfig, graph: Graph, workers: Workers, load: Load, progress: Progress | Silence
+) -> NDArray[np.int32]:
+    """Divide the fabric among the LPs; a word where more workers than one will not pay."""
+    sync_us = SHARED_MEMORY_SYNC_US if workers.ranks.size == 1 or workers.share_memory else MPI_SYNC_US
+    found, said = divide(graph, workers.lps, config.engine.partitioner, load, config.network, sync_us)
+    if workers.total > 1 and said.speed_up < LEAST_SPEED_UP:
+        progress.say(
+            f"{workers.total} workers will hardly pay: {said.mean_events_per_window:,.0f} events per window, "
+            f"predicted speed-up {said.speed_up:.2f} over one"
+        )
+    return found.owner

@@ -1,0 +1,64 @@
+"""From a run file to what its NPUs do."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import workload
+from et import TraceTable, read_groups
+from nadi.config import RunConfig
+from workload import CollectiveSettings, ComputeModel, Program
+from workload.exchange import Exchange, alone
+
+BITS_PER_BYTE = 8
+
+
+class Work(NamedTuple):
+    """What the NPUs do, or those of this rank.
+
+    Attributes:
+        traces: distinct trace files.
+        trace_of_npu: int32[npus], trace of each NPU, -1 = none, -2 = another rank's.
+        program: what the engine runs.
+        collectives: how collectives are done.
+    """
+
+    traces: list[TraceTable]
+    trace_of_npu: NDArray[np.int32]
+    program: Program
+    collectives: CollectiveSettings
+
+
+def read_work(config: RunConfig, npus: int, own: NDArray[np.bool_] | None = None, exchange: Exchange = alone) -> Work:
+    """Read the traces of a run file and check them against each other.
+
+    Args:
+        config: the run file.
+        npus: of the fabric.
+        own: bool[npus], NPUs of this rank; None = all.
+        exchange: what the ranks tell each other by.
+
+    Raises:
+        TraceError, WorkloadError: the traces are wrong.
+    """
+    traces, trace_of_npu = workload.load_traces(
+        config.workload.traces, npus, strict=config.workload.strict, own=own, exchange=exchange
+    )
+    groups = read_groups(config.workload.groups) if config.workload.groups else {}
+    collectives = CollectiveSettings(config.system.collectives, config.workload.all_gather_size)
+    program = workload.build_program(
+        traces, trace_of_npu, npus, groups, compute_model(config), collectives, exchange=exchange
+    )
+    return Work(traces, trace_of_npu, program, collectives)
+
+
+def compute_model(config: RunConfig) -> ComputeModel:
+    """How durations are found."""
+    bandwidth_bps = config.memory.bandwidth
+    return ComputeModel(
+        mode=config.compute.model,
+        peak_flops=config.compute.peak_flops,
+        memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
+        memory_latency_ps=config.memory.latency,
+    )

@@ -1,0 +1,93 @@
+"""What two workers make of this machine, measured in one go: `nadi bench NAME --scaling`.
+
+`capacity` is what the machine gives two independent serial runs side by side, over one alone: shared caches, memory and
+turbo clocks keep it below two. Each way of running is a process of its own, one after another, some times in turn;
+a way's figure is the median over the turns.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from nadi.errors import ConfigError
+from nadi.progress import Progress, Silence
+from pdes.results import RunError
+
+TIMEOUT_S = 600
+TURNS = 3
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+
+
+def measure_pairs(
+    name: str, progress: Progress | Silence, *, topology: str = "", size: str = "", runs: int = 5
+) -> dict[str, Any]:
+    """Measure one serial run, two side by side, one and two MPI ranks, two processes and two threads.
+
+    Args:
+        name: benchmark.
+        progress: told what is measured.
+        topology: another fabric.
+        size: another size, as people write it.
+        runs: of each process.
+
+    Returns:
+        `capacity` and `rows`: workers, packet_hops_per_s, speed_up over serial, share of capacity, digest.
+
+    Raises:
+        RunError: a run failed, or gave another digest.
+        ConfigError: there is no mpiexec beside this Python.
+    """
+    if not MPIEXEC.exists():
+        raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec beside Python, pip install 'nadi[mpi]'")
+    nadi = [sys.executable, "-m", "nadi", "bench", name, "--json", "--quiet", "--runs", str(runs)]
+    nadi += ["--topology", topology] * bool(topology) + ["--size", size] * bool(size)
+    ways = {
+        "serial": [nadi],
+        "2 serial side by side": [nadi, nadi],
+        "1 MPI rank": [[str(MPIEXEC), "-n", "1", *nadi]],
+        "2 MPI ranks": [[str(MPIEXEC), "-n", "2", *nadi]],
+        "2 processes": [[*nadi, "--workers", "2", "--backend", "processes"]],
+        "2 threads": [[*nadi, "--workers", "2", "--backend", "threads"]],
+    }
+    rates: dict[str, list[float]] = {way: [] for way in ways}
+    digests = set()
+    for turn in range(TURNS):
+        for way, commands in ways.items():
+            progress.say(f"turn {turn + 1} of {TURNS}: {way}")
+            figures = _side_by_side(commands)
+            rates[way].append(sum(each["packet_hops_per_s"] for each in figures))
+            digests |= {each["digest"] for each in figures}
+    if len(digests) > 1:
+        raise RunError(f"bench {name}: ways of running gave {len(digests)} different digests")
+    serial = statistics.median(rates["serial"])
+    capacity = statistics.median(rates["2 serial side by side"]) / serial
+    rows = [
+        {
+            "workers": way,
+            "packet_hops_per_s": statistics.median(found),
+            "speed_up": statistics.median(found) / serial,
+            "share": statistics.median(found) / serial / capacity,
+        }
+        for way, found in rates.items()
+    ]
+    return {"bench": name, "capacity": capacity, "turns": TURNS, "digest": digests.pop(), "rows": rows}
+
+
+def _side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
+    """Figures of commands that run at the same time."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "HYDRA"))}
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603
+        for command in commands
+    ]
+    figures = []
+    for process in processes:
+        out, errors = process.communicate(timeout=TIMEOUT_S)
+        if process.returncode:
+            raise RunError(f"{' '.join(commands[0])}: exit code {process.returncode}: {errors.strip()}")
+        figures.append(json.loads(out))
+    return figures

@@ -1,0 +1,87 @@
+"""Who runs a simulation: threads or processes of this machine, or MPI ranks with threads of their own."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import pdes
+from nadi.gather import ALONE, Ranks
+from nadi.progress import Progress, Silence
+from topologies import Graph
+from workload import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Backend = Literal["threads", "processes"]
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Workers of a run.
+
+    Attributes:
+        ranks: this rank and the others.
+        backend: what the workers of a rank are.
+        count: workers of each rank.
+        share_memory: MPI ranks of one node meet in shared memory.
+        lps_each: logical processes of each worker; threads of one rank share theirs.
+    """
+
+    ranks: Ranks = ALONE
+    backend: Backend = "threads"
+    count: int = 1
+    lps_each: int = 1
+    share_memory: bool = True
+
+    @property
+    def total(self) -> int:
+        """Workers of all ranks."""
+        return self.ranks.size * self.count
+
+    @property
+    def lps(self) -> int:
+        """Logical processes of the run."""
+        return self.total * self.lps_each
+
+    @property
+    def threads(self) -> int:
+        """Threads of each rank or process."""
+        return self.count if self.backend == "threads" else 1
+
+    @property
+    def processes(self) -> int:
+        """Processes of each rank."""
+        return self.count if self.backend == "processes" else 1
+
+    def own_npus(self, owner: NDArray[np.int32], npus: int) -> NDArray[np.bool_]:
+        """bool[npus]: those of this rank's LPs."""
+        return pdes.shares(owner, self.ranks.size)[:npus] == self.ranks.rank
+
+    def run(
+        self,
+        graph: Graph,
+        program: Program,
+        settings: pdes.Settings,
+        progress: Progress | Silence,
+        owner: NDArray[np.int32] | None,
+    ) -> pdes.Results:
+        """Build worlds and run them; `owner` has `lps` owners.
+
+        Raises:
+            pdes.RunError: the run failed.
+        """
+        if self.ranks.communicator is not None:
+            show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None
+            layout = pdes.Layout(graph, settings, owner)
+            return pdes.run_ranks(
+                layout, program, settings, self.ranks.communicator, self.count, show, share_memory=self.share_memory
+            )
+        if self.backend == "processes" and self.count > 1:
+            return pdes.run_processes(graph, program, settings, owner, self.count, progress)
+        return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads)
+
+
+SERIAL = Workers()
