@@ -50,6 +50,12 @@ def _all_reduce(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: A
     return workload.collective_program("all-reduce", graph.npus, size_bytes, "ring")
 
 
+def _hierarchical(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
+    """Inside servers, along rails, inside servers; where there are no servers, groups of eight."""
+    group = int(np.bincount(graph.host).max())
+    return workload.hierarchical_program(graph.npus, group if group > 1 else 8, size_bytes)
+
+
 def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
     """Every NPU and the one half the fabric away: in another pod, where there are pods."""
     return workload.pairs_program((np.arange(graph.npus) + graph.npus // 2) % graph.npus, size_bytes)
@@ -60,6 +66,7 @@ BENCHES = {
     for bench in (
         Bench("permutation", "fat-tree:k=16,rate=100Gbps,delay=1us", 4 * MIB, _permutation),
         Bench("allreduce", "fat-tree:k=16,rate=100Gbps,delay=1us", 64 * MIB, _all_reduce),
+        Bench("hierarchical", "rail-optimised:npus=16384,rate=400Gbps,delay=1us", 4 * MIB, _hierarchical),
         Bench("pairs", "fat-tree:npus=16384,rate=100Gbps,delay=1us", MIB, _pairs),
     )
 }

@@ -10,7 +10,7 @@ from workload.durations import ComputeModel
 from workload.errors import WorkloadError
 from workload.kinds import KINDS
 from workload.load import load_traces
-from workload.micro import collective_program, pairs_program, permutation
+from workload.micro import collective_program, hierarchical_program, pairs_program, permutation
 from workload.program import Program, build_program
 from workload.schedules import Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
@@ -30,6 +30,7 @@ __all__ = [
     "closed_form",
     "collective_program",
     "default_algorithm",
+    "hierarchical_program",
     "load_traces",
     "pairs_program",
     "permutation",

@@ -8,13 +8,13 @@ from numpy.typing import ArrayLike, NDArray
 from et import CollectiveCommType, coll_node, metadata, table_of
 from workload.check import MOST_NPUS
 from workload.errors import WorkloadError
-from workload.groups import resolve
+from workload.groups import GroupTable, resolve
 from workload.kinds import BARRIER, kind_index
 from workload.own import IDLE, own_traces
 from workload.program import Program, Rows, assemble, build_program, empty_rows
 from workload.schedules import ScheduleSet
 from workload.settings import CollectiveSettings
-from workload.view import RECV, SEND
+from workload.view import COLLECTIVE, RECV, SEND
 
 Int64 = NDArray[np.int64]
 
@@ -40,6 +40,50 @@ def collective_program(kind: str, npus: int, size_bytes: int, algorithm: str | N
     settings = CollectiveSettings({kind: algorithm} if algorithm else {}, all_gather_size="total")
     node = coll_node(0, kind, comm_type, max(size_bytes, 0))
     return build_program([table_of(metadata(), [node])], np.zeros(npus, np.int32), npus, settings=settings)
+
+
+def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
+    """An all-reduce in three steps, of which the one in the middle is a ring per rail.
+
+    Reduce-scatter in each group of neighbours, all-reduce of the shards among the NPUs of equal place in their groups,
+    all-gather in each group.
+
+    Args:
+        npus: a multiple of `group`.
+        group: neighbours by number, such as the NPUs of a server; 2 to npus / 2.
+        size_bytes: the whole buffer, a multiple of `group`.
+
+    Raises:
+        WorkloadError: sizes that do not divide, or are out of range.
+    """
+    if not (2 <= group <= npus // 2 and npus % group == 0 and npus < MOST_NPUS):
+        raise WorkloadError(f"{npus} NPUs in groups of {group}: expected two groups or more of equal size")
+    if size_bytes < group or size_bytes % group:
+        raise WorkloadError(f"all-reduce of {size_bytes} B in groups of {group}: expected a multiple of {group}")
+    hosts = npus // group
+    schedules = ScheduleSet()
+    settings = CollectiveSettings()
+    steps = (("reduce-scatter", group), ("all-reduce", hosts), ("all-gather", group))
+    rows = empty_rows(3)._replace(
+        kind=np.full(3, COLLECTIVE, np.int8),
+        bytes=np.array([size_bytes, size_bytes // group, size_bytes], np.int64),
+        seq=np.array([0, 0, 1], np.int32),
+        group=np.array([0, 1, 0], np.int32),
+        schedule=np.array([schedules.add(kind, settings.algorithm_of(kind), n) for kind, n in steps], np.int32),
+        dep_ptr=np.array([0, 0, 1, 2], np.int64),
+        dep=np.array([0, 1], np.int32),
+    )
+    npu = np.arange(npus, dtype=np.int32)
+    members = [npu, npu, npu.reshape(hosts, group).T.reshape(-1)]
+    sizes = [npus] + [group] * hosts + [hosts] * group
+    groups = GroupTable(
+        group_ptr=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64),
+        group_member=np.concatenate(members).astype(np.int32),
+        slot_ptr=2 * np.arange(npus + 1, dtype=np.int64),
+        slot_group=np.stack([1 + npu // group, 1 + hosts + npu % group], axis=1).reshape(-1).astype(np.int32),
+        slot_member=np.stack([npu % group, npu // group], axis=1).reshape(-1).astype(np.int32),
+    )
+    return assemble(np.zeros(npus, np.int32), [rows], groups, schedules.pack())
 
 
 def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:

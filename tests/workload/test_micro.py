@@ -3,9 +3,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from et import metadata, recv_node, send_node, table_of
+from et import CollectiveCommType, coll_node, metadata, recv_node, send_node, table_of
 from tests.workload import naive
-from workload import KINDS, WorkloadError, build_program, collective_program, pairs_program, permutation
+from workload import (
+    KINDS,
+    CollectiveSettings,
+    WorkloadError,
+    build_program,
+    collective_program,
+    hierarchical_program,
+    pairs_program,
+    permutation,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,3 +90,59 @@ def test_permutations_meet_everyone_and_never_themselves(npus):
     assert permutation(npus, 5).tolist() == permutation(npus, 5).tolist()
     with pytest.raises(WorkloadError, match=r"^permutation of 1 NPUs: expected at least 2$"):
         permutation(1)
+
+
+@pytest.mark.parametrize(("npus", "group"), [(4, 2), (12, 3), (12, 4)])
+def test_a_hierarchical_all_reduce_is_what_traces_would_give(npus, group):
+    hosts = npus // group
+    size = 96
+    groups = {f"host {h}": tuple(range(h * group, (h + 1) * group)) for h in range(hosts)}
+    groups |= {f"rail {r}": tuple(range(r, npus, group)) for r in range(group)}
+    kinds = CollectiveCommType.REDUCE_SCATTER, CollectiveCommType.ALL_REDUCE, CollectiveCommType.ALL_GATHER
+    tables = []
+    for npu in range(npus):
+        names = f"host {npu // group}", f"rail {npu % group}", f"host {npu // group}"
+        nodes = [
+            coll_node(i, "", kind, size // group if i == 1 else size, pg_name=name, deps=[i - 1] if i else [])
+            for i, (kind, name) in enumerate(zip(kinds, names, strict=True))
+        ]
+        tables.append(table_of(metadata(), nodes, f"t.{npu}.et"))
+    wanted = build_program(tables, range(npus), npus, groups, settings=CollectiveSettings(all_gather_size="total"))
+    found = hierarchical_program(npus, group, size)
+    for npu in range(npus):
+        slots = [slice(int(p.slot_ptr[npu]), int(p.slot_ptr[npu + 1])) for p in (wanted, found)]
+        members = [
+            [p.group_member[p.group_ptr[g] : p.group_ptr[g + 1]].tolist() for g in p.slot_group[own]]
+            for p, own in zip((wanted, found), slots, strict=True)
+        ]
+        assert members[0] == members[1]
+        assert wanted.slot_member[slots[0]].tolist() == found.slot_member[slots[1]].tolist()
+    for name in (
+        "trace_of_npu",
+        "node_kind",
+        "node_bytes",
+        "node_seq",
+        "node_group",
+        "node_deps",
+        "child",
+        "coll_node",
+    ):
+        assert getattr(wanted, name).tolist() == getattr(found, name).tolist(), name
+    assert [steps_of(wanted, row) for row in range(3)] == [steps_of(found, row) for row in range(3)]
+
+
+def steps_of(program, row):
+    """Members, chunks and first plan of a collective's schedule."""
+    sched, schedule = program.schedules, program.node_schedule[row]
+    plan = sched.plan_of[sched.plan_of_ptr[schedule]]
+    lanes = sched.lane_ptr[sched.plan_ptr[plan] : sched.plan_ptr[plan + 1] + 1]
+    steps = slice(int(lanes[0]), int(lanes[-1]))
+    columns = [getattr(sched, name)[steps].tolist() for name in ("send_peer", "send_chunk", "recv_peer", "recv_chunk")]
+    return sched.members[schedule], sched.chunks[schedule], (lanes - lanes[0]).tolist(), columns
+
+
+def test_a_hierarchical_all_reduce_needs_equal_groups():
+    with pytest.raises(WorkloadError, match=r"^10 NPUs in groups of 4: expected two groups or more of equal size$"):
+        hierarchical_program(10, 4, 64)
+    with pytest.raises(WorkloadError, match=r"^all-reduce of 66 B in groups of 4: expected a multiple of 4$"):
+        hierarchical_program(8, 4, 66)
