@@ -53,7 +53,7 @@ def take_batch(net, inbox, node, begin, end):
 @inline
 def prefetch_batch(net, node):
     """Ask for the first packets of a node's inbox."""
-    head = net.inbox[inbox_of(node, net.ctl[CTL_SIDE])]
+    head = np.int64(net.inbox[inbox_of(node, net.ctl[CTL_SIDE])])
     if head >= 0:
         for line in range(4):
             prefetch(net.record, head * RECORD_WORDS + 8 * line)
@@ -69,7 +69,7 @@ def gather(net, inbox, node):
     batch = 0
     freed = 0
     box = inbox_of(node, net.ctl[CTL_SIDE])
-    pos = net.inbox[box]
+    pos = np.int64(net.inbox[box])
     if pos >= 0:
         net.inbox[box] = NONE
         net.inbox[box + 1] = NONE
@@ -81,8 +81,8 @@ def gather(net, inbox, node):
             pos += 1
             if pos & (BLOCK_RECORDS - 1) == 0:
                 block = (pos >> BLOCK_SHIFT) - 1
-                pos = net.block_next[block] << BLOCK_SHIFT
-                ahead = net.block_next[pos >> BLOCK_SHIFT] * BLOCK_RECORDS * RECORD_WORDS
+                pos = np.int64(net.block_next[block]) << BLOCK_SHIFT
+                ahead = np.int64(net.block_next[pos >> BLOCK_SHIFT]) * BLOCK_RECORDS * RECORD_WORDS
                 for line in range(4):
                     prefetch(record, ahead + 8 * line)
                 inbox.batch_freed[freed] = block

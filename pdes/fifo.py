@@ -18,7 +18,7 @@ def take_block(net):
     """First record of a block from the pool, which must have one."""
     free = net.ctl[CTL_FREE_BLOCKS] - 1
     net.ctl[CTL_FREE_BLOCKS] = free
-    return net.block_free[free] << BLOCK_SHIFT
+    return np.int64(net.block_free[free]) << BLOCK_SHIFT
 
 
 @inline
@@ -52,7 +52,7 @@ def after(net, head):
     head += 1
     if head & (BLOCK_RECORDS - 1) == 0:
         block = (head >> BLOCK_SHIFT) - 1
-        head = net.block_next[block] << BLOCK_SHIFT
+        head = np.int64(net.block_next[block]) << BLOCK_SHIFT
         free_block(net, block)
     if net.record[head * RECORD_WORDS] == INF:
         free_block(net, head >> BLOCK_SHIFT)

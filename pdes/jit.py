@@ -90,12 +90,13 @@ def _record_type(record):
 
 
 def _arrays(record):
-    """The arrays of a nested NamedTuple in order."""
-    for field in record:
+    """Name, declared dtype and array of all fields of a nested NamedTuple in order."""
+    hints = get_type_hints(type(record), include_extras=True)
+    for name, field in zip(record._fields, record, strict=True):
         if isinstance(field, tuple):
             yield from _arrays(field)
         else:
-            yield field
+            yield name, np.dtype(hints[name].__metadata__[0]), field
 
 
 def _unpack(context, builder, kind, directory, at):
@@ -134,9 +135,9 @@ class Directory:
     def update(self, record):
         """Have the same address stand for another record of the same type."""
         self._record = record
-        for i, array in enumerate(_arrays(record)):
-            if not array.flags.c_contiguous:
-                raise ValueError(f"array {i} of {type(record).__name__} is not contiguous")
+        for i, (name, dtype, array) in enumerate(_arrays(record)):
+            if array.dtype != dtype or not array.flags.c_contiguous:
+                raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
             self._entries[2 * i] = array.ctypes.data
             self._entries[2 * i + 1] = len(array)
         if not jit_enabled():

@@ -69,7 +69,7 @@ def deliver(net, meta, ready, w1, w2, w3):
     side = (net.ctl[CTL_SIDE] + ahead) & (SIDES - 1)
     net.ctl[CTL_PENDING + side] = 1
     box = inbox_of(meta & NODE_MASK, side)
-    tail = net.inbox[box + 1]
+    tail = np.int64(net.inbox[box + 1])
     if tail < 0:
         tail = take_block(net)
         net.inbox[box] = tail
@@ -92,7 +92,7 @@ def far_reach(net):
 @inline
 def wait(net, link, ready, w1, w2, w3):
     """Have a packet wait on its link."""
-    tail = net.wait_tail[link]
+    tail = np.int64(net.wait_tail[link])
     if tail < 0:
         tail = take_block(net)
         net.wait_head[link] = tail
@@ -104,7 +104,7 @@ def wait(net, link, ready, w1, w2, w3):
 def prefetch_inbox(net, link):
     """Ask for the place where the next packet over the link will stand in the inbox at its end."""
     side = (net.ctl[CTL_SIDE] + 1) & (SIDES - 1)
-    tail = net.inbox[inbox_of(net.tx[link * TX_WORDS + TX_META] & NODE_MASK, side) + 1]
+    tail = np.int64(net.inbox[inbox_of(net.tx[link * TX_WORDS + TX_META] & NODE_MASK, side) + 1])
     if tail >= 0:
         prefetch(net.record, tail * RECORD_WORDS)
 
@@ -163,7 +163,7 @@ def release(net):
             if net.ctl[CTL_FREE_BLOCKS] < net.const[CONST_RESERVE_BLOCKS]:
                 net.ctl[CTL_NEED] = NEED_BLOCKS
                 return True
-            head = net.wait_head[link]
+            head = np.int64(net.wait_head[link])
             meta = net.tx[link * TX_WORDS + TX_META]
             is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
             end = reach(net)

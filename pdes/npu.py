@@ -286,7 +286,7 @@ def prefetch_npus(net, npus, qps, node):
     far = min(node + 4, last)
     prefetch(npus.npu, far * NPU_WORDS)
     prefetch(npus.port, net.out_ptr[far] * PORT_WORDS)
-    head = net.inbox[inbox_of(far, net.ctl[CTL_SIDE])]
+    head = np.int64(net.inbox[inbox_of(far, net.ctl[CTL_SIDE])])
     if head >= 0:
         prefetch(net.record, head * RECORD_WORDS)
         prefetch(net.record, head * RECORD_WORDS + 8)

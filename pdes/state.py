@@ -306,10 +306,10 @@ class Net(NamedTuple):
     count: Int64
     const: Int64
     next_time: Int64  # [NPUs] ps: earliest event of its own
-    inbox: Int64  # [nodes x SIDES x 2] first record and next free one of each inbox, -1 empty
+    inbox: Int32  # [nodes x SIDES x 2] first record and next free one of each inbox, -1 empty
     waiting: Int64  # [links / 32] bit set: packets wait on the link for a later cell
-    wait_head: Int64  # [links] record, -1 none waits; outgoing links, then those that come from other LPs
-    wait_tail: Int64
+    wait_head: Int32  # [links] record, -1 none waits; outgoing links, then those that come from other LPs
+    wait_tail: Int32
     out_ptr: Int64  # [nodes + 1] outgoing links of a node
     tx: Int64  # rows of outgoing links, then of those that come from other LPs (TX_META only)
     link_class: Int64
@@ -317,8 +317,8 @@ class Net(NamedTuple):
     tx_max_wait: Int64  # [outgoing links] ps: the longest wait of a packet for the port
     tx_dropped: Int64  # [outgoing links] packets
     record: Int64
-    block_next: Int64  # [blocks]
-    block_free: Int64  # [blocks] stack
+    block_next: Int32  # [blocks]
+    block_free: Int32  # [blocks] stack
     far: Int64  # [outgoing links] place among the links to the neighbour, of links to other LPs
     ghost: Int64  # [neighbours] `tx` row of the first link that comes from the neighbour
     outbox: Int64  # what goes to other LPs (pdes/boundary.py)

@@ -178,13 +178,13 @@ def shrunk(world):
     blocks = queues + int(net.const[s.CONST_RESERVE_BLOCKS])
     stride = int(net.const[s.CONST_LANE_STRIDE])
     net.ctl[[s.CTL_FREE_BLOCKS, s.CTL_FREE_MSGS, s.CTL_FREE_INSTS]] = blocks - queues, least, 1
-    free = np.zeros(blocks, np.int64)
+    free = np.zeros(blocks, np.int32)
     free[: blocks - queues] = np.arange(queues, blocks)
     none = np.full(2, -1, np.int64)
     return world._replace(
         net=net._replace(
             block_free=free,
-            block_next=np.zeros(blocks, np.int64),
+            block_next=np.zeros(blocks, np.int32),
             record=net.record[: blocks * s.BLOCK_RECORDS * s.RECORD_WORDS].copy(),
         ),
         qps=qps._replace(
