@@ -15,7 +15,7 @@ import numpy as np
 from pdes import state as s
 from pdes.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
 from pdes.build import build_lps
-from pdes.crew import Crew, compile_kernels
+from pdes.crew import AbortedError, Crew, compile_kernels
 from pdes.driver import settled
 from pdes.harvest import check, harvest, merge, results
 from pdes.post import Post
@@ -23,6 +23,7 @@ from pdes.results import AgreedRunError, RunError
 from pdes.team import TEAM_HOPS, TEAM_LEFT, found_team, team_words
 
 LINE_WORDS = 16
+FAILED_RANK_ENDS_US_S = 10.0
 
 
 class _Channel:
@@ -239,8 +240,12 @@ def run_ranks(layout, program, settings, communicator, threads=1, progress=None,
     started = time.perf_counter()
     try:
         crew.run()
-    except RunError as error:
-        raise RunError(f"rank {communicator.Get_rank()}: {error}") from error
+    except AbortedError:
+        time.sleep(FAILED_RANK_ENDS_US_S)
+        raise RunError("another rank failed and did not end this one") from None
+    except Exception as error:
+        text = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+        raise RunError(f"rank {communicator.Get_rank()}: {text}") from error
     wall_s = time.perf_counter() - started
     own = harvest(sim)
     whole = _gathered(own, communicator)

@@ -7,9 +7,9 @@ inbox, sorts that small batch and works through it. Idle time is jumped over. Wi
 """
 
 from pdes.batch import blocks_short
-from pdes.boundary import arrived, crossing, crossings, empty_outbox
-from pdes.jit import inline, outline, peek
-from pdes.link import deliver, far_reach, reach, release, wait
+from pdes.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
+from pdes.jit import inline, outline, peek, prefetch
+from pdes.link import deliver, far_reach, prefetch_inbox, reach, release, wait
 from pdes.npu import npus_window
 from pdes.state import (
     CONST_CELL,
@@ -41,6 +41,9 @@ from pdes.state import (
 )
 from pdes.switch import switches_window
 from pdes.world import world_at
+
+AHEAD = 6
+"""How many packets ahead the place of the next record is asked for."""
 
 DONE, FULL, FAILED, GOING_ON = range(4)
 
@@ -100,6 +103,12 @@ def close_window(net):
     net.count[COUNT_WINDOWS] += 1
 
 
+@inline
+def link_of(net, neighbour, half, i):
+    """The `tx` row of the link over which the i-th packet of a half comes."""
+    return net.ghost[neighbour] + peek(crossing(half, i) + 4 * WORD_BYTES)
+
+
 @outline
 def take_in(net):
     """Take in what the neighbours sent in the window before. True if interrupted because blocks are short."""
@@ -111,15 +120,19 @@ def take_in(net):
         while ctl[CTL_IN_AT] < count:
             if blocks_short(net):
                 return True
-            p = crossing(half, ctl[CTL_IN_AT])
+            i = ctl[CTL_IN_AT]
+            if i + 2 * AHEAD < count:
+                prefetch(net.tx, link_of(net, neighbour, half, i + 2 * AHEAD) * TX_WORDS)
+                prefetch_inbox(net, link_of(net, neighbour, half, i + AHEAD))
+            p = crossing(half, i)
             ready = peek(p)
-            link = net.ghost[neighbour] + peek(p + 32)
+            link = link_of(net, neighbour, half, i)
             if ready < reach(net):
                 deliver(net, net.tx[link * TX_WORDS + TX_META], ready, peek(p + 8), peek(p + 16), peek(p + 24))
             else:
                 ctl[CTL_SOONEST] = min(ctl[CTL_SOONEST], ready)
                 wait(net, link, ready, peek(p + 8), peek(p + 16), peek(p + 24))
-            ctl[CTL_IN_AT] += 1
+            ctl[CTL_IN_AT] = i + 1
         ctl[CTL_IN_AT] = 0
         ctl[CTL_IN_NEIGHBOUR] += 1
     return False

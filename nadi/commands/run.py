@@ -24,6 +24,13 @@ def run(
     ),
     workers: int = typer.Option(0, "--workers", min=0, metavar="N", show_default=False, help=WORKERS_HELP),
     backend: str = typer.Option("", "--backend", metavar="NAME", show_default=False, help=BACKEND_HELP),
+    weights: str = typer.Option(
+        "",
+        "--weights",
+        metavar="WHAT",
+        show_default=False,
+        help="Divide by traces, fabric, or an earlier run's folder.",
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON in place of the report."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
@@ -32,7 +39,7 @@ def run(
     from nadi.world import together
 
     ranks = connected_ranks(os.environ)
-    from nadi.config import load_config
+    from nadi.config import WEIGHT_WORDS, load_config
     from nadi.findings import merge, part
     from nadi.progress import progress
     from nadi.report import print_report
@@ -41,6 +48,8 @@ def run(
 
     is_first = ranks.rank == 0
     given = [f"engine.workers={workers}"] * bool(workers) + [f"engine.backend={backend}"] * bool(backend)
+    if weights:
+        given.append(f"engine.weights={weights if weights in WEIGHT_WORDS else Path(weights).absolute()}")
     with together(ranks):
         config = load_config(file, [*overrides, *given])
     folder = out or config.output.dir
