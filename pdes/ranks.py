@@ -39,7 +39,10 @@ class _Channel:
 
 
 class _Segments:
-    """Memory that the ranks of a node share: each takes pieces of its own segment, and all see all segments."""
+    """Memory that the ranks of a node share: each takes pieces of its own segment, and all see all segments.
+
+    Outboxes have room for the most that links can carry, so most of it is never written and must not be touched.
+    """
 
     def __init__(self, mpi, node, words_of_rank):
         me = node.Get_rank()
@@ -49,8 +52,6 @@ class _Segments:
             for rank, words in enumerate(words_of_rank)
         ]
         self._used = [0] * len(words_of_rank)
-        self._words[me][:] = 0
-        node.Barrier()
 
     def take(self, rank, words):
         """int64[words] of a rank's segment; all ranks must take the same pieces in the same order."""
@@ -98,6 +99,8 @@ class _Node(Post):
         memory = _Segments(MPI, self.node, words)
         self._memory = memory
         self.team = memory.take(0, team_words(workers))
+        if self.rank_in_node == 0:
+            self.team[:] = 0
         super().__init__([])
         self._coming = {}
         for rank, parts in enumerate(parts_of):
@@ -129,9 +132,14 @@ class _Node(Post):
         self._neighbours[part.number] = part.neighbours
         self._at[part.number] = part.outbox_at()
         self.outbox[part.number] = memory.take(rank, int(part.outbox_at()[-1]))
+        if rank == self.rank_in_node:
+            self.outbox[part.number][part.outbox_at()[:-1]] = 0
         for other, room in zip(part.neighbours, part.rooms_in, strict=True):
             if self._node_of_lp[other] != here:
-                self._coming[other, part.number] = [memory.take(rank, part.half_words(room)) for _ in range(2)]
+                halves = [memory.take(rank, part.half_words(room)) for _ in range(2)]
+                self._coming[other, part.number] = halves
+                if rank == self.rank_in_node:
+                    halves[0][0] = halves[1][0] = 0
 
     def _tags(self, pairs, far_end):
         """Pairs of LPs with the other node and a tag each: their place among the pairs between the two nodes."""
