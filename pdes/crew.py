@@ -89,7 +89,7 @@ class Crew:
     def _work(self, worker):
         row = tm.TEAM_FIRST + worker * tm.LINE
         hops, windows = FIRST_PAUSE_HOPS, WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
-        step, last = FEWEST_HOPS_OF_A_PAUSE, time.perf_counter()
+        done, last = 0, time.perf_counter()
         while True:
             status = tm.work(self.team, self._crew, self._addresses, worker, hops, windows)
             if status == DONE:
@@ -104,11 +104,12 @@ class Crew:
                 tm.publish(self.team, self._exchange(int(self.team[tm.TEAM_SOONEST])))
             elif status == tm.PAUSED:
                 now = time.perf_counter()
-                step = _next_step(step, now - last)
+                before, done = done, int(self.team[tm.TEAM_HOPS])
+                step = _next_step(done - before, now - last)
                 last = now
                 if self.first_event_s == 0.0:
                     self.first_event_s = now - self._begun
-                hops = int(self.team[tm.TEAM_HOPS]) + step
+                hops = done + step
                 windows = int(self.team[row + tm.WORKER_NUMBER]) + (
                     WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
                 )
@@ -137,6 +138,6 @@ class Crew:
         )
 
 
-def _next_step(step, took_s):
-    """Packet-hops until the next pause, for about PAUSE_S between two."""
-    return max(FEWEST_HOPS_OF_A_PAUSE, int(step * min(8.0, max(0.25, PAUSE_S / max(took_s, 1e-6)))))
+def _next_step(done, took_s):
+    """Packet-hops until the next pause, for about PAUSE_S between two; done: packet-hops since the last one."""
+    return max(FEWEST_HOPS_OF_A_PAUSE, int(done * min(8.0, max(0.25, PAUSE_S / max(took_s, 1e-6)))))

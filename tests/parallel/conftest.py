@@ -1,0 +1,45 @@
+"""Fixtures of tests that run in several ways."""
+
+import faulthandler
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
+
+ROOT = Path(__file__).parents[2]
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+STUCK_S = 600
+
+
+@pytest.fixture(autouse=True)
+def stuck(request):
+    """Workers that wait for each other for ever end the tests, with a traceback of every thread."""
+    faulthandler.dump_traceback_later(STUCK_S, exit=True, file=request.config.stash[fault_handler_stderr_fd_key])
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="session")
+def python():
+    """Run Python on some ranks (None: without MPI); its arguments; gives the completed process."""
+
+    def run(ranks, *arguments, timeout=240, **environment):
+        command = [sys.executable, *map(str, arguments)]
+        if ranks is not None:
+            if not MPIEXEC.is_file():
+                pytest.skip("no MPICH beside Python")
+            command = [str(MPIEXEC), "-n", str(ranks), *command]
+        usual = {name: value for name, value in os.environ.items() if not name.startswith(("NADI_DEBUG", "PMI"))}
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env=usual | {"PYTHONPATH": str(ROOT)} | environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    return run

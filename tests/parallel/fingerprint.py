@@ -1,0 +1,34 @@
+"""What a run brought, as plain values that can be compared and sent: the same for every way of running."""
+
+import hashlib
+
+import numpy as np
+
+FLOW = ("src", "dst", "group", "seq", "lane", "bytes", "start_ps", "finish_ps")
+
+
+def hashed(array):
+    """A short name of an array's values."""
+    return hashlib.sha256(np.ascontiguousarray(array, np.int64).tobytes()).hexdigest()[:16]
+
+
+def fingerprint(results):
+    """All that must not depend on who ran it; `windows` may, since windows are as long as the partition lets them."""
+    return (
+        {
+            "digest": results.digest,
+            "finish": results.finish_time_ps,
+            "row counts": hashed(results.npu_node_ptr),
+            "row starts": hashed(results.node_start_ps),
+            "row finishes": hashed(results.node_finish_ps),
+        }
+        | {f"flows {name}": hashed(results.flows[name]) for name in FLOW}
+        | {f"links {name}": hashed(values) for name, values in results.links.items()}
+        | {f"count {name}": value for name, value in results.counters.items() if name != "windows"}
+        | {name: results.settled[name] for name in ("window_packets", "rto_ps", "cell_ps")}
+    )
+
+
+def differing(found, wanted):
+    """Names of what differs."""
+    return sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))

@@ -1,0 +1,199 @@
+"""Tiny runs that stand for one thing each, and the ways in which they are divided and run."""
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import partition
+from et import read_groups
+from partition import PartitionError
+from pdes import Settings, build_world, run, run_processes
+from tests.parallel.fingerprint import fingerprint
+from tests.pdes.cases import BASE, Traces
+from topologies import build
+from workload import ComputeModel, build_program, collective_program, load_traces, pairs_program
+
+SHARED = Path(os.environ.get("NADI_SHARED") or Path(__file__).parents[3] / "shared")
+
+
+class Case(NamedTuple):
+    """A run; owner: the LP of each node where it is a matter of the case, by name."""
+
+    graph: object
+    program: object
+    settings: Settings
+    owners: dict
+
+
+def packed(owner):
+    """LPs numbered without gaps."""
+    return np.unique(owner, return_inverse=True)[1]
+
+
+def settings(**chosen):
+    return Settings(**(BASE | chosen))
+
+
+def lossy():
+    """All to all through queues of two packets: drops, negative acknowledgements and timeouts."""
+    graph = build("leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns")
+    program = collective_program("all-to-all", 6, 24_000)
+    return Case(graph, program, settings(queue_limit_bytes=1300, rto_ps=9_000_000, max_retries=1000, seed=5), {})
+
+
+def cut_through():
+    """Headers run ahead of their packets, over links of different rates; an LP without NPUs, one with a single NPU."""
+    graph = build(
+        "fat-tree:pods=3,leaves_per_pod=2,hosts_per_leaf=2,spines_per_pod=2,cores_per_plane=2,"
+        "rate=100Gbps,spine_rate=200Gbps,core_rate=77Gbps,delay=200ns,spine_delay=350ns,switch_latency=40ns"
+    )
+    pod = graph.pod + 1
+    pod[5] = 9
+    chosen = settings(cut_through=True, queue_limit_bytes=4000, rto_ps=30_000_000, max_retries=1000)
+    owners = {"cores alone, an NPU alone": packed(pod)}
+    return Case(graph, collective_program("all-to-all", 12, 18_000), chosen, owners)
+
+
+def ties():
+    """Equal senders, equal links, one receiver; each sender is an LP of its own."""
+    senders = 5
+    traces = Traces(senders + 1)
+    for _ in range(6):
+        for src in range(senders):
+            traces.message(src, senders, 1500)
+    graph = build(f"switch:npus={senders + 1},rate=100Gbps,delay=300ns")
+    nodes = np.arange(graph.nodes)
+    return Case(graph, traces.program(), settings(seed=7), {"each node alone": nodes, "one alone": packed(nodes == 2)})
+
+
+def torus():
+    """Three dimensions, two algorithms after one another."""
+    graph = build("torus:sizes=2x3x2,rate=100Gbps,delay=250ns")
+    traces = Traces(12)
+    for kind in (0, 6):
+        traces.collective(range(12), kind, 9000)
+    return Case(graph, traces.program(), settings(seed=11), {})
+
+
+def no_delay():
+    """A ring whose links take as long as their smallest packet: cells of some nanoseconds."""
+    graph = build("ring:npus=6,rate=100Gbps,delay=0ns")
+    return Case(graph, collective_program("all-reduce", 6, 6000), settings(), {"alternating": np.arange(6) % 2})
+
+
+def rails():
+    """Servers with links shorter than the windows."""
+    graph = build("rail-optimised:npus=16,gpus_per_host=4,hosts_per_rail_leaf=2,spines=2,rate=100Gbps")
+    return Case(graph, collective_program("all-reduce", 16, 60_000), settings(), {})
+
+
+def stack():
+    """Dimensions of different kind, rate and delay."""
+    graph = build("stack:dims=Ring(4)_Switch(2),rates=400Gbps_100Gbps,delays=50ns_800ns,switch_latency=30ns")
+    return Case(graph, collective_program("all-gather", 8, 16_000), settings(cut_through=True), {})
+
+
+def concurrent():
+    """Collectives of overlapping groups side by side, with computation, memory and messages between them."""
+    traces = Traces(8)
+    groups = {"a": (0, 2, 4, 6), "b": (1, 2, 5)}
+    for turn in range(3):
+        first = {npu: [traces.compute(npu, 1 + (npu + turn) % 3)] for npu in range(8)}
+        traces.collective(range(8), 0, 5000, deps=first)
+        for name, members in groups.items():
+            traces.collective(members, 6 if turn % 2 else 0, 4000, name)
+        traces.memory(turn, 2)
+        traces.message(turn, 7 - turn, 2500, turn)
+    graph = build("leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=400ns")
+    return Case(graph, traces.program(groups), settings(concurrent_collectives=True, queue_limit_bytes=6000), {})
+
+
+def messages():
+    """Chains of messages; every second NPU is idle, and the spines are an LP without NPUs."""
+    traces = Traces(8)
+    at = None
+    for turn in range(8):
+        src, dst = 2 * turn % 8, 2 * (turn + 1) % 8
+        at = traces.message(src, dst, 700 * turn, turn, ((at,) if at is not None else (), ()))[1]
+    graph = build("leaf-spine:leaves=4,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=1us")
+    lonely = np.where(np.arange(graph.nodes) >= graph.nodes - 2, 0, 1)
+    lonely[3] = 2
+    return Case(graph, traces.program(), settings(), {"spines alone, an idle NPU alone": lonely})
+
+
+def permutation():
+    """Some NPUs send for long, the others are idle."""
+    graph = build("fat-tree:k=4,rate=100Gbps,delay=500ns")
+    to = [5, -1, 9, -1, 13, 2, -1, -1, 1, -1, 3, -1, 6, -1, -1, 10]
+    return Case(graph, pairs_program(to, 20_000), settings(window_bytes=2048), {})
+
+
+def symbolic():
+    """A training step of a transformer as STG writes it: data, tensor and pipeline parallel, on servers of two."""
+    folder = SHARED / "data" / "chakra" / "dense_dp2tp2pp2"
+    roofline = ComputeModel("roofline", peak_flops=312e12, memory_bandwidth_Bps=2.04e12)
+    program = build_program(*load_traces(folder / "workload", 8), 8, read_groups(folder / "workload.json"), roofline)
+    graph = build("rail-optimised:npus=8,gpus_per_host=2")
+    return Case(graph, program, Settings(mtu_bytes=60_000), {})
+
+
+CASES = {
+    made.__name__: made
+    for made in (
+        lossy,
+        cut_through,
+        ties,
+        torus,
+        no_delay,
+        rails,
+        stack,
+        concurrent,
+        messages,
+        permutation,
+        symbolic,
+    )
+}
+
+
+@cache
+def case(name):
+    return CASES[name]()
+
+
+@cache
+def serial(name):
+    """Results of one LP, which all others must equal."""
+    return run(build_world(*case(name)[:3]))
+
+
+@cache
+def wanted(name):
+    return fingerprint(serial(name))
+
+
+@cache
+def owner_of(name, method, parts):
+    """The LP of each node; servers are cut where they must be. None = the method cannot divide this fabric."""
+    graph = case(name).graph
+    if method in case(name).owners:
+        return case(name).owners[method]
+    smallest = min(case(name).settings.header_bytes, case(name).settings.ack_bytes)
+    for keep_hosts in (True, False):
+        try:
+            return partition.partition(
+                graph, parts, method=method, smallest_bytes=smallest, keep_hosts=keep_hosts
+            ).owner.astype(np.int64)
+        except PartitionError:
+            continue
+    return None
+
+
+def in_threads(name, owner, threads):
+    return run(build_world(*case(name)[:3], owner), threads=threads)
+
+
+def in_processes(name, owner, processes):
+    return run_processes(*case(name)[:3], owner, processes)

@@ -1,0 +1,236 @@
+"""What a logical process holds of the fabric, its mail, its place in the queue, and its memory."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as budget
+from hypothesis import strategies as st
+
+import partition
+from pdes import Layout, RunError, Settings, build_world, crew, run, shares
+from pdes import state as s
+from pdes import team as tm
+from pdes.boundary import HEADER_WORDS
+from pdes.layout import share
+from pdes.post import Post, outbox_words
+from tests.parallel import kernels
+from tests.parallel.random_runs import divided
+from tests.pdes.cases import Traces
+from topologies import build
+from workload import collective_program, pairs_program, permutation
+
+quick = budget(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def laid_out(drawn):
+    graph, _, settings, owner = drawn.parts()
+    layout = Layout(graph, settings, owner)
+    return graph, layout, [layout.part(number) for number in range(layout.lps)]
+
+
+@quick
+@given(divided())
+def test_both_sides_of_a_cut_see_the_same_links(drawn):
+    graph, layout, parts = laid_out(drawn)
+    seen = []
+    for part in parts:
+        for other, out, room in zip(part.neighbours, part.links_out, part.rooms, strict=True):
+            far_side = parts[other]
+            back = far_side.neighbours.index(part.number)
+            assert far_side.links_in[back].tolist() == out.tolist() == sorted(out.tolist())
+            assert far_side.rooms_in[back] == room
+            assert set(layout.owner[graph.link_src[out]]) == {part.number}
+            assert set(layout.owner[graph.link_dst[out]]) == {other}
+            seen += out.tolist()
+    cut = np.flatnonzero(layout.owner[graph.link_src] != layout.owner[graph.link_dst])
+    assert sorted(seen) == cut.tolist()
+    assert (layout.fabric.reach_ps[cut] >= layout.lookahead_ps).all()
+
+
+@quick
+@given(divided())
+def test_nodes_and_links_are_numbered_as_others_expect(drawn):
+    graph, layout, parts = laid_out(drawn)
+    assert sorted(node for part in parts for node in part.nodes.tolist()) == list(range(graph.nodes))
+    assert sorted(link for part in parts for link in part.links.tolist()) == list(range(graph.links))
+    tables = [part.tx_rows(graph, layout.fabric, layout.owner)[:, s.TX_META] for part in parts]
+    for part, table in zip(parts, tables, strict=True):
+        own = len(part.links)
+        assert ((table[:own] >> 22) & 0xFFFFFF).tolist() == part.links.tolist()
+        assert (part.nodes[: part.npus] < graph.npus).all()
+        assert (part.nodes[part.npus :] >= graph.npus).all()
+        for node in range(len(part.nodes)):
+            links = part.links[part.out_ptr[node] : part.out_ptr[node + 1]]
+            assert links.tolist() == graph.out_links(part.nodes[node]).tolist()
+        far = part.far(graph)
+        for other, links in zip(part.neighbours, part.links_out, strict=True):
+            ghost = parts[other].ghost()[parts[other].neighbours.index(part.number)]
+            for link in links.tolist():
+                # what the sender writes beside a packet leads the receiver to the row of the same link
+                row = tables[other][ghost + far[part.tx_of(graph)[link]]]
+                assert (row >> 22) & 0xFFFFFF == link
+                assert parts[other].nodes[row & ((1 << 22) - 1)] == graph.link_dst[link]
+
+
+@quick
+@given(divided())
+def test_mail_is_found_where_it_is_put(drawn):
+    _, _, parts = laid_out(drawn)
+    post = Post(parts)
+    assert sum(int(part.outbox_at()[-1]) for part in parts) == outbox_words(parts)
+    number = 0
+    written = {}
+    for part in parts:
+        at = part.outbox_at()
+        for index, other in enumerate(part.neighbours):
+            for half in range(2):
+                number += 1
+                begin, end = at[2 * index + half : 2 * index + half + 2]
+                assert end - begin >= HEADER_WORDS + 5 * part.rooms[index]
+                post.outbox[part.number][begin:end] = number
+                written[part.number, other, half] = number, end - begin
+    for (sender, receiver, half), (number, length) in written.items():
+        found = (ctypes.c_int64 * int(length)).from_address(post.address(sender, receiver, half))
+        assert set(found) == {number}
+
+
+@quick
+@given(st.integers(1, 40), st.integers(1, 12))
+def test_shares_are_neighbours_by_number_and_about_equal(lps, workers):
+    all_shares = [share(lps, workers, worker) for worker in range(workers)]
+    assert [lp for own in all_shares for lp in own] == list(range(lps))
+    assert max(map(len, all_shares)) - min(map(len, all_shares)) <= 1
+    owner = np.arange(lps).repeat(2)
+    assert shares(owner, workers).tolist() == [w for w, own in enumerate(all_shares) for _ in range(2 * len(own))]
+
+
+@quick
+@given(st.integers(1, 40).flatmap(lambda lps: st.permutations(range(lps))), st.integers(0, 3), st.data())
+def test_the_most_costly_come_first(order, number, data):
+    lps = len(order)
+    costs = data.draw(st.lists(st.integers(0, 9), min_size=lps, max_size=lps))
+    found = tm.new_crew(lps)
+    assert found[tm.CREW_FIRST :].tolist() == [*range(lps), *range(lps), *[0] * lps]
+    next_half = 1 - (number & 1)
+    this = slice(tm.CREW_FIRST + (1 - next_half) * lps, tm.CREW_FIRST + (2 - next_half) * lps)
+    following = slice(tm.CREW_FIRST + next_half * lps, tm.CREW_FIRST + (next_half + 1) * lps)
+    found[following] = order
+    found[tm.CREW_FIRST + 2 * lps :] = costs
+    found[[tm.CREW_TAKEN, tm.CREW_TAKEN + tm.LINE]] = lps + 3
+    kernels.plan(found, lps, number)
+    assert found[following].tolist() == sorted(order, key=lambda lp: -costs[lp])
+    assert found[this].tolist() == list(range(lps))
+    assert found[tm.CREW_TAKEN + next_half * tm.LINE] == 0
+    assert found[tm.CREW_TAKEN + (1 - next_half) * tm.LINE] == lps + 3
+
+
+def fullest(parts, owner):
+    """Run with a look at all outboxes after every window: the most packets of each (sender, receiver), and rooms."""
+    sim = build_world(*parts, owner)
+    most = {(lp.part.number, other): 0 for lp in sim.lps for other in lp.part.neighbours}
+
+    def look(_):
+        for lp in sim.lps:
+            at = lp.part.outbox_at()
+            for index, other in enumerate(lp.part.neighbours):
+                counts = lp.world.net.outbox[at[2 * index : 2 * index + 2]]
+                most[lp.part.number, other] = max(most[lp.part.number, other], int(counts.max()))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crew, "WINDOWS_OF_A_PAUSE", 0)
+        run(sim, look)
+    return most, {
+        (lp.part.number, other): room
+        for lp in sim.lps
+        for other, room in zip(lp.part.neighbours, lp.part.rooms, strict=True)
+    }
+
+
+@quick
+@given(divided())
+def test_outboxes_have_room(drawn):
+    *parts, owner = drawn.parts()
+    try:
+        most, rooms = fullest(parts, owner)
+    except RunError:
+        return
+    assert all(most[pair] <= room for pair, room in rooms.items())
+
+
+@pytest.mark.parametrize(
+    "spec", ["ring:npus=2,rate=100Gbps,delay=3us", "ring:npus=2,rate=100Gbps,delay=0ns", "torus:sizes=2x2,delay=1us"]
+)
+@pytest.mark.parametrize("cut_through", [False, True])
+def test_outboxes_have_little_more_room_than_what_the_wire_can_carry(spec, cut_through):
+    """Thousands of empty messages, one smallest packet each, back to back: halves are full but for the last two."""
+    graph = build(spec)
+    traces = Traces(graph.npus)
+    for _ in range(1500):
+        traces.message(0, 1, 0)
+    parts = graph, traces.program(), Settings(window_bytes=1 << 22, mtu_bytes=256, cut_through=cut_through)
+    most, rooms = fullest(parts, np.arange(graph.nodes))
+    assert all(most[pair] <= room for pair, room in rooms.items())
+    filled = most[0, 1] / (rooms[0, 1] - 2)
+    assert filled >= 0.4 if graph.npus > 2 else filled >= 0.95
+    assert max(most.values()) > 0
+
+
+WHOLE = {"routes.home", "routes.attach", "routes.digit", "routes.link", "routes.size"}
+"""What every LP holds of the whole fabric: where each destination is."""
+FIXED = {"qps.flow_out", "qps.flow_in", "net.link_class", "net.link_classf", "net.const", "net.ctl", "net.count"}
+"""Of one size in every LP; pages of the flow records are taken when they are first written."""
+OF_THE_CUT = {"net.outbox", "net.out_at", "net.in_at", "net.ghost"}
+"""Grow with the links between LPs."""
+OF_THE_PROGRAM = {"trace", "plans"}
+"""Shared by the LPs of one process; a rank's program has its own traces only."""
+
+
+def bytes_of(world):
+    """Bytes of an LP's arrays by name."""
+    return {
+        f"{part}.{name}": array.nbytes
+        for part, arrays in world._asdict().items()
+        if part not in OF_THE_PROGRAM
+        for name, array in arrays._asdict().items()
+    }
+
+
+def dividing(world):
+    """Bytes of what is divided among LPs: all but the above and the room for one batch of the busiest node, twice."""
+    reserve = 2 * int(world.net.const[s.CONST_RESERVE_BLOCKS]) * 8 * (s.BLOCK_RECORDS * s.RECORD_WORDS + 2)
+    kept = WHOLE | FIXED | OF_THE_CUT
+    return (
+        sum(size for name, size in bytes_of(world).items() if name not in kept and not name.startswith("inbox.b"))
+        - reserve
+    )
+
+
+@pytest.mark.parametrize(
+    "spec", ["fat-tree:k=16", "leaf-spine:npus=1024,hosts_per_leaf=32", "torus:sizes=32x32", "rail-optimised:npus=1024"]
+)
+def test_memory_is_divided(spec):
+    graph, program = build(spec), pairs_program(permutation(1024, seed=1), 1_000_000)
+    alone = build_world(graph, program, Settings()).world
+    for lps in (2, 4):
+        sim = build_world(graph, program, Settings(), partition.partition(graph, lps).owner)
+        assert max(dividing(lp.world) for lp in sim.lps) <= 1.35 * dividing(alone) / lps
+        for lp in sim.lps:
+            found, before = bytes_of(lp.world), bytes_of(alone)
+            assert all(found[name] == before[name] for name in WHOLE)
+            assert found["net.outbox"] <= sum(2 * (40 * room + 128) for room in lp.part.rooms)
+
+
+def test_npus_without_traces_take_no_rows():
+    graph = build("switch:npus=8")
+    sim = build_world(graph, collective_program("all-reduce", 4, 9000), Settings(), np.array([0] * 4 + [1] * 5))
+    assert sim.lps[1].row_ptr.tolist() == [0] * 5
+    assert len(sim.lps[1].world.rows.state) == 1

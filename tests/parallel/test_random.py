@@ -1,0 +1,164 @@
+"""Random fabrics, programs and owners: any division gives what one LP gives, and what the naive simulator gives."""
+
+from collections import Counter
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as budget
+
+from pdes import RunError, build_world, crew, growth, run, run_processes
+from pdes import state as s
+from tests.parallel.fingerprint import differing, fingerprint
+from tests.parallel.random_runs import divided
+from tests.pdes.compare import by_hand, differences
+from tests.pdes.naive import GaveUpError
+from tests.pdes.test_parts import shrunk
+
+GAVE_UP = "a queue pair gave up"
+
+
+def bounded(examples):
+    return budget(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def outcome(simulate, *arguments, **options):
+    """Fingerprint of a run, or that it gave up."""
+    try:
+        return fingerprint(simulate(*arguments, **options))
+    except RunError as error:
+        if "unacknowledged after" not in str(error):
+            raise
+        return GAVE_UP
+
+
+def agree(found, wanted):
+    """Both gave up, or nothing differs."""
+    if GAVE_UP in (found, wanted):
+        assert found == wanted
+    else:
+        assert differing(found, wanted) == []
+
+
+@bounded(300)
+@given(divided())
+def test_any_owner_gives_the_same(drawn):
+    *parts, owner = drawn.parts()
+    wanted = outcome(run, build_world(*parts))
+    for threads in (1, 2):
+        agree(outcome(run, build_world(*parts, owner), threads=threads), wanted)
+
+
+@bounded(100)
+@given(divided())
+def test_any_owner_gives_what_the_naive_simulator_gives(drawn):
+    *parts, owner = drawn.parts()
+    sim = build_world(*parts, owner)
+    try:
+        results = run(sim, threads=2)
+    except RunError as error:
+        assert "unacknowledged after" in str(error)  # noqa: PT017 - both may give up
+        const = sim.lps[0].world.net.const
+        settled = {"window_packets": int(const[s.CONST_WINDOW]), "rto_ps": int(const[s.CONST_RTO])}
+        with pytest.raises(GaveUpError):
+            by_hand(*parts, _Settled(settled))
+        return
+    assert differences(results, by_hand(*parts, results)) == []
+
+
+class _Settled:
+    """All that the naive simulator asks of results."""
+
+    def __init__(self, settled):
+        self.settled = settled
+
+
+@bounded(20)
+@given(divided())
+def test_any_owner_gives_the_same_in_processes(drawn):
+    *parts, owner = drawn.parts()
+    if owner.max() > 0:
+        agree(outcome(run_processes, *parts, owner, 2), outcome(run, build_world(*parts)))
+
+
+PLACES = ("taking in", "sending on to other LPs", "in a cell")
+
+
+def place(ctl, const):
+    """Where a window was interrupted."""
+    if ctl[s.CTL_IN_NEIGHBOUR] < const[s.CONST_NEIGHBOURS]:
+        return PLACES[0]
+    return PLACES[2] if ctl[s.CTL_CELL_OPEN] else PLACES[1]
+
+
+def grow_by_a_block(world):
+    """Room for no more than is asked for, so that the next block is short again."""
+    missing = max(1, int(world.net.const[s.CONST_RESERVE_BLOCKS] - world.net.ctl[s.CTL_FREE_BLOCKS]))
+    old, free = len(world.net.block_next), int(world.net.ctl[s.CTL_FREE_BLOCKS])
+    longer = {
+        name: growth._longer(getattr(world.net, name), (old + missing) * words)
+        for name, words in (("record", s.BLOCK_RECORDS * s.RECORD_WORDS), ("block_next", 1), ("block_free", 1))
+    }
+    longer["block_free"][free : free + missing] = np.arange(old + missing - 1, old - 1, -1)
+    world.net.ctl[s.CTL_FREE_BLOCKS] = free + missing
+    return world._replace(net=world.net._replace(**longer))
+
+
+@contextmanager
+def stingy(seen):
+    """Pools grow by as little as can be; what was short and where is counted."""
+    usual = crew.grow
+
+    def grow(world):
+        ctl = world.net.ctl
+        seen[int(ctl[s.CTL_NEED]), place(ctl, world.net.const)] += 1
+        return grow_by_a_block(world) if ctl[s.CTL_NEED] == s.NEED_BLOCKS else usual(world)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(crew, "grow", grow)
+    patch.setattr(crew, "WINDOWS_OF_A_PAUSE", 0)
+    try:
+        yield
+    finally:
+        patch.undo()
+
+
+def small(parts, owner):
+    """Worlds of LPs, every pool as small as can be."""
+    sim = build_world(*parts, owner)
+    for lp in sim.lps:
+        lp.world = shrunk(lp.world)
+    return sim
+
+
+def test_any_owner_gives_the_same_however_often_windows_are_interrupted():
+    seen = Counter()
+
+    @bounded(200)
+    @given(divided())
+    def interrupted(drawn):
+        *parts, owner = drawn.parts()
+        wanted = outcome(run, build_world(*parts))
+        shown = []
+        with stingy(seen):
+            for threads in (1, 2):
+                shown.clear()
+                agree(outcome(run, small(parts, owner), shown.append, threads=threads), wanted)
+        if wanted != GAVE_UP:
+            assert [each.now_ps for each in shown] == sorted(each.now_ps for each in shown)
+            assert [each.packet_hops for each in shown] == sorted(each.packet_hops for each in shown)
+            assert len(shown) > 1 or wanted["count packet_hops"] < 100
+
+    interrupted()
+    for where in PLACES:
+        assert seen[s.NEED_BLOCKS, where] >= 20, seen
+    for need in (s.NEED_MSGS, s.NEED_QPS, s.NEED_RXQPS, s.NEED_INSTS):
+        assert seen[need, PLACES[2]] >= 20, seen

@@ -1,0 +1,239 @@
+"""One answer: the same for threads, processes and MPI ranks, any number of them, any partition, compiled or not."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import partition
+from pdes import build_world, run
+from tests.parallel import matrix
+from tests.parallel.fingerprint import differing, fingerprint
+from tests.parallel.matrix import CASES, case, in_processes, in_threads, owner_of, packed, serial, wanted
+
+TINY = [name for name in CASES if name != "symbolic"]
+METHODS = ("metis", "by-pod", "blocks", "scatter")
+WAYS = {
+    # how it is divided, LPs, who runs it, how many of them
+    "two threads": ("metis", 2, in_threads, 2),
+    "three threads": ("metis", 3, in_threads, 3),
+    "four threads": ("metis", 4, in_threads, 4),
+    "two threads of two LPs each": ("metis", 4, in_threads, 2),
+    "two threads of three LPs each": ("scatter", 6, in_threads, 2),
+    "one thread of five LPs": ("blocks", 5, in_threads, 1),
+    "two processes": ("metis", 2, in_processes, 2),
+    "three processes": ("blocks", 3, in_processes, 3),
+    "two processes of three LPs each": ("scatter", 6, in_processes, 2),
+}
+
+
+@pytest.fixture(params=CASES)
+def name(request):
+    """A case; skips where it needs data that is not there."""
+    if request.param == "symbolic":
+        request.getfixturevalue("shared_data")
+    return request.param
+
+
+def same(results, name):
+    """Nothing differs from a run of one LP but how many windows it took."""
+    return differing(fingerprint(results), wanted(name)) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_threads_and_processes(name, way):
+    method, lps, run_in, workers = WAYS[way]
+    assert same(run_in(name, owner_of(name, method, lps), workers), name)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("lps", [2, 3, 4])
+def test_partition_methods(name, method, lps):
+    owner = owner_of(name, method, lps)
+    if owner is None:
+        assert method == "by-pod"
+        assert len(set(case(name).graph.pod.tolist())) == 1
+        return
+    assert same(in_threads(name, owner, 2), name)
+
+
+@pytest.mark.parametrize("lps", [2, 3])
+def test_weights(name, lps):
+    """Measured and absurd weights."""
+    graph = case(name).graph
+    random = np.random.default_rng(lps)
+    measured = partition.from_links(graph, serial(name).links["tx_packets"])
+    absurd = partition.Weights(random.integers(0, 1000, graph.nodes), random.integers(0, 1000, graph.links))
+    for weights in (measured, absurd):
+        owner = partition.partition(graph, lps, weights=weights, keep_hosts=False).owner
+        assert same(in_threads(name, owner, 2), name)
+
+
+OWNERS = [(name, label) for name in TINY for label in case(name).owners]
+
+
+@pytest.mark.parametrize(("name", "label"), OWNERS)
+def test_owners_that_nobody_would_choose(name, label):
+    """An LP of core switches only, one with a single NPU, each node alone."""
+    owner = case(name).owners[label]
+    for workers in (1, 2):
+        assert same(in_threads(name, owner, workers), name)
+    assert same(in_processes(name, owner, 2), name)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_node_an_lp_of_its_own(name):
+    assert same(in_threads(name, np.arange(case(name).graph.nodes), 2), name)
+
+
+@pytest.mark.parametrize("name", ["lossy", "torus", "rails"])
+def test_each_node_against_all_others(name):
+    """Each node in turn is an LP of its own, and all others another."""
+    nodes = np.arange(case(name).graph.nodes)
+    for alone in nodes:
+        assert same(in_threads(name, packed(nodes == alone), 1), name)
+
+
+def test_the_cases_are_what_they_say():
+    counters = serial("lossy").counters
+    assert min(counters[name] for name in ("dropped_packets", "timeouts", "retransmitted_packets")) > 0
+    counters = serial("cut_through").counters
+    assert min(counters[name] for name in ("dropped_packets", "timeouts", "retransmitted_packets")) > 0
+    assert len(case("torus").graph.routing.sizes) == 3
+    settled = serial("no_delay").settled
+    assert settled["cell_ps"] < 10_000
+    arrivals = np.bincount(serial("ties").flows["start_ps"])
+    assert arrivals.max() >= 5
+    for name in ("messages", "permutation"):
+        rows = np.diff(serial(name).npu_node_ptr)
+        assert (rows == 0).sum() >= 3
+    owner = case("cut_through").owners["cores alone, an NPU alone"]
+    npus_of = np.bincount(owner[: case("cut_through").graph.npus], minlength=owner.max() + 1).tolist()
+    assert {0, 1} <= set(npus_of)
+
+
+RANKS = {
+    1: ["metis/1/1/shared", "metis/4/1/shared", "metis/1/1/sent"],
+    2: [
+        *("metis/2/1/shared", "metis/2/1/sent", "blocks/4/1/shared", "scatter/6/1/sent"),
+        *("metis/4/2/shared", "metis/4/2/sent", "own/2/1/shared", "own/2/1/sent"),
+    ],
+    3: ["metis/3/1/shared", "metis/3/1/sent", "scatter/6/1/shared", "own/3/1/sent"],
+    4: ["metis/4/1/shared", "own/4/1/shared"],
+}
+RANDOM_RUNS = {1: 0, 2: 60, 3: 20, 4: 10}
+
+
+@pytest.fixture(scope="module")
+def on_ranks(python):
+    """What so many MPI ranks brought: one start of MPI for all cases."""
+    brought = {}
+
+    def run_on(ranks):
+        if ranks not in brought:
+            names = [*TINY, "symbolic"] if ranks == 2 and (matrix.SHARED / "data").is_dir() else TINY
+            done = python(
+                ranks, "tests/parallel/on_ranks.py", ",".join(names), ",".join(RANKS[ranks]), RANDOM_RUNS[ranks]
+            )
+            assert done.returncode == 0, done.stderr
+            brought[ranks] = json.loads(done.stdout)
+        return brought[ranks]
+
+    return run_on
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_ranks(on_ranks, ranks):
+    found = on_ranks(ranks)["cases"]
+    assert set(found) >= set(TINY)
+    wrong = {
+        f"{name} {way}": differing(result["is"], wanted(name))
+        for name, ways in found.items()
+        for way, result in ways.items()
+        if result["is"] != wanted(name)
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_ranks_share_memory_or_send(on_ranks, ranks):
+    for ways in on_ranks(ranks)["cases"].values():
+        for way, result in ways.items():
+            assert result["how"]["teams"] == (1 if way.endswith("shared") else ranks)
+
+
+@pytest.mark.parametrize("ranks", [ranks for ranks, runs in RANDOM_RUNS.items() if runs])
+def test_random_runs_on_ranks(on_ranks, ranks):
+    found = on_ranks(ranks)["random"]
+    assert found["ran"] >= RANDOM_RUNS[ranks] // 3
+    assert found["wrong"] == []
+
+
+PLAIN = """
+import json, sys
+from pdes.jit import jit_enabled
+from tests.parallel import matrix
+from tests.parallel.fingerprint import fingerprint
+found = {}
+for name in ("ties", "messages"):
+    for lps in (1, 3):
+        found[f"{name} {lps}"] = fingerprint(matrix.in_threads(name, matrix.owner_of(name, "blocks", lps), 1))
+    found[f"{name} processes"] = fingerprint(matrix.in_processes(name, matrix.owner_of(name, "scatter", 4), 2))
+json.dump({"jit": jit_enabled(), "found": found}, sys.stdout)
+"""
+
+
+def test_plain_python(python):
+    done = python(None, "-c", PLAIN, NUMBA_DISABLE_JIT="1")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert not said["jit"]
+    for what, found in said["found"].items():
+        assert differing(found, wanted(what.split()[0])) == [], what
+    assert len(said["found"]) == 6
+
+
+def test_short_links_are_not_cut():
+    """METIS leaves NVSwitches whole, so a window is as long as a link between servers, and holds many cells."""
+    graph = case("rails").graph
+    for lps in (2, 3, 4):
+        owner = owner_of("rails", "metis", lps)
+        results = in_threads("rails", owner, 2)
+        settled = results.settled
+        cut = owner[graph.link_src] != owner[graph.link_dst]
+        assert graph.link_delay_ps[~cut].min() == 25_000
+        assert graph.link_delay_ps[cut].min() == 500_000
+        assert settled["lookahead_ps"] >= 10 * settled["cell_ps"]
+        assert settled["lookahead_ps"] % settled["cell_ps"] == 0
+        assert results.counters["windows"] * 10 < serial("rails").counters["windows"]
+
+
+def shares(flows, senders):
+    """How many messages of each sender are complete when half of all are."""
+    order = np.argsort(flows["finish_ps"], kind="stable")
+    return np.bincount(flows["src"][order[: len(order) // 2]], minlength=senders)
+
+
+@pytest.mark.parametrize("senders", [2, 5])
+def test_senders_that_always_tie_get_equal_shares_wherever_they_are(senders):
+    traces = matrix.Traces(senders + 1)
+    for _ in range(400):
+        for src in range(senders):
+            traces.message(src, senders, 512)
+    graph = matrix.build(f"switch:npus={senders + 1},rate=100Gbps,delay=200ns")
+    program, chosen = traces.program(), matrix.settings(window_bytes=2048)
+    alone = run(build_world(graph, program, chosen))
+    for owner in (np.arange(graph.nodes), np.arange(graph.nodes) % 2):
+        results = run(build_world(graph, program, chosen, owner), threads=2)
+        assert differing(fingerprint(results), fingerprint(alone)) == []
+        found = shares(results.flows, senders)
+        assert abs(found - found.mean()).max() <= 0.1 * found.mean()
+
+
+def test_the_comparison_notices_one_picosecond():
+    results = serial("ties")
+    column = results.node_finish_ps.copy()
+    column[3] += 1
+    changed = replace(results, node_finish_ps=column)
+    assert differing(fingerprint(changed), wanted("ties")) == ["row finishes"]
