@@ -1,7 +1,8 @@
 """The command line: finds the commands, runs one, and turns every failure into one line and an exit code.
 
-Exit codes: 0 done; 2 the user's input is wrong; 1 the run failed; 130 interrupted. An exception says its own code in a
-class attribute `exit_code`; any other exception is a defect of Nadi and ends with code 1.
+Exit codes: 0 done; 2 the user's input is wrong; 1 the run failed; 130 interrupted, 143 and 129 ended by SIGTERM and
+SIGHUP. An exception says its own code in an attribute `exit_code`; any other exception is a defect of Nadi and ends
+with code 1.
 """
 
 import importlib
@@ -15,7 +16,7 @@ from pathlib import Path
 import typer
 
 from nadi import __version__, commands
-from nadi.ending import end_others, speaks
+from nadi.ending import end_others, let_first_end, speaker, speaks
 
 INTERRUPTED = 130
 FAILED = 1
@@ -55,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_others(error, code)
         return code
     if outcome == INTERRUPTED:  # typer turns KeyboardInterrupt into this
-        return _report(KeyboardInterrupt())
+        let_first_end()
+        interrupt = KeyboardInterrupt()
+        end_others(interrupt, _report(interrupt))
+        return INTERRUPTED
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -84,7 +88,7 @@ def _report(error: BaseException) -> int:
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILED
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        _say("interrupted")
+        _say("interrupted", error)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the final flush has nowhere to go
@@ -96,7 +100,7 @@ def _report(error: BaseException) -> int:
     if code == 2 and text:
         text = " ".join(text.split())
     if text:
-        _say(text)
+        _say(text, error)
     return int(code)
 
 
@@ -106,9 +110,9 @@ def _report_defect(error: BaseException) -> int:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())
-    _say(f"{type(error).__name__}: {text}{where}; this is a defect, NADI_DEBUG=1 shows the traceback")
+    _say(f"{type(error).__name__}: {text}{where}; this is a defect, NADI_DEBUG=1 shows the traceback", error)
     return FAILED
 
 
-def _say(text: str) -> None:
-    print(f"nadi: error: {text}", file=sys.stderr)  # noqa: T201 - errors go to the terminal
+def _say(text: str, error: BaseException) -> None:
+    print(f"nadi: error: {speaker(error)}{text}", file=sys.stderr)  # noqa: T201 - errors go to the terminal

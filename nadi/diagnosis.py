@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 LEAST_PYTHON = (3, 11)
 LEAST_MEMORY_BYTES = 8 << 30
@@ -39,6 +39,14 @@ def diagnose() -> Iterator[Finding]:
             yield check()
         except Exception as error:  # noqa: BLE001 - a check that fails is a finding
             yield Finding(False, check.__name__.strip("_"), f"{type(error).__name__}: {error}", "see the error")
+
+
+def compile_kernels() -> dict[str, Any]:
+    """Compile what a run needs, or load it: seconds that it took, and the folder where it lies."""
+    from pdes.crew import compile_kernels as compile_all
+    from pdes.jit import cache_dir
+
+    return {"compile_s": compile_all(), "cache": str(cache_dir())}
 
 
 def _python() -> Finding:

@@ -1,10 +1,12 @@
 """Results as files: summary.json and Parquet tables, under their final names only when all are complete."""
 
+import fcntl
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,12 @@ from numpy.typing import NDArray
 
 from nadi import __version__
 from nadi.analysis import npu_blocks, rows_of
+from nadi.ending import unwound
 from nadi.errors import OutputError
 from nadi.findings import Findings
 from nadi.gather import ALONE, Ranks
 from nadi.simulate import Simulation
-from nadi.world import together
+from nadi.world import AgreedError, together
 from workload import KINDS
 
 SUMMARY = "summary.json"
@@ -27,48 +30,68 @@ TABLES = ("nodes", "flows", "links", "collectives", "npus")
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory")
 _COLLECTIVE = 5
+_STAGING = ".nadi-"
 
 
 @contextmanager
 def staged(out: Path, ranks: Ranks = ALONE) -> Iterator[Path | None]:
     """A folder to make and write into; when the block ends well its files move to `out`, summary.json last.
 
-    When it does not, nothing stays, nor any folder that had to be made. Result files of an earlier run that this one
-    does not write are removed. On several ranks only rank 0 gets the folder, and all fail if it cannot be written.
+    When it does not, or is ended by a signal, nothing stays, nor any folder that had to be made. Result files of an
+    earlier run that this one does not write are removed. On several ranks only rank 0 gets the folder, and all fail if
+    it cannot be written.
 
     Raises:
         OutputError: `out` cannot be made or written to; found before the block runs.
         AgreedError: the same, on several ranks.
+        EndedBySignalError: SIGTERM or SIGHUP.
     """
     made: list[Path] = []
-    staging = None
-    with together(ranks):
-        if ranks.rank == 0:
-            staging = _prepared(out, made)
-    try:
-        yield staging
-        with together(ranks):
-            if staging and staging.exists():
-                _publish(staging, out)
-    except BaseException as error:
-        if staging:
-            shutil.rmtree(staging, ignore_errors=True)
-        _remove_folders(made)
-        if isinstance(error, OSError):
-            raise OutputError(f"{out}: {error.strerror or error}; results are not written") from error
-        raise
+    with unwound() if ranks.rank == 0 else nullcontext(), ExitStack() as stack:
+        staging = None
+        try:
+            with together(ranks):
+                if ranks.rank == 0:
+                    staging = _prepared(out, made, stack)
+            yield staging
+            with together(ranks):
+                if staging and staging.exists():
+                    _publish(staging, out)
+        except BaseException as error:
+            if staging:
+                shutil.rmtree(staging, ignore_errors=True)
+            _remove_folders(made)
+            if isinstance(error, OSError):
+                raise OutputError(f"{out}: {error.strerror or error}; results are not written") from error
+            if isinstance(error, AgreedError) and error.of_a_file:
+                raise AgreedError(f"{out}: {error}; results are not written", OutputError.exit_code) from error
+            raise
 
 
-def _prepared(out: Path, made: list[Path]) -> Path:
+def _prepared(out: Path, made: list[Path], stack: ExitStack) -> Path:
     """A folder in `out` that could be made; made when there is something to write: a killed run leaves none."""
     try:
         _make_folders(out, made)
-        staging = Path(tempfile.mkdtemp(prefix=".nadi-", dir=out))
+        _sweep(out, stack)
+        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=out))
         staging.rmdir()
     except OSError as error:
         _remove_folders(made)
         raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write results to") from None
     return staging
+
+
+def _sweep(out: Path, stack: ExitStack) -> None:
+    """Remove what runs left that were killed while they wrote; not where another run has `out`, until the stack ends.
+
+    A lock that its holder need not give back. Where the file system has none, all stays as it is.
+    """
+    folder = os.open(out, os.O_RDONLY)
+    stack.callback(os.close, folder)
+    with suppress(OSError):
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in out.glob(f"{_STAGING}*"):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def write_results(simulation: Simulation, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE) -> None:

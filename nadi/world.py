@@ -5,21 +5,29 @@ raise what it says. That holds while all go through the same exchanges (`togethe
 failing rank ends the others through MPI_Abort.
 """
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from nadi.gather import Ranks
 
 
 class AgreedError(Exception):
-    """What all ranks raise because one of them found it; `exit_code` is that of the first error."""
+    """What all ranks raise because one of them found it.
+
+    Attributes:
+        exit_code: that of the first error.
+        of_a_file: a file could not be read or written, the text is why.
+    """
 
     agreed = True
 
-    def __init__(self, text: str, exit_code: int) -> None:
+    def __init__(self, text: str, exit_code: int, *, of_a_file: bool = False) -> None:
         super().__init__(text)
         self.exit_code = exit_code
+        self.of_a_file = of_a_file
 
 
 def ranks_of(communicator: Any) -> Ranks:  # noqa: ANN401 - mpi4py is optional
@@ -58,14 +66,21 @@ def together(ranks: Ranks) -> Iterator[None]:
 
 def _agree(communicator: Any, value: Any, error: Exception | None) -> list[Any]:  # noqa: ANN401 - mpi4py is optional
     """All ranks' values; raises the error of the least rank that has one."""
-    told = None if error is None else (_text(error), getattr(error, "exit_code", 1))
+    told = None if error is None else _told(error, communicator.Get_rank())
     found = communicator.allgather((value, told))
     for _, failure in found:
         if failure is not None:
-            raise AgreedError(*failure) from error
+            text, exit_code, of_a_file = failure
+            raise AgreedError(text, exit_code, of_a_file=of_a_file) from error
     return [each for each, _ in found]
 
 
-def _text(error: Exception) -> str:
-    text = str(error)
-    return text if hasattr(error, "exit_code") else f"{type(error).__name__}: {text}; this is a defect"
+def _told(error: Exception, rank: int) -> tuple[str, int, bool]:
+    """Text, exit code and whether it is of a file. What is not for the user to mend says on which rank it was."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error), 1, True
+    if hasattr(error, "exit_code"):
+        return str(error), int(error.exit_code), False
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"rank {rank}: {type(error).__name__}: {error} ({where}); this is a defect", 1, False

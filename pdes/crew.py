@@ -8,8 +8,10 @@ import numpy as np
 from pdes import state as s
 from pdes import team as tm
 from pdes.growth import grow
+from pdes.hashmap import rehash
 from pdes.jit import compile_for, jit_enabled
 from pdes.results import RunError
+from pdes.routes import fill_salts
 from pdes.simulation import Snapshot
 from pdes.stall import failed_queue_pair
 from pdes.window import DONE, FAILED, FULL
@@ -22,11 +24,13 @@ WINDOWS_OF_A_PAUSE_PLAIN = 200
 
 
 def compile_kernels() -> float:
-    """Compile the kernels or load them; seconds that it took."""
+    """Compile all kernels that a run needs, or load them; seconds that it took."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     compile_for(tm.work, words, words, words, 0, 0, 0)
     compile_for(tm.publish, words, 0)
+    compile_for(rehash, words, words, words, words)
+    compile_for(fill_salts, words, words, 0)
     return time.perf_counter() - begun
 
 
@@ -45,10 +49,9 @@ class Crew:
         progress: called a few times a second with a Snapshot, by worker 0 of the team.
         nodes_total: trace rows of the whole run, for the progress.
         exchange: soonest_ps -> that of all ranks; called by worker 0 after each window, where there are ranks.
-        look_around: called while others take long; raises if one of them is gone.
     """
 
-    def __init__(self, sim, team, threads=1, first=0, progress=None, nodes_total=0, exchange=None, look_around=None):
+    def __init__(self, sim, team, threads=1, first=0, progress=None, nodes_total=0, exchange=None):
         self.sim = sim
         self.team = team
         self.threads = threads
@@ -57,7 +60,6 @@ class Crew:
         self._progress = progress
         self._nodes_total = nodes_total
         self._exchange = exchange
-        self._look_around = look_around
         self._crew = tm.new_crew(len(sim.lps))
         self._addresses = np.array([lp.address for lp in sim.lps], np.int64)
         self._failure = None
@@ -114,8 +116,6 @@ class Crew:
                     WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
                 )
                 self._report()
-            if status in {tm.PAUSED, tm.WAITING} and self._look_around is not None:
-                self._look_around()
 
     @staticmethod
     def _make_room(lp):

@@ -10,11 +10,20 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+def doctor(
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    compile_only: bool = typer.Option(
+        False, "--compile", help="Compile the kernels that runs need, into the cache, and check nothing."
+    ),
+) -> None:
     """Check Python, packages, the JIT and its cache, cores, memory and MPI; say how to mend what is not well."""
     from nadi import __version__
-    from nadi.diagnosis import diagnose
+    from nadi.diagnosis import compile_kernels, diagnose
 
+    if compile_only:
+        found = compile_kernels()
+        typer.echo(json.dumps(found) if as_json else f"kernels in {found['cache']}: {found['compile_s']:.1f} s")
+        return
     findings = []
     for finding in diagnose():
         findings.append(finding._asdict())

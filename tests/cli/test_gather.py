@@ -15,9 +15,9 @@ from nadi.config import load_config
 from nadi.findings import find, merge, part
 from nadi.gather import Ranks
 from nadi.progress import Silence
+from nadi.reading import compute_model
 from nadi.report import render, wide_console
 from nadi.results import TABLES, summary, write_results
-from nadi.reading import compute_model
 from nadi.simulate import simulate
 from tests.workload.ranks import on_ranks
 

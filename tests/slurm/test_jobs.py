@@ -5,15 +5,20 @@ import os
 import shutil
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import et
 from nadi import slurm as batch
 from nadi.cli import main
 from pdes.jit import cache_dir
+from tests.faults import segments
 
 BIN = Path(sys.executable).parent
+ONE_NODE_OF_TWO = ("--nodes", 1, "--ranks-per-node", 2)
+mpich = pytest.mark.skipif(not (BIN / "mpichversion").is_file(), reason="no MPICH beside Python")
 RECORD = """\
 #!{python}
 # Stands for Python in a script: runs what connects to the other ranks, and says how it was called.
@@ -60,6 +65,23 @@ def recorder(tmp_path):
 def write_script(capsys, *arguments):
     assert main(["slurm", *map(str, arguments)]) == 0
     capsys.readouterr()
+
+
+def digest_of_one(run_file, out, capsys):
+    """The digest of a serial run."""
+    assert main(["run", str(run_file), "--out", str(out), "--quiet"]) == 0
+    capsys.readouterr()
+    return json.loads((out / "summary.json").read_text())["digest"]
+
+
+def ranks_of(run_file):
+    """Processes that have a run file among their arguments."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(run_file).encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                found.append(process.name)
+    return found
 
 
 def logs(folder):
@@ -115,7 +137,43 @@ def test_a_failed_run_fails_the_job(slurm, tmp_path, run_file, node_tmp, capsys)
     assert not (tmp_path / "out" / "summary.json").exists()
 
 
-@pytest.mark.skipif(not (BIN / "mpichversion").is_file(), reason="no MPICH beside Python")
+@mpich
+@pytest.mark.parametrize(("launcher", "threads"), [("mpiexec", 1), ("srun-pmi2", 1), ("mpiexec", 2)])
+def test_ranks_give_the_answer_of_one(slurm, tmp_path, run_file, node_tmp, capsys, launcher, threads):
+    script, out = tmp_path / "job.sbatch", tmp_path / "the results"
+    sizes = (*ONE_NODE_OF_TWO, "--threads", threads, "--launcher", launcher)
+    write_script(capsys, run_file, *sizes, "--out", out, "-o", script)
+    job = slurm.submit(script, cwd=tmp_path, environ=node_tmp)
+    assert slurm.states(job) == {"COMPLETED"}, logs(tmp_path)
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["ranks"], summary["threads"], summary["lps"]) == (2, threads, 2 * threads)
+    assert summary["digest"] == digest_of_one(run_file, tmp_path / "one", capsys)
+    assert "failed" not in logs(tmp_path)
+
+
+@mpich
+def test_a_cancelled_run_of_two_ranks_leaves_nothing(slurm, tmp_path, run_file, node_tmp, capsys):
+    """SLURM sends SIGTERM to the steps; the job is over before it would send SIGKILL."""
+    for trace in (run_file.parent / "traces").glob("*.et"):
+        et.write_trace(trace, et.metadata(), [et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, 1 << 44)])
+    script, out = tmp_path / "job.sbatch", tmp_path / "out"
+    write_script(capsys, run_file, *ONE_NODE_OF_TWO, "--out", out, "-o", script)
+    often = f"{Path(__file__).parents[1]}/faults/driver.py none run"  # says often how far it is
+    script.write_text(script.read_text().replace("-m nadi run", often).replace(" --quiet", ""))
+    job = slurm.run("sbatch", "--parsable", script, cwd=tmp_path, environ=node_tmp).stdout.strip()
+    assert slurm.until(lambda: "simulated" in logs(tmp_path), 40), logs(tmp_path)
+    left = segments.mapped(ranks_of(run_file))
+    begun = time.monotonic()
+    slurm.run("scancel", job)
+    slurm.wait(job, 30)
+    assert slurm.states(job) == {"CANCELLED"}
+    assert time.monotonic() - begun < 10
+    assert slurm.until(lambda: not ranks_of(run_file), 5), ranks_of(run_file)
+    segments.remove(left)
+    assert [*tmp_path.glob("out/*")] == []
+
+
+@mpich
 @pytest.mark.parametrize("launcher", ["mpiexec", "srun-pmi2"])
 def test_ranks_and_threads_arrive(slurm, tmp_path, recorder, launcher):
     stub, records = recorder
@@ -133,7 +191,7 @@ def test_ranks_and_threads_arrive(slurm, tmp_path, recorder, launcher):
     environ = {"PATH": f"{BIN}{os.pathsep}{slurm.environ['PATH']}", "TMPDIR": str(tmp_path)}
     number = slurm.submit("job.sbatch", cwd=tmp_path, environ=environ)
     assert slurm.states(number) == {"COMPLETED"}, logs(tmp_path)
-    assert [path.name for path in sorted(records.iterdir())] == ["bench.0.json", "run.0.json", "run.1.json"]
+    assert [path.name for path in sorted(records.iterdir())] == ["doctor.0.json", "run.0.json", "run.1.json"]
     for rank in range(2):
         said = json.loads((records / f"run.{rank}.json").read_text())
         assert said["size"] == 2
@@ -187,4 +245,4 @@ def test_a_cache_folder_of_someone_else_is_not_used(slurm, tmp_path, recorder):
     slurm.submit("job.sbatch", cwd=tmp_path, environ={"TMPDIR": str(tmp_path)})
     assert f"warm-up of {cache} failed" in logs(tmp_path)
     assert json.loads((records / "run.0.json").read_text())["NADI_CACHE_DIR"] is None
-    assert not (records / "bench.0.json").exists()
+    assert not (records / "doctor.0.json").exists()

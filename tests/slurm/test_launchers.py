@@ -1,10 +1,14 @@
 """Real launchers under a real SLURM: who sees whom, and what is said where nobody does."""
 
+import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+
+from nadi.cli import main
 
 BIN = Path(sys.executable).parent
 OPEN_MPI = {
@@ -51,6 +55,15 @@ def test_srun_without_pmi2_is_refused_once(slurm, tmp_path, connect, kind):
 
 
 @mpich
+def test_commands_refuse_it_too(slurm, tmp_path, run_file):
+    nadi = f"srun --mpi=none -n 2 {sys.executable} -m nadi"
+    said = in_a_job(slurm, tmp_path, f"{nadi} run {shlex.quote(str(run_file))} --out out; echo rc=$?; {nadi} bench")
+    assert said.count("nadi: error: SLURM_STEP_NUM_TASKS=2, but MPICH") == said.count("nadi: ") == 2, said
+    assert said.count("rc=2\n") == 2
+    assert not (tmp_path / "out").exists()
+
+
+@mpich
 def test_independent_runs_may_be_asked_for(slurm, tmp_path, connect):
     said = in_a_job(slurm, tmp_path, f"NADI_LAUNCHER=none srun --mpi=none -n 2 {connect}")
     assert said == "size None\nsize None\nrc=0\n"
@@ -68,3 +81,15 @@ def test_open_mpi_by_srun_without_pmix_is_refused_once(slurm, tmp_path, connect)
     said = in_a_job(slurm, tmp_path, f"srun --mpi=none -n 2 {connect}", **OPEN_MPI)
     assert said.count("use srun --mpi=pmix, or the mpiexec of Open MPI inside sbatch") == 1, said
     assert said.endswith("rc=2\n")
+
+
+@open_mpi
+def test_a_run_on_ranks_of_open_mpi_gives_the_answer_of_one(slurm, tmp_path, run_file, capsys):
+    assert main(["run", str(run_file), "--out", str(tmp_path / "one"), "--quiet"]) == 0
+    capsys.readouterr()
+    nadi = f"mpirun.openmpi --bind-to none -n 2 {sys.executable} -m nadi run {shlex.quote(str(run_file))} --quiet"
+    said = in_a_job(slurm, tmp_path, f"{nadi} --out two >log", **OPEN_MPI)
+    assert said.endswith("rc=0\n"), said
+    one, two = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("one", "two"))
+    assert two["ranks"] == 2
+    assert two["digest"] == one["digest"]

@@ -1,0 +1,175 @@
+"""Runs that are started to be ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import et
+from et import CollectiveCommType
+from pdes.crew import compile_kernels
+from tests.faults import segments
+
+ROOT = Path(__file__).parents[2]
+DRIVER = Path(__file__).with_name("driver.py")
+BIN = Path(sys.executable).parent
+MARK = "NADI_TEST_RUN"
+WAYS = {
+    "serial": [],
+    "threads": ["--workers", "2"],
+    "processes": ["--workers", "2", "--backend", "processes"],
+    "ranks": [],
+    "ranks of two nodes": ["--set", "engine.share_memory=false"],
+}
+STARTS_S = 30
+STRAYS_S = 5
+
+
+class Run:
+    """A started run: its process (mpiexec, where there are ranks), and all that it has started."""
+
+    def __init__(self, process, mark, errors):
+        self.process = process
+        self._mark = f"{MARK}={mark}".encode()
+        self._errors = errors
+        self.segments = set()
+
+    @property
+    def pids(self):
+        """Processes of this run that live, in the order in which they were started."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                state = (folder / "stat").read_text().rpartition(")")[2].split()
+                if self._mark in (folder / "environ").read_bytes().split(b"\0") and state[0] != "Z":
+                    found.append((int(state[19]), int(folder.name)))
+        return [pid for _, pid in sorted(found)]
+
+    def pid_of_rank(self, rank):
+        """The process of an MPI rank."""
+        for pid in self.pids:
+            with suppress(OSError):
+                if f"PMI_RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    return pid
+        raise LookupError(rank)
+
+    def pid_of_child(self):
+        """A process that the first has forked."""
+        (child,) = [pid for pid in self.pids if pid != self.process.pid]
+        return child
+
+    @property
+    def err(self):
+        return self._errors.read_text()
+
+    def told(self):
+        """Lines of Nadi's own errors."""
+        return [line for line in self.err.splitlines() if line.startswith("nadi: error:")]
+
+    def until(self, text):
+        """Wait for something on standard error."""
+        end = time.monotonic() + STARTS_S
+        while text not in self.err:
+            assert self.process.poll() is None, self.err
+            assert time.monotonic() < end, self.err
+            time.sleep(0.02)
+        self.segments = segments.mapped(self.pids)
+
+    def ended(self, within_s):
+        """The exit code; nothing that the run has started lives longer."""
+        begun = time.monotonic()
+        try:
+            code = self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{self.pids} live on after {within_s} s\n{self.err}")
+        while self.pids and time.monotonic() < begun + within_s:
+            time.sleep(0.02)
+        assert self.pids == [], self.err
+        return code
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled():
+    """Tests of how fast a run ends do not wait for a compiler."""
+    compile_kernels()
+
+
+@pytest.fixture(scope="session")
+def run_file(tmp_path_factory):
+    """A function of bytes to a run file: eight NPUs in a ring send each other so much."""
+
+    def write(size):
+        folder = tmp_path_factory.mktemp("run")
+        for npu in range(8):
+            nodes = [et.coll_node(1, "grads", CollectiveCommType.ALL_TO_ALL, size)]
+            et.write_trace(folder / f"trace.{npu}.et", et.metadata(), nodes)
+        path = folder / "run.toml"
+        path.write_text('[workload]\ntraces = "trace"\n[topology]\nspec = "ring:npus=8,rate=100Gbps,delay=1us"\n')
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def endless(run_file):
+    """A run of some hours."""
+    return run_file(1 << 44)
+
+
+@pytest.fixture(scope="session")
+def short(run_file):
+    """A run of a moment."""
+    return run_file(1 << 20)
+
+
+@pytest.fixture
+def start_command(tmp_path):
+    """Start `nadi` with a fault by a launcher; what is left of it is killed after the test."""
+    runs = []
+
+    def started(launcher, *arguments, fault="none"):
+        mark = uuid.uuid4().hex
+        outer = ("NADI_DEBUG", "NADI_LAUNCHER", "PMI", "OMPI", "SLURM", "HYD")
+        usual = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
+        errors = tmp_path / f"{mark}.err"
+        with errors.open("wb") as stream:
+            process = subprocess.Popen(
+                [*launcher, sys.executable, str(DRIVER), fault, *map(str, arguments)],
+                cwd=ROOT,
+                env=usual | {"PYTHONPATH": str(ROOT), MARK: mark},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stream,
+                start_new_session=True,
+            )
+        runs.append(Run(process, mark, errors))
+        return runs[-1]
+
+    yield started
+    for run in runs:
+        for pid in run.pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        run.process.wait(STRAYS_S)
+        segments.remove(run.segments)
+
+
+@pytest.fixture
+def start(start_command):
+    """Start `nadi run` in one of WAYS."""
+
+    def started(way, run, *options, fault="none"):
+        launcher = []
+        if way.startswith("ranks"):
+            if not (BIN / "mpichversion").is_file():
+                pytest.skip("no MPICH beside Python")
+            launcher = [str(BIN / "mpiexec"), "-n", "2"]
+        return start_command(launcher, "run", run, *WAYS[way], *options, fault=fault)
+
+    return started

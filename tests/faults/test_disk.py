@@ -1,0 +1,53 @@
+"""A disk that is full: one line, exit code 2, all ranks end, and nothing has its final name."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+ENDS_S = 10
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of two pages."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a file system for tests needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", folder], capture_output=True, timeout=10)
+    if done.returncode:
+        pytest.skip(f"no tmpfs: {done.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True, timeout=10)
+
+
+@pytest.mark.parametrize("way", ["serial", "ranks"])
+def test_no_room_on_the_disk(start, short, tiny_disk, way):
+    earlier = tiny_disk / "earlier"
+    earlier.touch()
+    run = start(way, short, "--out", tiny_disk / "out")
+    assert run.ended(within_s=ENDS_S) == 2
+    (line,) = run.told()
+    assert line.startswith(f"nadi: error: {tiny_disk}/out: ")
+    assert "No space left on device" in line
+    assert line.endswith("; results are not written")
+    assert [*tiny_disk.iterdir()] == [earlier]
+
+
+@pytest.mark.parametrize("way", ["processes", "ranks of two nodes"])
+def test_files_may_not_be_so_long(start, short, tmp_path, way):
+    run = start(way, short, "--out", tmp_path / "out", fault="no_room@everyone")
+    assert run.ended(within_s=ENDS_S) == 2
+    (line,) = run.told()
+    assert "File too large" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_folder_can_be_made(start, short, tmp_path):
+    (tmp_path / "file").touch()
+    run = start("ranks", short, "--out", tmp_path / "file" / "out")
+    assert run.ended(within_s=ENDS_S) == 2
+    (line,) = run.told()
+    assert line.endswith("/file/out: File exists; expected a folder to write results to")

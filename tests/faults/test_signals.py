@@ -1,0 +1,110 @@
+"""Runs that are killed or asked to end: all processes end within seconds, nothing has its final name, nothing stays."""
+
+import os
+import signal
+
+import pytest
+
+STARTS_S = 10
+KILLED_S = 10
+ASKED_S = 5
+CTRL_C = "Ctrl-C"
+
+
+def send(run, who, number):
+    """Send a signal to a part of a run."""
+    if number == CTRL_C:
+        os.killpg(run.process.pid, signal.SIGINT)
+        return
+    if who == "first":
+        pid = run.process.pid
+    elif who == "child":
+        pid = run.pid_of_child()
+    else:
+        pid = run.pid_of_rank(int(who.removeprefix("rank ")))
+    os.kill(pid, number)
+
+
+KILLED = [
+    ("serial", "first"),
+    ("processes", "first"),
+    ("processes", "child"),
+    ("ranks", "first"),
+    ("ranks", "rank 0"),
+    ("ranks", "rank 1"),
+    ("ranks of two nodes", "rank 1"),
+]
+
+
+@pytest.mark.parametrize(("way", "who"), KILLED)
+def test_killed(start, endless, tmp_path, way, who):
+    run = start(way, endless, "--out", tmp_path / "out")
+    run.until("simulated")
+    send(run, who, signal.SIGKILL)
+    assert run.ended(within_s=KILLED_S) != 0
+    assert [*tmp_path.glob("out/*")] == []
+    if who == "child":
+        (line,) = run.told()
+        assert line.startswith("nadi: error: worker 1 (process ")
+        assert line.endswith("ended before the run did: killed by SIGKILL")
+
+
+ASKED = [
+    # way, who gets it, what, the exit code
+    ("threads", "first", CTRL_C, 130),
+    ("processes", "first", CTRL_C, 130),
+    ("ranks", "first", CTRL_C, 130),
+    ("ranks", "rank 0", signal.SIGINT, 130),
+    ("serial", "first", signal.SIGTERM, 143),
+    ("processes", "first", signal.SIGTERM, 143),
+    ("ranks", "rank 0", signal.SIGTERM, 143),
+    ("serial", "first", signal.SIGHUP, 129),
+]
+
+
+@pytest.mark.parametrize(("way", "who", "number", "code"), ASKED)
+def test_asked_to_end(start, endless, tmp_path, way, who, number, code):
+    run = start(way, endless, "--out", tmp_path / "a" / "b")
+    run.until("simulated")
+    send(run, who, number)
+    assert run.ended(within_s=ASKED_S) == code
+    (line,) = run.told()
+    how = "interrupted" if code == 130 else f"ended by {number.name}"
+    assert line == f"nadi: error: {'rank 0: ' * (way == 'ranks')}{how}"
+    assert not (tmp_path / "a").exists()
+    assert not [file for file in run.segments if file.exists()]
+
+
+@pytest.mark.parametrize(("way", "who"), [("processes", "child"), ("ranks", "first"), ("ranks", "rank 1")])
+def test_asked_to_end_by_force(start, endless, tmp_path, way, who):
+    """A worker that cannot clean up, and mpiexec, which leaves its ranks no time to."""
+    run = start(way, endless, "--out", tmp_path / "out")
+    run.until("simulated")
+    send(run, who, signal.SIGTERM)
+    assert run.ended(within_s=ASKED_S) != 0
+    assert [*tmp_path.glob("out/*")] == []
+
+
+@pytest.mark.parametrize("way", ["serial", "ranks"])
+def test_asked_to_end_while_it_writes(start, short, tmp_path, way):
+    run = start(way, short, "--out", tmp_path / "out", fault="slow_writing@everyone")
+    run.until("lingering")
+    assert [file.name for file in tmp_path.glob("out/.nadi-*/*")] == ["flows.parquet", "nodes.parquet"]
+    send(run, "rank 0" if way == "ranks" else "first", signal.SIGTERM)
+    assert run.ended(within_s=ASKED_S) == 143
+    assert not (tmp_path / "out").exists()
+
+
+def test_killed_while_it_writes(start, short, tmp_path):
+    """Nothing has its final name; what lies there the next run removes, where no other run is writing."""
+    killed = start("serial", short, "--out", tmp_path / "out", fault="slow_writing@everyone")
+    killed.until("lingering")
+    (left,) = tmp_path.glob("out/*")
+    assert start("serial", short, "--out", tmp_path / "out").ended(within_s=STARTS_S) == 0
+    assert left.exists()
+    send(killed, "first", signal.SIGKILL)
+    assert killed.ended(within_s=KILLED_S) == -signal.SIGKILL
+    assert left.exists()
+    assert start("serial", short, "--out", tmp_path / "out").ended(within_s=STARTS_S) == 0
+    assert not left.exists()
+    assert (tmp_path / "out" / "summary.json").is_file()

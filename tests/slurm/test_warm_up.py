@@ -1,0 +1,47 @@
+"""`nadi doctor --compile`, the warm-up of batch scripts, compiles what runs need and leaves nothing to them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RUNS = """
+import importlib, json, pkgutil, sys
+import numba
+import pdes
+from nadi.cli import main
+
+def compiled():
+    found = {}
+    for module in pkgutil.iter_modules(pdes.__path__):
+        for name, item in vars(importlib.import_module(f"pdes.{module.name}")).items():
+            if hasattr(item, "py_func") and item.py_func.__module__ == f"pdes.{module.name}":
+                if type(item._cache).__name__ != "NullCache" and module.name != "calibration":
+                    found[f"{module.name}.{name}"] = len(item.signatures)
+    return found
+
+assert main(["doctor", "--compile"]) == 0
+before = compiled()
+for options in ([], ["--workers", "2"]):
+    assert main(["run", sys.argv[1], "--quiet", *options]) == 0
+print(json.dumps([before, compiled()]))
+"""
+
+
+def test_a_run_compiles_nothing_more(run_file):
+    done = subprocess.run(
+        [sys.executable, "-c", RUNS, str(run_file)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("kernels in /")
+    before, after = json.loads(lines[-1])
+    assert {"team.work", "hashmap.rehash", "routes.fill_salts"} <= before.keys()
+    assert before == after
+    assert set(before.values()) == {1}
