@@ -97,7 +97,7 @@ class Crew:
             if status == DONE:
                 return
             if status == FULL:
-                self._make_room(self.sim.lps[self.team[row + tm.WORKER_LP]])
+                make_room(self.sim.lps[self.team[row + tm.WORKER_LP]])
             elif status == FAILED:
                 raise RunError(failed_queue_pair(self.sim.lps[self.team[row + tm.WORKER_LP]]))
             elif status == tm.ABORTED:
@@ -117,13 +117,6 @@ class Crew:
                 )
                 self._report()
 
-    @staticmethod
-    def _make_room(lp):
-        if lp.world.net.ctl[s.CTL_NEED] == s.NEED_FLOWS:
-            lp.take_flows()
-        else:
-            lp.world = grow(lp.world)
-
     def _report(self):
         if self._progress is None:
             return
@@ -136,6 +129,14 @@ class Crew:
                 wall_s=time.perf_counter() - self._begun,
             )
         )
+
+
+def make_room(lp):
+    """After FULL: room in the pool that was too small."""
+    if lp.world.net.ctl[s.CTL_NEED] == s.NEED_FLOWS:
+        lp.take_flows()
+    else:
+        lp.world = grow(lp.world)
 
 
 def _next_step(done, took_s):
