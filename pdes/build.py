@@ -203,7 +203,6 @@ def _net(layout, part, const, npu, post):
         tx=aligned(tx),
         link_class=link_class,
         link_classf=link_class.view(np.float64),
-        tx_max_wait=zeros(len(part.links)),
         tx_dropped=zeros(len(part.links)),
         record=zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS),
         block_next=zeros(blocks, np.int32),
@@ -216,12 +215,10 @@ def _net(layout, part, const, npu, post):
     )
 
 
-def _inbox(graph, fabric, part):
+def _inbox(fabric):
     """What nodes do with what arrives, and room for one batch."""
     return s.Inbox(
         rx_psb=fabric.psb if fabric.cut.any() else np.zeros(1),
-        latency_ps=aligned(graph.node_latency_ps[part.nodes], np.int64),
-        cut=aligned(fabric.cut[part.nodes]),
         batch_key=zeros(fabric.batch),
         batch_tmp=zeros(fabric.batch),
         batch_pos=zeros(fabric.batch),
@@ -328,14 +325,14 @@ def build_lps(layout, program, settings, parts, post):
 def _build_lp(layout, program, settings, part, tables, post):
     """The world of one LP."""
     graph, fabric = layout.graph, layout.fabric
-    routes, *routing = routing_tables(graph, part, settings.seed)
+    routes, *routing = routing_tables(graph, fabric, part, settings.seed)
     npu, state, row_ptr = _npu_rows(program, part)
     const = _constants(layout, program, settings, part, routing)
     net = _net(layout, part, const, npu, post)
     trace, plans = tables
     world = s.World(
         net=net,
-        inbox=_inbox(graph, fabric, part),
+        inbox=_inbox(fabric),
         npus=_npus(part, npu),
         qps=_qps(part, const, net.ctl),
         rows=_rows(state, int(program.slot_ptr[-1]), settings.record_nodes),

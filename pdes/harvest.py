@@ -7,6 +7,7 @@ import numpy as np
 
 from pdes import packet
 from pdes import state as s
+from pdes.link import BYTES_MASK, PACKETS_MASK, WAIT_BITS
 from pdes.memory import peak_rss_bytes
 from pdes.results import Results, RunError
 from pdes.stall import waiting_rows
@@ -122,8 +123,10 @@ def _link_columns(graph, lp):
     own = len(lp.part.links)
     tx = net.tx.reshape(-1, s.TX_WORDS)[:own]
     psb = 8e12 / graph.link_rate_bps[lp.part.links]
-    queue = (net.tx_max_wait[:own] / psb).astype(np.int64)
-    return np.stack([tx[:, s.TX_BYTES], tx[:, s.TX_PACKETS], net.tx_dropped[:own], queue])
+    sent_bytes, packets = tx[:, s.TX_BYTES], tx[:, s.TX_PACKETS]
+    longest_wait_ps = (sent_bytes >> s.BYTES_BITS << WAIT_BITS) | (packets >> s.PACKETS_BITS)
+    queue = (longest_wait_ps / psb).astype(np.int64)
+    return np.stack([sent_bytes & BYTES_MASK, packets & PACKETS_MASK, net.tx_dropped[:own], queue])
 
 
 def _not_given_back(w):

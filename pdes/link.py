@@ -7,6 +7,9 @@ from pdes.fifo import NONE, after, push, take_block
 from pdes.jit import inline, outline, prefetch, trailing_zeros
 from pdes.packet import wire_bytes
 from pdes.state import (
+    BLOCK_RECORDS,
+    BLOCK_SHIFT,
+    BYTES_BITS,
     CLASS_DELAY,
     CLASS_PSB,
     CLASS_SEEN,
@@ -25,6 +28,7 @@ from pdes.state import (
     CTL_SOONEST,
     INF,
     NEED_BLOCKS,
+    PACKETS_BITS,
     RECORD_WORDS,
     SIDES,
     TX_BUSY,
@@ -37,6 +41,11 @@ from pdes.state import (
 NODE_MASK = (1 << 22) - 1
 LINK_BITS = 24
 LINK_MASK = (1 << LINK_BITS) - 1
+BYTES_MASK = (1 << BYTES_BITS) - 1
+PACKETS_MASK = (1 << PACKETS_BITS) - 1
+WAIT_BITS = 62 - PACKETS_BITS
+WAIT_MASK = (1 << WAIT_BITS) - 1
+MAX_WAIT_PS = (1 << (62 - BYTES_BITS + WAIT_BITS)) - 1
 
 
 @inline
@@ -101,12 +110,38 @@ def wait(net, link, ready, w1, w2, w3):
 
 
 @inline
+def prefetch_box(net, link):
+    """Ask for the inbox at the end of the link."""
+    side = (net.ctl[CTL_SIDE] + 1) & (SIDES - 1)
+    prefetch(net.inbox, inbox_of(net.tx[link * TX_WORDS + TX_META] & NODE_MASK, side))
+
+
+@inline
 def prefetch_inbox(net, link):
     """Ask for the place where the next packet over the link will stand in the inbox at its end."""
     side = (net.ctl[CTL_SIDE] + 1) & (SIDES - 1)
     tail = np.int64(net.inbox[inbox_of(net.tx[link * TX_WORDS + TX_META] & NODE_MASK, side) + 1])
     if tail >= 0:
         prefetch(net.record, tail * RECORD_WORDS)
+
+
+@inline
+def longest_wait_ps(sent_bytes, packets):
+    """The longest wait of a packet for a port, from words TX_BYTES and TX_PACKETS of its `tx` row."""
+    return (sent_bytes >> BYTES_BITS << WAIT_BITS) | (packets >> PACKETS_BITS)
+
+
+@inline
+def count_sent(net, q, size, wait_ps):
+    """Count a packet at `tx` row q, and how long it has waited for the port."""
+    sent_bytes = net.tx[q + TX_BYTES] + size
+    packets = net.tx[q + TX_PACKETS] + 1
+    if wait_ps > longest_wait_ps(sent_bytes, packets):
+        wait_ps = min(wait_ps, MAX_WAIT_PS)
+        sent_bytes = (sent_bytes & BYTES_MASK) | (wait_ps >> WAIT_BITS << BYTES_BITS)
+        packets = (packets & PACKETS_MASK) | ((wait_ps & WAIT_MASK) << PACKETS_BITS)
+    net.tx[q + TX_BYTES] = sent_bytes
+    net.tx[q + TX_PACKETS] = packets
 
 
 @inline
@@ -129,10 +164,7 @@ def link_send(net, link, asked, start, w1, w2, w3):
     if size > seen:
         ready = start + serialisation_ps(seen, psb)
     ready += net.link_class[c + CLASS_DELAY]
-    net.tx[q + TX_BYTES] += size
-    net.tx[q + TX_PACKETS] += 1
-    if start > asked:
-        net.tx_max_wait[link] = max(net.tx_max_wait[link], start - asked)
+    count_sent(net, q, size, start - asked)
     is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
     if ready < reach(net) and not is_far:
         deliver(net, meta, ready, w1, w2, w3)
@@ -146,6 +178,24 @@ def link_send(net, link, asked, start, w1, w2, w3):
         wait(net, link, ready, w1, w2, w3)
 
 
+@inline
+def prefetch_waiting(net, word):
+    """Ask for the heads of what waits on 32 links."""
+    left = net.waiting[word]
+    while left != 0:
+        link = (word << 5) + trailing_zeros(left)
+        left &= left - 1
+        prefetch_block(net, np.int64(net.wait_head[link]) >> BLOCK_SHIFT)
+        prefetch(net.tx, link * TX_WORDS)
+
+
+@inline
+def prefetch_block(net, block):
+    """Ask for the records of a block."""
+    for line in range(BLOCK_RECORDS * RECORD_WORDS // 8):
+        prefetch(net.record, block * BLOCK_RECORDS * RECORD_WORDS + 8 * line)
+
+
 @outline
 def release(net):
     """Send on what waits on links and now arrives soon enough.
@@ -156,6 +206,8 @@ def release(net):
     soonest = INF
     far_soonest = INF
     for word in range(net.waiting.shape[0]):
+        if word + 1 < net.waiting.shape[0]:
+            prefetch_waiting(net, word + 1)
         left = net.waiting[word]
         while left != 0:
             link = (word << 5) + trailing_zeros(left)
@@ -169,8 +221,11 @@ def release(net):
             end = reach(net)
             if is_far:
                 end = far_reach(net)
+            prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
             while head >= 0:
                 p = head * RECORD_WORDS
+                if head & (BLOCK_RECORDS - 1) == 0:
+                    prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
                 ready = net.record[p]
                 if ready >= end:
                     if is_far:

@@ -1,6 +1,8 @@
 """Which outgoing link a packet takes: tables by destination switch, or one coordinate after another.
 
-Both give a *cell*, a set of equal-cost links; the packet's entropy and the node's salt choose one (ECMP).
+Both give a *cell*, a set of equal-cost links; the packet's entropy and the node's salt choose one (ECMP). Links in
+cells count from the node's first, so nodes that look alike share rows; and a row holds only the columns that differ
+from what the node does by default (a leaf switch sends all but its own NPUs up).
 """
 
 import numpy as np
@@ -13,6 +15,14 @@ from pdes.state import (
     CONST_HOMES,
     CONST_ROUTE_MODE,
     CONST_SEED,
+    NODE_BASE,
+    NODE_COLUMN,
+    NODE_DEFAULT,
+    NODE_FIRST,
+    NODE_LAST,
+    NODE_ROW,
+    NODE_SALT,
+    NODE_WORDS,
 )
 
 MODE_ONE_HOME, MODE_TABLE, MODE_DIMENSIONS = 0, 1, 2
@@ -29,14 +39,30 @@ def salt_of(seed, node):
 
 
 @inline
+def salt(routes, node):
+    """The node's salt."""
+    return routes.node[node * NODE_WORDS + NODE_SALT]
+
+
+@inline
 def choose(routes, cell, node, w2):
     """One link of the cell."""
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
-        h = mix(routes.salt[node] ^ (entropy(w2) * 0x9E3779B1))
-        return np.int64(routes.link[first + ((h * count) >> 32)])
-    return first
+        h = mix(salt(routes, node) ^ (entropy(w2) * 0x9E3779B1))
+        first = np.int64(routes.link[first + ((h * count) >> 32)])
+    return routes.node[node * NODE_WORDS + NODE_BASE] + first
+
+
+@inline
+def cell_to(routes, node, column):
+    """Table mode: the cell of a switch for a home that it is not."""
+    n = node * NODE_WORDS
+    cell = routes.node[n + NODE_DEFAULT]
+    if column >= routes.node[n + NODE_FIRST] and column < routes.node[n + NODE_LAST]:
+        cell = np.int64(routes.cell[routes.node[n + NODE_ROW] + column])
+    return cell
 
 
 @inline
@@ -52,21 +78,20 @@ def switch_cell(net, routes, node, dst, w2):
     for i in range(homes):
         column = routes.home[dst * homes + i]
         if column >= 0:
-            here = column == routes.column[node]
-            at = routes.row[node] + column
+            here = column == routes.node[node * NODE_WORDS + NODE_COLUMN]
             hops = np.int64(0)
             if not here:
-                hops = np.int64(routes.hops[at])
+                hops = np.int64(routes.hops[routes.hop_row[node] + column])
             if hops < best:
                 best = hops
                 equals = 0
             if hops == best and hops < UNREACHABLE:
                 equals += 1
-                if (mix(routes.salt[node] ^ ((entropy(w2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
+                if (mix(salt(routes, node) ^ ((entropy(w2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
                     if here:
                         cell = np.int64(routes.attach[dst * homes + i])
                     else:
-                        cell = np.int64(routes.cell[at])
+                        cell = cell_to(routes, node, column)
     return cell
 
 
@@ -103,8 +128,8 @@ def hops_by(net, routes, out, dst):
         column = routes.home[dst * homes + i]
         if column >= 0:
             hops = np.int64(0)
-            if column != routes.column[via]:
-                hops = np.int64(routes.hops[routes.row[via] + column])
+            if column != routes.hop_column[via]:
+                hops = np.int64(routes.hops[routes.hop_row[via] + column])
             if hops < best:
                 best = hops
     return best
@@ -122,7 +147,7 @@ def npu_port(net, routes, node, dst, w2):
             count = 0
         if hops == best:
             count += 1
-    pick = (mix(routes.salt[node] ^ (entropy(w2) * 0x9E3779B1)) * count) >> 32
+    pick = (mix(salt(routes, node) ^ (entropy(w2) * 0x9E3779B1)) * count) >> 32
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         if hops_by(net, routes, out, dst) == best:
@@ -153,13 +178,13 @@ def switch_route(net, routes, node, dst, w2):
     """Outgoing link of a switch towards an NPU."""
     mode = net.const[CONST_ROUTE_MODE]
     if mode == MODE_ONE_HOME:
-        column = routes.home[dst]
-        if column == routes.column[node]:
-            cell = routes.attach[dst]
+        column = np.int64(routes.home[dst])
+        if column == routes.node[node * NODE_WORDS + NODE_COLUMN]:
+            cell = np.int64(routes.attach[dst])
         else:
-            cell = routes.cell[routes.row[node] + column]
+            cell = cell_to(routes, node, column)
     elif mode == MODE_TABLE:
         cell = switch_cell(net, routes, node, dst, w2)
     else:
-        cell = dimension_cell(net, routes, node, dst, w2)
+        cell = np.int64(dimension_cell(net, routes, node, dst, w2))
     return choose(routes, cell, node, w2)

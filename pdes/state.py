@@ -35,8 +35,10 @@ TX_WORDS = 4
 TX_BUSY = 0  # ps: the port sends until then
 TX_META = 1  # receiving node | the link's number in the whole fabric << 22 | its class << 46;
 # a node from the number of nodes on is the LP's neighbour of that number less the nodes
-TX_BYTES = 2  # sent on the wire
-TX_PACKETS = 3
+TX_BYTES = 2  # sent on the wire | upper 16 bits of the longest wait << BYTES_BITS
+TX_PACKETS = 3  # sent | lower 28 bits of the longest wait of a packet for the port (ps) << PACKETS_BITS
+BYTES_BITS = 46
+PACKETS_BITS = 34
 
 # What many links have in common (`link_class`).
 CLASS_WORDS = 4
@@ -44,6 +46,17 @@ CLASS_PSB = 0  # float64 ps per byte, seen through link_classf
 CLASS_DELAY = 1  # ps on the wire
 CLASS_SEEN = 2  # bytes that the receiving node waits for before it forwards
 MAX_CLASSES = 1 << 16
+
+# How a node forwards (`node`): one cache line.
+NODE_WORDS = 8
+NODE_ROW = 0  # table mode: where column 0 of the node's row would stand in `cell`
+NODE_FIRST = 1  # columns from NODE_FIRST to before NODE_LAST have their own cells
+NODE_LAST = 2
+NODE_DEFAULT = 3  # cell of the other columns
+NODE_SALT = 4  # 32-bit hash of (seed, node)
+NODE_COLUMN = 5  # home column of a switch, -1 none
+NODE_BASE = 6  # first outgoing link
+NODE_FORWARD = 7  # ps from arrival to departure << 1 | 1 where the node cuts through
 
 # An NPU's port (`port`, rows as in `tx`, which begins with the ports of the NPUs).
 PORT_WORDS = 16
@@ -97,7 +110,7 @@ MSG_REF = 5  # who waits for its last byte to leave: trace row, or REF_INSTANCE 
 REF_INSTANCE = 1 << 40
 
 # A receiving queue pair (`rxqp`).
-RXQP_WORDS = 8
+RXQP_WORDS = 4
 RXQP_KEY = 0
 RXQP_EXPECTED = 1
 RXQP_NAK_SENT = 2
@@ -236,17 +249,20 @@ FLOW_IN_WORDS = 4  # src | dst << 20, tag, ordinal on the queue pair, finished a
 
 
 class Routes(NamedTuple):
-    """Routing state. A cell is a port set: links << 22 | first; with one link, `first` is that link itself."""
+    """Routing state. A cell is a port set: links << 22 | first; with one link, `first` is that link itself.
 
-    row: Int64  # [nodes and what `via` needs beyond] offset of the node's row in `cell`
-    cell: Int32  # table mode: per home column; dimension mode: sets
-    hops: Int8  # as `cell` in table mode: switches to the home
+    Links in cells and sets count from the node's first outgoing link.
+    """
+
+    node: Int64  # rows: how a node forwards
+    cell: Int32  # table mode: stretches of rows; dimension mode: sets
     attach: Int32  # [npus * homes] cell from a home to the NPU
     home: Int32  # [npus * homes] column, -1 none
     link: Int32  # members of the sets that have several
-    salt: Int64  # [nodes] 32-bit hash of (seed, node)
-    column: Int32  # [nodes] home column of a switch, -1 none
-    via: Int32  # [ports] table mode, NPUs of several ports: entry of `row` and `column` of the switch at the other end
+    hops: Int8  # table mode, several homes: switches to the home, [rows x homes]
+    hop_row: Int64  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
+    hop_column: Int32  # likewise: home column of a switch, -1 none
+    via: Int32  # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
     here: Int32  # [nodes * D] own coordinates
     digit: Int32  # [npus of the fabric * D]
     mode: Int8  # [nodes * D]
@@ -314,7 +330,6 @@ class Net(NamedTuple):
     tx: Int64  # rows of outgoing links, then of those that come from other LPs (TX_META only)
     link_class: Int64
     link_classf: Float64
-    tx_max_wait: Int64  # [outgoing links] ps: the longest wait of a packet for the port
     tx_dropped: Int64  # [outgoing links] packets
     record: Int64
     block_next: Int32  # [blocks]
@@ -330,8 +345,6 @@ class Inbox(NamedTuple):
     """What nodes do with what arrives, and the batch of the node in hand."""
 
     rx_psb: Float64  # [links of the fabric] ps per byte, where a switch cuts through
-    latency_ps: Int64  # [nodes] forwarding latency
-    cut: Int8  # [nodes] 1: cut-through
     batch_key: Int64  # [batch] (time - window start) << 16 | index
     batch_tmp: Int64
     batch_pos: Int64  # [batch] record

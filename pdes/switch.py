@@ -7,7 +7,7 @@ come in.
 
 from pdes.batch import blocks_short, give_back, prefetch_batch, take_batch
 from pdes.jit import inline, outline, prefetch
-from pdes.link import LINK_MASK, inbox_of, link_psb, link_send, prefetch_inbox, serialisation_ps
+from pdes.link import LINK_MASK, inbox_of, link_psb, link_send, prefetch_box, prefetch_inbox, serialisation_ps
 from pdes.packet import destination, wire_bytes
 from pdes.routing import switch_route
 from pdes.state import (
@@ -19,6 +19,8 @@ from pdes.state import (
     COUNT_DROPPED_PACKETS,
     CTL_BATCH,
     CTL_SIDE,
+    NODE_FORWARD,
+    NODE_WORDS,
     RECORD_WORDS,
     TX_BUSY,
     TX_WORDS,
@@ -50,8 +52,9 @@ def switch_forward(net, inbox, routes, node, begin):
     """Send the packets of the batch on, in the order of their arrival."""
     batch = net.ctl[CTL_BATCH]
     limit = net.const[CONST_QUEUE_LIMIT]
-    latency = inbox.latency_ps[node]
-    cut = inbox.cut[node] == 1
+    forward = routes.node[node * NODE_WORDS + NODE_FORWARD]
+    latency = forward >> 1
+    cut = forward & 1 == 1
     record = net.record
     for i in range(batch):
         p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
@@ -59,6 +62,8 @@ def switch_forward(net, inbox, routes, node, begin):
         inbox.batch_out[i] = link
         prefetch(net.tx, link * TX_WORDS)
     for i in range(batch):
+        if i + 2 * AHEAD < batch:
+            prefetch_box(net, inbox.batch_out[i + 2 * AHEAD])
         if i + AHEAD < batch:
             prefetch_inbox(net, inbox.batch_out[i + AHEAD])
         key = inbox.batch_key[i]
@@ -90,6 +95,9 @@ def switches_window(net, inbox, routes, begin, end):
                 return True
             if node + 1 < net.const[CONST_NODES_LOCAL]:
                 prefetch_batch(net, node + 1)
+            if node + 2 < net.const[CONST_NODES_LOCAL]:
+                prefetch(net.inbox, inbox_of(node + 2, net.ctl[CTL_SIDE]))
+                prefetch(routes.node, (node + 1) * NODE_WORDS)
             take_batch(net, inbox, node, begin, end)
             switch_forward(net, inbox, routes, node, begin)
             give_back(net, inbox)

@@ -1,8 +1,6 @@
 """Tiny runs that stand for one thing each, and the ways in which they are divided and run."""
 
-import os
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +9,11 @@ import partition
 from et import read_groups
 from partition import PartitionError
 from pdes import Settings, build_world, run, run_processes
+from tests.needs import SHARED
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces
 from topologies import build
 from workload import ComputeModel, build_program, collective_program, load_traces, pairs_program
-
-SHARED = Path(os.environ.get("NADI_SHARED") or Path(__file__).parents[3] / "shared")
 
 
 class Case(NamedTuple):

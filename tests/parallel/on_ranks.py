@@ -8,19 +8,16 @@ import sys
 from dataclasses import replace
 
 import numpy as np
-from mpi4py import MPI
 
 from pdes import Layout, RunError, build_world, run, run_ranks
 from tests.parallel import matrix
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import some
 
-WORLD = MPI.COMM_WORLD
 
-
-def whole(own):
+def whole(world, own):
     """Results with the rows of all ranks' NPUs, on rank 0."""
-    parts = WORLD.gather((own.npu_node_ptr, own.node_start_ps, own.node_finish_ps))
+    parts = world.gather((own.npu_node_ptr, own.node_start_ps, own.node_finish_ps))
     if parts is None:
         return None
     counts = np.array([np.diff(ptr) for ptr, _, _ in parts])
@@ -36,12 +33,12 @@ def whole(own):
     return replace(own, npu_node_ptr=ptr, node_start_ps=joined(1), node_finish_ps=joined(2))
 
 
-def on_ranks(graph, program, settings, owner, threads, share_memory):
+def on_ranks(world, graph, program, settings, owner, threads, share_memory):
     """Fingerprint of a run on all ranks, and how it went; on rank 0."""
     layout = Layout(graph, settings, owner)
-    results = run_ranks(layout, program, settings, WORLD, threads, share_memory=share_memory)
-    alike = WORLD.gather((results.digest, results.finish_time_ps, results.counters, results.settled))
-    together = whole(results)
+    results = run_ranks(layout, program, settings, world, threads, share_memory=share_memory)
+    alike = world.gather((results.digest, results.finish_time_ps, results.counters, results.settled))
+    together = whole(world, results)
     if together is None:
         return None, None
     if any(each != alike[0] for each in alike):
@@ -49,18 +46,18 @@ def on_ranks(graph, program, settings, owner, threads, share_memory):
     return fingerprint(together), results.settled | {"windows": results.counters["windows"]}
 
 
-def spread(owner):
-    """An owner with at least as many LPs as ranks, made of this one."""
+def spread(owner, lps):
+    """An owner with at least so many LPs, made of this one."""
     owner = owner.copy()
     for node in range(len(owner)):
         owner = matrix.packed(owner)
-        if owner.max() + 1 >= WORLD.size:
+        if owner.max() + 1 >= lps:
             break
         owner[node] = owner.max() + 1
     return matrix.packed(owner)
 
 
-def cases(names, ways):
+def cases(world, names, ways):
     """What each case brought in each way."""
     found = {}
     for name in names:
@@ -70,36 +67,41 @@ def cases(names, ways):
             for label in owners if method == "own" else [method]:
                 owner = matrix.owner_of(name, label, int(lps))
                 if owner is not None:
+                    owner = spread(owner, world.size)
                     result, how = on_ranks(
-                        graph, program, settings, spread(owner), int(threads), share_memory == "shared"
+                        world, graph, program, settings, owner, int(threads), share_memory == "shared"
                     )
                     found.setdefault(name, {})[way.replace("own", label)] = {"is": result, "how": how}
     return found
 
 
-def random_ones(number):
+def random_ones(world, number):
     """How many ran, and what differed from a run of one LP."""
     ran, wrong = 0, []
-    for turn, drawn in enumerate(WORLD.bcast(some(number) if WORLD.rank == 0 else None)):
+    for turn, drawn in enumerate(world.bcast(some(number) if world.rank == 0 else None)):
         graph, program, settings, owner = drawn.parts()
         try:
             wanted = fingerprint(run(build_world(graph, program, settings)))
         except RunError:
             continue  # a rank that gives up ends all
-        if graph.nodes < WORLD.size:
+        if graph.nodes < world.size:
             continue
         ran += 1
-        threads = 2 if WORLD.size == 2 and turn % 3 == 0 else 1
-        result, _ = on_ranks(graph, program, settings, spread(owner), threads, share_memory=turn % 2 == 0)
+        threads = 2 if world.size == 2 and turn % 3 == 0 else 1
+        owner = spread(owner, world.size)
+        result, _ = on_ranks(world, graph, program, settings, owner, threads, share_memory=turn % 2 == 0)
         if result and result != wanted:
             wrong.append({"run": repr(drawn), "differ": differing(result, wanted)})
     return {"ran": ran, "wrong": wrong}
 
 
 if __name__ == "__main__":
+    from mpi4py import MPI
+
+    everyone = MPI.COMM_WORLD
     document = {
-        "cases": cases(sys.argv[1].split(","), sys.argv[2].split(",")),
-        "random": random_ones(int(sys.argv[3])),
+        "cases": cases(everyone, sys.argv[1].split(","), sys.argv[2].split(",")),
+        "random": random_ones(everyone, int(sys.argv[3])),
     }
-    if WORLD.rank == 0:
+    if everyone.rank == 0:
         json.dump(document, sys.stdout)

@@ -49,18 +49,23 @@ def divided(draw):
     return RandomRun(spec, workload, settings, owner)
 
 
+def bounded(examples):
+    """So many examples, the same ones in every run, however long each takes."""
+    return budget(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
 def some(number):
     """So many of them, always the same."""
     found = []
 
-    @budget(
-        max_examples=max(1, number),
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @budget(bounded(max(1, number)), phases=[Phase.generate])
     @given(divided())
     def collect(run):
         found.append(run)

@@ -4,8 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given
-from hypothesis import settings as budget
+from hypothesis import given
 from hypothesis import strategies as st
 
 import partition
@@ -16,19 +15,12 @@ from pdes.boundary import HEADER_WORDS
 from pdes.layout import share
 from pdes.post import Post, outbox_words
 from tests.parallel import kernels
-from tests.parallel.random_runs import divided
+from tests.parallel.random_runs import bounded, divided
 from tests.pdes.cases import Traces
 from topologies import build
 from workload import collective_program, pairs_program, permutation
 
-quick = budget(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
+quick = bounded(60)
 
 
 def laid_out(drawn):
@@ -184,7 +176,7 @@ def test_outboxes_have_little_more_room_than_what_the_wire_can_carry(spec, cut_t
     assert max(most.values()) > 0
 
 
-WHOLE = {"routes.home", "routes.attach", "routes.digit", "routes.link", "routes.size"}
+WHOLE = {"routes.home", "routes.attach", "routes.digit", "routes.size"}
 """What every LP holds of the whole fabric: where each destination is."""
 FIXED = {"qps.flow_out", "qps.flow_in", "net.link_class", "net.link_classf", "net.const", "net.ctl", "net.count"}
 """Of one size in every LP; pages of the flow records are taken when they are first written."""

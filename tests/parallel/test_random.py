@@ -5,29 +5,17 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given
-from hypothesis import settings as budget
+from hypothesis import given
 
 from pdes import RunError, build_world, crew, growth, run, run_processes
 from pdes import state as s
 from tests.parallel.fingerprint import differing, fingerprint
-from tests.parallel.random_runs import divided
+from tests.parallel.random_runs import bounded, divided
 from tests.pdes.compare import by_hand, differences
 from tests.pdes.naive import GaveUpError
 from tests.pdes.test_parts import shrunk
 
 GAVE_UP = "a queue pair gave up"
-
-
-def bounded(examples):
-    return budget(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def outcome(simulate, *arguments, **options):

@@ -8,6 +8,7 @@ import pytest
 
 import partition
 from pdes import build_world, run
+from tests.needs import SHARED
 from tests.parallel import matrix
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.matrix import CASES, case, in_processes, in_threads, owner_of, packed, serial, wanted
@@ -132,7 +133,7 @@ def on_ranks(python):
 
     def run_on(ranks):
         if ranks not in brought:
-            names = [*TINY, "symbolic"] if ranks == 2 and (matrix.SHARED / "data").is_dir() else TINY
+            names = [*TINY, "symbolic"] if ranks == 2 and (SHARED / "data").is_dir() else TINY
             done = python(
                 ranks, "tests/parallel/on_ranks.py", ",".join(names), ",".join(RANKS[ranks]), RANDOM_RUNS[ranks]
             )
