@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import partition
-import topologies
 from nadi.config import NetworkSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.reading import read_work
@@ -120,15 +119,6 @@ def compare(
     if not reports:
         raise next(iter(failures.values()))
     return reports, failures
-
-
-def build_graph(config: RunConfig) -> Graph:
-    """The fabric of a run file.
-
-    Raises:
-        TopologyError: it cannot be built.
-    """
-    return topologies.build(config.topology.source())
 
 
 def _mean_packet_bytes(found: Traffic, network: NetworkSection) -> float:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nadi import __version__
-from nadi.analysis import npu_blocks, rows_of
+from nadi.analysis import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
 from nadi.ending import unwound
 from nadi.errors import OutputError
 from nadi.findings import Findings
@@ -29,7 +29,6 @@ SUMMARY = "summary.json"
 TABLES = ("nodes", "flows", "links", "collectives", "npus")
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory")
-_COLLECTIVE = 5
 _STAGING = ".nadi-"
 
 
@@ -205,7 +204,7 @@ def _nodes(simulation: Simulation, names: "_NodeNames", npus: range) -> pa.Table
     rows = rows_of(program, results.npu_node_ptr, npus)
     kind = program.node_kind[rows.at]
     group = np.full(len(rows.at), -1, np.int32)
-    is_collective = kind == _COLLECTIVE
+    is_collective = kind == COLLECTIVE
     npu, at = rows.npu[is_collective], rows.at[is_collective]
     group[is_collective] = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
     columns = {
@@ -214,7 +213,7 @@ def _nodes(simulation: Simulation, names: "_NodeNames", npus: range) -> pa.Table
         "node_id": names.ids(rows.npu, rows.row),
         "name": names.names(rows.npu, rows.row),
         "kind": _words(NODE_KINDS, kind),
-        "lane": _words(LANES, np.where((kind == 1) | (kind == 2), program.node_lane[rows.at], -1)),
+        "lane": _words(LANES, np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[rows.at], -1)),
         "group": pa.array(group, mask=group < 0),
         "bytes": program.node_bytes[rows.at],
         "start_ps": results.node_start_ps[rows.result],

@@ -58,7 +58,7 @@ def measure_pairs(
     for turn in range(TURNS):
         for way, commands in ways.items():
             progress.say(f"turn {turn + 1} of {TURNS}: {way}")
-            figures = _side_by_side(commands)
+            figures = run_side_by_side(commands)
             rates[way].append(sum(each["packet_hops_per_s"] for each in figures))
             digests |= {each["digest"] for each in figures}
     if len(digests) > 1:
@@ -77,17 +77,28 @@ def measure_pairs(
     return {"bench": name, "capacity": capacity, "turns": TURNS, "digest": digests.pop(), "rows": rows}
 
 
-def _side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
-    """Figures of commands that run at the same time."""
+def run_side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
+    """Run commands at the same time, none of them told of an MPI launcher that started this process.
+
+    Args:
+        commands: programs with their arguments; each prints its figures as one JSON document.
+
+    Returns:
+        Figures of each, in the order of `commands`.
+
+    Raises:
+        RunError: a command failed.
+        subprocess.TimeoutExpired: one took longer than TIMEOUT_S.
+    """
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "HYDRA"))}
     processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603
-        for command in commands
+        subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603
+        for each in commands
     ]
     figures = []
-    for process in processes:
+    for command, process in zip(commands, processes, strict=True):
         out, errors = process.communicate(timeout=TIMEOUT_S)
         if process.returncode:
-            raise RunError(f"{' '.join(commands[0])}: exit code {process.returncode}: {errors.strip()}")
+            raise RunError(f"{' '.join(command)}: exit code {process.returncode}: {errors.strip()}")
         figures.append(json.loads(out))
     return figures

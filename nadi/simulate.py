@@ -82,17 +82,10 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
             concurrent_collectives=config.system.collective_order == "concurrent",
             record_flows=config.output.flows == "all",
         )
-        say_if_cold(progress)
     results = run_program(graph, work.program, settings, progress, workers, owner)
     return Simulation(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
     )
-
-
-def say_if_cold(progress: Progress | Silence) -> None:
-    """Say so where kernels must be compiled first."""
-    if jit_enabled() and not is_warm():
-        progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
 
 
 def run_program(
@@ -103,7 +96,7 @@ def run_program(
     workers: Workers = SERIAL,
     owner: NDArray[np.int32] | None = None,
 ) -> pdes.Results:
-    """Build worlds and run them.
+    """Build worlds and run them; a word where kernels must be compiled first.
 
     Args:
         graph: the fabric.
@@ -116,8 +109,8 @@ def run_program(
     Raises:
         pdes.RunError: the run failed.
     """
-    if workers is SERIAL:
-        say_if_cold(progress)
+    if jit_enabled() and not is_warm():
+        progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
     return workers.run(graph, program, settings, progress, owner)
 
 

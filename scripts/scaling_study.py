@@ -34,7 +34,7 @@ import topologies
 from nadi.bench import BENCHES
 from nadi.config import NetworkSection
 from nadi.partitioning import divide, traffic_load
-from nadi.scaling import MPIEXEC, _side_by_side
+from nadi.scaling import MPIEXEC, run_side_by_side
 from partition import PartitionError
 from pdes.boundary import CROSSING_WORDS, WORD_BYTES
 from pdes.recording import busiest_ns, exchange, fit, projected_s, record_windows, replay
@@ -260,7 +260,7 @@ def measure(title: str, args: argparse.Namespace, jobs: dict[tuple, list[list[st
             while len(tries) < args.tries and not (tries and tries[-1].others < DISTURBED):
                 wait_for_quiet(args.patience)
                 before = cpu_seconds()
-                figures = _side_by_side(started)
+                figures = run_side_by_side(started)
                 own, all_of_it, cores = (after - then for after, then in zip(cpu_seconds(), before, strict=True))
                 tries.append(Turn(figures, max(0.0, (all_of_it - own) / cores)))
             found[job].append(min(tries, key=lambda each: each.others))

@@ -1,16 +1,14 @@
 """Fixtures of all tests."""
 
-import os
-from pathlib import Path
-
 import pytest
+
+from tests.needs import SHARED
 
 
 @pytest.fixture(scope="session")
 def shared_data():
     """The folder of real inputs made by others, where a checkout has one."""
-    shared = Path(os.environ.get("NADI_SHARED") or Path(__file__).parents[2] / "shared")
-    folder = shared / "data"
+    folder = SHARED / "data"
     if not folder.is_dir():
-        pytest.skip(f"no shared data at {shared}; NADI_SHARED says where it is")
+        pytest.skip(f"no folder {folder}; NADI_SHARED says where another is")
     return folder

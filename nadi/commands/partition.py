@@ -34,15 +34,16 @@ def partition(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Divide the fabric of a run file among parts: balance, cut, lookahead and the speed-up they promise."""
+    import topologies
     from nadi.config import load_config
     from nadi.partition_plot import check_plot, write_plot
-    from nadi.partitioning import build_graph, compare, divide, expected_load, measured_load
+    from nadi.partitioning import compare, divide, expected_load, measured_load
     from nadi.report import wide_console
 
     if plot:
         check_plot(plot)
     config = load_config(file, overrides)
-    graph = build_graph(config)
+    graph = topologies.build(config.topology.source())
     load = measured_load(weights, graph) if weights else expected_load(config, graph)
     found, said = divide(graph, parts, method, load, config.network)
     document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}

@@ -1,16 +1,14 @@
 """Who started this process, with how many others, and what is said when MPI sees fewer."""
 
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from nadi import launcher
+from tests.needs import BIN, mpich, open_mpi
 
-BIN = Path(sys.executable).parent
 HYDRA = {"PMI_SIZE": "4", "PMI_RANK": "3"}
 MPIRUN = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2", "PMIX_RANK": "2"}
 IN_JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
@@ -156,8 +154,6 @@ except launcher.LauncherError as error:
 sys.stdout.write(f"{world.Get_size() if world else None}\\n")
 """
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-mpich = pytest.mark.skipif(not (BIN / "mpichversion").is_file(), reason="no MPICH beside Python")
-open_mpi = pytest.mark.skipif(shutil.which("mpirun.openmpi") is None, reason="no Open MPI of the system")
 
 
 def start(mpiexec, count=2, **environ):

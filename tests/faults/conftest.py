@@ -15,10 +15,10 @@ import et
 from et import CollectiveCommType
 from pdes.crew import compile_kernels
 from tests.faults import segments
+from tests.needs import BIN, NO_MPICH
 
 ROOT = Path(__file__).parents[2]
 DRIVER = Path(__file__).with_name("driver.py")
-BIN = Path(sys.executable).parent
 MARK = "NADI_TEST_RUN"
 WAYS = {
     "serial": [],
@@ -167,8 +167,8 @@ def start(start_command):
     def started(way, run, *options, fault="none"):
         launcher = []
         if way.startswith("ranks"):
-            if not (BIN / "mpichversion").is_file():
-                pytest.skip("no MPICH beside Python")
+            if NO_MPICH:
+                pytest.skip(NO_MPICH)
             launcher = [str(BIN / "mpiexec"), "-n", "2"]
         return start_command(launcher, "run", run, *WAYS[way], *options, fault=fault)
 

@@ -5,6 +5,7 @@ Who: "everyone", "rank 1", "worker 1" (a forked process), "thread 1" (the second
 
 import multiprocessing
 import os
+import pkgutil
 import resource
 import sys
 import threading
@@ -35,16 +36,18 @@ def is_here(who):
     return True
 
 
-def before(module, name, action, who):
-    """Have `action` done before a function."""
-    real = getattr(module, name)
+def before(function, action, who):
+    """Have `action` done before a function, named as "module.function"."""
+    place, _, name = function.rpartition(".")
+    owner = pkgutil.resolve_name(place)
+    real = getattr(owner, name)
 
     def faulty(*arguments, **options):
         if is_here(who):
             action()
         return real(*arguments, **options)
 
-    setattr(module, name, faulty)
+    setattr(owner, name, faulty)
 
 
 def boom():
@@ -66,69 +69,28 @@ def linger():
     time.sleep(LONG_S)
 
 
-def windows(who):
-    """In a window, where the kernel returns for more memory."""
-    from pdes import crew
-
-    before(crew, "grow", boom, who)
-
-
-def starting(who):
-    """Before the first window, while the others are in theirs."""
-    from pdes.crew import Crew
-
-    before(Crew, "_work", boom_later, who)
-
-
-def reading(who):
-    from nadi import placement
-
-    before(placement, "read_work", boom, who)
-
-
-def building(who):
-    from pdes import build, processes, ranks
-
-    for module in (build, processes, ranks):
-        before(module, "build_lps", boom, who)
-
-
-def harvesting(who):
-    from pdes import driver, processes, ranks
-
-    for module in (driver, processes, ranks):
-        before(module, "harvest", boom, who)
-
-
-def writing(who):
-    from nadi import results
-
-    before(results, "_nodes", boom, who)
-
-
-def no_room(who):
-    """From the first table on, no file can become longer than some bytes."""
-    from nadi import results
-
-    before(results, "_rows_of_npu", short_files, who)
-
-
-def slow_writing(who):
-    """Stays for a minute between two tables."""
-    from nadi import results
-
-    before(results, "_links", linger, who)
-
-
 FAULTS = {
-    function.__name__: function
-    for function in (windows, starting, reading, building, harvesting, writing, no_room, slow_writing)
+    # in a window, where the kernel returns for more memory
+    "windows": (boom, "pdes.crew.grow"),
+    # before the first window, while the others are in theirs
+    "starting": (boom_later, "pdes.crew.Crew._work"),
+    "reading": (boom, "nadi.placement.read_work"),
+    "building": (boom, "pdes.build.build_lps", "pdes.processes.build_lps", "pdes.ranks.build_lps"),
+    "harvesting": (boom, "pdes.driver.harvest", "pdes.processes.harvest", "pdes.ranks.harvest"),
+    "writing": (boom, "nadi.results._nodes"),
+    # from the first table on, no file can become longer than some bytes
+    "no_room": (short_files, "nadi.results._rows_of_npu"),
+    # stays for a minute between two tables
+    "slow_writing": (linger, "nadi.results._links"),
 }
+"""What is done, and before which functions: under each name by which they are called."""
 
 
 if __name__ == "__main__":
     fault, _, who = sys.argv[1].partition("@")
     if fault != "none":
-        FAULTS[fault](who)
+        action, *functions = FAULTS[fault]
+        for function in functions:
+            before(function, action, who)
     os.environ.pop("NADI_DEBUG", None)
     sys.exit(main(sys.argv[2:]))

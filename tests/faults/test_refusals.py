@@ -1,8 +1,8 @@
 """What cannot work, or will not pay, is said once, on any number of ranks."""
 
-import shutil
-
 import pytest
+
+from tests.needs import open_mpi
 
 ENDS_S = 10
 ONE_SWITCH = ("--set", "topology.spec=switch:npus=8")
@@ -35,7 +35,7 @@ def test_workers_that_will_not_pay(start, short, way):
 
 
 @pytest.mark.parametrize("command", ["run", "bench"])
-@pytest.mark.skipif(shutil.which("mpirun.openmpi") is None, reason="no Open MPI of the system")
+@open_mpi
 def test_the_launcher_of_another_mpi(start_command, short, tmp_path, command):
     arguments = ["run", short, "--out", tmp_path / "out"] if command == "run" else ["bench", "pairs"]
     launcher = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2"]

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "scaling_study.py"
-MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 
 def study(*arguments):
@@ -26,7 +27,7 @@ def table(path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec beside Python")
+@needs.ranks
 def test_all_of_it_with_ranks(tmp_path):
     out = tmp_path / "study"
     said = study("--out", out, "--workers", 2, "--ways", "threads", "ranks through MPI", "--skip", "weak")

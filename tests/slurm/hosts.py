@@ -28,14 +28,17 @@ exec ip netns exec "$host" bash -c "$*"
 
 def missing() -> str:
     """Why there can be no two hosts here, or nothing."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        return "two hosts on one machine need root and ip"
+    if os.geteuid() != 0:
+        return "two hosts on one machine need root"
+    if shutil.which("ip") is None:
+        return "two hosts on one machine need ip of iproute2"
     name = f"nadi-{os.getpid()}-try"
     try:
         _ip("netns", "add", name)
         _ip("netns", "exec", name, "true")
+        _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
     except subprocess.CalledProcessError as error:
-        return f"no network namespaces: {error.stderr.strip()}"
+        return f"no network namespaces with a cable: {' '.join(error.cmd)}: {error.stderr.strip()}"
     finally:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False, timeout=10)
     return ""

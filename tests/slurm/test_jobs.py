@@ -15,10 +15,9 @@ from nadi import slurm as batch
 from nadi.cli import main
 from pdes.jit import cache_dir
 from tests.faults import segments
+from tests.needs import BIN, mpich
 
-BIN = Path(sys.executable).parent
 ONE_NODE_OF_TWO = ("--nodes", 1, "--ranks-per-node", 2)
-mpich = pytest.mark.skipif(not (BIN / "mpichversion").is_file(), reason="no MPICH beside Python")
 RECORD = """\
 #!{python}
 # Stands for Python in a script: runs what connects to the other ranks, and says how it was called.

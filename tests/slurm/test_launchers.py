@@ -2,15 +2,14 @@
 
 import json
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from nadi.cli import main
+from tests.needs import BIN, mpich, open_mpi
 
-BIN = Path(sys.executable).parent
 OPEN_MPI = {
     "MPI4PY_MPIABI": "openmpi",
     "MPI4PY_LIBMPI": "libmpi.so.40",
@@ -18,9 +17,7 @@ OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
 
-mpich = pytest.mark.skipif(not (BIN / "mpichversion").is_file(), reason="no MPICH beside Python")
-open_mpi = pytest.mark.skipif(shutil.which("mpirun.openmpi") is None, reason="no Open MPI of the system")
-pmix = pytest.mark.skipif(not [*Path("/usr/lib").glob("*/pmix2/lib/libpmix.so")], reason="no libpmix-dev")
+pmix = pytest.mark.skipif(not [*Path("/usr/lib").glob("*/pmix2/lib/libpmix.so")], reason="no libpmix.so of libpmix-dev")
 
 
 def in_a_job(slurm, tmp_path, command, **environ):

@@ -13,9 +13,10 @@ import pytest
 import et
 from nadi.cli import main
 from tests.faults import segments
+from tests.needs import BIN, NO_MPICH
 from tests.slurm import hosts
 
-MPIEXEC = Path(sys.executable).parent / "mpiexec.hydra"
+MPIEXEC = BIN / "mpiexec.hydra"
 DRIVER = str(Path(__file__).parents[1] / "faults" / "driver.py")
 """Says often how far it is."""
 LEAST_OF_A_WINDOW_BYTES = 50
@@ -35,8 +36,8 @@ sys.stdout.write(f"{world.Get_rank()} of {world.Get_size()} in {net}: {total[0]}
 def mpiexec(tmp_path):
     """How to start a rank on each of two hosts."""
     if not MPIEXEC.is_file():
-        pytest.skip("no MPICH beside Python")
-    if why := hosts.missing():
+        pytest.skip(f"no {MPIEXEC}")
+    if why := NO_MPICH or hosts.missing():
         pytest.skip(why)
     with hosts.two_hosts(tmp_path) as command:
         yield [str(MPIEXEC) if word == "mpiexec" else word for word in command]

@@ -1,8 +1,5 @@
 """SimAI's topology text: made here, and the project's own files where they are at hand."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 import topologies
@@ -15,7 +12,6 @@ TEXT = """6 2 2 2 5 H100
 1 5 400Gbps 0.0005ms 0
 4 5 100Gbps 0.001ms 0
 """
-SHARED = Path(os.environ.get("NADI_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "simai"
 
 
 def build(tmp_path, text, **arguments):
@@ -116,10 +112,8 @@ def test_an_empty_and_a_binary_file(tmp_path):
         ("DCN+SingleToR_128g_8gps_400Gbps_H100", {"nvswitch": 16, "switch": 10}, False),
     ],
 )
-def test_files_of_simai(name, switches, rails, tmp_path):
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
+def test_files_of_simai(shared_data, name, switches, rails, tmp_path):
+    path = shared_data / "simai" / name
     nodes, per_server, nvswitches, count, links, _ = path.read_text().split("\n", 1)[0].split()
     graph = topologies.build(path)
     assert graph.nodes == int(nodes)
