@@ -8,6 +8,7 @@ from pdes import packet
 from pdes import state as s
 from pdes.batch import BUCKETS
 from pdes.fabric import rto_ps, window_packets
+from pdes.hooks import hooks_of
 from pdes.layout import Layout
 from pdes.memory import aligned, full, zeros
 from pdes.part import offsets
@@ -212,6 +213,8 @@ def _net(layout, part, const, npu, post):
         outbox=post.outbox[part.number],
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
+        telemetry=zeros(blocks * s.BLOCK_RECORDS * s.TELEMETRY_WORDS if const[s.CONST_TELEMETRY] else 1),
+        carried=zeros(s.TELEMETRY_WORDS),
     )
 
 
@@ -237,13 +240,14 @@ def _npus(part, npu):
     return s.Npus(npu=aligned(npu), port=aligned(port), heap=zeros(2 * slots))
 
 
-def _qps(part, const, ctl):
+def _qps(part, const, ctl, control):
     """No queue pairs yet, and room for some messages and flow records."""
     sends = int(const[s.CONST_RESERVE_MSGS])
     msgs = max(4 * part.npus, 64) + sends
     ctl[s.CTL_FREE_MSGS] = msgs
     qp_key, qp_val = _empty_map(2 * part.npus + sends)
     rx_key, rx_val = _empty_map(2 * part.npus)
+    cc = zeros(len(qp_key) // 2 * s.CC_WORDS if control.update else 1)
     return s.Qps(
         qp=zeros(len(qp_key) // 2 * s.QP_WORDS),
         msg=zeros(msgs * s.MSG_WORDS),
@@ -255,6 +259,9 @@ def _qps(part, const, ctl):
         qp_val=qp_val,
         rx_key=rx_key,
         rx_val=rx_val,
+        cc=cc,
+        ccf=cc.view(np.float64),
+        par=aligned(control.values, np.float64),
     )
 
 
@@ -334,11 +341,11 @@ def _build_lp(layout, program, settings, part, tables, post):
         net=net,
         inbox=_inbox(fabric),
         npus=_npus(part, npu),
-        qps=_qps(part, const, net.ctl),
+        qps=_qps(part, const, net.ctl, settings.control),
         rows=_rows(state, int(program.slot_ptr[-1]), settings.record_nodes),
         insts=_insts(part, const, net.ctl),
         routes=routes,
         trace=trace,
         plans=plans,
     )
-    return LogicalProcess(part, world, row_ptr)
+    return LogicalProcess(part, world, row_ptr, hooks_of(settings))

@@ -9,7 +9,8 @@ from pdes import state as s
 from pdes import team as tm
 from pdes.growth import grow
 from pdes.hashmap import rehash
-from pdes.jit import compile_for, jit_enabled
+from pdes.hooks import hooks_of
+from pdes.jit import compile_for, hook_address, jit_enabled
 from pdes.results import RunError
 from pdes.routes import fill_salts
 from pdes.simulation import Snapshot
@@ -23,14 +24,16 @@ WINDOWS_OF_A_PAUSE = 200_000
 WINDOWS_OF_A_PAUSE_PLAIN = 200
 
 
-def compile_kernels() -> float:
-    """Compile all kernels that a run needs, or load them; seconds that it took."""
+def compile_kernels(settings=None) -> float:
+    """Compile all kernels that a run with these settings needs, or load them; seconds that it took."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     compile_for(tm.work, words, words, words, 0, 0, 0)
     compile_for(tm.publish, words, 0)
     compile_for(rehash, words, words, words, words)
     compile_for(fill_salts, words, words, 0)
+    for function in hooks_of(settings).values() if settings else ():
+        hook_address(function)
     return time.perf_counter() - begun
 
 

@@ -21,10 +21,14 @@ def _grow_blocks(w):
     block_free = _longer(w.net.block_free, new)
     block_free[free : free + new - old] = np.arange(new - 1, old - 1, -1)
     w.net.ctl[s.CTL_FREE_BLOCKS] = free + new - old
-    record = _longer(w.net.record, new * s.BLOCK_RECORDS * s.RECORD_WORDS)
-    return w._replace(
-        net=w.net._replace(record=record, block_next=_longer(w.net.block_next, new), block_free=block_free)
+    grown = w.net._replace(
+        record=_longer(w.net.record, new * s.BLOCK_RECORDS * s.RECORD_WORDS),
+        block_next=_longer(w.net.block_next, new),
+        block_free=block_free,
     )
+    if w.net.const[s.CONST_TELEMETRY] == 1:
+        grown = grown._replace(telemetry=_longer(w.net.telemetry, new * s.BLOCK_RECORDS * s.TELEMETRY_WORDS))
+    return w._replace(net=grown)
 
 
 def _grow_free_list(w, ctl, free_list, added):
@@ -71,8 +75,11 @@ def _rehashed(keys, values, least):
 def _grow_qps(w):
     least = max(2 * len(w.qps.qp_key), 4 * int(w.net.const[s.CONST_RESERVE_QPS]))
     key, val = _rehashed(w.qps.qp_key, w.qps.qp_val, least)
-    qp = _longer(w.qps.qp, len(key) // 2 * s.QP_WORDS)
-    return w._replace(qps=w.qps._replace(qp=qp, qp_key=key, qp_val=val))
+    grown = w.qps._replace(qp=_longer(w.qps.qp, len(key) // 2 * s.QP_WORDS), qp_key=key, qp_val=val)
+    if w.net.const[s.CONST_CC_HOOK] != 0:
+        cc = _longer(w.qps.cc, len(key) // 2 * s.CC_WORDS)
+        grown = grown._replace(cc=cc, ccf=cc.view(np.float64))
+    return w._replace(qps=grown)
 
 
 def _grow_rxqps(w):

@@ -1,6 +1,7 @@
 """The one place that knows Numba: the decorators, and a cache that an edit anywhere in the kernel empties.
 
-`kernel` compiles an entry point, `inline` a helper that is merged into its callers, `outline` one that is called:
+`kernel` compiles an entry point, `inline` a helper that is merged into its callers, `outline` one that is called,
+`hook` one of eight integers that is called by its address (`call_hook`), so that only what a run uses is compiled:
 what is done per packet is inline; what is done per message or trace row is not, since its state is passed by value
 (some tens of nanoseconds) and compiling it once per caller costs seconds. All switch reference counting off
 (`_nrt=False`): with it on, a NamedTuple of many arrays passed through calls costs twenty times the work it does, and
@@ -178,6 +179,21 @@ def _peek(_typing_context, _address):
     return types.int64(types.int64), codegen
 
 
+_HOOK = (types.int64,) * 8
+
+
+@intrinsic
+def _call(_typing_context, _address, _a, _b, _c, _d, _e, _f, _g, _h):
+    """A call by address of a C function of eight int64 that gives one."""
+
+    def codegen(_context, builder, _signature, args):
+        i64 = ir.IntType(64)
+        function = builder.inttoptr(args[0], ir.FunctionType(i64, [i64] * len(_HOOK)).as_pointer())
+        return builder.call(function, args[1:])
+
+    return types.int64(types.int64, *_HOOK), codegen
+
+
 @intrinsic
 def _load_acquire(_typing_context, array, _index):
     """An atomic load: what others wrote before they released the word is seen after it."""
@@ -230,7 +246,7 @@ _INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 def source_hash() -> str:
     """Hash of every kernel source and of what else decides the machine code."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
@@ -270,6 +286,7 @@ numba.config.CACHE_DIR = str(cache_dir())
 kernel = numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)
 inline = numba.njit(forceinline=True, **_OPTIONS, **_INNER)
 outline = numba.njit(**_OPTIONS, **_INNER)
+hook = numba.njit(cache=True, no_cpython_wrapper=True, **_OPTIONS)
 
 
 def compile_for(compiled, *arguments):
@@ -278,7 +295,25 @@ def compile_for(compiled, *arguments):
         compiled.compile(tuple(numba.typeof(a) for a in arguments))
 
 
+_HOOKS_BY_ADDRESS: dict = {}
+
+
+def hook_address(function) -> int:
+    """Where `call_hook` finds a hook, compiled or loaded from the cache."""
+    if not jit_enabled():
+        _HOOKS_BY_ADDRESS[id(function)] = function
+        return id(function)
+    function.compile(_HOOK)
+    compiled = function.overloads[_HOOK]
+    return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
+
+
 if jit_enabled():
+
+    @inline
+    def call_hook(address, a, b, c, d, e, f, g, h):
+        """Call a hook."""
+        return _call(address, a, b, c, d, e, f, g, h)
 
     @inline
     def peek(address):
@@ -316,6 +351,10 @@ if jit_enabled():
         _prefetch(array, index)
 
 else:
+
+    def call_hook(address, *arguments):
+        """Call a hook."""
+        return _HOOKS_BY_ADDRESS[int(address)](*arguments)
 
     def peek(address):
         """The int64 word at an address."""

@@ -1,6 +1,8 @@
 """What a run may choose about the packets: sizes, windows, queues, switching, seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from pdes.congestion import NO_CONTROL, Control
 
 
 @dataclass(frozen=True)
@@ -28,3 +30,4 @@ class Settings:
     concurrent_collectives: bool = False
     record_nodes: bool = True
     record_flows: bool = True
+    control: Control = field(default=NO_CONTROL)

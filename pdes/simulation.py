@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdes import state as s
-from pdes.jit import Directory
+from pdes.jit import Directory, hook_address
 from pdes.part import Part
 from pdes.settings import Settings
 
@@ -17,15 +17,21 @@ class LogicalProcess:
         part: its nodes and links.
         row_ptr: int64[own NPUs + 1], trace rows of its NPUs.
         flows_out, flows_in: records of messages posted and complete.
+
+    Args:
+        hooks: what kernels call by address: constant (CONST_*) -> hook.
     """
 
-    def __init__(self, part: Part, world: s.World, row_ptr: np.ndarray):
+    def __init__(self, part: Part, world: s.World, row_ptr: np.ndarray, hooks: dict):
         self.part = part
         self.row_ptr = row_ptr
         self.flows_out: list[np.ndarray] = []
         self.flows_in: list[np.ndarray] = []
         self._world = world
         self._directory = Directory(world)
+        world.net.const[s.CONST_ADDRESS] = self.address
+        for index, function in hooks.items():
+            world.net.const[index] = hook_address(function)
 
     @property
     def world(self) -> s.World:

@@ -98,6 +98,29 @@ QP_DST = 19
 QP_GROUP = 20
 QP_MESSAGES = 21  # posted
 
+# Congestion control of a sending queue pair (`cc`, and seen as float64 `ccf`): pdes/congestion.
+CC_WORDS = 32
+CC_WINDOW = 0  # packets that may be unacknowledged
+CC_PSB = 1  # float64: ps per byte on the wire from the begin of one packet to that of the next; 0 = not paced
+CC_LINE_PSB = 2  # float64: ps per byte of its port
+CC_NEXT_SEND = 3  # ps: pacing lets the next packet go then
+CC_LAST_SEQ = 4  # sequence number of the newest packet that ends a message, -1 none
+CC_LAST_SENT = 5  # ps: when that was sent
+CC_OWN = 8  # words from here on belong to the algorithm
+
+# What congestion control is told (pdes/congestion).
+CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(5)
+LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED = range(3)
+
+# What a data packet has met on its way (`telemetry`, a row for each record; `carried`, of the packet in hand).
+TELEMETRY_WORDS = 16
+TELEMETRY_HOPS = 0  # how many hops have written; each takes two words
+TELEMETRY_FIRST = 1  # ps when the packet left the queue | class of the link << TELEMETRY_CLASS_SHIFT
+TELEMETRY_SECOND = 2  # bytes that the port had sent, 34 bits | bytes left in its queue << TELEMETRY_QUEUE_SHIFT
+TELEMETRY_CLASS_SHIFT = 46
+TELEMETRY_QUEUE_SHIFT = 34
+MAX_TELEMETRY_HOPS = 7
+
 # A posted message (`msg`).
 MSG_WORDS = 8
 MSG_BYTES = 0
@@ -242,7 +265,15 @@ CONST_MAX_RETRIES = 20
 CONST_DIMENSIONS = 21
 CONST_CUT_BYTES = 22  # a switch that cuts through waits for these
 CONST_NEIGHBOURS = 23  # LPs to which links go
-CONST_WORDS = 32
+CONST_ADDRESS = 24  # where kernels find this world
+CONST_CC_HOOK = 25  # address of the congestion control, 0 none
+CONST_SWITCH_HOOK = 26  # address of the switch that shares its buffer, 0: output queues without sharing
+CONST_TELEMETRY = 27  # 1: packets carry what they meet
+CONST_BASE_RTT = 28  # ps: idle round trip of a full packet over the longest path
+CONST_CNP_INTERVAL = 29  # ps: a receiver sends no more than one congestion notification per queue pair in that time
+CONST_BALANCE = 30  # how one of several equal links is chosen (pdes/routing.py)
+CONST_PFC_BYTES = 31  # a pause frame on the wire
+CONST_WORDS = 48
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
 FLOW_IN_WORDS = 4  # src | dst << 20, tag, ordinal on the queue pair, finished at (ps)
@@ -339,6 +370,8 @@ class Net(NamedTuple):
     outbox: Int64  # what goes to other LPs (pdes/boundary.py)
     out_at: Int64  # [neighbours x 2] where the halves of a neighbour's part of the outbox begin
     in_at: Int64  # [neighbours x 2] addresses of the halves of the neighbour's outbox that are for this LP
+    telemetry: Int64  # rows as the records, where packets carry telemetry
+    carried: Int64  # one row: of the packet in hand
 
 
 class Inbox(NamedTuple):
@@ -377,6 +410,9 @@ class Qps(NamedTuple):
     qp_val: Int64
     rx_key: Int64  # dst << 44 | src << 24 | qp -> rxqp
     rx_val: Int64
+    cc: Int64
+    ccf: Float64
+    par: Float64  # parameters of the congestion control
 
 
 class Rows(NamedTuple):

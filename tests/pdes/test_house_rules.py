@@ -6,9 +6,19 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("pdes", "et", "topologies", "workload", "partition", "nadi")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-DECORATORS = {"kernel", "inline", "outline"}
+DECORATORS = {"kernel", "inline", "outline", "hook"}
 NUMPY_CASTS = {"int64", "float64"}
-PLAIN_TWINS = {"trailing_zeros", "prefetch", "peek", "load_acquire", "store_release", "fetch_add", "yield_core", "read"}
+PLAIN_TWINS = {
+    "call_hook",
+    "trailing_zeros",
+    "prefetch",
+    "peek",
+    "load_acquire",
+    "store_release",
+    "fetch_add",
+    "yield_core",
+    "read",
+}
 BUILTINS = {"range", "min", "max", "abs", "int", "float"}
 MAKES_OBJECTS = (
     ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.JoinedStr, ast.Lambda,

@@ -1,0 +1,89 @@
+"""Congestion control: how fast and how much a queue pair may send. One file each, found here.
+
+A file holds TITLE (the paper), SIGNALS (what it must be told: "ecn", "cnp", "rtt", "telemetry"), PARAMETERS, and a hook
+`update(address, q, event, now, a, b, c)` that keeps row q of `cc` (pdes/state.py):
+
+    CC_START          a new queue pair: all words are 0 but CC_LINE_PSB; sets CC_WINDOW and CC_PSB
+    CC_SENT   a, b    a packet of `a` bytes on the wire with sequence number b begins to leave now
+    CC_ACK    a, b, c an acknowledgement: packets newly acknowledged; 1 if it echoes a congestion mark; round-trip
+                      time in ps, -1 unknown. With telemetry, `carried` holds what the packet has met
+    CC_CNP            a congestion notification packet
+    CC_LOSS   a       a loss: LOSS_NAK, LOSS_TIMEOUT or LOSS_TRIMMED
+
+It is called by its address, so a run compiles the one that it uses. What happens by a timer is caught up with at the
+next call: nothing reads the row in between.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pdes.results import RunError
+
+SIGNALS = ("ecn", "cnp", "rtt", "telemetry")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that an algorithm takes.
+
+    Attributes:
+        name: as in the paper, with its unit.
+        default: used unless the run says otherwise.
+        doc: what it is, and where the default comes from.
+        aliases: names of the same in other simulators, each with what their number is multiplied by.
+    """
+
+    name: str
+    default: float
+    doc: str
+    aliases: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Control:
+    """The congestion control of a run: its hook (None = a static window only), signals and parameter values."""
+
+    name: str
+    update: Callable | None
+    signals: frozenset[str]
+    values: tuple[float, ...]
+
+
+NO_CONTROL = Control("none", None, frozenset(), ())
+
+
+def names() -> list[str]:
+    """Every congestion control that a run may name."""
+    return ["none", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
+
+
+def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
+    """The congestion control of that name.
+
+    Args:
+        name: of `names`.
+        overrides: values of parameters, by their names or aliases.
+
+    Raises:
+        RunError: no such algorithm, or no such parameter.
+    """
+    overrides = dict(overrides or {})
+    if name not in names():
+        raise RunError(f"congestion control {name!r}; expected one of {', '.join(names())}")
+    if name == "none":
+        if overrides:
+            raise RunError(f"congestion control none has no parameter {next(iter(overrides))!r}")
+        return NO_CONTROL
+    module = importlib.import_module(f"{__name__}.{name}")
+    values = {parameter.name: parameter.default for parameter in module.PARAMETERS}
+    known = {parameter.name: (parameter.name, 1.0) for parameter in module.PARAMETERS}
+    for parameter in module.PARAMETERS:
+        known |= {alias: (parameter.name, factor) for alias, factor in (parameter.aliases or {}).items()}
+    for key, value in overrides.items():
+        if key not in known:
+            raise RunError(f"{name} has no parameter {key!r}; expected one of {', '.join(values)}")
+        own, factor = known[key]
+        values[own] = value * factor
+    return Control(name, module.update, frozenset(module.SIGNALS), tuple(values.values()))
