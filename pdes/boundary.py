@@ -2,13 +2,23 @@
 
 An outbox has two halves for each neighbour, written in turn: while a window writes one, the neighbour takes in the
 other, which the window before wrote. A half is a header, whose first word counts, and then records of five words: the
-four of a packet, its first the time of arrival, and the link's place among the links between the two. A link carries
+four of a packet, its first the time of arrival, and the link's place among the links between the two; and what the
+packet has met, where packets carry telemetry. A link carries
 no more packets in a window than fit on the wire, so a half never overflows. The neighbour finds a half by its address,
 which may lie in its own memory, in memory shared between processes, or in a buffer that MPI has filled.
 """
 
 from pdes.jit import inline, peek
-from pdes.state import CONST_NEIGHBOURS, CONST_NODES_LOCAL, CTL_OUT_SOONEST, CTL_PARITY, INF
+from pdes.state import (
+    CONST_CROSSING,
+    CONST_NEIGHBOURS,
+    CONST_NODES_LOCAL,
+    CONST_TELEMETRY,
+    CTL_OUT_SOONEST,
+    CTL_PARITY,
+    INF,
+    TELEMETRY_WORDS,
+)
 
 HEADER_WORDS = 8
 CROSSING_WORDS = 5
@@ -23,12 +33,15 @@ def put_out(net, link, meta, ready, w1, w2, w3):
     half = net.out_at[2 * neighbour + net.ctl[CTL_PARITY]]
     count = net.outbox[half]
     net.outbox[half] = count + 1
-    p = half + HEADER_WORDS + count * CROSSING_WORDS
+    p = half + HEADER_WORDS + count * net.const[CONST_CROSSING]
     net.outbox[p] = ready
     net.outbox[p + 1] = w1
     net.outbox[p + 2] = w2
     net.outbox[p + 3] = w3
     net.outbox[p + 4] = net.far[link]
+    if net.const[CONST_TELEMETRY] == 1:
+        for i in range(TELEMETRY_WORDS):
+            net.outbox[p + CROSSING_WORDS + i] = net.carried[i]
     net.ctl[CTL_OUT_SOONEST] = min(net.ctl[CTL_OUT_SOONEST], ready)
 
 
@@ -47,9 +60,17 @@ def arrived(net, neighbour):
 
 
 @inline
-def crossing(address, i):
+def crossing(net, address, i):
     """Address of the i-th record of a half."""
-    return address + WORD_BYTES * (HEADER_WORDS + i * CROSSING_WORDS)
+    return address + WORD_BYTES * (HEADER_WORDS + i * net.const[CONST_CROSSING])
+
+
+@inline
+def carry_in(net, address):
+    """Take over what the packet at this address of a half has met."""
+    if net.const[CONST_TELEMETRY] == 1:
+        for i in range(TELEMETRY_WORDS):
+            net.carried[i] = peek(address + WORD_BYTES * (CROSSING_WORDS + i))
 
 
 @inline

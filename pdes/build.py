@@ -7,7 +7,8 @@ import numpy as np
 from pdes import packet
 from pdes import state as s
 from pdes.batch import BUCKETS
-from pdes.fabric import rto_ps, window_packets
+from pdes.buffers import shared_buffers
+from pdes.fabric import round_trip_ps, rto_ps, window_packets
 from pdes.hooks import hooks_of
 from pdes.layout import Layout
 from pdes.memory import aligned, full, zeros
@@ -15,6 +16,7 @@ from pdes.part import offsets
 from pdes.post import Post
 from pdes.results import RunError
 from pdes.routes import routing_tables
+from pdes.settings import PAUSE_FRAME_BYTES
 from pdes.simulation import LogicalProcess, Simulation
 
 FLOW_ROWS = 1 << 16
@@ -81,7 +83,7 @@ def _ready_templates(program):
     return templates
 
 
-def _npu_rows(program, part):
+def _npu_rows(program, part, settings):
     """The `npu` table, the per-NPU rows of `Rows.state`, and their offsets."""
     npu = np.zeros((max(1, part.npus), s.NPU_WORDS), np.int64)
     ports = np.diff(part.out_ptr[: part.npus + 1])
@@ -91,7 +93,7 @@ def _npu_rows(program, part):
     npu[:, s.NPU_RTO_AT] = s.INF
     own = npu[: part.npus]
     own[:, s.NPU_PORTS] = ports
-    own[:, s.NPU_HEAP_BASE] = offsets(ports + s.LANES + 1)[:-1]
+    own[:, s.NPU_HEAP_BASE] = offsets(_slots(ports, settings))[:-1]
     own[:, s.NPU_GLOBAL] = part.nodes[: part.npus]
     busy = np.flatnonzero(part.nodes[: part.npus] < program.npus)
     trace = np.full(part.npus, -1, np.int64)
@@ -114,6 +116,11 @@ def _npu_rows(program, part):
     for i in has_trace.tolist():
         rows[row_ptr[i] : row_ptr[i + 1]] = templates[trace[i]][0]
     return npu, rows, row_ptr
+
+
+def _slots(ports, settings):
+    """Entries of an NPU's heap: its ports, lanes and timer, and where there is pacing each port once more."""
+    return ports * (2 if settings.control.update else 1) + s.LANES + 1
 
 
 def _most_sends(schedules):
@@ -171,12 +178,39 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_RECORD_FLOWS: int(settings.record_flows),
         s.CONST_MAX_RETRIES: settings.max_retries,
         s.CONST_CUT_BYTES: settings.cut_through_header_bytes,
+        s.CONST_CROSSING: fabric.crossing_words,
+        s.CONST_NIC: int(settings.switch is not None or settings.control.update is not None),
+        s.CONST_RTT: int("rtt" in settings.control.signals),
+        s.CONST_TELEMETRY: int("telemetry" in settings.control.signals),
+        s.CONST_CNP: int("cnp" in settings.control.signals),
+        s.CONST_CNP_INTERVAL: settings.cnp_interval_ps,
+        s.CONST_BASE_RTT: round_trip_ps(graph, settings)[0],
+        s.CONST_P2P_CLASS: settings.p2p_class,
+        **_of_shared_buffers(settings.switch),
     }.items():
         const[index] = value
+    if settings.switch:
+        const[s.CONST_RESERVE_BLOCKS] += fabric.batch // s.BLOCK_RECORDS + (s.DATA_CLASSES + 2) * degree
     return const
 
 
-def _net(layout, part, const, npu, post):
+def _of_shared_buffers(switch):
+    """Constants of switches that share their buffer."""
+    if switch is None:
+        return {}
+    weights = switch.weights or (0, 0)
+    return {
+        s.CONST_PFC: int(switch.pfc),
+        s.CONST_PFC_BYTES: PAUSE_FRAME_BYTES,
+        s.CONST_ALPHA: round(1024 * switch.alpha),
+        s.CONST_RESUME_OFFSET: switch.resume_offset_bytes,
+        s.CONST_ECN: int(switch.ecn),
+        s.CONST_TRIM: int(switch.trim),
+        s.CONST_WEIGHTS: weights[0] | weights[1] << 16,
+    }
+
+
+def _net(layout, part, const, npu, post, settings):
     """Nodes, links and packets, all idle; NPUs with rows that are ready begin at time 0."""
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
@@ -187,8 +221,8 @@ def _net(layout, part, const, npu, post):
     ctl[s.CTL_LEFT] = npu[:, s.NPU_LEFT].sum()
     ctl[s.CTL_CHECK] = 1
     ctl[s.CTL_SOONEST] = ctl[s.CTL_FAR_SOONEST] = ctl[s.CTL_OUT_SOONEST] = s.INF
-    next_time = full(len(npu), s.INF)
-    next_time[npu[:, s.NPU_READY_HEAD] >= 0] = 0
+    next_time = full(max(len(npu), len(part.nodes)) if settings.switch else len(npu), s.INF)
+    next_time[: len(npu)][npu[:, s.NPU_READY_HEAD] >= 0] = 0
     link_class = aligned(fabric.classes)
     in_at = [post.address(other, part.number, half) for other in part.neighbours for half in range(2)]
     return s.Net(
@@ -213,6 +247,7 @@ def _net(layout, part, const, npu, post):
         outbox=post.outbox[part.number],
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
+        **shared_buffers(graph, fabric, part, settings),
         telemetry=zeros(blocks * s.BLOCK_RECORDS * s.TELEMETRY_WORDS if const[s.CONST_TELEMETRY] else 1),
         carried=zeros(s.TELEMETRY_WORDS),
     )
@@ -231,12 +266,14 @@ def _inbox(fabric):
     )
 
 
-def _npus(part, npu):
+def _npus(part, npu, settings):
     """NPUs, their idle ports and empty heaps."""
     port = np.zeros((max(1, int(part.out_ptr[part.npus])), s.PORT_WORDS), np.int64)
     port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
     port[:, s.PORT_KICK_NEXT] = -2
-    slots = int(npu[-1, s.NPU_HEAP_BASE] + npu[-1, s.NPU_PORTS]) + s.LANES + 1
+    port[:, s.PORT_PACED] = -1
+    port[:, s.PORT_PACE_AT] = s.INF
+    slots = int(npu[-1, s.NPU_HEAP_BASE] + _slots(npu[-1, s.NPU_PORTS], settings))
     return s.Npus(npu=aligned(npu), port=aligned(port), heap=zeros(2 * slots))
 
 
@@ -333,14 +370,14 @@ def _build_lp(layout, program, settings, part, tables, post):
     """The world of one LP."""
     graph, fabric = layout.graph, layout.fabric
     routes, *routing = routing_tables(graph, fabric, part, settings.seed)
-    npu, state, row_ptr = _npu_rows(program, part)
+    npu, state, row_ptr = _npu_rows(program, part, settings)
     const = _constants(layout, program, settings, part, routing)
-    net = _net(layout, part, const, npu, post)
+    net = _net(layout, part, const, npu, post, settings)
     trace, plans = tables
     world = s.World(
         net=net,
         inbox=_inbox(fabric),
-        npus=_npus(part, npu),
+        npus=_npus(part, npu, settings),
         qps=_qps(part, const, net.ctl, settings.control),
         rows=_rows(state, int(program.slot_ptr[-1]), settings.record_nodes),
         insts=_insts(part, const, net.ctl),

@@ -6,11 +6,15 @@ import numpy as np
 
 from pdes import packet
 from pdes import state as s
+from pdes.boundary import CROSSING_WORDS
 from pdes.results import RunError
+from pdes.settings import PAUSE_FRAME_BYTES
 
 MAX_BATCH = 60_000
 MAX_CELL_PS = 1 << 36
 NEVER_CUT = 1 << 16
+REFERENCE_BPS = 25e9
+"""Rate at which the marking thresholds are given."""
 NPU_KIND = 0
 
 
@@ -19,10 +23,13 @@ class Fabric:
 
     Attributes:
         psb: float64[links], ps per byte.
+        latency_ps: int64[nodes], from arrival to departure, where that is not part of delay_ps.
+        delay_ps: int64[links], on the wire; to a switch that shares its buffer, its forwarding latency too.
         cut: int8[nodes], 1 = the switch cuts through.
         classes: the `link_class` table.
         link_class: class of each link.
         smallest_bytes: no packet is smaller.
+        crossing_words: of a packet in an outbox.
         reach_ps: int64[links], from the begin of the smallest packet's sending to when the other end may act on it.
         cell_ps: no link is shorter.
         batch: most packets that arrive at one node in a cell.
@@ -31,28 +38,44 @@ class Fabric:
     def __init__(self, graph, settings):
         self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
         self.cut = np.zeros(graph.nodes, np.int8)
+        self.latency_ps = graph.node_latency_ps.astype(np.int64)
+        self.delay_ps = graph.link_delay_ps.astype(np.int64)
+        if settings.switch:
+            self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
+            self.latency_ps = np.zeros_like(self.latency_ps)
         if settings.cut_through:
             self.cut[graph.node_kind != NPU_KIND] = 1
         seen = np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
-        self.classes, self.link_class = self._classes(graph, seen)
+        self.classes, self.link_class = self._classes(seen, settings.switch)
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)
+        if settings.switch:
+            self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
+        self.crossing_words = CROSSING_WORDS
+        if "telemetry" in settings.control.signals:
+            self.crossing_words += s.TELEMETRY_WORDS
         first = np.minimum(self.smallest_bytes, seen)
-        self.reach_ps = graph.link_delay_ps + (first * self.psb + 0.5).astype(np.int64)
+        self.reach_ps = self.delay_ps + (first * self.psb + 0.5).astype(np.int64)
         in_flight = np.bincount(graph.link_dst, weights=1 / (self.smallest_bytes * self.psb), minlength=graph.nodes)
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
         self.cell_ps = int(min(self.reach_ps.min(), room, MAX_CELL_PS))
         self.batch = math.ceil(self.cell_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
 
-    def _classes(self, graph, seen):
+    def _classes(self, seen, switch):
         """The `link_class` table and the class of each link; seen: bytes that the receiving end waits for."""
-        rows = np.stack([self.psb.view(np.int64), graph.link_delay_ps, seen], axis=1)
+        rows = np.zeros((len(seen), s.CLASS_WORDS), np.int64)
+        rows[:, s.CLASS_PSB] = self.psb.view(np.int64)
+        rows[:, s.CLASS_DELAY] = self.delay_ps
+        rows[:, s.CLASS_SEEN] = seen
+        if switch:
+            scale = 8e12 / self.psb / REFERENCE_BPS
+            rows[:, s.CLASS_KMIN] = switch.kmin_bytes * scale
+            rows[:, s.CLASS_KMAX] = switch.kmax_bytes * scale
+            rows[:, s.CLASS_PMAX] = int(switch.pmax * 2**32)
         kinds, number = np.unique(rows, axis=0, return_inverse=True)
         if len(kinds) > s.MAX_CLASSES:
             raise RunError(f"links of {len(kinds)} different rates and delays: at most {s.MAX_CLASSES} are possible")
-        table = np.zeros((len(kinds), s.CLASS_WORDS), np.int64)
-        table[:, : kinds.shape[1]] = kinds
-        return table, number.reshape(-1)
+        return kinds, number.reshape(-1)
 
 
 def round_trip_ps(graph, settings):

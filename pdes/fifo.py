@@ -8,7 +8,15 @@ An empty queue holds no block: its head and tail are NONE.
 import numpy as np
 
 from pdes.jit import inline
-from pdes.state import BLOCK_RECORDS, BLOCK_SHIFT, CTL_FREE_BLOCKS, INF, RECORD_WORDS
+from pdes.state import (
+    BLOCK_RECORDS,
+    BLOCK_SHIFT,
+    CONST_TELEMETRY,
+    CTL_FREE_BLOCKS,
+    INF,
+    RECORD_WORDS,
+    TELEMETRY_WORDS,
+)
 
 NONE = -1
 
@@ -29,6 +37,21 @@ def free_block(net, block):
 
 
 @inline
+def set_down(net, at):
+    """Leave what the packet in hand has met with its record."""
+    for i in range(TELEMETRY_WORDS):
+        net.telemetry[at * TELEMETRY_WORDS + i] = net.carried[i]
+
+
+@inline
+def take_up(net, at):
+    """Take in hand what the packet of a record has met."""
+    if net.const[CONST_TELEMETRY] == 1:
+        for i in range(TELEMETRY_WORDS):
+            net.carried[i] = net.telemetry[at * TELEMETRY_WORDS + i]
+
+
+@inline
 def push(net, tail, time, w1, w2, w3):
     """Write a record at `tail`, a place in a block, and return the new tail. The pool must have a block."""
     record = net.record
@@ -37,6 +60,8 @@ def push(net, tail, time, w1, w2, w3):
     record[p + 1] = w1
     record[p + 2] = w2
     record[p + 3] = w3
+    if net.const[CONST_TELEMETRY] == 1:
+        set_down(net, tail)
     tail += 1
     if tail & (BLOCK_RECORDS - 1) == 0:
         following = take_block(net)

@@ -21,13 +21,25 @@ _COUNTERS = {
     "retransmitted_packets": s.COUNT_RETRANSMITTED,
     "dropped_packets": s.COUNT_DROPPED_PACKETS,
     "timeouts": s.COUNT_TIMEOUTS,
+    "lost_packets": s.COUNT_LOST_PACKETS,
+    "marked_packets": s.COUNT_MARKED,
+    "pause_frames": s.COUNT_PAUSES,
+    "trimmed_packets": s.COUNT_TRIMMED,
+    "congestion_notifications": s.COUNT_CNPS,
     "bytes_sent": s.COUNT_BYTES_SENT,
     "bytes_received": s.COUNT_BYTES_RECEIVED,
     "bytes_dropped": s.COUNT_BYTES_DROPPED,
     "payload_bytes": s.COUNT_PAYLOAD_BYTES,
     "trace_nodes": s.COUNT_NODES,
 }
-_LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes")
+_GATE_COLUMNS = {
+    "buffered_bytes": s.GATE_LONGEST,
+    "marked_packets": s.GATE_MARKED,
+    "trimmed_packets": s.GATE_TRIMMED,
+    "pause_frames": s.GATE_PAUSES,
+    "paused_ps": s.GATE_PAUSED_PS,
+}
+_LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", *_GATE_COLUMNS)
 
 
 @dataclass
@@ -126,7 +138,11 @@ def _link_columns(graph, lp):
     sent_bytes, packets = tx[:, s.TX_BYTES], tx[:, s.TX_PACKETS]
     longest_wait_ps = (sent_bytes >> s.BYTES_BITS << WAIT_BITS) | (packets >> s.PACKETS_BITS)
     queue = (longest_wait_ps / psb).astype(np.int64)
-    return np.stack([sent_bytes & BYTES_MASK, packets & PACKETS_MASK, net.tx_dropped[:own], queue])
+    gate = np.zeros((own, s.GATE_WORDS), np.int64)
+    if net.const[s.CONST_SWITCH_HOOK] != 0:
+        gate = net.gate.reshape(-1, s.GATE_WORDS)[:own]
+    of_gate = [gate[:, word] for word in _GATE_COLUMNS.values()]
+    return np.stack([sent_bytes & BYTES_MASK, packets & PACKETS_MASK, net.tx_dropped[:own], queue, *of_gate])
 
 
 def _not_given_back(w):

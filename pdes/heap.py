@@ -1,6 +1,7 @@
 """A node's own events: a binary heap of (time, slot) pairs side by side, at most one entry a slot.
 
-Slots of an NPU: its ports by number, then one for each lane, then the retransmission timer. Equal times go by slot.
+Slots of an NPU: its ports by number, then one for each lane, the retransmission timer, and the ports' pacing. Equal
+times go by slot.
 """
 
 from pdes.jit import inline

@@ -3,14 +3,16 @@
 import numpy as np
 
 from pdes.boundary import put_out
-from pdes.fifo import NONE, after, push, take_block
+from pdes.fifo import NONE, after, push, take_block, take_up
+from pdes.hashing import mix3
 from pdes.jit import inline, outline, prefetch, trailing_zeros
-from pdes.packet import wire_bytes
+from pdes.packet import PAUSE_FRAME, destination, wire_bytes
 from pdes.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
     BYTES_BITS,
     CLASS_DELAY,
+    CLASS_ERROR,
     CLASS_PSB,
     CLASS_SEEN,
     CLASS_WORDS,
@@ -18,6 +20,10 @@ from pdes.state import (
     CONST_LOOKAHEAD,
     CONST_NODES_LOCAL,
     CONST_RESERVE_BLOCKS,
+    CONST_SEED,
+    COUNT_BYTES_DROPPED,
+    COUNT_DROPPED_PACKETS,
+    COUNT_LOST_PACKETS,
     CTL_BEGIN,
     CTL_FAR_SOONEST,
     CTL_FREE_BLOCKS,
@@ -145,6 +151,20 @@ def count_sent(net, q, size, wait_ps):
 
 
 @inline
+def drop(net, link, w1):
+    """Count a packet that is lost at outgoing link `link`."""
+    net.tx_dropped[link] += 1
+    net.count[COUNT_DROPPED_PACKETS] += 1
+    net.count[COUNT_BYTES_DROPPED] += wire_bytes(w1)
+
+
+@inline
+def is_lost(net, meta, error, packets):
+    """Whether the packet that is the `packets`-th of its link is lost on it; error: of 2^32."""
+    return mix3(net.const[CONST_SEED] + 0x10E, (meta >> 22) & LINK_MASK, packets) < error
+
+
+@inline
 def link_send(net, link, asked, start, w1, w2, w3):
     """Send over outgoing link `link` from `start` (not before it is idle); asked: when the packet came to the port.
 
@@ -166,7 +186,15 @@ def link_send(net, link, asked, start, w1, w2, w3):
     ready += net.link_class[c + CLASS_DELAY]
     count_sent(net, q, size, start - asked)
     is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
-    if ready < reach(net) and not is_far:
+    error = net.link_class[c + CLASS_ERROR]
+    if (
+        error > 0
+        and destination(w1) != PAUSE_FRAME
+        and is_lost(net, meta, error, net.tx[q + TX_PACKETS] & PACKETS_MASK)
+    ):
+        net.count[COUNT_LOST_PACKETS] += 1
+        drop(net, link, w1)
+    elif ready < reach(net) and not is_far:
         deliver(net, meta, ready, w1, w2, w3)
     elif is_far and ready < far_reach(net):
         put_out(net, link, meta, ready, w1, w2, w3)
@@ -233,6 +261,7 @@ def release(net):
                     else:
                         soonest = min(soonest, ready)
                     break
+                take_up(net, head)
                 if is_far:
                     put_out(net, link, meta, ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
                 else:

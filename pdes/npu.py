@@ -10,11 +10,12 @@ import numpy as np
 
 from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, start_collective
-from pdes.fifo import push, take_block
+from pdes.fifo import push, take_block, take_up
 from pdes.heap import heap_pop
 from pdes.jit import inline, outline, prefetch
-from pdes.link import inbox_of
-from pdes.packet import FLAG_ACK, P2P, destination, flags, source, wire_bytes
+from pdes.link import drop, inbox_of
+from pdes.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, destination, flags, source, wire_bytes
+from pdes.pause import on_pause
 from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
 from pdes.routing import npu_route
 from pdes.state import (
@@ -65,6 +66,7 @@ from pdes.state import (
     NPU_TRACE_BASE,
     NPU_WORDS,
     PORT_KICK_NEXT,
+    PORT_PACE_AT,
     PORT_RING,
     PORT_SCHEDULED,
     PORT_SENT_REF,
@@ -82,7 +84,6 @@ from pdes.state import (
     ROW_STARTED,
     RXQP_WORDS,
 )
-from pdes.switch import drop
 from pdes.trace import (
     KIND_COLLECTIVE,
     KIND_COMPUTE,
@@ -204,7 +205,7 @@ def receive_row(npus, rows, trace, node, w1, w3):
 def pass_on(net, npus, routes, node, now, w1, w2, w3):
     """A packet of others on its way through this NPU."""
     link = npu_route(net, routes, node, destination(w1), w2)
-    if flags(w1) & FLAG_ACK != 0:
+    if flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
         queue_control(net, npus, link, now, w1, w2, w3)
     else:
         p = link * PORT_WORDS
@@ -252,6 +253,11 @@ def own_event(net, npus, qps, rows, insts, node, now):
         npus.port[p + PORT_SENT_REF] = -1
     elif slot < ports + LANES:
         done = leave_lane(npus, rows, node, slot - ports)
+    elif slot > ports + LANES:
+        link = net.out_ptr[node] + slot - ports - LANES - 1
+        npus.port[link * PORT_WORDS + PORT_PACE_AT] = INF
+        if npus.port[link * PORT_WORDS + PORT_SCHEDULED] == 1:
+            link = np.int64(NOTHING)
     else:
         on_timeout(net, npus, qps, node, now)
     return done, inst, link
@@ -260,15 +266,19 @@ def own_event(net, npus, qps, rows, insts, node, now):
 @inline
 def packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now):
     """A packet has come. Returns as `start_row`."""
+    take_up(net, record // RECORD_WORDS)
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     w1 = net.record[record + 1]
     w2 = net.record[record + 2]
     w3 = net.record[record + 3]
-    if destination(w1) != npus.npu[node * NPU_WORDS + NPU_GLOBAL]:
+    if destination(w1) == PAUSE_FRAME:
+        link = on_pause(net, record, w2, now)
+        kick(npus, node, link)
+    elif destination(w1) != npus.npu[node * NPU_WORDS + NPU_GLOBAL]:
         pass_on(net, npus, routes, node, now, w1, w2, w3)
     elif flags(w1) & FLAG_ACK != 0:
-        on_ack(net, npus, qps, node, now, w1, w2)
+        on_ack(net, npus, qps, node, now, w1, w2, w3)
     elif on_data(net, npus, qps, routes, node, now, w1, w2, w3):
         group = w3 >> 44
         if group == P2P:

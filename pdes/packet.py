@@ -17,8 +17,18 @@ P2P = (1 << 19) - 1
 """Group number of messages between two NPUs."""
 
 FLAG_ACK = 1
+"""Control: an acknowledgement, or with FLAG_CNP a congestion notification."""
 FLAG_LAST = 2
 FLAG_NAK = 4
+FLAG_MARK = 8
+"""Congestion was met; on an acknowledgement: its packet had met it."""
+FLAG_CNP = 16
+FLAG_TRIMMED = 32
+"""Data that was cut to its header: control."""
+FLAG_CLASS = 64
+"""Data of class 1."""
+PAUSE_FRAME = 0xFFFFF
+"""As a destination: whoever is at the other end of the link. Word 2 is data class << 1 | 1 to pause."""
 
 NPU_MASK = 0xFFFFF
 PSN_MASK = 0xFFFFFF

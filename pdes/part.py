@@ -8,7 +8,7 @@ are numbered, on both sides, in the order of their numbers in the whole fabric.
 import numpy as np
 
 from pdes import state as s
-from pdes.boundary import CROSSING_WORDS, HEADER_WORDS
+from pdes.boundary import HEADER_WORDS
 
 
 def offsets(counts):
@@ -23,6 +23,7 @@ class Part:
 
     Attributes:
         number: of the LP.
+        crossing_words: of a packet in an outbox.
         nodes: int64[n], own nodes' numbers in the fabric, ascending.
         npus: how many of them are NPUs; they come first.
         local: int64[nodes of the fabric], own number of a node, -1 = another LP's.
@@ -36,6 +37,7 @@ class Part:
 
     def __init__(self, graph, fabric, owner, number, lookahead_ps):
         self.number = number
+        self.crossing_words = fabric.crossing_words
         self.nodes = np.flatnonzero(owner == number)
         self.npus = int(np.searchsorted(self.nodes, graph.npus))
         self.local = np.full(graph.nodes, -1, np.int64)
@@ -53,10 +55,9 @@ class Part:
         self.rooms = [int(most[links].sum()) for links in self.links_out]
         self.rooms_in = [int(most[links].sum()) for links in self.links_in]
 
-    @staticmethod
-    def half_words(room):
+    def half_words(self, room):
         """Length of half an outbox that holds so many packets, in whole cache lines."""
-        return HEADER_WORDS + -(-room * CROSSING_WORDS // 8) * 8
+        return HEADER_WORDS + -(-room * self.crossing_words // 8) * 8
 
     def outbox_at(self):
         """int64[neighbours x 2]: where the halves begin, and behind them the length of the outbox."""

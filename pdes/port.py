@@ -5,19 +5,33 @@ Acknowledgements first, then packets in transit and the queue pairs that may sen
 
 import numpy as np
 
-from pdes.fifo import after, push, take_block
+from pdes.control import tell, window_of
+from pdes.fifo import after, push, take_block, take_up
 from pdes.heap import heap_hasten, heap_push
-from pdes.jit import inline
-from pdes.link import link_send
-from pdes.packet import FLAG_LAST, PSN_MASK, wire_bytes
+from pdes.jit import inline, outline
+from pdes.link import link_psb, link_send, serialisation_ps
+from pdes.pacing import hold_back, take_soonest
+from pdes.packet import FLAG_CLASS, FLAG_LAST, PSN_MASK, flags, wire_bytes
 from pdes.state import (
+    CC_LAST_SENT,
+    CC_LAST_SEQ,
+    CC_NEXT_SEND,
+    CC_PSB,
+    CC_SENT,
+    CC_WORDS,
+    CONST_CC_HOOK,
     CONST_HEADER,
     CONST_MTU,
+    CONST_NIC,
     CONST_RTO,
-    CONST_WINDOW,
+    CONST_RTT,
+    CONST_SWITCH_HOOK,
+    CONST_TELEMETRY,
     COUNT_BYTES_SENT,
     COUNT_DATA_PACKETS,
     COUNT_RETRANSMITTED,
+    GATE_PAUSED,
+    GATE_WORDS,
     INF,
     LANES,
     MSG_BEGIN,
@@ -30,6 +44,7 @@ from pdes.state import (
     NPU_HEAP_BASE,
     NPU_HEAP_SIZE,
     NPU_KICK_HEAD,
+    NPU_NOW,
     NPU_PORTS,
     NPU_RTO_AT,
     NPU_WORDS,
@@ -37,6 +52,8 @@ from pdes.state import (
     PORT_CTRL_HEAD,
     PORT_CTRL_TAIL,
     PORT_KICK_NEXT,
+    PORT_PACE_AT,
+    PORT_PACED,
     PORT_RING,
     PORT_SCHEDULED,
     PORT_SENT_REF,
@@ -61,11 +78,13 @@ from pdes.state import (
     QP_W2,
     QP_WORDS,
     RECORD_WORDS,
+    TELEMETRY_HOPS,
     TX_BUSY,
     TX_WORDS,
 )
 
 NOT_KICKED = -2
+TAKES_TURNS, HELD_BACK = 1, 2
 MAX_BACKOFF = 6
 
 
@@ -100,16 +119,11 @@ def queue_control(net, npus, link, now, w1, w2, w3):
 
 
 @inline
-def activate(net, npus, qps, node, q):
-    """Let a queue pair take turns if it has something to send and room in its window."""
-    row = q * QP_WORDS
+def take_turns(npus, qps, link, q):
+    """Put a queue pair behind those that take turns at the port."""
     qp = qps.qp
-    if qp[row + QP_ACTIVE] == 1 or qp[row + QP_NEXT] >= qp[row + QP_END]:
-        return
-    if qp[row + QP_NEXT] - qp[row + QP_UNA] >= net.const[CONST_WINDOW]:
-        return
-    qp[row + QP_ACTIVE] = 1
-    link = qp[row + QP_PORT]
+    row = q * QP_WORDS
+    qp[row + QP_ACTIVE] = TAKES_TURNS
     last = npus.port[link * PORT_WORDS + PORT_RING]
     if last < 0:
         qp[row + QP_RING_NEXT] = q
@@ -117,6 +131,35 @@ def activate(net, npus, qps, node, q):
         qp[row + QP_RING_NEXT] = qp[last * QP_WORDS + QP_RING_NEXT]
         qp[last * QP_WORDS + QP_RING_NEXT] = q
     npus.port[link * PORT_WORDS + PORT_RING] = q
+
+
+@inline
+def leave_turns(npus, qps, link, q):
+    """Take the queue pair whose turn it is out of the port's list."""
+    last = npus.port[link * PORT_WORDS + PORT_RING]
+    qps.qp[q * QP_WORDS + QP_ACTIVE] = 0
+    if last == q:
+        npus.port[link * PORT_WORDS + PORT_RING] = -1
+    else:
+        qps.qp[last * QP_WORDS + QP_RING_NEXT] = qps.qp[q * QP_WORDS + QP_RING_NEXT]
+
+
+@inline
+def activate(net, npus, qps, node, q):
+    """Let a queue pair take turns if it has something to send and room in its window."""
+    row = q * QP_WORDS
+    qp = qps.qp
+    if qp[row + QP_ACTIVE] != 0 or qp[row + QP_NEXT] >= qp[row + QP_END]:
+        return
+    if qp[row + QP_NEXT] - qp[row + QP_UNA] >= window_of(net, qps, q):
+        return
+    link = qp[row + QP_PORT]
+    now = npus.npu[node * NPU_WORDS + NPU_NOW]
+    if net.const[CONST_CC_HOOK] != 0 and qps.cc[q * CC_WORDS + CC_NEXT_SEND] > now:
+        qp[row + QP_ACTIVE] = HELD_BACK
+        hold_back(npus, qps, link, q)
+    else:
+        take_turns(npus, qps, link, q)
     kick(npus, node, link)
 
 
@@ -154,6 +197,28 @@ def arm_timer(net, npus, qps, node, row, now):
 
 
 @inline
+def pace(net, qps, link, q, now, seq, size, flag, tag):
+    """Tell the congestion control of a packet that leaves, and when the next may.
+
+    Returns the packet's word 3, which is the time where packets carry it, and whether the queue pair may send again by
+    the time the port falls idle.
+    """
+    row = q * CC_WORDS
+    if net.const[CONST_RTT] == 1:
+        if flag & FLAG_LAST != 0:
+            qps.cc[row + CC_LAST_SEQ] = seq
+            qps.cc[row + CC_LAST_SENT] = now
+        else:
+            tag = now
+    if net.const[CONST_TELEMETRY] == 1:
+        net.carried[TELEMETRY_HOPS] = 0
+    tell(net, q, CC_SENT, now, size, seq, 0)
+    following = np.int64(now + size * qps.ccf[row + CC_PSB] + 0.5)
+    qps.cc[row + CC_NEXT_SEND] = following
+    return tag, following <= now + serialisation_ps(size, link_psb(net, link))
+
+
+@inline
 def send_data(net, npus, qps, node, link, q, now):
     """Send the next packet of queue pair q, whose turn it is, and give the turn to the next."""
     row = q * QP_WORDS
@@ -179,15 +244,17 @@ def send_data(net, npus, qps, node, link, q, now):
     size += net.const[CONST_HEADER]
     if seq == qp[row + QP_UNA]:
         arm_timer(net, npus, qps, node, row, now)
-    last = npus.port[link * PORT_WORDS + PORT_RING]
-    if seq + 1 < qp[row + QP_END] and seq + 1 - qp[row + QP_UNA] < net.const[CONST_WINDOW]:
+    due = True
+    if net.const[CONST_CC_HOOK] != 0:
+        tag, due = pace(net, qps, link, q, now, seq, size, flag, tag)
+    if seq + 1 >= qp[row + QP_END] or seq + 1 - qp[row + QP_UNA] >= window_of(net, qps, q):
+        leave_turns(npus, qps, link, q)
+    elif due:
         npus.port[link * PORT_WORDS + PORT_RING] = q
     else:
-        qp[row + QP_ACTIVE] = 0
-        if last == q:
-            npus.port[link * PORT_WORDS + PORT_RING] = -1
-        else:
-            qp[last * QP_WORDS + QP_RING_NEXT] = qp[row + QP_RING_NEXT]
+        leave_turns(npus, qps, link, q)
+        qp[row + QP_ACTIVE] = HELD_BACK
+        hold_back(npus, qps, link, q)
     net.count[COUNT_DATA_PACKETS] += 1
     net.count[COUNT_BYTES_SENT] += size
     w1 = qp[row + QP_W1] | (size << 40) | (flag << 56)
@@ -224,6 +291,80 @@ def first_to_send(npus, qps, link):
 
 
 @inline
+def set_pace(net, npus, node, link, at):
+    """Have the port tried at `at`, unless that is so before."""
+    p = link * PORT_WORDS
+    n = node * NPU_WORDS
+    before = npus.port[p + PORT_PACE_AT]
+    if at < before:
+        npus.port[p + PORT_PACE_AT] = at
+        slot = npus.npu[n + NPU_PORTS] + LANES + 1 + link - net.out_ptr[node]
+        if before == INF:
+            set_event(npus, node, at, slot)
+        else:
+            heap_hasten(npus.heap, npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE], at, slot)
+
+
+@outline
+def first_allowed(net, npus, qps, node, link, now):
+    """Like `first_to_send` where pacing, windows that shrink and pauses of a class hold queue pairs back.
+
+    Those that pacing lets go again come behind all that take turns.
+    """
+    p = link * PORT_WORDS
+    busy = net.tx[link * TX_WORDS + TX_BUSY]
+    if net.const[CONST_CC_HOOK] != 0:
+        soonest = npus.port[p + PORT_PACED]
+        while busy <= now and soonest >= 0 and qps.cc[soonest * CC_WORDS + CC_NEXT_SEND] <= now:
+            take_turns(npus, qps, link, take_soonest(npus, qps, link))
+            soonest = npus.port[p + PORT_PACED]
+    paused = np.int64(0)
+    if net.const[CONST_SWITCH_HOOK] != 0:
+        paused = net.gate[link * GATE_WORDS + GATE_PAUSED]
+    found = np.int64(-1)
+    skipped = np.int64(-1)
+    last = npus.port[p + PORT_RING]
+    while last >= 0 and found < 0:
+        q = qps.qp[last * QP_WORDS + QP_RING_NEXT]
+        row = q * QP_WORDS
+        next_seq = qps.qp[row + QP_NEXT]
+        if next_seq >= qps.qp[row + QP_END] or next_seq - qps.qp[row + QP_UNA] >= window_of(net, qps, q):
+            leave_turns(npus, qps, link, q)
+            last = npus.port[p + PORT_RING]
+        elif paused & (1 << data_class(qps.qp[row + QP_W1])) == 0:
+            found = q
+        elif q == skipped:
+            last = np.int64(-1)
+        else:
+            if skipped < 0:
+                skipped = q
+            npus.port[p + PORT_RING] = q
+            last = q
+    if found < 0 and net.const[CONST_CC_HOOK] != 0 and npus.port[p + PORT_PACED] >= 0:
+        soonest = npus.port[p + PORT_PACED]
+        set_pace(net, npus, node, link, max(busy, qps.cc[soonest * CC_WORDS + CC_NEXT_SEND]))
+    return found
+
+
+@inline
+def data_class(w1):
+    """Class of a data packet."""
+    return np.int64(flags(w1) & FLAG_CLASS != 0)
+
+
+@inline
+def transit_allowed(net, npus, link):
+    """Whether a packet on its way through the NPU waits that no pause holds back."""
+    p = link * PORT_WORDS
+    if npus.port[p + PORT_TRANSIT_COUNT] == 0:
+        return False
+    if net.const[CONST_SWITCH_HOOK] == 0:
+        return True
+    w1 = net.record[npus.port[p + PORT_TRANSIT_HEAD] * RECORD_WORDS + 1]
+    return net.gate[link * GATE_WORDS + GATE_PAUSED] & (1 << data_class(w1)) == 0
+
+
+@inline
 def transmit(net, npus, qps, node, link, now):
     """Send one packet if the port is idle and has one.
 
@@ -233,19 +374,24 @@ def transmit(net, npus, qps, node, link, now):
     port = npus.port
     busy = net.tx[link * TX_WORDS + TX_BUSY]
     has_control = port[p + PORT_CTRL_COUNT] > 0
-    has_transit = port[p + PORT_TRANSIT_COUNT] > 0
-    first = first_to_send(npus, qps, link)
+    has_transit = transit_allowed(net, npus, link)
+    if net.const[CONST_NIC] == 1:
+        first = first_allowed(net, npus, qps, node, link, now)
+    else:
+        first = first_to_send(npus, qps, link)
     if not has_control and not has_transit and first < 0:
         return
     if busy <= now:
         asked = now
         if has_control:
             control = port[p + PORT_CTRL_HEAD]
+            take_up(net, control)
             asked, w1, w2, w3 = take(net, control)
             port[p + PORT_CTRL_COUNT] -= 1
             port[p + PORT_CTRL_HEAD] = after(net, control)
         elif has_transit and (first < 0 or port[p + PORT_TURN] == 1):
             transit = port[p + PORT_TRANSIT_HEAD]
+            take_up(net, transit)
             asked, w1, w2, w3 = take(net, transit)
             port[p + PORT_TRANSIT_COUNT] -= 1
             port[p + PORT_TRANSIT_HEAD] = after(net, transit)
@@ -262,6 +408,9 @@ def transmit(net, npus, qps, node, link, now):
             and port[p + PORT_CTRL_COUNT] == 0
             and port[p + PORT_TRANSIT_COUNT] == 0
         ):
+            if net.const[CONST_CC_HOOK] != 0 and port[p + PORT_PACED] >= 0:
+                soonest = qps.cc[port[p + PORT_PACED] * CC_WORDS + CC_NEXT_SEND]
+                set_pace(net, npus, node, link, max(busy, soonest))
             return
     port[p + PORT_SCHEDULED] = 1
     set_event(npus, node, busy, link - net.out_ptr[node])

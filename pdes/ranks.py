@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from pdes import state as s
-from pdes.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
+from pdes.boundary import HEADER_WORDS, WORD_BYTES
 from pdes.build import build_lps
 from pdes.crew import AbortedError, Crew, compile_kernels
 from pdes.driver import settled
@@ -173,7 +173,7 @@ class _Node(Post):
         ]
         for channel in self._sends:
             buffer = channel.halves[half]
-            length = HEADER_WORDS + CROSSING_WORDS * int(buffer[0])
+            length = HEADER_WORDS + self.parts[0].crossing_words * int(buffer[0])
             requests.append(leaders.Isend([buffer, length, word], channel.node, channel.tag))
         self._mine[0] = soonest_ps
         self._mine[1] = -int(self.wants_progress)

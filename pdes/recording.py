@@ -14,7 +14,7 @@ import numpy as np
 
 from pdes import state as s
 from pdes import team as tm
-from pdes.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
+from pdes.boundary import HEADER_WORDS, WORD_BYTES
 from pdes.build import build_lps
 from pdes.crew import compile_kernels, make_room
 from pdes.driver import settled
@@ -179,6 +179,7 @@ class _Letters:
 
     def __init__(self, lps):
         self._outboxes = [lp.world.net.outbox for lp in lps]
+        self._crossing_words = lps[0].part.crossing_words
         at = [lp.part.outbox_at() for lp in lps]
         self._halves = [[begins[half:-1:2] for begins in at] for half in range(2)]
         pairs = [(lp.part.number, other) for lp in lps for other in lp.part.neighbours]
@@ -204,7 +205,7 @@ class _Letters:
         for other in self._into[lp]:
             pair = self._number[other, lp]
             begin = int(self._halves[half][other][pair - self._begin[other]])
-            length = HEADER_WORDS + CROSSING_WORDS * int(counts[pair])
+            length = HEADER_WORDS + self._crossing_words * int(counts[pair])
             pieces.append(self._outboxes[other][begin : begin + length])
         lengths = np.array([len(piece) for piece in pieces], np.int64)
         words = np.concatenate([*pieces, np.zeros(0, np.int64)])

@@ -70,7 +70,7 @@ def routing_tables(graph, fabric, part, seed):
     own = node[: len(part.nodes)]
     own[:, s.NODE_SALT] = salt
     own[:, s.NODE_BASE] = part.out_ptr[:-1]
-    own[:, s.NODE_FORWARD] = graph.node_latency_ps[part.nodes].astype(np.int64) << 1 | fabric.cut[part.nodes]
+    own[:, s.NODE_FORWARD] = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
     fields = {name: np.zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
     fields |= {"link": link, "node": node}
     if hasattr(routing, "home"):

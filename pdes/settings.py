@@ -4,6 +4,32 @@ from dataclasses import dataclass, field
 
 from pdes.congestion import NO_CONTROL, Control
 
+PAUSE_FRAME_BYTES = 84
+"""64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)."""
+
+
+@dataclass(frozen=True)
+class SharedBuffer:
+    """Switches that share a buffer among their ports (docs/fabric.md).
+
+    buffer_bytes is what a switch has. With pfc it pauses who sends too much, else it drops, or trims to headers. alpha
+    is the dynamic threshold's share of what is free. headroom_bytes is for each ingress port and class; 0 settles it
+    from rate and delay. A paused class goes on resume_offset_bytes below the threshold. kmin_bytes and kmax_bytes are
+    at 25 Gb/s and scale with the rate. weights are packets of class 0 and 1 in turn; () serves class 0 first.
+    """
+
+    buffer_bytes: int = 32_000_000
+    pfc: bool = True
+    alpha: float = 0.125
+    headroom_bytes: int = 0
+    resume_offset_bytes: int = 8192
+    ecn: bool = True
+    kmin_bytes: int = 100_000
+    kmax_bytes: int = 400_000
+    pmax: float = 0.2
+    trim: bool = False
+    weights: tuple[int, ...] = ()
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -14,7 +40,9 @@ class Settings:
     annex A17). ack_bytes is the same with an AETH of 4 bytes and no payload. window_bytes is the payload that one
     queue pair may have unacknowledged; 0 settles it from the fabric. queue_limit_bytes is the drop-tail limit of a
     switch port; 0 is no limit. rto_ps is the retransmission timeout; 0 settles it from the fabric, and means none
-    where nothing can be lost.
+    where nothing can be lost. switch is None where switches have output queues that share nothing. control is the
+    congestion control; a receiver sends one notification per queue pair in cnp_interval_ps. p2p_class is the data class
+    (0 or 1) of messages between two NPUs.
     """
 
     mtu_bytes: int = 4096
@@ -30,4 +58,7 @@ class Settings:
     concurrent_collectives: bool = False
     record_nodes: bool = True
     record_flows: bool = True
+    switch: SharedBuffer | None = None
     control: Control = field(default=NO_CONTROL)
+    cnp_interval_ps: int = 50_000_000
+    p2p_class: int = 0

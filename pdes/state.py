@@ -41,10 +41,14 @@ BYTES_BITS = 46
 PACKETS_BITS = 34
 
 # What many links have in common (`link_class`).
-CLASS_WORDS = 4
+CLASS_WORDS = 8
 CLASS_PSB = 0  # float64 ps per byte, seen through link_classf
 CLASS_DELAY = 1  # ps on the wire
 CLASS_SEEN = 2  # bytes that the receiving node waits for before it forwards
+CLASS_ERROR = 3  # a packet is lost if a 32-bit hash is below
+CLASS_KMIN = 4  # bytes in the queue of the sending port: more are marked with some probability
+CLASS_KMAX = 5  # bytes in the queue: as many or more are always marked
+CLASS_PMAX = 6  # of 2^32: probability of a mark just below KMAX
 MAX_CLASSES = 1 << 16
 
 # How a node forwards (`node`): one cache line.
@@ -57,6 +61,37 @@ NODE_SALT = 4  # 32-bit hash of (seed, node)
 NODE_COLUMN = 5  # home column of a switch, -1 none
 NODE_BASE = 6  # first outgoing link
 NODE_FORWARD = 7  # ps from arrival to departure << 1 | 1 where the node cuts through
+
+# The queues of a port of a switch that shares its buffer, and what its link lets in (`gate`, a row per outgoing link;
+# of NPUs' ports only the pauses). Data classes are 0 and 1; see docs/fabric.md.
+GATE_WORDS = 32
+GATE_MASK = 0  # bit set of what waits: data classes, and CONTROL_BIT
+GATE_PAUSED = 1  # bit set of data classes that the other end has paused
+GATE_PLACE = 2  # place in the node's list of ports where something waits
+GATE_HEAD = 3  # of the queues of both classes and of control: records
+GATE_TAIL = 6
+GATE_QUEUED = 9  # 2 words: bytes that wait
+GATE_TURN = 11  # weighted round robin: class whose turn it is | packets left of its turn << 1
+GATE_IN = 12  # 2 words: shared bytes that came in over the reverse link and have not left
+GATE_HELD = 14  # 2 words: likewise, in the headroom
+GATE_ASKED = 16  # bit set of data classes that the other end was asked to pause
+GATE_HEADROOM = 17  # bytes for each class
+GATE_MARKED = 18  # packets sent with a congestion mark
+GATE_PAUSES = 19  # pause frames sent
+GATE_TRIMMED = 20  # packets cut to their headers
+GATE_PAUSED_PS = 21  # time for which a class was paused, in all
+GATE_SINCE = 22  # 2 words: since when
+GATE_LONGEST = 24  # most bytes that waited, both classes
+DATA_CLASSES = 2
+CONTROL = 2  # the queue behind those of the data classes
+CONTROL_BIT = 4
+
+# A switch that shares its buffer (`pool`, a row per node).
+POOL_WORDS = 8
+POOL_USED = 0  # shared bytes in use
+POOL_PORTS = 1  # ports where something waits
+POOL_ASKED = 2  # pauses asked for and not taken back
+POOL_SHARED = 3  # bytes to share
 
 # An NPU's port (`port`, rows as in `tx`, which begins with the ports of the NPUs).
 PORT_WORDS = 16
@@ -72,6 +107,8 @@ PORT_CTRL_HEAD = 8
 PORT_TRANSIT_HEAD = 9
 PORT_TRANSIT_TAIL = 10
 PORT_TRANSIT_BYTES = 11
+PORT_PACED = 12  # of those that pacing holds back the queue pair that may send soonest, -1 none
+PORT_PACE_AT = 13  # ps: the port's pacing event in the heap, INF none
 
 # A sending queue pair (`qp`).
 QP_WORDS = 24
@@ -81,7 +118,7 @@ QP_END = 2  # first not posted
 QP_SENT_MAX = 3  # first sequence number never sent
 QP_CUR_END = 4  # sequence number after the message of QP_NEXT
 QP_HEAD_END = 5  # sequence number after the oldest message
-QP_ACTIVE = 6  # 1: in its port's list
+QP_ACTIVE = 6  # 1: in its port's list; 2: held back by pacing
 QP_RING_NEXT = 7  # circular list of the port
 QP_W1 = 8  # packet word 1 without the size
 QP_W2 = 9  # packet word 2 without the sequence number
@@ -106,6 +143,8 @@ CC_LINE_PSB = 2  # float64: ps per byte of its port
 CC_NEXT_SEND = 3  # ps: pacing lets the next packet go then
 CC_LAST_SEQ = 4  # sequence number of the newest packet that ends a message, -1 none
 CC_LAST_SENT = 5  # ps: when that was sent
+CC_CHILD = 6  # of the heap of those that pacing holds back (pdes/pacing.py)
+CC_SIBLING = 7
 CC_OWN = 8  # words from here on belong to the algorithm
 
 # What congestion control is told (pdes/congestion).
@@ -136,7 +175,7 @@ REF_INSTANCE = 1 << 40
 RXQP_WORDS = 4
 RXQP_KEY = 0
 RXQP_EXPECTED = 1
-RXQP_NAK_SENT = 2
+RXQP_NAK_SENT = 2  # 1: asked for what is missing | ps of the last congestion notification << 1
 RXQP_MESSAGES = 3
 
 # An NPU (`npu`).
@@ -237,7 +276,12 @@ NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS = range(1, 
     COUNT_DIGEST_A,
     COUNT_DIGEST_B,
     COUNT_PAYLOAD_BYTES,
-) = range(17)
+    COUNT_LOST_PACKETS,
+    COUNT_MARKED,
+    COUNT_PAUSES,
+    COUNT_TRIMMED,
+    COUNT_CNPS,
+) = range(22)
 COUNT_WORDS = 24
 
 # Constants of a run (`const`).
@@ -273,6 +317,17 @@ CONST_BASE_RTT = 28  # ps: idle round trip of a full packet over the longest pat
 CONST_CNP_INTERVAL = 29  # ps: a receiver sends no more than one congestion notification per queue pair in that time
 CONST_BALANCE = 30  # how one of several equal links is chosen (pdes/routing.py)
 CONST_PFC_BYTES = 31  # a pause frame on the wire
+CONST_PFC = 32  # 1: switches pause, 0: they drop
+CONST_ALPHA = 33  # of dynamic thresholds, in 1024ths
+CONST_RESUME_OFFSET = 34  # bytes
+CONST_ECN = 35  # 1: switches mark
+CONST_TRIM = 36  # 1: switches that do not pause cut packets to their headers
+CONST_WEIGHTS = 37  # packets of class 0 | of class 1 << 16 a turn, 0: class 0 first
+CONST_CNP = 38  # 1: receivers answer marks with notifications, 0: in acknowledgements
+CONST_P2P_CLASS = 39  # data class of messages between two NPUs
+CONST_CROSSING = 40  # words of a packet in an outbox
+CONST_NIC = 41  # 1: ports can be paused, or congestion is controlled
+CONST_RTT = 42  # 1: packets carry when they were sent
 CONST_WORDS = 48
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
@@ -370,6 +425,10 @@ class Net(NamedTuple):
     outbox: Int64  # what goes to other LPs (pdes/boundary.py)
     out_at: Int64  # [neighbours x 2] where the halves of a neighbour's part of the outbox begin
     in_at: Int64  # [neighbours x 2] addresses of the halves of the neighbour's outbox that are for this LP
+    gate: Int64
+    pool: Int64
+    backlog: Int32  # [outgoing links] for each node, its ports where something waits
+    facing: Int32  # [links of the fabric] own outgoing link whose reverse it is
     telemetry: Int64  # rows as the records, where packets carry telemetry
     carried: Int64  # one row: of the packet in hand
 

@@ -7,7 +7,7 @@ come in.
 
 from pdes.batch import blocks_short, give_back, prefetch_batch, take_batch
 from pdes.jit import inline, outline, prefetch
-from pdes.link import LINK_MASK, inbox_of, link_psb, link_send, prefetch_box, prefetch_inbox, serialisation_ps
+from pdes.link import LINK_MASK, drop, inbox_of, link_psb, link_send, prefetch_box, prefetch_inbox, serialisation_ps
 from pdes.packet import destination, wire_bytes
 from pdes.routing import switch_route
 from pdes.state import (
@@ -15,8 +15,6 @@ from pdes.state import (
     CONST_NODES_LOCAL,
     CONST_NPUS_LOCAL,
     CONST_QUEUE_LIMIT,
-    COUNT_BYTES_DROPPED,
-    COUNT_DROPPED_PACKETS,
     CTL_BATCH,
     CTL_SIDE,
     NODE_FORWARD,
@@ -28,14 +26,6 @@ from pdes.state import (
 
 AHEAD = 4
 """How many packets ahead the place of the next record is asked for."""
-
-
-@inline
-def drop(net, link, w1):
-    """Count a packet that found no room at outgoing link `link`."""
-    net.tx_dropped[link] += 1
-    net.count[COUNT_DROPPED_PACKETS] += 1
-    net.count[COUNT_BYTES_DROPPED] += wire_bytes(w1)
 
 
 @inline

@@ -8,15 +8,21 @@ volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 
 import numpy as np
 
+from pdes.control import begin_control, round_trip, tell
 from pdes.hashing import mix2, mix3
 from pdes.hashmap import FREE, find
 from pdes.jit import inline, outline
-from pdes.link import link_send
+from pdes.link import link_psb, link_send
 from pdes.packet import (
     FLAG_ACK,
+    FLAG_CLASS,
+    FLAG_CNP,
     FLAG_LAST,
+    FLAG_MARK,
     FLAG_NAK,
+    FLAG_TRIMMED,
     HALF_PSN,
+    P2P,
     PSN_MASK,
     destination,
     flags,
@@ -27,15 +33,24 @@ from pdes.packet import (
 from pdes.port import activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.routing import npu_route
 from pdes.state import (
+    CC_ACK,
+    CC_CNP,
+    CC_LOSS,
     CONST_ACK,
+    CONST_CC_HOOK,
+    CONST_CNP,
+    CONST_CNP_INTERVAL,
     CONST_HEADER,
     CONST_MAX_RETRIES,
     CONST_MTU,
+    CONST_P2P_CLASS,
     CONST_RECORD_FLOWS,
+    CONST_RTT,
     CONST_SEED,
     COUNT_ACK_PACKETS,
     COUNT_BYTES_RECEIVED,
     COUNT_BYTES_SENT,
+    COUNT_CNPS,
     COUNT_CONSUMED_PACKETS,
     COUNT_DIGEST_A,
     COUNT_DIGEST_B,
@@ -52,6 +67,8 @@ from pdes.state import (
     FLOW_IN_WORDS,
     FLOW_OUT_WORDS,
     INF,
+    LOSS_NAK,
+    LOSS_TIMEOUT,
     MSG_BEGIN,
     MSG_BYTES,
     MSG_END,
@@ -61,6 +78,7 @@ from pdes.state import (
     MSG_WORDS,
     NPU_GLOBAL,
     NPU_LAST_RX,
+    NPU_NOW,
     NPU_QP_HEAD,
     NPU_RTO_AT,
     NPU_WORDS,
@@ -117,7 +135,10 @@ def queue_pair(net, npus, qps, routes, node, dst, group):
     qps.qp[row + QP_MSG_TAIL] = -1
     qps.qp[row + QP_MSG_CUR] = -1
     qps.qp[row + QP_DEADLINE] = INF
-    qps.qp[row + QP_W1] = header(dst, src, 0, 0)
+    flag = 0
+    if group == P2P and net.const[CONST_P2P_CLASS] == 1:
+        flag = FLAG_CLASS
+    qps.qp[row + QP_W1] = header(dst, src, 0, flag)
     qps.qp[row + QP_W2] = (q << 24) | ((mix3(src + net.const[CONST_SEED], dst, group) & 0x7FFF) << 48)
     qps.qp[row + QP_PORT] = npu_route(net, routes, node, dst, qps.qp[row + QP_W2])
     qps.qp[row + QP_NPU] = node
@@ -125,6 +146,7 @@ def queue_pair(net, npus, qps, routes, node, dst, group):
     qps.qp[row + QP_GROUP] = group
     qps.qp[row + QP_SIBLING] = npus.npu[n + NPU_QP_HEAD]
     npus.npu[n + NPU_QP_HEAD] = q
+    begin_control(net, qps, q, link_psb(net, qps.qp[row + QP_PORT]), npus.npu[n + NPU_NOW])
     return q
 
 
@@ -169,8 +191,8 @@ def post(net, npus, qps, routes, node, dst, group, tag, size, ref, now):
 
 
 @inline
-def send_ack(net, npus, routes, node, now, w1, w2, expected, flag):
-    """Answer a data packet: acknowledge all before `expected`."""
+def send_ack(net, npus, routes, node, now, w1, w2, a3, expected, flag):
+    """Answer a data packet: acknowledge all before `expected`, echoing when it was sent (a3)."""
     me = destination(w1)
     peer = source(w1)
     a1 = header(peer, me, net.const[CONST_ACK], flag)
@@ -181,9 +203,9 @@ def send_ack(net, npus, routes, node, now, w1, w2, expected, flag):
     net.count[COUNT_BYTES_SENT] += net.const[CONST_ACK]
     idle = npus.port[p + PORT_SCHEDULED] == 0 and net.tx[link * TX_WORDS + TX_BUSY] <= now
     if idle and npus.port[p + PORT_CTRL_COUNT] == 0:
-        link_send(net, link, now, now, a1, a2, 0)
+        link_send(net, link, now, now, a1, a2, a3)
     else:
-        queue_control(net, npus, link, now, a1, a2, 0)
+        queue_control(net, npus, link, now, a1, a2, a3)
         kick(npus, node, link)
 
 
@@ -208,6 +230,17 @@ def receiving_pair(net, npus, qps, node, key):
     return qps.rx_val[at]
 
 
+@outline
+def notify(net, npus, qps, routes, node, now, w1, w2, row):
+    """Send a congestion notification for a marked packet, unless one was sent just before. row: of `rxqp`."""
+    last = qps.rxqp[row + RXQP_NAK_SENT] >> 1
+    if last > 0 and now - last < net.const[CONST_CNP_INTERVAL]:
+        return
+    qps.rxqp[row + RXQP_NAK_SENT] = (qps.rxqp[row + RXQP_NAK_SENT] & 1) | (now << 1)
+    net.count[COUNT_CNPS] += 1
+    send_ack(net, npus, routes, node, now, w1, w2, 0, 0, FLAG_ACK | FLAG_CNP)
+
+
 @inline
 def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
     """Take a data packet; True if it completes a message."""
@@ -220,18 +253,26 @@ def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
     complete = False
     flag = FLAG_ACK
     answer = True
-    if ahead == 0:
+    echo = np.int64(0)
+    if net.const[CONST_RTT] == 1 and flags(w1) & (FLAG_LAST | FLAG_TRIMMED) == 0:
+        echo = w3
+    if flags(w1) & FLAG_MARK != 0:
+        if net.const[CONST_CNP] == 1:
+            notify(net, npus, qps, routes, node, now, w1, w2, row)
+        else:
+            flag |= FLAG_MARK
+    if ahead == 0 and flags(w1) & FLAG_TRIMMED == 0:
         expected += 1
         qps.rxqp[row + RXQP_EXPECTED] = expected
-        qps.rxqp[row + RXQP_NAK_SENT] = 0
+        qps.rxqp[row + RXQP_NAK_SENT] &= ~1
         net.count[COUNT_PAYLOAD_BYTES] += wire_bytes(w1) - net.const[CONST_HEADER]
         complete = flags(w1) & FLAG_LAST != 0
     elif ahead < HALF_PSN:
-        answer = qps.rxqp[row + RXQP_NAK_SENT] == 0
-        qps.rxqp[row + RXQP_NAK_SENT] = 1
-        flag = FLAG_ACK | FLAG_NAK
+        answer = qps.rxqp[row + RXQP_NAK_SENT] & 1 == 0
+        qps.rxqp[row + RXQP_NAK_SENT] |= 1
+        flag |= FLAG_NAK
     if answer:
-        send_ack(net, npus, routes, node, now, w1, w2, expected, flag)
+        send_ack(net, npus, routes, node, now, w1, w2, echo, expected, flag)
     if complete:
         ordinal = qps.rxqp[row + RXQP_MESSAGES]
         qps.rxqp[row + RXQP_MESSAGES] = ordinal + 1
@@ -282,13 +323,17 @@ def free_acknowledged(net, qps, row):
 
 
 @inline
-def on_ack(net, npus, qps, node, now, w1, w2):
+def on_ack(net, npus, qps, node, now, w1, w2, w3):
     """Take an acknowledgement: open the window, or go back on a sequence error."""
     net.count[COUNT_CONSUMED_PACKETS] += 1
     net.count[COUNT_BYTES_RECEIVED] += wire_bytes(w1)
     q = (w2 >> 24) & PSN_MASK
     row = q * QP_WORDS
+    if flags(w1) & FLAG_CNP != 0:
+        tell(net, q, CC_CNP, now, 0, 0, 0)
+        return
     una = qps.qp[row + QP_UNA]
+    begin = una
     ahead = (w2 - una) & PSN_MASK
     if ahead > 0 and ahead < HALF_PSN and una + ahead <= qps.qp[row + QP_SENT_MAX]:
         una += ahead
@@ -300,8 +345,14 @@ def on_ack(net, npus, qps, node, now, w1, w2):
             qps.qp[row + QP_NEXT] = una
             take_message(qps, row, qps.qp[row + QP_MSG_HEAD])
         arm_timer(net, npus, qps, node, row, now)
+    if net.const[CONST_CC_HOOK] != 0:
+        rtt = np.int64(-1)
+        if net.const[CONST_RTT] == 1:
+            rtt = round_trip(qps, q, now, una - 1, w3)
+        tell(net, q, CC_ACK, now, una - begin, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
     if flags(w1) & FLAG_NAK != 0 and (w2 - una) & PSN_MASK == 0:
         go_back(qps, row)
+        tell(net, q, CC_LOSS, now, LOSS_NAK, 0, 0)
     activate(net, npus, qps, node, q)
 
 
@@ -321,6 +372,7 @@ def on_timeout(net, npus, qps, node, now):
                 if qps.qp[row + QP_RETRIES] > net.const[CONST_MAX_RETRIES]:
                     net.ctl[CTL_FAILED_QP] = q
                 go_back(qps, row)
+                tell(net, q, CC_LOSS, now, LOSS_TIMEOUT, 0, 0)
                 activate(net, npus, qps, node, q)
             else:
                 soonest = min(soonest, qps.qp[row + QP_DEADLINE])

@@ -7,15 +7,16 @@ inbox, sorts that small batch and works through it. Idle time is jumped over. Wi
 """
 
 from pdes.batch import blocks_short
-from pdes.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
-from pdes.jit import inline, outline, peek, prefetch
+from pdes.boundary import WORD_BYTES, arrived, carry_in, crossing, crossings, empty_outbox
+from pdes.jit import call_hook, inline, outline, peek, prefetch
 from pdes.link import deliver, far_reach, prefetch_inbox, reach, release, wait
 from pdes.npu import npus_window
 from pdes.state import (
+    CONST_ADDRESS,
     CONST_CELL,
     CONST_LOOKAHEAD,
     CONST_NEIGHBOURS,
-    CONST_NPUS_LOCAL,
+    CONST_SWITCH_HOOK,
     COUNT_HOPS,
     COUNT_WINDOWS,
     CTL_BEGIN,
@@ -53,7 +54,7 @@ def earliest(net):
     """Time of the LP's next own event, INF if there is none; of packets in inboxes, the start of their cell."""
     ctl = net.ctl
     soonest = ctl[CTL_SOONEST]
-    for node in range(net.const[CONST_NPUS_LOCAL]):
+    for node in range(net.next_time.shape[0]):
         soonest = min(soonest, net.next_time[node])
     for ahead in range(SIDES):
         if ctl[CTL_PENDING + ((ctl[CTL_SIDE] + ahead) & (SIDES - 1))] == 1:
@@ -106,7 +107,7 @@ def close_window(net):
 @inline
 def link_of(net, neighbour, half, i):
     """The `tx` row of the link over which the i-th packet of a half comes."""
-    return net.ghost[neighbour] + peek(crossing(half, i) + 4 * WORD_BYTES)
+    return net.ghost[neighbour] + peek(crossing(net, half, i) + 4 * WORD_BYTES)
 
 
 @outline
@@ -124,7 +125,8 @@ def take_in(net):
             if i + 2 * AHEAD < count:
                 prefetch(net.tx, link_of(net, neighbour, half, i + 2 * AHEAD) * TX_WORDS)
                 prefetch_inbox(net, link_of(net, neighbour, half, i + AHEAD))
-            p = crossing(half, i)
+            p = crossing(net, half, i)
+            carry_in(net, p)
             ready = peek(p)
             link = link_of(net, neighbour, half, i)
             if ready < reach(net):
@@ -136,6 +138,15 @@ def take_in(net):
         ctl[CTL_IN_AT] = 0
         ctl[CTL_IN_NEIGHBOUR] += 1
     return False
+
+
+@inline
+def switches_act(net, inbox, routes, begin, end):
+    """Let every switch act on what happens in a cell. True if interrupted because a pool is short."""
+    hook = net.const[CONST_SWITCH_HOOK]
+    if hook != 0:
+        return call_hook(hook, net.const[CONST_ADDRESS], begin, end, 0, 0, 0, 0, 0) != 0
+    return switches_window(net, inbox, routes, begin, end)
 
 
 @outline
@@ -168,7 +179,7 @@ def window(address, begin, number):
         if (
             (ctl[CTL_SOONEST] < now + cell and release(net))
             or npus_window(net, w.inbox, w.npus, w.qps, w.rows, w.insts, w.routes, w.trace, w.plans, now, now + cell)
-            or switches_window(net, w.inbox, w.routes, now, now + cell)
+            or switches_act(net, w.inbox, w.routes, now, now + cell)
         ):
             status = FULL
         else:

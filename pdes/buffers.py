@@ -1,0 +1,62 @@
+"""Switches that share a buffer, as they begin: what each may share, and how much may still come after a pause."""
+
+import numpy as np
+
+from pdes import state as s
+from pdes.memory import aligned, zeros
+from pdes.results import RunError
+from pdes.settings import PAUSE_FRAME_BYTES
+
+
+def classes_in_use(settings):
+    """How many data classes a run has."""
+    return 1 + settings.p2p_class
+
+
+def headrooms(graph, fabric, settings):
+    """int64[links]: bytes of a class that may come over a link after its receiver has asked for a pause.
+
+    The pause frame waits behind a packet that has just begun, both ways take their time, and at the other end a packet
+    may just have begun; one more is the packet that asked. (IEEE 802.1Qbb annex O counts the same terms.)
+    """
+    if settings.switch.headroom_bytes:
+        return np.full(graph.links, settings.switch.headroom_bytes, np.int64)
+    packet = settings.mtu_bytes + settings.header_bytes
+    there_and_back = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
+    return np.ceil(there_and_back / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
+
+
+def shared_buffers(graph, fabric, part, settings):
+    """Arrays gate, pool, backlog and facing of an LP.
+
+    Raises:
+        RunError: the headrooms of a switch leave nothing to share.
+    """
+    if settings.switch is None:
+        one = np.zeros(1, np.int32)
+        return {"gate": zeros(1), "pool": zeros(1), "backlog": one, "facing": one}
+    gate = np.zeros((max(1, len(part.links)), s.GATE_WORDS), np.int64)
+    pool = np.zeros((max(1, len(part.nodes)), s.POOL_WORDS), np.int64)
+    pool[:, s.POOL_SHARED] = settings.switch.buffer_bytes
+    if settings.switch.pfc and len(part.links):
+        headroom = headrooms(graph, fabric, settings)[part.links ^ 1]
+        gate[: len(part.links), s.GATE_HEADROOM] = headroom
+        of_node = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
+        pool[: len(part.nodes), s.POOL_SHARED] -= of_node * classes_in_use(settings)
+    switches = np.flatnonzero(part.nodes >= graph.npus)
+    short = switches[pool[switches, s.POOL_SHARED] <= 0]
+    if len(short):
+        node = int(part.nodes[short[0]])
+        need = settings.switch.buffer_bytes - int(pool[short[0], s.POOL_SHARED])
+        raise RunError(
+            f"switch {node}: a buffer of {settings.switch.buffer_bytes} bytes, but the headrooms of its ports take "
+            f"{need}; expected a larger buffer or smaller headrooms"
+        )
+    facing = np.zeros(graph.links, np.int32)
+    facing[part.links ^ 1] = np.arange(len(part.links))
+    return {
+        "gate": aligned(gate),
+        "pool": aligned(pool),
+        "backlog": zeros(len(part.links), np.int32),
+        "facing": facing,
+    }

@@ -1,0 +1,38 @@
+"""Priority flow control (IEEE 802.1Qbb): the other end of a link pauses a class of this end's port, or lets it go on.
+
+A pause lasts until its resume: real ports refresh theirs before it runs out.
+"""
+
+from pdes.jit import inline
+from pdes.link import LINK_MASK
+from pdes.state import GATE_PAUSED, GATE_PAUSED_PS, GATE_SINCE, GATE_WORDS
+
+PAUSE, RESUME = 1, 0
+
+
+@inline
+def pause_word(data_class, ask):
+    """Word 2 of a pause frame."""
+    return data_class << 1 | ask
+
+
+@inline
+def paused_link(net, record):
+    """The own outgoing link that the pause frame at `record` (its place in words) is about."""
+    return net.facing[net.record[record] & LINK_MASK]
+
+
+@inline
+def on_pause(net, record, w2, now):
+    """A pause frame has come; returns the link that it is about."""
+    link = paused_link(net, record)
+    g = link * GATE_WORDS
+    data_class = w2 >> 1
+    bit = 1 << data_class
+    if w2 & 1 == PAUSE:
+        net.gate[g + GATE_PAUSED] |= bit
+        net.gate[g + GATE_SINCE + data_class] = now
+    else:
+        net.gate[g + GATE_PAUSED] &= ~bit
+        net.gate[g + GATE_PAUSED_PS] += now - net.gate[g + GATE_SINCE + data_class]
+    return link

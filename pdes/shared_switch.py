@@ -1,0 +1,498 @@
+"""A switch whose ports share a buffer: dynamic thresholds, pauses or drops, marks (docs/fabric.md).
+
+Departures and arrivals of one switch belong in one order of time, since its ports share the buffer. Keeping that order
+for every packet would cost a heap. But the buffer's use only matters where a threshold is near: until a packet would
+pass one, each port goes its own way, and is brought up to the time of a packet that comes to it. What other ports have
+not sent yet makes the buffer look fuller than it is, so a packet that passes the test then passes it for certain; one
+that does not has all ports brought up to its time, and is tested again. While a pause is in force the whole switch
+goes in order of time, since each departure may end it.
+"""
+
+import numpy as np
+
+from pdes.batch import blocks_short, came_over, give_back, prefetch_batch, take_batch
+from pdes.fifo import after, push, take_block, take_up
+from pdes.hashing import mix3
+from pdes.jit import hook, inline, outline, prefetch
+from pdes.link import LINK_MASK, PACKETS_MASK, drop, inbox_of, link_send, prefetch_inbox
+from pdes.packet import (
+    FLAG_ACK,
+    FLAG_MARK,
+    FLAG_TRIMMED,
+    PAUSE_FRAME,
+    destination,
+    flags,
+    header,
+    wire_bytes,
+)
+from pdes.pause import PAUSE, RESUME, on_pause, pause_word, paused_link
+from pdes.port import data_class
+from pdes.routing import switch_route
+from pdes.state import (
+    CLASS_KMAX,
+    CLASS_KMIN,
+    CLASS_PMAX,
+    CLASS_WORDS,
+    CONST_ALPHA,
+    CONST_ECN,
+    CONST_HEADER,
+    CONST_NODES_LOCAL,
+    CONST_NPUS_LOCAL,
+    CONST_PFC,
+    CONST_PFC_BYTES,
+    CONST_RESUME_OFFSET,
+    CONST_SEED,
+    CONST_TELEMETRY,
+    CONST_TRIM,
+    CONST_WEIGHTS,
+    CONTROL,
+    CONTROL_BIT,
+    COUNT_BYTES_DROPPED,
+    COUNT_EVENTS,
+    COUNT_MARKED,
+    COUNT_PAUSES,
+    COUNT_TRIMMED,
+    CTL_BATCH,
+    CTL_SIDE,
+    GATE_ASKED,
+    GATE_HEAD,
+    GATE_HEADROOM,
+    GATE_HELD,
+    GATE_IN,
+    GATE_LONGEST,
+    GATE_MARKED,
+    GATE_MASK,
+    GATE_PAUSED,
+    GATE_PAUSES,
+    GATE_PLACE,
+    GATE_QUEUED,
+    GATE_TAIL,
+    GATE_TRIMMED,
+    GATE_TURN,
+    GATE_WORDS,
+    INF,
+    MAX_TELEMETRY_HOPS,
+    POOL_ASKED,
+    POOL_PORTS,
+    POOL_SHARED,
+    POOL_USED,
+    POOL_WORDS,
+    RECORD_WORDS,
+    TELEMETRY_CLASS_SHIFT,
+    TELEMETRY_FIRST,
+    TELEMETRY_HOPS,
+    TELEMETRY_QUEUE_SHIFT,
+    TX_BUSY,
+    TX_BYTES,
+    TX_META,
+    TX_PACKETS,
+    TX_WORDS,
+)
+from pdes.world import world_at
+
+AHEAD = 4
+TIME_BITS = 40
+TIME_MASK = (1 << TIME_BITS) - 1
+TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
+TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
+
+
+@inline
+def threshold(net, pool):
+    """Bytes that one queue, or one way in, may use of the shared part: a share of what is free."""
+    free = max(0, net.pool[pool + POOL_SHARED] - net.pool[pool + POOL_USED])
+    return (free * net.const[CONST_ALPHA]) >> 10
+
+
+@inline
+def may_go(net, link):
+    """Whether something waits at the port that no pause holds back."""
+    g = link * GATE_WORDS
+    return net.gate[g + GATE_MASK] & ~net.gate[g + GATE_PAUSED] != 0
+
+
+@inline
+def line_up(net, node, link, queue, bit, now, way_in, w1, w2, w3):
+    """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
+    g = link * GATE_WORDS
+    gate = net.gate
+    mask = gate[g + GATE_MASK]
+    if mask == 0:
+        pool = node * POOL_WORDS
+        place = net.out_ptr[node] + net.pool[pool + POOL_PORTS]
+        net.backlog[place] = link
+        gate[g + GATE_PLACE] = place
+        net.pool[pool + POOL_PORTS] += 1
+    tail = gate[g + GATE_TAIL + queue]
+    if mask & bit == 0:
+        tail = take_block(net)
+        gate[g + GATE_HEAD + queue] = tail
+        gate[g + GATE_MASK] = mask | bit
+    gate[g + GATE_TAIL + queue] = push(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3)
+
+
+@inline
+def fall_out(net, node, link):
+    """Nothing waits at the port any more."""
+    pool = node * POOL_WORDS
+    last = net.out_ptr[node] + net.pool[pool + POOL_PORTS] - 1
+    place = net.gate[link * GATE_WORDS + GATE_PLACE]
+    moved = np.int64(net.backlog[last])
+    net.backlog[place] = moved
+    net.gate[moved * GATE_WORDS + GATE_PLACE] = place
+    net.pool[pool + POOL_PORTS] -= 1
+
+
+@inline
+def meet(net, link, start, left):
+    """Write into the packet in hand what it meets at this port; left: bytes that wait behind it."""
+    hops = net.carried[TELEMETRY_HOPS]
+    if hops < MAX_TELEMETRY_HOPS:
+        q = link * TX_WORDS
+        at = TELEMETRY_FIRST + 2 * hops
+        sent_bytes = net.tx[q + TX_BYTES] & TELEMETRY_BYTES_MASK
+        net.carried[at] = (start & TELEMETRY_TIME_MASK) | (net.tx[q + TX_META] >> 46 << TELEMETRY_CLASS_SHIFT)
+        net.carried[at + 1] = sent_bytes | (left << TELEMETRY_QUEUE_SHIFT)
+        net.carried[TELEMETRY_HOPS] = hops + 1
+
+
+@inline
+def is_marked(net, link, left):
+    """Whether a packet that leaves `left` bytes of its class behind is marked (RED on the queue in hand)."""
+    meta = net.tx[link * TX_WORDS + TX_META]
+    c = (meta >> 46) * CLASS_WORDS
+    low = net.link_class[c + CLASS_KMIN]
+    high = net.link_class[c + CLASS_KMAX]
+    if left >= high:
+        return True
+    if left <= low:
+        return False
+    packets = net.tx[link * TX_WORDS + TX_PACKETS] & PACKETS_MASK
+    h = mix3(net.const[CONST_SEED] + 0xECE, (meta >> 22) & LINK_MASK, packets)
+    return h < np.int64(net.link_class[c + CLASS_PMAX] * (left - low) / (high - low))
+
+
+@inline
+def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
+    """A data packet leaves; left: bytes of its class that wait behind it, all_left: of both classes."""
+    if net.const[CONST_ECN] == 1 and left > 0 and is_marked(net, link, left):
+        w1 |= FLAG_MARK << 56
+        net.gate[link * GATE_WORDS + GATE_MARKED] += 1
+        net.count[COUNT_MARKED] += 1
+    if net.const[CONST_TELEMETRY] == 1:
+        meet(net, link, start, all_left)
+    link_send(net, link, asked, start, w1, w2, w3)
+
+
+@inline
+def send_control(net, node, link, now, w1, w2, w3):
+    """Send a control packet, or have it wait for the port."""
+    idle = net.tx[link * TX_WORDS + TX_BUSY] <= now
+    if idle and net.gate[link * GATE_WORDS + GATE_MASK] & CONTROL_BIT == 0:
+        link_send(net, link, now, now, w1, w2, w3)
+    else:
+        line_up(net, node, link, CONTROL, CONTROL_BIT, now, 0, w1, w2, w3)
+
+
+@outline
+def ask(net, node, link, klass, what, now):
+    """Send a pause frame over the link: PAUSE or RESUME what comes back over its reverse."""
+    g = link * GATE_WORDS
+    pool = node * POOL_WORDS
+    if what == PAUSE:
+        net.gate[g + GATE_ASKED] |= 1 << klass
+        net.pool[pool + POOL_ASKED] += 1
+        net.gate[g + GATE_PAUSES] += 1
+        net.count[COUNT_PAUSES] += 1
+    else:
+        net.gate[g + GATE_ASKED] &= ~(1 << klass)
+        net.pool[pool + POOL_ASKED] -= 1
+    size = net.const[CONST_PFC_BYTES]
+    send_control(net, node, link, now, header(PAUSE_FRAME, 0, size, FLAG_ACK), pause_word(klass, what), 0)
+
+
+@inline
+def let_out(net, node, way_in, klass, size, now):
+    """A packet leaves the buffer; the other end of the link it came over may go on."""
+    pool = node * POOL_WORDS
+    if net.const[CONST_PFC] == 0:
+        net.pool[pool + POOL_USED] -= size
+        return
+    g = way_in * GATE_WORDS
+    gate = net.gate
+    held = min(gate[g + GATE_HELD + klass], size)
+    gate[g + GATE_HELD + klass] -= held
+    gate[g + GATE_IN + klass] -= size - held
+    net.pool[pool + POOL_USED] -= size - held
+    if gate[g + GATE_ASKED] & (1 << klass) != 0 and gate[g + GATE_HELD + klass] == 0:
+        used = gate[g + GATE_IN + klass]
+        if used == 0 or used + net.const[CONST_RESUME_OFFSET] <= threshold(net, pool):
+            ask(net, node, way_in, klass, RESUME, now)
+
+
+@inline
+def weighted_class(net, g, ready):
+    """The class whose turn it is, of those in the bit set `ready`, by weights; counts the packet."""
+    weights = net.const[CONST_WEIGHTS]
+    klass = net.gate[g + GATE_TURN] & 1
+    left = net.gate[g + GATE_TURN] >> 1
+    if left == 0 or ready & (1 << klass) == 0:
+        if left == 0 or ready & (1 << (1 - klass)) != 0:
+            klass = 1 - klass
+        if ready & (1 << klass) == 0:
+            klass = 1 - klass
+        left = (weights >> (16 * klass)) & 0xFFFF
+    net.gate[g + GATE_TURN] = klass | ((left - 1) << 1)
+    return klass
+
+
+@inline
+def next_queue(net, g, ready):
+    """The queue that sends next, of those in the bit set `ready`: control, then the data classes."""
+    if ready & CONTROL_BIT != 0:
+        return np.int64(CONTROL)
+    if net.const[CONST_WEIGHTS] != 0:
+        return weighted_class(net, g, ready)
+    return np.int64(ready & 1 == 0)
+
+
+@outline
+def depart(net, node, link, start):
+    """Send the next packet that waits at the port and may go."""
+    g = link * GATE_WORDS
+    gate = net.gate
+    queue = next_queue(net, g, gate[g + GATE_MASK] & ~gate[g + GATE_PAUSED])
+    head = gate[g + GATE_HEAD + queue]
+    take_up(net, head)
+    p = head * RECORD_WORDS
+    w0 = net.record[p]
+    w1 = net.record[p + 1]
+    w2 = net.record[p + 2]
+    w3 = net.record[p + 3]
+    head = after(net, head)
+    gate[g + GATE_HEAD + queue] = head
+    if head < 0:
+        gate[g + GATE_MASK] &= ~(1 << queue)
+        if gate[g + GATE_MASK] == 0:
+            fall_out(net, node, link)
+    asked = start - ((start - w0) & TIME_MASK)
+    net.count[COUNT_EVENTS] += 1
+    if queue == CONTROL:
+        link_send(net, link, asked, start, w1, w2, w3)
+    else:
+        size = wire_bytes(w1)
+        gate[g + GATE_QUEUED + queue] -= size
+        left = gate[g + GATE_QUEUED + queue]
+        set_off(net, link, asked, start, left, left + gate[g + GATE_QUEUED + 1 - queue], w1, w2, w3)
+        let_out(net, node, w0 >> TIME_BITS, queue, size, start)
+
+
+@inline
+def bring_up_port(net, node, link, until):
+    """Have a port send all that departs before `until`."""
+    while may_go(net, link) and net.tx[link * TX_WORDS + TX_BUSY] < until:
+        depart(net, node, link, net.tx[link * TX_WORDS + TX_BUSY])
+
+
+@outline
+def bring_up_in_order(net, node, until):
+    """Have all ports send what departs before `until`, in order of time; equal times by the numbers of the links."""
+    pool = node * POOL_WORDS
+    base = net.out_ptr[node]
+    while True:
+        soonest = until
+        which = np.int64(-1)
+        for i in range(base, base + net.pool[pool + POOL_PORTS]):
+            link = np.int64(net.backlog[i])
+            busy = net.tx[link * TX_WORDS + TX_BUSY]
+            if (busy < soonest or (busy == soonest and which >= 0 and link < which)) and may_go(net, link):
+                soonest = busy
+                which = link
+        if which < 0:
+            return
+        depart(net, node, which, soonest)
+
+
+@inline
+def bring_up_for(net, node, link, now):
+    """Before something happens at a port: have it, or all where their order matters, send what departs up to now."""
+    if net.pool[node * POOL_WORDS + POOL_ASKED] > 0:
+        bring_up_in_order(net, node, now + 1)
+    else:
+        bring_up_port(net, node, link, now + 1)
+
+
+@inline
+def bring_up(net, node, until):
+    """Have all ports send what departs before `until`."""
+    pool = node * POOL_WORDS
+    if net.pool[pool + POOL_ASKED] > 0:
+        bring_up_in_order(net, node, until)
+        return
+    i = net.pool[pool + POOL_PORTS] - 1
+    while i >= 0:
+        bring_up_port(net, node, np.int64(net.backlog[net.out_ptr[node] + i]), until)
+        i -= 1
+
+
+@outline
+def near_threshold(net, node, link, way_in, klass, now, w1, w2, w3):
+    """A data packet that may pass a threshold, with all ports up to time. True if it goes on (its bytes counted)."""
+    bring_up(net, node, now + 1)
+    pool = node * POOL_WORDS
+    gate = net.gate
+    size = wire_bytes(w1)
+    limit = threshold(net, pool)
+    if net.const[CONST_PFC] == 1:
+        g = way_in * GATE_WORDS
+        if gate[g + GATE_IN + klass] + size <= limit:
+            gate[g + GATE_IN + klass] += size
+            net.pool[pool + POOL_USED] += size
+            return True
+        if gate[g + GATE_HELD + klass] + size > gate[g + GATE_HEADROOM]:
+            drop(net, link, w1)
+            return False
+        gate[g + GATE_HELD + klass] += size
+        if gate[g + GATE_ASKED] & (1 << klass) == 0:
+            ask(net, node, way_in, klass, PAUSE, now)
+        return True
+    queued = gate[link * GATE_WORDS + GATE_QUEUED + klass]
+    if queued + size <= limit and net.pool[pool + POOL_USED] + size <= net.pool[pool + POOL_SHARED]:
+        net.pool[pool + POOL_USED] += size
+        return True
+    if net.const[CONST_TRIM] == 1:
+        cut = net.const[CONST_HEADER]
+        net.count[COUNT_BYTES_DROPPED] += size - cut
+        net.count[COUNT_TRIMMED] += 1
+        gate[link * GATE_WORDS + GATE_TRIMMED] += 1
+        w1 = (w1 & ~(0xFFFF << 40)) | (cut << 40) | (FLAG_TRIMMED << 56)
+        send_control(net, node, link, now, w1, w2, w3)
+    else:
+        drop(net, link, w1)
+    return False
+
+
+@inline
+def take_data(net, node, link, way_in, now, w1, w2, w3):
+    """A data packet from `way_in` for the port of `link`."""
+    pool = node * POOL_WORDS
+    g = link * GATE_WORDS
+    klass = data_class(w1)
+    bring_up_for(net, node, link, now)
+    size = wire_bytes(w1)
+    limit = threshold(net, pool)
+    goes = (
+        net.tx[link * TX_WORDS + TX_BUSY] <= now
+        and net.gate[g + GATE_MASK] == 0
+        and net.gate[g + GATE_PAUSED] & (1 << klass) == 0
+    )
+    used = net.pool[pool + POOL_USED] + size
+    if goes and net.pool[pool + POOL_ASKED] == 0 and used <= limit:
+        set_off(net, link, now, now, np.int64(0), np.int64(0), w1, w2, w3)
+        return
+    if net.const[CONST_PFC] == 1:
+        in_use = net.gate[way_in * GATE_WORDS + GATE_IN + klass] + size
+        clear = in_use <= limit and net.pool[pool + POOL_ASKED] == 0
+        if clear:
+            net.gate[way_in * GATE_WORDS + GATE_IN + klass] = in_use
+            net.pool[pool + POOL_USED] = used
+    else:
+        clear = net.gate[g + GATE_QUEUED + klass] + size <= limit and used <= net.pool[pool + POOL_SHARED]
+        if clear:
+            net.pool[pool + POOL_USED] = used
+    if not clear and not near_threshold(net, node, link, way_in, klass, now, w1, w2, w3):
+        return
+    idle = net.tx[link * TX_WORDS + TX_BUSY] <= now and net.gate[g + GATE_PAUSED] & (1 << klass) == 0
+    if idle and net.gate[g + GATE_MASK] & ~net.gate[g + GATE_PAUSED] == 0 and net.gate[g + GATE_QUEUED + klass] == 0:
+        others = net.gate[g + GATE_QUEUED + 1 - klass]
+        set_off(net, link, now, now, np.int64(0), others, w1, w2, w3)
+        let_out(net, node, way_in, klass, size, now)
+        return
+    line_up(net, node, link, klass, 1 << klass, now, way_in, w1, w2, w3)
+    net.gate[g + GATE_QUEUED + klass] += size
+    both = net.gate[g + GATE_QUEUED] + net.gate[g + GATE_QUEUED + 1]
+    net.gate[g + GATE_LONGEST] = max(net.gate[g + GATE_LONGEST], both)
+
+
+@inline
+def take_control(net, node, link, now, w1, w2, w3):
+    """A control packet for the port of `link`."""
+    bring_up_for(net, node, link, now)
+    send_control(net, node, link, now, w1, w2, w3)
+
+
+@outline
+def take_pause(net, node, record, w2, now):
+    """A pause frame from the other end of a link."""
+    link = np.int64(paused_link(net, record))
+    bring_up_for(net, node, link, now)
+    on_pause(net, record, w2, now)
+    if may_go(net, link) and net.tx[link * TX_WORDS + TX_BUSY] <= now:
+        depart(net, node, link, now)
+
+
+@inline
+def act(net, inbox, routes, node, begin, end):
+    """One switch in one cell: the packets of the batch in order of time, and what departs."""
+    batch = net.ctl[CTL_BATCH]
+    record = net.record
+    for i in range(batch):
+        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+        link = np.int64(-1)
+        if destination(record[p + 1]) != PAUSE_FRAME:
+            link = switch_route(net, routes, node, destination(record[p + 1]), record[p + 2])
+            prefetch(net.tx, link * TX_WORDS)
+            prefetch(net.gate, link * GATE_WORDS)
+        inbox.batch_out[i] = link
+    for i in range(batch):
+        if i + AHEAD < batch and inbox.batch_out[i + AHEAD] >= 0:
+            prefetch_inbox(net, inbox.batch_out[i + AHEAD])
+        key = inbox.batch_key[i]
+        now = begin + (key >> 16)
+        at = inbox.batch_pos[key & 0xFFFF]
+        p = at * RECORD_WORDS
+        w1 = record[p + 1]
+        w2 = record[p + 2]
+        w3 = record[p + 3]
+        link = inbox.batch_out[i]
+        take_up(net, at)
+        if link < 0:
+            take_pause(net, node, p, w2, now)
+        elif flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
+            take_control(net, node, link, now, w1, w2, w3)
+        else:
+            way_in = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
+            take_data(net, node, link, way_in, now, w1, w2, w3)
+    bring_up(net, node, end)
+
+
+@inline
+def next_departure(net, node):
+    """When a port of the switch next falls idle that has something to send, INF never."""
+    soonest = np.int64(INF)
+    base = net.out_ptr[node]
+    for i in range(base, base + net.pool[node * POOL_WORDS + POOL_PORTS]):
+        link = np.int64(net.backlog[i])
+        if may_go(net, link):
+            soonest = min(soonest, net.tx[link * TX_WORDS + TX_BUSY])
+    return soonest
+
+
+@hook
+def shared_switches(address, begin, end, _a, _b, _c, _d, _e):
+    """Let every switch act on what happens in a cell; 1 if interrupted because a pool is short."""
+    world = world_at(address)
+    net, inbox, routes = world.net, world.inbox, world.routes
+    nodes = net.const[CONST_NODES_LOCAL]
+    for node in range(net.const[CONST_NPUS_LOCAL], nodes):
+        has_mail = net.inbox[inbox_of(node, net.ctl[CTL_SIDE])] >= 0
+        if has_mail or net.next_time[node] < end:
+            if blocks_short(net):
+                return 1
+            if node + 1 < nodes:
+                prefetch_batch(net, node + 1)
+            take_batch(net, inbox, node, begin, end)
+            act(net, inbox, routes, node, begin, end)
+            give_back(net, inbox)
+            net.next_time[node] = next_departure(net, node)
+    return 0

@@ -1,0 +1,205 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pdes import state as s
+from pdes.congestion import control, dcqcn
+from tests.congestion.harness import US, Sender
+from tests.congestion.naive.dcqcn import Dcqcn
+
+PAPER = {
+    "alpha_update_interval_ps": 55 * US,
+    "rate_decrease_interval_ps": 0,
+    "rp_timer_ps": 55 * US,
+    "byte_counter_bytes": 10e6,
+    "fast_recovery_times": 5,
+    "clamp_target_rate": 1,
+    "fixed_rate_ai_bps": 40e6,
+}
+DEFAULTS = {parameter.name: parameter.default for parameter in dcqcn.PARAMETERS}
+
+
+def rate(sender):
+    """Gb/s."""
+    return 8000 / sender.psb if sender.psb else math.inf
+
+
+def near(x):
+    return pytest.approx(x, rel=1e-12, abs=0)
+
+
+def test_a_queue_pair_starts_unpaced_with_the_static_window():
+    sender = Sender("dcqcn", window=17)
+    assert (sender.psb, sender.window) == (0, 17)
+    for now in range(0, 10**9, 10**7):
+        sender.sent(now)
+        sender.ack(now, mark=1)
+    assert (sender.psb, sender.window) == (0, 17)
+
+
+def test_the_first_cut_halves_and_fast_recovery_halves_the_gap():
+    sender = Sender("dcqcn", gbps=40, **PAPER)
+    sender.cnp(0)
+    assert rate(sender) == near(20)
+    for i in range(1, 6):
+        sender.sent(i * 55 * US - 1)
+        assert rate(sender) == near(40 - 20 / 2 ** (i - 1))
+        sender.sent(i * 55 * US)
+        assert rate(sender) == near(40 - 20 / 2**i)
+
+
+def test_alpha_decays_by_1_minus_g_in_each_interval_without_cnp():
+    """Second cut after n intervals: alpha = (1 (1 - g) + g) (1 - g)^n."""
+    for n in (0, 1, 7, 400):
+        sender = Sender("dcqcn", gbps=40, **PAPER | {"rp_timer_ps": 0, "byte_counter_bytes": 0})
+        sender.cnp(0)
+        sender.cnp((n * 55 + 30) * US)
+        assert rate(sender) == near(20 * (1 - (255 / 256) ** n / 2))
+
+
+def test_additive_increase_after_fast_recovery_climbs_by_r_ai():
+    """Two cuts put the target at 20; five halvings, then the target climbs by 40 Mb/s in each period."""
+    sender = Sender("dcqcn", gbps=40, **PAPER)
+    sender.cnp(0)
+    sender.cnp(1)
+    current, target = 10.0, 20.0
+    for i in range(1, 12):
+        sender.sent(1 + i * 55 * US, 82)
+        target += 0.04 * (i > 5)
+        current = (current + target) / 2
+        assert rate(sender) == near(current)
+
+
+def test_hyper_increase_needs_timer_and_byte_counter():
+    sender = Sender("dcqcn", gbps=25, rp_timer_ps=US, byte_counter_bytes=1000, fast_recovery_times=1, min_rate_bps=1e6)
+    sender.cnp(0)
+    sender.cnp(4 * US)  # the target is what four increases have reached
+    target, current = [float(sender.qps.ccf[3 * s.CC_WORDS + i]) for i in (dcqcn.RT, dcqcn.RC)]
+    steps = [0, 5e6, 5e6]  # T: fast recovery, then additive while BC = 0
+    for i, step in enumerate(steps, 1):
+        sender.ack((4 + i) * US)
+        target += step
+        current = (target + current) / 2
+        assert rate(sender) == near(current / 1e9)
+    for step in (5e6, 5e6, 50e6, 50e6):  # BC = 0, 1: additive; beyond F: hyper
+        sender.sent(7 * US, 1000)
+        target += step
+        current = (target + current) / 2
+        assert rate(sender) == near(current / 1e9)
+
+
+def test_cnps_within_the_decrease_interval_make_one_cut_at_its_end():
+    sender = Sender("dcqcn", gbps=100, alpha_update_interval_ps=0)
+    sender.cnp(0)
+    for now in (1, 2, 3):
+        sender.cnp(now * US)
+        assert rate(sender) == near(50)
+    sender.sent(4 * US - 1)
+    assert rate(sender) == near(50)
+    sender.sent(4 * US)
+    assert rate(sender) == near(25)
+    sender.sent(50 * US)
+    assert rate(sender) == near(25)
+
+
+@pytest.mark.parametrize(("clamp", "wanted"), [(0, (25 + 100) / 2), (1, (25 + 50) / 2)])
+def test_clamp_target_rate(clamp, wanted):
+    sender = Sender("dcqcn", gbps=100, clamp_target_rate=clamp, alpha_update_interval_ps=0)
+    sender.cnp(0)
+    sender.cnp(4 * US)
+    sender.sent(304 * US)
+    assert rate(sender) == near(wanted)
+
+
+def test_the_rate_stays_above_the_least_and_rates_scale_with_the_line():
+    sender = Sender("dcqcn", gbps=400, alpha_update_interval_ps=0)
+    for i in range(40):
+        sender.cnp(4 * i * US)
+    assert rate(sender) == near(1)
+    now = 4 * 39 * US
+    sender.sent(now + 300 * US)
+    sender.cnp(now + 300 * US)  # the target is the rate before this cut: 1 + half the gap
+    target, current = [float(sender.qps.ccf[3 * s.CC_WORDS + i]) for i in (dcqcn.RT, dcqcn.RC)]
+    sender.sent(now + 600 * US)
+    current = (target + current) / 2
+    sender.sent(now + 900 * US)
+    current = (target + 5e6 * 16 + current) / 2
+    assert rate(sender) == near(current / 1e9)
+
+
+def test_years_without_traffic_cost_nothing_and_end_at_line_rate():
+    for choice in ({}, PAPER, {"rate_ai_bps": 0, "rate_hai_bps": 0}):
+        sender = Sender("dcqcn", **choice)
+        sender.cnp(0)
+        sender.cnp(US)
+        sender.cnp(20 * US)
+        sender.sent(4 * 10**18)
+        if "rate_ai_bps" not in choice:
+            assert sender.psb == 0 or rate(sender) == near(100)
+
+
+def test_names_of_other_simulators():
+    ours = {
+        "RATE_AI": 50, "RATE_HAI": 100, "MIN_RATE": 100, "EWMA_GAIN": 0.00390625, "ALPHA_RESUME_INTERVAL": 1,
+        "RATE_DECREASE_INTERVAL": 4, "RP_TIMER": 900, "FAST_RECOVERY_TIMES": 1, "CLAMP_TARGET_RATE": 0,
+    }  # fmt: skip
+    named = dict(zip(DEFAULTS, control("dcqcn", ours).values, strict=True))
+    assert named == DEFAULTS | {
+        "fixed_rate_ai_bps": 50e6,
+        "fixed_rate_hai_bps": 100e6,
+        "min_rate_bps": 100e6,
+        "rp_timer_ps": 900 * US,
+    }
+    assert control("dcqcn").signals == {"ecn", "cnp"}
+
+
+CHOICES = st.fixed_dictionaries(
+    {
+        "fixed_rate_ai_bps": st.sampled_from([0, 40e6]),
+        "fixed_rate_hai_bps": st.sampled_from([0, 1e9]),
+        "min_rate_bps": st.sampled_from([1e8, 1e9, 1e12]),
+        "g": st.sampled_from([1 / 256, 1 / 16, 0.3]),
+        "alpha_update_interval_ps": st.sampled_from([0, US, 55 * US]),
+        "rate_decrease_interval_ps": st.sampled_from([0, 4 * US, 50 * US]),
+        "timers": st.sampled_from([(300 * US, 0), (55 * US, 10_000), (3 * US, 2500), (0, 4000), (7 * US, 0), (0, 0)]),
+        "fast_recovery_times": st.sampled_from([0, 1, 5]),
+        "clamp_target_rate": st.sampled_from([0, 1]),
+    }
+)
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["sent", "sent", "cnp", "cnp", "ack", "loss"]),
+        st.one_of(st.integers(0, 9 * US), st.sampled_from([0, US, 4 * US, 55 * US, 400 * US, 3000 * US])),
+        st.integers(82, 9000),
+    ),
+    min_size=5,
+    max_size=80,
+)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(CHOICES, st.sampled_from([25, 100, 400, 77]), EVENTS)
+def test_kernel_and_model_agree(choices, gbps, events):
+    choices = dict(choices)
+    choices["rp_timer_ps"], choices["byte_counter_bytes"] = choices.pop("timers")
+    if choices["rp_timer_ps"] == choices["byte_counter_bytes"] == 0:
+        choices["fast_recovery_times"] = 5
+    sender = Sender("dcqcn", gbps=gbps, **choices)
+    model = Dcqcn(8e12 / (8000 / gbps), 64, **DEFAULTS | choices)
+    now = 0
+    for what, gap, size in events:
+        now += gap
+        if what == "sent":
+            sender.sent(now, size)
+            model.sent(now, size)
+        elif what == "cnp":
+            sender.cnp(now)
+            model.cnp(now)
+        else:
+            getattr(sender, what)(now)
+            model.ack(now)
+        assert sender.psb == near(model.psb)
+        assert sender.window == model.window
+    assert sender.others_untouched
