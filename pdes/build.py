@@ -34,6 +34,13 @@ def _check_sizes(graph, program, settings):
         raise RunError(f"{len(program.group_ptr) - 1} groups: at most {packet.MAX_GROUPS - 1} are possible")
     if len(program.node_seq) and program.node_seq.max() >= packet.MAX_SEQ:
         raise RunError(f"{program.node_seq.max()} collectives of one group: at most {packet.MAX_SEQ - 1} are possible")
+    if settings.selective_repeat and window_packets(graph, settings) > s.SELECTIVE_PACKETS:
+        raise RunError(
+            f"selective repeat with a window of {window_packets(graph, settings)} packets: at most "
+            f"{s.SELECTIVE_PACKETS} are possible"
+        )
+    if settings.balancing.reorders and not settings.selective_repeat:
+        raise RunError(f"load balancing {settings.balancing.name} lets packets overtake; it needs selective repeat")
     if settings.mtu_bytes + settings.header_bytes > packet.MAX_WIRE_BYTES:
         raise RunError(
             f"packets of {settings.mtu_bytes + settings.header_bytes} bytes: at most {packet.MAX_WIRE_BYTES}"
@@ -87,7 +94,8 @@ def _npu_rows(program, part, settings):
     """The `npu` table, the per-NPU rows of `Rows.state`, and their offsets."""
     npu = np.zeros((max(1, part.npus), s.NPU_WORDS), np.int64)
     ports = np.diff(part.out_ptr[: part.npus + 1])
-    for column in (s.NPU_READY_HEAD, s.NPU_READY_TAIL, s.NPU_KICK_HEAD, s.NPU_QP_HEAD, s.NPU_LAST_RX):
+    lists = (s.NPU_READY_HEAD, s.NPU_READY_TAIL, s.NPU_KICK_HEAD, s.NPU_QP_HEAD, s.NPU_LAST_RX, s.NPU_DONE_HEAD)
+    for column in lists:
         npu[:, column] = -1
     npu[:, s.NPU_LANE : s.NPU_WAIT_TAIL + s.LANES] = -1
     npu[:, s.NPU_RTO_AT] = s.INF
@@ -179,18 +187,21 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_MAX_RETRIES: settings.max_retries,
         s.CONST_CUT_BYTES: settings.cut_through_header_bytes,
         s.CONST_CROSSING: fabric.crossing_words,
-        s.CONST_NIC: int(settings.switch is not None or settings.control.update is not None),
+        s.CONST_NIC: int(bool(settings.switch or settings.control.update or settings.selective_repeat)),
         s.CONST_RTT: int("rtt" in settings.control.signals),
         s.CONST_TELEMETRY: int("telemetry" in settings.control.signals),
         s.CONST_CNP: int("cnp" in settings.control.signals),
         s.CONST_CNP_INTERVAL: settings.cnp_interval_ps,
         s.CONST_BASE_RTT: round_trip_ps(graph, settings)[0],
         s.CONST_P2P_CLASS: settings.p2p_class,
+        s.CONST_FLOWLET_GAP: settings.flowlet_gap_ps,
+        s.CONST_SELECTIVE: int(settings.selective_repeat),
+        s.CONST_REORDER: settings.reorder_packets or 2 * s.SELECTIVE_PACKETS,
         **_of_shared_buffers(settings.switch),
     }.items():
         const[index] = value
     if settings.switch:
-        const[s.CONST_RESERVE_BLOCKS] += fabric.batch // s.BLOCK_RECORDS + (s.DATA_CLASSES + 2) * degree
+        const[s.CONST_RESERVE_BLOCKS] += fabric.batch // s.BLOCK_RECORDS + 4 * degree
     return const
 
 
@@ -284,6 +295,7 @@ def _qps(part, const, ctl, control):
     ctl[s.CTL_FREE_MSGS] = msgs
     qp_key, qp_val = _empty_map(2 * part.npus + sends)
     rx_key, rx_val = _empty_map(2 * part.npus)
+    selective = const[s.CONST_SELECTIVE] == 1
     cc = zeros(len(qp_key) // 2 * s.CC_WORDS if control.update else 1)
     return s.Qps(
         qp=zeros(len(qp_key) // 2 * s.QP_WORDS),
@@ -299,6 +311,8 @@ def _qps(part, const, ctl, control):
         cc=cc,
         ccf=cc.view(np.float64),
         par=aligned(control.values, np.float64),
+        sel_tx=zeros(len(qp_key) // 2 * s.SEL_WORDS if selective else 1),
+        sel_rx=zeros(len(rx_key) // 2 * s.SEL_WORDS if selective else 1),
     )
 
 
@@ -369,7 +383,7 @@ def build_lps(layout, program, settings, parts, post):
 def _build_lp(layout, program, settings, part, tables, post):
     """The world of one LP."""
     graph, fabric = layout.graph, layout.fabric
-    routes, *routing = routing_tables(graph, fabric, part, settings.seed)
+    routes, *routing = routing_tables(graph, fabric, part, settings)
     npu, state, row_ptr = _npu_rows(program, part, settings)
     const = _constants(layout, program, settings, part, routing)
     net = _net(layout, part, const, npu, post, settings)

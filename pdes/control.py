@@ -13,6 +13,10 @@ from pdes.state import (
     CONST_WINDOW,
 )
 
+ECHO_BITS = 38
+"""Of the time that an acknowledgement echoes: it comes back within 0.27 s."""
+ECHO_MASK = (1 << ECHO_BITS) - 1
+
 
 @inline
 def window_of(net, qps, q):
@@ -50,7 +54,7 @@ def round_trip(qps, q, now, last, echoed):
     """
     row = q * CC_WORDS
     if echoed > 0:
-        return now - echoed
+        return (now - echoed) & ECHO_MASK
     if qps.cc[row + CC_LAST_SEQ] == last:
         return now - qps.cc[row + CC_LAST_SENT]
     return -1

@@ -79,13 +79,17 @@ def _grow_qps(w):
     if w.net.const[s.CONST_CC_HOOK] != 0:
         cc = _longer(w.qps.cc, len(key) // 2 * s.CC_WORDS)
         grown = grown._replace(cc=cc, ccf=cc.view(np.float64))
+    if w.net.const[s.CONST_SELECTIVE] == 1:
+        grown = grown._replace(sel_tx=_longer(w.qps.sel_tx, len(key) // 2 * s.SEL_WORDS))
     return w._replace(qps=grown)
 
 
 def _grow_rxqps(w):
     key, val = _rehashed(w.qps.rx_key, w.qps.rx_val, 2 * len(w.qps.rx_key))
-    rxqp = _longer(w.qps.rxqp, len(key) // 2 * s.RXQP_WORDS)
-    return w._replace(qps=w.qps._replace(rxqp=rxqp, rx_key=key, rx_val=val))
+    grown = w.qps._replace(rxqp=_longer(w.qps.rxqp, len(key) // 2 * s.RXQP_WORDS), rx_key=key, rx_val=val)
+    if w.net.const[s.CONST_SELECTIVE] == 1:
+        grown = grown._replace(sel_rx=_longer(w.qps.sel_rx, len(key) // 2 * s.SEL_WORDS))
+    return w._replace(qps=grown)
 
 
 _GROW = {

@@ -201,7 +201,7 @@ def check(whole: Harvest):
     sent, received, dropped = (int(c[i]) for i in (s.COUNT_BYTES_SENT, s.COUNT_BYTES_RECEIVED, s.COUNT_BYTES_DROPPED))
     if sent != received + dropped:
         raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
-    made = int(c[s.COUNT_DATA_PACKETS] + c[s.COUNT_ACK_PACKETS])
+    made = int(c[s.COUNT_DATA_PACKETS] + c[s.COUNT_ACK_PACKETS] + c[s.COUNT_CNPS])
     gone = int(c[s.COUNT_CONSUMED_PACKETS] + c[s.COUNT_DROPPED_PACKETS])
     if made != gone:
         raise RunError(f"engine defect: {made} packets taken, {gone} given back")

@@ -9,6 +9,8 @@ def hooks_of(settings) -> dict:
     hooks = {}
     if settings.control.update:
         hooks[s.CONST_CC_HOOK] = settings.control.update
+    if settings.balancing.pick:
+        hooks[s.CONST_BALANCE] = settings.balancing.pick
     if settings.switch:
         hooks[s.CONST_SWITCH_HOOK] = shared_switches
     return hooks

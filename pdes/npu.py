@@ -18,6 +18,7 @@ from pdes.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, destination, f
 from pdes.pause import on_pause
 from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
 from pdes.routing import npu_route
+from pdes.selective import take_complete
 from pdes.state import (
     CONST_LANE_STRIDE,
     CONST_NPUS_LOCAL,
@@ -51,6 +52,7 @@ from pdes.state import (
     NEED_MSGS,
     NEED_QPS,
     NEED_RXQPS,
+    NPU_DONE_HEAD,
     NPU_GLOBAL,
     NPU_HEAP_BASE,
     NPU_HEAP_SIZE,
@@ -264,6 +266,20 @@ def own_event(net, npus, qps, rows, insts, node, now):
 
 
 @inline
+def message_done(net, npus, rows, insts, trace, node, w1, w3):
+    """A message is complete at its receiver; w1, w3: of its last packet. Returns as `start_row`."""
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    group = w3 >> 44
+    if group == P2P:
+        done = receive_row(npus, rows, trace, node, w1, w3)
+    else:
+        inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
+        insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (w3 & 0xFFFFFF)] += 1
+    return done, inst
+
+
+@inline
 def packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now):
     """A packet has come. Returns as `start_row`."""
     take_up(net, record // RECORD_WORDS)
@@ -280,12 +296,7 @@ def packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now):
     elif flags(w1) & FLAG_ACK != 0:
         on_ack(net, npus, qps, node, now, w1, w2, w3)
     elif on_data(net, npus, qps, routes, node, now, w1, w2, w3):
-        group = w3 >> 44
-        if group == P2P:
-            done = receive_row(npus, rows, trace, node, w1, w3)
-        else:
-            inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
-            insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (w3 & 0xFFFFFF)] += 1
+        done, inst = message_done(net, npus, rows, insts, trace, node, w1, w3)
     return done, inst
 
 
@@ -339,6 +350,9 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
             if npu[n + NPU_READY_HEAD] >= 0:
                 row = next_ready(npus, rows, node)
                 done, inst = start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now)
+            elif npu[n + NPU_DONE_HEAD] >= 0:
+                w1, w3 = take_complete(net, npus, qps, node)
+                done, inst = message_done(net, npus, rows, insts, trace, node, w1, w3)
             elif npu[n + NPU_KICK_HEAD] >= 0:
                 link = next_kicked(npus, node)
             else:

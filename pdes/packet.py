@@ -66,6 +66,12 @@ def header(dst, src, size, flag):
 
 
 @inline
+def identity(w2):
+    """Sequence number and entropy: what of word 2 is the same on any partition."""
+    return (w2 & PSN_MASK) | (w2 >> 48 << 24)
+
+
+@inline
 def entropy(w2):
     """The path's entropy, 15 bits."""
     return w2 >> 48

@@ -12,6 +12,7 @@ from pdes.jit import inline, outline
 from pdes.link import link_psb, link_send, serialisation_ps
 from pdes.pacing import hold_back, take_soonest
 from pdes.packet import FLAG_CLASS, FLAG_LAST, PSN_MASK, flags, wire_bytes
+from pdes.selective import has_lost, take_lost
 from pdes.state import (
     CC_LAST_SENT,
     CC_LAST_SEQ,
@@ -25,6 +26,7 @@ from pdes.state import (
     CONST_NIC,
     CONST_RTO,
     CONST_RTT,
+    CONST_SELECTIVE,
     CONST_SWITCH_HOOK,
     CONST_TELEMETRY,
     COUNT_BYTES_SENT,
@@ -119,6 +121,16 @@ def queue_control(net, npus, link, now, w1, w2, w3):
 
 
 @inline
+def may_send(net, qps, q):
+    """Whether a queue pair has something to send and room in its window, or something to send again."""
+    row = q * QP_WORDS
+    if net.const[CONST_SELECTIVE] == 1 and has_lost(qps, q):
+        return True
+    following = qps.qp[row + QP_NEXT]
+    return following < qps.qp[row + QP_END] and following - qps.qp[row + QP_UNA] < window_of(net, qps, q)
+
+
+@inline
 def take_turns(npus, qps, link, q):
     """Put a queue pair behind those that take turns at the port."""
     qp = qps.qp
@@ -149,9 +161,7 @@ def activate(net, npus, qps, node, q):
     """Let a queue pair take turns if it has something to send and room in its window."""
     row = q * QP_WORDS
     qp = qps.qp
-    if qp[row + QP_ACTIVE] != 0 or qp[row + QP_NEXT] >= qp[row + QP_END]:
-        return
-    if qp[row + QP_NEXT] - qp[row + QP_UNA] >= window_of(net, qps, q):
+    if qp[row + QP_ACTIVE] != 0 or not may_send(net, qps, q):
         return
     link = qp[row + QP_PORT]
     now = npus.npu[node * NPU_WORDS + NPU_NOW]
@@ -223,31 +233,39 @@ def send_data(net, npus, qps, node, link, q, now):
     """Send the next packet of queue pair q, whose turn it is, and give the turn to the next."""
     row = q * QP_WORDS
     qp = qps.qp
-    seq = qp[row + QP_NEXT]
-    qp[row + QP_NEXT] = seq + 1
+    again = net.const[CONST_SELECTIVE] == 1 and has_lost(qps, q)
+    if again:
+        seq, message = take_lost(qps, q)
+        tag = qps.msg[message * MSG_WORDS + MSG_TAG]
+        end = qps.msg[message * MSG_WORDS + MSG_END]
+    else:
+        seq = qp[row + QP_NEXT]
+        qp[row + QP_NEXT] = seq + 1
+        message = qp[row + QP_MSG_CUR]
+        tag = qp[row + QP_CUR_TAG]
+        end = qp[row + QP_CUR_END]
     size = net.const[CONST_MTU]
     flag = 0
-    tag = qp[row + QP_CUR_TAG]
     fresh = seq >= qp[row + QP_SENT_MAX]
     if fresh:
         qp[row + QP_SENT_MAX] = seq + 1
     else:
         net.count[COUNT_RETRANSMITTED] += 1
-    end = qp[row + QP_CUR_END]
     if seq + 1 == end:
         flag = FLAG_LAST
-        m = qp[row + QP_MSG_CUR] * MSG_WORDS
+        m = message * MSG_WORDS
         size = qps.msg[m + MSG_BYTES] - (end - 1 - qps.msg[m + MSG_BEGIN]) * size
         if fresh:
             npus.port[link * PORT_WORDS + PORT_SENT_REF] = qps.msg[m + MSG_REF]
-        take_message(qps, row, qps.msg[m + MSG_NEXT])
+        if not again:
+            take_message(qps, row, qps.msg[m + MSG_NEXT])
     size += net.const[CONST_HEADER]
     if seq == qp[row + QP_UNA]:
         arm_timer(net, npus, qps, node, row, now)
     due = True
     if net.const[CONST_CC_HOOK] != 0:
         tag, due = pace(net, qps, link, q, now, seq, size, flag, tag)
-    if seq + 1 >= qp[row + QP_END] or seq + 1 - qp[row + QP_UNA] >= window_of(net, qps, q):
+    if not may_send(net, qps, q):
         leave_turns(npus, qps, link, q)
     elif due:
         npus.port[link * PORT_WORDS + PORT_RING] = q
@@ -327,8 +345,7 @@ def first_allowed(net, npus, qps, node, link, now):
     while last >= 0 and found < 0:
         q = qps.qp[last * QP_WORDS + QP_RING_NEXT]
         row = q * QP_WORDS
-        next_seq = qps.qp[row + QP_NEXT]
-        if next_seq >= qps.qp[row + QP_END] or next_seq - qps.qp[row + QP_UNA] >= window_of(net, qps, q):
+        if not may_send(net, qps, q):
             leave_turns(npus, qps, link, q)
             last = npus.port[p + PORT_RING]
         elif paused & (1 << data_class(qps.qp[row + QP_W1])) == 0:

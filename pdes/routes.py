@@ -60,12 +60,12 @@ class _Shared:
         return np.concatenate([np.zeros(0, np.int32), *self._parts])
 
 
-def routing_tables(graph, fabric, part, seed):
+def routing_tables(graph, fabric, part, settings):
     """Routes of the LP, and the constants mode, dimensions and homes."""
     routing = graph.routing
     cells, link = _cells(graph, part)
     salt = np.empty(len(part.nodes), np.int64)
-    fill_salts(salt, part.nodes, seed)
+    fill_salts(salt, part.nodes, settings.seed)
     node = np.zeros((max(1, len(part.nodes)), s.NODE_WORDS), np.int64)
     own = node[: len(part.nodes)]
     own[:, s.NODE_SALT] = salt
@@ -73,6 +73,10 @@ def routing_tables(graph, fabric, part, seed):
     own[:, s.NODE_FORWARD] = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
     fields = {name: np.zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
     fields |= {"link": link, "node": node}
+    if settings.balancing.has_flowlets:
+        fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2, np.int64)
+    if settings.balancing.by_host:
+        fields["host"] = graph.host.astype(np.int32)
     if hasattr(routing, "home"):
         fields |= _by_table(graph, part, cells, own)
         constants = (MODE_ONE_HOME if routing.home.shape[1] == 1 else MODE_TABLE), 0, routing.home.shape[1]

@@ -1,6 +1,7 @@
 """Which outgoing link a packet takes: tables by destination switch, or one coordinate after another.
 
-Both give a *cell*, a set of equal-cost links; the packet's entropy and the node's salt choose one (ECMP). Links in
+Both give a *cell*, a set of equal-cost links; the packet's entropy and the node's salt choose one (ECMP), or another
+rule of pdes/balancing does. Links in
 cells count from the node's first, so nodes that look alike share rows; and a row holds only the columns that differ
 from what the node does by default (a leaf switch sends all but its own NPUs up).
 """
@@ -8,9 +9,11 @@ from what the node does by default (a leaf switch sends all but its own NPUs up)
 import numpy as np
 
 from pdes.hashing import mix, mix3
-from pdes.jit import inline, outline
+from pdes.jit import call_hook, inline, outline
 from pdes.packet import entropy
 from pdes.state import (
+    CONST_ADDRESS,
+    CONST_BALANCE,
     CONST_DIMENSIONS,
     CONST_HOMES,
     CONST_ROUTE_MODE,
@@ -174,8 +177,8 @@ def npu_route(net, routes, node, dst, w2):
 
 
 @inline
-def switch_route(net, routes, node, dst, w2):
-    """Outgoing link of a switch towards an NPU."""
+def switch_cell_to(net, routes, node, dst, w2):
+    """The cell of a switch towards an NPU."""
     mode = net.const[CONST_ROUTE_MODE]
     if mode == MODE_ONE_HOME:
         column = np.int64(routes.home[dst])
@@ -187,4 +190,15 @@ def switch_route(net, routes, node, dst, w2):
         cell = switch_cell(net, routes, node, dst, w2)
     else:
         cell = np.int64(dimension_cell(net, routes, node, dst, w2))
-    return choose(routes, cell, node, w2)
+    return cell
+
+
+@inline
+def balanced(net, routes, cell, node, w1, w2, now):
+    """One link of the cell, by the run's rule."""
+    first = cell & SET_MASK
+    count = cell >> SET_SHIFT
+    if count > 1:
+        which = call_hook(net.const[CONST_BALANCE], net.const[CONST_ADDRESS], node, first, count, w1, w2, now, 0)
+        first = np.int64(routes.link[first + which])
+    return routes.node[node * NODE_WORDS + NODE_BASE] + first

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from pdes.balancing import ECMP, Balancing
 from pdes.congestion import NO_CONTROL, Control
 
 PAUSE_FRAME_BYTES = 84
@@ -40,9 +41,11 @@ class Settings:
     annex A17). ack_bytes is the same with an AETH of 4 bytes and no payload. window_bytes is the payload that one
     queue pair may have unacknowledged; 0 settles it from the fabric. queue_limit_bytes is the drop-tail limit of a
     switch port; 0 is no limit. rto_ps is the retransmission timeout; 0 settles it from the fabric, and means none
-    where nothing can be lost. switch is None where switches have output queues that share nothing. control is the
-    congestion control; a receiver sends one notification per queue pair in cnp_interval_ps. p2p_class is the data class
-    (0 or 1) of messages between two NPUs.
+    where nothing can be lost. With selective_repeat a receiver keeps what comes out of order, and a sender takes a
+    packet for lost when one sent reorder_packets later has come, 0 = never. switch is None where switches have output
+    queues that share nothing. control is the congestion control; a receiver sends one notification per queue pair in
+    cnp_interval_ps. p2p_class is the data class (0 or 1) of messages between two NPUs. balancing chooses among equal
+    links; flowlet_gap_ps is for flowlets.
     """
 
     mtu_bytes: int = 4096
@@ -62,3 +65,7 @@ class Settings:
     control: Control = field(default=NO_CONTROL)
     cnp_interval_ps: int = 50_000_000
     p2p_class: int = 0
+    balancing: Balancing = field(default=ECMP)
+    flowlet_gap_ps: int = 50_000_000
+    selective_repeat: bool = False
+    reorder_packets: int = 3

@@ -27,13 +27,14 @@ from pdes.packet import (
 )
 from pdes.pause import PAUSE, RESUME, on_pause, pause_word, paused_link
 from pdes.port import data_class
-from pdes.routing import switch_route
+from pdes.routing import balanced, choose, switch_cell_to
 from pdes.state import (
     CLASS_KMAX,
     CLASS_KMIN,
     CLASS_PMAX,
     CLASS_WORDS,
     CONST_ALPHA,
+    CONST_BALANCE,
     CONST_ECN,
     CONST_HEADER,
     CONST_NODES_LOCAL,
@@ -46,7 +47,6 @@ from pdes.state import (
     CONST_TRIM,
     CONST_WEIGHTS,
     CONTROL,
-    CONTROL_BIT,
     COUNT_BYTES_DROPPED,
     COUNT_EVENTS,
     COUNT_MARKED,
@@ -54,6 +54,7 @@ from pdes.state import (
     COUNT_TRIMMED,
     CTL_BATCH,
     CTL_SIDE,
+    FRAMES,
     GATE_ASKED,
     GATE_HEAD,
     GATE_HEADROOM,
@@ -112,11 +113,12 @@ def may_go(net, link):
 
 
 @inline
-def line_up(net, node, link, queue, bit, now, way_in, w1, w2, w3):
+def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
     """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
     g = link * GATE_WORDS
     gate = net.gate
     mask = gate[g + GATE_MASK]
+    bit = 1 << queue
     if mask == 0:
         pool = node * POOL_WORDS
         place = net.out_ptr[node] + net.pool[pool + POOL_PORTS]
@@ -185,13 +187,13 @@ def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
 
 
 @inline
-def send_control(net, node, link, now, w1, w2, w3):
-    """Send a control packet, or have it wait for the port."""
+def send_control(net, node, link, queue, now, w1, w2, w3):
+    """Send a control packet or a pause frame, or have it wait for the port in its queue."""
     idle = net.tx[link * TX_WORDS + TX_BUSY] <= now
-    if idle and net.gate[link * GATE_WORDS + GATE_MASK] & CONTROL_BIT == 0:
+    if idle and net.gate[link * GATE_WORDS + GATE_MASK] >> CONTROL == 0:
         link_send(net, link, now, now, w1, w2, w3)
     else:
-        line_up(net, node, link, CONTROL, CONTROL_BIT, now, 0, w1, w2, w3)
+        line_up(net, node, link, queue, now, 0, w1, w2, w3)
 
 
 @outline
@@ -208,7 +210,7 @@ def ask(net, node, link, klass, what, now):
         net.gate[g + GATE_ASKED] &= ~(1 << klass)
         net.pool[pool + POOL_ASKED] -= 1
     size = net.const[CONST_PFC_BYTES]
-    send_control(net, node, link, now, header(PAUSE_FRAME, 0, size, FLAG_ACK), pause_word(klass, what), 0)
+    send_control(net, node, link, FRAMES, now, header(PAUSE_FRAME, 0, size, FLAG_ACK), pause_word(klass, what), 0)
 
 
 @inline
@@ -248,9 +250,9 @@ def weighted_class(net, g, ready):
 
 @inline
 def next_queue(net, g, ready):
-    """The queue that sends next, of those in the bit set `ready`: control, then the data classes."""
-    if ready & CONTROL_BIT != 0:
-        return np.int64(CONTROL)
+    """The queue that sends next, of those in the bit set `ready`: pause frames, control, then the data classes."""
+    if ready >> CONTROL != 0:
+        return CONTROL + (ready >> FRAMES)
     if net.const[CONST_WEIGHTS] != 0:
         return weighted_class(net, g, ready)
     return np.int64(ready & 1 == 0)
@@ -277,7 +279,7 @@ def depart(net, node, link, start):
             fall_out(net, node, link)
     asked = start - ((start - w0) & TIME_MASK)
     net.count[COUNT_EVENTS] += 1
-    if queue == CONTROL:
+    if queue >= CONTROL:
         link_send(net, link, asked, start, w1, w2, w3)
     else:
         size = wire_bytes(w1)
@@ -366,7 +368,7 @@ def near_threshold(net, node, link, way_in, klass, now, w1, w2, w3):
         net.count[COUNT_TRIMMED] += 1
         gate[link * GATE_WORDS + GATE_TRIMMED] += 1
         w1 = (w1 & ~(0xFFFF << 40)) | (cut << 40) | (FLAG_TRIMMED << 56)
-        send_control(net, node, link, now, w1, w2, w3)
+        send_control(net, node, link, CONTROL, now, w1, w2, w3)
     else:
         drop(net, link, w1)
     return False
@@ -408,7 +410,7 @@ def take_data(net, node, link, way_in, now, w1, w2, w3):
         set_off(net, link, now, now, np.int64(0), others, w1, w2, w3)
         let_out(net, node, way_in, klass, size, now)
         return
-    line_up(net, node, link, klass, 1 << klass, now, way_in, w1, w2, w3)
+    line_up(net, node, link, klass, now, way_in, w1, w2, w3)
     net.gate[g + GATE_QUEUED + klass] += size
     both = net.gate[g + GATE_QUEUED] + net.gate[g + GATE_QUEUED + 1]
     net.gate[g + GATE_LONGEST] = max(net.gate[g + GATE_LONGEST], both)
@@ -418,7 +420,7 @@ def take_data(net, node, link, way_in, now, w1, w2, w3):
 def take_control(net, node, link, now, w1, w2, w3):
     """A control packet for the port of `link`."""
     bring_up_for(net, node, link, now)
-    send_control(net, node, link, now, w1, w2, w3)
+    send_control(net, node, link, CONTROL, now, w1, w2, w3)
 
 
 @outline
@@ -435,12 +437,15 @@ def take_pause(net, node, record, w2, now):
 def act(net, inbox, routes, node, begin, end):
     """One switch in one cell: the packets of the batch in order of time, and what departs."""
     batch = net.ctl[CTL_BATCH]
+    rule = net.const[CONST_BALANCE] != 0
     record = net.record
     for i in range(batch):
         p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
         link = np.int64(-1)
         if destination(record[p + 1]) != PAUSE_FRAME:
-            link = switch_route(net, routes, node, destination(record[p + 1]), record[p + 2])
+            cell = switch_cell_to(net, routes, node, destination(record[p + 1]), record[p + 2])
+            link = choose(routes, cell, node, record[p + 2])
+            inbox.batch_tmp[i] = cell
             prefetch(net.tx, link * TX_WORDS)
             prefetch(net.gate, link * GATE_WORDS)
         inbox.batch_out[i] = link
@@ -456,6 +461,8 @@ def act(net, inbox, routes, node, begin, end):
         w3 = record[p + 3]
         link = inbox.batch_out[i]
         take_up(net, at)
+        if rule and link >= 0:
+            link = balanced(net, routes, inbox.batch_tmp[i], node, w1, w2, now)
         if link < 0:
             take_pause(net, node, p, w2, now)
         elif flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:

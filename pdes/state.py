@@ -65,26 +65,25 @@ NODE_FORWARD = 7  # ps from arrival to departure << 1 | 1 where the node cuts th
 # The queues of a port of a switch that shares its buffer, and what its link lets in (`gate`, a row per outgoing link;
 # of NPUs' ports only the pauses). Data classes are 0 and 1; see docs/fabric.md.
 GATE_WORDS = 32
-GATE_MASK = 0  # bit set of what waits: data classes, and CONTROL_BIT
+GATE_MASK = 0  # bit set of the queues where something waits
 GATE_PAUSED = 1  # bit set of data classes that the other end has paused
 GATE_PLACE = 2  # place in the node's list of ports where something waits
-GATE_HEAD = 3  # of the queues of both classes and of control: records
-GATE_TAIL = 6
-GATE_QUEUED = 9  # 2 words: bytes that wait
-GATE_TURN = 11  # weighted round robin: class whose turn it is | packets left of its turn << 1
-GATE_IN = 12  # 2 words: shared bytes that came in over the reverse link and have not left
-GATE_HELD = 14  # 2 words: likewise, in the headroom
-GATE_ASKED = 16  # bit set of data classes that the other end was asked to pause
-GATE_HEADROOM = 17  # bytes for each class
-GATE_MARKED = 18  # packets sent with a congestion mark
-GATE_PAUSES = 19  # pause frames sent
-GATE_TRIMMED = 20  # packets cut to their headers
-GATE_PAUSED_PS = 21  # time for which a class was paused, in all
-GATE_SINCE = 22  # 2 words: since when
-GATE_LONGEST = 24  # most bytes that waited, both classes
-DATA_CLASSES = 2
-CONTROL = 2  # the queue behind those of the data classes
-CONTROL_BIT = 4
+GATE_QUEUED = 3  # 2 words: bytes that wait, by data class
+GATE_TURN = 5  # weighted round robin: class whose turn it is | packets left of its turn << 1
+GATE_LONGEST = 6  # most bytes that waited, both classes
+GATE_HEAD = 8  # 4 queues (data classes, control, pause frames): first records
+GATE_TAIL = 12
+GATE_IN = 16  # 2 words: shared bytes that came in over the reverse link and have not left
+GATE_HELD = 18  # 2 words: likewise, in the headroom
+GATE_ASKED = 20  # bit set of data classes that the other end was asked to pause
+GATE_HEADROOM = 21  # bytes for each class
+GATE_MARKED = 22  # packets sent with a congestion mark
+GATE_PAUSES = 23  # pause frames sent
+GATE_TRIMMED = 24  # packets cut to their headers
+GATE_PAUSED_PS = 25  # time for which a class was paused, in all
+GATE_SINCE = 26  # 2 words: since when
+CONTROL = 2  # queue behind those of the data classes
+FRAMES = 3  # queue of pause frames
 
 # A switch that shares its buffer (`pool`, a row per node).
 POOL_WORDS = 8
@@ -92,6 +91,9 @@ POOL_USED = 0  # shared bytes in use
 POOL_PORTS = 1  # ports where something waits
 POOL_ASKED = 2  # pauses asked for and not taken back
 POOL_SHARED = 3  # bytes to share
+
+FLOWLETS = 1024
+"""Flows that a switch tells apart by a hash."""
 
 # An NPU's port (`port`, rows as in `tx`, which begins with the ports of the NPUs).
 PORT_WORDS = 16
@@ -171,6 +173,16 @@ MSG_REF = 5  # who waits for its last byte to leave: trace row, or REF_INSTANCE 
 
 REF_INSTANCE = 1 << 40
 
+# Selective repeat (`sel_tx`, rows as `qp`, and `sel_rx`, rows as `rxqp`): bit sets of sequence numbers, 32 bits a word.
+SELECTIVE_PACKETS = 512
+SEL_WORDS = 40
+SEL_SEEN = 0  # 16 words: has arrived
+SEL_LOST = 16  # 16 words, sender: is to be sent again
+SEL_LOST_COUNT = 32
+SEL_HIGHEST = 33  # sender: highest number that has arrived
+SEL_CHECKED = 34  # sender: those before have been looked at for losses
+SEL_HEAD = 35  # receiver: list of messages whose last packet is here, by number, -1 none
+
 # A receiving queue pair (`rxqp`).
 RXQP_WORDS = 4
 RXQP_KEY = 0
@@ -199,6 +211,8 @@ NPU_TRACE_BASE = 21  # first row of its trace in the tables
 NPU_ROW_BASE = 22  # first row of its trace in the per-NPU arrays
 NPU_SLOT_BASE = 23  # its first group slot
 NPU_TRACE = 24
+NPU_DONE_HEAD = 25  # selective repeat: list of complete messages that are to be told of, -1 none
+NPU_DONE_TAIL = 26
 
 LANES = 3
 
@@ -315,7 +329,7 @@ CONST_SWITCH_HOOK = 26  # address of the switch that shares its buffer, 0: outpu
 CONST_TELEMETRY = 27  # 1: packets carry what they meet
 CONST_BASE_RTT = 28  # ps: idle round trip of a full packet over the longest path
 CONST_CNP_INTERVAL = 29  # ps: a receiver sends no more than one congestion notification per queue pair in that time
-CONST_BALANCE = 30  # how one of several equal links is chosen (pdes/routing.py)
+CONST_BALANCE = 30  # address of the rule by which one of several equal links is chosen (pdes/balancing), 0: ECMP
 CONST_PFC_BYTES = 31  # a pause frame on the wire
 CONST_PFC = 32  # 1: switches pause, 0: they drop
 CONST_ALPHA = 33  # of dynamic thresholds, in 1024ths
@@ -328,6 +342,9 @@ CONST_P2P_CLASS = 39  # data class of messages between two NPUs
 CONST_CROSSING = 40  # words of a packet in an outbox
 CONST_NIC = 41  # 1: ports can be paused, or congestion is controlled
 CONST_RTT = 42  # 1: packets carry when they were sent
+CONST_SELECTIVE = 44  # 1: selective repeat, 0: go back N
+CONST_REORDER = 45  # packets by which one may come late before it is taken for lost
+CONST_FLOWLET_GAP = 43  # ps without packets after which a flow may take another link
 CONST_WORDS = 48
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
@@ -348,6 +365,8 @@ class Routes(NamedTuple):
     hops: Int8  # table mode, several homes: switches to the home, [rows x homes]
     hop_row: Int64  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
     hop_column: Int32  # likewise: home column of a switch, -1 none
+    flowlet: Int64  # [nodes x FLOWLETS x 2] when a flow's last packet came, and which link it took
+    host: Int32  # [npus of the fabric] its host
     via: Int32  # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
     here: Int32  # [nodes * D] own coordinates
     digit: Int32  # [npus of the fabric * D]
@@ -472,6 +491,8 @@ class Qps(NamedTuple):
     cc: Int64
     ccf: Float64
     par: Float64  # parameters of the congestion control
+    sel_tx: Int64
+    sel_rx: Int64
 
 
 class Rows(NamedTuple):

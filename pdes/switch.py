@@ -9,8 +9,9 @@ from pdes.batch import blocks_short, give_back, prefetch_batch, take_batch
 from pdes.jit import inline, outline, prefetch
 from pdes.link import LINK_MASK, drop, inbox_of, link_psb, link_send, prefetch_box, prefetch_inbox, serialisation_ps
 from pdes.packet import destination, wire_bytes
-from pdes.routing import switch_route
+from pdes.routing import balanced, choose, switch_cell_to
 from pdes.state import (
+    CONST_BALANCE,
     CONST_CUT_BYTES,
     CONST_NODES_LOCAL,
     CONST_NPUS_LOCAL,
@@ -45,10 +46,13 @@ def switch_forward(net, inbox, routes, node, begin):
     forward = routes.node[node * NODE_WORDS + NODE_FORWARD]
     latency = forward >> 1
     cut = forward & 1 == 1
+    rule = net.const[CONST_BALANCE] != 0
     record = net.record
     for i in range(batch):
         p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
-        link = switch_route(net, routes, node, destination(record[p + 1]), record[p + 2])
+        cell = switch_cell_to(net, routes, node, destination(record[p + 1]), record[p + 2])
+        link = choose(routes, cell, node, record[p + 2])
+        inbox.batch_tmp[i] = cell
         inbox.batch_out[i] = link
         prefetch(net.tx, link * TX_WORDS)
     for i in range(batch):
@@ -61,9 +65,12 @@ def switch_forward(net, inbox, routes, node, begin):
         p = inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS
         w1 = record[p + 1]
         w2 = record[p + 2]
-        link = inbox.batch_out[i]
-        q = link * TX_WORDS
         at += latency
+        if rule:
+            link = balanced(net, routes, inbox.batch_tmp[i], node, w1, w2, at)
+        else:
+            link = inbox.batch_out[i]
+        q = link * TX_WORDS
         start = max(net.tx[q + TX_BUSY], at)
         if cut:
             rest = last_byte_ps(net, inbox, key, w1)

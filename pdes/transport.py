@@ -8,7 +8,7 @@ volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 
 import numpy as np
 
-from pdes.control import begin_control, round_trip, tell
+from pdes.control import ECHO_BITS, ECHO_MASK, begin_control, round_trip, tell
 from pdes.hashing import mix2, mix3
 from pdes.hashmap import FREE, find
 from pdes.jit import inline, outline
@@ -30,8 +30,9 @@ from pdes.packet import (
     source,
     wire_bytes,
 )
-from pdes.port import activate, arm_timer, kick, queue_control, set_timer, take_message
+from pdes.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.routing import npu_route
+from pdes.selective import accept, complete_next, forget, keep_last, lose_all, selected
 from pdes.state import (
     CC_ACK,
     CC_CNP,
@@ -45,8 +46,10 @@ from pdes.state import (
     CONST_MTU,
     CONST_P2P_CLASS,
     CONST_RECORD_FLOWS,
+    CONST_RTO,
     CONST_RTT,
     CONST_SEED,
+    CONST_SELECTIVE,
     COUNT_ACK_PACKETS,
     COUNT_BYTES_RECEIVED,
     COUNT_BYTES_SENT,
@@ -69,6 +72,7 @@ from pdes.state import (
     INF,
     LOSS_NAK,
     LOSS_TIMEOUT,
+    LOSS_TRIMMED,
     MSG_BEGIN,
     MSG_BYTES,
     MSG_END,
@@ -109,6 +113,8 @@ from pdes.state import (
     RXQP_MESSAGES,
     RXQP_NAK_SENT,
     RXQP_WORDS,
+    SEL_HEAD,
+    SEL_WORDS,
     TX_BUSY,
     TX_WORDS,
 )
@@ -225,6 +231,8 @@ def receiving_pair(net, npus, qps, node, key):
         qps.rx_val[at] = new
         for c in range(RXQP_WORDS):
             qps.rxqp[new * RXQP_WORDS + c] = 0
+        if net.const[CONST_SELECTIVE] == 1:
+            qps.sel_rx[new * SEL_WORDS + SEL_HEAD] = -1
         qps.rxqp[new * RXQP_WORDS + RXQP_KEY] = key
     npus.npu[n + NPU_LAST_RX] = qps.rx_val[at]
     return qps.rx_val[at]
@@ -238,7 +246,35 @@ def notify(net, npus, qps, routes, node, now, w1, w2, row):
         return
     qps.rxqp[row + RXQP_NAK_SENT] = (qps.rxqp[row + RXQP_NAK_SENT] & 1) | (now << 1)
     net.count[COUNT_CNPS] += 1
+    net.count[COUNT_ACK_PACKETS] -= 1
     send_ack(net, npus, routes, node, now, w1, w2, 0, 0, FLAG_ACK | FLAG_CNP)
+
+
+@outline
+def on_data_selective(net, npus, qps, routes, node, now, w1, w2, w3, rx, flag, echo):
+    """Take a data packet under selective repeat. What it completes is put on the NPU's list."""
+    row = rx * RXQP_WORDS
+    expected = qps.rxqp[row + RXQP_EXPECTED]
+    ahead = (w2 - expected) & PSN_MASK
+    if flags(w1) & FLAG_TRIMMED != 0:
+        flag |= FLAG_NAK
+    elif ahead < HALF_PSN:
+        is_new, missing = accept(qps, rx, expected, expected + ahead)
+        qps.rxqp[row + RXQP_EXPECTED] = missing
+        if is_new:
+            net.count[COUNT_PAYLOAD_BYTES] += wire_bytes(w1) - net.const[CONST_HEADER]
+            if flags(w1) & FLAG_LAST != 0:
+                keep_last(net, qps, rx, expected + ahead, w1, w3)
+        expected = missing
+        message = complete_next(npus, qps, node, rx, expected)
+        while message >= 0:
+            ordinal = qps.rxqp[row + RXQP_MESSAGES]
+            qps.rxqp[row + RXQP_MESSAGES] = ordinal + 1
+            m = message * MSG_WORDS
+            finish_flow(net, qps, qps.msg[m + MSG_BYTES], qps.msg[m + MSG_TAG], ordinal, now)
+            message = complete_next(npus, qps, node, rx, expected)
+    a3 = ((w2 & PSN_MASK) << ECHO_BITS) | (echo & ECHO_MASK)
+    send_ack(net, npus, routes, node, now, w1, w2, a3, expected, flag)
 
 
 @inline
@@ -247,7 +283,8 @@ def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
     net.count[COUNT_CONSUMED_PACKETS] += 1
     net.count[COUNT_BYTES_RECEIVED] += wire_bytes(w1)
     key = (destination(w1) << 44) | (source(w1) << 24) | ((w2 >> 24) & PSN_MASK)
-    row = receiving_pair(net, npus, qps, node, key) * RXQP_WORDS
+    rx = receiving_pair(net, npus, qps, node, key)
+    row = rx * RXQP_WORDS
     expected = qps.rxqp[row + RXQP_EXPECTED]
     ahead = (w2 - expected) & PSN_MASK
     complete = False
@@ -261,6 +298,9 @@ def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
             notify(net, npus, qps, routes, node, now, w1, w2, row)
         else:
             flag |= FLAG_MARK
+    if net.const[CONST_SELECTIVE] == 1:
+        on_data_selective(net, npus, qps, routes, node, now, w1, w2, w3, rx, flag, echo)
+        return False
     if ahead == 0 and flags(w1) & FLAG_TRIMMED == 0:
         expected += 1
         qps.rxqp[row + RXQP_EXPECTED] = expected
@@ -268,7 +308,8 @@ def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
         net.count[COUNT_PAYLOAD_BYTES] += wire_bytes(w1) - net.const[CONST_HEADER]
         complete = flags(w1) & FLAG_LAST != 0
     elif ahead < HALF_PSN:
-        answer = qps.rxqp[row + RXQP_NAK_SENT] & 1 == 0
+        answer = qps.rxqp[row + RXQP_NAK_SENT] & 1 == 0 or ahead == 0
+        flag |= flags(w1) & FLAG_TRIMMED
         qps.rxqp[row + RXQP_NAK_SENT] |= 1
         flag |= FLAG_NAK
     if answer:
@@ -301,10 +342,12 @@ def finish_flow(net, qps, w1, tag, ordinal, now):
 
 @inline
 def go_back(qps, row):
-    """Send again from the first packet that is not acknowledged."""
+    """Send again from the first packet that is not acknowledged; whether there was anything to go back from."""
+    goes = qps.qp[row + QP_NEXT] != qps.qp[row + QP_UNA]
     if qps.qp[row + QP_NEXT] != qps.qp[row + QP_UNA]:
         qps.qp[row + QP_NEXT] = qps.qp[row + QP_UNA]
         take_message(qps, row, qps.qp[row + QP_MSG_HEAD])
+    return goes
 
 
 @inline
@@ -334,8 +377,16 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
         return
     una = qps.qp[row + QP_UNA]
     begin = una
+    named = una + ((w2 - una) & PSN_MASK) - 1
+    if net.const[CONST_SELECTIVE] == 1:
+        distance = ((w3 >> ECHO_BITS) - una) & PSN_MASK
+        if distance >= HALF_PSN:
+            distance -= PSN_MASK + 1
+        named = una + distance
     ahead = (w2 - una) & PSN_MASK
     if ahead > 0 and ahead < HALF_PSN and una + ahead <= qps.qp[row + QP_SENT_MAX]:
+        if net.const[CONST_SELECTIVE] == 1:
+            forget(qps, q, una, una + ahead)
         una += ahead
         qps.qp[row + QP_UNA] = una
         qps.qp[row + QP_RETRIES] = 0
@@ -348,11 +399,21 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
     if net.const[CONST_CC_HOOK] != 0:
         rtt = np.int64(-1)
         if net.const[CONST_RTT] == 1:
-            rtt = round_trip(qps, q, now, una - 1, w3)
+            rtt = round_trip(qps, q, now, named, w3 & ECHO_MASK)
         tell(net, q, CC_ACK, now, una - begin, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
-    if flags(w1) & FLAG_NAK != 0 and (w2 - una) & PSN_MASK == 0:
-        go_back(qps, row)
-        tell(net, q, CC_LOSS, now, LOSS_NAK, 0, 0)
+    if net.const[CONST_SELECTIVE] == 1:
+        is_trimmed = flags(w1) & FLAG_NAK != 0
+        if named >= una and named < qps.qp[row + QP_SENT_MAX] and selected(net, qps, q, named, is_trimmed):
+            loss = LOSS_NAK
+            if is_trimmed:
+                loss = LOSS_TRIMMED
+            tell(net, q, CC_LOSS, now, loss, 0, 0)
+    elif flags(w1) & FLAG_NAK != 0 and (w2 - una) & PSN_MASK == 0:
+        loss = LOSS_NAK
+        if flags(w1) & FLAG_TRIMMED != 0:
+            loss = LOSS_TRIMMED
+        if go_back(qps, row):
+            tell(net, q, CC_LOSS, now, loss, 0, 0)
     activate(net, npus, qps, node, q)
 
 
@@ -371,7 +432,14 @@ def on_timeout(net, npus, qps, node, now):
                 qps.qp[row + QP_RETRIES] += 1
                 if qps.qp[row + QP_RETRIES] > net.const[CONST_MAX_RETRIES]:
                     net.ctl[CTL_FAILED_QP] = q
-                go_back(qps, row)
+                if net.const[CONST_SELECTIVE] == 1:
+                    lose_all(qps, q)
+                    qps.qp[row + QP_DEADLINE] = now + (
+                        net.const[CONST_RTO] << min(qps.qp[row + QP_RETRIES], MAX_BACKOFF)
+                    )
+                    soonest = min(soonest, qps.qp[row + QP_DEADLINE])
+                else:
+                    go_back(qps, row)
                 tell(net, q, CC_LOSS, now, LOSS_TIMEOUT, 0, 0)
                 activate(net, npus, qps, node, q)
             else:

@@ -97,7 +97,6 @@ HELD = CC_OWN + 7  # 1: a cut waits for CUT_AT
 TIME_STAGE = CC_OWN + 8  # T; F + 1 stands for all beyond F
 BYTE_STAGE = CC_OWN + 9  # BC, likewise
 BYTES = CC_OWN + 10  # sent since the byte counter expired
-LIMITED = CC_OWN + 11  # 1 from the first cut on
 
 BIT_PS = 8e12  # bit/s times ps per byte
 SCALE_BPS = 25e9  # line rate at which R_AI and R_HAI are given
@@ -199,7 +198,6 @@ def cut(qps, row, at):
         qps.ccf[row + RT] = qps.ccf[row + RC]
     least = min(qps.par[PAR_MIN_RATE], qps.ccf[row + LINE])
     set_rate(qps, row, max(qps.ccf[row + RC] * (1.0 - qps.ccf[row + ALPHA] / 2.0), least))
-    qps.cc[row + LIMITED] = 1
     qps.cc[row + HELD] = 0
     qps.cc[row + CUT_AT] = at + np.int64(qps.par[PAR_CUT_INTERVAL])
     qps.cc[row + TIME_STAGE] = 0
@@ -224,7 +222,7 @@ def catch_up(qps, row, now):
 @inline
 def on_cnp(qps, row, now):
     """Equation 1."""
-    if qps.cc[row + LIMITED] == 0 or qps.cc[row + CUT_AT] <= now:
+    if qps.cc[row + CUT_AT] <= now:
         cut(qps, row, now)
     else:
         qps.cc[row + HELD] = 1
@@ -235,9 +233,9 @@ def on_cnp(qps, row, now):
 
 @inline
 def on_sent(qps, row, size):
-    """Rate increases by bytes."""
+    """Rate increases by bytes. Before the first cut they find the rate at its highest."""
     limit = np.int64(qps.par[PAR_BYTES])
-    if limit > 0 and qps.cc[row + LIMITED] == 1:
+    if limit > 0:
         qps.cc[row + BYTES] += size
         while qps.cc[row + BYTES] >= limit:
             qps.cc[row + BYTES] -= limit

@@ -113,6 +113,16 @@ def test_clamp_target_rate(clamp, wanted):
     assert rate(sender) == near(wanted)
 
 
+def test_an_increase_by_bytes_lets_the_next_cut_move_the_target():
+    sender = Sender("dcqcn", gbps=100, rp_timer_ps=0, byte_counter_bytes=1000, alpha_update_interval_ps=0)
+    sender.cnp(0)
+    sender.sent(0, 1000)
+    sender.cnp(4 * US)
+    assert rate(sender) == near(37.5)
+    sender.sent(4 * US, 1000)
+    assert rate(sender) == near((75 + 37.5) / 2)
+
+
 def test_the_rate_stays_above_the_least_and_rates_scale_with_the_line():
     sender = Sender("dcqcn", gbps=400, alpha_update_interval_ps=0)
     for i in range(40):
@@ -140,6 +150,46 @@ def test_years_without_traffic_cost_nothing_and_end_at_line_rate():
             assert sender.psb == 0 or rate(sender) == near(100)
 
 
+def test_a_held_cut_comes_before_an_increase_of_the_same_instant():
+    sender = Sender("dcqcn", gbps=100, alpha_update_interval_ps=0, rp_timer_ps=4 * US, rate_decrease_interval_ps=4 * US)
+    sender.cnp(0)
+    sender.cnp(US)
+    sender.sent(4 * US)
+    assert rate(sender) == near(25)
+    sender.sent(8 * US)
+    assert rate(sender) == near((100 + 25) / 2), "no increase came before the second cut, so the target stayed"
+
+
+def test_stages_count_while_the_rate_stands_still():
+    """At the least rate with the target there too, fast recovery changes nothing; what follows it does."""
+    sender = Sender("dcqcn", gbps=25, clamp_target_rate=1, alpha_update_interval_ps=0, fast_recovery_times=5)
+    for i in range(40):
+        sender.cnp(4 * i * US)
+    begun = 4 * 39 * US
+    sender.sent(begun + 5 * 300 * US)
+    assert rate(sender) == near(1)
+    sender = Sender("dcqcn", gbps=25, clamp_target_rate=1, alpha_update_interval_ps=0, fast_recovery_times=5)
+    for i in range(40):
+        sender.cnp(4 * i * US)
+    sender.sent(begun + 7 * 300 * US)
+    current = (1 + 1.005) / 2
+    assert rate(sender) == near((current + 1.055) / 2)
+
+
+def test_the_timer_keeps_its_beat_over_a_time_in_which_it_changes_nothing():
+    """Without additive increase the rate meets the target; then bytes bring hyper increase."""
+    sender = Sender("dcqcn", gbps=100, rate_ai_bps=0, byte_counter_bytes=1000, clamp_target_rate=1)
+    sender.cnp(0)
+    sender.cnp(4 * US)
+    begun = 4 * US
+    sender.sent(begun + 100 * 300 * US + 70 * US, 2000)
+    assert rate(sender) == near(50)
+    sender.sent(begun + 101 * 300 * US - 1, 0)
+    assert rate(sender) == near(50)
+    sender.sent(begun + 101 * 300 * US, 0)
+    assert rate(sender) == near(50.1)
+
+
 def test_names_of_other_simulators():
     ours = {
         "RATE_AI": 50, "RATE_HAI": 100, "MIN_RATE": 100, "EWMA_GAIN": 0.00390625, "ALPHA_RESUME_INTERVAL": 1,
@@ -157,13 +207,16 @@ def test_names_of_other_simulators():
 
 CHOICES = st.fixed_dictionaries(
     {
+        "rate_ai_bps": st.sampled_from([0, 5e6]),
         "fixed_rate_ai_bps": st.sampled_from([0, 40e6]),
         "fixed_rate_hai_bps": st.sampled_from([0, 1e9]),
         "min_rate_bps": st.sampled_from([1e8, 1e9, 1e12]),
         "g": st.sampled_from([1 / 256, 1 / 16, 0.3]),
         "alpha_update_interval_ps": st.sampled_from([0, US, 55 * US]),
         "rate_decrease_interval_ps": st.sampled_from([0, 4 * US, 50 * US]),
-        "timers": st.sampled_from([(300 * US, 0), (55 * US, 10_000), (3 * US, 2500), (0, 4000), (7 * US, 0), (0, 0)]),
+        "timers": st.sampled_from(
+            [(300 * US, 0), (55 * US, 10_000), (3 * US, 2500), (0, 4000), (4 * US, 0), (7 * US, 0), (0, 0)]
+        ),
         "fast_recovery_times": st.sampled_from([0, 1, 5]),
         "clamp_target_rate": st.sampled_from([0, 1]),
     }

@@ -18,6 +18,7 @@ RING, TABLE, SINGLE, NONE = range(4)
 P2P_GROUP = 2**19 - 1
 LANES = 3
 MAX_BACKOFF = 6
+NAK, TIMEOUT, TRIMMED = range(3)
 WORD = 2**32
 
 
@@ -55,7 +56,7 @@ class Link:
 
 
 class Packet(SimpleNamespace):
-    """src, dst, size, seq, pair, entropy; is_ack, nak; last, message of data; since: when it came to a port."""
+    """src, dst, size, seq, pair, entropy; control, is_ack, nak; last, message of data; since: it came to a port."""
 
 
 class Message(SimpleNamespace):
@@ -113,11 +114,13 @@ class Npu:
 class Simulator:
     """Runs a program on a graph; subclasses may break a rule to show that the comparison notices."""
 
+    new_link, new_pair = Link, Pair
+
     def __init__(self, graph, program, settings, window_packets, rto_ps):
         self.graph, self.program, self.settings = graph, program, settings
         self.window, self.rto = window_packets, rto_ps
         self.now, self.heap, self.serial = 0, [], itertools.count()
-        self.links = [Link(graph, number) for number in range(graph.links)]
+        self.links = [self.new_link(graph, number) for number in range(graph.links)]
         self.salt = [mix3(settings.seed, node, 0x5A17) for node in range(graph.nodes)]
         self.npus = [Npu(number) for number in range(graph.npus)]
         for link in self.links:
@@ -302,7 +305,7 @@ class Simulator:
         port = self.route_from(npu, packet.dst, packet.entropy)
         packet.since = self.now
         limit = self.settings.queue_limit_bytes
-        if packet.is_ack:
+        if packet.control:
             port.acks.append(packet)
         elif limit and sum(other.size for other in port.transit) + packet.size > limit:
             self.drop(port.link, packet)
@@ -323,20 +326,27 @@ class Simulator:
         """Acknowledgements first, then transit and queue pairs by turns; queue pairs round robin."""
         if port.acks:
             return port.acks.popleft()
-        while port.turns and not self.may_send(port.turns[0]):
-            port.turns.popleft().in_turn = False
-        if port.transit and (port.pair_sent_last or not port.turns):
+        pair = self.whose_turn(port)
+        if self.transit_goes(port) and (port.pair_sent_last or pair is None):
             port.pair_sent_last = False
             return port.transit.popleft()
-        if not port.turns:
+        if pair is None:
             return None
         port.pair_sent_last = True
-        pair = port.turns.popleft()
+        port.turns.remove(pair)
         packet = self.next_data(npu, port, pair)
         pair.in_turn = self.may_send(pair)
         if pair.in_turn:
             port.turns.append(pair)
         return packet
+
+    def whose_turn(self, port):
+        while port.turns and not self.may_send(port.turns[0]):
+            port.turns.popleft().in_turn = False
+        return port.turns[0] if port.turns else None
+
+    def transit_goes(self, port):
+        return len(port.transit) > 0
 
     def port_idle(self, npu, port):
         port.sending = False
@@ -360,7 +370,7 @@ class Simulator:
         if (dst, group) not in npu.pairs:
             entropy = mix3(npu.number + self.settings.seed, dst, group) % 2**15
             port = self.route_from(npu, dst, entropy)
-            npu.pairs[dst, group] = Pair(npu, dst, group, port, entropy)
+            npu.pairs[dst, group] = self.new_pair(npu, dst, group, port, entropy)
         pair = npu.pairs[dst, group]
         packets = max(1, -(-size // self.settings.mtu_bytes))
         end = pair.end + packets
@@ -388,8 +398,8 @@ class Simulator:
         self.count["data_packets"] += 1
         self.count["bytes_sent"] += size
         return Packet(
-            src=npu.number, dst=pair.dst, size=size, seq=seq, pair=pair, entropy=pair.entropy, is_ack=False, last=last,
-            message=message, payload=payload, since=self.now,
+            src=npu.number, dst=pair.dst, size=size, seq=seq, pair=pair, entropy=pair.entropy, control=False,
+            is_ack=False, last=last, message=message, payload=payload, since=self.now,
         )  # fmt: skip
 
     # Receiving
@@ -416,10 +426,11 @@ class Simulator:
         port = self.route_from(npu, packet.src, packet.entropy)
         ack = Packet(
             src=npu.number, dst=packet.src, size=size, seq=expected, pair=packet.pair, entropy=packet.entropy,
-            is_ack=True, nak=nak, since=self.now,
+            control=True, is_ack=True, nak=nak, since=self.now,
         )  # fmt: skip
         port.acks.append(ack)
         self.touch(npu, port)
+        return ack
 
     def complete(self, npu, packet):
         message, pair = packet.message, packet.pair
@@ -439,15 +450,23 @@ class Simulator:
 
     def on_ack(self, npu, ack):
         pair = ack.pair
+        newly = max(0, ack.seq - pair.unacknowledged)
         if ack.seq > pair.unacknowledged:
             pair.unacknowledged = ack.seq
             pair.retries = 0
             pair.messages = [m for m in pair.messages if m.end > ack.seq]
             pair.next = max(pair.next, ack.seq)
             self.arm(npu, pair)
+        self.learn(pair, ack, newly)
         if ack.nak and ack.seq == pair.unacknowledged:
-            pair.next = pair.unacknowledged
+            self.go_back(pair, NAK)
         self.activate(npu, pair)
+
+    def learn(self, pair, ack, newly):
+        """Where congestion control listens."""
+
+    def go_back(self, pair, _reason):
+        pair.next = pair.unacknowledged
 
     # The retransmission timer: one for all queue pairs of an NPU
 
@@ -473,7 +492,7 @@ class Simulator:
                 pair.retries += 1
                 if pair.retries > self.settings.max_retries:
                     raise GaveUpError(f"npu {npu.number} to npu {pair.dst}: packet {pair.unacknowledged}")
-                pair.next = pair.unacknowledged
+                self.go_back(pair, TIMEOUT)
                 self.activate(npu, pair)
         if later:
             self.set_timer(npu, min(later))

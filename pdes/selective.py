@@ -1,0 +1,195 @@
+"""Selective repeat: the receiver keeps what comes out of order, and each acknowledgement names its packet too.
+
+A queue pair has at most SELECTIVE_PACKETS unacknowledged; bit `sequence number mod SELECTIVE_PACKETS` of a bit set
+stands for a packet. The sender takes a packet for lost when one that was sent `CONST_REORDER` later has arrived (never,
+where packets may overtake each other at will), when a switch has trimmed it, or at the timeout; then it sends just that
+one again. Messages complete in order (as InfiniBand's do), so the tags of their last packets wait at the receiver.
+"""
+
+import numpy as np
+
+from pdes.jit import inline, outline
+from pdes.state import (
+    CONST_REORDER,
+    CTL_CHECK,
+    CTL_FREE_MSGS,
+    MSG_BEGIN,
+    MSG_BYTES,
+    MSG_END,
+    MSG_NEXT,
+    MSG_TAG,
+    MSG_WORDS,
+    NPU_DONE_HEAD,
+    NPU_DONE_TAIL,
+    NPU_WORDS,
+    QP_MSG_HEAD,
+    QP_NEXT,
+    QP_UNA,
+    QP_WORDS,
+    SEL_CHECKED,
+    SEL_HEAD,
+    SEL_HIGHEST,
+    SEL_LOST,
+    SEL_LOST_COUNT,
+    SEL_SEEN,
+    SEL_WORDS,
+    SELECTIVE_PACKETS,
+)
+
+
+@inline
+def is_set(bits, row, seq):
+    """Whether the bit of a sequence number is set in the bit set at `row`."""
+    return (bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] >> (seq & 31)) & 1 == 1
+
+
+@inline
+def set_bit(bits, row, seq):
+    """Set it."""
+    bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] |= 1 << (seq & 31)
+
+
+@inline
+def clear_bit(bits, row, seq):
+    """Clear it."""
+    bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] &= ~(1 << (seq & 31))
+
+
+@outline
+def keep_last(net, qps, rx, seq, pair, tag):
+    """The last packet of a message is here: keep its tag until all before it is. pair: word 1 of the packet."""
+    free = net.ctl[CTL_FREE_MSGS] - 1
+    net.ctl[CTL_FREE_MSGS] = free
+    net.ctl[CTL_CHECK] = 1
+    message = np.int64(qps.msg_free[free])
+    m = message * MSG_WORDS
+    qps.msg[m + MSG_TAG] = tag
+    qps.msg[m + MSG_BEGIN] = seq
+    qps.msg[m + MSG_BYTES] = pair
+    head = rx * SEL_WORDS + SEL_HEAD
+    before = np.int64(-1)
+    at = qps.sel_rx[head]
+    while at >= 0 and qps.msg[at * MSG_WORDS + MSG_BEGIN] < seq:
+        before = at
+        at = qps.msg[at * MSG_WORDS + MSG_NEXT]
+    qps.msg[m + MSG_NEXT] = at
+    if before < 0:
+        qps.sel_rx[head] = message
+    else:
+        qps.msg[before * MSG_WORDS + MSG_NEXT] = message
+
+
+@inline
+def complete_next(npus, qps, node, rx, expected):
+    """Move the first kept message of the queue pair that is complete to the NPU's list; it, or -1 if there is none."""
+    head = rx * SEL_WORDS + SEL_HEAD
+    message = qps.sel_rx[head]
+    if message < 0 or qps.msg[message * MSG_WORDS + MSG_BEGIN] >= expected:
+        return np.int64(-1)
+    qps.sel_rx[head] = qps.msg[message * MSG_WORDS + MSG_NEXT]
+    qps.msg[message * MSG_WORDS + MSG_NEXT] = -1
+    n = node * NPU_WORDS
+    if npus.npu[n + NPU_DONE_HEAD] < 0:
+        npus.npu[n + NPU_DONE_HEAD] = message
+    else:
+        qps.msg[npus.npu[n + NPU_DONE_TAIL] * MSG_WORDS + MSG_NEXT] = message
+    npus.npu[n + NPU_DONE_TAIL] = message
+    return message
+
+
+@inline
+def take_complete(net, npus, qps, node):
+    """Take a complete message off the NPU's list: word 1 and tag of its last packet."""
+    n = node * NPU_WORDS
+    message = npus.npu[n + NPU_DONE_HEAD]
+    m = message * MSG_WORDS
+    npus.npu[n + NPU_DONE_HEAD] = qps.msg[m + MSG_NEXT]
+    qps.msg_free[net.ctl[CTL_FREE_MSGS]] = message
+    net.ctl[CTL_FREE_MSGS] += 1
+    return qps.msg[m + MSG_BYTES], qps.msg[m + MSG_TAG]
+
+
+@inline
+def accept(qps, rx, expected, seq):
+    """Note a packet, not before `expected`. Returns whether it is new, and the first number still missing."""
+    row = rx * SEL_WORDS + SEL_SEEN
+    if seq - expected >= SELECTIVE_PACKETS or is_set(qps.sel_rx, row, seq):
+        return False, expected
+    set_bit(qps.sel_rx, row, seq)
+    while is_set(qps.sel_rx, row, expected):
+        clear_bit(qps.sel_rx, row, expected)
+        expected += 1
+    return True, expected
+
+
+@inline
+def has_lost(qps, q):
+    """Whether packets wait to be sent again."""
+    return qps.sel_tx[q * SEL_WORDS + SEL_LOST_COUNT] > 0
+
+
+@inline
+def lose(qps, q, seq):
+    """Have a packet sent again, unless it has arrived or waits for that already."""
+    row = q * SEL_WORDS
+    if not is_set(qps.sel_tx, row + SEL_SEEN, seq) and not is_set(qps.sel_tx, row + SEL_LOST, seq):
+        set_bit(qps.sel_tx, row + SEL_LOST, seq)
+        qps.sel_tx[row + SEL_LOST_COUNT] += 1
+
+
+@outline
+def forget(qps, q, una, until):
+    """All from `una` to before `until` has been acknowledged."""
+    row = q * SEL_WORDS
+    for seq in range(una, until):
+        clear_bit(qps.sel_tx, row + SEL_SEEN, seq)
+        if is_set(qps.sel_tx, row + SEL_LOST, seq):
+            clear_bit(qps.sel_tx, row + SEL_LOST, seq)
+            qps.sel_tx[row + SEL_LOST_COUNT] -= 1
+
+
+@outline
+def selected(net, qps, q, seq, trimmed):
+    """An acknowledgement names packet `seq`, not acknowledged before; whether a loss has shown."""
+    row = q * SEL_WORDS
+    before = qps.sel_tx[row + SEL_LOST_COUNT]
+    if trimmed:
+        lose(qps, q, seq)
+    else:
+        set_bit(qps.sel_tx, row + SEL_SEEN, seq)
+        if is_set(qps.sel_tx, row + SEL_LOST, seq):
+            clear_bit(qps.sel_tx, row + SEL_LOST, seq)
+            qps.sel_tx[row + SEL_LOST_COUNT] -= 1
+            before -= 1
+        highest = max(qps.sel_tx[row + SEL_HIGHEST], seq)
+        qps.sel_tx[row + SEL_HIGHEST] = highest
+        checked = max(qps.sel_tx[row + SEL_CHECKED], qps.qp[q * QP_WORDS + QP_UNA])
+        while checked + net.const[CONST_REORDER] <= highest:
+            lose(qps, q, checked)
+            checked += 1
+        qps.sel_tx[row + SEL_CHECKED] = checked
+    return qps.sel_tx[row + SEL_LOST_COUNT] > before
+
+
+@outline
+def lose_all(qps, q):
+    """At the timeout: what has been sent and not arrived is sent again."""
+    row = q * QP_WORDS
+    for seq in range(qps.qp[row + QP_UNA], qps.qp[row + QP_NEXT]):
+        lose(qps, q, seq)
+    qps.sel_tx[q * SEL_WORDS + SEL_CHECKED] = qps.qp[row + QP_NEXT]
+
+
+@outline
+def take_lost(qps, q):
+    """The first packet that is to be sent again, and the message that it is of."""
+    row = q * SEL_WORDS
+    seq = qps.qp[q * QP_WORDS + QP_UNA]
+    while not is_set(qps.sel_tx, row + SEL_LOST, seq):
+        seq += 1
+    clear_bit(qps.sel_tx, row + SEL_LOST, seq)
+    qps.sel_tx[row + SEL_LOST_COUNT] -= 1
+    message = qps.qp[q * QP_WORDS + QP_MSG_HEAD]
+    while qps.msg[message * MSG_WORDS + MSG_END] <= seq:
+        message = qps.msg[message * MSG_WORDS + MSG_NEXT]
+    return seq, message

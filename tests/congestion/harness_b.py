@@ -1,0 +1,128 @@
+"""One queue pair of a tiny world, told by hand what happens to it. Run as a script, it prints what 400 events leave."""
+
+import ctypes
+import os
+import random
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from pdes import Settings, build_world, congestion
+from pdes import state as s
+from pdes.jit import call_hook, jit_enabled
+from tests.pdes.cases import Traces
+from topologies import build
+
+ROOT = Path(__file__).parents[2]
+Q = 3
+LINE_PSB = 20.0
+"""ps per byte at 400 Gb/s."""
+BASE_RTT = 8_000_000
+PACKET = 4096 + 82
+
+
+@cache
+def logical_process(name, overrides, window):
+    """One that keeps two classes of links. Pairs share it: each test has one at a time."""
+    traces = Traces(2)
+    traces.message(0, 1, 1000)
+    chosen = Settings(window_bytes=window * 4096, control=congestion.control(name, dict(overrides)))
+    (lp,) = build_world(build("switch:npus=2,rate=400Gbps"), traces.program(), chosen).lps
+    classes = np.zeros(2 * s.CLASS_WORDS, np.int64)
+    lp.world = lp.world._replace(net=lp.world.net._replace(link_class=classes, link_classf=classes.view(np.float64)))
+    return lp
+
+
+class Pair:
+    """Queue pair Q under the control `name`. Its link classes: 0 as the line, 1 of half its rate.
+
+    Attributes:
+        una, next, sent_max: its sequence numbers, set by the caller before it tells of an event.
+    """
+
+    def __init__(self, name, overrides=None, *, window=200, base_rtt=BASE_RTT, line_psb=LINE_PSB):
+        self.lp = logical_process(name, tuple((overrides or {}).items()), window)
+        self.world = self.lp.world
+        self.world.net.const[s.CONST_BASE_RTT] = base_rtt
+        self.world.net.link_classf[s.CLASS_PSB] = line_psb
+        self.world.net.link_classf[s.CLASS_WORDS + s.CLASS_PSB] = 2 * line_psb
+        self.row = self.world.qps.cc[Q * s.CC_WORDS : (Q + 1) * s.CC_WORDS]
+        self.rowf = self.world.qps.ccf[Q * s.CC_WORDS : (Q + 1) * s.CC_WORDS]
+        self.row[:] = 0
+        self.rowf[s.CC_LINE_PSB] = line_psb
+        self.una = self.next = self.sent_max = 0
+
+    def tell(self, event, now, a=0, b=0, c=0):
+        qp = self.world.qps.qp[Q * s.QP_WORDS : (Q + 1) * s.QP_WORDS]
+        qp[s.QP_UNA], qp[s.QP_NEXT], qp[s.QP_SENT_MAX] = self.una, self.next, self.sent_max
+        hook = int(self.world.net.const[s.CONST_CC_HOOK])
+        arguments = (self.lp.address, Q, event, now, a, b, c, 0)
+        if jit_enabled():
+            ctypes.CFUNCTYPE(*[ctypes.c_int64] * 9)(hook)(*arguments)
+        else:
+            call_hook(hook, *arguments)
+
+    def carry(self, hops):
+        """Telemetry of the acknowledgement that is told next: (ps, class, bytes sent, bytes queued) of each hop."""
+        self.world.net.carried[:] = 0
+        self.world.net.carried[s.TELEMETRY_HOPS] = len(hops)
+        for i, (time, kind, sent, queue) in enumerate(hops):
+            first = time & ((1 << s.TELEMETRY_CLASS_SHIFT) - 1) | kind << s.TELEMETRY_CLASS_SHIFT
+            second = sent & ((1 << s.TELEMETRY_QUEUE_SHIFT) - 1) | queue << s.TELEMETRY_QUEUE_SHIFT
+            self.world.net.carried[s.TELEMETRY_FIRST + 2 * i] = first
+            self.world.net.carried[s.TELEMETRY_SECOND + 2 * i] = second
+
+    @property
+    def window(self):
+        return int(self.row[s.CC_WINDOW])
+
+    @property
+    def psb(self):
+        return float(self.rowf[s.CC_PSB])
+
+
+def both_ways(name):
+    """What this script prints, compiled and as plain Python."""
+    command = [sys.executable, "-W", "error", "-m", "tests.congestion.harness_b", name]
+    plain = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    outputs = [
+        subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+        for env in (os.environ, plain)
+    ]
+    return [output.stdout for output in outputs]
+
+
+def story(name, seed):
+    """The words of the row after 400 events."""
+    rng = random.Random(seed)  # noqa: S311
+    pair = Pair(name)
+    now = 1000
+    pair.tell(s.CC_START, now)
+    hops = [[0, 0, 0, 0], [0, 1, 1 << 33, 0], [0, 0, 0, 0]]
+    for _ in range(400):
+        step = rng.choice([90_000, 700_000, 9_000_000])
+        now += rng.randrange(1, step)
+        pair.sent_max = pair.next = max(pair.next, pair.una + rng.randrange(1, 60))
+        for hop in hops:
+            hop[0] = now - 1000
+            hop[2] += rng.randrange(1, step // 40 + 2)
+            hop[3] = rng.choice([0, rng.randrange(400_000)])
+        pair.carry(hops[: rng.choice([3, 3, 3, 3, 2])])
+        what = rng.randrange(12)
+        if what == 0:
+            pair.tell(s.CC_LOSS, now, rng.randrange(3))
+        elif what == 1:
+            pair.tell(s.CC_CNP, now)
+        else:
+            acked = rng.randrange(1, pair.next - pair.una + 1)
+            pair.una += acked
+            rtt = rng.choice([BASE_RTT // 2, BASE_RTT, 2 * BASE_RTT, 9 * BASE_RTT, -1])
+            pair.tell(s.CC_ACK, now, acked, rng.randrange(2), rtt + rng.randrange(BASE_RTT) if rtt > 0 else rtt)
+    return [int(word) for word in pair.row]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(repr([story(sys.argv[1], seed) for seed in range(4)]))

@@ -1,0 +1,187 @@
+"""Random small scenarios of the fabric: a graph with switches that share their buffers, messages, settings."""
+
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from pdes import Settings
+from tests.fabric import naive
+from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces
+from topologies import GraphBuilder
+from workload import CollectiveSettings, algorithms_of
+
+GBPS = 10**9
+SWITCH = {
+    "buffer_bytes": 10**6, "pfc": True, "alpha": 1.0, "headroom_bytes": 0, "resume_offset_bytes": 0, "ecn": False,
+    "kmin_bytes": 0, "kmax_bytes": 0, "pmax": 0.0, "trim": False, "weights": (),
+}  # fmt: skip
+FABRIC = {"switch": None, "cnp_interval_ps": 0, "p2p_class": 0, "control": SimpleNamespace(signals=frozenset())}
+
+
+def settings_of(switch=None, **chosen):
+    """Settings of a run; switch: what differs from SWITCH, None = output-queued.
+
+    The one place that knows how settings are made: stand-ins until pdes.settings has all of it.
+    """
+    of_fabric = FABRIC | {name: chosen.pop(name) for name in FABRIC if name in chosen}
+    of_fabric["switch"] = None if switch is None else SimpleNamespace(**(SWITCH | switch))
+    return SimpleNamespace(**(vars(Settings(**chosen)) | of_fabric))
+
+
+def run_naive(graph, program, settings, *, window=50, rto_ps=0, control=None, simulator=naive.Simulator):
+    """The reference alone; a comparison takes window and rto_ps from what the kernel settled."""
+    return simulator(graph, program, settings, window, rto_ps, control).run()
+
+
+class Network(NamedTuple):
+    """A graph as what was drawn. cables: (a, b, Gb/s, delay in ps); latencies: of each switch, ps."""
+
+    npus: int
+    latencies: tuple
+    cables: tuple
+
+    def graph(self):
+        builder = GraphBuilder("drawn", self.npus)
+        builder.add_named_switches([f"s{i}" for i in range(len(self.latencies))], latency_ps=self.latencies)
+        for a, b, rate, delay in self.cables:
+            builder.add_cables(a, b, rate * GBPS, delay)
+        return builder.graph()
+
+
+def star(npus, rate=100, delay=500_000, latency=0):
+    """NPUs on one switch; rate: one for all, or one for each NPU."""
+    rates = [rate] * npus if isinstance(rate, int) else rate
+    return Network(npus, (latency,), tuple((i, npus, rates[i], delay) for i in range(npus)))
+
+
+class Flows(NamedTuple):
+    """What is sent: messages (src, dst, bytes), each after what its sender does first (micros of compute, 0 none);
+    collectives (kind, bytes, algorithm) of all NPUs."""  # fmt: skip
+
+    messages: tuple
+    collectives: tuple = ()
+
+    def program(self, npus):
+        traces = Traces(npus)
+        for src, dst, size, micros in self.messages:
+            after = (traces.compute(src, micros),) if micros else ()
+            traces.message(src, dst, size, 0, (after, ()))
+        for kind, size, _ in self.collectives:
+            traces.collective(range(npus), kind, size)
+        chosen = {KIND_OF[kind]: algorithm for kind, _, algorithm in self.collectives}
+        return traces.program({}, CollectiveSettings(chosen))
+
+
+class Scenario(NamedTuple):
+    """All of a random run; it prints in a few lines."""
+
+    network: Network
+    flows: Flows
+    switch: dict
+    chosen: dict
+
+    def build(self):
+        """Graph, program, settings."""
+        graph = self.network.graph()
+        return graph, self.flows.program(graph.npus), settings_of(self.switch, **self.chosen)
+
+
+rates = st.sampled_from([100, 100, 100, 25, 400, 600, 77])
+delays = st.sampled_from([0, 1000, 30_000, 36_640, 500_000])
+latencies = st.sampled_from([0, 0, 7000, 400_000])
+
+
+@st.composite
+def stars(draw):
+    npus, one = draw(st.integers(3, 6)), draw(rates)
+    each = [one] * npus if draw(st.booleans()) else [draw(rates) for _ in range(npus)]
+    return star(npus, each, draw(delays), draw(latencies))
+
+
+@st.composite
+def parking_lots(draw):
+    """Switches in a row with one or two NPUs each, and one or two cables between neighbours."""
+    row = draw(st.integers(2, 4))
+    hosts = [draw(st.integers(1, 2)) for _ in range(row)]
+    npus, cables, first = sum(hosts), [], 0
+    rate, delay, between = draw(rates), draw(delays), draw(rates)
+    for i, count in enumerate(hosts):
+        cables += [(npu, npus + i, rate, delay) for npu in range(first, first + count)]
+        first += count
+    parallel, longer = draw(st.integers(1, 2)), draw(delays)
+    for i in range(row - 1):
+        cables += [(npus + i, npus + i + 1, between, longer)] * parallel
+    return Network(npus, tuple(draw(latencies) for _ in range(row)), tuple(cables))
+
+
+@st.composite
+def leaf_spines(draw):
+    leaves, hosts, spines, uplinks = (draw(st.integers(*ends)) for ends in ((2, 3), (1, 3), (1, 2), (1, 2)))
+    npus, own, up = leaves * hosts, (draw(rates), draw(delays)), (draw(rates), draw(delays))
+    cables = [(npu, npus + npu // hosts, *own) for npu in range(npus)]
+    for leaf in range(leaves):
+        for spine in range(spines):
+            cables += [(npus + leaf, npus + leaves + spine, *up)] * uplinks
+    return Network(npus, (draw(latencies),) * leaves + (draw(latencies),) * spines, tuple(cables))
+
+
+networks = st.one_of(stars(), parking_lots(), leaf_spines())
+
+
+@st.composite
+def flows(draw, npus, *, collectives):
+    """Incasts and single messages; with collectives the second class has something to compete with."""
+    size, micros = st.sampled_from([0, 1, 500, 3000, 9000, 20_000, 40_000]), st.sampled_from([0, 0, 0, 1, 2])
+    messages = []
+    for _ in range(draw(st.integers(1, 3))):
+        dst, volume, late = draw(st.integers(0, npus - 1)), draw(size), draw(micros)
+        if draw(st.booleans()):
+            messages += [(src, dst, volume, late) for src in range(npus) if src != dst]
+        else:
+            messages.append((draw(st.sampled_from([n for n in range(npus) if n != dst])), dst, volume, late))
+    posted = []
+    for _ in range(draw(st.integers(1, 2)) if collectives else draw(st.integers(0, 1))):
+        kind = draw(st.sampled_from(COLLECTIVES))
+        if all(kind != other for other, _, _ in posted):
+            posted.append((kind, draw(st.sampled_from([1000, 9000, 30_000])), None))
+    names = {kind: draw(st.sampled_from(algorithms_of(KIND_OF[kind]))) for kind, _, _ in posted}
+    return Flows(tuple(messages), tuple((kind, volume, names[kind]) for kind, volume, _ in posted))
+
+
+@st.composite
+def scenarios(draw, *, pfc, trim=False):
+    """pfc: lossless, buffers just above the headrooms; else so small that packets are lost (or trimmed) and sent again.
+
+    Where packets are lost windows are small: whole windows are sent again, and many small runs tell more than a few.
+    """
+    network = draw(networks)
+    two = draw(st.booleans())
+    mtu = draw(st.sampled_from([256, 512, 1000]))
+    graph = network.graph()
+    shared = draw(st.integers(2, 40)) * (mtu + 82)
+    chosen = {"mtu_bytes": mtu, "seed": draw(st.integers(0, 2**31)), "p2p_class": int(two), "max_retries": 60}
+    chosen["window_bytes"] = draw(st.sampled_from([0, 4000, 50_000] if pfc else [1000, 2500, 4000]))
+    switch = {"pfc": pfc, "trim": trim, "alpha": draw(st.sampled_from([0.125, 0.5, 1.0, 2.0, 8.0]))}
+    if pfc:
+        switch["buffer_bytes"] = shared + largest_headrooms(graph, mtu + 82) * (1 + two)
+    else:  # the threshold must let a packet in, or all are lost for ever
+        switch["buffer_bytes"] = max(shared, int(2 * (mtu + 82) / switch["alpha"]))
+    switch["resume_offset_bytes"] = draw(st.sampled_from([0, 0, 500, 3000]))
+    switch["weights"] = draw(st.sampled_from([(), (1, 1), (2, 1), (1, 3)])) if two else ()
+    if draw(st.booleans()):
+        low = draw(st.integers(0, 3000))
+        switch |= {"ecn": True, "kmin_bytes": low, "kmax_bytes": low + draw(st.integers(0, 4000))}
+        switch["pmax"] = draw(st.sampled_from([0.0, 0.1, 1.0]))
+    if not pfc:
+        chosen["rto_ps"] = draw(st.sampled_from([30_000_000, 200_000_000]))
+    return Scenario(network, draw(flows(graph.npus, collectives=two)), switch, chosen)
+
+
+def largest_headrooms(graph, z_max):
+    """The headrooms of the switch that has most, one class."""
+    links = [naive.Link(graph, number) for number in range(graph.links)]
+    return max(
+        sum(naive.headroom_of(graph, link, links[link.number ^ 1], z_max) for link in links if link.dst == node)
+        for node in range(graph.npus, graph.nodes)
+    )

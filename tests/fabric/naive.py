@@ -1,0 +1,501 @@
+"""The fabric of docs/fabric.md once more, the slow way, on top of the plain model's reference (tests/pdes/naive.py).
+
+A departure is an event of its own, every counter is kept at once, and after each step all counters of the switch are
+counted again from what lies in its queues. Where the page leaves room, the choice stands at its place as `Choice:`.
+"""
+
+import math
+from collections import deque
+from types import SimpleNamespace
+
+from tests.pdes import naive as plain
+
+PAUSE_BYTES = 84
+CLASSES = (0, 1)
+NAK, TIMEOUT, TRIMMED = plain.NAK, plain.TIMEOUT, plain.TRIMMED  # the numbers of pdes.state.LOSS_*
+ECN_SALT = 0xECE
+ECN_RATE_BPS = 25e9
+
+
+class Frame(plain.Packet):
+    """A pause or resume: cls, is_pause, size."""
+
+
+class Link(plain.Link):
+    """With what its sending port may not send now: paused by class."""
+
+    def __init__(self, graph, number):
+        super().__init__(graph, number)
+        self.rate_bps = int(graph.link_rate_bps[number])
+        self.paused, self.paused_since = [False, False], [0, 0]
+        self.paused_ps = 0
+        self.ecn_marked = self.trimmed = self.pauses = self.resumes = 0
+        self.headroom_dropped = 0
+
+    def obey(self, frame, now):
+        assert self.paused[frame.cls] != frame.is_pause, f"link {self.number}: no alternation of pause and resume"
+        self.paused[frame.cls] = frame.is_pause
+        if frame.is_pause:
+            self.paused_since[frame.cls] = now
+        else:
+            self.paused_ps += now - self.paused_since[frame.cls]
+
+
+class Pair(plain.Pair):
+    """The sender's end of a queue pair, with its congestion control."""
+
+    def __init__(self, npu, dst, group, port, entropy):
+        super().__init__(npu, dst, group, port, entropy)
+        self.cls = 0
+        self.control = None
+        self.window, self.ps_per_byte = 0, 0.0
+        self.next_send = 0
+        self.last_seq, self.last_sent = -1, 0
+
+
+class Ingress:
+    """What came over one link into a switch and is still there, by class."""
+
+    def __init__(self, link, headroom):
+        self.link, self.headroom = link, headroom
+        self.shared, self.extra = [0, 0], [0, 0]  # ib, hb
+        self.paused = [False, False]
+
+
+class Egress:
+    """A port of a switch."""
+
+    def __init__(self, link, weights):
+        self.link, self.weights = link, weights
+        self.control, self.data = deque(), [deque(), deque()]
+        self.waiting = [0, 0]  # qb
+        self.is_sending = False
+        self.turn, self.left = 0, weights[0] if weights else 0
+
+    def choose(self):
+        """Class whose packet goes now, None if none may.
+
+        Choice: the turn of the weights changes only when a packet goes (at a port that was idle too, also for one that
+        goes at once), not when nothing may go; it begins with class 0, and control leaves it as it is.
+        """
+        ready = [bool(self.data[c]) and not self.link.paused[c] for c in CLASSES]
+        if not any(ready):
+            return None
+        if not self.weights:
+            return ready.index(True)
+        while self.left == 0 or not ready[self.turn]:
+            self.turn = 1 - self.turn
+            self.left = self.weights[self.turn]
+        self.left -= 1
+        return self.turn
+
+
+def headroom_of(graph, link, back, z_max):
+    """Bytes that may still come over `link` after a pause is asked for; `back` is its other direction."""
+    here, there = int(graph.node_latency_ps[link.dst]), int(graph.node_latency_ps[link.src])
+    delay = int(graph.link_delay_ps[link.number]) + here + int(graph.link_delay_ps[back.number]) + there
+    return math.ceil(delay / link.ps_per_byte) + 3 * z_max + PAUSE_BYTES
+
+
+class Switch:
+    """A switch that shares its buffer."""
+
+    def __init__(self, sim, node):
+        self.sim, self.node, self.rules = sim, node, sim.settings.switch
+        self.alpha1024 = round(1024 * self.rules.alpha)
+        self.weights = tuple(self.rules.weights)
+        assert all(weight > 0 for weight in self.weights)
+        self.out = {link.number: Egress(link, self.weights) for link in sim.links if link.src == node}
+        self.into = {}
+        for link in sim.links:
+            if link.dst == node:
+                room = self.rules.headroom_bytes or headroom_of(
+                    sim.graph, link, sim.links[link.number ^ 1], sim.full_packet
+                )
+                self.into[link.number] = Ingress(link, room if self.rules.pfc else 0)
+        self.shared_bytes = self.rules.buffer_bytes - sim.classes * sum(i.headroom for i in self.into.values())
+        if self.shared_bytes <= 0:
+            raise ValueError(f"node {node}: no bytes are left to share")
+        self.used = 0  # S
+        self.max_used = 0  # of S; one that goes at once counts too
+        self.max_headroom = 0  # of what lies in the headroom of one ingress port and class
+
+    def threshold(self):
+        return (max(0, self.shared_bytes - self.used) * self.alpha1024) >> 10
+
+    # Arrivals
+
+    def take(self, packet, came_over, link):
+        egress = self.out[link.number]
+        if packet.control or self.admit(packet, self.into[came_over.number], egress):
+            if packet.control:
+                egress.control.append((packet, self.sim.now))
+            else:
+                egress.data[packet.cls].append((packet, self.into[came_over.number], self.sim.now))
+                egress.waiting[packet.cls] += packet.size
+            self.check()
+            self.serve(egress)
+        self.check()
+
+    def admit(self, packet, ingress, egress):
+        """True if the packet goes on, in the buffer or as control."""
+        size, cls = packet.size, packet.cls
+        if self.rules.pfc:
+            if ingress.shared[cls] + size > self.threshold():
+                return self.admit_to_headroom(packet, ingress, egress)
+            ingress.shared[cls] += size
+        elif egress.waiting[cls] + size > self.threshold() or self.used + size > self.shared_bytes:
+            if not self.rules.trim:
+                self.sim.drop(egress.link, packet)
+                return False
+            self.trim(packet, egress)
+            return True
+        self.used += size
+        self.max_used = max(self.max_used, self.used)
+        return True
+
+    def admit_to_headroom(self, packet, ingress, egress):
+        """Choice: one that is dropped asks for no pause, and counts at the link that it was to go over."""
+        size, cls = packet.size, packet.cls
+        if ingress.extra[cls] + size > ingress.headroom:
+            ingress.link.headroom_dropped += 1
+            self.sim.count["headroom_dropped"] += 1
+            self.sim.drop(egress.link, packet)
+            return False
+        ingress.extra[cls] += size
+        self.max_headroom = max(self.max_headroom, ingress.extra[cls])
+        if not ingress.paused[cls]:
+            self.send_frame(ingress, cls, is_pause=True)
+        return True
+
+    def trim(self, packet, egress):
+        """Choice: the bytes cut off count as dropped, the packet does not."""
+        cut = packet.size - self.sim.settings.header_bytes
+        packet.size -= cut
+        packet.control = packet.trimmed = True
+        egress.link.trimmed += 1
+        self.sim.count["trimmed_packets"] += 1
+        self.sim.count["bytes_dropped"] += cut
+
+    def send_frame(self, ingress, cls, *, is_pause):
+        """Choice: frames wait behind the control packets that were there before."""
+        ingress.paused[cls] = is_pause
+        back = self.out[ingress.link.number ^ 1]
+        back.link.pauses += is_pause
+        back.link.resumes += not is_pause
+        self.sim.count["pause_frames" if is_pause else "resume_frames"] += 1
+        back.control.append((Frame(size=PAUSE_BYTES, cls=cls, is_pause=is_pause, control=True), self.sim.now))
+        self.serve(back)
+
+    # Departures
+
+    def serve(self, egress):
+        """Send the next packet if the port is idle and one may go."""
+        if egress.is_sending:
+            return
+        if egress.control:
+            self.begin(egress, *egress.control.popleft())
+            return
+        cls = egress.choose()
+        if cls is not None:
+            self.leave(egress, cls)
+
+    def begin(self, egress, packet, since):
+        egress.is_sending = True
+        self.sim.transmit(egress.link, packet, self.sim.now, since)
+        self.sim.schedule(egress.link.busy_until, self.node, (0, egress.link.number), self.falls_idle, egress)
+
+    def falls_idle(self, egress):
+        egress.is_sending = False
+        self.serve(egress)
+        self.check()
+
+    def leave(self, egress, cls):
+        packet, ingress, since = egress.data[cls].popleft()
+        egress.waiting[cls] -= packet.size
+        of_headroom = min(ingress.extra[cls], packet.size)
+        ingress.extra[cls] -= of_headroom
+        if self.rules.pfc:
+            ingress.shared[cls] -= packet.size - of_headroom
+        self.used -= packet.size - of_headroom
+        if self.rules.ecn and self.marks(egress.link, egress.waiting[cls]):
+            packet.marked = True
+            egress.link.ecn_marked += 1
+            self.sim.count["ecn_marked"] += 1
+        if "telemetry" in self.sim.signals:
+            packet.telemetry.append((self.sim.now, egress.link.tx_bytes, sum(egress.waiting), egress.link.number))
+        self.begin(egress, packet, since)
+        if ingress.paused[cls] and ingress.extra[cls] == 0:
+            own = ingress.shared[cls]
+            if own == 0 or own + self.rules.resume_offset_bytes <= self.threshold():
+                self.send_frame(ingress, cls, is_pause=False)
+
+    def marks(self, link, waiting):
+        low, high = (int(k * link.rate_bps / ECN_RATE_BPS) for k in (self.rules.kmin_bytes, self.rules.kmax_bytes))
+        if waiting >= high:
+            return True
+        if waiting <= low:
+            return False
+        bound = int(4294967296 * self.rules.pmax * (waiting - low) / (high - low))
+        return plain.mix3(self.sim.settings.seed + ECN_SALT, link.number, link.tx_packets) < bound
+
+    # Invariants
+
+    def check(self):
+        """Count everything again."""
+        lies = {(number, c): 0 for number in self.into for c in CLASSES}
+        for egress in self.out.values():
+            for c in CLASSES:
+                assert egress.waiting[c] == sum(entry[0].size for entry in egress.data[c])
+                for packet, ingress, _ in egress.data[c]:
+                    lies[ingress.link.number, c] += packet.size
+        assert self.used >= 0
+        if not self.rules.pfc:
+            assert self.used == sum(lies.values()) <= self.rules.buffer_bytes
+            return
+        for (number, c), size in lies.items():
+            ingress = self.into[number]
+            assert ingress.shared[c] >= 0
+            assert 0 <= ingress.extra[c] <= ingress.headroom
+            assert ingress.shared[c] + ingress.extra[c] == size
+            assert ingress.paused[c] or ingress.extra[c] == 0
+        assert self.used == sum(sum(ingress.shared) for ingress in self.into.values())
+        assert self.used <= self.shared_bytes + self.sim.full_packet
+        assert self.used <= self.shared_bytes or self.alpha1024 > 1024
+
+    def check_end(self):
+        self.check()
+        assert self.used == 0
+        for ingress in self.into.values():
+            assert ingress.shared == ingress.extra == [0, 0]
+            assert ingress.paused == [False, False]
+        for egress in self.out.values():
+            assert not egress.control
+            assert not egress.is_sending
+            assert egress.waiting == [0, 0]
+
+
+class Simulator(plain.Simulator):
+    """Runs a program on a graph whose switches are as settings.switch says (None: output-queued).
+
+    control: makes the congestion control of a queue pair, None = the static window. It has the methods
+
+        start(now, line)                        line: ps per byte of its port
+        sent(now, size, seq)                    wire bytes; the packet begins to leave
+        ack(now, newly, echo, rtt, telemetry)   packets; 1 if it echoes a mark; ps or -1; for each switch
+                                                (ps, bytes sent before, bytes left in both queues, link)
+        cnp(now)
+        loss(now, reason)                       NAK, TIMEOUT or TRIMMED
+
+    and each returns (window in packets, ps per wire byte or 0).
+    """
+
+    new_link, new_pair = Link, Pair
+
+    def __init__(self, graph, program, settings, window_packets, rto_ps, control=None):
+        super().__init__(graph, program, settings, window_packets, rto_ps)
+        self.control = control
+        self.signals = settings.control.signals
+        self.full_packet = settings.mtu_bytes + settings.header_bytes
+        self.classes = 2 if settings.p2p_class == 1 else 1  # Choice: in use are those that the settings name
+        self.last_notified = {}
+        self.switches = {}
+        self.count |= dict.fromkeys(
+            ["ecn_marked", "pause_frames", "resume_frames", "trimmed_packets", "cnp_packets", "headroom_dropped"], 0
+        )
+        if settings.switch is not None:
+            if settings.cut_through:
+                raise ValueError("a switch that shares its buffer does not cut through")  # Choice
+            for link in self.links:
+                if link.dst >= graph.npus:
+                    link.delay += int(graph.node_latency_ps[link.dst])
+            self.switches = {node: Switch(self, node) for node in range(graph.npus, graph.nodes)}
+
+    def run(self):
+        super().run()
+        for switch in self.switches.values():
+            switch.check_end()
+        assert not any(paused for link in self.links for paused in link.paused)
+        return self
+
+    # The network
+
+    def arrive(self, node, link, packet):
+        if not isinstance(packet, Frame):
+            super().arrive(node, link, packet)
+            return
+        self.count["packet_hops"] += 1
+        back = self.links[link.number ^ 1]
+        back.obey(packet, self.now)
+        if node in self.switches:
+            self.switches[node].serve(self.switches[node].out[back.number])
+            self.switches[node].check()
+        elif not packet.is_pause:
+            self.touch(self.npus[node], self.npus[node].ports[back.number])
+
+    def forward(self, node, came_over, packet):
+        if node not in self.switches:
+            super().forward(node, came_over, packet)
+            return
+        link = self.links[self.next_link(node, packet.dst, packet.entropy)]
+        self.switches[node].take(packet, came_over, link)
+
+    # NICs
+
+    def transit_goes(self, port):
+        """Choice: transit of both classes is one queue, so a paused class holds up what is behind it."""
+        return len(port.transit) > 0 and not port.link.paused[port.transit[0].cls]
+
+    def whose_turn(self, port):
+        """Choice: a queue pair of a paused class keeps its place, and those behind it may send.
+
+        One that is met and may not send for its window goes out, as in the plain model.
+        """
+        for pair in list(port.turns):
+            if not self.may_send(pair):
+                port.turns.remove(pair)
+                pair.in_turn = False
+            elif not port.link.paused[pair.cls]:
+                return pair
+        return None
+
+    def may_send(self, pair):
+        return (
+            pair.next < pair.end
+            and pair.next - pair.unacknowledged < pair.window
+            and (pair.ps_per_byte == 0 or pair.next_send <= self.now)
+        )
+
+    def activate(self, npu, pair):
+        if pair.window == 0:  # new
+            pair.cls = int(self.settings.p2p_class == 1 and pair.group == plain.P2P_GROUP)
+            pair.window = self.window
+            if self.control is not None:
+                pair.control = self.control()
+                self.adopt(pair, pair.control.start(self.now, pair.port.link.ps_per_byte))
+        super().activate(npu, pair)
+
+    def adopt(self, pair, ruled):
+        pair.window, pair.ps_per_byte = ruled
+        assert pair.window >= 1
+        assert pair.ps_per_byte >= 0
+
+    def next_data(self, npu, port, pair):
+        """Choice: the next departure is reckoned with the pace as it is after `sent`.
+
+        A queue pair comes back into the turns before all else that its NPU does at that time.
+        """
+        packet = super().next_data(npu, port, pair)
+        packet.cls, packet.marked, packet.trimmed = pair.cls, False, False
+        packet.sent, packet.telemetry = self.now, []
+        if packet.last:
+            pair.last_seq, pair.last_sent = packet.seq, self.now
+        if pair.control is not None:
+            self.adopt(pair, pair.control.sent(self.now, packet.size, packet.seq))
+        pair.next_send = int(self.now + packet.size * pair.ps_per_byte + 0.5)
+        if pair.ps_per_byte > 0:
+            self.own(npu, pair.next_send, -1, self.is_due, pair)
+        return packet
+
+    def is_due(self, npu, pair):
+        self.activate(npu, pair)
+
+    # Receiving
+
+    def on_data(self, npu, packet):
+        if packet.trimmed:
+            self.on_trimmed(npu, packet)
+            return
+        if packet.marked and "cnp" in self.signals:
+            self.notify(npu, packet)
+        super().on_data(npu, packet)
+
+    def notify(self, npu, packet):
+        last = self.last_notified.get((npu.number, packet.pair))
+        if last is not None and self.now - last < self.settings.cnp_interval_ps:
+            return
+        self.last_notified[npu.number, packet.pair] = self.now
+        size = self.settings.ack_bytes
+        self.count["cnp_packets"] += 1
+        self.count["bytes_sent"] += size
+        port = self.route_from(npu, packet.src, packet.entropy)
+        port.acks.append(
+            plain.Packet(
+                src=npu.number, dst=packet.src, size=size, pair=packet.pair, entropy=packet.entropy, control=True,
+                is_ack=True, is_cnp=True, trimmed=False, since=self.now,
+            )
+        )  # fmt: skip
+        self.touch(npu, port)
+
+    def on_trimmed(self, npu, packet):
+        """Choice: asks for what is missing as a packet out of sequence does; when it is itself the one, each time."""
+        state = npu.expected.setdefault(packet.pair, SimpleNamespace(seq=0, nak_sent=False))
+        if packet.seq < state.seq:
+            self.acknowledge(npu, packet, state.seq, nak=False)
+        elif packet.seq == state.seq or not state.nak_sent:
+            state.nak_sent = True
+            self.acknowledge(npu, packet, state.seq, nak=True)
+
+    def acknowledge(self, npu, packet, expected, *, nak):
+        """Choice: with notifications no acknowledgement echoes; without them each does, of the packet it answers."""
+        ack = super().acknowledge(npu, packet, expected, nak=nak)
+        ack.is_cnp, ack.trimmed = False, packet.trimmed
+        ack.echo = int(packet.marked and not packet.trimmed and "cnp" not in self.signals)
+        ack.answers, ack.ends_message, ack.sent = packet.seq, packet.last, packet.sent
+        ack.telemetry = packet.telemetry
+        return ack
+
+    def on_ack(self, npu, ack):
+        if not ack.is_cnp:
+            super().on_ack(npu, ack)
+            return
+        if ack.pair.control is not None:
+            self.adopt(ack.pair, ack.pair.control.cnp(self.now))
+        self.activate(npu, ack.pair)
+
+    def learn(self, pair, ack, newly):
+        """Choice: every acknowledgement is told, one that acknowledges nothing new too, before it counts as a loss."""
+        self.trimmed_nak = ack.trimmed
+        if pair.control is not None:
+            rtt = self.round_trip(pair, ack) if "rtt" in self.signals else -1
+            self.adopt(pair, pair.control.ack(self.now, newly, ack.echo, rtt, ack.telemetry))
+
+    def round_trip(self, pair, ack):
+        """From the begin of the packet that is answered.
+
+        Of a packet that ends a message it is known only if it is the newest such packet, of a trimmed one never.
+        """
+        if ack.trimmed:
+            return -1
+        if ack.ends_message:
+            return self.now - pair.last_sent if ack.answers == pair.last_seq else -1
+        return self.now - ack.sent
+
+    def go_back(self, pair, reason):
+        """Choice: a loss is told only where the queue pair goes back by it."""
+        goes = pair.next > pair.unacknowledged
+        super().go_back(pair, reason)
+        if goes and pair.control is not None:
+            told = TRIMMED if reason == NAK and self.trimmed_nak else reason
+            self.adopt(pair, pair.control.loss(self.now, told))
+
+
+def measures(sim):
+    """What a run comes to, for comparisons: finish times of rows, columns by link, columns by switch, totals."""
+    links = {
+        "tx_bytes": [link.tx_bytes for link in sim.links],
+        "tx_packets": [link.tx_packets for link in sim.links],
+        "dropped_packets": [link.dropped for link in sim.links],
+        "headroom_dropped": [link.headroom_dropped for link in sim.links],
+        "max_queue_bytes": [int(link.longest_wait / link.ps_per_byte) for link in sim.links],
+        "ecn_marked": [link.ecn_marked for link in sim.links],
+        "pauses": [link.pauses for link in sim.links],
+        "paused_ps": [link.paused_ps for link in sim.links],
+        "trimmed": [link.trimmed for link in sim.links],
+    }
+    switches = {
+        "max_shared_bytes": [switch.max_used for switch in sim.switches.values()],
+        "max_headroom_bytes": [switch.max_headroom for switch in sim.switches.values()],
+    }
+    rows = [row.finish for npu in sim.npus for row in npu.rows]
+    return SimpleNamespace(finish=sim.finish, rows=rows, links=links, switches=switches, count=dict(sim.count))
