@@ -9,8 +9,8 @@ between machines; `ratio_median` is the median over the runs, each beside the me
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -34,12 +34,13 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Bench:
-    """A benchmark: its fabric, what every NPU sends, and how the program is made."""
+    """A benchmark: its fabric, what every NPU sends, how the program is made, and what it chooses of the packets."""
 
     name: str
     spec: str
     size_bytes: int
     program: Callable[[Graph, int, int], Program]
+    choices: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _permutation(graph: Graph, size_bytes: int, seed: int) -> Program:
@@ -61,12 +62,16 @@ def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001
     return workload.pairs_program((np.arange(graph.npus) + graph.npus // 2) % graph.npus, size_bytes)
 
 
+_ROCE = {"switch": pdes.SharedBuffer(), "control": pdes.congestion.control("dcqcn")}
+"""Shared buffers, ECN, PFC and DCQCN."""
+
 BENCHES = {
     bench.name: bench
     for bench in (
         Bench("permutation", "fat-tree:k=16,rate=100Gbps,delay=1us", 4 * MIB, _permutation),
         Bench("allreduce", "fat-tree:k=16,rate=100Gbps,delay=1us", 64 * MIB, _all_reduce),
         Bench("hierarchical", "rail-optimised:npus=16384,rate=400Gbps,delay=1us", 4 * MIB, _hierarchical),
+        Bench("roce", "fat-tree:k=16,rate=100Gbps,delay=1us", 4 * MIB, _permutation, _ROCE),
         Bench("pairs", "fat-tree:npus=16384,rate=100Gbps,delay=1us", MIB, _pairs),
     )
 }
@@ -112,7 +117,7 @@ def run_bench(
         owner = divide(graph, workers.lps, "metis", load, NetworkSection())[0].owner
         owner = workers.ranks.exchange(owner)[0]
     built_s = time.perf_counter() - begun
-    settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False)
+    settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False, **bench.choices)
     results, calibrations = [], [pairs_per_second(runs=1)]
     for _ in range(runs):
         results.append(run_program(graph, program, settings, progress, workers, owner))

@@ -17,9 +17,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    FiniteFloat,
     NonNegativeInt,
     PlainSerializer,
     PositiveInt,
+    StrictBool,
     ValidationError,
     model_validator,
 )
@@ -86,10 +88,12 @@ def _above_zero(value: object) -> int:
 
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 Size = Annotated[int, BeforeValidator(_above_zero), PlainSerializer(format_bytes)]
+SizeFromZero = Annotated[int, BeforeValidator(parse_bytes), PlainSerializer(format_bytes)]
 SizeOrAuto = Annotated[int, _or_word("auto", parse_bytes), _word_or("auto", format_bytes)]
 SizeOrUnlimited = Annotated[int, _or_word("unlimited", parse_bytes), _word_or("unlimited", format_bytes)]
 Time = Annotated[int, BeforeValidator(parse_time), PlainSerializer(format_time)]
 TimeOrAuto = Annotated[int, _or_word("auto", parse_time), _word_or("auto", format_time)]
+Weight = Annotated[int, Field(ge=1, le=65535)]
 OptionalRate = Annotated[
     int | None, BeforeValidator(parse_rate), PlainSerializer(lambda bps: None if bps is None else format_rate(bps))
 ]
@@ -146,8 +150,19 @@ class SystemSection(Section):
     )
 
 
+_SHARED = {"buffer": "32MB", "pfc": True, "pfc_alpha": 0.125, "ecn": True, "trimming": False, "p2p_class": 0}
+_PFC = {"pfc_headroom": "auto", "pfc_resume_offset": "8192B"}
+_ECN = {"ecn_kmin": "100kB", "ecn_kmax": "400kB", "ecn_pmax": 0.2}
+_FABRIC_KEYS = (*_SHARED, "class_weights", *_PFC, *_ECN)
+"""Keys that only switches with shared buffers have."""
+
+
 class NetworkSection(Section):
-    """Packets, queues and transport."""
+    """Packets, queues, transport, switches and congestion control.
+
+    `switch` is settled when the section is read. What its switches do not have is None: keys of shared buffers with
+    output queues, of PFC without it, of ECN without it.
+    """
 
     fidelity: Literal["packet"] = Field("packet", description="how the network is modelled")
     mtu: Size = Field(4096, description="payload of a full packet")
@@ -162,6 +177,80 @@ class NetworkSection(Section):
     )
     retransmit_timeout: TimeOrAuto = Field(AUTO, description="without progress for so long, a sender sends again")
     max_retries: PositiveInt = Field(16, description="timeouts in a row after which the run fails")
+    switch: Literal["output-queued", "shared-buffer"] = Field(
+        "output-queued", description="whether the ports of a switch share its buffer"
+    )
+    buffer: Size | None = Field(None, description="bytes that a switch has")
+    pfc: StrictBool | None = Field(None, description="pause who sends too much, so that nothing is dropped")
+    pfc_alpha: float | None = Field(
+        None, ge=1 / 1024, le=1024, description="share of what is free that one queue may have"
+    )
+    pfc_headroom: SizeOrAuto | None = Field(None, description="of each ingress port and class, beside what is shared")
+    pfc_resume_offset: SizeFromZero | None = Field(None, description="below the threshold a paused class goes on")
+    ecn: StrictBool | None = Field(None, description="mark packets that leave a long queue behind")
+    ecn_kmin: SizeFromZero | None = Field(None, description="no marks up to this queue, at 25 Gb/s")
+    ecn_kmax: SizeFromZero | None = Field(None, description="all packets are marked from this queue on, at 25 Gb/s")
+    ecn_pmax: float | None = Field(None, ge=0, le=1, description="share that is marked just below ecn_kmax")
+    trimming: StrictBool | None = Field(None, description="cut packets to their headers in place of dropping them")
+    class_weights: tuple[Weight, ...] | None = Field(
+        None,
+        min_length=2,
+        max_length=2,
+        description="packets of data class 0 and 1 in turn; without, class 0 goes first",
+    )
+    p2p_class: Literal[0, 1] | None = Field(None, description="data class of point-to-point messages")
+    congestion_control: str = Field("none", description="`nadi net controls` lists them")
+    congestion: dict[str, FiniteFloat] = Field({}, description="parameters of the congestion control")
+    cnp_interval: Time = Field(4_000_000, description="between two notifications of one queue pair")
+    load_balancing: str = Field("ecmp", description="how a switch chooses among equal links: `nadi net controls`")
+    flowlet_gap: Time = Field(50_000_000, description="without packets for so long, a flow may take another link")
+    transport: Literal["auto", "go-back-n", "selective-repeat"] = Field(
+        "auto", description="what is sent again; auto: selective repeat where load balancing lets packets overtake"
+    )
+    reorder: NonNegativeInt | None = Field(
+        None, description="selective repeat: packets by which one may be late before it is taken for lost, 0 = any"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settle_switch(cls, found: object) -> object:
+        if not isinstance(found, dict):
+            return found
+        values = {key: value for key, value in found.items() if value is not None}
+        if values.get("switch", "auto") == "auto":
+            shares = values.get("congestion_control", "none") != "none" or any(key in values for key in _FABRIC_KEYS)
+            values["switch"] = "shared-buffer" if shares else "output-queued"
+        if values["switch"] == "shared-buffer":
+            values = _SHARED | values
+            values = (_PFC if values["pfc"] is True else {}) | (_ECN if values["ecn"] is True else {}) | values
+        return values
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        complaint = self._complaint()
+        if complaint:
+            raise ValueError(complaint)
+        return self
+
+    def _complaint(self) -> str:
+        """What does not go together; empty if all is well."""
+        given = [key for key in _FABRIC_KEYS if getattr(self, key) is not None]
+        if self.switch == "output-queued":
+            return f'{given[0]} stands beside switch = "output-queued"; expected "shared-buffer"' if given else ""
+        found = []
+        if self.queue_limit != UNLIMITED:
+            found += ['queue_limit stands beside switch = "shared-buffer"; expected buffer, or "output-queued"']
+        if self.switching == "cut-through":
+            found += ['switching = "cut-through" with switch = "shared-buffer"; expected "store-and-forward"']
+        if self.trimming and self.pfc:
+            found += ["trimming = true with pfc = true; expected pfc = false, or no trimming"]
+        for switch, keys in (("pfc", _PFC), ("ecn", _ECN)):
+            unused = [key for key in keys if key in given and not getattr(self, switch)]
+            found += [f"{key} stands beside {switch} = false; expected {switch} = true, or no {key}" for key in unused]
+        if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):
+            low, high = format_bytes(self.ecn_kmin or 0), format_bytes(self.ecn_kmax or 0)
+            found += [f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax"]
+        return found[0] if found else ""
 
 
 class ComputeSection(Section):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from nadi.findings import Findings
 from nadi.simulate import Simulation
+from topologies import Graph
 from topologies.units import format_rate
 from workload import KINDS
 
@@ -20,6 +22,15 @@ MOST_COLLECTIVES = 20
 MOST_LINKS = 5
 _FILE_WIDTH = 120
 _PS_PER_US = 1_000_000
+_FABRIC_COUNTERS = {
+    "marked_packets": "packets marked",
+    "pause_frames": "pauses",
+    "dropped_packets": "packets dropped",
+    "trimmed_packets": "packets trimmed",
+    "retransmitted_packets": "packets sent again",
+    "timeouts": "timeouts",
+    "congestion_notifications": "congestion notifications",
+}
 
 
 def wide_console() -> Console:
@@ -42,6 +53,8 @@ def render(simulation: Simulation, findings: Findings) -> RenderableType:
     if len(findings.collectives.group):
         parts.append(collective_table(findings))
     parts.append(link_table(simulation, findings))
+    if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
+        parts.append(fabric_table(simulation))
     return Group(*parts)
 
 
@@ -94,6 +107,7 @@ def collective_table(findings: Findings) -> Table:
 def link_table(simulation: Simulation, findings: Findings) -> Table:
     """The links that sent for the largest share of the run."""
     graph, links = simulation.graph, simulation.results.links
+    longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
     table = plain_table("busiest links", "link", "rate", "sent", "busy", "longest queue", "packets dropped")
     for link in np.argsort(-findings.utilisation, kind="stable")[:MOST_LINKS].tolist():
         if links["tx_bytes"][link] == 0:
@@ -103,10 +117,34 @@ def link_table(simulation: Simulation, findings: Findings) -> Table:
             format_rate(int(graph.link_rate_bps[link])),
             _amount(int(links["tx_bytes"][link])),
             f"{findings.utilisation[link]:.1%}",
-            _amount(int(links["max_queue_bytes"][link])),
+            _amount(int(longest[link])),
             f"{links['dropped_packets'][link]:,}",
         )
     return table
+
+
+def fabric_table(simulation: Simulation) -> Table:
+    """What happened in the fabric: a row for each thing that did, and the link where most of it was."""
+    graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
+    table = plain_table("fabric", "", "count", "most of one link")
+    for name, words in _FABRIC_COUNTERS.items():
+        count = counters.get(name, 0)
+        if count:
+            table.add_row(words, f"{count:,}", _most(graph, links.get(name), "{:,}"))
+    paused_ps = links.get("paused_ps")
+    if paused_ps is not None and paused_ps.any():
+        whole_ps = max(simulation.results.finish_time_ps, 1)
+        table.add_row("links paused", f"{np.count_nonzero(paused_ps):,}", _most(graph, paused_ps / whole_ps, "{:.1%}"))
+    return table
+
+
+def _most(graph: Graph, values: NDArray | None, form: str) -> str:
+    """The largest value, and the link that has it; empty where there is none."""
+    if values is None or not values.any():
+        return ""
+    link = int(values.argmax())
+    name = f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
+    return f"{form.format(values[link])} at {name}"
 
 
 def _headline(simulation: Simulation, findings: Findings) -> str:

@@ -19,7 +19,9 @@ from nadi import __version__
 from nadi.analysis import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
 from nadi.ending import unwound
 from nadi.errors import OutputError
+from nadi.fabric import settled_parameters
 from nadi.findings import Findings
+from nadi.flows import UNKNOWN, ideal_ps, slowdown
 from nadi.gather import ALONE, Ranks
 from nadi.simulate import Simulation
 from nadi.world import AgreedError, together
@@ -27,9 +29,12 @@ from workload import KINDS
 
 SUMMARY = "summary.json"
 TABLES = ("nodes", "flows", "links", "collectives", "npus")
+LOGS = ("queues", "pauses")
+"""Tables that a run writes only where it has recorded any."""
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory")
 _STAGING = ".nadi-"
+_SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 
 @contextmanager
@@ -109,10 +114,14 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
         _write_nodes(simulation, folder and folder / "nodes.parquet", ranks)
     if findings and folder:
         if output.flows == "all":
-            pq.write_table(pa.table(simulation.results.flows), folder / "flows.parquet")
+            pq.write_table(_flows(simulation), folder / "flows.parquet")
         pq.write_table(_links(simulation, findings), folder / "links.parquet")
         pq.write_table(_collectives(findings), folder / "collectives.parquet")
         pq.write_table(_npus(findings), folder / "npus.parquet")
+        for name in LOGS:
+            columns = getattr(simulation.results, name, None)
+            if columns and len(next(iter(columns.values()))):
+                pq.write_table(pa.table(dict(columns)), folder / f"{name}.parquet")
     peaks = ranks.gather(simulation.peak_rss_bytes())
     if folder:
         text = json.dumps(summary(simulation, peaks), indent=2)
@@ -131,6 +140,7 @@ def summary(simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = No
     return {
         "version": __version__,
         "network": simulation.config.network.fidelity,
+        "switches": _SWITCHES[simulation.config.network.switch],
         "topology": simulation.graph.name,
         "npus": simulation.graph.npus,
         "nodes": simulation.graph.nodes,
@@ -147,9 +157,15 @@ def summary(simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = No
         "packet_hops_per_s": counters["packet_hops"] / max(results.wall_s, 1e-9),
         "peak_rss_bytes": sum(peaks),
         "digest": results.digest,
-        "settled": results.settled,
+        "settled": _settled(simulation),
         "config": simulation.config.settled(),
     }
+
+
+def _settled(simulation: Simulation) -> dict[str, Any]:
+    """What was settled from the fabric, and the values of the congestion control's parameters."""
+    chosen = simulation.settings.control
+    return simulation.results.settled | ({"congestion": settled_parameters(chosen)} if chosen.update else {})
 
 
 def _make_folders(out: Path, made: list[Path]) -> None:
@@ -171,7 +187,7 @@ def _remove_folders(made: list[Path]) -> None:
 def _publish(staging: Path, out: Path) -> None:
     files = sorted(staging.iterdir(), key=lambda file: file.name == SUMMARY)
     names = {file.name for file in files}
-    for name in (SUMMARY, *(f"{table}.parquet" for table in TABLES)):
+    for name in (SUMMARY, *(f"{table}.parquet" for table in (*TABLES, *LOGS))):
         if name not in names or name == SUMMARY:
             (out / name).unlink(missing_ok=True)
     for file in files:
@@ -269,6 +285,14 @@ class _NodeNames:
 def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryArray:
     """Words by number, null below 0."""
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), pa.array(words))
+
+
+def _flows(simulation: Simulation) -> pa.Table:
+    flows = simulation.results.flows
+    ideal = ideal_ps(simulation.graph, simulation.settings, flows)
+    unknown = ideal == UNKNOWN
+    more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
+    return pa.table({**flows, **more})
 
 
 def _links(simulation: Simulation, findings: Findings) -> pa.Table:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 import pdes
 import topologies
 from et import TraceTable
+from nadi import fabric
 from nadi.config import NetworkSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.gather import ALONE, Ranks
@@ -82,6 +83,7 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
             concurrent_collectives=config.system.collective_order == "concurrent",
             record_flows=config.output.flows == "all",
         )
+        settings = fabric.fitted(graph, settings)
     results = run_program(graph, work.program, settings, progress, workers, owner)
     return Simulation(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
@@ -122,7 +124,11 @@ def network_settings(
     record_nodes: bool = True,
     record_flows: bool = True,
 ) -> pdes.Settings:
-    """The engine's settings for a [network] section."""
+    """The engine's settings for a [network] section.
+
+    Raises:
+        ConfigError: no such congestion control or parameter of it, or the switches do not give what it needs.
+    """
     return pdes.Settings(
         mtu_bytes=network.mtu,
         header_bytes=network.header_bytes,
@@ -137,4 +143,10 @@ def network_settings(
         concurrent_collectives=concurrent_collectives,
         record_nodes=record_nodes,
         record_flows=record_flows,
+        switch=fabric.shared_buffer(network),
+        control=fabric.control(network),
+        cnp_interval_ps=network.cnp_interval,
+        p2p_class=network.p2p_class or 0,
+        flowlet_gap_ps=network.flowlet_gap,
+        **fabric.transport(network),
     )

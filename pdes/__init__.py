@@ -1,5 +1,6 @@
 """The engine: kernels, windows, workers and the packet-level model. The folder that knows Numba and MPI."""
 
+from pdes import balancing, congestion
 from pdes.build import build_world
 from pdes.driver import run
 from pdes.layout import Layout, shares
@@ -7,14 +8,17 @@ from pdes.memory import peak_rss_bytes
 from pdes.processes import run_processes
 from pdes.ranks import run_ranks
 from pdes.results import Results, RunError
-from pdes.settings import Settings
+from pdes.settings import Settings, SharedBuffer
 
 __all__ = [
     "Layout",
     "Results",
     "RunError",
     "Settings",
+    "SharedBuffer",
+    "balancing",
     "build_world",
+    "congestion",
     "peak_rss_bytes",
     "run",
     "run_processes",

@@ -104,9 +104,12 @@ def window_packets(graph, settings):
 
 
 def rto_ps(graph, settings):
-    """The timeout: as set; none where queues have no limit; else four times the round trip with every queue full."""
-    if settings.rto_ps or not settings.queue_limit_bytes:
+    """The timeout: as set; none where nothing is dropped; else four times the round trip with every queue full."""
+    limit = settings.queue_limit_bytes
+    if settings.switch and not (settings.switch.pfc and not settings.switch.headroom_bytes):
+        limit = settings.switch.buffer_bytes * settings.switch.alpha / (1 + settings.switch.alpha)
+    if settings.rto_ps or not limit:
         return settings.rto_ps
     rtt, hops = round_trip_ps(graph, settings)
-    queue = settings.queue_limit_bytes * 8e12 / graph.link_rate_bps.min()
+    queue = limit * 8e12 / graph.link_rate_bps.min()
     return int(4 * (rtt + hops * queue)) + 1_000_000

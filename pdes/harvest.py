@@ -7,6 +7,7 @@ import numpy as np
 
 from pdes import packet
 from pdes import state as s
+from pdes.deadlock import circle, held_links
 from pdes.link import BYTES_MASK, PACKETS_MASK, WAIT_BITS
 from pdes.memory import peak_rss_bytes
 from pdes.results import Results, RunError
@@ -52,6 +53,7 @@ class Harvest:
         now_ps: where the last LP stopped.
         left: trace rows not finished.
         waits: who waits for whom, one line each.
+        held: int64[k, 3], links that a pause holds back while work is left, and their ends.
         npus: int64[n], own NPUs, ascending.
         rows: int64[n], how many trace rows of each were recorded.
         start_ps, finish_times_ps: int64[sum of rows].
@@ -67,6 +69,7 @@ class Harvest:
     now_ps: int
     left: int
     waits: list[str]
+    held: np.ndarray
     npus: np.ndarray
     rows: np.ndarray
     start_ps: np.ndarray
@@ -103,6 +106,7 @@ def harvest(sim) -> Harvest:
         now_ps=max(int(w.net.ctl[s.CTL_NOW]) for w in worlds),
         left=left,
         waits=[line for lp in sim.lps for line in waiting_rows(lp)] if left else [],
+        held=np.concatenate([held_links(sim.graph, lp) for lp in sim.lps]),
         npus=npus[order],
         rows=rows[order],
         start_ps=times[0],
@@ -174,6 +178,7 @@ def merge(harvests) -> Harvest:
         now_ps=max(h.now_ps for h in harvests),
         left=sum(h.left for h in harvests),
         waits=[line for h in harvests for line in h.waits],
+        held=np.concatenate([h.held for h in harvests]),
         npus=npus[order],
         rows=rows[order],
         start_ps=_in_order([h.start_ps for h in harvests], rows, order),
@@ -215,6 +220,10 @@ MOST_LINES = 12
 def _who_waits(whole):
     """The rows that are under way and what each waits for, a line each."""
     more = f"\n  and {len(whole.waits) - MOST_LINES} more" if len(whole.waits) > MOST_LINES else ""
+    nodes = circle(whole.held)
+    if nodes:
+        around = " -> ".join(str(node) for node in [*nodes, nodes[0]])
+        more += f"\n  deadlock: every link of {around} waits for the next, paused by the switch at its end"
     head = f"nothing is left to happen at {whole.now_ps} ps, but {whole.left} trace nodes are not done:"
     return head + "".join(f"\n  {line}" for line in whole.waits[:MOST_LINES]) + more
 

@@ -63,7 +63,7 @@ class Settings:
     record_flows: bool = True
     switch: SharedBuffer | None = None
     control: Control = field(default=NO_CONTROL)
-    cnp_interval_ps: int = 50_000_000
+    cnp_interval_ps: int = 4_000_000
     p2p_class: int = 0
     balancing: Balancing = field(default=ECMP)
     flowlet_gap_ps: int = 50_000_000

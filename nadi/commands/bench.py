@@ -14,7 +14,9 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    name: str = typer.Argument("permutation", metavar="NAME", help="permutation, allreduce, hierarchical or pairs."),
+    name: str = typer.Argument(
+        "permutation", metavar="NAME", help="permutation, roce, allreduce, hierarchical or pairs."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     topology: str = typer.Option("", "--topology", "-t", metavar="SPEC", help="Another fabric."),
     size: str = typer.Option("", metavar="BYTES", help="Another size: each NPU's message, or the all-reduce."),

@@ -30,6 +30,7 @@ def collective(
     """Time a collective of all NPUs of an idle fabric, with algorithm and bus bandwidth and the closed form."""
     import topologies
     import workload
+    from nadi import fabric
     from nadi.config import network_section
     from nadi.microbench import measure, parse_sizes
     from nadi.progress import progress
@@ -41,6 +42,7 @@ def collective(
     network = network_section(overrides)
     settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
     graph = topologies.build(topology)
+    settings = fabric.fitted(graph, settings)
     with progress(quiet=quiet) as shown:
         rows = [row._asdict() for row in measure(graph, kind, algorithms, steps, settings, shown)]
     if as_json:

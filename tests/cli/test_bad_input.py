@@ -67,6 +67,42 @@ CASES = {
     ),
 }
 
+# what is wrong with [network]: text, words that the line must hold
+NETWORKS = {
+    "unknown switch": ("switch = 'voq'", ["[network] switch", "voq", "output-queued"]),
+    "cut-through with a shared buffer": ("ecn = true\nswitching = 'cut-through'", ["switching", "store-and-forward"]),
+    "queue limit with a shared buffer": ("switch = 'shared-buffer'\nqueue_limit = '1MB'", ["queue_limit", "buffer"]),
+    "shared keys with output queues": ("switch = 'output-queued'\nbuffer = '1MB'", ["buffer", "shared-buffer"]),
+    "kmin above kmax": ("ecn_kmin = '500kB'", ["ecn_kmin = 500kB", "ecn_kmax = 400kB"]),
+    "pmax above 1": ("ecn_pmax = 1.5", ["[network] ecn_pmax", "1.5", "less than or equal to 1"]),
+    "pmax below 0": ("ecn_pmax = -0.5", ["[network] ecn_pmax", "greater than or equal to 0"]),
+    "kmin without ecn": ("ecn = false\necn_kmin = '1kB'", ["ecn_kmin", "ecn = true"]),
+    "headroom without pfc": ("pfc = false\npfc_headroom = '1kB'", ["pfc_headroom", "pfc = true"]),
+    "pfc as text": ("pfc = 'yes'", ["[network] pfc", "'yes'", "boolean"]),
+    "alpha of zero": ("pfc_alpha = 0", ["[network] pfc_alpha"]),
+    "trimming with pfc": ("trimming = true", ["trimming", "pfc = false"]),
+    "one weight": ("class_weights = [1]", ["[network] class_weights"]),
+    "weight of zero": ("class_weights = [1, 0]", ["class_weights", "greater than or equal to 1"]),
+    "third class": ("p2p_class = 2", ["[network] p2p_class", "0 or 1"]),
+    "buffer too small": ("buffer = '100kB'", ["[network] buffer", "100kB", "switch 0", "pfc_headroom"]),
+    "headroom too large": ("pfc_headroom = '9MB'", ["[network] buffer", "36MB", "pfc_headroom"]),
+    "mtu too large": ("mtu = 65500", ["[network] mtu", "65582", "65535"]),
+    "unknown control": ("congestion_control = 'dctpc'", ["[network] congestion_control", "dctpc", "dcqcn, dctcp"]),
+    "unknown parameter": (
+        "congestion_control = 'dctcp'\ncongestion = { gain = 1 }",
+        ["[network] congestion", "gain", "initial_alpha"],
+    ),
+    "parameter of no control": ("congestion = { g = 1 }", ["[network] congestion", "none", "g"]),
+    "parameter as text": ("congestion_control = 'dctcp'\ncongestion = { g = 'x' }", ["[network.congestion] g", "'x'"]),
+    "parameter without end": ("congestion_control = 'dctcp'\ncongestion = { g = inf }", ["[network.congestion] g"]),
+    "marks of output queues": (
+        "switch = 'output-queued'\ncongestion_control = 'dctcp'",
+        ["[network] congestion_control", "dctcp", "ecn", "shared-buffer"],
+    ),
+    "marks without ecn": ("ecn = false\ncongestion_control = 'dcqcn'", ["[network] congestion_control", "ecn = true"]),
+    "interval without unit": ("cnp_interval = 50", ["[network] cnp_interval"]),
+}
+
 
 def listing(folder):
     return sorted(path.relative_to(folder) for path in folder.rglob("*"))
@@ -88,6 +124,16 @@ def refused(nadi, folder, *arguments):
 def test_runs(nadi, write_run, tmp_path, case):
     nodes, topology, text, words = CASES[case]
     line = refused(nadi, tmp_path, "run", write_run(nodes, text, topology), "--out", tmp_path / "a" / "out", "-q")
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize("case", NETWORKS)
+def test_networks(nadi, write_run, step, tmp_path, case):
+    text, words = NETWORKS[case]
+    topology = 'spec = "switch:npus=4,rate=100Gbps,delay=1us"'
+    run = write_run([step] * 4, f"[network]\n{text}\n", topology)
+    line = refused(nadi, tmp_path, "run", run, "--out", tmp_path / "out", "-q")
     for word in words:
         assert word in line
 
@@ -153,6 +199,11 @@ def test_unwritable_output_is_found_before_simulating(nadi, write_run, step, tmp
         ("collective all-reduce -t ring:npus=4 --sizes 1:1GB:+1", "1000"),
         ("collective all-reduce -t ring:npus=4 --sizes 0", "size of 0"),
         ("collective all-reduce -t ring:npus=4 --set network.mut=1", "mtu"),
+        ("collective all-reduce -t switch:npus=4 --set network.congestion_control=rnig", "dcqcn"),
+        ("collective all-reduce -t switch:npus=4 --set network.buffer=50kB", "[network] buffer"),
+        ("net {}/nope", "expected results of"),
+        ("net {}", "expected results of"),
+        ("net {} -o x.png", "expected a file .html"),
         ("bench nope", "permutation"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import nadi.cli
 from nadi import __version__
 
-COMMANDS = ("bench", "collective", "doctor", "run", "partition", "slurm", "topology", "trace", "workload")
+COMMANDS = ("bench", "collective", "doctor", "net", "run", "partition", "slurm", "topology", "trace", "workload")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
@@ -22,7 +22,16 @@ def test_help_names_every_command(nadi, arguments):
 
 @pytest.mark.parametrize(
     "command",
-    [*COMMANDS, "topology list", "topology show", "topology build", "trace show", "workload transformer"],
+    [
+        *COMMANDS,
+        "net show",
+        "net controls",
+        "topology list",
+        "topology show",
+        "topology build",
+        "trace show",
+        "workload transformer",
+    ],
 )
 def test_every_command_has_help(nadi, command):
     outcome = nadi(*command.split(), "--help")

@@ -7,6 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.config import ConfigError, NetworkSection, RunConfig, load_config, network_section, parse_flops
+from nadi.fabric import fitted, shared_buffer
+from nadi.simulate import network_settings
+from pdes.settings import SharedBuffer
+from topologies import build
 
 LEAST = '[workload]\ntraces = "t/x"\n[topology]\nspec = "ring:npus=4"\n'
 
@@ -49,6 +53,52 @@ def test_settled_values_can_be_read_again(load):
     assert RunConfig.model_validate(config.settled()) == config
     assert config.settled()["network"]["window"] == "1MiB"
     assert config.settled()["network"]["queue_limit"] == "unlimited"
+
+
+@pytest.mark.parametrize(
+    ("text", "switch"),
+    [
+        ("", "output-queued"),
+        ('switch = "auto"', "output-queued"),
+        ('congestion_control = "none"\ncnp_interval = "4us"', "output-queued"),
+        ('buffer = "1MB"', "shared-buffer"),
+        ("pfc = false", "shared-buffer"),
+        ('switch = "auto"\necn = true', "shared-buffer"),
+        ("class_weights = [3, 1]", "shared-buffer"),
+        ('congestion_control = "dctcp"\ncongestion = { g = 0.1 }', "shared-buffer"),
+        ('congestion_control = "timely"\nswitch = "output-queued"', "output-queued"),
+        ("pfc = false\ntrimming = true\necn = false", "shared-buffer"),
+    ],
+)
+def test_switches_share_a_buffer_where_a_key_asks_for_it(load, text, switch):
+    config = load(f"{LEAST}[network]\n{text}\n")
+    assert config.network.switch == switch
+    assert RunConfig.model_validate(config.settled()) == config
+    shared = config.network.switch == "shared-buffer"
+    settled = config.settled()["network"]
+    assert ("buffer" in settled) == shared
+    assert ("ecn_kmin" in settled) == bool(config.network.ecn)
+    assert ("pfc_headroom" in settled) == bool(config.network.pfc)
+
+
+def test_defaults_of_shared_buffers_are_those_of_the_engine():
+    assert shared_buffer(network_section(["network.switch=shared-buffer"])) == SharedBuffer()
+    assert shared_buffer(network_section([])) is None
+    given = {
+        "buffer": "1MB", "pfc": "true", "pfc_alpha": 0.5, "pfc_headroom": "3kB", "pfc_resume_offset": "2kB",
+        "ecn_kmin": "1kB", "ecn_kmax": "2kB", "ecn_pmax": 1, "class_weights": "[3, 1]",
+    }  # fmt: skip
+    chosen = shared_buffer(network_section([f"network.{key}={value}" for key, value in given.items()]))
+    assert chosen == SharedBuffer(10**6, True, 0.5, 3000, 2000, True, 1000, 2000, 1.0, False, (3, 1))
+
+
+def test_a_buffer_that_may_drop_has_a_timeout():
+    graph = build("switch:npus=4,rate=100Gbps,delay=1us")
+    for text, dropping in (("pfc=true", False), ("pfc=false", True), ("pfc_headroom=9kB", True)):
+        settings = fitted(graph, network_settings(network_section([f"network.{text}"])))
+        assert (settings.rto_ps > 0) == dropping
+    given = network_section(["network.pfc=false", "network.retransmit_timeout=7us"])
+    assert fitted(graph, network_settings(given)).rto_ps == 7_000_000
 
 
 def test_a_topology_by_name_or_file(load, tmp_path):

@@ -1,0 +1,169 @@
+"""Switches and congestion control of a run file as settings of the engine, and what does not fit the fabric."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+import pdes
+from nadi.config import AUTO, NetworkSection
+from nadi.errors import ConfigError
+from pdes import balancing, congestion, packet
+from pdes import state as engine
+from pdes.buffers import classes_in_use, headrooms
+from pdes.fabric import Fabric, window_packets
+from pdes.settings import SharedBuffer
+from topologies import Graph
+from topologies.units import format_bytes
+
+WITHOUT_SWITCHES = frozenset({"rtt"})
+"""Signals that reach a sender whatever the switches do."""
+
+
+def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
+    """What the switches share; None where they have output queues."""
+    if network.switch == "output-queued":
+        return None
+    given: dict[str, Any] = {
+        "buffer_bytes": network.buffer,
+        "pfc": network.pfc,
+        "alpha": network.pfc_alpha,
+        "headroom_bytes": AUTO if network.pfc_headroom is None else network.pfc_headroom,
+        "resume_offset_bytes": network.pfc_resume_offset,
+        "ecn": network.ecn,
+        "kmin_bytes": network.ecn_kmin,
+        "kmax_bytes": network.ecn_kmax,
+        "pmax": network.ecn_pmax,
+        "trim": network.trimming,
+        "weights": network.class_weights,
+    }
+    return SharedBuffer(**{name: value for name, value in given.items() if value is not None})
+
+
+def control(network: NetworkSection) -> congestion.Control:
+    """The congestion control, with its parameters.
+
+    Raises:
+        ConfigError: no such control or parameter, or one that waits for what the switches never tell.
+    """
+    name = network.congestion_control
+    try:
+        chosen = congestion.control(name)
+    except pdes.RunError:
+        known = ", ".join(congestion.names())
+        raise ConfigError(f"[network] congestion_control: found {name!r}; expected one of {known}") from None
+    try:
+        chosen = congestion.control(name, network.congestion)
+    except pdes.RunError as error:
+        raise ConfigError(f"[network] congestion: {error}") from None
+    if network.switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
+        needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
+        raise ConfigError(
+            f"[network] congestion_control: {name} needs {needs} of the switches, which output queues do not give; "
+            'expected switch = "shared-buffer"'
+        )
+    if network.switch == "shared-buffer" and not network.ecn and chosen.signals & {"ecn", "cnp"}:
+        raise ConfigError(f"[network] congestion_control: {name} goes by marks; expected ecn = true")
+    return chosen
+
+
+def transport(network: NetworkSection) -> dict[str, Any]:
+    """Load balancing, and how what is lost is sent again.
+
+    Raises:
+        ConfigError: no such rule, or one that lets packets overtake with a transport that does not stand that.
+    """
+    try:
+        rule = balancing.balancing(network.load_balancing)
+    except pdes.RunError:
+        known = ", ".join(balancing.names())
+        raise ConfigError(
+            f"[network] load_balancing: found {network.load_balancing!r}; expected one of {known}"
+        ) from None
+    if rule.reorders and network.transport == "go-back-n":
+        raise ConfigError(
+            f'[network] transport: found "go-back-n", but {rule.name} lets packets overtake each other; '
+            'expected "selective-repeat"'
+        )
+    selective = rule.reorders or network.transport == "selective-repeat"
+    if network.reorder is not None and not selective:
+        raise ConfigError('[network] reorder: stands beside go-back-n; expected transport = "selective-repeat"')
+    usual = 0 if rule.reorders else pdes.Settings.reorder_packets
+    return {
+        "balancing": rule,
+        "selective_repeat": selective,
+        "reorder_packets": usual if network.reorder is None else network.reorder,
+    }
+
+
+def parameters(name: str) -> list[congestion.Parameter]:
+    """Parameters of a congestion control, in the order of `Control.values`."""
+    return list(_module(name).PARAMETERS) if name != "none" else []
+
+
+def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
+    """Names and settled values of a congestion control's parameters."""
+    return dict(zip((p.name for p in parameters(chosen.name)), chosen.values, strict=True))
+
+
+def controls() -> list[dict[str, Any]]:
+    """Every congestion control: name, title, signals, parameters (name, default, doc, aliases with their factors)."""
+    listed: list[dict[str, Any]] = [
+        {"name": "none", "title": "a static window only", "signals": [], "parameters": []},
+    ]
+    for name in congestion.names():
+        if name == "none":
+            continue
+        module = _module(name)
+        known = [
+            {"name": p.name, "default": p.default, "doc": p.doc, "aliases": dict(p.aliases or {})}
+            for p in module.PARAMETERS
+        ]
+        listed.append({"name": name, "title": module.TITLE, "signals": list(module.SIGNALS), "parameters": known})
+    return listed
+
+
+def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
+    """Settings for a fabric that they fit."""
+    check(graph, settings)
+    return settings
+
+
+def check(graph: Graph, settings: pdes.Settings) -> None:
+    """Refuse, before anything is built, what the engine cannot build.
+
+    Raises:
+        ConfigError: packets are too large, links too different, or headrooms leave nothing of a buffer to share.
+    """
+    wire_bytes = settings.mtu_bytes + settings.header_bytes
+    if wire_bytes > packet.MAX_WIRE_BYTES:
+        raise ConfigError(
+            f"[network] mtu: packets of {wire_bytes} bytes with their headers; expected at most {packet.MAX_WIRE_BYTES}"
+        )
+    if settings.selective_repeat and window_packets(graph, settings) > engine.SELECTIVE_PACKETS:
+        raise ConfigError(
+            f"[network] window: {window_packets(graph, settings)} packets; expected at most "
+            f"{engine.SELECTIVE_PACKETS} with selective repeat"
+        )
+    if settings.switch is None:
+        return
+    try:
+        fabric = Fabric(graph, settings)
+    except pdes.RunError as error:
+        raise ConfigError(f"[topology]: {graph.name}: {error}") from None
+    if not settings.switch.pfc:
+        return
+    headroom = headrooms(graph, fabric, settings) * classes_in_use(settings)
+    need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
+    need[: graph.npus] = 0
+    node = int(need.argmax())
+    if need[node] >= settings.switch.buffer_bytes:
+        raise ConfigError(
+            f"[network] buffer: found {format_bytes(settings.switch.buffer_bytes)}, but the PFC headrooms of "
+            f"{graph.node_name(node)} take {format_bytes(int(need[node]))}; expected a larger buffer or a smaller "
+            "pfc_headroom"
+        )
+
+
+def _module(name: str) -> Any:  # noqa: ANN401 - a module
+    return importlib.import_module(f"{congestion.__name__}.{name}")
