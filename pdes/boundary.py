@@ -8,16 +8,15 @@ no more packets in a window than fit on the wire, so a half never overflows. The
 which may lie in its own memory, in memory shared between processes, or in a buffer that MPI has filled.
 """
 
+from pdes.fifo import PUT_OUT, carry
 from pdes.jit import inline, peek
 from pdes.state import (
     CONST_CROSSING,
     CONST_NEIGHBOURS,
     CONST_NODES_LOCAL,
-    CONST_TELEMETRY,
     CTL_OUT_SOONEST,
     CTL_PARITY,
     INF,
-    TELEMETRY_WORDS,
 )
 
 HEADER_WORDS = 8
@@ -39,9 +38,7 @@ def put_out(net, link, meta, ready, w1, w2, w3):
     net.outbox[p + 2] = w2
     net.outbox[p + 3] = w3
     net.outbox[p + 4] = net.far[link]
-    if net.const[CONST_TELEMETRY] == 1:
-        for i in range(TELEMETRY_WORDS):
-            net.outbox[p + CROSSING_WORDS + i] = net.carried[i]
+    carry(net, PUT_OUT, p)
     net.ctl[CTL_OUT_SOONEST] = min(net.ctl[CTL_OUT_SOONEST], ready)
 
 
@@ -63,14 +60,6 @@ def arrived(net, neighbour):
 def crossing(net, address, i):
     """Address of the i-th record of a half."""
     return address + WORD_BYTES * (HEADER_WORDS + i * net.const[CONST_CROSSING])
-
-
-@inline
-def carry_in(net, address):
-    """Take over what the packet at this address of a half has met."""
-    if net.const[CONST_TELEMETRY] == 1:
-        for i in range(TELEMETRY_WORDS):
-            net.carried[i] = peek(address + WORD_BYTES * (CROSSING_WORDS + i))
 
 
 @inline

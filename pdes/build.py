@@ -187,10 +187,8 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_MAX_RETRIES: settings.max_retries,
         s.CONST_CUT_BYTES: settings.cut_through_header_bytes,
         s.CONST_CROSSING: fabric.crossing_words,
-        s.CONST_NIC: int(bool(settings.switch or settings.control.update or settings.selective_repeat)),
         s.CONST_RTT: int("rtt" in settings.control.signals),
         s.CONST_TELEMETRY: int("telemetry" in settings.control.signals),
-        s.CONST_CNP: int("cnp" in settings.control.signals),
         s.CONST_CNP_INTERVAL: settings.cnp_interval_ps,
         s.CONST_BASE_RTT: round_trip_ps(graph, settings)[0],
         s.CONST_P2P_CLASS: settings.p2p_class,
@@ -399,4 +397,4 @@ def _build_lp(layout, program, settings, part, tables, post):
         trace=trace,
         plans=plans,
     )
-    return LogicalProcess(part, world, row_ptr, hooks_of(settings))
+    return LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))

@@ -91,7 +91,7 @@ def chunk_bytes(insts, plans, i, chunk, count):
 
 
 @inline
-def post_step(net, npus, qps, insts, routes, plans, node, inst, step, now):
+def post_step(net, npus, qps, insts, plans, node, inst, step, now):
     """Post the send of a step."""
     i = inst * INST_WORDS
     schedule = insts.inst[i + INST_SCHEDULE]
@@ -108,11 +108,11 @@ def post_step(net, npus, qps, insts, routes, plans, node, inst, step, now):
     seq = insts.inst[i + INST_KEY] & 0xFFFFF
     tag = (group << 44) | (seq << 24) | np.int64(plans.send_lane[step])
     insts.inst[i + INST_SENDS_LEFT] += 1
-    post(net, npus, qps, routes, node, dst, group, tag, size, REF_INSTANCE | inst, now)
+    post(net, npus, qps, node, dst, group, tag, size, REF_INSTANCE | inst, now)
 
 
 @outline
-def advance(net, npus, qps, insts, routes, plans, node, inst, now):
+def advance(net, npus, qps, insts, plans, node, inst, now):
     """Do every step of the instance that can be done now."""
     i = inst * INST_WORDS
     plan = insts.inst[i + INST_PLAN]
@@ -134,7 +134,7 @@ def advance(net, npus, qps, insts, routes, plans, node, inst, now):
                     if needs >= 0 and lanes[base + needs] >> 1 <= plans.dep_step[step]:
                         break
                     if plans.send_peer[step] >= 0:
-                        post_step(net, npus, qps, insts, routes, plans, node, inst, step, now)
+                        post_step(net, npus, qps, insts, plans, node, inst, step, now)
                     pc += 1
                 if plans.recv_peer[step] >= 0:
                     if insts.inst_arrived[base + lane] == 0:

@@ -24,15 +24,15 @@ WINDOWS_OF_A_PAUSE = 200_000
 WINDOWS_OF_A_PAUSE_PLAIN = 200
 
 
-def compile_kernels(settings=None) -> float:
-    """Compile all kernels that a run with these settings needs, or load them; seconds that it took."""
+def compile_kernels(graph=None, settings=None) -> float:
+    """Compile all kernels that a run needs, or load them; without a graph what every run needs. Seconds it took."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     compile_for(tm.work, words, words, words, 0, 0, 0)
     compile_for(tm.publish, words, 0)
     compile_for(rehash, words, words, words, words)
     compile_for(fill_salts, words, words, 0)
-    for function in hooks_of(settings).values() if settings else ():
+    for function in hooks_of(graph, settings).values() if graph is not None else ():
         hook_address(function)
     return time.perf_counter() - begun
 

@@ -22,7 +22,7 @@ def run(sim, progress=None, threads=1):
         RunError: events run out and work is left (who waits for whom), a queue pair gives up, or a promise of the
             engine is broken (a defect, never the user's fault).
     """
-    compile_s = compile_kernels(sim.settings)
+    compile_s = compile_kernels(sim.graph, sim.settings)
     crew = crew_of(sim, progress, threads)
     begun = time.perf_counter()
     crew.run()

@@ -7,15 +7,15 @@ An empty queue holds no block: its head and tail are NONE.
 
 import numpy as np
 
-from pdes.jit import inline
+from pdes.jit import call_hook, inline
 from pdes.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
+    CONST_ADDRESS,
     CONST_TELEMETRY,
     CTL_FREE_BLOCKS,
     INF,
     RECORD_WORDS,
-    TELEMETRY_WORDS,
 )
 
 NONE = -1
@@ -36,19 +36,14 @@ def free_block(net, block):
     net.ctl[CTL_FREE_BLOCKS] += 1
 
 
-@inline
-def set_down(net, at):
-    """Leave what the packet in hand has met with its record."""
-    for i in range(TELEMETRY_WORDS):
-        net.telemetry[at * TELEMETRY_WORDS + i] = net.carried[i]
+SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)
 
 
 @inline
-def take_up(net, at):
-    """Take in hand what the packet of a record has met."""
-    if net.const[CONST_TELEMETRY] == 1:
-        for i in range(TELEMETRY_WORDS):
-            net.carried[i] = net.telemetry[at * TELEMETRY_WORDS + i]
+def carry(net, what, at):
+    """Where packets carry what they meet (pdes/telemetry.py): move that to or from the packet in hand."""
+    if net.const[CONST_TELEMETRY] != 0:
+        call_hook(net.const[CONST_TELEMETRY], net.const[CONST_ADDRESS], what, at, 0, 0, 0, 0, 0)
 
 
 @inline
@@ -60,8 +55,7 @@ def push(net, tail, time, w1, w2, w3):
     record[p + 1] = w1
     record[p + 2] = w2
     record[p + 3] = w3
-    if net.const[CONST_TELEMETRY] == 1:
-        set_down(net, tail)
+    carry(net, SET_DOWN, tail)
     tail += 1
     if tail & (BLOCK_RECORDS - 1) == 0:
         following = take_block(net)

@@ -26,7 +26,7 @@ def _grow_blocks(w):
         block_next=_longer(w.net.block_next, new),
         block_free=block_free,
     )
-    if w.net.const[s.CONST_TELEMETRY] == 1:
+    if w.net.const[s.CONST_TELEMETRY] != 0:
         grown = grown._replace(telemetry=_longer(w.net.telemetry, new * s.BLOCK_RECORDS * s.TELEMETRY_WORDS))
     return w._replace(net=grown)
 
@@ -79,7 +79,7 @@ def _grow_qps(w):
     if w.net.const[s.CONST_CC_HOOK] != 0:
         cc = _longer(w.qps.cc, len(key) // 2 * s.CC_WORDS)
         grown = grown._replace(cc=cc, ccf=cc.view(np.float64))
-    if w.net.const[s.CONST_SELECTIVE] == 1:
+    if w.net.const[s.CONST_SELECTIVE] != 0:
         grown = grown._replace(sel_tx=_longer(w.qps.sel_tx, len(key) // 2 * s.SEL_WORDS))
     return w._replace(qps=grown)
 
@@ -87,7 +87,7 @@ def _grow_qps(w):
 def _grow_rxqps(w):
     key, val = _rehashed(w.qps.rx_key, w.qps.rx_val, 2 * len(w.qps.rx_key))
     grown = w.qps._replace(rxqp=_longer(w.qps.rxqp, len(key) // 2 * s.RXQP_WORDS), rx_key=key, rx_val=val)
-    if w.net.const[s.CONST_SELECTIVE] == 1:
+    if w.net.const[s.CONST_SELECTIVE] != 0:
         grown = grown._replace(sel_rx=_longer(w.qps.sel_rx, len(key) // 2 * s.SEL_WORDS))
     return w._replace(qps=grown)
 

@@ -1,16 +1,33 @@
 """What kernels call by address: the parts of the engine of which a run uses some."""
 
+import numpy as np
+
 from pdes import state as s
+from pdes.far_routing import cell_of_several, port_of_several
+from pdes.nic import first_allowed, pace
+from pdes.notification import notify
+from pdes.selective import sender
+from pdes.selective_receiver import receive
 from pdes.shared_switch import shared_switches
+from pdes.telemetry import carry
 
 
-def hooks_of(settings) -> dict:
+def hooks_of(graph, settings) -> dict:
     """The hooks of a run: constant (CONST_*) that holds the address -> hook."""
-    hooks = {}
-    if settings.control.update:
-        hooks[s.CONST_CC_HOOK] = settings.control.update
-    if settings.balancing.pick:
-        hooks[s.CONST_BALANCE] = settings.balancing.pick
-    if settings.switch:
-        hooks[s.CONST_SWITCH_HOOK] = shared_switches
-    return hooks
+    control = settings.control
+    by_row = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
+    ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
+    wanted = {
+        s.CONST_CC_HOOK: control.update,
+        s.CONST_PACE: control.update and pace,
+        s.CONST_CNP: "cnp" in control.signals and notify,
+        s.CONST_TELEMETRY: "telemetry" in control.signals and carry,
+        s.CONST_BALANCE: settings.balancing.pick,
+        s.CONST_SWITCH_HOOK: settings.switch and shared_switches,
+        s.CONST_SELECTIVE: settings.selective_repeat and sender,
+        s.CONST_SELECTIVE_RX: settings.selective_repeat and receive,
+        s.CONST_ROUTE_HOOK: not by_row and cell_of_several,
+        s.CONST_PORT_HOOK: ports > 1 and port_of_several,
+        s.CONST_NIC: (settings.switch or control.update or settings.selective_repeat) and first_allowed,
+    }
+    return {constant: hook for constant, hook in wanted.items() if hook}

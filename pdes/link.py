@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.boundary import put_out
-from pdes.fifo import NONE, after, push, take_block, take_up
+from pdes.fifo import NONE, TAKE_UP, after, carry, push, take_block
 from pdes.hashing import mix3
 from pdes.jit import inline, outline, prefetch, trailing_zeros
 from pdes.packet import PAUSE_FRAME, destination, wire_bytes
@@ -261,7 +261,7 @@ def release(net):
                     else:
                         soonest = min(soonest, ready)
                     break
-                take_up(net, head)
+                carry(net, TAKE_UP, head)
                 if is_far:
                     put_out(net, link, meta, ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
                 else:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, start_collective
-from pdes.fifo import push, take_block, take_up
+from pdes.fifo import TAKE_UP, carry, push, take_block
 from pdes.heap import heap_pop
 from pdes.jit import inline, outline, prefetch
 from pdes.link import drop, inbox_of
@@ -136,7 +136,7 @@ def short_of(net, qps):
 
 
 @outline
-def start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now):
+def start_row(net, npus, qps, rows, insts, trace, plans, node, row, now):
     """Start a row. Returns the row if it is done at once, and the instance to advance, each NOTHING if none."""
     n = node * NPU_WORDS
     first = npus.npu[n + NPU_ROW_BASE]
@@ -158,7 +158,7 @@ def start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now)
     elif kind == KIND_SEND:
         dst = npus.npu[n + NPU_GLOBAL] + np.int64(trace.peer[r])
         tag = (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r])
-        post(net, npus, qps, routes, node, dst, np.int64(P2P), tag, trace.bytes[r], row, now)
+        post(net, npus, qps, node, dst, np.int64(P2P), tag, trace.bytes[r], row, now)
     elif kind == KIND_RECV:
         if rows.flag[first + row] & ROW_ARRIVED != 0:
             done = row
@@ -204,9 +204,9 @@ def receive_row(npus, rows, trace, node, w1, w3):
 
 
 @inline
-def pass_on(net, npus, routes, node, now, w1, w2, w3):
+def pass_on(net, npus, node, now, w1, w2, w3):
     """A packet of others on its way through this NPU."""
-    link = npu_route(net, routes, node, destination(w1), w2)
+    link = npu_route(net, node, destination(w1), w2)
     if flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
         queue_control(net, npus, link, now, w1, w2, w3)
     else:
@@ -280,11 +280,9 @@ def message_done(net, npus, rows, insts, trace, node, w1, w3):
 
 
 @inline
-def packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now):
-    """A packet has come. Returns as `start_row`."""
-    take_up(net, record // RECORD_WORDS)
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
+def packet_event(net, npus, qps, node, record, now):
+    """A packet has come. Returns the tag of the message that it completes, or NOTHING."""
+    carry(net, TAKE_UP, record // RECORD_WORDS)
     w1 = net.record[record + 1]
     w2 = net.record[record + 2]
     w3 = net.record[record + 3]
@@ -292,12 +290,12 @@ def packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now):
         link = on_pause(net, record, w2, now)
         kick(npus, node, link)
     elif destination(w1) != npus.npu[node * NPU_WORDS + NPU_GLOBAL]:
-        pass_on(net, npus, routes, node, now, w1, w2, w3)
+        pass_on(net, npus, node, now, w1, w2, w3)
     elif flags(w1) & FLAG_ACK != 0:
         on_ack(net, npus, qps, node, now, w1, w2, w3)
-    elif on_data(net, npus, qps, routes, node, now, w1, w2, w3):
-        done, inst = message_done(net, npus, rows, insts, trace, node, w1, w3)
-    return done, inst
+    elif on_data(net, npus, qps, node, now, w1, w2, w3):
+        return w3
+    return np.int64(NOTHING)
 
 
 @inline
@@ -323,7 +321,7 @@ def prefetch_npus(net, npus, qps, node):
 
 
 @outline
-def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin, end):
+def npus_window(net, inbox, npus, qps, rows, insts, trace, plans, begin, end):
     """Let every NPU act on what happens to it before `end`. True if interrupted because a pool is short."""
     ctl = net.ctl
     for node in range(max(0, ctl[CTL_RESUME_NODE]), net.const[CONST_NPUS_LOCAL]):
@@ -347,12 +345,13 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
             done = np.int64(NOTHING)
             inst = np.int64(NOTHING)
             link = np.int64(NOTHING)
+            tag = np.int64(NOTHING)
+            w1 = np.int64(0)
             if npu[n + NPU_READY_HEAD] >= 0:
                 row = next_ready(npus, rows, node)
-                done, inst = start_row(net, npus, qps, rows, insts, routes, trace, plans, node, row, now)
+                done, inst = start_row(net, npus, qps, rows, insts, trace, plans, node, row, now)
             elif npu[n + NPU_DONE_HEAD] >= 0:
-                w1, w3 = take_complete(net, npus, qps, node)
-                done, inst = message_done(net, npus, rows, insts, trace, node, w1, w3)
+                w1, tag = take_complete(net, npus, qps, node)
             elif npu[n + NPU_KICK_HEAD] >= 0:
                 link = next_kicked(npus, node)
             else:
@@ -372,9 +371,12 @@ def npus_window(net, inbox, npus, qps, rows, insts, routes, trace, plans, begin,
                 else:
                     record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
                     i += 1
-                    done, inst = packet_event(net, npus, qps, rows, insts, routes, trace, node, record, now)
+                    w1 = net.record[record + 1]
+                    tag = packet_event(net, npus, qps, node, record, now)
+            if tag >= 0:
+                done, inst = message_done(net, npus, rows, insts, trace, node, w1, tag)
             if inst >= 0 and insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
-                advance(net, npus, qps, insts, routes, plans, node, inst, now)
+                advance(net, npus, qps, insts, plans, node, inst, now)
                 done = close_if_done(net, insts, inst)
             if done >= 0:
                 finish_row(net, npus, rows, trace, node, done, now)

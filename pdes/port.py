@@ -5,30 +5,27 @@ Acknowledgements first, then packets in transit and the queue pairs that may sen
 
 import numpy as np
 
-from pdes.control import tell, window_of
-from pdes.fifo import after, push, take_block, take_up
+from pdes.control import window_of
+from pdes.fifo import TAKE_UP, after, carry, push, take_block
 from pdes.heap import heap_hasten, heap_push
-from pdes.jit import inline, outline
-from pdes.link import link_psb, link_send, serialisation_ps
-from pdes.pacing import hold_back, take_soonest
+from pdes.jit import call_hook, inline
+from pdes.link import link_send
+from pdes.pacing import hold_back
 from pdes.packet import FLAG_CLASS, FLAG_LAST, PSN_MASK, flags, wire_bytes
-from pdes.selective import has_lost, take_lost
+from pdes.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 from pdes.state import (
-    CC_LAST_SENT,
-    CC_LAST_SEQ,
     CC_NEXT_SEND,
-    CC_PSB,
-    CC_SENT,
     CC_WORDS,
+    CONST_ADDRESS,
     CONST_CC_HOOK,
     CONST_HEADER,
     CONST_MTU,
     CONST_NIC,
+    CONST_PACE,
     CONST_RTO,
     CONST_RTT,
     CONST_SELECTIVE,
     CONST_SWITCH_HOOK,
-    CONST_TELEMETRY,
     COUNT_BYTES_SENT,
     COUNT_DATA_PACKETS,
     COUNT_RETRANSMITTED,
@@ -80,7 +77,6 @@ from pdes.state import (
     QP_W2,
     QP_WORDS,
     RECORD_WORDS,
-    TELEMETRY_HOPS,
     TX_BUSY,
     TX_WORDS,
 )
@@ -124,7 +120,7 @@ def queue_control(net, npus, link, now, w1, w2, w3):
 def may_send(net, qps, q):
     """Whether a queue pair has something to send and room in its window, or something to send again."""
     row = q * QP_WORDS
-    if net.const[CONST_SELECTIVE] == 1 and has_lost(qps, q):
+    if net.const[CONST_SELECTIVE] != 0 and has_lost(qps, q):
         return True
     following = qps.qp[row + QP_NEXT]
     return following < qps.qp[row + QP_END] and following - qps.qp[row + QP_UNA] < window_of(net, qps, q)
@@ -207,35 +203,15 @@ def arm_timer(net, npus, qps, node, row, now):
 
 
 @inline
-def pace(net, qps, link, q, now, seq, size, flag, tag):
-    """Tell the congestion control of a packet that leaves, and when the next may.
-
-    Returns the packet's word 3, which is the time where packets carry it, and whether the queue pair may send again by
-    the time the port falls idle.
-    """
-    row = q * CC_WORDS
-    if net.const[CONST_RTT] == 1:
-        if flag & FLAG_LAST != 0:
-            qps.cc[row + CC_LAST_SEQ] = seq
-            qps.cc[row + CC_LAST_SENT] = now
-        else:
-            tag = now
-    if net.const[CONST_TELEMETRY] == 1:
-        net.carried[TELEMETRY_HOPS] = 0
-    tell(net, q, CC_SENT, now, size, seq, 0)
-    following = np.int64(now + size * qps.ccf[row + CC_PSB] + 0.5)
-    qps.cc[row + CC_NEXT_SEND] = following
-    return tag, following <= now + serialisation_ps(size, link_psb(net, link))
-
-
-@inline
 def send_data(net, npus, qps, node, link, q, now):
     """Send the next packet of queue pair q, whose turn it is, and give the turn to the next."""
     row = q * QP_WORDS
     qp = qps.qp
-    again = net.const[CONST_SELECTIVE] == 1 and has_lost(qps, q)
+    again = net.const[CONST_SELECTIVE] != 0 and has_lost(qps, q)
     if again:
-        seq, message = take_lost(qps, q)
+        lost = ask_sender(net, TAKE_LOST, q, 0, 0, 0)
+        seq = lost >> MESSAGE_BITS
+        message = lost & ((1 << MESSAGE_BITS) - 1)
         tag = qps.msg[message * MSG_WORDS + MSG_TAG]
         end = qps.msg[message * MSG_WORDS + MSG_END]
     else:
@@ -264,7 +240,9 @@ def send_data(net, npus, qps, node, link, q, now):
         arm_timer(net, npus, qps, node, row, now)
     due = True
     if net.const[CONST_CC_HOOK] != 0:
-        tag, due = pace(net, qps, link, q, now, seq, size, flag, tag)
+        due = call_hook(net.const[CONST_PACE], net.const[CONST_ADDRESS], link, q, now, seq, size, flag, 0) == 1
+        if net.const[CONST_RTT] == 1 and flag & FLAG_LAST == 0:
+            tag = now
     if not may_send(net, qps, q):
         leave_turns(npus, qps, link, q)
     elif due:
@@ -323,46 +301,6 @@ def set_pace(net, npus, node, link, at):
             heap_hasten(npus.heap, npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE], at, slot)
 
 
-@outline
-def first_allowed(net, npus, qps, node, link, now):
-    """Like `first_to_send` where pacing, windows that shrink and pauses of a class hold queue pairs back.
-
-    Those that pacing lets go again come behind all that take turns.
-    """
-    p = link * PORT_WORDS
-    busy = net.tx[link * TX_WORDS + TX_BUSY]
-    if net.const[CONST_CC_HOOK] != 0:
-        soonest = npus.port[p + PORT_PACED]
-        while busy <= now and soonest >= 0 and qps.cc[soonest * CC_WORDS + CC_NEXT_SEND] <= now:
-            take_turns(npus, qps, link, take_soonest(npus, qps, link))
-            soonest = npus.port[p + PORT_PACED]
-    paused = np.int64(0)
-    if net.const[CONST_SWITCH_HOOK] != 0:
-        paused = net.gate[link * GATE_WORDS + GATE_PAUSED]
-    found = np.int64(-1)
-    skipped = np.int64(-1)
-    last = npus.port[p + PORT_RING]
-    while last >= 0 and found < 0:
-        q = qps.qp[last * QP_WORDS + QP_RING_NEXT]
-        row = q * QP_WORDS
-        if not may_send(net, qps, q):
-            leave_turns(npus, qps, link, q)
-            last = npus.port[p + PORT_RING]
-        elif paused & (1 << data_class(qps.qp[row + QP_W1])) == 0:
-            found = q
-        elif q == skipped:
-            last = np.int64(-1)
-        else:
-            if skipped < 0:
-                skipped = q
-            npus.port[p + PORT_RING] = q
-            last = q
-    if found < 0 and net.const[CONST_CC_HOOK] != 0 and npus.port[p + PORT_PACED] >= 0:
-        soonest = npus.port[p + PORT_PACED]
-        set_pace(net, npus, node, link, max(busy, qps.cc[soonest * CC_WORDS + CC_NEXT_SEND]))
-    return found
-
-
 @inline
 def data_class(w1):
     """Class of a data packet."""
@@ -392,8 +330,8 @@ def transmit(net, npus, qps, node, link, now):
     busy = net.tx[link * TX_WORDS + TX_BUSY]
     has_control = port[p + PORT_CTRL_COUNT] > 0
     has_transit = transit_allowed(net, npus, link)
-    if net.const[CONST_NIC] == 1:
-        first = first_allowed(net, npus, qps, node, link, now)
+    if net.const[CONST_NIC] != 0:
+        first = call_hook(net.const[CONST_NIC], net.const[CONST_ADDRESS], node, link, now, 0, 0, 0, 0)
     else:
         first = first_to_send(npus, qps, link)
     if not has_control and not has_transit and first < 0:
@@ -402,13 +340,13 @@ def transmit(net, npus, qps, node, link, now):
         asked = now
         if has_control:
             control = port[p + PORT_CTRL_HEAD]
-            take_up(net, control)
+            carry(net, TAKE_UP, control)
             asked, w1, w2, w3 = take(net, control)
             port[p + PORT_CTRL_COUNT] -= 1
             port[p + PORT_CTRL_HEAD] = after(net, control)
         elif has_transit and (first < 0 or port[p + PORT_TURN] == 1):
             transit = port[p + PORT_TRANSIT_HEAD]
-            take_up(net, transit)
+            carry(net, TAKE_UP, transit)
             asked, w1, w2, w3 = take(net, transit)
             port[p + PORT_TRANSIT_COUNT] -= 1
             port[p + PORT_TRANSIT_HEAD] = after(net, transit)

@@ -150,7 +150,7 @@ def run_processes(graph, program, settings, owner, workers, progress=None):
     done = memory.take(workers)
     found_team(team, workers, layout.fabric.cell_ps, crew_size=1)
     post = Post(parts, memory.take)
-    compile_s = compile_kernels(settings)
+    compile_s = compile_kernels(graph, settings)
     others = _Workers(team, done)
     parent = os.getpid()
 

@@ -224,7 +224,7 @@ def run_ranks(layout, program, settings, communicator, threads=1, progress=None,
         RunError: as pdes.run.
     """
     begun = time.perf_counter()
-    compile_s = compile_kernels(settings)
+    compile_s = compile_kernels(layout.graph, settings)
     size = communicator.Get_size()
     threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
     node = _Node(layout, communicator, threads, share_memory=share_memory)

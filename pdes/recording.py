@@ -83,7 +83,7 @@ def record_windows(sim, most_windows=None, keep=(), progress=None):
     Raises:
         RunError: as pdes.run.
     """
-    compile_s = compile_kernels(sim.settings)
+    compile_s = compile_kernels(sim.graph, sim.settings)
     lps = len(sim.lps)
     team, crew = _alone(sim.lps)
     addresses = np.array([lp.address for lp in sim.lps], np.int64)

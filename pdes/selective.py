@@ -8,26 +8,24 @@ one again. Messages complete in order (as InfiniBand's do), so the tags of their
 
 import numpy as np
 
-from pdes.jit import inline, outline
+from pdes.jit import call_hook, hook, inline
 from pdes.state import (
+    CONST_ADDRESS,
     CONST_REORDER,
-    CTL_CHECK,
+    CONST_SELECTIVE,
     CTL_FREE_MSGS,
-    MSG_BEGIN,
     MSG_BYTES,
     MSG_END,
     MSG_NEXT,
     MSG_TAG,
     MSG_WORDS,
     NPU_DONE_HEAD,
-    NPU_DONE_TAIL,
     NPU_WORDS,
     QP_MSG_HEAD,
     QP_NEXT,
     QP_UNA,
     QP_WORDS,
     SEL_CHECKED,
-    SEL_HEAD,
     SEL_HIGHEST,
     SEL_LOST,
     SEL_LOST_COUNT,
@@ -35,6 +33,10 @@ from pdes.state import (
     SEL_WORDS,
     SELECTIVE_PACKETS,
 )
+from pdes.world import world_at
+
+FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)
+MESSAGE_BITS = 24
 
 
 @inline
@@ -55,48 +57,6 @@ def clear_bit(bits, row, seq):
     bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] &= ~(1 << (seq & 31))
 
 
-@outline
-def keep_last(net, qps, rx, seq, pair, tag):
-    """The last packet of a message is here: keep its tag until all before it is. pair: word 1 of the packet."""
-    free = net.ctl[CTL_FREE_MSGS] - 1
-    net.ctl[CTL_FREE_MSGS] = free
-    net.ctl[CTL_CHECK] = 1
-    message = np.int64(qps.msg_free[free])
-    m = message * MSG_WORDS
-    qps.msg[m + MSG_TAG] = tag
-    qps.msg[m + MSG_BEGIN] = seq
-    qps.msg[m + MSG_BYTES] = pair
-    head = rx * SEL_WORDS + SEL_HEAD
-    before = np.int64(-1)
-    at = qps.sel_rx[head]
-    while at >= 0 and qps.msg[at * MSG_WORDS + MSG_BEGIN] < seq:
-        before = at
-        at = qps.msg[at * MSG_WORDS + MSG_NEXT]
-    qps.msg[m + MSG_NEXT] = at
-    if before < 0:
-        qps.sel_rx[head] = message
-    else:
-        qps.msg[before * MSG_WORDS + MSG_NEXT] = message
-
-
-@inline
-def complete_next(npus, qps, node, rx, expected):
-    """Move the first kept message of the queue pair that is complete to the NPU's list; it, or -1 if there is none."""
-    head = rx * SEL_WORDS + SEL_HEAD
-    message = qps.sel_rx[head]
-    if message < 0 or qps.msg[message * MSG_WORDS + MSG_BEGIN] >= expected:
-        return np.int64(-1)
-    qps.sel_rx[head] = qps.msg[message * MSG_WORDS + MSG_NEXT]
-    qps.msg[message * MSG_WORDS + MSG_NEXT] = -1
-    n = node * NPU_WORDS
-    if npus.npu[n + NPU_DONE_HEAD] < 0:
-        npus.npu[n + NPU_DONE_HEAD] = message
-    else:
-        qps.msg[npus.npu[n + NPU_DONE_TAIL] * MSG_WORDS + MSG_NEXT] = message
-    npus.npu[n + NPU_DONE_TAIL] = message
-    return message
-
-
 @inline
 def take_complete(net, npus, qps, node):
     """Take a complete message off the NPU's list: word 1 and tag of its last packet."""
@@ -107,19 +67,6 @@ def take_complete(net, npus, qps, node):
     qps.msg_free[net.ctl[CTL_FREE_MSGS]] = message
     net.ctl[CTL_FREE_MSGS] += 1
     return qps.msg[m + MSG_BYTES], qps.msg[m + MSG_TAG]
-
-
-@inline
-def accept(qps, rx, expected, seq):
-    """Note a packet, not before `expected`. Returns whether it is new, and the first number still missing."""
-    row = rx * SEL_WORDS + SEL_SEEN
-    if seq - expected >= SELECTIVE_PACKETS or is_set(qps.sel_rx, row, seq):
-        return False, expected
-    set_bit(qps.sel_rx, row, seq)
-    while is_set(qps.sel_rx, row, expected):
-        clear_bit(qps.sel_rx, row, expected)
-        expected += 1
-    return True, expected
 
 
 @inline
@@ -137,7 +84,7 @@ def lose(qps, q, seq):
         qps.sel_tx[row + SEL_LOST_COUNT] += 1
 
 
-@outline
+@inline
 def forget(qps, q, una, until):
     """All from `una` to before `until` has been acknowledged."""
     row = q * SEL_WORDS
@@ -148,7 +95,7 @@ def forget(qps, q, una, until):
             qps.sel_tx[row + SEL_LOST_COUNT] -= 1
 
 
-@outline
+@inline
 def selected(net, qps, q, seq, trimmed):
     """An acknowledgement names packet `seq`, not acknowledged before; whether a loss has shown."""
     row = q * SEL_WORDS
@@ -171,7 +118,7 @@ def selected(net, qps, q, seq, trimmed):
     return qps.sel_tx[row + SEL_LOST_COUNT] > before
 
 
-@outline
+@inline
 def lose_all(qps, q):
     """At the timeout: what has been sent and not arrived is sent again."""
     row = q * QP_WORDS
@@ -180,7 +127,7 @@ def lose_all(qps, q):
     qps.sel_tx[q * SEL_WORDS + SEL_CHECKED] = qps.qp[row + QP_NEXT]
 
 
-@outline
+@inline
 def take_lost(qps, q):
     """The first packet that is to be sent again, and the message that it is of."""
     row = q * SEL_WORDS
@@ -193,3 +140,25 @@ def take_lost(qps, q):
     while qps.msg[message * MSG_WORDS + MSG_END] <= seq:
         message = qps.msg[message * MSG_WORDS + MSG_NEXT]
     return seq, message
+
+
+@hook
+def sender(address, what, q, a, b, trimmed, _c, _d):
+    """The sender's side: FORGET a to b, SELECTED a, LOSE_ALL, or TAKE_LOST (number << MESSAGE_BITS | message)."""
+    w = world_at(address)
+    if what == FORGET:
+        forget(w.qps, q, a, b)
+    elif what == SELECTED:
+        return np.int64(selected(w.net, w.qps, q, a, trimmed == 1))
+    elif what == LOSE_ALL:
+        lose_all(w.qps, q)
+    else:
+        seq, message = take_lost(w.qps, q)
+        return seq << MESSAGE_BITS | message
+    return np.int64(0)
+
+
+@inline
+def ask_sender(net, what, q, a, b, trimmed):
+    """Call the sender's side."""
+    return call_hook(net.const[CONST_SELECTIVE], net.const[CONST_ADDRESS], what, q, a, b, trimmed, 0, 0)

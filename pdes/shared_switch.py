@@ -11,7 +11,7 @@ goes in order of time, since each departure may end it.
 import numpy as np
 
 from pdes.batch import blocks_short, came_over, give_back, prefetch_batch, take_batch
-from pdes.fifo import after, push, take_block, take_up
+from pdes.fifo import TAKE_UP, after, carry, push, take_block
 from pdes.hashing import mix3
 from pdes.jit import hook, inline, outline, prefetch
 from pdes.link import LINK_MASK, PACKETS_MASK, drop, inbox_of, link_send, prefetch_inbox
@@ -181,7 +181,7 @@ def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
         w1 |= FLAG_MARK << 56
         net.gate[link * GATE_WORDS + GATE_MARKED] += 1
         net.count[COUNT_MARKED] += 1
-    if net.const[CONST_TELEMETRY] == 1:
+    if net.const[CONST_TELEMETRY] != 0:
         meet(net, link, start, all_left)
     link_send(net, link, asked, start, w1, w2, w3)
 
@@ -265,7 +265,7 @@ def depart(net, node, link, start):
     gate = net.gate
     queue = next_queue(net, g, gate[g + GATE_MASK] & ~gate[g + GATE_PAUSED])
     head = gate[g + GATE_HEAD + queue]
-    take_up(net, head)
+    carry(net, TAKE_UP, head)
     p = head * RECORD_WORDS
     w0 = net.record[p]
     w1 = net.record[p + 1]
@@ -460,7 +460,7 @@ def act(net, inbox, routes, node, begin, end):
         w2 = record[p + 2]
         w3 = record[p + 3]
         link = inbox.batch_out[i]
-        take_up(net, at)
+        carry(net, TAKE_UP, at)
         if rule and link >= 0:
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, w2, now)
         if link < 0:

@@ -11,7 +11,7 @@ import numpy as np
 from pdes.control import ECHO_BITS, ECHO_MASK, begin_control, round_trip, tell
 from pdes.hashing import mix2, mix3
 from pdes.hashmap import FREE, find
-from pdes.jit import inline, outline
+from pdes.jit import call_hook, inline, outline
 from pdes.link import link_psb, link_send
 from pdes.packet import (
     FLAG_ACK,
@@ -32,15 +32,15 @@ from pdes.packet import (
 )
 from pdes.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.routing import npu_route
-from pdes.selective import accept, complete_next, forget, keep_last, lose_all, selected
+from pdes.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 from pdes.state import (
     CC_ACK,
     CC_CNP,
     CC_LOSS,
     CONST_ACK,
+    CONST_ADDRESS,
     CONST_CC_HOOK,
     CONST_CNP,
-    CONST_CNP_INTERVAL,
     CONST_HEADER,
     CONST_MAX_RETRIES,
     CONST_MTU,
@@ -50,10 +50,10 @@ from pdes.state import (
     CONST_RTT,
     CONST_SEED,
     CONST_SELECTIVE,
+    CONST_SELECTIVE_RX,
     COUNT_ACK_PACKETS,
     COUNT_BYTES_RECEIVED,
     COUNT_BYTES_SENT,
-    COUNT_CNPS,
     COUNT_CONSUMED_PACKETS,
     COUNT_DIGEST_A,
     COUNT_DIGEST_B,
@@ -121,7 +121,7 @@ from pdes.state import (
 
 
 @inline
-def queue_pair(net, npus, qps, routes, node, dst, group):
+def queue_pair(net, npus, qps, node, dst, group):
     """The NPU's queue pair to `dst` for `group`; made at its first use."""
     n = node * NPU_WORDS
     src = npus.npu[n + NPU_GLOBAL]
@@ -146,7 +146,7 @@ def queue_pair(net, npus, qps, routes, node, dst, group):
         flag = FLAG_CLASS
     qps.qp[row + QP_W1] = header(dst, src, 0, flag)
     qps.qp[row + QP_W2] = (q << 24) | ((mix3(src + net.const[CONST_SEED], dst, group) & 0x7FFF) << 48)
-    qps.qp[row + QP_PORT] = npu_route(net, routes, node, dst, qps.qp[row + QP_W2])
+    qps.qp[row + QP_PORT] = npu_route(net, node, dst, qps.qp[row + QP_W2])
     qps.qp[row + QP_NPU] = node
     qps.qp[row + QP_DST] = dst
     qps.qp[row + QP_GROUP] = group
@@ -157,9 +157,9 @@ def queue_pair(net, npus, qps, routes, node, dst, group):
 
 
 @outline
-def post(net, npus, qps, routes, node, dst, group, tag, size, ref, now):
+def post(net, npus, qps, node, dst, group, tag, size, ref, now):
     """Post a message of `size` bytes; `ref` is told when its last byte has left (MSG_REF)."""
-    q = queue_pair(net, npus, qps, routes, node, dst, group)
+    q = queue_pair(net, npus, qps, node, dst, group)
     row = q * QP_WORDS
     free = net.ctl[CTL_FREE_MSGS] - 1
     net.ctl[CTL_FREE_MSGS] = free
@@ -197,13 +197,13 @@ def post(net, npus, qps, routes, node, dst, group, tag, size, ref, now):
 
 
 @inline
-def send_ack(net, npus, routes, node, now, w1, w2, a3, expected, flag):
+def send_ack(net, npus, node, now, w1, w2, a3, expected, flag):
     """Answer a data packet: acknowledge all before `expected`, echoing when it was sent (a3)."""
     me = destination(w1)
     peer = source(w1)
     a1 = header(peer, me, net.const[CONST_ACK], flag)
     a2 = (w2 & ~PSN_MASK) | (expected & PSN_MASK)
-    link = npu_route(net, routes, node, peer, a2)
+    link = npu_route(net, node, peer, a2)
     p = link * PORT_WORDS
     net.count[COUNT_ACK_PACKETS] += 1
     net.count[COUNT_BYTES_SENT] += net.const[CONST_ACK]
@@ -231,54 +231,23 @@ def receiving_pair(net, npus, qps, node, key):
         qps.rx_val[at] = new
         for c in range(RXQP_WORDS):
             qps.rxqp[new * RXQP_WORDS + c] = 0
-        if net.const[CONST_SELECTIVE] == 1:
+        if net.const[CONST_SELECTIVE] != 0:
             qps.sel_rx[new * SEL_WORDS + SEL_HEAD] = -1
         qps.rxqp[new * RXQP_WORDS + RXQP_KEY] = key
     npus.npu[n + NPU_LAST_RX] = qps.rx_val[at]
     return qps.rx_val[at]
 
 
-@outline
-def notify(net, npus, qps, routes, node, now, w1, w2, row):
-    """Send a congestion notification for a marked packet, unless one was sent just before. row: of `rxqp`."""
-    last = qps.rxqp[row + RXQP_NAK_SENT] >> 1
-    if last > 0 and now - last < net.const[CONST_CNP_INTERVAL]:
-        return
-    qps.rxqp[row + RXQP_NAK_SENT] = (qps.rxqp[row + RXQP_NAK_SENT] & 1) | (now << 1)
-    net.count[COUNT_CNPS] += 1
-    net.count[COUNT_ACK_PACKETS] -= 1
-    send_ack(net, npus, routes, node, now, w1, w2, 0, 0, FLAG_ACK | FLAG_CNP)
-
-
-@outline
-def on_data_selective(net, npus, qps, routes, node, now, w1, w2, w3, rx, flag, echo):
-    """Take a data packet under selective repeat. What it completes is put on the NPU's list."""
-    row = rx * RXQP_WORDS
-    expected = qps.rxqp[row + RXQP_EXPECTED]
-    ahead = (w2 - expected) & PSN_MASK
-    if flags(w1) & FLAG_TRIMMED != 0:
-        flag |= FLAG_NAK
-    elif ahead < HALF_PSN:
-        is_new, missing = accept(qps, rx, expected, expected + ahead)
-        qps.rxqp[row + RXQP_EXPECTED] = missing
-        if is_new:
-            net.count[COUNT_PAYLOAD_BYTES] += wire_bytes(w1) - net.const[CONST_HEADER]
-            if flags(w1) & FLAG_LAST != 0:
-                keep_last(net, qps, rx, expected + ahead, w1, w3)
-        expected = missing
-        message = complete_next(npus, qps, node, rx, expected)
-        while message >= 0:
-            ordinal = qps.rxqp[row + RXQP_MESSAGES]
-            qps.rxqp[row + RXQP_MESSAGES] = ordinal + 1
-            m = message * MSG_WORDS
-            finish_flow(net, qps, qps.msg[m + MSG_BYTES], qps.msg[m + MSG_TAG], ordinal, now)
-            message = complete_next(npus, qps, node, rx, expected)
-    a3 = ((w2 & PSN_MASK) << ECHO_BITS) | (echo & ECHO_MASK)
-    send_ack(net, npus, routes, node, now, w1, w2, a3, expected, flag)
+@inline
+def echo_of(net, w1, w3):
+    """When a data packet says that it was sent; 0 if it does not."""
+    if net.const[CONST_RTT] == 1 and flags(w1) & (FLAG_LAST | FLAG_TRIMMED) == 0:
+        return w3
+    return np.int64(0)
 
 
 @inline
-def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
+def on_data(net, npus, qps, node, now, w1, w2, w3):
     """Take a data packet; True if it completes a message."""
     net.count[COUNT_CONSUMED_PACKETS] += 1
     net.count[COUNT_BYTES_RECEIVED] += wire_bytes(w1)
@@ -290,16 +259,13 @@ def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
     complete = False
     flag = FLAG_ACK
     answer = True
-    echo = np.int64(0)
-    if net.const[CONST_RTT] == 1 and flags(w1) & (FLAG_LAST | FLAG_TRIMMED) == 0:
-        echo = w3
     if flags(w1) & FLAG_MARK != 0:
-        if net.const[CONST_CNP] == 1:
-            notify(net, npus, qps, routes, node, now, w1, w2, row)
+        if net.const[CONST_CNP] != 0:
+            call_hook(net.const[CONST_CNP], net.const[CONST_ADDRESS], node, now, w1, w2, row, 0, 0)
         else:
             flag |= FLAG_MARK
-    if net.const[CONST_SELECTIVE] == 1:
-        on_data_selective(net, npus, qps, routes, node, now, w1, w2, w3, rx, flag, echo)
+    if net.const[CONST_SELECTIVE] != 0:
+        call_hook(net.const[CONST_SELECTIVE_RX], net.const[CONST_ADDRESS], node, now, w1, w2, w3, rx, flag)
         return False
     if ahead == 0 and flags(w1) & FLAG_TRIMMED == 0:
         expected += 1
@@ -313,7 +279,7 @@ def on_data(net, npus, qps, routes, node, now, w1, w2, w3):
         qps.rxqp[row + RXQP_NAK_SENT] |= 1
         flag |= FLAG_NAK
     if answer:
-        send_ack(net, npus, routes, node, now, w1, w2, echo, expected, flag)
+        send_ack(net, npus, node, now, w1, w2, echo_of(net, w1, w3), expected, flag)
     if complete:
         ordinal = qps.rxqp[row + RXQP_MESSAGES]
         qps.rxqp[row + RXQP_MESSAGES] = ordinal + 1
@@ -378,15 +344,15 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
     una = qps.qp[row + QP_UNA]
     begin = una
     named = una + ((w2 - una) & PSN_MASK) - 1
-    if net.const[CONST_SELECTIVE] == 1:
+    if net.const[CONST_SELECTIVE] != 0:
         distance = ((w3 >> ECHO_BITS) - una) & PSN_MASK
         if distance >= HALF_PSN:
             distance -= PSN_MASK + 1
         named = una + distance
     ahead = (w2 - una) & PSN_MASK
     if ahead > 0 and ahead < HALF_PSN and una + ahead <= qps.qp[row + QP_SENT_MAX]:
-        if net.const[CONST_SELECTIVE] == 1:
-            forget(qps, q, una, una + ahead)
+        if net.const[CONST_SELECTIVE] != 0:
+            ask_sender(net, FORGET, q, una, una + ahead, 0)
         una += ahead
         qps.qp[row + QP_UNA] = una
         qps.qp[row + QP_RETRIES] = 0
@@ -401,11 +367,12 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
         if net.const[CONST_RTT] == 1:
             rtt = round_trip(qps, q, now, named, w3 & ECHO_MASK)
         tell(net, q, CC_ACK, now, una - begin, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
-    if net.const[CONST_SELECTIVE] == 1:
-        is_trimmed = flags(w1) & FLAG_NAK != 0
-        if named >= una and named < qps.qp[row + QP_SENT_MAX] and selected(net, qps, q, named, is_trimmed):
+    if net.const[CONST_SELECTIVE] != 0:
+        trimmed = np.int64(flags(w1) & FLAG_NAK != 0)
+        known = named >= una and named < qps.qp[row + QP_SENT_MAX]
+        if known and ask_sender(net, SELECTED, q, named, 0, trimmed) == 1:
             loss = LOSS_NAK
-            if is_trimmed:
+            if trimmed == 1:
                 loss = LOSS_TRIMMED
             tell(net, q, CC_LOSS, now, loss, 0, 0)
     elif flags(w1) & FLAG_NAK != 0 and (w2 - una) & PSN_MASK == 0:
@@ -432,8 +399,8 @@ def on_timeout(net, npus, qps, node, now):
                 qps.qp[row + QP_RETRIES] += 1
                 if qps.qp[row + QP_RETRIES] > net.const[CONST_MAX_RETRIES]:
                     net.ctl[CTL_FAILED_QP] = q
-                if net.const[CONST_SELECTIVE] == 1:
-                    lose_all(qps, q)
+                if net.const[CONST_SELECTIVE] != 0:
+                    ask_sender(net, LOSE_ALL, q, 0, 0, 0)
                     qps.qp[row + QP_DEADLINE] = now + (
                         net.const[CONST_RTO] << min(qps.qp[row + QP_RETRIES], MAX_BACKOFF)
                     )

@@ -7,7 +7,8 @@ inbox, sorts that small batch and works through it. Idle time is jumped over. Wi
 """
 
 from pdes.batch import blocks_short
-from pdes.boundary import WORD_BYTES, arrived, carry_in, crossing, crossings, empty_outbox
+from pdes.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
+from pdes.fifo import CARRY_IN, carry
 from pdes.jit import call_hook, inline, outline, peek, prefetch
 from pdes.link import deliver, far_reach, prefetch_inbox, reach, release, wait
 from pdes.npu import npus_window
@@ -126,7 +127,7 @@ def take_in(net):
                 prefetch(net.tx, link_of(net, neighbour, half, i + 2 * AHEAD) * TX_WORDS)
                 prefetch_inbox(net, link_of(net, neighbour, half, i + AHEAD))
             p = crossing(net, half, i)
-            carry_in(net, p)
+            carry(net, CARRY_IN, p)
             ready = peek(p)
             link = link_of(net, neighbour, half, i)
             if ready < reach(net):
@@ -178,7 +179,7 @@ def window(address, begin, number):
         now = ctl[CTL_NOW]
         if (
             (ctl[CTL_SOONEST] < now + cell and release(net))
-            or npus_window(net, w.inbox, w.npus, w.qps, w.rows, w.insts, w.routes, w.trace, w.plans, now, now + cell)
+            or npus_window(net, w.inbox, w.npus, w.qps, w.rows, w.insts, w.trace, w.plans, now, now + cell)
             or switches_act(net, w.inbox, w.routes, now, now + cell)
         ):
             status = FULL
