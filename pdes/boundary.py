@@ -8,7 +8,6 @@ no more packets in a window than fit on the wire, so a half never overflows. The
 which may lie in its own memory, in memory shared between processes, or in a buffer that MPI has filled.
 """
 
-from pdes.fifo import PUT_OUT, carry
 from pdes.jit import inline, peek
 from pdes.state import (
     CONST_CROSSING,
@@ -27,7 +26,7 @@ NODE_BITS = (1 << 22) - 1
 
 @inline
 def put_out(net, link, meta, ready, w1, w2, w3):
-    """Put a packet into the outbox for the LP at the other end of the link."""
+    """Put a packet into the outbox for the LP at the other end of the link; its place there."""
     neighbour = (meta & NODE_BITS) - net.const[CONST_NODES_LOCAL]
     half = net.out_at[2 * neighbour + net.ctl[CTL_PARITY]]
     count = net.outbox[half]
@@ -38,8 +37,8 @@ def put_out(net, link, meta, ready, w1, w2, w3):
     net.outbox[p + 2] = w2
     net.outbox[p + 3] = w3
     net.outbox[p + 4] = net.far[link]
-    carry(net, PUT_OUT, p)
     net.ctl[CTL_OUT_SOONEST] = min(net.ctl[CTL_OUT_SOONEST], ready)
+    return p
 
 
 @inline

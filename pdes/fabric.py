@@ -46,7 +46,7 @@ class Fabric:
         if settings.cut_through:
             self.cut[graph.node_kind != NPU_KIND] = 1
         seen = np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
-        self.classes, self.link_class = self._classes(seen, settings.switch)
+        self.classes, self.link_class = self._classes(seen, settings)
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)
         if settings.switch:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
@@ -61,12 +61,14 @@ class Fabric:
         self.cell_ps = int(min(self.reach_ps.min(), room, MAX_CELL_PS))
         self.batch = math.ceil(self.cell_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
 
-    def _classes(self, seen, switch):
+    def _classes(self, seen, settings):
         """The `link_class` table and the class of each link; seen: bytes that the receiving end waits for."""
         rows = np.zeros((len(seen), s.CLASS_WORDS), np.int64)
         rows[:, s.CLASS_PSB] = self.psb.view(np.int64)
         rows[:, s.CLASS_DELAY] = self.delay_ps
         rows[:, s.CLASS_SEEN] = seen
+        rows[:, s.CLASS_SPECIAL] = int("telemetry" in settings.control.signals)
+        switch = settings.switch
         if switch:
             scale = 8e12 / self.psb / REFERENCE_BPS
             rows[:, s.CLASS_KMIN] = switch.kmin_bytes * scale

@@ -55,7 +55,6 @@ def push(net, tail, time, w1, w2, w3):
     record[p + 1] = w1
     record[p + 2] = w2
     record[p + 3] = w3
-    carry(net, SET_DOWN, tail)
     tail += 1
     if tail & (BLOCK_RECORDS - 1) == 0:
         following = take_block(net)

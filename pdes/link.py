@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.boundary import put_out
-from pdes.fifo import NONE, TAKE_UP, after, carry, push, take_block
+from pdes.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, carry, push, take_block
 from pdes.hashing import mix3
 from pdes.jit import inline, outline, prefetch, trailing_zeros
 from pdes.packet import PAUSE_FRAME, destination, wire_bytes
@@ -15,6 +15,7 @@ from pdes.state import (
     CLASS_ERROR,
     CLASS_PSB,
     CLASS_SEEN,
+    CLASS_SPECIAL,
     CLASS_WORDS,
     CONST_CELL,
     CONST_LOOKAHEAD,
@@ -74,7 +75,7 @@ def inbox_of(node, side):
 
 @inline
 def deliver(net, meta, ready, w1, w2, w3):
-    """Put a packet into the inbox of the node at the end of the link, for the cell in which it arrives.
+    """Put a packet into the inbox of the node at the end of the link, for the cell in which it arrives; its record.
 
     That is the cell in hand or one of the SIDES - 1 after it. Time and link of a packet in an inbox share a word.
     """
@@ -90,6 +91,7 @@ def deliver(net, meta, ready, w1, w2, w3):
         net.inbox[box] = tail
     w0 = ((later - ahead * cell) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
     net.inbox[box + 1] = push(net, tail, w0, w1, w2, w3)
+    return tail
 
 
 @inline
@@ -106,13 +108,14 @@ def far_reach(net):
 
 @inline
 def wait(net, link, ready, w1, w2, w3):
-    """Have a packet wait on its link."""
+    """Have a packet wait on its link; its record."""
     tail = np.int64(net.wait_tail[link])
     if tail < 0:
         tail = take_block(net)
         net.wait_head[link] = tail
         net.waiting[link >> 5] |= 1 << (link & 31)
     net.wait_tail[link] = push(net, tail, ready, w1, w2, w3)
+    return tail
 
 
 @inline
@@ -165,6 +168,42 @@ def is_lost(net, meta, error, packets):
 
 
 @inline
+def hand_over(net, link, meta, ready, w1, w2, w3):
+    """Put a packet that arrives at `ready` where it waits until then. Returns which memory that is, and where."""
+    is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
+    what = SET_DOWN
+    if ready < reach(net) and not is_far:
+        at = deliver(net, meta, ready, w1, w2, w3)
+    elif is_far and ready < far_reach(net):
+        at = put_out(net, link, meta, ready, w1, w2, w3)
+        what = PUT_OUT
+    else:
+        if is_far:
+            net.ctl[CTL_FAR_SOONEST] = min(net.ctl[CTL_FAR_SOONEST], ready)
+        else:
+            net.ctl[CTL_SOONEST] = min(net.ctl[CTL_SOONEST], ready)
+        at = wait(net, link, ready, w1, w2, w3)
+    return what, at
+
+
+@outline
+def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
+    """The same where a packet may be lost on its way, or carries what it meets."""
+    q = link * TX_WORDS
+    error = net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_ERROR]
+    if (
+        error > 0
+        and destination(w1) != PAUSE_FRAME
+        and is_lost(net, meta, error, net.tx[q + TX_PACKETS] & PACKETS_MASK)
+    ):
+        net.count[COUNT_LOST_PACKETS] += 1
+        drop(net, link, w1)
+    else:
+        what, at = hand_over(net, link, meta, ready, w1, w2, w3)
+        carry(net, what, at)
+
+
+@inline
 def link_send(net, link, asked, start, w1, w2, w3):
     """Send over outgoing link `link` from `start` (not before it is idle); asked: when the packet came to the port.
 
@@ -185,25 +224,10 @@ def link_send(net, link, asked, start, w1, w2, w3):
         ready = start + serialisation_ps(seen, psb)
     ready += net.link_class[c + CLASS_DELAY]
     count_sent(net, q, size, start - asked)
-    is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
-    error = net.link_class[c + CLASS_ERROR]
-    if (
-        error > 0
-        and destination(w1) != PAUSE_FRAME
-        and is_lost(net, meta, error, net.tx[q + TX_PACKETS] & PACKETS_MASK)
-    ):
-        net.count[COUNT_LOST_PACKETS] += 1
-        drop(net, link, w1)
-    elif ready < reach(net) and not is_far:
-        deliver(net, meta, ready, w1, w2, w3)
-    elif is_far and ready < far_reach(net):
-        put_out(net, link, meta, ready, w1, w2, w3)
+    if net.link_class[c + CLASS_SPECIAL] != 0:
+        hand_over_with_care(net, link, meta, ready, w1, w2, w3)
     else:
-        if is_far:
-            net.ctl[CTL_FAR_SOONEST] = min(net.ctl[CTL_FAR_SOONEST], ready)
-        else:
-            net.ctl[CTL_SOONEST] = min(net.ctl[CTL_SOONEST], ready)
-        wait(net, link, ready, w1, w2, w3)
+        hand_over(net, link, meta, ready, w1, w2, w3)
 
 
 @inline
@@ -262,10 +286,11 @@ def release(net):
                         soonest = min(soonest, ready)
                     break
                 carry(net, TAKE_UP, head)
+                w1, w2, w3 = net.record[p + 1], net.record[p + 2], net.record[p + 3]
                 if is_far:
-                    put_out(net, link, meta, ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
+                    carry(net, PUT_OUT, put_out(net, link, meta, ready, w1, w2, w3))
                 else:
-                    deliver(net, meta, ready, net.record[p + 1], net.record[p + 2], net.record[p + 3])
+                    carry(net, SET_DOWN, deliver(net, meta, ready, w1, w2, w3))
                 head = after(net, head)
             net.wait_head[link] = head
             if head < 0:

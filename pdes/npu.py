@@ -10,7 +10,7 @@ import numpy as np
 
 from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, start_collective
-from pdes.fifo import TAKE_UP, carry, push, take_block
+from pdes.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.heap import heap_pop
 from pdes.jit import inline, outline, prefetch
 from pdes.link import drop, inbox_of
@@ -223,6 +223,7 @@ def pass_on(net, npus, node, now, w1, w2, w3):
             tail = take_block(net)
             npus.port[p + PORT_TRANSIT_HEAD] = tail
         npus.port[p + PORT_TRANSIT_TAIL] = push(net, tail, now, w1, w2, w3)
+        carry(net, SET_DOWN, tail)
     kick(npus, node, link)
 
 

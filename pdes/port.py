@@ -6,7 +6,7 @@ Acknowledgements first, then packets in transit and the queue pairs that may sen
 import numpy as np
 
 from pdes.control import window_of
-from pdes.fifo import TAKE_UP, after, carry, push, take_block
+from pdes.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
 from pdes.heap import heap_hasten, heap_push
 from pdes.jit import call_hook, inline
 from pdes.link import link_send
@@ -114,6 +114,7 @@ def queue_control(net, npus, link, now, w1, w2, w3):
         npus.port[p + PORT_CTRL_HEAD] = tail
     npus.port[p + PORT_CTRL_COUNT] += 1
     npus.port[p + PORT_CTRL_TAIL] = push(net, tail, now, w1, w2, w3)
+    carry(net, SET_DOWN, tail)
 
 
 @inline

@@ -11,7 +11,7 @@ goes in order of time, since each departure may end it.
 import numpy as np
 
 from pdes.batch import blocks_short, came_over, give_back, prefetch_batch, take_batch
-from pdes.fifo import TAKE_UP, after, carry, push, take_block
+from pdes.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
 from pdes.hashing import mix3
 from pdes.jit import hook, inline, outline, prefetch
 from pdes.link import LINK_MASK, PACKETS_MASK, drop, inbox_of, link_send, prefetch_inbox
@@ -131,6 +131,7 @@ def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
         gate[g + GATE_HEAD + queue] = tail
         gate[g + GATE_MASK] = mask | bit
     gate[g + GATE_TAIL + queue] = push(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3)
+    carry(net, SET_DOWN, tail)
 
 
 @inline

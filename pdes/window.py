@@ -8,7 +8,7 @@ inbox, sorts that small batch and works through it. Idle time is jumped over. Wi
 
 from pdes.batch import blocks_short
 from pdes.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
-from pdes.fifo import CARRY_IN, carry
+from pdes.fifo import CARRY_IN, SET_DOWN, carry
 from pdes.jit import call_hook, inline, outline, peek, prefetch
 from pdes.link import deliver, far_reach, prefetch_inbox, reach, release, wait
 from pdes.npu import npus_window
@@ -131,10 +131,12 @@ def take_in(net):
             ready = peek(p)
             link = link_of(net, neighbour, half, i)
             if ready < reach(net):
-                deliver(net, net.tx[link * TX_WORDS + TX_META], ready, peek(p + 8), peek(p + 16), peek(p + 24))
+                meta = net.tx[link * TX_WORDS + TX_META]
+                at = deliver(net, meta, ready, peek(p + 8), peek(p + 16), peek(p + 24))
             else:
                 ctl[CTL_SOONEST] = min(ctl[CTL_SOONEST], ready)
-                wait(net, link, ready, peek(p + 8), peek(p + 16), peek(p + 24))
+                at = wait(net, link, ready, peek(p + 8), peek(p + 16), peek(p + 24))
+            carry(net, SET_DOWN, at)
             ctl[CTL_IN_AT] = i + 1
         ctl[CTL_IN_AT] = 0
         ctl[CTL_IN_NEIGHBOUR] += 1
