@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from nadi.errors import ConfigError
+from nadi.faults import FaultSection
 from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 AUTO = 0
@@ -177,6 +178,7 @@ class NetworkSection(Section):
     )
     retransmit_timeout: TimeOrAuto = Field(AUTO, description="without progress for so long, a sender sends again")
     max_retries: PositiveInt = Field(16, description="timeouts in a row after which the run fails")
+    detection_time: Time = Field(10**9, description="so long after links go down or come up, routes change")
     switch: Literal["output-queued", "shared-buffer"] = Field(
         "output-queued", description="whether the ports of a switch share its buffer"
     )
@@ -306,6 +308,7 @@ class RunConfig(Section):
     memory: MemorySection = MemorySection()
     engine: EngineSection = EngineSection()
     output: OutputSection = OutputSection()
+    faults: tuple[FaultSection, ...] = Field((), description="what fails, slows down or comes back, and when")
 
     def settled(self) -> dict[str, Any]:
         """All values as a run file would have them, defaults too; for summary.json."""
@@ -420,6 +423,8 @@ def _join(folder: Path, path: Path | None) -> Path | None:
 
 def _place(where: Sequence[str]) -> str:
     """["network", "mtu"] as "[network] mtu"."""
+    if where and where[-1].isdigit():
+        return f"[{'.'.join(where)}]"
     if len(where) <= 1:
         return f"[{where[0]}]" if where else "run file"
     return f"[{'.'.join(where[:-1])}] {where[-1]}"
@@ -432,8 +437,9 @@ def _nearest(key: str, known: Mapping[str, str]) -> str:
 
 def _fields_at(model: type[BaseModel], where: Sequence[str]) -> dict[str, str]:
     """Keys of a section, and what they are."""
-    for part in where:
+    for part in (part for part in where if not part.isdigit()):
         annotation = model.model_fields[part].annotation
+        annotation = next(iter(get_args(annotation)), annotation)
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             return {}
         model = annotation

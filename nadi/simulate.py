@@ -1,6 +1,6 @@
 """From a run file's configuration to results: each stage called once, in order."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from et import TraceTable
 from nadi import fabric
 from nadi.config import NetworkSection, RunConfig
 from nadi.errors import ConfigError
+from nadi.fault_schedule import schedule
 from nadi.gather import ALONE, Ranks
 from nadi.placement import place
 from nadi.progress import Progress, Silence
@@ -83,6 +84,11 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
             concurrent_collectives=config.system.collective_order == "concurrent",
             record_flows=config.output.flows == "all",
         )
+        faults = schedule(
+            config.faults, config.network.detection_time, graph, cut_through=config.network.switching == "cut-through"
+        )
+        if faults:
+            settings = replace(settings, faults=faults)
         settings = fabric.fitted(graph, settings)
     results = run_program(graph, work.program, settings, progress, workers, owner)
     return Simulation(

@@ -8,10 +8,14 @@ from pdes.memory import peak_rss_bytes
 from pdes.processes import run_processes
 from pdes.ranks import run_ranks
 from pdes.results import Results, RunError
+from pdes.schedule import Faults, LinkFault, NpuFault, down_sets
 from pdes.settings import Settings, SharedBuffer
 
 __all__ = [
+    "Faults",
     "Layout",
+    "LinkFault",
+    "NpuFault",
     "Results",
     "RunError",
     "Settings",
@@ -19,6 +23,7 @@ __all__ = [
     "balancing",
     "build_world",
     "congestion",
+    "down_sets",
     "peak_rss_bytes",
     "run",
     "run_processes",

@@ -15,7 +15,7 @@ from pdes.memory import aligned, full, zeros
 from pdes.part import offsets
 from pdes.post import Post
 from pdes.results import RunError
-from pdes.routes import routing_tables
+from pdes.schedule import scheduled, with_pit
 from pdes.settings import PAUSE_FRAME_BYTES
 from pdes.simulation import LogicalProcess, Simulation
 
@@ -229,7 +229,7 @@ def _net(layout, part, const, npu, post, settings):
     ctl[s.CTL_RESUME_NODE] = ctl[s.CTL_FAILED_QP] = -1
     ctl[s.CTL_LEFT] = npu[:, s.NPU_LEFT].sum()
     ctl[s.CTL_CHECK] = 1
-    ctl[s.CTL_SOONEST] = ctl[s.CTL_FAR_SOONEST] = ctl[s.CTL_OUT_SOONEST] = s.INF
+    ctl[s.CTL_SOONEST] = ctl[s.CTL_FAR_SOONEST] = ctl[s.CTL_OUT_SOONEST] = ctl[s.CTL_FAULT_PS] = s.INF
     next_time = full(max(len(npu), len(part.nodes)) if settings.switch else len(npu), s.INF)
     next_time[: len(npu)][npu[:, s.NPU_READY_HEAD] >= 0] = 0
     link_class = aligned(fabric.classes)
@@ -381,10 +381,13 @@ def build_lps(layout, program, settings, parts, post):
 def _build_lp(layout, program, settings, part, tables, post):
     """The world of one LP."""
     graph, fabric = layout.graph, layout.fabric
-    routes, *routing = routing_tables(graph, fabric, part, settings)
+    routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
     npu, state, row_ptr = _npu_rows(program, part, settings)
     const = _constants(layout, program, settings, part, routing)
-    net = _net(layout, part, const, npu, post, settings)
+    net = with_pit(_net(layout, part, const, npu, post, settings), settings.faults, routing[0])
+    const[s.CONST_EPOCHS] = epochs
+    if len(schedule.change) >= s.CHANGE_WORDS:
+        net.ctl[s.CTL_FAULT_PS] = schedule.change[s.CHANGE_PS]
     trace, plans = tables
     world = s.World(
         net=net,
@@ -396,5 +399,6 @@ def _build_lp(layout, program, settings, part, tables, post):
         routes=routes,
         trace=trace,
         plans=plans,
+        schedule=schedule,
     )
     return LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))

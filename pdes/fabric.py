@@ -8,6 +8,7 @@ from pdes import packet
 from pdes import state as s
 from pdes.boundary import CROSSING_WORDS
 from pdes.results import RunError
+from pdes.schedule import fastest_psb, link_changes, slowest
 from pdes.settings import PAUSE_FRAME_BYTES
 
 MAX_BATCH = 60_000
@@ -16,6 +17,8 @@ NEVER_CUT = 1 << 16
 REFERENCE_BPS = 25e9
 """Rate at which the marking thresholds are given."""
 NPU_KIND = 0
+QUEUE_BYTES = 1_000_000
+"""What a queue without a limit is taken to hold when a timeout must be settled."""
 
 
 class Fabric:
@@ -23,6 +26,8 @@ class Fabric:
 
     Attributes:
         psb: float64[links], ps per byte.
+        fastest_psb: float64[links], the least that a link ever takes.
+        changes: of links during the run, (ps, link, class) in the order in which they are made.
         latency_ps: int64[nodes], from arrival to departure, where that is not part of delay_ps.
         delay_ps: int64[links], on the wire; to a switch that shares its buffer, its forwarding latency too.
         cut: int8[nodes], 1 = the switch cuts through.
@@ -37,6 +42,7 @@ class Fabric:
 
     def __init__(self, graph, settings):
         self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
+        self.fastest_psb = fastest_psb(self.psb, settings.faults)
         self.cut = np.zeros(graph.nodes, np.int8)
         self.latency_ps = graph.node_latency_ps.astype(np.int64)
         self.delay_ps = graph.link_delay_ps.astype(np.int64)
@@ -54,12 +60,17 @@ class Fabric:
         if "telemetry" in settings.control.signals:
             self.crossing_words += s.TELEMETRY_WORDS
         first = np.minimum(self.smallest_bytes, seen)
-        self.reach_ps = self.delay_ps + (first * self.psb + 0.5).astype(np.int64)
-        in_flight = np.bincount(graph.link_dst, weights=1 / (self.smallest_bytes * self.psb), minlength=graph.nodes)
+        self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
+        in_flight = np.bincount(
+            graph.link_dst, weights=1 / (self.smallest_bytes * self.fastest_psb), minlength=graph.nodes
+        )
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
         self.cell_ps = int(min(self.reach_ps.min(), room, MAX_CELL_PS))
         self.batch = math.ceil(self.cell_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
+        self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)
+        if len(self.classes) > s.MAX_CLASSES:
+            raise RunError(f"links of {len(self.classes)} different kinds: at most {s.MAX_CLASSES} are possible")
 
     def _classes(self, seen, settings):
         """The `link_class` table and the class of each link; seen: bytes that the receiving end waits for."""
@@ -106,12 +117,15 @@ def window_packets(graph, settings):
 
 
 def rto_ps(graph, settings):
-    """The timeout: as set; none where nothing is dropped; else four times the round trip with every queue full."""
+    """The timeout: as set; none where nothing can be lost; else four times the round trip with every queue full."""
     limit = settings.queue_limit_bytes
     if settings.switch and not (settings.switch.pfc and not settings.switch.headroom_bytes):
         limit = settings.switch.buffer_bytes * settings.switch.alpha / (1 + settings.switch.alpha)
+    if not limit and settings.faults.can_lose(settings):
+        limit = QUEUE_BYTES
     if settings.rto_ps or not limit:
         return settings.rto_ps
     rtt, hops = round_trip_ps(graph, settings)
-    queue = limit * 8e12 / graph.link_rate_bps.min()
-    return int(4 * (rtt + hops * queue)) + 1_000_000
+    rate_bps, added_ps = slowest(settings.faults, int(graph.link_rate_bps.min()))
+    queue = limit * 8e12 / rate_bps
+    return int(4 * (rtt + hops * (queue + 2 * added_ps))) + 1_000_000

@@ -12,8 +12,10 @@ from pdes.routing import DIM_RING, DIM_TABLE, MODE_DIMENSIONS, UNREACHABLE, cell
 from pdes.state import (
     CONST_DIMENSIONS,
     CONST_HOMES,
+    CONST_PIT,
     CONST_ROUTE_MODE,
     CONST_SEED,
+    NODE_BASE,
     NODE_COLUMN,
     NODE_WORDS,
 )
@@ -24,7 +26,7 @@ from pdes.world import world_at
 def switch_cell(net, routes, node, dst, w2):
     """Table mode, at a switch: the cell of the destination's nearest home.
 
-    The packet's entropy decides between equals.
+    The packet's entropy decides between equals. Where faults have left no way, it leads into the pit.
     """
     homes = net.const[CONST_HOMES]
     best = UNREACHABLE
@@ -47,6 +49,8 @@ def switch_cell(net, routes, node, dst, w2):
                         cell = np.int64(routes.attach[dst * homes + i])
                     else:
                         cell = cell_to(routes, node, column)
+    if equals == 0 and net.const[CONST_PIT] > 0:
+        cell = net.const[CONST_PIT] - routes.node[node * NODE_WORDS + NODE_BASE]
     return cell
 
 

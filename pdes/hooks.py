@@ -4,6 +4,7 @@ import numpy as np
 
 from pdes import state as s
 from pdes.far_routing import cell_of_several, port_of_several
+from pdes.faults import make_changes
 from pdes.nic import first_allowed, pace
 from pdes.notification import notify
 from pdes.selective import sender
@@ -28,6 +29,7 @@ def hooks_of(graph, settings) -> dict:
         s.CONST_SELECTIVE_RX: settings.selective_repeat and receive,
         s.CONST_ROUTE_HOOK: not by_row and cell_of_several,
         s.CONST_PORT_HOOK: ports > 1 and port_of_several,
+        s.CONST_FAULT_HOOK: settings.faults and make_changes,
         s.CONST_NIC: (settings.switch or control.update or settings.selective_repeat) and first_allowed,
     }
     return {constant: hook for constant, hook in wanted.items() if hook}

@@ -10,6 +10,7 @@ import numpy as np
 
 from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, start_collective
+from pdes.faults import slowed
 from pdes.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.heap import heap_pop
 from pdes.jit import inline, outline, prefetch
@@ -64,6 +65,7 @@ from pdes.state import (
     NPU_READY_HEAD,
     NPU_ROW_BASE,
     NPU_SLOT_BASE,
+    NPU_SLOW,
     NPU_TRACE,
     NPU_TRACE_BASE,
     NPU_WORDS,
@@ -149,12 +151,15 @@ def start_row(net, npus, qps, rows, insts, trace, plans, node, row, now):
         if npus.npu[n + NPU_LANE + lane] >= 0:
             wait_for_lane(npus, rows, node, lane, row)
             return done, inst
-        if trace.duration_ps[r] == 0:
+        duration = trace.duration_ps[r]
+        if kind == KIND_COMPUTE and npus.npu[n + NPU_SLOW] != 0:
+            duration = slowed(duration, npus.npu[n + NPU_SLOW])
+        if duration == 0:
             done = row
             next_for_lane(npus, rows, node, lane)
         else:
             npus.npu[n + NPU_LANE + lane] = row
-            set_event(npus, node, now + trace.duration_ps[r], npus.npu[n + NPU_PORTS] + lane)
+            set_event(npus, node, now + duration, npus.npu[n + NPU_PORTS] + lane)
     elif kind == KIND_SEND:
         dst = npus.npu[n + NPU_GLOBAL] + np.int64(trace.peer[r])
         tag = (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r])

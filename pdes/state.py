@@ -214,6 +214,7 @@ NPU_SLOT_BASE = 23  # its first group slot
 NPU_TRACE = 24
 NPU_DONE_HEAD = 25  # selective repeat: list of complete messages that are to be told of, -1 none
 NPU_DONE_TAIL = 26
+NPU_SLOW = 31  # compute takes so many 1024ths of its time, 0 as long as it is
 
 LANES = 3
 
@@ -268,6 +269,8 @@ CTL_IN_NEIGHBOUR = 29  # whose packets are being taken in
 CTL_IN_AT = 30  # how many of them have been
 CTL_NEXT = 31  # ps: earliest event of this LP after the window
 CTL_COST = 32  # packet-hops of the last window
+CTL_FAULT_PS = 38  # ps: the next change of the schedule, INF none
+CTL_FAULT_AT = 39  # its row in `change`
 CTL_WORDS = 40
 
 NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS = range(1, 7)
@@ -350,6 +353,9 @@ CONST_ROUTE_HOOK = 48  # address of what routes at switches by more than one row
 CONST_PORT_HOOK = 49  # address of what chooses among the ports of an NPU, 0: NPUs have one
 CONST_REORDER = 45  # packets by which one may come late before it is taken for lost
 CONST_FLOWLET_GAP = 43  # ps without packets after which a flow may take another link
+CONST_FAULT_HOOK = 50  # address of what makes changes of the schedule, 0 none
+CONST_EPOCHS = 51  # sets of routing tables
+CONST_PIT = 52  # `tx` row of a link on which all is lost, for what no route leads to; 0 none
 CONST_WORDS = 56
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
@@ -521,6 +527,24 @@ class Insts(NamedTuple):
     inst_val: Int64
 
 
+# A change of the schedule (`change`), pdes/faults.py.
+CHANGE_WORDS = 4
+CHANGE_PS = 0  # begin of a cell
+CHANGE_KIND = 1
+CHANGE_INDEX = 2  # own outgoing link; own NPU
+CHANGE_VALUE = 3  # its class; its NPU_SLOW; which routing tables
+CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)
+
+
+class Schedule(NamedTuple):
+    """What changes during the run, read only."""
+
+    change: Int64  # rows, in the order in which they are made
+    table64: Int64  # Routes' arrays of that type, one after another, each for all sets of routing tables
+    table32: Int32
+    table8: Int8
+
+
 class World(NamedTuple):
     """All state of one logical process. Functions take the parts that they touch."""
 
@@ -533,3 +557,4 @@ class World(NamedTuple):
     routes: Routes
     trace: Trace
     plans: Plans
+    schedule: Schedule

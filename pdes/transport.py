@@ -41,6 +41,7 @@ from pdes.state import (
     CONST_ADDRESS,
     CONST_CC_HOOK,
     CONST_CNP,
+    CONST_FAULT_HOOK,
     CONST_HEADER,
     CONST_MAX_RETRIES,
     CONST_MTU,
@@ -89,6 +90,7 @@ from pdes.state import (
     PORT_CTRL_COUNT,
     PORT_SCHEDULED,
     PORT_WORDS,
+    QP_ACTIVE,
     QP_DEADLINE,
     QP_DST,
     QP_END,
@@ -156,11 +158,20 @@ def queue_pair(net, npus, qps, node, dst, group):
     return q
 
 
+@inline
+def find_port(net, qps, node, row):
+    """Where routes may have changed: the port that the queue pair at `row`, which is in no port's list, now takes."""
+    if net.const[CONST_FAULT_HOOK] != 0 and qps.qp[row + QP_ACTIVE] == 0:
+        qps.qp[row + QP_PORT] = npu_route(net, node, qps.qp[row + QP_DST], qps.qp[row + QP_W2])
+
+
 @outline
 def post(net, npus, qps, node, dst, group, tag, size, ref, now):
     """Post a message of `size` bytes; `ref` is told when its last byte has left (MSG_REF)."""
     q = queue_pair(net, npus, qps, node, dst, group)
     row = q * QP_WORDS
+    if qps.qp[row + QP_UNA] == qps.qp[row + QP_END]:
+        find_port(net, qps, node, row)
     free = net.ctl[CTL_FREE_MSGS] - 1
     net.ctl[CTL_FREE_MSGS] = free
     net.ctl[CTL_CHECK] = 1
@@ -408,6 +419,7 @@ def on_timeout(net, npus, qps, node, now):
                 else:
                     go_back(qps, row)
                 tell(net, q, CC_LOSS, now, LOSS_TIMEOUT, 0, 0)
+                find_port(net, qps, node, row)
                 activate(net, npus, qps, node, q)
             else:
                 soonest = min(soonest, qps.qp[row + QP_DEADLINE])

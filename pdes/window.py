@@ -15,6 +15,7 @@ from pdes.npu import npus_window
 from pdes.state import (
     CONST_ADDRESS,
     CONST_CELL,
+    CONST_FAULT_HOOK,
     CONST_LOOKAHEAD,
     CONST_NEIGHBOURS,
     CONST_SWITCH_HOOK,
@@ -25,6 +26,7 @@ from pdes.state import (
     CTL_COST,
     CTL_FAILED_QP,
     CTL_FAR_SOONEST,
+    CTL_FAULT_PS,
     CTL_IN_AT,
     CTL_IN_NEIGHBOUR,
     CTL_LEFT,
@@ -178,6 +180,8 @@ def window(address, begin, number):
                 status = DONE
                 break
             open_cell(net, soonest // cell * cell)
+            if ctl[CTL_FAULT_PS] <= ctl[CTL_NOW]:
+                call_hook(net.const[CONST_FAULT_HOOK], address, 0, 0, 0, 0, 0, 0, 0)
         now = ctl[CTL_NOW]
         if (
             (ctl[CTL_SOONEST] < now + cell and release(net))

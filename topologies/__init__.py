@@ -22,6 +22,7 @@ from topologies.graph_builder import GraphBuilder
 from topologies.registry import Parameter, Topology, build, format_spec, parse_spec, topologies
 from topologies.routing import next_links, route
 from topologies.toml_form import write_toml
+from topologies.without import routing_without
 
 __all__ = [
     "NONE",
@@ -45,6 +46,7 @@ __all__ = [
     "next_links",
     "parse_spec",
     "route",
+    "routing_without",
     "topologies",
     "write_toml",
 ]

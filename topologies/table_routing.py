@@ -37,10 +37,10 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
             f"a routing table of {rows} switches by {len(home_node)} first switches is too large; "
             f"expected at most {_MAX_ENTRIES} entries"
         )
-    hops = _all_hops(rows, home_node - npus, src, dst)
-    sets = _PortSets()
+    hops = all_hops(rows, home_node - npus, src, dst)
+    sets = PortSets()
     home, attach_set = _attach(npus, link_dst[down], attach_home, down, sets)
-    next_set = _next_sets(hops, src, dst, between, sets)
+    next_set = next_sets(hops, src, dst, between, sets)
     set_ptr, set_link = sets.arrays()
     return TableRouting(home_node.astype(np.int32), home, attach_set, row, hops, next_set, set_ptr, set_link)
 
@@ -73,7 +73,7 @@ def _refuse_direct_links(npus: int, link_src: Int32, link_dst: Int32) -> None:
         )
 
 
-def _all_hops(rows: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
+def all_hops(rows: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
     """int8[rows, homes]: links from every switch to every home. src and dst are the rows of links, src ascending.
 
     The homes that reach a switch are a row of bits, so that one level of all searches is one pass over the links.
@@ -101,7 +101,7 @@ def _all_hops(rows: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
     raise TopologyError(f"a path of more than {_MAX_HOPS} links between switches; expected a shorter one")
 
 
-class _PortSets:
+class PortSets:
     """Collects port sets; a set's number is the order of its coming."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class _PortSets:
 
 
 def _attach(
-    npus: int, npu: Int32, column: npt.NDArray[np.intp], link: npt.NDArray[np.intp], sets: _PortSets
+    npus: int, npu: Int32, column: npt.NDArray[np.intp], link: npt.NDArray[np.intp], sets: PortSets
 ) -> tuple[Int32, Int32]:
     """Fields home and attach_set, both int32[npus, H]; npu, column and link describe the links from homes to NPUs."""
     order = np.lexsort((link, column, npu))
@@ -142,7 +142,7 @@ def _attach(
     return home, attach_set
 
 
-def _next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], sets: _PortSets) -> Int32:
+def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], sets: PortSets) -> Int32:
     """int32[rows, homes]: the links that come nearer to the home; a switch's equal sets are one set."""
     next_set = np.full(hops.shape, -1, np.int32)
     bounds = np.searchsorted(src, np.arange(len(hops) + 1))

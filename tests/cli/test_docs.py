@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -24,8 +25,9 @@ def documented():
 def models():
     """Section, key and settled default (None = not set or required) of every model."""
     for section, field in RunConfig.model_fields.items():
-        model = field.annotation
-        defaults = {} if field.is_required() else model().model_dump(mode="json")
+        model, *_ = get_args(field.annotation) or (field.annotation,)
+        has_defaults = not field.is_required() and model is field.annotation
+        defaults = model().model_dump(mode="json") if has_defaults else {}
         for key, of_key in model.model_fields.items():
             yield section, key, of_key.is_required(), defaults.get(key, of_key.default)
 

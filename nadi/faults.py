@@ -1,0 +1,78 @@
+"""[[faults]] of a run file: what they may say."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StrictInt, model_validator
+
+from topologies import TopologyError
+from topologies.units import format_rate, format_time, parse_rate, parse_time
+
+PLACES = ("link", "switch", "npu")
+OF_LINKS = ("state", "rate", "added_latency", "error_rate")
+ALLOWED = {"link": OF_LINKS, "switch": ("state",), "npu": ("slowdown",)}
+"""What may happen to what."""
+MOST_SLOWDOWN = 1000.0
+FOREVER = 1 << 62
+"""Later than any time (ps)."""
+
+
+def _rate(value: object) -> int:
+    try:
+        return parse_rate(value)
+    except TopologyError as error:
+        raise ValueError(f'{error}; a link that carries nothing has state = "down"') from None
+
+
+_Time = Annotated[int, BeforeValidator(parse_time), PlainSerializer(format_time)]
+_OptionalTime = Annotated[
+    int | None, BeforeValidator(parse_time), PlainSerializer(lambda ps: None if ps is None else format_time(ps))
+]
+_OptionalRate = Annotated[
+    int | None, BeforeValidator(_rate), PlainSerializer(lambda bps: None if bps is None else format_rate(bps))
+]
+
+
+class FaultSection(BaseModel):
+    """One of [[faults]]: when, where, what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: _Time = Field(description="when it begins")
+    until: _OptionalTime = Field(None, description="when it is taken back; without it, never")
+    link: StrictInt | str | None = Field(None, description='a link\'s number, or its ends, "12-40"; both directions')
+    cable: StrictInt | None = Field(None, description="which of several cables between the two ends, from 0; all")
+    switch: StrictInt | None = Field(None, description="node number of a switch: all its links")
+    npu: StrictInt | None = Field(None, description="number of an NPU")
+    state: Literal["down"] | None = Field(None, description="all packets are lost")
+    rate: _OptionalRate = Field(None, description='another rate, "50Gbps"')
+    added_latency: _OptionalTime = Field(None, description="on top of the link's delay")
+    error_rate: float | None = Field(None, gt=0, le=1, description="probability that a packet is lost")
+    slowdown: float | None = Field(None, ge=1, le=MOST_SLOWDOWN, description="computation takes so many times as long")
+
+    @model_validator(mode="after")
+    def _one_thing_at_one_place(self) -> Self:
+        places = [key for key in PLACES if getattr(self, key) is not None]
+        if len(places) != 1:
+            raise ValueError(f"found {' and '.join(places) or 'none'} of link, switch and npu; expected exactly one")
+        what = [key for key in (*OF_LINKS, "slowdown") if getattr(self, key) is not None]
+        allowed = ALLOWED[places[0]]
+        if len(what) != 1 or what[0] not in allowed:
+            found = " and ".join(what) or "nothing"
+            raise ValueError(f"found {found} for a {places[0]}; expected exactly one of {', '.join(allowed)}")
+        if self.cable is not None and not isinstance(self.link, str):
+            raise ValueError('cable stands without two ends; expected link = "a-b" beside it')
+        if self.until is not None and self.until <= self.at:
+            raise ValueError(
+                f"until {format_time(self.until)} is not after at {format_time(self.at)}; expected a later time"
+            )
+        return self
+
+    @property
+    def what(self) -> str:
+        """The key that says what happens."""
+        return next(key for key in (*OF_LINKS, "slowdown") if getattr(self, key) is not None)
+
+    @property
+    def until_ps(self) -> int:
+        """When it ends, or later than any time."""
+        return FOREVER if self.until is None else self.until
