@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nadi.config import ConfigError, NetworkSection, RunConfig, load_config, network_section, parse_flops
 from nadi.fabric import fitted, shared_buffer
 from nadi.simulate import network_settings
+from pdes.fabric import rto_ps
 from pdes.settings import SharedBuffer
 from topologies import build
 
@@ -96,9 +97,9 @@ def test_a_buffer_that_may_drop_has_a_timeout():
     graph = build("switch:npus=4,rate=100Gbps,delay=1us")
     for text, dropping in (("pfc=true", False), ("pfc=false", True), ("pfc_headroom=9kB", True)):
         settings = fitted(graph, network_settings(network_section([f"network.{text}"])))
-        assert (settings.rto_ps > 0) == dropping
+        assert (rto_ps(graph, settings) > 0) == dropping
     given = network_section(["network.pfc=false", "network.retransmit_timeout=7us"])
-    assert fitted(graph, network_settings(given)).rto_ps == 7_000_000
+    assert rto_ps(graph, fitted(graph, network_settings(given))) == 7_000_000
 
 
 def test_a_topology_by_name_or_file(load, tmp_path):
