@@ -30,12 +30,13 @@ def shared_buffers(graph, fabric, part, settings):
     """Arrays gate, pool, backlog and facing of an LP.
 
     Raises:
-        RunError: the headrooms of a switch leave nothing to share.
+        RunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
     """
     if settings.switch is None:
         one = np.zeros(1, np.int32)
         return {"gate": zeros(1), "pool": zeros(1), "backlog": one, "facing": one}
     gate = np.zeros((max(1, len(part.links)), s.GATE_WORDS), np.int64)
+    gate[:, s.GATE_TURN] = (settings.switch.weights or (0,))[0] << 1
     pool = np.zeros((max(1, len(part.nodes)), s.POOL_WORDS), np.int64)
     pool[:, s.POOL_SHARED] = settings.switch.buffer_bytes
     if settings.switch.pfc and len(part.links):
@@ -51,6 +52,13 @@ def shared_buffers(graph, fabric, part, settings):
         raise RunError(
             f"switch {node}: a buffer of {settings.switch.buffer_bytes} bytes, but the headrooms of its ports take "
             f"{need}; expected a larger buffer or smaller headrooms"
+        )
+    packet = settings.mtu_bytes + settings.header_bytes
+    most = min(1024, round(1024 * settings.switch.alpha)) * settings.switch.buffer_bytes >> 10
+    if len(switches) and not settings.switch.pfc and most < packet:
+        raise RunError(
+            f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and alpha {settings.switch.alpha} lets "
+            f"{most} bytes wait in a queue; expected at least a packet of {packet}"
         )
     facing = np.zeros(graph.links, np.int32)
     facing[part.links ^ 1] = np.arange(len(part.links))

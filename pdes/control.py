@@ -48,13 +48,13 @@ def begin_control(net, qps, q, psb, now):
 
 @inline
 def round_trip(qps, q, now, last, echoed):
-    """Round-trip time that an acknowledgement of all before sequence number `last` + 1 shows, -1 unknown.
+    """Round-trip time that an acknowledgement shows, -1 unknown; last: the packet that it stands for, -2 none.
 
-    The acknowledgement echoes when its packet was sent, but for one that ends a message; of those the newest is known.
+    It echoes one ps more than when its packet was sent, but for one that ends a message; of those the newest is known.
     """
     row = q * CC_WORDS
     if echoed > 0:
-        return (now - echoed) & ECHO_MASK
+        return (now + 1 - echoed) & ECHO_MASK
     if qps.cc[row + CC_LAST_SEQ] == last:
         return now - qps.cc[row + CC_LAST_SENT]
     return -1

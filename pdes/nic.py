@@ -7,7 +7,7 @@ from pdes.jit import hook
 from pdes.link import link_psb, serialisation_ps
 from pdes.pacing import take_soonest
 from pdes.packet import FLAG_LAST
-from pdes.port import data_class, leave_turns, may_send, set_pace, take_turns
+from pdes.port import data_class, leave_turns, may_send, set_pace, someone_waits, take_turns
 from pdes.state import (
     CC_LAST_SENT,
     CC_LAST_SEQ,
@@ -54,15 +54,17 @@ def pace(address, link, q, now, seq, size, flag, _a):
 def first_allowed(address, node, link, now, _a, _b, _c, _d):
     """Like `first_to_send` where pacing, windows that shrink and pauses of a class hold queue pairs back.
 
-    Those that pacing lets go again come behind all that take turns.
+    Those that pacing lets go again come behind all that take turns. While the port is busy: 0 if one may want it next.
     """
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
     p = link * PORT_WORDS
     busy = net.tx[link * TX_WORDS + TX_BUSY]
+    if busy > now:
+        return np.int64(someone_waits(net, npus, qps, node, link, busy)) - 1
     if net.const[CONST_CC_HOOK] != 0:
         soonest = npus.port[p + PORT_PACED]
-        while busy <= now and soonest >= 0 and qps.cc[soonest * CC_WORDS + CC_NEXT_SEND] <= now:
+        while soonest >= 0 and qps.cc[soonest * CC_WORDS + CC_NEXT_SEND] <= now:
             take_turns(npus, qps, link, take_soonest(npus, qps, link))
             soonest = npus.port[p + PORT_PACED]
     paused = np.int64(0)
@@ -88,5 +90,5 @@ def first_allowed(address, node, link, now, _a, _b, _c, _d):
             last = q
     if found < 0 and net.const[CONST_CC_HOOK] != 0 and npus.port[p + PORT_PACED] >= 0:
         soonest = npus.port[p + PORT_PACED]
-        set_pace(net, npus, node, link, max(busy, qps.cc[soonest * CC_WORDS + CC_NEXT_SEND]))
+        set_pace(net, npus, node, link, qps.cc[soonest * CC_WORDS + CC_NEXT_SEND])
     return found

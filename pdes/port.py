@@ -243,7 +243,7 @@ def send_data(net, npus, qps, node, link, q, now):
     if net.const[CONST_CC_HOOK] != 0:
         due = call_hook(net.const[CONST_PACE], net.const[CONST_ADDRESS], link, q, now, seq, size, flag, 0) == 1
         if net.const[CONST_RTT] == 1 and flag & FLAG_LAST == 0:
-            tag = now
+            tag = now + 1
     if not may_send(net, qps, q):
         leave_turns(npus, qps, link, q)
     elif due:
@@ -303,6 +303,21 @@ def set_pace(net, npus, node, link, at):
 
 
 @inline
+def someone_waits(net, npus, qps, node, link, busy):
+    """Whether a queue pair may want the port by the time it falls idle; one that wants it later sets the pace."""
+    p = link * PORT_WORDS
+    if npus.port[p + PORT_RING] >= 0:
+        return True
+    soonest = npus.port[p + PORT_PACED]
+    if soonest < 0:
+        return False
+    at = qps.cc[soonest * CC_WORDS + CC_NEXT_SEND]
+    if at > busy:
+        set_pace(net, npus, node, link, at)
+    return at <= busy
+
+
+@inline
 def data_class(w1):
     """Class of a data packet."""
     return np.int64(flags(w1) & FLAG_CLASS != 0)
@@ -331,10 +346,11 @@ def transmit(net, npus, qps, node, link, now):
     busy = net.tx[link * TX_WORDS + TX_BUSY]
     has_control = port[p + PORT_CTRL_COUNT] > 0
     has_transit = transit_allowed(net, npus, link)
-    if net.const[CONST_NIC] != 0:
-        first = call_hook(net.const[CONST_NIC], net.const[CONST_ADDRESS], node, link, now, 0, 0, 0, 0)
-    else:
+    first = np.int64(-1)
+    if net.const[CONST_NIC] == 0:
         first = first_to_send(npus, qps, link)
+    elif busy > now or not has_control:
+        first = call_hook(net.const[CONST_NIC], net.const[CONST_ADDRESS], node, link, now, 0, 0, 0, 0)
     if not has_control and not has_transit and first < 0:
         return
     if busy <= now:
@@ -359,14 +375,11 @@ def transmit(net, npus, qps, node, link, now):
         link_send(net, link, asked, now, w1, w2, w3)
         busy = net.tx[link * TX_WORDS + TX_BUSY]
         if (
-            port[p + PORT_RING] < 0
-            and port[p + PORT_SENT_REF] < 0
+            port[p + PORT_SENT_REF] < 0
             and port[p + PORT_CTRL_COUNT] == 0
             and port[p + PORT_TRANSIT_COUNT] == 0
+            and not someone_waits(net, npus, qps, node, link, busy)
         ):
-            if net.const[CONST_CC_HOOK] != 0 and port[p + PORT_PACED] >= 0:
-                soonest = qps.cc[port[p + PORT_PACED] * CC_WORDS + CC_NEXT_SEND]
-                set_pace(net, npus, node, link, max(busy, soonest))
             return
     port[p + PORT_SCHEDULED] = 1
     set_event(npus, node, busy, link - net.out_ptr[node])

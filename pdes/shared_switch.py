@@ -339,16 +339,18 @@ def bring_up(net, node, until):
 
 
 @outline
-def near_threshold(net, node, link, way_in, klass, now, w1, w2, w3):
+def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
     """A data packet that may pass a threshold, with all ports up to time. True if it goes on (its bytes counted)."""
     bring_up(net, node, now + 1)
+    carry(net, TAKE_UP, at)
     pool = node * POOL_WORDS
     gate = net.gate
     size = wire_bytes(w1)
     limit = threshold(net, pool)
+    fits = net.pool[pool + POOL_USED] + size <= net.pool[pool + POOL_SHARED]
     if net.const[CONST_PFC] == 1:
         g = way_in * GATE_WORDS
-        if gate[g + GATE_IN + klass] + size <= limit:
+        if gate[g + GATE_IN + klass] + size <= limit and fits:
             gate[g + GATE_IN + klass] += size
             net.pool[pool + POOL_USED] += size
             return True
@@ -360,7 +362,7 @@ def near_threshold(net, node, link, way_in, klass, now, w1, w2, w3):
             ask(net, node, way_in, klass, PAUSE, now)
         return True
     queued = gate[link * GATE_WORDS + GATE_QUEUED + klass]
-    if queued + size <= limit and net.pool[pool + POOL_USED] + size <= net.pool[pool + POOL_SHARED]:
+    if queued + size <= limit and fits:
         net.pool[pool + POOL_USED] += size
         return True
     if net.const[CONST_TRIM] == 1:
@@ -376,12 +378,13 @@ def near_threshold(net, node, link, way_in, klass, now, w1, w2, w3):
 
 
 @inline
-def take_data(net, node, link, way_in, now, w1, w2, w3):
-    """A data packet from `way_in` for the port of `link`."""
+def take_data(net, node, link, way_in, now, at, w1, w2, w3):
+    """A data packet, record `at`, from `way_in` for the port of `link`."""
     pool = node * POOL_WORDS
     g = link * GATE_WORDS
     klass = data_class(w1)
     bring_up_for(net, node, link, now)
+    carry(net, TAKE_UP, at)
     size = wire_bytes(w1)
     limit = threshold(net, pool)
     goes = (
@@ -390,20 +393,21 @@ def take_data(net, node, link, way_in, now, w1, w2, w3):
         and net.gate[g + GATE_PAUSED] & (1 << klass) == 0
     )
     used = net.pool[pool + POOL_USED] + size
-    if goes and net.pool[pool + POOL_ASKED] == 0 and used <= limit:
+    fits = used <= net.pool[pool + POOL_SHARED]
+    if goes and net.pool[pool + POOL_ASKED] == 0 and used <= limit and fits:
         set_off(net, link, now, now, np.int64(0), np.int64(0), w1, w2, w3)
         return
     if net.const[CONST_PFC] == 1:
         in_use = net.gate[way_in * GATE_WORDS + GATE_IN + klass] + size
-        clear = in_use <= limit and net.pool[pool + POOL_ASKED] == 0
+        clear = in_use <= limit and fits and net.pool[pool + POOL_ASKED] == 0
         if clear:
             net.gate[way_in * GATE_WORDS + GATE_IN + klass] = in_use
             net.pool[pool + POOL_USED] = used
     else:
-        clear = net.gate[g + GATE_QUEUED + klass] + size <= limit and used <= net.pool[pool + POOL_SHARED]
+        clear = net.gate[g + GATE_QUEUED + klass] + size <= limit and fits
         if clear:
             net.pool[pool + POOL_USED] = used
-    if not clear and not near_threshold(net, node, link, way_in, klass, now, w1, w2, w3):
+    if not clear and not near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
         return
     idle = net.tx[link * TX_WORDS + TX_BUSY] <= now and net.gate[g + GATE_PAUSED] & (1 << klass) == 0
     if idle and net.gate[g + GATE_MASK] & ~net.gate[g + GATE_PAUSED] == 0 and net.gate[g + GATE_QUEUED + klass] == 0:
@@ -418,9 +422,10 @@ def take_data(net, node, link, way_in, now, w1, w2, w3):
 
 
 @inline
-def take_control(net, node, link, now, w1, w2, w3):
-    """A control packet for the port of `link`."""
+def take_control(net, node, link, now, at, w1, w2, w3):
+    """A control packet, record `at`, for the port of `link`."""
     bring_up_for(net, node, link, now)
+    carry(net, TAKE_UP, at)
     send_control(net, node, link, CONTROL, now, w1, w2, w3)
 
 
@@ -461,16 +466,15 @@ def act(net, inbox, routes, node, begin, end):
         w2 = record[p + 2]
         w3 = record[p + 3]
         link = inbox.batch_out[i]
-        carry(net, TAKE_UP, at)
         if rule and link >= 0:
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, w2, now)
         if link < 0:
             take_pause(net, node, p, w2, now)
         elif flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
-            take_control(net, node, link, now, w1, w2, w3)
+            take_control(net, node, link, now, at, w1, w2, w3)
         else:
             way_in = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
-            take_data(net, node, link, way_in, now, w1, w2, w3)
+            take_data(net, node, link, way_in, now, at, w1, w2, w3)
     bring_up(net, node, end)
 
 

@@ -376,7 +376,10 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
     if net.const[CONST_CC_HOOK] != 0:
         rtt = np.int64(-1)
         if net.const[CONST_RTT] == 1:
-            rtt = round_trip(qps, q, now, named, w3 & ECHO_MASK)
+            answered = named
+            if flags(w1) & FLAG_NAK != 0 or (una == begin and net.const[CONST_SELECTIVE] == 0):
+                answered = np.int64(-2)
+            rtt = round_trip(qps, q, now, answered, w3 & ECHO_MASK)
         tell(net, q, CC_ACK, now, una - begin, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
     if net.const[CONST_SELECTIVE] != 0:
         trimmed = np.int64(flags(w1) & FLAG_NAK != 0)

@@ -1,12 +1,13 @@
 """Random small scenarios of the fabric: a graph with switches that share their buffers, messages, settings."""
 
-from types import SimpleNamespace
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
 from pdes import Settings
+from pdes.settings import SharedBuffer
 from tests.fabric import naive
+from tests.fabric.control import control_of
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces
 from topologies import GraphBuilder
 from workload import CollectiveSettings, algorithms_of
@@ -16,17 +17,12 @@ SWITCH = {
     "buffer_bytes": 10**6, "pfc": True, "alpha": 1.0, "headroom_bytes": 0, "resume_offset_bytes": 0, "ecn": False,
     "kmin_bytes": 0, "kmax_bytes": 0, "pmax": 0.0, "trim": False, "weights": (),
 }  # fmt: skip
-FABRIC = {"switch": None, "cnp_interval_ps": 0, "p2p_class": 0, "control": SimpleNamespace(signals=frozenset())}
 
 
 def settings_of(switch=None, **chosen):
-    """Settings of a run; switch: what differs from SWITCH, None = output-queued.
-
-    The one place that knows how settings are made: stand-ins until pdes.settings has all of it.
-    """
-    of_fabric = FABRIC | {name: chosen.pop(name) for name in FABRIC if name in chosen}
-    of_fabric["switch"] = None if switch is None else SimpleNamespace(**(SWITCH | switch))
-    return SimpleNamespace(**(vars(Settings(**chosen)) | of_fabric))
+    """Settings of a run; switch: what differs from SWITCH, None = output-queued."""
+    shared = None if switch is None else SharedBuffer(**(SWITCH | switch))
+    return Settings(**({"cnp_interval_ps": 0} | chosen), switch=shared)
 
 
 def run_naive(graph, program, settings, *, window=50, rto_ps=0, control=None, simulator=naive.Simulator):
@@ -74,17 +70,22 @@ class Flows(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """All of a random run; it prints in a few lines."""
+    """All of a random run; it prints in a few lines. control: signals and first pace of a congestion control, or ()."""
 
     network: Network
     flows: Flows
     switch: dict
     chosen: dict
+    control: tuple = ()
+    lps: int = 1
 
     def build(self):
         """Graph, program, settings."""
         graph = self.network.graph()
-        return graph, self.flows.program(graph.npus), settings_of(self.switch, **self.chosen)
+        chosen = dict(self.chosen)
+        if self.control:
+            chosen["control"] = control_of(*self.control)
+        return graph, self.flows.program(graph.npus), settings_of(self.switch, **chosen)
 
 
 rates = st.sampled_from([100, 100, 100, 25, 400, 600, 77])
@@ -150,14 +151,18 @@ def flows(draw, npus, *, collectives):
 
 
 @st.composite
-def scenarios(draw, *, pfc, trim=False):
+def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False):
     """pfc: lossless, buffers just above the headrooms; else so small that packets are lost (or trimmed) and sent again.
 
     Where packets are lost windows are small: whole windows are sent again, and many small runs tell more than a few.
+    Where they are trimmed packets are large and links alike, so that headers alone cannot fill a port for ever.
     """
     network = draw(networks)
     two = draw(st.booleans())
     mtu = draw(st.sampled_from([256, 512, 1000]))
+    if trim:
+        mtu = 1000
+        network = network._replace(cables=tuple((a, b, 100, delay) for a, b, _, delay in network.cables))
     graph = network.graph()
     shared = draw(st.integers(2, 40)) * (mtu + 82)
     chosen = {"mtu_bytes": mtu, "seed": draw(st.integers(0, 2**31)), "p2p_class": int(two), "max_retries": 60}
@@ -166,16 +171,36 @@ def scenarios(draw, *, pfc, trim=False):
     if pfc:
         switch["buffer_bytes"] = shared + largest_headrooms(graph, mtu + 82) * (1 + two)
     else:  # the threshold must let a packet in, or all are lost for ever
-        switch["buffer_bytes"] = max(shared, int(2 * (mtu + 82) / switch["alpha"]))
+        switch["buffer_bytes"] = max(shared, int(2 * (mtu + 82) / min(1.0, switch["alpha"])))
     switch["resume_offset_bytes"] = draw(st.sampled_from([0, 0, 500, 3000]))
     switch["weights"] = draw(st.sampled_from([(), (1, 1), (2, 1), (1, 3)])) if two else ()
-    if draw(st.booleans()):
+    if draw(st.sampled_from([True, True, False])):
         low = draw(st.integers(0, 3000))
         switch |= {"ecn": True, "kmin_bytes": low, "kmax_bytes": low + draw(st.integers(0, 4000))}
-        switch["pmax"] = draw(st.sampled_from([0.0, 0.1, 1.0]))
+        switch["pmax"] = draw(st.sampled_from([0.1, 0.5, 1.0]))
     if not pfc:
         chosen["rto_ps"] = draw(st.sampled_from([30_000_000, 200_000_000]))
-    return Scenario(network, draw(flows(graph.npus, collectives=two)), switch, chosen)
+    if selective:
+        chosen |= {"selective_repeat": True, "reorder_packets": draw(st.sampled_from([0, 1, 3, 8]))}
+        chosen["window_bytes"] = draw(st.sampled_from([1000, 4000, 20_000]))
+    control = ()
+    if controlled:
+        signals = draw(st.sampled_from(SIGNALS))
+        control = (signals, draw(st.sampled_from([0.0, 0.5, 1.0, 1.7, 6.0])))
+        chosen["cnp_interval_ps"] = draw(st.sampled_from([0, 300_000, 5_000_000]))
+    lps = draw(st.sampled_from([1, 1, 2, 3]))
+    return Scenario(network, draw(flows(graph.npus, collectives=two)), switch, chosen, control, lps)
+
+
+SIGNALS = (
+    ("ecn", "rtt"),
+    ("cnp", "rtt"),
+    ("cnp",),
+    ("rtt",),
+    ("telemetry",),
+    ("cnp", "rtt", "telemetry"),
+    ("ecn", "rtt", "telemetry"),
+)
 
 
 def largest_headrooms(graph, z_max):

@@ -29,6 +29,7 @@ class Link(plain.Link):
         self.rate_bps = int(graph.link_rate_bps[number])
         self.paused, self.paused_since = [False, False], [0, 0]
         self.paused_ps = 0
+        self.most_waiting = 0
         self.ecn_marked = self.trimmed = self.pauses = self.resumes = 0
         self.headroom_dropped = 0
 
@@ -51,6 +52,8 @@ class Pair(plain.Pair):
         self.window, self.ps_per_byte = 0, 0.0
         self.next_send = 0
         self.last_seq, self.last_sent = -1, 0
+        self.arrived, self.lost = set(), set()  # selective repeat: sequence numbers from the first unacknowledged on
+        self.highest, self.looked_at = 0, 0
 
 
 class Ingress:
@@ -67,7 +70,7 @@ class Egress:
 
     def __init__(self, link, weights):
         self.link, self.weights = link, weights
-        self.control, self.data = deque(), [deque(), deque()]
+        self.frames, self.control, self.data = deque(), deque(), [deque(), deque()]
         self.waiting = [0, 0]  # qb
         self.is_sending = False
         self.turn, self.left = 0, weights[0] if weights else 0
@@ -75,8 +78,7 @@ class Egress:
     def choose(self):
         """Class whose packet goes now, None if none may.
 
-        Choice: the turn of the weights changes only when a packet goes (at a port that was idle too, also for one that
-        goes at once), not when nothing may go; it begins with class 0, and control leaves it as it is.
+        The turn of the weights changes only when a packet goes that has waited.
         """
         ready = [bool(self.data[c]) and not self.link.paused[c] for c in CLASSES]
         if not any(ready):
@@ -130,18 +132,21 @@ class Switch:
         if packet.control or self.admit(packet, self.into[came_over.number], egress):
             if packet.control:
                 egress.control.append((packet, self.sim.now))
+                self.serve(egress)
+                return
+            egress.data[packet.cls].append((packet, self.into[came_over.number], self.sim.now))
+            egress.waiting[packet.cls] += packet.size
+            if not egress.is_sending and not egress.link.paused[packet.cls]:
+                self.leave(egress, packet.cls)
             else:
-                egress.data[packet.cls].append((packet, self.into[came_over.number], self.sim.now))
-                egress.waiting[packet.cls] += packet.size
-            self.check()
-            self.serve(egress)
+                egress.link.most_waiting = max(egress.link.most_waiting, sum(egress.waiting))
         self.check()
 
     def admit(self, packet, ingress, egress):
         """True if the packet goes on, in the buffer or as control."""
         size, cls = packet.size, packet.cls
         if self.rules.pfc:
-            if ingress.shared[cls] + size > self.threshold():
+            if ingress.shared[cls] + size > self.threshold() or self.used + size > self.shared_bytes:
                 return self.admit_to_headroom(packet, ingress, egress)
             ingress.shared[cls] += size
         elif egress.waiting[cls] + size > self.threshold() or self.used + size > self.shared_bytes:
@@ -155,7 +160,7 @@ class Switch:
         return True
 
     def admit_to_headroom(self, packet, ingress, egress):
-        """Choice: one that is dropped asks for no pause, and counts at the link that it was to go over."""
+        """One that is dropped asks for no pause."""
         size, cls = packet.size, packet.cls
         if ingress.extra[cls] + size > ingress.headroom:
             ingress.link.headroom_dropped += 1
@@ -169,7 +174,6 @@ class Switch:
         return True
 
     def trim(self, packet, egress):
-        """Choice: the bytes cut off count as dropped, the packet does not."""
         cut = packet.size - self.sim.settings.header_bytes
         packet.size -= cut
         packet.control = packet.trimmed = True
@@ -178,13 +182,12 @@ class Switch:
         self.sim.count["bytes_dropped"] += cut
 
     def send_frame(self, ingress, cls, *, is_pause):
-        """Choice: frames wait behind the control packets that were there before."""
         ingress.paused[cls] = is_pause
         back = self.out[ingress.link.number ^ 1]
         back.link.pauses += is_pause
         back.link.resumes += not is_pause
         self.sim.count["pause_frames" if is_pause else "resume_frames"] += 1
-        back.control.append((Frame(size=PAUSE_BYTES, cls=cls, is_pause=is_pause, control=True), self.sim.now))
+        back.frames.append((Frame(size=PAUSE_BYTES, cls=cls, is_pause=is_pause, control=True), self.sim.now))
         self.serve(back)
 
     # Departures
@@ -193,8 +196,8 @@ class Switch:
         """Send the next packet if the port is idle and one may go."""
         if egress.is_sending:
             return
-        if egress.control:
-            self.begin(egress, *egress.control.popleft())
+        if egress.frames or egress.control:
+            self.begin(egress, *(egress.frames or egress.control).popleft())
             return
         cls = egress.choose()
         if cls is not None:
@@ -221,9 +224,9 @@ class Switch:
         if self.rules.ecn and self.marks(egress.link, egress.waiting[cls]):
             packet.marked = True
             egress.link.ecn_marked += 1
-            self.sim.count["ecn_marked"] += 1
+            self.sim.count["marked_packets"] += 1
         if "telemetry" in self.sim.signals:
-            packet.telemetry.append((self.sim.now, egress.link.tx_bytes, sum(egress.waiting), egress.link.number))
+            packet.telemetry.append((self.sim.now, egress.link.tx_bytes, sum(egress.waiting), egress.link.ps_per_byte))
         self.begin(egress, packet, since)
         if ingress.paused[cls] and ingress.extra[cls] == 0:
             own = ingress.shared[cls]
@@ -232,11 +235,13 @@ class Switch:
 
     def marks(self, link, waiting):
         low, high = (int(k * link.rate_bps / ECN_RATE_BPS) for k in (self.rules.kmin_bytes, self.rules.kmax_bytes))
+        if waiting == 0:
+            return False
         if waiting >= high:
             return True
         if waiting <= low:
             return False
-        bound = int(4294967296 * self.rules.pmax * (waiting - low) / (high - low))
+        bound = int(float(int(4294967296 * self.rules.pmax) * (waiting - low)) / (high - low))
         return plain.mix3(self.sim.settings.seed + ECN_SALT, link.number, link.tx_packets) < bound
 
     # Invariants
@@ -260,8 +265,7 @@ class Switch:
             assert ingress.shared[c] + ingress.extra[c] == size
             assert ingress.paused[c] or ingress.extra[c] == 0
         assert self.used == sum(sum(ingress.shared) for ingress in self.into.values())
-        assert self.used <= self.shared_bytes + self.sim.full_packet
-        assert self.used <= self.shared_bytes or self.alpha1024 > 1024
+        assert self.used <= self.shared_bytes
 
     def check_end(self):
         self.check()
@@ -271,6 +275,7 @@ class Switch:
             assert ingress.paused == [False, False]
         for egress in self.out.values():
             assert not egress.control
+            assert not egress.frames
             assert not egress.is_sending
             assert egress.waiting == [0, 0]
 
@@ -283,7 +288,7 @@ class Simulator(plain.Simulator):
         start(now, line)                        line: ps per byte of its port
         sent(now, size, seq)                    wire bytes; the packet begins to leave
         ack(now, newly, echo, rtt, telemetry)   packets; 1 if it echoes a mark; ps or -1; for each switch
-                                                (ps, bytes sent before, bytes left in both queues, link)
+                                                (ps, bytes sent before, bytes left in both queues, ps per byte)
         cnp(now)
         loss(now, reason)                       NAK, TIMEOUT or TRIMMED
 
@@ -297,12 +302,17 @@ class Simulator(plain.Simulator):
         self.control = control
         self.signals = settings.control.signals
         self.full_packet = settings.mtu_bytes + settings.header_bytes
-        self.classes = 2 if settings.p2p_class == 1 else 1  # Choice: in use are those that the settings name
+        self.classes = 2 if settings.p2p_class == 1 else 1
         self.last_notified = {}
         self.switches = {}
         self.count |= dict.fromkeys(
-            ["ecn_marked", "pause_frames", "resume_frames", "trimmed_packets", "cnp_packets", "headroom_dropped"], 0
-        )
+            ["marked_packets", "pause_frames", "resume_frames", "trimmed_packets", "congestion_notifications",
+             "headroom_dropped"], 0
+        )  # fmt: skip
+        for npu in self.npus:
+            npu.done = deque()
+            for port in npu.ports.values():
+                port.held = []
         if settings.switch is not None:
             if settings.cut_through:
                 raise ValueError("a switch that shares its buffer does not cut through")  # Choice
@@ -343,37 +353,65 @@ class Simulator(plain.Simulator):
     # NICs
 
     def transit_goes(self, port):
-        """Choice: transit of both classes is one queue, so a paused class holds up what is behind it."""
+        """Transit of both classes is one queue, so a paused class holds up what is behind it."""
         return len(port.transit) > 0 and not port.link.paused[port.transit[0].cls]
 
-    def whose_turn(self, port):
-        """Choice: a queue pair of a paused class keeps its place, and those behind it may send.
+    def choose_packet(self, npu, port):
+        """At an idle port. Where no control waits, those that are due again join the turns first."""
+        if port.acks:
+            return super().choose_packet(npu, port)
+        due = sorted((p for p in port.held if p.next_send <= self.now), key=lambda p: (p.next_send, p.number))
+        port.held = [pair for pair in port.held if pair not in due]
+        port.turns.extend(due)
+        self.whose_turn(port)
+        self.sender = None
+        packet = super().choose_packet(npu, port)
+        pair = self.sender
+        if pair is not None and pair.in_turn and pair.next_send > self.now + port.link.time_of(packet.size):
+            port.turns.remove(pair)
+            self.hold(npu, pair)
+        return packet
 
-        One that is met and may not send for its window goes out, as in the plain model.
-        """
-        for pair in list(port.turns):
+    def whose_turn(self, port):
+        """Those of a paused class who are passed over go to the end, those who may not send go out."""
+        passed_over = []
+        found = None
+        while port.turns and found is None:
+            pair = port.turns.popleft()
             if not self.may_send(pair):
-                port.turns.remove(pair)
                 pair.in_turn = False
-            elif not port.link.paused[pair.cls]:
-                return pair
-        return None
+            elif port.link.paused[pair.cls]:
+                passed_over.append(pair)
+            else:
+                found = pair
+                port.turns.appendleft(pair)
+        port.turns.extend(passed_over)
+        return found
 
     def may_send(self, pair):
-        return (
-            pair.next < pair.end
-            and pair.next - pair.unacknowledged < pair.window
-            and (pair.ps_per_byte == 0 or pair.next_send <= self.now)
-        )
+        return bool(pair.lost) or (pair.next < pair.end and pair.next - pair.unacknowledged < pair.window)
+
+    def hold(self, npu, pair):
+        """Until CC_NEXT_SEND, out of the turns."""
+        pair.in_turn = True
+        pair.port.held.append(pair)
+        self.own(npu, pair.next_send, len(npu.ports) + plain.LANES + 1 + pair.port.slot, self.is_due, pair)
+
+    def is_due(self, npu, pair):
+        self.touch(npu, pair.port)
 
     def activate(self, npu, pair):
         if pair.window == 0:  # new
+            pair.number = len(npu.pairs)
             pair.cls = int(self.settings.p2p_class == 1 and pair.group == plain.P2P_GROUP)
             pair.window = self.window
             if self.control is not None:
                 pair.control = self.control()
                 self.adopt(pair, pair.control.start(self.now, pair.port.link.ps_per_byte))
-        super().activate(npu, pair)
+        if not pair.in_turn and self.may_send(pair) and pair.next_send > self.now:
+            self.hold(npu, pair)
+        else:
+            super().activate(npu, pair)
 
     def adopt(self, pair, ruled):
         pair.window, pair.ps_per_byte = ruled
@@ -381,34 +419,60 @@ class Simulator(plain.Simulator):
         assert pair.ps_per_byte >= 0
 
     def next_data(self, npu, port, pair):
-        """Choice: the next departure is reckoned with the pace as it is after `sent`.
-
-        A queue pair comes back into the turns before all else that its NPU does at that time.
-        """
-        packet = super().next_data(npu, port, pair)
+        """The next departure is reckoned with the pace as it is after `sent`."""
+        self.sender = pair
+        if pair.lost:
+            following, pair.next = pair.next, min(pair.lost)
+            pair.lost.remove(pair.next)
+            packet = super().next_data(npu, port, pair)
+            pair.next = following
+        else:
+            packet = super().next_data(npu, port, pair)
         packet.cls, packet.marked, packet.trimmed = pair.cls, False, False
         packet.sent, packet.telemetry = self.now, []
         if packet.last:
             pair.last_seq, pair.last_sent = packet.seq, self.now
         if pair.control is not None:
             self.adopt(pair, pair.control.sent(self.now, packet.size, packet.seq))
-        pair.next_send = int(self.now + packet.size * pair.ps_per_byte + 0.5)
-        if pair.ps_per_byte > 0:
-            self.own(npu, pair.next_send, -1, self.is_due, pair)
+            pair.next_send = int(self.now + packet.size * pair.ps_per_byte + 0.5)
         return packet
-
-    def is_due(self, npu, pair):
-        self.activate(npu, pair)
 
     # Receiving
 
+    def settle(self, npu):
+        """Rows start first, then of what is complete one message after another is told of, then ports are tried."""
+        while npu.ready or npu.done or npu.touched:
+            if npu.ready:
+                self.start(npu, npu.ready.popleft())
+            elif npu.done:
+                self.complete(npu, npu.done.popleft())
+            else:
+                self.try_port(npu, npu.touched.pop())
+
     def on_data(self, npu, packet):
-        if packet.trimmed:
-            self.on_trimmed(npu, packet)
-            return
         if packet.marked and "cnp" in self.signals:
             self.notify(npu, packet)
-        super().on_data(npu, packet)
+        if self.settings.selective_repeat:
+            self.on_selective(npu, packet)
+        elif packet.trimmed:
+            self.on_trimmed(npu, packet)
+        else:
+            super().on_data(npu, packet)
+
+    def on_selective(self, npu, packet):
+        """Selective repeat: what comes out of order is kept, and messages complete in their order."""
+        state = npu.expected.setdefault(packet.pair, SimpleNamespace(seq=0, here=set(), last=[]))
+        if not packet.trimmed and packet.seq >= state.seq and packet.seq not in state.here:
+            state.here.add(packet.seq)
+            self.count["payload_bytes"] += packet.payload
+            state.last += [packet] * packet.last
+            while state.seq in state.here:
+                state.here.remove(state.seq)
+                state.seq += 1
+        state.last.sort(key=lambda kept: kept.seq)
+        while state.last and state.last[0].seq < state.seq:
+            npu.done.append(state.last.pop(0))
+        self.acknowledge(npu, packet, state.seq, nak=packet.trimmed)
 
     def notify(self, npu, packet):
         last = self.last_notified.get((npu.number, packet.pair))
@@ -416,7 +480,7 @@ class Simulator(plain.Simulator):
             return
         self.last_notified[npu.number, packet.pair] = self.now
         size = self.settings.ack_bytes
-        self.count["cnp_packets"] += 1
+        self.count["congestion_notifications"] += 1
         self.count["bytes_sent"] += size
         port = self.route_from(npu, packet.src, packet.entropy)
         port.acks.append(
@@ -428,7 +492,7 @@ class Simulator(plain.Simulator):
         self.touch(npu, port)
 
     def on_trimmed(self, npu, packet):
-        """Choice: asks for what is missing as a packet out of sequence does; when it is itself the one, each time."""
+        """It asks for what is missing as a packet out of sequence does; when it is itself the one, each time."""
         state = npu.expected.setdefault(packet.pair, SimpleNamespace(seq=0, nak_sent=False))
         if packet.seq < state.seq:
             self.acknowledge(npu, packet, state.seq, nak=False)
@@ -437,10 +501,10 @@ class Simulator(plain.Simulator):
             self.acknowledge(npu, packet, state.seq, nak=True)
 
     def acknowledge(self, npu, packet, expected, *, nak):
-        """Choice: with notifications no acknowledgement echoes; without them each does, of the packet it answers."""
+        """With notifications no acknowledgement echoes; without them each does, of the packet it answers."""
         ack = super().acknowledge(npu, packet, expected, nak=nak)
         ack.is_cnp, ack.trimmed = False, packet.trimmed
-        ack.echo = int(packet.marked and not packet.trimmed and "cnp" not in self.signals)
+        ack.echo = int(packet.marked and "cnp" not in self.signals)
         ack.answers, ack.ends_message, ack.sent = packet.seq, packet.last, packet.sent
         ack.telemetry = packet.telemetry
         return ack
@@ -448,33 +512,65 @@ class Simulator(plain.Simulator):
     def on_ack(self, npu, ack):
         if not ack.is_cnp:
             super().on_ack(npu, ack)
-            return
-        if ack.pair.control is not None:
+        elif ack.pair.control is not None:
             self.adopt(ack.pair, ack.pair.control.cnp(self.now))
-        self.activate(npu, ack.pair)
 
     def learn(self, pair, ack, newly):
-        """Choice: every acknowledgement is told, one that acknowledges nothing new too, before it counts as a loss."""
+        """Every acknowledgement is told, one that acknowledges nothing new too, before it counts as a loss."""
+        pair.arrived = {seq for seq in pair.arrived if seq >= pair.unacknowledged}
+        pair.lost = {seq for seq in pair.lost if seq >= pair.unacknowledged}
         self.trimmed_nak = ack.trimmed
         if pair.control is not None:
-            rtt = self.round_trip(pair, ack) if "rtt" in self.signals else -1
+            rtt = self.round_trip(pair, ack, newly) if "rtt" in self.signals else -1
             self.adopt(pair, pair.control.ack(self.now, newly, ack.echo, rtt, ack.telemetry))
+        if self.settings.selective_repeat:
+            self.hear_of(pair, ack)
 
-    def round_trip(self, pair, ack):
-        """From the begin of the packet that is answered.
+    def round_trip(self, pair, ack, newly):
+        """Acknowledgements echo when their packet was sent, but of one that ends a message or was trimmed.
 
-        Of a packet that ends a message it is known only if it is the newest such packet, of a trimmed one never.
+        Of packets that end messages the newest is known; who goes back by packets knows only which one was the last
+        that is acknowledged now.
         """
-        if ack.trimmed:
+        if not ack.ends_message and not ack.trimmed:
+            return self.now - ack.sent
+        answered = ack.answers if self.settings.selective_repeat else ack.seq - 1
+        if ack.nak or answered != pair.last_seq or (newly == 0 and not self.settings.selective_repeat):
             return -1
-        if ack.ends_message:
-            return self.now - pair.last_sent if ack.answers == pair.last_seq else -1
-        return self.now - ack.sent
+        return self.now - pair.last_sent
+
+    def hear_of(self, pair, ack):
+        """Selective repeat: the acknowledgement names a packet, which has come or was trimmed."""
+        seq = ack.answers
+        if not pair.unacknowledged <= seq < pair.first_unsent:
+            return
+        lost = set()
+        if ack.nak:
+            lost = {seq}
+        else:
+            pair.arrived.add(seq)
+            pair.lost.discard(seq)
+            pair.highest = max(pair.highest, seq)
+            begin = max(pair.looked_at, pair.unacknowledged)
+            end = pair.highest - self.settings.reorder_packets + 1 if self.settings.reorder_packets else begin
+            lost = set(range(begin, end))
+            pair.looked_at = max(begin, end)
+        lost -= pair.arrived | pair.lost
+        pair.lost |= lost
+        if lost and pair.control is not None:
+            self.adopt(pair, pair.control.loss(self.now, TRIMMED if ack.nak else NAK))
 
     def go_back(self, pair, reason):
-        """Choice: a loss is told only where the queue pair goes back by it."""
+        """A loss is told only where the queue pair goes back by it."""
         goes = pair.next > pair.unacknowledged
-        super().go_back(pair, reason)
+        if not self.settings.selective_repeat:
+            super().go_back(pair, reason)
+        elif reason == TIMEOUT:
+            pair.lost = set(range(pair.unacknowledged, pair.next)) - pair.arrived
+            pair.looked_at = pair.next
+            self.arm(pair.npu, pair)
+        else:
+            return
         if goes and pair.control is not None:
             told = TRIMMED if reason == NAK and self.trimmed_nak else reason
             self.adopt(pair, pair.control.loss(self.now, told))
@@ -487,11 +583,12 @@ def measures(sim):
         "tx_packets": [link.tx_packets for link in sim.links],
         "dropped_packets": [link.dropped for link in sim.links],
         "headroom_dropped": [link.headroom_dropped for link in sim.links],
+        "buffered_bytes": [link.most_waiting for link in sim.links],
         "max_queue_bytes": [int(link.longest_wait / link.ps_per_byte) for link in sim.links],
-        "ecn_marked": [link.ecn_marked for link in sim.links],
-        "pauses": [link.pauses for link in sim.links],
+        "marked_packets": [link.ecn_marked for link in sim.links],
+        "pause_frames": [link.pauses for link in sim.links],
         "paused_ps": [link.paused_ps for link in sim.links],
-        "trimmed": [link.trimmed for link in sim.links],
+        "trimmed_packets": [link.trimmed for link in sim.links],
     }
     switches = {
         "max_shared_bytes": [switch.max_used for switch in sim.switches.values()],

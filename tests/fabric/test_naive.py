@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from pdes.congestion import Control
 from tests.fabric.cases import Flows, Network, run_naive, scenarios, settings_of, star
 from tests.fabric.naive import NAK, TIMEOUT, TRIMMED, Frame, Simulator, measures
 from tests.pdes import naive as plain
@@ -45,7 +46,7 @@ class Recorder(Simulator):
 
 
 def heard(*signals):
-    return SimpleNamespace(signals=frozenset(signals))
+    return Control("told", None, frozenset(signals), ())
 
 
 def incast(switch, *, of_first=19, of_second=6, window=10**6, control=None, rto_ps=0, signals=(), **chosen):
@@ -71,7 +72,7 @@ def test_an_incast_is_paused_and_resumed_to_the_picosecond(offset, resumed):
     paused = leaves(5) - PACKET // 2
     assert sim.frames() == [(paused, 3, True), (resumed, 3, False)]
     found = measures(sim)
-    assert found.links["pauses"] == [0, 0, 0, 1, 0, 0]
+    assert found.links["pause_frames"] == [0, 0, 0, 1, 0, 0]
     assert found.links["paused_ps"] == [0, 0, resumed - paused, 0, 0, 0]
     assert found.links["dropped_packets"] == [0] * 6
     assert found.links["tx_packets"] == [19, 19, 6, 8, 25, 25]
@@ -100,7 +101,7 @@ def test_a_row_of_switches_passes_the_pause_on():
     sim = run_naive(graph, program, settings_of({"buffer_bytes": 40_000}, mtu_bytes=MTU), window=10**6)
     found = measures(sim)
     assert found.count["dropped_packets"] == 0
-    assert all(found.links["pauses"][back] > 0 for back in (1, 3, 5, 7))
+    assert all(found.links["pause_frames"][back] > 0 for back in (1, 3, 5, 7))
     assert all(found.links["paused_ps"][link] > 0 for link in (0, 2, 4, 6))
     assert sim.count["payload_bytes"] == 200_000
 
@@ -181,7 +182,7 @@ def test_without_pfc_the_threshold_of_the_queue_drops():
     found = measures(sim)
     assert found.links["dropped_packets"] == [0, 0, 0, 0, 0, 1]
     assert found.count["payload_bytes"] == 25 * MTU
-    assert found.links["pauses"] == [0] * 6
+    assert found.links["pause_frames"] == [0] * 6
 
 
 @pytest.mark.parametrize(("alpha", "most"), [(0.5, 3000), (1.0, 4000), (4.0, 7000), (100.0, 8000)])
@@ -196,7 +197,7 @@ def test_trimmed_packets_come_before_the_others_and_ask_for_themselves():
     found = measures(sim)
     trimmed = [(start, packet.seq) for start, link, packet in sim.sent if link == 5 and getattr(packet, "trimmed", 0)]
     assert trimmed[0] == (leaves(5), 5)
-    assert found.links["trimmed"][5] == len(trimmed) == found.count["trimmed_packets"]
+    assert found.links["trimmed_packets"][5] == len(trimmed) == found.count["trimmed_packets"]
     assert found.count["dropped_packets"] == found.count["timeouts"] == 0
     assert found.count["payload_bytes"] == 25 * MTU
     assert found.count["bytes_sent"] == found.count["bytes_received"] + found.count["bytes_dropped"]
@@ -211,7 +212,7 @@ def test_marks_are_certain_from_kmax_on():
     sim = incast(switch)
     marked = [start for start, link, packet in sim.sent if link == 5 and getattr(packet, "marked", False)]
     assert marked == [leaves(j) for j in range(3, 9)]
-    assert measures(sim).links["ecn_marked"] == [0, 0, 0, 0, 0, 6]
+    assert measures(sim).links["marked_packets"] == [0, 0, 0, 0, 0, 6]
 
 
 def test_marks_between_the_thresholds_are_as_likely_as_said():
@@ -397,7 +398,7 @@ def test_round_trips_are_those_of_the_packet_that_is_answered():
 def test_telemetry_tells_of_each_switch():
     _, heard = one_flow(2, signals=("telemetry",))
     met = [what[5] for what in heard if what[0] == "ack"]
-    assert met == [[(580_000, 0, 0, 3)], [(660_000, 1000, 0, 3)]]
+    assert met == [[(580_000, 0, 0, 80.0)], [(660_000, 1000, 0, 80.0)]]
     assert [what[4] for what in heard if what[0] == "ack"] == [-1, -1]
 
 
@@ -409,7 +410,7 @@ def test_marked_packets_bring_notifications_no_more_often_than_said(interval, se
     # each queue pair has three marked packets, 160,000 ps apart
     make, made = controls()
     sim = incast(MARKED, control=make, signals=("cnp",), cnp_interval_ps=interval)
-    assert sim.count["cnp_packets"] == sent
+    assert sim.count["congestion_notifications"] == sent
     heard = [what for control in made for what in control.heard]
     assert [what[0] for what in heard].count("cnp") == sent
     assert not any(what[3] for what in heard if what[0] == "ack")
@@ -421,7 +422,7 @@ def test_marked_packets_bring_notifications_no_more_often_than_said(interval, se
 def test_without_notifications_the_acknowledgements_echo():
     make, made = controls()
     sim = incast(MARKED, control=make, signals=("ecn",))
-    assert sim.count["cnp_packets"] == 0
+    assert sim.count["congestion_notifications"] == 0
     assert [sum(what[3] for what in control.heard if what[0] == "ack") for control in made] == [3, 3]
 
 

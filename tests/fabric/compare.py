@@ -1,0 +1,71 @@
+"""Running the engine and the reference of the fabric, and saying where they differ."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pdes import RunError, build_world, run
+from pdes.driver import settled
+from tests.fabric import naive
+from tests.fabric.control import Twin
+from tests.pdes import compare as plain
+from tests.pdes.naive import GaveUpError
+
+ONLY_THERE = {"resume_frames", "headroom_dropped"}
+COLUMNS = ("buffered_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
+
+
+def by_hand(graph, program, settings, known, simulator=naive.Simulator):
+    """The reference with the window and the timeout that the engine settled."""
+    window = known["window_packets"]
+    control = None
+    if settings.control.update:
+        (pace,) = settings.control.values
+
+        def control():
+            return Twin(window, pace, telemetry="telemetry" in settings.control.signals)
+
+    return simulator(graph, program, settings, window, known["rto_ps"], control).run()
+
+
+def differences(results, reference):
+    """Names of what differs."""
+    count = {name: value for name, value in reference.count.items() if name not in ONLY_THERE}
+    found = plain.differences(results, SimpleNamespace(**(vars(reference) | {"count": count})))
+    columns = naive.measures(reference).links
+    return found + [f"links {name}" for name in COLUMNS if results.links[name].tolist() != columns[name]]
+
+
+def owners(graph, lps, seed):
+    """A random owner of each node, all LPs with at least one."""
+    owner = np.random.default_rng(seed).integers(0, lps, graph.nodes)
+    owner[np.random.default_rng(seed + 1).permutation(graph.nodes)[:lps]] = np.arange(lps)
+    return owner
+
+
+def same(one, other):
+    """Names of what differs between the results of two partitions."""
+    found = [name for name in one.links if one.links[name].tolist() != other.links[name].tolist()]
+    counts = [{k: v for k, v in r.counters.items() if k not in {"windows", "events"}} for r in (one, other)]
+    return found + ["digest"] * (one.digest != other.digest) + ["counters"] * (counts[0] != counts[1])
+
+
+def check(graph, program, settings, lps=1):
+    """Engine, reference and the engine on several LPs must agree to the picosecond, or all give up."""
+    sim = build_world(graph, program, settings)
+    known = settled(sim)
+    try:
+        results = run(sim)
+    except RunError as error:
+        if "unacknowledged after" not in str(error):
+            raise
+        with pytest.raises(GaveUpError):
+            by_hand(graph, program, settings, known)
+        return None
+    reference = by_hand(graph, program, settings, known)
+    assert differences(results, reference) == []
+    if lps > 1:
+        owner = owners(graph, lps, settings.seed)
+        assert same(results, run(build_world(graph, program, settings, owner))) == []
+    return SimpleNamespace(results=results, reference=reference)

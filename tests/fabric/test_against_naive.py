@@ -1,0 +1,296 @@
+"""The engine's shared-buffer fabric against the reference: random runs, and one fixed run for each defect found."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from pdes import RunError, build_world
+from pdes.congestion import Control
+from tests.fabric.cases import Flows, Network, Scenario, scenarios, settings_of, star
+from tests.fabric.compare import by_hand, check, differences
+from tests.fabric.naive import Simulator
+from tests.pdes.compare import simulate
+
+ROOT = Path(__file__).parents[2]
+
+
+def several(examples):
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def agree(scenario):
+    found = check(*scenario.build(), lps=scenario.lps)
+    return found and found.reference
+
+
+@several(25)
+@given(scenarios(pfc=True))
+def test_lossless_runs_agree(scenario):
+    agree(scenario)
+
+
+@several(15)
+@given(scenarios(pfc=False))
+def test_lossy_runs_agree(scenario):
+    agree(scenario)
+
+
+@several(15)
+@given(scenarios(pfc=False, trim=True))
+def test_runs_that_trim_agree(scenario):
+    agree(scenario)
+
+
+@several(25)
+@given(scenarios(pfc=True, controlled=True))
+def test_lossless_runs_with_congestion_control_agree(scenario):
+    agree(scenario)
+
+
+@several(20)
+@given(scenarios(pfc=False, controlled=True))
+def test_lossy_runs_with_congestion_control_agree(scenario):
+    agree(scenario)
+
+
+@several(15)
+@given(scenarios(pfc=False, trim=True, controlled=True))
+def test_runs_with_congestion_control_that_trim_agree(scenario):
+    agree(scenario)
+
+
+@several(20)
+@given(scenarios(pfc=False, selective=True, controlled=True))
+def test_lossy_runs_with_selective_repeat_agree(scenario):
+    agree(scenario)
+
+
+@several(20)
+@given(scenarios(pfc=False, trim=True, selective=True, controlled=True))
+def test_runs_with_selective_repeat_that_trim_agree(scenario):
+    agree(scenario)
+
+
+# Fixed runs, each of which has all of something
+
+ROW = Network(5, (0, 300_000, 0), ((0, 5, 100, 0), (1, 5, 100, 30_000), (5, 6, 100, 500_000), (2, 6, 25, 0),
+                                   (6, 7, 100, 0), (3, 7, 100, 1000), (4, 7, 50, 0)))  # fmt: skip
+CROWD = Flows(
+    ((0, 4, 30_000, 0), (1, 4, 30_000, 0), (2, 4, 30_000, 1), (3, 2, 20_000, 0), (0, 3, 9000, 2)), ((0, 9000, "ring"),)
+)
+CONTROL = (("cnp", "rtt", "telemetry"), 1.0)
+MARKS = {"ecn": True, "kmin_bytes": 500, "kmax_bytes": 3000, "pmax": 0.5}
+BASE = {"mtu_bytes": 918, "p2p_class": 1, "seed": 3, "max_retries": 60}
+PAUSES = {"buffer_bytes": 170_000, "alpha": 0.25, "weights": (2, 1), "resume_offset_bytes": 1000} | MARKS
+ROOMS = {"buffer_bytes": 45_000, "alpha": 0.5, "weights": (1, 3)} | MARKS
+DROPS = {"buffer_bytes": 12_000, "alpha": 1.0, "pfc": False} | MARKS
+LOSSY = BASE | {"rto_ps": 30_000_000, "window_bytes": 9000, "cnp_interval_ps": 500_000}
+EACH = Flows(
+    tuple((src, dst, 15_000, 0) for src in range(5) for dst in range(5) if src != dst), ((3, 30_000, "direct"),)
+)
+INCASTS = tuple((src, dst, 12 * 918, wait) for wait in (0, 1) for src in range(5) for dst in (0, 1) if src != dst)
+EVEN = Flows((*INCASTS, *((src, 3, 30 * 918, 0) for src in (0, 1, 4))))
+"""All packets of 1000 bytes, so sums meet the bounds exactly, and equal rates, so much happens at one time."""
+RUNS = {
+    "even, pauses": Scenario(star(5, delay=100_000), EVEN, {"buffer_bytes": 89_000, "headroom_bytes": 8000}, BASE),
+    "even, little headroom": Scenario(
+        star(5, delay=100_000), EVEN, {"buffer_bytes": 29_000, "headroom_bytes": 2000}, LOSSY
+    ),
+    "even, late resumes": Scenario(
+        star(5, delay=100_000),
+        EVEN,
+        {"buffer_bytes": 89_000, "headroom_bytes": 8000, "resume_offset_bytes": 9000},
+        BASE,
+    ),
+    "even, drops": Scenario(star(5, delay=100_000), EVEN, {"buffer_bytes": 9000, "pfc": False}, LOSSY),
+    "all to all": Scenario(star(5, [100, 100, 100, 50, 25], 1000), EACH, ROOMS, BASE | {"window_bytes": 20_000}),
+    "pauses": Scenario(ROW, CROWD, PAUSES, BASE | {"window_bytes": 30_000}),
+    "pauses, control": Scenario(ROW, CROWD, PAUSES, BASE | {"window_bytes": 30_000}, CONTROL),
+    "drops": Scenario(ROW, CROWD, DROPS, LOSSY),
+    "drops, control": Scenario(ROW, CROWD, DROPS, LOSSY, CONTROL),
+    "trims": Scenario(
+        ROW, CROWD, DROPS | {"trim": True, "kmin_bytes": 0, "kmax_bytes": 250}, LOSSY, (("ecn", "rtt"), 0.5)
+    ),
+    "selective": Scenario(ROW, CROWD, DROPS, LOSSY | {"selective_repeat": True}, CONTROL),
+    "selective, trims": Scenario(ROW, CROWD, DROPS | {"trim": True}, LOSSY | {"selective_repeat": True}, CONTROL),
+}
+MUST_HAPPEN = {
+    "even, pauses": {"pause_frames"},
+    "even, little headroom": {"pause_frames", "headroom_dropped", "retransmitted_packets"},
+    "even, drops": {"dropped_packets"},
+    "all to all": {"pause_frames", "marked_packets"},
+    "pauses": {"pause_frames", "marked_packets"},
+    "drops": {"dropped_packets", "retransmitted_packets", "timeouts", "marked_packets"},
+    "trims": {"trimmed_packets", "retransmitted_packets", "marked_packets"},
+    "selective": {"dropped_packets", "retransmitted_packets", "congestion_notifications"},
+    "selective, trims": {"trimmed_packets", "retransmitted_packets", "congestion_notifications"},
+}
+
+
+@pytest.mark.parametrize("lps", [2, 3])
+@pytest.mark.parametrize("name", RUNS)
+def test_fixed_runs_agree_on_any_partition(name, lps):
+    reference = agree(RUNS[name]._replace(lps=lps))
+    for what in MUST_HAPPEN.get(name, ()):
+        assert reference.count[what] > 0
+
+
+PLAIN = """
+import json, sys
+from tests.fabric.test_against_naive import RUNS, agree
+for name in sys.argv[1:]:
+    print(json.dumps(agree(RUNS[name]).count))
+"""
+
+
+def test_plain_python_agrees():
+    names = ["pauses, control", "drops, control", "selective, trims"]
+    run = subprocess.run(
+        [sys.executable, "-c", PLAIN, *names],
+        cwd=ROOT,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    seen = sum((Counter(json.loads(line)) for line in run.stdout.splitlines()), Counter())
+    assert min(seen[what] for what in ("pause_frames", "dropped_packets", "trimmed_packets", "marked_packets")) > 0
+
+
+# One run for each difference that was found
+
+MTU = 918
+ALONE = {"mtu_bytes": MTU, "seed": 1, "max_retries": 60, "window_bytes": 50 * MTU}
+
+
+@pytest.mark.parametrize("pfc", [False, True])
+def test_a_full_buffer_is_full_for_an_idle_port_too(pfc):
+    # alpha is above 1, so what is free is not the least of the bounds
+    flows = Flows(((0, 2, 20_000, 0), (1, 2, 20_000, 0), (3, 4, MTU, 1)))
+    rooms = 5 * 5000 if pfc else 0
+    switch = {"pfc": pfc, "alpha": 8.0, "buffer_bytes": 3500 + rooms, "headroom_bytes": 5000 * pfc}
+    found = check(*Scenario(star(5, delay=1000), flows, switch, ALONE | {"rto_ps": 30_000_000}).build())
+    if pfc:
+        assert found.results.links["pause_frames"][7] == 1
+    else:
+        assert found.results.links["dropped_packets"][9] == 1
+
+
+def test_the_first_turn_is_that_of_class_0():
+    # while the first packet leaves over the slow cable, several of both classes come
+    flows = Flows(((0, 2, 9000, 0), (1, 2, 9000, 0)), ((0, 27_000, "direct"),))
+    check(*Scenario(star(3, [100, 100, 10]), flows, {"weights": (1, 1)}, ALONE | {"p2p_class": 1}).build())
+
+
+def test_the_round_trip_of_a_packet_that_begins_at_time_0_is_known():
+    switch, control = {}, (("rtt",), 4.0)
+    check(*Scenario(star(2), Flows(((0, 1, 20_000, 0),)), switch, ALONE, control).build())
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_an_acknowledgement_that_asks_shows_no_round_trip_of_a_last_packet(selective):
+    # messages of one packet each, and room for two
+    flows = Flows(tuple((src, 4, MTU, wait) for wait in (0, 3, 3, 3) for src in range(4)))
+    switch = {"pfc": False, "trim": True, "buffer_bytes": 4000}
+    chosen = ALONE | {"rto_ps": 30_000_000, "selective_repeat": selective}
+    found = check(*Scenario(star(5), flows, switch, chosen, (("rtt",), 20.0)).build())
+    assert found.results.counters["trimmed_packets"] > 0
+
+
+def test_a_duplicate_shows_no_round_trip_of_a_last_packet():
+    flows = Flows(((0, 1, MTU, 0), (0, 1, 9000, 2), (0, 1, MTU, 3)))
+    found = check(*Scenario(star(2), flows, {}, ALONE | {"rto_ps": 900_000}, (("rtt",), 4.0)).build())
+    assert found.results.counters["timeouts"] > 0
+
+
+@pytest.mark.parametrize(("interval", "sent"), [(160_000, 6), (160_001, 4)])
+def test_notifications_are_as_far_apart_as_said(interval, sent):
+    # marked packets of a queue pair come 160,000 ps apart, and nobody heeds them (tests/fabric/test_naive.py)
+    switch = {"ecn": True, "kmin_bytes": 749, "kmax_bytes": 750, "pmax": 0.0}
+    told = Control("told", None, frozenset({"cnp"}), ())
+    chosen = settings_of(switch, mtu_bytes=MTU, window_bytes=10**6, cnp_interval_ps=interval, control=told)
+    program = Flows(((0, 2, MTU * 19, 0), (1, 2, MTU * 6, 1))).program(3)
+    found = check(star(3, delay=500_000).graph(), program, chosen)
+    assert found.results.counters["congestion_notifications"] == sent
+
+
+def test_what_a_packet_met_is_its_own_when_others_depart_as_it_comes():
+    flows = Flows(((0, 3, 30_000, 0), (1, 3, 30_000, 0), (2, 0, 30_000, 0)))
+    switch = {"pfc": False, "buffer_bytes": 15_000}
+    check(*Scenario(star(4), flows, switch, LOSSY | ALONE, (("telemetry",), 1.0)).build())
+
+
+def test_an_acknowledgement_that_goes_at_once_passes_no_turns_on():
+    network = star(4, delay=0)
+    flows = Flows(((1, 0, 500, 0), (2, 0, 500, 0), (3, 0, 500, 0)), ((0, 1000, "direct"),))
+    switch = {"alpha": 0.125, "buffer_bytes": 9460, "ecn": True, "pmax": 0.1}
+    chosen = {"mtu_bytes": 256, "seed": 47193, "p2p_class": 1}
+    check(*Scenario(network, flows, switch, chosen, (("ecn", "rtt"), 0.0)).build())
+
+
+def test_a_pair_that_is_due_when_its_port_falls_idle_comes_before_what_is_posted_then():
+    # the pace of two and a half packets: it is due again at 200,000 ps, when the port falls idle after others' packets
+    flows = Flows(((0, 1, 9000, 0), (0, 2, 9000, 0), (0, 3, 9000, 0), (0, 1, 9000, 2)), ((0, 9000, "ring"),))
+    for pace in (2.0, 2.5, 3.0):
+        check(*Scenario(star(4, delay=0), flows, {}, ALONE, ((), pace)).build())
+
+
+@pytest.mark.parametrize(
+    ("switch", "least"),
+    [({"buffer_bytes": 7999, "alpha": 0.125}, 8000), ({"buffer_bytes": 999, "alpha": 8.0}, 1000)],
+)
+def test_a_buffer_that_no_packet_could_ever_enter_is_refused(switch, least):
+    graph, program, chosen = Scenario(star(2), Flows(((0, 1, 9000, 0),)), switch | {"pfc": False}, ALONE).build()
+    with pytest.raises(RunError, match=r"^a switch with a buffer of .* expected at least a packet of 1000$"):
+        build_world(graph, program, chosen)
+    enough = settings_of(switch | {"pfc": False, "buffer_bytes": least}, **(ALONE | {"rto_ps": 30_000_000}))
+    assert check(graph, program, enough).results.finish_time_ps > 0
+
+
+# The comparison itself
+
+
+class FramesLast(Simulator):
+    """Pause frames wait behind the other control packets."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        for switch in self.switches.values():
+            for egress in switch.out.values():
+                egress.frames = egress.control
+
+
+class TiesByLink(Simulator):
+    def tie(self, link, _time):
+        return link.number
+
+
+class NoEchoOfTrimmed(Simulator):
+    def on_data(self, npu, packet):
+        packet.marked = packet.marked and not packet.trimmed
+        super().on_data(npu, packet)
+
+
+@pytest.mark.parametrize(
+    ("broken", "name"),
+    [(FramesLast, "all to all"), (TiesByLink, "all to all"), (NoEchoOfTrimmed, "trims")],
+)
+def test_the_comparison_notices_a_broken_rule(broken, name):
+    graph, program, chosen = RUNS[name].build()
+    results = simulate(graph, program, chosen)
+    assert differences(results, by_hand(graph, program, chosen, results.settled)) == []
+    assert differences(results, by_hand(graph, program, chosen, results.settled, broken)) != []
