@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from pdes import Settings
-from pdes.settings import SharedBuffer
+from pdes import SharedBuffer
 from tests.fabric import naive
 from tests.fabric.control import control_of
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces

@@ -1,0 +1,85 @@
+"""Two flows through one bottleneck as plain Python, with all that the congestion control is told written down.
+
+Run as a script (NUMBA_DISABLE_JIT=1) with the name of a control, it prints JSON:
+
+    calls: [queue pair, event, now, a, b, c, una, next, what the packet has carried, window, ps per byte] after each
+    marks: [bytes left in the queue, marked] of each packet that left some behind
+    notified: when the receiver sent congestion notifications, and to whom
+    settled: window in packets, base round trip, ps per byte of the line
+"""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+
+import pdes
+from pdes import congestion, notification, shared_switch
+from pdes import state as s
+from pdes.packet import FLAG_CNP, source
+from pdes import SharedBuffer
+from pdes.world import world_at
+from tests.fabric import scenarios as sc
+from tests.fabric.cases import star
+
+MTU, DELAY, GBPS = 1000, 500_000, 100
+PACKETS = 400
+BEGIN, LATER = sc.US, 10 * sc.US
+WINDOW = 40
+CNP_INTERVAL = 5 * sc.US
+SWITCH = SharedBuffer(ecn=True, kmin_bytes=1000, kmax_bytes=8000, pmax=0.3)
+"""Kmin 4 kB and Kmax 32 kB at 100 Gb/s."""
+VALUES = {"timely": {"t_low_ps": 2.4e6, "t_high_ps": 5e6}, "swift": {"base_target_ps": 5e5}}
+"""What would not act on round trips of some microseconds by default."""
+
+
+def listening(update, calls):
+    """A hook that does as `update` and writes it down."""
+
+    def told(address, q, event, now, a, b, c, d):
+        world = world_at(address)
+        qp = world.qps.qp[q * s.QP_WORDS : (q + 1) * s.QP_WORDS]
+        carried = world.net.carried.tolist() if world.net.const[s.CONST_TELEMETRY] else []
+        before = [int(x) for x in (q, event, now, a, b, c, qp[s.QP_UNA], qp[s.QP_NEXT])]
+        result = update(address, q, event, now, a, b, c, d)
+        row = q * s.CC_WORDS
+        after = [int(world.qps.cc[row + s.CC_WINDOW]), float(world.qps.ccf[row + s.CC_PSB])]
+        calls.append([*before, carried, *after])
+        return result
+
+    return told
+
+
+def run(name):
+    heard = {"calls": [], "marks": [], "notified": []}
+    control = congestion.control(name, VALUES.get(name))
+    control = dataclasses.replace(control, update=listening(control.update, heard["calls"]))
+    is_marked, send_ack = shared_switch.is_marked, notification.send_ack
+
+    def marks(net, link, left):
+        marked = bool(is_marked(net, link, left))
+        heard["marks"].append([int(left), marked])
+        return marked
+
+    def acks(net, npus, node, now, w1, *rest):
+        if rest[-1] & FLAG_CNP:
+            heard["notified"].append([int(source(w1)), int(now)])
+        send_ack(net, npus, node, now, w1, *rest)
+
+    shared_switch.is_marked, notification.send_ack = marks, acks
+    sent = sc.messages([0, 1], 2, MTU * PACKETS, [BEGIN, LATER])
+    settings = pdes.Settings(
+        mtu_bytes=MTU, window_bytes=WINDOW * MTU, control=control, switch=SWITCH, cnp_interval_ps=CNP_INTERVAL
+    )
+    sim = pdes.build_world(star(3, rate=GBPS, delay=DELAY).graph(), sc.program(3, sent), settings)
+    results = pdes.run(sim)
+    const = sim.world.net.const
+    heard["settled"] = [int(const[s.CONST_WINDOW]), int(const[s.CONST_BASE_RTT]), 8000 / GBPS]
+    heard["counters"] = results.counters
+    heard["finish"] = np.sort(results.flows["finish_ps"]).tolist()
+    return heard
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run(sys.argv[1])))
