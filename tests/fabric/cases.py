@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from pdes import Settings
-from pdes import SharedBuffer
+from pdes import Settings, SharedBuffer
 from tests.fabric import naive
 from tests.fabric.control import control_of
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces

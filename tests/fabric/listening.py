@@ -15,10 +15,9 @@ import sys
 import numpy as np
 
 import pdes
-from pdes import congestion, notification, shared_switch
+from pdes import SharedBuffer, congestion, notification, shared_switch
 from pdes import state as s
 from pdes.packet import FLAG_CNP, source
-from pdes import SharedBuffer
 from pdes.world import world_at
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import star

@@ -5,9 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 import pdes
-from pdes import balancing, congestion
+from pdes import SharedBuffer, balancing, congestion
 from pdes import state as s
-from pdes import SharedBuffer
 from tests.fabric.cases import largest_headrooms
 from tests.scenarios.running import check
 from workload.groups import resolve

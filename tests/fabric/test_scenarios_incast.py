@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import topologies
-from pdes import congestion
-from pdes import SharedBuffer
+from pdes import SharedBuffer, congestion
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import star
 
@@ -33,7 +32,7 @@ def test_controls_are_all_there():
 @pytest.mark.parametrize("senders", [2, 3, 16, 64, 255])
 @pytest.mark.parametrize("control", CONTROLS)
 def test_pfc_loses_nothing_on_one_switch(control, senders):
-    """Headrooms as computed, and only eight packets to share, so that every sender is paused in the first round trip."""
+    """Headrooms as computed, and only eight packets to share: every sender is paused in the first round trip."""
     graph = star(senders + 1).graph()
     switch = sc.buffer_of(graph, 8 * PACKET, alpha=1.0)
     results, sim = sc.simulate(graph, sc.incast(senders, SIZE), control=control, switch=switch)
@@ -73,7 +72,7 @@ def test_a_switch_that_has_enough_to_share_pauses_nobody(control):
 
 @pytest.mark.parametrize("senders", [2, 16, 255])
 def test_an_incast_without_control_keeps_the_link_busy(senders):
-    """Pauses come and go, but the bottleneck sends all packets back to back from the first one on, to the picosecond."""
+    """Pauses come and go, but the bottleneck sends back to back from the first packet on, to the picosecond."""
     graph = star(senders + 1).graph()
     results, _ = sc.simulate(graph, sc.incast(senders, SIZE), switch=sc.buffer_of(graph, 12 * PACKET, alpha=1.0))
     count, last = divmod(SIZE, sc.MTU)

@@ -47,7 +47,7 @@ def test_the_prober_finds_the_queue():
 
 @pytest.mark.parametrize("delay_packets", [50])
 def test_hpcc_keeps_the_queue_of_an_incast_near_zero(delay_packets):
-    """16:1 at 100 Gb/s, T = 4.2 us: W_init is delay_packets packets, so 16 of these meet at first; then next to none."""
+    """16:1 at 100 Gb/s, T = 4.2 us: W_init is delay_packets packets, 16 of these meet at first; then next to none."""
     at, found, results = queue("hpcc", 16, 2_000_000, 2 * sc.MS, mtu_bytes=1000, switch=SharedBuffer())
     w_init = 4_186_880 / PS_PER_BYTE
     first = found[at < 100 * sc.US]

@@ -8,7 +8,7 @@ import numpy as np
 import partition
 from et import read_groups
 from partition import PartitionError
-from pdes import Settings, build_world, run, run_processes
+from pdes import Settings, SharedBuffer, balancing, build_world, congestion, run, run_processes
 from tests.needs import SHARED
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces
@@ -137,6 +137,47 @@ def symbolic():
     return Case(graph, program, Settings(mtu_bytes=60_000), {})
 
 
+def roce():
+    """Incasts over switches that share small buffers: pauses, marks, notifications, DCQCN, two classes of data."""
+    traces = Traces(8)
+    for turn in range(3):
+        for src in (1, 2, 4, 5, 6):
+            traces.message(src, 0, 30_000, turn)
+        traces.message(7, 3, 20_000, turn)
+    traces.collective(range(8), 0, 40_000)
+    graph = build("leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=500ns,switch_latency=50ns")
+    buffer = SharedBuffer(buffer_bytes=220_000, alpha=1.0, kmin_bytes=1000, kmax_bytes=8000, weights=(3, 1))
+    chosen = settings(switch=buffer, control=congestion.control("dcqcn"), p2p_class=1, window_bytes=24_000)
+    return Case(graph, traces.program(), chosen, {})
+
+
+def sprayed():
+    """Every packet its own way, selective repeat, telemetry and HPCC, switches that trim."""
+    graph = build("fat-tree:k=4,rate=100Gbps,delay=500ns")
+    buffer = SharedBuffer(buffer_bytes=6_000, pfc=False, alpha=0.5, trim=True, ecn=False)
+    chosen = settings(
+        switch=buffer,
+        control=congestion.control("hpcc"),
+        balancing=balancing.balancing("spray"),
+        selective_repeat=True,
+        reorder_packets=0,
+        rto_ps=60_000_000,
+        max_retries=1000,
+        window_bytes=60_000,
+    )
+    return Case(graph, collective_program("all-to-all", 16, 200_000), chosen, {})
+
+
+def adaptive():
+    """The least queue of output-queued switches, round-trip times and Swift."""
+    graph = build("leaf-spine:leaves=3,hosts_per_leaf=3,spines=3,rate=100Gbps,delay=700ns")
+    chosen = settings(
+        control=congestion.control("swift"), balancing=balancing.balancing("adaptive"), selective_repeat=True,
+        reorder_packets=0,
+    )  # fmt: skip
+    return Case(graph, collective_program("all-to-all", 9, 90_000), chosen, {})
+
+
 CASES = {
     made.__name__: made
     for made in (
@@ -151,6 +192,9 @@ CASES = {
         messages,
         permutation,
         symbolic,
+        roce,
+        sprayed,
+        adaptive,
     )
 }
 
