@@ -42,8 +42,8 @@ def diagnose() -> Iterator[Finding]:
 
 
 def compile_kernels() -> dict[str, Any]:
-    """Compile what a run needs, or load it: seconds that it took, and the folder where it lies."""
-    from pdes.crew import compile_kernels as compile_all
+    """Compile what any run needs, or load it: seconds that it took, and the folder where it lies."""
+    from pdes.crew import compile_all
     from pdes.jit import cache_dir
 
     return {"compile_s": compile_all(), "cache": str(cache_dir())}

@@ -122,6 +122,10 @@ def run_program(
     return workers.run(graph, program, settings, progress, owner)
 
 
+QUEUE_SAMPLES = 64
+LOGGED_PAUSES = 1 << 16
+
+
 def network_settings(
     network: NetworkSection,
     *,
@@ -154,5 +158,7 @@ def network_settings(
         cnp_interval_ps=network.cnp_interval,
         p2p_class=network.p2p_class or 0,
         flowlet_gap_ps=network.flowlet_gap,
+        queue_samples=QUEUE_SAMPLES,
+        logged_pauses=LOGGED_PAUSES,
         **fabric.transport(network),
     )

@@ -27,14 +27,17 @@ def headrooms(graph, fabric, settings):
 
 
 def shared_buffers(graph, fabric, part, settings):
-    """Arrays gate, pool, backlog and facing of an LP.
+    """Arrays gate, pool, backlog, facing, depth and pause_log of an LP.
+
+    The log has room for twice the pauses that are kept, so that no more are lost in the cell in which it fills up.
 
     Raises:
         RunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
     """
     if settings.switch is None:
         one = np.zeros(1, np.int32)
-        return {"gate": zeros(1), "pool": zeros(1), "backlog": one, "facing": one}
+        unused = {"gate": zeros(1), "pool": zeros(1), "backlog": one, "facing": one}
+        return unused | {"depth": one, "pause_log": zeros(1)}
     gate = np.zeros((max(1, len(part.links)), s.GATE_WORDS), np.int64)
     gate[:, s.GATE_TURN] = (settings.switch.weights or (0,))[0] << 1
     pool = np.zeros((max(1, len(part.nodes)), s.POOL_WORDS), np.int64)
@@ -67,4 +70,6 @@ def shared_buffers(graph, fabric, part, settings):
         "pool": aligned(pool),
         "backlog": zeros(len(part.links), np.int32),
         "facing": facing,
+        "depth": zeros(len(part.links) * settings.queue_samples, np.int32),
+        "pause_log": zeros(2 * 2 * settings.logged_pauses),
     }

@@ -20,6 +20,7 @@ from pdes.settings import PAUSE_FRAME_BYTES
 from pdes.simulation import LogicalProcess, Simulation
 
 FLOW_ROWS = 1 << 16
+FIRST_DEPTH_PS = 1_000_000
 
 
 def _check_sizes(graph, program, settings):
@@ -195,6 +196,7 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_FLOWLET_GAP: settings.flowlet_gap_ps,
         s.CONST_SELECTIVE: int(settings.selective_repeat),
         s.CONST_REORDER: settings.reorder_packets or 2 * s.SELECTIVE_PACKETS,
+        s.CONST_DEPTHS: settings.queue_samples if settings.switch else 0,
         **_of_shared_buffers(settings.switch),
     }.items():
         const[index] = value
@@ -229,6 +231,7 @@ def _net(layout, part, const, npu, post, settings):
     ctl[s.CTL_RESUME_NODE] = ctl[s.CTL_FAILED_QP] = -1
     ctl[s.CTL_LEFT] = npu[:, s.NPU_LEFT].sum()
     ctl[s.CTL_CHECK] = 1
+    ctl[s.CTL_DEPTH_PS] = FIRST_DEPTH_PS
     ctl[s.CTL_SOONEST] = ctl[s.CTL_FAR_SOONEST] = ctl[s.CTL_OUT_SOONEST] = ctl[s.CTL_FAULT_PS] = s.INF
     next_time = full(max(len(npu), len(part.nodes)) if settings.switch else len(npu), s.INF)
     next_time[: len(npu)][npu[:, s.NPU_READY_HEAD] >= 0] = 0

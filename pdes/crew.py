@@ -9,7 +9,7 @@ from pdes import state as s
 from pdes import team as tm
 from pdes.growth import grow
 from pdes.hashmap import rehash
-from pdes.hooks import hooks_of
+from pdes.hooks import all_hooks, hooks_of
 from pdes.jit import compile_for, hook_address, jit_enabled
 from pdes.results import RunError
 from pdes.routes import fill_salts
@@ -33,6 +33,15 @@ def compile_kernels(graph=None, settings=None) -> float:
     compile_for(rehash, words, words, words, words)
     compile_for(fill_salts, words, words, 0)
     for function in hooks_of(graph, settings).values() if graph is not None else ():
+        hook_address(function)
+    return time.perf_counter() - begun
+
+
+def compile_all() -> float:
+    """Compile all that any run needs, or load it; seconds that it took."""
+    begun = time.perf_counter()
+    compile_kernels()
+    for function in all_hooks():
         hook_address(function)
     return time.perf_counter() - begun
 

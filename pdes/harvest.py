@@ -10,6 +10,7 @@ from pdes import state as s
 from pdes.deadlock import circle, held_links
 from pdes.link import BYTES_MASK, PACKETS_MASK, WAIT_BITS
 from pdes.memory import peak_rss_bytes
+from pdes.observed import depth_rows, pause_rows, pauses, queues
 from pdes.results import Results, RunError
 from pdes.stall import waiting_rows
 
@@ -53,6 +54,8 @@ class Harvest:
         now_ps: where the last LP stopped.
         left: trace rows not finished.
         waits: who waits for whom, one line each.
+        depths: int64[k, 3], see pdes.observed.depth_rows; depth_ps: the longest stretch.
+        pauses: int64[k, 2], their log, of which the first kept_pauses are kept.
         held: int64[k, 3], links that a pause holds back while work is left, and their ends.
         npus: int64[n], own NPUs, ascending.
         rows: int64[n], how many trace rows of each were recorded.
@@ -69,6 +72,10 @@ class Harvest:
     now_ps: int
     left: int
     waits: list[str]
+    depths: np.ndarray
+    depth_ps: int
+    pauses: np.ndarray
+    kept_pauses: int
     held: np.ndarray
     npus: np.ndarray
     rows: np.ndarray
@@ -100,12 +107,17 @@ def harvest(sim) -> Harvest:
         for name in ("start", "finish")
     ]
     left = sum(int(w.net.ctl[s.CTL_LEFT]) for w in worlds)
+    depths = [depth_rows(lp) for lp in sim.lps]
     return Harvest(
         count=count,
         finish_ps=max(int(w.net.ctl[s.CTL_FINISH]) for w in worlds),
         now_ps=max(int(w.net.ctl[s.CTL_NOW]) for w in worlds),
         left=left,
         waits=[line for lp in sim.lps for line in waiting_rows(lp)] if left else [],
+        depths=np.concatenate([rows for rows, _ in depths]),
+        depth_ps=max(width_ps for _, width_ps in depths),
+        pauses=np.concatenate([pause_rows(lp) for lp in sim.lps]),
+        kept_pauses=sim.settings.logged_pauses,
         held=np.concatenate([held_links(sim.graph, lp) for lp in sim.lps]),
         npus=npus[order],
         rows=rows[order],
@@ -178,6 +190,10 @@ def merge(harvests) -> Harvest:
         now_ps=max(h.now_ps for h in harvests),
         left=sum(h.left for h in harvests),
         waits=[line for h in harvests for line in h.waits],
+        depths=np.concatenate([h.depths for h in harvests]),
+        depth_ps=max(h.depth_ps for h in harvests),
+        pauses=np.concatenate([h.pauses for h in harvests]),
+        kept_pauses=harvests[0].kept_pauses,
         held=np.concatenate([h.held for h in harvests]),
         npus=npus[order],
         rows=rows[order],
@@ -276,5 +292,7 @@ def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:
         node_finish_ps=own.finish_times_ps,
         flows=_flows(whole),
         links=links,
+        queues=queues(whole.depths, whole.depth_ps),
+        pauses=pauses(whole.pauses, whole.kept_pauses),
         **seconds,
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pdes import balancing, congestion
 from pdes import state as s
 from pdes.far_routing import cell_of_several, port_of_several
 from pdes.faults import make_changes
@@ -11,6 +12,25 @@ from pdes.selective import sender
 from pdes.selective_receiver import receive
 from pdes.shared_switch import shared_switches
 from pdes.telemetry import carry
+
+
+def all_hooks() -> list:
+    """Every hook that some run may use."""
+    ours = [
+        carry,
+        cell_of_several,
+        first_allowed,
+        make_changes,
+        notify,
+        pace,
+        port_of_several,
+        receive,
+        sender,
+        shared_switches,
+    ]
+    controls = [congestion.control(name).update for name in congestion.names()]
+    rules = [balancing.balancing(name).pick for name in balancing.names()]
+    return ours + [hook for hook in controls + rules if hook]
 
 
 def hooks_of(graph, settings) -> dict:

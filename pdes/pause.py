@@ -5,7 +5,15 @@ A pause lasts until its resume: real ports refresh theirs before it runs out.
 
 from pdes.jit import inline
 from pdes.link import LINK_MASK
-from pdes.state import GATE_PAUSED, GATE_PAUSED_PS, GATE_SINCE, GATE_WORDS
+from pdes.state import (
+    CTL_PAUSES,
+    GATE_PAUSED,
+    GATE_PAUSED_PS,
+    GATE_SINCE,
+    GATE_WORDS,
+    TX_META,
+    TX_WORDS,
+)
 
 PAUSE, RESUME = 1, 0
 
@@ -23,9 +31,20 @@ def paused_link(net, record):
 
 
 @inline
+def log_pause(net, link, w2, now):
+    """Note a pause or resume, as long as there is room."""
+    at = 2 * net.ctl[CTL_PAUSES]
+    net.ctl[CTL_PAUSES] += 1
+    if at + 1 < net.pause_log.shape[0]:
+        net.pause_log[at] = now
+        net.pause_log[at + 1] = ((net.tx[link * TX_WORDS + TX_META] >> 22) & LINK_MASK) << 2 | (w2 & 3)
+
+
+@inline
 def on_pause(net, record, w2, now):
     """A pause frame has come; returns the link that it is about."""
     link = paused_link(net, record)
+    log_pause(net, link, w2, now)
     g = link * GATE_WORDS
     data_class = w2 >> 1
     bit = 1 << data_class

@@ -21,6 +21,8 @@ class AgreedRunError(RunError):
 class Results:
     """Outcome of a run. Times are int64 picoseconds since its start; -1 = did not happen or was not recorded.
 
+    `queues` (link, time_ps, bytes) are the most bytes that waited at a port of a shared buffer in each stretch of time
+    that begins at time_ps; `pauses` (time_ps, link, data_class, paused) when a port was paused or went on: the first.
     `workers_rss_bytes` is the most memory that processes forked for the run have had, summed.
     """
 
@@ -36,5 +38,7 @@ class Results:
     setup_s: float
     compile_s: float
     first_event_s: float
+    queues: dict[str, np.ndarray] = field(default_factory=dict)
+    pauses: dict[str, np.ndarray] = field(default_factory=dict)
     settled: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0

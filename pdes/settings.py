@@ -37,6 +37,9 @@ class SharedBuffer:
 class Settings:
     """Settled choices of the packet network.
 
+    queue_samples, a power of two, is into how many stretches of time the depth of each queue of a shared buffer is
+    noted, 0 = not; logged_pauses is how many pauses and resumes are kept.
+
     mtu_bytes is payload per packet. header_bytes is what a RoCEv2 data packet adds on the wire: preamble and SFD 8,
     Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4, FCS 4, inter-packet gap 12 = 82 (IEEE 802.3 clause 3; InfiniBand
     annex A17). ack_bytes is the same with an AETH of 4 bytes and no payload. window_bytes is the payload that one
@@ -66,6 +69,8 @@ class Settings:
     control: Control = field(default=NO_CONTROL)
     cnp_interval_ps: int = 4_000_000
     p2p_class: int = 0
+    queue_samples: int = 0
+    logged_pauses: int = 0
     balancing: Balancing = field(default=ECMP)
     flowlet_gap_ps: int = 50_000_000
     selective_repeat: bool = False

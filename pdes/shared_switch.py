@@ -35,6 +35,7 @@ from pdes.state import (
     CLASS_WORDS,
     CONST_ALPHA,
     CONST_BALANCE,
+    CONST_DEPTHS,
     CONST_ECN,
     CONST_HEADER,
     CONST_NODES_LOCAL,
@@ -53,6 +54,7 @@ from pdes.state import (
     COUNT_PAUSES,
     COUNT_TRIMMED,
     CTL_BATCH,
+    CTL_DEPTH_PS,
     CTL_SIDE,
     FRAMES,
     GATE_ASKED,
@@ -377,6 +379,28 @@ def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
     return False
 
 
+@outline
+def widen(net, columns):
+    """Make the columns of `depth` twice as wide."""
+    net.ctl[CTL_DEPTH_PS] *= 2
+    for row in range(net.depth.shape[0] // columns):
+        base = row * columns
+        for i in range(columns // 2):
+            net.depth[base + i] = max(net.depth[base + 2 * i], net.depth[base + 2 * i + 1])
+        for i in range(columns // 2, columns):
+            net.depth[base + i] = 0
+
+
+@inline
+def sample(net, link, now, waiting):
+    """Note how many bytes wait at a port, in a column for the time."""
+    columns = net.const[CONST_DEPTHS]
+    while now >= net.ctl[CTL_DEPTH_PS] * columns:
+        widen(net, columns)
+    at = link * columns + now // net.ctl[CTL_DEPTH_PS]
+    net.depth[at] = max(np.int64(net.depth[at]), waiting)
+
+
 @inline
 def take_data(net, node, link, way_in, now, at, w1, w2, w3):
     """A data packet, record `at`, from `way_in` for the port of `link`."""
@@ -419,6 +443,8 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
     net.gate[g + GATE_QUEUED + klass] += size
     both = net.gate[g + GATE_QUEUED] + net.gate[g + GATE_QUEUED + 1]
     net.gate[g + GATE_LONGEST] = max(net.gate[g + GATE_LONGEST], both)
+    if net.const[CONST_DEPTHS] > 0:
+        sample(net, link, now, both)
 
 
 @inline

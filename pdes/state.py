@@ -271,7 +271,9 @@ CTL_NEXT = 31  # ps: earliest event of this LP after the window
 CTL_COST = 32  # packet-hops of the last window
 CTL_FAULT_PS = 38  # ps: the next change of the schedule, INF none
 CTL_FAULT_AT = 39  # its row in `change`
-CTL_WORDS = 40
+CTL_DEPTH_PS = 40  # ps: width of the columns of `depth`
+CTL_PAUSES = 41  # pauses and resumes that took effect, logged or not
+CTL_WORDS = 48
 
 NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS = range(1, 7)
 
@@ -356,6 +358,7 @@ CONST_FLOWLET_GAP = 43  # ps without packets after which a flow may take another
 CONST_FAULT_HOOK = 50  # address of what makes changes of the schedule, 0 none
 CONST_EPOCHS = 51  # sets of routing tables
 CONST_PIT = 52  # `tx` row of a link on which all is lost, for what no route leads to; 0 none
+CONST_DEPTHS = 53  # columns of `depth`, 0: queues are not sampled
 CONST_WORDS = 56
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
@@ -459,6 +462,8 @@ class Net(NamedTuple):
     pool: Int64
     backlog: Int32  # [outgoing links] for each node, its ports where something waits
     facing: Int32  # [links of the fabric] own outgoing link whose reverse it is
+    depth: Int32  # [outgoing links x columns] most bytes that waited at the port in a stretch of time
+    pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
     telemetry: Int64  # rows as the records, where packets carry telemetry
     carried: Int64  # one row: of the packet in hand
 

@@ -32,7 +32,7 @@ def test_controls_are_all_there():
 @pytest.mark.parametrize("senders", [2, 3, 16, 64, 255])
 @pytest.mark.parametrize("control", CONTROLS)
 def test_pfc_loses_nothing_on_one_switch(control, senders):
-    """Headrooms as computed, and only eight packets to share: every sender is paused in the first round trip."""
+    """Headrooms as computed, and so little to share that every sender is paused in the first round trip."""
     graph = star(senders + 1).graph()
     switch = sc.buffer_of(graph, 8 * PACKET, alpha=1.0)
     results, sim = sc.simulate(graph, sc.incast(senders, SIZE), control=control, switch=switch)

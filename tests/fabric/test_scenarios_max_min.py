@@ -7,7 +7,7 @@ goes up and down by whole packets, so where two links of a way are about equally
 both, and the flow gets less than its share (the last test). Here each flow has one link that is clearly the busiest.
 """
 
-import itertools
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ class ParkingLot:
         cables += [(2 * i + 1, npus + b, last[i], DELAY) for i, (_, b) in enumerate(ends)]
         cables += [(npus + i, npus + i + 1, rate, DELAY) for i, rate in enumerate(between)]
         ways = [[2 * i, *range(npus + a, npus + b + 1), 2 * i + 1] for i, (a, b) in enumerate(ends)]
-        hops = [set(itertools.pairwise(way)) for way in ways]
+        hops = [set(pairwise(way)) for way in ways]
         links = [link for a, b, _, _ in cables for link in ((a, b), (b, a))]
         self.graph = Network(npus, (0,) * row, tuple(cables)).graph()
         self.crosses = np.array([[link in of_flow for of_flow in hops] for link in links])
