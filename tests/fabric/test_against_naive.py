@@ -8,27 +8,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from pdes import RunError, build_world
 from pdes.congestion import Control
 from tests.fabric.cases import Flows, Network, Scenario, scenarios, settings_of, star
 from tests.fabric.compare import by_hand, check, differences
 from tests.fabric.naive import Simulator
+from tests.parallel.random_runs import bounded
 from tests.pdes.compare import simulate
 
 ROOT = Path(__file__).parents[2]
-
-
-def several(examples):
-    return settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def agree(scenario):
@@ -36,49 +26,49 @@ def agree(scenario):
     return found and found.reference
 
 
-@several(25)
+@bounded(25)
 @given(scenarios(pfc=True))
 def test_lossless_runs_agree(scenario):
     agree(scenario)
 
 
-@several(15)
+@bounded(15)
 @given(scenarios(pfc=False))
 def test_lossy_runs_agree(scenario):
     agree(scenario)
 
 
-@several(15)
+@bounded(15)
 @given(scenarios(pfc=False, trim=True))
 def test_runs_that_trim_agree(scenario):
     agree(scenario)
 
 
-@several(25)
+@bounded(25)
 @given(scenarios(pfc=True, controlled=True))
 def test_lossless_runs_with_congestion_control_agree(scenario):
     agree(scenario)
 
 
-@several(20)
+@bounded(20)
 @given(scenarios(pfc=False, controlled=True))
 def test_lossy_runs_with_congestion_control_agree(scenario):
     agree(scenario)
 
 
-@several(15)
+@bounded(15)
 @given(scenarios(pfc=False, trim=True, controlled=True))
 def test_runs_with_congestion_control_that_trim_agree(scenario):
     agree(scenario)
 
 
-@several(20)
+@bounded(20)
 @given(scenarios(pfc=False, selective=True, controlled=True))
 def test_lossy_runs_with_selective_repeat_agree(scenario):
     agree(scenario)
 
 
-@several(20)
+@bounded(20)
 @given(scenarios(pfc=False, trim=True, selective=True, controlled=True))
 def test_runs_with_selective_repeat_that_trim_agree(scenario):
     agree(scenario)
