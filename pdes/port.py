@@ -278,12 +278,8 @@ def first_to_send(npus, qps, link):
         row = q * QP_WORDS
         if qps.qp[row + QP_NEXT] < qps.qp[row + QP_END]:
             return q
-        qps.qp[row + QP_ACTIVE] = 0
-        if last == q:
-            last = np.int64(-1)
-            npus.port[p + PORT_RING] = last
-        else:
-            qps.qp[last * QP_WORDS + QP_RING_NEXT] = qps.qp[row + QP_RING_NEXT]
+        leave_turns(npus, qps, link, q)
+        last = npus.port[p + PORT_RING]
     return last
 
 
