@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pdes.fifo import NONE
+from pdes.fifo import NONE, prefetch_block
 from pdes.hashing import mix3
-from pdes.jit import inline, prefetch
+from pdes.jit import inline
 from pdes.link import LINK_BITS, LINK_MASK, inbox_of
 from pdes.state import (
     BLOCK_RECORDS,
@@ -51,12 +51,10 @@ def take_batch(net, inbox, node, begin, end):
 
 
 @inline
-def prefetch_batch(net, node):
-    """Ask for the first packets of a node's inbox."""
-    head = np.int64(net.inbox[inbox_of(node, net.ctl[CTL_SIDE])])
-    if head >= 0:
-        for line in range(4):
-            prefetch(net.record, head * RECORD_WORDS + 8 * line)
+def inbox_blocks(net, node):
+    """First and last block of a node's inbox, NONE where it is empty."""
+    box = inbox_of(node, net.ctl[CTL_SIDE])
+    return np.int64(net.inbox[box]) >> BLOCK_SHIFT, np.int64(net.inbox[box + 1]) >> BLOCK_SHIFT
 
 
 @inline
@@ -82,9 +80,7 @@ def gather(net, inbox, node):
             if pos & (BLOCK_RECORDS - 1) == 0:
                 block = (pos >> BLOCK_SHIFT) - 1
                 pos = np.int64(net.block_next[block]) << BLOCK_SHIFT
-                ahead = np.int64(net.block_next[pos >> BLOCK_SHIFT]) * BLOCK_RECORDS * RECORD_WORDS
-                for line in range(4):
-                    prefetch(record, ahead + 8 * line)
+                prefetch_block(net, np.int64(net.block_next[pos >> BLOCK_SHIFT]))
                 inbox.batch_freed[freed] = block
                 freed += 1
             w0 = record[pos * RECORD_WORDS]

@@ -7,7 +7,7 @@ An empty queue holds no block: its head and tail are NONE.
 
 import numpy as np
 
-from pdes.jit import call_hook, inline
+from pdes.jit import call_hook, inline, prefetch
 from pdes.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
@@ -19,6 +19,23 @@ from pdes.state import (
 )
 
 NONE = -1
+
+
+@inline
+def prefetch_block(net, block):
+    """Ask for the records of a block."""
+    for line in range(BLOCK_RECORDS * RECORD_WORDS // 8):
+        prefetch(net.record, block * BLOCK_RECORDS * RECORD_WORDS + 8 * line)
+
+
+@inline
+def prefetch_following(net, block, last):
+    """Ask for a block of a queue that ends in block `last`; the block behind it, NONE at the end."""
+    prefetch_block(net, block)
+    following = np.int64(NONE)
+    if block != last:
+        following = np.int64(net.block_next[block])
+    return following
 
 
 @inline

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.boundary import put_out
-from pdes.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, carry, push, take_block
+from pdes.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, carry, prefetch_block, push, take_block
 from pdes.hashing import mix3
 from pdes.jit import inline, outline, prefetch, trailing_zeros
 from pdes.packet import PAUSE_FRAME, destination, wire_bytes
@@ -239,13 +239,6 @@ def prefetch_waiting(net, word):
         left &= left - 1
         prefetch_block(net, np.int64(net.wait_head[link]) >> BLOCK_SHIFT)
         prefetch(net.tx, link * TX_WORDS)
-
-
-@inline
-def prefetch_block(net, block):
-    """Ask for the records of a block."""
-    for line in range(BLOCK_RECORDS * RECORD_WORDS // 8):
-        prefetch(net.record, block * BLOCK_RECORDS * RECORD_WORDS + 8 * line)
 
 
 @outline

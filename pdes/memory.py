@@ -1,5 +1,10 @@
-"""Arrays that begin on a cache line, so that a row of eight words is one line and not two; and memory in use."""
+"""Arrays that begin on a cache line, so that a row of eight words is one line and not two; and memory in use.
 
+They lie behind one another in large areas for which the system is asked for pages of 2 MiB: what a window touches is
+spread over more small pages than a core remembers.
+"""
+
+import mmap
 import re
 import resource
 import sys
@@ -8,14 +13,43 @@ from pathlib import Path
 import numpy as np
 
 CACHE_LINE = 64
+HUGE_PAGE = 2 << 20
+AREA = 16 * HUGE_PAGE
+"""Arrays of a quarter of this or more have an area of their own, which goes when they do."""
+
+
+class _Area:
+    """Memory that arrays are taken from, one behind the other."""
+
+    def __init__(self, size):
+        memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        raw = np.frombuffer(memory, np.uint8)
+        skip = -raw.ctypes.data % HUGE_PAGE
+        self._free = raw[skip : skip + size]
+
+    def take(self, size):
+        """The next `size` zeroed bytes on cache lines, None if there are no more as many."""
+        if size > len(self._free):
+            return None
+        taken, self._free = self._free[:size], self._free[-(-size // CACHE_LINE) * CACHE_LINE :]
+        return taken
+
+
+_areas = [_Area(0)]
 
 
 def zeros(length, dtype=np.int64):
     """A zeroed array of `length` items (at least one) whose first byte is on a cache line."""
     size = max(1, int(length)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + CACHE_LINE, np.uint8)
-    skip = -raw.ctypes.data % CACHE_LINE
-    return raw[skip : skip + size].view(dtype)
+    if size >= AREA // 4:
+        return _Area(size).take(size).view(dtype)
+    taken = _areas[-1].take(size)
+    if taken is None:
+        _areas[-1] = _Area(AREA)
+        taken = _areas[-1].take(size)
+    return taken.view(dtype)
 
 
 def full(length, value, dtype=np.int64):

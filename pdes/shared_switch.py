@@ -10,8 +10,8 @@ goes in order of time, since each departure may end it.
 
 import numpy as np
 
-from pdes.batch import blocks_short, came_over, give_back, prefetch_batch, take_batch
-from pdes.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
+from pdes.batch import blocks_short, came_over, give_back, inbox_blocks, take_batch
+from pdes.fifo import SET_DOWN, TAKE_UP, after, carry, prefetch_block, push, take_block
 from pdes.hashing import mix3
 from pdes.jit import hook, inline, outline, prefetch
 from pdes.link import LINK_MASK, PACKETS_MASK, drop, inbox_of, link_send, prefetch_inbox
@@ -527,8 +527,9 @@ def shared_switches(address, begin, end, _a, _b, _c, _d, _e):
         if has_mail or net.next_time[node] < end:
             if blocks_short(net):
                 return 1
-            if node + 1 < nodes:
-                prefetch_batch(net, node + 1)
+            following, _ = inbox_blocks(net, min(node + 1, nodes - 1))
+            if following >= 0:
+                prefetch_block(net, following)
             take_batch(net, inbox, node, begin, end)
             act(net, inbox, routes, node, begin, end)
             give_back(net, inbox)

@@ -5,7 +5,8 @@ forward, or cut-through: then the event is the arrival of the header, and the la
 come in.
 """
 
-from pdes.batch import blocks_short, give_back, prefetch_batch, take_batch
+from pdes.batch import blocks_short, give_back, inbox_blocks, take_batch
+from pdes.fifo import prefetch_following
 from pdes.jit import inline, outline, prefetch
 from pdes.link import LINK_MASK, drop, inbox_of, link_psb, link_send, prefetch_box, prefetch_inbox, serialisation_ps
 from pdes.packet import destination, wire_bytes
@@ -48,6 +49,7 @@ def switch_forward(net, inbox, routes, node, begin):
     cut = forward & 1 == 1
     rule = net.const[CONST_BALANCE] != 0
     record = net.record
+    ahead, last = inbox_blocks(net, min(node + 1, net.const[CONST_NODES_LOCAL] - 1))
     for i in range(batch):
         p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
         cell = switch_cell_to(net, routes, node, destination(record[p + 1]), record[p + 2])
@@ -56,6 +58,8 @@ def switch_forward(net, inbox, routes, node, begin):
         inbox.batch_out[i] = link
         prefetch(net.tx, link * TX_WORDS)
     for i in range(batch):
+        if i & 3 == 0 and ahead >= 0:
+            ahead = prefetch_following(net, ahead, last)
         if i + 2 * AHEAD < batch:
             prefetch_box(net, inbox.batch_out[i + 2 * AHEAD])
         if i + AHEAD < batch:
@@ -90,8 +94,6 @@ def switches_window(net, inbox, routes, begin, end):
         if net.inbox[inbox_of(node, net.ctl[CTL_SIDE])] >= 0:
             if blocks_short(net):
                 return True
-            if node + 1 < net.const[CONST_NODES_LOCAL]:
-                prefetch_batch(net, node + 1)
             if node + 2 < net.const[CONST_NODES_LOCAL]:
                 prefetch(net.inbox, inbox_of(node + 2, net.ctl[CTL_SIDE]))
                 prefetch(routes.node, (node + 1) * NODE_WORDS)
