@@ -4,7 +4,7 @@ A message of b bytes between two NPUs is a train of packets: every packet adds h
 each switch its latency, and all but the slowest link the time of the last packet once more (store and forward; with
 cut-through switches that of the header only). Where an NPU sends and receives over the same cable, the acknowledgements
 of what it receives take their turn between the packets that it sends. How often messages follow one another is the
-algorithm's part of the form.
+algorithm's part of the form. Messages that go whole take what their model says.
 """
 
 from collections.abc import Sequence
@@ -48,6 +48,8 @@ def train(graph: Graph, links: list[int], size_bytes: int, settings: Settings, *
         settings: packets and switching.
         both_ways: a message as large comes in at the same time over the same cables, and is acknowledged.
     """
+    if settings.fidelity.alone_ps:
+        return _whole(graph, links, size_bytes, settings)
     packets = max(1, -(-size_bytes // settings.mtu_bytes))
     full = settings.mtu_bytes + settings.header_bytes
     last = size_bytes - (packets - 1) * settings.mtu_bytes + settings.header_bytes
@@ -62,6 +64,17 @@ def train(graph: Graph, links: list[int], size_bytes: int, settings: Settings, *
         meanwhile = before_ps / _bits_ps(full + settings.ack_bytes, rates[0])
         serial_ps += max(1.0, packets - meanwhile) * _bits_ps(settings.ack_bytes, rates[0])
     return Train(serial_ps + before_ps, serial_ps)
+
+
+def _whole(graph: Graph, links: list[int], size_bytes: int, settings: Settings) -> Train:
+    """A message that goes whole, by the run's model."""
+    model = settings.fidelity
+    psb = 8 * _PS_PER_S / graph.link_rate_bps[links].astype(np.float64)
+    path = psb, graph.link_delay_ps[links], graph.node_latency_ps[graph.link_src[links[1:]]]
+    slowest = psb[[psb.argmax()]], np.zeros(1, np.int64), np.zeros(0, np.int64)
+    sizes = np.array([size_bytes], np.int64)
+    total_ps, serial_ps = (int(model.alone_ps(*way, sizes, model.resolution_ps)[0]) for way in (path, slowest))
+    return Train(total_ps + model.endpoint_delay_ps, serial_ps)
 
 
 def idle_ps(
@@ -101,7 +114,7 @@ def idle_ps(
     n, mean_ps = len(members), sum(t.total_ps for t in trains) / len(trains)
     around_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
     latency_ps = max(0.0, around_ps - serial_ps)
-    bytes_per_s = message / serial_ps * _PS_PER_S if message else float("inf")
+    bytes_per_s = message / serial_ps * _PS_PER_S if message and serial_ps else float("inf")
     return workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
 
 

@@ -21,8 +21,10 @@ from pydantic import (
     NonNegativeInt,
     PlainSerializer,
     PositiveInt,
+    SerializerFunctionWrapHandler,
     StrictBool,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
@@ -87,12 +89,20 @@ def _above_zero(value: object) -> int:
     return size
 
 
+def _time_above_zero(value: object) -> int:
+    time_ps = parse_time(value)
+    if time_ps == 0:
+        raise ValueError(f"{value!r} is zero; expected more than 0")
+    return time_ps
+
+
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 Size = Annotated[int, BeforeValidator(_above_zero), PlainSerializer(format_bytes)]
 SizeFromZero = Annotated[int, BeforeValidator(parse_bytes), PlainSerializer(format_bytes)]
 SizeOrAuto = Annotated[int, _or_word("auto", parse_bytes), _word_or("auto", format_bytes)]
 SizeOrUnlimited = Annotated[int, _or_word("unlimited", parse_bytes), _word_or("unlimited", format_bytes)]
 Time = Annotated[int, BeforeValidator(parse_time), PlainSerializer(format_time)]
+TimeAboveZero = Annotated[int, BeforeValidator(_time_above_zero), PlainSerializer(format_time)]
 TimeOrAuto = Annotated[int, _or_word("auto", parse_time), _word_or("auto", format_time)]
 Weight = Annotated[int, Field(ge=1, le=65535)]
 OptionalRate = Annotated[
@@ -156,16 +166,38 @@ _PFC = {"pfc_headroom": "auto", "pfc_resume_offset": "8192B"}
 _ECN = {"ecn_kmin": "100kB", "ecn_kmax": "400kB", "ecn_pmax": 0.2}
 _FABRIC_KEYS = (*_SHARED, "class_weights", *_PFC, *_ECN)
 """Keys that only switches with shared buffers have."""
+_OF_FIDELITY: dict[str, dict[str, object]] = {
+    "analytical": {
+        "congestion_aware": False,
+        "endpoint_delay": "0ps",
+        "reduction_bandwidth": None,
+        "resolution": "1ps",
+    },
+}
+"""Keys of models other than packets, with their defaults. All others but `fidelity` are those of packets."""
 
 
 class NetworkSection(Section):
     """Packets, queues, transport, switches and congestion control.
 
     `switch` is settled when the section is read. What its switches do not have is None: keys of shared buffers with
-    output queues, of PFC without it, of ECN without it.
+    output queues, of PFC without it, of ECN without it; and keys of the analytical network with packets. Keys of
+    packets are not given with the analytical network, and not written.
     """
 
-    fidelity: Literal["packet"] = Field("packet", description="how the network is modelled")
+    fidelity: Literal["packet", "analytical"] = Field("packet", description="how the network is modelled")
+    congestion_aware: StrictBool | None = Field(
+        None, description="analytical: a link sends one message at a time, whole; false: none waits for another"
+    )
+    endpoint_delay: Time | None = Field(
+        None, description="analytical: before a collective's first step, and before a receiver acts on a message"
+    )
+    reduction_bandwidth: OptionalRate = Field(
+        None, description="analytical: of the memory in which what is received is added; without, adding takes no time"
+    )
+    resolution: TimeAboveZero | None = Field(
+        None, description="analytical: times of transfers and reductions are cut to multiples of it"
+    )
     mtu: Size = Field(4096, description="payload of a full packet")
     header_bytes: NonNegativeInt = Field(82, description="what a data packet adds on the wire; 82 is RoCEv2 over IPv4")
     ack_bytes: PositiveInt = Field(86, description="size of an acknowledgement on the wire")
@@ -215,10 +247,19 @@ class NetworkSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _settle_switch(cls, found: object) -> object:
+    def _settle(cls, found: object) -> object:
         if not isinstance(found, dict):
             return found
         values = {key: value for key, value in found.items() if value is not None}
+        model = values.get("fidelity", "packet")
+        for key in values if model in ("packet", *_OF_FIDELITY) else ():
+            has_it = _fidelity_of(key)
+            if key in cls.model_fields and has_it not in {"", model}:
+                raise ValueError(
+                    f'{key} stands beside fidelity = "{model}"; expected fidelity = "{has_it}", or no {key}'
+                )
+        if isinstance(model, str) and model in _OF_FIDELITY:
+            return {key: value for key, value in _OF_FIDELITY[model].items() if value is not None} | values
         if values.get("switch", "auto") == "auto":
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in _FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
@@ -233,6 +274,11 @@ class NetworkSection(Section):
         if complaint:
             raise ValueError(complaint)
         return self
+
+    @model_serializer(mode="wrap")
+    def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return {key: value for key, value in written.items() if _fidelity_of(key) in {"", self.fidelity}}
 
     def _complaint(self) -> str:
         """What does not go together; empty if all is well."""
@@ -253,6 +299,13 @@ class NetworkSection(Section):
             low, high = format_bytes(self.ecn_kmin or 0), format_bytes(self.ecn_kmax or 0)
             found += [f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax"]
         return found[0] if found else ""
+
+
+def _fidelity_of(key: str) -> str:
+    """The model of the network that has a key, empty where all have it."""
+    if key == "fidelity":
+        return ""
+    return next((name for name, keys in _OF_FIDELITY.items() if key in keys), "packet")
 
 
 class ComputeSection(Section):

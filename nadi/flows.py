@@ -5,9 +5,12 @@ when it has come over link k - 1 and packet p - 1 has left link k; with s the ti
 that of the last one, the train of P packets takes, beside delays and latencies, the longest way through that grid:
 
     max over j of  sum(s[:j + 1]) + (P - 2) max(s[:j + 1]) + sum(l[j:])        (P > 1; sum(l) for one packet)
+
+A message that goes whole takes what its model says.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,16 +48,15 @@ def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray]) -> 
     pairs, pair = np.unique(key, return_inverse=True)
     if len(pairs) > MOST_PAIRS:
         return ideal
-    rates, delays_ps = _paths(graph, pairs)
-    number = {path: i for i, path in enumerate(dict.fromkeys(rates))}
-    of_pair = np.array([number[path] for path in rates], np.int64)
-    of_flow, delay_ps = of_pair[pair.reshape(-1)], np.array(delays_ps, np.int64)[pair.reshape(-1)]
+    paths = _paths(graph, pairs)
+    number = {path: i for i, path in enumerate(dict.fromkeys(paths))}
+    of_flow = np.array([number[path] for path in paths], np.int64)[pair.reshape(-1)]
     order = np.argsort(of_flow, kind="stable")
     ends = np.searchsorted(of_flow[order], np.arange(len(number) + 1))
     for path, i in number.items():
-        if path:
+        if path.rates_bps:
             here = order[ends[i] : ends[i + 1]]
-            ideal[here] = delay_ps[here] + _train_ps(np.array(path, np.float64), flows["bytes"][here], settings)
+            ideal[here] = _alone_ps(path, flows["bytes"][here], settings)
     return ideal
 
 
@@ -65,18 +67,36 @@ def slowdown(ideal: Int64, flows: Mapping[str, NDArray]) -> NDArray[np.float64]:
     return ratio
 
 
-def _paths(graph: Graph, pairs: Int64) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Rates of the links and the sum of delays and latencies of each pair (src * npus + dst); () beyond MOST_HOPS."""
-    rates: list[tuple[int, ...]] = []
-    delays_ps: list[int] = []
+class _Path(NamedTuple):
+    """Rates and delays of the links of a path, and latencies of its switches."""
+
+    rates_bps: tuple[int, ...]
+    delays_ps: tuple[int, ...]
+    forwarding_ps: tuple[int, ...]
+
+
+def _paths(graph: Graph, pairs: Int64) -> list[_Path]:
+    """The path of each pair (src * npus + dst); one without links beyond MOST_HOPS."""
+    paths: list[_Path] = []
     hops = 0
     rate, delay, latency = graph.link_rate_bps, graph.link_delay_ps, graph.node_latency_ps
     for src, dst in zip(*(part.tolist() for part in np.divmod(pairs, graph.npus)), strict=True):
         links = topologies.route(graph, src, dst) if hops < MOST_HOPS and src != dst else []
         hops += len(links)
-        rates.append(tuple(rate[links].tolist()))
-        delays_ps.append(int(delay[links].sum() + latency[graph.link_src[links[1:]]].sum()))
-    return rates, delays_ps
+        inner = latency[graph.link_src[links[1:]]]
+        paths.append(_Path(tuple(rate[links].tolist()), tuple(delay[links].tolist()), tuple(inner.tolist())))
+    return paths
+
+
+def _alone_ps(path: _Path, size_bytes: Int64, settings: Settings) -> Int64:
+    """int64[m]: messages along a path, by the run's model."""
+    model = settings.fidelity
+    rates_bps = np.array(path.rates_bps, np.float64)
+    if not model.alone_ps:
+        return sum(path.delays_ps) + sum(path.forwarding_ps) + _train_ps(rates_bps, size_bytes, settings)
+    latencies = np.array(path.delays_ps, np.int64), np.array(path.forwarding_ps, np.int64)
+    whole_ps: Int64 = model.alone_ps(_BYTE_PS / rates_bps, *latencies, size_bytes, model.resolution_ps)
+    return whole_ps + model.endpoint_delay_ps
 
 
 def _train_ps(rates_bps: NDArray[np.float64], size_bytes: Int64, settings: Settings) -> Int64:

@@ -38,6 +38,9 @@ def place(
         TraceError, WorkloadError, PartitionError, ConfigError: the user's input is wrong.
     """
     ranks = workers.ranks
+    if workers.alone and ranks.size > 1:
+        every = np.zeros(graph.nodes, np.int32)
+        return read_work(config, graph.npus, workers.own_npus(every, graph.npus), ranks.exchange), None
     if workers.lps == 1:
         return read_work(config, graph.npus), None
     if ranks.size == 1:

@@ -152,12 +152,16 @@ def _headline(simulation: Simulation, findings: Findings) -> str:
     rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
     times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
     shares = [float(column.mean()) / whole_ps for column in (times.compute_ps, times.exposed_ps, times.idle_ps)]
+    moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
+    hops = "packet-hops"
+    if simulation.settings.fidelity.act:
+        moved = f"{counters['flows']:,} messages, whole ({simulation.settings.fidelity.name.replace('_', '-')})"
+        hops = "message-hops"
     return (
         f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
         f"{_us(results.finish_time_ps)} µs simulated in {results.wall_s:.2f} s\n"
-        f"{counters['trace_nodes']:,} trace nodes, {counters['flows']:,} messages, "
-        f"{counters['packets']:,} packets, {counters['dropped_packets']:,} dropped\n"
-        f"{counters['packet_hops']:,} packet-hops, {rate / 1e6:.1f} M/s\n"
+        f"{counters['trace_nodes']:,} trace nodes, {moved}\n"
+        f"{counters['packet_hops']:,} {hops}, {rate / 1e6:.1f} M/s\n"
         f"mean NPU: compute {shares[0]:.1%}, exposed communication {shares[1]:.1%}, idle {shares[2]:.1%}"
     )
 

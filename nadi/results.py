@@ -140,7 +140,7 @@ def summary(simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = No
     return {
         "version": __version__,
         "network": simulation.config.network.fidelity,
-        "switches": _SWITCHES[simulation.config.network.switch],
+        "switches": _switches(simulation),
         "topology": simulation.graph.name,
         "npus": simulation.graph.npus,
         "nodes": simulation.graph.nodes,
@@ -160,6 +160,11 @@ def summary(simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = No
         "settled": _settled(simulation),
         "config": simulation.config.settled(),
     }
+
+
+def _switches(simulation: Simulation) -> str:
+    """What the switches of packets have; messages that go whole know of none."""
+    return "none" if simulation.settings.fidelity.act else _SWITCHES[simulation.config.network.switch]
 
 
 def _settled(simulation: Simulation) -> dict[str, Any]:

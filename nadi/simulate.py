@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 import pdes
 import topologies
 from et import TraceTable
-from nadi import fabric
+from nadi import fabric, fidelities
 from nadi.config import NetworkSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.fault_schedule import schedule
@@ -17,7 +17,7 @@ from nadi.placement import place
 from nadi.progress import Progress, Silence
 from nadi.workers import SERIAL, Workers
 from nadi.world import together
-from pdes.jit import cache_dir, is_warm, jit_enabled
+from pdes.jit import KERNEL, ONE_WORKER_KERNEL, cache_dir, is_warm, jit_enabled
 from topologies import Graph
 from workload import CollectiveSettings, Program
 
@@ -70,13 +70,7 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
         if ranks.size > 1 and config.engine.backend == "processes":
             raise ConfigError(f"[engine] backend: found processes on {ranks.size} MPI ranks; expected threads there")
         graph = topologies.build(config.topology.source())
-        workers = Workers(
-            ranks,
-            config.engine.backend,
-            config.engine.workers,
-            config.engine.lps_per_worker,
-            config.engine.share_memory,
-        )
+        workers = _workers(config, ranks)
         work, owner = place(config, graph, workers, progress)
         settings = network_settings(
             config.network,
@@ -84,6 +78,10 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
             concurrent_collectives=config.system.collective_order == "concurrent",
             record_flows=config.output.flows == "all",
         )
+        if config.faults and workers.alone:
+            raise ConfigError(
+                f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; expected "packet"'
+            )
         faults = schedule(
             config.faults, config.network.detection_time, graph, cut_through=config.network.switching == "cut-through"
         )
@@ -94,6 +92,14 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
     return Simulation(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
     )
+
+
+def _workers(config: RunConfig, ranks: Ranks) -> Workers:
+    """Who runs it: the workers that are asked for, or one where the network's model has no more."""
+    if fidelities.on_one_worker(config.network):
+        return Workers(ranks, alone=True)
+    engine = config.engine
+    return Workers(ranks, engine.backend, engine.workers, engine.lps_per_worker, engine.share_memory)
 
 
 def run_program(
@@ -117,13 +123,10 @@ def run_program(
     Raises:
         pdes.RunError: the run failed.
     """
-    if jit_enabled() and not is_warm():
+    kernel = ONE_WORKER_KERNEL if settings.fidelity.act else KERNEL
+    if jit_enabled() and not is_warm(kernel):
         progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
     return workers.run(graph, program, settings, progress, owner)
-
-
-QUEUE_SAMPLES = 64
-LOGGED_PAUSES = 1 << 16
 
 
 def network_settings(
@@ -137,28 +140,12 @@ def network_settings(
     """The engine's settings for a [network] section.
 
     Raises:
-        ConfigError: no such congestion control or parameter of it, or the switches do not give what it needs.
+        ConfigError: what is given does not go together.
     """
     return pdes.Settings(
-        mtu_bytes=network.mtu,
-        header_bytes=network.header_bytes,
-        ack_bytes=network.ack_bytes,
-        window_bytes=network.window,
-        queue_limit_bytes=network.queue_limit,
-        cut_through=network.switching == "cut-through",
-        cut_through_header_bytes=network.header_bytes,
-        rto_ps=network.retransmit_timeout,
-        max_retries=network.max_retries,
         seed=seed,
         concurrent_collectives=concurrent_collectives,
         record_nodes=record_nodes,
         record_flows=record_flows,
-        switch=fabric.shared_buffer(network),
-        control=fabric.control(network),
-        cnp_interval_ps=network.cnp_interval,
-        p2p_class=network.p2p_class or 0,
-        flowlet_gap_ps=network.flowlet_gap,
-        queue_samples=QUEUE_SAMPLES,
-        logged_pauses=LOGGED_PAUSES,
-        **fabric.transport(network),
+        **fidelities.settings(network),
     )

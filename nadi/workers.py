@@ -1,6 +1,6 @@
 """Who runs a simulation: threads or processes of this machine, or MPI ranks with threads of their own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 import pdes
 from nadi.gather import ALONE, Ranks
 from nadi.progress import Progress, Silence
+from nadi.world import together
 from topologies import Graph
 from workload import Program
 
@@ -28,6 +29,7 @@ class Workers:
         count: workers of each rank.
         share_memory: MPI ranks of one node meet in shared memory.
         lps_each: logical processes of each worker; threads of one rank share theirs.
+        alone: rank 0 does all with one worker, and the other ranks wait for its results.
     """
 
     ranks: Ranks = ALONE
@@ -35,11 +37,12 @@ class Workers:
     count: int = 1
     lps_each: int = 1
     share_memory: bool = True
+    alone: bool = False
 
     @property
     def total(self) -> int:
         """Workers of all ranks."""
-        return self.ranks.size * self.count
+        return 1 if self.alone else self.ranks.size * self.count
 
     @property
     def lps(self) -> int:
@@ -58,6 +61,8 @@ class Workers:
 
     def own_npus(self, owner: NDArray[np.int32], npus: int) -> NDArray[np.bool_]:
         """bool[npus]: those of this rank's LPs."""
+        if self.alone:
+            return np.full(npus, self.ranks.rank == 0)
         return pdes.shares(owner, self.ranks.size)[:npus] == self.ranks.rank
 
     def run(
@@ -68,11 +73,13 @@ class Workers:
         progress: Progress | Silence,
         owner: NDArray[np.int32] | None,
     ) -> pdes.Results:
-        """Build worlds and run them; `owner` has `lps` owners.
+        """Build worlds and run them; `owner` has `lps` owners. Where messages go whole, there is one LP.
 
         Raises:
             pdes.RunError: the run failed.
         """
+        if settings.fidelity.act:
+            return self._by_rank_0(graph, program, settings, progress)
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None
             layout = pdes.Layout(graph, settings, owner)
@@ -82,6 +89,24 @@ class Workers:
         if self.backend == "processes" and self.count > 1:
             return pdes.run_processes(graph, program, settings, owner, self.count, progress)
         return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads)
+
+    def _by_rank_0(
+        self, graph: Graph, program: Program, settings: pdes.Settings, progress: Progress | Silence
+    ) -> pdes.Results:
+        """Rank 0 runs all; the others get its results, without flows and times of trace rows."""
+        with together(self.ranks):
+            results = None
+            if self.ranks.rank == 0:
+                results = pdes.run_messages(pdes.build_world(graph, program, settings), progress)
+            light = results and replace(
+                results,
+                npu_node_ptr=np.zeros(graph.npus + 1, np.int64),
+                node_start_ps=results.node_start_ps[:0],
+                node_finish_ps=results.node_finish_ps[:0],
+                flows={name: column[:0] for name, column in results.flows.items()},
+            )
+            told: pdes.Results = self.ranks.exchange(light)[0]
+        return results or told
 
 
 SERIAL = Workers()

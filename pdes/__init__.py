@@ -1,10 +1,11 @@
 """The engine: kernels, windows, workers and the packet-level model. The folder that knows Numba and MPI."""
 
-from pdes import balancing, congestion
+from pdes import balancing, congestion, fidelity
 from pdes.build import build_world
 from pdes.driver import run
 from pdes.layout import Layout, shares
 from pdes.memory import peak_rss_bytes
+from pdes.message_run import run_messages
 from pdes.processes import run_processes
 from pdes.ranks import run_ranks
 from pdes.results import Results, RunError
@@ -24,8 +25,10 @@ __all__ = [
     "build_world",
     "congestion",
     "down_sets",
+    "fidelity",
     "peak_rss_bytes",
     "run",
+    "run_messages",
     "run_processes",
     "run_ranks",
     "shares",

@@ -8,7 +8,9 @@ from pdes import packet
 from pdes import state as s
 from pdes.batch import BUCKETS
 from pdes.buffers import shared_buffers
+from pdes.events import EVENT_WORDS
 from pdes.fabric import round_trip_ps, rto_ps, window_packets
+from pdes.growth import events_room
 from pdes.hooks import hooks_of
 from pdes.layout import Layout
 from pdes.memory import aligned, full, zeros
@@ -196,6 +198,9 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_FLOWLET_GAP: settings.flowlet_gap_ps,
         s.CONST_SELECTIVE: int(settings.selective_repeat),
         s.CONST_REORDER: settings.reorder_packets or 2 * s.SELECTIVE_PACKETS,
+        s.CONST_ENDPOINT: settings.fidelity.endpoint_delay_ps,
+        s.CONST_REDUCES: int(settings.fidelity.reduction_psb > 0),
+        s.CONST_RESOLUTION: settings.fidelity.resolution_ps,
         s.CONST_DEPTHS: settings.queue_samples if settings.switch else 0,
         **_of_shared_buffers(settings.switch),
     }.items():
@@ -289,7 +294,7 @@ def _npus(part, npu, settings):
     return s.Npus(npu=aligned(npu), port=aligned(port), heap=zeros(2 * slots))
 
 
-def _qps(part, const, ctl, control):
+def _qps(part, const, ctl, settings):
     """No queue pairs yet, and room for some messages and flow records."""
     sends = int(const[s.CONST_RESERVE_MSGS])
     msgs = max(4 * part.npus, 64) + sends
@@ -297,7 +302,7 @@ def _qps(part, const, ctl, control):
     qp_key, qp_val = _empty_map(2 * part.npus + sends)
     rx_key, rx_val = _empty_map(2 * part.npus)
     selective = const[s.CONST_SELECTIVE] == 1
-    cc = zeros(len(qp_key) // 2 * s.CC_WORDS if control.update else 1)
+    cc = zeros(len(qp_key) // 2 * s.CC_WORDS if settings.control.update else 1)
     return s.Qps(
         qp=zeros(len(qp_key) // 2 * s.QP_WORDS),
         msg=zeros(msgs * s.MSG_WORDS),
@@ -311,7 +316,9 @@ def _qps(part, const, ctl, control):
         rx_val=rx_val,
         cc=cc,
         ccf=cc.view(np.float64),
-        par=aligned(control.values, np.float64),
+        par=aligned(
+            (settings.fidelity.reduction_psb,) if settings.fidelity.act else settings.control.values, np.float64
+        ),
         sel_tx=zeros(len(qp_key) // 2 * s.SEL_WORDS if selective else 1),
         sel_rx=zeros(len(rx_key) // 2 * s.SEL_WORDS if selective else 1),
     )
@@ -341,6 +348,21 @@ def _insts(part, const, ctl):
         inst_arrived=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
         inst_key=key,
         inst_val=val,
+    )
+
+
+def _messages(program, part, const, ctl, settings):
+    """No message that goes whole under way, and what of those received is added."""
+    if not settings.fidelity.act:
+        return s.Messages(event=zeros(1), taken=zeros(1), receive_ptr=zeros(1), reduces=zeros(1, np.int8))
+    steps = program.schedules
+    receives = np.asarray(steps.recv_peer) >= 0
+    room = events_room(part.npus, int(ctl[s.CTL_FREE_MSGS]), int(ctl[s.CTL_FREE_INSTS]))
+    return s.Messages(
+        event=zeros(room * EVENT_WORDS),
+        taken=zeros(ctl[s.CTL_FREE_INSTS] * const[s.CONST_LANE_STRIDE] * s.TAKEN_WORDS),
+        receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
+        reduces=aligned(_padded(np.asarray(steps.reduce)[receives], np.int8)),
     )
 
 
@@ -396,12 +418,13 @@ def _build_lp(layout, program, settings, part, tables, post):
         net=net,
         inbox=_inbox(fabric),
         npus=_npus(part, npu, settings),
-        qps=_qps(part, const, net.ctl, settings.control),
+        qps=_qps(part, const, net.ctl, settings),
         rows=_rows(state, int(program.slot_ptr[-1]), settings.record_nodes),
         insts=_insts(part, const, net.ctl),
         routes=routes,
         trace=trace,
         plans=plans,
         schedule=schedule,
+        messages=_messages(program, part, const, net.ctl, settings),
     )
     return LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))

@@ -11,6 +11,7 @@ from pdes.growth import grow
 from pdes.hashmap import rehash
 from pdes.hooks import all_hooks, hooks_of
 from pdes.jit import compile_for, hook_address, jit_enabled
+from pdes.message_loop import work_messages
 from pdes.results import RunError
 from pdes.routes import fill_salts
 from pdes.simulation import Snapshot
@@ -41,6 +42,7 @@ def compile_all() -> float:
     """Compile all that any run needs, or load it; seconds that it took."""
     begun = time.perf_counter()
     compile_kernels()
+    compile_for(work_messages, 0, 0)
     for function in all_hooks():
         hook_address(function)
     return time.perf_counter() - begun

@@ -3,6 +3,7 @@
 import numpy as np
 
 from pdes import state as s
+from pdes.events import EVENT_WORDS
 from pdes.hashmap import rehash
 from pdes.memory import full, zeros
 
@@ -44,7 +45,8 @@ def _grow_free_list(w, ctl, free_list, added):
 def _grow_msgs(w):
     added = len(w.qps.msg_free) + int(w.net.const[s.CONST_RESERVE_MSGS])
     free = _grow_free_list(w, s.CTL_FREE_MSGS, w.qps.msg_free, added)
-    return w._replace(qps=w.qps._replace(msg_free=free, msg=_longer(w.qps.msg, len(free) * s.MSG_WORDS)))
+    w = w._replace(qps=w.qps._replace(msg_free=free, msg=_longer(w.qps.msg, len(free) * s.MSG_WORDS)))
+    return _with_room_for_events(w)
 
 
 def _grow_insts(w):
@@ -59,7 +61,25 @@ def _grow_insts(w):
         inst_key=key,
         inst_val=val,
     )
-    return w._replace(insts=grown)
+    return _with_room_for_events(w._replace(insts=grown))
+
+
+def events_room(npus, messages, instances):
+    """The most events of messages that go whole, and one: two of a message, the lanes and begin of NPUs, launches."""
+    return 2 * messages + (s.LANES + 1) * npus + instances + 1
+
+
+def _with_room_for_events(w):
+    """Where messages go whole, the world with room for the events of as many messages and instances as there can be."""
+    if w.net.const[s.CONST_POST] == 0:
+        return w
+    instances = len(w.insts.inst_free)
+    room = events_room(int(w.net.const[s.CONST_NPUS_LOCAL]), len(w.qps.msg_free), instances)
+    taken = instances * int(w.net.const[s.CONST_LANE_STRIDE]) * s.TAKEN_WORDS
+    messages = w.messages._replace(
+        event=_longer(w.messages.event, room * EVENT_WORDS), taken=_longer(w.messages.taken, taken)
+    )
+    return w._replace(messages=messages)
 
 
 def _rehashed(keys, values, least):

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from pdes import balancing, congestion
+from pdes import balancing, congestion, fidelity
 from pdes import state as s
 from pdes.far_routing import cell_of_several, port_of_several
 from pdes.faults import make_changes
+from pdes.messages import post_whole
 from pdes.nic import first_allowed, pace
 from pdes.notification import notify
 from pdes.selective import sender
@@ -24,13 +25,15 @@ def all_hooks() -> list:
         notify,
         pace,
         port_of_several,
+        post_whole,
         receive,
         sender,
         shared_switches,
     ]
     controls = [congestion.control(name).update for name in congestion.names()]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
-    return ours + [hook for hook in controls + rules if hook]
+    models = [fidelity.fidelity(name).act for name in fidelity.names()]
+    return ours + [hook for hook in controls + rules + models if hook]
 
 
 def hooks_of(graph, settings) -> dict:
@@ -50,6 +53,8 @@ def hooks_of(graph, settings) -> dict:
         s.CONST_ROUTE_HOOK: not by_row and cell_of_several,
         s.CONST_PORT_HOOK: ports > 1 and port_of_several,
         s.CONST_FAULT_HOOK: settings.faults and make_changes,
+        s.CONST_POST: settings.fidelity.act and post_whole,
+        s.CONST_ACT: settings.fidelity.act,
         s.CONST_NIC: (settings.switch or control.update or settings.selective_repeat) and first_allowed,
     }
     return {constant: hook for constant, hook in wanted.items() if hook}

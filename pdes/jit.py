@@ -271,9 +271,13 @@ def cache_dir() -> Path:
     return folder
 
 
-def is_warm() -> bool:
-    """Whether the main kernel for these sources lies in the cache."""
-    return any(cache_dir().rglob("*work*.nbi"))
+KERNEL, ONE_WORKER_KERNEL = "team.work-", "message_loop.work_messages-"
+"""Main kernels: of packets, and of messages that go whole."""
+
+
+def is_warm(kernel: str = KERNEL) -> bool:
+    """Whether a main kernel for these sources lies in the cache."""
+    return any(cache_dir().rglob(f"{kernel}*.nbi"))
 
 
 def jit_enabled() -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from pdes.balancing import ECMP, Balancing
 from pdes.congestion import NO_CONTROL, Control
+from pdes.fidelity import PACKET, Fidelity
 from pdes.schedule import NO_FAULTS, Faults
 
 PAUSE_FRAME_BYTES = 84
@@ -49,7 +50,8 @@ class Settings:
     packet for lost when one sent reorder_packets later has come, 0 = never. switch is None where switches have output
     queues that share nothing. control is the congestion control; a receiver sends one notification per queue pair in
     cnp_interval_ps. p2p_class is the data class (0 or 1) of messages between two NPUs. balancing chooses among equal
-    links; flowlet_gap_ps is for flowlets. faults is what fails, slows down or comes back during the run.
+    links; flowlet_gap_ps is for flowlets. faults is what fails, slows down or comes back during the run. fidelity is
+    how the network is modelled; where messages go whole, of the above only seed, collectives and records matter.
     """
 
     mtu_bytes: int = 4096
@@ -76,3 +78,4 @@ class Settings:
     selective_repeat: bool = False
     reorder_packets: int = 3
     faults: Faults = field(default=NO_FAULTS)
+    fidelity: Fidelity = field(default=PACKET)

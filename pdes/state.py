@@ -172,6 +172,19 @@ MSG_END = 3
 MSG_NEXT = 4
 MSG_REF = 5  # who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody
 
+# The same for a message that goes whole (pdes/messages.py), beside MSG_BYTES, MSG_TAG and MSG_REF.
+MSG_QP = 2  # its connection
+MSG_ORDINAL = 3  # how many its sender had posted before
+MSG_NODE = 4  # where it is
+
+# A connection of such messages is a queue pair of which only what says who, whereto and which way is used, and
+QP_ARRIVED = 1  # ps: when its latest message is in
+
+# What the lanes of an active collective have taken, where a reduction takes time (`taken`, rows as `inst_arrived`).
+TAKEN_WORDS = 2
+TAKEN_COUNT = 0  # messages that are in
+TAKEN_PS = 1  # when the lane takes the latest of them
+
 REF_INSTANCE = 1 << 40
 
 # Selective repeat (`sel_tx`, rows as `qp`, and `sel_rx`, rows as `rxqp`): bit sets of sequence numbers, 32 bits a word.
@@ -214,6 +227,7 @@ NPU_SLOT_BASE = 23  # its first group slot
 NPU_TRACE = 24
 NPU_DONE_HEAD = 25  # selective repeat: list of complete messages that are to be told of, -1 none
 NPU_DONE_TAIL = 26
+NPU_POSTED = 27  # messages that go whole, posted
 NPU_SLOW = 31  # compute takes so many 1024ths of its time, 0 as long as it is
 
 LANES = 3
@@ -269,6 +283,7 @@ CTL_IN_NEIGHBOUR = 29  # whose packets are being taken in
 CTL_IN_AT = 30  # how many of them have been
 CTL_NEXT = 31  # ps: earliest event of this LP after the window
 CTL_COST = 32  # packet-hops of the last window
+CTL_EVENTS = 33  # in the heap of messages that go whole
 CTL_FAULT_PS = 38  # ps: the next change of the schedule, INF none
 CTL_FAULT_AT = 39  # its row in `change`
 CTL_DEPTH_PS = 40  # ps: width of the columns of `depth`
@@ -359,7 +374,12 @@ CONST_FAULT_HOOK = 50  # address of what makes changes of the schedule, 0 none
 CONST_EPOCHS = 51  # sets of routing tables
 CONST_PIT = 52  # `tx` row of a link on which all is lost, for what no route leads to; 0 none
 CONST_DEPTHS = 53  # columns of `depth`, 0: queues are not sampled
-CONST_WORDS = 56
+CONST_POST = 54  # address of what takes a message that goes whole (pdes/messages.py), 0: messages go as packets
+CONST_ACT = 55  # address of what moves such messages (pdes/fidelity)
+CONST_ENDPOINT = 56  # ps before the first step of a collective, and before a receiver acts on such a message
+CONST_REDUCES = 57  # 1: adding such a message to what is there takes time
+CONST_RESOLUTION = 58  # ps: transfers and reductions of such messages are cut to multiples
+CONST_WORDS = 64
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
 FLOW_IN_WORDS = 4  # src | dst << 20, tag, ordinal on the queue pair, finished at (ps)
@@ -506,7 +526,7 @@ class Qps(NamedTuple):
     rx_val: Int64
     cc: Int64
     ccf: Float64
-    par: Float64  # parameters of the congestion control
+    par: Float64  # parameters of the congestion control; of messages that go whole, ps per byte of a reduction
     sel_tx: Int64
     sel_rx: Int64
 
@@ -530,6 +550,15 @@ class Insts(NamedTuple):
     inst_arrived: Int64  # [instances * lane stride]
     inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
     inst_val: Int64
+
+
+class Messages(NamedTuple):
+    """Messages that go whole (pdes/fidelity)."""
+
+    event: Int64  # heap, pdes/events.py
+    taken: Int64
+    receive_ptr: Int64  # [lanes of all plans + 1] receives of a lane in `reduces`
+    reduces: Int8  # 1: what is received is added to what is there
 
 
 # A change of the schedule (`change`), pdes/faults.py.
@@ -563,3 +592,4 @@ class World(NamedTuple):
     trace: Trace
     plans: Plans
     schedule: Schedule
+    messages: Messages

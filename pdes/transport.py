@@ -46,6 +46,7 @@ from pdes.state import (
     CONST_MAX_RETRIES,
     CONST_MTU,
     CONST_P2P_CLASS,
+    CONST_POST,
     CONST_RECORD_FLOWS,
     CONST_RTO,
     CONST_RTT,
@@ -168,6 +169,9 @@ def find_port(net, qps, node, row):
 @outline
 def post(net, npus, qps, node, dst, group, tag, size, ref, now):
     """Post a message of `size` bytes; `ref` is told when its last byte has left (MSG_REF)."""
+    if net.const[CONST_POST] != 0:
+        call_hook(net.const[CONST_POST], net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
+        return
     q = queue_pair(net, npus, qps, node, dst, group)
     row = q * QP_WORDS
     if qps.qp[row + QP_UNA] == qps.qp[row + QP_END]:

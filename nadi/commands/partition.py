@@ -36,6 +36,8 @@ def partition(
     """Divide the fabric of a run file among parts: balance, cut, lookahead and the speed-up they promise."""
     import topologies
     from nadi.config import load_config
+    from nadi.errors import ConfigError
+    from nadi.fidelities import on_one_worker
     from nadi.partition_plot import check_plot, write_plot
     from nadi.partitioning import compare, divide, expected_load, measured_load
     from nadi.report import wide_console
@@ -43,6 +45,10 @@ def partition(
     if plot:
         check_plot(plot)
     config = load_config(file, overrides)
+    if on_one_worker(config.network):
+        raise ConfigError(
+            f"[network] fidelity: found {config.network.fidelity!r}, which runs on one worker; expected 'packet'"
+        )
     graph = topologies.build(config.topology.source())
     load = measured_load(weights, graph) if weights else expected_load(config, graph)
     found, said = divide(graph, parts, method, load, config.network)

@@ -1,0 +1,64 @@
+"""Analytical, congestion-unaware: a message takes all latencies of its path and its bytes at the slowest rate.
+
+No message waits for another, however many cross a link. Messages of one connection (two NPUs, one group) arrive in the
+order in which they were posted. As ASTRA-sim's analytical network (Won et al., ISPASS 2023), which counts but the first
+dimension in which two NPUs differ.
+"""
+
+import numpy as np
+
+from pdes.events import ARRIVE, LEFT
+from pdes.jit import hook
+from pdes.link import NODE_MASK, count_sent, link_psb
+from pdes.messages import add_message_event, forwarding_ps, next_link, whole_ps
+from pdes.state import (
+    CLASS_DELAY,
+    CLASS_WORDS,
+    COUNT_HOPS,
+    MSG_BYTES,
+    MSG_NODE,
+    MSG_QP,
+    MSG_WORDS,
+    QP_ARRIVED,
+    QP_DST,
+    QP_W2,
+    QP_WORDS,
+    TX_META,
+    TX_WORDS,
+)
+from pdes.world import world_at
+
+TITLE = "latencies and rate of the path; no message waits for another"
+
+
+@hook
+def act(address, message, now, _a, _b, _c, _d, _e):
+    """Have a message cross all its path."""
+    w = world_at(address)
+    net, qps = w.net, w.qps
+    row = qps.msg[message * MSG_WORDS + MSG_QP] * QP_WORDS
+    size = qps.msg[message * MSG_WORDS + MSG_BYTES]
+    dst = qps.qp[row + QP_DST]
+    node = qps.msg[message * MSG_WORDS + MSG_NODE]
+    latency = np.int64(0)
+    slowest = 0.0
+    while node != dst:
+        latency += forwarding_ps(net, w.routes, node)
+        link = next_link(net, w.routes, node, dst, qps.qp[row + QP_W2])
+        meta = net.tx[link * TX_WORDS + TX_META]
+        latency += net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY]
+        slowest = max(slowest, link_psb(net, link))
+        count_sent(net, link * TX_WORDS, size, 0)
+        net.count[COUNT_HOPS] += 1
+        node = meta & NODE_MASK
+    arrived = max(now + whole_ps(net, size, slowest, latency), qps.qp[row + QP_ARRIVED])
+    qps.qp[row + QP_ARRIVED] = arrived
+    add_message_event(net, qps, w.messages, now + whole_ps(net, size, slowest, 0), LEFT, message)
+    add_message_event(net, qps, w.messages, arrived, ARRIVE, message)
+    return 0
+
+
+def alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps):
+    """All latencies, and the bytes at the slowest rate."""
+    whole = (size_bytes * psb.max() + 0.5).astype(np.int64) + delay_ps.sum() + forwarding_ps.sum()
+    return whole - whole % resolution_ps

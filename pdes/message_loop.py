@@ -1,0 +1,222 @@
+"""NPUs and messages that go whole, one event after another: the kernel of the fidelities beside packets.
+
+One worker has all NPUs. At each moment everything that follows from the event at hand is done before the next, as in
+pdes/npu.py, whose trace rows, lanes and collectives these are.
+"""
+
+import numpy as np
+
+from pdes.collective import advance, close_if_done
+from pdes.events import (
+    ARRIVE,
+    KEY_SHIFT,
+    KIND_SHIFT,
+    LAUNCH,
+    LEFT,
+    OWN,
+    TAKE,
+    add_event,
+    take_event,
+)
+from pdes.heap import heap_pop
+from pdes.jit import call_hook, inline, kernel
+from pdes.messages import add_message_event, ends_of, taken_at
+from pdes.npu import NOTHING, message_done, short_of, start_row
+from pdes.packet import destination
+from pdes.state import (
+    CONST_ACT,
+    CONST_ADDRESS,
+    CONST_ENDPOINT,
+    CONST_LANE_STRIDE,
+    CONST_REDUCES,
+    COUNT_BYTES_RECEIVED,
+    COUNT_CONSUMED_PACKETS,
+    COUNT_EVENTS,
+    COUNT_PAYLOAD_BYTES,
+    CTL_CHECK,
+    CTL_EVENTS,
+    CTL_FREE_MSGS,
+    CTL_NOW,
+    CTL_RESUME_NODE,
+    INST_KEY,
+    INST_SENDS_LEFT,
+    INST_STARTED,
+    INST_WORDS,
+    LANES,
+    MSG_BYTES,
+    MSG_ORDINAL,
+    MSG_QP,
+    MSG_REF,
+    MSG_TAG,
+    MSG_WORDS,
+    NPU_HEAP_BASE,
+    NPU_HEAP_SIZE,
+    NPU_NOW,
+    NPU_PORTS,
+    NPU_READY_HEAD,
+    NPU_WORDS,
+    QP_NPU,
+    QP_WORDS,
+    REF_INSTANCE,
+    TAKEN_WORDS,
+)
+from pdes.trace import finish_row, leave_lane, next_ready
+from pdes.transport import finish_flow
+from pdes.window import DONE, FULL
+from pdes.world import world_at
+
+PAUSED = 4
+
+
+@inline
+def move_lanes(w, node):
+    """Have the lanes that have just begun a row wait among all events, not in the NPU's heap."""
+    n = node * NPU_WORDS
+    npu, heap = w.npus.npu, w.npus.heap
+    base = npu[n + NPU_HEAP_BASE]
+    while npu[n + NPU_HEAP_SIZE] > 0:
+        time = heap[2 * base]
+        lane = heap[2 * base + 1] - npu[n + NPU_PORTS]
+        heap_pop(heap, base, npu[n + NPU_HEAP_SIZE])
+        npu[n + NPU_HEAP_SIZE] -= 1
+        add_event(w.net.ctl, w.messages.event, time, OWN, (node << KEY_SHIFT) | lane, node)
+
+
+@inline
+def begin_row(w, node, now):
+    """Start the NPU's first ready row. Returns as `start_row`; a collective begins after the endpoint's delay."""
+    row = next_ready(w.npus, w.rows, node)
+    done, inst = start_row(w.net, w.npus, w.qps, w.rows, w.insts, w.trace, w.plans, node, row, now)
+    move_lanes(w, node)
+    delay = w.net.const[CONST_ENDPOINT]
+    if inst >= 0 and delay > 0:
+        i = inst * INST_WORDS
+        w.insts.inst[i + INST_STARTED] = 0
+        add_event(w.net.ctl, w.messages.event, now + delay, LAUNCH, w.insts.inst[i + INST_KEY], inst)
+        inst = np.int64(NOTHING)
+    return done, inst
+
+
+@inline
+def take_message(w, node, message, now):
+    """The receiver acts on a message, which is then given back. Returns as `start_row`."""
+    net, qps = w.net, w.qps
+    m = message * MSG_WORDS
+    ends = ends_of(qps, message)
+    tag = qps.msg[m + MSG_TAG]
+    finish_flow(net, qps, ends, tag, qps.msg[m + MSG_ORDINAL], now)
+    qps.msg_free[net.ctl[CTL_FREE_MSGS]] = message
+    net.ctl[CTL_FREE_MSGS] += 1
+    return message_done(net, w.npus, w.rows, w.insts, w.trace, node, ends, tag)
+
+
+@inline
+def has_left(w, message):
+    """A message's last byte has left. Returns as `start_row`."""
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    ref = w.qps.msg[message * MSG_WORDS + MSG_REF]
+    if ref >= REF_INSTANCE:
+        inst = ref & (REF_INSTANCE - 1)
+        w.insts.inst[inst * INST_WORDS + INST_SENDS_LEFT] -= 1
+    else:
+        done = ref
+    return done, inst
+
+
+@inline
+def has_arrived(w, node, message, now):
+    """A message is in. Returns as `start_row`."""
+    size = w.qps.msg[message * MSG_WORDS + MSG_BYTES]
+    w.net.count[COUNT_CONSUMED_PACKETS] += 1
+    w.net.count[COUNT_BYTES_RECEIVED] += size
+    w.net.count[COUNT_PAYLOAD_BYTES] += size
+    at = taken_at(w, node, message, now)
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    if at == now:
+        done, inst = take_message(w, node, message, now)
+    else:
+        add_message_event(w.net, w.qps, w.messages, at, TAKE, message)
+    return done, inst
+
+
+@inline
+def forget_taken(w, inst):
+    """A collective is done: the next in its place begins to count what its lanes have taken."""
+    stride = w.net.const[CONST_LANE_STRIDE] * TAKEN_WORDS
+    for i in range(inst * stride, (inst + 1) * stride):
+        w.messages.taken[i] = 0
+
+
+@inline
+def node_of(w, kind, item):
+    """The NPU to which an event happens; of a STEP its sender."""
+    if kind == OWN:
+        return item
+    if kind == LAUNCH:
+        return w.insts.inst[item * INST_WORDS + INST_KEY] >> 40
+    if kind == TAKE or kind == ARRIVE:
+        return destination(ends_of(w.qps, item))
+    return w.qps.qp[w.qps.msg[item * MSG_WORDS + MSG_QP] * QP_WORDS + QP_NPU]
+
+
+@inline
+def happen(w, node, kind, order, item, now):
+    """Let an event happen. Returns as `start_row`."""
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    if kind == OWN:
+        lane = order & ((1 << KEY_SHIFT) - 1)
+        if lane < LANES:
+            done = leave_lane(w.npus, w.rows, node, lane)
+    elif kind == LEFT:
+        done, inst = has_left(w, item)
+    elif kind == LAUNCH:
+        inst = item
+        w.insts.inst[inst * INST_WORDS + INST_STARTED] = 1
+    elif kind == TAKE:
+        done, inst = take_message(w, node, item, now)
+    elif kind == ARRIVE:
+        done, inst = has_arrived(w, node, item, now)
+    else:
+        call_hook(w.net.const[CONST_ACT], w.net.const[CONST_ADDRESS], item, now, 0, 0, 0, 0, 0)
+    return done, inst
+
+
+@kernel
+def work_messages(address, most):
+    """Go on until nothing is left to happen (DONE), a pool is short (FULL), or for `most` events (PAUSED)."""
+    w = world_at(address)
+    net = w.net
+    ctl = net.ctl
+    events = 0
+    while True:
+        if ctl[CTL_CHECK] == 1 and short_of(net, w.qps) > 0:
+            return FULL
+        node = ctl[CTL_RESUME_NODE]
+        now = ctl[CTL_NOW]
+        if node >= 0 and w.npus.npu[node * NPU_WORDS + NPU_READY_HEAD] >= 0:
+            done, inst = begin_row(w, node, now)
+        else:
+            if ctl[CTL_EVENTS] == 0:
+                ctl[CTL_RESUME_NODE] = -1
+                return DONE
+            if events == most:
+                return PAUSED
+            events += 1
+            net.count[COUNT_EVENTS] += 1
+            now, order, item = take_event(ctl, w.messages.event)
+            kind = order >> KIND_SHIFT
+            node = node_of(w, kind, item)
+            ctl[CTL_RESUME_NODE] = node
+            ctl[CTL_NOW] = now
+            w.npus.npu[node * NPU_WORDS + NPU_NOW] = now
+            done, inst = happen(w, node, kind, order, item, now)
+        if inst >= 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
+            advance(net, w.npus, w.qps, w.insts, w.plans, node, inst, now)
+            done = close_if_done(net, w.insts, inst)
+            if done >= 0 and net.const[CONST_REDUCES] == 1:
+                forget_taken(w, inst)
+        if done >= 0:
+            finish_row(net, w.npus, w.rows, w.trace, node, done, now)

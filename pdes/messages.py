@@ -1,0 +1,163 @@
+"""Messages that go whole: posted by an NPU, moved by the run's fidelity, taken by an NPU."""
+
+import numpy as np
+
+from pdes.collective import instance
+from pdes.events import KEY_SHIFT, STEP, add_event
+from pdes.jit import hook, inline
+from pdes.link import serialisation_ps
+from pdes.packet import P2P, header
+from pdes.routing import choose, npu_route, switch_cell_to
+from pdes.state import (
+    CONST_ENDPOINT,
+    CONST_LANE_STRIDE,
+    CONST_NPUS_LOCAL,
+    CONST_RECORD_FLOWS,
+    CONST_REDUCES,
+    CONST_RESOLUTION,
+    COUNT_BYTES_SENT,
+    COUNT_DATA_PACKETS,
+    CTL_CHECK,
+    CTL_FLOWS_OUT,
+    CTL_FREE_MSGS,
+    FLOW_OUT_WORDS,
+    MSG_BYTES,
+    MSG_NODE,
+    MSG_ORDINAL,
+    MSG_QP,
+    MSG_REF,
+    MSG_TAG,
+    MSG_WORDS,
+    NODE_FORWARD,
+    NODE_WORDS,
+    NPU_GLOBAL,
+    NPU_POSTED,
+    NPU_SLOT_BASE,
+    NPU_TRACE,
+    NPU_TRACE_BASE,
+    NPU_WORDS,
+    QP_DST,
+    QP_NPU,
+    QP_WORDS,
+    TAKEN_COUNT,
+    TAKEN_PS,
+    TAKEN_WORDS,
+)
+from pdes.transport import queue_pair
+from pdes.world import world_at
+
+REDUCTION_TOUCHES = 3
+"""Bytes of memory that adding a byte moves: two reads and a write."""
+
+
+@inline
+def whole_ps(net, size, psb, latency_ps):
+    """Time of `size` bytes at `psb` ps per byte and a latency, cut to a multiple of the resolution."""
+    time = serialisation_ps(size, psb) + latency_ps
+    return time - time % net.const[CONST_RESOLUTION]
+
+
+@inline
+def next_link(net, routes, node, dst, w2):
+    """Outgoing link of a node towards an NPU."""
+    if node < net.const[CONST_NPUS_LOCAL]:
+        return npu_route(net, node, dst, w2)
+    return choose(routes, switch_cell_to(net, routes, node, dst, w2), node, w2)
+
+
+@inline
+def forwarding_ps(net, routes, node):
+    """From arrival to departure at a node on the way."""
+    if node < net.const[CONST_NPUS_LOCAL]:
+        return np.int64(0)
+    return routes.node[node * NODE_WORDS + NODE_FORWARD] >> 1
+
+
+@inline
+def add_message_event(net, qps, messages, time, kind, message):
+    """Add an event of a message."""
+    m = message * MSG_WORDS
+    src = qps.qp[qps.msg[m + MSG_QP] * QP_WORDS + QP_NPU]
+    add_event(net.ctl, messages.event, time, kind, (src << KEY_SHIFT) | qps.msg[m + MSG_ORDINAL], message)
+
+
+@hook
+def post_whole(address, node, dst, group, tag, size, ref, now):
+    """Post a message, as pdes.transport.post."""
+    w = world_at(address)
+    net, qps = w.net, w.qps
+    q = queue_pair(net, w.npus, qps, node, dst, group)
+    free = net.ctl[CTL_FREE_MSGS] - 1
+    net.ctl[CTL_FREE_MSGS] = free
+    net.ctl[CTL_CHECK] = 1
+    message = np.int64(qps.msg_free[free])
+    posted = node * NPU_WORDS + NPU_POSTED
+    ordinal = w.npus.npu[posted]
+    w.npus.npu[posted] = ordinal + 1
+    m = message * MSG_WORDS
+    qps.msg[m + MSG_BYTES] = size
+    qps.msg[m + MSG_TAG] = tag
+    qps.msg[m + MSG_REF] = ref
+    qps.msg[m + MSG_QP] = q
+    qps.msg[m + MSG_ORDINAL] = ordinal
+    qps.msg[m + MSG_NODE] = node
+    net.count[COUNT_DATA_PACKETS] += 1
+    net.count[COUNT_BYTES_SENT] += size
+    if net.const[CONST_RECORD_FLOWS] == 1:
+        out = net.ctl[CTL_FLOWS_OUT] * FLOW_OUT_WORDS
+        net.ctl[CTL_FLOWS_OUT] += 1
+        qps.flow_out[out] = w.npus.npu[node * NPU_WORDS + NPU_GLOBAL] | (dst << 20)
+        qps.flow_out[out + 1] = tag
+        qps.flow_out[out + 2] = size
+        qps.flow_out[out + 3] = now
+        qps.flow_out[out + 4] = ordinal
+    add_message_event(net, qps, w.messages, now, STEP, message)
+    return 0
+
+
+@inline
+def ends_of(qps, message):
+    """Packet word 1 of a message: who sends to whom."""
+    row = qps.msg[message * MSG_WORDS + MSG_QP] * QP_WORDS
+    return header(qps.qp[row + QP_DST], qps.qp[row + QP_NPU], 0, 0)
+
+
+@inline
+def lane_of(npus, trace, plans, node, group, seq, lane):
+    """Number among all plans' lanes of a lane of the NPU's part of the seq-th collective of `group`, begun or not."""
+    n = node * NPU_WORDS
+    slot = npus.npu[n + NPU_SLOT_BASE]
+    at = trace.trace_slot_ptr[npus.npu[n + NPU_TRACE]]
+    while plans.slot_group[slot] != group:
+        slot += 1
+        at += 1
+    row = npus.npu[n + NPU_TRACE_BASE] + trace.coll_node[trace.coll_ptr[at] + seq]
+    schedule = np.int64(trace.schedule[row])
+    plan = plans.plan_of_ptr[schedule]
+    if not plans.relative[schedule]:
+        plan += np.int64(plans.slot_member[slot])
+    return np.int64(plans.plan_ptr[plans.plan_of[plan]]) + lane
+
+
+@inline
+def taken_at(w, node, message, now):
+    """When the receiver acts on a message that is in now: an endpoint's delay, and a reduction if it is added.
+
+    What a lane receives stays in order. The how-manieth receive of its lane a message is tells whether it is added.
+    """
+    net, qps, messages = w.net, w.qps, w.messages
+    at = now + net.const[CONST_ENDPOINT]
+    tag = qps.msg[message * MSG_WORDS + MSG_TAG]
+    group = tag >> 44
+    if net.const[CONST_REDUCES] == 0 or group == P2P:
+        return at
+    seq = (tag >> 24) & 0xFFFFF
+    inst = instance(net, w.insts, node, group, seq)
+    t = (inst * net.const[CONST_LANE_STRIDE] + (tag & 0xFFFFFF)) * TAKEN_WORDS
+    lane = lane_of(w.npus, w.trace, w.plans, node, group, seq, tag & 0xFFFFFF)
+    if messages.reduces[messages.receive_ptr[lane] + messages.taken[t + TAKEN_COUNT]] == 1:
+        at += REDUCTION_TOUCHES * whole_ps(net, qps.msg[message * MSG_WORDS + MSG_BYTES], qps.par[0], 0)
+    messages.taken[t + TAKEN_COUNT] += 1
+    at = max(at, messages.taken[t + TAKEN_PS])
+    messages.taken[t + TAKEN_PS] = at
+    return at

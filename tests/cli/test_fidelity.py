@@ -1,0 +1,151 @@
+"""The analytical network on the command line: report, files, closed forms, and keys that mean nothing to it."""
+
+import json
+import re
+
+import pyarrow.parquet as pq
+import pytest
+
+from nadi.config import ConfigError, NetworkSection, network_section
+from nadi.results import TABLES
+
+ANALYTICAL = '[network]\nfidelity = "analytical"\n'
+RING_STEP_PS = (1 << 14) * 80 + 10**6
+FINISH_PS = 10 * 10**6 + 2 * 6 * RING_STEP_PS
+
+
+@pytest.mark.parametrize("aware", ["false", "true"])
+def test_report_and_files(nadi, write_run, step, tmp_path, aware):
+    """10 us forward, then two all-reduces of 6 ring steps of 16 KiB at 100 Gb/s and 1 us; nothing but payload."""
+    run = write_run([step] * 4, f"{ANALYTICAL}congestion_aware = {aware}\n")
+    outcome = nadi("run", run, "--out", tmp_path / "out")
+    assert outcome.code == 0
+    kind = "congestion-aware" if aware == "true" else "congestion-unaware"
+    for text in (f"48 messages, whole ({kind})", "48 message-hops", "collectives: mean time", "npu 0 → npu 1"):
+        assert text in outcome.out
+    assert "packet-hops" not in outcome.out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "summary.json",
+        *(f"{table}.parquet" for table in TABLES),
+    }
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["finish_time_ps"] == FINISH_PS
+    assert (summary["network"], summary["switches"]) == ("analytical", "none")
+    assert summary["config"]["network"] == {
+        "fidelity": "analytical",
+        "congestion_aware": aware == "true",
+        "endpoint_delay": "0ps",
+        "resolution": "1ps",
+    }
+    flows = pq.read_table(tmp_path / "out" / "flows.parquet").to_pydict()
+    assert flows["slowdown"] == [1.0] * 48
+    assert pq.read_table(tmp_path / "out" / "collectives.parquet")["ratio"].to_pylist() == pytest.approx([1, 1])
+    assert sum(pq.read_table(tmp_path / "out" / "links.parquet")["tx_bytes"].to_pylist()) == 48 << 14
+
+
+def test_messages_alone_are_as_fast_as_the_tables_say(nadi, write_run, tmp_path):
+    """Through a switch, with everything that takes time."""
+    import et
+
+    nodes = [[et.send_node(1, "s", 0, 1, 87_513, 0)], [et.recv_node(1, "r", 0, 1, 87_513, 0)]]
+    more = 'congestion_aware = true\nendpoint_delay = "7ns"\nresolution = "10ns"\n'
+    switch = 'spec = "switch:npus=2,rate=100Gbps,delay=1.003us,switch_latency=300ns"'
+    nadi("run", write_run(nodes, ANALYTICAL + more, switch), "--out", tmp_path / "out")
+    (flow,) = pq.read_table(tmp_path / "out" / "flows.parquet").to_pylist()
+    over_a_link_ps = (87_513 * 80 + 1_003_000) // 10_000 * 10_000
+    assert flow["finish_ps"] == flow["ideal_ps"] == 2 * over_a_link_ps + 300_000 + 7000
+
+
+@pytest.mark.parametrize(
+    ("kind", "topology", "aware"),
+    [
+        *(("all-reduce", f"{topology}:npus=8", aware) for topology in ("ring", "switch") for aware in (False, True)),
+        ("barrier", "switch:npus=8,switch_latency=300ns", False),
+        ("barrier", "fully-connected:npus=8", True),
+        ("all-to-all", "switch:npus=8,switch_latency=300ns", True),
+    ],
+)
+def test_collectives_take_their_closed_form(nadi, kind, topology, aware):
+    given = ("--set", "network.fidelity=analytical", "--set", f"network.congestion_aware={str(aware).lower()}")
+    document = nadi("collective", kind, "-t", topology, "--sizes", "8MiB,80MiB", *given, "--json").document
+    assert document["network"]["congestion_aware"] == aware
+    assert "mtu" not in document["network"]
+    assert [row["ratio"] for row in document["rows"]] == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize("aware", ["false", "true"])
+def test_a_closed_form_with_endpoints_and_a_resolution(nadi, aware):
+    """The form has an endpoint's delay for each of 6 steps; the run one more, before the first."""
+    given = ["fidelity=analytical", f"congestion_aware={aware}", "endpoint_delay=10ns", "resolution=1ns"]
+    options = [word for text in given for word in ("--set", f"network.{text}")]
+    document = nadi("collective", "all-reduce", "-t", "ring:npus=4", "--sizes", "8MiB", "--json", *options).document
+    (row,) = document["rows"]
+    assert row["time_ps"] - row["closed_form_ps"] == pytest.approx(10_000)
+
+
+def test_a_section_is_read_as_it_was_written():
+    given = network_section(["network.fidelity=analytical", "network.reduction_bandwidth=2TB/s"])
+    assert NetworkSection.model_validate(given.model_dump(mode="json", exclude_none=True)) == given
+    written = NetworkSection().model_dump(mode="json")
+    assert written["mtu"] == "4KiB"
+    assert "congestion_aware" not in written
+
+
+PACKET_KEYS = {
+    "mtu": "1KiB", "window": "1MiB", "header_bytes": 0, "pfc": True, "ecn": True, "buffer": "1MB", "trimming": True,
+    "congestion_control": "dcqcn", "load_balancing": "spray", "queue_limit": "1MB", "switching": "cut-through",
+    "transport": "go-back-n", "detection_time": "1ms", "switch": "shared-buffer",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", PACKET_KEYS)
+def test_keys_of_packets_are_refused(key):
+    complaint = f'[network]: {key} stands beside fidelity = "analytical"; expected fidelity = "packet", or no {key}'
+    with pytest.raises(ConfigError, match=re.escape(complaint)) as caught:
+        network_section(["network.fidelity=analytical", f"network.{key}={json.dumps(PACKET_KEYS[key])}"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["congestion_aware=true", "endpoint_delay=1ns", "resolution=1ns"])
+def test_keys_of_whole_messages_are_refused_with_packets(key):
+    name = key.split("=")[0]
+    complaint = f'[network]: {name} stands beside fidelity = "packet"; expected fidelity = "analytical", or no {name}'
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        network_section([f"network.{key}"])
+
+
+@pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        ("resolution=0ps", "[network] resolution: '0ps' is zero; expected more than 0"),
+        ("resolution=5", "[network] resolution: 5 is not a time"),
+        ("endpoint_delay=-1ns", "[network] endpoint_delay: '-1ns' is not a time"),
+        ("reduction_bandwidth=0GB/s", "[network] reduction_bandwidth: rate '0GB/s' is zero"),
+        ("congestion_aware='yes'", "[network] congestion_aware: found 'yes'"),
+        ("congestion_awre=true", "[network] congestion_awre: unknown key; nearest known key: congestion_aware"),
+        ("fidelity=analytic", "[network] fidelity: found 'analytic'; expected 'packet' or 'analytical'"),
+    ],
+)
+def test_wrong_values(key, complaint):
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        network_section(["network.fidelity=analytical", f"network.{key}"])
+
+
+def refused(nadi, *arguments):
+    outcome = nadi(*arguments)
+    assert outcome.code == 2, outcome
+    assert outcome.out == ""
+    assert outcome.err.count("\n") == 1
+    return outcome.err
+
+
+def test_faults_are_refused(nadi, write_run, step, tmp_path):
+    run = write_run([step] * 4, ANALYTICAL + '[[faults]]\nat = "1us"\nnpu = 0\nslowdown = 2.0\n')
+    line = refused(nadi, "run", run, "--out", tmp_path / "out", "-q")
+    assert '[[faults]]: found with [network] fidelity = "analytical"; expected "packet"' in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_there_is_nothing_to_divide(nadi, write_run, step):
+    line = refused(nadi, "partition", write_run([step] * 4, ANALYTICAL), "--parts", "2")
+    assert "[network] fidelity: found 'analytical', which runs on one worker; expected 'packet'" in line
