@@ -7,6 +7,7 @@ of what it receives take their turn between the packets that it sends. How often
 algorithm's part of the form. Messages that go whole take what their model says.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
@@ -106,8 +107,9 @@ def idle_ps(
     if schedule < 0:
         return 0.0
     message = _message_bytes(program, schedule, size_bytes)
+    whole = math.ceil(message)
     trains = [
-        _train_between(graph, int(members[src]), int(members[dst]), int(members[sender]), message, settings)
+        _train_between(graph, int(members[src]), int(members[dst]), int(members[sender]), whole, settings)
         for src, dst, sender in _sends(program, schedule)
     ]
     serial_ps = max(t.serial_ps for t in trains)
@@ -129,13 +131,13 @@ def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: in
     return train(graph, links, size_bytes, settings, both_ways=both_ways)
 
 
-def _message_bytes(program: Program, schedule: int, size_bytes: int) -> int:
-    """Payload of a usual message."""
+def _message_bytes(program: Program, schedule: int, size_bytes: int) -> float:
+    """Payload of a usual message: its share of the buffer, which need not be whole."""
     s = program.schedules
     plans = s.plan_of[s.plan_of_ptr[schedule] : s.plan_of_ptr[schedule + 1]]
     counts = np.concatenate([s.send_count[_steps(program, int(plan))] for plan in np.unique(plans)])
     count = int(np.median(counts[counts > 0]))
-    return -(-size_bytes * count // int(s.chunks[schedule]))
+    return size_bytes * count / int(s.chunks[schedule])
 
 
 def _steps(program: Program, plan: int) -> slice:

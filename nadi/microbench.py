@@ -1,26 +1,50 @@
 """One collective of all NPUs on an idle fabric, size after size, with the closed form beside: what nccl-tests does."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import pdes
 import workload
-from nadi.analysis import bandwidths_Bps
+from nadi.analysis import bandwidths_Bps, utilisation
 from nadi.closed_form import idle_ps
+from nadi.config import NetworkSection
 from nadi.errors import ConfigError
+from nadi.partitioning import divide, traffic_load
 from nadi.progress import Progress, Silence
 from nadi.simulate import run_program
+from nadi.workers import SERIAL, Workers
 from topologies import Graph
-from topologies.units import parse_bytes
-from workload import KINDS
+from topologies.units import format_bytes, parse_bytes
+from workload import KINDS, Program, WorkloadError
+from workload.traffic import traffic
 
+ALL = "all"
 MOST_SIZES = 1000
+_WITHOUT_BYTES = "barrier"
+_LONG_S = 5.0
 
 
 class Row(NamedTuple):
-    """A collective and how long it took."""
+    """A collective and how long it took.
+
+    Attributes:
+        kind: see workload.KINDS.
+        algorithm: as the user writes it, parameters too.
+        bytes: the whole buffer S; 0 for a barrier.
+        time_ps: from the start to when the last NPU was done.
+        algbw_Bps: bytes / time.
+        busbw_Bps: that times the bus factor of nccl-tests.
+        closed_form_ps: what the algorithm takes on an idle network.
+        ratio: time / closed form; NaN where the closed form is 0.
+        busiest_link: share of the time in which the busiest link was sending.
+        mean_link: the same, mean of all links.
+        packet_hops: of the run.
+        digest: of the run.
+    """
 
     kind: str
     algorithm: str
@@ -30,19 +54,81 @@ class Row(NamedTuple):
     busbw_Bps: float  # noqa: N815 - bytes, not bits
     closed_form_ps: float
     ratio: float
+    busiest_link: float
+    mean_link: float
     packet_hops: int
     digest: str
+
+
+class LeftOut(NamedTuple):
+    """An algorithm that does not do this collective on this fabric, and why."""
+
+    algorithm: str
+    reason: str
+
+
+def choose(graph: Graph, kind: str, text: str, sizes: Sequence[int]) -> tuple[list[str], list[LeftOut]]:
+    """The algorithms that --algorithm names, and those of "all" that refuse the members, the fabric or a size.
+
+    Args:
+        graph: the fabric; all its NPUs take part.
+        kind: see workload.KINDS.
+        text: "all", names apart by commas, or "" for the kind's default.
+        sizes: bytes; algorithms are asked for the first and the last.
+
+    Raises:
+        ConfigError: an empty name, or "all" where none is left.
+        workload.WorkloadError: unknown kind, or a named algorithm is unknown or refuses.
+    """
+    known = workload.algorithms_of(kind)
+    names = known if text == ALL else split_names(text) if text else (workload.default_algorithm(kind),)
+    fit: list[str] = []
+    left_out: list[LeftOut] = []
+    for name in names:
+        try:
+            for size in {sizes[0], sizes[-1]}:
+                _program(graph, kind, name, size)
+        except WorkloadError as error:
+            if text != ALL:
+                raise
+            left_out.append(LeftOut(name, str(error)))
+        else:
+            fit.append(name)
+    if not fit:
+        raise ConfigError(f"--algorithm all: none does {kind} here; {left_out[0].algorithm}: {left_out[0].reason}")
+    return fit, left_out
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Names of "ring,direct" or "ring:channels=4,bidirectional=true,direct", each once.
+
+    What follows a comma belongs to the name before it where it is KEY=VALUE.
+
+    Raises:
+        ConfigError: an empty name, or a parameter before any name.
+    """
+    names: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        is_parameter = "=" in part.split(":", maxsplit=1)[0]
+        if not part or (is_parameter and not names):
+            raise ConfigError(f"--algorithm {text}: found {part!r}; expected all, or names as ring,direct")
+        if is_parameter:
+            names[-1] += f",{part}"
+        else:
+            names.append(part)
+    return tuple(dict.fromkeys(names))
 
 
 def measure(
     graph: Graph,
     kind: str,
-    algorithms: list[str],
-    sizes: list[int],
+    algorithms: Sequence[str],
+    sizes: Sequence[int],
     settings: pdes.Settings,
     progress: Progress | Silence,
+    workers: Workers = SERIAL,
 ) -> Iterator[Row]:
-    """Run a collective with each algorithm and size.
+    """Run a collective with each algorithm and size; on several ranks all call it and get the same rows.
 
     Args:
         graph: the fabric; all its NPUs take part.
@@ -50,35 +136,42 @@ def measure(
         algorithms: names.
         sizes: bytes of the whole buffer S.
         settings: packets and switching.
-        progress: told what is going on.
+        progress: told which row of how many this is.
+        workers: who runs it; METIS divides the fabric by the traffic of each algorithm's first size.
 
     Raises:
         workload.WorkloadError: an algorithm that does not do this kind.
+        partition.PartitionError: the fabric cannot be divided among so many.
         pdes.RunError: a run failed.
     """
-    for algorithm in algorithms:
-        for size in sizes:
-            program = workload.collective_program(kind, graph.npus, size, algorithm)
-            results = run_program(graph, program, settings, progress)
-            closed_ps = idle_ps(
-                graph,
-                program,
-                settings,
-                kind=kind,
-                algorithm=algorithm,
-                schedule=int(program.node_schedule[0]),
-                members=np.arange(graph.npus),
-                size_bytes=int(program.node_bytes[0]),
-            )
-            time_ps = results.finish_time_ps
-            bandwidths = bandwidths_Bps(KINDS.index(kind), graph.npus, int(program.node_bytes[0]), time_ps)
-            ratio = time_ps / closed_ps if closed_ps > 0 else float("nan")
-            hops = results.counters["packet_hops"]
-            yield Row(kind, algorithm, size, time_ps, *bandwidths, closed_ps, ratio, hops, results.digest)
+    rows = len(algorithms) * len(sizes)
+    for number, algorithm in enumerate(algorithms):
+        owner = None
+        walls: list[tuple[int, float]] = []
+        for place, size in enumerate(sizes):
+            row = number * len(sizes) + place + 1
+            progress.begin(f"row {row} of {rows}: {algorithm}, {format_bytes(size)}{_expected(walls, size)}")
+            begun = time.perf_counter()
+            program = _program(graph, kind, algorithm, size)
+            if owner is None:
+                owner = _owner(graph, program, workers)
+            results = run_program(graph, program, settings, progress, workers, owner)
+            yield _row(graph, program, settings, kind, algorithm, size, results)
+            walls.append((size, time.perf_counter() - begun))
+
+
+def sizes_of(kind: str, text: str) -> list[int]:
+    """Bytes of --sizes for a kind; a barrier has none, so it is one row whatever the sizes.
+
+    Raises:
+        ConfigError, TopologyError: as `parse_sizes`.
+    """
+    sizes = parse_sizes(text)
+    return [0] if kind == _WITHOUT_BYTES else sizes
 
 
 def parse_sizes(text: str) -> list[int]:
-    """Bytes of "64KiB", "1MiB,4MiB", "1MiB:1GiB:x2" (each twice the one before) or "1MiB:8MiB:+1MiB".
+    """Bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (each twice the one before) or "1MiB:8MiB:+1MiB", each once.
 
     Raises:
         ConfigError: anything else, a step that does not grow, or more than MOST_SIZES.
@@ -87,7 +180,7 @@ def parse_sizes(text: str) -> list[int]:
     sizes = [size for part in text.split(",") for size in _range(part.strip())]
     if not sizes or min(sizes) < 1:
         raise ConfigError(f"--sizes {text}: found a size of 0; expected sizes like 1MiB:1GiB:x2")
-    return sizes
+    return list(dict.fromkeys(sizes))
 
 
 def _range(text: str) -> list[int]:
@@ -115,3 +208,62 @@ def _factor(text: str, step: str) -> int:
     if not step[1:].isdecimal():
         raise ConfigError(f"--sizes {text}: found factor {step!r}; expected a whole number, as x2")
     return int(step[1:])
+
+
+def _program(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> Program:
+    return workload.collective_program(kind, graph.npus, size_bytes, algorithm)
+
+
+def _owner(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32] | None:
+    """int32[nodes], the LP of each node; None = one LP."""
+    if workers.lps == 1:
+        return None
+    load = traffic_load(graph, traffic(program), NetworkSection())
+    owner = divide(graph, workers.lps, "metis", load, NetworkSection())[0].owner
+    return workers.ranks.exchange(owner)[0]
+
+
+def _row(
+    graph: Graph,
+    program: Program,
+    settings: pdes.Settings,
+    kind: str,
+    algorithm: str,
+    size_bytes: int,
+    results: pdes.Results,
+) -> Row:
+    time_ps = results.finish_time_ps
+    closed_ps = idle_ps(
+        graph,
+        program,
+        settings,
+        kind=kind,
+        algorithm=algorithm,
+        schedule=int(program.node_schedule[0]),
+        members=np.arange(graph.npus),
+        size_bytes=size_bytes,
+    )
+    busy = utilisation(graph, results.links["tx_bytes"], time_ps)
+    return Row(
+        kind,
+        algorithm,
+        size_bytes,
+        time_ps,
+        *bandwidths_Bps(KINDS.index(kind), graph.npus, size_bytes, time_ps),
+        closed_ps,
+        time_ps / closed_ps if closed_ps > 0 else float("nan"),
+        float(busy.max(initial=0.0)),
+        float(busy.mean()) if len(busy) else 0.0,
+        results.counters["packet_hops"],
+        results.digest,
+    )
+
+
+def _expected(walls: Sequence[tuple[int, float]], size_bytes: int) -> str:
+    """How long a row will take, as the last two (bytes, seconds) went on, where that is worth a word."""
+    if len(walls) < 2:
+        return ""
+    (before, before_s), (last, last_s) = walls[-2:]
+    per_byte_s = max(last_s - before_s, 0.0) / max(last - before, 1)
+    wall_s = last_s + per_byte_s * max(size_bytes - last, 0)
+    return f", about {wall_s:,.0f} s" if wall_s > _LONG_S else ""

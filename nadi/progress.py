@@ -33,25 +33,37 @@ class Progress:
         self._stream = stream
         self._live = live
         self._last_s = time.monotonic()
+        self._run = ""
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Show a snapshot, or not, if one was shown a moment ago."""
-        if self._live is not None:
-            self._live.update(Text(describe(snapshot)))
-        elif time.monotonic() - self._last_s >= LINE_EVERY_S:
-            self._last_s = time.monotonic()
-            print(f"nadi: {describe(snapshot)}", file=self._stream, flush=True)
+        self._show(f"{self._run}: {describe(snapshot)}" if self._run else describe(snapshot))
+
+    def begin(self, run: str) -> None:
+        """Name the run that snapshots are of from now on, where there are several; shown as they are."""
+        self._run = run
+        self._show(run)
 
     def say(self, text: str) -> None:
         """One line about what is done now, such as compiling."""
         console = self._live.console if self._live is not None else Console(file=self._stream, highlight=False)
         console.print(f"nadi: {text}", soft_wrap=True, markup=False)
 
+    def _show(self, text: str) -> None:
+        if self._live is not None:
+            self._live.update(Text(text))
+        elif time.monotonic() - self._last_s >= LINE_EVERY_S:
+            self._last_s = time.monotonic()
+            print(f"nadi: {text}", file=self._stream, flush=True)
+
 
 class Silence:
     """Shows nothing."""
 
     def __call__(self, snapshot: Snapshot) -> None:
+        """Do nothing."""
+
+    def begin(self, run: str) -> None:
         """Do nothing."""
 
     def say(self, text: str) -> None:

@@ -33,17 +33,24 @@ LOGS = ("queues", "pauses")
 """Tables that a run writes only where it has recorded any."""
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory")
+RUN_FILES = (SUMMARY, *(f"{table}.parquet" for table in (*TABLES, *LOGS)))
+"""What a run may write; the first stands for its being complete."""
 _STAGING = ".nadi-"
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 
 @contextmanager
-def staged(out: Path, ranks: Ranks = ALONE) -> Iterator[Path | None]:
-    """A folder to make and write into; when the block ends well its files move to `out`, summary.json last.
+def staged(out: Path, ranks: Ranks = ALONE, files: Sequence[str] = RUN_FILES) -> Iterator[Path | None]:
+    """A folder to make and write into; when the block ends well its files move to `out`, the first of `files` last.
 
-    When it does not, or is ended by a signal, nothing stays, nor any folder that had to be made. Result files of an
-    earlier run that this one does not write are removed. On several ranks only rank 0 gets the folder, and all fail if
-    it cannot be written.
+    When it does not, or is ended by a signal, nothing stays, nor any folder that had to be made. Those of `files` that
+    are there from an earlier time and not written now are removed. On several ranks only rank 0 gets the folder, and
+    all fail if it cannot be written.
+
+    Args:
+        out: where results go.
+        ranks: this rank and the others.
+        files: names that the block may write.
 
     Raises:
         OutputError: `out` cannot be made or written to; found before the block runs.
@@ -60,7 +67,7 @@ def staged(out: Path, ranks: Ranks = ALONE) -> Iterator[Path | None]:
             yield staging
             with together(ranks):
                 if staging and staging.exists():
-                    _publish(staging, out)
+                    _publish(staging, out, files)
         except BaseException as error:
             if staging:
                 shutil.rmtree(staging, ignore_errors=True)
@@ -189,13 +196,13 @@ def _remove_folders(made: list[Path]) -> None:
             folder.rmdir()
 
 
-def _publish(staging: Path, out: Path) -> None:
-    files = sorted(staging.iterdir(), key=lambda file: file.name == SUMMARY)
-    names = {file.name for file in files}
-    for name in (SUMMARY, *(f"{table}.parquet" for table in (*TABLES, *LOGS))):
-        if name not in names or name == SUMMARY:
+def _publish(staging: Path, out: Path, files: Sequence[str]) -> None:
+    written = sorted(staging.iterdir(), key=lambda file: file.name == files[0])
+    names = {file.name for file in written} - {files[0]}
+    for name in files:
+        if name not in names:
             (out / name).unlink(missing_ok=True)
-    for file in files:
+    for file in written:
         file.replace(out / file.name)
     staging.rmdir()
 

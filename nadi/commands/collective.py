@@ -1,11 +1,18 @@
 """`nadi collective`: one collective, size after size, like nccl-tests."""
 
 import json
-import math
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.commands.topology import SPEC_HELP
+
+if TYPE_CHECKING:
+    from nadi.collective_results import Sweep
 
 
 def register(app: typer.Typer) -> None:
@@ -18,61 +25,94 @@ def collective(
         metavar="KIND", help="all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, ..."
     ),
     topology: str = typer.Option(..., "--topology", "-t", metavar="SPEC", help=SPEC_HELP),
-    sizes: str = typer.Option("1MiB", help="Bytes of the whole buffer: 1MiB:1GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."),
-    algorithm: str = typer.Option("", metavar="NAME", help="An algorithm, or all; the kind's default if not given."),
+    sizes: str = typer.Option("1MiB", help="Bytes of the whole buffer: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."),
+    algorithm: str = typer.Option(
+        "", metavar="NAMES", help="Algorithms, as ring,direct; or all; the kind's default if not given."
+    ),
+    out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", help="Folder for a Parquet table and a page."),
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="A value of the run file's [network] section, as network.mtu=1KiB."
     ),
     seed: int = typer.Option(1, min=0, help="Of all hashed choices."),
+    workers: int = typer.Option(1, "--workers", min=1, metavar="N", help=WORKERS_HELP),
+    backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Time a collective of all NPUs of an idle fabric, with algorithm and bus bandwidth and the closed form."""
+    from nadi.launcher import connected_ranks
+    from nadi.world import together
+
+    ranks = connected_ranks(os.environ)
     import topologies
-    import workload
     from nadi import fabric
+    from nadi.collective_results import FILES, PAGE, Sweep, has_plotly, write_sweep
     from nadi.config import network_section
-    from nadi.microbench import measure, parse_sizes
+    from nadi.errors import ConfigError
+    from nadi.microbench import choose, measure, sizes_of
     from nadi.progress import progress
+    from nadi.results import staged
     from nadi.simulate import network_settings
+    from nadi.workers import Workers
 
-    known = workload.algorithms_of(kind)
-    algorithms = list(known) if algorithm == "all" else [algorithm or workload.default_algorithm(kind)]
-    steps = parse_sizes(sizes)
-    network = network_section(overrides)
-    settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
-    graph = topologies.build(topology)
-    settings = fabric.fitted(graph, settings)
-    with progress(quiet=quiet) as shown:
-        rows = [row._asdict() for row in measure(graph, kind, algorithms, steps, settings, shown)]
+    with together(ranks):
+        if backend not in {"threads", "processes"}:
+            raise ConfigError(f"--backend {backend}: expected threads or processes")
+        if backend == "processes" and ranks.size > 1:
+            raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
+        steps = sizes_of(kind, sizes)
+        network = network_section(overrides)
+        settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
+        graph = topologies.build(topology)
+        settings = fabric.fitted(graph, settings)
+        algorithms, left_out = choose(graph, kind, algorithm, steps)
+    is_first = ranks.rank == 0
+    for each in left_out if is_first else ():
+        typer.echo(f"nadi: {each.algorithm} is left out: {each.reason}", err=True)
+    who = Workers(ranks, "processes" if backend == "processes" else "threads", workers)
+    with staged(out, ranks, FILES) if out else nullcontext() as staging:
+        with progress(quiet=quiet or not is_first) as shown:
+            rows = list(measure(graph, kind, algorithms, steps, settings, shown, who))
+        sweep = Sweep(kind, graph.name, graph.npus, network, seed, rows, left_out)
+        with together(ranks):
+            if staging:
+                write_sweep(staging, sweep)
+    if not is_first:
+        return
     if as_json:
-        for row in rows:
-            row["ratio"] = None if math.isnan(row["ratio"]) else row["ratio"]
-        document = {
-            "kind": kind,
-            "topology": graph.name,
-            "npus": graph.npus,
-            "network": network.model_dump(mode="json"),
-            "rows": rows,
-        }
-        typer.echo(json.dumps(document, indent=2))
+        typer.echo(json.dumps(sweep.document(), indent=2))
     else:
-        _print(graph.name, graph.npus, kind, rows)
+        _print(sweep)
+    if out:
+        without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
+        typer.echo(f"results: {out}{without}", err=as_json)
 
 
-def _print(name: str, npus: int, kind: str, rows: list[dict]) -> None:
+def _print(sweep: "Sweep") -> None:
     from nadi.report import plain_table, wide_console
 
     headings = ("algorithm", "bytes", "time µs", "algbw GB/s", "busbw GB/s", "closed form µs", "ratio")
-    shown = plain_table(f"{kind} of {npus} NPUs on {name}", *headings)
-    for row in rows:
+    shown = plain_table(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", *headings)
+    for row in sweep.rows:
         shown.add_row(
-            row["algorithm"],
-            f"{row['bytes']:,}",
-            f"{row['time_ps'] / 1e6:,.3f}",
-            f"{row['algbw_Bps'] / 1e9:.3f}",
-            f"{row['busbw_Bps'] / 1e9:.3f}",
-            f"{row['closed_form_ps'] / 1e6:,.3f}",
-            f"{row['ratio']:.4f}",
+            row.algorithm,
+            f"{row.bytes:,}",
+            f"{row.time_ps / 1e6:,.3f}",
+            f"{row.algbw_Bps / 1e9:.3f}",
+            f"{row.busbw_Bps / 1e9:.3f}",
+            f"{row.closed_form_ps / 1e6:,.3f}",
+            f"{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
         )
+    wide_console().print(shown)
+    if len({row.algorithm for row in sweep.rows}) > 1:
+        _print_winners(sweep)
+
+
+def _print_winners(sweep: "Sweep") -> None:
+    from nadi.report import plain_table, wide_console
+
+    shown = plain_table("fastest", "algorithm", "from bytes", "to bytes", "times as fast as the next")
+    for band in sweep.winners():
+        lead = f"{band.least_lead:.2f} to {band.most_lead:.2f}" if band.least_lead is not None else "-"
+        shown.add_row(band.algorithm, f"{band.from_bytes:,}", f"{band.to_bytes:,}", lead)
     wide_console().print(shown)

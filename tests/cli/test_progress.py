@@ -32,6 +32,17 @@ def test_a_file_gets_a_line_every_few_seconds(monkeypatch):
     assert stream.getvalue() == f"nadi: {describe(snapshot())}\nnadi: compiling\n"
 
 
+def test_of_several_runs_each_line_says_which(monkeypatch):
+    now = iter([0.0, 1.0, 6.0, 6.0, 12.0, 12.0])
+    monkeypatch.setattr("nadi.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    stream = io.StringIO()
+    with progress(stream=stream) as shown:
+        shown.begin("row 1 of 2")
+        shown.begin("row 2 of 2")
+        shown(snapshot())
+    assert stream.getvalue() == f"nadi: row 2 of 2\nnadi: row 2 of 2: {describe(snapshot())}\n"
+
+
 def test_a_terminal_gets_one_live_line():
     stream = io.StringIO()
     stream.isatty = lambda: True
@@ -44,5 +55,6 @@ def test_a_terminal_gets_one_live_line():
 def test_quiet():
     with progress(quiet=True) as shown:
         assert isinstance(shown, Silence)
+        shown.begin("row 1 of 2")
         shown(snapshot())
         shown.say("x")

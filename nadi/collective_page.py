@@ -1,0 +1,101 @@
+"""The page of a sweep of `nadi collective`: bus bandwidth and time over size, and who wins where. Needs plotly."""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from nadi.analysis import bus_factor
+
+if TYPE_CHECKING:
+    from nadi.collective_results import Sweep
+
+_PS_PER_US = 1e6
+_B_PS_PER_GB_S = 1e3
+"""Bytes per picosecond to gigabytes per second."""
+_COLOURS = (
+    "#1f77b4",
+    "#ff7f0e",
+    "#2ca02c",
+    "#9467bd",
+    "#17becf",
+    "#8c564b",
+    "#bcbd22",
+    "#e377c2",
+)
+
+
+def render(sweep: "Sweep") -> str:
+    """The page as HTML that stands alone; of a barrier, which has no sizes, without pictures."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("nadi", "templates/collective"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    picture = figure(sweep).to_html(full_html=False, include_plotlyjs=True) if _has_sizes(sweep) else ""
+    network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
+    return environment.get_template("page.html.j2").render(
+        sweep=sweep, bands=sweep.winners(), picture=picture, network=network, colours=colours(sweep)
+    )
+
+
+def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types
+    """Bus bandwidth, and below it time, over size as a plotly Figure; closed forms dashed, winners' bands behind."""
+    from plotly import graph_objects as go
+    from plotly.subplots import make_subplots
+
+    drawn = make_subplots(rows=2, cols=1, vertical_spacing=0.08, subplot_titles=("bus bandwidth", "time"))
+    factor = bus_factor(sweep.kind, sweep.npus)
+    for algorithm, colour in colours(sweep).items():
+        own = sorted((row for row in sweep.rows if row.algorithm == algorithm), key=lambda row: row.bytes)
+        sizes = [row.bytes for row in own]
+        closed = [row for row in own if row.closed_form_ps > 0]
+        closed_GB_s = [row.bytes / row.closed_form_ps * _B_PS_PER_GB_S * factor for row in closed]  # noqa: N806 - bytes
+        closed_us = [row.closed_form_ps / _PS_PER_US for row in closed]
+        for place, measured, expected in (
+            (1, [row.busbw_Bps / 1e9 for row in own], closed_GB_s),
+            (2, [row.time_ps / _PS_PER_US for row in own], closed_us),
+        ):
+            shown = {"legendgroup": algorithm, "showlegend": place == 1}
+            line = go.Scatter(
+                x=sizes, y=measured, name=algorithm, mode="lines+markers", line={"color": colour}, **shown
+            )
+            dashed = go.Scatter(
+                x=[row.bytes for row in closed],
+                y=expected,
+                name=f"{algorithm}, closed form",
+                mode="lines",
+                line={"color": colour, "dash": "dash"},
+                **shown,
+            )
+            drawn.add_trace(line, row=place, col=1)
+            drawn.add_trace(dashed, row=place, col=1)
+    for left, right, algorithm in band_edges(sweep):
+        style = {"fillcolor": colours(sweep)[algorithm], "opacity": 0.08, "line_width": 0, "layer": "below"}
+        drawn.add_vrect(x0=left, x1=right, row="all", col=1, **style)
+    drawn.update_xaxes(type="log", title_text="bytes", row=2, col=1)
+    drawn.update_xaxes(type="log", row=1, col=1)
+    drawn.update_yaxes(title_text="GB/s", rangemode="tozero", row=1, col=1)
+    drawn.update_yaxes(title_text="µs", type="log", row=2, col=1)
+    drawn.update_layout(height=1000, plot_bgcolor="white", hovermode="x unified")
+    return drawn
+
+
+def band_edges(sweep: "Sweep") -> list[tuple[float, float, str]]:
+    """From where to where each winner's band is drawn: neighbours meet halfway between their sizes, on a log axis."""
+    bands = sweep.winners()
+    meet = [(before.to_bytes * after.from_bytes) ** 0.5 for before, after in pairwise(bands)]
+    lefts, rights = [float(bands[0].from_bytes), *meet], [*meet, float(bands[-1].to_bytes)]
+    return [(left, right, band.algorithm) for left, right, band in zip(lefts, rights, bands, strict=True)]
+
+
+def colours(sweep: "Sweep") -> dict[str, str]:
+    """The colour of each algorithm, in the order of the rows."""
+    names = dict.fromkeys(row.algorithm for row in sweep.rows)
+    return {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(names)}
+
+
+def _has_sizes(sweep: "Sweep") -> bool:
+    return any(row.bytes > 0 for row in sweep.rows)

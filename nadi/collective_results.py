@@ -1,0 +1,103 @@
+"""Files of a sweep of `nadi collective`: a Parquet table of all rows, and a page."""
+
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nadi import __version__
+from nadi.config import NetworkSection
+from nadi.microbench import LeftOut, Row
+from nadi.winners import Band, winners
+
+TABLE, PAGE = "collective.parquet", "collective.html"
+FILES = (TABLE, PAGE)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One collective on one fabric, all sizes and algorithms.
+
+    Attributes:
+        kind: see workload.KINDS.
+        topology: name of the fabric.
+        npus: how many it has, the members.
+        network: packets and switches.
+        seed: of hashed choices.
+        rows: algorithm by algorithm.
+        left_out: algorithms that refused.
+    """
+
+    kind: str
+    topology: str
+    npus: int
+    network: NetworkSection
+    seed: int
+    rows: list[Row]
+    left_out: list[LeftOut]
+
+    def winners(self) -> list[Band]:
+        """Which algorithm is fastest at which sizes."""
+        return winners(self.rows)
+
+    def document(self) -> dict[str, Any]:
+        """What --json prints; ratio is null where the closed form is 0."""
+        return {
+            "kind": self.kind,
+            "topology": self.topology,
+            "npus": self.npus,
+            "seed": self.seed,
+            "network": self.network.model_dump(mode="json"),
+            "rows": [row._asdict() | {"ratio": row.ratio if row.closed_form_ps > 0 else None} for row in self.rows],
+            "winners": [band._asdict() for band in self.winners()],
+            "left_out": [each._asdict() for each in self.left_out],
+        }
+
+
+def has_plotly() -> bool:
+    """Whether a page can be made."""
+    return importlib.util.find_spec("plotly") is not None
+
+
+def write_sweep(folder: Path, sweep: Sweep) -> None:
+    """Write FILES into a folder (see nadi.results.staged), the page only where plotly is installed."""
+    folder.mkdir(exist_ok=True)
+    _write_table(folder / TABLE, sweep)
+    if has_plotly():
+        from nadi.collective_page import render
+
+        (folder / PAGE).write_text(render(sweep), encoding="utf-8")
+
+
+def _write_table(path: Path, sweep: Sweep) -> None:
+    """A row for each algorithm and size; the network's settings stand in the file's metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [row.algorithm.partition(":") for row in sweep.rows]
+    bands = sweep.winners()
+    fastest = [
+        any(row.algorithm == band.algorithm and band.from_bytes <= row.bytes <= band.to_bytes for band in bands)
+        for row in sweep.rows
+    ]
+    columns = {
+        "topology": pa.array([sweep.topology] * len(names), pa.string()),
+        "npus": pa.array([sweep.npus] * len(names), pa.int64()),
+        "kind": pa.array([row.kind for row in sweep.rows], pa.string()),
+        "algorithm": pa.array([name for name, _, _ in names], pa.string()),
+        "parameters": pa.array([parameters for _, _, parameters in names], pa.string()),
+        "bytes": pa.array([row.bytes for row in sweep.rows], pa.int64()),
+        "time_ps": pa.array([row.time_ps for row in sweep.rows], pa.int64()),
+        "algbw_Bps": pa.array([row.algbw_Bps for row in sweep.rows], pa.float64()),
+        "busbw_Bps": pa.array([row.busbw_Bps for row in sweep.rows], pa.float64()),
+        "closed_form_ps": pa.array([row.closed_form_ps for row in sweep.rows], pa.float64()),
+        "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
+        "busiest_link": pa.array([row.busiest_link for row in sweep.rows], pa.float64()),
+        "mean_link": pa.array([row.mean_link for row in sweep.rows], pa.float64()),
+        "packet_hops": pa.array([row.packet_hops for row in sweep.rows], pa.int64()),
+        "digest": pa.array([row.digest for row in sweep.rows], pa.string()),
+        "fastest": pa.array(fastest, pa.bool_()),
+    }
+    settings = {"version": __version__, "seed": sweep.seed, "network": sweep.network.model_dump(mode="json")}
+    pq.write_table(pa.table(columns, metadata={"nadi": json.dumps(settings)}), path)

@@ -1,0 +1,280 @@
+"""`nadi collective`: its table, who wins where, its files, and what it refuses."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+
+from nadi import collective_results, microbench
+from nadi import progress as progress_module
+from nadi.collective_page import band_edges, figure
+from nadi.collective_results import Sweep
+from nadi.config import NetworkSection
+from nadi.errors import ConfigError
+from nadi.microbench import Row, split_names
+from nadi.winners import winners
+from workload import WorkloadError, algorithms_of, collective_program
+
+RING = "ring:npus={},rate=100Gbps,delay=1us"
+PS_PER_BYTE = 80
+HEADER = 82
+DELAY_PS = 10**6
+
+
+def wire_ps(size_bytes):
+    """A message at 100 Gb/s in packets of 4 KiB."""
+    return (size_bytes + HEADER * max(1, math.ceil(size_bytes / 4096))) * PS_PER_BYTE
+
+
+def times(document, algorithm):
+    return {row["bytes"]: row["time_ps"] for row in document["rows"] if row["algorithm"] == algorithm}
+
+
+def test_a_ring_takes_what_its_closed_form_says(nadi):
+    arguments = ("-t", RING.format(8), "--sizes", "8:8MiB:x32", "--json", "-q")
+    for kind, steps, factor in (("all-reduce", 14, 14 / 8), ("all-gather", 7, 7 / 8), ("reduce-scatter", 7, 7 / 8)):
+        document = nadi("collective", kind, *arguments, "--algorithm", "ring").document
+        assert [row["bytes"] for row in document["rows"]] == [8 * 32**i for i in range(5)]
+        for row in document["rows"]:
+            by_hand_ps = steps * (DELAY_PS + wire_ps(row["bytes"] // 8))
+            assert row["time_ps"] == pytest.approx(by_hand_ps, rel=1e-3)
+            assert row["closed_form_ps"] == pytest.approx(by_hand_ps, rel=1e-3)
+            assert row["busbw_Bps"] == pytest.approx(factor * row["bytes"] / by_hand_ps * 1e12, rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [1, 8, 1000, 12_345])
+def test_sizes_that_members_do_not_divide(nadi, size):
+    document = nadi("collective", "all-reduce", "-t", RING.format(16), "--sizes", size, "--json", "-q").document
+    by_hand_ps = 30 * (DELAY_PS + wire_ps(math.ceil(size / 16)))
+    assert document["rows"][0]["closed_form_ps"] == pytest.approx(by_hand_ps, rel=1e-9)
+    assert document["rows"][0]["time_ps"] == pytest.approx(by_hand_ps, rel=1e-3)
+
+
+def test_direct_wins_while_hops_count_and_the_ring_once_bytes_do(nadi):
+    """On a ring of 16, direct messages go 8 links far at most, twice; the ring's steps 30 links one after another.
+
+    But half of direct's bytes cross the middle, S n/4 in each of two phases over two links, where the ring sends each
+    NPU's 2(n-1)/n S over a link of its own.
+    """
+    arguments = ("-t", RING.format(16), "--sizes", "64B,1MiB", "--algorithm", "all", "--json", "-q")
+    document = nadi("collective", "all-reduce", *arguments).document
+    direct, ring = times(document, "direct"), times(document, "ring")
+    assert direct[64] == pytest.approx(2 * 8 * DELAY_PS, rel=0.02)
+    assert ring[64] == pytest.approx(30 * DELAY_PS, rel=0.02)
+    assert direct[1 << 20] > 2 * (16 / 4) * (1 << 20) / 2 * PS_PER_BYTE
+    assert ring[1 << 20] < 1.3 * 30 / 16 * (1 << 20) * PS_PER_BYTE
+    small, large = document["winners"]
+    assert small == {
+        "algorithm": "direct",
+        "from_bytes": 64,
+        "to_bytes": 64,
+        "least_lead": pytest.approx(ring[64] / direct[64]),
+        "most_lead": pytest.approx(ring[64] / direct[64]),
+    }
+    assert (large["algorithm"], large["from_bytes"], large["to_bytes"]) == ("ring", 1 << 20, 1 << 20)
+    arguments = ("-t", RING.format(16), "--sizes", "64B:1MiB:x128", "--algorithm", "ring,direct", "-q")
+    shown = nadi("collective", "all-reduce", *arguments).out
+    words = [line.split()[:3] for line in shown[shown.index("fastest") :].splitlines() if line.startswith(" ")]
+    assert ["direct", "64", "8,192"] in words
+    assert ["ring", "1,048,576", "1,048,576"] in words
+
+
+def timed(algorithm, size_bytes, time_ps):
+    return SimpleNamespace(algorithm=algorithm, bytes=size_bytes, time_ps=time_ps)
+
+
+def test_winners():
+    rows = [timed("a", 4, 30), timed("b", 1, 20), timed("a", 1, 10), timed("b", 4, 10), timed("a", 2, 10)]
+    rows += [timed("b", 2, 15), timed("a", 3, 20), timed("b", 3, 20)]
+    assert winners(rows) == [("a", 1, 3, 1.0, 2.0), ("b", 4, 4, 3.0, 3.0)]
+    assert winners(rows[:1]) == [("a", 4, 4, None, None)]
+    assert winners([]) == []
+
+
+def test_json_holds_what_was_asked_for(nadi):
+    arguments = ("-t", RING.format(4), "--sizes", "8:32:x2", "--set", "network.mtu=1KiB", "--seed", 3)
+    outcome = nadi("collective", "all-reduce", *arguments, "--algorithm", "all", "--json")
+    document = outcome.document
+    assert set(document) == {"kind", "topology", "npus", "seed", "network", "rows", "winners", "left_out"}
+    assert (document["kind"], document["npus"], document["seed"]) == ("all-reduce", 4, 3)
+    assert document["network"]["mtu"] == "1KiB"
+    assert document["left_out"] == []
+    for row in document["rows"]:
+        assert set(row) == set(Row._fields)
+        assert row["ratio"] == pytest.approx(row["time_ps"] / row["closed_form_ps"])
+        assert 0 < row["mean_link"] <= row["busiest_link"] <= 1
+
+
+def test_a_packets_size_counts(nadi):
+    arguments = ("-t", RING.format(4), "--sizes", "4MiB", "--json", "-q")
+    usual, short = (
+        nadi("collective", "all-reduce", *arguments, "--set", f"network.mtu={mtu}").document["rows"][0]["time_ps"]
+        for mtu in ("4KiB", "1KiB")
+    )
+    assert short - usual == pytest.approx(6 * 3 * 256 * HEADER * PS_PER_BYTE)
+
+
+def test_a_barrier_is_one_row(nadi, tmp_path):
+    document = nadi(
+        "collective", "barrier", "-t", RING.format(4), "--sizes", "8:1KiB:x2", "--json", "-q", "-o", tmp_path
+    ).document
+    (row,) = document["rows"]
+    assert (row["bytes"], row["busbw_Bps"]) == (0, 0)
+    assert row["time_ps"] > 0
+    assert "Plotly.newPlot(" not in (tmp_path / "collective.html").read_text()
+
+
+def test_files_hold_the_rows(nadi, tmp_path):
+    out = tmp_path / "new" / "folder"
+    arguments = ("-t", RING.format(4), "--sizes", "1KiB,64KiB", "--algorithm", "all", "-o", out)
+    outcome = nadi("collective", "all-reduce", *arguments, "--json")
+    assert outcome.err.endswith(f"results: {out}\n")
+    table = pq.read_table(out / "collective.parquet")
+    rows = outcome.document["rows"]
+    for column in ("kind", "algorithm", "bytes", "time_ps", "busbw_Bps", "closed_form_ps", "ratio", "digest"):
+        assert table[column].to_pylist() == [row[column] for row in rows], column
+    assert set(table["topology"].to_pylist()) == {RING.format(4)}
+    assert set(table["parameters"].to_pylist()) == {""}
+    best = {size: min(row["time_ps"] for row in rows if row["bytes"] == size) for size in (1024, 65_536)}
+    assert table["fastest"].to_pylist() == [row["time_ps"] == best[row["bytes"]] for row in rows]
+    assert json.loads(table.schema.metadata[b"nadi"])["network"]["mtu"] == "4KiB"
+    page = (out / "collective.html").read_text()
+    assert page.count("Plotly.newPlot(") == 1
+    assert len(page) > 1 << 20  # with plotly itself
+    assert 'src="http' not in page
+    for row in rows:
+        assert f"<td>{row['bytes']:,}</td><td>{row['time_ps'] / 1e6:,.3f}</td>" in page
+    assert sorted(path.name for path in out.iterdir()) == ["collective.html", "collective.parquet"]
+
+
+def row(algorithm, size_bytes, time_ps, closed_ps):
+    speed = size_bytes / time_ps * 1e12
+    return Row("all-reduce", algorithm, size_bytes, time_ps, speed, 1.5 * speed, closed_ps, 1.0, 0.5, 0.5, 1, "")
+
+
+def test_the_picture():
+    rows = [row("a", 100, 10**6, 5e5), row("a", 10_000, 4 * 10**6, 4e6)]
+    rows += [row("b:x=1", 100, 2 * 10**6, 1e6), row("b:x=1", 10_000, 10**6, 1e6)]
+    sweep = Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, [])
+    assert band_edges(sweep) == [(100.0, pytest.approx(1000.0), "a"), (pytest.approx(1000.0), 10_000.0, "b:x=1")]
+    drawn = figure(sweep)
+    shown = {(trace.name, trace.yaxis): (list(trace.x), list(trace.y), trace.line.dash) for trace in drawn.data}
+    assert shown["a", "y"] == ([100, 10_000], pytest.approx([0.15, 3.75]), None)
+    assert shown["a, closed form", "y"] == ([100, 10_000], pytest.approx([0.3, 3.75]), "dash")
+    assert shown["b:x=1", "y2"] == ([100, 10_000], [2.0, 1.0], None)
+    assert shown["b:x=1, closed form", "y2"] == ([100, 10_000], [1.0, 1.0], "dash")
+    assert (drawn.layout.xaxis.type, drawn.layout.xaxis2.type, drawn.layout.yaxis2.type) == ("log", "log", "log")
+    assert {(shape.x0, round(shape.x1)) for shape in drawn.layout.shapes} == {(100, 1000), (1000, 10_000)}
+
+
+def test_files_of_others_stay_and_old_ones_of_its_own_do_not(nadi, tmp_path, monkeypatch):
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "collective.html").write_text("old")
+    monkeypatch.setattr(collective_results, "has_plotly", lambda: False)
+    outcome = nadi("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-o", tmp_path, "-q")
+    assert "without collective.html: plotly is not installed" in outcome.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["collective.parquet", "summary.json"]
+
+
+def test_an_interrupted_sweep_leaves_nothing(nadi, tmp_path, monkeypatch):
+    usual, calls = microbench.run_program, []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return usual(*arguments)
+
+    monkeypatch.setattr(microbench, "run_program", interrupted)
+    outcome = nadi("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1:4:x2", "-o", tmp_path / "out", "-q")
+    assert (outcome.code, len(calls)) == (130, 2)
+    assert [*tmp_path.iterdir()] == []
+
+
+def refusing(name, why):
+    """A collective_program in which an algorithm refuses."""
+
+    def program(kind, npus, size_bytes, algorithm):
+        if algorithm == name:
+            raise WorkloadError(why)
+        return collective_program(kind, npus, size_bytes, algorithm)
+
+    return program
+
+
+def test_all_leaves_out_what_refuses(nadi, monkeypatch):
+    monkeypatch.setattr("workload.collective_program", refusing("direct", "direct of 4 members: expected 5"))
+    arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
+    outcome = nadi(*arguments, "--algorithm", "all", "--json")
+    assert outcome.code == 0
+    assert outcome.err == "nadi: direct is left out: direct of 4 members: expected 5\n"
+    rest = [name for name in algorithms_of("all-reduce") if name != "direct"]
+    assert [row["algorithm"] for row in outcome.document["rows"]] == rest
+    assert outcome.document["left_out"] == [{"algorithm": "direct", "reason": "direct of 4 members: expected 5"}]
+    named = nadi(*arguments, "--algorithm", "ring,direct")
+    assert named == (2, "", "nadi: error: direct of 4 members: expected 5\n")
+
+
+def test_all_where_none_is_left(nadi, monkeypatch):
+    monkeypatch.setattr("workload.collective_program", refusing("dissemination", "too few"))
+    outcome = nadi("collective", "barrier", "-t", RING.format(4), "--algorithm", "all", "-q")
+    assert outcome.code == 2
+    assert outcome.err == "nadi: error: --algorithm all: none does barrier here; dissemination: too few\n"
+
+
+def test_names_of_algorithms():
+    assert split_names("ring") == ("ring",)
+    assert split_names("ring, direct,ring") == ("ring", "direct")
+    assert split_names("ring:channels=4,bidirectional=true,direct,tree:cut=2") == (
+        "ring:channels=4,bidirectional=true",
+        "direct",
+        "tree:cut=2",
+    )
+    for text in ("ring,,direct", "channels=4", ","):
+        with pytest.raises(ConfigError, match="expected all, or names"):
+            split_names(text)
+
+
+BAD = {
+    "kind": (["all-reduced"], ["all-reduced", "all-reduce"]),
+    "algorithm": (["all-reduce", "--algorithm", "ring,rnig"], ["rnig", "ring"]),
+    "algorithm of another kind": (["all-to-all", "--algorithm", "ring"], ["ring", "direct"]),
+    "empty algorithm": (["all-reduce", "--algorithm", "ring,"], ["--algorithm ring,", "ring,direct"]),
+    "range": (["all-reduce", "--sizes", "8:8GiB"], ["--sizes 8:8GiB", "x2"]),
+    "step": (["all-reduce", "--sizes", "8:8GiB:x1"], ["--sizes 8:8GiB:x1", "grow"]),
+    "size": (["all-reduce", "--sizes", "8Q"], ["8Q", "64KiB"]),
+    "zero": (["all-reduce", "--sizes", "0"], ["--sizes 0", "size of 0"]),
+    "order": (["all-reduce", "--sizes", "8MiB:8:x2"], ["8MiB:8:x2", "above the last"]),
+    "key": (["all-reduce", "--set", "network.mut=1"], ["mut", "mtu"]),
+    "section": (["all-reduce", "--set", "engine.seed=1"], ["engine", "network"]),
+    "backend": (["all-reduce", "--backend", "gpus"], ["gpus", "threads"]),
+    "more workers than can be": (["all-reduce", "--workers", "64"], ["64"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line(nadi, tmp_path, case):
+    arguments, words = BAD[case]
+    outcome = nadi("collective", *arguments, "-t", RING.format(4), "-q", "-o", tmp_path / "out")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert len(outcome.err.splitlines()) == 1
+    for word in words:
+        assert word in outcome.err
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_progress_says_which_row(nadi, monkeypatch):
+    monkeypatch.setattr(progress_module, "LINE_EVERY_S", 0.0)
+    arguments = ("-t", RING.format(4), "--sizes", "1KiB,2KiB", "--algorithm", "ring,direct")
+    outcome = nadi("collective", "all-reduce", *arguments)
+    said = [line for line in outcome.err.splitlines() if "simulated" not in line]
+    rows = ("1 of 4: ring, 1KiB", "2 of 4: ring, 2KiB", "3 of 4: direct, 1KiB", "4 of 4: direct, 2KiB")
+    assert said == [f"nadi: row {row}" for row in rows]
+
+
+def test_workers_give_the_same_rows(nadi):
+    arguments = ("collective", "all-reduce", "-t", RING.format(8), "--sizes", "4KiB", "--algorithm", "all", "--json")
+    alone = nadi(*arguments, "-q").document
+    assert nadi(*arguments, "-q", "--workers", 2).document == alone
