@@ -18,7 +18,8 @@ import topologies
 import workload
 from pdes.settings import Settings
 from topologies import Graph
-from workload import Program
+from workload import Program, collectives
+from workload.shape import shape_of
 
 Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
@@ -92,22 +93,24 @@ def idle_ps(
     """Picoseconds of a collective on an idle network.
 
     Where the members' paths differ, the rate is the slowest path's, and the latency the mean of all but the fastest: a
-    chunk that goes round a ring of n takes n - 1 of its paths.
+    chunk that goes round a ring of n takes n - 1 of its paths. An algorithm that knows the fabric asks it itself.
 
     Args:
         graph: the network.
         program: with the schedule.
         settings: packets and switching.
         kind: see workload.KINDS.
-        algorithm: its name.
+        algorithm: its name, and parameters if any.
         schedule: number of the schedule, -1 = a group of one.
         members: int[n], NPUs of the group.
         size_bytes: the whole buffer S.
     """
     if schedule < 0:
         return 0.0
-    message = _message_bytes(program, schedule, size_bytes)
-    whole = math.ceil(message)
+    if collectives.choose(kind, algorithm).needs_shape:
+        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape_of(graph, members))
+    data, payload = _message_bytes(program, schedule, size_bytes)
+    whole = math.ceil(payload)
     trains = [
         _train_between(graph, int(members[src]), int(members[dst]), int(members[sender]), whole, settings)
         for src, dst, sender in _sends(program, schedule)
@@ -116,7 +119,7 @@ def idle_ps(
     n, mean_ps = len(members), sum(t.total_ps for t in trains) / len(trains)
     around_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
     latency_ps = max(0.0, around_ps - serial_ps)
-    bytes_per_s = message / serial_ps * _PS_PER_S if message and serial_ps else float("inf")
+    bytes_per_s = data / serial_ps * _PS_PER_S if data and serial_ps else float("inf")
     return workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
 
 
@@ -131,18 +134,27 @@ def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: in
     return train(graph, links, size_bytes, settings, both_ways=both_ways)
 
 
-def _message_bytes(program: Program, schedule: int, size_bytes: int) -> float:
-    """Payload of a usual message: its share of the buffer, which need not be whole."""
+def _message_bytes(program: Program, schedule: int, size_bytes: int) -> tuple[float, float]:
+    """Data and payload of a usual message: its share of the buffer, which need not be whole."""
     s = program.schedules
     plans = s.plan_of[s.plan_of_ptr[schedule] : s.plan_of_ptr[schedule + 1]]
-    counts = np.concatenate([s.send_count[_steps(program, int(plan))] for plan in np.unique(plans)])
-    count = int(np.median(counts[counts > 0]))
-    return size_bytes * count / int(s.chunks[schedule])
+    sizes = np.concatenate([_sizes(program, schedule, int(plan), size_bytes) for plan in np.unique(plans)])
+    data, payload = sizes[np.argsort(sizes[:, 0])[(len(sizes) - 1) // 2]].tolist()
+    return data, payload
 
 
-def _steps(program: Program, plan: int) -> slice:
+def _sizes(program: Program, schedule: int, plan: int, size_bytes: int) -> NDArray[np.float64]:
+    """float64[sends, 2]: data and payload of all messages of a plan."""
     s = program.schedules
-    return slice(int(s.lane_ptr[s.plan_ptr[plan]]), int(s.lane_ptr[s.plan_ptr[plan + 1]]))
+    found = [np.zeros((0, 2))]
+    for lane in range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])):
+        steps = slice(int(s.lane_ptr[lane]), int(s.lane_ptr[lane + 1]))
+        pieces = int(s.lane_parts[lane]) * int(s.lane_chunks[lane])
+        if s.lane_view[lane] >= 0:
+            pieces *= int(s.view_parts[s.view_base[schedule] + s.lane_view[lane]])
+        data = s.send_count[steps][s.send_peer[steps] >= 0] * (size_bytes / pieces)
+        found.append(np.stack([data, data * (s.lane_wire_num[lane] / s.lane_wire_den[lane])], axis=1))
+    return np.concatenate(found)
 
 
 def _sends(program: Program, schedule: int) -> list[tuple[int, int, int]]:
@@ -153,15 +165,44 @@ def _sends(program: Program, schedule: int) -> list[tuple[int, int, int]]:
     s = program.schedules
     n = int(s.members[schedule])
     plans = s.plan_of[s.plan_of_ptr[schedule] : s.plan_of_ptr[schedule + 1]]
-    peers = [np.unique(s.send_peer[_steps(program, int(plan))]) for plan in plans]
     if s.relative[schedule]:
-        offsets = peers[0][peers[0] > 0].tolist()
-        everyone = [(m, (m + p) % n, (m - p) % n) for m in _spread(range(n)) for p in _spread(offsets)]
+        offsets = _offsets(program, schedule, int(plans[0]))
+        everyone = [
+            (m, _peer(program, schedule, view, m, offset), _peer(program, schedule, view, m, -offset))
+            for m in _spread(range(n))
+            for view, offset in _spread(offsets)
+        ]
     else:
+        peers = [np.unique(s.send_peer[_steps(program, int(plan))]) for plan in plans]
         pairs = [(m, int(peer)) for m in range(n) for peer in peers[m] if peer >= 0]
         sender_of = {dst: src for src, dst in pairs}
         everyone = [(src, dst, sender_of.get(src, src)) for src, dst in pairs]
     return _spread(everyone)
+
+
+def _steps(program: Program, plan: int) -> slice:
+    s = program.schedules
+    return slice(int(s.lane_ptr[s.plan_ptr[plan]]), int(s.lane_ptr[s.plan_ptr[plan + 1]]))
+
+
+def _offsets(program: Program, schedule: int, plan: int) -> list[tuple[int, int]]:
+    """View (over all schedules, -1 = none) and offset of the peers to which a relative plan sends."""
+    s, found = program.schedules, set()
+    for lane in range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])):
+        peers = np.unique(s.send_peer[s.lane_ptr[lane] : s.lane_ptr[lane + 1]])
+        view = int(s.view_base[schedule] + s.lane_view[lane]) if s.lane_view[lane] >= 0 else -1
+        found |= {(view, peer) for peer in peers[peers > 0].tolist()}
+    return sorted(found)
+
+
+def _peer(program: Program, schedule: int, view: int, member: int, offset: int) -> int:
+    """The member that stands `offset` places after another, in its line of a view or in the group."""
+    s = program.schedules
+    if view < 0:
+        return (member + offset) % int(s.members[schedule])
+    size, first = int(s.view_size[view]), int(s.view_ptr[view])
+    at = int(s.view_at[first + member])
+    return int(s.view_member[first + at - at % size + (at + offset) % size])
 
 
 def _spread(items: Sequence[Item]) -> list[Item]:

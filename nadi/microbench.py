@@ -133,7 +133,7 @@ def measure(
     Args:
         graph: the fabric; all its NPUs take part.
         kind: see workload.KINDS.
-        algorithms: names.
+        algorithms: names, or names and parameters.
         sizes: bytes of the whole buffer S.
         settings: packets and switching.
         progress: told which row of how many this is.
@@ -211,7 +211,7 @@ def _factor(text: str, step: str) -> int:
 
 
 def _program(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> Program:
-    return workload.collective_program(kind, graph.npus, size_bytes, algorithm)
+    return workload.collective_program(kind, graph.npus, size_bytes, algorithm, graph)
 
 
 def _owner(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32] | None:

@@ -45,7 +45,7 @@ def expected_load(config: RunConfig, graph: Graph) -> Load:
     Raises:
         TraceError, WorkloadError: the traces are wrong.
     """
-    return traffic_load(graph, traffic(read_work(config, graph.npus).program), config.network)
+    return traffic_load(graph, traffic(read_work(config, graph).program), config.network)
 
 
 def traffic_load(graph: Graph, found: Traffic, network: NetworkSection) -> Load:

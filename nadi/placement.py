@@ -40,23 +40,23 @@ def place(
     ranks = workers.ranks
     if workers.alone and ranks.size > 1:
         every = np.zeros(graph.nodes, np.int32)
-        return read_work(config, graph.npus, workers.own_npus(every, graph.npus), ranks.exchange), None
+        return read_work(config, graph, workers.own_npus(every, graph.npus), ranks.exchange), None
     if workers.lps == 1:
-        return read_work(config, graph.npus), None
+        return read_work(config, graph), None
     if ranks.size == 1:
-        work = read_work(config, graph.npus)
+        work = read_work(config, graph)
         load = _given_load(config, graph) or traffic_load(graph, traffic(work.program), config.network)
         return work, _owner(config, graph, workers, load, progress)
     load = _given_load(config, graph) or _told_load(config, graph, ranks)
     found = _owner(config, graph, workers, load, progress) if ranks.rank == 0 else None
     owner = ranks.exchange(found)[0]
-    return read_work(config, graph.npus, workers.own_npus(owner, graph.npus), ranks.exchange), owner
+    return read_work(config, graph, workers.own_npus(owner, graph.npus), ranks.exchange), owner
 
 
 def _told_load(config: RunConfig, graph: Graph, ranks: Ranks) -> Load:
     """Weights by the traces, each rank reading those of an equal share of the NPUs."""
     share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
-    first = read_work(config, graph.npus, share, ranks.exchange)
+    first = read_work(config, graph, share, ranks.exchange)
     return traffic_load(graph, merge(ranks.exchange(traffic(first.program))), config.network)
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 import workload
 from et import TraceTable, read_groups
 from nadi.config import RunConfig
+from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.exchange import Exchange, alone
 
@@ -30,12 +31,14 @@ class Work(NamedTuple):
     collectives: CollectiveSettings
 
 
-def read_work(config: RunConfig, npus: int, own: NDArray[np.bool_] | None = None, exchange: Exchange = alone) -> Work:
+def read_work(
+    config: RunConfig, graph: Graph, own: NDArray[np.bool_] | None = None, exchange: Exchange = alone
+) -> Work:
     """Read the traces of a run file and check them against each other.
 
     Args:
         config: the run file.
-        npus: of the fabric.
+        graph: the fabric.
         own: bool[npus], NPUs of this rank; None = all.
         exchange: what the ranks tell each other by.
 
@@ -43,12 +46,12 @@ def read_work(config: RunConfig, npus: int, own: NDArray[np.bool_] | None = None
         TraceError, WorkloadError: the traces are wrong.
     """
     traces, trace_of_npu = workload.load_traces(
-        config.workload.traces, npus, strict=config.workload.strict, own=own, exchange=exchange
+        config.workload.traces, graph.npus, strict=config.workload.strict, own=own, exchange=exchange
     )
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
     collectives = CollectiveSettings(config.system.collectives, config.workload.all_gather_size)
     program = workload.build_program(
-        traces, trace_of_npu, npus, groups, compute_model(config), collectives, exchange=exchange
+        traces, trace_of_npu, graph.npus, groups, compute_model(config), collectives, fabric=graph, exchange=exchange
     )
     return Work(traces, trace_of_npu, program, collectives)
 

@@ -63,9 +63,12 @@ _OTHER_NAMES = {"slot_group", "slot_member", "group_ptr", "group_member", "child
 
 def _tables(program):
     """The program's arrays under the names and with the types of the kernel; worlds of one process share them."""
+    made = {"lane_row": _lane_rows(program.schedules), "view_row": _view_rows(program.schedules)}
 
     def array(name, kind):
-        if name in _OTHER_NAMES:
+        if name in made:
+            values = made[name]
+        elif name in _OTHER_NAMES:
             values = getattr(program, name)
         elif hasattr(program.schedules, name):
             values = getattr(program.schedules, name)
@@ -74,6 +77,37 @@ def _tables(program):
         return _padded(values, kind.__metadata__[0])
 
     return tuple(part(**{n: array(n, kind) for n, kind in part.__annotations__.items()}) for part in (s.Trace, s.Plans))
+
+
+def _lane_rows(schedules):
+    """Rows of all lanes (LANE_*), with views counted over all schedules."""
+    rows = np.zeros((len(schedules.lane_ptr) - 1, s.LANE_WORDS), np.int64)
+    for word, column in {
+        s.LANE_PLAIN: schedules.lane_plain,
+        s.LANE_VIEW: schedules.lane_view,
+        s.LANE_PART: schedules.lane_part,
+        s.LANE_PARTS: schedules.lane_parts,
+        s.LANE_CHUNKS: schedules.lane_chunks,
+        s.LANE_WIRE_NUM: schedules.lane_wire_num,
+        s.LANE_WIRE_DEN: schedules.lane_wire_den,
+    }.items():
+        rows[:, word] = column
+    views = rows[:, s.LANE_VIEW]
+    for base, first in zip(schedules.view_base.tolist(), schedules.plan_of_ptr[:-1].tolist(), strict=True):
+        if base:  # only a schedule of one plan has views
+            plan = schedules.plan_of[first]
+            own = views[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1]]
+            own[own >= 0] += base
+    return rows.reshape(-1)
+
+
+def _view_rows(schedules):
+    """Rows of all views (VIEW_*)."""
+    rows = np.zeros((len(schedules.view_size), s.VIEW_WORDS), np.int64)
+    rows[:, s.VIEW_SIZE] = schedules.view_size
+    rows[:, s.VIEW_PARTS] = schedules.view_parts
+    rows[:, s.VIEW_FIRST] = schedules.view_ptr[:-1]
+    return rows.reshape(-1)
 
 
 def _padded(values, dtype):

@@ -22,10 +22,22 @@ from pdes.state import (
     INST_SLOT,
     INST_STARTED,
     INST_WORDS,
+    LANE_CHUNKS,
+    LANE_PART,
+    LANE_PARTS,
+    LANE_PLAIN,
+    LANE_VIEW,
+    LANE_WIRE_DEN,
+    LANE_WIRE_NUM,
+    LANE_WORDS,
     NPU_SLOT_BASE,
     NPU_TRACE_BASE,
     NPU_WORDS,
     REF_INSTANCE,
+    VIEW_FIRST,
+    VIEW_PARTS,
+    VIEW_SIZE,
+    VIEW_WORDS,
 )
 from pdes.transport import post
 
@@ -80,31 +92,79 @@ def start_collective(net, npus, insts, trace, plans, node, row):
 
 @inline
 def chunk_bytes(insts, plans, i, chunk, count):
-    """Bytes of `count` chunks from `chunk` on, as the plan of the instance at row word i names them."""
+    """Bytes of `count` chunks from `chunk` on, as a plain lane of the instance at row word i names them."""
     schedule = insts.inst[i + INST_SCHEDULE]
     chunks = np.int64(plans.chunks[schedule])
     if plans.relative[schedule]:
-        stride = chunks // np.int64(plans.members[schedule])
-        chunk = (insts.inst[i + INST_MEMBER] * stride + chunk) % chunks
+        chunk += insts.inst[i + INST_MEMBER] * (chunks // np.int64(plans.members[schedule]))
+    chunk %= chunks
     size = insts.inst[i + INST_BYTES]
     return (chunk + count) * size // chunks - chunk * size // chunks
 
 
+@outline
+def part_bytes(insts, plans, i, lane, chunk, count):
+    """Bytes on the wire of `count` chunks from `chunk` on, as any lane names them; lane: its row word."""
+    schedule = insts.inst[i + INST_SCHEDULE]
+    member = insts.inst[i + INST_MEMBER]
+    chunks = plans.lane_row[lane + LANE_CHUNKS]
+    part = plans.lane_row[lane + LANE_PART]
+    parts = plans.lane_row[lane + LANE_PARTS]
+    line = np.int64(plans.members[schedule])
+    place = member
+    if plans.lane_row[lane + LANE_VIEW] >= 0:
+        view = plans.lane_row[lane + LANE_VIEW] * VIEW_WORDS
+        at = plans.view_row[view + VIEW_FIRST] + member
+        line = plans.view_row[view + VIEW_SIZE]
+        place = np.int64(plans.view_at[at]) % line
+        part = part * plans.view_row[view + VIEW_PARTS] + np.int64(plans.view_part[at])
+        parts *= plans.view_row[view + VIEW_PARTS]
+    if plans.relative[schedule]:
+        chunk += place * (chunks // line)
+    first = part * chunks + chunk % chunks
+    pieces = parts * chunks
+    size = insts.inst[i + INST_BYTES]
+    data = (first + count) * size // pieces - first * size // pieces
+    per = plans.lane_row[lane + LANE_WIRE_DEN]
+    return (data * plans.lane_row[lane + LANE_WIRE_NUM] + per - 1) // per
+
+
+@outline
+def peer_in_line(plans, view, member, offset):
+    """The member that stands `offset` places after this one in its line of a view."""
+    row = view * VIEW_WORDS
+    size = plans.view_row[row + VIEW_SIZE]
+    first = plans.view_row[row + VIEW_FIRST]
+    at = np.int64(plans.view_at[first + member])
+    place = at % size
+    to = place + offset
+    if to >= size:
+        to -= size
+    return np.int64(plans.view_member[first + at - place + to])
+
+
 @inline
-def post_step(net, npus, qps, insts, plans, node, inst, step, now):
-    """Post the send of a step."""
+def post_step(net, npus, qps, insts, plans, node, inst, lane, step, now):
+    """Post the send of a step; lane: the row word of its lane."""
     i = inst * INST_WORDS
     schedule = insts.inst[i + INST_SCHEDULE]
     slot = insts.inst[i + INST_SLOT]
     group = np.int64(plans.slot_group[slot])
     peer = np.int64(plans.send_peer[step])
-    if plans.relative[schedule]:
+    chunk = np.int64(plans.send_chunk[step])
+    count = np.int64(plans.send_count[step])
+    if plans.lane_row[lane + LANE_PLAIN] == 1:
+        size = chunk_bytes(insts, plans, i, chunk, count)
+    else:
+        size = part_bytes(insts, plans, i, lane, chunk, count)
+    if plans.lane_row[lane + LANE_VIEW] >= 0:
+        peer = peer_in_line(plans, plans.lane_row[lane + LANE_VIEW], insts.inst[i + INST_MEMBER], peer)
+    elif plans.relative[schedule]:
         members = np.int64(plans.members[schedule])
         peer += insts.inst[i + INST_MEMBER]
         if peer >= members:
             peer -= members
     dst = np.int64(plans.group_member[plans.group_ptr[group] + peer])
-    size = chunk_bytes(insts, plans, i, np.int64(plans.send_chunk[step]), np.int64(plans.send_count[step]))
     seq = insts.inst[i + INST_KEY] & 0xFFFFF
     tag = (group << 44) | (seq << 24) | np.int64(plans.send_lane[step])
     insts.inst[i + INST_SENDS_LEFT] += 1
@@ -134,7 +194,7 @@ def advance(net, npus, qps, insts, plans, node, inst, now):
                     if needs >= 0 and lanes[base + needs] >> 1 <= plans.dep_step[step]:
                         break
                     if plans.send_peer[step] >= 0:
-                        post_step(net, npus, qps, insts, plans, node, inst, step, now)
+                        post_step(net, npus, qps, insts, plans, node, inst, (first + lane) * LANE_WORDS, step, now)
                     pc += 1
                 if plans.recv_peer[step] >= 0:
                     if insts.inst_arrived[base + lane] == 0:

@@ -50,10 +50,20 @@ def _collective_waits(lp, npu, row, at):
         step = first + int(w.insts.inst_pc[inst * stride + lane] >> 1)
         if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.recv_peer[step] >= 0:
             peer = int(plans.recv_peer[step])
-            if plans.relative[schedule]:
+            view = int(plans.lane_row[(plans.plan_ptr[plan] + lane) * s.LANE_WORDS + s.LANE_VIEW])
+            if view >= 0:
+                peer = _in_line(plans, view, int(plans.slot_member[slot]), peer)
+            elif plans.relative[schedule]:
                 peer = (peer + int(plans.slot_member[slot])) % int(plans.members[schedule])
             return f"{name}, lane {lane} step {step - first}, waits for npu {members[peer]}"
     return f"{name} waits for its sends to leave"
+
+
+def _in_line(plans, view, member, offset):
+    """The member that stands `offset` places after this one in its line of a view."""
+    size, _, first = plans.view_row[view * s.VIEW_WORDS : view * s.VIEW_WORDS + 3].tolist()
+    at = int(plans.view_at[first + member])
+    return int(plans.view_member[first + at - at % size + (at + offset) % size])
 
 
 def waiting_rows(lp):

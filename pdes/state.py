@@ -245,6 +245,22 @@ INST_BYTES = 7
 INST_SCHEDULE = 8
 INST_MEMBER = 9
 
+# A lane of a plan (`lane_row`): what its chunks are and who its peers are.
+LANE_WORDS = 8
+LANE_PLAIN = 0  # 1: the group's own order, the whole buffer in the schedule's chunks, as many bytes on the wire
+LANE_VIEW = 1  # row of `view_row`, -1: the group's own order
+LANE_PART = 2  # which of LANE_PARTS equal parts of the buffer
+LANE_PARTS = 3
+LANE_CHUNKS = 4  # into how many the part is cut
+LANE_WIRE_NUM = 5  # payload bytes per LANE_WIRE_DEN bytes of data, rounded up for each message
+LANE_WIRE_DEN = 6
+
+# The members of a group in lines (`view_row`).
+VIEW_WORDS = 4
+VIEW_SIZE = 0  # members of a line
+VIEW_PARTS = 1  # into how many a lane's part is cut once more
+VIEW_FIRST = 2  # of its members in `view_member`, `view_at` and `view_part`
+
 # Flags of a trace row on an NPU (`row_flag`).
 ROW_ARRIVED = 1  # its message has come
 ROW_POSTED = 2  # its receive has been posted
@@ -452,6 +468,11 @@ class Plans(NamedTuple):
     send_chunk: Int32
     send_count: Int32
     recv_peer: Int32
+    lane_row: Int64  # rows, by lane
+    view_row: Int64  # rows
+    view_member: Int32  # the lines of a view, one after another
+    view_at: Int32  # by member: where it stands in them
+    view_part: Int32  # by member
 
 
 class Net(NamedTuple):

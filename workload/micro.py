@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from et import CollectiveCommType, coll_node, metadata, table_of
+from topologies import Graph
 from workload.check import MOST_NPUS
 from workload.errors import WorkloadError
 from workload.groups import GroupTable, resolve
@@ -21,7 +22,9 @@ Int64 = NDArray[np.int64]
 NOBODY = -1
 
 
-def collective_program(kind: str, npus: int, size_bytes: int, algorithm: str | None = None) -> Program:
+def collective_program(
+    kind: str, npus: int, size_bytes: int, algorithm: str | None = None, fabric: Graph | None = None
+) -> Program:
     """One collective of all NPUs.
 
     Args:
@@ -29,6 +32,7 @@ def collective_program(kind: str, npus: int, size_bytes: int, algorithm: str | N
         npus: members.
         size_bytes: the whole buffer S, also for all-gather and gather (as nccl-tests counts). A barrier has none.
         algorithm: its default for None.
+        fabric: which the NPUs are on; needed by some algorithms only.
 
     Raises:
         WorkloadError: unknown kind or algorithm, size_bytes not positive (barrier excepted), or too many NPUs.
@@ -39,7 +43,8 @@ def collective_program(kind: str, npus: int, size_bytes: int, algorithm: str | N
         raise WorkloadError(f"{kind} of {size_bytes} B: expected at least 1")
     settings = CollectiveSettings({kind: algorithm} if algorithm else {}, all_gather_size="total")
     node = coll_node(0, kind, comm_type, max(size_bytes, 0))
-    return build_program([table_of(metadata(), [node])], np.zeros(npus, np.int32), npus, settings=settings)
+    table, trace_of_npu = table_of(metadata(), [node]), np.zeros(npus, np.int32)
+    return build_program([table], trace_of_npu, npus, settings=settings, fabric=fabric)
 
 
 def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:

@@ -1,22 +1,26 @@
 """What a schedule really does, found by playing it with symbols in place of data.
 
-A chunk holds a multiset of contributions (member, chunk): each member's own data at the start, sums after reductions.
+The buffer is cut so finely that chunks of all lanes are whole numbers of atoms. An atom holds a multiset of
+contributions (member, atom): each member's own data at the start, sums after reductions. Regions above 0 hold nothing.
 Members and messages proceed in random order; messages between the same two members and lane stay in order, as on one
 queue pair. At the end every member must have exactly what the kind of collective promises. Plain Python, for tests of
 algorithms: n members and k messages take time n k.
 """
 
+import math
 import random
 from collections import Counter, defaultdict, deque
-from itertools import pairwise
 from typing import NamedTuple
 
+from workload.lanes import Buffer, buffers, unpack
 from workload.plans import NONE, Step
 from workload.schedules import Schedules
 
+_IN_PARTS = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
+
 Content = Counter[tuple[int, int]]
 Memory = dict[int, Content]
-"""Chunks that hold something that means something."""
+"""Atoms that hold something that means something; those of region r come after the buffer's, r times."""
 
 
 class OracleError(AssertionError):
@@ -24,7 +28,7 @@ class OracleError(AssertionError):
 
 
 class Message(NamedTuple):
-    """Contents of some chunks, as they were when the send was posted."""
+    """Contents of some atoms, as they were when the send was posted."""
 
     sender: int
     contents: tuple[Content, ...]
@@ -37,45 +41,36 @@ def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
         OracleError: a member ends with something else than promised; a chunk is sent that holds nothing; a message is
             left over; nothing goes on; or a lane with several senders depends on which message comes first.
     """
-    lanes = unpack(schedules, index)
+    lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
+    pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
+    n, chunks, regions = (int(column[index]) for column in (schedules.members, schedules.chunks, schedules.regions))
+    grid = _Grid(math.lcm(chunks, n if kind in _IN_PARTS and n > 1 else 1, *pieces), regions)
     for member, own in enumerate(lanes):
         for lane, steps in enumerate(own):
             _check_any_order(member, lane, steps, own)
-    game = _Game(kind, lanes, int(schedules.chunks[index]), random.Random(seed))  # noqa: S311 - not for secrets
+    game = _Game(kind, lanes, of_lanes, grid, random.Random(seed))  # noqa: S311 - not for secrets
     game.play()
     game.check_end()
 
 
-def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
-    """Steps of each lane of each member, with peers and chunks absolute."""
-    n, chunks = int(schedules.members[index]), int(schedules.chunks[index])
-    plans = schedules.plan_of[schedules.plan_of_ptr[index] : schedules.plan_of_ptr[index + 1]]
-    if not schedules.relative[index]:
-        return [_lanes(schedules, int(plan)) for plan in plans]
-    lanes = _lanes(schedules, int(plans[0]))
-    return [[[_absolute(step, me, n, chunks) for step in lane] for lane in lanes] for me in range(n)]
+class _Grid(NamedTuple):
+    """Into how many atoms the buffer is cut, and how many buffers a member has."""
 
+    atoms: int
+    regions: int
 
-def _lanes(schedules: Schedules, plan: int) -> list[list[Step]]:
-    columns = [getattr(schedules, name).tolist() for name in Step._fields]
-    steps = [Step(*row) for row in zip(*columns, strict=True)]
-    ptr = schedules.lane_ptr[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1] + 1].tolist()
-    return [steps[a:b] for a, b in pairwise(ptr)]
+    def span(self, buffer: Buffer, chunk: int, count: int) -> range:
+        """Atoms of chunks in a row.
 
-
-def _absolute(step: Step, me: int, n: int, chunks: int) -> Step:
-    def peer(p: int) -> int:
-        return NONE if p == NONE else (me + p) % n
-
-    def chunk(c: int) -> int:
-        return NONE if c == NONE else (me * (chunks // n) + c) % chunks
-
-    return step._replace(
-        send_peer=peer(step.send_peer),
-        send_chunk=chunk(step.send_chunk),
-        recv_peer=peer(step.recv_peer),
-        recv_chunk=chunk(step.recv_chunk),
-    )
+        Raises:
+            OracleError: they wrap, or are in a region that is not there.
+        """
+        region, place = divmod(chunk, buffer.chunks)
+        if place + count > buffer.chunks or region >= self.regions:
+            raise OracleError(f"chunks {chunk} .. {chunk + count - 1} of {self.regions} x {buffer.chunks}: not there")
+        width = self.atoms // (buffer.parts * buffer.chunks)
+        first = region * self.atoms + (buffer.part * buffer.chunks + place) * width
+        return range(first, first + count * width)
 
 
 def _check_any_order(member: int, lane: int, steps: list[Step], own: list[list[Step]]) -> None:
@@ -83,7 +78,7 @@ def _check_any_order(member: int, lane: int, steps: list[Step], own: list[list[S
     where = f"member {member} lane {lane}"
     if len({s.recv_peer for s in steps} - {NONE}) <= 1:
         return
-    if any(s.send_peer != NONE for s in steps):
+    if any(s.send_chunk != NONE for s in steps):
         raise OracleError(f"{where}: several senders, and sends between their messages")
     waited_for = {s.dep_step for other in own for s in other if s.dep_lane == lane}
     if waited_for - {len(steps) - 1}:
@@ -96,8 +91,9 @@ def _check_any_order(member: int, lane: int, steps: list[Step], own: list[list[S
 class _Lane:
     """A lane at work: done steps, whether the next one's send is posted, messages that have come in."""
 
-    def __init__(self, steps: list[Step]) -> None:
+    def __init__(self, steps: list[Step], buffer: Buffer) -> None:
         self.steps = steps
+        self.buffer = buffer
         self.done = 0
         self.posted = False
         self.inbox: deque[Message] = deque()
@@ -110,12 +106,20 @@ class _Lane:
 
 
 class _Game:
-    def __init__(self, kind: str, lanes: list[list[list[Step]]], chunks: int, rng: random.Random) -> None:
-        self.kind, self.n, self.chunks, self.rng = kind, len(lanes), chunks, rng
-        self.lanes = [[_Lane(steps) for steps in own] for own in lanes]
+    def __init__(
+        self,
+        kind: str,
+        lanes: list[list[list[Step]]],
+        of_lanes: list[list[Buffer]],
+        grid: _Grid,
+        rng: random.Random,
+    ) -> None:
+        self.kind, self.n, self.grid, self.rng = kind, len(lanes), grid, rng
+        self.lanes = [
+            [_Lane(*lane) for lane in zip(own, of_own, strict=True)]
+            for own, of_own in zip(lanes, of_lanes, strict=True)
+        ]
         self.memory = [self._start(member) for member in range(self.n)]
-        # all-to-all reads one buffer and writes another; the others work in place
-        self.output = [self._own_part(m) for m in range(self.n)] if kind == "all-to-all" else self.memory
         self.wire: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
 
     def play(self) -> None:
@@ -137,10 +141,10 @@ class _Game:
                 if lane.inbox:
                     raise OracleError(f"member {member} lane {i}: a message from {lane.inbox[0].sender} is left over")
         for member in range(self.n):
-            for chunk, promised in self._promised(member).items():
-                found = self.output[member].get(chunk)
+            for atom, promised in self._promised(member).items():
+                found = self.memory[member].get(atom)
                 if self._normal(found) != self._normal(promised):
-                    raise OracleError(f"member {member} chunk {chunk}: {found}, promised {promised}")
+                    raise OracleError(f"member {member} chunk {atom}: {found}, promised {promised}")
 
     def _actors(self) -> list[tuple[int, int, int]]:
         """Lanes as (-1, member, lane), wires that carry something as (sender, receiver, lane)."""
@@ -168,22 +172,36 @@ class _Game:
                 return False
             lane.posted = True
             if step.send_peer != NONE:
-                self._post(member, step)
+                self._post(member, lane.buffer, step)
             return True
         if step.recv_peer != NONE:
             if not lane.inbox:
                 return False
             self._receive(member, lane, step, lane.inbox.popleft())
+        elif step.recv_chunk != NONE:
+            self._write(member, lane.buffer, step, self._read(member, lane.buffer, step, "copies"))
         lane.done, lane.posted = lane.done + 1, False
         return True
 
-    def _post(self, member: int, step: Step) -> None:
-        chunks = range(step.send_chunk, step.send_chunk + step.send_count)
-        empty = [c for c in chunks if c not in self.memory[member]]
-        if empty:
-            raise OracleError(f"member {member} sends chunk {empty[0]}, which holds nothing yet")
-        contents = tuple(self.memory[member][c].copy() for c in chunks)
+    def _post(self, member: int, buffer: Buffer, step: Step) -> None:
+        contents = self._read(member, buffer, step, "sends")
         self.wire[member, step.send_peer, step.send_lane].append(Message(member, contents))
+
+    def _read(self, member: int, buffer: Buffer, step: Step, does: str) -> tuple[Content, ...]:
+        atoms = self.grid.span(buffer, step.send_chunk, step.send_count)
+        empty = [atom for atom in atoms if atom not in self.memory[member]]
+        if empty:
+            raise OracleError(f"member {member} {does} chunk {empty[0]}, which holds nothing yet")
+        return tuple(self.memory[member][atom].copy() for atom in atoms)
+
+    def _write(self, member: int, buffer: Buffer, step: Step, contents: tuple[Content, ...]) -> None:
+        atoms, memory = self.grid.span(buffer, step.recv_chunk, step.recv_count), self.memory[member]
+        if len(contents) != len(atoms):
+            raise OracleError(f"member {member}: {len(contents)} chunks came, expected {len(atoms)}")
+        for atom, content in zip(atoms, contents, strict=True):
+            if step.reduce and atom not in memory:
+                raise OracleError(f"member {member} reduces into chunk {atom}, which holds nothing")
+            memory[atom] = memory[atom] + content if step.reduce else content
 
     def _receive(self, member: int, lane: _Lane, step: Step, message: Message) -> None:
         if not lane.of_sender.get(message.sender):
@@ -192,24 +210,19 @@ class _Game:
             )
         if lane.from_several:  # a message goes where the steps of its sender say
             step = lane.of_sender[message.sender].popleft()
-        if len(message.contents) != step.recv_count:
-            raise OracleError(f"member {member}: {len(message.contents)} chunks came, expected {step.recv_count}")
-        memory = self.output[member]
-        for chunk, content in enumerate(message.contents, start=step.recv_chunk):
-            if step.reduce and chunk not in memory:
-                raise OracleError(f"member {member} reduces into chunk {chunk}, which holds nothing")
-            memory[chunk] = memory[chunk] + content if step.reduce else content
+        self._write(member, lane.buffer, step, message.contents)
 
     def _normal(self, content: Content | None) -> object:
         """A barrier only asks who has been heard of, not how often."""
         return content if content is None or self.kind != "barrier" else set(content)
 
     def _part(self, member: int) -> range:
-        share = self.chunks // self.n
+        share = self.grid.atoms // self.n
         return range(member * share, (member + 1) * share)
 
-    def _own_part(self, member: int) -> Memory:
-        return {c: Counter([(member, c)]) for c in self._part(member)}
+    def _own_part(self, member: int, region: int = 0) -> Memory:
+        shift = region * self.grid.atoms
+        return {shift + atom: Counter([(member, atom)]) for atom in self._part(member)}
 
     def _start(self, member: int) -> Memory:
         """What a member holds at the start."""
@@ -217,23 +230,26 @@ class _Game:
             return self._own_part(member)
         if self.kind in {"broadcast", "scatter"} and member != 0:
             return {}
-        return {c: Counter([(member, c)]) for c in range(self.chunks)}
+        whole = {atom: Counter([(member, atom)]) for atom in range(self.grid.atoms)}
+        return whole | self._own_part(member, region=1) if self.kind == "all-to-all" else whole
 
     def _promised(self, member: int) -> Memory:
         """What a member must hold at the end; what is not named here may be anything."""
-        members, own = range(self.n), self._part(member)
-        summed = {c: Counter([(m, c) for m in members]) for c in range(self.chunks)}
-        gathered = {c: content for m in members for c, content in self._own_part(m).items()}
-        of_root = {c: Counter([(0, c)]) for c in range(self.chunks)}
+        members, own, atoms = range(self.n), self._part(member), self.grid.atoms
+        summed = {a: Counter([(m, a) for m in members]) for a in range(atoms)}
+        gathered = {a: content for m in members for a, content in self._own_part(m).items()}
+        of_root = {a: Counter([(0, a)]) for a in range(atoms)}
         nothing: Memory = {}
         return {
             "all-reduce": summed,
             "barrier": summed,
             "reduce": nothing if member else summed,
-            "reduce-scatter": {c: summed[c] for c in own},
+            "reduce-scatter": {a: summed[a] for a in own},
             "all-gather": gathered,
             "gather": nothing if member else gathered,
             "broadcast": of_root,
-            "scatter": {c: of_root[c] for c in own},
-            "all-to-all": {c: Counter([(m, o)]) for m in members for c, o in zip(self._part(m), own, strict=True)},
+            "scatter": {a: of_root[a] for a in own},
+            "all-to-all": {
+                atoms + a: Counter([(m, o)]) for m in members for a, o in zip(self._part(m), own, strict=True)
+            },
         }[self.kind]

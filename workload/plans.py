@@ -7,16 +7,30 @@ its send (which never blocks), then waits for its receive.
     for k in range(n - 1):
         ring.step(send_to=1, send=-k % n, receive_from=n - 1, receive=(-k - 1) % n)
     everyone_alike(n, chunks=n, lanes=[ring])
+
+A lane may see the group in another order or in lines (`View`), and work on a part of the buffer only, cut into chunks
+of its own. Chunk numbers count region by region: region * chunks + place. Region 0 is the buffer (the input of
+all-to-all, whose output is region 1), the others are scratch.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from workload.errors import WorkloadError
+
+Int32 = NDArray[np.int32]
+
 NONE = -1
 
 
 class Step(NamedTuple):
-    """One step; the fields are the columns of `workload.schedules.Schedules`, -1 = none."""
+    """One step; the fields are the columns of `workload.schedules.Schedules`, -1 = none.
+
+    A step without peers but with chunks copies them from send_chunk to recv_chunk of the same member, in no time.
+    """
 
     dep_lane: int
     dep_step: int
@@ -30,14 +44,54 @@ class Step(NamedTuple):
     reduce: bool
 
 
+class Attributes(NamedTuple):
+    """What holds for all steps of a lane.
+
+    The whole buffer S is cut into P = parts * (parts of the view) equal parts; the lane of a member works on number
+    part * (parts of the view) + (the member's part in the view), which is cut into chunks.
+
+    Attributes:
+        view: row of Plans.views by which peers and chunks are counted, -1 = the group itself.
+        part: which of `parts` equal parts of the buffer.
+        parts: see part.
+        chunks: into how many the lane's part is cut; None = Plans.chunks.
+        latency_ps: from when a step is ready until its send is posted.
+        wire: (numerator, denominator), bytes of payload per byte of data; rounded up for each message.
+        phase: lanes of a member with the same number are one phase; -1 = none.
+        gate: dimension of the system layer of which the phase needs a token; -1 = none.
+    """
+
+    view: int = NONE
+    part: int = 0
+    parts: int = 1
+    chunks: int | None = None
+    latency_ps: int = 0
+    wire: tuple[int, int] = (1, 1)
+    phase: int = NONE
+    gate: int = NONE
+
+
+PLAIN = Attributes()
+
 Plan = tuple[tuple[Step, ...], ...]
 """What one member does: its lanes, each a tuple of steps."""
 
 
 class Lane:
-    """A lane under construction."""
+    """A lane under construction; the arguments are those of Attributes."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        view: int = NONE,
+        part: int = 0,
+        parts: int = 1,
+        chunks: int | None = None,
+        latency_ps: int = 0,
+        wire: tuple[int, int] = (1, 1),
+        phase: int = NONE,
+        gate: int = NONE,
+    ) -> None:
+        self.attributes = Attributes(view, part, parts, chunks, latency_ps, wire, phase, gate)
         self.steps: list[Step] = []
 
     def step(
@@ -56,7 +110,8 @@ class Lane:
         """Add a step and return the lane.
 
         Args:
-            send_to: member to send to; where everyone is alike, how far on in the group it is (1 .. n-1). -1 = no send.
+            send_to: member to send to; where everyone is alike, how far on in the group it is (1 .. n-1), or in the
+                member's line of the lane's view (1 .. size-1). -1 = no send.
             to_lane: lane of the receiver that takes the message.
             send: first chunk to send; where everyone is alike, counted from the member's own.
             send_count: how many chunks in a row.
@@ -82,33 +137,138 @@ class Lane:
         )
         return self
 
+    def copy(
+        self,
+        chunk: int,
+        *,
+        to: int,
+        count: int = 1,
+        reduce: bool = False,
+        after: tuple[int, int] = (NONE, NONE),
+    ) -> "Lane":
+        """Add a step that moves chunks within the member, in no time, and return the lane.
+
+        Args:
+            chunk: first chunk to read, counted as in `step`.
+            to: first chunk to write.
+            count: how many chunks in a row.
+            reduce: they are added to what is there, else they replace it.
+            after: as in `step`.
+        """
+        self.steps.append(Step(*after, NONE, NONE, chunk, count, NONE, to, count, reduce))
+        return self
+
+
+class View(NamedTuple):
+    """The n members in lines of equal length, and which part of a lane's buffer each works on. `lines` makes one.
+
+    Attributes:
+        size: members of a line.
+        member: int32[n], the lines one after another.
+        at: int32[n], where in `member` each member stands: its place in its line is at % size.
+        part: int32[n], of each member.
+        parts: into how many equal parts a lane's buffer is cut.
+    """
+
+    size: int
+    member: Int32
+    at: Int32
+    part: Int32
+    parts: int
+
+
+def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int = 1) -> View:
+    """A view of all members in lines.
+
+    Args:
+        lines_of_members: int[lines, size], each member 0 .. n-1 once. One line of n is a ring in another order.
+        part: int[n], the part of each member by its number; None = 0 for all.
+        parts: how many there are.
+
+    Raises:
+        WorkloadError: lines of unlike lengths, a member missing or twice, or a part that is not there.
+    """
+    try:
+        table = np.asarray(lines_of_members, np.int32)
+    except ValueError:
+        raise WorkloadError("view: lines of unlike lengths, expected equal ones") from None
+    if table.ndim != 2 or table.size == 0:
+        raise WorkloadError(f"view: members in {table.ndim} dimensions, expected a list of lines of members")
+    n = table.size
+    member = table.reshape(-1)
+    if not np.array_equal(np.sort(member), np.arange(n)):
+        raise WorkloadError(f"view: {n} members in lines, expected each of 0 .. {n - 1} once")
+    at = np.empty(n, np.int32)
+    at[member] = np.arange(n, dtype=np.int32)
+    own = np.zeros(n, np.int32) if part is None else np.asarray(part, np.int32)
+    if own.shape != (n,) or parts < 1 or own.min() < 0 or own.max() >= parts:
+        raise WorkloadError(f"view: parts of {len(own)} members, expected one of 0 .. {parts - 1} for each of {n}")
+    return View(table.shape[1], member, at, own, parts)
+
 
 class Plans(NamedTuple):
     """An algorithm for one kind and number of members.
 
     Attributes:
         members: n.
-        chunks: into how many the buffer is cut.
+        chunks: into how many the buffer is cut, or a lane's part of it, unless the lane says another number.
         relative: one plan for all members, peers and chunks counted from the member; else one plan each, absolute.
         plans: 1 plan if relative, else n.
+        attributes: of the lanes of each plan; () = all are PLAIN.
+        views: orders of the members, which lanes of a relative plan name by their row.
+        regions: how many buffers chunk numbers run over, one after another; all-to-all has two or more.
+        launch_ps: from when the collective is ready until its first step.
     """
 
     members: int
     chunks: int
     relative: bool
     plans: tuple[Plan, ...]
+    attributes: tuple[tuple[Attributes, ...], ...] = ()
+    views: tuple[View, ...] = ()
+    regions: int = 1
+    launch_ps: int = 0
+
+    def attributes_of(self, plan: int) -> tuple[Attributes, ...]:
+        """Those of the lanes of a plan, by its row."""
+        return self.attributes[plan] if self.attributes else (PLAIN,) * len(self.plans[plan])
 
 
-def everyone_alike(members: int, chunks: int, lanes: Sequence[Lane]) -> Plans:
-    """All members do the same: peer p means member (me + p) mod n, chunk c means (me chunks/n + c) mod chunks."""
-    return Plans(members, chunks, relative=True, plans=(_plan(lanes),))
+def everyone_alike(
+    members: int,
+    chunks: int,
+    lanes: Sequence[Lane],
+    *,
+    views: Sequence[View] = (),
+    regions: int = 1,
+    launch_ps: int = 0,
+) -> Plans:
+    """All members do the same: peer p means member (me + p) mod n, chunk c means (me chunks/n + c) mod chunks.
+
+    In a lane with a view, `me` and n are the place in the line and its size; chunks turn within their region.
+    """
+    return _plans(members, chunks, [lanes], views=tuple(views), regions=regions, launch_ps=launch_ps, relative=True)
 
 
-def each_its_own(chunks: int, lanes_of_members: Iterable[Sequence[Lane]]) -> Plans:
+def each_its_own(
+    chunks: int, lanes_of_members: Iterable[Sequence[Lane]], *, regions: int = 1, launch_ps: int = 0
+) -> Plans:
     """Every member has lanes of its own, with peers and chunks as they are."""
-    plans = tuple(_plan(lanes) for lanes in lanes_of_members)
-    return Plans(len(plans), chunks, relative=False, plans=plans)
+    lanes = list(lanes_of_members)
+    return _plans(len(lanes), chunks, lanes, views=(), regions=regions, launch_ps=launch_ps, relative=False)
 
 
-def _plan(lanes: Sequence[Lane]) -> Plan:
-    return tuple(tuple(lane.steps) for lane in lanes)
+def _plans(
+    members: int,
+    chunks: int,
+    lanes_of_plans: Sequence[Sequence[Lane]],
+    *,
+    views: tuple[View, ...],
+    regions: int,
+    launch_ps: int,
+    relative: bool,
+) -> Plans:
+    plans = tuple(tuple(tuple(lane.steps) for lane in lanes) for lanes in lanes_of_plans)
+    plain = all(lane.attributes == PLAIN for lanes in lanes_of_plans for lane in lanes)
+    attributes = () if plain else tuple(tuple(lane.attributes for lane in lanes) for lanes in lanes_of_plans)
+    return Plans(members, chunks, relative, plans, attributes, views, regions, launch_ps)

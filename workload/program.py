@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from et import TraceTable
+from topologies import Graph
+from workload import collectives
 from workload.check import MOST_NPUS, check_sizes
 from workload.check_collectives import check_collectives
 from workload.check_messages import check_messages
@@ -19,6 +21,7 @@ from workload.kinds import KINDS
 from workload.own import IDLE, own_traces
 from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
+from workload.shape import Shape, shape_of
 from workload.view import COLLECTIVE, RECV, TraceView
 
 Int8 = NDArray[np.int8]
@@ -118,6 +121,7 @@ def build_program(
     compute: ComputeModel | None = None,
     settings: CollectiveSettings | None = None,
     *,
+    fabric: Graph | None = None,
     exchange: Exchange = alone,
 ) -> Program:
     """Check traces against each other and build what the engine runs.
@@ -132,6 +136,7 @@ def build_program(
         groups: members of each named group; METADATA nodes may name others.
         compute: how durations are found; as recorded unless told otherwise.
         settings: how collectives are done.
+        fabric: which the NPUs are on; needed by some collective algorithms only.
         exchange: with the other ranks; see workload.exchange.
 
     Raises:
@@ -148,18 +153,18 @@ def build_program(
     table = resolve(own, npus, groups or {}, exchange)
     check_collectives(own, table, exchange)
     check_messages(own, exchange)
-    schedules = ScheduleSet()
+    chooser = _Chooser(settings, table, fabric)
     distinct = _Distinct()
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
     def add_rows(view: TraceView, users: Int64) -> None:
-        rows = _rows(view, table, int(users[0]), compute, settings, schedules)
+        rows = _rows(view, table, int(users[0]), compute, chooser)
         own_rows[users] = _share(distinct, view, rows, users)
 
     agree(exchange, lambda: own.each(add_rows))
     if np.any(trace == IDLE):
         own_rows[trace == IDLE] = distinct.number(empty_rows(0))
-    return assemble(own_rows, distinct.rows, table, schedules.pack())
+    return assemble(own_rows, distinct.rows, table, chooser.schedules.pack())
 
 
 def empty_rows(n: int) -> Rows:
@@ -262,14 +267,32 @@ def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool
     return bool(np.any(trace >= 0))
 
 
-def _rows(
-    view: TraceView,
-    table: GroupTable,
-    npu: int,
-    compute: ComputeModel,
-    settings: CollectiveSettings,
-    schedules: ScheduleSet,
-) -> Rows:
+class _Chooser:
+    """Finds the schedule of each collective; the NPUs that run a trace have the same groups."""
+
+    def __init__(self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None) -> None:
+        self.settings = settings
+        self.schedules = ScheduleSet()
+        self._groups, self._fabric = groups, fabric
+        self._shapes: dict[int, Shape] = {}
+
+    def needs_shape(self, kind: str) -> bool:
+        """Whether the algorithm of a kind depends on the group's shape and on the size."""
+        return collectives.choose(kind, self.settings.algorithm_of(kind)).needs_shape
+
+    def schedule(self, kind: str, group: int, size_bytes: int) -> int:
+        """Number of the schedule."""
+        members = len(self._groups.members(group))
+        shape = self._shape(group) if members > 1 and self.needs_shape(kind) else None
+        return self.schedules.add(kind, self.settings.algorithm_of(kind), members, shape, size_bytes)
+
+    def _shape(self, group: int) -> Shape | None:
+        if group not in self._shapes and self._fabric is not None:
+            self._shapes[group] = shape_of(self._fabric, self._groups.members(group))
+        return self._shapes.get(group)
+
+
+def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> Rows:
     """The rows of a trace that npu and others run, without peers."""
     n = len(view.table)
     rows = empty_rows(n)._replace(
@@ -281,30 +304,39 @@ def _rows(
     rows.seq[view.p2p_rows] = view.p2p_seq
     rows.seq[view.coll_rows] = view.coll_seq
     rows.group[view.coll_rows] = view.coll_slot
-    _fill_collectives(rows, view, table.sizes()[table.slot_group[table.slots_of(npu)]], settings, schedules)
+    _fill_collectives(rows, view, table, table.slot_group[table.slots_of(npu)], chooser)
     return rows
 
 
-def _fill_collectives(
-    rows: Rows, view: TraceView, members: Int64, settings: CollectiveSettings, schedules: ScheduleSet
-) -> None:
-    """Buffer and schedule of each collective; members: int64[slots]."""
-    pairs, pair_of_row = np.unique(view.coll_kind.astype(np.int64) * 2**32 + view.coll_slot, return_inverse=True)
-    chosen = np.zeros(len(pairs), np.int32)
-    chunks = np.ones(len(pairs), np.int64)
-    for i, pair in enumerate(pairs.tolist()):
-        kind, slot = KINDS[pair >> 32], pair & (2**32 - 1)
-        chosen[i] = schedules.add(kind, settings.algorithm_of(kind), int(members[slot]))
-        if chosen[i] != DONE_AT_ONCE:
-            chunks[i] = schedules.chunks(int(chosen[i]))
-    factor = settings.buffer_factor(members)[view.coll_kind, view.coll_slot]
+def _fill_collectives(rows: Rows, view: TraceView, table: GroupTable, groups: Int32, chooser: _Chooser) -> None:
+    """Buffer and schedule of each collective; groups: int32[slots]."""
+    factor = chooser.settings.buffer_factor(table.sizes()[groups])[view.coll_kind, view.coll_slot]
     size = np.maximum(view.table.comm_size[view.coll_rows], 0)
-    too_large = size > _LARGEST_PRODUCT // np.maximum(factor * chunks[pair_of_row], 1)
+    _check_products(view, size, factor)
+    by_size = np.zeros(len(KINDS), np.bool_)
+    for kind in np.unique(view.coll_kind).tolist():
+        by_size[kind] = chooser.needs_shape(KINDS[kind])
+    sizes, size_of_row = np.unique(np.where(by_size[view.coll_kind], size * factor, 0), return_inverse=True)
+    pairs, pair_of_row = np.unique(view.coll_kind.astype(np.int64) * 2**32 + view.coll_slot, return_inverse=True)
+    alike, alike_of_row = np.unique(pair_of_row * len(sizes) + size_of_row, return_inverse=True)
+    chosen = np.zeros(len(alike), np.int32)
+    pieces = np.ones(len(alike), np.int64)
+    for i, one in enumerate(alike.tolist()):
+        pair, size_bytes = int(pairs[one // len(sizes)]), int(sizes[one % len(sizes)])
+        chosen[i] = chooser.schedule(KINDS[pair >> 32], int(groups[pair & (2**32 - 1)]), size_bytes)
+        if chosen[i] != DONE_AT_ONCE:
+            pieces[i] = chooser.schedules.pieces(int(chosen[i]))
+    _check_products(view, size, factor * pieces[alike_of_row])
+    rows.bytes[view.coll_rows] = size * factor
+    rows.schedule[view.coll_rows] = chosen[alike_of_row]
+
+
+def _check_products(view: TraceView, size: Int64, factor: Int64) -> None:
+    """Refuse sizes that times their factors the engine cannot hold; int64[] of the collectives."""
+    too_large = size > _LARGEST_PRODUCT // np.maximum(factor, 1)
     if np.any(too_large):
         row = int(view.coll_rows[np.argmax(too_large)])
         raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
-    rows.bytes[view.coll_rows] = size * factor
-    rows.schedule[view.coll_rows] = chosen[pair_of_row]
 
 
 def _share(distinct: _Distinct, view: TraceView, rows: Rows, users: Int64) -> list[int]:

@@ -1,14 +1,16 @@
 """Schedules: collective algorithms as arrays, as docs/interfaces.md describes them."""
 
+from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workload import collectives
 from workload.errors import WorkloadError
-from workload.plans import Plan, Plans, Step
+from workload.plans import Attributes, Plan, Plans, Step
+from workload.shape import Shape
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -38,6 +40,26 @@ class Schedules(NamedTuple):
         recv_chunk: int32[steps].
         recv_count: int32[steps].
         reduce: bool[steps], received data is added to the chunk, else it replaces it.
+        launch_ps: int64[S], from when a collective is ready until its first step.
+        regions: int32[S], buffers that chunk numbers run over, one after another.
+        view_base: int32[S], where the views of a schedule begin among all V.
+        lane_plain: bool[LN], the lane has no view, works on the whole buffer in the schedule's chunks, and a byte of
+            data is a byte on the wire.
+        lane_view: int32[LN], view of the schedule by which peers and relative chunks are counted, -1 = the group.
+        lane_part: int32[LN], which of lane_parts equal parts of the buffer.
+        lane_parts: int32[LN].
+        lane_chunks: int32[LN], into how many the lane's part is cut.
+        lane_latency_ps: int64[LN], from when a step is ready until its send is posted.
+        lane_wire_num: int32[LN], payload bytes per lane_wire_den bytes of data, rounded up for each message.
+        lane_wire_den: int32[LN].
+        lane_phase: int32[LN], lanes of a member with the same number are one phase; -1 = none.
+        lane_gate: int32[LN], dimension of which the phase needs a token; -1 = none.
+        view_size: int32[V], members of a line.
+        view_parts: int32[V], into how many parts a lane's part is cut once more.
+        view_ptr: int64[V+1], the n members of a view in the next three columns.
+        view_member: int32[], the lines one after another.
+        view_at: int32[], by member: where in view_member it stands; its place in its line is view_at % view_size.
+        view_part: int32[], by member.
     """
 
     members: Int32
@@ -57,32 +79,69 @@ class Schedules(NamedTuple):
     recv_chunk: Int32
     recv_count: Int32
     reduce: NDArray[np.bool_]
+    launch_ps: Int64
+    regions: Int32
+    view_base: Int32
+    lane_plain: NDArray[np.bool_]
+    lane_view: Int32
+    lane_part: Int32
+    lane_parts: Int32
+    lane_chunks: Int32
+    lane_latency_ps: Int64
+    lane_wire_num: Int32
+    lane_wire_den: Int32
+    lane_phase: Int32
+    lane_gate: Int32
+    view_size: Int32
+    view_parts: Int32
+    view_ptr: Int64
+    view_member: Int32
+    view_at: Int32
+    view_part: Int32
 
 
 class ScheduleSet:
-    """Collects the schedules that a program needs, each (kind, algorithm, members) once."""
+    """Collects the schedules that a program needs, each once: by kind, algorithm with its parameters, and members.
+
+    For algorithms that need the shape of the group on the fabric, that and the buffer's size stand in for the members.
+    """
 
     def __init__(self) -> None:
-        self._index: dict[tuple[str, str, int], int] = {}
+        self._index: dict[object, int] = {}
         self._plans: list[Plans] = []
 
-    def add(self, kind: str, algorithm: str, members: int) -> int:
+    def add(self, kind: str, algorithm: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> int:
         """Number of the schedule, DONE_AT_ONCE (-1) for a group of one.
 
+        Args:
+            kind: see workload.kinds.KINDS.
+            algorithm: name, or name and parameters as `ring:channels=2`.
+            members: n.
+            shape: of the group; only algorithms that need it look at it.
+            size_bytes: the whole buffer; likewise.
+
         Raises:
-            WorkloadError: unknown kind or algorithm, or an algorithm that does not do this kind.
+            WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not do this kind, or no shape
+                for one that needs it.
         """
-        key = (kind, algorithm, members)
+        chosen = collectives.choose(kind, algorithm)
+        key: object = (kind, chosen, members)
+        if chosen.needs_shape and members > 1:
+            shape = chosen.on(kind, shape)
+            key = (kind, chosen, shape, chosen.size_class(kind, shape, size_bytes))
         if key not in self._index:
-            made = collectives.plan(kind, algorithm, members)  # also for one member: the names are checked
+            if chosen.needs_shape and members == 1:
+                self._index[key] = DONE_AT_ONCE
+                return DONE_AT_ONCE
+            made = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
             self._index[key] = DONE_AT_ONCE if members == 1 else len(self._plans)
             if members > 1:
-                self._plans.append(_checked(made, f"algorithm {algorithm} for {kind} of {members}"))
+                self._plans.append(_checked(made, f"algorithm {algorithm} for {kind} of {members}", kind))
         return self._index[key]
 
-    def chunks(self, schedule: int) -> int:
-        """Into how many chunks a schedule cuts the buffer."""
-        return self._plans[schedule].chunks
+    def pieces(self, schedule: int) -> int:
+        """The most that a schedule multiplies the buffer with: its finest chunks, or bytes on the wire."""
+        return _pieces(self._plans[schedule])
 
     def pack(self) -> Schedules:
         """All schedules so far as arrays."""
@@ -92,16 +151,21 @@ class ScheduleSet:
 def pack(schedules: list[Plans]) -> Schedules:
     """Schedules as arrays; equal plans of a schedule are held once."""
     plans: list[Plan] = []
+    attributes: list[Attributes] = []
     plan_of: list[int] = []
     for schedule in schedules:
-        known: dict[Plan, int] = {}
-        for plan in schedule.plans:
-            if plan not in known:
-                known[plan] = len(plans)
+        known: dict[tuple[Plan, tuple[Attributes, ...]], int] = {}
+        for i, plan in enumerate(schedule.plans):
+            own = schedule.attributes_of(i)
+            if (plan, own) not in known:
+                known[plan, own] = len(plans)
                 plans.append(plan)
-            plan_of.append(known[plan])
+                attributes += [a._replace(chunks=a.chunks or schedule.chunks) for a in own]
+            plan_of.append(known[plan, own])
     lanes = list(chain.from_iterable(plans))
     columns = _columns(list(chain.from_iterable(lanes)))
+    views = [view for schedule in schedules for view in schedule.views]
+    chunks_of_lane = _chunks_of_lanes(schedules, plan_of, plans)
     return Schedules(
         members=np.array([s.members for s in schedules], np.int32),
         chunks=np.array([s.chunks for s in schedules], np.int32),
@@ -111,33 +175,132 @@ def pack(schedules: list[Plans]) -> Schedules:
         plan_ptr=_ptr([len(p) for p in plans]).astype(np.int32),
         lane_ptr=_ptr([len(lane) for lane in lanes]).astype(np.int32),
         reduce=columns.pop("reduce").astype(np.bool_),
+        launch_ps=np.array([s.launch_ps for s in schedules], np.int64),
+        regions=np.array([s.regions for s in schedules], np.int32),
+        view_base=_ptr([len(s.views) for s in schedules])[:-1].astype(np.int32),
+        **_lane_columns(attributes, chunks_of_lane),
+        view_size=np.array([view.size for view in views], np.int32),
+        view_parts=np.array([view.parts for view in views], np.int32),
+        view_ptr=_ptr([len(view.member) for view in views]),
+        view_member=_joined([view.member for view in views]),
+        view_at=_joined([view.at for view in views]),
+        view_part=_joined([view.part for view in views]),
         **columns,
     )
 
 
-def _columns(steps: list[Step]) -> dict[str, Int32]:
+def _chunks_of_lanes(schedules: list[Plans], plan_of: list[int], plans: list[Plan]) -> Int64:
+    """int64[LN]: into how many chunks the schedule of each lane cuts the buffer; its plans stand side by side."""
+    chunks = np.zeros(len(plans), np.int64)
+    chunks[plan_of] = np.repeat(
+        np.array([s.chunks for s in schedules], np.int64), np.array([len(s.plans) for s in schedules], np.int64)
+    )
+    return np.repeat(chunks, np.array([len(plan) for plan in plans], np.int64))
+
+
+def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDArray[Any]]:
+    """Columns of the lanes; chunks: int64[LN], of their schedules."""
+    rows = [(a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate) for a in attributes]
+    table = np.array(rows, np.int32).reshape(-1, 8)
+    names = ("view", "part", "parts", "chunks", "wire_num", "wire_den", "phase", "gate")
+    columns: dict[str, NDArray[Any]] = {
+        f"lane_{name}": np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)
+    }
+    columns["lane_latency_ps"] = np.array([a.latency_ps for a in attributes], np.int64)
+    columns["lane_plain"] = (
+        (columns["lane_view"] < 0)
+        & (columns["lane_parts"] == 1)
+        & (columns["lane_chunks"] == chunks)
+        & (columns["lane_wire_num"] == columns["lane_wire_den"])
+    )
+    return columns
+
+
+def _columns(steps: list[Step]) -> dict[str, NDArray[Any]]:
     table = np.fromiter(chain.from_iterable(steps), np.int32).reshape(-1, len(Step._fields))
     return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(Step._fields)}
+
+
+def _joined(columns: Sequence[Int32]) -> Int32:
+    return np.concatenate([np.zeros(0, np.int32), *columns])
 
 
 def _ptr(counts: list[int]) -> Int64:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
 
 
-def _checked(plans: Plans, what: str) -> Plans:
+def _pieces(plans: Plans) -> int:
+    """See ScheduleSet.pieces."""
+    found = plans.chunks
+    for attributes in set(plans.attributes):
+        for a in attributes:
+            parts = a.parts * (plans.views[a.view].parts if a.view >= 0 else 1)
+            found = max(found, parts * (a.chunks or plans.chunks), *a.wire)
+    return found
+
+
+def _checked(plans: Plans, what: str, kind: str = "") -> Plans:
     """The plans, if their peers, lanes and chunks exist. The oracle checks that they do what they promise."""
     if len(plans.plans) != (1 if plans.relative else plans.members) or plans.chunks < 1:
         raise WorkloadError(
             f"{what}: {len(plans.plans)} plans and {plans.chunks} chunks, expected one plan or one each"
         )
-    if plans.relative and plans.chunks > 1 and plans.chunks % plans.members:
-        raise WorkloadError(f"{what}: {plans.chunks} chunks, expected 1 or a multiple of the members")
-    steps = _columns([step for plan in plans.plans for lane in plan for step in lane])
+    if plans.regions < (2 if kind == "all-to-all" else 1) or plans.launch_ps < 0:
+        least = 2 if kind == "all-to-all" else 1
+        raise WorkloadError(
+            f"{what}: {plans.regions} regions, launch after {plans.launch_ps} ps; expected {least} and 0 or more"
+        )
+    for view in plans.views:
+        if len(view.member) != plans.members:
+            raise WorkloadError(f"{what}: a view of {len(view.member)} members, expected all {plans.members}")
+    attributes = [plans.attributes_of(i) for i in range(len(plans.plans))]
+    if [len(own) for own in attributes] != [len(plan) for plan in plans.plans]:
+        raise WorkloadError(f"{what}: lanes and attributes differ in number, expected one each")
+    for one in set(chain.from_iterable(attributes)):
+        _check_attributes(plans, one, what)
+    _check_steps(plans, list(chain.from_iterable(attributes)), what)
+    return plans
+
+
+def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
+    if not -1 <= lane.view < len(plans.views) or (lane.view >= 0 and not plans.relative):
+        raise WorkloadError(
+            f"{what}: a lane with view {lane.view}, expected one of {len(plans.views)} in relative plans"
+        )
+    if not 0 <= lane.part < lane.parts or (lane.chunks is not None and lane.chunks < 1):
+        raise WorkloadError(
+            f"{what}: a lane with part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"
+        )
+    if min(lane.wire) < 1 or lane.latency_ps < 0 or min(lane.phase, lane.gate) < -1:
+        raise WorkloadError(f"{what}: a lane with {lane}, expected a wire factor above 0 and no negative times")
+    chunks, size = lane.chunks or plans.chunks, _line(plans, lane)
+    if plans.relative and chunks > 1 and chunks % size:
+        members = "the members" if size == plans.members else f"the {size} members of a line"
+        raise WorkloadError(f"{what}: {chunks} chunks, expected 1 or a multiple of {members}")
+
+
+def _line(plans: Plans, lane: Attributes) -> int:
+    """How many members a lane can have as peers, with the own."""
+    return plans.views[lane.view].size if lane.view >= 0 else plans.members
+
+
+def _check_steps(plans: Plans, attributes: list[Attributes], what: str) -> None:
+    lanes = [lane for plan in plans.plans for lane in plan]
+    steps = _columns([step for lane in lanes for step in lane])
+    lengths = np.array([len(lane) for lane in lanes], np.int64)
+    chunks = np.repeat(np.array([a.chunks or plans.chunks for a in attributes], np.int64), lengths)
+    size = np.repeat(np.array([_line(plans, a) for a in attributes], np.int64), lengths)
+    copies = (steps["send_peer"] < 0) & (steps["recv_peer"] < 0) & (steps["send_chunk"] >= 0)
     for side in ("send", "recv"):
         peer, chunk, count = (steps[f"{side}_{field}"] for field in ("peer", "chunk", "count"))
-        used = peer >= 0
-        if np.any(peer >= plans.members) or (plans.relative and np.any(peer == 0)):
+        used = (peer >= 0) | copies
+        if np.any(peer >= size) or (plans.relative and np.any(peer == 0)):
             raise WorkloadError(f"{what}: {side} peer {peer.max()}, expected another of the members")
-        if np.any(used & ((chunk < 0) | (count < 1) | (chunk + count > plans.chunks))):
-            raise WorkloadError(f"{what}: {side} of a chunk that is not there, expected 0 .. {plans.chunks - 1}")
-    return plans
+        wrong = used & (
+            (chunk < 0) | (count < 1) | (chunk % chunks + count > chunks) | (chunk >= plans.regions * chunks)
+        )
+        if np.any(wrong):
+            last = plans.regions * int(chunks[np.argmax(wrong)]) - 1
+            raise WorkloadError(f"{what}: {side} of a chunk that is not there, expected 0 .. {last}")
+    if np.any(copies & (steps["send_count"] != steps["recv_count"])):
+        raise WorkloadError(f"{what}: a copy of chunks to another number of them, expected equal numbers")

@@ -24,11 +24,12 @@ class CollectiveSettings:
     of PyTorch (their comm_size is the input), so that S is n times as much; or the whole. A barrier has no bytes.
 
     Attributes:
-        algorithm: name of the algorithm by kind; kinds that it lacks get their default.
+        algorithm: name of the algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; kinds
+            that it lacks get their default.
         all_gather_size: what comm_size of all-gather and gather is, "contribution" or "total".
 
     Raises:
-        WorkloadError: unknown kind or algorithm, or another all_gather_size.
+        WorkloadError: unknown kind, algorithm or parameter, or another all_gather_size.
     """
 
     algorithm: Mapping[str, str] = field(default_factory=dict)
@@ -36,12 +37,12 @@ class CollectiveSettings:
 
     def __post_init__(self) -> None:
         for kind, name in self.algorithm.items():
-            collectives.algorithm(kind, name)
+            collectives.choose(kind, name)
         if self.all_gather_size not in ALL_GATHER_SIZES:
             raise WorkloadError(f"all_gather_size {self.all_gather_size!r}: expected {' or '.join(ALL_GATHER_SIZES)}")
 
     def algorithm_of(self, kind: str) -> str:
-        """Name of the algorithm that a kind gets."""
+        """The algorithm that a kind gets, with its parameters."""
         return self.algorithm.get(kind) or collectives.default_algorithm(kind)
 
     def buffer_factor(self, members: Int64) -> Int64:

@@ -28,7 +28,8 @@ class Traffic(NamedTuple):
     Attributes:
         src: int32[p], sending NPU.
         dst: int32[p], receiving NPU.
-        bytes: int64[p], payload.
+        bytes: int64[p], payload. Where a lane's bytes on the wire are not those of its data and its chunks differ by a
+            byte, less than a byte a message may be missing.
         messages: int64[p], in how many messages; those of no bytes count too.
     """
 
@@ -124,7 +125,7 @@ def _collectives(program: Program, users: _Users) -> Iterator[_Part]:
     group_slot = program.node_group[rows].astype(np.int64)
     (schedule, size_bytes, trace, slot), times = _distinct((*of_rows, _trace_of(program, rows), group_slot))
     starts = np.flatnonzero((np.diff(schedule, prepend=-1) != 0) | (np.diff(size_bytes, prepend=-1) != 0))
-    known: dict[int, list[_Peer]] = {}
+    known: dict[int, list[tuple[_Buffer, list[_Peer]]]] = {}
     for begin, end in pairwise([*starts.tolist(), len(schedule)]):
         alike = slice(begin, end)
         row, npu = users.spread(trace[alike])
@@ -139,8 +140,9 @@ def _collectives(program: Program, users: _Users) -> Iterator[_Part]:
         )
         if program.schedules.relative[calls.schedule]:
             if calls.schedule not in known:
-                known[calls.schedule] = _peers(program.schedules, calls.schedule)
-            yield from _relative(program, calls, known[calls.schedule])
+                known[calls.schedule] = _buffers(program.schedules, calls.schedule)
+            for buffer, peers in known[calls.schedule]:
+                yield from _relative(program, calls, buffer, peers)
         else:
             yield _absolute(program, calls)
 
@@ -156,11 +158,33 @@ class _Calls(NamedTuple):
     size_bytes: int
 
 
-class _Peer(NamedTuple):
-    """All that a relative plan sends to one peer.
+class _Buffer(NamedTuple):
+    """What some lanes of a relative plan have in common.
 
     Attributes:
-        offset: of the peer in the group.
+        view: among the views of all schedules, -1 = none.
+        part: which of `parts` equal parts of the buffer, which the view may cut further.
+        parts: see part.
+        chunks: into how many the part is cut.
+        wire_num: bytes on the wire per wire_den bytes of data.
+        wire_den: see wire_num.
+        in_message: chunks of each message where the wire factor is not 1; else 0 = any number.
+    """
+
+    view: int
+    part: int
+    parts: int
+    chunks: int
+    wire_num: int
+    wire_den: int
+    in_message: int
+
+
+class _Peer(NamedTuple):
+    """All that the lanes of one buffer send to one peer.
+
+    Attributes:
+        offset: of the peer in the group, or in the member's line of the view.
         messages: sends.
         visits: how often it is sent all chunks, but for
         odd_chunk: int64[], these, counted from the member's own,
@@ -174,16 +198,33 @@ class _Peer(NamedTuple):
     odd_visits: Int64
 
 
-def _peers(schedules: Schedules, schedule: int) -> list[_Peer]:
-    """The peers of a relative plan. Most plans send all chunks equally often, but for a few (a ring) or but one."""
-    plan = schedules.plan_of[schedules.plan_of_ptr[schedule]]
-    steps = slice(*schedules.lane_ptr[schedules.plan_ptr[plan : plan + 2]].tolist())
-    sends = np.flatnonzero(schedules.send_peer[steps] >= 0) + steps.start
-    chunks = int(schedules.chunks[schedule])
-    step, chunk = _spans(
-        schedules.send_chunk[sends].astype(np.int64),
-        schedules.send_chunk[sends].astype(np.int64) + schedules.send_count[sends],
-    )
+def _buffers(schedules: Schedules, schedule: int) -> list[tuple[_Buffer, list[_Peer]]]:
+    """The buffers of a relative plan and whom parts of them are sent to."""
+    s, plan = schedules, schedules.plan_of[schedules.plan_of_ptr[schedule]]
+    rows_of: dict[_Buffer, list[NDArray[np.integer]]] = {}
+    for lane in range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])):
+        steps = slice(int(s.lane_ptr[lane]), int(s.lane_ptr[lane + 1]))
+        sends = np.flatnonzero(s.send_peer[steps] >= 0) + steps.start
+        view = int(s.lane_view[lane])
+        wire = int(s.lane_wire_num[lane]), int(s.lane_wire_den[lane])
+        counts = np.zeros(len(sends), np.int64) if wire[0] == wire[1] else s.send_count[sends]
+        for count in np.unique(counts).tolist():
+            buffer = _Buffer(
+                view + int(s.view_base[schedule]) if view >= 0 else -1,
+                int(s.lane_part[lane]),
+                int(s.lane_parts[lane]),
+                int(s.lane_chunks[lane]),
+                *wire,
+                count,
+            )
+            rows_of.setdefault(buffer, []).append(sends[counts == count])
+    return [(buffer, _peers(s, buffer.chunks, np.concatenate(rows))) for buffer, rows in rows_of.items()]
+
+
+def _peers(schedules: Schedules, chunks: int, sends: NDArray[np.integer]) -> list[_Peer]:
+    """To whom some steps send. Most plans send all chunks equally often, but for a few (a ring) or but one."""
+    begin = schedules.send_chunk[sends].astype(np.int64)
+    step, chunk = _spans(begin, begin + schedules.send_count[sends])
     key, visits = _sums(
         schedules.send_peer[sends][step].astype(np.int64) * chunks + chunk % chunks, np.ones(len(step), np.int64)
     )
@@ -209,19 +250,37 @@ def _peer(offset: int, messages: int, chunks: int, chunk: Int64, visits: Int64) 
     return _Peer(offset, messages, usual, chunk[odd], visits[odd] - usual)
 
 
-def _relative(program: Program, calls: _Calls, peers: list[_Peer]) -> Iterator[_Part]:
-    n, chunks = int(program.schedules.members[calls.schedule]), int(program.schedules.chunks[calls.schedule])
-    own_chunk = calls.member * chunks // n
+def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Peer]) -> Iterator[_Part]:
+    s = program.schedules
+    n, place = int(s.members[calls.schedule]), calls.member
+    part, parts, chunks = np.full(len(place), buffer.part, np.int64), buffer.parts, buffer.chunks
+    if buffer.view >= 0:
+        own = slice(int(s.view_ptr[buffer.view]), int(s.view_ptr[buffer.view + 1]))
+        n, inner, at = int(s.view_size[buffer.view]), int(s.view_parts[buffer.view]), s.view_at[own][calls.member]
+        place = (at % n).astype(np.int64)
+        begin = own.start + at - place
+        part, parts = part * inner + s.view_part[own][calls.member], parts * inner
+    first = part * chunks
+    pieces = parts * chunks
+    whole = _chunk_bytes(first, first + chunks, calls.size_bytes, pieces)
+    own_chunk = place * chunks // n
     for peer in peers:
-        if calls.size_bytes % chunks == 0:  # all chunks are equal
+        if calls.size_bytes % pieces == 0:  # all chunks are equal
             visits = peer.visits * chunks + int(peer.odd_visits.sum())
-            size_bytes = np.full(len(calls.npu), visits * (calls.size_bytes // chunks))
+            size_bytes = np.full(len(calls.npu), visits * (calls.size_bytes // pieces))
+            if buffer.in_message:
+                message = calls.size_bytes // pieces * buffer.in_message
+                size_bytes[:] = peer.messages * -(-message * buffer.wire_num // buffer.wire_den)
         else:
-            size_bytes = np.full(len(calls.npu), peer.visits * calls.size_bytes)
+            size_bytes = peer.visits * whole
             for chunk, visits in zip(peer.odd_chunk.tolist(), peer.odd_visits.tolist(), strict=True):
-                at = (own_chunk + chunk) % chunks
-                size_bytes += visits * _chunk_bytes(at, at + 1, calls.size_bytes, chunks)
-        dst = program.group_member[calls.group_begin + (calls.member + peer.offset) % n]
+                one = first + (own_chunk + chunk) % chunks
+                size_bytes += visits * _chunk_bytes(one, one + 1, calls.size_bytes, pieces)
+            size_bytes = -(-size_bytes * buffer.wire_num // buffer.wire_den)
+        to = (place + peer.offset) % n
+        if buffer.view >= 0:
+            to = s.view_member[begin + to]
+        dst = program.group_member[calls.group_begin + to]
         yield _Part(calls.npu, dst, size_bytes * calls.times, peer.messages * calls.times)
 
 
@@ -231,13 +290,16 @@ def _absolute(program: Program, calls: _Calls) -> _Part:
     call, step = _spans(s.lane_ptr[s.plan_ptr[plan]], s.lane_ptr[s.plan_ptr[plan + 1]])
     sends = s.send_peer[step] >= 0
     call, step = call[sends], step[sends]
-    begin = s.send_chunk[step].astype(np.int64)
-    size_bytes = _chunk_bytes(begin, begin + s.send_count[step], calls.size_bytes, int(s.chunks[calls.schedule]))
+    lane = np.searchsorted(s.lane_ptr, step, side="right") - 1
+    chunks = s.lane_chunks[lane].astype(np.int64)
+    begin: Int64 = s.lane_part[lane] * chunks + s.send_chunk[step] % chunks
+    size_bytes = _chunk_bytes(begin, begin + s.send_count[step], calls.size_bytes, chunks * s.lane_parts[lane])
+    size_bytes = -(-size_bytes * s.lane_wire_num[lane] // s.lane_wire_den[lane])
     dst = program.group_member[calls.group_begin[call] + s.send_peer[step]]
     return _Part(calls.npu[call], dst, size_bytes * calls.times[call], calls.times[call])
 
 
-def _chunk_bytes(begin: Int64, end: Int64, size_bytes: int, chunks: int) -> Int64:
+def _chunk_bytes(begin: Int64, end: Int64, size_bytes: int, chunks: int | Int64) -> Int64:
     """Bytes of chunks [begin, end)."""
     return end * size_bytes // chunks - begin * size_bytes // chunks
 

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from types import SimpleNamespace
 
-from workload.oracle import unpack
+from workload.lanes import buffers, unpack
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 RING, TABLE, SINGLE, NONE = range(4)
@@ -127,7 +127,7 @@ class Simulator:
             if link.src < graph.npus:
                 ports = self.npus[link.src].ports
                 ports[link.number] = Port(link, len(ports))
-        self.flows, self.steps = [], {}
+        self.flows, self.steps, self.buffers = [], {}, {}
         self.count = dict.fromkeys(
             ["data_packets", "ack_packets", "retransmitted_packets", "dropped_packets", "timeouts", "bytes_sent",
              "bytes_received", "bytes_dropped", "payload_bytes", "packet_hops"], 0
@@ -165,6 +165,7 @@ class Simulator:
         """Lanes of absolute steps of the row's member."""
         if row.schedule not in self.steps:
             self.steps[row.schedule] = unpack(self.program.schedules, row.schedule)
+            self.buffers[row.schedule] = buffers(self.program.schedules, row.schedule)
         return self.steps[row.schedule][row.member]
 
     def members(self, group):
@@ -576,7 +577,7 @@ class Simulator:
                 return False
             instance.posted[lane] = True
             if step.send_peer >= 0:
-                self.post_step(npu, instance, step)
+                self.post_step(npu, instance, lane, step)
         if step.recv_peer >= 0:
             if not instance.arrived.get(lane):
                 return False
@@ -585,10 +586,10 @@ class Simulator:
         instance.posted[lane] = False
         return True
 
-    def post_step(self, npu, instance, step):
+    def post_step(self, npu, instance, lane, step):
         row = instance.row
-        chunks = int(self.program.schedules.chunks[row.schedule])
-        size = (step.send_chunk + step.send_count) * row.size // chunks - step.send_chunk * row.size // chunks
+        buffer = self.buffers[row.schedule][row.member][lane]
+        size = buffer.wire_bytes(step.send_chunk, step.send_count, row.size)
         instance.sends_left += 1
 
         def sent():

@@ -5,14 +5,14 @@ message at a time at that rate. Walks schedules as the interface page says, to c
 import heapq
 from collections import Counter, defaultdict
 
-from workload.oracle import unpack
+from workload.lanes import buffers, unpack
 from workload.plans import NONE
 
 
 class Network:
     def __init__(self, schedules, index, size, latency, ps_per_byte):
         self.lanes = unpack(schedules, index)
-        self.chunks, self.size = int(schedules.chunks[index]), size
+        self.buffers, self.size = buffers(schedules, index), size
         self.latency, self.ps_per_byte = latency, ps_per_byte
         self.done = [[0] * len(own) for own in self.lanes]
         self.posted = [[False] * len(own) for own in self.lanes]
@@ -56,7 +56,7 @@ class Network:
                 return False
             self.posted[member][lane] = True
             if step.send_peer != NONE:
-                self.post(member, step)
+                self.post(member, step, self.buffers[member][lane])
         if step.recv_peer != NONE:
             if not self.inbox[member][lane]:
                 return False
@@ -65,8 +65,10 @@ class Network:
         self.posted[member][lane] = False
         return True
 
-    def post(self, member, step):
-        duration = self.size * step.send_count / self.chunks * self.ps_per_byte
+    def post(self, member, step, buffer):
+        wire, per = buffer.wire
+        data = self.size * step.send_count / (buffer.parts * buffer.chunks)
+        duration = data * wire / per * self.ps_per_byte
         start = max(self.now, self.sender_free[member])
         self.sender_free[member] = start + duration
         self.at(start + self.latency, "head_comes", step.send_peer, step.send_lane, duration)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from workload import WorkloadError, collectives
-from workload.oracle import unpack
+from workload.lanes import unpack
 from workload.plans import Lane, each_its_own, everyone_alike
 from workload.schedules import ScheduleSet, _checked, pack
 
@@ -29,7 +29,8 @@ def test_ring_says_what_each_step_does():
 
 def test_dtypes_are_those_of_the_interface():
     s = pack([collectives.plan("all-reduce", "ring", 3)])
-    wanted = {"relative": np.bool_, "reduce": np.bool_, "plan_of_ptr": np.int64}
+    wanted = dict.fromkeys(("relative", "reduce", "lane_plain"), np.bool_)
+    wanted |= dict.fromkeys(("plan_of_ptr", "view_ptr", "launch_ps", "lane_latency_ps"), np.int64)
     for name, column in s._asdict().items():
         assert column.dtype == wanted.get(name, np.int32), name
 
@@ -69,7 +70,7 @@ def test_set_holds_each_schedule_once():
     assert schedules.add("all-reduce", "ring", 8) == 2
     assert schedules.add("all-reduce", "ring", 4) == 0
     assert schedules.add("all-reduce", "ring", 1) == -1
-    assert schedules.chunks(2) == 8
+    assert schedules.pieces(2) == 8
     assert schedules.pack().members.tolist() == [4, 4, 8]
 
 

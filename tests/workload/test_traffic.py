@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workload import naive
+from tests.workload.handmade import grid, two_rings
 from tests.workload.test_program import workloads
 from workload import KINDS, ComputeModel, algorithms_of, build_program, collective_program, collectives, pairs_program
+from workload.lanes import buffers, unpack
 from workload.traffic import Traffic, merge, traffic
 
 WHOLE_BUFFER_TIMES_N = ("all-gather", "gather")
@@ -141,3 +144,31 @@ def test_a_permutation_of_16384():
     found = traffic(pairs_program(to, 1 << 20))
     assert (found.dst == to).all()
     assert (found.bytes == 1 << 20).all()
+
+
+def fixed(monkeypatch, plans):
+    """An algorithm that has one plan."""
+    module = SimpleNamespace(NAME="fixed", KINDS=("all-reduce",), plan=lambda *_: plans)
+    monkeypatch.setattr(collectives, "algorithms", lambda: {"fixed": module})
+    return "fixed"
+
+
+@pytest.mark.parametrize("plans", [two_rings(5), two_rings(4, wire=(2, 1)), two_rings(4, wire=(16, 15)), grid(3, 4)])
+@pytest.mark.parametrize("size_bytes", [64 * 7 * 120, 1000, 7])
+def test_views_parts_and_wire_factors(monkeypatch, plans, size_bytes):
+    program = collective_program("all-reduce", plans.members, size_bytes, fixed(monkeypatch, plans))
+    found = as_dict(traffic(program))
+    wanted = defaultdict(lambda: (0, 0))
+    steps, of_lanes = unpack(program.schedules, 0), buffers(program.schedules, 0)
+    for member in range(plans.members):
+        for lane, buffer in zip(steps[member], of_lanes[member], strict=True):
+            for step in lane:
+                if step.send_peer >= 0:
+                    size, count = wanted[member, step.send_peer]
+                    size += buffer.wire_bytes(step.send_chunk, step.send_count, size_bytes)
+                    wanted[member, step.send_peer] = size, count + 1
+    exact = size_bytes % (2 * 5 * 4 * 3) == 0 or plans.attributes[0][0].wire != (16, 15)
+    assert found.keys() == wanted.keys()
+    for pair, (size, messages) in wanted.items():
+        assert found[pair][1] == messages
+        assert found[pair][0] == size if exact else size - messages < found[pair][0] <= size

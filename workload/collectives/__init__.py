@@ -4,49 +4,112 @@ A module has
 
 - `NAME`, as users write it,
 - `KINDS`, the kinds of collectives that it does (see workload.kinds),
-- `plan(kind, members) -> Plans` for members >= 1,
-- `closed_form(kind, members, size_bytes, latency_ps, bytes_per_s) -> float`: picoseconds on an idle network in which
-  a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at a time at that
-  rate, and nothing else limits. size_bytes is the whole buffer S of docs/interfaces.md.
+- `plan(kind, members, **parameters) -> Plans` for members >= 1,
+- `closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, **parameters) -> float`: picoseconds on an idle
+  network in which a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at
+  a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/interfaces.md,
+
+and where it has parameters, which users write as `ring:channels=4,bidirectional=true`,
+
+- `PARAMETERS`: dict of the default of each, an int, bool or str,
+- `LIMITS`: dict of (least, most) of ints and of the choices of strings; those that it lacks may be anything.
+
+An algorithm that depends on where its members are on the fabric, or on the size, has `NEEDS_SHAPE = True` and
+
+- `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.Shape of two members or more),
+- `closed_form(kind, shape, size_bytes, **parameters) -> float`,
+- if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do.
 
 Buffers: all-reduce, reduce, broadcast and barrier work on all of S at each member. Of the others, member m owns the
 m-th of n equal parts: all-gather and gather begin with the own part and end with all parts; reduce-scatter and scatter
 begin with all parts and end with the own one, summed or the root's; all-to-all sends part i to member i and ends with
-part i from member i in a second buffer. The root is member 0: traces name none.
+part i from member i in a second buffer (region 1 of workload.plans). The root is member 0: traces name none.
 """
 
 import functools
 import importlib
 import pkgutil
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
 from workload.plans import Plans
+from workload.shape import Shape
 
 PREFERRED = "ring"
 
+Value = int | bool | str
+
 
 class Algorithm(Protocol):
-    """What a module of this folder has."""
+    """What every module of this folder has; those without NEEDS_SHAPE say members in place of the shape."""
 
     NAME: str
     KINDS: tuple[str, ...]
 
     @staticmethod
-    def plan(kind: str, members: int) -> Plans:
+    def plan(kind: str, *arguments: object, **parameters: Value) -> Plans:
         """What each member does."""
 
     @staticmethod
-    def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
+    def closed_form(kind: str, *arguments: object, **parameters: Value) -> float:
         """Picoseconds on an idle network."""
+
+
+class Choice(NamedTuple):
+    """An algorithm with its parameters; equal choices are equal.
+
+    Attributes:
+        name: of the algorithm.
+        parameters: name and value of all that it has, in its order.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, Value], ...]
+
+    @property
+    def module(self) -> Algorithm:
+        """Where it is written."""
+        return algorithms()[self.name]
+
+    @property
+    def needs_shape(self) -> bool:
+        """Whether it depends on where the members are on the fabric, or on the size."""
+        return bool(getattr(self.module, "NEEDS_SHAPE", False))
+
+    def on(self, kind: str, shape: Shape | None) -> Shape:
+        """The shape, which it needs.
+
+        Raises:
+            WorkloadError: there is none.
+        """
+        if shape is None:
+            raise WorkloadError(f"algorithm {self.name!r} for {kind}: no fabric is known here, expected one")
+        return shape
+
+    def size_class(self, kind: str, shape: Shape, size_bytes: int) -> int:
+        """Sizes of one class have one plan, of an algorithm that needs a shape."""
+        sort = getattr(self.module, "size_class", None)
+        return size_bytes if sort is None else int(sort(kind, shape, size_bytes, **dict(self.parameters)))
+
+    def plan(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
+        """What each member does.
+
+        Raises:
+            WorkloadError: less than one member, or no shape for an algorithm that needs it.
+        """
+        if members < 1:
+            raise WorkloadError(f"{kind} of {members} members: expected at least 1")
+        if self.needs_shape:
+            return self.module.plan(kind, self.on(kind, shape), size_bytes, **dict(self.parameters))
+        return self.module.plan(kind, members, **dict(self.parameters))
 
 
 @functools.cache
 def algorithms() -> dict[str, Algorithm]:
     """All algorithms by name."""
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    return {module.NAME: cast("Algorithm", module) for module in modules}
+    return {module.NAME: cast("Algorithm", module) for module in modules if hasattr(module, "NAME")}
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
@@ -69,36 +132,81 @@ def default_algorithm(kind: str) -> str:
     return PREFERRED if PREFERRED in known else known[0]
 
 
-def algorithm(kind: str, name: str) -> Algorithm:
-    """The algorithm `name`, which does `kind`.
+def choose(kind: str, spec: str) -> Choice:
+    """The algorithm and parameters that `spec`, such as `ring` or `ring:channels=4`, means for `kind`.
 
     Raises:
-        WorkloadError: unknown kind or algorithm, or one that does not do this kind.
+        WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not do this kind, or a value of
+            another type or out of range.
     """
+    name, _, rest = spec.partition(":")
     known = algorithms_of(kind)
     if name not in known:
         raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(known)}")
-    return algorithms()[name]
+    defaults: dict[str, Value] = getattr(algorithms()[name], "PARAMETERS", {})
+    limits: dict[str, tuple] = getattr(algorithms()[name], "LIMITS", {})
+    given: dict[str, Value] = {}
+    for part in rest.split(",") if rest.strip() else ():
+        key, equals, text = (word.strip() for word in part.partition("="))
+        if not equals or key not in defaults or key in given:
+            found = "stands twice" if key in given else "is no parameter"
+            listed = ", ".join(f"{k}={_shown(v)}" for k, v in defaults.items()) or "none"
+            raise WorkloadError(f"algorithm {spec!r} for {kind}: {part.strip()!r} {found}, expected some of {listed}")
+        given[key] = _value(f"algorithm {spec!r} for {kind}: {key}", text, defaults[key], limits.get(key))
+    return Choice(name, tuple((key, given.get(key, value)) for key, value in defaults.items()))
 
 
-def plan(kind: str, name: str, members: int) -> Plans:
+def plan(kind: str, spec: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
     """What each member does in a collective.
 
     Raises:
-        WorkloadError: as `algorithm`; or less than one member.
+        WorkloadError: as `choose`; less than one member; no shape for an algorithm that needs it.
     """
-    module = algorithm(kind, name)
-    if members < 1:
-        raise WorkloadError(f"{kind} of {members} members: expected at least 1")
-    return module.plan(kind, members)
+    return choose(kind, spec).plan(kind, members, shape, size_bytes)
 
 
-def closed_form(kind: str, name: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
+def closed_form(
+    kind: str,
+    spec: str,
+    members: int,
+    size_bytes: int,
+    latency_ps: float,
+    bytes_per_s: float,
+    shape: Shape | None = None,
+) -> float:
     """Picoseconds that a collective takes on an idle network, see above.
 
     Raises:
-        WorkloadError: as `algorithm`.
+        WorkloadError: as `choose`; no shape for an algorithm that needs it.
     """
     if members == 1:
         return 0.0
-    return algorithm(kind, name).closed_form(kind, members, size_bytes, latency_ps, bytes_per_s)
+    chosen = choose(kind, spec)
+    parameters = dict(chosen.parameters)
+    if chosen.needs_shape:
+        return chosen.module.closed_form(kind, chosen.on(kind, shape), size_bytes, **parameters)
+    return chosen.module.closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, **parameters)
+
+
+def _shown(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(where: str, text: str, default: Value, limits: tuple | None) -> Value:
+    """The value that a text means, of the type of the default."""
+    if isinstance(default, bool):
+        if text not in {"true", "false"}:
+            raise WorkloadError(f"{where} is {text!r}, expected true or false")
+        return text == "true"
+    if isinstance(default, str):
+        if limits is not None and text not in limits:
+            raise WorkloadError(f"{where} is {text!r}, expected one of {', '.join(limits)}")
+        return text
+    number = int(text) if text.removeprefix("-").isdecimal() and len(text) < _LONGEST_INT else None
+    if number is None or (limits is not None and not limits[0] <= number <= limits[1]):
+        between = f" from {limits[0]} to {limits[1]}" if limits else ""
+        raise WorkloadError(f"{where} is {text!r}, expected a whole number{between}")
+    return number
+
+
+_LONGEST_INT = 19

@@ -17,7 +17,8 @@ def plan(kind: str, members: int) -> Plans:
         return _from_root(members, in_parts=kind == "scatter")
     if kind in {"reduce", "gather"}:
         return _to_root(members, in_parts=kind == "gather")
-    return everyone_alike(members, members, _lanes(kind, members))
+    regions = 2 if kind == "all-to-all" else 1
+    return everyone_alike(members, members, _lanes(kind, members), regions=regions)
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
@@ -29,7 +30,7 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
 
 def _lanes(kind: str, n: int) -> list[Lane]:
     if kind == "all-to-all":
-        return [_to_all(n, sink=1, own=False), _from_all(n, own=False)]
+        return [_to_all(n, sink=1, own=False), _from_all(n, own=False, region=1)]
     if kind == "reduce-scatter":
         return [_to_all(n, sink=1, own=False), _from_all(n, own=True, reduce=True)]
     if kind == "all-gather":
@@ -46,12 +47,12 @@ def _to_all(n: int, *, sink: int, own: bool, after: tuple[int, int] = (-1, -1)) 
     return lane
 
 
-def _from_all(n: int, *, own: bool, reduce: bool = False) -> Lane:
+def _from_all(n: int, *, own: bool, reduce: bool = False, region: int = 0) -> Lane:
     """Receive into the own chunk, or the chunk of each peer; the peer that sends first stands first."""
     lane = Lane()
     for distance in range(1, n):
         peer = n - distance
-        lane.step(receive_from=peer, receive=0 if own else peer, reduce=reduce)
+        lane.step(receive_from=peer, receive=region * n + (0 if own else peer), reduce=reduce)
     return lane
 
 
