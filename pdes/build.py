@@ -90,6 +90,7 @@ def _lane_rows(schedules):
         s.LANE_CHUNKS: schedules.lane_chunks,
         s.LANE_WIRE_NUM: schedules.lane_wire_num,
         s.LANE_WIRE_DEN: schedules.lane_wire_den,
+        s.LANE_LATENCY: schedules.lane_latency_ps,
     }.items():
         rows[:, word] = column
     views = rows[:, s.LANE_VIEW]
@@ -131,7 +132,15 @@ def _npu_rows(program, part, settings):
     """The `npu` table, the per-NPU rows of `Rows.state`, and their offsets."""
     npu = np.zeros((max(1, part.npus), s.NPU_WORDS), np.int64)
     ports = np.diff(part.out_ptr[: part.npus + 1])
-    lists = (s.NPU_READY_HEAD, s.NPU_READY_TAIL, s.NPU_KICK_HEAD, s.NPU_QP_HEAD, s.NPU_LAST_RX, s.NPU_DONE_HEAD)
+    lists = (
+        s.NPU_READY_HEAD,
+        s.NPU_READY_TAIL,
+        s.NPU_KICK_HEAD,
+        s.NPU_QP_HEAD,
+        s.NPU_LAST_RX,
+        s.NPU_DONE_HEAD,
+        s.NPU_AGENDA_HEAD,
+    )
     for column in lists:
         npu[:, column] = -1
     npu[:, s.NPU_LANE : s.NPU_WAIT_TAIL + s.LANES] = -1
@@ -164,8 +173,8 @@ def _npu_rows(program, part, settings):
 
 
 def _slots(ports, settings):
-    """Entries of an NPU's heap: its ports, lanes and timer, and where there is pacing each port once more."""
-    return ports * (2 if settings.control.update else 1) + s.LANES + 1
+    """Entries of an NPU's heap: ports, lanes, timer and agenda, and where there is pacing each port once more."""
+    return ports * (2 if settings.control.update else 1) + s.LANES + 2
 
 
 def _most_sends(schedules):
@@ -380,6 +389,8 @@ def _insts(part, const, ctl):
         inst_free=_free_list(insts),
         inst_pc=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
         inst_arrived=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
+        inst_due=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
+        inst_later=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
         inst_key=key,
         inst_val=val,
     )
@@ -391,7 +402,9 @@ def _messages(program, part, const, ctl, settings):
         return s.Messages(event=zeros(1), taken=zeros(1), receive_ptr=zeros(1), reduces=zeros(1, np.int8))
     steps = program.schedules
     receives = np.asarray(steps.recv_peer) >= 0
-    room = events_room(part.npus, int(ctl[s.CTL_FREE_MSGS]), int(ctl[s.CTL_FREE_INSTS]))
+    room = events_room(
+        part.npus, int(ctl[s.CTL_FREE_MSGS]), int(ctl[s.CTL_FREE_INSTS]), int(const[s.CONST_LANE_STRIDE])
+    )
     return s.Messages(
         event=zeros(room * EVENT_WORDS),
         taken=zeros(ctl[s.CTL_FREE_INSTS] * const[s.CONST_LANE_STRIDE] * s.TAKEN_WORDS),

@@ -5,9 +5,12 @@ Messages that come before the member has started wait as counts per lane.
 
 import numpy as np
 
+from pdes.agenda import DUE, put_off
 from pdes.hashmap import FREE, find, remove
 from pdes.jit import inline, outline
 from pdes.state import (
+    CONST_ADDRESS,
+    CONST_ENDPOINT,
     CONST_LANE_STRIDE,
     CTL_CHECK,
     CTL_FREE_INSTS,
@@ -23,6 +26,7 @@ from pdes.state import (
     INST_STARTED,
     INST_WORDS,
     LANE_CHUNKS,
+    LANE_LATENCY,
     LANE_PART,
     LANE_PARTS,
     LANE_PLAIN,
@@ -30,16 +34,19 @@ from pdes.state import (
     LANE_WIRE_DEN,
     LANE_WIRE_NUM,
     LANE_WORDS,
+    LAUNCHING,
     NPU_SLOT_BASE,
     NPU_TRACE_BASE,
     NPU_WORDS,
     REF_INSTANCE,
+    STARTED,
     VIEW_FIRST,
     VIEW_PARTS,
     VIEW_SIZE,
     VIEW_WORDS,
 )
 from pdes.transport import post
+from pdes.world import world_at
 
 
 @inline
@@ -66,8 +73,9 @@ def instance(net, insts, node, group, seq):
 
 
 @inline
-def start_collective(net, npus, insts, trace, plans, node, row):
-    """Begin the collective of a trace row; return its instance."""
+def start_collective(w, node, row, now):
+    """Begin the collective of a trace row; return its instance. Its first step may be due later (`launch`)."""
+    net, npus, insts, trace, plans = w.net, w.npus, w.insts, w.trace, w.plans
     n = node * NPU_WORDS
     r = npus.npu[n + NPU_TRACE_BASE] + row
     slot = npus.npu[n + NPU_SLOT_BASE] + trace.group[r]
@@ -83,7 +91,11 @@ def start_collective(net, npus, insts, trace, plans, node, row):
     insts.inst[i + INST_SLOT] = slot
     insts.inst[i + INST_PLAN] = plan
     insts.inst[i + INST_LANES_LEFT] = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
-    insts.inst[i + INST_STARTED] = 1
+    insts.inst[i + INST_STARTED] = STARTED
+    if plans.launch_ps[schedule] > 0:
+        insts.inst[i + INST_STARTED] = LAUNCHING
+        due = now + plans.launch_ps[schedule] + net.const[CONST_ENDPOINT]
+        put_off(net, npus, insts, node, inst * net.const[CONST_LANE_STRIDE], due)
     insts.inst[i + INST_BYTES] = trace.bytes[r]
     insts.inst[i + INST_SCHEDULE] = schedule
     insts.inst[i + INST_MEMBER] = member
@@ -103,8 +115,10 @@ def chunk_bytes(insts, plans, i, chunk, count):
 
 
 @outline
-def part_bytes(insts, plans, i, lane, chunk, count):
+def part_bytes(address, i, lane, chunk, count):
     """Bytes on the wire of `count` chunks from `chunk` on, as any lane names them; lane: its row word."""
+    w = world_at(address)
+    insts, plans = w.insts, w.plans
     schedule = insts.inst[i + INST_SCHEDULE]
     member = insts.inst[i + INST_MEMBER]
     chunks = plans.lane_row[lane + LANE_CHUNKS]
@@ -130,8 +144,9 @@ def part_bytes(insts, plans, i, lane, chunk, count):
 
 
 @outline
-def peer_in_line(plans, view, member, offset):
+def peer_in_line(address, view, member, offset):
     """The member that stands `offset` places after this one in its line of a view."""
+    plans = world_at(address).plans
     row = view * VIEW_WORDS
     size = plans.view_row[row + VIEW_SIZE]
     first = plans.view_row[row + VIEW_FIRST]
@@ -144,8 +159,9 @@ def peer_in_line(plans, view, member, offset):
 
 
 @inline
-def post_step(net, npus, qps, insts, plans, node, inst, lane, step, now):
+def post_step(net, insts, plans, node, inst, lane, step, now):
     """Post the send of a step; lane: the row word of its lane."""
+    address = net.const[CONST_ADDRESS]
     i = inst * INST_WORDS
     schedule = insts.inst[i + INST_SCHEDULE]
     slot = insts.inst[i + INST_SLOT]
@@ -156,9 +172,9 @@ def post_step(net, npus, qps, insts, plans, node, inst, lane, step, now):
     if plans.lane_row[lane + LANE_PLAIN] == 1:
         size = chunk_bytes(insts, plans, i, chunk, count)
     else:
-        size = part_bytes(insts, plans, i, lane, chunk, count)
+        size = part_bytes(address, i, lane, chunk, count)
     if plans.lane_row[lane + LANE_VIEW] >= 0:
-        peer = peer_in_line(plans, plans.lane_row[lane + LANE_VIEW], insts.inst[i + INST_MEMBER], peer)
+        peer = peer_in_line(address, plans.lane_row[lane + LANE_VIEW], insts.inst[i + INST_MEMBER], peer)
     elif plans.relative[schedule]:
         members = np.int64(plans.members[schedule])
         peer += insts.inst[i + INST_MEMBER]
@@ -168,12 +184,26 @@ def post_step(net, npus, qps, insts, plans, node, inst, lane, step, now):
     seq = insts.inst[i + INST_KEY] & 0xFFFFF
     tag = (group << 44) | (seq << 24) | np.int64(plans.send_lane[step])
     insts.inst[i + INST_SENDS_LEFT] += 1
-    post(net, npus, qps, node, dst, group, tag, size, REF_INSTANCE | inst, now)
+    post(address, node, dst, group, tag, size, REF_INSTANCE | inst, now)
+
+
+@inline
+def is_due(net, npus, insts, plans, node, at, lane, now):
+    """Whether a step that is ready may be posted; if not yet, it is put off. at: of its lane among all instances'."""
+    latency = plans.lane_row[lane + LANE_LATENCY]
+    if latency == 0 or insts.inst_due[at] == DUE:
+        insts.inst_due[at] = 0
+        return True
+    if insts.inst_due[at] == 0:
+        put_off(net, npus, insts, node, at, now + latency)
+    return False
 
 
 @outline
-def advance(net, npus, qps, insts, plans, node, inst, now):
+def advance(address, node, inst, now):
     """Do every step of the instance that can be done now."""
+    w = world_at(address)
+    net, npus, insts, plans = w.net, w.npus, w.insts, w.plans
     i = inst * INST_WORDS
     plan = insts.inst[i + INST_PLAN]
     lanes = insts.inst_pc
@@ -194,7 +224,12 @@ def advance(net, npus, qps, insts, plans, node, inst, now):
                     if needs >= 0 and lanes[base + needs] >> 1 <= plans.dep_step[step]:
                         break
                     if plans.send_peer[step] >= 0:
-                        post_step(net, npus, qps, insts, plans, node, inst, (first + lane) * LANE_WORDS, step, now)
+                        row = (first + lane) * LANE_WORDS
+                        if plans.lane_row[row + LANE_PLAIN] == 0 and not is_due(
+                            net, npus, insts, plans, node, base + lane, row, now
+                        ):
+                            break
+                        post_step(net, insts, plans, node, inst, row, step, now)
                     pc += 1
                 if plans.recv_peer[step] >= 0:
                     if insts.inst_arrived[base + lane] == 0:

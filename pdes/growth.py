@@ -58,15 +58,20 @@ def _grow_insts(w):
         inst=_longer(w.insts.inst, len(free) * s.INST_WORDS),
         inst_pc=_longer(w.insts.inst_pc, len(free) * stride),
         inst_arrived=_longer(w.insts.inst_arrived, len(free) * stride),
+        inst_due=_longer(w.insts.inst_due, len(free) * stride),
+        inst_later=_longer(w.insts.inst_later, len(free) * stride),
         inst_key=key,
         inst_val=val,
     )
     return _with_room_for_events(w._replace(insts=grown))
 
 
-def events_room(npus, messages, instances):
-    """The most events of messages that go whole, and one: two of a message, the lanes and begin of NPUs, launches."""
-    return 2 * messages + (s.LANES + 1) * npus + instances + 1
+def events_room(npus, messages, instances, stride):
+    """The most events of messages that go whole, and one.
+
+    Two of a message, the lanes and begin of NPUs, launches of instances, and one for each of their lanes.
+    """
+    return 2 * messages + (s.LANES + 1) * npus + (1 + stride) * instances + 1
 
 
 def _with_room_for_events(w):
@@ -74,8 +79,9 @@ def _with_room_for_events(w):
     if w.net.const[s.CONST_POST] == 0:
         return w
     instances = len(w.insts.inst_free)
-    room = events_room(int(w.net.const[s.CONST_NPUS_LOCAL]), len(w.qps.msg_free), instances)
-    taken = instances * int(w.net.const[s.CONST_LANE_STRIDE]) * s.TAKEN_WORDS
+    stride = int(w.net.const[s.CONST_LANE_STRIDE])
+    room = events_room(int(w.net.const[s.CONST_NPUS_LOCAL]), len(w.qps.msg_free), instances, stride)
+    taken = instances * stride * s.TAKEN_WORDS
     messages = w.messages._replace(
         event=_longer(w.messages.event, room * EVENT_WORDS), taken=_longer(w.messages.taken, taken)
     )

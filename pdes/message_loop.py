@@ -6,6 +6,7 @@ pdes/npu.py, whose trace rows, lanes and collectives these are.
 
 import numpy as np
 
+from pdes.agenda import take_due
 from pdes.collective import advance, close_if_done
 from pdes.events import (
     ARRIVE,
@@ -86,10 +87,10 @@ def move_lanes(w, node):
 def begin_row(w, node, now):
     """Start the NPU's first ready row. Returns as `start_row`; a collective begins after the endpoint's delay."""
     row = next_ready(w.npus, w.rows, node)
-    done, inst = start_row(w.net, w.npus, w.qps, w.rows, w.insts, w.trace, w.plans, node, row, now)
+    done, inst = start_row(w.net.const[CONST_ADDRESS], node, row, now)
     move_lanes(w, node)
     delay = w.net.const[CONST_ENDPOINT]
-    if inst >= 0 and delay > 0:
+    if inst >= 0 and delay > 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
         i = inst * INST_WORDS
         w.insts.inst[i + INST_STARTED] = 0
         add_event(w.net.ctl, w.messages.event, now + delay, LAUNCH, w.insts.inst[i + INST_KEY], inst)
@@ -107,7 +108,7 @@ def take_message(w, node, message, now):
     finish_flow(net, qps, ends, tag, qps.msg[m + MSG_ORDINAL], now)
     qps.msg_free[net.ctl[CTL_FREE_MSGS]] = message
     net.ctl[CTL_FREE_MSGS] += 1
-    return message_done(net, w.npus, w.rows, w.insts, w.trace, node, ends, tag)
+    return message_done(net, w.insts, node, ends, tag)
 
 
 @inline
@@ -170,6 +171,9 @@ def happen(w, node, kind, order, item, now):
         lane = order & ((1 << KEY_SHIFT) - 1)
         if lane < LANES:
             done = leave_lane(w.npus, w.rows, node, lane)
+        elif lane > LANES:
+            inst = take_due(w.net, w.npus, w.insts, node, now)
+            move_lanes(w, node)
     elif kind == LEFT:
         done, inst = has_left(w, item)
     elif kind == LAUNCH:
@@ -214,9 +218,10 @@ def work_messages(address, most):
             w.npus.npu[node * NPU_WORDS + NPU_NOW] = now
             done, inst = happen(w, node, kind, order, item, now)
         if inst >= 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
-            advance(net, w.npus, w.qps, w.insts, w.plans, node, inst, now)
+            advance(address, node, inst, now)
+            move_lanes(w, node)
             done = close_if_done(net, w.insts, inst)
             if done >= 0 and net.const[CONST_REDUCES] == 1:
                 forget_taken(w, inst)
         if done >= 0:
-            finish_row(net, w.npus, w.rows, w.trace, node, done, now)
+            finish_row(address, node, done, now)

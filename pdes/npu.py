@@ -8,6 +8,7 @@ for the most it can use, or FULL is returned and the action is taken when the dr
 
 import numpy as np
 
+from pdes.agenda import agenda_slot, take_due
 from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, start_collective
 from pdes.faults import slowed
@@ -21,6 +22,7 @@ from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
 from pdes.routing import npu_route
 from pdes.selective import take_complete
 from pdes.state import (
+    CONST_ADDRESS,
     CONST_LANE_STRIDE,
     CONST_NPUS_LOCAL,
     CONST_QUEUE_LIMIT,
@@ -101,6 +103,7 @@ from pdes.trace import (
     wait_for_lane,
 )
 from pdes.transport import on_ack, on_data, on_timeout, post
+from pdes.world import world_at
 
 NOTHING = -1
 
@@ -138,8 +141,10 @@ def short_of(net, qps):
 
 
 @outline
-def start_row(net, npus, qps, rows, insts, trace, plans, node, row, now):
+def start_row(address, node, row, now):
     """Start a row. Returns the row if it is done at once, and the instance to advance, each NOTHING if none."""
+    w = world_at(address)
+    net, npus, rows, trace = w.net, w.npus, w.rows, w.trace
     n = node * NPU_WORDS
     first = npus.npu[n + NPU_ROW_BASE]
     r = npus.npu[n + NPU_TRACE_BASE] + row
@@ -163,7 +168,7 @@ def start_row(net, npus, qps, rows, insts, trace, plans, node, row, now):
     elif kind == KIND_SEND:
         dst = npus.npu[n + NPU_GLOBAL] + np.int64(trace.peer[r])
         tag = (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r])
-        post(net, npus, qps, node, dst, np.int64(P2P), tag, trace.bytes[r], row, now)
+        post(address, node, dst, np.int64(P2P), tag, trace.bytes[r], row, now)
     elif kind == KIND_RECV:
         if rows.flag[first + row] & ROW_ARRIVED != 0:
             done = row
@@ -176,7 +181,7 @@ def start_row(net, npus, qps, rows, insts, trace, plans, node, row, now):
         if trace.schedule[r] < 0:
             done = row
         else:
-            inst = start_collective(net, npus, insts, trace, plans, node, row)
+            inst = start_collective(w, node, row, now)
     else:
         done = row
     rows.flag[first + row] |= ROW_STARTED
@@ -186,8 +191,10 @@ def start_row(net, npus, qps, rows, insts, trace, plans, node, row, now):
 
 
 @outline
-def receive_row(npus, rows, trace, node, w1, w3):
+def receive_row(address, node, w1, w3):
     """A message between two NPUs is complete. Returns its receive if that has been posted, else NOTHING."""
+    w = world_at(address)
+    npus, rows, trace = w.npus, w.rows, w.trace
     n = node * NPU_WORDS
     number = npus.npu[n + NPU_TRACE]
     peer = source(w1) - npus.npu[n + NPU_GLOBAL]
@@ -233,7 +240,7 @@ def pass_on(net, npus, node, now, w1, w2, w3):
 
 
 @inline
-def own_event(net, npus, qps, rows, insts, node, now):
+def own_event(net, npus, rows, insts, node, now):
     """The NPU's own earliest event: a port falls idle, a lane's row is done, or the timer runs out.
 
     Returns as `start_row`, and the port that fell idle or NOTHING.
@@ -261,24 +268,26 @@ def own_event(net, npus, qps, rows, insts, node, now):
         npus.port[p + PORT_SENT_REF] = -1
     elif slot < ports + LANES:
         done = leave_lane(npus, rows, node, slot - ports)
+    elif slot == agenda_slot(ports):
+        inst = take_due(net, npus, insts, node, now)
     elif slot > ports + LANES:
         link = net.out_ptr[node] + slot - ports - LANES - 1
         npus.port[link * PORT_WORDS + PORT_PACE_AT] = INF
         if npus.port[link * PORT_WORDS + PORT_SCHEDULED] == 1:
             link = np.int64(NOTHING)
     else:
-        on_timeout(net, npus, qps, node, now)
+        on_timeout(net.const[CONST_ADDRESS], node, now)
     return done, inst, link
 
 
 @inline
-def message_done(net, npus, rows, insts, trace, node, w1, w3):
+def message_done(net, insts, node, w1, w3):
     """A message is complete at its receiver; w1, w3: of its last packet. Returns as `start_row`."""
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     group = w3 >> 44
     if group == P2P:
-        done = receive_row(npus, rows, trace, node, w1, w3)
+        done = receive_row(net.const[CONST_ADDRESS], node, w1, w3)
     else:
         inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
         insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (w3 & 0xFFFFFF)] += 1
@@ -327,8 +336,10 @@ def prefetch_npus(net, npus, qps, node):
 
 
 @outline
-def npus_window(net, inbox, npus, qps, rows, insts, trace, plans, begin, end):
+def npus_window(address, begin, end):
     """Let every NPU act on what happens to it before `end`. True if interrupted because a pool is short."""
+    w = world_at(address)
+    net, inbox, npus, qps, rows, insts = w.net, w.inbox, w.npus, w.qps, w.rows, w.insts
     ctl = net.ctl
     for node in range(max(0, ctl[CTL_RESUME_NODE]), net.const[CONST_NPUS_LOCAL]):
         if ctl[CTL_RESUME_NODE] < 0:
@@ -355,7 +366,7 @@ def npus_window(net, inbox, npus, qps, rows, insts, trace, plans, begin, end):
             w1 = np.int64(0)
             if npu[n + NPU_READY_HEAD] >= 0:
                 row = next_ready(npus, rows, node)
-                done, inst = start_row(net, npus, qps, rows, insts, trace, plans, node, row, now)
+                done, inst = start_row(address, node, row, now)
             elif npu[n + NPU_DONE_HEAD] >= 0:
                 w1, tag = take_complete(net, npus, qps, node)
             elif npu[n + NPU_KICK_HEAD] >= 0:
@@ -373,19 +384,19 @@ def npus_window(net, inbox, npus, qps, rows, insts, trace, plans, begin, end):
                 npu[n + NPU_NOW] = now
                 if own <= comes:
                     net.count[COUNT_EVENTS] += 1
-                    done, inst, link = own_event(net, npus, qps, rows, insts, node, now)
+                    done, inst, link = own_event(net, npus, rows, insts, node, now)
                 else:
                     record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
                     i += 1
                     w1 = net.record[record + 1]
                     tag = packet_event(net, npus, qps, node, record, now)
             if tag >= 0:
-                done, inst = message_done(net, npus, rows, insts, trace, node, w1, tag)
+                done, inst = message_done(net, insts, node, w1, tag)
             if inst >= 0 and insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
-                advance(net, npus, qps, insts, plans, node, inst, now)
+                advance(address, node, inst, now)
                 done = close_if_done(net, insts, inst)
             if done >= 0:
-                finish_row(net, npus, rows, trace, node, done, now)
+                finish_row(address, node, done, now)
             if link >= 0:
                 if npu[n + NPU_READY_HEAD] >= 0:
                     kick(npus, node, link)

@@ -228,6 +228,8 @@ NPU_TRACE = 24
 NPU_DONE_HEAD = 25  # selective repeat: list of complete messages that are to be told of, -1 none
 NPU_DONE_TAIL = 26
 NPU_POSTED = 27  # messages that go whole, posted
+NPU_AGENDA_HEAD = 28  # list of what instances will do later, -1 none (pdes/agenda.py)
+NPU_AGENDA_TAIL = 29
 NPU_SLOW = 31  # compute takes so many 1024ths of its time, 0 as long as it is
 
 LANES = 3
@@ -244,6 +246,8 @@ INST_STARTED = 6
 INST_BYTES = 7
 INST_SCHEDULE = 8
 INST_MEMBER = 9
+STARTED, LAUNCHING = 1, 2
+"""INST_STARTED: its steps may be done; the first is due later. 0: only messages for it have come."""
 
 # A lane of a plan (`lane_row`): what its chunks are and who its peers are.
 LANE_WORDS = 8
@@ -254,6 +258,7 @@ LANE_PARTS = 3
 LANE_CHUNKS = 4  # into how many the part is cut
 LANE_WIRE_NUM = 5  # payload bytes per LANE_WIRE_DEN bytes of data, rounded up for each message
 LANE_WIRE_DEN = 6
+LANE_LATENCY = 7  # ps from when a step is ready until its send is posted
 
 # The members of a group in lines (`view_row`).
 VIEW_WORDS = 4
@@ -468,6 +473,7 @@ class Plans(NamedTuple):
     send_chunk: Int32
     send_count: Int32
     recv_peer: Int32
+    launch_ps: Int64  # [schedules]
     lane_row: Int64  # rows, by lane
     view_row: Int64  # rows
     view_member: Int32  # the lines of a view, one after another
@@ -569,6 +575,8 @@ class Insts(NamedTuple):
     inst_free: Int64  # [instances] stack
     inst_pc: Int64  # [instances * lane stride] 2 x step + 1 once its send is posted
     inst_arrived: Int64  # [instances * lane stride]
+    inst_due: Int64  # [instances * lane stride] pdes/agenda.py
+    inst_later: Int64  # [instances * lane stride]
     inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
     inst_val: Int64
 

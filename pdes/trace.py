@@ -31,6 +31,7 @@ from pdes.state import (
     ROW_DONE,
     ROW_READY,
 )
+from pdes.world import world_at
 
 KIND_NOOP, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KIND_RECV, KIND_COLLECTIVE = range(6)
 
@@ -91,8 +92,10 @@ def leave_lane(npus, rows, node, lane):
 
 
 @outline
-def finish_row(net, npus, rows, trace, node, row, now):
+def finish_row(address, node, row, now):
     """A row is done: tell its children, and the next collective of its group."""
+    w = world_at(address)
+    net, npus, rows, trace = w.net, w.npus, w.rows, w.trace
     n = node * NPU_WORDS
     first = npus.npu[n + NPU_ROW_BASE]
     base = npus.npu[n + NPU_TRACE_BASE]

@@ -121,6 +121,7 @@ from pdes.state import (
     TX_BUSY,
     TX_WORDS,
 )
+from pdes.world import world_at
 
 
 @inline
@@ -167,8 +168,10 @@ def find_port(net, qps, node, row):
 
 
 @outline
-def post(net, npus, qps, node, dst, group, tag, size, ref, now):
+def post(address, node, dst, group, tag, size, ref, now):
     """Post a message of `size` bytes; `ref` is told when its last byte has left (MSG_REF)."""
+    w = world_at(address)
+    net, npus, qps = w.net, w.npus, w.qps
     if net.const[CONST_POST] != 0:
         call_hook(net.const[CONST_POST], net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
         return
@@ -403,8 +406,10 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
 
 
 @outline
-def on_timeout(net, npus, qps, node, now):
+def on_timeout(address, node, now):
     """The NPU's retransmission timer: its queue pairs without progress go back."""
+    w = world_at(address)
+    net, npus, qps = w.net, w.npus, w.qps
     soonest = INF
     n = node * NPU_WORDS
     q = npus.npu[n + NPU_QP_HEAD]

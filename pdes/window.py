@@ -185,7 +185,7 @@ def window(address, begin, number):
         now = ctl[CTL_NOW]
         if (
             (ctl[CTL_SOONEST] < now + cell and release(net))
-            or npus_window(net, w.inbox, w.npus, w.qps, w.rows, w.insts, w.trace, w.plans, now, now + cell)
+            or npus_window(address, now, now + cell)
             or switches_act(net, w.inbox, w.routes, now, now + cell)
         ):
             status = FULL

@@ -9,6 +9,7 @@ import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.closed_form import idle_ps
 from pdes import RunError, Settings
+from tests.fidelity import running as whole
 from tests.pdes import compare
 from tests.scenarios.closed_forms import Hop, steps_ps
 from tests.scenarios.running import simulate
@@ -128,3 +129,31 @@ def test_who_waits_for_whom_is_told_along_the_line(program):
     made = program(everyone_alike(4, 1, [lane], views=[lines([[0, 2], [1, 3]])]), 100)
     with pytest.raises(RunError, match=r"npu 0 row 0: collective 0 of group 0, lane 0 step 0, waits for npu 2"):
         simulate("switch:npus=4", made)
+
+
+def later(plans, latencies_ps, launch_ps):
+    """The same plans, with a latency of each lane."""
+    attributes = tuple(
+        tuple(a._replace(latency_ps=latency) for a, latency in zip(own, latencies_ps, strict=True))
+        for own in (plans.attributes_of(row) for row in range(len(plans.plans)))
+    )
+    return plans._replace(attributes=attributes, launch_ps=launch_ps)
+
+
+@pytest.mark.parametrize("latencies_ps", [(0, 0), (700_000, 700_000), (1_900_000, 300_000), (0, 2_500_000)])
+@pytest.mark.parametrize("launch_ps", [0, 5_000_000])
+@pytest.mark.parametrize("fidelity", ["packet", *whole.KINDS])
+def test_a_protocol_takes_its_time_before_each_send(program, latencies_ps, launch_ps, fidelity):
+    """The slower ring takes its latency once a step; the launch comes once."""
+    npus, message = 5, 4096
+    size_bytes = 2 * npus * message
+    made = program(later(two_rings(npus, stride=2), latencies_ps, launch_ps), size_bytes)
+    spec = f"fully-connected:npus={npus}"
+    steps = 2 * (npus - 1)
+    if fidelity == "packet":
+        results = simulate(spec, made)
+        form_ps = steps_ps(steps, message, ONE_LINK, G400, shared=False)
+    else:
+        results = whole.simulate(spec, made, fidelity)
+        form_ps = steps * (500_000 + message * 8 * 10**12 / G400)
+    assert results.finish_time_ps == pytest.approx(form_ps + steps * max(latencies_ps) + launch_ps, rel=ROUNDED)
