@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import topologies
 import workload
+from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
 from workload import Program, collectives
@@ -53,18 +54,21 @@ def train(graph: Graph, links: list[int], size_bytes: int, settings: Settings, *
     if settings.fidelity.alone_ps:
         return _whole(graph, links, size_bytes, settings)
     packets = max(1, -(-size_bytes // settings.mtu_bytes))
-    full = settings.mtu_bytes + settings.header_bytes
-    last = size_bytes - (packets - 1) * settings.mtu_bytes + settings.header_bytes
-    rates = sorted(int(graph.link_rate_bps[link]) for link in links)
-    forwarded = min(last, settings.cut_through_header_bytes) if settings.cut_through else last
-    before_ps = sum(_bits_ps(forwarded, rate) for rate in rates[1:])
+    framed = is_framed(graph, settings)[links]
+    psb = 8 * _PS_PER_S / graph.link_rate_bps[links]
+    full_ps = wire_bytes(settings.mtu_bytes, framed, settings) * psb
+    last = wire_bytes(size_bytes - (packets - 1) * settings.mtu_bytes, framed, settings)
+    slowest = int(np.argmax(full_ps))
+    forwarded = np.minimum(last, settings.cut_through_header_bytes) if settings.cut_through else last
+    before_ps = float(np.delete(forwarded * psb, slowest).sum())
     before_ps += sum(int(graph.link_delay_ps[link]) for link in links)
     before_ps += sum(int(graph.node_latency_ps[graph.link_src[link]]) for link in links[1:])
-    serial_ps = _bits_ps((packets - 1) * full + last, rates[0])
+    serial_ps = float((packets - 1) * full_ps[slowest] + last[slowest] * psb[slowest])
     if both_ways:
         # acknowledgements begin when the first packet is here; one is due when the next message may be sent
-        meanwhile = before_ps / _bits_ps(full + settings.ack_bytes, rates[0])
-        serial_ps += max(1.0, packets - meanwhile) * _bits_ps(settings.ack_bytes, rates[0])
+        ack_ps = float((FLIT_BYTES if framed[slowest] else settings.ack_bytes) * psb[slowest])
+        meanwhile = before_ps / (float(full_ps[slowest]) + ack_ps)
+        serial_ps += max(1.0, packets - meanwhile) * ack_ps
     return Train(serial_ps + before_ps, serial_ps)
 
 
@@ -121,10 +125,6 @@ def idle_ps(
     latency_ps = max(0.0, around_ps - serial_ps)
     bytes_per_s = data / serial_ps * _PS_PER_S if data and serial_ps else float("inf")
     return workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
-
-
-def _bits_ps(size_bytes: int, rate_bps: int) -> float:
-    return size_bytes * 8 * _PS_PER_S / rate_bps
 
 
 def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: int, settings: Settings) -> Train:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import topologies
+from pdes.framing import is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
 
@@ -48,7 +49,7 @@ def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray]) -> 
     pairs, pair = np.unique(key, return_inverse=True)
     if len(pairs) > MOST_PAIRS:
         return ideal
-    paths = _paths(graph, pairs)
+    paths = _paths(graph, pairs, settings)
     number = {path: i for i, path in enumerate(dict.fromkeys(paths))}
     of_flow = np.array([number[path] for path in paths], np.int64)[pair.reshape(-1)]
     order = np.argsort(of_flow, kind="stable")
@@ -68,23 +69,26 @@ def slowdown(ideal: Int64, flows: Mapping[str, NDArray]) -> NDArray[np.float64]:
 
 
 class _Path(NamedTuple):
-    """Rates and delays of the links of a path, and latencies of its switches."""
+    """Rates, framing and delays of the links of a path, and latencies of its switches."""
 
     rates_bps: tuple[int, ...]
+    framed: tuple[bool, ...]
     delays_ps: tuple[int, ...]
     forwarding_ps: tuple[int, ...]
 
 
-def _paths(graph: Graph, pairs: Int64) -> list[_Path]:
+def _paths(graph: Graph, pairs: Int64, settings: Settings) -> list[_Path]:
     """The path of each pair (src * npus + dst); one without links beyond MOST_HOPS."""
     paths: list[_Path] = []
     hops = 0
+    framed = is_framed(graph, settings)
     rate, delay, latency = graph.link_rate_bps, graph.link_delay_ps, graph.node_latency_ps
     for src, dst in zip(*(part.tolist() for part in np.divmod(pairs, graph.npus)), strict=True):
         links = topologies.route(graph, src, dst) if hops < MOST_HOPS and src != dst else []
         hops += len(links)
         inner = latency[graph.link_src[links[1:]]]
-        paths.append(_Path(tuple(rate[links].tolist()), tuple(delay[links].tolist()), tuple(inner.tolist())))
+        columns = (tuple(column.tolist()) for column in (rate[links], framed[links], delay[links], inner))
+        paths.append(_Path(*columns))
     return paths
 
 
@@ -93,19 +97,20 @@ def _alone_ps(path: _Path, size_bytes: Int64, settings: Settings) -> Int64:
     model = settings.fidelity
     rates_bps = np.array(path.rates_bps, np.float64)
     if not model.alone_ps:
-        return sum(path.delays_ps) + sum(path.forwarding_ps) + _train_ps(rates_bps, size_bytes, settings)
+        return sum(path.delays_ps) + sum(path.forwarding_ps) + _train_ps(path, size_bytes, settings)
     latencies = np.array(path.delays_ps, np.int64), np.array(path.forwarding_ps, np.int64)
     whole_ps: Int64 = model.alone_ps(_BYTE_PS / rates_bps, *latencies, size_bytes, model.resolution_ps)
     return whole_ps + model.endpoint_delay_ps
 
 
-def _train_ps(rates_bps: NDArray[np.float64], size_bytes: Int64, settings: Settings) -> Int64:
-    """int64[m]: messages along a path of links with these rates, without delays."""
-    psb = _BYTE_PS / rates_bps
+def _train_ps(path: _Path, size_bytes: Int64, settings: Settings) -> Int64:
+    """int64[m]: messages along the links of a path, without delays."""
+    psb = _BYTE_PS / np.array(path.rates_bps, np.float64)
+    framed = np.array(path.framed)
     packets = np.maximum(1, -(-size_bytes // settings.mtu_bytes))
-    last_bytes = size_bytes - (packets - 1) * settings.mtu_bytes + settings.header_bytes
-    full_ps = ((settings.mtu_bytes + settings.header_bytes) * psb + 0.5).astype(np.int64)
-    last_ps = (last_bytes[:, None] * psb + 0.5).astype(np.int64)
+    last_bytes = (size_bytes - (packets - 1) * settings.mtu_bytes)[:, None]
+    full_ps = (wire_bytes(settings.mtu_bytes, framed, settings) * psb + 0.5).astype(np.int64)
+    last_ps = (wire_bytes(last_bytes, framed, settings) * psb + 0.5).astype(np.int64)
     whole = np.cumsum(full_ps) + (packets[:, None] - 2) * np.maximum.accumulate(full_ps)
     rest = np.cumsum(last_ps[:, ::-1], axis=1)[:, ::-1]
     return np.where(packets > 1, (whole + rest).max(axis=1), rest[:, 0])

@@ -13,6 +13,7 @@ from nadi.config import NetworkSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.reading import read_work
 from partition import Partition, PartitionError, Report, Weights
+from pdes.framing import FLIT_BYTES
 from topologies import Graph
 from workload.traffic import Traffic, traffic
 
@@ -89,6 +90,8 @@ def divide(
         PartitionError: unknown method, or more parts than the fabric can have.
     """
     smallest_bytes = max(1, min(network.header_bytes, network.ack_bytes))
+    if network.nvlink_framing:
+        smallest_bytes = min(smallest_bytes, FLIT_BYTES)
     found = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)
     said = partition.report(
         graph,

@@ -7,6 +7,7 @@ import numpy as np
 from pdes import packet
 from pdes import state as s
 from pdes.boundary import CROSSING_WORDS
+from pdes.framing import FLIT_BYTES, is_framed
 from pdes.results import RunError
 from pdes.schedule import fastest_psb, link_changes, slowest
 from pdes.settings import PAUSE_FRAME_BYTES
@@ -52,10 +53,13 @@ class Fabric:
         if settings.cut_through:
             self.cut[graph.node_kind != NPU_KIND] = 1
         seen = np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
-        self.classes, self.link_class = self._classes(seen, settings)
+        framed = is_framed(graph, settings)
+        self.classes, self.link_class = self._classes(seen, framed, settings)
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)
         if settings.switch:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
+        if framed.any():
+            self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
         self.crossing_words = CROSSING_WORDS
         if "telemetry" in settings.control.signals:
             self.crossing_words += s.TELEMETRY_WORDS
@@ -72,13 +76,17 @@ class Fabric:
         if len(self.classes) > s.MAX_CLASSES:
             raise RunError(f"links of {len(self.classes)} different kinds: at most {s.MAX_CLASSES} are possible")
 
-    def _classes(self, seen, settings):
-        """The `link_class` table and the class of each link; seen: bytes that the receiving end waits for."""
+    def _classes(self, seen, framed, settings):
+        """The `link_class` table and the class of each link.
+
+        seen: bytes that the receiving end waits for; framed: links of NVLink.
+        """
         rows = np.zeros((len(seen), s.CLASS_WORDS), np.int64)
         rows[:, s.CLASS_PSB] = self.psb.view(np.int64)
         rows[:, s.CLASS_DELAY] = self.delay_ps
         rows[:, s.CLASS_SEEN] = seen
-        rows[:, s.CLASS_SPECIAL] = int("telemetry" in settings.control.signals)
+        rows[:, s.CLASS_SPECIAL] = s.CARE * int("telemetry" in settings.control.signals)
+        rows[:, s.CLASS_SPECIAL] |= s.FRAMED * framed.astype(np.int64)
         switch = settings.switch
         if switch:
             scale = 8e12 / self.psb / REFERENCE_BPS

@@ -4,6 +4,7 @@ import numpy as np
 
 from pdes.boundary import put_out
 from pdes.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, carry, prefetch_block, push, take_block
+from pdes.framing import framed_bytes
 from pdes.hashing import mix3
 from pdes.jit import inline, outline, prefetch, trailing_zeros
 from pdes.packet import PAUSE_FRAME, destination, wire_bytes
@@ -11,6 +12,7 @@ from pdes.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
     BYTES_BITS,
+    CARE,
     CLASS_DELAY,
     CLASS_ERROR,
     CLASS_PSB,
@@ -33,6 +35,7 @@ from pdes.state import (
     CTL_PENDING,
     CTL_SIDE,
     CTL_SOONEST,
+    FRAMED,
     INF,
     NEED_BLOCKS,
     PACKETS_BITS,
@@ -215,6 +218,9 @@ def link_send(net, link, asked, start, w1, w2, w3):
     q = link * TX_WORDS
     meta = net.tx[q + TX_META]
     c = (meta >> 46) * CLASS_WORDS
+    special = net.link_class[c + CLASS_SPECIAL]
+    if special & FRAMED != 0:
+        size = framed_bytes(net, w1, size)
     psb = net.link_classf[c + CLASS_PSB]
     busy = start + serialisation_ps(size, psb)
     net.tx[q + TX_BUSY] = busy
@@ -224,7 +230,7 @@ def link_send(net, link, asked, start, w1, w2, w3):
         ready = start + serialisation_ps(seen, psb)
     ready += net.link_class[c + CLASS_DELAY]
     count_sent(net, q, size, start - asked)
-    if net.link_class[c + CLASS_SPECIAL] != 0:
+    if special & CARE != 0:
         hand_over_with_care(net, link, meta, ready, w1, w2, w3)
     else:
         hand_over(net, link, meta, ready, w1, w2, w3)

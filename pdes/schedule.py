@@ -142,7 +142,7 @@ def _pit_class(row):
     """The last class, where there are faults of links: takes no time, and all is lost."""
     row = np.zeros_like(row)
     row[s.CLASS_ERROR] = ALWAYS_LOST
-    row[s.CLASS_SPECIAL] = 1
+    row[s.CLASS_SPECIAL] = s.CARE
     return row
 
 
@@ -171,7 +171,7 @@ def _class_row(row, faults):
             row[s.CLASS_ERROR] = ALWAYS_LOST
         elif fault.error_rate:
             row[s.CLASS_ERROR] = max(int(row[s.CLASS_ERROR]), round(fault.error_rate * 2**32))
-    row[s.CLASS_SPECIAL] |= int(row[s.CLASS_ERROR] > 0)
+    row[s.CLASS_SPECIAL] |= s.CARE * int(row[s.CLASS_ERROR] > 0)
     return row
 
 

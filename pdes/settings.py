@@ -47,11 +47,12 @@ class Settings:
     queue pair may have unacknowledged; 0 settles it from the fabric. queue_limit_bytes is the drop-tail limit of a
     switch port; 0 is no limit. rto_ps is the retransmission timeout; 0 settles it from the fabric, and means none
     where nothing can be lost. With selective_repeat a receiver keeps what comes out of order, and a sender takes a
-    packet for lost when one sent reorder_packets later has come, 0 = never. switch is None where switches have output
-    queues that share nothing. control is the congestion control; a receiver sends one notification per queue pair in
-    cnp_interval_ps. p2p_class is the data class (0 or 1) of messages between two NPUs. balancing chooses among equal
-    links; flowlet_gap_ps is for flowlets. faults is what fails, slows down or comes back during the run. fidelity is
-    how the network is modelled; where messages go whole, of the above only seed, collectives and records matter.
+    packet for lost when one sent reorder_packets later has come, 0 = never. switch is None where switches have
+    output queues that share nothing. control is the congestion control; a receiver sends one notification per queue
+    pair in cnp_interval_ps. p2p_class is the data class (0 or 1) of messages between two NPUs. balancing chooses
+    among equal links; flowlet_gap_ps is for flowlets. With nvlink_framing links of NVSwitches carry flits
+    (pdes/framing.py). faults is what fails, slows down or comes back during the run. fidelity is how the network is
+    modelled; where messages go whole, of the above only seed, collectives and records matter.
     """
 
     mtu_bytes: int = 4096
@@ -78,4 +79,5 @@ class Settings:
     selective_repeat: bool = False
     reorder_packets: int = 3
     faults: Faults = field(default=NO_FAULTS)
+    nvlink_framing: bool = False
     fidelity: Fidelity = field(default=PACKET)

@@ -49,7 +49,8 @@ CLASS_ERROR = 3  # a packet is lost if a 32-bit hash is below
 CLASS_KMIN = 4  # bytes in the queue of the sending port: more are marked with some probability
 CLASS_KMAX = 5  # bytes in the queue: as many or more are always marked
 CLASS_PMAX = 6  # of 2^32: probability of a mark just below KMAX
-CLASS_SPECIAL = 7  # 1: packets may be lost on the link, or carry what they meet
+CLASS_SPECIAL = 7  # bit set: CARE, packets may be lost on the link, or carry what they meet; FRAMED, it is NVLink
+CARE, FRAMED = 1, 2
 MAX_CLASSES = 1 << 16
 
 # How a node forwards (`node`): one cache line.
