@@ -89,6 +89,13 @@ def _above_zero(value: object) -> int:
     return size
 
 
+def _parse_count(value: object) -> int:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f"{value!r} is not a number; expected a whole number > 0")
+    return number
+
+
 def _time_above_zero(value: object) -> int:
     time_ps = parse_time(value)
     if time_ps == 0:
@@ -104,6 +111,7 @@ SizeOrUnlimited = Annotated[int, _or_word("unlimited", parse_bytes), _word_or("u
 Time = Annotated[int, BeforeValidator(parse_time), PlainSerializer(format_time)]
 TimeAboveZero = Annotated[int, BeforeValidator(_time_above_zero), PlainSerializer(format_time)]
 TimeOrAuto = Annotated[int, _or_word("auto", parse_time), _word_or("auto", format_time)]
+CountOrUnlimited = Annotated[int, _or_word("unlimited", _parse_count), _word_or("unlimited", str)]
 Weight = Annotated[int, Field(ge=1, le=65535)]
 OptionalRate = Annotated[
     int | None, BeforeValidator(parse_rate), PlainSerializer(lambda bps: None if bps is None else format_rate(bps))
@@ -158,6 +166,18 @@ class SystemSection(Section):
     collectives: dict[str, str] = Field({}, description='algorithm of each kind, all-reduce = "ring"; others: default')
     collective_order: Literal["serial", "concurrent"] = Field(
         "serial", description="whether the collectives of one group on an NPU wait for each other"
+    )
+    splits: int = Field(
+        1, ge=1, le=1024, description="into how many parts algorithms of several dimensions cut a buffer"
+    )
+    dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = Field(
+        "baseline", description="in which order the splits take the dimensions"
+    )
+    scheduling: Literal["fifo", "lifo", "priority"] = Field(
+        "fifo", description="which phase that waits for a dimension goes next"
+    )
+    active_chunks_per_dimension: CountOrUnlimited = Field(
+        UNLIMITED, description="phases that an NPU does in one dimension at a time"
     )
 
 

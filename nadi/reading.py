@@ -49,7 +49,13 @@ def read_work(
         config.workload.traces, graph.npus, strict=config.workload.strict, own=own, exchange=exchange
     )
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
-    collectives = CollectiveSettings(config.system.collectives, config.workload.all_gather_size)
+    system = config.system
+    collectives = CollectiveSettings(
+        system.collectives,
+        config.workload.all_gather_size,
+        splits=system.splits,
+        dimension_order=system.dimension_order,
+    )
     program = workload.build_program(
         traces, trace_of_npu, graph.npus, groups, compute_model(config), collectives, fabric=graph, exchange=exchange
     )

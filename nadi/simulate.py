@@ -9,7 +9,7 @@ import pdes
 import topologies
 from et import TraceTable
 from nadi import fabric, fidelities
-from nadi.config import NetworkSection, RunConfig
+from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.fault_schedule import schedule
 from nadi.gather import ALONE, Ranks
@@ -74,8 +74,8 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
         work, owner = place(config, graph, workers, progress)
         settings = network_settings(
             config.network,
+            config.system,
             seed=config.engine.seed,
-            concurrent_collectives=config.system.collective_order == "concurrent",
             record_flows=config.output.flows == "all",
         )
         if config.faults and workers.alone:
@@ -131,20 +131,23 @@ def run_program(
 
 def network_settings(
     network: NetworkSection,
+    system: SystemSection | None = None,
     *,
     seed: int = 1,
-    concurrent_collectives: bool = False,
     record_nodes: bool = True,
     record_flows: bool = True,
 ) -> pdes.Settings:
-    """The engine's settings for a [network] section.
+    """The engine's settings for the sections [network] and [system].
 
     Raises:
         ConfigError: what is given does not go together.
     """
+    system = system or SystemSection()
     return pdes.Settings(
         seed=seed,
-        concurrent_collectives=concurrent_collectives,
+        concurrent_collectives=system.collective_order == "concurrent",
+        phases_per_dimension=system.active_chunks_per_dimension,
+        scheduling=system.scheduling,
         record_nodes=record_nodes,
         record_flows=record_flows,
         **fidelities.settings(network),

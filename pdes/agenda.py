@@ -1,7 +1,7 @@
 """What an NPU's collectives will do later: launches, and steps whose protocol takes its time before it sends.
 
-An NPU has a list of lanes of instances (instance * lane stride + lane), earliest first; equal times in the order in
-which they were put off. The heap of its own events holds the first.
+An NPU has a list of places, earliest first; equal times in the order in which they were put off. The heap of its own
+events holds the first. A place is a lane of an instance, or the whole instance, which stands behind its lanes.
 """
 
 import numpy as np
@@ -15,7 +15,6 @@ from pdes.state import (
     INST_STARTED,
     INST_WORDS,
     LANES,
-    LAUNCHING,
     NPU_AGENDA_HEAD,
     NPU_AGENDA_TAIL,
     NPU_HEAP_BASE,
@@ -36,6 +35,18 @@ def agenda_slot(ports):
 
 
 @inline
+def lane_place(net, inst, lane):
+    """Place of a lane of an instance."""
+    return inst * (net.const[CONST_LANE_STRIDE] + 1) + lane
+
+
+@inline
+def wake_place(net, inst):
+    """Place of an instance as a whole."""
+    return (inst + 1) * (net.const[CONST_LANE_STRIDE] + 1) - 1
+
+
+@inline
 def arm(net, npus, insts, node, at, was_armed):
     """Have an event at the time of the agenda's first entry; was_armed: another one's event waits in the heap."""
     due = insts.inst_due[at]
@@ -52,7 +63,7 @@ def arm(net, npus, insts, node, at, was_armed):
 
 @inline
 def put_off(net, npus, insts, node, at, time):
-    """Have the lane `at` go on at `time`."""
+    """Have the place `at` go on at `time`."""
     n = node * NPU_WORDS
     insts.inst_due[at] = time << 1
     head = npus.npu[n + NPU_AGENDA_HEAD]
@@ -79,16 +90,16 @@ def put_off(net, npus, insts, node, at, time):
 
 @inline
 def take_due(net, npus, insts, node, now):
-    """The instance whose lane may go on now, -1 if none."""
+    """The instance that may go on now, -1 if none."""
     n = node * NPU_WORDS
     at = npus.npu[n + NPU_AGENDA_HEAD]
     if at < 0 or insts.inst_due[at] >> 1 > now:
         return np.int64(-1)
-    inst = at // net.const[CONST_LANE_STRIDE]
+    inst = at // (net.const[CONST_LANE_STRIDE] + 1)
     insts.inst_due[at] = DUE
-    if insts.inst[inst * INST_WORDS + INST_STARTED] == LAUNCHING:
-        insts.inst[inst * INST_WORDS + INST_STARTED] = STARTED
+    if at == wake_place(net, inst):
         insts.inst_due[at] = 0
+        insts.inst[inst * INST_WORDS + INST_STARTED] = STARTED
     head = insts.inst_later[at]
     npus.npu[n + NPU_AGENDA_HEAD] = head
     if head >= 0:

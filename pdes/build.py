@@ -18,7 +18,7 @@ from pdes.part import offsets
 from pdes.post import Post
 from pdes.results import RunError
 from pdes.schedule import scheduled, with_pit
-from pdes.settings import PAUSE_FRAME_BYTES
+from pdes.settings import PAUSE_FRAME_BYTES, SCHEDULINGS
 from pdes.simulation import LogicalProcess, Simulation
 
 FLOW_ROWS = 1 << 16
@@ -83,7 +83,7 @@ def _lane_rows(schedules):
     """Rows of all lanes (LANE_*), with views counted over all schedules."""
     rows = np.zeros((len(schedules.lane_ptr) - 1, s.LANE_WORDS), np.int64)
     for word, column in {
-        s.LANE_PLAIN: schedules.lane_plain,
+        s.LANE_PLAIN: schedules.lane_plain & (schedules.lane_latency_ps == 0) & (schedules.lane_gate < 0),
         s.LANE_VIEW: schedules.lane_view,
         s.LANE_PART: schedules.lane_part,
         s.LANE_PARTS: schedules.lane_parts,
@@ -91,6 +91,9 @@ def _lane_rows(schedules):
         s.LANE_WIRE_NUM: schedules.lane_wire_num,
         s.LANE_WIRE_DEN: schedules.lane_wire_den,
         s.LANE_LATENCY: schedules.lane_latency_ps,
+        s.LANE_GATE: np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
+        s.LANE_PHASE: schedules.lane_phase,
+        s.LANE_ALIKE: _lanes_alike(schedules),
     }.items():
         rows[:, word] = column
     views = rows[:, s.LANE_VIEW]
@@ -100,6 +103,14 @@ def _lane_rows(schedules):
             own = views[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1]]
             own[own >= 0] += base
     return rows.reshape(-1)
+
+
+def _lanes_alike(schedules):
+    """Of each lane, how many of its plan are of its phase."""
+    plan = np.repeat(np.arange(len(schedules.plan_ptr) - 1), np.diff(schedules.plan_ptr))
+    pairs = np.stack([plan, schedules.lane_phase], axis=1)
+    _, which, count = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    return count[which.reshape(-1)]
 
 
 def _view_rows(schedules):
@@ -240,6 +251,10 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_P2P_CLASS: settings.p2p_class,
         s.CONST_FLOWLET_GAP: settings.flowlet_gap_ps,
         s.CONST_SELECTIVE: int(settings.selective_repeat),
+        s.CONST_TOKENS: settings.phases_per_dimension,
+        s.CONST_DIMENSIONS_GATED: 1 + int(program.schedules.lane_gate.max(initial=-1)),
+        s.CONST_PHASE_STRIDE: 1 + int(program.schedules.lane_phase.max(initial=-1)),
+        s.CONST_SCHEDULING: SCHEDULINGS.index(settings.scheduling),
         s.CONST_REORDER: settings.reorder_packets or 2 * s.SELECTIVE_PACKETS,
         s.CONST_ENDPOINT: settings.fidelity.endpoint_delay_ps,
         s.CONST_REDUCES: int(settings.fidelity.reduction_psb > 0),
@@ -326,7 +341,7 @@ def _inbox(fabric):
     )
 
 
-def _npus(part, npu, settings):
+def _npus(part, npu, const, settings):
     """NPUs, their idle ports and empty heaps."""
     port = np.zeros((max(1, int(part.out_ptr[part.npus])), s.PORT_WORDS), np.int64)
     port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
@@ -334,7 +349,9 @@ def _npus(part, npu, settings):
     port[:, s.PORT_PACED] = -1
     port[:, s.PORT_PACE_AT] = s.INF
     slots = int(npu[-1, s.NPU_HEAP_BASE] + _slots(npu[-1, s.NPU_PORTS], settings))
-    return s.Npus(npu=aligned(npu), port=aligned(port), heap=zeros(2 * slots))
+    token = np.zeros((max(1, part.npus * int(const[s.CONST_DIMENSIONS_GATED])), s.TOKEN_WORDS), np.int64)
+    token[:, s.TOKEN_HEAD] = -1
+    return s.Npus(npu=aligned(npu), port=aligned(port), heap=zeros(2 * slots), token=aligned(token))
 
 
 def _qps(part, const, ctl, settings):
@@ -389,8 +406,9 @@ def _insts(part, const, ctl):
         inst_free=_free_list(insts),
         inst_pc=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
         inst_arrived=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
-        inst_due=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
-        inst_later=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
+        inst_due=zeros(insts * int(const[s.CONST_LANE_STRIDE] + 1)),
+        inst_later=zeros(insts * int(const[s.CONST_LANE_STRIDE] + 1)),
+        phase=zeros(insts * int(const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),
         inst_key=key,
         inst_val=val,
     )
@@ -464,7 +482,7 @@ def _build_lp(layout, program, settings, part, tables, post):
     world = s.World(
         net=net,
         inbox=_inbox(fabric),
-        npus=_npus(part, npu, settings),
+        npus=_npus(part, npu, const, settings),
         qps=_qps(part, const, net.ctl, settings),
         rows=_rows(state, int(program.slot_ptr[-1]), settings.record_nodes),
         insts=_insts(part, const, net.ctl),

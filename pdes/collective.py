@@ -5,7 +5,7 @@ Messages that come before the member has started wait as counts per lane.
 
 import numpy as np
 
-from pdes.agenda import DUE, put_off
+from pdes.agenda import DUE, lane_place, put_off, wake_place
 from pdes.hashmap import FREE, find, remove
 from pdes.jit import inline, outline
 from pdes.state import (
@@ -19,6 +19,7 @@ from pdes.state import (
     INST_LANES_LEFT,
     INST_MEMBER,
     INST_PLAN,
+    INST_PRIORITY,
     INST_ROW,
     INST_SCHEDULE,
     INST_SENDS_LEFT,
@@ -45,6 +46,7 @@ from pdes.state import (
     VIEW_SIZE,
     VIEW_WORDS,
 )
+from pdes.tokens import lane_done, may_begin
 from pdes.transport import post
 from pdes.world import world_at
 
@@ -91,11 +93,12 @@ def start_collective(w, node, row, now):
     insts.inst[i + INST_SLOT] = slot
     insts.inst[i + INST_PLAN] = plan
     insts.inst[i + INST_LANES_LEFT] = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
+    insts.inst[i + INST_PRIORITY] = trace.priority[r]
     insts.inst[i + INST_STARTED] = STARTED
     if plans.launch_ps[schedule] > 0:
         insts.inst[i + INST_STARTED] = LAUNCHING
         due = now + plans.launch_ps[schedule] + net.const[CONST_ENDPOINT]
-        put_off(net, npus, insts, node, inst * net.const[CONST_LANE_STRIDE], due)
+        put_off(net, npus, insts, node, wake_place(net, inst), due)
     insts.inst[i + INST_BYTES] = trace.bytes[r]
     insts.inst[i + INST_SCHEDULE] = schedule
     insts.inst[i + INST_MEMBER] = member
@@ -223,11 +226,16 @@ def advance(address, node, inst, now):
                     needs = np.int64(plans.dep_lane[step])
                     if needs >= 0 and lanes[base + needs] >> 1 <= plans.dep_step[step]:
                         break
+                    row = (first + lane) * LANE_WORDS
+                    plain = plans.lane_row[row + LANE_PLAIN] == 1
+                    if not (
+                        plain
+                        or pc > 0
+                        or may_begin(net, npus, insts, plans, node, inst, row, insts.inst_arrived[base + lane])
+                    ):
+                        break
                     if plans.send_peer[step] >= 0:
-                        row = (first + lane) * LANE_WORDS
-                        if plans.lane_row[row + LANE_PLAIN] == 0 and not is_due(
-                            net, npus, insts, plans, node, base + lane, row, now
-                        ):
+                        if not (plain or is_due(net, npus, insts, plans, node, lane_place(net, inst, lane), row, now)):
                             break
                         post_step(net, insts, plans, node, inst, row, step, now)
                     pc += 1
@@ -239,6 +247,8 @@ def advance(address, node, inst, now):
                 progress = True
                 if pc >> 1 == steps:
                     insts.inst[i + INST_LANES_LEFT] -= 1
+                    if plans.lane_row[(first + lane) * LANE_WORDS + LANE_PLAIN] == 0:
+                        lane_done(net, npus, insts, plans, node, inst, (first + lane) * LANE_WORDS, now)
             lanes[base + lane] = pc
         progress = progress and count > 1
 

@@ -58,8 +58,9 @@ def _grow_insts(w):
         inst=_longer(w.insts.inst, len(free) * s.INST_WORDS),
         inst_pc=_longer(w.insts.inst_pc, len(free) * stride),
         inst_arrived=_longer(w.insts.inst_arrived, len(free) * stride),
-        inst_due=_longer(w.insts.inst_due, len(free) * stride),
-        inst_later=_longer(w.insts.inst_later, len(free) * stride),
+        inst_due=_longer(w.insts.inst_due, len(free) * (stride + 1)),
+        inst_later=_longer(w.insts.inst_later, len(free) * (stride + 1)),
+        phase=_longer(w.insts.phase, len(free) * int(w.net.const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),
         inst_key=key,
         inst_val=val,
     )
@@ -69,9 +70,9 @@ def _grow_insts(w):
 def events_room(npus, messages, instances, stride):
     """The most events of messages that go whole, and one.
 
-    Two of a message, the lanes and begin of NPUs, launches of instances, and one for each of their lanes.
+    Two of a message, the lanes and begin of NPUs, launches of instances, one for each of their lanes and one more.
     """
-    return 2 * messages + (s.LANES + 1) * npus + (1 + stride) * instances + 1
+    return 2 * messages + (s.LANES + 1) * npus + (2 + stride) * instances + 1
 
 
 def _with_room_for_events(w):

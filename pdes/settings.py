@@ -7,6 +7,8 @@ from pdes.congestion import NO_CONTROL, Control
 from pdes.fidelity import PACKET, Fidelity
 from pdes.schedule import NO_FAULTS, Faults
 
+SCHEDULINGS = ("fifo", "lifo", "priority")
+"""Which phase of a collective that waits for a dimension goes next."""
 PAUSE_FRAME_BYTES = 84
 """64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)."""
 
@@ -51,8 +53,10 @@ class Settings:
     output queues that share nothing. control is the congestion control; a receiver sends one notification per queue
     pair in cnp_interval_ps. p2p_class is the data class (0 or 1) of messages between two NPUs. balancing chooses
     among equal links; flowlet_gap_ps is for flowlets. With nvlink_framing links of NVSwitches carry flits
-    (pdes/framing.py). faults is what fails, slows down or comes back during the run. fidelity is how the network is
-    modelled; where messages go whole, of the above only seed, collectives and records matter.
+    (pdes/framing.py). An NPU does phases_per_dimension phases of collectives in one dimension at a time, 0 = as
+    many as there are; scheduling says which goes next (pdes/tokens.py). faults is what fails, slows down or comes
+    back during the run. fidelity is how the network is modelled; where messages go whole, of the above only seed,
+    collectives and records matter.
     """
 
     mtu_bytes: int = 4096
@@ -80,4 +84,6 @@ class Settings:
     reorder_packets: int = 3
     faults: Faults = field(default=NO_FAULTS)
     nvlink_framing: bool = False
+    phases_per_dimension: int = 0
+    scheduling: str = "fifo"
     fidelity: Fidelity = field(default=PACKET)

@@ -247,12 +247,13 @@ INST_STARTED = 6
 INST_BYTES = 7
 INST_SCHEDULE = 8
 INST_MEMBER = 9
+INST_PRIORITY = 10
 STARTED, LAUNCHING = 1, 2
 """INST_STARTED: its steps may be done; the first is due later. 0: only messages for it have come."""
 
 # A lane of a plan (`lane_row`): what its chunks are and who its peers are.
-LANE_WORDS = 8
-LANE_PLAIN = 0  # 1: the group's own order, the whole buffer in the schedule's chunks, as many bytes on the wire
+LANE_WORDS = 16
+LANE_PLAIN = 0  # 1: as if all the words that follow were not there: see workload.Schedules.lane_plain
 LANE_VIEW = 1  # row of `view_row`, -1: the group's own order
 LANE_PART = 2  # which of LANE_PARTS equal parts of the buffer
 LANE_PARTS = 3
@@ -260,6 +261,17 @@ LANE_CHUNKS = 4  # into how many the part is cut
 LANE_WIRE_NUM = 5  # payload bytes per LANE_WIRE_DEN bytes of data, rounded up for each message
 LANE_WIRE_DEN = 6
 LANE_LATENCY = 7  # ps from when a step is ready until its send is posted
+LANE_GATE = 8  # dimension of which its phase needs a token, -1 none
+LANE_PHASE = 9
+LANE_ALIKE = 10  # lanes of the phase
+
+# A phase of an active collective (`phase`), and what an NPU has of the tokens of a dimension (`token`): pdes/tokens.py.
+PHASE_WORDS = 2
+PHASE_STATE = 0
+PHASE_NEXT = 1  # of those that wait for the same tokens
+TOKEN_WORDS = 2
+TOKEN_RUNNING = 0  # tokens given out
+TOKEN_HEAD = 1  # list of phases that wait, -1 none
 
 # The members of a group in lines (`view_row`).
 VIEW_WORDS = 4
@@ -401,6 +413,10 @@ CONST_ACT = 55  # address of what moves such messages (pdes/fidelity)
 CONST_ENDPOINT = 56  # ps before the first step of a collective, and before a receiver acts on such a message
 CONST_REDUCES = 57  # 1: adding such a message to what is there takes time
 CONST_RESOLUTION = 58  # ps: transfers and reductions of such messages are cut to multiples
+CONST_TOKENS = 59  # phases that an NPU does in a dimension at a time, 0 = no limit
+CONST_DIMENSIONS_GATED = 60
+CONST_PHASE_STRIDE = 61
+CONST_SCHEDULING = 62  # which phase that waits goes next (pdes/tokens.py)
 CONST_WORDS = 64
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
@@ -443,6 +459,7 @@ class Trace(NamedTuple):
     seq: Int32
     group: Int32
     schedule: Int32
+    priority: Int32
     child_ptr: Int64
     child: Int32
     recv_ptr: Int64
@@ -534,6 +551,7 @@ class Npus(NamedTuple):
     npu: Int64
     port: Int64
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/heap.py
+    token: Int64  # [NPUs * dimensions * TOKEN_WORDS] pdes/tokens.py
 
 
 class Qps(NamedTuple):
@@ -576,8 +594,9 @@ class Insts(NamedTuple):
     inst_free: Int64  # [instances] stack
     inst_pc: Int64  # [instances * lane stride] 2 x step + 1 once its send is posted
     inst_arrived: Int64  # [instances * lane stride]
-    inst_due: Int64  # [instances * lane stride] pdes/agenda.py
-    inst_later: Int64  # [instances * lane stride]
+    inst_due: Int64  # [instances * (lane stride + 1)] pdes/agenda.py
+    inst_later: Int64  # [instances * (lane stride + 1)]
+    phase: Int64  # [instances * phase stride * PHASE_WORDS] pdes/tokens.py
     inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
     inst_val: Int64
 

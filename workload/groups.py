@@ -2,13 +2,15 @@
 
 A slot is an NPU's own number for a group: group names in the order in which its trace first uses them. Two NPUs that
 do the same in different groups so have the same rows. Every name is a group of its own, even with equal members,
-because its collectives are counted apart.
+because its collectives are counted apart. So is, for each set of dimensions that a collective of all NPUs is restricted
+to, every line (plane, ...) of NPUs that share their coordinates in the other dimensions.
 
 Group numbers are the same for any number of ranks: groups are counted by the first NPU that uses them and its slot
 there. A rank holds the members of the groups that its own NPUs use.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
@@ -19,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from workload.errors import WorkloadError
 from workload.exchange import Exchange, agree, alone
 from workload.own import OwnTraces
-from workload.view import TraceView
+from workload.view import WHOLE, TraceView
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -58,7 +60,13 @@ class GroupTable(NamedTuple):
         return self.group_member[self.group_ptr[group] : self.group_ptr[group + 1]]
 
 
-def resolve(own: OwnTraces, npus: int, groups: Mapping[str, tuple[int, ...]], exchange: Exchange = alone) -> GroupTable:
+def resolve(
+    own: OwnTraces,
+    npus: int,
+    groups: Mapping[str, tuple[int, ...]],
+    exchange: Exchange = alone,
+    dims: tuple[int, ...] = (),
+) -> GroupTable:
     """Find the groups that the traces use.
 
     Args:
@@ -66,17 +74,20 @@ def resolve(own: OwnTraces, npus: int, groups: Mapping[str, tuple[int, ...]], ex
         npus: NPUs of the fabric.
         groups: members of each named group; what it lacks may stand in METADATA nodes of the trace.
         exchange: with the other ranks.
+        dims: extents of the fabric's dimensions, fastest first, which collectives may be restricted to.
 
     Raises:
         WorkloadError: unknown group, a member out of range or twice, or an NPU that is no member of a group of its
             trace.
     """
-    book = _Book(npus, groups)
-    slots = agree(exchange, lambda: own.each(lambda view, users: book.slots(view, int(users[0]))))
+    book = _Book(npus, groups, dims)
+    slots = agree(exchange, lambda: own.each(book.slots))
     number_of = _numbers(exchange(book.first_uses))
     group_of = np.array([0, *(number_of[use.key] for use in book.first_uses)], np.int32)
     slots.append(np.zeros(0, np.int32))  # of trace -1
     slots_of_npus = [slots[trace] for trace in own.trace_of_npu.tolist()]
+    for npu, its_own in book.restricted.items():
+        slots_of_npus[npu] = its_own
     slot_ptr = _ptr([len(s) for s in slots_of_npus])
     slot_group = group_of[np.concatenate([np.zeros(0, np.int32), *slots_of_npus])]
     sizes = np.zeros(len(number_of) + 1, np.int64)
@@ -113,20 +124,48 @@ class _FirstUse(NamedTuple):
 
 
 class _Book:
-    """Numbers groups as they come, 0 = all NPUs; first_uses are of those from 1 on."""
+    """Numbers groups as they come, 0 = all NPUs; first_uses are of those from 1 on.
 
-    def __init__(self, npus: int, groups: Mapping[str, tuple[int, ...]]) -> None:
+    restricted: int32[slots] of NPUs that have groups which not all users of their trace have.
+    """
+
+    def __init__(self, npus: int, groups: Mapping[str, tuple[int, ...]], dims: tuple[int, ...]) -> None:
         self.members = [np.arange(npus, dtype=np.int32)]
         self.first_uses: list[_FirstUse] = []
-        self._npus, self._groups = npus, groups
+        self.restricted: dict[int, Int32] = {}
+        self._npus, self._groups, self._dims = npus, groups, dims
         self._number: dict[object, int] = {ALL_NPUS: 0}
 
-    def slots(self, view: TraceView, npu: int) -> Int32:
-        """The groups of a trace's slots; npu: the first that runs it."""
-        return np.array([self._number_of(view, slot, npu) for slot in range(len(view.slot_names))], np.int32)
+    def slots(self, view: TraceView, users: Int64) -> Int32:
+        """The groups of a trace's slots, of the first that runs it; those of others may stand in `restricted`."""
+        first = int(users[0])
+        slots = [self._number_of(view, slot, first) for slot in range(len(view.slot_names))]
+        at = [slot for slot, dims in enumerate(view.slot_dims) if dims != WHOLE]
+        for npu in users.tolist() if at else ():
+            for slot in at:
+                slots[slot] = self._number_along(npu, slot, view.slot_dims[slot])
+            self.restricted[npu] = np.array(slots, np.int32)
+        return self.restricted.get(first, np.array(slots, np.int32))
+
+    def _number_along(self, npu: int, slot: int, dims: int) -> int:
+        """The group of the NPUs that differ from this one in some dimensions only; dims: bit d for dimension d."""
+        taking_part = [d for d in range(len(self._dims)) if dims >> d & 1]
+        strides = {d: math.prod(self._dims[:d]) for d in taking_part}
+        corner = npu - sum(npu // stride % self._dims[d] * stride for d, stride in strides.items())
+        key = (dims, corner)
+        if key not in self._number:
+            members = np.array([corner], np.int32)
+            for d, stride in strides.items():
+                members = (members + (np.arange(self._dims[d], dtype=np.int32) * stride)[:, None]).reshape(-1)
+            self._number[key] = len(self.members)
+            self.members.append(members)
+            self.first_uses.append(_FirstUse(npu, slot, _digest(f"dimensions {dims}", tuple(members.tolist()))))
+        return self._number[key]
 
     def _number_of(self, view: TraceView, slot: int, npu: int) -> int:
         name = view.slot_names[slot]
+        if view.slot_dims[slot] != WHOLE:
+            return self._number_along(npu, slot, view.slot_dims[slot])
         key: object = name
         if name != ALL_NPUS and name not in self._groups:
             if name not in view.table.metadata_groups:

@@ -10,6 +10,7 @@ algorithms: n members and k messages take time n k.
 import math
 import random
 from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from workload.lanes import Buffer, buffers, unpack
@@ -43,6 +44,7 @@ def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
     """
     lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
     pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
+    pieces |= {len(buffer.layout) for own in of_lanes for buffer in own if buffer.layout is not None}
     n, chunks, regions = (int(column[index]) for column in (schedules.members, schedules.chunks, schedules.regions))
     grid = _Grid(math.lcm(chunks, n if kind in _IN_PARTS and n > 1 else 1, *pieces), regions)
     for member, own in enumerate(lanes):
@@ -59,8 +61,8 @@ class _Grid(NamedTuple):
     atoms: int
     regions: int
 
-    def span(self, buffer: Buffer, chunk: int, count: int) -> range:
-        """Atoms of chunks in a row.
+    def span(self, buffer: Buffer, chunk: int, count: int) -> Sequence[int]:
+        """Atoms of chunks in a row, in the order in which the lane sees them.
 
         Raises:
             OracleError: they wrap, or are in a region that is not there.
@@ -69,8 +71,12 @@ class _Grid(NamedTuple):
         if place + count > buffer.chunks or region >= self.regions:
             raise OracleError(f"chunks {chunk} .. {chunk + count - 1} of {self.regions} x {buffer.chunks}: not there")
         width = self.atoms // (buffer.parts * buffer.chunks)
-        first = region * self.atoms + (buffer.part * buffer.chunks + place) * width
-        return range(first, first + count * width)
+        start, first = region * self.atoms, (buffer.part * buffer.chunks + place) * width
+        seen = range(first, first + count * width)
+        if buffer.layout is None:
+            return range(start + seen.start, start + seen.stop)
+        piece = self.atoms // len(buffer.layout)
+        return [start + int(buffer.layout[atom // piece]) * piece + atom % piece for atom in seen]
 
 
 def _check_any_order(member: int, lane: int, steps: list[Step], own: list[list[Step]]) -> None:

@@ -50,12 +50,16 @@ class OwnTraces(NamedTuple):
         return made
 
 
-def own_traces(traces: Sequence[TraceTable], trace_of_npu: Int32) -> OwnTraces:
+def own_traces(traces: Sequence[TraceTable], trace_of_npu: Int32, dims: tuple[int, ...] | None = None) -> OwnTraces:
     """Those of the traces that are run.
 
     Args:
         traces: distinct traces.
         trace_of_npu: int32[npus], below 0 = none of them.
+        dims: extents of the fabric's dimensions, see TraceView.
+
+    Raises:
+        WorkloadError: as TraceView, of the least NPU.
     """
     runners = np.flatnonzero(trace_of_npu >= 0)
     used, first, row = np.unique(trace_of_npu[runners], return_index=True, return_inverse=True)
@@ -67,4 +71,11 @@ def own_traces(traces: Sequence[TraceTable], trace_of_npu: Int32) -> OwnTraces:
     by_trace = runners[np.argsort(own[runners], kind="stable")]
     ends = np.cumsum(np.bincount(own[runners], minlength=len(used)))
     users = np.split(by_trace, ends[:-1]) if len(used) else []
-    return OwnTraces([TraceView(traces[t]) for t in used[by_first]], own, users)
+    views = []
+    for trace, of_trace in zip(used[by_first].tolist(), users, strict=True):
+        try:
+            views.append(TraceView(traces[trace], dims))
+        except WorkloadError as error:
+            error.npu = int(of_trace[0])
+            raise
+    return OwnTraces(views, own, users)

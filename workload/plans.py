@@ -59,6 +59,7 @@ class Attributes(NamedTuple):
         wire: (numerator, denominator), bytes of payload per byte of data; rounded up for each message.
         phase: lanes of a member with the same number are one phase; -1 = none.
         gate: dimension of the system layer of which the phase needs a token; -1 = none.
+        layout: row of Plans.layouts, the order in which the lane sees the pieces of each region; -1 = as they are.
     """
 
     view: int = NONE
@@ -69,6 +70,7 @@ class Attributes(NamedTuple):
     wire: tuple[int, int] = (1, 1)
     phase: int = NONE
     gate: int = NONE
+    layout: int = NONE
 
 
 PLAIN = Attributes()
@@ -90,8 +92,9 @@ class Lane:
         wire: tuple[int, int] = (1, 1),
         phase: int = NONE,
         gate: int = NONE,
+        layout: int = NONE,
     ) -> None:
-        self.attributes = Attributes(view, part, parts, chunks, latency_ps, wire, phase, gate)
+        self.attributes = Attributes(view, part, parts, chunks, latency_ps, wire, phase, gate, layout)
         self.steps: list[Step] = []
 
     def step(
@@ -218,6 +221,8 @@ class Plans(NamedTuple):
         views: orders of the members, which lanes of a relative plan name by their row.
         regions: how many buffers chunk numbers run over, one after another; all-to-all has two or more.
         launch_ps: from when the collective is ready until its first step.
+        layouts: orders of the pieces of a region, int32[pieces] each: where a lane sees piece i, piece layout[i] of
+            the buffer lies. Members pack what they send and unpack what they receive, in no time.
     """
 
     members: int
@@ -228,6 +233,7 @@ class Plans(NamedTuple):
     views: tuple[View, ...] = ()
     regions: int = 1
     launch_ps: int = 0
+    layouts: tuple[Int32, ...] = ()
 
     def attributes_of(self, plan: int) -> tuple[Attributes, ...]:
         """Those of the lanes of a plan, by its row."""
@@ -242,20 +248,28 @@ def everyone_alike(
     views: Sequence[View] = (),
     regions: int = 1,
     launch_ps: int = 0,
+    layouts: Sequence[Int32] = (),
 ) -> Plans:
     """All members do the same: peer p means member (me + p) mod n, chunk c means (me chunks/n + c) mod chunks.
 
     In a lane with a view, `me` and n are the place in the line and its size; chunks turn within their region.
     """
-    return _plans(members, chunks, [lanes], views=tuple(views), regions=regions, launch_ps=launch_ps, relative=True)
+    made = _plans(members, chunks, [lanes], views=tuple(views), regions=regions, launch_ps=launch_ps, relative=True)
+    return made._replace(layouts=tuple(layouts))
 
 
 def each_its_own(
-    chunks: int, lanes_of_members: Iterable[Sequence[Lane]], *, regions: int = 1, launch_ps: int = 0
+    chunks: int,
+    lanes_of_members: Iterable[Sequence[Lane]],
+    *,
+    regions: int = 1,
+    launch_ps: int = 0,
+    layouts: Sequence[Int32] = (),
 ) -> Plans:
     """Every member has lanes of its own, with peers and chunks as they are."""
     lanes = list(lanes_of_members)
-    return _plans(len(lanes), chunks, lanes, views=(), regions=regions, launch_ps=launch_ps, relative=False)
+    made = _plans(len(lanes), chunks, lanes, views=(), regions=regions, launch_ps=launch_ps, relative=False)
+    return made._replace(layouts=tuple(layouts))
 
 
 def _plans(

@@ -22,7 +22,7 @@ from workload.own import IDLE, own_traces
 from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
-from workload.view import COLLECTIVE, RECV, TraceView
+from workload.view import COLLECTIVE, RECV, WHOLE, TraceView
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -51,6 +51,7 @@ class Program(NamedTuple):
         node_seq: int32[N], how many with this peer and tag, or of this group, come before.
         node_group: int32[N], the NPU's own slot of the group.
         node_schedule: int32[N], -1 = done at once.
+        node_priority: int32[N], comm_priority of the trace; where phases wait for a dimension, higher ones go first.
         node_deps: int32[N], number of parents.
         child_ptr: int64[N+1], children of a node.
         child: int32[], rows within the trace.
@@ -80,6 +81,7 @@ class Program(NamedTuple):
     node_seq: Int32
     node_group: Int32
     node_schedule: Int32
+    node_priority: Int32
     node_deps: Int32
     child_ptr: Int64
     child: Int32
@@ -109,8 +111,12 @@ class Rows(NamedTuple):
     seq: Int32
     group: Int32
     schedule: Int32
+    priority: Int32
     dep_ptr: Int64
     dep: Int32
+
+
+_COLUMNS = tuple(name for name in Rows._fields if name not in {"dep_ptr", "dep"})
 
 
 def build_program(
@@ -148,9 +154,10 @@ def build_program(
     has_traces = agree(exchange, lambda: _check_traces(traces, trace, npus))
     if not any(exchange(has_traces)):
         raise WorkloadError(f"no trace for any of {npus} NPUs: expected at least one")
-    own = own_traces(traces, trace)
+    dims = None if fabric is None else fabric.dims
+    own = agree(exchange, lambda: own_traces(traces, trace, dims))
     agree(exchange, lambda: own.each(lambda view, _: check_sizes(view, npus)))
-    table = resolve(own, npus, groups or {}, exchange)
+    table = resolve(own, npus, groups or {}, exchange, dims or ())
     check_collectives(own, table, exchange)
     check_messages(own, exchange)
     chooser = _Chooser(settings, table, fabric)
@@ -158,8 +165,9 @@ def build_program(
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
     def add_rows(view: TraceView, users: Int64) -> None:
-        rows = _rows(view, table, int(users[0]), compute, chooser)
-        own_rows[users] = _share(distinct, view, rows, users)
+        for alike in _alike(view, table, users, chooser):
+            rows = _rows(view, table, int(alike[0]), compute, chooser)
+            own_rows[alike] = _share(distinct, view, rows, alike)
 
     agree(exchange, lambda: own.each(add_rows))
     if np.any(trace == IDLE):
@@ -180,6 +188,7 @@ def empty_rows(n: int) -> Rows:
         seq=int32.copy(),
         group=int32.copy(),
         schedule=np.full(n, DONE_AT_ONCE, np.int32),
+        priority=int32.copy(),
         dep_ptr=np.zeros(n + 1, np.int64),
         dep=np.zeros(0, np.int32),
     )
@@ -196,7 +205,7 @@ def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, sche
     """
     trace_ptr = _ptr([len(rows.kind) for rows in distinct])
     none = empty_rows(0)  # a rank may have no NPUs
-    columns = {name: np.concatenate([getattr(rows, name) for rows in (none, *distinct)]) for name in Rows._fields[:9]}
+    columns = {name: np.concatenate([getattr(rows, name) for rows in (none, *distinct)]) for name in _COLUMNS}
     deps = np.concatenate([np.diff(rows.dep_ptr) for rows in (none, *distinct)])
     parents = (rows.dep + start for rows, start in zip(distinct, trace_ptr[:-1], strict=True))
     parent = np.concatenate([np.zeros(0, np.int64), *parents])
@@ -286,10 +295,31 @@ class _Chooser:
         shape = self._shape(group) if members > 1 and self.needs_shape(kind) else None
         return self.schedules.add(kind, self.settings.algorithm_of(kind), members, shape, size_bytes)
 
+    def likeness(self, group: int) -> object:
+        """Groups of equal likeness have equal schedules."""
+        return self._shape(group) or len(self._groups.members(group))
+
     def _shape(self, group: int) -> Shape | None:
         if group not in self._shapes and self._fabric is not None:
             self._shapes[group] = shape_of(self._fabric, self._groups.members(group))
         return self._shapes.get(group)
+
+
+def _alike(view: TraceView, table: GroupTable, users: Int64, chooser: _Chooser) -> list[Int64]:
+    """The users of a trace, apart where the dimensions that it names make groups that stand unlike on the fabric."""
+    kinds = (KINDS[kind] for kind in np.unique(view.coll_kind).tolist())
+    if all(dims == WHOLE for dims in view.slot_dims) or not any(chooser.needs_shape(kind) for kind in kinds):
+        return [users]
+    number: dict[object, int] = {}
+    likeness: dict[int, int] = {}
+    found: dict[tuple[int, ...], list[int]] = {}
+    for npu in users.tolist():
+        groups = table.slot_group[table.slots_of(npu)].tolist()
+        for group in groups:
+            if group not in likeness:
+                likeness[group] = number.setdefault(chooser.likeness(group), len(number))
+        found.setdefault(tuple(likeness[group] for group in groups), []).append(npu)
+    return [np.array(alike, np.int64) for alike in found.values()]
 
 
 def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> Rows:
@@ -328,6 +358,7 @@ def _fill_collectives(rows: Rows, view: TraceView, table: GroupTable, groups: In
             pieces[i] = chooser.schedules.pieces(int(chosen[i]))
     _check_products(view, size, factor * pieces[alike_of_row])
     rows.bytes[view.coll_rows] = size * factor
+    rows.priority[view.coll_rows] = view.table.comm_priority[view.coll_rows]
     rows.schedule[view.coll_rows] = chosen[alike_of_row]
 
 

@@ -60,6 +60,10 @@ class Schedules(NamedTuple):
         view_member: int32[], the lines one after another.
         view_at: int32[], by member: where in view_member it stands; its place in its line is view_at % view_size.
         view_part: int32[], by member.
+        lane_layout: int32[LN], layout of the schedule in which the lane sees the pieces of a region, -1 = as they are.
+        layout_base: int32[S], where the layouts of a schedule begin among all L.
+        layout_ptr: int64[L+1], the pieces of a layout.
+        layout_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
     """
 
     members: Int32
@@ -98,6 +102,10 @@ class Schedules(NamedTuple):
     view_member: Int32
     view_at: Int32
     view_part: Int32
+    lane_layout: Int32
+    layout_base: Int32
+    layout_ptr: Int64
+    layout_piece: Int32
 
 
 class ScheduleSet:
@@ -165,6 +173,7 @@ def pack(schedules: list[Plans]) -> Schedules:
     lanes = list(chain.from_iterable(plans))
     columns = _columns(list(chain.from_iterable(lanes)))
     views = [view for schedule in schedules for view in schedule.views]
+    layouts = [layout for schedule in schedules for layout in schedule.layouts]
     chunks_of_lane = _chunks_of_lanes(schedules, plan_of, plans)
     return Schedules(
         members=np.array([s.members for s in schedules], np.int32),
@@ -185,6 +194,9 @@ def pack(schedules: list[Plans]) -> Schedules:
         view_member=_joined([view.member for view in views]),
         view_at=_joined([view.at for view in views]),
         view_part=_joined([view.part for view in views]),
+        layout_base=_ptr([len(s.layouts) for s in schedules])[:-1].astype(np.int32),
+        layout_ptr=_ptr([len(layout) for layout in layouts]),
+        layout_piece=_joined(layouts),
         **columns,
     )
 
@@ -200,9 +212,9 @@ def _chunks_of_lanes(schedules: list[Plans], plan_of: list[int], plans: list[Pla
 
 def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDArray[Any]]:
     """Columns of the lanes; chunks: int64[LN], of their schedules."""
-    rows = [(a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate) for a in attributes]
-    table = np.array(rows, np.int32).reshape(-1, 8)
-    names = ("view", "part", "parts", "chunks", "wire_num", "wire_den", "phase", "gate")
+    rows = [(a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.layout) for a in attributes]
+    names = ("view", "part", "parts", "chunks", "wire_num", "wire_den", "phase", "gate", "layout")
+    table = np.array(rows, np.int32).reshape(-1, len(names))
     columns: dict[str, NDArray[Any]] = {
         f"lane_{name}": np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)
     }
@@ -253,6 +265,9 @@ def _checked(plans: Plans, what: str, kind: str = "") -> Plans:
     for view in plans.views:
         if len(view.member) != plans.members:
             raise WorkloadError(f"{what}: a view of {len(view.member)} members, expected all {plans.members}")
+    for layout in plans.layouts:
+        if not np.array_equal(np.sort(layout), np.arange(len(layout))):
+            raise WorkloadError(f"{what}: a layout of {len(layout)} pieces, expected each once")
     attributes = [plans.attributes_of(i) for i in range(len(plans.plans))]
     if [len(own) for own in attributes] != [len(plan) for plan in plans.plans]:
         raise WorkloadError(f"{what}: lanes and attributes differ in number, expected one each")
@@ -267,6 +282,8 @@ def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
         raise WorkloadError(
             f"{what}: a lane with view {lane.view}, expected one of {len(plans.views)} in relative plans"
         )
+    if not -1 <= lane.layout < len(plans.layouts):
+        raise WorkloadError(f"{what}: a lane with layout {lane.layout}, expected one of {len(plans.layouts)}")
     if not 0 <= lane.part < lane.parts or (lane.chunks is not None and lane.chunks < 1):
         raise WorkloadError(
             f"{what}: a lane with part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"

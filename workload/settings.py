@@ -1,4 +1,4 @@
-"""How collectives are done: which algorithm, and what their comm_size counts."""
+"""How collectives are done: which algorithm, what their comm_size counts, and what the system layer lets run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,23 +27,37 @@ class CollectiveSettings:
         algorithm: name of the algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; kinds
             that it lacks get their default.
         all_gather_size: what comm_size of all-gather and gather is, "contribution" or "total".
+        splits: of algorithms that have them and say no number.
+        dimension_order: of algorithms that have an order of the dimensions and say none.
 
     Raises:
-        WorkloadError: unknown kind, algorithm or parameter, or another all_gather_size.
+        WorkloadError: unknown kind, algorithm or parameter, or a value that is none of the known ones.
     """
 
     algorithm: Mapping[str, str] = field(default_factory=dict)
     all_gather_size: str = "contribution"
+    splits: int = 1
+    dimension_order: str = "baseline"
 
     def __post_init__(self) -> None:
-        for kind, name in self.algorithm.items():
-            collectives.choose(kind, name)
+        for kind in self.algorithm:
+            collectives.choose(kind, self.algorithm_of(kind))
         if self.all_gather_size not in ALL_GATHER_SIZES:
             raise WorkloadError(f"all_gather_size {self.all_gather_size!r}: expected {' or '.join(ALL_GATHER_SIZES)}")
 
     def algorithm_of(self, kind: str) -> str:
-        """The algorithm that a kind gets, with its parameters."""
-        return self.algorithm.get(kind) or collectives.default_algorithm(kind)
+        """The algorithm that a kind gets, with its parameters; the run's where it has them and names none."""
+        spec = self.algorithm.get(kind) or collectives.default_algorithm(kind)
+        name, _, given = spec.partition(":")
+        module = collectives.algorithms().get(name)
+        known: Mapping[str, object] = getattr(module, "PARAMETERS", {})
+        named = {part.partition("=")[0].strip() for part in given.split(",")}
+        added = [
+            f"{key}={value}"
+            for key, value in (("splits", self.splits), ("order", self.dimension_order))
+            if key in known and key not in named and known[key] != value
+        ]
+        return f"{name}:{','.join(filter(None, [given, *added]))}" if added else spec
 
     def buffer_factor(self, members: Int64) -> Int64:
         """int64[len(KINDS), len(members)]: S is this times comm_size, by kind and number of members."""

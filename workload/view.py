@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import NodeType, TraceTable, topological_order
+from workload.errors import WorkloadError
 from workload.kinds import KIND_OF_COMM_TYPE, KINDS
 
 Int8 = NDArray[np.int8]
@@ -14,6 +15,7 @@ Int64 = NDArray[np.int64]
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 CPU_LANE, COMPUTE_LANE, MEMORY_LANE = range(3)
+WHOLE = -1
 
 _KIND_OF_NODE_TYPE = np.array([NOOP, NOOP, MEMORY, MEMORY, COMPUTE, SEND, RECV, COLLECTIVE], np.int8)
 
@@ -48,9 +50,18 @@ class TraceView:
         coll_seq: int32[c], how many of the same group come before.
         coll_kind: int8[c], rows of workload.kinds.KINDS.
         slot_names: name of each slot's group, in order of first use.
+        slot_dims: of each slot the dimensions of the fabric that take part in a collective of all NPUs, bit d for
+            dimension d; WHOLE = -1, the group as it is.
+
+    Args:
+        table: the trace.
+        dims: extents of the fabric's dimensions; None: involved_dim does not count.
+
+    Raises:
+        WorkloadError: a collective of all NPUs in none of the dimensions.
     """
 
-    def __init__(self, table: TraceTable) -> None:
+    def __init__(self, table: TraceTable, dims: tuple[int, ...] | None = None) -> None:
         self.table = table
         self.kind = _KIND_OF_NODE_TYPE[table.type]
         self.kind[(self.kind == COLLECTIVE) & (table.comm_type < 0)] = COMPUTE
@@ -60,11 +71,27 @@ class TraceView:
         self.lane[self.kind == MEMORY] = MEMORY_LANE
         self.coll_rows = self._order[self.kind[self._order] == COLLECTIVE]
         self.coll_kind = KIND_OF_COMM_TYPE[table.comm_type[self.coll_rows]]
-        names, first, inverse = np.unique(table.group[self.coll_rows], return_index=True, return_inverse=True)
-        slot_of_name = np.argsort(np.argsort(first)).astype(np.int32)
-        self.coll_slot = slot_of_name[inverse]
-        self.slot_names = tuple(table.group_names[i] for i in names[np.argsort(first)])
+        keys = table.group[self.coll_rows].astype(np.int64) << 32 | (self._involved(dims) + 1)
+        found, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        slot_of_key = np.argsort(np.argsort(first)).astype(np.int32)
+        self.coll_slot = slot_of_key[inverse]
+        found = found[np.argsort(first)]
+        self.slot_names = tuple(table.group_names[i] for i in (found >> 32).tolist())
+        self.slot_dims = tuple(((found & (2**32 - 1)) - 1).tolist())
         self.coll_seq = occurrence(self.coll_slot)
+
+    def _involved(self, dims: tuple[int, ...] | None) -> Int64:
+        """int64[c]: dimensions that take part in each collective, WHOLE where the group says who does."""
+        involved = self.table.involved_dim[self.coll_rows].astype(np.int64)
+        if dims is None:
+            return np.full(len(involved), WHOLE, np.int64)
+        known = sum(1 << d for d, extent in enumerate(dims) if extent > 1)
+        restricted = (self.table.group[self.coll_rows] == 0) & (involved & known != known)
+        nobody = restricted & (involved & known == 0)
+        if np.any(nobody):
+            row = int(self.coll_rows[np.argmax(nobody)])
+            raise WorkloadError(f"{self.node(row)}: involved_dim names none of the fabric's {len(dims)} dimensions")
+        return np.where(restricted, involved & known, WHOLE)
 
     @cached_property
     def _order(self) -> Int32:

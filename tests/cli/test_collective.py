@@ -196,7 +196,7 @@ def test_an_interrupted_sweep_leaves_nothing(nadi, tmp_path, monkeypatch):
 def refusing(name, why):
     """A collective_program in which an algorithm refuses."""
 
-    def program(kind, npus, size_bytes, algorithm, fabric=None):
+    def program(kind, npus, size_bytes, algorithm, fabric):
         if algorithm == name:
             raise WorkloadError(why)
         return collective_program(kind, npus, size_bytes, algorithm, fabric)

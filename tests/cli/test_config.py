@@ -111,6 +111,15 @@ def test_a_topology_by_name_or_file(load, tmp_path):
     assert load(by_file.replace("file =", "spec =")).topology.source() == str(tmp_path / "net.toml")
 
 
+def test_what_the_system_layer_is_told(load):
+    assert load(LEAST).system.active_chunks_per_dimension == 0
+    assert load(LEAST).settled()["system"]["active_chunks_per_dimension"] == "unlimited"
+    config = load(LEAST, "system.splits=4", "system.dimension_order=themis", "system.active_chunks_per_dimension=2")
+    assert (config.system.splits, config.system.dimension_order) == (4, "themis")
+    assert config.system.active_chunks_per_dimension == 2
+    assert RunConfig.model_validate(config.settled()) == config
+
+
 def test_set_replaces_values(load):
     config = load(LEAST, "network.window=1MiB", "engine.seed=7", "system.collectives.all-reduce=direct", "output.dir=o")
     assert config.network.window == 1 << 20
@@ -130,6 +139,12 @@ def test_set_replaces_values(load):
         ("[network]\nmtu = 0", "[network] mtu: 0 is zero; expected more than 0"),
         ("[network]\nwindow = 0", "[network] window: 0 is zero; expected more than 0 or 'auto'"),
         ("[network]\nfidelity = 'flow'", "[network] fidelity: found 'flow'; expected 'packet'"),
+        ("[system]\nsplits = 0", "[system] splits: found 0; expected greater than or equal to 1"),
+        ("[system]\nscheduling = 'best'", "[system] scheduling: found 'best'; expected 'fifo', 'lifo' or 'priority'"),
+        (
+            "[system]\nactive_chunks_per_dimension = 0",
+            "[system] active_chunks_per_dimension: 0 is zero; expected more than 0 or 'unlimited'",
+        ),
         ("[network]\nack_bytes = -1", "[network] ack_bytes: found -1; expected greater than 0"),
         ("[memory]\nbandwidth = '0GB/s'", "[memory] bandwidth: rate '0GB/s' is zero; expected more than 0"),
         ("[compute]\npeak_flops = 3e14", "[compute] peak_flops: 300000000000000.0 is not a compute rate"),

@@ -8,8 +8,9 @@ from pdes import Settings, SharedBuffer
 from tests.fabric import naive
 from tests.fabric.control import control_of
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces
+from tests.workload.plain import plain_algorithms
 from topologies import GraphBuilder
-from workload import CollectiveSettings, algorithms_of
+from workload import CollectiveSettings
 
 GBPS = 10**9
 SWITCH = {
@@ -145,7 +146,7 @@ def flows(draw, npus, *, collectives):
         kind = draw(st.sampled_from(COLLECTIVES))
         if all(kind != other for other, _, _ in posted):
             posted.append((kind, draw(st.sampled_from([1000, 9000, 30_000])), None))
-    names = {kind: draw(st.sampled_from(algorithms_of(KIND_OF[kind]))) for kind, _, _ in posted}
+    names = {kind: draw(st.sampled_from(plain_algorithms(KIND_OF[kind]))) for kind, _, _ in posted}
     return Flows(tuple(messages), tuple((kind, volume, names[kind]) for kind, volume, _ in posted))
 
 

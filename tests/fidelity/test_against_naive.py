@@ -58,7 +58,7 @@ def test_every_collective_and_algorithm_agrees(collective, kind):
     graph = build("stack:dims=Ring(3)_Switch(2),rates=100Gbps_40Gbps,delays=300ns,switch_latency=50ns")
     model = fidelity(kind, endpoint_delay_ps=10_000, reduction_psb=2.5, resolution_ps=1000)
     for algorithm in algorithms_of(collective):
-        check(graph, collective_program(collective, graph.npus, 7001, algorithm), pdes.Settings(fidelity=model))
+        check(graph, collective_program(collective, graph.npus, 7001, algorithm, graph), pdes.Settings(fidelity=model))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -114,7 +114,7 @@ SHARED = ["fat-tree:k=4", "rail-optimised:npus=16,gpus_per_host=4", "torus:sizes
 def test_where_there_is_one_way_the_engine_sends_exactly_so_many(spec, kind, size_bytes):
     graph = topologies.build(spec)
     for algorithm in workload.algorithms_of(kind):
-        program = workload.collective_program(kind, graph.npus, size_bytes, algorithm)
+        program = workload.collective_program(kind, graph.npus, size_bytes, algorithm, graph)
         found = partition.expected(graph, *traffic(program))
         results = simulate(graph, program)
         if kind == "barrier" or size_bytes % (4096 * graph.npus) == 0 or size_bytes == 100:

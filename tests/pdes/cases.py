@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from et import CollectiveCommType, NodeType, coll_node, comp_node, mem_node, metadata, recv_node, send_node, table_of
 from pdes import Settings
+from tests.workload.plain import plain_algorithms
 from topologies import build
-from workload import KINDS, CollectiveSettings, ComputeModel, algorithms_of, build_program
+from workload import KINDS, CollectiveSettings, ComputeModel, build_program
 
 COLLECTIVES = (*range(8), int(CollectiveCommType.BARRIER))
 KIND_OF = dict(zip(COLLECTIVES, KINDS, strict=True))
@@ -151,7 +152,7 @@ def workloads(draw, npus):  # noqa: C901 - one branch for each kind of operation
             npu = draw(st.integers(0, npus - 1))
             add("compute", npu=npu, micros=draw(st.integers(1, 3)), cpu=draw(st.booleans()), deps=deps(npu))
     kinds = sorted({KIND_OF[op["kind"]] for method, op in operations if method == "collective"})
-    return Workload(operations, groups, {kind: draw(st.sampled_from(algorithms_of(kind))) for kind in kinds})
+    return Workload(operations, groups, {kind: draw(st.sampled_from(plain_algorithms(kind))) for kind in kinds})
 
 
 @st.composite

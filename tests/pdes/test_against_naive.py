@@ -112,7 +112,7 @@ def test_all_collectives_on_all_fabrics(kind, cut_through):
     for spec in ("ring:npus=5", "leaf-spine:npus=6,hosts_per_leaf=2,rate=600Gbps", "stack:dims=Ring(2)_Switch(3)"):
         graph = build(spec)
         for algorithm in algorithms_of(kind):
-            program = collective_program(kind, graph.npus, 4001, algorithm)
+            program = collective_program(kind, graph.npus, 4001, algorithm, graph)
             check(graph, program, Settings(**(BASE | {"cut_through": cut_through})))
 
 

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from pdes import state
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("pdes", "et", "topologies", "workload", "partition", "nadi")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -142,3 +144,19 @@ def test_the_rules_find_what_they_forbid():
     assert list(negative_indices(function)) == [10]
     assert {what for _, what in forbidden(function, set())} == {"zeros", "List", "print", "sort"}
     assert "state" in free_names(function)
+
+
+WORDS = ("PORT", "NPU", "RXQP", "CONST", "CTL", "INST", "LANE", "CLASS", "NODE", "GATE", "TX", "PHASE")
+
+
+@pytest.mark.parametrize("prefix", WORDS)
+def test_no_two_words_of_a_row_share_their_place(prefix):
+    """Words written as `PREFIX_NAME = number` between `PREFIX_WORDS` and the end of the rows."""
+    named = {
+        name: value
+        for name, value in vars(state).items()
+        if name.startswith(f"{prefix}_") and name.isupper() and isinstance(value, int)
+    }
+    size = named.pop(f"{prefix}_WORDS")
+    places = [value for name, value in named.items() if value < size]
+    assert sorted(places) == sorted(set(places))

@@ -1,5 +1,8 @@
 """An idle network in plain Python: a message of b bytes takes latency + b / rate, every NPU sends and receives one
 message at a time at that rate. Walks schedules as the interface page says, to check the closed forms against.
+
+With `dimensions`, every NPU has a port of each, and lanes use that of their gate; with `tokens`, an NPU does one phase
+at a time in each dimension, in the order in which they become ready.
 """
 
 import heapq
@@ -10,10 +13,14 @@ from workload.plans import NONE
 
 
 class Network:
-    def __init__(self, schedules, index, size, latency, ps_per_byte):
+    def __init__(self, schedules, index, size, latency=0.0, ps_per_byte=0.0, dimensions=None, *, tokens=False):
+        """dimensions: (latency, ps per byte) of each gate, in place of those of all."""
         self.lanes = unpack(schedules, index)
+        self.phase, self.gate = (of_lanes(schedules, index, column) for column in ("lane_phase", "lane_gate"))
+        self.dimensions = {**dict(enumerate(dimensions or ())), -1: (latency, ps_per_byte)}
+        self.has_ports, self.tokens = dimensions is not None, tokens
+        self.waiting = defaultdict(list)
         self.buffers, self.size = buffers(schedules, index), size
-        self.latency, self.ps_per_byte = latency, ps_per_byte
         self.done = [[0] * len(own) for own in self.lanes]
         self.posted = [[False] * len(own) for own in self.lanes]
         self.inbox = [Counter() for _ in self.lanes]
@@ -34,7 +41,8 @@ class Network:
         heapq.heappush(self.events, (time, self.count, *event))
 
     def head_comes(self, member, lane, duration):
-        end = self.receiver_free[member] = max(self.now, self.receiver_free[member]) + duration
+        port = self.port(member, lane)
+        end = self.receiver_free[port] = max(self.now, self.receiver_free[port]) + duration
         self.at(end, "message_comes", member, lane)
 
     def message_comes(self, member, lane):
@@ -54,21 +62,53 @@ class Network:
         if not self.posted[member][lane]:
             if step.dep_lane != NONE and done[step.dep_lane] <= step.dep_step:
                 return False
+            if self.tokens and not self.has_token(member, lane):
+                return False
             self.posted[member][lane] = True
             if step.send_peer != NONE:
-                self.post(member, step, self.buffers[member][lane])
+                self.post(member, lane, step, self.buffers[member][lane])
         if step.recv_peer != NONE:
             if not self.inbox[member][lane]:
                 return False
             self.inbox[member][lane] -= 1
         done[lane] += 1
         self.posted[member][lane] = False
+        self.end_phase(member, lane)
         return True
 
-    def post(self, member, step, buffer):
+    def port(self, member, lane):
+        return member, self.gate[member][lane] if self.has_ports else -1
+
+    def has_token(self, member, lane):
+        """Whether the phase of a lane is the first that waits for its gate; it stays so until it is done."""
+        queue, phase = self.waiting[member, self.gate[member][lane]], self.phase[member][lane]
+        if phase not in queue:
+            queue.append(phase)
+        return queue[0] == phase
+
+    def end_phase(self, member, lane):
+        phase = self.phase[member][lane]
+        own = [i for i, other in enumerate(self.phase[member]) if other == phase]
+        queue = self.waiting[member, self.gate[member][lane]]
+        if phase in queue and all(self.done[member][i] == len(self.lanes[member][i]) for i in own):
+            queue.remove(phase)
+
+    def post(self, member, lane, step, buffer):
         wire, per = buffer.wire
         data = self.size * step.send_count / (buffer.parts * buffer.chunks)
-        duration = data * wire / per * self.ps_per_byte
-        start = max(self.now, self.sender_free[member])
-        self.sender_free[member] = start + duration
-        self.at(start + self.latency, "head_comes", step.send_peer, step.send_lane, duration)
+        port = self.port(member, lane)
+        latency, ps_per_byte = self.dimensions[port[1]]
+        duration = data * wire / per * ps_per_byte
+        start = max(self.now, self.sender_free[port])
+        self.sender_free[port] = start + duration
+        self.at(start + latency, "head_comes", step.send_peer, step.send_lane, duration)
+
+
+def of_lanes(schedules, index, column):
+    """A column of the lanes of each member."""
+    found = []
+    for member in range(int(schedules.members[index])):
+        plan = schedules.plan_of[schedules.plan_of_ptr[index] + (0 if schedules.relative[index] else member)]
+        rows = slice(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
+        found.append(getattr(schedules, column)[rows].tolist())
+    return found

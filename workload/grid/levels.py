@@ -1,0 +1,98 @@
+"""Members as places of a grid: their digits, the lines along a dimension, and the parts that digits choose."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.errors import WorkloadError
+from workload.shape import Shape
+
+Int32 = NDArray[np.int32]
+
+
+class Levels(NamedTuple):
+    """n members at the places of a grid of k dimensions, each place once.
+
+    Attributes:
+        digit: int32[k, n], coordinates of each member.
+        extent: of each dimension, 2 or more.
+        rate_bps: of each dimension, as in Shape.
+        latency_ps: of each dimension, as in Shape.
+        named: number of each dimension among those that users name, and its gate.
+    """
+
+    digit: Int32
+    extent: tuple[int, ...]
+    rate_bps: tuple[int, ...]
+    latency_ps: tuple[int, ...]
+    named: tuple[int, ...]
+
+    @property
+    def members(self) -> int:
+        """How many members there are."""
+        return math.prod(self.extent)
+
+    def lines(self, dimension: int) -> Int32:
+        """int32[n / extent, extent]: members that differ in this dimension only, by their digits in it."""
+        others = [self.digit[d] for d in range(len(self.extent)) if d != dimension]
+        order = np.lexsort([self.digit[dimension], *others])
+        return order.astype(np.int32).reshape(-1, self.extent[dimension])
+
+    def part(self, dimensions: Sequence[int]) -> Int32:
+        """int32[n]: the digits of some dimensions as one number, that of the first counts most."""
+        part = np.zeros(self.members, np.int32)
+        for d in dimensions:
+            part = part * np.int32(self.extent[d]) + self.digit[d]
+        return part
+
+    def parts(self, dimensions: Sequence[int]) -> int:
+        """How many such numbers there are."""
+        return math.prod(self.extent[d] for d in dimensions)
+
+
+def along_dimensions(shape: Shape) -> Levels:
+    """The dimensions of the fabric, the fastest first; one of all members where they are no full grid."""
+    number = np.arange(shape.members)
+    digits = [number // math.prod(shape.grid[:d]) % extent for d, extent in enumerate(shape.grid)]
+    return _kept(digits, shape.grid, shape.rate_bps, shape.latency_ps)
+
+
+def by_hosts(shape: Shape) -> Levels:
+    """Two dimensions: the places in a host, by number, and the hosts. Those of one member are left out.
+
+    Where the first dimensions of the fabric make up the hosts, these have the lowest rate and all the latency of
+    those, and so have the hosts of the others; else both have that of the whole.
+
+    Raises:
+        WorkloadError: hosts with unequal numbers of members.
+    """
+    host, place = np.array(shape.host), np.array(shape.place)
+    sizes = np.bincount(host)
+    if sizes.min() != sizes.max():
+        raise WorkloadError(f"hosts of {sizes.min()} to {sizes.max()} members: expected equally many in each")
+    order = np.lexsort([place, host])
+    rail = np.empty(len(host), np.int64)
+    rail[order] = np.arange(len(host)) % sizes[0]
+    extent = (int(sizes[0]), len(sizes))
+    inner = [math.prod(shape.grid[: d + 1]) for d in range(len(shape.grid))]
+    cut = inner.index(extent[0]) + 1 if extent[0] in inner[:-1] else 0
+    rates = [min(part) for part in (shape.rate_bps[:cut] or shape.rate_bps, shape.rate_bps[cut:])]
+    latencies = [sum(part) for part in (shape.latency_ps[:cut] or shape.latency_ps, shape.latency_ps[cut:])]
+    return _kept([rail, host], extent, rates, latencies)
+
+
+def _kept(
+    digits: Sequence[NDArray[np.integer]], extents: Sequence[int], rates: Sequence[int], latencies: Sequence[int]
+) -> Levels:
+    """Levels of the dimensions of two places or more."""
+    kept = tuple(d for d, extent in enumerate(extents) if extent > 1)
+    return Levels(
+        digit=np.array([digits[d] for d in kept], np.int32),
+        extent=tuple(extents[d] for d in kept),
+        rate_bps=tuple(rates[d] for d in kept),
+        latency_ps=tuple(latencies[d] for d in kept),
+        named=kept,
+    )
