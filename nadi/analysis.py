@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pdes import LinkFault
 from topologies import Graph
 from workload import KINDS, Program
 
@@ -250,8 +251,20 @@ def _block_times(program: Program, rows: Rows, start_ps: Int64, finish_ps: Int64
     return NpuTimes(compute, cpu, memory, communication, both - compute, finish_time_ps - busy, last_ps)
 
 
-def utilisation(graph: Graph, tx_bytes: Int64, finish_time_ps: int) -> NDArray[np.float64]:
-    """float64[links]: share of the run in which each link was sending."""
+def utilisation(
+    graph: Graph, tx_bytes: Int64, finish_time_ps: int, faults: Sequence[LinkFault] = (), cell_ps: int = 1
+) -> NDArray[np.float64]:
+    """float64[links]: what each link sent over what it could have sent in the run.
+
+    Where faults give a link another rate, that is its mean rate over the run; each change counts from the begin of the
+    first cell at or after its time (docs/faults.md).
+    """
     if finish_time_ps <= 0:
         return np.zeros(graph.links)
-    return tx_bytes * (8 * _PS_PER_S / finish_time_ps) / graph.link_rate_bps
+    rate_bps = graph.link_rate_bps.astype(np.float64)
+    for fault in faults:
+        if fault.rate_bps:
+            begin, end = (min(-(-t // cell_ps) * cell_ps, finish_time_ps) for t in (fault.at_ps, fault.until_ps))
+            which = list(fault.links)
+            rate_bps[which] += (fault.rate_bps - graph.link_rate_bps[which]) * ((end - begin) / finish_time_ps)
+    return tx_bytes * (8 * _PS_PER_S / finish_time_ps) / rate_bps

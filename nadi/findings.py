@@ -39,7 +39,7 @@ class Findings:
         closed_form_ps: float64[c], on an idle network.
         algorithm_Bps: float64[c], size over time.
         bus_Bps: float64[c], that times the factor of nccl-tests.
-        utilisation: float64[links], share of the run in which a link was sending.
+        utilisation: float64[links], what a link sent over what it could have sent in the run.
     """
 
     npu_times: NpuTimes
@@ -129,7 +129,13 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
         closed_form_ps=np.array([closed_form_ps[key] for key in _keys(found)], np.float64),
         algorithm_Bps=bandwidths[:, 0],
         bus_Bps=bandwidths[:, 1],
-        utilisation=utilisation(simulation.graph, results.links["tx_bytes"], results.finish_time_ps),
+        utilisation=utilisation(
+            simulation.graph,
+            results.links["tx_bytes"],
+            results.finish_time_ps,
+            simulation.settings.faults.links,
+            int(results.settled.get("cell_ps", 1)),
+        ),
     )
 
 

@@ -94,6 +94,14 @@ from pdes.state import (
 from pdes.world import world_at
 
 AHEAD = 4
+TRIMMED = 4
+"""Queue of trimmed packets, a bit of GATE_MASK as of the other queues."""
+GATE_TRIMMED_HEAD, GATE_TRIMMED_TAIL = 28, 29
+"""Words of a `gate` row: its first and last record."""
+GATE_TRIMMED_TURN = 30
+"""Trimmed packets sent since the last data packet that waited, while one did."""
+TRIMMED_A_TURN = 10
+"""So many trimmed packets go for each data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)."""
 TIME_BITS = 40
 TIME_MASK = (1 << TIME_BITS) - 1
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
@@ -115,6 +123,22 @@ def may_go(net, link):
 
 
 @inline
+def head_of(g, queue):
+    """Word of the first record of a queue of the port whose `gate` row is g."""
+    if queue == TRIMMED:
+        return g + GATE_TRIMMED_HEAD
+    return g + GATE_HEAD + queue
+
+
+@inline
+def tail_of(g, queue):
+    """Word of the last record."""
+    if queue == TRIMMED:
+        return g + GATE_TRIMMED_TAIL
+    return g + GATE_TAIL + queue
+
+
+@inline
 def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
     """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
     g = link * GATE_WORDS
@@ -127,12 +151,13 @@ def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
         net.backlog[place] = link
         gate[g + GATE_PLACE] = place
         net.pool[pool + POOL_PORTS] += 1
-    tail = gate[g + GATE_TAIL + queue]
+    at = tail_of(g, queue)
+    tail = gate[at]
     if mask & bit == 0:
         tail = take_block(net)
-        gate[g + GATE_HEAD + queue] = tail
+        gate[head_of(g, queue)] = tail
         gate[g + GATE_MASK] = mask | bit
-    gate[g + GATE_TAIL + queue] = push(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3)
+    gate[at] = push(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3)
     carry(net, SET_DOWN, tail)
 
 
@@ -190,13 +215,28 @@ def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
 
 
 @inline
+def control_waits(mask):
+    """Of a bit set of queues those of control: 1 control packets, 2 pause frames."""
+    return (mask >> CONTROL) & 3
+
+
+@inline
 def send_control(net, node, link, queue, now, w1, w2, w3):
     """Send a control packet or a pause frame, or have it wait for the port in its queue."""
     idle = net.tx[link * TX_WORDS + TX_BUSY] <= now
-    if idle and net.gate[link * GATE_WORDS + GATE_MASK] >> CONTROL == 0:
+    if idle and control_waits(net.gate[link * GATE_WORDS + GATE_MASK]) == 0:
         link_send(net, link, now, now, w1, w2, w3)
     else:
         line_up(net, node, link, queue, now, 0, w1, w2, w3)
+
+
+@inline
+def send_trimmed(net, node, link, now, w1, w2, w3):
+    """Send a packet that was cut to its header, or have it wait; the port has sent what departs up to now."""
+    if net.tx[link * TX_WORDS + TX_BUSY] <= now and not may_go(net, link):
+        link_send(net, link, now, now, w1, w2, w3)
+    else:
+        line_up(net, node, link, TRIMMED, now, 0, w1, w2, w3)
 
 
 @outline
@@ -253,11 +293,19 @@ def weighted_class(net, g, ready):
 
 @inline
 def next_queue(net, g, ready):
-    """The queue that sends next, of those in the bit set `ready`: pause frames, control, then the data classes."""
-    if ready >> CONTROL != 0:
-        return CONTROL + (ready >> FRAMES)
+    """Of the queues in the bit set `ready` the one that sends next: pause frames, control, then trimmed or data."""
+    first = control_waits(ready)
+    if first != 0:
+        return CONTROL + (first >> 1)
+    data = ready & 3
+    if ready >> TRIMMED != 0 and (data == 0 or net.gate[g + GATE_TRIMMED_TURN] < TRIMMED_A_TURN):
+        if data != 0:
+            net.gate[g + GATE_TRIMMED_TURN] += 1
+        return np.int64(TRIMMED)
+    if net.const[CONST_TRIM] != 0:
+        net.gate[g + GATE_TRIMMED_TURN] = 0
     if net.const[CONST_WEIGHTS] != 0:
-        return weighted_class(net, g, ready)
+        return weighted_class(net, g, data)
     return np.int64(ready & 1 == 0)
 
 
@@ -267,7 +315,8 @@ def depart(net, node, link, start):
     g = link * GATE_WORDS
     gate = net.gate
     queue = next_queue(net, g, gate[g + GATE_MASK] & ~gate[g + GATE_PAUSED])
-    head = gate[g + GATE_HEAD + queue]
+    place = head_of(g, queue)
+    head = gate[place]
     carry(net, TAKE_UP, head)
     p = head * RECORD_WORDS
     w0 = net.record[p]
@@ -275,7 +324,7 @@ def depart(net, node, link, start):
     w2 = net.record[p + 2]
     w3 = net.record[p + 3]
     head = after(net, head)
-    gate[g + GATE_HEAD + queue] = head
+    gate[place] = head
     if head < 0:
         gate[g + GATE_MASK] &= ~(1 << queue)
         if gate[g + GATE_MASK] == 0:
@@ -373,7 +422,7 @@ def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
         net.count[COUNT_TRIMMED] += 1
         gate[link * GATE_WORDS + GATE_TRIMMED] += 1
         w1 = (w1 & ~(0xFFFF << 40)) | (cut << 40) | (FLAG_TRIMMED << 56)
-        send_control(net, node, link, CONTROL, now, w1, w2, w3)
+        send_trimmed(net, node, link, now, w1, w2, w3)
     else:
         drop(net, link, w1)
     return False
@@ -449,10 +498,13 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
 
 @inline
 def take_control(net, node, link, now, at, w1, w2, w3):
-    """A control packet, record `at`, for the port of `link`."""
+    """A control packet, or one that was trimmed, record `at`, for the port of `link`."""
     bring_up_for(net, node, link, now)
     carry(net, TAKE_UP, at)
-    send_control(net, node, link, CONTROL, now, w1, w2, w3)
+    if flags(w1) & FLAG_ACK != 0:
+        send_control(net, node, link, CONTROL, now, w1, w2, w3)
+    else:
+        send_trimmed(net, node, link, now, w1, w2, w3)
 
 
 @outline

@@ -3,7 +3,12 @@
 import numpy as np
 
 from pdes import state as s
+from pdes.faults import CLASS_SHIFT
+from pdes.link import NODE_MASK
+from pdes.schedule import ALWAYS_LOST
 from pdes.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
+
+MOST_PLACES = 8
 
 
 def failed_queue_pair(lp):
@@ -14,8 +19,46 @@ def failed_queue_pair(lp):
     return (
         f"npu {src} to npu {w.qps.qp[row + s.QP_DST]}: packet {w.qps.qp[row + s.QP_UNA]} unacknowledged after "
         f"{w.qps.qp[row + s.QP_RETRIES]} timeouts (at {w.net.ctl[s.CTL_NOW]} ps); "
-        "a queue_limit below one packet or too short a retransmit_timeout does this"
+        "a queue_limit below one packet or too short a retransmit_timeout does this" + _and_down(lp)
     )
+
+
+def down_places(lp):
+    """What faults have down now, of the links that leave the LP's nodes, as [[faults]] calls them, by number.
+
+    A switch none of whose links is up stands for them. A link to a node of another LP is known by its number alone.
+    """
+    net, part = lp.world.net, lp.part
+    meta = net.tx.reshape(-1, s.TX_WORDS)[: len(part.links), s.TX_META]
+    is_down = net.link_class.reshape(-1, s.CLASS_WORDS)[meta >> CLASS_SHIFT, s.CLASS_ERROR] == ALWAYS_LOST
+    down_before = np.concatenate([[0], np.cumsum(is_down)])
+    down, links = np.diff(down_before[part.out_ptr]), np.diff(part.out_ptr)
+    whole = [own for own in np.flatnonzero((down == links) & (links > 0)).tolist() if own >= part.npus]
+    places = [f"switch {part.nodes[own]}" for own in whole]
+    source = np.repeat(np.arange(len(part.nodes)), links)
+    target = meta & NODE_MASK
+    named = set()
+    for row in np.flatnonzero(is_down).tolist():
+        a, b, cable = int(source[row]), int(target[row]), int(part.links[row]) >> 1
+        if a in whole or b in whole or cable in named:
+            continue
+        named.add(cable)
+        if b >= len(part.nodes):
+            places.append(f"link {2 * cable}")
+            continue
+        between = np.flatnonzero((source == a) & (target == b))
+        which = "" if is_down[between].all() else f" cable {between.tolist().index(row)}"
+        places.append(f"link {part.nodes[a]}-{part.nodes[b]}{which}")
+    return list(dict.fromkeys(places))
+
+
+def _and_down(lp):
+    """What is down, as the rest of a line; empty if nothing is."""
+    places = down_places(lp)
+    if not places:
+        return ""
+    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+    return f"; down by faults: {', '.join(places[:MOST_PLACES])}{more}"
 
 
 def _unfinished(lp):
@@ -84,4 +127,6 @@ def waiting_rows(lp):
             lines.append(_collective_waits(lp, own, row, at))
         else:
             lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
+    if lines:
+        lines[0] += _and_down(lp)
     return lines

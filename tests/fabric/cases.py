@@ -5,6 +5,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from pdes import Settings, SharedBuffer
+from pdes.balancing import balancing
 from tests.fabric import naive
 from tests.fabric.control import control_of
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces
@@ -117,13 +118,15 @@ def parking_lots(draw):
 
 
 @st.composite
-def leaf_spines(draw):
+def leaf_spines(draw, *, uneven=False):
+    """uneven: each cable between leaf and spine has a rate of its own, and there are many."""
     leaves, hosts, spines, uplinks = (draw(st.integers(*ends)) for ends in ((2, 3), (1, 3), (1, 2), (1, 2)))
     npus, own, up = leaves * hosts, (draw(rates), draw(delays)), (draw(rates), draw(delays))
     cables = [(npu, npus + npu // hosts, *own) for npu in range(npus)]
     for leaf in range(leaves):
         for spine in range(spines):
-            cables += [(npus + leaf, npus + leaves + spine, *up)] * uplinks
+            own_rates = [draw(rates) if uneven else up[0] for _ in range(uplinks + uneven)]
+            cables += [(npus + leaf, npus + leaves + spine, one, up[1]) for one in own_rates]
     return Network(npus, (draw(latencies),) * leaves + (draw(latencies),) * spines, tuple(cables))
 
 
@@ -151,18 +154,14 @@ def flows(draw, npus, *, collectives):
 
 
 @st.composite
-def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False):
+def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adaptive=False):
     """pfc: lossless, buffers just above the headrooms; else so small that packets are lost (or trimmed) and sent again.
 
     Where packets are lost windows are small: whole windows are sent again, and many small runs tell more than a few.
-    Where they are trimmed packets are large and links alike, so that headers alone cannot fill a port for ever.
     """
-    network = draw(networks)
+    network = draw(leaf_spines(uneven=True) if adaptive else networks)
     two = draw(st.booleans())
     mtu = draw(st.sampled_from([256, 512, 1000]))
-    if trim:
-        mtu = 1000
-        network = network._replace(cables=tuple((a, b, 100, delay) for a, b, _, delay in network.cables))
     graph = network.graph()
     shared = draw(st.integers(2, 40)) * (mtu + 82)
     chosen = {"mtu_bytes": mtu, "seed": draw(st.integers(0, 2**31)), "p2p_class": int(two), "max_retries": 60}
@@ -183,6 +182,8 @@ def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False):
     if selective:
         chosen |= {"selective_repeat": True, "reorder_packets": draw(st.sampled_from([0, 1, 3, 8]))}
         chosen["window_bytes"] = draw(st.sampled_from([1000, 4000, 20_000]))
+    if adaptive:
+        chosen |= {"balancing": balancing("adaptive"), "selective_repeat": True, "reorder_packets": 0}
     control = ()
     if controlled:
         signals = draw(st.sampled_from(SIGNALS))

@@ -5,7 +5,7 @@ counted again from what lies in its queues. Where the page leaves room, the choi
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from types import SimpleNamespace
 
 from tests.pdes import naive as plain
@@ -15,6 +15,9 @@ CLASSES = (0, 1)
 NAK, TIMEOUT, TRIMMED = plain.NAK, plain.TIMEOUT, plain.TRIMMED  # the numbers of pdes.state.LOSS_*
 ECN_SALT = 0xECE
 ECN_RATE_BPS = 25e9
+TRIMMED_A_TURN = 10
+SLACK_PACKETS = 8
+COUNTED = 1024
 
 
 class Frame(plain.Packet):
@@ -71,18 +74,17 @@ class Egress:
     def __init__(self, link, weights):
         self.link, self.weights = link, weights
         self.frames, self.control, self.data = deque(), deque(), [deque(), deque()]
+        self.headers, self.headers_sent = deque(), 0  # trimmed packets; those sent while data waited, since the last
         self.waiting = [0, 0]  # qb
         self.is_sending = False
         self.turn, self.left = 0, weights[0] if weights else 0
 
     def choose(self):
-        """Class whose packet goes now, None if none may.
+        """Class whose packet goes now, where one may.
 
         The turn of the weights changes only when a packet goes that has waited.
         """
         ready = [bool(self.data[c]) and not self.link.paused[c] for c in CLASSES]
-        if not any(ready):
-            return None
         if not self.weights:
             return ready.index(True)
         while self.left == 0 or not ready[self.turn]:
@@ -131,7 +133,8 @@ class Switch:
         egress = self.out[link.number]
         if packet.control or self.admit(packet, self.into[came_over.number], egress):
             if packet.control:
-                egress.control.append((packet, self.sim.now))
+                queue = egress.control if packet.is_ack else egress.headers
+                queue.append((packet, self.sim.now))
                 self.serve(egress)
                 return
             egress.data[packet.cls].append((packet, self.into[came_over.number], self.sim.now))
@@ -199,9 +202,13 @@ class Switch:
         if egress.frames or egress.control:
             self.begin(egress, *(egress.frames or egress.control).popleft())
             return
-        cls = egress.choose()
-        if cls is not None:
-            self.leave(egress, cls)
+        may_go = any(egress.data[c] and not egress.link.paused[c] for c in CLASSES)
+        if egress.headers and (not may_go or egress.headers_sent < TRIMMED_A_TURN):
+            egress.headers_sent += may_go
+            self.begin(egress, *egress.headers.popleft())
+        elif may_go:
+            egress.headers_sent = 0
+            self.leave(egress, egress.choose())
 
     def begin(self, egress, packet, since):
         egress.is_sending = True
@@ -275,6 +282,7 @@ class Switch:
             assert ingress.paused == [False, False]
         for egress in self.out.values():
             assert not egress.control
+            assert not egress.headers
             assert not egress.frames
             assert not egress.is_sending
             assert egress.waiting == [0, 0]
@@ -304,6 +312,7 @@ class Simulator(plain.Simulator):
         self.full_packet = settings.mtu_bytes + settings.header_bytes
         self.classes = 2 if settings.p2p_class == 1 else 1
         self.last_notified = {}
+        self.forwarded, self.turns = None, Counter()
         self.switches = {}
         self.count |= dict.fromkeys(
             ["marked_packets", "pause_frames", "resume_frames", "trimmed_packets", "congestion_notifications",
@@ -344,11 +353,33 @@ class Simulator(plain.Simulator):
             self.touch(self.npus[node], self.npus[node].ports[back.number])
 
     def forward(self, node, came_over, packet):
+        self.forwarded = packet
         if node not in self.switches:
             super().forward(node, came_over, packet)
-            return
-        link = self.links[self.next_link(node, packet.dst, packet.entropy)]
-        self.switches[node].take(packet, came_over, link)
+        else:
+            link = self.links[self.next_link(node, packet.dst, packet.entropy)]
+            self.switches[node].take(packet, came_over, link)
+        self.forwarded = None
+
+    def one_of(self, links, node, entropy):
+        """Adaptive routing in place of ECMP, at switches."""
+        packet = self.forwarded
+        if packet is None or len(links) == 1 or self.settings.balancing.name != "adaptive":
+            return super().one_of(links, node, entropy)
+        sent = self.turns[node, packet.dst % COUNTED, packet.control]
+        self.turns[node, packet.dst % COUNTED, packet.control] += 1
+        shift = plain.mix3(self.salt[node] + packet.control, packet.dst, sent // len(links)) * len(links) // plain.WORD
+        in_turn = [links[(sent + shift + i) % len(links)] for i in range(len(links))]
+        work = {number: self.work_left(node, self.links[number]) for number in links}
+        slack = SLACK_PACKETS * self.full_packet
+        return next(n for n in in_turn if work[n] <= min(work.values()) + int(slack * self.links[n].ps_per_byte))
+
+    def work_left(self, node, link):
+        """Time that a port needs for what it has: the rest of the packet on the wire and the data that waits."""
+        if node not in self.switches:
+            return max(0, link.busy_until - self.now - int(self.graph.node_latency_ps[node]))
+        waiting = sum(self.switches[node].out[link.number].waiting)
+        return max(0, link.busy_until - self.now) + int(waiting * link.ps_per_byte)
 
     # NICs
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 
 from pdes import RunError, build_world
+from pdes.balancing import balancing
 from pdes.congestion import Control
+from tests.fabric import naive
 from tests.fabric.cases import Flows, Network, Scenario, scenarios, settings_of, star
 from tests.fabric.compare import by_hand, check, differences
 from tests.fabric.naive import Simulator
@@ -74,6 +76,18 @@ def test_runs_with_selective_repeat_that_trim_agree(scenario):
     agree(scenario)
 
 
+@bounded(15)
+@given(scenarios(pfc=True, adaptive=True))
+def test_lossless_runs_with_adaptive_routing_agree(scenario):
+    agree(scenario)
+
+
+@bounded(15)
+@given(scenarios(pfc=False, trim=True, adaptive=True, controlled=True))
+def test_runs_with_adaptive_routing_that_trim_agree(scenario):
+    agree(scenario)
+
+
 # Fixed runs, each of which has all of something
 
 ROW = Network(5, (0, 300_000, 0), ((0, 5, 100, 0), (1, 5, 100, 30_000), (5, 6, 100, 500_000), (2, 6, 25, 0),
@@ -94,6 +108,10 @@ EACH = Flows(
 INCASTS = tuple((src, dst, 12 * 918, wait) for wait in (0, 1) for src in range(5) for dst in (0, 1) if src != dst)
 EVEN = Flows((*INCASTS, *((src, 3, 30 * 918, 0) for src in (0, 1, 4))))
 """All packets of 1000 bytes, so sums meet the bounds exactly, and equal rates, so much happens at one time."""
+CABLES = ROW._replace(cables=(*ROW.cables, (5, 6, 10, 500_000), (5, 6, 77, 500_000), (6, 7, 25, 0)))
+"""A slow cable beside others, so that some lose their turns."""
+LONG = Flows((*((src, dst, 80_000, 0) for src, dst in ((0, 4), (1, 3), (3, 0), (4, 1))), (2, 4, 20_000, 1)))
+ADAPTIVE = BASE | {"balancing": balancing("adaptive"), "selective_repeat": True, "reorder_packets": 0}
 RUNS = {
     "even, pauses": Scenario(star(5, delay=100_000), EVEN, {"buffer_bytes": 89_000, "headroom_bytes": 8000}, BASE),
     "even, little headroom": Scenario(
@@ -116,6 +134,15 @@ RUNS = {
     ),
     "selective": Scenario(ROW, CROWD, DROPS, LOSSY | {"selective_repeat": True}, CONTROL),
     "selective, trims": Scenario(ROW, CROWD, DROPS | {"trim": True}, LOSSY | {"selective_repeat": True}, CONTROL),
+    "headers crowd": Scenario(
+        star(5, [400, 400, 400, 400, 25]),
+        Flows(tuple((src, 4, 15_000, 0) for src in range(4))),
+        {"pfc": False, "trim": True, "buffer_bytes": 4000},
+        {"mtu_bytes": 256, "seed": 3, "max_retries": 60, "rto_ps": 30_000_000, "window_bytes": 9000},
+    ),
+    "adaptive, pauses": Scenario(CABLES, LONG, PAUSES, ADAPTIVE | {"window_bytes": 60_000}),
+    "adaptive, drops": Scenario(CABLES, LONG, DROPS, LOSSY | ADAPTIVE | {"window_bytes": 30_000}, CONTROL),
+    "adaptive, output-queued": Scenario(CABLES, LONG, None, ADAPTIVE | {"window_bytes": 60_000}),
 }
 MUST_HAPPEN = {
     "even, pauses": {"pause_frames"},
@@ -127,6 +154,9 @@ MUST_HAPPEN = {
     "trims": {"trimmed_packets", "retransmitted_packets", "marked_packets"},
     "selective": {"dropped_packets", "retransmitted_packets", "congestion_notifications"},
     "selective, trims": {"trimmed_packets", "retransmitted_packets", "congestion_notifications"},
+    "headers crowd": {"trimmed_packets", "retransmitted_packets"},
+    "adaptive, pauses": {"pause_frames", "marked_packets"},
+    "adaptive, drops": {"dropped_packets", "retransmitted_packets"},
 }
 
 
@@ -159,6 +189,27 @@ def test_plain_python_agrees():
     assert run.returncode == 0, run.stderr
     seen = sum((Counter(json.loads(line)) for line in run.stdout.splitlines()), Counter())
     assert min(seen[what] for what in ("pause_frames", "dropped_packets", "trimmed_packets", "marked_packets")) > 0
+
+
+class Bounded(Simulator):
+    """Gives up a run of so many packets as one that never ends."""
+
+    MOST_PACKETS = 100_000
+
+    def transmit(self, link, packet, *times):
+        if self.count["packet_hops"] > self.MOST_PACKETS:
+            raise TimeoutError
+        super().transmit(link, packet, *times)
+
+
+def test_headers_cannot_fill_a_port_for_ever(monkeypatch):
+    # four senders of 400 Gb/s into 25: their headers alone are 100 Gb/s and more, so strict priority starves all data
+    graph, program, chosen = RUNS["headers crowd"].build()
+    results = simulate(graph, program, chosen)
+    assert results.counters["packet_hops"] < Bounded.MOST_PACKETS / 4
+    monkeypatch.setattr(naive, "TRIMMED_A_TURN", 10**9)
+    with pytest.raises(TimeoutError):
+        by_hand(graph, program, chosen, results.settled, Bounded)
 
 
 # One run for each difference that was found
@@ -269,6 +320,11 @@ class TiesByLink(Simulator):
         return link.number
 
 
+class LooksAtNoQueue(Simulator):
+    def work_left(self, _node, _link):
+        return 0
+
+
 class NoEchoOfTrimmed(Simulator):
     def on_data(self, npu, packet):
         packet.marked = packet.marked and not packet.trimmed
@@ -277,7 +333,13 @@ class NoEchoOfTrimmed(Simulator):
 
 @pytest.mark.parametrize(
     ("broken", "name"),
-    [(FramesLast, "all to all"), (TiesByLink, "all to all"), (NoEchoOfTrimmed, "trims")],
+    [
+        (FramesLast, "all to all"),
+        (TiesByLink, "all to all"),
+        (NoEchoOfTrimmed, "trims"),
+        (LooksAtNoQueue, "adaptive, pauses"),
+        (LooksAtNoQueue, "adaptive, output-queued"),
+    ],
 )
 def test_the_comparison_notices_a_broken_rule(broken, name):
     graph, program, chosen = RUNS[name].build()

@@ -2,12 +2,14 @@
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 import et
 
 SPINES = 'spec = "leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,uplinks=2,rate=100Gbps,delay=1us"'
 RING = 'spec = "ring:npus=4,rate=100Gbps,delay=1us"'
+PAIR = 'spec = "switch:npus=2,rate=100Gbps,delay=1us"'
 DOWN = 'link = "4-6"\nstate = "down"\n'
 
 
@@ -78,7 +80,28 @@ def test_a_fabric_that_stays_cut_gives_up(nadi, write_run):
     text = '[network]\nretransmit_timeout = "20us"\nmax_retries = 2\n' + fault('link = "0-4"\nstate = "down"')
     outcome = nadi("run", write_run(reduce(1 << 20), text, SPINES), "-q")
     assert outcome.code == 1
-    assert "npu" in outcome.err.lower()
+    assert "unacknowledged after 3 timeouts" in outcome.err
+    assert outcome.err.endswith("; down by faults: link 0-4\n")
+
+
+def test_a_slow_link_is_as_busy_as_its_own_rate_says(nadi, write_run, tmp_path):
+    """An all-reduce of two NPUs over a link at a tenth of its rate, all the time, and for the first half of it."""
+    found = []
+    for number, until in enumerate(("", 'until = "1ms"\n')):
+        out = tmp_path / f"out{number}"
+        run = write_run(reduce(8 << 20)[:2], fault(f'{until}link = "0-2"\nrate = "10Gbps"', "0us"), PAIR)
+        assert nadi("run", run, "--out", out, "-q").code == 0
+        links = pq.read_table(out / "links.parquet").to_pydict()
+        summary = json.loads((out / "summary.json").read_text())
+        finish_s = summary["finish_time_ps"] / 1e12
+        slow_s = min(finish_s, 1e-3 if until else finish_s)
+        could_send = (slow_s * 10e9 + (finish_s - slow_s) * 100e9) / 8
+        place = next(i for i, ends in enumerate(zip(links["src"], links["dst"], strict=True)) if ends[0] == "npu 0")
+        assert links["utilisation"][place] == pytest.approx(links["tx_bytes"][place] / could_send, rel=1e-3)
+        assert links["rate_bps"][place] == 100 * 10**9
+        found.append(links["utilisation"][place])
+    assert found[0] == pytest.approx(1, rel=0.02)
+    assert 0.5 < found[1] <= 1
 
 
 def test_what_was_chosen_stands_in_the_summary_and_ways_of_running_agree(nadi, write_run, tmp_path):

@@ -169,7 +169,7 @@ def sprayed():
 
 
 def adaptive():
-    """The least queue of output-queued switches, round-trip times and Swift."""
+    """Turns and queues of output-queued switches, round-trip times and Swift."""
     graph = build("leaf-spine:leaves=3,hosts_per_leaf=3,spines=3,rate=100Gbps,delay=700ns")
     chosen = settings(
         control=congestion.control("swift"), balancing=balancing.balancing("adaptive"), selective_repeat=True,
