@@ -486,11 +486,30 @@ def _with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     if topology.spec is not None and (folder / topology.spec).is_file():
         topology = topology.model_copy(update={"spec": str(folder / topology.spec)})
     topology = topology.model_copy(update={"file": _join(folder, topology.file)})
+    own = {kind: _algorithm_from(folder, spec) for kind, spec in config.system.collectives.items()}
+    system = config.system.model_copy(update={"collectives": own})
     output = config.output.model_copy(update={"dir": _join(folder, config.output.dir)})
     engine = config.engine
     if engine.weights not in WEIGHT_WORDS:
         engine = engine.model_copy(update={"weights": str(folder / engine.weights)})
-    return config.model_copy(update={"workload": workload, "topology": topology, "output": output, "engine": engine})
+    sections = {"workload": workload, "topology": topology, "system": system, "output": output, "engine": engine}
+    return config.model_copy(update=sections)
+
+
+def _algorithm_from(folder: Path, spec: str) -> str:
+    """`custom:file=PATH` with its path from the folder; other algorithms as they are."""
+    name, colon, rest = spec.partition(":")
+    if name != "custom":
+        return spec
+    parts = [part.partition("=") for part in rest.split(",")]
+    return (
+        name
+        + colon
+        + ",".join(
+            f"file={folder / value.strip()}" if key.strip() == "file" and value.strip() else key + equals + value
+            for key, equals, value in parts
+        )
+    )
 
 
 def _join(folder: Path, path: Path | None) -> Path | None:

@@ -20,6 +20,8 @@ An algorithm that depends on where its members are on the fabric, or on the size
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
 - if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do.
 
+One that `NAMED_ONLY = True` marks is neither a default nor among those that `algorithms_of` lists.
+
 Buffers: all-reduce, reduce, broadcast and barrier work on all of S at each member. Of the others, member m owns the
 m-th of n equal parts: all-gather and gather begin with the own part and end with all parts; reduce-scatter and scatter
 begin with all parts and end with the own one, summed or the root's; all-to-all sends part i to member i and ends with
@@ -113,13 +115,13 @@ def algorithms() -> dict[str, Algorithm]:
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
-    """Names of the algorithms that do a kind.
+    """Names of the algorithms that do a kind, less those that must be asked for by name.
 
     Raises:
         WorkloadError: unknown kind.
     """
     kind_index(kind)
-    return tuple(sorted(name for name, module in algorithms().items() if kind in module.KINDS))
+    return tuple(sorted(name for name, m in algorithms().items() if kind in m.KINDS and not _named_only(m)))
 
 
 def default_algorithm(kind: str) -> str:
@@ -141,7 +143,8 @@ def choose(kind: str, spec: str) -> Choice:
     """
     name, _, rest = spec.partition(":")
     known = algorithms_of(kind)
-    if name not in known:
+    module = algorithms().get(name)
+    if name not in known and (module is None or kind not in module.KINDS):
         raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(known)}")
     defaults: dict[str, Value] = getattr(algorithms()[name], "PARAMETERS", {})
     limits: dict[str, tuple] = getattr(algorithms()[name], "LIMITS", {})
@@ -186,6 +189,10 @@ def closed_form(
     if chosen.needs_shape:
         return chosen.module.closed_form(kind, chosen.on(kind, shape), size_bytes, **parameters)
     return chosen.module.closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, **parameters)
+
+
+def _named_only(module: Algorithm) -> bool:
+    return bool(getattr(module, "NAMED_ONLY", False))
 
 
 def _shown(value: Value) -> str:

@@ -1,0 +1,258 @@
+"""Collectives that users bring: what MSCCL's XML means, and what of it is refused."""
+
+import re
+
+import pytest
+
+from tests.workload import msccl_files
+from tests.workload.alpha_beta import Network
+from workload import CollectiveSettings, WorkloadError, algorithms_of, collectives, default_algorithm
+from workload.custom import read_custom, to_msccl
+from workload.custom.idle import idle_ps
+from workload.oracle import check
+from workload.schedules import ScheduleSet, pack
+
+GOOD = {
+    "ring": ("all-reduce", msccl_files.ring(4)),
+    "fused ring": ("all-reduce", msccl_files.fused_ring(5)),
+    "all pairs": ("all-reduce", msccl_files.all_pairs(4)),
+    "hierarchical": ("all-gather", msccl_files.hierarchical_all_gather()),
+    "hierarchical in place": ("all-gather", msccl_files.hierarchical_all_gather(inplace=1)),
+    "sum chain": ("reduce", msccl_files.sum_chain(4)),
+    "exchange": ("all-to-all", msccl_files.exchange_of_two(inplace=0)),
+    "exchange in place": ("all-to-all", msccl_files.exchange_of_two(inplace=1)),
+    "reduce-scatter": ("reduce-scatter", msccl_files.reduce_scatter_of_two(inplace=0)),
+    "reduce-scatter in place": ("reduce-scatter", msccl_files.reduce_scatter_of_two(inplace=1)),
+}
+
+
+def written(folder, text):
+    path = folder / "a.xml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_does_what_the_kind_promises_in_any_order(name, tmp_path):
+    kind, text = GOOD[name]
+    schedules = pack([read_custom(written(tmp_path, text), kind)])
+    for seed in range(10):
+        check(kind, schedules, 0, seed)
+
+
+def test_a_message_is_as_many_chunks_as_the_step_says(tmp_path):
+    plans = read_custom(written(tmp_path, msccl_files.sum_chain(3)), "reduce")
+    sends = [[step for step in plan[0] if step.send_peer >= 0] for plan in plans.plans]
+    assert plans.chunks == 2
+    assert [[(s.send_peer, s.send_count) for s in own] for own in sends] == [[], [(0, 2)], [(1, 2)]]
+
+
+def test_what_is_added_and_sent_on_is_not_kept(tmp_path):
+    plans = read_custom(written(tmp_path, msccl_files.sum_chain(3)), "reduce")
+    assert all(step.recv_chunk >= plans.chunks for step in plans.plans[1][0] if step.recv_chunk >= 0)
+
+
+@pytest.mark.parametrize(("proto", "wire"), [("Simple", (1, 1)), ("LL", (2, 1)), ("LL128", (16, 15))])
+def test_the_protocol_adds_its_flags(proto, wire, tmp_path):
+    plans = read_custom(written(tmp_path, msccl_files.ring(3, proto)), "all-reduce")
+    assert {lane.wire for i in range(3) for lane in plans.attributes_of(i)} == {wire}
+
+
+RING, PAIRS, GATHER = msccl_files.ring(4), msccl_files.all_pairs(3), msccl_files.hierarchical_all_gather()
+FIRST = 'type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1"'
+BROKEN = {
+    "wrong chunk sent": (
+        "all-reduce",
+        RING.replace(FIRST, FIRST.replace('srcoff="0"', 'srcoff="2"'), 1),
+        r": no all-reduce: member \d chunk \d",
+    ),
+    "no dependency": (
+        "all-reduce",
+        PAIRS.replace('depid="2" deps="3"', 'depid="-1" deps="-1"', 1),
+        ": gpu 0 tb 2 step 2: may be at the same chunk at the same time as gpu 0 tb 0 step 2, and .*; expected a dep",
+    ),
+    "two that add": (
+        "reduce",
+        msccl_files.algo(
+            "reduce", 1, [[(-1, 1, 0, ["rrc i0"]), (-1, 2, 0, ["rrc i0"])], *[[(0, -1, 0, ["s i0"])] for _ in range(2)]]
+        ),
+        ": gpu 0 tb 1 step 0: may be at the same chunk at the same time as gpu 0 tb 0 step 0, and",
+    ),
+    "no nop": (
+        "all-reduce",
+        PAIRS.replace(
+            'type="nop" srcbuf="i" srcoff="-1" dstbuf="i" dstoff="-1" cnt="1" depid="1"', 'type="nop" depid="-1"', 1
+        ),
+        ": gpu 0 tb 2 step 3: may be at the same chunk at the same time as gpu 0 tb 1 step 1, and",
+    ),
+    "cycle": (
+        "all-reduce",
+        PAIRS.replace(
+            'srcoff="1" dstbuf="i" dstoff="1" cnt="1" depid="-1" deps="-1"', 'srcoff="1" depid="2" deps="3"', 1
+        ),
+        r": gpu 0 tb 0 step 0: waits for itself \(gpu 0 tb 0 step 0 after gpu 0 tb 2 step 3 after .*\), expected no cy",
+    ),
+    "deadlock of messages": (
+        "all-reduce",
+        msccl_files.algo("allreduce", 1, [[(1, 1, 0, ["rrc i0", "s i0"])], [(0, 0, 0, ["rrc i0", "s i0"])]]),
+        ": gpu 0 tb 0 step 0: waits for itself .gpu 0 tb 0 step 0 after gpu 1 tb 0 step 1 after gpu 1 tb 0 step 0 aft",
+    ),
+    "no receiver": (
+        "all-reduce",
+        RING.replace('send="1" recv="3"', 'send="2" recv="3"'),
+        ": gpu 0 tb 0: sends to 2 on chan 0, where no tb has recv 0; expected one$",
+    ),
+    "another channel": (
+        "all-reduce",
+        RING.replace('send="1" recv="3" chan="0"', 'send="1" recv="3" chan="1"'),
+        ": gpu 0 tb 0: sends to 1 on chan 1, where no tb has recv 0; expected one$",
+    ),
+    "peer beyond the GPUs": (
+        "all-reduce",
+        RING.replace('send="1" recv="3"', 'send="4" recv="3"'),
+        ": gpu 0 tb 0: send 4, expected another GPU from 0 to 3, or -1$",
+    ),
+    "a send too many": (
+        "all-gather",
+        GATHER.replace('<step s="1" type="r" srcbuf="o" srcoff="2"', '<step s="1" type="nop" srcbuf="o" srcoff="2"', 1),
+        ": gpu 2 tb 0 step 0: sends to 0, which does not receive it; expected a receive$",
+    ),
+    "other counts": (
+        "reduce",
+        msccl_files.sum_chain(2).replace('type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="2"', f"{FIRST}"),
+        ": gpu 0 tb 0 step 0: receives 2 chunks, expected 1 that gpu 1 tb 0 step 0 sends$",
+    ),
+    "chunk beyond the buffer": (
+        "all-gather",
+        GATHER.replace('type="s" srcbuf="i" srcoff="0"', 'type="s" srcbuf="i" srcoff="1"', 1),
+        r": gpu 0 tb 0 step 0: chunks 1 .. 1 of i, expected 0 .. 0$",
+    ),
+    "two blocks of a connection": (
+        "all-reduce",
+        msccl_files.algo(
+            "allreduce", 1, [[(1, 1, 0, ["s i0"]), (1, -1, 0, ["s i0"])], [(0, 0, 0, ["s i0", "rrc i0"])]]
+        ),
+        ": gpu 0 tb 0: send 1 on chan 0 as another tb, expected one of them$",
+    ),
+    "a step that is not there": (
+        "all-reduce",
+        PAIRS.replace('depid="2" deps="3"', 'depid="2" deps="9"', 1),
+        ": gpu 0 tb 0 step 2: depends on tb 2 step 9, expected one that is there$",
+    ),
+    "another kind": ("all-gather", RING, ": coll 'allreduce', expected 'allgather'$"),
+    "a kind that MSCCL lacks": ("barrier", RING, ": coll 'allreduce', expected none for barrier$"),
+    "a GPU missing": (
+        "all-reduce",
+        RING.replace('<gpu id="3"', '<gpu id="5"'),
+        r": gpus \[0, 1, 2, 5\], expected each",
+    ),
+    "a type": (
+        "all-reduce",
+        RING.replace('type="rrc"', 'type="put"', 1),
+        "gpu 0 tb 0 step 1: type 'put', expected one",
+    ),
+    "a protocol": ("all-reduce", msccl_files.ring(3, "LL64"), ": proto 'LL64', expected one of Simple, LL, LL128$"),
+    "parts": ("all-gather", GATHER.replace('loop="4"', 'loop="6"'), "loop 6, expected a multiple of 4 GPUs for all-g"),
+    "no number": ("all-reduce", RING.replace('cnt="1"', 'cnt="one"', 1), "step 0: cnt 'one', expected a whole number"),
+    "no XML": ("all-reduce", RING[:-9], ": no XML: "),
+    "another XML": ("all-reduce", "<plan/>", ": <plan>, expected <algo>$"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_wrong_is_refused(name, tmp_path):
+    kind, text, reason = BROKEN[name]
+    path = written(tmp_path, text)
+    with pytest.raises(WorkloadError, match=reason) as error:
+        read_custom(path, kind)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["all pairs", "hierarchical"])
+def test_no_dependency_can_be_left_out(name, tmp_path):
+    kind, text = GOOD[name]
+    deps = [match.span() for match in re.finditer(r'depid="\d+" deps="\d+"', text)]
+    assert len(deps) in {4 * 3 * 2, 4}
+    for begin, end in deps:
+        path = written(tmp_path, f'{text[:begin]}depid="-1" deps="-1"{text[end:]}')
+        with pytest.raises(WorkloadError, match="may be at the same chunk at the same time"):
+            read_custom(path, kind)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(WorkloadError, match=r"a\.xml: No such file or directory, expected an algorithm of MSCCL$"):
+        read_custom(tmp_path / "a.xml", "all-reduce")
+    with pytest.raises(
+        WorkloadError, match=r"/b: no such file and no b\.0\.et, expected MSCCL's XML or Chakra traces$"
+    ):
+        read_custom(tmp_path / "b", "all-reduce")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("all-reduce", "ring"),
+        ("all-reduce", "direct"),
+        ("all-gather", "ring"),
+        ("reduce-scatter", "direct"),
+        ("all-to-all", "direct"),
+        ("broadcast", "ring"),
+        ("reduce", "direct"),
+    ],
+)
+def test_own_algorithms_go_there_and_back(kind, name, tmp_path):
+    own = collectives.plan(kind, name, 4)
+    back = read_custom(written(tmp_path, to_msccl(own, kind, name)), kind)
+    times = [Network(pack([plans]), 0, 1 << 20, 1000.0, 20.0).finish_time() for plans in (own, back)]
+    assert times[0] == times[1]
+
+
+def test_what_msccl_cannot_say_is_not_written():
+    with pytest.raises(WorkloadError, match=r"^MSCCL's XML of barrier: expected one of allreduce|all-reduce"):
+        to_msccl(collectives.plan("barrier", "dissemination", 4), "barrier", "x")
+    late = collectives.plan("all-reduce", "ring", 4)._replace(launch_ps=5)
+    with pytest.raises(WorkloadError, match="lanes of parts, other chunks or latencies, expected plain ones"):
+        to_msccl(late, "all-reduce", "x")
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_idle_time_is_that_of_a_network_in_plain_python(name, tmp_path):
+    kind, text = GOOD[name]
+    plans = read_custom(written(tmp_path, text), kind)
+    network = Network(pack([plans]), 0, 120, 700.0, 20.0)
+    assert idle_ps(plans, 120, 700.0, 1e12 / 20) == pytest.approx(network.finish_time(), rel=1e-12)
+
+
+def test_it_must_be_asked_for_by_name():
+    assert all("custom" not in algorithms_of(kind) for kind in ("all-reduce", "all-to-all", "gather"))
+    assert default_algorithm("all-to-all") == "direct"
+    with pytest.raises(WorkloadError, match=r"^algorithm 'custom' for barrier: expected one of dissemination$"):
+        CollectiveSettings({"barrier": "custom:file=x"})
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    path = written(tmp_path, msccl_files.ring(3))
+    assert read_custom(path, "all-reduce").members == 3
+    assert read_custom(path, "all-reduce") is read_custom(path, "all-reduce")
+    written(tmp_path, msccl_files.ring(4))
+    assert read_custom(path, "all-reduce").members == 4
+
+
+def test_the_schedule_set_wants_the_right_number_of_members(tmp_path, shape_of_npus):
+    spec = f"custom:file={written(tmp_path, msccl_files.ring(4))}"
+    schedules = ScheduleSet()
+    sizes = (1 << 20, 1 << 24)
+    assert [schedules.add("all-reduce", spec, 4, shape_of_npus(4), size) for size in sizes] == [0, 0]
+    with pytest.raises(WorkloadError, match=r"a\.xml: 4 members, expected 8 as the group of this all-reduce$"):
+        schedules.add("all-reduce", spec, 8, shape_of_npus(8), 1 << 20)
+    with pytest.raises(WorkloadError, match=r"^algorithm 'custom': no file, expected custom:file=PATH$"):
+        schedules.add("all-reduce", "custom", 4, shape_of_npus(4), 1 << 20)
+
+
+@pytest.fixture
+def shape_of_npus():
+    import topologies
+    from workload.shape import shape_of
+
+    return lambda npus: shape_of(topologies.build(f"switch:npus={npus}"), range(npus))

@@ -1,0 +1,63 @@
+"""Custom: what a file of the user says, `custom:file=PATH`. See workload.custom.
+
+PATH is MSCCL's XML; or the beginning of the names of Chakra traces, PATH.0.et, PATH.1.et, ..., one for each member,
+whose messages have the bytes that stand there. With `size=1MiB` those are the bytes for a buffer of this size, and for
+another they are as many times more or less.
+"""
+
+from pathlib import Path
+
+from topologies.units import parse_bytes
+from workload.custom import is_msccl, read_custom
+from workload.custom.idle import idle_ps
+from workload.errors import WorkloadError
+from workload.kinds import KINDS as ALL_KINDS
+from workload.plans import Plans
+from workload.shape import Shape
+
+NAME = "custom"
+KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")
+PARAMETERS = {"file": "", "size": ""}
+NEEDS_SHAPE = True
+NAMED_ONLY = True
+
+
+def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> Plans:
+    """The plans in the file.
+
+    Raises:
+        WorkloadError: no file; what read_custom refuses; or the algorithm is one of another number of members.
+    """
+    plans = read_custom(_path(file), kind, _made_for(size_bytes, size))
+    if plans.members != shape.members:
+        raise WorkloadError(f"{file}: {plans.members} members, expected {shape.members} as the group of this {kind}")
+    return plans
+
+
+def size_class(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> int:  # noqa: ARG001 - see plan
+    """Only messages of fixed bytes ask for the size."""
+    return 0 if size or is_msccl(_path(file)) else size_bytes
+
+
+def closed_form(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> float:
+    """The steps played on an idle network, at the rate and latency of the slowest and farthest dimension."""
+    plans = plan(kind, shape, size_bytes, file, size)
+    return idle_ps(plans, size_bytes, max(shape.latency_ps), min(shape.rate_bps) / 8)
+
+
+def _path(file: str) -> Path:
+    if not file:
+        raise WorkloadError("algorithm 'custom': no file, expected custom:file=PATH")
+    return Path(file)
+
+
+def _made_for(size_bytes: int, size: str) -> int:
+    if not size:
+        return size_bytes
+    try:
+        made_for = parse_bytes(size)
+    except ValueError as error:
+        raise WorkloadError(f"algorithm 'custom': size is {error}") from None
+    if made_for == 0:
+        raise WorkloadError(f"algorithm 'custom': size is {size!r}, expected more than 0")
+    return made_for
