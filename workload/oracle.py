@@ -10,8 +10,12 @@ algorithms: n members and k messages take time n k.
 import math
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from workload.lanes import Buffer, buffers, unpack
 from workload.plans import NONE, Step
@@ -19,6 +23,7 @@ from workload.schedules import Schedules
 
 _IN_PARTS = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
 
+Int64 = NDArray[np.int64]
 Content = Counter[tuple[int, int]]
 Memory = dict[int, Content]
 """Atoms that hold something that means something; those of region r come after the buffer's, r times."""
@@ -42,15 +47,35 @@ def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
         OracleError: a member ends with something else than promised; a chunk is sent that holds nothing; a message is
             left over; nothing goes on; or a lane with several senders depends on which message comes first.
     """
+    _play(_Game, kind, schedules, index, seed)
+
+
+def check_uneven(schedules: Schedules, index: int, count: Int64, seed: int = 0) -> None:
+    """Play schedule `index` as an all-to-all-v, whose blocks stand by member in regions 0 and 1.
+
+    Args:
+        schedules: with it.
+        index: of it.
+        count: int64[n, n], chunks from member to member.
+        seed: of the order.
+
+    Raises:
+        OracleError: as `check`.
+    """
+    _play(partial(_UnevenGame, count=count), "all-to-all", schedules, index, seed)
+
+
+def _play(make: Callable[..., "_Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
     lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
     pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
     pieces |= {len(buffer.layout) for own in of_lanes for buffer in own if buffer.layout is not None}
     n, chunks, regions = (int(column[index]) for column in (schedules.members, schedules.chunks, schedules.regions))
-    grid = _Grid(math.lcm(chunks, n if kind in _IN_PARTS and n > 1 else 1, *pieces), regions)
+    parts = n if make is _Game and kind in _IN_PARTS and n > 1 else 1
+    grid = _Grid(math.lcm(chunks, parts, *pieces), regions)
     for member, own in enumerate(lanes):
         for lane, steps in enumerate(own):
             _check_any_order(member, lane, steps, own)
-    game = _Game(kind, lanes, of_lanes, grid, random.Random(seed))  # noqa: S311 - not for secrets
+    game = make(kind, lanes, of_lanes, grid, random.Random(seed))  # noqa: S311 - not for secrets
     game.play()
     game.check_end()
 
@@ -259,3 +284,32 @@ class _Game:
                 atoms + a: Counter([(m, o)]) for m in members for a, o in zip(self._part(m), own, strict=True)
             },
         }[self.kind]
+
+
+class _UnevenGame(_Game):
+    """Blocks of any number of chunks: the input by receiver, the output by sender."""
+
+    def __init__(
+        self,
+        kind: str,
+        lanes: list[list[list[Step]]],
+        of_lanes: list[list[Buffer]],
+        grid: _Grid,
+        rng: random.Random,
+        *,
+        count: Int64,
+    ) -> None:
+        self.count = count
+        super().__init__(kind, lanes, of_lanes, grid, rng)
+
+    def _start(self, member: int) -> Memory:
+        return {a: Counter([(member, a)]) for a in range(int(self.count[member].sum()))}
+
+    def _promised(self, member: int) -> Memory:
+        promised, at = {}, self.grid.atoms
+        for source, row in enumerate(self.count):
+            first = int(row[:member].sum())
+            for chunk in range(first, first + int(row[member])):
+                promised[at] = Counter([(source, chunk)])
+                at += 1
+        return promised

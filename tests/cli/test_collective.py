@@ -58,7 +58,7 @@ def test_direct_wins_while_hops_count_and_the_ring_once_bytes_do(nadi):
     But half of direct's bytes cross the middle, S n/4 in each of two phases over two links, where the ring sends each
     NPU's 2(n-1)/n S over a link of its own.
     """
-    arguments = ("-t", RING.format(16), "--sizes", "64B,1MiB", "--algorithm", "all", "--json", "-q")
+    arguments = ("-t", RING.format(16), "--sizes", "64B,1MiB", "--algorithm", "ring,direct", "--json", "-q")
     document = nadi("collective", "all-reduce", *arguments).document
     direct, ring = times(document, "direct"), times(document, "ring")
     assert direct[64] == pytest.approx(2 * 8 * DELAY_PS, rel=0.02)
@@ -194,10 +194,10 @@ def test_an_interrupted_sweep_leaves_nothing(nadi, tmp_path, monkeypatch):
 
 
 def refusing(name, why):
-    """A collective_program in which an algorithm refuses."""
+    """A collective_program in which an algorithm refuses, or all do."""
 
     def program(kind, npus, size_bytes, algorithm, fabric):
-        if algorithm == name:
+        if name in {algorithm, "all"}:
             raise WorkloadError(why)
         return collective_program(kind, npus, size_bytes, algorithm, fabric)
 
@@ -218,7 +218,7 @@ def test_all_leaves_out_what_refuses(nadi, monkeypatch):
 
 
 def test_all_where_none_is_left(nadi, monkeypatch):
-    monkeypatch.setattr("workload.collective_program", refusing("dissemination", "too few"))
+    monkeypatch.setattr("workload.collective_program", refusing("all", "too few"))
     outcome = nadi("collective", "barrier", "-t", RING.format(4), "--algorithm", "all", "-q")
     assert outcome.code == 2
     assert outcome.err == "nadi: error: --algorithm all: none does barrier here; dissemination: too few\n"

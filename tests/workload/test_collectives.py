@@ -7,6 +7,7 @@ from workload.oracle import check
 from workload.schedules import ScheduleSet, pack
 
 CASES = [(kind, name) for kind in KINDS for name in plain_algorithms(kind)]
+BOUNDED = {name for name, module in collectives.algorithms().items() if getattr(module, "LOWER_BOUND", False)}
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
@@ -25,7 +26,10 @@ def test_closed_form_is_what_an_idle_network_takes(kind, name, members):
     # a step's latency is longer than the time of its chunk, or much shorter
     for latency, ps_per_byte in ((1_000_000.0, 20.0), (10.0, 20.0)):
         simulated = Network(schedules, 0, size, latency, ps_per_byte).finish_time()
-        assert closed_form(kind, name, members, size, latency, 1e12 / ps_per_byte) == pytest.approx(simulated, rel=1e-9)
+        closed = closed_form(kind, name, members, size, latency, 1e12 / ps_per_byte)
+        assert closed <= simulated * (1 + 1e-9)
+        if name not in BOUNDED:
+            assert closed == pytest.approx(simulated, rel=1e-9)
 
 
 def test_every_kind_has_a_default():
@@ -39,10 +43,11 @@ def test_unknown_names_list_the_known_ones():
     with pytest.raises(WorkloadError, match=r"^collective 'allreduce': expected one of all-reduce, reduce, all-gather"):
         ScheduleSet().add("allreduce", "ring", 4)
     with pytest.raises(
-        WorkloadError, match=r"^algorithm 'tree' for all-reduce: expected one of direct, grid, hierarchical, ring$"
+        WorkloadError,
+        match=r"^algorithm 'tree' for all-reduce: expected one of direct, .*, ring$",
     ):
         ScheduleSet().add("all-reduce", "tree", 4)
-    with pytest.raises(WorkloadError, match=r"^algorithm 'ring' for barrier: expected one of dissemination$"):
+    with pytest.raises(WorkloadError, match=r"^algorithm 'ring' for barrier: expected one of dissemination, recursive"):
         ScheduleSet().add("barrier", "ring", 1)
     with pytest.raises(WorkloadError, match=r"^all-reduce of 0 members: expected at least 1$"):
         ScheduleSet().add("all-reduce", "ring", 0)

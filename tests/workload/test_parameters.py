@@ -72,7 +72,7 @@ LISTED = "expected some of channels=2, fast=false, shape=ring, shift=0"
             "played:shift=1,shift=2",
             f"algorithm 'played:shift=1,shift=2' for all-reduce: 'shift=2' stands twice, {LISTED}",
         ),
-        ("ring:x=1", "algorithm 'ring:x=1' for all-reduce: 'x=1' is no parameter, expected some of none"),
+        ("halving-doubling:x=1", "'x=1' is no parameter, expected some of none"),
         ("played:channels=9", "channels is '9', expected a whole number from 1 to 8"),
         ("played:channels=1.5", "channels is '1.5', expected a whole number from 1 to 8"),
         ("played:shift=much", "shift is 'much', expected a whole number"),

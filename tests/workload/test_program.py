@@ -141,7 +141,10 @@ def test_algorithms_are_chosen_by_kind():
 
 
 def test_settings_that_cannot_be_are_refused():
-    with pytest.raises(WorkloadError, match=r"^algorithm 'x' for all-reduce: expected one of direct, grid, .*ring$"):
+    with pytest.raises(
+        WorkloadError,
+        match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$",
+    ):
         CollectiveSettings({"all-reduce": "x"})
     with pytest.raises(WorkloadError, match=r"^all_gather_size 'half': expected contribution or total$"):
         CollectiveSettings(all_gather_size="half")

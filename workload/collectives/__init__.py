@@ -9,7 +9,8 @@ A module has
   network in which a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at
   a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/interfaces.md,
 
-and where it has parameters, which users write as `ring:channels=4,bidirectional=true`,
+if that is a lower bound only, `LOWER_BOUND = True`, and where it has parameters, which users write as
+`ring:channels=4,bidirectional=true`,
 
 - `PARAMETERS`: dict of the default of each, an int, bool or str,
 - `LIMITS`: dict of (least, most) of ints and of the choices of strings; those that it lacks may be anything.
@@ -38,7 +39,7 @@ from workload.kinds import kind_index
 from workload.plans import Plans
 from workload.shape import Shape
 
-PREFERRED = "ring"
+PREFERRED = ("ring", "direct", "dissemination")
 
 Value = int | bool | str
 
@@ -125,13 +126,13 @@ def algorithms_of(kind: str) -> tuple[str, ...]:
 
 
 def default_algorithm(kind: str) -> str:
-    """The algorithm that a kind gets unless told otherwise: ring where it exists, else the first.
+    """The algorithm that a kind gets unless told otherwise: ring where it does it, else direct, else dissemination.
 
     Raises:
         WorkloadError: unknown kind.
     """
     known = algorithms_of(kind)
-    return PREFERRED if PREFERRED in known else known[0]
+    return next(name for name in PREFERRED if name in known)
 
 
 def choose(kind: str, spec: str) -> Choice:

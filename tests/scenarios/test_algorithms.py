@@ -1,0 +1,89 @@
+"""Collective algorithms packet by packet on an idle switch, beside their closed forms."""
+
+import numpy as np
+import pytest
+
+import topologies
+from nadi.closed_form import idle_ps
+from pdes import Settings
+from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
+from tests.scenarios.running import simulate
+from workload import collective_program
+
+G400 = 400 * 10**9
+BY_SWITCH = Hop(2, 1_300_000)
+PRECISION = 1e-2
+ROUNDED = 1e-12
+ALIKE = [
+    ("all-reduce", "halving-doubling"),
+    ("all-reduce", "recursive-doubling"),
+    ("all-reduce", "ring:channels=2"),
+    ("all-gather", "bruck"),
+    ("all-gather", "halving-doubling"),
+    ("all-gather", "pat"),
+    ("all-gather", "pat:aggregation=2"),
+    ("all-to-all", "bruck"),
+    ("all-to-all", "pairwise"),
+    ("all-to-all", "direct:window=1"),
+    ("reduce-scatter", "halving-doubling"),
+    ("reduce-scatter", "pairwise"),
+    ("reduce-scatter", "pat"),
+    ("barrier", "recursive-doubling"),
+]
+
+
+def on_switch(kind, npus, size_bytes, algorithm):
+    """What the simulator and the closed form say."""
+    graph = topologies.build(f"switch:npus={npus},switch_latency=300ns")
+    program = collective_program(kind, npus, size_bytes, algorithm)
+    measured_ps = simulate(graph, program).finish_time_ps
+    group = {"schedule": 0, "members": np.arange(npus), "size_bytes": size_bytes}
+    return measured_ps, idle_ps(graph, program, Settings(), kind=kind, algorithm=algorithm, **group)
+
+
+@pytest.mark.parametrize("message", [512, 64 * 4096])
+@pytest.mark.parametrize("npus", [4, 8])
+@pytest.mark.parametrize(("kind", "algorithm"), ALIKE)
+def test_all_do_alike(kind, algorithm, npus, message):
+    size_bytes = 0 if kind == "barrier" else npus * message
+    measured_ps, closed_ps = on_switch(kind, npus, size_bytes, algorithm)
+    assert measured_ps == pytest.approx(closed_ps, rel=PRECISION)
+
+
+@pytest.mark.parametrize("npus", [5, 6, 7])
+@pytest.mark.parametrize(
+    ("kind", "algorithm"), [("all-gather", "bruck"), ("all-gather", "pat"), ("all-to-all", "bruck")]
+)
+def test_other_than_powers_of_two(kind, algorithm, npus):
+    measured_ps, closed_ps = on_switch(kind, npus, npus * 64 * 4096, algorithm)
+    assert measured_ps == pytest.approx(closed_ps, rel=PRECISION)
+
+
+@pytest.mark.parametrize("packets", [1, 64])
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_binomial_reduce_is_a_message_after_another(rounds, packets):
+    """A parent acknowledges while it receives, the last packet just before it sends on."""
+    measured_ps, _ = on_switch("reduce", 1 << rounds, packets * 4096, "binomial")
+    message_ps = train_ps(packets * 4096, [G400] * 2, BY_SWITCH.fixed_ps)
+    expected_ps = rounds * message_ps + (rounds - 1) * bits_ps(ROCE.ack, G400)
+    assert measured_ps == pytest.approx(expected_ps, rel=ROUNDED)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_binomial_gather_doubles_its_messages(rounds):
+    measured_ps, _ = on_switch("gather", 1 << rounds, (64 << rounds) * 4096, "binomial")
+    messages_ps = [train_ps((64 << k) * 4096, [G400] * 2, BY_SWITCH.fixed_ps) for k in range(rounds)]
+    expected_ps = sum(messages_ps) + (rounds - 1) * bits_ps(ROCE.ack, G400)
+    assert measured_ps == pytest.approx(expected_ps, rel=ROUNDED)
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_messages_of_a_binomial_broadcast_share_the_port(rounds):
+    """The closed form lets a member send to one after another. In the packet model they take turns, so that the first
+    comes in when the last does: k S/B at a member with k branches, and 1 + 2 + ... + log2 n in all.
+    """
+    measured_ps, closed_ps = on_switch("broadcast", 1 << rounds, 256 * 4096, "binomial")
+    hop_ps = BY_SWITCH.fixed_ps + bits_ps(ROCE.full, G400)
+    shared_ps = sum(k * 256 * bits_ps(ROCE.full, G400) + hop_ps for k in range(1, rounds + 1))
+    assert measured_ps == pytest.approx(shared_ps, rel=PRECISION)
+    assert closed_ps < measured_ps
