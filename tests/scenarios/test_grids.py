@@ -68,3 +68,15 @@ def test_two_levels_beat_a_flat_ring(algorithm):
     assert bound_ps <= results.finish_time_ps < 1.1 * bound_ps
     assert flat.finish_time_ps > 4.8 * results.finish_time_ps
     assert form_ps(graph, "all-reduce", algorithm, size_bytes) == pytest.approx(results.finish_time_ps, rel=0.1)
+
+
+@pytest.mark.parametrize("order", ["baseline", "themis"])
+@pytest.mark.parametrize("splits", [2, 8])
+def test_one_phase_at_a_time_in_each_dimension(order, splits):
+    """With one token the packets follow the closed form, which does one phase at a time in each dimension."""
+    size_bytes = 16 * 16 * 4096 * splits
+    algorithm = f"grid:splits={splits},order={order}"
+    graph = topologies.build(TORUS)
+    program = collective_program("all-reduce", graph.npus, size_bytes, algorithm, graph)
+    results = simulate(graph, program, phases_per_dimension=1)
+    assert results.finish_time_ps == pytest.approx(form_ps(graph, "all-reduce", algorithm, size_bytes), rel=0.01)

@@ -227,7 +227,9 @@ def test_the_idle_time_is_that_of_a_network_in_plain_python(name, tmp_path):
 def test_it_must_be_asked_for_by_name():
     assert all("custom" not in algorithms_of(kind) for kind in ("all-reduce", "all-to-all", "gather"))
     assert default_algorithm("all-to-all") == "direct"
-    with pytest.raises(WorkloadError, match=r"^algorithm 'custom' for barrier: expected one of dissemination$"):
+    with pytest.raises(
+        WorkloadError, match=r"^algorithm 'custom' for barrier: expected one of dissemination, recursive-doubling$"
+    ):
         CollectiveSettings({"barrier": "custom:file=x"})
 
 

@@ -54,10 +54,11 @@ def chosen(levels: Levels, phase: Phase, algorithms: str) -> Choice:
             dimension.
     """
     specs = algorithms.split("/")
-    number = phase.dimension if len(specs) > 1 else 0
-    if len(specs) > 1 and len(specs) < len(levels.extent):
+    number = levels.named[phase.dimension] if len(specs) > 1 else 0
+    if number >= len(specs):
+        dimensions = max(levels.named) + 1
         raise WorkloadError(
-            f"algorithms {algorithms!r}: {len(specs)} for {len(levels.extent)} dimensions, expected one for all or each"
+            f"algorithms {algorithms!r}: {len(specs)} for {dimensions} dimensions, expected one for all or each"
         )
     spec = specs[number].strip().replace("+", ",")
     choice = collectives.choose(phase.kind, collectives.default_algorithm(phase.kind) if spec == DEFAULT else spec)

@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 from workload.errors import WorkloadError
 from workload.grid.levels import Levels
 from workload.grid.phases import Phase, chosen, phases
+from workload.grid.steps import Rows, append_phase, with_peers
 from workload.lanes import buffers, unpack
-from workload.plans import NONE, PLAIN, Attributes, Lane, Plans, Step, View, each_its_own, everyone_alike, lines
+from workload.plans import NONE, PLAIN, Attributes, Lane, Plans, View, each_its_own, everyone_alike, lines
 from workload.schedules import pack
 
 Int32 = NDArray[np.int32]
-Rows = list[tuple[Attributes, Sequence[Step]]]
-"""Lanes of a phase, whose steps count lanes and regions from the phase's own."""
-
 _MOST_STEPS = 1 << 21
 
 
@@ -172,7 +170,7 @@ class _Maker:
             named = self._named(own, split, phase)._replace(
                 view=NONE, part=part * buffer.parts + buffer.part, parts=parts * buffer.parts, chunks=buffer.chunks
             )
-            rows.append((named, [_with_peers(step, line) for step in steps]))
+            rows.append((named, [with_peers(step, line) for step in steps]))
         most = max(len(own) for own in lanes)
         return rows + [(self._named(PLAIN, split, phase), ())] * (most - len(rows))
 
@@ -233,7 +231,7 @@ class _Maker:
                     lanes.append(self._keep(s, phase, member, regions, end))
                     lanes[-1].attributes = lanes[-1].attributes._replace(phase=mark)
                     end = (len(lanes) - 1, 0)
-                end = _append(lanes, rows, mark, regions, end, joined=member is not None or len(rows) > 1)
+                end = append_phase(lanes, rows, mark, regions, end, joined=member is not None or len(rows) > 1)
         return lanes
 
     def _keep(
@@ -246,63 +244,3 @@ class _Maker:
         lane = Lane()
         lane.attributes = own if member is not None else own._replace(view=self._view(phase, PLAIN, self.inner[phase]))
         return lane.copy(regions[0] * size + place, to=regions[1] * size + place, after=after)
-
-
-def _with_peers(step: Step, line: Sequence[int]) -> Step:
-    """A step among the places of a line as one among the group's members."""
-    send, receive = (NONE if peer == NONE else line[peer] for peer in (step.send_peer, step.recv_peer))
-    return step._replace(send_peer=send, recv_peer=receive)
-
-
-def _append(
-    lanes: list[Lane], rows: Rows, mark: int, regions: Sequence[int], after: tuple[int, int], *, joined: bool
-) -> tuple[int, int]:
-    """Add the lanes of a phase, which begins when `after` is done; (lane, step) with which it is done.
-
-    Args:
-        lanes: those of the phases before.
-        rows: lanes of the phase.
-        mark: its number.
-        regions: of the schedule, by those of the phase.
-        after: (lane, step), NONE = at once.
-        joined: one more lane waits for all of them.
-    """
-    base = len(lanes)
-    for attributes, steps in rows:
-        lane = Lane()
-        lane.attributes = attributes._replace(phase=mark)
-        chunks = attributes.chunks or 1
-        for number, step in enumerate(steps):
-            moved = _shifted(step, base, chunks, regions)
-            lane.steps.append(moved if number or step.dep_lane != NONE else _waiting(moved, after))
-        lanes.append(lane)
-    ends = [(base + i, len(steps) - 1) for i, (_, steps) in enumerate(rows) if steps]
-    if not joined:
-        return ends[0]
-    join = Lane()
-    join.attributes = Attributes(phase=mark, gate=rows[0][0].gate)
-    for end in ends or [after]:
-        join.steps.append(_waiting(_IDLE, end))
-    lanes.append(join)
-    return len(lanes) - 1, len(join.steps) - 1
-
-
-_IDLE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
-
-
-def _waiting(step: Step, after: tuple[int, int]) -> Step:
-    return step._replace(dep_lane=after[0], dep_step=after[1])
-
-
-def _shifted(step: Step, base: int, chunks: int, regions: Sequence[int]) -> Step:
-    """A step whose lanes and regions are counted in the phase as one of the schedule."""
-    send, receive = (
-        NONE if chunk == NONE else regions[chunk // chunks] * chunks + chunk % chunks
-        for chunk in (step.send_chunk, step.recv_chunk)
-    )
-    return step._replace(
-        dep_lane=NONE if step.dep_lane == NONE else step.dep_lane + base,
-        send_lane=NONE if step.send_lane == NONE else step.send_lane + base,
-        send_chunk=send,
-        recv_chunk=receive,
-    )
