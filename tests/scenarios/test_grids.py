@@ -21,7 +21,7 @@ def run(kind, spec, algorithm, size_bytes):
 def form_ps(graph, kind, algorithm, size_bytes):
     """Of what the packets of the buffer are on the wire."""
     shape = shape_of(graph, range(graph.npus))
-    return closed_form(kind, algorithm, graph.npus, size_bytes * ON_THE_WIRE, 0.0, 0.0, shape)
+    return closed_form(kind, algorithm, graph.npus, round(size_bytes * ON_THE_WIRE), 0.0, 0.0, shape)
 
 
 @pytest.mark.parametrize("size_bytes", [16 * 4096, 64 * 16 * 4096])
