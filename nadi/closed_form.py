@@ -111,13 +111,17 @@ def idle_ps(
     """
     if schedule < 0:
         return 0.0
-    if collectives.choose(kind, algorithm).needs_shape:
+    chosen = collectives.choose(kind, algorithm)
+    if chosen.needs_shape:
         shape = _on_the_wire(shape_of(graph, members), settings)
         return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
     data, payload = _message_bytes(program, schedule, size_bytes)
     whole = math.ceil(payload)
+    one_way = bool(getattr(chosen.module, "ONE_WAY", False))
     trains = [
-        _train_between(graph, int(members[src]), int(members[dst]), int(members[sender]), whole, settings)
+        _train_between(
+            graph, int(members[src]), int(members[dst]), int(members[src if one_way else sender]), whole, settings
+        )
         for src, dst, sender in _sends(program, schedule)
     ]
     serial_ps = max(t.serial_ps for t in trains)

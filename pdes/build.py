@@ -83,7 +83,10 @@ def _lane_rows(schedules):
     """Rows of all lanes (LANE_*), with views counted over all schedules."""
     rows = np.zeros((len(schedules.lane_ptr) - 1, s.LANE_WORDS), np.int64)
     for word, column in {
-        s.LANE_PLAIN: schedules.lane_plain & (schedules.lane_latency_ps == 0) & (schedules.lane_gate < 0),
+        s.LANE_PLAIN: schedules.lane_plain
+        & (schedules.lane_latency_ps == 0)
+        & (schedules.lane_gate < 0)
+        & (schedules.lane_blocking == 0),
         s.LANE_VIEW: schedules.lane_view,
         s.LANE_PART: schedules.lane_part,
         s.LANE_PARTS: schedules.lane_parts,
@@ -94,6 +97,7 @@ def _lane_rows(schedules):
         s.LANE_GATE: np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
         s.LANE_PHASE: schedules.lane_phase,
         s.LANE_ALIKE: _lanes_alike(schedules),
+        s.LANE_BLOCKING: schedules.lane_blocking,
     }.items():
         rows[:, word] = column
     views = rows[:, s.LANE_VIEW]
@@ -406,6 +410,7 @@ def _insts(part, const, ctl):
         inst_free=_free_list(insts),
         inst_pc=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
         inst_arrived=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
+        inst_left=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
         inst_due=zeros(insts * int(const[s.CONST_LANE_STRIDE] + 1)),
         inst_later=zeros(insts * int(const[s.CONST_LANE_STRIDE] + 1)),
         phase=zeros(insts * int(const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),

@@ -26,6 +26,7 @@ from pdes.state import (
     INST_SLOT,
     INST_STARTED,
     INST_WORDS,
+    LANE_BLOCKING,
     LANE_CHUNKS,
     LANE_LATENCY,
     LANE_PART,
@@ -40,6 +41,7 @@ from pdes.state import (
     NPU_TRACE_BASE,
     NPU_WORDS,
     REF_INSTANCE,
+    REF_LANE,
     STARTED,
     VIEW_FIRST,
     VIEW_PARTS,
@@ -162,8 +164,8 @@ def peer_in_line(address, view, member, offset):
 
 
 @inline
-def post_step(net, insts, plans, node, inst, lane, step, now):
-    """Post the send of a step; lane: the row word of its lane."""
+def post_step(net, insts, plans, node, inst, number, lane, step, now):
+    """Post the send of a step; number: of its lane in the plan, lane: the row word of its lane."""
     address = net.const[CONST_ADDRESS]
     i = inst * INST_WORDS
     schedule = insts.inst[i + INST_SCHEDULE]
@@ -187,7 +189,21 @@ def post_step(net, insts, plans, node, inst, lane, step, now):
     seq = insts.inst[i + INST_KEY] & 0xFFFFF
     tag = (group << 44) | (seq << 24) | np.int64(plans.send_lane[step])
     insts.inst[i + INST_SENDS_LEFT] += 1
-    post(address, node, dst, group, tag, size, REF_INSTANCE | inst, now)
+    ref = REF_INSTANCE | inst
+    if plans.lane_row[lane + LANE_BLOCKING] == 1:
+        ref |= (number + 1) << REF_LANE
+    post(address, node, dst, group, tag, size, ref, now)
+
+
+@inline
+def send_has_left(net, insts, ref):
+    """The last byte of a collective's message has left; the instance. ref: as it was posted."""
+    inst = ref & ((1 << REF_LANE) - 1)
+    insts.inst[inst * INST_WORDS + INST_SENDS_LEFT] -= 1
+    lane = (ref & (REF_INSTANCE - 1)) >> REF_LANE
+    if lane > 0:
+        insts.inst_left[inst * net.const[CONST_LANE_STRIDE] + lane - 1] += 1
+    return inst
 
 
 @inline
@@ -237,12 +253,17 @@ def advance(address, node, inst, now):
                     if plans.send_peer[step] >= 0:
                         if not (plain or is_due(net, npus, insts, plans, node, lane_place(net, inst, lane), row, now)):
                             break
-                        post_step(net, insts, plans, node, inst, row, step, now)
+                        post_step(net, insts, plans, node, inst, lane, row, step, now)
                     pc += 1
+                blocks = plans.lane_row[(first + lane) * LANE_WORDS + LANE_BLOCKING] == 1 and plans.send_peer[step] >= 0
+                if blocks and insts.inst_left[base + lane] == 0:
+                    break
                 if plans.recv_peer[step] >= 0:
                     if insts.inst_arrived[base + lane] == 0:
                         break
                     insts.inst_arrived[base + lane] -= 1
+                if blocks:
+                    insts.inst_left[base + lane] -= 1
                 pc += 1
                 progress = True
                 if pc >> 1 == steps:

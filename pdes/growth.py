@@ -58,6 +58,7 @@ def _grow_insts(w):
         inst=_longer(w.insts.inst, len(free) * s.INST_WORDS),
         inst_pc=_longer(w.insts.inst_pc, len(free) * stride),
         inst_arrived=_longer(w.insts.inst_arrived, len(free) * stride),
+        inst_left=_longer(w.insts.inst_left, len(free) * stride),
         inst_due=_longer(w.insts.inst_due, len(free) * (stride + 1)),
         inst_later=_longer(w.insts.inst_later, len(free) * (stride + 1)),
         phase=_longer(w.insts.phase, len(free) * int(w.net.const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),

@@ -7,7 +7,7 @@ pdes/npu.py, whose trace rows, lanes and collectives these are.
 import numpy as np
 
 from pdes.agenda import take_due
-from pdes.collective import advance, close_if_done
+from pdes.collective import advance, close_if_done, send_has_left
 from pdes.events import (
     ARRIVE,
     KEY_SHIFT,
@@ -40,7 +40,6 @@ from pdes.state import (
     CTL_NOW,
     CTL_RESUME_NODE,
     INST_KEY,
-    INST_SENDS_LEFT,
     INST_STARTED,
     INST_WORDS,
     LANES,
@@ -118,8 +117,7 @@ def has_left(w, message):
     inst = np.int64(NOTHING)
     ref = w.qps.msg[message * MSG_WORDS + MSG_REF]
     if ref >= REF_INSTANCE:
-        inst = ref & (REF_INSTANCE - 1)
-        w.insts.inst[inst * INST_WORDS + INST_SENDS_LEFT] -= 1
+        inst = send_has_left(w.net, w.insts, ref)
     else:
         done = ref
     return done, inst

@@ -10,7 +10,7 @@ import numpy as np
 
 from pdes.agenda import agenda_slot, take_due
 from pdes.batch import blocks_short, give_back, take_batch
-from pdes.collective import advance, close_if_done, instance, start_collective
+from pdes.collective import advance, close_if_done, instance, send_has_left, start_collective
 from pdes.faults import slowed
 from pdes.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.heap import heap_pop
@@ -46,7 +46,6 @@ from pdes.state import (
     FLOW_IN_WORDS,
     FLOW_OUT_WORDS,
     INF,
-    INST_SENDS_LEFT,
     INST_STARTED,
     INST_WORDS,
     LANES,
@@ -261,8 +260,7 @@ def own_event(net, npus, rows, insts, node, now):
         npus.port[p + PORT_SCHEDULED] = 0
         ref = npus.port[p + PORT_SENT_REF]
         if ref >= REF_INSTANCE:
-            inst = ref & (REF_INSTANCE - 1)
-            insts.inst[inst * INST_WORDS + INST_SENDS_LEFT] -= 1
+            inst = send_has_left(net, insts, ref)
         elif ref >= 0:
             done = ref
         npus.port[p + PORT_SENT_REF] = -1
@@ -397,7 +395,7 @@ def npus_window(address, begin, end):
                 done = close_if_done(net, insts, inst)
             if done >= 0:
                 finish_row(address, node, done, now)
-            if link >= 0:
+            if link >= 0 and npus.port[link * PORT_WORDS + PORT_KICK_NEXT] == NOT_KICKED:
                 if npu[n + NPU_READY_HEAD] >= 0:
                     kick(npus, node, link)
                 else:

@@ -171,7 +171,8 @@ MSG_TAG = 1
 MSG_BEGIN = 2  # sequence number of its first packet
 MSG_END = 3
 MSG_NEXT = 4
-MSG_REF = 5  # who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody
+MSG_REF = 5  # who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody. Of a blocking
+# lane, 1 + its number << REF_LANE too
 
 # The same for a message that goes whole (pdes/messages.py), beside MSG_BYTES, MSG_TAG and MSG_REF.
 MSG_QP = 2  # its connection
@@ -186,7 +187,8 @@ TAKEN_WORDS = 2
 TAKEN_COUNT = 0  # messages that are in
 TAKEN_PS = 1  # when the lane takes the latest of them
 
-REF_INSTANCE = 1 << 40
+REF_LANE = 40
+REF_INSTANCE = 1 << 61
 
 # Selective repeat (`sel_tx`, rows as `qp`, and `sel_rx`, rows as `rxqp`): bit sets of sequence numbers, 32 bits a word.
 SELECTIVE_PACKETS = 512
@@ -264,6 +266,7 @@ LANE_LATENCY = 7  # ps from when a step is ready until its send is posted
 LANE_GATE = 8  # dimension of which its phase needs a token, -1 none
 LANE_PHASE = 9
 LANE_ALIKE = 10  # lanes of the phase
+LANE_BLOCKING = 11  # 1: a step ends no sooner than the last byte of what it sends has left
 
 # A phase of an active collective (`phase`), and what an NPU has of the tokens of a dimension (`token`): pdes/tokens.py.
 PHASE_WORDS = 2
@@ -594,6 +597,7 @@ class Insts(NamedTuple):
     inst_free: Int64  # [instances] stack
     inst_pc: Int64  # [instances * lane stride] 2 x step + 1 once its send is posted
     inst_arrived: Int64  # [instances * lane stride]
+    inst_left: Int64  # [instances * lane stride] sends of a blocking lane that have left and it has not seen
     inst_due: Int64  # [instances * (lane stride + 1)] pdes/agenda.py
     inst_later: Int64  # [instances * (lane stride + 1)]
     phase: Int64  # [instances * phase stride * PHASE_WORDS] pdes/tokens.py

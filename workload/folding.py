@@ -42,7 +42,7 @@ def exchanged(members: int, chunks: int, rounds: Callable[[int], Sequence[Exchan
     for guest in range(core, members):
         host = guest - core
         whole: dict[str, Any] = {"send_count": chunks, "receive_count": chunks}
-        lanes.append([Lane().step(send_to=host, to_lane=to_lane - 1, receive_from=host, **whole)])
+        lanes.append([Lane(blocking=True).step(send_to=host, to_lane=to_lane - 1, receive_from=host, **whole)])
     return each_its_own(chunks, lanes)
 
 
@@ -50,7 +50,7 @@ def _core(rounds: Sequence[Exchange], chunks: int, guest: int | None) -> list[La
     lanes = []
     for i, one in enumerate(rounds):
         after = (i - 1, 0) if i else (-1, -1) if guest is None else (len(rounds), 0)
-        lane = Lane().step(
+        lane = Lane(blocking=True).step(
             send_to=one.peer,
             to_lane=i,
             send=one.send[0],
@@ -63,6 +63,6 @@ def _core(rounds: Sequence[Exchange], chunks: int, guest: int | None) -> list[La
         )
         lanes.append(lane)
     if guest is not None:
-        lane = Lane().step(receive_from=guest, receive_count=chunks, reduce=True)
+        lane = Lane(blocking=True).step(receive_from=guest, receive_count=chunks, reduce=True)
         lanes.append(lane.step(send_to=guest, send_count=chunks, after=(len(rounds) - 1, 0)))
     return lanes

@@ -60,6 +60,7 @@ class Attributes(NamedTuple):
         phase: lanes of a member with the same number are one phase; -1 = none.
         gate: dimension of the system layer of which the phase needs a token; -1 = none.
         layout: row of Plans.layouts, the order in which the lane sees the pieces of each region; -1 = as they are.
+        blocking: a step ends no sooner than the last byte of what it sends has left, so sends follow each other.
     """
 
     view: int = NONE
@@ -71,6 +72,7 @@ class Attributes(NamedTuple):
     phase: int = NONE
     gate: int = NONE
     layout: int = NONE
+    blocking: bool = False
 
 
 PLAIN = Attributes()
@@ -93,8 +95,9 @@ class Lane:
         phase: int = NONE,
         gate: int = NONE,
         layout: int = NONE,
+        blocking: bool = False,
     ) -> None:
-        self.attributes = Attributes(view, part, parts, chunks, latency_ps, wire, phase, gate, layout)
+        self.attributes = Attributes(view, part, parts, chunks, latency_ps, wire, phase, gate, layout, blocking)
         self.steps: list[Step] = []
 
     def step(

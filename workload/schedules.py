@@ -61,6 +61,7 @@ class Schedules(NamedTuple):
         view_at: int32[], by member: where in view_member it stands; its place in its line is view_at % view_size.
         view_part: int32[], by member.
         lane_layout: int32[LN], layout of the schedule in which the lane sees the pieces of a region, -1 = as they are.
+        lane_blocking: int32[LN], 1 = a step ends no sooner than what it sends has left.
         layout_base: int32[S], where the layouts of a schedule begin among all L.
         layout_ptr: int64[L+1], the pieces of a layout.
         layout_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
@@ -103,6 +104,7 @@ class Schedules(NamedTuple):
     view_at: Int32
     view_part: Int32
     lane_layout: Int32
+    lane_blocking: Int32
     layout_base: Int32
     layout_ptr: Int64
     layout_piece: Int32
@@ -212,8 +214,10 @@ def _chunks_of_lanes(schedules: list[Plans], plan_of: list[int], plans: list[Pla
 
 def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDArray[Any]]:
     """Columns of the lanes; chunks: int64[LN], of their schedules."""
-    rows = [(a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.layout) for a in attributes]
-    names = ("view", "part", "parts", "chunks", "wire_num", "wire_den", "phase", "gate", "layout")
+    rows = [
+        (a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.layout, a.blocking) for a in attributes
+    ]
+    names = ("view", "part", "parts", "chunks", "wire_num", "wire_den", "phase", "gate", "layout", "blocking")
     table = np.array(rows, np.int32).reshape(-1, len(names))
     columns: dict[str, NDArray[Any]] = {
         f"lane_{name}": np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from types import SimpleNamespace
 
+from tests.workload.alpha_beta import of_lanes
 from workload.lanes import buffers, unpack
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
@@ -127,7 +128,7 @@ class Simulator:
             if link.src < graph.npus:
                 ports = self.npus[link.src].ports
                 ports[link.number] = Port(link, len(ports))
-        self.flows, self.steps, self.buffers = [], {}, {}
+        self.flows, self.steps, self.buffers, self.blocking = [], {}, {}, {}
         self.count = dict.fromkeys(
             ["data_packets", "ack_packets", "retransmitted_packets", "dropped_packets", "timeouts", "bytes_sent",
              "bytes_received", "bytes_dropped", "payload_bytes", "packet_hops"], 0
@@ -166,6 +167,7 @@ class Simulator:
         if row.schedule not in self.steps:
             self.steps[row.schedule] = unpack(self.program.schedules, row.schedule)
             self.buffers[row.schedule] = buffers(self.program.schedules, row.schedule)
+            self.blocking[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_blocking")
         return self.steps[row.schedule][row.member]
 
     def members(self, group):
@@ -516,6 +518,7 @@ class Simulator:
             instance = npu.instances.setdefault((row.group, row.seq), Instance())
             instance.row, instance.plan = row, self.plan(row)
             instance.done, instance.posted = [0] * len(instance.plan), [False] * len(instance.plan)
+            instance.left = [0] * len(instance.plan)
             self.advance(npu, instance)
         elif row.kind == RECV and not row.has_arrived:
             row.is_posted = True
@@ -578,10 +581,14 @@ class Simulator:
             instance.posted[lane] = True
             if step.send_peer >= 0:
                 self.post_step(npu, instance, lane, step)
+        blocks = step.send_peer >= 0 and self.blocking[instance.row.schedule][instance.row.member][lane]
+        if blocks and instance.left[lane] == 0:
+            return False
         if step.recv_peer >= 0:
             if not instance.arrived.get(lane):
                 return False
             instance.arrived[lane] -= 1
+        instance.left[lane] -= 1 if blocks else 0
         instance.done[lane] += 1
         instance.posted[lane] = False
         return True
@@ -594,6 +601,7 @@ class Simulator:
 
         def sent():
             instance.sends_left -= 1
+            instance.left[lane] += 1
             self.advance(npu, instance)
 
         dst = self.members(row.group)[step.send_peer]

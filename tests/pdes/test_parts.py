@@ -204,6 +204,7 @@ def shrunk(world):
             inst_free=np.zeros(1, np.int64),
             inst_pc=np.zeros(stride, np.int64),
             inst_arrived=np.zeros(stride, np.int64),
+            inst_left=np.zeros(stride, np.int64),
             inst_due=np.zeros(stride, np.int64),
             inst_later=np.zeros(stride, np.int64),
             inst_key=none.copy(),

@@ -15,15 +15,15 @@ NPUS = 1024
 STEPS = 2 * (NPUS - 1)
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
-import json, resource, sys, time
+import json, sys, time
+from pdes.memory import peak_rss_bytes
 from tests.scenarios.running import simulate
 from workload import collective_program
 simulate("ring:npus=2", collective_program("all-reduce", 2, 8))  # the kernels are there
 begun = time.process_time()
 results = simulate(sys.argv[1], collective_program("all-reduce", 1024, 1024 * 4096))
 cpu_s = time.process_time() - begun
-peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([results.finish_time_ps, results.counters["packet_hops"], cpu_s, peak_kib / 2**20]))
+print(json.dumps([results.finish_time_ps, results.counters["packet_hops"], cpu_s, peak_rss_bytes() / 2**30]))
 """
 
 

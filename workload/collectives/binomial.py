@@ -13,6 +13,7 @@ from workload.trees import Branch, branches, parent
 
 NAME = "binomial"
 KINDS = ("broadcast", "reduce", "scatter", "gather")
+ONE_WAY = True
 
 
 def plan(kind: str, members: int) -> Plans:
@@ -67,7 +68,7 @@ def _in_ps(size: int, latency_ps: float, message_ps: Callable[[Branch], float]) 
 
 
 def _outwards(member: int, members: int, *, in_parts: bool) -> list[Lane]:
-    lane = Lane()
+    lane = Lane(blocking=True)
     if member:
         lane.step(receive_from=parent(member), **_received(member, _size(member, members), in_parts=in_parts))
     for branch in branches(member, members):
@@ -76,7 +77,7 @@ def _outwards(member: int, members: int, *, in_parts: bool) -> list[Lane]:
 
 
 def _inwards(member: int, members: int, *, in_parts: bool) -> list[Lane]:
-    sink, below = Lane(), branches(member, members)
+    sink, below = Lane(blocking=True), branches(member, members)
     for branch in reversed(below):
         received = _received(branch.child, branch.size, in_parts=in_parts)
         sink.step(receive_from=branch.child, reduce=not in_parts, **received)
@@ -84,8 +85,8 @@ def _inwards(member: int, members: int, *, in_parts: bool) -> list[Lane]:
         return [sink]
     sent = _sent(member, _size(member, members), in_parts=in_parts)
     if not below:
-        return [Lane().step(send_to=parent(member), **sent)]
-    return [sink, Lane().step(send_to=parent(member), after=(0, len(below) - 1), **sent)]
+        return [Lane(blocking=True).step(send_to=parent(member), **sent)]
+    return [sink, Lane(blocking=True).step(send_to=parent(member), after=(0, len(below) - 1), **sent)]
 
 
 def _size(member: int, members: int) -> int:

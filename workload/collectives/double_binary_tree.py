@@ -24,7 +24,7 @@ _UP, _TO_PARENT, _DOWN, _TO_CHILDREN, _LANES = 0, 2, 3, 4, 6
 def plan(kind: str, members: int, chunks: int = 8) -> Plans:
     """Six lanes a tree, those that a member has no use for with a step that does nothing; chunks: of each half."""
     if members == 1:
-        return each_its_own(_TREES * chunks, [[Lane()]])
+        return each_its_own(_TREES * chunks, [[Lane(blocking=True)]])
     trees = [_Tree.of(members, mirrored=mirrored) for mirrored in (False, True)]
     lanes = [
         [lane for number, tree in enumerate(trees) for lane in _lanes(kind, tree, me, number, chunks)]
@@ -102,7 +102,7 @@ def _above(at: int, places: int) -> int:
 def _lanes(kind: str, tree: _Tree, me: int, number: int, chunks: int) -> list[Lane]:
     base, first = number * _LANES, number * chunks
     children, parent = tree.children[me], tree.parent[me]
-    lanes = [Lane() for _ in range(_LANES)]
+    lanes = [Lane(blocking=True) for _ in range(_LANES)]
     place = tree.children[parent].index(me) if parent != NONE else 0
     for chunk in range(chunks):
         gathered = turned = (NONE, NONE)
