@@ -132,7 +132,7 @@ def default_algorithm(kind: str) -> str:
         WorkloadError: unknown kind.
     """
     known = algorithms_of(kind)
-    return next(name for name in PREFERRED if name in known)
+    return next((name for name in PREFERRED if name in known), known[0])
 
 
 def choose(kind: str, spec: str) -> Choice:
