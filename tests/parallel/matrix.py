@@ -178,6 +178,26 @@ def adaptive():
     return Case(graph, collective_program("all-to-all", 9, 90_000), chosen, {})
 
 
+def phases():
+    """Splits that take turns in two dimensions, the last that came first."""
+    graph = build("torus:sizes=3x3,rate=100Gbps,delay=300ns")
+    program = collective_program("all-reduce", 9, 90_000, "grid:splits=4,order=themis", graph)
+    return Case(graph, program, settings(phases_per_dimension=1, scheduling="lifo"), {})
+
+
+def nccl():
+    """Channels in orders of their own, a launch, a protocol's latencies, sends in turn, NVLink's flits."""
+    graph = build("rail-optimised:npus=12,gpus_per_host=4,hosts_per_rail_leaf=2,spines=2,rate=100Gbps")
+    program = collective_program("all-reduce", 12, 60_000, "nccl:algo=ring,proto=ll,channels=2", graph)
+    return Case(graph, program, settings(nvlink_framing=True), {})
+
+
+def tree():
+    """Sends that follow each other."""
+    graph = build("leaf-spine:leaves=3,hosts_per_leaf=3,spines=2,rate=100Gbps,delay=300ns")
+    return Case(graph, collective_program("all-reduce", 9, 30_000, "double-binary-tree"), settings(), {})
+
+
 CASES = {
     made.__name__: made
     for made in (
@@ -195,6 +215,9 @@ CASES = {
         roce,
         sprayed,
         adaptive,
+        phases,
+        nccl,
+        tree,
     )
 }
 
