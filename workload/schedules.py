@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from workload import collectives
 from workload.errors import WorkloadError
-from workload.plans import Attributes, Plan, Plans, Step
+from workload.plans import NONE, Attributes, Plan, Plans, Step
 from workload.shape import Shape
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 DONE_AT_ONCE = -1
+_PAUSE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 
 class Schedules(NamedTuple):
@@ -159,7 +160,7 @@ class ScheduleSet:
 
 
 def pack(schedules: list[Plans]) -> Schedules:
-    """Schedules as arrays; equal plans of a schedule are held once."""
+    """Schedules as arrays; equal plans of a schedule are held once, lanes without steps get one that does nothing."""
     plans: list[Plan] = []
     attributes: list[Attributes] = []
     plan_of: list[int] = []
@@ -172,7 +173,7 @@ def pack(schedules: list[Plans]) -> Schedules:
                 plans.append(plan)
                 attributes += [a._replace(chunks=a.chunks or schedule.chunks) for a in own]
             plan_of.append(known[plan, own])
-    lanes = list(chain.from_iterable(plans))
+    lanes = [lane or (_PAUSE,) for lane in chain.from_iterable(plans)]
     columns = _columns(list(chain.from_iterable(lanes)))
     views = [view for schedule in schedules for view in schedule.views]
     layouts = [layout for schedule in schedules for layout in schedule.layouts]

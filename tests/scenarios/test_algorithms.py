@@ -8,7 +8,7 @@ from nadi.closed_form import idle_ps
 from pdes import Settings
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate
-from workload import collective_program
+from workload import KINDS, algorithms_of, collective_program
 
 G400 = 400 * 10**9
 BY_SWITCH = Hop(2, 1_300_000)
@@ -88,3 +88,19 @@ def test_sends_to_several_follow_each_other(kind, algorithm, npus):
     # where members fold in, some only send; the form takes all to acknowledge too, 86 bytes for 4178
     folds = algorithm == "halving-doubling" and npus == 6
     assert measured_ps == pytest.approx(closed_ps, rel=PRECISION + folds * ROCE.ack / ROCE.full)
+
+
+SERVERS = "rail-optimised:npus=6,gpus_per_host=2,hosts_per_rail_leaf=2,spines=2"
+EVERY = [(kind, name) for kind in KINDS for name in algorithms_of(kind)]
+
+
+@pytest.mark.parametrize("network", [SERVERS, "torus:sizes=3x2"])
+@pytest.mark.parametrize("size_bytes", [1, 6 * 100_001])
+@pytest.mark.parametrize(("kind", "algorithm"), EVERY)
+def test_every_algorithm_runs_to_its_end(kind, algorithm, size_bytes, network):
+    """On servers and on a torus, small and large; `simulate` checks that all that was sent has arrived."""
+    graph = topologies.build(network)
+    program = collective_program(kind, graph.npus, size_bytes, algorithm, graph)
+    results = simulate(graph, program)
+    senders = np.unique(results.flows["src"])
+    assert len(senders) >= (1 if kind in {"broadcast", "scatter"} else 5)
