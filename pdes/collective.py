@@ -235,6 +235,8 @@ def advance(address, node, inst, now):
         for lane in range(count):
             begin = np.int64(plans.lane_ptr[first + lane])
             steps = np.int64(plans.lane_ptr[first + lane + 1]) - begin
+            row = (first + lane) * LANE_WORDS
+            plain = plans.lane_row[row + LANE_PLAIN] == 1
             pc = np.int64(lanes[base + lane])
             while pc >> 1 < steps:
                 step = begin + (pc >> 1)
@@ -242,8 +244,6 @@ def advance(address, node, inst, now):
                     needs = np.int64(plans.dep_lane[step])
                     if needs >= 0 and lanes[base + needs] >> 1 <= plans.dep_step[step]:
                         break
-                    row = (first + lane) * LANE_WORDS
-                    plain = plans.lane_row[row + LANE_PLAIN] == 1
                     if not (
                         plain
                         or pc > 0
@@ -255,7 +255,7 @@ def advance(address, node, inst, now):
                             break
                         post_step(net, insts, plans, node, inst, lane, row, step, now)
                     pc += 1
-                blocks = plans.lane_row[(first + lane) * LANE_WORDS + LANE_BLOCKING] == 1 and plans.send_peer[step] >= 0
+                blocks = plans.lane_row[row + LANE_BLOCKING] == 1 and plans.send_peer[step] >= 0
                 if blocks and insts.inst_left[base + lane] == 0:
                     break
                 if plans.recv_peer[step] >= 0:
@@ -268,8 +268,8 @@ def advance(address, node, inst, now):
                 progress = True
                 if pc >> 1 == steps:
                     insts.inst[i + INST_LANES_LEFT] -= 1
-                    if plans.lane_row[(first + lane) * LANE_WORDS + LANE_PLAIN] == 0:
-                        lane_done(net, npus, insts, plans, node, inst, (first + lane) * LANE_WORDS, now)
+                    if not plain:
+                        lane_done(net, npus, insts, plans, node, inst, row, now)
             lanes[base + lane] = pc
         progress = progress and count > 1
 
