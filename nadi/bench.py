@@ -27,7 +27,6 @@ from nadi.workers import SERIAL, Workers
 from pdes.calibration import pairs_per_second
 from topologies import Graph
 from workload import Program
-from workload.traffic import traffic
 
 MIB = 1 << 20
 
@@ -113,7 +112,7 @@ def run_bench(
     program = bench.program(graph, bench.size_bytes, seed)
     owner = None
     if workers.lps > 1:
-        load = traffic_load(graph, traffic(program), NetworkSection())
+        load = traffic_load(graph, program, NetworkSection())
         owner = divide(graph, workers.lps, "metis", load, NetworkSection())[0].owner
         owner = workers.ranks.exchange(owner)[0]
     built_s = time.perf_counter() - begun

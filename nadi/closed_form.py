@@ -21,6 +21,7 @@ from pdes.settings import Settings
 from topologies import Graph
 from workload import Program, collectives
 from workload.shape import Shape, shape_of
+from workload.tree import Tree
 
 Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
@@ -113,7 +114,7 @@ def idle_ps(
         return 0.0
     chosen = collectives.choose(kind, algorithm)
     if chosen.needs_shape:
-        shape = _on_the_wire(shape_of(graph, members), settings)
+        shape = _on_the_wire(shape_of(graph, members, tree=chosen.needs_tree), settings)
         return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
     data, payload = _message_bytes(program, schedule, size_bytes)
     whole = math.ceil(payload)
@@ -152,6 +153,21 @@ def _on_the_wire(shape: Shape, settings: Settings) -> Shape:
         rate_bps=rates,
         inside_bps=payload_bps(shape.inside_bps, framed=settings.nvlink_framing),
         outside_bps=payload_bps(shape.outside_bps, framed=False),
+        tree=shape.tree and _tree_on_the_wire(shape.tree, settings),
+    )
+
+
+def _tree_on_the_wire(tree: Tree, settings: Settings) -> Tree:
+    """The tree with the rates that are left for payload; all links but one of a way add the last packet's time."""
+    framed = np.array(tree.nvlink) & settings.nvlink_framing
+    full = wire_bytes(settings.mtu_bytes, framed, settings).astype(np.float64)
+    answer = np.where(framed, FLIT_BYTES, settings.ack_bytes)
+    rate = np.array(tree.rate_bps)
+    packet_ps = 8 * _PS_PER_S * full / np.maximum(rate, 1) * np.maximum(np.array(tree.links) - 1, 0)
+    return tree._replace(
+        rate_bps=tuple((rate * settings.mtu_bytes / full).astype(np.int64).tolist()),
+        both_ways_bps=tuple((rate * settings.mtu_bytes / (full + answer)).astype(np.int64).tolist()),
+        latency_ps=tuple((np.array(tree.latency_ps) + packet_ps).astype(np.int64).tolist()),
     )
 
 

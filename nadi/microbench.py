@@ -20,7 +20,6 @@ from nadi.workers import SERIAL, Workers
 from topologies import Graph
 from topologies.units import format_bytes, parse_bytes
 from workload import KINDS, Program, WorkloadError
-from workload.traffic import traffic
 
 ALL = "all"
 MOST_SIZES = 1000
@@ -218,7 +217,7 @@ def _owner(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32
     """int32[nodes], the LP of each node; None = one LP."""
     if workers.lps == 1:
         return None
-    load = traffic_load(graph, traffic(program), NetworkSection())
+    load = traffic_load(graph, program, NetworkSection())
     owner = divide(graph, workers.lps, "metis", load, NetworkSection())[0].owner
     return workers.ranks.exchange(owner)[0]
 

@@ -11,11 +11,14 @@ import pyarrow.parquet as pq
 import partition
 from nadi.config import NetworkSection, RunConfig
 from nadi.errors import ConfigError
+from nadi.gather import ALONE, Ranks
+from nadi.in_network import folded_weights, with_reducers
 from nadi.reading import read_work
 from partition import Partition, PartitionError, Report, Weights
 from pdes.framing import FLIT_BYTES
 from topologies import Graph
-from workload.traffic import Traffic, traffic
+from workload import Program
+from workload.traffic import Traffic, merge, traffic
 
 HOP_NS = 45.0
 SHARED_MEMORY_SYNC_US = 1.0
@@ -46,12 +49,15 @@ def expected_load(config: RunConfig, graph: Graph) -> Load:
     Raises:
         TraceError, WorkloadError: the traces are wrong.
     """
-    return traffic_load(graph, traffic(read_work(config, graph).program), config.network)
+    return traffic_load(graph, read_work(config, graph).program, config.network)
 
 
-def traffic_load(graph: Graph, found: Traffic, network: NetworkSection) -> Load:
-    """What this traffic will do to the fabric."""
-    weights = partition.expected(graph, *found, mtu_bytes=network.mtu)
+def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks: Ranks = ALONE) -> Load:
+    """What the traffic of a program will do to the fabric; of several ranks' programs together, on each of them."""
+    fabric, running, _ = with_reducers(graph, program, acting=ranks.rank == 0)
+    found = merge(ranks.exchange(traffic(running)))
+    weights = partition.expected(fabric, *found, mtu_bytes=network.mtu)
+    weights = folded_weights(weights, graph, program)
     source = f"{found.messages.sum():,} messages of {found.bytes.sum() / 1e9:,.3f} GB between {len(found.src):,} pairs"
     return Load(weights, source, None, _mean_packet_bytes(found, network))
 

@@ -20,7 +20,6 @@ from nadi.progress import Progress, Silence
 from nadi.reading import Work, read_work
 from nadi.workers import Workers
 from topologies import Graph
-from workload.traffic import merge, traffic
 
 LEAST_SPEED_UP = 1.0
 
@@ -45,7 +44,7 @@ def place(
         return read_work(config, graph), None
     if ranks.size == 1:
         work = read_work(config, graph)
-        load = _given_load(config, graph) or traffic_load(graph, traffic(work.program), config.network)
+        load = _given_load(config, graph) or traffic_load(graph, work.program, config.network)
         return work, _owner(config, graph, workers, load, progress)
     load = _given_load(config, graph) or _told_load(config, graph, ranks)
     found = _owner(config, graph, workers, load, progress) if ranks.rank == 0 else None
@@ -57,7 +56,7 @@ def _told_load(config: RunConfig, graph: Graph, ranks: Ranks) -> Load:
     """Weights by the traces, each rank reading those of an equal share of the NPUs."""
     share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
     first = read_work(config, graph, share, ranks.exchange)
-    return traffic_load(graph, merge(ranks.exchange(traffic(first.program))), config.network)
+    return traffic_load(graph, first.program, config.network, ranks)
 
 
 def _given_load(config: RunConfig, graph: Graph) -> Load | None:

@@ -13,6 +13,7 @@ from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.fault_schedule import schedule
 from nadi.gather import ALONE, Ranks
+from nadi.in_network import with_reducers, without_reducers
 from nadi.placement import place
 from nadi.progress import Progress, Silence
 from nadi.workers import SERIAL, Workers
@@ -126,7 +127,8 @@ def run_program(
     kernel = ONE_WORKER_KERNEL if settings.fidelity.act else KERNEL
     if jit_enabled() and not is_warm(kernel):
         progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
-    return workers.run(graph, program, settings, progress, owner)
+    results = workers.run(*with_reducers(graph, program, owner), settings, progress)
+    return without_reducers(results, graph)
 
 
 def network_settings(

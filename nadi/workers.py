@@ -69,9 +69,9 @@ class Workers:
         self,
         graph: Graph,
         program: Program,
+        owner: NDArray[np.int32] | None,
         settings: pdes.Settings,
         progress: Progress | Silence,
-        owner: NDArray[np.int32] | None,
     ) -> pdes.Results:
         """Build worlds and run them; `owner` has `lps` owners. Where messages go whole, there is one LP.
 

@@ -51,7 +51,7 @@ class Fabric:
             self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
             self.latency_ps = np.zeros_like(self.latency_ps)
         if settings.cut_through:
-            self.cut[graph.node_kind != NPU_KIND] = 1
+            self.cut[graph.npus :] = 1
         seen = np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
         framed = is_framed(graph, settings)
         self.classes, self.link_class = self._classes(seen, framed, settings)
@@ -118,7 +118,7 @@ def window_packets(graph, settings):
     """The window of a queue pair: as set, or what fills the fastest port over the longest round trip, and one more."""
     if settings.window_bytes:
         return max(1, settings.window_bytes // settings.mtu_bytes)
-    from_npu = int(graph.link_rate_bps[graph.link_src < graph.npus].max())
+    from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
     rtt, _ = round_trip_ps(graph, settings)
     wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
     return min(math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2, packet.HALF_PSN // 2)

@@ -10,7 +10,7 @@ Int8 = npt.NDArray[np.int8]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-NPU, SWITCH, NVSWITCH = 0, 1, 2
+NPU, SWITCH, NVSWITCH, AGGREGATOR = range(4)
 RING, TABLE, SINGLE, NONE = 0, 1, 2, 3
 UNREACHABLE = 127
 """`TableRouting.hops` between switches that no path of switches connects."""
@@ -78,7 +78,7 @@ class Graph:
         npus: number of NPUs.
         nodes: number of nodes, NPUs and switches.
         links: number of directed links; the reverse of link l is l ^ 1.
-        node_kind: int8[nodes], NPU, SWITCH or NVSWITCH.
+        node_kind: int8[nodes], NPU, SWITCH or NVSWITCH; AGGREGATOR of the last NPUs (topologies.aggregators).
         node_latency_ps: int64[nodes], forwarding latency of a switch.
         link_src: int32[links], sending node.
         link_dst: int32[links], receiving node.

@@ -2,6 +2,7 @@
 
 The buffer is cut so finely that chunks of all lanes are whole numbers of atoms. An atom holds a multiset of
 contributions (member, atom): each member's own data at the start, sums after reductions. Regions above 0 hold nothing.
+Aggregators begin with nothing and are promised nothing.
 Members and messages proceed in random order; messages between the same two members and lane stay in order, as on one
 queue pair. At the end every member must have exactly what the kind of collective promises. Plain Python, for tests of
 algorithms: n members and k messages take time n k.
@@ -69,13 +70,14 @@ def _play(make: Callable[..., "_Game"], kind: str, schedules: Schedules, index: 
     lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
     pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
     pieces |= {len(buffer.layout) for own in of_lanes for buffer in own if buffer.layout is not None}
-    n, chunks, regions = (int(column[index]) for column in (schedules.members, schedules.chunks, schedules.regions))
+    chunks, regions = int(schedules.chunks[index]), int(schedules.regions[index])
+    n = int(schedules.members[index] - schedules.aggregators[index])
     parts = n if make is _Game and kind in _IN_PARTS and n > 1 else 1
     grid = _Grid(math.lcm(chunks, parts, *pieces), regions)
     for member, own in enumerate(lanes):
         for lane, steps in enumerate(own):
             _check_any_order(member, lane, steps, own)
-    game = make(kind, lanes, of_lanes, grid, random.Random(seed))  # noqa: S311 - not for secrets
+    game = make(kind, n, lanes, of_lanes, grid, random.Random(seed))  # noqa: S311 - not for secrets
     game.play()
     game.check_end()
 
@@ -140,17 +142,18 @@ class _Game:
     def __init__(
         self,
         kind: str,
+        n: int,
         lanes: list[list[list[Step]]],
         of_lanes: list[list[Buffer]],
         grid: _Grid,
         rng: random.Random,
     ) -> None:
-        self.kind, self.n, self.grid, self.rng = kind, len(lanes), grid, rng
+        self.kind, self.n, self.grid, self.rng = kind, n, grid, rng
         self.lanes = [
             [_Lane(*lane) for lane in zip(own, of_own, strict=True)]
             for own, of_own in zip(lanes, of_lanes, strict=True)
         ]
-        self.memory = [self._start(member) for member in range(self.n)]
+        self.memory: list[Memory] = [self._start(member) if member < n else {} for member in range(len(lanes))]
         self.wire: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
 
     def play(self) -> None:
@@ -179,7 +182,7 @@ class _Game:
 
     def _actors(self) -> list[tuple[int, int, int]]:
         """Lanes as (-1, member, lane), wires that carry something as (sender, receiver, lane)."""
-        lanes = [(NONE, member, lane) for member in range(self.n) for lane in range(len(self.lanes[member]))]
+        lanes = [(NONE, member, lane) for member, own in enumerate(self.lanes) for lane in range(len(own))]
         return lanes + [wire for wire, messages in self.wire.items() if messages]
 
     def _act(self, actor: tuple[int, int, int]) -> bool:
@@ -292,6 +295,7 @@ class _UnevenGame(_Game):
     def __init__(
         self,
         kind: str,
+        n: int,
         lanes: list[list[list[Step]]],
         of_lanes: list[list[Buffer]],
         grid: _Grid,
@@ -300,7 +304,7 @@ class _UnevenGame(_Game):
         count: Int64,
     ) -> None:
         self.count = count
-        super().__init__(kind, lanes, of_lanes, grid, rng)
+        super().__init__(kind, n, lanes, of_lanes, grid, rng)
 
     def _start(self, member: int) -> Memory:
         return {a: Counter([(member, a)]) for a in range(int(self.count[member].sum()))}

@@ -226,6 +226,8 @@ class Plans(NamedTuple):
         launch_ps: from when the collective is ready until its first step.
         layouts: orders of the pieces of a region, int32[pieces] each: where a lane sees piece i, piece layout[i] of
             the buffer lies. Members pack what they send and unpack what they receive, in no time.
+        aggregators: so many of the members, the last, are in switches: they begin with nothing, and nothing is promised
+            to them.
     """
 
     members: int
@@ -237,6 +239,7 @@ class Plans(NamedTuple):
     regions: int = 1
     launch_ps: int = 0
     layouts: tuple[Int32, ...] = ()
+    aggregators: int = 0
 
     def attributes_of(self, plan: int) -> tuple[Attributes, ...]:
         """Those of the lanes of a plan, by its row."""
@@ -268,11 +271,12 @@ def each_its_own(
     regions: int = 1,
     launch_ps: int = 0,
     layouts: Sequence[Int32] = (),
+    aggregators: int = 0,
 ) -> Plans:
-    """Every member has lanes of its own, with peers and chunks as they are."""
+    """Every member has lanes of its own, with peers and chunks as they are; the last members may be aggregators."""
     lanes = list(lanes_of_members)
     made = _plans(len(lanes), chunks, lanes, views=(), regions=regions, launch_ps=launch_ps, relative=False)
-    return made._replace(layouts=tuple(layouts))
+    return made._replace(layouts=tuple(layouts), aggregators=aggregators)
 
 
 def _plans(

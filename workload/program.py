@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from et import TraceTable
 from topologies import Graph
 from workload import collectives
+from workload.aggregation import Use
 from workload.check import MOST_NPUS, check_sizes
 from workload.check_collectives import check_collectives
 from workload.check_messages import check_messages
@@ -22,6 +23,7 @@ from workload.own import IDLE, own_traces
 from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
+from workload.tree import tree_of
 from workload.view import COLLECTIVE, RECV, WHOLE, TraceView
 
 Int8 = NDArray[np.int8]
@@ -67,6 +69,7 @@ class Program(NamedTuple):
         recv_key: int64[], sorted within a trace: (peer + 2^19) << 44 | tag << 20 | seq, wrapped into int64.
         recv_node: int32[], their rows within the trace.
         schedules: the collectives as steps.
+        in_network: groups that are reduced in switches, of all ranks; see workload.aggregation.
     """
 
     npus: int
@@ -97,6 +100,7 @@ class Program(NamedTuple):
     recv_key: Int64
     recv_node: Int32
     schedules: Schedules
+    in_network: tuple[Use, ...] = ()
 
 
 class Rows(NamedTuple):
@@ -172,7 +176,9 @@ def build_program(
     agree(exchange, lambda: own.each(add_rows))
     if np.any(trace == IDLE):
         own_rows[trace == IDLE] = distinct.number(empty_rows(0))
-    return assemble(own_rows, distinct.rows, table, chooser.schedules.pack())
+    program = assemble(own_rows, distinct.rows, table, chooser.schedules.pack())
+    uses = tuple(chooser.use(*told) for told in _told(program, chooser, exchange))
+    return program._replace(in_network=uses, schedules=chooser.schedules.pack()) if uses else program
 
 
 def empty_rows(n: int) -> Rows:
@@ -205,7 +211,9 @@ def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, sche
     """
     trace_ptr = _ptr([len(rows.kind) for rows in distinct])
     none = empty_rows(0)  # a rank may have no NPUs
-    columns = {name: np.concatenate([getattr(rows, name) for rows in (none, *distinct)]) for name in _COLUMNS}
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(rows, name) for rows in (none, *distinct)]) for name in _COLUMNS
+    }
     deps = np.concatenate([np.diff(rows.dep_ptr) for rows in (none, *distinct)])
     parents = (rows.dep + start for rows, start in zip(distinct, trace_ptr[:-1], strict=True))
     parent = np.concatenate([np.zeros(0, np.int64), *parents])
@@ -276,12 +284,45 @@ def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool
     return bool(np.any(trace >= 0))
 
 
+class _Told(NamedTuple):
+    """What a rank tells of a group that switches reduce: see Use; asked: kind, or "" = not in the network."""
+
+    group: int
+    members: Int32
+    asked: list[str]
+    bytes: Int64
+    priority: Int32
+
+
+def _told(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_Told]:
+    """All groups with collectives that switches reduce, each told by the rank of its first member."""
+    if not chooser.trees:
+        return []
+    found = []
+    for npu in np.flatnonzero(program.trace_of_npu != NOT_HERE).tolist():
+        trace, first = int(program.trace_of_npu[npu]), int(program.slot_ptr[npu])
+        for slot in range(int(program.slot_ptr[npu + 1]) - first):
+            entry = program.trace_slot_ptr[trace] + slot
+            rows = program.trace_ptr[trace] + program.coll_node[program.coll_ptr[entry] : program.coll_ptr[entry + 1]]
+            asked = [chooser.trees_of.get(schedule, "") for schedule in program.node_schedule[rows].tolist()]
+            if program.slot_member[first + slot] == 0 and any(asked):
+                group = int(program.slot_group[first + slot])
+                members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
+                found.append(_Told(group, members, asked, program.node_bytes[rows], program.node_priority[rows]))
+    return [told for of_rank in exchange(found) for told in of_rank]
+
+
 class _Chooser:
-    """Finds the schedule of each collective; the NPUs that run a trace have the same groups."""
+    """Finds the schedule of each collective; the NPUs that run a trace have the same groups.
+
+    trees: some kind is reduced in switches. trees_of: kind of each schedule that is.
+    """
 
     def __init__(self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None) -> None:
         self.settings = settings
         self.schedules = ScheduleSet()
+        self.trees = any(collectives.choose(kind, settings.algorithm_of(kind)).needs_tree for kind in KINDS)
+        self.trees_of: dict[int, str] = {}
         self._groups, self._fabric = groups, fabric
         self._shapes: dict[int, Shape] = {}
 
@@ -293,7 +334,25 @@ class _Chooser:
         """Number of the schedule."""
         members = len(self._groups.members(group))
         shape = self._shape(group) if members > 1 and self.needs_shape(kind) else None
-        return self.schedules.add(kind, self.settings.algorithm_of(kind), members, shape, size_bytes)
+        return self._add(kind, members, shape, size_bytes)
+
+    def use(self, group: int, members: Int32, asked: list[str], size_bytes: Int64, priority: Int32) -> Use:
+        """What the aggregators of a group do, whose members may be another rank's."""
+        fabric = cast("Graph", self._fabric)  # else there is no tree
+        shape = shape_of(fabric, members, tree=True)
+        schedule = [
+            self._add(kind, len(members), shape, size) if kind else DONE_AT_ONCE
+            for kind, size in zip(asked, size_bytes.tolist(), strict=True)
+        ]
+        switches = tree_of(fabric, members)[1]
+        return Use(group, members, switches, np.array(schedule, np.int32), size_bytes, priority)
+
+    def _add(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> int:
+        algorithm = self.settings.algorithm_of(kind)
+        number = self.schedules.add(kind, algorithm, members, shape, size_bytes)
+        if number != DONE_AT_ONCE and collectives.choose(kind, algorithm).needs_tree:
+            self.trees_of[number] = kind
+        return number
 
     def likeness(self, group: int) -> object:
         """Groups of equal likeness have equal schedules."""
@@ -301,7 +360,7 @@ class _Chooser:
 
     def _shape(self, group: int) -> Shape | None:
         if group not in self._shapes and self._fabric is not None:
-            self._shapes[group] = shape_of(self._fabric, self._groups.members(group))
+            self._shapes[group] = shape_of(self._fabric, self._groups.members(group), tree=self.trees)
         return self._shapes.get(group)
 
 

@@ -63,6 +63,7 @@ class Schedules(NamedTuple):
         view_part: int32[], by member.
         lane_layout: int32[LN], layout of the schedule in which the lane sees the pieces of a region, -1 = as they are.
         lane_blocking: int32[LN], 1 = a step ends no sooner than what it sends has left.
+        aggregators: int32[S], so many of the members, the last, are in switches.
         layout_base: int32[S], where the layouts of a schedule begin among all L.
         layout_ptr: int64[L+1], the pieces of a layout.
         layout_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
@@ -106,6 +107,7 @@ class Schedules(NamedTuple):
     view_part: Int32
     lane_layout: Int32
     lane_blocking: Int32
+    aggregators: Int32
     layout_base: Int32
     layout_ptr: Int64
     layout_piece: Int32
@@ -197,6 +199,7 @@ def pack(schedules: list[Plans]) -> Schedules:
         view_member=_joined([view.member for view in views]),
         view_at=_joined([view.at for view in views]),
         view_part=_joined([view.part for view in views]),
+        aggregators=np.array([s.aggregators for s in schedules], np.int32),
         layout_base=_ptr([len(s.layouts) for s in schedules])[:-1].astype(np.int32),
         layout_ptr=_ptr([len(layout) for layout in layouts]),
         layout_piece=_joined(layouts),

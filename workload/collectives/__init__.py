@@ -19,6 +19,7 @@ An algorithm that depends on where its members are on the fabric, or on the size
 
 - `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.Shape of two members or more),
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
+- if switches take part in it, `NEEDS_TREE = True`: its shape has a tree, and its last members are aggregators,
 - if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do.
 
 One that `NAMED_ONLY = True` marks is neither a default nor among those that `algorithms_of` lists.
@@ -79,6 +80,11 @@ class Choice(NamedTuple):
     def needs_shape(self) -> bool:
         """Whether it depends on where the members are on the fabric, or on the size."""
         return bool(getattr(self.module, "NEEDS_SHAPE", False))
+
+    @property
+    def needs_tree(self) -> bool:
+        """Whether switches take part in it."""
+        return bool(getattr(self.module, "NEEDS_TREE", False))
 
     def on(self, kind: str, shape: Shape | None) -> Shape:
         """The shape, which it needs.

@@ -1,0 +1,125 @@
+"""What the aggregators in switches do: the collectives of the groups that are reduced in the network, all at once.
+
+A Program names who needs which switches (`Use`); its NPUs, groups and traces are those of the user. `extended` makes of
+it the program that runs: aggregators are NPUs after the last (topologies.aggregators), members after the last of their
+groups, and their traces hold each collective of each of their groups, without dependencies.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.groups import GroupTable
+from workload.view import COLLECTIVE
+
+if TYPE_CHECKING:
+    from workload.program import Program
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+
+class Use(NamedTuple):
+    """A group with collectives that switches reduce.
+
+    Attributes:
+        group: its number.
+        members: int32[n], its NPUs.
+        switches: nodes of the fabric that hold its aggregators, members n, n + 1, ...
+        schedule: int32[k], of all its collectives in order; -1 = not in the network.
+        bytes: int64[k], buffers.
+        priority: int32[k].
+    """
+
+    group: int
+    members: Int32
+    switches: tuple[int, ...]
+    schedule: Int32
+    bytes: Int64
+    priority: Int32
+
+
+def switches_of(program: "Program") -> list[int]:
+    """Nodes of the fabric that hold aggregators, ascending."""
+    return sorted({switch for use in program.in_network for switch in use.switches})
+
+
+def extended(program: "Program", *, acting: bool = True) -> "Program":
+    """The program with its aggregators as NPUs.
+
+    Args:
+        program: with uses.
+        acting: False = another rank tells what aggregators do; here they have no trace.
+    """
+    switches, uses = switches_of(program), sorted(program.in_network, key=lambda use: use.group)
+    npu_of = {switch: program.npus + i for i, switch in enumerate(switches)}
+    of_switch = {switch: [use for use in uses if switch in use.switches] for switch in switches}
+    own = _aggregators(program, switches, of_switch)
+    groups = _groups(program, uses, npu_of)
+    traces, slots = len(program.trace_ptr) - 1, int(program.trace_slot_ptr[-1])
+    trace = np.arange(traces, traces + len(switches), dtype=np.int32)
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(program, name), getattr(own, name)])
+        for name in (*(n for n in own._fields if n.startswith("node_")), "slot_group", "slot_member", "coll_node")
+    }
+    return program._replace(
+        npus=program.npus + len(switches),
+        trace_of_npu=np.concatenate([program.trace_of_npu, trace if acting else np.full_like(trace, -1)]),
+        trace_ptr=_longer(program.trace_ptr, own.trace_ptr),
+        **joined,
+        child_ptr=_longer(program.child_ptr, own.child_ptr),
+        slot_ptr=_longer(program.slot_ptr, own.slot_ptr),
+        group_ptr=groups[0],
+        group_member=groups[1],
+        trace_slot_ptr=_longer(program.trace_slot_ptr, own.trace_slot_ptr),
+        coll_ptr=np.concatenate([program.coll_ptr[: slots + 1], own.coll_ptr[1:] + program.coll_ptr[slots]]),
+        recv_ptr=_longer(program.recv_ptr, own.recv_ptr),
+        in_network=(),
+    )
+
+
+def _longer(pointer: Int64, more: Int64) -> Int64:
+    return np.concatenate([pointer, pointer[-1] + more[1:]])
+
+
+def _aggregators(program: "Program", switches: Sequence[int], uses: dict[int, list[Use]]) -> "Program":
+    """The aggregators alone, a trace each, with the groups of the program."""
+    from workload.program import assemble, empty_rows  # noqa: PLC0415 - which has these uses in its Program
+
+    rows = []
+    for switch in switches:
+        own = uses[switch]
+        counts = [len(use.schedule) for use in own]
+        rows.append(
+            empty_rows(sum(counts))._replace(
+                kind=np.full(sum(counts), COLLECTIVE, np.int8),
+                bytes=np.concatenate([use.bytes for use in own]),
+                seq=np.concatenate([np.arange(count, dtype=np.int32) for count in counts]),
+                group=np.repeat(np.arange(len(own), dtype=np.int32), counts),
+                schedule=np.concatenate([use.schedule for use in own]),
+                priority=np.concatenate([use.priority for use in own]),
+            )
+        )
+    slots = [len(uses[switch]) for switch in switches]
+    table = GroupTable(
+        group_ptr=program.group_ptr,
+        group_member=program.group_member,
+        slot_ptr=np.concatenate([[0], np.cumsum(slots, dtype=np.int64)]).astype(np.int64),
+        slot_group=np.array([use.group for switch in switches for use in uses[switch]], np.int32),
+        slot_member=np.array(
+            [len(use.members) + use.switches.index(switch) for switch in switches for use in uses[switch]], np.int32
+        ),
+    )
+    return assemble(np.arange(len(switches), dtype=np.int32), rows, table, program.schedules)
+
+
+def _groups(program: "Program", uses: Sequence[Use], npu_of: dict[int, int]) -> tuple[Int64, Int32]:
+    """group_ptr and group_member, with aggregators after the members, and members also where no own NPU is one."""
+    pointer, members = program.group_ptr, program.group_member
+    found = [members[pointer[group] : pointer[group + 1]] for group in range(len(pointer) - 1)]
+    for use in uses:
+        found[use.group] = np.concatenate([use.members, [npu_of[switch] for switch in use.switches]]).astype(np.int32)
+    sizes = np.cumsum([len(group) for group in found], dtype=np.int64)
+    return np.concatenate([[0], sizes]).astype(np.int64), np.concatenate(found).astype(np.int32)

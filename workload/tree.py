@@ -1,0 +1,177 @@
+"""The tree of aggregators that reduces what a group's members send: which switches hold one, and who sends to whom.
+
+Its root is a switch from which the farthest member's switch is nearest; of several, groups take them in turn by their
+first member, so that groups side by side do not meet in one. A switch with a single child passes it on to the next.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from topologies import NVSWITCH, UNREACHABLE, Graph, TableRouting
+from topologies.aggregators import AGGREGATOR_DELAY_PS
+from workload.errors import WorkloadError
+
+Int64 = NDArray[np.int64]
+
+ROOT = -1
+
+
+class Tree(NamedTuple):
+    """A tree over n members and r aggregators, numbered n .. n+r-1; hashable, and equal for groups that stand alike.
+
+    Attributes:
+        parent: of each member and aggregator, the number of an aggregator; ROOT (-1) for one.
+        rate_bps: of the way to the parent, its slowest link; 0 for the root.
+        both_ways_bps: the same, less what acknowledgements of as much traffic the other way take.
+        latency_ps: of a message of no bytes on that way, either direction; 0 for the root.
+        links: how many the way has.
+        nvlink: whether it ends in an NVSwitch.
+    """
+
+    parent: tuple[int, ...]
+    rate_bps: tuple[int, ...]
+    both_ways_bps: tuple[int, ...]
+    latency_ps: tuple[int, ...]
+    links: tuple[int, ...]
+    nvlink: tuple[bool, ...]
+
+    def children(self) -> dict[int, list[int]]:
+        """Those of each aggregator, ascending."""
+        found: dict[int, list[int]] = {}
+        for child, parent in enumerate(self.parent):
+            if parent != ROOT:
+                found.setdefault(parent, []).append(child)
+        return found
+
+    def places(self) -> list[int]:
+        """Which of its parent's children each is: the lane there that takes what it sends; 0 for the root."""
+        found = [0] * len(self.parent)
+        for children in self.children().values():
+            for place, child in enumerate(children):
+                found[child] = place
+        return found
+
+    def up(self, child: int) -> list[int]:
+        """The way from a member to the root: the member, and aggregators up to the last below the root."""
+        way = []
+        while self.parent[child] != ROOT:
+            way.append(child)
+            child = self.parent[child]
+        return way
+
+
+def tree_of(graph: Graph, members: ArrayLike) -> tuple[Tree, tuple[int, ...]]:
+    """The tree of a group, and the switch of each aggregator.
+
+    Args:
+        graph: the fabric.
+        members: int[n], n >= 2, NPUs in member order.
+
+    Raises:
+        WorkloadError: no switch reaches all members, or the fabric has no such switches.
+    """
+    npu = np.asarray(members, np.int64)
+    if not isinstance(graph.routing, TableRouting):
+        raise WorkloadError(
+            f"{graph.name}: in-network reduction on a fabric without switches between all; expected one of switches"
+        )
+    root, home = _root(graph.routing, npu)
+    if root < 0:
+        raise WorkloadError(f"{graph.name}: in-network reduction: no switch reaches all {len(npu)} members")
+    above = _paths(graph, graph.routing, root, home)
+    above |= {int(member): int(graph.routing.home_node[h]) for member, h in zip(npu, home, strict=True)}
+    way = _joined(above, npu)
+    return _numbered(graph, npu, way)
+
+
+def _root(routing: TableRouting, npu: Int64) -> tuple[int, Int64]:
+    """Node of the root, -1 if there is none, and the home (column) by which each member is reached: int64[n]."""
+    homes = routing.home[npu]
+    distinct, of_member = np.unique(homes, axis=0, return_inverse=True)
+    distance = np.where(distinct >= 0, routing.hops[:, distinct], UNREACHABLE)  # [rows, distinct, H]
+    nearest = distance.min(axis=2).astype(np.int64)
+    count = np.bincount(of_member.reshape(-1), minlength=len(distinct))
+    farthest = nearest.max(axis=1)
+    if farthest.min(initial=UNREACHABLE) >= UNREACHABLE:
+        return -1, np.zeros(0, np.int64)
+    total = np.where(farthest == farthest.min(), nearest @ count, np.iinfo(np.int64).max)
+    best = np.flatnonzero(total == total.min())
+    row = int(best[int(npu[0]) % len(best)])
+    column = distinct[np.arange(len(distinct)), distance[row].argmin(axis=1)]
+    return int(np.flatnonzero(routing.row == row)[0]), column[of_member.reshape(-1)].astype(np.int64)
+
+
+def _paths(graph: Graph, routing: TableRouting, root: int, home: Int64) -> dict[int, int]:
+    """The switch above each switch on shortest paths from the root to homes; paths join where they can."""
+    above: dict[int, int] = {}
+    for column in np.unique(home).tolist():
+        node, goal = root, int(routing.home_node[column])
+        while node != goal:
+            ports = int(routing.next_set[routing.row[node], column])
+            links = routing.set_link[routing.set_ptr[ports] : routing.set_ptr[ports + 1]]
+            nodes = graph.link_dst[links].tolist()
+            below = next((n for n in nodes if above.get(n) == node), nodes[root % len(nodes)])
+            above.setdefault(below, node)
+            node = below
+    return above
+
+
+def _joined(above: dict[int, int], npu: Int64) -> dict[int, list[int]]:
+    """The way of each member and each switch that holds an aggregator to the next such switch, both included."""
+    below: dict[int, set[int]] = {}
+    for member in npu.tolist():
+        node = member
+        while node in above:
+            below.setdefault(above[node], set()).add(node)
+            node = above[node]
+    holds = {switch for switch, nodes in below.items() if len(nodes) > 1}
+    ways: dict[int, list[int]] = {}
+    for start in [*npu.tolist(), *holds]:
+        way = [start]
+        while way[-1] in above and (len(way) == 1 or way[-1] not in holds):
+            way.append(above[way[-1]])
+        if len(way) > 1 and way[-1] in holds:
+            ways[start] = way
+    return ways
+
+
+def _numbered(graph: Graph, npu: Int64, ways: dict[int, list[int]]) -> tuple[Tree, tuple[int, ...]]:
+    """The tree: aggregators in the order in which members, one after another, come by them on their way up."""
+    number = {node: i for i, node in enumerate(npu.tolist())}
+    for member in npu.tolist():
+        node = member
+        while node in ways:
+            node = ways[node][-1]
+            number.setdefault(node, len(number))
+    links = {node: _links(graph, ways[node]) for node in number if node in ways}
+    rate = [min((int(graph.link_rate_bps[link]) for link in links.get(node, ())), default=0) for node in number]
+    tree = Tree(
+        parent=tuple(number[ways[node][-1]] if node in ways else ROOT for node in number),
+        rate_bps=tuple(rate),
+        both_ways_bps=tuple(rate),
+        latency_ps=tuple(_latency_ps(graph, ways[node], links[node]) if node in ways else 0 for node in number),
+        links=tuple(len(links.get(node, ())) for node in number),
+        nvlink=tuple(node in ways and bool(graph.node_kind[ways[node][-1]] == NVSWITCH) for node in number),
+    )
+    return tree, tuple(list(number)[len(npu) :])
+
+
+def _links(graph: Graph, way: list[int]) -> list[int]:
+    """A link for each step of a way."""
+    found = []
+    for src, dst in pairwise(way):
+        out = graph.out_links(src)
+        found.append(int(out[np.flatnonzero(graph.link_dst[out] == dst)[0]]))
+    return found
+
+
+def _latency_ps(graph: Graph, way: list[int], links: Iterable[int]) -> int:
+    """From a member or aggregator to an aggregator: links, switches passed and the ways into aggregators."""
+    switches = way if way[0] >= graph.npus else way[1:]
+    aggregators = 2 if way[0] >= graph.npus else 1
+    delays = sum(int(graph.link_delay_ps[link]) for link in links)
+    return delays + int(graph.node_latency_ps[switches].sum()) + aggregators * AGGREGATOR_DELAY_PS
