@@ -114,7 +114,7 @@ def idle_ps(
         return 0.0
     chosen = collectives.choose(kind, algorithm)
     if chosen.needs_shape:
-        shape = _on_the_wire(shape_of(graph, members, tree=chosen.needs_tree), settings)
+        shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings)
         return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
     data, payload = _message_bytes(program, schedule, size_bytes)
     whole = math.ceil(payload)
@@ -153,7 +153,7 @@ def _on_the_wire(shape: Shape, settings: Settings) -> Shape:
         rate_bps=rates,
         inside_bps=payload_bps(shape.inside_bps, framed=settings.nvlink_framing),
         outside_bps=payload_bps(shape.outside_bps, framed=False),
-        tree=shape.tree and _tree_on_the_wire(shape.tree, settings),
+        trees=tuple(branch._replace(tree=_tree_on_the_wire(branch.tree, settings)) for branch in shape.trees),
     )
 
 

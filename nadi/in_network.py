@@ -23,10 +23,15 @@ def with_reducers(
         program: of the user.
         owner: int32[nodes], the LP of each node; an aggregator's is that of its switch. None = one LP.
         acting: False = another rank's program tells what aggregators send.
+
+    Raises:
+        pdes.RunError: switches reduce for a program of fewer NPUs than the fabric has.
     """
     switches = switches_of(program)
     if not switches:
         return graph, program, owner
+    if program.npus != graph.npus:
+        raise pdes.RunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}; aggregators come after all")
     owners = None if owner is None else with_aggregators_of(owner, graph, switches)
     return with_aggregators(graph, switches), extended(program, acting=acting), owners
 

@@ -2,7 +2,7 @@
 
 An aggregator ends transport connections, as the aggregation nodes of SHARP do (Graham et al., "Scalable Hierarchical
 Aggregation Protocol", COM-HPC 2016, section III: logical nodes of the tree, run by the switches). To the rest of the
-network it is one more endpoint of its switch, over a link as fast as all of the switch's ports together.
+network it is one more endpoint of its switch, over a link twice as fast as all of the switch's ports together.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,9 @@ from topologies.table_routing import build_table_routing
 
 AGGREGATOR_DELAY_PS = 100_000
 """Between a switch's ports and its aggregator, each way."""
+
+_SPEED_UP = 2
+"""Of an aggregator's link over the ports together, which it must not slow down."""
 
 Int32 = NDArray[np.int32]
 
@@ -33,7 +36,9 @@ def with_aggregators(graph: Graph, switches: Sequence[int]) -> Graph:
     n, more = graph.npus, len(switches)
     at = np.asarray(switches, np.int64)
     own = np.stack([np.arange(n, n + more), at + more], axis=1)
-    rate_bps = np.bincount(graph.link_src, weights=graph.link_rate_bps, minlength=graph.nodes)[at].astype(np.int64)
+    rate_bps = _SPEED_UP * np.bincount(graph.link_src, weights=graph.link_rate_bps, minlength=graph.nodes)[at].astype(
+        np.int64
+    )
     link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)
     link_dst = np.concatenate([_moved(graph.link_dst, n, more), own[:, ::-1].reshape(-1)]).astype(np.int32)
     return replace(

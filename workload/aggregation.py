@@ -5,6 +5,7 @@ it the program that runs: aggregators are NPUs after the last (topologies.aggreg
 groups, and their traces hold each collective of each of their groups, without dependencies.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,7 @@ class Use(NamedTuple):
     Attributes:
         group: its number.
         members: int32[n], its NPUs.
-        switches: nodes of the fabric that hold its aggregators, members n, n + 1, ...
+        switches: nodes of the fabric that hold its aggregators, members n, n + 1, ...; one may hold several.
         schedule: int32[k], of all its collectives in order; -1 = not in the network.
         bytes: int64[k], buffers.
         priority: int32[k].
@@ -42,8 +43,11 @@ class Use(NamedTuple):
 
 
 def switches_of(program: "Program") -> list[int]:
-    """Nodes of the fabric that hold aggregators, ascending."""
-    return sorted({switch for use in program.in_network for switch in use.switches})
+    """Nodes of the fabric that hold aggregators, ascending; as often as a group needs one there at most."""
+    most = Counter[int]()
+    for use in program.in_network:
+        most |= Counter(use.switches)
+    return sorted(most.elements())
 
 
 def extended(program: "Program", *, acting: bool = True) -> "Program":
@@ -54,9 +58,12 @@ def extended(program: "Program", *, acting: bool = True) -> "Program":
         acting: False = another rank tells what aggregators do; here they have no trace.
     """
     switches, uses = switches_of(program), sorted(program.in_network, key=lambda use: use.group)
-    npu_of = {switch: program.npus + i for i, switch in enumerate(switches)}
-    of_switch = {switch: [use for use in uses if switch in use.switches] for switch in switches}
-    own = _aggregators(program, switches, of_switch)
+    npu_of = {key: program.npus + i for i, key in enumerate(_counted(switches))}
+    served: list[list[tuple[Use, int]]] = [[] for _ in switches]
+    for use in uses:
+        for member, key in enumerate(_counted(use.switches), start=len(use.members)):
+            served[npu_of[key] - program.npus].append((use, member))
+    own = _aggregators(program, served)
     groups = _groups(program, uses, npu_of)
     traces, slots = len(program.trace_ptr) - 1, int(program.trace_slot_ptr[-1])
     trace = np.arange(traces, traces + len(switches), dtype=np.int32)
@@ -80,17 +87,30 @@ def extended(program: "Program", *, acting: bool = True) -> "Program":
     )
 
 
+def _counted(switches: Sequence[int]) -> list[tuple[int, int]]:
+    """Each switch, and how often it stands before."""
+    before = Counter[int]()
+    found = []
+    for switch in switches:
+        found.append((switch, before[switch]))
+        before[switch] += 1
+    return found
+
+
 def _longer(pointer: Int64, more: Int64) -> Int64:
     return np.concatenate([pointer, pointer[-1] + more[1:]])
 
 
-def _aggregators(program: "Program", switches: Sequence[int], uses: dict[int, list[Use]]) -> "Program":
-    """The aggregators alone, a trace each, with the groups of the program."""
+def _aggregators(program: "Program", served: list[list[tuple[Use, int]]]) -> "Program":
+    """The aggregators alone, a trace each, with the groups of the program.
+
+    served: by each, a group and its own member number there.
+    """
     from workload.program import assemble, empty_rows  # noqa: PLC0415 - which has these uses in its Program
 
     rows = []
-    for switch in switches:
-        own = uses[switch]
+    for of_one in served:
+        own = [use for use, _ in of_one]
         counts = [len(use.schedule) for use in own]
         rows.append(
             empty_rows(sum(counts))._replace(
@@ -102,24 +122,22 @@ def _aggregators(program: "Program", switches: Sequence[int], uses: dict[int, li
                 priority=np.concatenate([use.priority for use in own]),
             )
         )
-    slots = [len(uses[switch]) for switch in switches]
     table = GroupTable(
         group_ptr=program.group_ptr,
         group_member=program.group_member,
-        slot_ptr=np.concatenate([[0], np.cumsum(slots, dtype=np.int64)]).astype(np.int64),
-        slot_group=np.array([use.group for switch in switches for use in uses[switch]], np.int32),
-        slot_member=np.array(
-            [len(use.members) + use.switches.index(switch) for switch in switches for use in uses[switch]], np.int32
-        ),
+        slot_ptr=np.concatenate([[0], np.cumsum([len(of_one) for of_one in served], dtype=np.int64)]).astype(np.int64),
+        slot_group=np.array([use.group for of_one in served for use, _ in of_one], np.int32),
+        slot_member=np.array([member for of_one in served for _, member in of_one], np.int32),
     )
-    return assemble(np.arange(len(switches), dtype=np.int32), rows, table, program.schedules)
+    return assemble(np.arange(len(served), dtype=np.int32), rows, table, program.schedules)
 
 
-def _groups(program: "Program", uses: Sequence[Use], npu_of: dict[int, int]) -> tuple[Int64, Int32]:
+def _groups(program: "Program", uses: Sequence[Use], npu_of: dict[tuple[int, int], int]) -> tuple[Int64, Int32]:
     """group_ptr and group_member, with aggregators after the members, and members also where no own NPU is one."""
     pointer, members = program.group_ptr, program.group_member
     found = [members[pointer[group] : pointer[group + 1]] for group in range(len(pointer) - 1)]
     for use in uses:
-        found[use.group] = np.concatenate([use.members, [npu_of[switch] for switch in use.switches]]).astype(np.int32)
+        aggregators = [npu_of[key] for key in _counted(use.switches)]
+        found[use.group] = np.concatenate([use.members, aggregators]).astype(np.int32)
     sizes = np.cumsum([len(group) for group in found], dtype=np.int64)
     return np.concatenate([[0], sizes]).astype(np.int64), np.concatenate(found).astype(np.int32)

@@ -23,7 +23,7 @@ from workload.own import IDLE, own_traces
 from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
-from workload.tree import tree_of
+from workload.tree import trees_of
 from workload.view import COLLECTIVE, RECV, WHOLE, TraceView
 
 Int8 = NDArray[np.int8]
@@ -312,16 +312,30 @@ def _told(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_To
     return [told for of_rank in exchange(found) for told in of_rank]
 
 
+def _trees(settings: CollectiveSettings) -> str:
+    """Trees of the algorithms that switches take part in, "" = there are none.
+
+    Raises:
+        WorkloadError: they differ; a group has one set of aggregators.
+    """
+    chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS)
+    found = {choice.trees: choice.name for choice in chosen if choice.trees}
+    if len(found) > 1:
+        both = " and ".join(f"{name} (trees over {trees})" for trees, name in sorted(found.items()))
+        raise WorkloadError(f"collectives: found {both} in one run; expected algorithms over the same trees")
+    return next(iter(found), "")
+
+
 class _Chooser:
     """Finds the schedule of each collective; the NPUs that run a trace have the same groups.
 
-    trees: some kind is reduced in switches. trees_of: kind of each schedule that is.
+    trees: those of the kinds that are reduced in switches, "" = none is. trees_of: kind of each schedule that is.
     """
 
     def __init__(self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None) -> None:
         self.settings = settings
         self.schedules = ScheduleSet()
-        self.trees = any(collectives.choose(kind, settings.algorithm_of(kind)).needs_tree for kind in KINDS)
+        self.trees = _trees(settings)
         self.trees_of: dict[int, str] = {}
         self._groups, self._fabric = groups, fabric
         self._shapes: dict[int, Shape] = {}
@@ -339,18 +353,18 @@ class _Chooser:
     def use(self, group: int, members: Int32, asked: list[str], size_bytes: Int64, priority: Int32) -> Use:
         """What the aggregators of a group do, whose members may be another rank's."""
         fabric = cast("Graph", self._fabric)  # else there is no tree
-        shape = shape_of(fabric, members, tree=True)
+        shape = shape_of(fabric, members, trees=self.trees)
         schedule = [
             self._add(kind, len(members), shape, size) if kind else DONE_AT_ONCE
             for kind, size in zip(asked, size_bytes.tolist(), strict=True)
         ]
-        switches = tree_of(fabric, members)[1]
+        switches = trees_of(fabric, members, self.trees)[1]
         return Use(group, members, switches, np.array(schedule, np.int32), size_bytes, priority)
 
     def _add(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> int:
         algorithm = self.settings.algorithm_of(kind)
         number = self.schedules.add(kind, algorithm, members, shape, size_bytes)
-        if number != DONE_AT_ONCE and collectives.choose(kind, algorithm).needs_tree:
+        if number != DONE_AT_ONCE and collectives.choose(kind, algorithm).trees:
             self.trees_of[number] = kind
         return number
 
@@ -360,7 +374,7 @@ class _Chooser:
 
     def _shape(self, group: int) -> Shape | None:
         if group not in self._shapes and self._fabric is not None:
-            self._shapes[group] = shape_of(self._fabric, self._groups.members(group), tree=self.trees)
+            self._shapes[group] = shape_of(self._fabric, self._groups.members(group), trees=self.trees)
         return self._shapes.get(group)
 
 

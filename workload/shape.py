@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from topologies import TABLE, DimensionRouting, Graph, next_links, route
 from workload.errors import WorkloadError
-from workload.tree import Tree, tree_of
+from workload.tree import Branch, trees_of
 
 Int64 = NDArray[np.int64]
 
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
         outside_bps: what a member can send to another host, over all its NICs together; 0 = there is one host.
         outside_ps: latency there.
         nics: links over which a member reaches other hosts, the least.
-        tree: of aggregators in the switches; only for algorithms with NEEDS_TREE.
+        trees: of aggregators in the switches; only for algorithms that name TREES.
     """
 
     members: int
@@ -50,29 +50,29 @@ class Shape(NamedTuple):
     outside_bps: int = 0
     outside_ps: int = 0
     nics: int = 0
-    tree: Tree | None = None
+    trees: tuple[Branch, ...] = ()
 
-    def tree_or_error(self) -> Tree:
-        """The tree.
+    def branches(self) -> tuple[Branch, ...]:
+        """The trees.
 
         Raises:
-            WorkloadError: there is none.
+            WorkloadError: there are none.
         """
-        if self.tree is None:
+        if not self.trees:
             raise WorkloadError("no tree of switches is known here, expected a fabric")
-        return self.tree
+        return self.trees
 
 
-def shape_of(graph: Graph, members: ArrayLike, *, tree: bool = False) -> Shape:
+def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
     """The shape of a group.
 
     Args:
         graph: the fabric.
         members: int[n], NPUs in member order.
-        tree: with the tree of aggregators, where there are two members or more.
+        trees: with these trees of aggregators, where there are two members or more; see workload.tree.
 
     Raises:
-        WorkloadError: there is no such tree.
+        WorkloadError: there are no such trees.
     """
     npu = np.asarray(members, np.int64)
     grid, dims = _grid(graph, npu)
@@ -85,7 +85,7 @@ def shape_of(graph: Graph, members: ArrayLike, *, tree: bool = False) -> Shape:
         *_paths(graph, inside),
         *_paths(graph, outside),
         min((len(next_links(graph, *pair)) for pair in outside), default=0),
-        tree_of(graph, npu)[0] if tree and len(npu) > 1 else None,
+        trees_of(graph, npu, trees)[0] if trees and len(npu) > 1 else (),
     )
 
 

@@ -1,7 +1,9 @@
-"""The tree of aggregators that reduces what a group's members send: which switches hold one, and who sends to whom.
+"""Trees of aggregators that reduce what a group's members send: which switches hold one, and who sends to whom.
 
-Its root is a switch from which the farthest member's switch is nearest; of several, groups take them in turn by their
-first member, so that groups side by side do not meet in one. A switch with a single child passes it on to the next.
+"all" is one tree over all members; "hosts" one over the members of each host, which is its NVSwitch; "hosts and rails"
+has after these one over the members in the same place of all hosts, for each place. A tree's root is a switch from which
+the farthest member's switch is nearest; of several, groups take them in turn by their first member, so that groups side
+by side do not meet in one. A switch with a single child passes it on to the next.
 """
 
 from collections.abc import Iterable
@@ -62,6 +64,64 @@ class Tree(NamedTuple):
             way.append(child)
             child = self.parent[child]
         return way
+
+
+class Branch(NamedTuple):
+    """A tree over some members of a group; hashable.
+
+    Attributes:
+        members: their numbers in the group, by their numbers in the tree.
+        tree: of them.
+        first: number in the group of the tree's first aggregator.
+    """
+
+    members: tuple[int, ...]
+    tree: Tree
+    first: int
+
+    def number(self, node: int) -> int:
+        """The number in the group of a member or aggregator of the tree."""
+        return self.members[node] if node < len(self.members) else self.first + node - len(self.members)
+
+
+def trees_of(graph: Graph, members: ArrayLike, which: str) -> tuple[tuple[Branch, ...], tuple[int, ...]]:
+    """The trees of a group, and the switch of each aggregator; a switch may hold one of several trees.
+
+    Args:
+        graph: the fabric.
+        members: int[n], n >= 2, NPUs in member order.
+        which: "all", "hosts" or "hosts and rails".
+
+    Raises:
+        WorkloadError: as `tree_of`; by hosts: a host of one member, or hosts of unlike numbers; by rails: one host.
+    """
+    npu = np.asarray(members, np.int64)
+    branches: list[Branch] = []
+    switches: list[int] = []
+    for own in _parties(graph, npu, which):
+        tree, holds = tree_of(graph, npu[own])
+        branches.append(Branch(tuple(own), tree, len(npu) + len(switches)))
+        switches += holds
+    return tuple(branches), tuple(switches)
+
+
+def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
+    """The members of each tree, by their numbers in the group."""
+    if which == "all":
+        return [list(range(len(npu)))]
+    of_host: dict[int, list[int]] = {}
+    for member, host in enumerate(graph.host[npu].tolist()):
+        of_host.setdefault(host, []).append(member)
+    hosts = list(of_host.values())
+    sizes = {len(host) for host in hosts}
+    if len(sizes) > 1 or sizes == {1}:
+        found = f"hosts of {min(sizes)} to {max(sizes)} members"
+        raise WorkloadError(f"{graph.name}: in-network reduction by hosts: {found}, expected two or more, equally many")
+    if which == "hosts":
+        return hosts
+    if len(hosts) == 1:
+        raise WorkloadError(f"{graph.name}: in-network reduction over rails: one host, expected two or more")
+    return [*hosts, *([host[place] for host in hosts] for place in range(sizes.pop()))]
 
 
 def tree_of(graph: Graph, members: ArrayLike) -> tuple[Tree, tuple[int, ...]]:

@@ -7,6 +7,7 @@ import numpy as np
 
 import partition
 from et import read_groups
+from nadi.in_network import with_reducers
 from partition import PartitionError
 from pdes import Settings, SharedBuffer, balancing, build_world, congestion, run, run_processes
 from tests.needs import SHARED
@@ -198,6 +199,14 @@ def tree():
     return Case(graph, collective_program("all-reduce", 9, 30_000, "double-binary-tree"), settings(), {})
 
 
+def in_network():
+    """Switches that reduce: aggregators of a tree, and queues of two packets."""
+    graph = build("leaf-spine:leaves=3,hosts_per_leaf=3,spines=2,rate=100Gbps,delay=300ns")
+    program = collective_program("all-reduce", 9, 30_000, "in-network:chunks=5", graph)
+    running = with_reducers(graph, program)[:2]
+    return Case(*running, settings(queue_limit_bytes=1300, rto_ps=9_000_000, max_retries=1000), {})
+
+
 CASES = {
     made.__name__: made
     for made in (
@@ -218,6 +227,7 @@ CASES = {
         phases,
         nccl,
         tree,
+        in_network,
     )
 }
 

@@ -47,7 +47,9 @@ def test_unknown_names_list_the_known_ones():
         match=r"^algorithm 'tree' for all-reduce: expected one of direct, .*, ring$",
     ):
         ScheduleSet().add("all-reduce", "tree", 4)
-    with pytest.raises(WorkloadError, match=r"^algorithm 'ring' for barrier: expected one of dissemination, recursive"):
+    with pytest.raises(
+        WorkloadError, match=r"^algorithm 'ring' for barrier: expected one of dissemination, in-network"
+    ):
         ScheduleSet().add("barrier", "ring", 1)
     with pytest.raises(WorkloadError, match=r"^all-reduce of 0 members: expected at least 1$"):
         ScheduleSet().add("all-reduce", "ring", 0)

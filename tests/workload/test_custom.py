@@ -228,7 +228,8 @@ def test_it_must_be_asked_for_by_name():
     assert all("custom" not in algorithms_of(kind) for kind in ("all-reduce", "all-to-all", "gather"))
     assert default_algorithm("all-to-all") == "direct"
     with pytest.raises(
-        WorkloadError, match=r"^algorithm 'custom' for barrier: expected one of dissemination, recursive-doubling$"
+        WorkloadError,
+        match=r"^algorithm 'custom' for barrier: expected one of dissemination, in-network, recursive-doubling$",
     ):
         CollectiveSettings({"barrier": "custom:file=x"})
 

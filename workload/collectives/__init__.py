@@ -19,7 +19,8 @@ An algorithm that depends on where its members are on the fabric, or on the size
 
 - `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.Shape of two members or more),
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
-- if switches take part in it, `NEEDS_TREE = True`: its shape has a tree, and its last members are aggregators,
+- if switches take part in it, `TREES`, which trees of them (workload.tree): "all", "hosts" or "hosts and rails"; the
+  shape has them, and the plan's last members are their aggregators,
 - if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do.
 
 One that `NAMED_ONLY = True` marks is neither a default nor among those that `algorithms_of` lists.
@@ -82,9 +83,9 @@ class Choice(NamedTuple):
         return bool(getattr(self.module, "NEEDS_SHAPE", False))
 
     @property
-    def needs_tree(self) -> bool:
-        """Whether switches take part in it."""
-        return bool(getattr(self.module, "NEEDS_TREE", False))
+    def trees(self) -> str:
+        """Which trees of switches take part in it, "" = none."""
+        return str(getattr(self.module, "TREES", ""))
 
     def on(self, kind: str, shape: Shape | None) -> Shape:
         """The shape, which it needs.

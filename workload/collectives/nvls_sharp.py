@@ -1,0 +1,92 @@
+"""NVLS in each host and SHARP between hosts (NCCL's CollNet): NVSwitches sum and copy, a switch tree per rail adds up.
+
+As `nvls-tree`, but the shares of all hosts are summed by the switches of their rail (workload.tree): a NIC sends and
+gets S/g once, of g members of a host.
+"""
+
+from workload.aggregating import Flow
+from workload.aggregating import aggregator_lanes as rail_aggregators
+from workload.aggregating import member_lanes as rail_member
+from workload.errors import WorkloadError
+from workload.multimem import OTHERS, SUMS, aggregator_lanes, member_lanes
+from workload.plans import Lane, Plans, each_its_own
+from workload.shape import Shape
+from workload.tree import ROOT, Branch
+
+NAME = "nvls-sharp"
+KINDS = ("all-reduce",)
+NEEDS_SHAPE = True
+TREES = "hosts and rails"
+PARAMETERS = {"chunks": 0}
+LIMITS = {"chunks": (0, 4096)}
+
+_CHUNK_BYTES = 65_536
+_MOST_CHUNKS = 64
+_MOST_STEPS = 6_000_000
+
+
+def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+    """Lanes of workload.multimem, and between SUMS and RESULTS one up to the rail's tree and one that takes totals.
+
+    chunks: of each share; 0 = one for each 64 KiB, 64 at most.
+
+    Raises:
+        WorkloadError: more steps than memory is for.
+    """
+    hosts, rails = _parts(shape)
+    count, size = _count(shape, size_bytes, chunks), len(hosts[0].members)
+    if 4 * size * shape.members * count > _MOST_STEPS:
+        raise WorkloadError(
+            f"algorithm nvls-sharp for {kind} of {shape.members}: {count} chunks; expected fewer chunks or members"
+        )
+    lanes: dict[int, list[Lane]] = {}
+    complete = [(OTHERS + size + 1, k) for k in range(count)]
+    for host in hosts:
+        for place, member in enumerate(host.members):
+            lanes[member] = member_lanes(host.members, place, host.first, count, complete=complete)
+        lanes[host.first] = aggregator_lanes(host.members, count)
+    for place, rail in enumerate(rails):
+        _add_rail(lanes, rail, range(place * count, (place + 1) * count), OTHERS + size)
+    return each_its_own(size * count, [lanes[m] for m in sorted(lanes)], aggregators=len(lanes) - shape.members)
+
+
+def closed_form(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
+    """A chunk's way to the NVSwitch, up and down its rail, back and to all, and the others behind it."""
+    hosts, rails = _parts(shape)
+    count, size, tree = _count(shape, size_bytes, chunks), len(hosts[0].members), hosts[0].tree
+    bits = 8e12 * size_bytes / (size * count)
+    inside_ps, both_ways_ps = bits / min(tree.rate_bps[:size]), bits / min(tree.both_ways_bps[:size])
+    rail = rails[0].tree
+    edges = [edge for edge, parent in enumerate(rail.parent) if parent != ROOT]
+    way_ps = max(sum(rail.latency_ps[e] + bits / rail.rate_bps[e] for e in rail.up(m)) for m in range(len(hosts)))
+    behind_ps = max((size + 1) * both_ways_ps, *(bits / rail.both_ways_bps[edge] for edge in edges))
+    return 4 * max(tree.latency_ps[:size]) + 4 * inside_ps + 2 * way_ps + (count - 1) * behind_ps + size * inside_ps
+
+
+def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
+    """Sizes of as many chunks have one plan."""
+    return _count(shape, size_bytes, chunks)
+
+
+def _parts(shape: Shape) -> tuple[tuple[Branch, ...], tuple[Branch, ...]]:
+    """Trees of the hosts and of the rails; there are as many rails as a host has members."""
+    branches = shape.branches()
+    rails = len(branches[0].members)
+    return branches[:-rails], branches[-rails:]
+
+
+def _count(shape: Shape, size_bytes: int, chunks: int) -> int:
+    """Chunks of a share."""
+    size = len(shape.branches()[0].members)
+    return chunks or max(1, min(_MOST_CHUNKS, size_bytes // (size * _CHUNK_BYTES)))
+
+
+def _add_rail(lanes: dict[int, list[Lane]], rail: Branch, chunks: range, first: int) -> None:
+    """The lanes of a rail's members and aggregators; first: of the members' lanes."""
+    places, everyone = rail.tree.places(), frozenset(range(len(rail.members)))
+    flows = {chunk: Flow(everyone, everyone) for chunk in chunks}
+    ready = [(SUMS, k) for k in range(len(chunks))]
+    for node, member in enumerate(rail.members):
+        lanes[member] += rail_member(rail, places, flows, node, ready)
+    for node, own in enumerate(rail_aggregators(rail, places, flows, first + 1)):
+        lanes[rail.first + node] = own
