@@ -98,6 +98,7 @@ def _lane_rows(schedules):
         s.LANE_PHASE: schedules.lane_phase,
         s.LANE_ALIKE: _lanes_alike(schedules),
         s.LANE_BLOCKING: schedules.lane_blocking,
+        s.LANE_CONNECTION: schedules.lane_connection.astype(np.int64) << packet.CONNECTION_SHIFT,
     }.items():
         rows[:, word] = column
     views = rows[:, s.LANE_VIEW]
@@ -241,7 +242,7 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_LANE_STRIDE: max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
         s.CONST_RESERVE_BLOCKS: fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64,
         s.CONST_RESERVE_MSGS: sends,
-        s.CONST_RESERVE_QPS: min(sends, graph.npus),
+        s.CONST_RESERVE_QPS: min(sends, graph.npus * (1 + int(program.schedules.lane_connection.max(initial=0)))),
         s.CONST_SERIAL_COLLECTIVES: int(not settings.concurrent_collectives),
         s.CONST_RECORD_NODES: int(settings.record_nodes),
         s.CONST_RECORD_FLOWS: int(settings.record_flows),

@@ -28,6 +28,7 @@ from pdes.state import (
     INST_WORDS,
     LANE_BLOCKING,
     LANE_CHUNKS,
+    LANE_CONNECTION,
     LANE_LATENCY,
     LANE_PART,
     LANE_PARTS,
@@ -192,7 +193,7 @@ def post_step(net, insts, plans, node, inst, number, lane, step, now):
     ref = REF_INSTANCE | inst
     if plans.lane_row[lane + LANE_BLOCKING] == 1:
         ref |= (number + 1) << REF_LANE
-    post(address, node, dst, group, tag, size, ref, now)
+    post(address, node, dst, group | plans.lane_row[lane + LANE_CONNECTION], tag, size, ref, now)
 
 
 @inline

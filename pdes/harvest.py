@@ -247,8 +247,8 @@ def _who_waits(whole):
 def _flows(whole):
     """Messages with both their ends: posted at the sender, complete at the receiver."""
     out, into = whole.flows_out, whole.flows_in
-    out = out[np.lexsort((out[:, 4], out[:, 1] >> 44, out[:, 0]))]
-    into = into[np.lexsort((into[:, 2], into[:, 1] >> 44, into[:, 0]))]
+    out = out[np.lexsort((out[:, 1], out[:, 4], out[:, 1] >> 44, out[:, 0]))]
+    into = into[np.lexsort((into[:, 1], into[:, 2], into[:, 1] >> 44, into[:, 0]))]
     if not np.array_equal(out[:, [0, 1]], into[:, [0, 1]]):
         raise RunError("engine defect: messages posted and messages complete differ")
     group = out[:, 1] >> 44

@@ -82,11 +82,11 @@ def add_message_event(net, qps, messages, time, kind, message):
 
 
 @hook
-def post_whole(address, node, dst, group, tag, size, ref, now):
+def post_whole(address, node, dst, connection, tag, size, ref, now):
     """Post a message, as pdes.transport.post."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    q = queue_pair(net, w.npus, qps, node, dst, group)
+    q = queue_pair(net, w.npus, qps, node, dst, connection)
     free = net.ctl[CTL_FREE_MSGS] - 1
     net.ctl[CTL_FREE_MSGS] = free
     net.ctl[CTL_CHECK] = 1

@@ -15,6 +15,8 @@ MAX_LANES = 1 << 24
 MAX_WIRE_BYTES = 0xFFFF
 P2P = (1 << 19) - 1
 """Group number of messages between two NPUs."""
+CONNECTION_SHIFT = 19
+"""A connection of two NPUs is named by group | number << CONNECTION_SHIFT: with 6 bits of number, 25 in all."""
 
 FLAG_ACK = 1
 """Control: an acknowledgement, or with FLAG_CNP a congestion notification."""

@@ -136,7 +136,7 @@ QP_MSG_TAIL = 16
 QP_NPU = 17
 QP_SIBLING = 18  # next queue pair of the same NPU, -1 none
 QP_DST = 19
-QP_GROUP = 20
+QP_CONNECTION = 20  # group | number << CONNECTION_SHIFT
 QP_MESSAGES = 21  # posted
 
 # Congestion control of a sending queue pair (`cc`, and seen as float64 `ccf`): pdes/congestion.
@@ -267,6 +267,7 @@ LANE_GATE = 8  # dimension of which its phase needs a token, -1 none
 LANE_PHASE = 9
 LANE_ALIKE = 10  # lanes of the phase
 LANE_BLOCKING = 11  # 1: a step ends no sooner than the last byte of what it sends has left
+LANE_CONNECTION = 12  # by which of those to the peer it sends, << CONNECTION_SHIFT; holds for plain lanes too
 
 # A phase of an active collective (`phase`), and what an NPU has of the tokens of a dimension (`token`): pdes/tokens.py.
 PHASE_WORDS = 2
@@ -569,7 +570,7 @@ class Qps(NamedTuple):
     rxqp: Int64
     flow_out: Int64
     flow_in: Int64
-    qp_key: Int64  # src << 40 | dst << 20 | group -> qp
+    qp_key: Int64  # src << 44 | dst << 25 | connection -> qp
     qp_val: Int64
     rx_key: Int64  # dst << 44 | src << 24 | qp -> rxqp
     rx_val: Int64

@@ -1,9 +1,9 @@
 """The reliable transport: queue pairs with a static window, cumulative acknowledgements and go-back-N.
 
-A queue pair joins two NPUs for one group (as each NCCL communicator has its own connections); its messages go in
-order. The receiver takes packets in sequence only, acknowledges each, and asks once per gap for the one it misses. A
-sender that sees no progress for the timeout (doubled at each try) goes back too, so a lost tail is found (InfiniBand
-volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
+A queue pair is one connection of two NPUs for one group (each NCCL communicator has its own, one for each channel); its
+messages go in order. The receiver takes packets in sequence only, acknowledges each, and asks once per gap for the one
+it misses. A sender that sees no progress for the timeout (doubled at each try) goes back too, so a lost tail is found
+(InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 """
 
 import numpy as np
@@ -92,10 +92,10 @@ from pdes.state import (
     PORT_SCHEDULED,
     PORT_WORDS,
     QP_ACTIVE,
+    QP_CONNECTION,
     QP_DEADLINE,
     QP_DST,
     QP_END,
-    QP_GROUP,
     QP_HEAD_END,
     QP_MESSAGES,
     QP_MSG_CUR,
@@ -125,11 +125,11 @@ from pdes.world import world_at
 
 
 @inline
-def queue_pair(net, npus, qps, node, dst, group):
-    """The NPU's queue pair to `dst` for `group`; made at its first use."""
+def queue_pair(net, npus, qps, node, dst, connection):
+    """The NPU's queue pair to `dst` of a connection (pdes.packet.CONNECTION_SHIFT); made at its first use."""
     n = node * NPU_WORDS
     src = npus.npu[n + NPU_GLOBAL]
-    key = (src << 40) | (dst << 20) | group
+    key = (src << 44) | (dst << 25) | connection
     at = find(qps.qp_key, key)
     if qps.qp_key[at] != FREE:
         return np.int64(qps.qp_val[at])
@@ -146,14 +146,14 @@ def queue_pair(net, npus, qps, node, dst, group):
     qps.qp[row + QP_MSG_CUR] = -1
     qps.qp[row + QP_DEADLINE] = INF
     flag = 0
-    if group == P2P and net.const[CONST_P2P_CLASS] == 1:
+    if connection == P2P and net.const[CONST_P2P_CLASS] == 1:
         flag = FLAG_CLASS
     qps.qp[row + QP_W1] = header(dst, src, 0, flag)
-    qps.qp[row + QP_W2] = (q << 24) | ((mix3(src + net.const[CONST_SEED], dst, group) & 0x7FFF) << 48)
+    qps.qp[row + QP_W2] = (q << 24) | ((mix3(src + net.const[CONST_SEED], dst, connection) & 0x7FFF) << 48)
     qps.qp[row + QP_PORT] = npu_route(net, node, dst, qps.qp[row + QP_W2])
     qps.qp[row + QP_NPU] = node
     qps.qp[row + QP_DST] = dst
-    qps.qp[row + QP_GROUP] = group
+    qps.qp[row + QP_CONNECTION] = connection
     qps.qp[row + QP_SIBLING] = npus.npu[n + NPU_QP_HEAD]
     npus.npu[n + NPU_QP_HEAD] = q
     begin_control(net, qps, q, link_psb(net, qps.qp[row + QP_PORT]), npus.npu[n + NPU_NOW])
@@ -168,14 +168,14 @@ def find_port(net, qps, node, row):
 
 
 @outline
-def post(address, node, dst, group, tag, size, ref, now):
+def post(address, node, dst, connection, tag, size, ref, now):
     """Post a message of `size` bytes; `ref` is told when its last byte has left (MSG_REF)."""
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
     if net.const[CONST_POST] != 0:
-        call_hook(net.const[CONST_POST], net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
+        call_hook(net.const[CONST_POST], net.const[CONST_ADDRESS], node, dst, connection, tag, size, ref, now)
         return
-    q = queue_pair(net, npus, qps, node, dst, group)
+    q = queue_pair(net, npus, qps, node, dst, connection)
     row = q * QP_WORDS
     if qps.qp[row + QP_UNA] == qps.qp[row + QP_END]:
         find_port(net, qps, node, row)

@@ -24,6 +24,8 @@ from workload.errors import WorkloadError
 Int32 = NDArray[np.int32]
 
 NONE = -1
+MAX_CONNECTIONS = 64
+"""Of a member to one peer; what the engine's keys have room for."""
 
 
 class Step(NamedTuple):
@@ -61,6 +63,8 @@ class Attributes(NamedTuple):
         gate: dimension of the system layer of which the phase needs a token; -1 = none.
         layout: row of Plans.layouts, the order in which the lane sees the pieces of each region; -1 = as they are.
         blocking: a step ends no sooner than the last byte of what it sends has left, so sends follow each other.
+        connection: over which of its MAX_CONNECTIONS connections to a peer it sends. Messages of one go in order; those
+            of another go by turns with them, and by a way of their own where there are several.
     """
 
     view: int = NONE
@@ -73,6 +77,7 @@ class Attributes(NamedTuple):
     gate: int = NONE
     layout: int = NONE
     blocking: bool = False
+    connection: int = 0
 
 
 PLAIN = Attributes()
@@ -96,8 +101,11 @@ class Lane:
         gate: int = NONE,
         layout: int = NONE,
         blocking: bool = False,
+        connection: int = 0,
     ) -> None:
-        self.attributes = Attributes(view, part, parts, chunks, latency_ps, wire, phase, gate, layout, blocking)
+        self.attributes = Attributes(
+            view, part, parts, chunks, latency_ps, wire, phase, gate, layout, blocking, connection
+        )
         self.steps: list[Step] = []
 
     def step(

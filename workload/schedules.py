@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from workload import collectives
 from workload.errors import WorkloadError
-from workload.plans import NONE, Attributes, Plan, Plans, Step
+from workload.plans import MAX_CONNECTIONS, NONE, Attributes, Plan, Plans, Step
 from workload.shape import Shape
 
 Int32 = NDArray[np.int32]
@@ -64,6 +64,7 @@ class Schedules(NamedTuple):
         lane_layout: int32[LN], layout of the schedule in which the lane sees the pieces of a region, -1 = as they are.
         lane_blocking: int32[LN], 1 = a step ends no sooner than what it sends has left.
         aggregators: int32[S], so many of the members, the last, are in switches.
+        lane_connection: int32[LN], by which of the member's connections to a peer the lane sends.
         layout_base: int32[S], where the layouts of a schedule begin among all L.
         layout_ptr: int64[L+1], the pieces of a layout.
         layout_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
@@ -108,6 +109,7 @@ class Schedules(NamedTuple):
     lane_layout: Int32
     lane_blocking: Int32
     aggregators: Int32
+    lane_connection: Int32
     layout_base: Int32
     layout_ptr: Int64
     layout_piece: Int32
@@ -227,6 +229,7 @@ def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDAr
         f"lane_{name}": np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)
     }
     columns["lane_latency_ps"] = np.array([a.latency_ps for a in attributes], np.int64)
+    columns["lane_connection"] = np.array([a.connection for a in attributes], np.int32)
     columns["lane_plain"] = (
         (columns["lane_view"] < 0)
         & (columns["lane_parts"] == 1)
@@ -298,6 +301,10 @@ def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
         )
     if min(lane.wire) < 1 or lane.latency_ps < 0 or min(lane.phase, lane.gate) < -1:
         raise WorkloadError(f"{what}: a lane with {lane}, expected a wire factor above 0 and no negative times")
+    if not 0 <= lane.connection < MAX_CONNECTIONS:
+        raise WorkloadError(
+            f"{what}: a lane with connection {lane.connection}, expected one of 0 .. {MAX_CONNECTIONS - 1}"
+        )
     chunks, size = lane.chunks or plans.chunks, _line(plans, lane)
     if plans.relative and chunks > 1 and chunks % size:
         members = "the members" if size == plans.members else f"the {size} members of a line"
@@ -329,3 +336,24 @@ def _check_steps(plans: Plans, attributes: list[Attributes], what: str) -> None:
             raise WorkloadError(f"{what}: {side} of a chunk that is not there, expected 0 .. {last}")
     if np.any(copies & (steps["send_count"] != steps["recv_count"])):
         raise WorkloadError(f"{what}: a copy of chunks to another number of them, expected equal numbers")
+    connection = np.repeat(np.array([a.connection for a in attributes], np.int64), lengths)
+    if connection.any():
+        view = np.repeat(np.array([a.view for a in attributes], np.int64), lengths)
+        plan = np.repeat(np.arange(len(plans.plans)), [sum(len(lane) for lane in one) for one in plans.plans])
+        _check_connections(steps, plan * (len(plans.views) + 1) + view + 1, connection, what)
+
+
+def _check_connections(steps: dict[str, NDArray[Any]], sender: Int64, connection: Int64, what: str) -> None:
+    """What a lane gets from a peer comes over one connection, as only that keeps it in order.
+
+    Args:
+        steps: columns of all steps.
+        sender: int64[steps], plan and view by which peers are counted.
+        connection: int64[steps].
+        what: for the message.
+    """
+    sends = steps["send_peer"] >= 0
+    peer, lane = steps["send_peer"][sends].astype(np.int64), steps["send_lane"][sends].astype(np.int64)
+    to = (sender[sends] * (peer.max(initial=0) + 1) + peer) * (lane.max(initial=0) + 1) + lane
+    if len(np.unique(to)) < len(np.unique(to * MAX_CONNECTIONS + connection[sends])):
+        raise WorkloadError(f"{what}: a lane that gets a peer's messages over several connections, expected one")

@@ -73,8 +73,8 @@ class Simulator(naive.Simulator):
         super().start(npu, row)
         row.start = begun
 
-    def post(self, npu, dst, group, seq, lane, size, tell):
-        entropy = naive.mix3(npu.number + self.settings.seed, dst, group) % 2**15
+    def post(self, npu, dst, group, connection, seq, lane, size, tell):
+        entropy = naive.mix3(npu.number + self.settings.seed, dst, group + connection * 2**19) % 2**15
         number = self.posted[npu.number]
         self.posted[npu.number] += 1
         self.count["data_packets"] += 1

@@ -187,7 +187,7 @@ def phases():
 
 
 def nccl():
-    """Channels in orders of their own, a launch, a protocol's latencies, sends in turn, NVLink's flits."""
+    """Channels in orders and on connections of their own, a launch, a protocol's latencies, NVLink's flits."""
     graph = build("rail-optimised:npus=12,gpus_per_host=4,hosts_per_rail_leaf=2,spines=2,rate=100Gbps")
     program = collective_program("all-reduce", 12, 60_000, "nccl:algo=ring,proto=ll,channels=2", graph)
     return Case(graph, program, settings(nvlink_framing=True), {})

@@ -128,7 +128,7 @@ class Simulator:
             if link.src < graph.npus:
                 ports = self.npus[link.src].ports
                 ports[link.number] = Port(link, len(ports))
-        self.flows, self.steps, self.buffers, self.blocking = [], {}, {}, {}
+        self.flows, self.steps, self.buffers, self.blocking, self.connection = [], {}, {}, {}, {}
         self.count = dict.fromkeys(
             ["data_packets", "ack_packets", "retransmitted_packets", "dropped_packets", "timeouts", "bytes_sent",
              "bytes_received", "bytes_dropped", "payload_bytes", "packet_hops"], 0
@@ -168,6 +168,7 @@ class Simulator:
             self.steps[row.schedule] = unpack(self.program.schedules, row.schedule)
             self.buffers[row.schedule] = buffers(self.program.schedules, row.schedule)
             self.blocking[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_blocking")
+            self.connection[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_connection")
         return self.steps[row.schedule][row.member]
 
     def members(self, group):
@@ -369,12 +370,12 @@ class Simulator:
             pair.port.turns.append(pair)
             self.touch(npu, pair.port)
 
-    def post(self, npu, dst, group, seq, lane, size, tell):
-        if (dst, group) not in npu.pairs:
-            entropy = mix3(npu.number + self.settings.seed, dst, group) % 2**15
+    def post(self, npu, dst, group, connection, seq, lane, size, tell):
+        if (dst, group, connection) not in npu.pairs:
+            entropy = mix3(npu.number + self.settings.seed, dst, group + connection * 2**19) % 2**15
             port = self.route_from(npu, dst, entropy)
-            npu.pairs[dst, group] = self.new_pair(npu, dst, group, port, entropy)
-        pair = npu.pairs[dst, group]
+            npu.pairs[dst, group, connection] = self.new_pair(npu, dst, group, port, entropy)
+        pair = npu.pairs[dst, group, connection]
         packets = max(1, -(-size // self.settings.mtu_bytes))
         end = pair.end + packets
         message = Message(size=size, begin=pair.end, end=end, tell=tell, seq=seq, lane=lane, start=self.now)
@@ -513,7 +514,7 @@ class Simulator:
         if row.kind in {COMPUTE, MEMORY}:
             self.occupy(npu, row)
         elif row.kind == SEND:
-            self.post(npu, row.peer, P2P_GROUP, row.seq, row.tag, row.size, lambda: self.finished(npu, row))
+            self.post(npu, row.peer, P2P_GROUP, 0, row.seq, row.tag, row.size, lambda: self.finished(npu, row))
         elif row.kind == COLLECTIVE and row.schedule >= 0:
             instance = npu.instances.setdefault((row.group, row.seq), Instance())
             instance.row, instance.plan = row, self.plan(row)
@@ -605,7 +606,8 @@ class Simulator:
             self.advance(npu, instance)
 
         dst = self.members(row.group)[step.send_peer]
-        self.post(npu, dst, row.group, row.seq, step.send_lane, size, sent)
+        connection = self.connection[row.schedule][row.member][lane]
+        self.post(npu, dst, row.group, connection, row.seq, step.send_lane, size, sent)
 
     # What came of it
 

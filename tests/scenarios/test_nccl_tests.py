@@ -28,6 +28,9 @@ PUBLISHED_US = [
 ]
 TOLERANCE = 0.03
 
+NCCL = [("ll", 6.6, 0.6, 2), ("ll128", 14.0, 1.9, 16 / 15), ("simple", 8.4, 3.4, 1)]
+"""Protocol, launch, a hop over NVLink, bytes on the wire per byte: NCCL's src/graph/tuning.cc."""
+
 
 def closed_us(spec, size, algorithm="nccl"):
     """The algorithm's form, with the payload's share of each link's rate."""
@@ -63,8 +66,17 @@ def test_the_packets_have_the_first_and_the_last_row(spec, size, published_us):
     assert simulated_us(spec, size) == pytest.approx(published_us, rel=TOLERANCE)
 
 
+@pytest.mark.parametrize(("proto", "launch_us", "hop_us", "wire"), NCCL)
+@pytest.mark.parametrize("size", [MIB, 8 * MIB, 64 * MIB])
+def test_channels_hide_some_of_each_others_hops(proto, launch_us, hop_us, wire, size):
+    """In step all 24 channels would wait for each hop and then share the link; out of step it would never be idle."""
+    in_step_us = launch_us + 14 * (hop_us + size / 8 * wire / 240e9 * 1e6)
+    algorithm = f"nccl:algo=ring,proto={proto}"
+    assert closed_us(ONE_HOST, size, algorithm) < simulated_us(ONE_HOST, size, algorithm) < in_step_us
+
+
 @pytest.mark.parametrize("proto", ["ll", "ll128", "simple"])
-@pytest.mark.parametrize(("spec", "size"), [(ONE_HOST, MIB), (ONE_HOST, 64 * MIB), (TWO_HOSTS, 64 * MIB)])
+@pytest.mark.parametrize(("spec", "size"), [(ONE_HOST, 64 * MIB), (TWO_HOSTS, 64 * MIB)])
 def test_packets_take_what_the_closed_form_of_a_ring_says(spec, proto, size):
     algorithm = f"nccl:algo=ring,proto={proto}"
     assert simulated_us(spec, size, algorithm) == pytest.approx(closed_us(spec, size, algorithm), rel=0.02)

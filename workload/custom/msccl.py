@@ -283,7 +283,8 @@ def _lanes(
                 f"{made.where}: sends to {made.send} on chan {made.channel}, where no tb has recv {number}; "
                 "expected one"
             )
-        writer = _Writer(Lane(wire=algorithm.wire), made, to_lane, memory, (first_kept + lane) * algorithm.chunks)
+        sends = Lane(wire=algorithm.wire, connection=made.channel)
+        writer = _Writer(sends, made, to_lane, memory, (first_kept + lane) * algorithm.chunks)
         for op in made.ops:
             block, step = op.depends or (-1, -1)
             if op.depends is not None and not 0 <= step < len(ends.get(block, ())):

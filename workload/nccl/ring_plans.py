@@ -52,7 +52,8 @@ def plan(kind: str, shape: Shape, way: Way) -> Plans:
 def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
     """Launch, and the slowest channel: a chunk's way round, or the busiest link if that is never idle.
 
-    Messages to the same peer follow each other whole, so that a lane's hops pass while other lanes' chunks are sent.
+    A lane's hops pass while other lanes' chunks are sent. Packets take longer as long as the channels go in step, which
+    they do at first; the form leaves that out.
     """
     n = shape.members
     channels = [_pairs(kind, order) for order in _rings(shape, way)]
@@ -144,6 +145,7 @@ def _all_reduce(shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
             chunks=n * loops,
             latency_ps=wait_ps,
             wire=way.transport.wire,
+            connection=channel,
         )
         for loop in range(loops):
             for k in range(n - 1):
@@ -166,7 +168,7 @@ def _in_order(kind: str, shape: Shape, way: Way, launch_ps: int) -> Plans:
     wait_ps = _mean_wait_ps(shape, way)
     lanes = []
     for channel in range(way.channels):
-        lane = Lane(latency_ps=wait_ps, wire=way.transport.wire)
+        lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=channel)
         for piece in range(channel * loops, (channel + 1) * loops):
             for k in range(shift, n - 1 + shift):
                 _round(lane, channel, n, [-k % n * each + piece, (-1 - k) % n * each + piece], reduce=shift)
@@ -182,7 +184,7 @@ def _each_its_own(kind: str, shape: Shape, way: Way, rings: Rings, launch_ps: in
     for channel, order in enumerate(rings):
         for place, member in enumerate(order):
             after, before = order[(place + 1) % n], order[place - 1]
-            lane = Lane(latency_ps=_mean_wait_ps(shape, way), wire=way.transport.wire)
+            lane = Lane(latency_ps=_mean_wait_ps(shape, way), wire=way.transport.wire, connection=channel)
             for piece in range(channel * loops, (channel + 1) * loops):
                 for k in range(shift, n - 1 + shift):
                     lane.step(
@@ -204,7 +206,7 @@ def _chains(kind: str, shape: Shape, way: Way, rings: Rings, launch_ps: int) -> 
         ends = (NONE, *_chain(kind, order), NONE)
         for (before, member), (_, after) in zip(pairwise(ends[:-1]), pairwise(ends[1:]), strict=True):
             wait_ps = hop_of(shape, way, member, after) if after != NONE else 0
-            lane = Lane(latency_ps=wait_ps, wire=way.transport.wire)
+            lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=channel)
             first = channel * way.pieces
             _link(lane, channel, before, after, range(first, first + way.pieces), reduce=kind == "reduce")
             lanes[member].append(lane)

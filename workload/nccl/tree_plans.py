@@ -94,7 +94,8 @@ def _member(shape: Shape, way: Way, one: Tree, member: int, first: list[int], ch
         for chunk in chunks:
             lanes[-1].step(receive_from=parent, receive=chunk)
     for child in children:
-        lanes.append(Lane(latency_ps=hop_of(shape, way, member, child), wire=way.transport.wire))
+        wait_ps = hop_of(shape, way, member, child)
+        lanes.append(Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=one.channel))
         to_lane = first[child] + max(1, len(one.children[child]))
         for step, chunk in enumerate(chunks):
             lanes[-1].step(send_to=child, to_lane=to_lane, send=chunk, after=(complete, step))
@@ -117,7 +118,7 @@ def _up(
     Of a chunk the lane `before` has added its child's part first.
     """
     wait_ps = hop_of(shape, way, member, parent) if parent >= 0 else 0
-    lane = Lane(latency_ps=wait_ps, wire=way.transport.wire)
+    lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=one.channel)
     to_lane = first[parent] + one.children[parent].index(member) if parent >= 0 else 0
     if child < 0:
         for chunk in chunks:

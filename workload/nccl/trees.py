@@ -15,10 +15,12 @@ class Tree(NamedTuple):
     """One channel's tree.
 
     Attributes:
+        channel: its number.
         parent: of each member, -1 = the root.
         children: of each member.
     """
 
+    channel: int
     parent: tuple[int, ...]
     children: tuple[tuple[int, ...], ...]
 
@@ -50,7 +52,7 @@ def tree(shape: Shape, channel: int, channels: int) -> Tree:
         up = host_parent(host, len(hosts), second=channel >= half)
         parent[heads[host]] = heads[up] if up >= 0 else -1
     children = [tuple(m for m in range(shape.members) if parent[m] == p) for p in range(shape.members)]
-    return Tree(tuple(parent), tuple(children))
+    return Tree(channel, tuple(parent), tuple(children))
 
 
 def host_parent(host: int, hosts: int, *, second: bool) -> int:
