@@ -3,15 +3,43 @@
 Of g members each owns a share of the buffer, cut into chunks. The switch reads a chunk from all members and hands its
 owner the sum; what the owner writes the switch copies to all. In lanes: a member's lane DATA sends all chunks, SUMS
 takes sums of the own ones, RESULTS writes them, OTHERS + o takes those of owner o. The aggregator has a lane for the
-data of each member, one for sums, and one for the results of each owner.
+data of each member, one for sums, and one for the results of each owner. Reads and writes do not wait for each other:
+they go over connections of their own.
 """
 
 from collections.abc import Sequence
 
+from workload.errors import WorkloadError
 from workload.plans import Lane
 
+_CHUNK_BYTES = 4096
+_MOST_CHUNKS = 512
+_USUAL_STEPS = 1_000_000
+_MOST_STEPS = 6_000_000
 DATA, SUMS, RESULTS, OTHERS = range(4)
 AT_ONCE = (-1, -1)
+
+
+def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: int) -> int:
+    """Into how many chunks a share is cut.
+
+    Args:
+        name: of the algorithm.
+        groups: of members behind one NVSwitch.
+        size: members of each.
+        size_bytes: the whole buffer.
+        chunks: as the user says; 0 = one for each 4 KiB, 512 at most.
+
+    Raises:
+        WorkloadError: more steps than memory is for.
+    """
+    steps = 4 * groups * size * size
+    if chunks * steps > _MOST_STEPS or steps > _MOST_STEPS:
+        raise WorkloadError(
+            f"algorithm {name} for {groups * size} members: {max(1, chunks)} chunks; expected fewer chunks or members"
+        )
+    most = max(1, min(_MOST_CHUNKS, _USUAL_STEPS // steps))
+    return chunks or max(1, min(most, size_bytes // (size * _CHUNK_BYTES)))
 
 
 def member_lanes(
@@ -36,7 +64,7 @@ def member_lanes(
         complete: lane and step that must be done before each result is written; () = the sum has come.
     """
     size = len(members)
-    data, sums, results, others = Lane(blocking=True), Lane(), Lane(), [Lane() for _ in range(size)]
+    data, sums, results, others = Lane(), Lane(), Lane(connection=1), [Lane() for _ in range(size)]
     for k in range(count):
         for owner in range(size):
             if reduces:
@@ -57,7 +85,7 @@ def member_lanes(
 def aggregator_lanes(members: Sequence[int], count: int, *, reduces: bool = True, copies: bool = True) -> list[Lane]:
     """Lanes of the switch's aggregator; the arguments are those of `member_lanes`."""
     size = len(members)
-    data, sums, results = [Lane() for _ in members], Lane(), [Lane() for _ in members]
+    data, sums, results = [Lane() for _ in members], Lane(connection=1), [Lane() for _ in members]
     for k in range(count):
         for owner, its_number in enumerate(members):
             chunk, turn = owner * count + k, k * size + owner

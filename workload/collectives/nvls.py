@@ -7,7 +7,7 @@ of the link's rate. What the switch reads is modelled as sent by the members: re
 """
 
 from workload.errors import WorkloadError
-from workload.multimem import aggregator_lanes, member_lanes
+from workload.multimem import aggregator_lanes, chunks_of_share, member_lanes
 from workload.plans import Plans, each_its_own
 from workload.shape import Shape
 
@@ -18,15 +18,11 @@ TREES = "all"
 PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}
 
-_CHUNK_BYTES = 65_536
-_MOST_CHUNKS = 64
-_MOST_STEPS = 6_000_000
-
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Lanes of workload.multimem.
 
-    chunks: of each share; 0 = one for each 64 KiB, 64 at most.
+    chunks: of each share; 0 = one for each 4 KiB, 512 at most.
 
     Raises:
         WorkloadError: the members are not on one switch, or more steps than memory is for.
@@ -34,8 +30,6 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     n, count = shape.members, _count(shape, size_bytes, chunks)
     if len(shape.branches()[0].tree.parent) != n + 1:
         raise WorkloadError(f"algorithm nvls for {kind} of {n}: members on several switches; expected one NVSwitch")
-    if 4 * n * n * count > _MOST_STEPS:
-        raise WorkloadError(f"algorithm nvls for {kind} of {n}: {count} chunks; expected fewer chunks or members")
     reduces, copies = kind != "all-gather", kind != "reduce-scatter"
     members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies) for m in range(n)]
     switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
@@ -60,4 +54,4 @@ def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
 
 def _count(shape: Shape, size_bytes: int, chunks: int) -> int:
     """Chunks of a share."""
-    return chunks or max(1, min(_MOST_CHUNKS, size_bytes // (shape.members * _CHUNK_BYTES)))
+    return chunks_of_share(NAME, 1, shape.members, size_bytes, chunks)

@@ -7,8 +7,7 @@ gets S/g once, of g members of a host.
 from workload.aggregating import Flow
 from workload.aggregating import aggregator_lanes as rail_aggregators
 from workload.aggregating import member_lanes as rail_member
-from workload.errors import WorkloadError
-from workload.multimem import OTHERS, SUMS, aggregator_lanes, member_lanes
+from workload.multimem import OTHERS, SUMS, aggregator_lanes, chunks_of_share, member_lanes
 from workload.plans import Lane, Plans, each_its_own
 from workload.shape import Shape
 from workload.tree import ROOT, Branch
@@ -20,25 +19,17 @@ TREES = "hosts and rails"
 PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}
 
-_CHUNK_BYTES = 65_536
-_MOST_CHUNKS = 64
-_MOST_STEPS = 6_000_000
 
-
-def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+def plan(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Lanes of workload.multimem, and between SUMS and RESULTS one up to the rail's tree and one that takes totals.
 
-    chunks: of each share; 0 = one for each 64 KiB, 64 at most.
+    chunks: of each share; 0 = one for each 4 KiB, 512 at most.
 
     Raises:
         WorkloadError: more steps than memory is for.
     """
     hosts, rails = _parts(shape)
     count, size = _count(shape, size_bytes, chunks), len(hosts[0].members)
-    if 4 * size * shape.members * count > _MOST_STEPS:
-        raise WorkloadError(
-            f"algorithm nvls-sharp for {kind} of {shape.members}: {count} chunks; expected fewer chunks or members"
-        )
     lanes: dict[int, list[Lane]] = {}
     complete = [(OTHERS + size + 1, k) for k in range(count)]
     for host in hosts:
@@ -77,8 +68,8 @@ def _parts(shape: Shape) -> tuple[tuple[Branch, ...], tuple[Branch, ...]]:
 
 def _count(shape: Shape, size_bytes: int, chunks: int) -> int:
     """Chunks of a share."""
-    size = len(shape.branches()[0].members)
-    return chunks or max(1, min(_MOST_CHUNKS, size_bytes // (size * _CHUNK_BYTES)))
+    hosts, rails = _parts(shape)
+    return chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
 
 
 def _add_rail(lanes: dict[int, list[Lane]], rail: Branch, chunks: range, first: int) -> None:

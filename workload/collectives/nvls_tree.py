@@ -6,7 +6,7 @@ the NVSwitch copies it to all of the host.
 """
 
 from workload.errors import WorkloadError
-from workload.multimem import OTHERS, SUMS, aggregator_lanes, member_lanes
+from workload.multimem import OTHERS, SUMS, aggregator_lanes, chunks_of_share, member_lanes
 from workload.nccl.trees import host_parent
 from workload.plans import Lane, Plans, each_its_own
 from workload.shape import Shape
@@ -23,15 +23,12 @@ LIMITS = {"chunks": (0, 4096)}
 HALVES = 2
 """Trees of a rail, each for half of the chunks."""
 _UP, _TOTAL, _DOWN, _LANES = range(2, 6)
-_CHUNK_BYTES = 65_536
-_MOST_CHUNKS = 64
-_MOST_STEPS = 6_000_000
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Lanes of workload.multimem, and between SUMS and RESULTS those of two trees over hosts.
 
-    chunks: of each share, an even number; 0 = one for each 64 KiB, 64 at most.
+    chunks: of each share, an even number; 0 = one for each 4 KiB, 512 at most.
 
     Raises:
         WorkloadError: one host, or more steps than memory is for.
@@ -40,10 +37,6 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     size = len(hosts[0].members)
     if len(hosts) < 2:
         raise WorkloadError(f"algorithm nvls-tree for {kind} of {shape.members}: one host, expected two or more")
-    if 4 * size * shape.members * count > _MOST_STEPS:
-        raise WorkloadError(
-            f"algorithm nvls-tree for {kind} of {shape.members}: {count} chunks; expected fewer chunks or members"
-        )
     lanes: list[list[Lane]] = [[] for _ in range(shape.members + len(hosts))]
     for number, host in enumerate(hosts):
         for place, member in enumerate(host.members):
@@ -70,8 +63,8 @@ def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
 
 def _count(shape: Shape, size_bytes: int, chunks: int) -> int:
     """Chunks of a share, an even number."""
-    size = len(shape.branches()[0].members)
-    found = chunks or max(1, min(_MOST_CHUNKS, size_bytes // (size * _CHUNK_BYTES)))
+    hosts = shape.branches()
+    found = chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
     return found + found % HALVES
 
 
