@@ -84,6 +84,28 @@ def dimension_bits(attribute: Message) -> int:
     return sum(1 << d for d, is_involved in enumerate(value.values) if is_involved) if value.values else -1
 
 
+def split_sizes(attribute: Message) -> tuple[int, ...]:
+    """The numbers of in_split_size or out_split_size, one for each member; () = the collective is even.
+
+    PyTorch writes them as text, "[3, 1]", and cuts long ones off.
+
+    Raises:
+        ValueError: neither a list of integers nor the text of one, or a negative number.
+    """
+    kind, value = _value(attribute)
+    if kind == "string_val":
+        numbers = value.strip()[1:-1].split(",") if value.strip()[1:-1].strip() else []
+        if value.strip()[:1] + value.strip()[-1:] != "[]" or not all(n.strip().isdecimal() for n in numbers):
+            raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected a list of integers from 0")
+        sizes = tuple(map(int, numbers))
+    else:
+        sizes = integer_list(attribute)
+    if sizes and not 0 <= min(sizes) <= max(sizes) <= _MAX64:
+        wrong = min(sizes) if min(sizes) < 0 else max(sizes)
+        raise ValueError(f"attribute {attribute.name} has {wrong}, expected integers from 0 to {_MAX64}")
+    return sizes
+
+
 def integer_list(attribute: Message) -> tuple[int, ...]:
     """The integers of a list attribute, as ranks of a METADATA process-group node.
 

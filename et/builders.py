@@ -93,17 +93,25 @@ def coll_node(
     pg_name: str = "",
     comm_priority: int | None = None,
     involved_dim: Iterable[bool] | None = None,
+    in_split_size: Iterable[int] | None = None,
+    out_split_size: Iterable[int] | None = None,
     deps: Iterable[int] = (),
     ctrl_deps: Iterable[int] = (),
     attrs: Iterable[Message] = (),
 ) -> Message:
-    """A collective of comm_size bytes per member in the group pg_name, "" for all NPUs."""
+    """A collective of comm_size bytes per member in the group pg_name, "" for all NPUs.
+
+    in_split_size makes an all-to-all uneven: one number for each member, in bytes or in any unit of which all together
+    are comm_size; out_split_size says the same of what comes in.
+    """
     node = _node(node_id, name, NodeType.COMM_COLL_NODE, deps, ctrl_deps)
     _set(node, "comm_type", "int64", comm_type)
     _set(node, "comm_size", "int64", comm_size)
     _set(node, "comm_priority", "int32", comm_priority)
     _set(node, "pg_name", "string", pg_name or None)
     _set(node, "involved_dim", "bool_list", involved_dim)
+    _set(node, "in_split_size", "int64_list", in_split_size)
+    _set(node, "out_split_size", "int64_list", out_split_size)
     node.attr.extend(attrs)
     return node
 

@@ -21,6 +21,7 @@ from et.table import NameTable, TraceTable
 
 _MOST_ATTRIBUTES_KEPT = 1 << 16
 _LONGEST_ATTRIBUTE_KEPT = 128
+_SPLITS = ("in_split_size", "out_split_size")
 
 # rows and values of a sparse column, and one value to append
 _Cell = tuple[list[int], list[int], int]
@@ -39,8 +40,9 @@ class Columns:
         self._data = Parents()
         self._control = Parents()
         self._group_row = {attributes.ALL_NPUS: 0}
+        self._split_row: dict[tuple[int, ...], int] = {(): 0}
         self._metadata_groups: Groups = {}
-        names = (*attributes.INTEGERS, "pg_name", "involved_dim")
+        names = (*attributes.INTEGERS, "pg_name", "involved_dim", *_SPLITS)
         self._cells: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in names}
         self._known: dict[bytes, _Cell | None] = {}
 
@@ -83,6 +85,8 @@ class Columns:
             group=self._column("pg_name", np.int32, 0),
             group_names=tuple(self._group_row),
             involved_dim=self._column("involved_dim", np.int32, -1),
+            **{name: self._column(name, np.int32, 0) for name in _SPLITS},
+            split_sizes=tuple(self._split_row),
             dep_ptr=dep_ptr,
             dep=dep,
             dangling=dangling,
@@ -125,6 +129,8 @@ class Columns:
             return self._group_row.setdefault(attributes.group_name(attribute), len(self._group_row))
         if attribute.name == "involved_dim":
             return attributes.dimension_bits(attribute)
+        if attribute.name in _SPLITS:
+            return self._split_row.setdefault(attributes.split_sizes(attribute), len(self._split_row))
         return attributes.integer(attribute)
 
     def _column(self, name: str, dtype: DTypeLike, absent: int) -> NDArray[Any]:

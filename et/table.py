@@ -76,6 +76,9 @@ class TraceTable:
         group: int32[n], row of group_names.
         group_names: communicators met; group_names[0] is "" (all NPUs; "0" reads as "").
         involved_dim: int32[n], bit d set = dimension d takes part, absent = -1.
+        in_split_size: int32[n], row of split_sizes: how an all-to-all's comm_size is shared out among the receivers.
+        out_split_size: int32[n], row of split_sizes: what comes from each sender, in the same unit.
+        split_sizes: distinct lists of one number for each member; split_sizes[0] is (), even or absent.
         dep_ptr: int64[n+1], parents of row i are dep[dep_ptr[i]:dep_ptr[i+1]].
         dep: int32[], rows of parents, data and control together, sorted, without repeats.
         dangling: dependencies on nodes that the file lacks, dropped by read_trace(strict=False).
@@ -103,6 +106,9 @@ class TraceTable:
     group: Int32
     group_names: tuple[str, ...]
     involved_dim: Int32
+    in_split_size: Int32
+    out_split_size: Int32
+    split_sizes: tuple[tuple[int, ...], ...]
     dep_ptr: Int64
     dep: Int32
     dangling: int = 0

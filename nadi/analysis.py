@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pdes import LinkFault
 from topologies import Graph
 from workload import KINDS, Program
+from workload.uneven import NAME as UNEVEN
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -197,7 +198,7 @@ def bus_factor(kind: str, members: int) -> float:
     """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md); 1 where it does not."""
     if kind == "all-reduce":
         return 2 * (members - 1) / members
-    if kind in {"reduce-scatter", "all-gather", "all-to-all", "gather", "scatter"}:
+    if kind in {"reduce-scatter", "all-gather", "all-to-all", UNEVEN, "gather", "scatter"}:
         return (members - 1) / members
     return 1.0
 

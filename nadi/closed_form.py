@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 import topologies
 import workload
+from nadi.idle_switch import Link, played_ps
+from pdes.fabric import window_packets
 from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
@@ -25,6 +27,9 @@ from workload.tree import Tree
 
 Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
+
+Played = dict[tuple[int, int, Link], float]
+"""Picoseconds of schedules that have been played, by number, size and link."""
 
 _MOST_SENDS = 32
 _PS_PER_S = 10**12
@@ -94,8 +99,11 @@ def idle_ps(
     schedule: int,
     members: Int64,
     size_bytes: int,
+    played: Played | None = None,
 ) -> float:
     """Picoseconds of a collective on an idle network.
+
+    Steps for which there is no formula, of the double binary tree and of uneven all-to-alls, are played.
 
     Where the members' paths differ, the rate is the slowest path's, and the latency the mean of all but the fastest: a
     chunk that goes round a ring of n takes n - 1 of its paths. An algorithm that knows the fabric asks it itself.
@@ -109,13 +117,19 @@ def idle_ps(
         schedule: number of the schedule, -1 = a group of one.
         members: int[n], NPUs of the group.
         size_bytes: the whole buffer S.
+        played: what has been played of this program; more is added.
     """
     if schedule < 0:
         return 0.0
+    played = {} if played is None else played
+    if program.schedules.uneven[schedule]:
+        return _played_ps(graph, program, settings, schedule, members, size_bytes, played)
     chosen = collectives.choose(kind, algorithm)
     if chosen.needs_shape:
         shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings)
         return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
+    if getattr(chosen.module, "LOWER_BOUND", False):
+        return _played_ps(graph, program, settings, schedule, members, size_bytes, played)
     data, payload = _message_bytes(program, schedule, size_bytes)
     whole = math.ceil(payload)
     one_way = bool(getattr(chosen.module, "ONE_WAY", False))
@@ -131,6 +145,67 @@ def idle_ps(
     latency_ps = max(0.0, around_ps - serial_ps)
     bytes_per_s = data / serial_ps * _PS_PER_S if data and serial_ps else float("inf")
     return workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
+
+
+def fullest_ps(
+    graph: Graph, program: Program, settings: Settings, schedule: int, members: Int64, size_bytes: int
+) -> float:
+    """Picoseconds of the most that a member sends or receives in an all-to-all with split sizes, as one message.
+
+    Args:
+        graph: the network.
+        program: with the schedule.
+        settings: packets and switching.
+        schedule: number of the schedule, -1 = a group of one.
+        members: int[n], NPUs of the group.
+        size_bytes: of the buffer.
+    """
+    if schedule < 0:
+        return 0.0
+    s, most = program.schedules, 0
+    for plan in s.plan_of[s.plan_of_ptr[schedule] : s.plan_of_ptr[schedule + 1]]:
+        steps = _steps(program, int(plan))
+        for peer, count in ((s.send_peer, s.send_count), (s.recv_peer, s.recv_count)):
+            most = max(most, int(count[steps][peer[steps] >= 0].sum()))
+    if most == 0:
+        return 0.0
+    fullest_bytes = most * size_bytes // int(s.chunks[schedule])
+    paths = (topologies.route(graph, int(members[src]), int(members[dst])) for src, dst, _ in _sends(program, schedule))
+    return min(train(graph, links, fullest_bytes, settings).total_ps for links in paths)
+
+
+def _played_ps(
+    graph: Graph,
+    program: Program,
+    settings: Settings,
+    schedule: int,
+    members: Int64,
+    size_bytes: int,
+    played: Played,
+) -> float:
+    """The steps themselves, on an idle switch with the members' slowest rate and mean latency."""
+    in_packets = not settings.fidelity.alone_ps
+    mtu = settings.mtu_bytes if in_packets else size_bytes
+    paths = [topologies.route(graph, int(members[src]), int(members[dst])) for src, dst, _ in _sends(program, schedule)]
+    if not paths:
+        return 0.0
+    full, empty = ([train(graph, links, size, settings) for links in paths] for size in (mtu, 0))
+    empty_ps, full_ps = max(t.serial_ps for t in empty), max(t.serial_ps for t in full)
+    onward_ps = [sum(t.total_ps - t.serial_ps for t in trains) / len(paths) for trains in (empty, full)]
+    repeats = (onward_ps[1] - onward_ps[0]) / (full_ps - empty_ps)
+    link = Link(
+        mtu_bytes=mtu,
+        empty_ps=empty_ps,
+        ps_per_byte=(full_ps - empty_ps) / mtu,
+        ack_ps=empty_ps * settings.ack_bytes / settings.header_bytes if in_packets else 0.0,
+        fixed_ps=onward_ps[0] - repeats * empty_ps,
+        repeats=repeats,
+        window_packets=window_packets(graph, settings),
+    )
+    key = schedule, size_bytes, link
+    if key not in played:
+        played[key] = played_ps(program.schedules, schedule, size_bytes, link)
+    return played[key]
 
 
 def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: int, settings: Settings) -> Train:

@@ -27,6 +27,7 @@ class Sweep:
         seed: of hashed choices.
         rows: algorithm by algorithm.
         left_out: algorithms that refused.
+        matrix: where the bytes of an all-to-all-v come from, "zipf:1.2" or a file; "" of other kinds.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Sweep:
     seed: int
     rows: list[Row]
     left_out: list[LeftOut]
+    matrix: str = ""
 
     def winners(self) -> list[Band]:
         """Which algorithm is fastest at which sizes."""
@@ -48,6 +50,7 @@ class Sweep:
             "topology": self.topology,
             "npus": self.npus,
             "seed": self.seed,
+            "matrix": self.matrix,
             "network": self.network.model_dump(mode="json"),
             "rows": [row._asdict() | {"ratio": row.ratio if row.closed_form_ps > 0 else None} for row in self.rows],
             "winners": [band._asdict() for band in self.winners()],
@@ -93,11 +96,17 @@ def _write_table(path: Path, sweep: Sweep) -> None:
         "busbw_Bps": pa.array([row.busbw_Bps for row in sweep.rows], pa.float64()),
         "closed_form_ps": pa.array([row.closed_form_ps for row in sweep.rows], pa.float64()),
         "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
+        "bound_ps": pa.array([row.bound_ps for row in sweep.rows], pa.float64()),
         "busiest_link": pa.array([row.busiest_link for row in sweep.rows], pa.float64()),
         "mean_link": pa.array([row.mean_link for row in sweep.rows], pa.float64()),
         "packet_hops": pa.array([row.packet_hops for row in sweep.rows], pa.int64()),
         "digest": pa.array([row.digest for row in sweep.rows], pa.string()),
         "fastest": pa.array(fastest, pa.bool_()),
     }
-    settings = {"version": __version__, "seed": sweep.seed, "network": sweep.network.model_dump(mode="json")}
+    settings = {
+        "version": __version__,
+        "seed": sweep.seed,
+        "matrix": sweep.matrix,
+        "network": sweep.network.model_dump(mode="json"),
+    }
     pq.write_table(pa.table(columns, metadata={"nadi": json.dumps(settings)}), path)

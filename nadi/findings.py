@@ -18,13 +18,17 @@ from nadi.analysis import (
     npu_times,
     utilisation,
 )
-from nadi.closed_form import idle_ps
+from nadi.closed_form import Played, fullest_ps, idle_ps
 from nadi.simulate import Simulation
 from workload import KINDS
-from workload.kinds import KIND_OF_COMM_TYPE
+from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE
+from workload.uneven import NAME as UNEVEN
 
 Float64 = NDArray[np.float64]
+Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
+
+_ANY_SIZE = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +74,7 @@ class Part:
         collectives: their part of each collective, kinds filled in.
         group_names: of the groups in which they ran collectives.
         closed_form_ps: by group, kind and size.
+        uneven: group and place of the all-to-alls with split sizes; their closed forms are by group, place and -1.
     """
 
     npus: Int64
@@ -77,6 +82,7 @@ class Part:
     collectives: Collectives
     group_names: dict[int, str]
     closed_form_ps: dict[tuple[int, int, int], float]
+    uneven: set[tuple[int, int]]
 
 
 def find(simulation: Simulation) -> Findings:
@@ -92,12 +98,15 @@ def part(simulation: Simulation) -> Part:
     times = npu_times(program, *nodes, results.finish_time_ps)
     found = find_collectives(program, *nodes)
     found = found._replace(kind=_kinds(simulation, found))
+    schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
+    uneven = _uneven(simulation, found)
     return Part(
         npus=npus,
         npu_times=NpuTimes(*(column[npus] for column in times)),
         collectives=found,
         group_names=_group_names(simulation, found),
-        closed_form_ps=_closed_forms(simulation, found),
+        closed_form_ps=_closed_forms(simulation, found, schedule, uneven),
+        uneven=uneven,
     )
 
 
@@ -114,9 +123,15 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
     found = merge_collectives([p.collectives for p in parts])
     names: dict[int, str] = {}
     closed_form_ps: dict[tuple[int, int, int], float] = {}
+    uneven: set[tuple[int, int]] = set()
     for p in parts:
         names |= p.group_names
         closed_form_ps |= p.closed_form_ps
+        uneven |= p.uneven
+    keys = list(_keys(found, uneven))
+    kinds = [
+        UNEVEN if key[2] == _ANY_SIZE else KINDS[kind] for key, kind in zip(keys, found.kind.tolist(), strict=True)
+    ]
     sizes = zip(
         found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), found.time_ps.tolist(), strict=True
     )
@@ -125,8 +140,8 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
         npu_times=NpuTimes(*times),
         collectives=found,
         group_names=[names[group] for group in found.group.tolist()],
-        algorithms=[simulation.collectives.algorithm_of(KINDS[kind]) for kind in found.kind.tolist()],
-        closed_form_ps=np.array([closed_form_ps[key] for key in _keys(found)], np.float64),
+        algorithms=[simulation.collectives.algorithm_of(kind) for kind in kinds],
+        closed_form_ps=np.array([closed_form_ps[key] for key in keys], np.float64),
         algorithm_Bps=bandwidths[:, 0],
         bus_Bps=bandwidths[:, 1],
         utilisation=utilisation(
@@ -157,29 +172,48 @@ def _group_names(simulation: Simulation, found: Collectives) -> dict[int, str]:
     return names
 
 
-def _keys(found: Collectives) -> Iterator[tuple[int, int, int]]:
-    """Group, kind and size of each collective."""
-    return zip(found.group.tolist(), found.kind.tolist(), found.size_bytes.tolist(), strict=True)
+def _uneven(simulation: Simulation, found: Collectives) -> set[tuple[int, int]]:
+    """Group and place of the all-to-alls with split sizes, from the trace of one member."""
+    uneven = set()
+    for i, kind in enumerate(found.kind.tolist()):
+        if kind == ALL_TO_ALL:
+            trace = simulation.traces[simulation.trace_of_npu[found.npu[i]]]
+            if trace.in_split_size[found.row[i]] > 0:
+                uneven.add((int(found.group[i]), int(found.seq[i])))
+    return uneven
 
 
-def _closed_forms(simulation: Simulation, found: Collectives) -> dict[tuple[int, int, int], float]:
-    """Each distinct (group, kind, size) once."""
-    program = simulation.program
-    schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
+def _keys(found: Collectives, uneven: set[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Group, kind and size of each collective; of uneven ones group, place and _ANY_SIZE."""
+    columns = (found.group.tolist(), found.seq.tolist(), found.kind.tolist(), found.size_bytes.tolist())
+    for group, seq, kind, size_bytes in zip(*columns, strict=True):
+        yield (group, seq, _ANY_SIZE) if (group, seq) in uneven else (group, kind, size_bytes)
+
+
+def _closed_forms(
+    simulation: Simulation, found: Collectives, schedule: Int32, uneven: set[tuple[int, int]]
+) -> dict[tuple[int, int, int], float]:
+    """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
+    program, graph, settings = simulation.program, simulation.graph, simulation.settings
     known: dict[tuple[int, int, int], float] = {}
-    for i, key in enumerate(_keys(found)):
+    played: Played = {}
+    for i, key in enumerate(_keys(found, uneven)):
         if key in known:
             continue
-        group, kind, size_bytes = key
-        members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
+        group, kind, size_bytes = int(found.group[i]), KINDS[found.kind[i]], int(found.size_bytes[i])
+        members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
+        if key[2] == _ANY_SIZE:
+            known[key] = fullest_ps(graph, program, settings, int(schedule[i]), members, size_bytes)
+            continue
         known[key] = idle_ps(
-            simulation.graph,
+            graph,
             program,
-            simulation.settings,
-            kind=KINDS[kind],
-            algorithm=simulation.collectives.algorithm_of(KINDS[kind]),
+            settings,
+            kind=kind,
+            algorithm=simulation.collectives.algorithm_of(kind),
             schedule=int(schedule[i]),
-            members=members.astype(np.int64),
+            members=members,
             size_bytes=size_bytes,
+            played=played,
         )
     return known

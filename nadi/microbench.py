@@ -1,7 +1,7 @@
 """One collective of all NPUs on an idle fabric, size after size, with the closed form beside: what nccl-tests does."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from nadi.analysis import bandwidths_Bps, utilisation
 from nadi.closed_form import idle_ps
 from nadi.config import NetworkSection
 from nadi.errors import ConfigError
+from nadi.link_bound import link_bound_ps
 from nadi.partitioning import divide, traffic_load
 from nadi.progress import Progress, Silence
 from nadi.simulate import run_program
@@ -20,6 +21,7 @@ from nadi.workers import SERIAL, Workers
 from topologies import Graph
 from topologies.units import format_bytes, parse_bytes
 from workload import KINDS, Program, WorkloadError
+from workload.uneven import ALGORITHMS
 
 ALL = "all"
 MOST_SIZES = 1000
@@ -33,12 +35,14 @@ class Row(NamedTuple):
     Attributes:
         kind: see workload.KINDS.
         algorithm: as the user writes it, parameters too.
-        bytes: the whole buffer S; 0 for a barrier.
+        bytes: the whole buffer S; 0 for a barrier; of an all-to-all-v the mean of what members send, as rccl-tests
+            counts.
         time_ps: from the start to when the last NPU was done.
         algbw_Bps: bytes / time.
         busbw_Bps: that times the bus factor of nccl-tests.
         closed_form_ps: what the algorithm takes on an idle network.
         ratio: time / closed form; NaN where the closed form is 0.
+        bound_ps: what the busiest link takes at least, see nadi.link_bound.
         busiest_link: share of the time in which the busiest link was sending.
         mean_link: the same, mean of all links.
         packet_hops: of the run.
@@ -53,10 +57,53 @@ class Row(NamedTuple):
     busbw_Bps: float  # noqa: N815 - bytes, not bits
     closed_form_ps: float
     ratio: float
+    bound_ps: float
     busiest_link: float
     mean_link: float
     packet_hops: int
     digest: str
+
+
+class Collective(NamedTuple):
+    """What is done, apart from the algorithm.
+
+    Attributes:
+        kind: see workload.KINDS, or "all-to-all-v".
+        matrix: of an all-to-all-v, the bytes from member (row) to member (column) by size and number of members.
+    """
+
+    kind: str
+    matrix: Callable[[int, int], NDArray[np.int64]] | None = None
+
+    def algorithms(self) -> tuple[str, ...]:
+        """All that do it, the default first.
+
+        Raises:
+            workload.WorkloadError: unknown kind.
+        """
+        return ALGORITHMS if self.matrix else workload.algorithms_of(self.kind)
+
+    def default(self) -> str:
+        """The algorithm for who names none.
+
+        Raises:
+            workload.WorkloadError: unknown kind.
+        """
+        return ALGORITHMS[0] if self.matrix else workload.default_algorithm(self.kind)
+
+    def program(self, graph: Graph, algorithm: str, size_bytes: int) -> Program:
+        """Of all NPUs.
+
+        Raises:
+            workload.WorkloadError: the algorithm is unknown, or refuses the fabric or the size.
+        """
+        if self.matrix:
+            return workload.uneven_program(self.matrix(size_bytes, graph.npus), algorithm, graph)
+        return workload.collective_program(self.kind, graph.npus, size_bytes, algorithm, graph)
+
+    def bytes(self, size_bytes: int, members: int) -> int:
+        """What the table shows of a size."""
+        return int(self.matrix(size_bytes, members).sum()) // members if self.matrix else size_bytes
 
 
 class LeftOut(NamedTuple):
@@ -66,12 +113,12 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-def choose(graph: Graph, kind: str, text: str, sizes: Sequence[int]) -> tuple[list[str], list[LeftOut]]:
+def choose(graph: Graph, done: Collective, text: str, sizes: Sequence[int]) -> tuple[list[str], list[LeftOut]]:
     """The algorithms that --algorithm names, and those of "all" that refuse the members, the fabric or a size.
 
     Args:
         graph: the fabric; all its NPUs take part.
-        kind: see workload.KINDS.
+        done: the collective.
         text: "all", names apart by commas, or "" for the kind's default.
         sizes: bytes; algorithms are asked for the first and the last.
 
@@ -79,14 +126,13 @@ def choose(graph: Graph, kind: str, text: str, sizes: Sequence[int]) -> tuple[li
         ConfigError: an empty name, or "all" where none is left.
         workload.WorkloadError: unknown kind, or a named algorithm is unknown or refuses.
     """
-    known = workload.algorithms_of(kind)
-    names = known if text == ALL else split_names(text) if text else (workload.default_algorithm(kind),)
+    names = done.algorithms() if text == ALL else split_names(text) if text else (done.default(),)
     fit: list[str] = []
     left_out: list[LeftOut] = []
     for name in names:
         try:
             for size in {sizes[0], sizes[-1]}:
-                _program(graph, kind, name, size)
+                done.program(graph, name, size)
         except WorkloadError as error:
             if text != ALL:
                 raise
@@ -94,7 +140,7 @@ def choose(graph: Graph, kind: str, text: str, sizes: Sequence[int]) -> tuple[li
         else:
             fit.append(name)
     if not fit:
-        raise ConfigError(f"--algorithm all: none does {kind} here; {left_out[0].algorithm}: {left_out[0].reason}")
+        raise ConfigError(f"--algorithm all: none does {done.kind} here; {left_out[0].algorithm}: {left_out[0].reason}")
     return fit, left_out
 
 
@@ -120,7 +166,7 @@ def split_names(text: str) -> tuple[str, ...]:
 
 def measure(
     graph: Graph,
-    kind: str,
+    done: Collective,
     algorithms: Sequence[str],
     sizes: Sequence[int],
     settings: pdes.Settings,
@@ -131,7 +177,7 @@ def measure(
 
     Args:
         graph: the fabric; all its NPUs take part.
-        kind: see workload.KINDS.
+        done: the collective.
         algorithms: names, or names and parameters.
         sizes: bytes of the whole buffer S.
         settings: packets and switching.
@@ -151,11 +197,11 @@ def measure(
             row = number * len(sizes) + place + 1
             progress.begin(f"row {row} of {rows}: {algorithm}, {format_bytes(size)}{_expected(walls, size)}")
             begun = time.perf_counter()
-            program = _program(graph, kind, algorithm, size)
+            program = done.program(graph, algorithm, size)
             if owner is None:
                 owner = _owner(graph, program, workers)
             results = run_program(graph, program, settings, progress, workers, owner)
-            yield _row(graph, program, settings, kind, algorithm, size, results)
+            yield _row(graph, program, settings, done, algorithm, size, results)
             walls.append((size, time.perf_counter() - begun))
 
 
@@ -209,10 +255,6 @@ def _factor(text: str, step: str) -> int:
     return int(step[1:])
 
 
-def _program(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> Program:
-    return workload.collective_program(kind, graph.npus, size_bytes, algorithm, graph)
-
-
 def _owner(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32] | None:
     """int32[nodes], the LP of each node; None = one LP."""
     if workers.lps == 1:
@@ -226,12 +268,13 @@ def _row(
     graph: Graph,
     program: Program,
     settings: pdes.Settings,
-    kind: str,
+    done: Collective,
     algorithm: str,
     size_bytes: int,
     results: pdes.Results,
 ) -> Row:
-    time_ps = results.finish_time_ps
+    kind = "all-to-all" if done.matrix else done.kind
+    time_ps, shown_bytes = results.finish_time_ps, done.bytes(size_bytes, graph.npus)
     closed_ps = idle_ps(
         graph,
         program,
@@ -240,17 +283,18 @@ def _row(
         algorithm=algorithm,
         schedule=int(program.node_schedule[0]),
         members=np.arange(graph.npus),
-        size_bytes=size_bytes,
+        size_bytes=int(program.node_bytes[0]),
     )
     busy = utilisation(graph, results.links["tx_bytes"], time_ps)
     return Row(
-        kind,
+        done.kind,
         algorithm,
-        size_bytes,
+        shown_bytes,
         time_ps,
-        *bandwidths_Bps(KINDS.index(kind), graph.npus, size_bytes, time_ps),
+        *bandwidths_Bps(KINDS.index(kind), graph.npus, shown_bytes, time_ps),
         closed_ps,
         time_ps / closed_ps if closed_ps > 0 else float("nan"),
+        link_bound_ps(graph, program, settings),
         float(busy.max(initial=0.0)),
         float(busy.mean()) if len(busy) else 0.0,
         results.counters["packet_hops"],

@@ -9,7 +9,7 @@ from partition.methods import methods
 from partition.owners import NO_CUT_PS, Partition, partition
 from partition.reach import SMALLEST_BYTES, reach_ps
 from partition.report import Report, report
-from partition.weights import Weights, expected, from_links, uniform
+from partition.weights import Weights, expected, from_links, link_loads, uniform
 
 __all__ = [
     "NO_CUT_PS",
@@ -20,6 +20,7 @@ __all__ = [
     "Weights",
     "expected",
     "from_links",
+    "link_loads",
     "methods",
     "partition",
     "reach_ps",

@@ -56,9 +56,22 @@ def expected(
     leaves = from_npu != to_npu
     from_npu, to_npu, packets = from_npu[leaves], to_npu[leaves], packets[leaves].astype(np.float64)
     both = np.concatenate([from_npu, to_npu]), np.concatenate([to_npu, from_npu]), np.tile(packets, 2)
+    return _weights(graph, link_loads(graph, *both))
+
+
+def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, amount: ArrayLike) -> NDArray[np.float64]:
+    """float64[links]: what each link carries of these amounts, spread over all equal-cost links alike as a fluid.
+
+    Args:
+        graph: the fabric.
+        src: int[p], sending NPUs.
+        dst: int[p], receiving NPUs, others than the senders.
+        amount: float[p], of each pair.
+    """
+    pairs = np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(amount, np.float64)
     if isinstance(graph.routing, DimensionRouting):
-        return _weights(graph, dimension_loads(graph, graph.routing, *both))
-    return _weights(graph, table_loads(graph, graph.routing, *both))
+        return dimension_loads(graph, graph.routing, *pairs)
+    return table_loads(graph, graph.routing, *pairs)
 
 
 def uniform(graph: Graph) -> Weights:

@@ -25,7 +25,7 @@ import numpy as np
 import topologies
 from nadi import fabric as fabrics
 from nadi.config import network_section
-from nadi.microbench import Row, choose, measure, parse_sizes
+from nadi.microbench import Collective, Row, choose, measure, parse_sizes
 from nadi.progress import progress
 from nadi.results import staged
 from nadi.simulate import network_settings
@@ -55,11 +55,13 @@ def main() -> None:
                 graph = topologies.build(spec)
                 fitted = fabrics.fitted(graph, settings)
                 for kind in args.kinds:
-                    algorithms, left_out = choose(graph, kind, args.algorithms, [1, *sizes])
+                    algorithms, left_out = choose(graph, Collective(kind), args.algorithms, [1, *sizes])
                     for each in left_out:
                         say(f"{name}, {kind}: {each.algorithm} is left out: {each.reason}")
                     rows = list(
-                        measure(graph, kind, algorithms, [1, *sizes], fitted, shown, Workers(count=args.workers))
+                        measure(
+                            graph, Collective(kind), algorithms, [1, *sizes], fitted, shown, Workers(count=args.workers)
+                        )
                     )
                     found += results(name, graph, kind, rows)
                     say(f"{name}, {kind}: {len(rows)} rows")

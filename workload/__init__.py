@@ -10,7 +10,13 @@ from workload.durations import ComputeModel
 from workload.errors import WorkloadError
 from workload.kinds import KINDS
 from workload.load import load_traces
-from workload.micro import collective_program, hierarchical_program, pairs_program, permutation
+from workload.micro import (
+    collective_program,
+    hierarchical_program,
+    pairs_program,
+    permutation,
+    uneven_program,
+)
 from workload.program import Program, build_program
 from workload.schedules import Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
@@ -34,4 +40,5 @@ __all__ = [
     "load_traces",
     "pairs_program",
     "permutation",
+    "uneven_program",
 ]

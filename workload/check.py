@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER
+from workload.splits import check_splits
 from workload.view import SEND, TraceView
 
 Int32 = NDArray[np.int32]
@@ -18,11 +19,14 @@ def check_sizes(view: TraceView, npus: int) -> None:
     """Check sizes, peers and tags of one trace.
 
     Raises:
-        WorkloadError: comm_size missing or (collectives other than barriers) 0, a peer missing or out of range, a tag
+        WorkloadError: comm_size missing or (collectives other than barriers and with split sizes) 0, split sizes that
+            do not cut it into whole bytes, a peer missing or out of range, a tag
             or a count of equal messages or collectives out of range.
     """
     size = view.table.comm_size[view.coll_rows]
-    _refuse(view, view.coll_rows, (size <= 0) & (view.coll_kind != BARRIER), "comm_size", size, "more than 0")
+    wrong = np.where(view.coll_uneven, size < 0, (size <= 0) & (view.coll_kind != BARRIER))
+    _refuse(view, view.coll_rows, wrong, "comm_size", size, "more than 0")
+    check_splits(view)
     _refuse(view, view.coll_rows, view.coll_seq >= MOST_OF_ONE_KEY, "number in its group", view.coll_seq, "below 2^20")
     rows, size = view.p2p_rows, view.table.comm_size[view.p2p_rows]
     _refuse(view, rows, size < 0, "comm_size", size, "0 or more")

@@ -22,6 +22,8 @@ Int64 = NDArray[np.int64]
 Digests = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
+_ANY_SIZE = -1
+
 
 class _Slots(NamedTuple):
     """The slots of a rank's NPUs, u of them, by group and then NPU.
@@ -113,10 +115,14 @@ def _slots(own: OwnTraces, groups: GroupTable) -> _Slots:
 
 
 def _digests(view: TraceView) -> Digests:
-    """uint64[slots, 2]: of the kinds and sizes of each slot's collectives in order; a barrier has no size."""
+    """uint64[slots, 2]: of the kinds and sizes of each slot's collectives in order; a barrier has no size.
+
+    Members of an all-to-all with split sizes may have different ones.
+    """
     order = np.argsort(view.coll_slot, kind="stable")
     kind = view.coll_kind[order]
     size = np.where(kind == BARRIER, 0, view.table.comm_size[view.coll_rows[order]])
+    size[view.coll_uneven[order]] = _ANY_SIZE
     ends = np.cumsum(np.bincount(view.coll_slot, minlength=len(view.slot_names))).tolist()
     digests = b"".join(
         hashlib.blake2b(kind[begin:end].tobytes() + size[begin:end].tobytes(), digest_size=16).digest()

@@ -16,8 +16,8 @@ KINDS = (
     "reduce-scatter",
     "barrier",
 )
-ALL_GATHER, GATHER, REDUCE_SCATTER, BARRIER = (
-    KINDS.index(name) for name in ("all-gather", "gather", "reduce-scatter", "barrier")
+ALL_GATHER, GATHER, ALL_TO_ALL, REDUCE_SCATTER, BARRIER = (
+    KINDS.index(name) for name in ("all-gather", "gather", "all-to-all", "reduce-scatter", "barrier")
 )
 
 # KINDS stand in the order of CollectiveCommType, but for the variant of reduce-scatter

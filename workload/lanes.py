@@ -50,12 +50,15 @@ def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
 
 def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
     """What each lane of each member works on."""
+    rows = lane_rows(schedules, index)
+    return [[_buffer(schedules, index, row, me) for row in own] for me, own in enumerate(rows)]
+
+
+def lane_rows(schedules: Schedules, index: int) -> list[range]:
+    """The lanes of each member as rows of the columns `lane_*`."""
     s = schedules
-    made = []
-    for me in range(int(s.members[index])):
-        plan = _plan_of(s, index, me)
-        made.append([_buffer(s, index, row, me) for row in range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1]))])
-    return made
+    plans = (_plan_of(s, index, me) for me in range(int(s.members[index])))
+    return [range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])) for plan in plans]
 
 
 def _plan_of(s: Schedules, index: int, member: int) -> int:

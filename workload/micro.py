@@ -15,6 +15,8 @@ from workload.own import IDLE, own_traces
 from workload.program import Program, Rows, assemble, build_program, empty_rows
 from workload.schedules import ScheduleSet
 from workload.settings import CollectiveSettings
+from workload.uneven import NAME as UNEVEN
+from workload.uneven import units
 from workload.view import COLLECTIVE, RECV, SEND
 
 Int64 = NDArray[np.int64]
@@ -45,6 +47,31 @@ def collective_program(
     node = coll_node(0, kind, comm_type, max(size_bytes, 0))
     table, trace_of_npu = table_of(metadata(), [node]), np.zeros(npus, np.int32)
     return build_program([table], trace_of_npu, npus, settings=settings, fabric=fabric)
+
+
+def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric: Graph | None = None) -> Program:
+    """One all-to-all with other bytes for each pair, of all NPUs.
+
+    Args:
+        matrix_bytes: int[npus, npus], bytes from NPU (row) to NPU (column).
+        algorithm: one of workload.uneven.ALGORITHMS, None = its default.
+        fabric: which the NPUs are on; needed by some algorithms only.
+
+    Raises:
+        WorkloadError: no such algorithm, a matrix that cannot be, or no byte in it.
+    """
+    units(matrix_bytes)
+    rows = np.asarray(matrix_bytes, np.int64).tolist()
+    if not any(map(any, rows)):
+        raise WorkloadError(f"{UNEVEN}: no bytes at all, expected some")
+    number = {row: i for i, row in enumerate(dict.fromkeys(map(tuple, rows)))}
+    tables = [
+        table_of(metadata(), [coll_node(0, UNEVEN, CollectiveCommType.ALL_TO_ALL, sum(row), in_split_size=row)])
+        for row in number
+    ]
+    settings = CollectiveSettings({UNEVEN: algorithm} if algorithm else {})
+    trace_of_npu = np.array([number[tuple(row)] for row in rows], np.int32)
+    return build_program(tables, trace_of_npu, len(rows), settings=settings, fabric=fabric)
 
 
 def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:

@@ -236,6 +236,7 @@ class Plans(NamedTuple):
             the buffer lies. Members pack what they send and unpack what they receive, in no time.
         aggregators: so many of the members, the last, are in switches: they begin with nothing, and nothing is promised
             to them.
+        uneven: messages have the bytes of a matrix, see workload.uneven; no closed form of an algorithm is theirs.
     """
 
     members: int
@@ -248,6 +249,7 @@ class Plans(NamedTuple):
     launch_ps: int = 0
     layouts: tuple[Int32, ...] = ()
     aggregators: int = 0
+    uneven: bool = False
 
     def attributes_of(self, plan: int) -> tuple[Attributes, ...]:
         """Those of the lanes of a plan, by its row."""

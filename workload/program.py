@@ -23,7 +23,10 @@ from workload.own import IDLE, own_traces
 from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
+from workload.splits import Matrices, matrices
 from workload.tree import trees_of
+from workload.uneven import NAME as UNEVEN
+from workload.uneven import units
 from workload.view import COLLECTIVE, RECV, WHOLE, TraceView
 
 Int8 = NDArray[np.int8]
@@ -151,7 +154,7 @@ def build_program(
 
     Raises:
         WorkloadError: whatever is wrong with the traces, see workload.check, workload.check_collectives,
-            workload.check_messages, workload.groups and workload.durations.
+            workload.check_messages, workload.groups, workload.splits and workload.durations.
     """
     compute, settings = compute or ComputeModel(), settings or CollectiveSettings()
     trace = np.asarray(trace_of_npu, np.int32)
@@ -164,7 +167,7 @@ def build_program(
     table = resolve(own, npus, groups or {}, exchange, dims or ())
     check_collectives(own, table, exchange)
     check_messages(own, exchange)
-    chooser = _Chooser(settings, table, fabric)
+    chooser = _Chooser(settings, table, fabric, matrices(own, table, exchange))
     distinct = _Distinct()
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
@@ -318,7 +321,7 @@ def _trees(settings: CollectiveSettings) -> str:
     Raises:
         WorkloadError: they differ; a group has one set of aggregators.
     """
-    chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS)
+    chosen = (collectives.choose(kind, spec) for kind, spec in settings.algorithm.items())
     found = {choice.trees: choice.name for choice in chosen if choice.trees}
     if len(found) > 1:
         both = " and ".join(f"{name} (trees over {trees})" for trees, name in sorted(found.items()))
@@ -332,11 +335,16 @@ class _Chooser:
     trees: those of the kinds that are reduced in switches, "" = none is. trees_of: kind of each schedule that is.
     """
 
-    def __init__(self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None) -> None:
+    def __init__(
+        self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None, uneven: Matrices
+    ) -> None:
         self.settings = settings
         self.schedules = ScheduleSet()
         self.trees = _trees(settings)
         self.trees_of: dict[int, str] = {}
+        self._uneven = uneven
+        self._uneven_groups = {group for group, _ in uneven}
+        self._uneven_schedules: dict[tuple[int, tuple[int, ...] | None], tuple[int, int]] = {}
         self._groups, self._fabric = groups, fabric
         self._shapes: dict[int, Shape] = {}
 
@@ -368,8 +376,22 @@ class _Chooser:
             self.trees_of[number] = kind
         return number
 
+    def uneven(self, group: int, seq: int) -> tuple[int, int]:
+        """Number of the schedule of a group's uneven all-to-all, and the bytes of the buffer that it works on."""
+        matrix = self._uneven[group, seq]
+        algorithm = self.settings.algorithm_of(UNEVEN)
+        shape = self._shape(group) if algorithm == "hierarchical" and len(matrix) > 1 else None
+        key = id(matrix), shape.host if shape else None  # equal matrices are one array
+        if key not in self._uneven_schedules:
+            schedule, cut = self.schedules.add_uneven(matrix, algorithm, key[1]), units(matrix)
+            chunks = cut.chunks if schedule == DONE_AT_ONCE else self.schedules.chunks(schedule)
+            self._uneven_schedules[key] = schedule, chunks * cut.unit_bytes
+        return self._uneven_schedules[key]
+
     def likeness(self, group: int) -> object:
         """Groups of equal likeness have equal schedules."""
+        if group in self._uneven_groups:
+            return (group,)
         return self._shape(group) or len(self._groups.members(group))
 
     def _shape(self, group: int) -> Shape | None:
@@ -381,7 +403,9 @@ class _Chooser:
 def _alike(view: TraceView, table: GroupTable, users: Int64, chooser: _Chooser) -> list[Int64]:
     """The users of a trace, apart where the dimensions that it names make groups that stand unlike on the fabric."""
     kinds = (KINDS[kind] for kind in np.unique(view.coll_kind).tolist())
-    if all(dims == WHOLE for dims in view.slot_dims) or not any(chooser.needs_shape(kind) for kind in kinds):
+    if all(dims == WHOLE for dims in view.slot_dims):
+        return [users]
+    if not np.any(view.coll_uneven) and not any(chooser.needs_shape(kind) for kind in kinds):
         return [users]
     number: dict[object, int] = {}
     likeness: dict[int, int] = {}
@@ -407,20 +431,35 @@ def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, c
     rows.seq[view.p2p_rows] = view.p2p_seq
     rows.seq[view.coll_rows] = view.coll_seq
     rows.group[view.coll_rows] = view.coll_slot
-    _fill_collectives(rows, view, table, table.slot_group[table.slots_of(npu)], chooser)
+    groups = table.slot_group[table.slots_of(npu)]
+    _fill_collectives(rows, view, table, groups, chooser)
+    _fill_uneven(rows, view, groups, chooser)
     return rows
 
 
+def _fill_uneven(rows: Rows, view: TraceView, groups: Int32, chooser: _Chooser) -> None:
+    """Buffer and schedule of each all-to-all with split sizes; groups: int32[slots]."""
+    for at in np.flatnonzero(view.coll_uneven).tolist():
+        schedule, size_bytes = chooser.uneven(int(groups[view.coll_slot[at]]), int(view.coll_seq[at]))
+        row = int(view.coll_rows[at])
+        if schedule != DONE_AT_ONCE and size_bytes * chooser.schedules.pieces(schedule) > _LARGEST_PRODUCT:
+            raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
+        rows.bytes[row], rows.schedule[row] = size_bytes, schedule
+        rows.priority[row] = view.table.comm_priority[row]
+
+
 def _fill_collectives(rows: Rows, view: TraceView, table: GroupTable, groups: Int32, chooser: _Chooser) -> None:
-    """Buffer and schedule of each collective; groups: int32[slots]."""
-    factor = chooser.settings.buffer_factor(table.sizes()[groups])[view.coll_kind, view.coll_slot]
-    size = np.maximum(view.table.comm_size[view.coll_rows], 0)
-    _check_products(view, size, factor)
+    """Buffer and schedule of each collective without split sizes; groups: int32[slots]."""
+    even = ~view.coll_uneven
+    coll_rows, coll_kind, coll_slot = view.coll_rows[even], view.coll_kind[even], view.coll_slot[even]
+    factor = chooser.settings.buffer_factor(table.sizes()[groups])[coll_kind, coll_slot]
+    size = np.maximum(view.table.comm_size[coll_rows], 0)
+    _check_products(view, coll_rows, size, factor)
     by_size = np.zeros(len(KINDS), np.bool_)
-    for kind in np.unique(view.coll_kind).tolist():
+    for kind in np.unique(coll_kind).tolist():
         by_size[kind] = chooser.needs_shape(KINDS[kind])
-    sizes, size_of_row = np.unique(np.where(by_size[view.coll_kind], size * factor, 0), return_inverse=True)
-    pairs, pair_of_row = np.unique(view.coll_kind.astype(np.int64) * 2**32 + view.coll_slot, return_inverse=True)
+    sizes, size_of_row = np.unique(np.where(by_size[coll_kind], size * factor, 0), return_inverse=True)
+    pairs, pair_of_row = np.unique(coll_kind.astype(np.int64) * 2**32 + coll_slot, return_inverse=True)
     alike, alike_of_row = np.unique(pair_of_row * len(sizes) + size_of_row, return_inverse=True)
     chosen = np.zeros(len(alike), np.int32)
     pieces = np.ones(len(alike), np.int64)
@@ -429,17 +468,17 @@ def _fill_collectives(rows: Rows, view: TraceView, table: GroupTable, groups: In
         chosen[i] = chooser.schedule(KINDS[pair >> 32], int(groups[pair & (2**32 - 1)]), size_bytes)
         if chosen[i] != DONE_AT_ONCE:
             pieces[i] = chooser.schedules.pieces(int(chosen[i]))
-    _check_products(view, size, factor * pieces[alike_of_row])
-    rows.bytes[view.coll_rows] = size * factor
-    rows.priority[view.coll_rows] = view.table.comm_priority[view.coll_rows]
-    rows.schedule[view.coll_rows] = chosen[alike_of_row]
+    _check_products(view, coll_rows, size, factor * pieces[alike_of_row])
+    rows.bytes[coll_rows] = size * factor
+    rows.priority[coll_rows] = view.table.comm_priority[coll_rows]
+    rows.schedule[coll_rows] = chosen[alike_of_row]
 
 
-def _check_products(view: TraceView, size: Int64, factor: Int64) -> None:
+def _check_products(view: TraceView, coll_rows: Int32, size: Int64, factor: Int64) -> None:
     """Refuse sizes that times their factors the engine cannot hold; int64[] of the collectives."""
     too_large = size > _LARGEST_PRODUCT // np.maximum(factor, 1)
     if np.any(too_large):
-        row = int(view.coll_rows[np.argmax(too_large)])
+        row = int(coll_rows[np.argmax(too_large)])
         raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
 
 

@@ -1,5 +1,6 @@
 """Schedules: collective algorithms as arrays, as docs/interfaces.md describes them."""
 
+import hashlib
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from workload import collectives
 from workload.errors import WorkloadError
 from workload.plans import MAX_CONNECTIONS, NONE, Attributes, Plan, Plans, Step
 from workload.shape import Shape
+from workload.uneven import NAME as UNEVEN
+from workload.uneven import all_to_all_v, units
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -68,6 +71,7 @@ class Schedules(NamedTuple):
         layout_base: int32[S], where the layouts of a schedule begin among all L.
         layout_ptr: int64[L+1], the pieces of a layout.
         layout_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
+        uneven: bool[S], an all-to-all with other bytes for each pair: a closed form of its kind is not its own.
     """
 
     members: Int32
@@ -113,6 +117,7 @@ class Schedules(NamedTuple):
     layout_base: Int32
     layout_ptr: Int64
     layout_piece: Int32
+    uneven: NDArray[np.bool_]
 
 
 class ScheduleSet:
@@ -154,9 +159,34 @@ class ScheduleSet:
                 self._plans.append(_checked(made, f"algorithm {algorithm} for {kind} of {members}", kind))
         return self._index[key]
 
+    def add_uneven(self, matrix_bytes: Int64, algorithm: str, hosts: tuple[int, ...] | None) -> int:
+        """Number of the schedule of an all-to-all with these bytes; matrices that are multiples of another share it.
+
+        Args:
+            matrix_bytes: int64[n, n], from member (row) to member (column).
+            algorithm: one of workload.uneven.ALGORITHMS.
+            hosts: host of each member, None = not known; only algorithms that need them look at them.
+
+        Raises:
+            WorkloadError: as workload.uneven.all_to_all_v.
+        """
+        if len(matrix_bytes) == 1:
+            return DONE_AT_ONCE
+        sent = units(matrix_bytes).sent
+        key = (algorithm, hosts, hashlib.blake2b(sent.tobytes(), digest_size=16).digest())
+        if key not in self._index:
+            made = all_to_all_v(sent, algorithm, hosts)
+            self._index[key] = len(self._plans)
+            self._plans.append(_checked(made, f"algorithm {algorithm} for {UNEVEN} of {len(sent)}", "all-to-all"))
+        return self._index[key]
+
     def pieces(self, schedule: int) -> int:
         """The most that a schedule multiplies the buffer with: its finest chunks, or bytes on the wire."""
         return _pieces(self._plans[schedule])
+
+    def chunks(self, schedule: int) -> int:
+        """Into how many chunks a schedule cuts the buffer."""
+        return self._plans[schedule].chunks
 
     def pack(self) -> Schedules:
         """All schedules so far as arrays."""
@@ -205,6 +235,7 @@ def pack(schedules: list[Plans]) -> Schedules:
         layout_base=_ptr([len(s.layouts) for s in schedules])[:-1].astype(np.int32),
         layout_ptr=_ptr([len(layout) for layout in layouts]),
         layout_piece=_joined(layouts),
+        uneven=np.array([s.uneven for s in schedules], np.bool_),
         **columns,
     )
 

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from workload import collectives
 from workload.errors import WorkloadError
 from workload.kinds import ALL_GATHER, BARRIER, GATHER, KINDS
+from workload.uneven import ALGORITHMS, check_algorithm
+from workload.uneven import NAME as UNEVEN
 
 Int64 = NDArray[np.int64]
 
@@ -25,7 +27,7 @@ class CollectiveSettings:
 
     Attributes:
         algorithm: name of the algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; kinds
-            that it lacks get their default.
+            that it lacks get their default. The kind all-to-all-v is an all-to-all with split sizes.
         all_gather_size: what comm_size of all-gather and gather is, "contribution" or "total".
         splits: of algorithms that have them and say no number.
         dimension_order: of algorithms that have an order of the dimensions and say none.
@@ -41,12 +43,17 @@ class CollectiveSettings:
 
     def __post_init__(self) -> None:
         for kind in self.algorithm:
-            collectives.choose(kind, self.algorithm_of(kind))
+            if kind == UNEVEN:
+                check_algorithm(self.algorithm_of(kind))
+            else:
+                collectives.choose(kind, self.algorithm_of(kind))
         if self.all_gather_size not in ALL_GATHER_SIZES:
             raise WorkloadError(f"all_gather_size {self.all_gather_size!r}: expected {' or '.join(ALL_GATHER_SIZES)}")
 
     def algorithm_of(self, kind: str) -> str:
         """The algorithm that a kind gets, with its parameters; the run's where it has them and names none."""
+        if kind == UNEVEN:
+            return self.algorithm.get(kind) or ALGORITHMS[0]
         spec = self.algorithm.get(kind) or collectives.default_algorithm(kind)
         name, _, given = spec.partition(":")
         module = collectives.algorithms().get(name)

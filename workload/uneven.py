@@ -17,6 +17,7 @@ from workload.uneven_by_hosts import by_hosts, places_of
 
 Int64 = NDArray[np.int64]
 
+NAME = "all-to-all-v"
 ALGORITHMS = ("direct", "pairwise", "hierarchical")
 
 _MOST_CHUNKS = 1 << 28
@@ -81,13 +82,22 @@ def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] |
     Raises:
         WorkloadError: as `units`, another algorithm, no hosts for hierarchical, or hosts of unlike sizes.
     """
-    if algorithm not in ALGORITHMS:
-        raise WorkloadError(f"algorithm {algorithm!r} for all-to-all-v: expected one of {', '.join(ALGORITHMS)}")
+    check_algorithm(algorithm)
     cut = units(matrix_bytes)
     if algorithm == "hierarchical":
-        return by_hosts(cut.sent, cut.chunks, places_of(hosts, len(cut.sent)))
+        return by_hosts(cut.sent, cut.chunks, places_of(hosts, len(cut.sent)))._replace(uneven=True)
     make = _direct if algorithm == "direct" else _pairwise
-    return each_its_own(cut.chunks, [make(me, cut) for me in range(len(cut.sent))], regions=2)
+    return each_its_own(cut.chunks, [make(me, cut) for me in range(len(cut.sent))], regions=2)._replace(uneven=True)
+
+
+def check_algorithm(name: str) -> None:
+    """Check that there is such an algorithm.
+
+    Raises:
+        WorkloadError: there is none.
+    """
+    if name not in ALGORITHMS:
+        raise WorkloadError(f"algorithm {name!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
 
 
 def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from et import NodeType, TraceTable, topological_order
 from workload.errors import WorkloadError
-from workload.kinds import KIND_OF_COMM_TYPE, KINDS
+from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -49,6 +49,7 @@ class TraceView:
         coll_slot: int32[c], slots of their groups.
         coll_seq: int32[c], how many of the same group come before.
         coll_kind: int8[c], rows of workload.kinds.KINDS.
+        coll_uneven: bool[c], an all-to-all with split sizes.
         slot_names: name of each slot's group, in order of first use.
         slot_dims: of each slot the dimensions of the fabric that take part in a collective of all NPUs, bit d for
             dimension d; WHOLE = -1, the group as it is.
@@ -71,6 +72,7 @@ class TraceView:
         self.lane[self.kind == MEMORY] = MEMORY_LANE
         self.coll_rows = self._order[self.kind[self._order] == COLLECTIVE]
         self.coll_kind = KIND_OF_COMM_TYPE[table.comm_type[self.coll_rows]]
+        self.coll_uneven = (self.coll_kind == ALL_TO_ALL) & (table.in_split_size[self.coll_rows] > 0)
         keys = table.group[self.coll_rows].astype(np.int64) << 32 | (self._involved(dims) + 1)
         found, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         slot_of_key = np.argsort(np.argsort(first)).astype(np.int32)
@@ -134,8 +136,10 @@ class TraceView:
         return f"{self.table.path}: node {self.table.node_id[row]}"
 
     def collective(self, row: int) -> str:
-        """A collective in words: kind and size."""
+        """A collective in words: kind and size, which members of an uneven one need not share."""
         kind = KINDS[KIND_OF_COMM_TYPE[self.table.comm_type[row]]]
+        if kind == KINDS[ALL_TO_ALL] and self.table.in_split_size[row] > 0:
+            return f"{kind} with split sizes"
         return kind if kind == "barrier" else f"{kind} of {self.table.comm_size[row]} B"
 
     def first_use(self, slot: int) -> str:

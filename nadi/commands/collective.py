@@ -22,10 +22,16 @@ def register(app: typer.Typer) -> None:
 
 def collective(
     kind: str = typer.Argument(
-        metavar="KIND", help="all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, ..."
+        metavar="KIND", help="all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ..."
     ),
     topology: str = typer.Option(..., "--topology", "-t", metavar="SPEC", help=SPEC_HELP),
     sizes: str = typer.Option("1MiB", help="Bytes of the whole buffer: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."),
+    matrix: Path | None = typer.Option(
+        None, metavar="FILE", help="all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes."
+    ),
+    skew: str = typer.Option(
+        "", metavar="zipf:EXPONENT", help="all-to-all-v: who gets how much of the --sizes that each NPU sends."
+    ),
     algorithm: str = typer.Option(
         "", metavar="NAMES", help="Algorithms, as ring,direct; or all; the kind's default if not given."
     ),
@@ -53,6 +59,7 @@ def collective(
     from nadi.progress import progress
     from nadi.results import staged
     from nadi.simulate import network_settings
+    from nadi.skew import demand
     from nadi.workers import Workers
 
     with together(ranks):
@@ -60,20 +67,21 @@ def collective(
             raise ConfigError(f"--backend {backend}: expected threads or processes")
         if backend == "processes" and ranks.size > 1:
             raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
-        steps = sizes_of(kind, sizes)
+        graph = topologies.build(topology)
+        done, source = demand(kind, matrix, skew, graph.npus, seed)
+        steps = [0] if matrix else sizes_of(kind, sizes)
         network = network_section(overrides)
         settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
-        graph = topologies.build(topology)
         settings = fabric.fitted(graph, settings)
-        algorithms, left_out = choose(graph, kind, algorithm, steps)
+        algorithms, left_out = choose(graph, done, algorithm, steps)
     is_first = ranks.rank == 0
     for each in left_out if is_first else ():
         typer.echo(f"nadi: {each.algorithm} is left out: {each.reason}", err=True)
     who = Workers(ranks, "processes" if backend == "processes" else "threads", workers)
     with staged(out, ranks, FILES) if out else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
-            rows = list(measure(graph, kind, algorithms, steps, settings, shown, who))
-        sweep = Sweep(kind, graph.name, graph.npus, network, seed, rows, left_out)
+            rows = list(measure(graph, done, algorithms, steps, settings, shown, who))
+        sweep = Sweep(kind, graph.name, graph.npus, network, seed, rows, left_out, source)
         with together(ranks):
             if staging:
                 write_sweep(staging, sweep)
@@ -91,7 +99,7 @@ def collective(
 def _print(sweep: "Sweep") -> None:
     from nadi.report import plain_table, wide_console
 
-    headings = ("algorithm", "bytes", "time µs", "algbw GB/s", "busbw GB/s", "closed form µs", "ratio")
+    headings = ("algorithm", "bytes", "time µs", "algbw GB/s", "busbw GB/s", "closed form µs", "ratio", "bound µs")
     shown = plain_table(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", *headings)
     for row in sweep.rows:
         shown.add_row(
@@ -102,6 +110,7 @@ def _print(sweep: "Sweep") -> None:
             f"{row.busbw_Bps / 1e9:.3f}",
             f"{row.closed_form_ps / 1e6:,.3f}",
             f"{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
+            f"{row.bound_ps / 1e6:,.3f}",
         )
     wide_console().print(shown)
     if len({row.algorithm for row in sweep.rows}) > 1:

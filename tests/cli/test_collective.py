@@ -97,7 +97,7 @@ def test_json_holds_what_was_asked_for(nadi):
     arguments = ("-t", RING.format(4), "--sizes", "8:32:x2", "--set", "network.mtu=1KiB", "--seed", 3)
     outcome = nadi("collective", "all-reduce", *arguments, "--algorithm", "all", "--json")
     document = outcome.document
-    assert set(document) == {"kind", "topology", "npus", "seed", "network", "rows", "winners", "left_out"}
+    assert set(document) == {"kind", "topology", "npus", "seed", "matrix", "network", "rows", "winners", "left_out"}
     assert (document["kind"], document["npus"], document["seed"]) == ("all-reduce", 4, 3)
     assert document["network"]["mtu"] == "1KiB"
     assert document["left_out"] == []
@@ -105,6 +105,15 @@ def test_json_holds_what_was_asked_for(nadi):
         assert set(row) == set(Row._fields)
         assert row["ratio"] == pytest.approx(row["time_ps"] / row["closed_form_ps"])
         assert 0 < row["mean_link"] <= row["busiest_link"] <= 1
+        assert 0 < row["bound_ps"] <= row["time_ps"]
+
+
+def test_the_busiest_link_of_a_ring_carries_transit(nadi):
+    """Of 5 NPUs every link carries data one and two NPUs far, 3 messages, and the acknowledgements of 3 others."""
+    arguments = ("-t", RING.format(5), "--sizes", 5 * 4096, "--json", "-q")
+    (row,) = nadi("collective", "all-to-all", *arguments, "--algorithm", "direct").document["rows"]
+    assert row["bound_ps"] == pytest.approx(3 * (4096 + HEADER + 86) * PS_PER_BYTE + DELAY_PS)
+    assert row["bound_ps"] < row["time_ps"]
 
 
 def test_a_packets_size_counts(nadi):
@@ -151,7 +160,7 @@ def test_files_hold_the_rows(nadi, tmp_path):
 
 def row(algorithm, size_bytes, time_ps, closed_ps):
     speed = size_bytes / time_ps * 1e12
-    return Row("all-reduce", algorithm, size_bytes, time_ps, speed, 1.5 * speed, closed_ps, 1.0, 0.5, 0.5, 1, "")
+    return Row("all-reduce", algorithm, size_bytes, time_ps, speed, 1.5 * speed, closed_ps, 1.0, 1.0, 0.5, 0.5, 1, "")
 
 
 def test_the_picture():

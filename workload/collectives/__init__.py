@@ -9,8 +9,9 @@ A module has
   network in which a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at
   a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/interfaces.md,
 
-if that is a lower bound only, `LOWER_BOUND = True`; if no member receives while it sends, so that acknowledgements take
-no turns, `ONE_WAY = True`; and where it has parameters, which users write as `ring:channels=4,bidirectional=true`,
+if that is a lower bound only, `LOWER_BOUND = True` (tables then play the steps on an idle switch, nadi.idle_switch); if
+no member receives while it sends, so that acknowledgements take no turns, `ONE_WAY = True`; and where it has
+parameters, which users write as `ring:channels=4,bidirectional=true`,
 
 - `PARAMETERS`: dict of the default of each, an int, bool or str,
 - `LIMITS`: dict of (least, most) of ints and of the choices of strings; those that it lacks may be anything.

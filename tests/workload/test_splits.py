@@ -1,0 +1,144 @@
+"""All-to-alls of traces with split sizes: the matrix that all members say together, and what they may not say."""
+
+import numpy as np
+import pytest
+
+import et
+import topologies
+from workload import CollectiveSettings, WorkloadError, build_program, uneven_program
+from workload.traffic import traffic
+
+ALL_TO_ALL = et.CollectiveCommType.ALL_TO_ALL
+TOKEN = 512
+
+
+def matrix_of(members=4, seed=0):
+    return np.random.default_rng(seed).integers(0, 9, (members, members)) * TOKEN
+
+
+def node(row, number=0, column=None, unit=1, **others):
+    out = None if column is None else [int(size) // unit for size in column]
+    splits = [int(size) // unit for size in row]
+    return et.coll_node(number, "a", ALL_TO_ALL, int(sum(row)), in_split_size=splits, out_split_size=out, **others)
+
+
+def tables(*nodes_of_members):
+    return [et.table_of(et.metadata(), list(nodes), f"t.{i}.et") for i, nodes in enumerate(nodes_of_members)]
+
+
+def build(traces, algorithm="", **others):
+    settings = CollectiveSettings({"all-to-all-v": algorithm} if algorithm else {})
+    return build_program(traces, range(len(traces)), len(traces), settings=settings, **others)
+
+
+def sent(program):
+    found = traffic(program)
+    made = np.zeros((program.npus, program.npus), np.int64)
+    made[found.src, found.dst] = found.bytes
+    return made
+
+
+@pytest.mark.parametrize("unit", [1, TOKEN], ids=["bytes", "tokens"])
+@pytest.mark.parametrize("algorithm", ["", "direct", "pairwise"])
+def test_every_pair_sends_what_its_trace_says(algorithm, unit):
+    matrix = matrix_of()
+    program = build(tables(*([node(row, column=matrix[:, i], unit=unit)] for i, row in enumerate(matrix))), algorithm)
+    assert sent(program).tolist() == (matrix * (1 - np.eye(4, dtype=int))).tolist()
+    expected = uneven_program(matrix, algorithm or None)
+    assert all(np.array_equal(a, b) for a, b in zip(program.schedules, expected.schedules, strict=True))
+    assert np.all(program.node_bytes == expected.node_bytes[0])
+
+
+def test_text_of_pytorch_is_the_list():
+    matrix = matrix_of()
+    texts = [
+        [
+            et.coll_node(0, "a", ALL_TO_ALL, int(row.sum()), attrs=[
+                et.attribute("in_split_size", "string", str((row // TOKEN).tolist()))
+            ])
+        ]
+        for row in matrix
+    ]  # fmt: skip
+    assert sent(build(tables(*texts))).tolist() == sent(uneven_program(matrix)).tolist()
+
+
+def test_an_empty_list_is_even():
+    one = et.coll_node(0, "a", ALL_TO_ALL, 400, attrs=[et.attribute("in_split_size", "string", "[]")])
+    program = build_program(tables([one]), [0] * 4, 4)
+    assert not program.schedules.uneven.any()
+    assert program.node_bytes.tolist() == [400]
+
+
+def test_equal_matrices_and_their_multiples_share_a_schedule():
+    first, other = matrix_of(), matrix_of(seed=5)
+    steps = (first, other, first, 3 * first)
+    traces = tables(*([node(m[i], k, deps=range(k)) for k, m in enumerate(steps)] for i in range(4)))
+    program = build(traces)
+    assert len(program.schedules.members) == 2
+    rows = program.trace_of_npu[0]
+    numbers = program.node_schedule[program.trace_ptr[rows] : program.trace_ptr[rows + 1]].tolist()
+    assert numbers == [0, 1, 0, 0]
+    size = program.node_bytes[program.trace_ptr[rows] : program.trace_ptr[rows + 1]].tolist()
+    assert size[3] == 3 * size[0] == 3 * size[2]
+
+
+def test_who_sends_nothing_may_say_so():
+    matrix = matrix_of()
+    matrix[2] = 0
+    assert sent(build(tables(*([node(row, column=matrix[:, i])] for i, row in enumerate(matrix)))))[2].sum() == 0
+
+
+def test_groups_have_matrices_of_their_own():
+    matrices = matrix_of(2), matrix_of(2, seed=1)
+    groups = {"low": (0, 1), "high": (3, 2)}
+    traces = tables(
+        *([node(matrices[npu // 2][groups[("low", "high")[npu // 2]].index(npu)], pg_name=("low", "high")[npu // 2])]
+          for npu in range(4))
+    )  # fmt: skip
+    found = sent(build(traces, groups=groups))
+    assert (found[0, 1], found[1, 0]) == (matrices[0][0, 1], matrices[0][1, 0])
+    assert (found[3, 2], found[2, 3]) == (matrices[1][0, 1], matrices[1][1, 0])
+    assert found.sum() == found[0, 1] + found[1, 0] + found[2, 3] + found[3, 2]
+
+
+def test_npus_that_share_a_trace_may_have_other_matrices():
+    """In lines 0, 1 and 2, 3 of a grid, NPUs 0, 2 and 3 run the same trace."""
+    few, many = ([2 * TOKEN, TOKEN], [5 * TOKEN, 7 * TOKEN])
+    traces = tables(*([node(row, involved_dim=[True, False])] for row in (few, many)))
+    program = build_program(traces, [0, 1, 0, 0], 4, fabric=topologies.build("torus:sizes=2x2"))
+    assert sent(program)[[0, 1, 2, 3], [1, 0, 3, 2]].tolist() == [TOKEN, 5 * TOKEN, TOKEN, 2 * TOKEN]
+
+
+def refused(traces, **others):
+    with pytest.raises(WorkloadError) as error:
+        build(traces, **others)
+    return str(error.value)
+
+
+def test_members_that_disagree_are_refused():
+    matrix = matrix_of()
+    columns = matrix.T.copy()
+    columns[2, 1] += TOKEN
+    traces = tables(*([node(row, column=columns[i])] for i, row in enumerate(matrix)))
+    assert refused(traces) == (
+        f"t.2.et: node 0: out_split_size says {columns[2, 1]} B from member 1, expected the {matrix[1, 2]} B of its "
+        "in_split_size"
+    )
+    mixed = tables([node(matrix[0])], [et.coll_node(0, "a", ALL_TO_ALL, 2048)])
+    assert refused(mixed).endswith(
+        "collective 0 on NPU 0 is all-to-all with split sizes, but on NPU 1 it is all-to-all of 2048 B (t.1.et: node 0)"
+    )
+
+
+def test_lists_that_cannot_be_are_refused():
+    assert refused(tables([node([1, 2, 3])], [node([1, 2, 3])])) == (
+        "t.0.et: node 0: in_split_size has 3 numbers, expected one for each of the group's 2 members"
+    )
+    part = et.coll_node(0, "a", ALL_TO_ALL, 10, in_split_size=[1, 2])
+    assert refused(tables([part], [part])) == (
+        "t.0.et: node 0: in_split_size has 1 of 3 in comm_size 10, expected whole bytes"
+    )
+    none = et.coll_node(0, "a", ALL_TO_ALL, 10, in_split_size=[0, 0])
+    assert refused(tables([none], [none])) == "t.0.et: node 0: in_split_size is all 0 and comm_size 10, expected 0 too"
+    with pytest.raises(WorkloadError, match="algorithm 'bruck' for all-to-all-v: expected one of direct, pairwise, h"):
+        CollectiveSettings({"all-to-all-v": "bruck"})
