@@ -179,8 +179,20 @@ class SystemSection(Section):
     active_chunks_per_dimension: CountOrUnlimited = Field(
         UNLIMITED, description="phases that an NPU does in one dimension at a time"
     )
+    collectives_in_flight: CountOrUnlimited = Field(
+        UNLIMITED, description="collectives that an NPU does at a time; those that wait go by scheduling"
+    )
+    rendezvous_bytes: SizeOrUnlimited = Field(
+        UNLIMITED, description="messages of at least this size are asked for before they are sent"
+    )
+    rendezvous_control_bytes: Size = Field(64, description="payload of a request to send and of its answer")
+    compute_slowdown: float = Field(
+        1.0, ge=1, le=1000, description="times as long compute takes while a collective runs on its NPU"
+    )
 
 
+_OF_PACKETS = ("collectives_in_flight", "rendezvous_bytes", "rendezvous_control_bytes", "compute_slowdown")
+"""Keys of [system] that only the packet network has."""
 _SHARED = {"buffer": "32MB", "pfc": True, "pfc_alpha": 0.125, "ecn": True, "trimming": False, "p2p_class": 0}
 _PFC = {"pfc_headroom": "auto", "pfc_resume_offset": "8192B"}
 _ECN = {"ecn_kmin": "100kB", "ecn_kmax": "400kB", "ecn_pmax": 0.2}
@@ -385,6 +397,16 @@ class RunConfig(Section):
     engine: EngineSection = EngineSection()
     output: OutputSection = OutputSection()
     faults: tuple[FaultSection, ...] = Field((), description="what fails, slows down or comes back, and when")
+
+    @model_validator(mode="after")
+    def _system_fits_network(self) -> Self:
+        changed = [key for key in _OF_PACKETS if getattr(self.system, key) != SystemSection.model_fields[key].default]
+        if changed and self.network.fidelity != "packet":
+            raise ValueError(
+                f'[system] {changed[0]} stands beside [network] fidelity = "{self.network.fidelity}"; '
+                f'expected fidelity = "packet", or no {changed[0]}'
+            )
+        return self
 
     def settled(self) -> dict[str, Any]:
         """All values as a run file would have them, defaults too; for summary.json."""

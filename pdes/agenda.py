@@ -6,15 +6,19 @@ events holds the first. A place is a lane of an instance, or the whole instance,
 
 import numpy as np
 
+from pdes.contention import count_running
 from pdes.heap import heap_hasten
 from pdes.jit import inline
 from pdes.port import set_event
 from pdes.state import (
+    CONST_ADDRESS,
+    CONST_COMPUTE_SLOW,
     CONST_LANE_STRIDE,
     CONST_POST,
     INST_STARTED,
     INST_WORDS,
     LANES,
+    LAUNCHING,
     NPU_AGENDA_HEAD,
     NPU_AGENDA_TAIL,
     NPU_HEAP_BASE,
@@ -99,6 +103,8 @@ def take_due(net, npus, insts, node, now):
     insts.inst_due[at] = DUE
     if at == wake_place(net, inst):
         insts.inst_due[at] = 0
+        if insts.inst[inst * INST_WORDS + INST_STARTED] == LAUNCHING and net.const[CONST_COMPUTE_SLOW] != 0:
+            count_running(net.const[CONST_ADDRESS], node, 1, now)
         insts.inst[inst * INST_WORDS + INST_STARTED] = STARTED
     head = insts.inst_later[at]
     npus.npu[n + NPU_AGENDA_HEAD] = head

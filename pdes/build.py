@@ -16,10 +16,12 @@ from pdes.layout import Layout
 from pdes.memory import aligned, full, zeros
 from pdes.part import offsets
 from pdes.post import Post
+from pdes.rendezvous import MAX_TAG
 from pdes.results import RunError
 from pdes.schedule import scheduled, with_pit
 from pdes.settings import PAUSE_FRAME_BYTES, SCHEDULINGS
 from pdes.simulation import LogicalProcess, Simulation
+from pdes.trace import KIND_SEND
 
 FLOW_ROWS = 1 << 16
 FIRST_DEPTH_PS = 1_000_000
@@ -27,6 +29,8 @@ FIRST_DEPTH_PS = 1_000_000
 
 def _check_sizes(graph, program, settings):
     """Refuse what the packet words cannot hold."""
+    if program.in_network:
+        raise RunError("the program needs switches that reduce: expected it with their aggregators")
     if program.npus > graph.npus:
         raise RunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}")
     if graph.npus >= packet.MAX_NPUS:
@@ -44,6 +48,11 @@ def _check_sizes(graph, program, settings):
         )
     if settings.balancing.reorders and not settings.selective_repeat:
         raise RunError(f"load balancing {settings.balancing.name} lets packets overtake; it needs selective repeat")
+    tags = np.asarray(program.node_tag)[np.asarray(program.node_kind) == KIND_SEND]
+    if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
+        raise RunError(f"tag {tags.max()} of a send: where messages are asked for, at most {MAX_TAG - 1} is possible")
+    if settings.fidelity.act and settings.beyond_messages():
+        raise RunError(f"{settings.beyond_messages()} with messages that go whole; expected packets")
     if settings.mtu_bytes + settings.header_bytes > packet.MAX_WIRE_BYTES:
         raise RunError(
             f"packets of {settings.mtu_bytes + settings.header_bytes} bytes: at most {packet.MAX_WIRE_BYTES}"
@@ -202,6 +211,24 @@ def _most_sends(schedules):
     return max(1, int(np.diff(sends[ends]).max(initial=0)))
 
 
+def _has_control(settings):
+    """Whether NPUs send each other requests, answers or calls."""
+    return settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0
+
+
+def _most_posts(schedules, settings):
+    """The most rows of the pool of messages that one action may take.
+
+    What is asked for takes a row while it waits, and one for its request; a receive an answer and a call.
+    """
+    sends = _most_sends(schedules)
+    if not _has_control(settings):
+        return sends
+    receives = offsets((np.asarray(schedules.recv_peer) >= 0).astype(np.int64))
+    ends = np.asarray(schedules.lane_ptr)[np.asarray(schedules.plan_ptr)]
+    return 2 * sends + 2 * int(np.diff(receives[ends]).max(initial=0)) + 2
+
+
 def _power_of_two(least):
     """The smallest power of two that is at least `least`."""
     return 1 << max(4, (int(least) - 1).bit_length())
@@ -220,7 +247,8 @@ def _free_list(length):
 def _constants(layout, program, settings, part, routing):
     """The constants of a run (CONST_*); routing: mode, dimensions and homes."""
     graph, fabric = layout.graph, layout.fabric
-    sends = _most_sends(program.schedules)
+    sends = _most_posts(program.schedules, settings)
+    connections = 1 + int(program.schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
     const = zeros(s.CONST_WORDS)
     for index, value in {
@@ -242,7 +270,7 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_LANE_STRIDE: max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
         s.CONST_RESERVE_BLOCKS: fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64,
         s.CONST_RESERVE_MSGS: sends,
-        s.CONST_RESERVE_QPS: min(sends, graph.npus * (1 + int(program.schedules.lane_connection.max(initial=0)))),
+        s.CONST_RESERVE_QPS: min(sends, graph.npus * (connections + _has_control(settings))),
         s.CONST_SERIAL_COLLECTIVES: int(not settings.concurrent_collectives),
         s.CONST_RECORD_NODES: int(settings.record_nodes),
         s.CONST_RECORD_FLOWS: int(settings.record_flows),
@@ -260,6 +288,11 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_DIMENSIONS_GATED: 1 + int(program.schedules.lane_gate.max(initial=-1)),
         s.CONST_PHASE_STRIDE: 1 + int(program.schedules.lane_phase.max(initial=-1)),
         s.CONST_SCHEDULING: SCHEDULINGS.index(settings.scheduling),
+        s.CONST_RENDEZVOUS: settings.rendezvous_bytes or s.INF,
+        s.CONST_CONTROL_BYTES: settings.rendezvous_control_bytes,
+        s.CONST_IN_FLIGHT: settings.collectives_in_flight,
+        s.CONST_HANDSHAKES: int(_has_control(settings)),
+        s.CONST_COMPUTE_SLOW: _compute_slow(settings),
         s.CONST_REORDER: settings.reorder_packets or 2 * s.SELECTIVE_PACKETS,
         s.CONST_ENDPOINT: settings.fidelity.endpoint_delay_ps,
         s.CONST_REDUCES: int(settings.fidelity.reduction_psb > 0),
@@ -271,6 +304,12 @@ def _constants(layout, program, settings, part, routing):
     if settings.switch:
         const[s.CONST_RESERVE_BLOCKS] += fabric.batch // s.BLOCK_RECORDS + 4 * degree
     return const
+
+
+def _compute_slow(settings):
+    """CONST_COMPUTE_SLOW."""
+    factor = round(s.SLOWDOWN_UNIT * settings.compute_slowdown)
+    return factor if factor > s.SLOWDOWN_UNIT else 0
 
 
 def _of_shared_buffers(switch):
@@ -356,7 +395,13 @@ def _npus(part, npu, const, settings):
     slots = int(npu[-1, s.NPU_HEAP_BASE] + _slots(npu[-1, s.NPU_PORTS], settings))
     token = np.zeros((max(1, part.npus * int(const[s.CONST_DIMENSIONS_GATED])), s.TOKEN_WORDS), np.int64)
     token[:, s.TOKEN_HEAD] = -1
-    return s.Npus(npu=aligned(npu), port=aligned(port), heap=zeros(2 * slots), token=aligned(token))
+    return s.Npus(
+        npu=aligned(npu),
+        port=aligned(port),
+        heap=zeros(2 * slots),
+        token=aligned(token),
+        system=zeros(max(1, part.npus) * s.SYSTEM_WORDS),
+    )
 
 
 def _qps(part, const, ctl, settings):
@@ -406,6 +451,8 @@ def _insts(part, const, ctl):
     insts = max(2 * part.npus, 64)
     ctl[s.CTL_FREE_INSTS] = insts
     key, val = _empty_map(insts)
+    called = int(const[s.CONST_LANE_STRIDE]) if const[s.CONST_IN_FLIGHT] > 0 else 1
+    asked = int(const[s.CONST_LANE_STRIDE]) * s.ASKED_WORDS if const[s.CONST_RENDEZVOUS] < s.INF else 1
     return s.Insts(
         inst=zeros(insts * s.INST_WORDS),
         inst_free=_free_list(insts),
@@ -415,6 +462,8 @@ def _insts(part, const, ctl):
         inst_due=zeros(insts * int(const[s.CONST_LANE_STRIDE] + 1)),
         inst_later=zeros(insts * int(const[s.CONST_LANE_STRIDE] + 1)),
         phase=zeros(insts * int(const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),
+        called=zeros(insts * called, np.int32),
+        asked=zeros(insts * asked),
         inst_key=key,
         inst_val=val,
     )

@@ -6,11 +6,19 @@ Messages that come before the member has started wait as counts per lane.
 import numpy as np
 
 from pdes.agenda import DUE, lane_place, put_off, wake_place
+from pdes.contention import count_running
 from pdes.hashmap import FREE, find, remove
+from pdes.in_flight import CALL_LANE
 from pdes.jit import inline, outline
+from pdes.packet import CONTROL
+from pdes.rendezvous import answer_next, come_to, is_used, post_or_ask
 from pdes.state import (
     CONST_ADDRESS,
+    CONST_COMPUTE_SLOW,
+    CONST_CONTROL_BYTES,
     CONST_ENDPOINT,
+    CONST_HANDSHAKES,
+    CONST_IN_FLIGHT,
     CONST_LANE_STRIDE,
     CTL_CHECK,
     CTL_FREE_INSTS,
@@ -74,6 +82,9 @@ def instance(net, insts, node, group, seq):
     for lane in range(stride):
         insts.inst_pc[inst * stride + lane] = 0
         insts.inst_arrived[inst * stride + lane] = 0
+    if net.const[CONST_IN_FLIGHT] > 0:
+        for lane in range(stride):
+            insts.called[inst * stride + lane] = 0
     return inst
 
 
@@ -102,6 +113,8 @@ def start_collective(w, node, row, now):
         insts.inst[i + INST_STARTED] = LAUNCHING
         due = now + plans.launch_ps[schedule] + net.const[CONST_ENDPOINT]
         put_off(net, npus, insts, node, wake_place(net, inst), due)
+    elif net.const[CONST_COMPUTE_SLOW] != 0:
+        count_running(net.const[CONST_ADDRESS], node, 1, now)
     insts.inst[i + INST_BYTES] = trace.bytes[r]
     insts.inst[i + INST_SCHEDULE] = schedule
     insts.inst[i + INST_MEMBER] = member
@@ -165,35 +178,69 @@ def peer_in_line(address, view, member, offset):
 
 
 @inline
+def npu_of_peer(address, insts, plans, i, lane, peer):
+    """The NPU that a step's peer is; i: row word of the instance, lane: that of the lane."""
+    if plans.lane_row[lane + LANE_VIEW] >= 0:
+        peer = peer_in_line(address, plans.lane_row[lane + LANE_VIEW], insts.inst[i + INST_MEMBER], peer)
+    elif plans.relative[insts.inst[i + INST_SCHEDULE]]:
+        members = np.int64(plans.members[insts.inst[i + INST_SCHEDULE]])
+        peer += insts.inst[i + INST_MEMBER]
+        if peer >= members:
+            peer -= members
+    group = np.int64(plans.slot_group[insts.inst[i + INST_SLOT]])
+    return np.int64(plans.group_member[plans.group_ptr[group] + peer])
+
+
+@outline
+def call_sender(address, node, inst, number, lane, step, now):
+    """A lane waits for a message: call who sends it, unless that is whom it has called last.
+
+    Arguments are as of `post_step`.
+    """
+    w = world_at(address)
+    net, insts, plans = w.net, w.insts, w.plans
+    at = inst * net.const[CONST_LANE_STRIDE] + number
+    peer = np.int64(plans.recv_peer[step])
+    if insts.called[at] == peer + 1:
+        return
+    insts.called[at] = peer + 1
+    i = inst * INST_WORDS
+    dst = npu_of_peer(address, insts, plans, i, lane, peer)
+    key = insts.inst[i + INST_KEY]
+    tag = ((key >> 20 & 0xFFFFF) << 44) | ((key & 0xFFFFF) << 24) | CALL_LANE
+    post(address, node, dst, np.int64(CONTROL), tag, net.const[CONST_CONTROL_BYTES], np.int64(-1), now)
+
+
+@outline
+def expect(address, node, inst, number, lane, step, now):
+    """A lane is at a step that receives: answer who asked first, call the sender. Arguments are as of `post_step`."""
+    net = world_at(address).net
+    if is_used(net):
+        answer_next(address, node, inst, number, now)
+    if net.const[CONST_IN_FLIGHT] > 0:
+        call_sender(address, node, inst, number, lane, step, now)
+
+
+@inline
 def post_step(net, insts, plans, node, inst, number, lane, step, now):
     """Post the send of a step; number: of its lane in the plan, lane: the row word of its lane."""
     address = net.const[CONST_ADDRESS]
     i = inst * INST_WORDS
-    schedule = insts.inst[i + INST_SCHEDULE]
-    slot = insts.inst[i + INST_SLOT]
-    group = np.int64(plans.slot_group[slot])
-    peer = np.int64(plans.send_peer[step])
+    group = np.int64(plans.slot_group[insts.inst[i + INST_SLOT]])
     chunk = np.int64(plans.send_chunk[step])
     count = np.int64(plans.send_count[step])
     if plans.lane_row[lane + LANE_PLAIN] == 1:
         size = chunk_bytes(insts, plans, i, chunk, count)
     else:
         size = part_bytes(address, i, lane, chunk, count)
-    if plans.lane_row[lane + LANE_VIEW] >= 0:
-        peer = peer_in_line(address, plans.lane_row[lane + LANE_VIEW], insts.inst[i + INST_MEMBER], peer)
-    elif plans.relative[schedule]:
-        members = np.int64(plans.members[schedule])
-        peer += insts.inst[i + INST_MEMBER]
-        if peer >= members:
-            peer -= members
-    dst = np.int64(plans.group_member[plans.group_ptr[group] + peer])
+    dst = npu_of_peer(address, insts, plans, i, lane, np.int64(plans.send_peer[step]))
     seq = insts.inst[i + INST_KEY] & 0xFFFFF
     tag = (group << 44) | (seq << 24) | np.int64(plans.send_lane[step])
     insts.inst[i + INST_SENDS_LEFT] += 1
     ref = REF_INSTANCE | inst
     if plans.lane_row[lane + LANE_BLOCKING] == 1:
         ref |= (number + 1) << REF_LANE
-    post(address, node, dst, group | plans.lane_row[lane + LANE_CONNECTION], tag, size, ref, now)
+    post_or_ask(net, node, dst, group | plans.lane_row[lane + LANE_CONNECTION], tag, size, ref, now)
 
 
 @inline
@@ -248,7 +295,7 @@ def advance(address, node, inst, now):
                     if not (
                         plain
                         or pc > 0
-                        or may_begin(net, npus, insts, plans, node, inst, row, insts.inst_arrived[base + lane])
+                        or may_begin(net, npus, insts, plans, node, inst, row, come_to(net, insts, base + lane))
                     ):
                         break
                     if plans.send_peer[step] >= 0:
@@ -258,9 +305,13 @@ def advance(address, node, inst, now):
                     pc += 1
                 blocks = plans.lane_row[row + LANE_BLOCKING] == 1 and plans.send_peer[step] >= 0
                 if blocks and insts.inst_left[base + lane] == 0:
+                    if net.const[CONST_HANDSHAKES] == 1 and plans.recv_peer[step] >= 0:
+                        expect(address, node, inst, lane, row, step, now)
                     break
                 if plans.recv_peer[step] >= 0:
                     if insts.inst_arrived[base + lane] == 0:
+                        if net.const[CONST_HANDSHAKES] == 1:
+                            expect(address, node, inst, lane, row, step, now)
                         break
                     insts.inst_arrived[base + lane] -= 1
                 if blocks:

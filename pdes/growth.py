@@ -51,7 +51,8 @@ def _grow_msgs(w):
 
 def _grow_insts(w):
     stride = int(w.net.const[s.CONST_LANE_STRIDE])
-    free = _grow_free_list(w, s.CTL_FREE_INSTS, w.insts.inst_free, len(w.insts.inst_free))
+    old = len(w.insts.inst_free)
+    free = _grow_free_list(w, s.CTL_FREE_INSTS, w.insts.inst_free, old)
     key, val = _rehashed(w.insts.inst_key, w.insts.inst_val, 2 * len(free))
     grown = w.insts._replace(
         inst_free=free,
@@ -62,6 +63,8 @@ def _grow_insts(w):
         inst_due=_longer(w.insts.inst_due, len(free) * (stride + 1)),
         inst_later=_longer(w.insts.inst_later, len(free) * (stride + 1)),
         phase=_longer(w.insts.phase, len(free) * int(w.net.const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),
+        called=_longer(w.insts.called, len(free) * (len(w.insts.called) // old)),
+        asked=_longer(w.insts.asked, len(free) * (len(w.insts.asked) // old)),
         inst_key=key,
         inst_val=val,
     )

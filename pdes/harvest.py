@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdes import packet
+from pdes import packet, rendezvous
 from pdes import state as s
 from pdes.deadlock import circle, held_links
+from pdes.in_flight import CALL_LANE
 from pdes.link import BYTES_MASK, PACKETS_MASK, WAIT_BITS
 from pdes.memory import peak_rss_bytes
 from pdes.observed import depth_rows, pause_rows, pauses, queues
@@ -63,6 +64,8 @@ class Harvest:
         flows_out, flows_in: int64[m, words] records.
         links: int64[k], own links.
         link_columns: int64[columns, k].
+        asked_for: whether some messages are asked for before they are sent.
+        called: whether members of collectives are called.
         not_given_back: pools to which something was not given back.
         peak_rss_bytes: the most memory that the process has had.
     """
@@ -85,6 +88,8 @@ class Harvest:
     flows_in: np.ndarray
     links: np.ndarray
     link_columns: np.ndarray
+    asked_for: bool
+    called: bool
     not_given_back: list[str]
     peak_rss_bytes: int
 
@@ -127,6 +132,8 @@ def harvest(sim) -> Harvest:
         flows_in=_stacked([rows for lp in sim.lps for rows in lp.flows_in], s.FLOW_IN_WORDS),
         links=np.concatenate([part.links for part in parts]),
         link_columns=np.concatenate([_link_columns(sim.graph, lp) for lp in sim.lps], axis=1),
+        asked_for=sim.settings.rendezvous_bytes > 0,
+        called=sim.settings.collectives_in_flight > 0,
         not_given_back=[text for w in worlds for text in _not_given_back(w)],
         peak_rss_bytes=peak_rss_bytes(),
     )
@@ -203,6 +210,8 @@ def merge(harvests) -> Harvest:
         flows_in=np.concatenate([h.flows_in for h in harvests]),
         links=np.concatenate([h.links for h in harvests]),
         link_columns=np.concatenate([h.link_columns for h in harvests], axis=1),
+        asked_for=harvests[0].asked_for,
+        called=harvests[0].called,
         not_given_back=[text for h in harvests for text in h.not_given_back],
         peak_rss_bytes=sum(h.peak_rss_bytes for h in harvests),
     )
@@ -244,20 +253,44 @@ def _who_waits(whole):
     return head + "".join(f"\n  {line}" for line in whole.waits[:MOST_LINES]) + more
 
 
+REQUEST, ANSWER, CALL = 1, 2, 3
+"""Column control of the flows; 0 is data."""
+
+
+def _control(tag, whole):
+    """int8[m]: what messages are."""
+    kind = tag & rendezvous.KIND_MASK
+    is_call = (tag >> 44 != packet.P2P) & (tag & 0xFFFFFF == CALL_LANE)
+    cases = {
+        REQUEST: whole.asked_for & (kind == rendezvous.REQUEST),
+        ANSWER: whole.asked_for & (kind == rendezvous.CLEAR),
+        CALL: whole.called & is_call,
+    }
+    return np.select(list(cases.values()), list(cases), 0).astype(np.int8)
+
+
+def _in_order_of_posts(rows, ordinal, whole):
+    """Flow records by pair of NPUs, group of their queue pair, and ordinal there, which stands in that column."""
+    group = np.where(_control(rows[:, 1], whole) >= ANSWER, packet.CONTROL, rows[:, 1] >> 44)
+    return rows[np.lexsort((rows[:, 1], rows[:, ordinal], group, rows[:, 0]))]
+
+
 def _flows(whole):
     """Messages with both their ends: posted at the sender, complete at the receiver."""
     out, into = whole.flows_out, whole.flows_in
-    out = out[np.lexsort((out[:, 1], out[:, 4], out[:, 1] >> 44, out[:, 0]))]
-    into = into[np.lexsort((into[:, 1], into[:, 2], into[:, 1] >> 44, into[:, 0]))]
+    out, into = _in_order_of_posts(out, 4, whole), _in_order_of_posts(into, 2, whole)
     if not np.array_equal(out[:, [0, 1]], into[:, [0, 1]]):
         raise RunError("engine defect: messages posted and messages complete differ")
     group = out[:, 1] >> 44
+    control = _control(out[:, 1], whole)
+    lane = out[:, 1] & (0xFFFFFF ^ (rendezvous.KIND_MASK if whole.asked_for else 0))
     flows = {
         "src": out[:, 0] & packet.NPU_MASK,
         "dst": out[:, 0] >> 20,
         "group": np.where(group == packet.P2P, -1, group),
         "seq": (out[:, 1] >> 24) & 0xFFFFF,
-        "lane": out[:, 1] & 0xFFFFFF,
+        "lane": np.where(control == CALL, -1, lane),
+        "control": control,
         "bytes": out[:, 2],
         "start_ps": out[:, 3],
         "finish_ps": into[:, 3],

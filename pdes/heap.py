@@ -59,3 +59,14 @@ def heap_hasten(heap, base, size, time, slot):
     while heap[2 * (base + i) + 1] != slot:
         i -= 1
     rise(heap, base, i, time, slot)
+
+
+@inline
+def heap_postpone(heap, base, size, time, slot):
+    """Move the entry of `slot`, which is in the heap, to a later time: out past all others, and in again."""
+    i = size - 1
+    while heap[2 * (base + i) + 1] != slot:
+        i -= 1
+    rise(heap, base, i, -1, slot)
+    heap_pop(heap, base, size)
+    heap_push(heap, base, size - 1, time, slot)

@@ -11,18 +11,35 @@ import numpy as np
 from pdes.agenda import agenda_slot, take_due
 from pdes.batch import blocks_short, give_back, take_batch
 from pdes.collective import advance, close_if_done, instance, send_has_left, start_collective
+from pdes.contention import begin_work, count_running
 from pdes.faults import slowed
 from pdes.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.heap import heap_pop
+from pdes.in_flight import CALL_LANE, call, give_place_back, may_start
 from pdes.jit import inline, outline, prefetch
 from pdes.link import drop, inbox_of
 from pdes.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, destination, flags, source, wire_bytes
 from pdes.pause import on_pause
 from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
+from pdes.rendezvous import (
+    CLEAR,
+    EAGER,
+    KIND_MASK,
+    REQUEST,
+    answer,
+    is_used,
+    lane_gets,
+    post_or_ask,
+    send_cleared,
+)
 from pdes.routing import npu_route
 from pdes.selective import take_complete
 from pdes.state import (
+    COMPUTE_LANE,
     CONST_ADDRESS,
+    CONST_COMPUTE_SLOW,
+    CONST_HANDSHAKES,
+    CONST_IN_FLIGHT,
     CONST_LANE_STRIDE,
     CONST_NPUS_LOCAL,
     CONST_QUEUE_LIMIT,
@@ -84,6 +101,7 @@ from pdes.state import (
     RECORD_WORDS,
     REF_INSTANCE,
     ROW_ARRIVED,
+    ROW_ASKED,
     ROW_POSTED,
     ROW_READY,
     ROW_STARTED,
@@ -101,7 +119,7 @@ from pdes.trace import (
     next_ready,
     wait_for_lane,
 )
-from pdes.transport import on_ack, on_data, on_timeout, post
+from pdes.transport import on_ack, on_data, on_timeout
 from pdes.world import world_at
 
 NOTHING = -1
@@ -158,6 +176,8 @@ def start_row(address, node, row, now):
         duration = trace.duration_ps[r]
         if kind == KIND_COMPUTE and npus.npu[n + NPU_SLOW] != 0:
             duration = slowed(duration, npus.npu[n + NPU_SLOW])
+        if lane == COMPUTE_LANE and net.const[CONST_COMPUTE_SLOW] != 0:
+            duration = begin_work(net, npus, node, duration, now)
         if duration == 0:
             done = row
             next_for_lane(npus, rows, node, lane)
@@ -167,10 +187,13 @@ def start_row(address, node, row, now):
     elif kind == KIND_SEND:
         dst = npus.npu[n + NPU_GLOBAL] + np.int64(trace.peer[r])
         tag = (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r])
-        post(address, node, dst, np.int64(P2P), tag, trace.bytes[r], row, now)
+        post_or_ask(net, node, dst, np.int64(P2P), tag, trace.bytes[r], row, now)
     elif kind == KIND_RECV:
         if rows.flag[first + row] & ROW_ARRIVED != 0:
             done = row
+        elif rows.flag[first + row] & ROW_ASKED != 0:
+            src = npus.npu[n + NPU_GLOBAL] + np.int64(trace.peer[r])
+            answer(net, node, src, (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r]), now)
         rows.flag[first + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
         slot = npus.npu[n + NPU_SLOT_BASE] + trace.group[r]
@@ -179,6 +202,8 @@ def start_row(address, node, row, now):
             return done, inst
         if trace.schedule[r] < 0:
             done = row
+        elif net.const[CONST_IN_FLIGHT] > 0 and not may_start(address, node, row):
+            return done, inst
         else:
             inst = start_collective(w, node, row, now)
     else:
@@ -189,11 +214,9 @@ def start_row(address, node, row, now):
     return done, inst
 
 
-@outline
-def receive_row(address, node, w1, w3):
-    """A message between two NPUs is complete. Returns its receive if that has been posted, else NOTHING."""
-    w = world_at(address)
-    npus, rows, trace = w.npus, w.rows, w.trace
+@inline
+def row_of_message(npus, trace, node, w1, w3):
+    """The trace row that receives a message between two NPUs."""
     n = node * NPU_WORDS
     number = npus.npu[n + NPU_TRACE]
     peer = source(w1) - npus.npu[n + NPU_GLOBAL]
@@ -206,8 +229,16 @@ def receive_row(address, node, w1, w3):
             low = middle + 1
         else:
             high = middle
-    row = np.int64(trace.recv_node[low])
-    flag = npus.npu[n + NPU_ROW_BASE] + row
+    return np.int64(trace.recv_node[low])
+
+
+@outline
+def receive_row(address, node, w1, w3):
+    """A message between two NPUs is complete. Returns its receive if that has been posted, else NOTHING."""
+    w = world_at(address)
+    rows = w.rows
+    row = row_of_message(w.npus, w.trace, node, w1, w3)
+    flag = w.npus.npu[node * NPU_WORDS + NPU_ROW_BASE] + row
     rows.flag[flag] |= ROW_ARRIVED
     if rows.flag[flag] & ROW_POSTED != 0:
         return row
@@ -278,13 +309,62 @@ def own_event(net, npus, rows, insts, node, now):
     return done, inst, link
 
 
+@outline
+def message_by_kind(address, node, w1, w3):
+    """A message is complete: a request, its answer, a call, or data. Returns as `start_row`."""
+    w = world_at(address)
+    net, npus, rows = w.net, w.npus, w.rows
+    n = node * NPU_WORDS
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    kind = np.int64(EAGER)
+    if is_used(net):
+        kind = w3 & KIND_MASK
+    tag = w3 - kind
+    group = tag >> 44
+    lane = tag & 0xFFFFFF
+    if net.const[CONST_IN_FLIGHT] > 0 and group != P2P:
+        call(address, node, group, (tag >> 24) & 0xFFFFF)
+        if lane == CALL_LANE:
+            return done, inst
+    if kind == CLEAR:
+        send_cleared(net, npus, w.qps, node, source(w1), tag, npus.npu[n + NPU_NOW])
+    elif group != P2P:
+        inst = instance(net, w.insts, node, group, (tag >> 24) & 0xFFFFF)
+        at = inst * net.const[CONST_LANE_STRIDE] + lane
+        if is_used(net):
+            lane_gets(net, w.qps, w.insts, at, kind, source(w1))
+        else:
+            w.insts.inst_arrived[at] += 1
+    elif kind == REQUEST:
+        flag = npus.npu[n + NPU_ROW_BASE] + row_of_message(npus, w.trace, node, w1, tag)
+        rows.flag[flag] |= ROW_ASKED
+        if rows.flag[flag] & ROW_POSTED != 0:
+            answer(net, node, source(w1), tag, npus.npu[n + NPU_NOW])
+    else:
+        done = receive_row(address, node, w1, tag)
+    return done, inst
+
+
+@outline
+def collective_over(address, node, now):
+    """A collective is done: others may have its place, and compute its processors."""
+    const = world_at(address).net.const
+    if const[CONST_COMPUTE_SLOW] != 0:
+        count_running(address, node, -1, now)
+    if const[CONST_IN_FLIGHT] > 0:
+        give_place_back(address, node)
+
+
 @inline
 def message_done(net, insts, node, w1, w3):
     """A message is complete at its receiver; w1, w3: of its last packet. Returns as `start_row`."""
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     group = w3 >> 44
-    if group == P2P:
+    if net.const[CONST_HANDSHAKES] == 1:
+        done, inst = message_by_kind(net.const[CONST_ADDRESS], node, w1, w3)
+    elif group == P2P:
         done = receive_row(net.const[CONST_ADDRESS], node, w1, w3)
     else:
         inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
@@ -393,6 +473,8 @@ def npus_window(address, begin, end):
             if inst >= 0 and insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
                 advance(address, node, inst, now)
                 done = close_if_done(net, insts, inst)
+                if done >= 0 and (net.const[CONST_COMPUTE_SLOW] | net.const[CONST_IN_FLIGHT]) != 0:
+                    collective_over(address, node, now)
             if done >= 0:
                 finish_row(address, node, done, now)
             if link >= 0 and npus.port[link * PORT_WORDS + PORT_KICK_NEXT] == NOT_KICKED:

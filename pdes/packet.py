@@ -17,6 +17,8 @@ P2P = (1 << 19) - 1
 """Group number of messages between two NPUs."""
 CONNECTION_SHIFT = 19
 """A connection of two NPUs is named by group | number << CONNECTION_SHIFT: with 6 bits of number, 25 in all."""
+CONTROL = P2P - 1
+"""Group of the queue pairs of answers to requests (pdes/rendezvous.py)."""
 
 FLAG_ACK = 1
 """Control: an acknowledgement, or with FLAG_CNP a congestion notification."""

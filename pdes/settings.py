@@ -53,10 +53,14 @@ class Settings:
     output queues that share nothing. control is the congestion control; a receiver sends one notification per queue
     pair in cnp_interval_ps. p2p_class is the data class (0 or 1) of messages between two NPUs. balancing chooses
     among equal links; flowlet_gap_ps is for flowlets. With nvlink_framing links of NVSwitches carry flits
-    (pdes/framing.py). An NPU does phases_per_dimension phases of collectives in one dimension at a time, 0 = as
-    many as there are; scheduling says which goes next (pdes/tokens.py). faults is what fails, slows down or comes
-    back during the run. fidelity is how the network is modelled; where messages go whole, of the above only seed,
-    collectives and records matter.
+    (pdes/framing.py). An NPU does phases_per_dimension phases of collectives in one dimension at a time, 0 = as many
+    as there are; scheduling says which goes next (pdes/tokens.py), also of collectives where an NPU does
+    collectives_in_flight at a time, 0 = all that are ready (pdes/in_flight.py). Messages of rendezvous_bytes or more
+    are asked for before they are sent, 0 = none (pdes/rendezvous.py); a request or its answer has
+    rendezvous_control_bytes of payload: 64 hold what MPI and UCX put there, a tag, sizes, addresses and keys. Compute
+    takes compute_slowdown times as long while a collective runs, to a thousandth (pdes/contention.py). faults is what
+    fails, slows down or comes back during the run. fidelity is how the network is modelled; where messages go whole,
+    of the above only seed, collectives and records matter.
     """
 
     mtu_bytes: int = 4096
@@ -86,4 +90,17 @@ class Settings:
     nvlink_framing: bool = False
     phases_per_dimension: int = 0
     scheduling: str = "fifo"
+    rendezvous_bytes: int = 0
+    rendezvous_control_bytes: int = 64
+    compute_slowdown: float = 1.0
+    collectives_in_flight: int = 0
     fidelity: Fidelity = field(default=PACKET)
+
+    def beyond_messages(self) -> str:
+        """The first that is given of what only packets have in the system layer; empty if none is."""
+        given = {
+            "rendezvous_bytes": self.rendezvous_bytes > 0,
+            "compute_slowdown": self.compute_slowdown > 1.0,
+            "collectives_in_flight": self.collectives_in_flight > 0,
+        }
+        return next((name for name, value in given.items() if value), "")

@@ -70,14 +70,32 @@ def _unfinished(lp):
     return npu, begun - lp.row_ptr[npu]
 
 
-def _collective_waits(lp, npu, row, at):
-    """What a member of a collective waits for; npu: its own number in the LP."""
+def _asked(lp):
+    """(own number of an NPU, MSG_REF without its lane) of what is asked for and not answered: the NPU that is asked."""
+    w = lp.world
+    asked = {}
+    for row in range(0, int(w.net.ctl[s.CTL_QPS]) * s.QP_WORDS, s.QP_WORDS):
+        message = int(w.qps.qp[row + s.QP_PENDING]) - 1
+        while message >= 0:
+            ref = int(w.qps.msg[message * s.MSG_WORDS + s.MSG_REF])
+            if ref >= s.REF_INSTANCE:
+                ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
+            asked.setdefault((int(w.qps.qp[row + s.QP_NPU]), ref), int(w.qps.qp[row + s.QP_DST]))
+            message = int(w.qps.msg[message * s.MSG_WORDS + s.MSG_NEXT])
+    return asked
+
+
+def _collective_waits(lp, npu, row, at, asked):
+    """What a member of a collective waits for; npu: its own number in the LP; asked: as _asked gives it."""
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu * s.NPU_WORDS + s.NPU_SLOT_BASE] + t.group[at])
     group, seq = int(plans.slot_group[slot]), int(t.seq[at])
     members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
     name = f"npu {lp.part.nodes[npu]} row {row}: collective {seq} of group {group}"
     flag = int(w.rows.flag[lp.row_ptr[npu] + row])
+    if not flag & s.ROW_STARTED and (not w.net.const[s.CONST_SERIAL_COLLECTIVES] or w.rows.slot_next[slot] == seq):
+        in_flight = int(w.npus.system[npu * s.SYSTEM_WORDS + s.SYSTEM_IN_FLIGHT])
+        return f"{name} waits for a place: collectives in flight on the npu: {in_flight}"
     if not flag & s.ROW_STARTED:
         return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
     key = (npu << 40) | (group << 20) | seq
@@ -91,7 +109,8 @@ def _collective_waits(lp, npu, row, at):
     for lane in range(int(plans.plan_ptr[plan + 1] - plans.plan_ptr[plan])):
         first = int(plans.lane_ptr[plans.plan_ptr[plan] + lane])
         step = first + int(w.insts.inst_pc[inst * stride + lane] >> 1)
-        if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.recv_peer[step] >= 0:
+        begun = (npu, s.REF_INSTANCE | inst) in asked and w.insts.inst_arrived[inst * stride + lane] > 0
+        if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.recv_peer[step] >= 0 and not begun:
             peer = int(plans.recv_peer[step])
             view = int(plans.lane_row[(plans.plan_ptr[plan] + lane) * s.LANE_WORDS + s.LANE_VIEW])
             if view >= 0:
@@ -99,6 +118,8 @@ def _collective_waits(lp, npu, row, at):
             elif plans.relative[schedule]:
                 peer = (peer + int(plans.slot_member[slot])) % int(plans.members[schedule])
             return f"{name}, lane {lane} step {step - first}, waits for npu {members[peer]}"
+    if (npu, s.REF_INSTANCE | inst) in asked:
+        return f"{name} waits for npu {asked[npu, s.REF_INSTANCE | inst]} to receive what it sends"
     return f"{name} waits for its sends to leave"
 
 
@@ -113,6 +134,7 @@ def waiting_rows(lp):
     """The rows of an LP that are under way and what each waits for, a line each."""
     w, t = lp.world, lp.world.trace
     lines = []
+    asked = _asked(lp)
     for own, row in zip(*(numbers.tolist() for numbers in _unfinished(lp)), strict=True):
         npu = int(lp.part.nodes[own])
         at = int(w.npus.npu[own * s.NPU_WORDS + s.NPU_TRACE_BASE]) + row
@@ -122,9 +144,10 @@ def waiting_rows(lp):
                 f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {npu + t.peer[at]}"
             )
         elif kind == KIND_SEND:
-            lines.append(f"npu {npu} row {row}: send to npu {npu + t.peer[at]} has not left")
+            waits = "waits for its receive to be posted" if (own, row) in asked else "has not left"
+            lines.append(f"npu {npu} row {row}: send to npu {npu + t.peer[at]} {waits}")
         elif kind == KIND_COLLECTIVE:
-            lines.append(_collective_waits(lp, own, row, at))
+            lines.append(_collective_waits(lp, own, row, at, asked))
         else:
             lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
     if lines:

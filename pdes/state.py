@@ -138,6 +138,7 @@ QP_SIBLING = 18  # next queue pair of the same NPU, -1 none
 QP_DST = 19
 QP_CONNECTION = 20  # group | number << CONNECTION_SHIFT
 QP_MESSAGES = 21  # posted
+QP_PENDING = 23  # 1 + the first message that waits for an answer of QP_DST, 0 none (pdes/rendezvous.py)
 
 # Congestion control of a sending queue pair (`cc`, and seen as float64 `ccf`): pdes/congestion.
 CC_WORDS = 32
@@ -178,6 +179,9 @@ MSG_REF = 5  # who waits for its last byte to leave: trace row, or REF_INSTANCE 
 MSG_QP = 2  # its connection
 MSG_ORDINAL = 3  # how many its sender had posted before
 MSG_NODE = 4  # where it is
+
+# And for one that is asked for and not answered (pdes/rendezvous.py), beside MSG_BYTES, MSG_TAG, MSG_NEXT and MSG_REF.
+MSG_GROUP = 2  # as it was posted
 
 # A connection of such messages is a queue pair of which only what says who, whereto and which way is used, and
 QP_ARRIVED = 1  # ps: when its latest message is in
@@ -236,6 +240,19 @@ NPU_AGENDA_TAIL = 29
 NPU_SLOW = 31  # compute takes so many 1024ths of its time, 0 as long as it is
 
 LANES = 3
+COMPUTE_LANE = 1
+
+# What the system layer knows of an NPU (`system`): pdes/contention.py, pdes/in_flight.py.
+SYSTEM_WORDS = 8
+SYSTEM_RUNNING = 0  # collectives from their first step to their end, where they slow compute down
+SYSTEM_WORK_PS = 1  # what was left of the compute lane's row at SYSTEM_SINCE, with no collective running: whole ps
+SYSTEM_WORK_PART = 2  # and CONST_COMPUTE_SLOW-ths of a ps
+SYSTEM_SINCE = 3  # ps
+SYSTEM_IN_FLIGHT = 4  # places taken, where they are counted
+SYSTEM_LINE = 5  # 1 + the first row that waits for a place, 0 none
+
+SLOWDOWN_UNIT = 1000
+"""CONST_COMPUTE_SLOW counts thousandths."""
 
 # An active collective on an NPU (`inst`).
 INST_WORDS = 12
@@ -252,6 +269,12 @@ INST_MEMBER = 9
 INST_PRIORITY = 10
 STARTED, LAUNCHING = 1, 2
 """INST_STARTED: its steps may be done; the first is due later. 0: only messages for it have come."""
+
+# What a lane of an active collective was asked for (`asked`, rows as `inst_arrived`): pdes/rendezvous.py.
+ASKED_WORDS = 3
+ASKED_HEAD = 0  # 1 + the first request or message behind one that the lane has not come to, 0 none
+ASKED_TAIL = 1
+ASKED_CLEARED = 2  # 1: a request was answered, and its message has not come
 
 # A lane of a plan (`lane_row`): what its chunks are and who its peers are.
 LANE_WORDS = 16
@@ -286,9 +309,11 @@ VIEW_FIRST = 2  # of its members in `view_member`, `view_at` and `view_part`
 # Flags of a trace row on an NPU (`row_flag`).
 ROW_ARRIVED = 1  # its message has come
 ROW_POSTED = 2  # its receive has been posted
-ROW_READY = 4  # a collective whose turn in its group has not come
+ROW_READY = 4  # a collective whose turn in its group, or among those in flight, has not come
 ROW_STARTED = 8
 ROW_DONE = 16
+ROW_ASKED = 32  # its sender has asked to send
+ROW_CALLED = 64  # a collective that starts without waiting for a place among those in flight
 
 # Scalars (`ctl`).
 CTL_FREE_BLOCKS = 0
@@ -421,7 +446,12 @@ CONST_TOKENS = 59  # phases that an NPU does in a dimension at a time, 0 = no li
 CONST_DIMENSIONS_GATED = 60
 CONST_PHASE_STRIDE = 61
 CONST_SCHEDULING = 62  # which phase that waits goes next (pdes/tokens.py)
-CONST_WORDS = 64
+CONST_RENDEZVOUS = 70  # bytes of the smallest message that is asked for before it is sent, INF none
+CONST_CONTROL_BYTES = 71  # of a request or its answer
+CONST_IN_FLIGHT = 72  # collectives that an NPU does at a time, 0 = no limit
+CONST_COMPUTE_SLOW = 73  # thousandths of its time that compute takes while a collective runs, 0: as long as ever
+CONST_HANDSHAKES = 74  # 1: some messages are asked for, or members of collectives called
+CONST_WORDS = 80
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
 FLOW_IN_WORDS = 4  # src | dst << 20, tag, ordinal on the queue pair, finished at (ps)
@@ -556,6 +586,7 @@ class Npus(NamedTuple):
     port: Int64
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/heap.py
     token: Int64  # [NPUs * dimensions * TOKEN_WORDS] pdes/tokens.py
+    system: Int64  # [NPUs * SYSTEM_WORDS]
 
 
 class Qps(NamedTuple):
@@ -602,6 +633,8 @@ class Insts(NamedTuple):
     inst_due: Int64  # [instances * (lane stride + 1)] pdes/agenda.py
     inst_later: Int64  # [instances * (lane stride + 1)]
     phase: Int64  # [instances * phase stride * PHASE_WORDS] pdes/tokens.py
+    called: Int32  # [instances * lane stride] 1 + the peer that a lane has called, where collectives wait for places
+    asked: Int64  # [instances * lane stride * ASKED_WORDS] where messages are asked for
     inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
     inst_val: Int64
 

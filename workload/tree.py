@@ -1,9 +1,9 @@
 """Trees of aggregators that reduce what a group's members send: which switches hold one, and who sends to whom.
 
 "all" is one tree over all members; "hosts" one over the members of each host, which is its NVSwitch; "hosts and rails"
-has after these one over the members in the same place of all hosts, for each place. The root of a tree is a switch from
-which the farthest member's switch is nearest; of several, groups take them in turn by their first member, so that groups
-side by side do not meet in one. A switch with a single child passes it on to the next.
+has after these one over the members in the same place of all hosts, for each place. The root of a tree is a switch
+from which the farthest member's switch is nearest; of several, groups take them in turn by their first member, so that
+groups side by side do not meet in one. A switch with a single child passes it on to the next.
 """
 
 from collections.abc import Iterable

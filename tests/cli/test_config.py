@@ -120,6 +120,25 @@ def test_what_the_system_layer_is_told(load):
     assert RunConfig.model_validate(config.settled()) == config
 
 
+def test_the_system_layer_waits_and_slows_down_if_told(load):
+    system = load(LEAST).system
+    assert (system.rendezvous_bytes, system.collectives_in_flight, system.compute_slowdown) == (0, 0, 1.0)
+    sizes = ("system.rendezvous_bytes=64KiB", "system.rendezvous_control_bytes=8KiB")
+    config = load(LEAST, *sizes, "system.collectives_in_flight=2", "system.compute_slowdown=1.5")
+    settings = network_settings(config.network, config.system)
+    assert (settings.rendezvous_bytes, settings.rendezvous_control_bytes) == (65536, 8192)
+    assert (settings.collectives_in_flight, settings.compute_slowdown) == (2, 1.5)
+    assert RunConfig.model_validate(config.settled()) == config
+
+
+@pytest.mark.parametrize("key", ["rendezvous_bytes=1", "collectives_in_flight=1", "compute_slowdown=1.1"])
+def test_whole_messages_have_no_such_system_layer(load, key):
+    name = key.partition("=")[0]
+    expected = f'[system] {name} stands beside [network] fidelity = "analytical"; expected fidelity = "packet"'
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        load(LEAST, "network.fidelity=analytical", f"system.{key}")
+
+
 def test_set_replaces_values(load):
     config = load(LEAST, "network.window=1MiB", "engine.seed=7", "system.collectives.all-reduce=direct", "output.dir=o")
     assert config.network.window == 1 << 20
@@ -145,6 +164,21 @@ def test_set_replaces_values(load):
             "[system]\nactive_chunks_per_dimension = 0",
             "[system] active_chunks_per_dimension: 0 is zero; expected more than 0 or 'unlimited'",
         ),
+        (
+            "[system]\nrendezvous_bytes = 0",
+            "[system] rendezvous_bytes: 0 is zero; expected more than 0 or 'unlimited'",
+        ),
+        (
+            "[system]\nrendezvous_control_bytes = '0B'",
+            "[system] rendezvous_control_bytes: '0B' is zero; expected more than 0",
+        ),
+        (
+            "[system]\ncollectives_in_flight = 1.5",
+            "[system] collectives_in_flight: 1.5 is not a number; expected a whole number > 0",
+        ),
+        ("[system]\ncompute_slowdown = 0.9", "[system] compute_slowdown: found 0.9; expected greater than or"),
+        ("[system]\ncompute_slowdown = inf", "[system] compute_slowdown: found inf; expected less than or equal"),
+        ("[system]\ncompute_slowdown = nan", "[system] compute_slowdown: found nan; expected"),
         ("[network]\nack_bytes = -1", "[network] ack_bytes: found -1; expected greater than 0"),
         ("[memory]\nbandwidth = '0GB/s'", "[memory] bandwidth: rate '0GB/s' is zero; expected more than 0"),
         ("[compute]\npeak_flops = 3e14", "[compute] peak_flops: 300000000000000.0 is not a compute rate"),

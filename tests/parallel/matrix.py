@@ -207,6 +207,36 @@ def in_network():
     return Case(*running, settings(queue_limit_bytes=1300, rto_ps=9_000_000, max_retries=1000), {})
 
 
+def asked():
+    """Messages of several sizes that are asked for, in lanes of several senders, over queues that drop."""
+    traces = Traces(6)
+    for kind, size in ((0, 30_000), (6, 9_000), (3, 2_000)):
+        traces.collective(range(6), kind, size)
+    for npu in range(6):
+        wait = [traces.compute(5 - npu, 1 + npu)]
+        traces.message(npu, 5 - npu, 700 * npu, npu, ((), wait))
+    graph = build("leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns")
+    chosen = settings(rendezvous_bytes=2000, queue_limit_bytes=1300, rto_ps=9_000_000, max_retries=1000, seed=3)
+    return Case(graph, traces.program(), chosen, {})
+
+
+def contended():
+    """Collectives of overlapping groups, each NPU in an order of its own, of which one is done at a time; computation
+    that they slow down."""
+    traces = Traces(6)
+    groups = {"a": (0, 1, 2, 3, 4, 5), "b": (1, 4, 5), "c": (0, 2, 3, 4)}
+    for npu in range(6):
+        order = ["abc", "cab", "bca"][npu % 3]
+        for name in order:
+            if npu in groups[name]:
+                traces.collective([npu], 0, 9000, name)
+        for micros in (1, 3, 2):
+            traces.compute(npu, micros + npu)
+    graph = build("leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns")
+    chosen = settings(collectives_in_flight=1, compute_slowdown=1.37, scheduling="lifo", seed=2)
+    return Case(graph, traces.program(groups), chosen, {})
+
+
 CASES = {
     made.__name__: made
     for made in (
@@ -228,6 +258,8 @@ CASES = {
         nccl,
         tree,
         in_network,
+        asked,
+        contended,
     )
 }
 

@@ -146,7 +146,22 @@ def test_the_rules_find_what_they_forbid():
     assert "state" in free_names(function)
 
 
-WORDS = ("PORT", "NPU", "RXQP", "CONST", "CTL", "INST", "LANE", "CLASS", "NODE", "GATE", "TX", "PHASE")
+WORDS = (
+    "PORT",
+    "NPU",
+    "RXQP",
+    "CONST",
+    "CTL",
+    "INST",
+    "LANE",
+    "CLASS",
+    "NODE",
+    "GATE",
+    "TX",
+    "PHASE",
+    "SYSTEM",
+    "ASKED",
+)
 
 
 @pytest.mark.parametrize("prefix", WORDS)

@@ -4,6 +4,7 @@ import numpy as np
 
 import pdes
 import topologies
+from nadi.in_network import with_reducers
 
 
 def simulate(network, program, **settings):
@@ -12,6 +13,7 @@ def simulate(network, program, **settings):
     All trace nodes have run, bytes and packets are conserved, every message has arrived whole.
     """
     graph = topologies.build(str(network)) if not isinstance(network, topologies.Graph) else network
+    graph, program, _ = with_reducers(graph, program)
     chosen = pdes.Settings(**settings)
     results = pdes.run(pdes.build_world(graph, program, chosen))
     check(results, program, chosen)

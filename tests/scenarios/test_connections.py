@@ -34,12 +34,13 @@ def lanes(connections, *, to_lane=None, messages=1):
 @pytest.fixture
 def program(monkeypatch):
     """Makes the program of lanes."""
+    known = collectives.algorithms()
 
     def made(connections, size_bytes=SIZE, **given):
         fixed = SimpleNamespace(
             NAME="fixed", KINDS=("broadcast",), plan=lambda *_: lanes(connections, **given), closed_form=None
         )
-        monkeypatch.setattr(collectives, "algorithms", lambda: {"fixed": fixed})
+        monkeypatch.setattr(collectives, "algorithms", lambda: known | {"fixed": fixed})
         return collective_program("broadcast", 2, size_bytes, "fixed")
 
     return made

@@ -158,6 +158,13 @@ def test_lost_packets_are_sent_again():
     assert len(without.node_finish_ps) == program.npus
 
 
+def test_the_engine_wants_aggregators():
+    graph = topologies.build("switch:npus=4")
+    program = collective_program("all-reduce", 4, MIB, "in-network", graph)
+    with pytest.raises(pdes.RunError, match="needs switches that reduce"):
+        pdes.build_world(graph, program, pdes.Settings())
+
+
 def test_idle_npus_are_none():
     graph = topologies.build("switch:npus=4")
     with pytest.raises(pdes.RunError, match="the program has 3 NPUs, the fabric 4"):
