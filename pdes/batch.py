@@ -19,7 +19,6 @@ from pdes.state import (
     CTL_NEED,
     CTL_RESUME_AT,
     CTL_SIDE,
-    INF,
     NEED_BLOCKS,
     RECORD_WORDS,
 )
@@ -69,21 +68,22 @@ def gather(net, inbox, node):
     box = inbox_of(node, net.ctl[CTL_SIDE])
     pos = np.int64(net.inbox[box])
     if pos >= 0:
+        tail = np.int64(net.inbox[box + 1])
         net.inbox[box] = NONE
         net.inbox[box + 1] = NONE
-        w0 = record[pos * RECORD_WORDS]
-        while w0 < INF:
-            inbox.batch_key[batch] = (w0 >> LINK_BITS << 16) | batch
+        while pos != tail:
+            inbox.batch_key[batch] = (record[pos * RECORD_WORDS] >> LINK_BITS << 16) | batch
             inbox.batch_pos[batch] = pos
             batch += 1
             pos += 1
             if pos & (BLOCK_RECORDS - 1) == 0:
                 block = (pos >> BLOCK_SHIFT) - 1
-                pos = np.int64(net.block_next[block]) << BLOCK_SHIFT
-                prefetch_block(net, np.int64(net.block_next[pos >> BLOCK_SHIFT]))
                 inbox.batch_freed[freed] = block
                 freed += 1
-            w0 = record[pos * RECORD_WORDS]
+                block = np.int64(net.block_next[block])
+                pos = block << BLOCK_SHIFT
+                if block != tail >> BLOCK_SHIFT:
+                    prefetch_block(net, np.int64(net.block_next[block]))
         inbox.batch_freed[freed] = pos >> BLOCK_SHIFT
         freed += 1
     net.ctl[CTL_BATCH_FREED] = freed
@@ -145,22 +145,23 @@ def sort_batch(inbox, batch, begin, end):
         sort_run(key, 0, batch)
         return
     shift = 16
-    while (end - begin) << 16 >> shift > BUCKETS:
+    while end - begin >> (shift - 16) > min(2 * batch, BUCKETS):
         shift += 1
+    buckets = (end - begin >> (shift - 16)) + 1
     bucket = inbox.bucket
-    for b in range(BUCKETS + 1):
+    for b in range(buckets):
         bucket[b] = 0
     for i in range(batch):
         inbox.batch_tmp[i] = key[i]
         bucket[(key[i] >> shift) + 1] += 1
-    for b in range(BUCKETS):
+    for b in range(buckets - 1):
         bucket[b + 1] += bucket[b]
     for i in range(batch):
         b = inbox.batch_tmp[i] >> shift
         key[bucket[b]] = inbox.batch_tmp[i]
         bucket[b] += 1
     first = 0
-    for b in range(BUCKETS + 1):
+    for b in range(buckets):
         if bucket[b] - first > 1:
             sort_run(key, first, bucket[b])
         first = bucket[b]
@@ -179,6 +180,7 @@ def order_ties(net, inbox, batch, begin):
     That is fair (a fixed order would starve one of two senders that always tie) and the same on any partition.
     """
     key = inbox.batch_key
+    seed = net.const[CONST_SEED]
     first = 0
     while first < batch - 1:
         time = key[first] >> 16
@@ -189,7 +191,7 @@ def order_ties(net, inbox, batch, begin):
             for i in range(first, last):
                 index = key[i] & 0xFFFF
                 link = came_over(net, inbox, index)
-                inbox.batch_tmp[i] = mix3(net.const[CONST_SEED], link, begin + time) << 16 | index
+                inbox.batch_tmp[i] = mix3(seed, link, begin + time) << 16 | index
             sort_run(inbox.batch_tmp, first, last)
             order_equal_hashes(net, inbox, first, last)
             for i in range(first, last):

@@ -380,6 +380,7 @@ def _inbox(fabric):
         batch_tmp=zeros(fabric.batch),
         batch_pos=zeros(fabric.batch),
         batch_out=zeros(fabric.batch),
+        batch_box=zeros(fabric.batch),
         batch_freed=zeros(fabric.batch),
         bucket=zeros(BUCKETS + 2),
     )

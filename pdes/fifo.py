@@ -1,6 +1,7 @@
 """Queues of packet records in blocks of eight, all from one pool.
 
-A queue is a chain of blocks. Its tail is the next free record, whose time is INF: that is how the reader sees the end.
+A queue is a chain of blocks. Its tail is the next free record, whose time is INF: that is how the reader sees the end
+(`push`). An inbox is read as a whole and up to its tail, so nothing marks its end (`append`).
 Blocks are given back as they empty, last one out first, so the memory in use is that of the packets in flight.
 An empty queue holds no block: its head and tail are NONE.
 """
@@ -30,11 +31,15 @@ def prefetch_block(net, block):
 
 @inline
 def prefetch_following(net, block, last):
-    """Ask for a block of a queue that ends in block `last`; the block behind it, NONE at the end."""
+    """Ask for a block of a queue that ends in block `last`, and for the number of the one behind the next.
+
+    Returns the block behind it, NONE at the end.
+    """
     prefetch_block(net, block)
     following = np.int64(NONE)
     if block != last:
         following = np.int64(net.block_next[block])
+        prefetch(net.block_next, following)
     return following
 
 
@@ -64,8 +69,8 @@ def carry(net, what, at):
 
 
 @inline
-def push(net, tail, time, w1, w2, w3):
-    """Write a record at `tail`, a place in a block, and return the new tail. The pool must have a block."""
+def append(net, tail, time, w1, w2, w3):
+    """Write a record at `tail`, a place in a block, and return the next place. The pool must have a block."""
     record = net.record
     p = tail * RECORD_WORDS
     record[p] = time
@@ -77,7 +82,14 @@ def push(net, tail, time, w1, w2, w3):
         following = take_block(net)
         net.block_next[(tail >> BLOCK_SHIFT) - 1] = following >> BLOCK_SHIFT
         tail = following
-    record[tail * RECORD_WORDS] = INF
+    return tail
+
+
+@inline
+def push(net, tail, time, w1, w2, w3):
+    """The same where the reader sees the end by the time INF."""
+    tail = append(net, tail, time, w1, w2, w3)
+    net.record[tail * RECORD_WORDS] = INF
     return tail
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.boundary import put_out
-from pdes.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, carry, prefetch_block, push, take_block
+from pdes.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carry, prefetch_block, push, take_block
 from pdes.framing import framed_bytes
 from pdes.hashing import mix3
 from pdes.jit import inline, outline, prefetch, trailing_zeros
@@ -77,8 +77,8 @@ def inbox_of(node, side):
 
 
 @inline
-def deliver(net, meta, ready, w1, w2, w3):
-    """Put a packet into the inbox of the node at the end of the link, for the cell in which it arrives; its record.
+def inbox_for(net, meta, ready):
+    """Place in `net.inbox` of the inbox at the end of the link for the cell of `ready`, and word 0 of a packet there.
 
     That is the cell in hand or one of the SIDES - 1 after it. Time and link of a packet in an inbox share a word.
     """
@@ -87,14 +87,26 @@ def deliver(net, meta, ready, w1, w2, w3):
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl[CTL_SIDE] + ahead) & (SIDES - 1)
     net.ctl[CTL_PENDING + side] = 1
-    box = inbox_of(meta & NODE_MASK, side)
+    w0 = ((later - ahead * cell) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
+    return inbox_of(meta & NODE_MASK, side), w0
+
+
+@inline
+def put_in(net, box, w0, w1, w2, w3):
+    """Put a packet into an inbox; its record."""
     tail = np.int64(net.inbox[box + 1])
     if tail < 0:
         tail = take_block(net)
         net.inbox[box] = tail
-    w0 = ((later - ahead * cell) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
-    net.inbox[box + 1] = push(net, tail, w0, w1, w2, w3)
+    net.inbox[box + 1] = append(net, tail, w0, w1, w2, w3)
     return tail
+
+
+@inline
+def deliver(net, meta, ready, w1, w2, w3):
+    """Put a packet into the inbox of the node at the end of the link, for the cell in which it arrives; its record."""
+    box, w0 = inbox_for(net, meta, ready)
+    return put_in(net, box, w0, w1, w2, w3)
 
 
 @inline
@@ -119,13 +131,6 @@ def wait(net, link, ready, w1, w2, w3):
         net.waiting[link >> 5] |= 1 << (link & 31)
     net.wait_tail[link] = push(net, tail, ready, w1, w2, w3)
     return tail
-
-
-@inline
-def prefetch_box(net, link):
-    """Ask for the inbox at the end of the link."""
-    side = (net.ctl[CTL_SIDE] + 1) & (SIDES - 1)
-    prefetch(net.inbox, inbox_of(net.tx[link * TX_WORDS + TX_META] & NODE_MASK, side))
 
 
 @inline
@@ -207,12 +212,11 @@ def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
 
 
 @inline
-def link_send(net, link, asked, start, w1, w2, w3):
+def occupy(net, link, asked, start, w1):
     """Send over outgoing link `link` from `start` (not before it is idle); asked: when the packet came to the port.
 
-    A receiving node that cuts through gets the packet once its header is in, unless it is its destination. What arrives
-    within the next few cells goes to the node's inboxes; what arrives later waits on the link (`release`). For a node
-    of another LP, what arrives in the next window goes to the outbox.
+    Returns what of the link is special and when the packet arrives. A receiving node that cuts through gets it once its
+    header is in, unless it is its destination.
     """
     size = wire_bytes(w1)
     q = link * TX_WORDS
@@ -230,6 +234,18 @@ def link_send(net, link, asked, start, w1, w2, w3):
         ready = start + serialisation_ps(seen, psb)
     ready += net.link_class[c + CLASS_DELAY]
     count_sent(net, q, size, start - asked)
+    return special, ready
+
+
+@inline
+def link_send(net, link, asked, start, w1, w2, w3):
+    """Send a packet over outgoing link `link`, as `occupy`.
+
+    What arrives within the next few cells goes to the node's inboxes; what arrives later waits on the link (`release`).
+    For a node of another LP, what arrives in the next window goes to the outbox.
+    """
+    special, ready = occupy(net, link, asked, start, w1)
+    meta = net.tx[link * TX_WORDS + TX_META]
     if special & CARE != 0:
         hand_over_with_care(net, link, meta, ready, w1, w2, w3)
     else:

@@ -18,7 +18,7 @@ from pdes.heap import heap_pop
 from pdes.in_flight import CALL_LANE, call, give_place_back, may_start
 from pdes.jit import inline, outline, prefetch
 from pdes.link import drop, inbox_of
-from pdes.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, destination, flags, source, wire_bytes
+from pdes.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, PSN_MASK, destination, flags, source, wire_bytes
 from pdes.pause import on_pause
 from pdes.port import NOT_KICKED, kick, queue_control, set_event, transmit
 from pdes.rendezvous import (
@@ -46,6 +46,7 @@ from pdes.state import (
     CONST_RECORD_NODES,
     CONST_RESERVE_MSGS,
     CONST_RESERVE_QPS,
+    CONST_SELECTIVE,
     CONST_SERIAL_COLLECTIVES,
     COUNT_EVENTS,
     CTL_BATCH,
@@ -392,25 +393,44 @@ def packet_event(net, npus, qps, node, record, now):
 
 
 @inline
+def prefetch_acknowledged(net, qps, head):
+    """Ask for the queue pair that the packet at record `head` acknowledges, if it does."""
+    p = head * RECORD_WORDS
+    if flags(net.record[p + 1]) & FLAG_ACK != 0:
+        row = ((net.record[p + 2] >> 24) & PSN_MASK) * QP_WORDS
+        prefetch(qps.qp, row)
+        prefetch(qps.qp, row + 8)
+
+
+@inline
 def prefetch_npus(net, npus, qps, node):
-    """Ask for the rows of the NPUs that come next: those known by number four ahead, what they name two ahead."""
+    """Ask for the rows of the NPUs that come next: what is known by number first, then what that names."""
     last = net.const[CONST_NPUS_LOCAL] - 1
-    far = min(node + 4, last)
+    side = net.ctl[CTL_SIDE]
+    prefetch(net.inbox, inbox_of(min(node + 12, last), side))
+    far = min(node + 6, last)
     prefetch(npus.npu, far * NPU_WORDS)
     prefetch(npus.port, net.out_ptr[far] * PORT_WORDS)
-    head = np.int64(net.inbox[inbox_of(far, net.ctl[CTL_SIDE])])
+    head = np.int64(net.inbox[inbox_of(far, side)])
     if head >= 0:
         prefetch(net.record, head * RECORD_WORDS)
         prefetch(net.record, head * RECORD_WORDS + 8)
-    near = min(node + 2, last) * NPU_WORDS
+    next_node = min(node + 3, last)
+    near = next_node * NPU_WORDS
     prefetch(npus.heap, 2 * npus.npu[near + NPU_HEAP_BASE])
     rx = npus.npu[near + NPU_LAST_RX]
     if rx >= 0:
         prefetch(qps.rxqp, rx * RXQP_WORDS)
-    qp = npus.port[net.out_ptr[min(node + 2, last)] * PORT_WORDS + PORT_RING]
+    qp = npus.port[net.out_ptr[next_node] * PORT_WORDS + PORT_RING]
     if qp >= 0:
         prefetch(qps.qp, qp * QP_WORDS)
         prefetch(qps.qp, qp * QP_WORDS + 8)
+    box = inbox_of(next_node, side)
+    head = np.int64(net.inbox[box])
+    if head >= 0:
+        prefetch_acknowledged(net, qps, head)
+        if np.int64(net.inbox[box + 1]) != head + 1:
+            prefetch_acknowledged(net, qps, head + 1)
 
 
 @outline
@@ -421,11 +441,11 @@ def npus_window(address, begin, end):
     ctl = net.ctl
     for node in range(max(0, ctl[CTL_RESUME_NODE]), net.const[CONST_NPUS_LOCAL]):
         if ctl[CTL_RESUME_NODE] < 0:
+            prefetch_npus(net, npus, qps, node)
             if net.next_time[node] >= end and net.inbox[inbox_of(node, ctl[CTL_SIDE])] < 0:
                 continue
             if blocks_short(net):
                 return True
-            prefetch_npus(net, npus, qps, node)
             take_batch(net, inbox, node, begin, end)
         batch = ctl[CTL_BATCH]
         i = ctl[CTL_RESUME_AT]
@@ -445,7 +465,7 @@ def npus_window(address, begin, end):
             if npu[n + NPU_READY_HEAD] >= 0:
                 row = next_ready(npus, rows, node)
                 done, inst = start_row(address, node, row, now)
-            elif npu[n + NPU_DONE_HEAD] >= 0:
+            elif net.const[CONST_SELECTIVE] != 0 and npu[n + NPU_DONE_HEAD] >= 0:
                 w1, tag = take_complete(net, npus, qps, node)
             elif npu[n + NPU_KICK_HEAD] >= 0:
                 link = next_kicked(npus, node)

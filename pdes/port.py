@@ -304,9 +304,9 @@ def someone_waits(net, npus, qps, node, link, busy):
     p = link * PORT_WORDS
     if npus.port[p + PORT_RING] >= 0:
         return True
-    soonest = npus.port[p + PORT_PACED]
-    if soonest < 0:
+    if net.const[CONST_CC_HOOK] == 0 or npus.port[p + PORT_PACED] < 0:
         return False
+    soonest = npus.port[p + PORT_PACED]
     at = qps.cc[soonest * CC_WORDS + CC_NEXT_SEND]
     if at > busy:
         set_pace(net, npus, node, link, at)

@@ -321,7 +321,7 @@ def _trees(settings: CollectiveSettings) -> str:
     Raises:
         WorkloadError: they differ; a group has one set of aggregators.
     """
-    chosen = (collectives.choose(kind, spec) for kind, spec in settings.algorithm.items())
+    chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS if kind in settings.algorithm)
     found = {choice.trees: choice.name for choice in chosen if choice.trees}
     if len(found) > 1:
         both = " and ".join(f"{name} (trees over {trees})" for trees, name in sorted(found.items()))

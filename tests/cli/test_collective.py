@@ -93,6 +93,10 @@ def test_winners():
     assert winners([]) == []
 
 
+SWITCHES_REDUCE = ["in-network", "nvls", "nvls-sharp", "nvls-tree"]
+"""Of all-reduce; on a ring there are none."""
+
+
 def test_json_holds_what_was_asked_for(nadi):
     arguments = ("-t", RING.format(4), "--sizes", "8:32:x2", "--set", "network.mtu=1KiB", "--seed", 3)
     outcome = nadi("collective", "all-reduce", *arguments, "--algorithm", "all", "--json")
@@ -100,7 +104,8 @@ def test_json_holds_what_was_asked_for(nadi):
     assert set(document) == {"kind", "topology", "npus", "seed", "matrix", "network", "rows", "winners", "left_out"}
     assert (document["kind"], document["npus"], document["seed"]) == ("all-reduce", 4, 3)
     assert document["network"]["mtu"] == "1KiB"
-    assert document["left_out"] == []
+    assert [each["algorithm"] for each in document["left_out"]] == SWITCHES_REDUCE
+    assert all("in-network reduction" in each["reason"] for each in document["left_out"])
     for row in document["rows"]:
         assert set(row) == set(Row._fields)
         assert row["ratio"] == pytest.approx(row["time_ps"] / row["closed_form_ps"])
@@ -218,10 +223,12 @@ def test_all_leaves_out_what_refuses(nadi, monkeypatch):
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
     outcome = nadi(*arguments, "--algorithm", "all", "--json")
     assert outcome.code == 0
-    assert outcome.err == "nadi: direct is left out: direct of 4 members: expected 5\n"
-    rest = [name for name in algorithms_of("all-reduce") if name != "direct"]
+    assert outcome.err.startswith("nadi: direct is left out: direct of 4 members: expected 5\n")
+    assert outcome.err.count("\n") == 1 + len(SWITCHES_REDUCE)
+    rest = [name for name in algorithms_of("all-reduce") if name not in {"direct", *SWITCHES_REDUCE}]
     assert [row["algorithm"] for row in outcome.document["rows"]] == rest
-    assert outcome.document["left_out"] == [{"algorithm": "direct", "reason": "direct of 4 members: expected 5"}]
+    assert outcome.document["left_out"][0] == {"algorithm": "direct", "reason": "direct of 4 members: expected 5"}
+    assert [each["algorithm"] for each in outcome.document["left_out"][1:]] == SWITCHES_REDUCE
     named = nadi(*arguments, "--algorithm", "ring,direct")
     assert named == (2, "", "nadi: error: direct of 4 members: expected 5\n")
 

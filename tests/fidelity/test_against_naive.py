@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 import pdes
 from pdes.fidelity import fidelity
+from tests.every import programs
 from tests.fidelity.naive import MODELS, Aware, by_hand
 from tests.fidelity.running import KINDS
 from tests.pdes.cases import Traces, networks, workloads
 from tests.pdes.compare import differences
 from topologies import build
 from workload import KINDS as COLLECTIVES
-from workload import algorithms_of, collective_program
 
 bounded = settings(
     max_examples=80,
@@ -57,10 +57,9 @@ def test_random_runs_agree(case):
 def test_every_collective_and_algorithm_agrees(collective, kind):
     graph = build("stack:dims=Ring(3)_Switch(2),rates=100Gbps_40Gbps,delays=300ns,switch_latency=50ns")
     model = fidelity(kind, endpoint_delay_ps=10_000, reduction_psb=2.5, resolution_ps=1000)
-    for algorithm in algorithms_of(collective):
-        program = collective_program(collective, graph.npus, 7001, algorithm, graph)
+    for _, fabric, program in programs(collective, graph, 7001):
         if not program.schedules.launch_ps.any():  # the naive model has no launches and no waits of lanes
-            check(graph, program, pdes.Settings(fidelity=model))
+            check(fabric, program, pdes.Settings(fidelity=model))
 
 
 @pytest.mark.parametrize("kind", KINDS)

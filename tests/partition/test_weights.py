@@ -12,6 +12,7 @@ import topologies
 import workload
 from partition.dimension_flows import dimension_loads
 from partition.table_flows import table_loads
+from tests.every import programs
 from tests.partition.naive import arrivals, data_and_acks, fluid_loads
 from tests.scenarios.running import simulate
 from tests.topologies.naive import SMALL
@@ -113,15 +114,14 @@ SHARED = ["fat-tree:k=4", "rail-optimised:npus=16,gpus_per_host=4", "torus:sizes
 @pytest.mark.parametrize("spec", ONE_WAY)
 def test_where_there_is_one_way_the_engine_sends_exactly_so_many(spec, kind, size_bytes):
     graph = topologies.build(spec)
-    for algorithm in workload.algorithms_of(kind):
-        program = workload.collective_program(kind, graph.npus, size_bytes, algorithm, graph)
-        found = partition.expected(graph, *traffic(program))
-        results = simulate(graph, program)
+    for _, fabric, program in programs(kind, graph, size_bytes):
+        found = partition.expected(fabric, *traffic(program))
+        results = simulate(fabric, program)
         if kind == "barrier" or size_bytes % (4096 * graph.npus) == 0 or size_bytes == 100:
             assert found.link.tolist() == results.links["tx_packets"].tolist()
         else:  # messages of a pair differ by a byte, which may be a packet
             np.testing.assert_allclose(found.link, results.links["tx_packets"], rtol=0.1)
-        measured = partition.from_links(graph, results.links["tx_packets"])
+        measured = partition.from_links(fabric, results.links["tx_packets"])
         assert measured.node.sum() == measured.link.sum() == results.counters["packet_hops"]
 
 

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from pdes import Settings
+from tests.every import programs
 from tests.pdes import naive
 from tests.pdes.cases import BASE, Traces, runs
 from tests.pdes.compare import by_hand, check, differences, simulate
 from topologies import build
-from workload import KINDS, algorithms_of, collective_program
+from workload import KINDS, collective_program
 
 bounded = settings(
     max_examples=120,
@@ -111,10 +112,9 @@ def test_incast_without_delay_on_the_wire():
 def test_all_collectives_on_all_fabrics(kind, cut_through):
     for spec in ("ring:npus=5", "leaf-spine:npus=6,hosts_per_leaf=2,rate=600Gbps", "stack:dims=Ring(2)_Switch(3)"):
         graph = build(spec)
-        for algorithm in algorithms_of(kind):
-            program = collective_program(kind, graph.npus, 4001, algorithm, graph)
+        for _, fabric, program in programs(kind, graph, 4001):
             if not program.schedules.launch_ps.any():  # the naive model has no launches and no waits of lanes
-                check(graph, program, Settings(**(BASE | {"cut_through": cut_through})))
+                check(fabric, program, Settings(**(BASE | {"cut_through": cut_through})))
 
 
 @pytest.mark.parametrize("concurrent", [False, True])

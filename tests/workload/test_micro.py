@@ -60,7 +60,7 @@ def test_pairs_are_what_traces_would_give(to):
         assert naive.found(program, npu) == naive.found(wanted, npu)
     naive.check_lists(program)
     assert len(program.trace_ptr) == len(wanted.trace_ptr)
-    for a, b in zip(program[:-1], wanted[:-1], strict=True):
+    for a, b in zip(program[:-2], wanted[:-2], strict=True):  # without schedules and what switches reduce
         assert np.asarray(a).dtype == np.asarray(b).dtype
 
 
