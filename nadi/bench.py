@@ -143,6 +143,7 @@ def run_bench(
         "processes": workers.processes,
         "lps": workers.lps,
         "wall_s": best.wall_s,
+        "walls_s": [result.wall_s for result in results],
         "packet_hops_per_s": rate,
         "calibration_per_s": calibration,
         "ratio": rate / calibration,

@@ -107,7 +107,8 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
             start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
         if limit > 0:
             psb = link_psb(net, link)
-            if start - at + serialisation_ps(wire_bytes(w1), psb) > limit * psb:
+            # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
+            if psb > 0 and start - at + serialisation_ps(wire_bytes(w1), psb) > limit * psb:
                 drop(net, link, w1)
                 continue
         special, ready = occupy(net, link, at, start, w1)

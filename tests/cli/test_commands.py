@@ -11,6 +11,7 @@ import topologies
 import workload
 from nadi.commands import workload as workload_command
 from nadi.microbench import parse_sizes
+from nadi.scaling import joint_rate
 from topologies.units import parse_bytes
 
 
@@ -130,3 +131,9 @@ def test_doctor(nadi):
     assert {line.split(":")[0].split(maxsplit=1)[1] for line in lines} >= {"Python", "JIT", "cores", "memory", "MPI"}
     assert all(line.startswith(("ok  ", "warn")) for line in lines)
     assert {check["what"] for check in json.loads(nadi("doctor", "--json").out)["checks"]} >= {"kernel cache"}
+
+
+def test_two_side_by_side_are_done_when_both_are():
+    """1,000 packet-hops each; the better round takes 4 s, though each alone was once done in 2 s."""
+    figures = [{"packet_hops": 1000, "walls_s": walls} for walls in ([2.0, 4.0], [5.0, 2.0])]
+    assert joint_rate(figures) == 2000 / 4
