@@ -1,9 +1,9 @@
 """What two workers make of this machine, measured in one go: `nadi bench NAME --scaling`.
 
 `capacity` is what the machine gives two independent serial runs side by side, over one alone: shared caches, memory and
-turbo clocks keep it below two. Such a pair is done when both of it are, as two workers of one run are: where a guest of
-the machine holds up one of them, the pair has lost that time too. Each way of running is a process of its own, one after
-another, some times in turn; a way's figure is the median over the turns.
+turbo clocks keep it below two. Such a pair is done when both of it are, as two workers of one run are: where a guest
+of the machine holds up one of them, the pair has lost that time too. Each way of running is a process of its own, one
+after another, some times in turn; a way's figure is the median over the turns.
 """
 
 import json
