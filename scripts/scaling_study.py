@@ -39,7 +39,6 @@ from partition import PartitionError
 from pdes.boundary import CROSSING_WORDS, WORD_BYTES
 from pdes.recording import busiest_ns, exchange, fit, projected_s, record_windows, replay
 from topologies.units import parse_bytes
-from workload.traffic import traffic
 
 COPIES, THREADS, PROCESSES, RANKS, THROUGH_MPI = "copies", "threads", "processes", "ranks", "ranks through MPI"
 WAYS = (THREADS, PROCESSES, RANKS, THROUGH_MPI)
@@ -220,7 +219,7 @@ class Problem:
         """Fabric, program, settings, the LP of each node, as in `nadi bench`, and the work expected of each LP."""
         graph = topologies.build(self.topology)
         program = BENCHES[self.bench].program(graph, parse_bytes(self.size), 1)
-        load = traffic_load(graph, traffic(program), NetworkSection())
+        load = traffic_load(graph, program, NetworkSection())
         owner = np.zeros(graph.nodes, np.int32)
         if lps > 1:
             owner = divide(graph, lps, "metis", load, NetworkSection())[0].owner
