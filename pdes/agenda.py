@@ -6,15 +6,15 @@ events holds the first. A place is a lane of an instance, or the whole instance,
 
 import numpy as np
 
-from pdes.contention import count_running
 from pdes.heap import heap_hasten
-from pdes.jit import inline
+from pdes.jit import call_hook, inline
 from pdes.port import set_event
 from pdes.state import (
     CONST_ADDRESS,
     CONST_COMPUTE_SLOW,
     CONST_LANE_STRIDE,
     CONST_POST,
+    CONST_RUNNING,
     INST_STARTED,
     INST_WORDS,
     LANES,
@@ -104,7 +104,7 @@ def take_due(net, npus, insts, node, now):
     if at == wake_place(net, inst):
         insts.inst_due[at] = 0
         if insts.inst[inst * INST_WORDS + INST_STARTED] == LAUNCHING and net.const[CONST_COMPUTE_SLOW] != 0:
-            count_running(net.const[CONST_ADDRESS], node, 1, now)
+            call_hook(net.const[CONST_RUNNING], net.const[CONST_ADDRESS], node, 1, now, 0, 0, 0, 0)
         insts.inst[inst * INST_WORDS + INST_STARTED] = STARTED
     head = insts.inst_later[at]
     npus.npu[n + NPU_AGENDA_HEAD] = head

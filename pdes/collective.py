@@ -6,10 +6,9 @@ Messages that come before the member has started wait as counts per lane.
 import numpy as np
 
 from pdes.agenda import DUE, lane_place, put_off, wake_place
-from pdes.contention import count_running
 from pdes.hashmap import FREE, find, remove
 from pdes.in_flight import CALL_LANE
-from pdes.jit import inline, outline
+from pdes.jit import call_hook, hook, inline, outline
 from pdes.packet import CONTROL
 from pdes.rendezvous import answer_next, come_to, is_used, post_or_ask
 from pdes.state import (
@@ -17,9 +16,11 @@ from pdes.state import (
     CONST_COMPUTE_SLOW,
     CONST_CONTROL_BYTES,
     CONST_ENDPOINT,
+    CONST_EXPECT,
     CONST_HANDSHAKES,
     CONST_IN_FLIGHT,
     CONST_LANE_STRIDE,
+    CONST_RUNNING,
     CTL_CHECK,
     CTL_FREE_INSTS,
     INST_BYTES,
@@ -114,7 +115,7 @@ def start_collective(w, node, row, now):
         due = now + plans.launch_ps[schedule] + net.const[CONST_ENDPOINT]
         put_off(net, npus, insts, node, wake_place(net, inst), due)
     elif net.const[CONST_COMPUTE_SLOW] != 0:
-        count_running(net.const[CONST_ADDRESS], node, 1, now)
+        call_hook(net.const[CONST_RUNNING], net.const[CONST_ADDRESS], node, 1, now, 0, 0, 0, 0)
     insts.inst[i + INST_BYTES] = trace.bytes[r]
     insts.inst[i + INST_SCHEDULE] = schedule
     insts.inst[i + INST_MEMBER] = member
@@ -211,14 +212,15 @@ def call_sender(address, node, inst, number, lane, step, now):
     post(address, node, dst, np.int64(CONTROL), tag, net.const[CONST_CONTROL_BYTES], np.int64(-1), now)
 
 
-@outline
-def expect(address, node, inst, number, lane, step, now):
+@hook
+def expect(address, node, inst, number, lane, step, now, _g):
     """A lane is at a step that receives: answer who asked first, call the sender. Arguments are as of `post_step`."""
     net = world_at(address).net
     if is_used(net):
         answer_next(address, node, inst, number, now)
     if net.const[CONST_IN_FLIGHT] > 0:
         call_sender(address, node, inst, number, lane, step, now)
+    return 0
 
 
 @inline
@@ -306,12 +308,12 @@ def advance(address, node, inst, now):
                 blocks = plans.lane_row[row + LANE_BLOCKING] == 1 and plans.send_peer[step] >= 0
                 if blocks and insts.inst_left[base + lane] == 0:
                     if net.const[CONST_HANDSHAKES] == 1 and plans.recv_peer[step] >= 0:
-                        expect(address, node, inst, lane, row, step, now)
+                        call_hook(net.const[CONST_EXPECT], address, node, inst, lane, row, step, now, 0)
                     break
                 if plans.recv_peer[step] >= 0:
                     if insts.inst_arrived[base + lane] == 0:
                         if net.const[CONST_HANDSHAKES] == 1:
-                            expect(address, node, inst, lane, row, step, now)
+                            call_hook(net.const[CONST_EXPECT], address, node, inst, lane, row, step, now, 0)
                         break
                     insts.inst_arrived[base + lane] -= 1
                 if blocks:

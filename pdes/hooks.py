@@ -4,11 +4,15 @@ import numpy as np
 
 from pdes import balancing, congestion, fidelity
 from pdes import state as s
+from pdes.collective import expect
 from pdes.far_routing import cell_of_several, port_of_several
 from pdes.faults import make_changes
+from pdes.in_flight import may_start
 from pdes.messages import post_whole
 from pdes.nic import first_allowed, pace
 from pdes.notification import notify
+from pdes.npu import message_by_kind, running
+from pdes.rendezvous import ask
 from pdes.selective import sender
 from pdes.selective_receiver import receive
 from pdes.shared_switch import shared_switches
@@ -18,15 +22,20 @@ from pdes.telemetry import carry
 def all_hooks() -> list:
     """Every hook that some run may use."""
     ours = [
+        ask,
         carry,
         cell_of_several,
+        expect,
         first_allowed,
         make_changes,
+        may_start,
+        message_by_kind,
         notify,
         pace,
         port_of_several,
         post_whole,
         receive,
+        running,
         sender,
         shared_switches,
     ]
@@ -55,6 +64,11 @@ def hooks_of(graph, settings) -> dict:
         s.CONST_FAULT_HOOK: settings.faults and make_changes,
         s.CONST_POST: settings.fidelity.act and post_whole,
         s.CONST_ACT: settings.fidelity.act,
+        s.CONST_ASK: settings.rendezvous_bytes and ask,
+        s.CONST_EXPECT: (settings.rendezvous_bytes or settings.collectives_in_flight) and expect,
+        s.CONST_BY_KIND: (settings.rendezvous_bytes or settings.collectives_in_flight) and message_by_kind,
+        s.CONST_MAY_START: settings.collectives_in_flight and may_start,
+        s.CONST_RUNNING: (settings.collectives_in_flight or settings.compute_slowdown != 1.0) and running,
         s.CONST_NIC: (settings.switch or control.update or settings.selective_repeat) and first_allowed,
     }
     return {constant: hook for constant, hook in wanted.items() if hook}

@@ -8,7 +8,7 @@ CONST_CONTROL_BYTES. So nobody waits in line with what another member waits for.
 
 import numpy as np
 
-from pdes.jit import inline, outline
+from pdes.jit import hook, inline, outline
 from pdes.state import (
     CONST_IN_FLIGHT,
     CONST_SCHEDULING,
@@ -38,26 +38,26 @@ def has_line(npus, node):
     return npus.system[node * SYSTEM_WORDS + SYSTEM_LINE] > 0
 
 
-@outline
-def may_start(address, node, row):
-    """Whether a collective that is ready may start, with a place; if not, it waits in line."""
+@hook
+def may_start(address, node, row, _c, _d, _e, _f, _g):
+    """1 if a collective that is ready may start, with a place; if not, it waits in line, and 0."""
     w = world_at(address)
     npus, rows = w.npus, w.rows
     first = npus.npu[node * NPU_WORDS + NPU_ROW_BASE]
     y = node * SYSTEM_WORDS
     if rows.flag[first + row] & ROW_CALLED != 0 or npus.system[y + SYSTEM_IN_FLIGHT] < w.net.const[CONST_IN_FLIGHT]:
         npus.system[y + SYSTEM_IN_FLIGHT] += 1
-        return True
+        return 1
     rows.flag[first + row] |= ROW_READY
     rows.state[first + row] = NONE
     last = npus.system[y + SYSTEM_LINE] - 1
     if last < 0:
         npus.system[y + SYSTEM_LINE] = row + 1
-        return False
+        return 0
     while rows.state[first + last] >= 0:
         last = np.int64(rows.state[first + last])
     rows.state[first + last] = row
-    return False
+    return 0
 
 
 @inline

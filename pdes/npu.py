@@ -15,8 +15,8 @@ from pdes.contention import begin_work, count_running
 from pdes.faults import slowed
 from pdes.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.heap import heap_pop
-from pdes.in_flight import CALL_LANE, call, give_place_back, may_start
-from pdes.jit import inline, outline, prefetch
+from pdes.in_flight import CALL_LANE, call, give_place_back
+from pdes.jit import call_hook, hook, inline, outline, prefetch
 from pdes.link import drop, inbox_of
 from pdes.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, PSN_MASK, destination, flags, source, wire_bytes
 from pdes.pause import on_pause
@@ -37,15 +37,18 @@ from pdes.selective import take_complete
 from pdes.state import (
     COMPUTE_LANE,
     CONST_ADDRESS,
+    CONST_BY_KIND,
     CONST_COMPUTE_SLOW,
     CONST_HANDSHAKES,
     CONST_IN_FLIGHT,
     CONST_LANE_STRIDE,
+    CONST_MAY_START,
     CONST_NPUS_LOCAL,
     CONST_QUEUE_LIMIT,
     CONST_RECORD_NODES,
     CONST_RESERVE_MSGS,
     CONST_RESERVE_QPS,
+    CONST_RUNNING,
     CONST_SELECTIVE,
     CONST_SERIAL_COLLECTIVES,
     COUNT_EVENTS,
@@ -203,7 +206,9 @@ def start_row(address, node, row, now):
             return done, inst
         if trace.schedule[r] < 0:
             done = row
-        elif net.const[CONST_IN_FLIGHT] > 0 and not may_start(address, node, row):
+        elif net.const[CONST_IN_FLIGHT] > 0 and (
+            call_hook(net.const[CONST_MAY_START], address, node, row, 0, 0, 0, 0, 0) == 0
+        ):
             return done, inst
         else:
             inst = start_collective(w, node, row, now)
@@ -310,9 +315,9 @@ def own_event(net, npus, rows, insts, node, now):
     return done, inst, link
 
 
-@outline
-def message_by_kind(address, node, w1, w3):
-    """A message is complete: a request, its answer, a call, or data. Returns as `start_row`."""
+@hook
+def message_by_kind(address, node, w1, w3, _d, _e, _f, _g):
+    """A message is complete: a request, its answer, a call, or data. Returns as `start_row`, both in one word."""
     w = world_at(address)
     net, npus, rows = w.net, w.npus, w.rows
     n = node * NPU_WORDS
@@ -327,7 +332,7 @@ def message_by_kind(address, node, w1, w3):
     if net.const[CONST_IN_FLIGHT] > 0 and group != P2P:
         call(address, node, group, (tag >> 24) & 0xFFFFF)
         if lane == CALL_LANE:
-            return done, inst
+            return 0
     if kind == CLEAR:
         send_cleared(net, npus, w.qps, node, source(w1), tag, npus.npu[n + NPU_NOW])
     elif group != P2P:
@@ -344,17 +349,18 @@ def message_by_kind(address, node, w1, w3):
             answer(net, node, source(w1), tag, npus.npu[n + NPU_NOW])
     else:
         done = receive_row(address, node, w1, tag)
-    return done, inst
+    return (inst + 1) << 32 | (done + 1)
 
 
-@outline
-def collective_over(address, node, now):
-    """A collective is done: others may have its place, and compute its processors."""
+@hook
+def running(address, node, by, now, _d, _e, _f, _g):
+    """A collective begins to run (by = 1) or is done (-1): others may have its place, and compute its processors."""
     const = world_at(address).net.const
     if const[CONST_COMPUTE_SLOW] != 0:
-        count_running(address, node, -1, now)
-    if const[CONST_IN_FLIGHT] > 0:
+        count_running(address, node, by, now)
+    if by < 0 and const[CONST_IN_FLIGHT] > 0:
         give_place_back(address, node)
+    return 0
 
 
 @inline
@@ -364,7 +370,9 @@ def message_done(net, insts, node, w1, w3):
     inst = np.int64(NOTHING)
     group = w3 >> 44
     if net.const[CONST_HANDSHAKES] == 1:
-        done, inst = message_by_kind(net.const[CONST_ADDRESS], node, w1, w3)
+        both = call_hook(net.const[CONST_BY_KIND], net.const[CONST_ADDRESS], node, w1, w3, 0, 0, 0, 0)
+        done = (both & 0xFFFFFFFF) - 1
+        inst = (both >> 32) - 1
     elif group == P2P:
         done = receive_row(net.const[CONST_ADDRESS], node, w1, w3)
     else:
@@ -494,7 +502,7 @@ def npus_window(address, begin, end):
                 advance(address, node, inst, now)
                 done = close_if_done(net, insts, inst)
                 if done >= 0 and (net.const[CONST_COMPUTE_SLOW] | net.const[CONST_IN_FLIGHT]) != 0:
-                    collective_over(address, node, now)
+                    call_hook(net.const[CONST_RUNNING], address, node, -1, now, 0, 0, 0, 0)
             if done >= 0:
                 finish_row(address, node, done, now)
             if link >= 0 and npus.port[link * PORT_WORDS + PORT_KICK_NEXT] == NOT_KICKED:

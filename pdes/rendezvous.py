@@ -9,7 +9,7 @@ messages, is taken in the order in which it comes.
 
 import numpy as np
 
-from pdes.jit import inline, outline
+from pdes.jit import call_hook, hook, inline, outline
 from pdes.packet import CONTROL
 from pdes.state import (
     ASKED_CLEARED,
@@ -17,6 +17,7 @@ from pdes.state import (
     ASKED_TAIL,
     ASKED_WORDS,
     CONST_ADDRESS,
+    CONST_ASK,
     CONST_CONTROL_BYTES,
     CONST_LANE_STRIDE,
     CONST_RENDEZVOUS,
@@ -68,7 +69,7 @@ def give_row_back(net, qps, row):
     net.ctl[CTL_FREE_MSGS] += 1
 
 
-@outline
+@hook
 def ask(address, node, dst, group, tag, size, ref, now):
     """Ask to send a message, which waits for the answer; arguments as of pdes.transport.post."""
     w = world_at(address)
@@ -89,6 +90,7 @@ def ask(address, node, dst, group, tag, size, ref, now):
             last = qps.msg[last * MSG_WORDS + MSG_NEXT]
         qps.msg[last * MSG_WORDS + MSG_NEXT] = message
     post(address, node, dst, group, tag | REQUEST, net.const[CONST_CONTROL_BYTES], np.int64(NOBODY), now)
+    return 0
 
 
 @inline
@@ -97,7 +99,7 @@ def post_or_ask(net, node, dst, group, tag, size, ref, now):
     if size < net.const[CONST_RENDEZVOUS]:
         post(net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
     else:
-        ask(net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
+        call_hook(net.const[CONST_ASK], net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
 
 
 @inline

@@ -451,7 +451,12 @@ CONST_CONTROL_BYTES = 71  # of a request or its answer
 CONST_IN_FLIGHT = 72  # collectives that an NPU does at a time, 0 = no limit
 CONST_COMPUTE_SLOW = 73  # thousandths of its time that compute takes while a collective runs, 0: as long as ever
 CONST_HANDSHAKES = 74  # 1: some messages are asked for, or members of collectives called
-CONST_WORDS = 80
+CONST_ASK = 75  # address of what asks to send, 0 none, as of the next four (pdes/hooks.py)
+CONST_EXPECT = 76  # of what a lane does that waits for a message
+CONST_MAY_START = 77  # of what holds collectives back
+CONST_BY_KIND = 78  # of what takes messages of which some are requests, answers or calls
+CONST_RUNNING = 79  # of what is told when a collective begins or ends
+CONST_WORDS = 88
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
 FLOW_IN_WORDS = 4  # src | dst << 20, tag, ordinal on the queue pair, finished at (ps)

@@ -34,8 +34,7 @@ def packed(kind, name, graph, members, size_bytes=1 << 20):
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_does_what_the_kind_promises_on_one_switch(name, kind, members):
     graph = topologies.build(f"switch:npus={members}")
-    for seed in range(3):
-        oracle.check(kind, *packed(kind, name, graph, range(members)), seed=seed)
+    oracle.check(kind, *packed(kind, name, graph, range(members)), seed=members)
 
 
 @pytest.mark.parametrize("members", [range(2), range(5), range(3, 20), range(0, 20, 4), [19, 3, 4, 11], range(20)])
