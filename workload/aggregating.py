@@ -7,10 +7,8 @@ the order of the children, one that sends sums up, and one that takes results fr
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from workload.plans import Lane
+from workload.plans import AT_ONCE, Lane
 from workload.tree import ROOT, Branch, Tree
-
-AT_ONCE = (-1, -1)
 
 
 class Flow(NamedTuple):

@@ -10,14 +10,13 @@ they go over connections of their own.
 from collections.abc import Sequence
 
 from workload.errors import WorkloadError
-from workload.plans import Lane
+from workload.plans import AT_ONCE, Lane
 
 _CHUNK_BYTES = 4096
 _MOST_CHUNKS = 512
 _USUAL_STEPS = 1_000_000
 _MOST_STEPS = 6_000_000
 DATA, SUMS, RESULTS, OTHERS = range(4)
-AT_ONCE = (-1, -1)
 
 
 def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: int) -> int:

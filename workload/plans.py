@@ -24,6 +24,8 @@ from workload.errors import WorkloadError
 Int32 = NDArray[np.int32]
 
 NONE = -1
+AT_ONCE = (NONE, NONE)
+"""Of `Lane.step`, after: the step waits for no other."""
 MAX_CONNECTIONS = 64
 """Of a member to one peer; what the engine's keys have room for."""
 
@@ -119,7 +121,7 @@ class Lane:
         receive: int = 0,
         receive_count: int = 1,
         reduce: bool = False,
-        after: tuple[int, int] = (NONE, NONE),
+        after: tuple[int, int] = AT_ONCE,
     ) -> "Lane":
         """Add a step and return the lane.
 
@@ -158,7 +160,7 @@ class Lane:
         to: int,
         count: int = 1,
         reduce: bool = False,
-        after: tuple[int, int] = (NONE, NONE),
+        after: tuple[int, int] = AT_ONCE,
     ) -> "Lane":
         """Add a step that moves chunks within the member, in no time, and return the lane.
 

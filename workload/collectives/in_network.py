@@ -36,7 +36,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
         WorkloadError: more steps than memory is for.
     """
     branch, n = shape.branches()[0], shape.members
-    count = _count(kind, shape, size_bytes, chunks)
+    count = size_class(kind, shape, size_bytes, chunks)
     if count * _steps_of_chunk(branch.tree) > _MOST_STEPS:
         raise WorkloadError(f"algorithm in-network for {kind} of {n}: {count} chunks; expected fewer chunks or members")
     flows = {chunk: _flow(kind, n, chunk, count) for chunk in _order(kind, n, count)}
@@ -49,7 +49,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     """The first chunk's way up and down, chunk by chunk through each aggregator, and the others behind it."""
     tree, n = shape.branches()[0].tree, shape.members
-    count = _count(kind, shape, size_bytes, chunks)
+    count = size_class(kind, shape, size_bytes, chunks)
     chunk_bits = 8e12 * size_bytes / count
     edges = [e for e, parent in enumerate(tree.parent) if parent != ROOT]
     below = members_below(tree, n)
@@ -83,12 +83,7 @@ def _loads(kind: str, n: int, count: int, below: frozenset[int]) -> tuple[int, i
 
 
 def size_class(kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Sizes of as many chunks have one plan."""
-    return _count(kind, shape, size_bytes, chunks)
-
-
-def _count(kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Into how many chunks the buffer is cut."""
+    """Into how many chunks the buffer is cut; sizes of as many have one plan."""
     parts = shape.members if kind in _IN_PARTS else 1
     if kind == "barrier":
         return 1

@@ -27,7 +27,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     Raises:
         WorkloadError: the members are not on one switch, or more steps than memory is for.
     """
-    n, count = shape.members, _count(shape, size_bytes, chunks)
+    n, count = shape.members, size_class(kind, shape, size_bytes, chunks)
     if len(shape.branches()[0].tree.parent) != n + 1:
         raise WorkloadError(f"algorithm nvls for {kind} of {n}: members on several switches; expected one NVSwitch")
     reduces, copies = kind != "all-gather", kind != "reduce-scatter"
@@ -39,7 +39,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     """The busier direction of a member's link, and the ways into the switch and back before and after it."""
     tree, n = shape.branches()[0].tree, shape.members
-    count = _count(shape, size_bytes, chunks)
+    count = size_class(kind, shape, size_bytes, chunks)
     bits, latency_ps = 8e12 * size_bytes / (n * count), max(tree.latency_ps[:n])
     chunk_ps, both_ways_ps = bits / min(tree.rate_bps[:n]), bits / min(tree.both_ways_bps[:n])
     if kind == "all-reduce":
@@ -48,10 +48,5 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 
 
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Sizes of as many chunks have one plan."""
-    return _count(shape, size_bytes, chunks)
-
-
-def _count(shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Chunks of a share."""
+    """Chunks of a share; sizes of as many have one plan."""
     return chunks_of_share(NAME, 1, shape.members, size_bytes, chunks)

@@ -20,7 +20,7 @@ PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}
 
 
-def plan(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Lanes of workload.multimem, and between SUMS and RESULTS one up to the rail's tree and one that takes totals.
 
     chunks: of each share; 0 = one for each 4 KiB, 512 at most.
@@ -29,7 +29,7 @@ def plan(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
         WorkloadError: more steps than memory is for.
     """
     hosts, rails = _parts(shape)
-    count, size = _count(shape, size_bytes, chunks), len(hosts[0].members)
+    count, size = size_class(kind, shape, size_bytes, chunks), len(hosts[0].members)
     lanes: dict[int, list[Lane]] = {}
     complete = [(OTHERS + size + 1, k) for k in range(count)]
     for host in hosts:
@@ -41,10 +41,10 @@ def plan(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     return each_its_own(size * count, [lanes[m] for m in sorted(lanes)], aggregators=len(lanes) - shape.members)
 
 
-def closed_form(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
+def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     """A chunk's way to the NVSwitch, up and down its rail, back and to all, and the others behind it."""
     hosts, rails = _parts(shape)
-    count, size, tree = _count(shape, size_bytes, chunks), len(hosts[0].members), hosts[0].tree
+    count, size, tree = size_class(kind, shape, size_bytes, chunks), len(hosts[0].members), hosts[0].tree
     bits = 8e12 * size_bytes / (size * count)
     inside_ps, both_ways_ps = bits / min(tree.rate_bps[:size]), bits / min(tree.both_ways_bps[:size])
     rail = rails[0].tree
@@ -55,8 +55,9 @@ def closed_form(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> float
 
 
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Sizes of as many chunks have one plan."""
-    return _count(shape, size_bytes, chunks)
+    """Chunks of a share; sizes of as many have one plan."""
+    hosts, rails = _parts(shape)
+    return chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
 
 
 def _parts(shape: Shape) -> tuple[tuple[Branch, ...], tuple[Branch, ...]]:
@@ -64,12 +65,6 @@ def _parts(shape: Shape) -> tuple[tuple[Branch, ...], tuple[Branch, ...]]:
     branches = shape.branches()
     rails = len(branches[0].members)
     return branches[:-rails], branches[-rails:]
-
-
-def _count(shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Chunks of a share."""
-    hosts, rails = _parts(shape)
-    return chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
 
 
 def _add_rail(lanes: dict[int, list[Lane]], rail: Branch, chunks: range, first: int) -> None:

@@ -33,7 +33,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     Raises:
         WorkloadError: one host, or more steps than memory is for.
     """
-    hosts, count = shape.branches(), _count(shape, size_bytes, chunks)
+    hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     size = len(hosts[0].members)
     if len(hosts) < 2:
         raise WorkloadError(f"algorithm nvls-tree for {kind} of {shape.members}: one host, expected two or more")
@@ -45,9 +45,9 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     return each_its_own(size * count, lanes, aggregators=len(hosts))
 
 
-def closed_form(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
+def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     """A lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts send and get two shares."""
-    hosts, count = shape.branches(), _count(shape, size_bytes, chunks)
+    hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     size, tree = len(hosts[0].members), hosts[0].tree
     share_bits = 8e12 * size_bytes / size
     inside_ps = share_bits * (size + 1) / min(tree.both_ways_bps[:size])
@@ -57,12 +57,7 @@ def closed_form(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> float
 
 
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Sizes of as many chunks have one plan."""
-    return _count(shape, size_bytes, chunks)
-
-
-def _count(shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Chunks of a share, an even number."""
+    """Chunks of a share, an even number; sizes of as many have one plan."""
     hosts = shape.branches()
     found = chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
     return found + found % HALVES
