@@ -79,7 +79,7 @@ def _cache() -> Finding:
     from pdes.jit import cache_dir, is_warm
 
     folder = cache_dir()
-    state = "kernels are compiled" if is_warm() else "empty: the first run compiles for up to a minute"
+    state = "kernels are compiled" if is_warm() else "empty: the first run compiles for up to half a minute"
     in_temporary = folder.is_relative_to(Path(tempfile.gettempdir())) and "NADI_CACHE_DIR" not in os.environ
     fix = "it is a temporary folder: set NADI_CACHE_DIR to a folder that stays and can be written to"
     return Finding(not in_temporary, "kernel cache", f"{folder} ({state})", fix)

@@ -126,7 +126,7 @@ def run_program(
     """
     kernel = ONE_WORKER_KERNEL if settings.fidelity.act else KERNEL
     if jit_enabled() and not is_warm(kernel):
-        progress.say(f"compiling the kernels, once, into {cache_dir()} (up to a minute)")
+        progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
     return without_reducers(results, graph)
 

@@ -1,11 +1,10 @@
-"""The one place that knows Numba: the decorators, and a cache that an edit anywhere in the kernel empties.
+"""Numba's decorators as kernels use them, and a cache that an edit anywhere in the kernel empties.
 
 `kernel` compiles an entry point, `inline` a helper that is merged into its callers, `outline` one that is called,
 `hook` one of eight integers that is called by its address (`call_hook`), so that only what a run uses is compiled:
-what is done per packet is inline; what is done per message or trace row is not, since its state is passed by value
-(some tens of nanoseconds) and compiling it once per caller costs seconds. All switch reference counting off
-(`_nrt=False`): with it on, a NamedTuple of many arrays passed through calls costs twenty times the work it does, and
-an allocation inside a kernel would go unnoticed; with it off an allocation is a compile error.
+what is done per packet is inline; what is done per message or trace row is not, so that each caller does not carry a
+copy of it. All switch reference counting off (`_nrt=False`): with it on, an allocation inside a kernel would go
+unnoticed; with it off it is a compile error. State is passed as records (pdes/records.py).
 
 A cached kernel does not notice an edit in another file, so the cache folder is named by a hash of all kernel sources
 and of the options that change code. `NADI_CACHE_DIR` moves it (a node-local folder on a cluster).
@@ -18,20 +17,45 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import get_type_hints
 
 import numba
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 from numba.np import arrayobj
-from numba.np.numpy_support import from_dtype
+
+from pdes.records import item_pointer
+
+
+class _NoEnvironment:
+    """Takes the place of a code generator where only a function's environment would be set."""
+
+    def set_env(self, _name, _environment):
+        """Nothing to do."""
+
+
+class _Ingredient(JITCodeLibrary):
+    """Code of a function that is linked into others and never run by itself, so it is not made machine code."""
+
+    codegen = _NoEnvironment()
+
+    def get_pointer_to_function(self, _name):
+        self._ensure_finalized()
+        return 0
+
+    def _optimize_final_module(self):
+        """It is optimised where it is used."""
+
+    def _finalize_final_module(self):
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
 
 
 class _PlainIndices(Compiler):
-    """Numba's compiler, but an index is used as it stands.
+    """Numba's compiler, but an index is used as it stands, and what others link in is made machine code only there.
 
     Kernels never use negative indices (tests/pdes/test_house_rules.py), so the code that would turn -1 into the last
     element is left out: 15 % of the speed. LLVM's vectorisers, which find nothing here, are off: a fifth of the
@@ -41,6 +65,9 @@ class _PlainIndices(Compiler):
     def compile_extra(self, func):
         usual = arrayobj.fix_integer_index, numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE
         arrayobj.fix_integer_index, numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE = _plain_index, 0, 0
+        flags = self.state.flags
+        if flags.no_cpython_wrapper and flags.no_cfunc_wrapper:
+            self.state.library = _Ingredient(self.state.targetctx.codegen(), func.__qualname__)
         try:
             return super().compile_extra(func)
         finally:
@@ -67,8 +94,9 @@ def _prefetch(_typing_context, array, _index):
     """The machine's instruction."""
 
     def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+        pointer = builder.bitcast(
+            item_pointer(context, builder, signature, args, checked=False), ir.IntType(8).as_pointer()
+        )
         i32 = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
@@ -76,97 +104,6 @@ def _prefetch(_typing_context, array, _index):
         return context.get_dummy_value()
 
     return types.void(array, types.int64), codegen
-
-
-def _record_type(record):
-    """Numba's type of a NamedTuple whose fields are arrays (Annotated with their dtype) or such NamedTuples."""
-    hints = get_type_hints(record, include_extras=True)
-    fields = [
-        types.Array(from_dtype(np.dtype(hint.__metadata__[0])), 1, "C")
-        if hasattr(hint, "__metadata__")
-        else _record_type(hint)
-        for hint in (hints[name] for name in record._fields)
-    ]
-    return types.NamedTuple(fields, record)
-
-
-def _arrays(record):
-    """Name, declared dtype and array of all fields of a nested NamedTuple in order."""
-    hints = get_type_hints(type(record), include_extras=True)
-    for name, field in zip(record._fields, record, strict=True):
-        if isinstance(field, tuple):
-            yield from _arrays(field)
-        else:
-            yield name, np.dtype(hints[name].__metadata__[0]), field
-
-
-def _unpack(context, builder, kind, directory, at):
-    """The value of type `kind` that the directory from entry `at` on describes, and the next entry."""
-    if isinstance(kind, types.NamedTuple):
-        values = []
-        for field in kind:
-            value, at = _unpack(context, builder, field, directory, at)
-            values.append(value)
-        return context.make_tuple(builder, kind, values), at
-    i64 = ir.IntType(64)
-    address, length = (builder.load(builder.gep(directory, [ir.Constant(i64, 2 * at + word)])) for word in range(2))
-    array = context.make_array(kind)(context, builder)
-    size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
-    data = builder.inttoptr(address, array.data.type)
-    arrayobj.populate_array(array, data=data, shape=[length], strides=[size], itemsize=size, meminfo=None)
-    return array._getvalue(), at + 1  # noqa: SLF001 - Numba's own way to make an array's value
-
-
-class Directory:
-    """Where the arrays of a NamedTuple lie, so that a kernel takes one address in place of a hundred arrays.
-
-    Handing a NamedTuple of a hundred arrays to a kernel costs tens of microseconds a call, and seconds to compile.
-    """
-
-    def __init__(self, record):
-        self._record = record
-        self._entries = np.zeros(2 * sum(1 for _ in _arrays(record)), np.int64)
-        self.update(record)
-
-    @property
-    def address(self) -> int:
-        """What `reader` kernels take."""
-        return self._entries.ctypes.data
-
-    def update(self, record):
-        """Have the same address stand for another record of the same type."""
-        self._record = record
-        for i, (name, dtype, array) in enumerate(_arrays(record)):
-            if array.dtype != dtype or not array.flags.c_contiguous:
-                raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
-            self._entries[2 * i] = array.ctypes.data
-            self._entries[2 * i + 1] = len(array)
-        if not jit_enabled():
-            _BY_ADDRESS[self.address] = record
-
-
-_BY_ADDRESS: dict[int, tuple] = {}
-
-
-def reader(record):
-    """An inline function from the address of a Directory to its record of this NamedTuple class."""
-    if not jit_enabled():
-        return lambda address: _BY_ADDRESS[int(address)]
-    kind = _record_type(record)
-
-    @intrinsic
-    def read(_typing_context, _address):
-        def codegen(context, builder, _signature, args):
-            directory = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-            return _unpack(context, builder, kind, directory, 0)[0]
-
-        return kind(types.int64), codegen
-
-    @inline
-    def record_at(address):
-        return read(address)
-
-    return record_at
 
 
 @intrinsic
@@ -199,8 +136,7 @@ def _load_acquire(_typing_context, array, _index):
     """An atomic load: what others wrote before they released the word is seen after it."""
 
     def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.load_atomic(builder.gep(data, [args[1]]), "acquire", 8)
+        return builder.load_atomic(item_pointer(context, builder, signature, args), "acquire", 8)
 
     return types.int64(array, types.int64), codegen
 
@@ -210,8 +146,7 @@ def _store_release(_typing_context, array, _index, _value):
     """An atomic store, after all that was written before."""
 
     def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        builder.store_atomic(args[2], builder.gep(data, [args[1]]), "release", 8)
+        builder.store_atomic(args[2], item_pointer(context, builder, signature, args), "release", 8)
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64), codegen
@@ -222,8 +157,7 @@ def _fetch_add(_typing_context, array, _index, _value):
     """An atomic addition that gives the value before."""
 
     def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), args[2], "acq_rel")
+        return builder.atomic_rmw("add", item_pointer(context, builder, signature, args), args[2], "acq_rel")
 
     return types.int64(array, types.int64, types.int64), codegen
 
@@ -286,8 +220,6 @@ def jit_enabled() -> bool:
 
 
 numba.config.CACHE_DIR = str(cache_dir())
-if "NUMBA_OPT" not in os.environ:
-    numba.config.OPT = type(numba.config.OPT)(1)  # as fast as 3 here, and a sixth less to compile
 
 kernel = numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)
 inline = numba.njit(forceinline=True, **_OPTIONS, **_INNER)
@@ -315,47 +247,8 @@ def hook_address(function) -> int:
 
 
 if jit_enabled():
-
-    @inline
-    def call_hook(address, a, b, c, d, e, f, g, h):
-        """Call a hook."""
-        return _call(address, a, b, c, d, e, f, g, h)
-
-    @inline
-    def peek(address):
-        """The int64 word at an address."""
-        return _peek(address)
-
-    @inline
-    def load_acquire(array, index):
-        """A word that another worker writes with `store_release`."""
-        return _load_acquire(array, index)
-
-    @inline
-    def store_release(array, index, value):
-        """Publish a word, and with it all that was written before."""
-        _store_release(array, index, value)
-
-    @inline
-    def fetch_add(array, index, value):
-        """Add to a word that workers share; the value before."""
-        return _fetch_add(array, index, value)
-
-    @inline
-    def yield_core():
-        """Let another thread have the core."""
-        _sched_yield()
-
-    @inline
-    def trailing_zeros(x):
-        """Number of the lowest bit that is set in x > 0."""
-        return _count_trailing_zeros(x)
-
-    @inline
-    def prefetch(array, index):
-        """Ask for the cache line of an item before it is needed."""
-        _prefetch(array, index)
-
+    call_hook, peek, trailing_zeros, prefetch = _call, _peek, _count_trailing_zeros, _prefetch
+    load_acquire, store_release, fetch_add, yield_core = _load_acquire, _store_release, _fetch_add, _sched_yield
 else:
 
     def call_hook(address, *arguments):

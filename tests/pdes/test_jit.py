@@ -108,14 +108,3 @@ def test_indices_are_plain_in_kernels_and_usual_elsewhere():
     assert item(part, -1) == 4, "a kernel wraps negative indices: the option has lost its effect"
     assert last_of(part) == 9 + 8
     assert numba.njit(lambda array, index: array[index])(part, -1) == 9
-
-
-def test_a_directory_takes_arrays_of_the_declared_types_only():
-    world = pdes.build_world(build("switch:npus=2"), collective_program("barrier", 2, 0), Settings()).world
-    directory = jit.Directory(world)
-    wrong = world._replace(net=world.net._replace(block_next=world.net.block_next.astype(np.int64)))
-    with pytest.raises(TypeError, match=r"^block_next: found int64, expected a contiguous array of int32$"):
-        directory.update(wrong)
-    strided = world._replace(rows=world.rows._replace(start=np.zeros(8, np.int64)[::2]))
-    with pytest.raises(TypeError, match=r"^start: found int64, expected a contiguous array of int64$"):
-        directory.update(strided)
