@@ -8,6 +8,7 @@ from pdes import packet
 from pdes import state as s
 from pdes.batch import BUCKETS
 from pdes.buffers import shared_buffers
+from pdes.driven import has_shares, with_driven
 from pdes.events import EVENT_WORDS
 from pdes.fabric import round_trip_ps, rto_ps, window_packets
 from pdes.growth import events_room
@@ -107,7 +108,7 @@ def _lane_rows(schedules):
         s.LANE_PHASE: schedules.lane_phase,
         s.LANE_ALIKE: _lanes_alike(schedules),
         s.LANE_BLOCKING: schedules.lane_blocking,
-        s.LANE_CONNECTION: schedules.lane_connection.astype(np.int64) << packet.CONNECTION_SHIFT,
+        s.LANE_CONNECTION: _connections(schedules),
     }.items():
         rows[:, word] = column
     views = rows[:, s.LANE_VIEW]
@@ -117,6 +118,13 @@ def _lane_rows(schedules):
             own = views[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1]]
             own[own >= 0] += base
     return rows.reshape(-1)
+
+
+def _connections(schedules):
+    """LANE_CONNECTION of each lane."""
+    shares = schedules.lane_shares.astype(np.int64)
+    number = schedules.lane_connection.astype(np.int64)
+    return number << packet.CONNECTION_SHIFT | np.where(shares > 1, shares, 0) << packet.SHARES_SHIFT
 
 
 def _lanes_alike(schedules):
@@ -518,6 +526,7 @@ def build_lps(layout, program, settings, parts, post):
         RunError: the packet format cannot hold the run.
     """
     begun = time.perf_counter()
+    settings = with_driven(settings, driven=has_shares(program))
     _check_sizes(layout.graph, program, settings)
     tables = _tables(program)
     built = [_build_lp(layout, program, settings, part, tables, post) for part in parts]

@@ -35,15 +35,15 @@ def tell(net, q, event, now, a, b, c):
 
 
 @inline
-def begin_control(net, qps, q, psb, now):
-    """A new queue pair on a port with `psb` ps per byte."""
+def begin_control(net, qps, q, psb, shares, now):
+    """A new queue pair that may send a byte in `psb` ps; shares: 1 / that of the line rate, 0 all of it."""
     if net.const[CONST_CC_HOOK] != 0:
         row = q * CC_WORDS
         for i in range(CC_WORDS):
             qps.cc[row + i] = 0
         qps.cc[row + CC_LAST_SEQ] = -1
         qps.ccf[row + CC_LINE_PSB] = psb
-        tell(net, q, CC_START, now, 0, 0, 0)
+        tell(net, q, CC_START, now, shares, 0, 0)
 
 
 @inline

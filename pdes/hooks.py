@@ -5,6 +5,7 @@ import numpy as np
 from pdes import balancing, congestion, fidelity
 from pdes import state as s
 from pdes.collective import expect
+from pdes.driven import DRIVEN, begin, begin_message, drive, pace_at_share
 from pdes.far_routing import cell_of_several, port_of_several
 from pdes.faults import make_changes
 from pdes.in_flight import may_start
@@ -23,8 +24,11 @@ def all_hooks() -> list:
     """Every hook that some run may use."""
     ours = [
         ask,
+        begin,
+        begin_message,
         carry,
         cell_of_several,
+        drive,
         expect,
         first_allowed,
         make_changes,
@@ -32,6 +36,7 @@ def all_hooks() -> list:
         message_by_kind,
         notify,
         pace,
+        pace_at_share,
         port_of_several,
         post_whole,
         receive,
@@ -47,12 +52,13 @@ def all_hooks() -> list:
 
 def hooks_of(graph, settings) -> dict:
     """The hooks of a run: constant (CONST_*) that holds the address -> hook."""
-    control = settings.control
+    control, alone = settings.control, settings.control == DRIVEN
     by_row = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
     wanted = {
         s.CONST_CC_HOOK: control.update,
-        s.CONST_PACE: control.update and pace,
+        s.CONST_PACE: control.update and (drive if alone else pace_at_share if control.shares else pace),
+        s.CONST_DRIVEN: alone and begin_message,
         s.CONST_CNP: "cnp" in control.signals and notify,
         s.CONST_TELEMETRY: "telemetry" in control.signals and carry,
         s.CONST_BALANCE: settings.balancing.pick,

@@ -20,7 +20,9 @@ from pdes.state import (
     CLASS_SPECIAL,
     CLASS_WORDS,
     CONST_CELL,
+    CONST_HEADER,
     CONST_LOOKAHEAD,
+    CONST_MTU,
     CONST_NODES_LOCAL,
     CONST_RESERVE_BLOCKS,
     CONST_SEED,
@@ -68,6 +70,19 @@ def serialisation_ps(size_bytes, ps_per_byte):
 def link_psb(net, link):
     """Picoseconds per byte of an outgoing link."""
     return net.link_classf[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_PSB]
+
+
+@inline
+def share_psb(net, link, w1, shares):
+    """Picoseconds per byte at 1 / shares of an outgoing link's rate (0 = all), framed as full packets of w1 are."""
+    psb = link_psb(net, link)
+    if shares > 1:
+        full = net.const[CONST_MTU] + net.const[CONST_HEADER]
+        on_link = full
+        if net.link_class[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_SPECIAL] & FRAMED != 0:
+            on_link = framed_bytes(net, w1, full)
+        psb *= shares * on_link / full
+    return psb
 
 
 @inline

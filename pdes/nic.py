@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.control import tell
-from pdes.jit import hook
+from pdes.jit import hook, inline
 from pdes.link import link_psb, serialisation_ps
 from pdes.pacing import take_soonest
 from pdes.packet import FLAG_LAST
@@ -33,11 +33,9 @@ from pdes.state import (
 from pdes.world import world_at
 
 
-@hook
-def pace(address, link, q, now, seq, size, flag, _a):
-    """Tell the congestion control of a packet that leaves, and when the next may; 1 if once the port falls idle."""
-    w = world_at(address)
-    net, qps = w.net, w.qps
+@inline
+def tell_sent(net, qps, q, now, seq, size, flag):
+    """Tell the congestion control of a packet that leaves."""
     row = q * CC_WORDS
     if flag & FLAG_LAST != 0:
         qps.cc[row + CC_LAST_SEQ] = seq
@@ -45,9 +43,22 @@ def pace(address, link, q, now, seq, size, flag, _a):
     if net.const[CONST_TELEMETRY] != 0:
         net.carried[TELEMETRY_HOPS] = 0
     tell(net, q, CC_SENT, now, size, seq, 0)
-    following = np.int64(now + size * qps.ccf[row + CC_PSB] + 0.5)
-    qps.cc[row + CC_NEXT_SEND] = following
+
+
+@inline
+def send_next_after(net, qps, link, q, now, size, psb):
+    """The next packet may leave as many bytes later as this one has; 1 if that is once the port falls idle."""
+    following = now + serialisation_ps(size, psb)
+    qps.cc[q * CC_WORDS + CC_NEXT_SEND] = following
     return np.int64(following <= now + serialisation_ps(size, link_psb(net, link)))
+
+
+@hook
+def pace(address, link, q, now, seq, size, flag, _a):
+    """Tell the congestion control of a packet that leaves, and when the next may; 1 if once the port falls idle."""
+    w = world_at(address)
+    tell_sent(w.net, w.qps, q, now, seq, size, flag)
+    return send_next_after(w.net, w.qps, link, q, now, size, w.qps.ccf[q * CC_WORDS + CC_PSB])
 
 
 @hook

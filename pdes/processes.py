@@ -20,6 +20,7 @@ import numpy as np
 
 from pdes.build import build_lps
 from pdes.crew import AbortedError, Crew, compile_kernels
+from pdes.driven import has_shares, with_driven
 from pdes.driver import settled
 from pdes.harvest import check, harvest, merge, results
 from pdes.layout import Layout
@@ -143,6 +144,7 @@ def run_processes(graph, program, settings, owner, workers, progress=None):
         RunError: as pdes.run; or a process ended before its time.
     """
     begun = time.perf_counter()
+    settings = with_driven(settings, driven=has_shares(program))
     layout = Layout(graph, settings, owner)
     parts = [layout.part(number) for number in range(layout.lps)]
     memory = _SharedMemory(team_words(workers) + workers + outbox_words(parts) + LINE_WORDS * (2 + layout.lps))

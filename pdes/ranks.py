@@ -16,6 +16,7 @@ from pdes import state as s
 from pdes.boundary import HEADER_WORDS, WORD_BYTES
 from pdes.build import build_lps
 from pdes.crew import AbortedError, Crew, compile_kernels
+from pdes.driven import has_shares, with_driven
 from pdes.driver import settled
 from pdes.harvest import check, harvest, merge, results
 from pdes.post import Post
@@ -224,6 +225,7 @@ def run_ranks(layout, program, settings, communicator, threads=1, progress=None,
         RunError: as pdes.run.
     """
     begun = time.perf_counter()
+    settings = with_driven(settings, driven=communicator.allreduce(int(has_shares(program))) > 0)
     compile_s = compile_kernels(layout.graph, settings)
     size = communicator.Get_size()
     threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])

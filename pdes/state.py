@@ -138,13 +138,14 @@ QP_SIBLING = 18  # next queue pair of the same NPU, -1 none
 QP_DST = 19
 QP_CONNECTION = 20  # group | number << CONNECTION_SHIFT
 QP_MESSAGES = 21  # posted
+QP_SHARES = 22  # it is driven at 1 / that of its port's line rate; 0, 1: at line rate
 QP_PENDING = 23  # 1 + the first message that waits for an answer of QP_DST, 0 none (pdes/rendezvous.py)
 
 # Congestion control of a sending queue pair (`cc`, and seen as float64 `ccf`): pdes/congestion.
 CC_WORDS = 32
 CC_WINDOW = 0  # packets that may be unacknowledged
 CC_PSB = 1  # float64: ps per byte on the wire from the begin of one packet to that of the next; 0 = not paced
-CC_LINE_PSB = 2  # float64: ps per byte of its port
+CC_LINE_PSB = 2  # float64: ps per byte of its port, or of its share of that
 CC_NEXT_SEND = 3  # ps: pacing lets the next packet go then
 CC_LAST_SEQ = 4  # sequence number of the newest packet that ends a message, -1 none
 CC_LAST_SENT = 5  # ps: when that was sent
@@ -184,7 +185,7 @@ MSG_NODE = 4  # where it is
 MSG_GROUP = 2  # as it was posted
 
 # A connection of such messages is a queue pair of which only what says who, whereto and which way is used, and
-QP_ARRIVED = 1  # ps: when its latest message is in
+QP_ARRIVED = 1  # ps: when its latest message is in; congestion-aware: has left, if the connection is driven at a share
 
 # What the lanes of an active collective have taken, where a reduction takes time (`taken`, rows as `inst_arrived`).
 TAKEN_WORDS = 2
@@ -290,7 +291,8 @@ LANE_GATE = 8  # dimension of which its phase needs a token, -1 none
 LANE_PHASE = 9
 LANE_ALIKE = 10  # lanes of the phase
 LANE_BLOCKING = 11  # 1: a step ends no sooner than the last byte of what it sends has left
-LANE_CONNECTION = 12  # by which of those to the peer it sends, << CONNECTION_SHIFT; holds for plain lanes too
+LANE_CONNECTION = 12  # by which of those to the peer it sends, << CONNECTION_SHIFT, and if that is driven at a share
+# of the line rate, shares << SHARES_SHIFT; holds for plain lanes too
 
 # A phase of an active collective (`phase`), and what an NPU has of the tokens of a dimension (`token`): pdes/tokens.py.
 PHASE_WORDS = 2
@@ -456,6 +458,7 @@ CONST_EXPECT = 76  # of what a lane does that waits for a message
 CONST_MAY_START = 77  # of what holds collectives back
 CONST_BY_KIND = 78  # of what takes messages of which some are requests, answers or calls
 CONST_RUNNING = 79  # of what is told when a collective begins or ends
+CONST_DRIVEN = 80  # address of what is told of a message to be sent next, where queue pairs are driven, 0 none
 CONST_WORDS = 88
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair

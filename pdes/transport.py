@@ -12,7 +12,7 @@ from pdes.control import ECHO_BITS, ECHO_MASK, begin_control, round_trip, tell
 from pdes.hashing import mix2, mix3
 from pdes.hashmap import FREE, find
 from pdes.jit import call_hook, inline, outline
-from pdes.link import link_psb, link_send
+from pdes.link import link_send, share_psb
 from pdes.packet import (
     FLAG_ACK,
     FLAG_CLASS,
@@ -24,6 +24,7 @@ from pdes.packet import (
     HALF_PSN,
     P2P,
     PSN_MASK,
+    SHARES_SHIFT,
     destination,
     flags,
     header,
@@ -41,6 +42,7 @@ from pdes.state import (
     CONST_ADDRESS,
     CONST_CC_HOOK,
     CONST_CNP,
+    CONST_DRIVEN,
     CONST_FAULT_HOOK,
     CONST_HEADER,
     CONST_MAX_RETRIES,
@@ -106,6 +108,7 @@ from pdes.state import (
     QP_PORT,
     QP_RETRIES,
     QP_SENT_MAX,
+    QP_SHARES,
     QP_SIBLING,
     QP_UNA,
     QP_W1,
@@ -126,8 +129,13 @@ from pdes.world import world_at
 
 @inline
 def queue_pair(net, npus, qps, node, dst, connection):
-    """The NPU's queue pair to `dst` of a connection (pdes.packet.CONNECTION_SHIFT); made at its first use."""
+    """The NPU's queue pair to `dst` of a connection (pdes.packet.CONNECTION_SHIFT); made at its first use.
+
+    The share of the line rate (SHARES_SHIFT) is that of the first use.
+    """
     n = node * NPU_WORDS
+    shares = connection >> SHARES_SHIFT
+    connection &= (1 << SHARES_SHIFT) - 1
     src = npus.npu[n + NPU_GLOBAL]
     key = (src << 44) | (dst << 25) | connection
     at = find(qps.qp_key, key)
@@ -154,9 +162,11 @@ def queue_pair(net, npus, qps, node, dst, connection):
     qps.qp[row + QP_NPU] = node
     qps.qp[row + QP_DST] = dst
     qps.qp[row + QP_CONNECTION] = connection
+    qps.qp[row + QP_SHARES] = shares
     qps.qp[row + QP_SIBLING] = npus.npu[n + NPU_QP_HEAD]
     npus.npu[n + NPU_QP_HEAD] = q
-    begin_control(net, qps, q, link_psb(net, qps.qp[row + QP_PORT]), npus.npu[n + NPU_NOW])
+    psb = share_psb(net, qps.qp[row + QP_PORT], qps.qp[row + QP_W1], shares)
+    begin_control(net, qps, q, psb, shares, npus.npu[n + NPU_NOW])
     return q
 
 
@@ -201,6 +211,8 @@ def post(address, node, dst, connection, tag, size, ref, now):
     qps.qp[row + QP_MSG_TAIL] = message
     if qps.qp[row + QP_MSG_CUR] < 0:
         take_message(qps, row, message)
+        if net.const[CONST_DRIVEN] != 0:
+            call_hook(net.const[CONST_DRIVEN], net.const[CONST_ADDRESS], q, now, 0, 0, 0, 0, 0)
     if net.const[CONST_RECORD_FLOWS] == 1:
         out = net.ctl[CTL_FLOWS_OUT]
         net.ctl[CTL_FLOWS_OUT] = out + 1

@@ -28,6 +28,8 @@ AT_ONCE = (NONE, NONE)
 """Of `Lane.step`, after: the step waits for no other."""
 MAX_CONNECTIONS = 64
 """Of a member to one peer; what the engine's keys have room for."""
+MAX_SHARES = 1 << 16
+"""Into how many a port's line rate may be cut."""
 
 
 class Step(NamedTuple):
@@ -67,6 +69,8 @@ class Attributes(NamedTuple):
         blocking: a step ends no sooner than the last byte of what it sends has left, so sends follow each other.
         connection: over which of its MAX_CONNECTIONS connections to a peer it sends. Messages of one go in order; those
             of another go by turns with them, and by a way of their own where there are several.
+        shares: the connection is driven at one of so many equal shares of its port's line rate, 1 = at line rate: a
+            message has left no sooner than its bytes take at that. All lanes of a connection have the same.
     """
 
     view: int = NONE
@@ -80,6 +84,7 @@ class Attributes(NamedTuple):
     layout: int = NONE
     blocking: bool = False
     connection: int = 0
+    shares: int = 1
 
 
 PLAIN = Attributes()
@@ -104,9 +109,10 @@ class Lane:
         layout: int = NONE,
         blocking: bool = False,
         connection: int = 0,
+        shares: int = 1,
     ) -> None:
         self.attributes = Attributes(
-            view, part, parts, chunks, latency_ps, wire, phase, gate, layout, blocking, connection
+            view, part, parts, chunks, latency_ps, wire, phase, gate, layout, blocking, connection, shares
         )
         self.steps: list[Step] = []
 

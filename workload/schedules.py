@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from workload import collectives
 from workload.errors import WorkloadError
-from workload.plans import MAX_CONNECTIONS, NONE, Attributes, Plan, Plans, Step
+from workload.plans import MAX_CONNECTIONS, MAX_SHARES, NONE, Attributes, Plan, Plans, Step
 from workload.shape import Shape
 from workload.uneven import NAME as UNEVEN
 from workload.uneven import all_to_all_v, units
@@ -68,6 +68,7 @@ class Schedules(NamedTuple):
         lane_blocking: int32[LN], 1 = a step ends no sooner than what it sends has left.
         aggregators: int32[S], so many of the members, the last, are in switches.
         lane_connection: int32[LN], by which of the member's connections to a peer the lane sends.
+        lane_shares: int32[LN], the connection is driven at 1 / lane_shares of its port's line rate.
         layout_base: int32[S], where the layouts of a schedule begin among all L.
         layout_ptr: int64[L+1], the pieces of a layout.
         layout_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
@@ -114,6 +115,7 @@ class Schedules(NamedTuple):
     lane_blocking: Int32
     aggregators: Int32
     lane_connection: Int32
+    lane_shares: Int32
     layout_base: Int32
     layout_ptr: Int64
     layout_piece: Int32
@@ -261,6 +263,7 @@ def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDAr
     }
     columns["lane_latency_ps"] = np.array([a.latency_ps for a in attributes], np.int64)
     columns["lane_connection"] = np.array([a.connection for a in attributes], np.int32)
+    columns["lane_shares"] = np.array([a.shares for a in attributes], np.int32)
     columns["lane_plain"] = (
         (columns["lane_view"] < 0)
         & (columns["lane_parts"] == 1)
@@ -315,6 +318,7 @@ def _checked(plans: Plans, what: str, kind: str = "") -> Plans:
         raise WorkloadError(f"{what}: lanes and attributes differ in number, expected one each")
     for one in set(chain.from_iterable(attributes)):
         _check_attributes(plans, one, what)
+    _check_shares(plans, attributes, what)
     _check_steps(plans, list(chain.from_iterable(attributes)), what)
     return plans
 
@@ -336,6 +340,8 @@ def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
         raise WorkloadError(
             f"{what}: a lane with connection {lane.connection}, expected one of 0 .. {MAX_CONNECTIONS - 1}"
         )
+    if not 1 <= lane.shares <= MAX_SHARES:
+        raise WorkloadError(f"{what}: a lane with {lane.shares} shares of a line rate, expected 1 .. {MAX_SHARES}")
     chunks, size = lane.chunks or plans.chunks, _line(plans, lane)
     if plans.relative and chunks > 1 and chunks % size:
         members = "the members" if size == plans.members else f"the {size} members of a line"
@@ -345,6 +351,18 @@ def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
 def _line(plans: Plans, lane: Attributes) -> int:
     """How many members a lane can have as peers, with the own."""
     return plans.views[lane.view].size if lane.view >= 0 else plans.members
+
+
+def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], what: str) -> None:
+    """A connection is driven at one rate; attributes: of the lanes of each plan."""
+    shares: dict[int, int] = {}
+    for lane, one in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
+        sends = any(step.send_peer >= 0 for step in lane)
+        if sends and shares.setdefault(one.connection, one.shares) != one.shares:
+            known = shares[one.connection]
+            raise WorkloadError(
+                f"{what}: connection {one.connection} at 1/{known} and at 1/{one.shares} of the line rate, expected one"
+            )
 
 
 def _check_steps(plans: Plans, attributes: list[Attributes], what: str) -> None:

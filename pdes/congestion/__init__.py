@@ -43,12 +43,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Control:
-    """The congestion control of a run: its hook (None = a static window only), signals and parameter values."""
+    """The congestion control of a run: its hook (None = a static window only), signals and parameter values.
+
+    shares: some queue pairs are driven at a share of their port's line rate (pdes/driven.py).
+    """
 
     name: str
     update: Callable | None
     signals: frozenset[str]
     values: tuple[float, ...]
+    shares: bool = False
 
 
 NO_CONTROL = Control("none", None, frozenset(), ())

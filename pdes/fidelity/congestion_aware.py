@@ -1,8 +1,9 @@
 """Analytical, congestion-aware: a message is stored and forwarded as a whole over one link after another.
 
 A link sends one message at a time, in the order in which they come to it; those that come at the same moment in the
-order of their senders, and of one sender as they were posted. As ASTRA-sim's congestion-aware network (Won et al.,
-ISPASS 2023), which has one dimension; here any fabric.
+order of their senders, and of one sender as they were posted. A connection that is driven at a share of its port's
+rate holds the port no longer than others do, but takes as long as the share says. As ASTRA-sim's congestion-aware
+network (Won et al., ISPASS 2023), which has one dimension; here any fabric.
 """
 
 import numpy as np
@@ -19,8 +20,10 @@ from pdes.state import (
     MSG_NODE,
     MSG_QP,
     MSG_WORDS,
+    QP_ARRIVED,
     QP_DST,
     QP_NPU,
+    QP_SHARES,
     QP_W2,
     QP_WORDS,
     TX_BUSY,
@@ -49,7 +52,13 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     net.tx[tx + TX_BUSY] = sent
     count_sent(net, tx, size, start - now)
     net.count[COUNT_HOPS] += 1
-    if node == qps.qp[row + QP_NPU]:
+    at_npu = node == qps.qp[row + QP_NPU]
+    if at_npu and qps.qp[row + QP_SHARES] > 1:
+        start = max(start, qps.qp[row + QP_ARRIVED])
+        psb *= qps.qp[row + QP_SHARES]
+        sent = start + whole_ps(net, size, psb, 0)
+        qps.qp[row + QP_ARRIVED] = sent
+    if at_npu:
         add_message_event(net, qps, w.messages, sent, LEFT, message)
     after = meta & NODE_MASK
     qps.msg[message * MSG_WORDS + MSG_NODE] = after

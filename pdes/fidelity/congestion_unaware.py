@@ -1,6 +1,7 @@
 """Analytical, congestion-unaware: a message takes all latencies of its path and its bytes at the slowest rate.
 
-No message waits for another, however many cross a link. Messages of one connection (two NPUs, one group) arrive in the
+No message waits for another, however many cross a link. The first link counts with the share of its rate at which the
+connection is driven. Messages of one connection (two NPUs, one group) arrive in the
 order in which they were posted. As ASTRA-sim's analytical network (Won et al., ISPASS 2023), which counts but the first
 dimension in which two NPUs differ.
 """
@@ -21,6 +22,7 @@ from pdes.state import (
     MSG_WORDS,
     QP_ARRIVED,
     QP_DST,
+    QP_SHARES,
     QP_W2,
     QP_WORDS,
     TX_META,
@@ -42,12 +44,14 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     node = qps.msg[message * MSG_WORDS + MSG_NODE]
     latency = np.int64(0)
     slowest = 0.0
+    shares = max(1, qps.qp[row + QP_SHARES])
     while node != dst:
         latency += forwarding_ps(net, w.routes, node)
         link = next_link(net, w.routes, node, dst, qps.qp[row + QP_W2])
         meta = net.tx[link * TX_WORDS + TX_META]
         latency += net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY]
-        slowest = max(slowest, link_psb(net, link))
+        slowest = max(slowest, link_psb(net, link) * shares)
+        shares = np.int64(1)
         count_sent(net, link * TX_WORDS, size, 0)
         net.count[COUNT_HOPS] += 1
         node = meta & NODE_MASK

@@ -14,7 +14,8 @@ OWN, LEFT, LAUNCH, TAKE, ARRIVE, WANT = range(6)
 
 
 class Message(SimpleNamespace):
-    """src, number (how many its sender had posted before), dst, group, seq, lane, size, start, tell, entropy."""
+    """src, number (how many its sender had posted before), dst, group, connection, shares, seq, lane, size, start,
+    tell, entropy."""
 
 
 class Simulator(naive.Simulator):
@@ -73,7 +74,7 @@ class Simulator(naive.Simulator):
         super().start(npu, row)
         row.start = begun
 
-    def post(self, npu, dst, group, connection, seq, lane, size, tell):
+    def post(self, npu, dst, group, connection, seq, lane, size, tell, shares=1):
         entropy = naive.mix3(npu.number + self.settings.seed, dst, group + connection * 2**19) % 2**15
         number = self.posted[npu.number]
         self.posted[npu.number] += 1
@@ -81,7 +82,7 @@ class Simulator(naive.Simulator):
         self.count["bytes_sent"] += size
         message = Message(
             src=npu.number, number=number, dst=dst, group=group, seq=seq, lane=lane, size=size, start=self.now,
-            tell=tell, entropy=entropy,
+            tell=tell, entropy=entropy, connection=connection, shares=shares,
         )  # fmt: skip
         self.of(message, self.now, WANT, lambda m: self.go_on(m, m.src))
 
@@ -135,26 +136,40 @@ class Unaware(Simulator):
             self.cross(link, message, 0)
         latency = sum(link.delay for link in path)
         latency += sum(int(self.graph.node_latency_ps[link.src]) for link in path[1:])
-        slowest = max(path, key=lambda link: link.ps_per_byte)
-        arrival = self.now + self.time_on(slowest, message.size, latency)
-        connection = message.src, message.dst, message.group
+        first, *others = [link.ps_per_byte for link in path]
+        slowest = max(first * message.shares, *others, 0)
+        arrival = self.now + self.cut(int(message.size * slowest + 0.5) + latency)
+        connection = message.src, message.dst, message.group, message.connection
         arrival = max(arrival, self.latest.get(connection, 0))
         self.latest[connection] = arrival
-        self.left(message, self.now + self.time_on(slowest, message.size))
+        self.left(message, self.now + self.cut(int(message.size * slowest + 0.5)))
         self.arrives(message, arrival)
 
 
 class Aware(Simulator):
-    """Stored and forwarded over one link after another; a link has a queue, first come first served."""
+    """Stored and forwarded over one link after another; a link has a queue, first come first served.
+
+    One message of a connection with a share follows the other.
+    """
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.driven_until = {}
 
     def go_on(self, message, node):
         link = self.links[self.next_link(node, message.dst, message.entropy)]
         begin = max(self.now, link.busy_until)
         self.cross(link, message, begin - self.now)
         link.busy_until = begin + self.time_on(link, message.size)
+        left, at = link.busy_until, begin + self.time_on(link, message.size, link.delay)
+        if node == message.src and message.shares > 1:
+            connection = message.src, message.dst, message.group, message.connection
+            begin = max(begin, self.driven_until.get(connection, 0))
+            takes = int(message.size * link.ps_per_byte * message.shares + 0.5)
+            left, at = begin + self.cut(takes), begin + self.cut(takes + link.delay)
+            self.driven_until[connection] = left
         if node == message.src:
-            self.left(message, link.busy_until)
-        at = begin + self.time_on(link, message.size, link.delay)
+            self.left(message, left)
         if link.dst == message.dst:
             self.arrives(message, at)
         else:

@@ -14,7 +14,7 @@ from tests.needs import SHARED
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces
 from topologies import build
-from workload import ComputeModel, build_program, collective_program, load_traces, pairs_program
+from workload import CollectiveSettings, ComputeModel, build_program, collective_program, load_traces, pairs_program
 
 
 class Case(NamedTuple):
@@ -193,6 +193,23 @@ def nccl():
     return Case(graph, program, settings(nvlink_framing=True), {})
 
 
+def driven():
+    """Channels at a share of NVLink, slices, beside others at line rate and over NICs."""
+    traces = Traces(8)
+    groups = {"near": (0, 1, 2, 3), "also": (4, 5, 6, 7)}
+    for name, members in groups.items():
+        for kind in (0, 2):
+            traces.collective(members, kind, 700_000, name)
+    traces.collective(range(8), 0, 50_000)
+    for npu in range(4):
+        traces.message(npu, npu + 4, 5000 * npu)
+    graph = build("rail-optimised:npus=8,gpus_per_host=4,hosts_per_rail_leaf=1,spines=2,rate=100Gbps")
+    algorithm = "nccl:algo=ring,proto=simple,channels=3"
+    collectives = CollectiveSettings({"all-reduce": algorithm, "all-gather": "nccl:channels=2"})
+    program = build_program(traces.tables(), range(8), 8, groups, ComputeModel("trace"), collectives, fabric=graph)
+    return Case(graph, program, settings(nvlink_framing=True, concurrent_collectives=True), {})
+
+
 def tree():
     """Sends that follow each other."""
     graph = build("leaf-spine:leaves=3,hosts_per_leaf=3,spines=2,rate=100Gbps,delay=300ns")
@@ -256,6 +273,7 @@ CASES = {
         adaptive,
         phases,
         nccl,
+        driven,
         tree,
         in_network,
         asked,

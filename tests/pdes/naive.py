@@ -74,6 +74,7 @@ class Pair:
         self.in_turn = False
         self.deadline = None
         self.retries = 0
+        self.shares = 0
 
 
 class Port:
@@ -128,7 +129,7 @@ class Simulator:
             if link.src < graph.npus:
                 ports = self.npus[link.src].ports
                 ports[link.number] = Port(link, len(ports))
-        self.flows, self.steps, self.buffers, self.blocking, self.connection = [], {}, {}, {}, {}
+        self.flows, self.steps, self.buffers, self.blocking, self.connection, self.shares = [], {}, {}, {}, {}, {}
         self.count = dict.fromkeys(
             ["data_packets", "ack_packets", "retransmitted_packets", "dropped_packets", "timeouts", "bytes_sent",
              "bytes_received", "bytes_dropped", "payload_bytes", "packet_hops"], 0
@@ -169,6 +170,7 @@ class Simulator:
             self.buffers[row.schedule] = buffers(self.program.schedules, row.schedule)
             self.blocking[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_blocking")
             self.connection[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_connection")
+            self.shares[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_shares")
         return self.steps[row.schedule][row.member]
 
     def members(self, group):
@@ -370,12 +372,13 @@ class Simulator:
             pair.port.turns.append(pair)
             self.touch(npu, pair.port)
 
-    def post(self, npu, dst, group, connection, seq, lane, size, tell):
+    def post(self, npu, dst, group, connection, seq, lane, size, tell, shares=1):
         if (dst, group, connection) not in npu.pairs:
             entropy = mix3(npu.number + self.settings.seed, dst, group + connection * 2**19) % 2**15
             port = self.route_from(npu, dst, entropy)
             npu.pairs[dst, group, connection] = self.new_pair(npu, dst, group, port, entropy)
         pair = npu.pairs[dst, group, connection]
+        pair.shares = pair.shares or shares
         packets = max(1, -(-size // self.settings.mtu_bytes))
         end = pair.end + packets
         message = Message(size=size, begin=pair.end, end=end, tell=tell, seq=seq, lane=lane, start=self.now)
@@ -607,7 +610,8 @@ class Simulator:
 
         dst = self.members(row.group)[step.send_peer]
         connection = self.connection[row.schedule][row.member][lane]
-        self.post(npu, dst, row.group, connection, row.seq, step.send_lane, size, sent)
+        shares = self.shares[row.schedule][row.member][lane]
+        self.post(npu, dst, row.group, connection, row.seq, step.send_lane, size, sent, shares)
 
     # What came of it
 

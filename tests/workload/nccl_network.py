@@ -1,6 +1,9 @@
-"""An idle network like tests.workload.alpha_beta, with NICs and NVLinks: waits of lanes, launch, two ports each."""
+"""An idle network like tests.workload.alpha_beta, with NICs and NVLinks: waits of lanes, launch, two ports each.
 
-from tests.workload.alpha_beta import Network
+Lanes with a share have a line of their own of that rate: together they ask for no more than the port.
+"""
+
+from tests.workload.alpha_beta import Network, of_lanes
 
 
 class HostsNetwork(Network):
@@ -11,6 +14,8 @@ class HostsNetwork(Network):
         self.shape, self.now = shape, float(schedules.launch_ps[0])
         self.waits = [list(self.waits_of(schedules, member)) for member in range(shape.members)]
         self.due = set()
+        self.shares = of_lanes(schedules, 0, "lane_shares")
+        assert all(sum(1 / n for n in own if n > 1) < 1 + 1e-9 for own in self.shares)
 
     def waits_of(self, schedules, member):
         plan = schedules.plan_of[0 if schedules.relative[0] else member]
@@ -37,13 +42,15 @@ class HostsNetwork(Network):
         rate = self.shape.outside_bps if far else self.shape.inside_bps
         data = self.size * step.send_count / (buffer.parts * buffer.chunks)
         duration = data * wire / per * 8e12 / rate
-        start = max(self.now, self.sender_free[member, far])
-        self.sender_free[member, far] = start + duration
+        line = (far, lane if self.shares[member][lane] > 1 else None)
+        duration *= self.shares[member][lane]
+        start = max(self.now, self.sender_free[member, line])
+        self.sender_free[member, line] = start + duration
         path = self.shape.outside_ps if far else self.shape.inside_ps
-        self.at(start + path, "head_arrives", step.send_peer, step.send_lane, duration, far)
+        self.at(start + path, "head_arrives", step.send_peer, step.send_lane, duration, line)
         self.posted[member][lane] = True
         self.advance(member)
 
-    def head_arrives(self, member, lane, duration, far):
-        end = self.receiver_free[member, far] = max(self.now, self.receiver_free[member, far]) + duration
+    def head_arrives(self, member, lane, duration, line):
+        end = self.receiver_free[member, line] = max(self.now, self.receiver_free[member, line]) + duration
         self.at(end, "message_comes", member, lane)

@@ -37,7 +37,8 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 def way(kind, shape, size, **given):
-    chosen = {"algo": "auto", "proto": "auto", "channels": 0, "generation": "a100", "overrides": ""} | given
+    chosen = {"algo": "auto", "proto": "auto", "channels": 0, "generation": "a100", "overrides": ""}
+    chosen |= {"pacing": "planned"} | given
     return way_of(kind, shape, size, **chosen)
 
 
@@ -121,7 +122,8 @@ def test_chunks_fit_the_slots(proto, most_bytes, wire):
     loops = -(-size // (24 * 8 * most_bytes))
     assert max(sent) <= (most_bytes if loops * 14 <= MOST_STEPS else size / 24 / 8 / (MOST_STEPS // 14) + 1)
     assert own[0].wire_bytes(0, 1, size) == pytest.approx(own[0].bytes(0, 1, size) * wire, abs=1)
-    assert {len(lane) for lane in unpack(schedules, 0)[0]} == {14 * min(loops, MOST_STEPS // 14)}
+    slices = 2 if proto == "simple" else 1
+    assert {len(lane) for lane in unpack(schedules, 0)[0]} == {14 * slices * min(loops, MOST_STEPS // 14 // slices)}
 
 
 def test_huge_buffers_grow_their_chunks():
@@ -225,6 +227,12 @@ def test_sizes_of_one_way_share_a_table():
     assert found == [0, 0, 1, 1, 2]
 
 
+def test_chunks_of_one_slice_and_of_two_have_tables_of_their_own():
+    schedules, shape, size = ScheduleSet(), hosts(8), 24 * 8 * 32 * KIB
+    found = [schedules.add("all-reduce", spec(algo="ring", proto="simple"), 8, shape, s) for s in (size, size + 200)]
+    assert found == [0, 1]
+
+
 def test_too_large_a_table_is_refused():
     with pytest.raises(
         WorkloadError, match=r"all-gather of 1024 members on rails: .* steps, expected at most 2,000,000"
@@ -290,8 +298,10 @@ def test_closed_form_of_one_ring_over_hosts(kind, size):
 @pytest.mark.parametrize("proto", ["ll", "ll128", "simple"])
 @pytest.mark.parametrize("kind", ["all-reduce", "all-gather"])
 def test_closed_form_of_many_channels(kind, proto):
-    """They hide each other's hops: but for the launch and one hop, the links are busy all the time."""
+    """At their shares they go in step. Without, and over hosts, they hide each other's hops: the links never idle."""
     simulated, form = took(kind, hosts(8), 32 * MIB, algo="ring", proto=proto)
+    assert form == pytest.approx(simulated, rel=1e-9)
+    simulated, form = took(kind, hosts(8), 32 * MIB, algo="ring", proto=proto, pacing="none")
     assert form == pytest.approx(simulated, rel=0.002)
     over_hosts = took(kind, hosts(8, 8), 32 * MIB, algo="ring", proto=proto)
     assert over_hosts[1] == pytest.approx(over_hosts[0], rel=0.01)
@@ -301,6 +311,8 @@ def test_closed_form_of_many_channels(kind, proto):
 def test_closed_form_of_many_chains(kind):
     simulated, form = took(kind, hosts(4, 4), 128 * MIB, proto="simple")
     assert form == pytest.approx(simulated, rel=0.02)
+    simulated, form = took(kind, hosts(8), 128 * MIB, proto="simple")
+    assert form == pytest.approx(simulated, rel=1e-9)
 
 
 def test_closed_form_of_a_small_tree():
@@ -321,6 +333,54 @@ def test_closed_form_of_a_large_tree():
 def test_closed_form_of_all_to_all(shape, tolerance):
     simulated, form = took("all-to-all", shape, 256 * MIB, proto="simple")
     assert form == pytest.approx(simulated, rel=tolerance)
+
+
+@pytest.mark.parametrize("proto", ["ll", "ll128", "simple"])
+@pytest.mark.parametrize(("generation", "planned"), [("v100", 12), ("a100", 24), ("h100", 24), ("b200", 32)])
+def test_each_channel_is_driven_at_its_planned_share_of_nvlink(generation, planned, proto):
+    """By hand for all-reduce of 8: 14 steps of `slices`, each a hop and its bytes at a share of NVLink's rate."""
+    size = 48 * MIB
+    launch, hop, wire = {"ll": (6.6, 0.6, 2), "ll128": (14.0, 1.9, 16 / 15), "simple": (8.4, 3.4, 1)}[proto]
+    made = way("all-reduce", hosts(8), size, generation=generation, algo="ring", proto=proto)
+    assert (made.channels, made.shares, made.slices) == (planned, planned, 2 if proto == "simple" else 1)
+    steps = 14 * made.slices * made.pieces
+    by_hand = launch + 14 * made.slices * made.pieces * hop + 14 * size / 8 * wire / 300e9 * 1e6
+    _, form = took("all-reduce", hosts(8), size, generation=generation, algo="ring", proto=proto)
+    assert form == pytest.approx(by_hand * 1e6, rel=1e-9)
+    schedules = pack(
+        [collectives.plan("all-reduce", spec(generation=generation, algo="ring", proto=proto), 8, hosts(8), size)]
+    )
+    assert set(schedules.lane_shares.tolist()) == {planned}
+    assert set(np.diff(schedules.lane_ptr).tolist()) == {steps}
+
+
+def test_shares_hold_for_rings_and_chains_in_one_host():
+    for shape, kind, given, shares in (
+        (hosts(8), "broadcast", {}, 24),
+        (hosts(8), "all-gather", {"channels": 1}, 24),
+        (hosts(8), "all-reduce", {"algo": "tree"}, 1),
+        (hosts(8), "all-to-all", {}, 1),
+        (hosts(8), "all-reduce", {"algo": "ring", "pacing": "none"}, 1),
+        (hosts(8, 8), "all-reduce", {"algo": "ring"}, 1),
+        (hosts(1, 1, 1, 1), "all-reduce", {"algo": "ring"}, 1),
+    ):
+        schedules = pack([collectives.plan(kind, spec(**given), shape.members, shape, 64 * MIB)])
+        assert set(schedules.lane_shares.tolist()) == {shares}, (kind, given)
+        assert (schedules.lane_connection.min() >= 32) == (shares > 1)
+
+
+def test_slices():
+    """Two of a chunk of Simple beyond 32 KiB, one of chains and where a lane would have more than 1,024 steps."""
+
+    def slices(*arguments, **given):
+        return way(*arguments, **({"algo": "ring", "proto": "simple"} | given)).slices
+
+    assert slices("all-reduce", hosts(8), 24 * 8 * 32 * KIB) == 1
+    assert slices("all-reduce", hosts(8), 24 * 8 * 32 * KIB + 200) == 2
+    assert slices("all-reduce", hosts(8), GIB, proto="ll128") == 1
+    assert slices("broadcast", hosts(8), GIB) == 1
+    assert slices("all-reduce", hosts(*[8] * 32), 8 * GIB) == 2
+    assert slices("all-reduce", hosts(*[8] * 33), 8 * GIB) == 1
 
 
 def test_waits_leave_out_the_path():

@@ -6,7 +6,7 @@ from workload.nccl import pxn_plans, ring_plans, tree_plans
 from workload.nccl.generations import generations
 from workload.nccl.overrides import ALGORITHMS, PROTOCOLS
 from workload.nccl.tuning import TREE
-from workload.nccl.ways import MOST_CHANNELS, Way, way_of
+from workload.nccl.ways import MOST_CHANNELS, PACINGS, PLANNED, Way, way_of
 from workload.plans import Plans
 from workload.shape import Shape
 
@@ -20,12 +20,14 @@ PARAMETERS: dict[str, int | bool | str] = {
     "pxn": True,
     "generation": "a100",
     "overrides": "",
+    "pacing": PLANNED,
 }
 LIMITS = {
     "algo": ALGORITHMS,
     "proto": PROTOCOLS,
     "channels": (0, MOST_CHANNELS),
     "generation": tuple(sorted(generations())),
+    "pacing": PACINGS,
 }
 
 _SMALL_MESSAGE_BYTES = 16 * 1024  # all-to-all's messages up to this go by LL
@@ -39,6 +41,7 @@ class _Asked(TypedDict):
     channels: int
     generation: str
     overrides: str
+    pacing: str
 
 
 def plan(

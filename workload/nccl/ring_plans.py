@@ -1,13 +1,14 @@
 """Lanes of NCCL's rings, one for each channel.
 
-All-reduce goes over the buffer in loops: in each the chunks of a loop travel round twice. The lanes of what goes round
-wait for the mean of the hops, as NCCL's own model counts it. In all-gather and reduce-scatter a
-member's part goes by its number, not by its place in the ring: unless every ring is the members in their order, each
-member has lanes of its own. Broadcast and reduce are chains that begin or end at member 0.
+All-reduce goes over the buffer in loops: in each the chunks of a loop travel round twice. The slices of a chunk are
+steps of their own, one after another. The lanes of what goes round wait for the mean of the hops, as NCCL's own model
+counts it. In all-gather and reduce-scatter a member's part goes by its number, not by its place in the ring: unless
+every ring is the members in their order, each member has lanes of its own. Broadcast and reduce are chains that begin
+or end at member 0.
 """
 
 from collections import Counter
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import NamedTuple
 
 from workload.errors import WorkloadError
@@ -22,6 +23,9 @@ MOST_TABLE_STEPS = 2_000_000
 """Of all members together, in plans of their own."""
 
 _CHAINS = frozenset({"broadcast", "reduce"})
+
+_FIRST_DRIVEN = 32
+"""Connection of the first channel that is driven at a share; others of the group may have those before."""
 
 Rings = tuple[tuple[int, ...], ...]
 
@@ -40,7 +44,7 @@ def plan(kind: str, shape: Shape, way: Way) -> Plans:
         return _chains(kind, shape, way, rings, launch_ps)
     if _all_in_order(shape, rings):
         return _in_order(kind, shape, way, launch_ps)
-    steps = shape.members * (shape.members - 1) * way.channels * way.pieces
+    steps = shape.members * (shape.members - 1) * way.channels * way.pieces * way.slices
     if steps > MOST_TABLE_STEPS:
         raise WorkloadError(
             f"algorithm nccl for {kind} of {shape.members} members on rails: {steps:,} steps, "
@@ -50,14 +54,15 @@ def plan(kind: str, shape: Shape, way: Way) -> Plans:
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
-    """Launch, and the slowest channel: a chunk's way round, or the busiest link if that is never idle.
+    """Launch, and the slowest channel: its slices' way round, or the busiest link if that is never idle.
 
-    A lane's hops pass while other lanes' chunks are sent. Packets take longer as long as the channels go in step, which
-    they do at first; the form leaves that out.
+    At a share of NVLink a channel is never ahead, so all wait for each hop. Else a lane's hops pass while other lanes'
+    slices are sent. Packets then take longer as long as the channels go in step, which they do at first; the form
+    leaves that out.
     """
     n = shape.members
     channels = [_pairs(kind, order) for order in _rings(shape, way)]
-    chunk_bytes = size_bytes / (way.channels * way.pieces * (1 if kind in _CHAINS else n))
+    message_bytes = size_bytes / (way.channels * way.pieces * way.slices * (1 if kind in _CHAINS else n))
     load = Counter((sender, shape.host[sender] != shape.host[to]) for pairs in channels for sender, to in pairs)
     slowest = 0.0
     for pairs in channels:
@@ -65,10 +70,11 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
         for sender, to in pairs:
             far = shape.host[sender] != shape.host[to]
             wait_ps = lane_ps(shape, way, between_hosts=far) if kind in _CHAINS else _mean_wait_ps(shape, way)
-            chunk_ps = link_ps(shape, chunk_bytes, way, between_hosts=far)
+            link = link_ps(shape, message_bytes, way, between_hosts=far)
+            driven_ps = link * way.shares
             path_ps = shape.outside_ps if far else shape.inside_ps
-            hops.append(_Hop(wait_ps, wait_ps + path_ps + chunk_ps, load[sender, far] * chunk_ps, chunk_ps))
-        steps = way.pieces * ring_steps(kind, n)
+            hops.append(_Hop(wait_ps, wait_ps + path_ps + driven_ps, load[sender, far] * link, driven_ps))
+        steps = way.pieces * way.slices * ring_steps(kind, n)
         slowest = max(slowest, _chain_ps(hops, way.pieces) if kind in _CHAINS else _round_ps(hops, steps))
     return base_ps(way.algorithm, way.protocol) + slowest
 
@@ -78,15 +84,15 @@ class _Hop(NamedTuple):
 
     Attributes:
         wait_ps: before each send.
-        alone_ps: the wait, the path, and a chunk on the link.
-        all_ps: a chunk of every channel that leaves over the link.
-        chunk_ps: a chunk on the link.
+        alone_ps: the wait, the path, and a message (a slice, or a whole chunk) at the channel's rate.
+        all_ps: a message of every channel that leaves over the link.
+        message_ps: a message at the channel's rate.
     """
 
     wait_ps: float
     alone_ps: float
     all_ps: float
-    chunk_ps: float
+    message_ps: float
 
 
 def _pairs(kind: str, order: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -102,13 +108,13 @@ def _round_ps(hops: list[_Hop], steps: int) -> float:
     sums = list(accumulate((hop.alone_ps for hop in hops + hops), initial=0.0))
     worst = turns * sums[len(hops)] + max(sums[i + rest] - sums[i] for i in range(len(hops)))
     busiest = max(hops, key=lambda hop: hop.all_ps)
-    return max(worst, steps * busiest.all_ps + busiest.alone_ps - busiest.chunk_ps)
+    return max(worst, steps * busiest.all_ps + busiest.alone_ps - busiest.message_ps)
 
 
 def _chain_ps(hops: list[_Hop], chunks: int) -> float:
     """The first chunk takes all hops, behind other channels; then the slowest link or the longest wait holds."""
-    slowest = max(max(hop.all_ps, hop.wait_ps) for hop in hops)
-    first_ps = max(hop.all_ps - hop.chunk_ps for hop in hops)
+    slowest = max(max(hop.all_ps, hop.message_ps, hop.wait_ps) for hop in hops)
+    first_ps = max(0.0, *(hop.all_ps - hop.message_ps for hop in hops))
     return sum(hop.alone_ps for hop in hops) + first_ps + (chunks - 1) * slowest
 
 
@@ -133,27 +139,39 @@ def _mean_wait_ps(shape: Shape, way: Way) -> int:
 
 
 def _all_reduce(shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
-    n, loops = shape.members, way.pieces
+    n, pieces = shape.members, way.pieces * way.slices
     orders = list(dict.fromkeys(rings))
     wait_ps = _mean_wait_ps(shape, way)
     lanes = []
     for channel, order in enumerate(rings):
-        lane = Lane(
-            view=orders.index(order),
-            part=channel,
-            parts=way.channels,
-            chunks=n * loops,
-            latency_ps=wait_ps,
-            wire=way.transport.wire,
-            connection=channel,
-        )
-        for loop in range(loops):
-            for k in range(n - 1):
-                _round(lane, channel, n, [(-1 - k) % n * loops + loop, (-2 - k) % n * loops + loop], reduce=True)
-            for k in range(n - 1):
-                _round(lane, channel, n, [-k % n * loops + loop, (-1 - k) % n * loops + loop], reduce=False)
+        lane = _lane(way, channel, wait_ps, view=orders.index(order), parts=way.channels, chunks=n * pieces)
+        for loop in range(way.pieces):
+            for k in range(2 * (n - 1)):
+                sends, receives = (-1 - k) % n * pieces, (-2 - k) % n * pieces
+                for piece in range(loop * way.slices, (loop + 1) * way.slices):
+                    _round(lane, channel, n, [sends + piece, receives + piece], reduce=k < n - 1)
         lanes.append(lane)
-    return everyone_alike(n, n * loops, lanes, views=[lines([order]) for order in orders], launch_ps=launch_ps)
+    return everyone_alike(n, n * pieces, lanes, views=[lines([order]) for order in orders], launch_ps=launch_ps)
+
+
+def _lane(way: Way, channel: int, wait_ps: int, *, view: int = NONE, parts: int = 1, chunks: int | None = None) -> Lane:
+    """A channel's lane, which works on its number of `parts` equal parts."""
+    return Lane(
+        view=view,
+        part=channel if parts > 1 else 0,
+        parts=parts,
+        chunks=chunks,
+        latency_ps=wait_ps,
+        wire=way.transport.wire,
+        connection=channel + (_FIRST_DRIVEN if way.shares > 1 else 0),
+        shares=way.shares,
+    )
+
+
+def _pieces_of(way: Way, channel: int) -> list[range]:
+    """What a channel moves of a member's part: of each loop the slices of its chunk, by their numbers in the part."""
+    first = channel * way.pieces
+    return [range(chunk * way.slices, (chunk + 1) * way.slices) for chunk in range(first, first + way.pieces)]
 
 
 def _round(lane: Lane, number: int, n: int, chunks: list[int], *, reduce: bool) -> None:
@@ -163,14 +181,14 @@ def _round(lane: Lane, number: int, n: int, chunks: list[int], *, reduce: bool) 
 
 def _in_order(kind: str, shape: Shape, way: Way, launch_ps: int) -> Plans:
     """All-gather or reduce-scatter where the rings are the members in their order: pieces of each member's part."""
-    n, loops, shift = shape.members, way.pieces, kind == "reduce-scatter"
-    each = way.channels * loops
+    n, shift = shape.members, kind == "reduce-scatter"
+    each = way.channels * way.pieces * way.slices
     wait_ps = _mean_wait_ps(shape, way)
     lanes = []
     for channel in range(way.channels):
-        lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=channel)
-        for piece in range(channel * loops, (channel + 1) * loops):
-            for k in range(shift, n - 1 + shift):
+        lane = _lane(way, channel, wait_ps)
+        for pieces in _pieces_of(way, channel):
+            for k, piece in product(range(shift, n - 1 + shift), pieces):
                 _round(lane, channel, n, [-k % n * each + piece, (-1 - k) % n * each + piece], reduce=shift)
         lanes.append(lane)
     return everyone_alike(n, n * each, lanes, launch_ps=launch_ps)
@@ -178,15 +196,15 @@ def _in_order(kind: str, shape: Shape, way: Way, launch_ps: int) -> Plans:
 
 def _each_its_own(kind: str, shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
     """The same in rings of any order."""
-    n, loops, shift = shape.members, way.pieces, kind == "reduce-scatter"
-    each = way.channels * loops
+    n, shift = shape.members, kind == "reduce-scatter"
+    each = way.channels * way.pieces * way.slices
     lanes: list[list[Lane]] = [[] for _ in range(n)]
     for channel, order in enumerate(rings):
         for place, member in enumerate(order):
             after, before = order[(place + 1) % n], order[place - 1]
-            lane = Lane(latency_ps=_mean_wait_ps(shape, way), wire=way.transport.wire, connection=channel)
-            for piece in range(channel * loops, (channel + 1) * loops):
-                for k in range(shift, n - 1 + shift):
+            lane = _lane(way, channel, _mean_wait_ps(shape, way))
+            for pieces in _pieces_of(way, channel):
+                for k, piece in product(range(shift, n - 1 + shift), pieces):
                     lane.step(
                         send_to=after,
                         to_lane=channel,
@@ -206,7 +224,7 @@ def _chains(kind: str, shape: Shape, way: Way, rings: Rings, launch_ps: int) -> 
         ends = (NONE, *_chain(kind, order), NONE)
         for (before, member), (_, after) in zip(pairwise(ends[:-1]), pairwise(ends[1:]), strict=True):
             wait_ps = hop_of(shape, way, member, after) if after != NONE else 0
-            lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=channel)
+            lane = _lane(way, channel, wait_ps)
             first = channel * way.pieces
             _link(lane, channel, before, after, range(first, first + way.pieces), reduce=kind == "reduce")
             lanes[member].append(lane)

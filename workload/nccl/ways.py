@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from workload.nccl import tuning
-from workload.nccl.generations import generations
+from workload.nccl.generations import Generation, generations
 from workload.nccl.hosts import hosts_of
 from workload.nccl.overrides import overrides_of
 from workload.nccl.protocols import PROTOCOLS, Protocol
@@ -11,8 +11,12 @@ from workload.nccl.trees import tree
 from workload.shape import Shape
 
 MOST_CHANNELS = 32
+MOST_SLICES = max(protocol.slices for protocol in PROTOCOLS.values())
 MOST_STEPS = 1024
 """Of a lane. Where a buffer would take more, its chunks grow beyond what NCCL's buffers hold."""
+PLANNED = "planned"
+"""Pacing: a channel drives no more than the part of NVLink that NCCL plans for it."""
+PACINGS = (PLANNED, "none")
 
 
 class Way(NamedTuple):
@@ -23,12 +27,16 @@ class Way(NamedTuple):
         protocol: ll, ll128 or simple.
         channels: that are used.
         pieces: loops over the buffer of a ring that goes round, chunks of a channel else.
+        slices: in which a chunk of a ring moves.
+        shares: a channel of a ring or chain drives 1 / shares of its port's line rate.
     """
 
     algorithm: str
     protocol: str
     channels: int
     pieces: int
+    slices: int
+    shares: int
 
     @property
     def transport(self) -> Protocol:
@@ -37,10 +45,11 @@ class Way(NamedTuple):
 
     @property
     def number(self) -> int:
-        """A number that no other way has."""
+        """A number that no other way of the same shares has."""
         names = tuple(PROTOCOLS)
         kind = names.index(self.protocol) * 2 + (self.algorithm == tuning.TREE)
-        return (self.pieces * (MOST_CHANNELS + 1) + self.channels) * len(names) * 2 + kind
+        count = (self.pieces * (MOST_CHANNELS + 1) + self.channels) * MOST_SLICES + self.slices - 1
+        return count * len(names) * 2 + kind
 
 
 def way_of(
@@ -53,6 +62,7 @@ def way_of(
     channels: int,
     generation: str,
     overrides: str,
+    pacing: str,
 ) -> Way:
     """What is decided for a size; the parameters are those of workload.collectives.nccl.
 
@@ -66,8 +76,25 @@ def way_of(
     most = channels or _channels(shape, made.channels)
     algorithm, protocol = tuning.best(kind, shape, size_bytes, made, most, algo, proto)
     used = channels or _used(most, size_bytes, PROTOCOLS[protocol], shape.members if algorithm == tuning.RING else 1)
-    way = Way(algorithm, protocol, used, 1)
+    shares = _shares(shape, made) if pacing == PLANNED and algorithm == tuning.RING else 1
+    way = Way(algorithm, protocol, used, 1, 1, shares)
+    way = way._replace(slices=_slices(kind, shape, size_bytes, way))
     return way._replace(pieces=_pieces(kind, shape, size_bytes, way))
+
+
+def _shares(shape: Shape, generation: Generation) -> int:
+    """In one host NCCL plans all channels for an equal part of NVLink, also where fewer are used.
+
+    What it plans between hosts depends on how its search matches NICs with NVLinks; the NIC is the slower of them.
+    """
+    return generation.channels if len(set(shape.host)) == 1 else 1
+
+
+def _slices(kind: str, shape: Shape, size_bytes: int, way: Way) -> int:
+    """Of a chunk, 1 where a lane would get too many steps. With several loops chunks are large."""
+    steps = tuning.ring_steps(kind, shape.members)
+    slices = way.transport.slices_of(kind, size_bytes / (way.channels * shape.members))
+    return slices if way.algorithm == tuning.RING and steps * slices <= MOST_STEPS else 1
 
 
 def _channels(shape: Shape, inside: int) -> int:
@@ -90,7 +117,7 @@ def _pieces(kind: str, shape: Shape, size_bytes: int, way: Way) -> int:
     if kind in {"broadcast", "reduce"}:
         return max(1, min(-(-size_bytes // (way.channels * chunk_bytes)), MOST_STEPS))
     loops = -(-size_bytes // (way.channels * shape.members * chunk_bytes))
-    return max(1, min(loops, MOST_STEPS // tuning.ring_steps(kind, shape.members)))
+    return max(1, min(loops, MOST_STEPS // (tuning.ring_steps(kind, shape.members) * way.slices)))
 
 
 def _tree_chunks(shape: Shape, size_bytes: int, way: Way) -> int:
