@@ -1,8 +1,20 @@
 """Fixtures of all tests."""
 
+import sys
+
 import pytest
 
 from tests.needs import SHARED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def byte_code(tmp_path_factory):
+    """Where Python must leave no byte code beside sources, the processes that tests start share it elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.dont_write_bytecode:
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+            patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("byte-code")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workload.groups import GroupTable
+from workload.pointers import pointers
 from workload.view import COLLECTIVE
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _aggregators(program: "Program", served: list[list[tuple[Use, int]]]) -> "Pr
     table = GroupTable(
         group_ptr=program.group_ptr,
         group_member=program.group_member,
-        slot_ptr=np.concatenate([[0], np.cumsum([len(of_one) for of_one in served], dtype=np.int64)]).astype(np.int64),
+        slot_ptr=pointers([len(of_one) for of_one in served]),
         slot_group=np.array([use.group for of_one in served for use, _ in of_one], np.int32),
         slot_member=np.array([member for of_one in served for _, member in of_one], np.int32),
     )
@@ -139,5 +140,4 @@ def _groups(program: "Program", uses: Sequence[Use], npu_of: dict[tuple[int, int
     for use in uses:
         aggregators = [npu_of[key] for key in _counted(use.switches)]
         found[use.group] = np.concatenate([use.members, aggregators]).astype(np.int32)
-    sizes = np.cumsum([len(group) for group in found], dtype=np.int64)
-    return np.concatenate([[0], sizes]).astype(np.int64), np.concatenate(found).astype(np.int32)
+    return pointers([len(group) for group in found]), np.concatenate(found).astype(np.int32)

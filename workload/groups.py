@@ -16,11 +16,12 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from workload.errors import WorkloadError
 from workload.exchange import Exchange, agree, alone
 from workload.own import OwnTraces
+from workload.pointers import pointers
 from workload.view import WHOLE, TraceView
 
 Int32 = NDArray[np.int32]
@@ -88,11 +89,11 @@ def resolve(
     slots_of_npus = [slots[trace] for trace in own.trace_of_npu.tolist()]
     for npu, its_own in book.restricted.items():
         slots_of_npus[npu] = its_own
-    slot_ptr = _ptr([len(s) for s in slots_of_npus])
+    slot_ptr = pointers([len(s) for s in slots_of_npus])
     slot_group = group_of[np.concatenate([np.zeros(0, np.int32), *slots_of_npus])]
     sizes = np.zeros(len(number_of) + 1, np.int64)
     sizes[group_of] = [len(members) for members in book.members]
-    group_ptr = _ptr(sizes)
+    group_ptr = pointers(sizes)
     group_member = np.concatenate([book.members[i] for i in np.argsort(group_of).tolist()])
     owner = np.repeat(np.arange(npus), np.diff(slot_ptr))
     slot_member, is_member = _member_numbers(group_ptr, group_member, slot_group, owner, npus)
@@ -213,7 +214,3 @@ def _member_numbers(
     at = np.minimum(np.searchsorted(keys[by_key], wanted), len(keys) - 1)
     row = by_key[at]
     return (row - group_ptr[slot_group]).astype(np.int32), keys[row] == wanted
-
-
-def _ptr(counts: ArrayLike) -> Int64:
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)

@@ -12,6 +12,7 @@ from workload.errors import WorkloadError
 from workload.groups import GroupTable, resolve
 from workload.kinds import BARRIER, kind_index
 from workload.own import IDLE, own_traces
+from workload.pointers import pointers
 from workload.program import Program, Rows, assemble, build_program, empty_rows
 from workload.schedules import ScheduleSet
 from workload.settings import CollectiveSettings
@@ -109,7 +110,7 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
     members = [npu, npu, npu.reshape(hosts, group).T.reshape(-1)]
     sizes = [npus] + [group] * hosts + [hosts] * group
     groups = GroupTable(
-        group_ptr=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64),
+        group_ptr=pointers(sizes),
         group_member=np.concatenate(members).astype(np.int32),
         slot_ptr=2 * np.arange(npus + 1, dtype=np.int64),
         slot_group=np.stack([1 + npu // group, 1 + hosts + npu % group], axis=1).reshape(-1).astype(np.int32),

@@ -20,6 +20,7 @@ from workload.exchange import Exchange, agree, alone
 from workload.groups import GroupTable, resolve
 from workload.kinds import KINDS
 from workload.own import IDLE, own_traces
+from workload.pointers import pointers
 from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
@@ -212,7 +213,7 @@ def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, sche
         groups: slots of all NPUs.
         schedules: to which the rows' schedule numbers refer.
     """
-    trace_ptr = _ptr([len(rows.kind) for rows in distinct])
+    trace_ptr = pointers([len(rows.kind) for rows in distinct])
     none = empty_rows(0)  # a rank may have no NPUs
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(rows, name) for rows in (none, *distinct)]) for name in _COLUMNS
@@ -500,7 +501,7 @@ def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int3
     start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))
     by_parent = np.argsort(parent, kind="stable")
     child = (row - start[row])[by_parent] if len(row) else row
-    return _ptr(np.bincount(parent, minlength=len(deps))), child.astype(np.int32)
+    return pointers(np.bincount(parent, minlength=len(deps))), child.astype(np.int32)
 
 
 def _trace_of_row(trace_ptr: Int64) -> Int64:
@@ -511,13 +512,13 @@ def _collective_lists(
     columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64, slots_of_trace: Int64
 ) -> tuple[Int64, Int64, Int32]:
     """trace_slot_ptr, coll_ptr and coll_node of Program."""
-    trace_slot_ptr = _ptr(slots_of_trace)
+    trace_slot_ptr = pointers(slots_of_trace)
     rows = np.flatnonzero(columns["kind"] == COLLECTIVE)
     trace = _trace_of_row(trace_ptr)[rows]
     entry = trace_slot_ptr[trace] + columns["group"][rows]
     order = np.lexsort((columns["seq"][rows], entry))
     counts = np.bincount(entry, minlength=int(trace_slot_ptr[-1]))
-    return trace_slot_ptr, _ptr(counts), (rows - trace_ptr[trace])[order].astype(np.int32)
+    return trace_slot_ptr, pointers(counts), (rows - trace_ptr[trace])[order].astype(np.int32)
 
 
 def _receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64) -> tuple[Int64, Int64, Int32]:
@@ -527,9 +528,4 @@ def _receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64)
     key = receive_key(*(columns[name][rows] for name in ("peer", "tag", "seq")))
     order = np.lexsort((key, trace))
     counts = np.bincount(trace, minlength=len(trace_ptr) - 1)
-    return _ptr(counts), key[order], (rows - trace_ptr[trace])[order].astype(np.int32)
-
-
-def _ptr(counts: ArrayLike) -> Int64:
-    """int64[n+1]: where each of n runs begins and the last ends."""
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+    return pointers(counts), key[order], (rows - trace_ptr[trace])[order].astype(np.int32)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from workload import collectives
 from workload.errors import WorkloadError
 from workload.plans import MAX_CONNECTIONS, MAX_SHARES, NONE, Attributes, Plan, Plans, Step
+from workload.pointers import pointers
 from workload.shape import Shape
 from workload.uneven import NAME as UNEVEN
 from workload.uneven import all_to_all_v, units
@@ -218,24 +219,24 @@ def pack(schedules: list[Plans]) -> Schedules:
         members=np.array([s.members for s in schedules], np.int32),
         chunks=np.array([s.chunks for s in schedules], np.int32),
         relative=np.array([s.relative for s in schedules], np.bool_),
-        plan_of_ptr=_ptr([len(s.plans) for s in schedules]),
+        plan_of_ptr=pointers([len(s.plans) for s in schedules]),
         plan_of=np.array(plan_of, np.int32),
-        plan_ptr=_ptr([len(p) for p in plans]).astype(np.int32),
-        lane_ptr=_ptr([len(lane) for lane in lanes]).astype(np.int32),
+        plan_ptr=pointers([len(p) for p in plans]).astype(np.int32),
+        lane_ptr=pointers([len(lane) for lane in lanes]).astype(np.int32),
         reduce=columns.pop("reduce").astype(np.bool_),
         launch_ps=np.array([s.launch_ps for s in schedules], np.int64),
         regions=np.array([s.regions for s in schedules], np.int32),
-        view_base=_ptr([len(s.views) for s in schedules])[:-1].astype(np.int32),
+        view_base=pointers([len(s.views) for s in schedules])[:-1].astype(np.int32),
         **_lane_columns(attributes, chunks_of_lane),
         view_size=np.array([view.size for view in views], np.int32),
         view_parts=np.array([view.parts for view in views], np.int32),
-        view_ptr=_ptr([len(view.member) for view in views]),
+        view_ptr=pointers([len(view.member) for view in views]),
         view_member=_joined([view.member for view in views]),
         view_at=_joined([view.at for view in views]),
         view_part=_joined([view.part for view in views]),
         aggregators=np.array([s.aggregators for s in schedules], np.int32),
-        layout_base=_ptr([len(s.layouts) for s in schedules])[:-1].astype(np.int32),
-        layout_ptr=_ptr([len(layout) for layout in layouts]),
+        layout_base=pointers([len(s.layouts) for s in schedules])[:-1].astype(np.int32),
+        layout_ptr=pointers([len(layout) for layout in layouts]),
         layout_piece=_joined(layouts),
         uneven=np.array([s.uneven for s in schedules], np.bool_),
         **columns,
@@ -280,10 +281,6 @@ def _columns(steps: list[Step]) -> dict[str, NDArray[Any]]:
 
 def _joined(columns: Sequence[Int32]) -> Int32:
     return np.concatenate([np.zeros(0, np.int32), *columns])
-
-
-def _ptr(counts: list[int]) -> Int64:
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
 
 
 def _pieces(plans: Plans) -> int:

@@ -1,12 +1,9 @@
 """One queue pair of a tiny world, told by hand what happens to it. Run as a script, it prints what 400 events leave."""
 
 import ctypes
-import os
 import random
-import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -14,9 +11,9 @@ from pdes import Settings, build_world, congestion
 from pdes import state as s
 from pdes.jit import call_hook, jit_enabled
 from tests.pdes.cases import Traces
+from tests.plain_python import plain_python
 from topologies import build
 
-ROOT = Path(__file__).parents[2]
 Q = 3
 LINE_PSB = 20.0
 """ps per byte at 400 Gb/s."""
@@ -85,14 +82,8 @@ class Pair:
 
 
 def both_ways(name):
-    """What this script prints, compiled and as plain Python."""
-    command = [sys.executable, "-W", "error", "-m", "tests.congestion.harness_b", name]
-    plain = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    outputs = [
-        subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-        for env in (os.environ, plain)
-    ]
-    return [output.stdout for output in outputs]
+    """The stories of this script, compiled and as plain Python."""
+    return repr(stories(name)), plain_python("-m", "tests.congestion.harness_b", name)
 
 
 def story(name, seed):
@@ -124,5 +115,9 @@ def story(name, seed):
     return [int(word) for word in pair.row]
 
 
+def stories(name):
+    return [story(name, seed) for seed in range(4)]
+
+
 if __name__ == "__main__":
-    sys.stdout.write(repr([story(sys.argv[1], seed) for seed in range(4)]))
+    sys.stdout.write(repr(stories(sys.argv[1])))

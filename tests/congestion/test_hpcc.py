@@ -1,17 +1,15 @@
 import math
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes import state as s
 from pdes.congestion import hpcc
+from tests.budgets import bounded
 from tests.congestion import harness_b as h
 from tests.congestion.naive.hpcc import Hpcc, Link
 
-bounded = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
 PATHS = [[0, 1, 0], [0, 1], [0, 0, 0], [0, 1, 0], [1] * 7]
 """Classes of the links of some paths. The fourth looks like the first, but its ports have sent much more."""
 BEGIN = (1 << s.TELEMETRY_CLASS_SHIFT) - 30_000_000
@@ -61,7 +59,7 @@ def agree(pair, model):
     assert pair.window in fair
 
 
-@bounded
+@bounded(150)
 @given(choices, st.lists(step, max_size=60))
 def test_agrees_with_the_paper_line_by_line(chosen, steps):
     pair, model = h.Pair("hpcc", chosen), model_of(chosen)

@@ -1,15 +1,13 @@
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes import state as s
 from pdes.congestion import nscc
+from tests.budgets import bounded
 from tests.congestion import harness_b as h
 from tests.congestion.naive.nscc import Nscc
 
-bounded = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
 RTT = h.BASE_RTT
 """8 us at 400 Gb/s: 400 kB, scaling_a is 8/3, the largest window 600 kB."""
 
@@ -34,7 +32,7 @@ def agree(pair, model):
     assert pair.window in {max(1, int(model.cwnd / h.PACKET * (1 + e))) for e in (-1e-11, 1e-11)}
 
 
-@bounded
+@bounded(150)
 @given(
     st.sampled_from([{}, {"target_qdelay_rtts": 0.75}, {"delay_alpha": 0.5, "gamma": 0.4}]),
     st.sampled_from([200, 100]),

@@ -1,15 +1,11 @@
-import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from pdes import state as s
 from tests.congestion.harness import US, Sender
+from tests.plain_python import plain_python
 
-ROOT = Path(__file__).parents[2]
 HERE = "from tests.congestion.test_plain import rows; import sys; print(rows(sys.argv[1]))"
 
 
@@ -35,13 +31,4 @@ def rows(name):
 
 @pytest.mark.parametrize("name", ["dcqcn", "dctcp", "timely"])
 def test_plain_python_agrees_bit_for_bit(name):
-    run = subprocess.run(
-        [sys.executable, "-c", HERE, name],
-        cwd=ROOT,
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert run.stdout.split() == [str(rows(name))]
+    assert plain_python("-c", HERE, name).split() == [str(rows(name))]

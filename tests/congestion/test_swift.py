@@ -1,15 +1,13 @@
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes import state as s
 from pdes.congestion import swift
+from tests.budgets import bounded
 from tests.congestion import harness_b as h
 from tests.congestion.naive.swift import Swift
 
-bounded = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
 WINDOW = 200
 rtts = st.sampled_from([-1, h.BASE_RTT // 3, h.BASE_RTT, 4 * h.BASE_RTT, 30 * h.BASE_RTT]) | st.integers(1, 10**9)
 step = st.fixed_dictionaries(
@@ -58,7 +56,7 @@ def agree(pair, model):
     assert pair.window in {max(1, int(model.cwnd * (1 + e))) for e in (-1e-12, 1e-12)}
 
 
-@bounded
+@bounded(150)
 @given(choices, st.lists(step, min_size=10, max_size=60))
 def test_agrees_with_the_paper_line_by_line(chosen, steps):
     pair, model = h.Pair("swift", chosen, window=WINDOW), model_of(chosen)

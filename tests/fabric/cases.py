@@ -31,6 +31,17 @@ def run_naive(graph, program, settings, *, window=50, rto_ps=0, control=None, si
     return simulator(graph, program, settings, window, rto_ps, control).run()
 
 
+class Bounded(naive.Simulator):
+    """Gives up a run of so many packet-hops."""
+
+    MOST_HOPS = 100_000
+
+    def transmit(self, link, packet, *times):
+        if self.count["packet_hops"] > self.MOST_HOPS:
+            raise TimeoutError
+        super().transmit(link, packet, *times)
+
+
 class Network(NamedTuple):
     """A graph as what was drawn. cables: (a, b, Gb/s, delay in ps); latencies: of each switch, ps."""
 

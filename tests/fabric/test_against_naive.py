@@ -1,11 +1,7 @@
 """The engine's shared-buffer fabric against the reference: random runs, and one fixed run for each defect found."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,14 +9,13 @@ from hypothesis import given
 from pdes import RunError, build_world
 from pdes.balancing import balancing
 from pdes.congestion import Control
+from tests.budgets import bounded
 from tests.fabric import naive
-from tests.fabric.cases import Flows, Network, Scenario, scenarios, settings_of, star
+from tests.fabric.cases import Bounded, Flows, Network, Scenario, scenarios, settings_of, star
 from tests.fabric.compare import by_hand, check, differences
 from tests.fabric.naive import Simulator
-from tests.parallel.random_runs import bounded
 from tests.pdes.compare import simulate
-
-ROOT = Path(__file__).parents[2]
+from tests.plain_python import plain_python
 
 
 def agree(scenario):
@@ -178,35 +173,16 @@ for name in sys.argv[1:]:
 
 def test_plain_python_agrees():
     names = ["pauses, control", "drops, control", "selective, trims"]
-    run = subprocess.run(
-        [sys.executable, "-c", PLAIN, *names],
-        cwd=ROOT,
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
-    seen = sum((Counter(json.loads(line)) for line in run.stdout.splitlines()), Counter())
+    said = plain_python("-c", PLAIN, *names)
+    seen = sum((Counter(json.loads(line)) for line in said.splitlines()), Counter())
     assert min(seen[what] for what in ("pause_frames", "dropped_packets", "trimmed_packets", "marked_packets")) > 0
-
-
-class Bounded(Simulator):
-    """Gives up a run of so many packets as one that never ends."""
-
-    MOST_PACKETS = 100_000
-
-    def transmit(self, link, packet, *times):
-        if self.count["packet_hops"] > self.MOST_PACKETS:
-            raise TimeoutError
-        super().transmit(link, packet, *times)
 
 
 def test_headers_cannot_fill_a_port_for_ever(monkeypatch):
     # four senders of 400 Gb/s into 25: their headers alone are 100 Gb/s and more, so strict priority starves all data
     graph, program, chosen = RUNS["headers crowd"].build()
     results = simulate(graph, program, chosen)
-    assert results.counters["packet_hops"] < Bounded.MOST_PACKETS / 4
+    assert results.counters["packet_hops"] < Bounded.MOST_HOPS / 4
     monkeypatch.setattr(naive, "TRIMMED_A_TURN", 10**9)
     with pytest.raises(TimeoutError):
         by_hand(graph, program, chosen, results.settled, Bounded)

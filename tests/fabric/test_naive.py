@@ -6,10 +6,11 @@ Packets are 1000 bytes on the wire and 100 Gb/s are 80 ps per byte, so a packet 
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from pdes.congestion import Control
-from tests.fabric.cases import Flows, Network, run_naive, scenarios, settings_of, star
+from tests.budgets import bounded
+from tests.fabric.cases import Bounded, Flows, Network, run_naive, scenarios, settings_of, star
 from tests.fabric.naive import NAK, TIMEOUT, TRIMMED, Frame, Simulator, measures
 from tests.pdes import naive as plain
 from tests.pdes.cases import Traces
@@ -19,15 +20,6 @@ PACKET = 80_000
 FRAME = 6720
 DELAY = 500_000
 HEADROOM = 12_500 + 3000 + 84
-
-bounded = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
 
 
 class Recorder(Simulator):
@@ -454,27 +446,32 @@ def test_output_queues_are_those_of_the_plain_model():
 
 
 def run_scenario(scenario):
+    """The reference after the run, or after the first part of a storm that takes a million packet-hops."""
     graph, program, chosen = scenario.build()
     window = chosen.window_bytes // chosen.mtu_bytes or 50
-    sim = run_naive(graph, program, chosen, rto_ps=chosen.rto_ps, window=window)
+    sim = Bounded(graph, program, chosen, window, chosen.rto_ps, None)
+    try:
+        sim.run()
+    except TimeoutError:
+        return sim
     assert sim.unfinished() == []
     assert sim.count["bytes_sent"] == sim.count["bytes_received"] + sim.count["bytes_dropped"]
     return sim
 
 
-@bounded
+@bounded(25)
 @given(scenarios(pfc=True))
 def test_random_runs_with_pfc_lose_nothing(scenario):
     assert run_scenario(scenario).count["dropped_packets"] == 0
 
 
-@bounded
+@bounded(25)
 @given(scenarios(pfc=False))
 def test_random_runs_without_pfc_come_to_their_end(scenario):
     run_scenario(scenario)
 
 
-@bounded
+@bounded(25)
 @given(scenarios(pfc=False, trim=True))
 def test_random_runs_that_trim_drop_nothing(scenario):
     assert run_scenario(scenario).count["dropped_packets"] == 0

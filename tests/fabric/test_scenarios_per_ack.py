@@ -7,12 +7,8 @@ control; the models of tests/congestion/naive are told the same. What it was tol
 import importlib
 import json
 import math
-import os
-import subprocess
-import sys
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +21,8 @@ from tests.congestion.naive.nscc import Nscc
 from tests.congestion.naive.swift import Swift
 from tests.congestion.naive.timely import Timely
 from tests.fabric import listening
+from tests.plain_python import plain_python
 
-ROOT = Path(__file__).parents[2]
 CONTROLS = congestion.names()[1:]
 WIRE = listening.MTU + 82
 PACKET = WIRE * 80
@@ -37,9 +33,7 @@ CLOSE = {"rel": 1e-9, "abs": 0}
 
 @cache
 def heard(name):
-    command = [sys.executable, "-W", "error", "-m", "tests.fabric.listening", name]
-    env = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    return json.loads(subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout)
+    return json.loads(plain_python("-m", "tests.fabric.listening", name))
 
 
 def calls(name):

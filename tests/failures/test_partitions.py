@@ -1,10 +1,6 @@
 """One answer with faults, however the fabric is divided and whoever runs it."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +9,15 @@ from hypothesis import strategies as st
 
 from pdes import LinkFault, NpuFault, RunError, Settings, build_world, run, run_processes
 from pdes.settings import SharedBuffer
+from tests.budgets import bounded
 from tests.failures.common import cable, faults_of, of_switch
 from tests.parallel.fingerprint import fingerprint
-from tests.parallel.random_runs import bounded, divided
+from tests.parallel.random_runs import divided
 from tests.parallel.test_lps import fullest
+from tests.plain_python import plain_python
 from topologies import TableRouting, build
 from workload import collective_program
 
-ROOT = Path(__file__).parents[2]
 US = 1_000_000
 
 
@@ -134,8 +131,6 @@ def test_plain_python_gives_the_same():
         "from tests.failures.test_partitions import *\n"
         "print(*[run(build_world(*case(s))).digest for s in (None, SharedBuffer(buffer_bytes=1_000_000))])"
     )
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    found = plain_python("-c", code).split()
     wanted = [run(build_world(*case(switch))).digest for switch in (None, SharedBuffer(buffer_bytes=1_000_000))]
-    assert done.stdout.split() == wanted
+    assert found == wanted

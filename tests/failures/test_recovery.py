@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pdes import LinkFault, Settings, balancing, build_world, congestion, run
 from pdes import state as s
 from pdes.settings import SharedBuffer
+from tests.budgets import bounded
 from tests.fabric import scenarios as sc
 from tests.failures.common import cable, faults_of, of_switch
 from tests.parallel.fingerprint import fingerprint
-from tests.parallel.random_runs import bounded
 from topologies import build
 
 NPUS, LEAVES, SPINES = 6, 3, 3

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.parallel.random_runs import bounded
+from tests.budgets import bounded
 from topologies import UNREACHABLE, TopologyError, build, next_links, routing_without
 
 SPECS = [

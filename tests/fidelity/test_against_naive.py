@@ -1,11 +1,12 @@
 """The kernel against a model in plain Python, to the picosecond."""
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pdes
 from pdes.fidelity import fidelity
+from tests.budgets import bounded
 from tests.every import programs
 from tests.fidelity.naive import MODELS, Aware, by_hand
 from tests.fidelity.running import KINDS
@@ -13,15 +14,6 @@ from tests.pdes.cases import Traces, networks, workloads
 from tests.pdes.compare import differences
 from topologies import build
 from workload import KINDS as COLLECTIVES
-
-bounded = settings(
-    max_examples=80,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
 
 
 @st.composite
@@ -44,7 +36,7 @@ def check(graph, program, chosen):
     return results
 
 
-@bounded
+@bounded(80)
 @given(runs())
 def test_random_runs_agree(case):
     spec, workload, chosen = case

@@ -1,14 +1,17 @@
 """Fixtures of tests that run in several ways."""
 
 import faulthandler
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
+from nadi.cli import main
 from tests.needs import NO_RANKS
 
 ROOT = Path(__file__).parents[2]
@@ -43,5 +46,21 @@ def python():
             text=True,
             timeout=timeout,
         )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def nadi(python):
+    """Run a command on some ranks, or in this process (None); gives what `python` gives."""
+
+    def run(ranks, *arguments, **environment):
+        if ranks is not None or environment:
+            return python(ranks, "-m", "nadi", *arguments, timeout=120, **environment)
+        said, told = io.StringIO(), io.StringIO()
+        with redirect_stdout(said), redirect_stderr(told), pytest.MonkeyPatch.context() as patch:
+            patch.delenv("NADI_DEBUG", raising=False)
+            code = main([str(argument) for argument in arguments])
+        return subprocess.CompletedProcess(arguments, code, said.getvalue(), told.getvalue())
 
     return run

@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given
+from hypothesis import Phase, given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from pdes import Settings
+from tests.budgets import bounded
 from tests.pdes.cases import Workload, runs
 from topologies import build
 
@@ -47,18 +48,6 @@ def divided(draw):
         for number, node in enumerate(draw(st.lists(st.integers(0, nodes - 1), max_size=MOST_LPS - 1, unique=True))):
             owner[node] = 1 + number
     return RandomRun(spec, workload, settings, owner)
-
-
-def bounded(examples):
-    """So many examples, the same ones in every run, however long each takes."""
-    return budget(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def some(number):

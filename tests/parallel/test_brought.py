@@ -30,12 +30,12 @@ def run_file(folder, nodes_of_npu, algorithms):
     return run
 
 
-def same_on_two_ranks(python, run):
+def same_on_two_ranks(nadi, run):
     """Runs alone and on two ranks; the digest of both."""
     digests = set()
     for ranks in (None, 2):
         out = run.parent / f"out.{ranks}"
-        done = python(ranks, "-m", "nadi", "run", run, "--out", out, "-q", timeout=180)
+        done = nadi(ranks, "run", run, "--out", out, "-q")
         assert done.returncode == 0, done.stderr
         digests.add(json.loads((out / "summary.json").read_text())["digest"])
     alone, two = ((run.parent / f"out.{ranks}" / "collectives.parquet").read_bytes() for ranks in (None, 2))
@@ -57,7 +57,7 @@ def write_algorithms(folder):
 
 
 @needs.ranks
-def test_algorithms_of_files(python, tmp_path):
+def test_algorithms_of_files(nadi, tmp_path):
     write_algorithms(tmp_path)
     kinds = et.CollectiveCommType
 
@@ -73,12 +73,12 @@ def test_algorithms_of_files(python, tmp_path):
         "all-gather": "custom:file=gather.xml",
         "all-to-all": "custom:file=swap,size=4KiB",
     }
-    same_on_two_ranks(python, run_file(tmp_path, nodes, algorithms))
+    same_on_two_ranks(nadi, run_file(tmp_path, nodes, algorithms))
 
 
 @needs.ranks
 @pytest.mark.parametrize("algorithm", ["direct", "pairwise"])
-def test_split_sizes(python, tmp_path, algorithm):
+def test_split_sizes(nadi, tmp_path, algorithm):
     """One all-to-all of all, and one of each half, whose members are on both ranks."""
     kind = et.CollectiveCommType.ALL_TO_ALL
 
@@ -96,11 +96,11 @@ def test_split_sizes(python, tmp_path, algorithm):
             ),
         ]
 
-    same_on_two_ranks(python, run_file(tmp_path, nodes, {"all-to-all-v": algorithm}))
+    same_on_two_ranks(nadi, run_file(tmp_path, nodes, {"all-to-all-v": algorithm}))
 
 
 @needs.ranks
-def test_members_on_other_ranks_that_disagree(python, tmp_path):
+def test_members_on_other_ranks_that_disagree(nadi, tmp_path):
     kind = et.CollectiveCommType.ALL_TO_ALL
     columns = MATRIX.T.copy()
     columns[6, 1] += 512
@@ -111,7 +111,7 @@ def test_members_on_other_ranks_that_disagree(python, tmp_path):
 
     run = run_file(tmp_path, nodes, {})
     for ranks in (None, 2):
-        done = python(ranks, "-m", "nadi", "run", run, "--out", tmp_path / "out", "-q")
+        done = nadi(ranks, "run", run, "--out", tmp_path / "out", "-q")
         assert done.returncode == 2
         (line,) = [line for line in done.stderr.splitlines() if line.startswith("nadi: error")]
         assert line.endswith(

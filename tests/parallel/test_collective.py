@@ -8,11 +8,8 @@ ARGUMENTS = ("all-reduce", "-t", "ring:npus=8,rate=100Gbps,delay=1us", "--sizes"
 
 
 @needs.ranks
-def test_two_ranks_have_one_table(python, tmp_path):
-    done = {
-        ranks: python(ranks, "-m", "nadi", "collective", *ARGUMENTS, "--json", "-o", tmp_path / str(ranks))
-        for ranks in (None, 2)
-    }
+def test_two_ranks_have_one_table(nadi, tmp_path):
+    done = {ranks: nadi(ranks, "collective", *ARGUMENTS, "--json", "-o", tmp_path / str(ranks)) for ranks in (None, 2)}
     for outcome in done.values():
         assert outcome.returncode == 0, outcome.stderr
     assert json.loads(done[2].stdout) == json.loads(done[None].stdout)
@@ -20,8 +17,8 @@ def test_two_ranks_have_one_table(python, tmp_path):
 
 
 @needs.ranks
-def test_two_ranks_refuse_with_one_line(python, tmp_path):
-    done = python(2, "-m", "nadi", "collective", *ARGUMENTS[:-1], "rnig", "-o", tmp_path / "out")
+def test_two_ranks_refuse_with_one_line(nadi, tmp_path):
+    done = nadi(2, "collective", *ARGUMENTS[:-1], "rnig", "-o", tmp_path / "out")
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("nadi: error")]

@@ -11,6 +11,7 @@ import et
 import partition
 import topologies
 from nadi.results import TABLES
+from tests.parallel.waiting import add_a_knot, check_said_once
 
 SPEC = "leaf-spine:leaves=4,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=1us"
 NPUS = 8
@@ -59,22 +60,12 @@ def written(folder, nodes_of_npu, text=""):
     return run
 
 
-@pytest.fixture
-def nadi(python):
-    """Run a command on some ranks."""
-
-    def run(ranks, *arguments):
-        return python(ranks, "-m", "nadi", *arguments, timeout=120)
-
-    return run
-
-
 @pytest.fixture(scope="module")
-def alone(python, tmp_path_factory):
+def alone(nadi, tmp_path_factory):
     """A run file, and the results of one LP."""
     folder = tmp_path_factory.mktemp("alone")
     run = written(folder, [step(npu) for npu in range(NPUS)])
-    done = python(None, "-m", "nadi", "run", run, "--out", folder / "out", "-q")
+    done = nadi(None, "run", run, "--out", folder / "out", "-q")
     assert done.returncode == 0, done.stderr
     return run, folder / "out"
 
@@ -177,19 +168,10 @@ def test_a_mistake_of_the_user_is_said_once(nadi, tmp_path, mistake, weights):
 def test_a_run_that_cannot_finish_says_once_who_waits(nadi, tmp_path, ranks_share):
     """NPU 0 sends only after it has received, NPU 7, on the other rank, the same."""
     nodes = [[et.comp_node(1, "c", duration_micros=3)] for _ in range(NPUS)]
-    for npu, peer in ((0, 7), (7, 0)):
-        nodes[npu] += [et.recv_node(2, "recv", peer, npu, 64), et.send_node(3, "send", npu, peer, 64, deps=[2])]
+    add_a_knot(nodes, 0, 7)
     run = written(tmp_path, nodes)
     done = nadi(2, "run", run, "--out", tmp_path / "new", "-q", "--set", f"engine.share_memory={ranks_share}")
-    assert done.returncode == 1, done.stderr
-    assert done.stdout == ""
-    assert not (tmp_path / "new").exists()
-    head, *waits = done.stderr.splitlines()
-    assert head.startswith("nadi: error: nothing is left to happen at ")
-    assert sorted(line.strip() for line in waits) == [
-        "npu 0 row 1: receive 0 of tag 0 waits for npu 7",
-        "npu 7 row 1: receive 0 of tag 0 waits for npu 0",
-    ]
+    check_said_once(done, tmp_path / "new", 0, 7)
 
 
 OPENED = """

@@ -14,8 +14,9 @@ from pdes import team as tm
 from pdes.boundary import HEADER_WORDS
 from pdes.layout import share
 from pdes.post import Post, outbox_words
+from tests.budgets import bounded
 from tests.parallel import kernels
-from tests.parallel.random_runs import bounded, divided
+from tests.parallel.random_runs import divided
 from tests.pdes.cases import Traces
 from topologies import build
 from workload import collective_program, pairs_program, permutation

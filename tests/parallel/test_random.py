@@ -9,8 +9,9 @@ from hypothesis import given
 
 from pdes import RunError, build_world, crew, growth, run, run_processes
 from pdes import state as s
+from tests.budgets import bounded
 from tests.parallel.fingerprint import differing, fingerprint
-from tests.parallel.random_runs import bounded, divided
+from tests.parallel.random_runs import divided
 from tests.pdes.compare import by_hand, differences
 from tests.pdes.naive import GaveUpError
 from tests.pdes.test_parts import shrunk

@@ -1,24 +1,16 @@
 import dataclasses
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from pdes import Settings
+from tests.budgets import bounded
 from tests.every import programs
 from tests.pdes import naive
 from tests.pdes.cases import BASE, Traces, runs
 from tests.pdes.compare import by_hand, check, differences, simulate
 from topologies import build
 from workload import KINDS, collective_program
-
-bounded = settings(
-    max_examples=120,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
 
 
 def agree(case):
@@ -27,13 +19,13 @@ def agree(case):
     check(graph, workload.program(graph.npus), chosen)
 
 
-@bounded
+@bounded(120)
 @given(runs(lossy=False))
 def test_random_runs_agree_without_losses(case):
     agree(case)
 
 
-@bounded
+@bounded(120)
 @given(runs(lossy=True))
 def test_random_runs_agree_with_losses(case):
     agree(case)

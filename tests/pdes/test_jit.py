@@ -1,7 +1,4 @@
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numba
@@ -12,10 +9,10 @@ import pdes
 from pdes import Settings, jit
 from pdes.jit import kernel
 from tests.pdes.compare import simulate
+from tests.plain_python import plain_python
 from topologies import build
 from workload import collective_program
 
-ROOT = Path(__file__).parents[2]
 TINY = """
 from tests.pdes.test_jit import tiny
 from pdes.jit import jit_enabled
@@ -49,16 +46,7 @@ def last_of(array):
 def test_plain_python_gives_the_same_answer():
     results = tiny()
     assert results.counters["dropped_packets"] > 0
-    run = subprocess.run(
-        [sys.executable, "-c", TINY],
-        cwd=ROOT,
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    said = run.stdout.split()
+    said = plain_python("-c", TINY).split()
     wanted = [results.digest, results.finish_time_ps, results.counters["dropped_packets"]]
     assert said == ["False", *map(str, wanted)]
 

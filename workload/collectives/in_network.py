@@ -6,11 +6,11 @@ ways part. An all-reduce so moves S over each link in each direction, once, wher
 al., "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
 """
 
-from workload.aggregating import Flow, aggregator_lanes, member_lanes, members_below
 from workload.errors import WorkloadError
 from workload.plans import Plans, each_its_own
 from workload.shape import Shape
 from workload.tree import ROOT, Tree
+from workload.tree_lanes import Flow, aggregator_lanes, member_lanes, members_below
 
 NAME = "in-network"
 KINDS = ("all-reduce", "reduce", "broadcast", "reduce-scatter", "all-gather", "barrier")

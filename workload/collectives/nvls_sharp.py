@@ -4,13 +4,13 @@ As `nvls-tree`, but the shares of all hosts are summed by the switches of their 
 gets S/g once, of g members of a host.
 """
 
-from workload.aggregating import Flow
-from workload.aggregating import aggregator_lanes as rail_aggregators
-from workload.aggregating import member_lanes as rail_member
 from workload.multimem import OTHERS, SUMS, aggregator_lanes, chunks_of_share, member_lanes
 from workload.plans import Lane, Plans, each_its_own
 from workload.shape import Shape
 from workload.tree import ROOT, Branch
+from workload.tree_lanes import Flow
+from workload.tree_lanes import aggregator_lanes as rail_aggregators
+from workload.tree_lanes import member_lanes as rail_member
 
 NAME = "nvls-sharp"
 KINDS = ("all-reduce",)
