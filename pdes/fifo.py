@@ -1,7 +1,8 @@
 """Queues of packet records in blocks of eight, all from one pool.
 
 A queue is a chain of blocks. Its tail is the next free record, whose time is INF: that is how the reader sees the end
-(`push`). An inbox is read as a whole and up to its tail, so nothing marks its end (`append`).
+(`push`). Where the reader knows the tail, nothing marks the end (`append`): of inboxes, which are read as a whole, and
+of queues whose ends stand side by side in a word (`ends`).
 Blocks are given back as they empty, last one out first, so the memory in use is that of the packets in flight.
 An empty queue holds no block: its head and tail are NONE.
 """
@@ -20,6 +21,7 @@ from pdes.state import (
 )
 
 NONE = -1
+HEAD_MASK = (1 << 32) - 1
 
 
 @inline
@@ -91,6 +93,39 @@ def push(net, tail, time, w1, w2, w3):
     tail = append(net, tail, time, w1, w2, w3)
     net.record[tail * RECORD_WORDS] = INF
     return tail
+
+
+@inline
+def ends(head, tail):
+    """First record of a queue and place behind its last, in a word."""
+    return head | tail << 32
+
+
+@inline
+def head_of(queue):
+    """The first record of a queue by its word."""
+    return queue & HEAD_MASK
+
+
+@inline
+def tail_of(queue):
+    """The place behind the last record."""
+    return queue >> 32
+
+
+@inline
+def without_first(net, queue):
+    """The word of a queue without its first record, NONE if it is empty then; gives blocks back as they empty."""
+    head = head_of(queue) + 1
+    tail = tail_of(queue)
+    if head & (BLOCK_RECORDS - 1) == 0:
+        block = (head >> BLOCK_SHIFT) - 1
+        head = np.int64(net.block_next[block]) << BLOCK_SHIFT
+        free_block(net, block)
+    if head == tail:
+        free_block(net, head >> BLOCK_SHIFT)
+        return np.int64(NONE)
+    return ends(head, tail)
 
 
 @inline

@@ -178,9 +178,10 @@ _INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def source_hash() -> str:
-    """Hash of every kernel source and of what else decides the machine code."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    """Hash of all kernel sources, where they lie (Numba loads no code of another folder), and what else counts."""
+    folder = Path(__file__).resolve().parent
+    digest = hashlib.sha256(bytes(folder))
+    for path in sorted(folder.rglob("*.py")):
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):

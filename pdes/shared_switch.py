@@ -11,7 +11,19 @@ goes in order of time, since each departure may end it.
 import numpy as np
 
 from pdes.batch import blocks_short, came_over, give_back, inbox_blocks, take_batch
-from pdes.fifo import SET_DOWN, TAKE_UP, after, carry, prefetch_block, push, take_block
+from pdes.fifo import (
+    NONE,
+    SET_DOWN,
+    TAKE_UP,
+    append,
+    carry,
+    ends,
+    head_of,
+    prefetch_block,
+    tail_of,
+    take_block,
+    without_first,
+)
 from pdes.hashing import mix3
 from pdes.jit import hook, inline, outline, prefetch
 from pdes.link import LINK_MASK, PACKETS_MASK, drop, inbox_of, link_send, prefetch_inbox
@@ -58,7 +70,6 @@ from pdes.state import (
     CTL_SIDE,
     FRAMES,
     GATE_ASKED,
-    GATE_HEAD,
     GATE_HEADROOM,
     GATE_HELD,
     GATE_IN,
@@ -69,8 +80,9 @@ from pdes.state import (
     GATE_PAUSES,
     GATE_PLACE,
     GATE_QUEUED,
-    GATE_TAIL,
+    GATE_QUEUES,
     GATE_TRIMMED,
+    GATE_TRIMMED_TURN,
     GATE_TURN,
     GATE_WORDS,
     INF,
@@ -85,6 +97,7 @@ from pdes.state import (
     TELEMETRY_FIRST,
     TELEMETRY_HOPS,
     TELEMETRY_QUEUE_SHIFT,
+    TRIMMED,
     TX_BUSY,
     TX_BYTES,
     TX_META,
@@ -94,12 +107,6 @@ from pdes.state import (
 from pdes.world import world_at
 
 AHEAD = 4
-TRIMMED = 4
-"""Queue of trimmed packets, a bit of GATE_MASK as of the other queues."""
-GATE_TRIMMED_HEAD, GATE_TRIMMED_TAIL = 28, 29
-"""Words of a `gate` row: its first and last record."""
-GATE_TRIMMED_TURN = 30
-"""Trimmed packets sent since the last data packet that waited, while one did."""
 TRIMMED_A_TURN = 10
 """So many trimmed packets go for each data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)."""
 TIME_BITS = 40
@@ -123,22 +130,6 @@ def may_go(net, link):
 
 
 @inline
-def head_of(g, queue):
-    """Word of the first record of a queue of the port whose `gate` row is g."""
-    if queue == TRIMMED:
-        return g + GATE_TRIMMED_HEAD
-    return g + GATE_HEAD + queue
-
-
-@inline
-def tail_of(g, queue):
-    """Word of the last record."""
-    if queue == TRIMMED:
-        return g + GATE_TRIMMED_TAIL
-    return g + GATE_TAIL + queue
-
-
-@inline
 def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
     """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
     g = link * GATE_WORDS
@@ -151,13 +142,13 @@ def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
         net.backlog[place] = link
         gate[g + GATE_PLACE] = place
         net.pool[pool + POOL_PORTS] += 1
-    at = tail_of(g, queue)
-    tail = gate[at]
+    at = g + GATE_QUEUES + queue
+    head = head_of(gate[at])
+    tail = tail_of(gate[at])
     if mask & bit == 0:
-        tail = take_block(net)
-        gate[head_of(g, queue)] = tail
+        head = tail = take_block(net)
         gate[g + GATE_MASK] = mask | bit
-    gate[at] = push(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3)
+    gate[at] = ends(head, append(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3))
     carry(net, SET_DOWN, tail)
 
 
@@ -315,17 +306,16 @@ def depart(net, node, link, start):
     g = link * GATE_WORDS
     gate = net.gate
     queue = next_queue(net, g, gate[g + GATE_MASK] & ~gate[g + GATE_PAUSED])
-    place = head_of(g, queue)
-    head = gate[place]
+    place = g + GATE_QUEUES + queue
+    head = head_of(gate[place])
     carry(net, TAKE_UP, head)
     p = head * RECORD_WORDS
     w0 = net.record[p]
     w1 = net.record[p + 1]
     w2 = net.record[p + 2]
     w3 = net.record[p + 3]
-    head = after(net, head)
-    gate[place] = head
-    if head < 0:
+    gate[place] = without_first(net, gate[place])
+    if gate[place] == NONE:
         gate[g + GATE_MASK] &= ~(1 << queue)
         if gate[g + GATE_MASK] == 0:
             fall_out(net, node, link)

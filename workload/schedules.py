@@ -313,7 +313,7 @@ def _checked(plans: Plans, what: str, kind: str = "") -> Plans:
     attributes = [plans.attributes_of(i) for i in range(len(plans.plans))]
     if [len(own) for own in attributes] != [len(plan) for plan in plans.plans]:
         raise WorkloadError(f"{what}: lanes and attributes differ in number, expected one each")
-    for one in set(chain.from_iterable(attributes)):
+    for one in dict.fromkeys(chain.from_iterable(attributes)):
         _check_attributes(plans, one, what)
     _check_shares(plans, attributes, what)
     _check_steps(plans, list(chain.from_iterable(attributes)), what)
