@@ -21,6 +21,7 @@ from pdes.events import (
 )
 from pdes.heap import heap_pop
 from pdes.jit import call_hook, inline, kernel
+from pdes.message_pool import give_row_back
 from pdes.messages import add_message_event, ends_of, taken_at
 from pdes.npu import NOTHING, message_done, short_of, start_row
 from pdes.packet import destination
@@ -36,7 +37,6 @@ from pdes.state import (
     COUNT_PAYLOAD_BYTES,
     CTL_CHECK,
     CTL_EVENTS,
-    CTL_FREE_MSGS,
     CTL_NOW,
     CTL_RESUME_NODE,
     INST_KEY,
@@ -105,8 +105,7 @@ def take_message(w, node, message, now):
     ends = ends_of(qps, message)
     tag = qps.msg[m + MSG_TAG]
     finish_flow(net, qps, ends, tag, qps.msg[m + MSG_ORDINAL], now)
-    qps.msg_free[net.ctl[CTL_FREE_MSGS]] = message
-    net.ctl[CTL_FREE_MSGS] += 1
+    give_row_back(net, qps, message)
     return message_done(net, w.insts, node, ends, tag)
 
 

@@ -6,6 +6,7 @@ from pdes.collective import instance
 from pdes.events import KEY_SHIFT, STEP, add_event
 from pdes.jit import hook, inline
 from pdes.link import serialisation_ps
+from pdes.message_pool import take_row
 from pdes.packet import P2P, header
 from pdes.routing import choose, npu_route, switch_cell_to
 from pdes.state import (
@@ -17,9 +18,7 @@ from pdes.state import (
     CONST_RESOLUTION,
     COUNT_BYTES_SENT,
     COUNT_DATA_PACKETS,
-    CTL_CHECK,
     CTL_FLOWS_OUT,
-    CTL_FREE_MSGS,
     FLOW_OUT_WORDS,
     MSG_BYTES,
     MSG_NODE,
@@ -87,10 +86,7 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
     w = world_at(address)
     net, qps = w.net, w.qps
     q = queue_pair(net, w.npus, qps, node, dst, connection)
-    free = net.ctl[CTL_FREE_MSGS] - 1
-    net.ctl[CTL_FREE_MSGS] = free
-    net.ctl[CTL_CHECK] = 1
-    message = np.int64(qps.msg_free[free])
+    message = take_row(net, qps)
     posted = node * NPU_WORDS + NPU_POSTED
     ordinal = w.npus.npu[posted]
     w.npus.npu[posted] = ordinal + 1

@@ -10,6 +10,7 @@ messages, is taken in the order in which it comes.
 import numpy as np
 
 from pdes.jit import call_hook, hook, inline, outline
+from pdes.message_pool import give_row_back, take_row
 from pdes.packet import CONTROL
 from pdes.state import (
     ASKED_CLEARED,
@@ -21,8 +22,6 @@ from pdes.state import (
     CONST_CONTROL_BYTES,
     CONST_LANE_STRIDE,
     CONST_RENDEZVOUS,
-    CTL_CHECK,
-    CTL_FREE_MSGS,
     INF,
     INST_KEY,
     INST_WORDS,
@@ -51,22 +50,6 @@ NOBODY, SENT_AT_ONCE = -1, -1
 def is_used(net):
     """Whether messages are asked for in this run."""
     return net.const[CONST_RENDEZVOUS] < INF
-
-
-@inline
-def take_row(net, qps):
-    """A row of the pool of messages."""
-    free = net.ctl[CTL_FREE_MSGS] - 1
-    net.ctl[CTL_FREE_MSGS] = free
-    net.ctl[CTL_CHECK] = 1
-    return np.int64(qps.msg_free[free])
-
-
-@inline
-def give_row_back(net, qps, row):
-    """Give it back."""
-    qps.msg_free[net.ctl[CTL_FREE_MSGS]] = row
-    net.ctl[CTL_FREE_MSGS] += 1
 
 
 @hook

@@ -9,11 +9,11 @@ one again. Messages complete in order (as InfiniBand's do), so the tags of their
 import numpy as np
 
 from pdes.jit import call_hook, hook, inline
+from pdes.message_pool import give_row_back
 from pdes.state import (
     CONST_ADDRESS,
     CONST_REORDER,
     CONST_SELECTIVE,
-    CTL_FREE_MSGS,
     MSG_BYTES,
     MSG_END,
     MSG_NEXT,
@@ -64,8 +64,7 @@ def take_complete(net, npus, qps, node):
     message = npus.npu[n + NPU_DONE_HEAD]
     m = message * MSG_WORDS
     npus.npu[n + NPU_DONE_HEAD] = qps.msg[m + MSG_NEXT]
-    qps.msg_free[net.ctl[CTL_FREE_MSGS]] = message
-    net.ctl[CTL_FREE_MSGS] += 1
+    give_row_back(net, qps, message)
     return qps.msg[m + MSG_BYTES], qps.msg[m + MSG_TAG]
 
 

@@ -4,13 +4,12 @@ import numpy as np
 
 from pdes.control import ECHO_BITS, ECHO_MASK
 from pdes.jit import hook, inline
+from pdes.message_pool import take_row
 from pdes.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, flags, wire_bytes
 from pdes.selective import clear_bit, is_set, set_bit
 from pdes.state import (
     CONST_HEADER,
     COUNT_PAYLOAD_BYTES,
-    CTL_CHECK,
-    CTL_FREE_MSGS,
     MSG_BEGIN,
     MSG_BYTES,
     MSG_NEXT,
@@ -34,10 +33,7 @@ from pdes.world import world_at
 @inline
 def keep_last(net, qps, rx, seq, pair, tag):
     """The last packet of a message is here: keep its tag until all before it is. pair: word 1 of the packet."""
-    free = net.ctl[CTL_FREE_MSGS] - 1
-    net.ctl[CTL_FREE_MSGS] = free
-    net.ctl[CTL_CHECK] = 1
-    message = np.int64(qps.msg_free[free])
+    message = take_row(net, qps)
     m = message * MSG_WORDS
     qps.msg[m + MSG_TAG] = tag
     qps.msg[m + MSG_BEGIN] = seq

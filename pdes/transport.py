@@ -13,6 +13,7 @@ from pdes.hashing import mix2, mix3
 from pdes.hashmap import FREE, find
 from pdes.jit import call_hook, inline, outline
 from pdes.link import link_send, share_psb
+from pdes.message_pool import give_row_back, take_row
 from pdes.packet import (
     FLAG_ACK,
     FLAG_CLASS,
@@ -68,7 +69,6 @@ from pdes.state import (
     CTL_FAILED_QP,
     CTL_FLOWS_IN,
     CTL_FLOWS_OUT,
-    CTL_FREE_MSGS,
     CTL_QPS,
     CTL_RXQPS,
     FLOW_IN_WORDS,
@@ -189,10 +189,7 @@ def post(address, node, dst, connection, tag, size, ref, now):
     row = q * QP_WORDS
     if qps.qp[row + QP_UNA] == qps.qp[row + QP_END]:
         find_port(net, qps, node, row)
-    free = net.ctl[CTL_FREE_MSGS] - 1
-    net.ctl[CTL_FREE_MSGS] = free
-    net.ctl[CTL_CHECK] = 1
-    message = np.int64(qps.msg_free[free])
+    message = take_row(net, qps)
     m = message * MSG_WORDS
     mtu = net.const[CONST_MTU]
     begin = qps.qp[row + QP_END]
@@ -353,8 +350,7 @@ def free_acknowledged(net, qps, row):
     message = qps.qp[row + QP_MSG_HEAD]
     while message >= 0 and qps.msg[message * MSG_WORDS + MSG_END] <= una:
         following = qps.msg[message * MSG_WORDS + MSG_NEXT]
-        qps.msg_free[net.ctl[CTL_FREE_MSGS]] = message
-        net.ctl[CTL_FREE_MSGS] += 1
+        give_row_back(net, qps, message)
         message = following
     qps.qp[row + QP_MSG_HEAD] = message
     if message >= 0:
