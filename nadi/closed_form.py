@@ -9,6 +9,7 @@ algorithm's part of the form. Messages that go whole take what their model says.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -16,23 +17,47 @@ from numpy.typing import NDArray
 
 import topologies
 import workload
-from nadi.idle_switch import Link, played_ps
-from pdes.fabric import window_packets
+from nadi.idle_fabric import played_ps
+from nadi.idle_paths import Fabric, Key, fabric_of
 from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
+from topologies.aggregators import with_aggregators
 from workload import Program, collectives
 from workload.shape import Shape, shape_of
-from workload.tree import Tree
+from workload.tree import Tree, trees_of
 
 Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
 
-Played = dict[tuple[int, int, Link], float]
-"""Picoseconds of schedules that have been played, by number, size and link."""
-
 _MOST_SENDS = 32
+_MOST_MESSAGES = 1 << 17
+"""That are played, in two or three seconds, where a formula estimates what they take."""
+_MOST_MESSAGES_OF_A_RUN = 1 << 18
+
 _PS_PER_S = 10**12
+
+
+@dataclass
+class Played:
+    """What has been played of a program.
+
+    Attributes:
+        found_ps: by number of the schedule, size and paths of the members.
+        messages_left: that may yet be played where there is a formula.
+    """
+
+    found_ps: dict[tuple[int, int, Key], float] = field(default_factory=dict)
+    messages_left: int = _MOST_MESSAGES_OF_A_RUN
+
+    def may_take(self, messages: int, key: tuple[int, int, Key]) -> bool:
+        """Whether so many may be played; they are counted unless they have been already."""
+        if key in self.found_ps:
+            return True
+        if messages > self.messages_left:
+            return False
+        self.messages_left -= messages
+        return True
 
 
 class Train(NamedTuple):
@@ -103,7 +128,9 @@ def idle_ps(
 ) -> float:
     """Picoseconds of a collective on an idle network.
 
-    Steps for which there is no formula, of the double binary tree and of uneven all-to-alls, are played.
+    Steps without a formula are played (nadi.idle_fabric): those of uneven all-to-alls and of algorithms that
+    say so. Where there are too many messages, in a collective or in all that were played, an estimate stands if there
+    is one.
 
     Where the members' paths differ, the rate is the slowest path's, and the latency the mean of all but the fastest: a
     chunk that goes round a ring of n takes n - 1 of its paths. An algorithm that knows the fabric asks it itself.
@@ -121,15 +148,26 @@ def idle_ps(
     """
     if schedule < 0:
         return 0.0
-    played = {} if played is None else played
+    played = Played() if played is None else played
+    npus = members.tolist()
     if program.schedules.uneven[schedule]:
-        return _played_ps(graph, program, settings, schedule, members, size_bytes, played)
+        fabric = fabric_of(graph, settings, npus, _pairs(program, schedule), size_bytes)
+        return _played_ps(program, schedule, size_bytes, fabric, played)
     chosen = collectives.choose(kind, algorithm)
     if chosen.needs_shape:
-        shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings)
-        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
-    if getattr(chosen.module, "LOWER_BOUND", False):
-        return _played_ps(graph, program, settings, schedule, members, size_bytes, played)
+        shape = shape_of(graph, members, trees=chosen.trees)
+        messages = _messages(program, schedule)
+        if messages <= _MOST_MESSAGES and not chosen.is_exact(kind, shape, size_bytes):
+            switches = trees_of(graph, members, chosen.trees)[1] if chosen.trees else ()
+            npus += range(graph.npus, graph.npus + len(switches))
+            complete = with_aggregators(graph, switches) if switches else graph
+            fabric = fabric_of(complete, settings, npus, _pairs(program, schedule), size_bytes)
+            if played.may_take(messages, (schedule, size_bytes, fabric.key)):
+                return _played_ps(program, schedule, size_bytes, fabric, played)
+        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, _on_the_wire(shape, settings))
+    if not chosen.is_exact(kind, None, size_bytes):
+        fabric = fabric_of(graph, settings, npus, _pairs(program, schedule), size_bytes)
+        return _played_ps(program, schedule, size_bytes, fabric, played)
     data, payload = _message_bytes(program, schedule, size_bytes)
     whole = math.ceil(payload)
     one_way = bool(getattr(chosen.module, "ONE_WAY", False))
@@ -174,38 +212,31 @@ def fullest_ps(
     return min(train(graph, links, fullest_bytes, settings).total_ps for links in paths)
 
 
-def _played_ps(
-    graph: Graph,
-    program: Program,
-    settings: Settings,
-    schedule: int,
-    members: Int64,
-    size_bytes: int,
-    played: Played,
-) -> float:
-    """The steps themselves, on an idle switch with the members' slowest rate and mean latency."""
-    in_packets = not settings.fidelity.alone_ps
-    mtu = settings.mtu_bytes if in_packets else size_bytes
-    paths = [topologies.route(graph, int(members[src]), int(members[dst])) for src, dst, _ in _sends(program, schedule)]
-    if not paths:
-        return 0.0
-    full, empty = ([train(graph, links, size, settings) for links in paths] for size in (mtu, 0))
-    empty_ps, full_ps = max(t.serial_ps for t in empty), max(t.serial_ps for t in full)
-    onward_ps = [sum(t.total_ps - t.serial_ps for t in trains) / len(paths) for trains in (empty, full)]
-    repeats = (onward_ps[1] - onward_ps[0]) / (full_ps - empty_ps)
-    link = Link(
-        mtu_bytes=mtu,
-        empty_ps=empty_ps,
-        ps_per_byte=(full_ps - empty_ps) / mtu,
-        ack_ps=empty_ps * settings.ack_bytes / settings.header_bytes if in_packets else 0.0,
-        fixed_ps=onward_ps[0] - repeats * empty_ps,
-        repeats=repeats,
-        window_packets=window_packets(graph, settings),
-    )
-    key = schedule, size_bytes, link
-    if key not in played:
-        played[key] = played_ps(program.schedules, schedule, size_bytes, link)
-    return played[key]
+def _played_ps(program: Program, schedule: int, size_bytes: int, fabric: Fabric, played: Played) -> float:
+    """The steps themselves, on the members' own ports."""
+    key = schedule, size_bytes, fabric.key
+    if key not in played.found_ps:
+        played.found_ps[key] = played_ps(program.schedules, schedule, size_bytes, fabric)
+    return played.found_ps[key]
+
+
+def _messages(program: Program, schedule: int) -> int:
+    """How many messages there are."""
+    s = program.schedules
+    plans = s.plan_of[s.plan_of_ptr[schedule] : s.plan_of_ptr[schedule + 1]]
+    sent = [np.count_nonzero(s.send_peer[_steps(program, int(plan))] >= 0) for plan in plans]
+    return int(sum(sent)) * (int(s.members[schedule]) if s.relative[schedule] else 1)
+
+
+def _pairs(program: Program, schedule: int) -> set[tuple[int, int]]:
+    """Senders and receivers of all messages."""
+    s = program.schedules
+    n, plans = int(s.members[schedule]), s.plan_of[s.plan_of_ptr[schedule] : s.plan_of_ptr[schedule + 1]]
+    if s.relative[schedule]:
+        offsets = _offsets(program, schedule, int(plans[0]))
+        return {(m, _peer(program, schedule, view, m, offset)) for m in range(n) for view, offset in offsets}
+    peers = [np.unique(s.send_peer[_steps(program, int(plan))]).tolist() for plan in plans]
+    return {(m, peer) for m in range(n) for peer in peers[m] if peer >= 0}
 
 
 def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: int, settings: Settings) -> Train:
@@ -216,18 +247,24 @@ def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: in
 
 
 def _on_the_wire(shape: Shape, settings: Settings) -> Shape:
-    """The shape with the rates that are left for payload in full packets; NVLink is what joins the NPUs of a host."""
+    """The shape with the rates that are left for payload in full packets; NVLink is what joins the NPUs of a host.
+
+    Inside a host and between hosts as much goes the other way, and is acknowledged.
+    """
     if settings.fidelity.alone_ps:
         return shape
 
-    def payload_bps(rate_bps: int, *, framed: bool) -> int:
-        return int(rate_bps * settings.mtu_bytes / float(wire_bytes(settings.mtu_bytes, framed, settings)))
+    def payload_bps(rate_bps: int, *, framed: bool, answer_bytes: int) -> int:
+        on_wire = float(wire_bytes(settings.mtu_bytes, framed, settings)) + answer_bytes
+        return int(rate_bps * settings.mtu_bytes / on_wire)
 
-    rates = tuple(payload_bps(rate, framed=False) for rate in shape.rate_bps)
+    rates = tuple(payload_bps(rate, framed=False, answer_bytes=0) for rate in shape.rate_bps)
+    inside = settings.nvlink_framing
+    answer_bytes = FLIT_BYTES if inside else settings.ack_bytes
     return shape._replace(
         rate_bps=rates,
-        inside_bps=payload_bps(shape.inside_bps, framed=settings.nvlink_framing),
-        outside_bps=payload_bps(shape.outside_bps, framed=False),
+        inside_bps=payload_bps(shape.inside_bps, framed=inside, answer_bytes=answer_bytes),
+        outside_bps=payload_bps(shape.outside_bps, framed=False, answer_bytes=settings.ack_bytes),
         trees=tuple(branch._replace(tree=_tree_on_the_wire(branch.tree, settings)) for branch in shape.trees),
     )
 

@@ -196,7 +196,7 @@ def _closed_forms(
     """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
     known: dict[tuple[int, int, int], float] = {}
-    played: Played = {}
+    played = Played()
     for i, key in enumerate(_keys(found, uneven)):
         if key in known:
             continue

@@ -5,7 +5,7 @@ import pytest
 
 import topologies
 import workload
-from nadi.closed_form import idle_ps, train
+from nadi.closed_form import Played, idle_ps, train
 from nadi.progress import Silence
 from nadi.simulate import run_program
 from pdes import Settings
@@ -34,7 +34,19 @@ def test_a_ring_all_reduce_by_hand():
     assert _idle(graph, program, "all-reduce", "ring") == pytest.approx(14 * step_ps)
 
 
-def _idle(graph, program, kind, algorithm):
+def test_what_is_played_of_a_run_has_an_end():
+    graph = topologies.build("rail-optimised:npus=8")
+    program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
+    one = ("all-reduce", "nccl:algo=tree")
+    played, spent = Played(), Played(messages_left=0)
+    exact_ps, estimate_ps = (_idle(graph, program, *one, played=each) for each in (played, spent))
+    assert abs(estimate_ps / exact_ps - 1) > 1e-3
+    assert played.messages_left < Played().messages_left
+    played.messages_left = 0
+    assert _idle(graph, program, *one, played=played) == exact_ps, "what has been played costs nothing"
+
+
+def _idle(graph, program, kind, algorithm, played=None):
     return idle_ps(
         graph,
         program,
@@ -44,6 +56,7 @@ def _idle(graph, program, kind, algorithm):
         schedule=int(program.node_schedule[0]),
         members=np.arange(graph.npus),
         size_bytes=int(program.node_bytes[0]),
+        played=played,
     )
 
 

@@ -80,6 +80,12 @@ def closed_form(
     return ring_plans.closed_form(kind, shape, size_bytes, way)
 
 
+def estimates(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Unpack[_Asked]) -> bool:  # noqa: ARG001 - all parameters are handed to all functions
+    """Whether the closed form is an estimate: trees, all-to-alls, and rings before their links are always busy."""
+    way = _way(kind, shape, size_bytes, **asked)
+    return kind == "all-to-all" or way.algorithm == TREE or not ring_plans.is_steady(kind, shape, size_bytes, way)
+
+
 def size_class(
     kind: str,
     shape: Shape,

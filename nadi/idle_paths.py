@@ -1,0 +1,193 @@
+"""What messages of a group pass on an idle fabric: ports, links, and the time of a packet on them."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import topologies
+from pdes.fabric import window_packets
+from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
+from pdes.settings import Settings
+from topologies import Graph
+from workload.plans import NONE
+
+ACKNOWLEDGEMENT = -1
+"""In place of a packet's payload."""
+
+_PS_PER_S = 10**12
+_LARGE_WINDOW = 1 << 40
+_MOST_PER_BYTE = 2
+"""Bytes on the wire per byte of data, of the protocol that has the most (LL)."""
+
+
+class Hop(NamedTuple):
+    """A link on a message's way.
+
+    Attributes:
+        ps_per_byte: of what is on the link.
+        framed: as NVLink frames it (pdes.framing).
+        delay_ps: of the link.
+        latency_ps: of the switch that sends on it, 0 for the first link.
+    """
+
+    ps_per_byte: float
+    framed: bool
+    delay_ps: int
+    latency_ps: int
+
+
+class Path(NamedTuple):
+    """From a member to another; members that stand alike have equal paths.
+
+    Attributes:
+        first: number of the port that the sender sends by.
+        last: number of the port at which packets queue after that: of the slowest link, of several the last, which
+            only the last of all shares with other pairs; -1 = there is one link.
+        hops: all links in order.
+    """
+
+    first: int
+    last: int
+    hops: tuple[Hop, ...]
+
+
+Key = tuple[tuple[tuple[int, int], Path], ...]
+
+
+class Times(NamedTuple):
+    """Picoseconds of a packet on a path.
+
+    Attributes:
+        first_ps: the first port is busy.
+        head_ps: from when it begins to be sent until the second port may begin.
+        last_ps: the second port is busy.
+        tail_ps: from its last bit sent until the second port, which begins at once, is done, or is here if there is
+            none.
+        after_ps: from there until its last bit is here.
+    """
+
+    first_ps: float
+    head_ps: float
+    last_ps: float
+    tail_ps: float
+    after_ps: float
+
+
+class Fabric(NamedTuple):
+    """What a schedule is played on.
+
+    Attributes:
+        paths: by sender and receiver, members of the group.
+        mtu_bytes: payload of a full packet.
+        window_packets: that a queue pair may have unacknowledged.
+        times: of a packet with that payload, or of an acknowledgement, on those links.
+    """
+
+    paths: dict[tuple[int, int], Path]
+    mtu_bytes: int
+    window_packets: int
+    times: Callable[[tuple[Hop, ...], int], Times]
+
+    @property
+    def key(self) -> Key:
+        """Equal for groups that stand alike."""
+        return tuple(self.paths.items())
+
+
+def fabric_of(
+    graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[tuple[int, int]], size_bytes: int
+) -> Fabric:
+    """What a group's messages pass.
+
+    Args:
+        graph: the network, with the aggregators that are members.
+        settings: packets and switching.
+        npus: of each member.
+        pairs: members that send and receive; acknowledgements go the other way.
+        size_bytes: the whole buffer; a message has no more data.
+    """
+    both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
+    onward: dict[tuple[int, int], int] = {}
+    links = {(src, dst): _route(graph, npus[src], npus[dst], onward) for src, dst in both}
+    framed = is_framed(graph, settings)
+    ports: dict[object, int] = {}
+    paths = {}
+    for pair, own in links.items():
+        way = _hops(graph, framed, own)
+        queue = _slowest(way)
+        last = NONE
+        if queue > 0:
+            key: object = ("last", own[queue]) if queue == len(own) - 1 else pair
+            last = ports.setdefault(key, len(ports))
+        paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way)
+    if settings.fidelity.alone_ps:
+        return Fabric(
+            paths, _MOST_PER_BYTE * max(1, size_bytes), _LARGE_WINDOW, lambda way, size: _whole(way, size, settings)
+        )
+    window = window_packets(graph, settings)
+    return Fabric(paths, settings.mtu_bytes, window, lambda way, size: packet_times(way, size, settings))
+
+
+def _route(graph: Graph, src: int, dst: int, onward: dict[tuple[int, int], int]) -> list[int]:
+    """That of topologies.route; onward: the link from a node towards an NPU, as far as it is known."""
+    links: list[int] = []
+    node = src
+    while node != dst:
+        if (node, dst) not in onward:
+            onward[node, dst] = min(topologies.next_links(graph, node, dst))
+        links.append(onward[node, dst])
+        node = int(graph.link_dst[links[-1]])
+    return links
+
+
+def _hops(graph: Graph, framed: NDArray[np.bool_], links: list[int]) -> tuple[Hop, ...]:
+    psb = (8 * _PS_PER_S / graph.link_rate_bps[links]).tolist()
+    latency = [0, *graph.node_latency_ps[graph.link_src[links[1:]]].tolist()]
+    columns = psb, framed[links].tolist(), graph.link_delay_ps[links].tolist(), latency
+    return tuple(Hop(*one) for one in zip(*columns, strict=True))
+
+
+def _slowest(way: tuple[Hop, ...]) -> int:
+    """Of the links after the first, the last of the slowest; 0 = there is none."""
+    return max(range(1, len(way)), key=lambda i: (way[i].ps_per_byte, i), default=0)
+
+
+def packet_times(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> Times:
+    """A packet, or an acknowledgement, on these links.
+
+    Args:
+        way: all links in order.
+        size_bytes: payload; ACKNOWLEDGEMENT = an acknowledgement.
+        settings: packets and switching.
+    """
+    framed = np.array([hop.framed for hop in way])
+    if size_bytes == ACKNOWLEDGEMENT:
+        on_wire = np.where(framed, FLIT_BYTES, settings.ack_bytes)
+    else:
+        on_wire = wire_bytes(size_bytes, framed, settings)
+    psb = np.array([hop.ps_per_byte for hop in way])
+    forwarded = np.minimum(on_wire, settings.cut_through_header_bytes) if settings.cut_through else on_wire
+    own, forward = (on_wire * psb).tolist(), (forwarded * psb).tolist()
+    fixed = [hop.delay_ps + (way[i + 1].latency_ps if i + 1 < len(way) else 0) for i, hop in enumerate(way)]
+    queue = _slowest(way)
+    before = sum(forward[1:queue]) + sum(fixed[:queue])
+    after_ps = sum(forward[queue + 1 :]) + sum(fixed[queue:])
+    tail_ps = before + forward[queue] if queue else 0.0
+    return Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps)
+
+
+def _whole(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> Times:
+    """A message that goes whole, by the run's model; both ports take what the slowest link does."""
+    if size_bytes == ACKNOWLEDGEMENT:
+        return Times(0.0, 0.0, 0.0, 0.0, 0.0)
+    model, sizes = settings.fidelity, np.array([size_bytes], np.int64)
+    psb = np.array([hop.ps_per_byte for hop in way])
+    delay = np.array([hop.delay_ps for hop in way], np.int64)
+    latency = np.array([hop.latency_ps for hop in way[1:]], np.int64)
+    none = np.zeros(1, np.int64), np.zeros(0, np.int64)
+    total_ps = int(model.alone_ps(psb, delay, latency, sizes, model.resolution_ps)[0]) + model.endpoint_delay_ps
+    serial_ps = int(model.alone_ps(psb[[psb.argmax()]], *none, sizes, model.resolution_ps)[0])
+    onward_ps = float(total_ps - serial_ps)
+    return Times(float(serial_ps), onward_ps, float(serial_ps), onward_ps, 0.0 if len(way) > 1 else onward_ps)
