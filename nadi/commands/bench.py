@@ -81,9 +81,15 @@ def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, q
         return
     from nadi.report import plain_table, wide_console
 
-    table = plain_table(f"{name}: two workers against one", "workers", "M packet-hops/s", "over serial", "of capacity")
+    table = plain_table(
+        f"{name}: two workers against one", "workers", "M packet-hops/s", "over serial", "of capacity", "turns"
+    )
     for row in found["rows"]:
         table.add_row(
-            row["workers"], f"{row['packet_hops_per_s'] / 1e6:.2f}", f"{row['speed_up']:.3f}", f"{row['share']:.3f}"
+            row["workers"],
+            f"{row['packet_hops_per_s'] / 1e6:.2f}",
+            f"{row['speed_up']:.3f}",
+            f"{row['share']:.3f}",
+            " ".join(f"{rate / 1e6:.1f}" for rate in row["of_turns"]),
         )
     wide_console().print(table)

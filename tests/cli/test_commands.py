@@ -9,8 +9,10 @@ import pytest
 import et
 import topologies
 import workload
+from nadi import scaling
 from nadi.commands import workload as workload_command
 from nadi.microbench import parse_sizes
+from nadi.progress import Silence
 from nadi.scaling import joint_rate
 from topologies.units import parse_bytes
 
@@ -137,3 +139,26 @@ def test_two_side_by_side_are_done_when_both_are():
     """1,000 packet-hops each; the better round takes 4 s, though each alone was once done in 2 s."""
     figures = [{"packet_hops": 1000, "walls_s": walls} for walls in ([2.0, 4.0], [5.0, 2.0])]
     assert joint_rate(figures) == 2000 / 4
+
+
+def test_two_workers_against_one(monkeypatch):
+    """Of three turns the best counts: 2 s alone, 4 s for a pair, 2.5 s for two ranks, 3 s otherwise."""
+    turns = iter((1.0, 1.5, 2.0))
+    slower = {"now": 1.0}
+
+    def pretended(commands):
+        ranks = commands[0][2] if commands[0][1] == "-n" else "0"
+        workers = "2" if ranks == "2" or "--workers" in commands[0] else "1"
+        if len(commands) == 1 and ranks == "0" and workers == "1":
+            slower["now"] = next(turns)
+        seconds = {"1": 2.0 * len(commands), "2": 2.5 if ranks == "2" else 3.0}[workers]
+        return [{"packet_hops": 100, "digest": "d", "walls_s": [seconds * slower["now"]]} for _ in commands]
+
+    monkeypatch.setattr(scaling, "run_side_by_side", pretended)
+    found = scaling.measure_pairs("permutation", Silence())
+    rows = {row["workers"]: row for row in found["rows"]}
+    assert found["capacity"] == 1
+    assert rows["serial"]["of_turns"] == [50, 100 / 3, 25]
+    assert rows["2 serial side by side"]["packet_hops_per_s"] == 200 / 4
+    assert rows["2 MPI ranks"]["share"] == 2 / 2.5
+    assert rows["2 threads"]["share"] == pytest.approx(2 / 3)
