@@ -1,10 +1,10 @@
-"""Numba's decorators as kernels use them, and a cache that an edit anywhere in the kernel empties.
+"""The one place that knows Numba: the decorators, records, and a cache that an edit anywhere in the kernel empties.
 
 `kernel` compiles an entry point, `inline` a helper that is merged into its callers, `outline` one that is called,
 `hook` one of eight integers that is called by its address (`call_hook`), so that only what a run uses is compiled:
 what is done per packet is inline; what is done per message or trace row is not, so that each caller does not carry a
 copy of it. All switch reference counting off (`_nrt=False`): with it on, an allocation inside a kernel would go
-unnoticed; with it off it is a compile error. State is passed as records (pdes/records.py).
+unnoticed; with it off it is a compile error. State is passed as records (`reader`).
 
 A cached kernel does not notice an edit in another file, so the cache folder is named by a hash of all kernel sources
 and of the options that change code. `NADI_CACHE_DIR` moves it (a node-local folder on a cluster).
@@ -13,20 +13,25 @@ and of the options that change code. `NADI_CACHE_DIR` moves it (a node-local fol
 
 import ctypes
 import hashlib
+import operator
 import os
 import tempfile
 import time
 from pathlib import Path
+from typing import get_type_hints
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.extending import intrinsic
+from numba.core.datamodel import models
+from numba.core.imputils import lower_builtin, lower_getattr, lower_getattr_generic
+from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
+from numba.extending import intrinsic, register_model
 from numba.np import arrayobj
-
-from pdes.records import item_pointer
+from numba.np.numpy_support import from_dtype
 
 
 class _NoEnvironment:
@@ -77,6 +82,197 @@ class _PlainIndices(Compiler):
 def _plain_index(context, builder, index_type, index, _size):
     """Stands in for numba.np.arrayobj.fix_integer_index."""
     return context.cast(builder, index, index_type, types.intp)
+
+
+# Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie.
+#
+# Numba would pass a NamedTuple of a hundred arrays by value, seven hundred words a call: tens of microseconds, and most
+# of the time to compile. Here a record is one address, a field of it another, and an array's own address is loaded
+# where an element is used. The loads are marked invariant, so that LLVM does them once: a directory changes only
+# between two calls of a kernel. Plain Python sees the NamedTuple itself.
+
+ENTRY_WORDS = 2
+"""Of an array in a directory: its address, and its number of items."""
+
+
+class ItemsType(types.Type):
+    """An array, by the address of its entry."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        super().__init__(f"Items({dtype})")
+
+
+class RecordType(types.Type):
+    """A NamedTuple whose fields are arrays (Annotated with their dtype) or such NamedTuples, by its first entry.
+
+    Attributes:
+        fields: by name, the entry where the field begins, from the record's first, and its type.
+        entries: how many entries the record has.
+    """
+
+    def __init__(self, record):
+        self.fields = {}
+        self.entries = 0
+        hints = get_type_hints(record, include_extras=True)
+        for name in record._fields:
+            hint = hints[name]
+            if hasattr(hint, "__metadata__"):
+                kind, entries = ItemsType(from_dtype(np.dtype(hint.__metadata__[0]))), 1
+            else:
+                kind = RecordType(hint)
+                entries = kind.entries
+            self.fields[name] = self.entries, kind
+            self.entries += entries
+        super().__init__(f"{record.__module__}.{record.__qualname__}")
+
+
+@register_model(ItemsType)
+@register_model(RecordType)
+class _EntryModel(models.PrimitiveModel):
+    """The address of an entry."""
+
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, ir.IntType(64).as_pointer())
+
+
+@infer_getattr
+class _RecordAttributes(AttributeTemplate):
+    key = RecordType
+
+    def generic_resolve(self, record, name):
+        if name in record.fields:
+            return record.fields[name][1]
+        return None
+
+
+@lower_getattr_generic(RecordType)
+def _lower_field(_context, builder, record, value, name):
+    entry, _kind = record.fields[name]
+    return builder.gep(value, [ir.Constant(ir.IntType(64), ENTRY_WORDS * entry)])
+
+
+@infer_getattr
+class _ItemsAttributes(AttributeTemplate):
+    key = ItemsType
+
+    def resolve_shape(self, _items):
+        return types.UniTuple(types.intp, 1)
+
+
+def _load_invariant(builder, pointer):
+    word = builder.load(pointer)
+    word.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return word
+
+
+@lower_getattr(ItemsType, "shape")
+def _lower_shape(context, builder, _kind, value):
+    length = _load_invariant(builder, builder.gep(value, [ir.Constant(ir.IntType(64), 1)]))
+    return context.make_tuple(builder, types.UniTuple(types.intp, 1), [length])
+
+
+@infer_global(operator.getitem)
+class _GetItem(AbstractTemplate):
+    def generic(self, args, _kws):
+        items, index = args
+        if isinstance(items, ItemsType) and isinstance(index, types.Integer):
+            return signature(items.dtype, items, types.intp)
+        return None
+
+
+@infer_global(operator.setitem)
+class _SetItem(AbstractTemplate):
+    def generic(self, args, _kws):
+        items, index, value = args
+        if isinstance(items, ItemsType) and isinstance(index, types.Integer):
+            if not self.context.can_convert(value, items.dtype):
+                return None
+            return signature(types.none, items, types.intp, items.dtype)
+        return None
+
+
+def item_pointer(context, builder, sig, args, checked=True):
+    """LLVM pointer to the item of an array, a record's or NumPy's: `args` begin with the array and the index.
+
+    NUMBA_BOUNDSCHECK=1 has a record's arrays checked too, unless the item is only asked for early.
+    """
+    kind = sig.args[0]
+    if isinstance(kind, ItemsType):
+        data_type = context.get_data_type(kind.dtype).as_pointer()
+        data = builder.inttoptr(_load_invariant(builder, args[0]), data_type)
+        if checked and numba.config.BOUNDSCHECK:
+            length = _load_invariant(builder, builder.gep(args[0], [ir.Constant(ir.IntType(64), 1)]))
+            with builder.if_then(builder.icmp_unsigned(">=", args[1], length), likely=False):
+                context.call_conv.return_user_exc(builder, IndexError, (f"{kind}: index out of bounds",))
+    else:
+        data = context.make_array(kind)(context, builder, args[0]).data
+    return builder.gep(data, [args[1]])
+
+
+@lower_builtin(operator.getitem, ItemsType, types.Integer)
+def _lower_getitem(context, builder, sig, args):
+    return context.unpack_value(builder, sig.args[0].dtype, item_pointer(context, builder, sig, args))
+
+
+@lower_builtin(operator.setitem, ItemsType, types.Integer, types.Any)
+def _lower_setitem(context, builder, sig, args):
+    context.pack_value(builder, sig.args[0].dtype, args[2], item_pointer(context, builder, sig, args))
+    return context.get_dummy_value()
+
+
+def _arrays(record):
+    """Name, declared dtype and array of all fields of a nested NamedTuple in order."""
+    hints = get_type_hints(type(record), include_extras=True)
+    for name, field in zip(record._fields, record, strict=True):
+        if isinstance(field, tuple):
+            yield from _arrays(field)
+        else:
+            yield name, np.dtype(hints[name].__metadata__[0]), field
+
+
+class Directory:
+    """Where the arrays of a NamedTuple lie, so that a kernel takes one address in place of a hundred arrays."""
+
+    def __init__(self, record):
+        self._record = record
+        self._entries = np.zeros(ENTRY_WORDS * sum(1 for _ in _arrays(record)), np.int64)
+        self.update(record)
+
+    @property
+    def address(self) -> int:
+        """What `reader` kernels take."""
+        return self._entries.ctypes.data
+
+    def update(self, record):
+        """Have the same address stand for another record of the same type."""
+        self._record = record
+        for i, (name, dtype, array) in enumerate(_arrays(record)):
+            if array.dtype != dtype or not array.flags.c_contiguous:
+                raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
+            self._entries[ENTRY_WORDS * i] = array.ctypes.data
+            self._entries[ENTRY_WORDS * i + 1] = len(array)
+        if not jit_enabled():
+            _BY_ADDRESS[self.address] = record
+
+
+_BY_ADDRESS: dict[int, tuple] = {}
+
+
+def reader(record):
+    """A function of kernels, from the address of a Directory to its record of this NamedTuple class."""
+    if not jit_enabled():
+        return lambda address: _BY_ADDRESS[int(address)]
+    kind = RecordType(record)
+
+    @intrinsic
+    def record_at(_typing_context, _address):
+        def codegen(_context, builder, _signature, args):
+            return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+
+        return kind(types.int64), codegen
+
+    return record_at
 
 
 @intrinsic

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdes import state as s
-from pdes.jit import hook_address
+from pdes.jit import Directory, hook_address
 from pdes.part import Part
-from pdes.records import Directory
 from pdes.settings import Settings
 
 

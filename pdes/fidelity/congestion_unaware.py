@@ -1,9 +1,8 @@
 """Analytical, congestion-unaware: a message takes all latencies of its path and its bytes at the slowest rate.
 
 No message waits for another, however many cross a link. The first link counts with the share of its rate at which the
-connection is driven. Messages of one connection (two NPUs, one group) arrive in the
-order in which they were posted. As ASTRA-sim's analytical network (Won et al., ISPASS 2023), which counts but the first
-dimension in which two NPUs differ.
+connection is driven. Messages of one connection (two NPUs, one group) arrive in the order in which they were posted. As
+ASTRA-sim's analytical network (Won et al., ISPASS 2023), which counts but the first dimension in which two NPUs differ.
 """
 
 import numpy as np

@@ -102,9 +102,9 @@ def test_there_is_something_to_check():
     assert {"work", "window", "on_ack", "link_send", "mix"} <= set(found)
 
 
-def test_numba_stands_in_two_files():
+def test_numba_stands_in_one_file():
     users = [path.relative_to(ROOT).as_posix() for path in SOURCES if imports(parsed(path), "numba")]
-    assert users == ["pdes/jit.py", "pdes/records.py"]
+    assert users == ["pdes/jit.py"]
 
 
 @pytest.mark.parametrize("package", ["mpi4py"])
