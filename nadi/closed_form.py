@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import topologies
 import workload
-from nadi.idle_fabric import played_ps
+from nadi.idle_fabric import Play
 from nadi.idle_paths import Fabric, Key, fabric_of
 from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
 from pdes.settings import Settings
@@ -31,9 +31,10 @@ Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
 
 _MOST_SENDS = 32
-_MOST_MESSAGES = 1 << 17
-"""That are played, in two or three seconds, where a formula estimates what they take."""
-_MOST_MESSAGES_OF_A_RUN = 1 << 18
+_MOST_MESSAGES = 1 << 21
+"""That are laid out to be played, in a second or two, where a formula estimates what they take."""
+_MOST_PACKETS = 1 << 26
+"""That are played, in about as long as the simulator takes for them."""
 
 _PS_PER_S = 10**12
 
@@ -44,20 +45,33 @@ class Played:
 
     Attributes:
         found_ps: by number of the schedule, size and paths of the members.
-        messages_left: that may yet be played where there is a formula.
+        packets_left: that may yet be played where there is a formula.
     """
 
     found_ps: dict[tuple[int, int, Key], float] = field(default_factory=dict)
-    messages_left: int = _MOST_MESSAGES_OF_A_RUN
+    packets_left: int = _MOST_PACKETS
 
-    def may_take(self, messages: int, key: tuple[int, int, Key]) -> bool:
-        """Whether so many may be played; they are counted unless they have been already."""
-        if key in self.found_ps:
-            return True
-        if messages > self.messages_left:
-            return False
-        self.messages_left -= messages
-        return True
+    def time_ps(
+        self, program: Program, schedule: int, size_bytes: int, fabric: Fabric, *, may_end: bool
+    ) -> float | None:
+        """The steps themselves, on the members' own ports.
+
+        Args:
+            program: with the schedule.
+            schedule: its number.
+            size_bytes: the whole buffer.
+            fabric: the members' paths.
+            may_end: None where too few packets are left for it.
+        """
+        key = schedule, size_bytes, fabric.key
+        if key not in self.found_ps:
+            play = Play(program.schedules, schedule, size_bytes, fabric)
+            if may_end:
+                if play.packets > self.packets_left:
+                    return None
+                self.packets_left -= play.packets
+            self.found_ps[key] = play.time_ps()
+        return self.found_ps[key]
 
 
 class Train(NamedTuple):
@@ -128,8 +142,8 @@ def idle_ps(
 ) -> float:
     """Picoseconds of a collective on an idle network.
 
-    Steps without a formula are played (nadi.idle_fabric): those of uneven all-to-alls and of algorithms that
-    say so. Where there are too many messages, in a collective or in all that were played, an estimate stands if there
+    Steps without an exact formula are played (nadi.idle_fabric): those of uneven all-to-alls and of algorithms that
+    say so. Where there are too many messages, or too many packets in all that were played, an estimate stands if there
     is one.
 
     Where the members' paths differ, the rate is the slowest path's, and the latency the mean of all but the fastest: a
@@ -144,30 +158,18 @@ def idle_ps(
         schedule: number of the schedule, -1 = a group of one.
         members: int[n], NPUs of the group.
         size_bytes: the whole buffer S.
-        played: what has been played of this program; more is added.
+        played: what has been played of this program; more is added. None = this collective alone is.
     """
     if schedule < 0:
         return 0.0
-    played = Played() if played is None else played
-    npus = members.tolist()
-    if program.schedules.uneven[schedule]:
-        fabric = fabric_of(graph, settings, npus, _pairs(program, schedule), size_bytes)
-        return _played_ps(program, schedule, size_bytes, fabric, played)
     chosen = collectives.choose(kind, algorithm)
+    if program.schedules.uneven[schedule] or not chosen.is_exact:
+        found_ps = _played_ps(graph, program, settings, chosen, schedule, members, size_bytes, played or Played())
+        if found_ps is not None:
+            return found_ps
     if chosen.needs_shape:
-        shape = shape_of(graph, members, trees=chosen.trees)
-        messages = _messages(program, schedule)
-        if messages <= _MOST_MESSAGES and not chosen.is_exact(kind, shape, size_bytes):
-            switches = trees_of(graph, members, chosen.trees)[1] if chosen.trees else ()
-            npus += range(graph.npus, graph.npus + len(switches))
-            complete = with_aggregators(graph, switches) if switches else graph
-            fabric = fabric_of(complete, settings, npus, _pairs(program, schedule), size_bytes)
-            if played.may_take(messages, (schedule, size_bytes, fabric.key)):
-                return _played_ps(program, schedule, size_bytes, fabric, played)
-        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, _on_the_wire(shape, settings))
-    if not chosen.is_exact(kind, None, size_bytes):
-        fabric = fabric_of(graph, settings, npus, _pairs(program, schedule), size_bytes)
-        return _played_ps(program, schedule, size_bytes, fabric, played)
+        shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings)
+        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
     data, payload = _message_bytes(program, schedule, size_bytes)
     whole = math.ceil(payload)
     one_way = bool(getattr(chosen.module, "ONE_WAY", False))
@@ -212,12 +214,27 @@ def fullest_ps(
     return min(train(graph, links, fullest_bytes, settings).total_ps for links in paths)
 
 
-def _played_ps(program: Program, schedule: int, size_bytes: int, fabric: Fabric, played: Played) -> float:
-    """The steps themselves, on the members' own ports."""
-    key = schedule, size_bytes, fabric.key
-    if key not in played.found_ps:
-        played.found_ps[key] = played_ps(program.schedules, schedule, size_bytes, fabric)
-    return played.found_ps[key]
+def _played_ps(
+    graph: Graph,
+    program: Program,
+    settings: Settings,
+    chosen: collectives.Choice,
+    schedule: int,
+    members: Int64,
+    size_bytes: int,
+    played: Played,
+) -> float | None:
+    """The steps themselves, on the members' own ports; None where an estimate must do."""
+    has_estimate = chosen.needs_shape and not program.schedules.uneven[schedule]
+    if has_estimate and _messages(program, schedule) > _MOST_MESSAGES:
+        return None
+    npus, complete = members.tolist(), graph
+    if has_estimate and chosen.trees:
+        switches = trees_of(graph, members, chosen.trees)[1]
+        npus += range(graph.npus, graph.npus + len(switches))
+        complete = with_aggregators(graph, switches)
+    fabric = fabric_of(complete, settings, npus, _pairs(program, schedule), size_bytes)
+    return played.time_ps(program, schedule, size_bytes, fabric, may_end=has_estimate)
 
 
 def _messages(program: Program, schedule: int) -> int:

@@ -29,6 +29,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _ANY_SIZE = -1
+_MOST_PACKETS = 1 << 22
+"""That are played for the closed forms of a run, in a few seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +198,7 @@ def _closed_forms(
     """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
     known: dict[tuple[int, int, int], float] = {}
-    played = Played()
+    played = Played(packets_left=_MOST_PACKETS)
     for i, key in enumerate(_keys(found, uneven)):
         if key in known:
             continue

@@ -1,402 +1,369 @@
-"""How long a schedule takes on an idle fabric: its steps played packet by packet, in plain Python.
+"""How long a schedule takes on an idle fabric: its steps played packet by packet (pdes/idle_network.py).
 
 For algorithms whose messages wait for each other as latency and rate happen to be, so that no formula says how long
 they take. Each message passes two ports at which packets queue: that by which it leaves the sender, and that of the
 switch before the receiver; links between are as if only its queue pair used them. The transport is that of
 docs/fabric.md without losses: queue pairs with a window send a packet each in turn, acknowledgements go first, a
 connection with a share sends no packet before its bytes are moved (pdes.driven), and a switch sends in the order in
-which packets came to it. Many packets go in groups, and the window then holds some groups: who shares a link with whom
-counts for more than how finely.
+which packets came to it. Of long messages, where there are many packets, some go as one: messages that take turns for
+long hardly care how finely they do.
 """
 
-import heapq
-import math
-from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from typing import NamedTuple
 
-from nadi.idle_paths import ACKNOWLEDGEMENT, Fabric, Path, Times
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.idle_paths import ACKNOWLEDGEMENT, Fabric, Hop, Times
+from pdes import idle_network as idle
+from pdes.jit import Directory
 from workload import Schedules
-from workload.lanes import Buffer, buffers, lane_rows, unpack
-from workload.plans import NONE, Step
+from workload.plans import NONE
 
-_MOST_GROUPS = 1 << 17
-_GROUPS_IN_WINDOW = 4
+_MANY_PACKETS = 1 << 22
+"""From which on packets of long messages go together."""
+_LONG_MESSAGE = 1024
+"""Pieces in which a message goes, at least, on average, if its packets go together."""
+_WINDOW_PIECES = 4
+_PAUSE_PACKETS = 1 << 20
+"""Between looks at whether someone wants it to stop: half a second or so."""
+_LARGEST_PRODUCT = 1 << 62
 
-_Act = Callable[..., None]
-
-
-def played_ps(schedules: Schedules, index: int, size_bytes: int, fabric: Fabric) -> float:
-    """Picoseconds until the last member has done all.
-
-    Args:
-        schedules: as packed.
-        index: of the schedule.
-        size_bytes: the whole buffer.
-        fabric: the members' paths, and what a packet is.
-    """
-    return _Network(schedules, index, size_bytes, fabric).play()
+Int64 = NDArray[np.int64]
 
 
-class _Lane:
-    """Where a member is in a lane: steps done, whether the next one's send is posted, what came and what left.
-
-    Followers are the member's lanes of which a step waits for one of this lane.
-    """
-
-    def __init__(self, steps: list[Step], buffer: Buffer, size_bytes: int, schedules: Schedules, row: int) -> None:
-        self.steps = steps
-        self.bytes = [
-            buffer.wire_bytes(step.send_chunk, step.send_count, size_bytes) if step.send_peer != NONE else NONE
-            for step in steps
-        ]
-        self.latency_ps, self.blocking = int(schedules.lane_latency_ps[row]), bool(schedules.lane_blocking[row])
-        self.connection, self.shares = int(schedules.lane_connection[row]), int(schedules.lane_shares[row])
-        self.done, self.came, self.left = 0, 0, 0
-        self.is_posted, self.is_put_off = False, False
-        self.followers: list[_Lane] = []
-
-    def may_end(self, step: Step) -> bool:
-        """Whether a step whose send is posted is done."""
-        has_left = not self.blocking or self.left > 0 or step.send_peer == NONE
-        return has_left and (self.came > 0 or step.recv_peer == NONE)
-
-    def end(self, step: Step) -> None:
-        """Go on to the next step."""
-        self.left -= step.send_peer != NONE and self.blocking
-        self.came -= step.recv_peer != NONE
-        self.done += 1
-        self.is_posted = False
-
-
-class _Message:
-    """What is left to send of a message between two lanes."""
-
-    __slots__ = ("from_lane", "last_bytes", "packets", "to_lane")
-
-    def __init__(self, size_bytes: int, from_lane: _Lane, to_lane: int, mtu_bytes: int) -> None:
-        self.packets = _packets(size_bytes, mtu_bytes)
-        self.last_bytes = size_bytes - (self.packets - 1) * mtu_bytes
-        self.from_lane, self.to_lane = from_lane, to_lane
-
-
-def _packets(size_bytes: int, mtu_bytes: int) -> int:
-    return max(1, -(-size_bytes // mtu_bytes))
-
-
-class _Way:
-    """A path, and the times of packets on it that are known."""
-
-    __slots__ = ("first", "hops", "last", "times")
-
-    def __init__(self, path: Path) -> None:
-        self.first, self.last, self.hops = path
-        self.times: dict[int, Times] = {}
-
-
-class _QueuePair:
-    """Messages from a member to a peer over one connection, in turn.
+class _Steps(NamedTuple):
+    """Steps of all lanes of all members, in order; lanes are numbered through.
 
     Attributes:
-        waits: among those that take turns at the port, or for its share.
-        next_ps: when the next packet may leave, as far as its share goes.
-        moved_ps_per_byte: of payload, at its share; 0 = no share.
-        acknowledged: when how many packets are known to have come, as far as that is settled.
-        is_full: whether it waits for its window.
+        member_ptr: int64[M+1], lanes of a member.
+        row: int64[L], of the columns `lane_*`.
+        first: int64[L+1], steps of a lane.
+        lane: int64[S].
+        src: int64[S], member.
+        dst: int64[S], to which it sends, -1 = to none.
+        to: int64[S], lane.
+        receives: bool[S].
+        after: int64[S], lane, -1 = none.
+        after_step: int64[S].
+        bytes: int64[S], payload of what is sent.
     """
 
-    __slots__ = (
-        "acknowledged",
-        "back",
-        "is_full",
-        "me",
-        "messages",
-        "moved_ps_per_byte",
-        "next_ps",
-        "peer",
-        "port",
-        "unacknowledged",
-        "waits",
-        "way",
-    )
-
-    def __init__(self, me: int, peer: int, way: _Way, back: _Way, port: "_Port", moved_ps_per_byte: float) -> None:
-        self.me, self.peer, self.way, self.back, self.port = me, peer, way, back, port
-        self.moved_ps_per_byte, self.next_ps = moved_ps_per_byte, 0.0
-        self.messages: deque[_Message] = deque()
-        self.acknowledged: deque[tuple[float, int]] = deque()
-        self.unacknowledged = 0
-        self.waits = self.is_full = False
+    member_ptr: Int64
+    row: Int64
+    first: Int64
+    lane: Int64
+    src: Int64
+    dst: Int64
+    to: Int64
+    receives: NDArray[np.bool_]
+    after: Int64
+    after_step: Int64
+    bytes: Int64
 
 
-class _Port:
-    """By which a member sends: acknowledgements, queue pairs in turn, those held back by their share."""
+class Play:
+    """A schedule on an idle fabric, ready to be played.
 
-    __slots__ = ("acks", "free_ps", "held", "turns", "wake_ps")
-
-    def __init__(self) -> None:
-        self.acks: deque[tuple[_QueuePair, int]] = deque()
-        self.turns: deque[_QueuePair] = deque()
-        self.held: list[tuple[float, int, _QueuePair]] = []
-        self.free_ps, self.wake_ps = 0.0, math.inf
-
-
-class _Member:
-    """A member's lanes, and its queue pairs by peer and connection."""
-
-    def __init__(self, lanes: list[_Lane]) -> None:
-        self.lanes = lanes
-        for lane in lanes:
-            for number in sorted({step.dep_lane for step in lane.steps} - {NONE}):
-                lanes[number].followers.append(lane)
-        self.pairs: dict[tuple[int, int], _QueuePair] = {}
-
-
-class _Network:
-    """Events are (time, turn, method, arguments)."""
+    Attributes:
+        packets: that are played.
+    """
 
     def __init__(self, schedules: Schedules, index: int, size_bytes: int, fabric: Fabric) -> None:
-        rows = (unpack(schedules, index), buffers(schedules, index), lane_rows(schedules, index))
-        self.members = [
-            _Member([_Lane(*one[:2], size_bytes, schedules, one[2]) for one in zip(*own, strict=True)])
-            for own in zip(*rows, strict=True)
-        ]
-        self.fabric, self.mtu_bytes = fabric, fabric.mtu_bytes
-        sizes = (size for member in self.members for lane in member.lanes for size in lane.bytes)
-        packets = sum(_packets(size, self.mtu_bytes) for size in sizes if size != NONE)
-        self.group = -(-packets // _MOST_GROUPS)
-        self.window = max(fabric.window_packets, _GROUPS_IN_WINDOW * self.group)
-        self.ports: dict[int, _Port] = {}
-        self.queue_free_ps: dict[int, float] = {}
-        self.ways = {pair: _Way(path) for pair, path in fabric.paths.items()}
-        self.kicked: list[_Port] = []
-        self.events: list[tuple[float, int, _Act, tuple[Any, ...]]] = []
-        self.count = 0
-        self.now_ps = self.end_ps = float(schedules.launch_ps[index])
+        """Lay it out.
 
-    def play(self) -> float:
-        for me, member in enumerate(self.members):
-            self._advance(me, member.lanes)
-        events = self.events
-        while events:
-            self.now_ps, _, happens, arguments = heapq.heappop(events)
-            happens(*arguments)
-        return self.end_ps
+        Args:
+            schedules: as packed.
+            index: of the schedule.
+            size_bytes: the whole buffer.
+            fabric: the members' paths, and what a packet is.
+        """
+        self._schedules, self._index = schedules, index
+        self._steps = _steps(schedules, index, size_bytes)
+        payload = self._steps.bytes[self._steps.dst >= 0]
+        self._fabric, packets = fabric, _packets(payload, fabric.mtu_bytes)
+        together = min(packets // _MANY_PACKETS, packets // max(1, len(payload)) // _LONG_MESSAGE)
+        if together > 1:
+            self._fabric = _together(fabric, together)
+            packets = _packets(payload, self._fabric.mtu_bytes)
+        self.packets = packets
 
-    def _at(self, time_ps: float, happens: _Act, *arguments: object) -> None:
-        self.count += 1
-        heapq.heappush(self.events, (time_ps, self.count, happens, arguments))
+    def time_ps(self) -> float:
+        """Picoseconds until the last member has done all."""
+        state = self._state()
+        directory = Directory(state)
+        while (stopped := idle.play(directory.address)) != idle.ALL_DONE:
+            if stopped == idle.NO_ROOM:
+                state = _with_more_room(state)
+                directory.update(state)
+            else:
+                state.ctl[idle.PAUSE_AFTER] = _PAUSE_PACKETS
+        return float(state.clock[idle.END])
 
-    def _advance(self, me: int, lanes: Iterable[_Lane]) -> None:
-        """Do what a member can in some lanes and in those that wait for them, and let its ports send."""
-        waiting = deque(lanes)
-        while waiting:
-            lane, done = waiting[0], waiting[0].done
-            while self._half_step(me, lane):
-                pass
-            waiting.popleft()
-            if lane.done > done:
-                waiting.extend(lane.followers)
-        while self.kicked:
-            self._send(self.kicked.pop())
+    def _state(self) -> idle.Idle:
+        s, steps, fabric = self._schedules, self._steps, self._fabric
+        pair_of, pairs, ways, hops_of_pair, kinds = self._pairs()
+        packets = np.where(steps.dst >= 0, np.maximum(1, -(-steps.bytes // fabric.mtu_bytes)), 0)
+        last_bytes = np.where(steps.dst >= 0, steps.bytes - (packets - 1) * fabric.mtu_bytes, 0)
+        last = np.full(len(steps.lane), NONE)
+        sends = np.flatnonzero(steps.dst >= 0)
+        kind = np.stack([hops_of_pair[pair_of[sends]], last_bytes[sends]], axis=1)
+        unlike, of_send = np.unique(kind, axis=0, return_inverse=True)
+        last[sends] = kinds.rows(unlike)[of_send.reshape(-1)]
+        count = 1 + max((max(path.first, path.last) for path in fabric.paths.values()), default=0)
+        lanes, room = len(steps.row), len(steps.row) + len(pairs.way) + 8 * count + 16
+        edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
+        ctl = np.zeros(idle.CTL_WORDS, np.int64)
+        ctl[[idle.WINDOW, idle.MTU, idle.ROOM]] = fabric.window_packets, fabric.mtu_bytes, room
+        ctl[[idle.PAUSE_AFTER, idle.SEED]] = _PAUSE_PACKETS, fabric.seed
+        return idle.Idle(
+            lanes=idle.Lanes(
+                member_ptr=steps.member_ptr,
+                first=steps.first,
+                latency_ps=s.lane_latency_ps[steps.row].astype(np.float64),
+                blocking=s.lane_blocking[steps.row].astype(np.int64),
+                follower_ptr=np.searchsorted(edges[:, 0], np.arange(lanes + 1)),
+                follower=edges[:, 1].copy(),
+                at=steps.first[:-1].copy(),
+                came=np.zeros(lanes, np.int64),
+                left=np.zeros(lanes, np.int64),
+                state=np.zeros(lanes, np.int64),
+                waits=np.zeros(lanes, np.int64),
+                ring=np.zeros(lanes + 1, np.int64),
+            ),
+            steps=idle.Steps(
+                lane=steps.lane,
+                pair=pair_of,
+                to=steps.to,
+                receives=steps.receives.astype(np.int64),
+                after=steps.after,
+                after_step=steps.after_step,
+                packets=packets,
+                last_bytes=last_bytes,
+                last=last,
+                next=np.full(len(steps.lane), NONE),
+            ),
+            ways=ways,
+            pairs=pairs,
+            ports=idle.Ports(
+                free_ps=np.zeros(count),
+                wake_ps=np.full(count, np.inf),
+                turn=np.full(count, NONE),
+                last_turn=np.full(count, NONE),
+                ack=np.full(count, NONE),
+                last_ack=np.full(count, NONE),
+                is_kicked=np.zeros(count, np.int64),
+                kicked=np.zeros(count, np.int64),
+                ack_pair=np.zeros(room, np.int64),
+                next_ack=np.append(np.arange(1, room), NONE),
+            ),
+            ctl=ctl,
+            clock=np.full(2, float(s.launch_ps[self._index])),
+            kind=kinds.times(),
+            time_ps=np.zeros(4 * room),
+            event=np.zeros(4 * room * idle.EVENT_WORDS, np.int64),
+        )
 
-    def _half_step(self, me: int, lane: _Lane) -> bool:
-        """Post what a lane's next step sends, or end the step; whether it could."""
-        if lane.done == len(lane.steps) or lane.is_put_off:
-            return False
-        step = lane.steps[lane.done]
-        if lane.is_posted:
-            if not lane.may_end(step):
-                return False
-            lane.end(step)
-            self.end_ps = self.now_ps
-        elif step.dep_lane != NONE and self.members[me].lanes[step.dep_lane].done <= step.dep_step:
-            return False
-        elif step.send_peer != NONE and lane.latency_ps:
-            lane.is_put_off = True
-            self._at(self.now_ps + lane.latency_ps, self._post_late, me, lane)
-        else:
-            self._post(me, lane)
-        return True
+    def _pairs(self) -> tuple[Int64, idle.Pairs, idle.Ways, Int64, "_Kinds"]:
+        """Queue pair of each step, all of them, their ways, the hops of each, and the kinds of packets on these."""
+        s, steps, fabric = self._schedules, self._steps, self._fabric
+        connection = s.lane_connection[steps.row].astype(np.int64)[steps.lane]
+        shares = s.lane_shares[steps.row].astype(np.int64)[steps.lane]
+        sends = np.flatnonzero(steps.dst >= 0)
+        keys = np.stack([steps.src, steps.dst, connection], axis=1)[sends]
+        unlike, one, of_send = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        pair_of = np.full(len(steps.lane), NONE)
+        pair_of[sends] = of_send.reshape(-1)
+        kinds = _Kinds(fabric)
+        ends = unlike[:, :2].tolist()
+        number: dict[tuple[int, int], int] = {}
+        way, back = (
+            np.array([number.setdefault(pair, len(number)) for pair in pairs], np.int64)
+            for pairs in ([(a, b) for a, b in ends], [(b, a) for a, b in ends])
+        )
+        hops = np.array([kinds.way(fabric.paths[pair].hops) for pair in number], np.int64)
+        full = kinds.rows(np.stack([hops[way], np.full(len(way), fabric.mtu_bytes)], axis=1))
+        ack = kinds.rows(np.stack([hops[back], np.full(len(way), ACKNOWLEDGEMENT)], axis=1))
+        share = shares[sends[one]]
+        byte_ps = np.array(
+            [
+                fabric.moved_ps(fabric.paths[a, b].hops[0]) if k > 1 else 0.0
+                for (a, b), k in zip(ends, share.tolist(), strict=True)
+            ]
+        )
+        count = len(unlike)
+        pairs = idle.Pairs(
+            way=way,
+            back=back,
+            full=full,
+            ack=ack,
+            moved_ps=share * byte_ps,
+            head=np.full(count, NONE),
+            tail=np.full(count, NONE),
+            packets=np.zeros(count, np.int64),
+            open=np.zeros(count, np.int64),
+            is_full=np.zeros(count, np.int64),
+            waits=np.zeros(count, np.int64),
+            next=np.full(count, NONE),
+            next_ps=np.zeros(count),
+        )
+        return pair_of, pairs, _ways(fabric, list(number)), hops[way], kinds
 
-    def _post_late(self, me: int, lane: _Lane) -> None:
-        lane.is_put_off = False
-        self._post(me, lane)
-        self._advance(me, [lane])
 
-    def _post(self, me: int, lane: _Lane) -> None:
-        lane.is_posted = True
-        step = lane.steps[lane.done]
-        if step.send_peer == NONE:
-            return
-        pair = self._pair(me, step.send_peer, lane)
-        pair.messages.append(_Message(lane.bytes[lane.done], lane, step.send_lane, self.mtu_bytes))
-        if len(pair.messages) == 1:
-            pair.next_ps = self._moved_at(pair)
-        self._take_turns(pair, self.now_ps)
-        self.kicked.append(pair.port)
+def _packets(payload: Int64, mtu_bytes: int) -> int:
+    return int(np.maximum(1, -(-payload // mtu_bytes)).sum())
 
-    def _pair(self, me: int, peer: int, lane: _Lane) -> _QueuePair:
-        pair = self.members[me].pairs.get((peer, lane.connection))
-        if pair is None:
-            way, back = self.ways[me, peer], self.ways[peer, me]
-            port = self.ports.setdefault(way.first, _Port())
-            share = 0.0 if lane.shares == 1 else lane.shares * self._times(way, self.mtu_bytes).first_ps
-            pair = _QueuePair(me, peer, way, back, port, share / self.mtu_bytes)
-            self.members[me].pairs[peer, lane.connection] = pair
-        return pair
 
-    def _times(self, way: _Way, size_bytes: int) -> Times:
-        found = way.times.get(size_bytes)
-        if found is None:
-            found = way.times[size_bytes] = self.fabric.times(way.hops, size_bytes)
+def _together(fabric: Fabric, packets: int) -> Fabric:
+    """With so many packets going as one, and their acknowledgements; the first leads the way, the last ends it."""
+
+    def times(hops: tuple[Hop, ...], size_bytes: int) -> Times:
+        count, last_bytes = packets, size_bytes
+        if size_bytes != ACKNOWLEDGEMENT:
+            count = max(1, -(-size_bytes // fabric.mtu_bytes))
+            last_bytes -= (count - 1) * fabric.mtu_bytes
+        last = fabric.times(hops, last_bytes)
+        full = last if size_bytes == ACKNOWLEDGEMENT else fabric.times(hops, fabric.mtu_bytes)
+        head_ps = (full if count > 1 else last).head_ps
+        first_ps, last_ps = (
+            (count - 1) * a + b for a, b in ((full.first_ps, last.first_ps), (full.last_ps, last.last_ps))
+        )
+        return Times(first_ps, head_ps, last_ps, last.tail_ps, last.after_ps)
+
+    window = max(_WINDOW_PIECES, fabric.window_packets // packets)
+    return fabric._replace(mtu_bytes=packets * fabric.mtu_bytes, window_packets=window, times=times)
+
+
+class _Kinds:
+    """Packets by their way and payload."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._ways: dict[tuple, int] = {}
+        self._rows: dict[tuple[int, int], int] = {}
+        self._times: list[float] = []
+
+    def way(self, hops: tuple) -> int:
+        """Number of a way."""
+        return self._ways.setdefault(hops, len(self._ways))
+
+    def rows(self, kinds: Int64) -> Int64:
+        """Rows of kinds, int64[K, 2] of way and payload."""
+        hops = list(self._ways)
+        found = np.zeros(len(kinds), np.int64)
+        for i, (way, size_bytes) in enumerate(kinds.tolist()):
+            if (way, size_bytes) not in self._rows:
+                self._rows[way, size_bytes] = len(self._rows)
+                self._times += self._fabric.times(hops[way], size_bytes)
+            found[i] = self._rows[way, size_bytes]
         return found
 
-    def _next_group(self, pair: _QueuePair) -> int:
-        return min(pair.messages[0].packets, self.group, self.window - pair.unacknowledged)
+    def times(self) -> NDArray[np.float64]:
+        """Of all rows, one after another."""
+        return np.array(self._times, np.float64)
 
-    def _moved_at(self, pair: _QueuePair) -> float:
-        """When the payload of the packets that are sent next has been moved, if that begins now."""
-        if pair.moved_ps_per_byte == 0.0 or not pair.messages:
-            return self.now_ps
-        message, packets = pair.messages[0], min(pair.messages[0].packets, self.group)
-        size = packets * self.mtu_bytes
-        if packets == message.packets:
-            size += message.last_bytes - self.mtu_bytes
-        return self.now_ps + size * pair.moved_ps_per_byte
 
-    def _take_turns(self, pair: _QueuePair, by_ps: float) -> None:
-        """Put a queue pair behind those that take turns, if it has something to send and room in its window.
+def _ways(fabric: Fabric, pairs: list[tuple[int, int]]) -> idle.Ways:
+    """Of these pairs of members."""
+    paths, links = [fabric.paths[pair] for pair in pairs], [fabric.links[pair] for pair in pairs]
+    return idle.Ways(
+        port=np.array([path.first for path in paths], np.int64),
+        queue=np.array([path.last for path in paths], np.int64),
+        via=np.array([via for via, _, _ in links], np.int64),
+        latency_ps=np.array([latency for _, latency, _ in links], np.float64),
+        last=np.array([last for _, _, last in links], np.int64),
+    )
 
-        One whose share lets it send only after by_ps is held back until then.
-        """
-        if pair.waits or not pair.messages or not self._has_room(pair):
-            return
-        pair.waits = True
-        if pair.next_ps <= by_ps:
-            pair.port.turns.append(pair)
-        else:
-            self.count += 1
-            heapq.heappush(pair.port.held, (pair.next_ps, self.count, pair))
 
-    def _has_room(self, pair: _QueuePair) -> bool:
-        """Whether there is room in the window by now; if not, what is acknowledged next wakes the pair."""
-        acknowledged = pair.acknowledged
-        while acknowledged and acknowledged[0][0] <= self.now_ps:
-            pair.unacknowledged -= acknowledged.popleft()[1]
-        if pair.unacknowledged < self.window:
-            return True
-        if not pair.is_full:
-            pair.is_full = True
-            if acknowledged:
-                self._at(acknowledged[0][0], self._acknowledged, pair)
-        return False
+def _with_more_room(state: idle.Idle) -> idle.Idle:
+    """With twice as much of what grows while it is played."""
+    ports, ctl = state.ports, state.ctl
+    old = len(ports.ack_pair)
+    free = np.arange(old + 1, 2 * old + 1)
+    free[-1] = ctl[idle.FREE_ACK]
+    ctl[idle.FREE_ACK] = old
+    ports = ports._replace(
+        ack_pair=np.concatenate([ports.ack_pair, np.zeros(old, np.int64)]),
+        next_ack=np.concatenate([ports.next_ack, free]),
+    )
+    return state._replace(
+        ports=ports,
+        time_ps=np.concatenate([state.time_ps, np.zeros_like(state.time_ps)]),
+        event=np.concatenate([state.event, np.zeros_like(state.event)]),
+    )
 
-    def _acknowledged(self, pair: _QueuePair) -> None:
-        pair.is_full = False
-        self._take_turns(pair, self.now_ps)
-        self._send(pair.port)
 
-    def _wake(self, port: _Port) -> None:
-        if port.wake_ps <= self.now_ps:  # else an earlier one took its place
-            port.wake_ps = math.inf
-            self._send(port)
+def _steps(s: Schedules, index: int, size_bytes: int) -> _Steps:
+    """All steps, with members, lanes and bytes."""
+    members = range(int(s.members[index]))
+    member_ptr, steps = [0], 0
+    found: list[_Steps] = []
+    for me in members:
+        own = _steps_of(s, index, me, size_bytes)
+        lanes = member_ptr[-1]
+        found.append(
+            own._replace(
+                first=own.first[:-1] + steps,
+                lane=own.lane + lanes,
+                after=np.where(own.after >= 0, own.after + lanes, NONE),
+            )
+        )
+        member_ptr.append(lanes + len(own.row))
+        steps += len(own.lane)
+    whole = _Steps(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    ptr = np.array(member_ptr, np.int64)
+    to = np.where(whole.dst >= 0, whole.to + ptr[np.maximum(whole.dst, 0)], NONE)
+    return whole._replace(member_ptr=ptr, first=np.append(whole.first, steps), to=to)
 
-    def _wake_at(self, port: _Port, time_ps: float) -> None:
-        """Have the port tried at that time, unless that is so before."""
-        if time_ps < port.wake_ps:
-            port.wake_ps = time_ps
-            self._at(time_ps, self._wake, port)
 
-    def _send(self, port: _Port) -> None:
-        """If the port is free: an acknowledgement, else packets of the queue pair whose turn it is."""
-        now_ps, held = self.now_ps, port.held
-        if port.free_ps <= now_ps:
-            while held and held[0][0] <= now_ps:
-                port.turns.append(heapq.heappop(held)[2])
-            if port.acks:
-                self._send_acks(port, *port.acks.popleft())
-            elif port.turns:
-                self._send_data(port, port.turns.popleft())
-        if port.acks or port.turns:
-            self._wake_at(port, port.free_ps)
-        elif held:
-            self._wake_at(port, max(port.free_ps, held[0][0]))
+def _steps_of(s: Schedules, index: int, me: int, size_bytes: int) -> _Steps:
+    """Those of a member, with its own lanes from 0 on."""
+    relative = bool(s.relative[index])
+    n, plan = int(s.members[index]), int(s.plan_of[s.plan_of_ptr[index] + (0 if relative else me)])
+    row = np.arange(s.plan_ptr[plan], s.plan_ptr[plan + 1])
+    first = s.lane_ptr[s.plan_ptr[plan] : s.plan_ptr[plan + 1] + 1].astype(np.int64)
+    lane = np.repeat(np.arange(len(row)), np.diff(first))
+    steps = slice(int(first[0]), int(first[-1]))
+    line_size, line_begin, place = np.full(len(row), n), np.full(len(row), NONE), np.full(len(row), me)
+    part, parts = s.lane_part[row].astype(np.int64), s.lane_parts[row].astype(np.int64)
+    seen = np.flatnonzero(s.lane_view[row] >= 0)
+    if len(seen):
+        view = s.view_base[index] + s.lane_view[row[seen]]
+        at = s.view_at[s.view_ptr[view] + me].astype(np.int64)
+        line_size[seen], place[seen] = s.view_size[view], at % s.view_size[view]
+        line_begin[seen] = s.view_ptr[view] + at - place[seen]
+        part[seen] = part[seen] * s.view_parts[view] + s.view_part[s.view_ptr[view] + me]
+        parts[seen] *= s.view_parts[view]
+    peer, chunks = s.send_peer[steps].astype(np.int64), s.lane_chunks[row].astype(np.int64)
+    shift = np.zeros(len(row), np.int64)
+    if relative:
+        shift = place * (chunks // line_size)
+        far = (place[lane] + peer) % line_size[lane]
+        begin = line_begin[lane]
+        inside = s.view_member[np.maximum(begin, 0) + far] if len(seen) else far
+        peer = np.where(peer >= 0, np.where(begin >= 0, inside, far), NONE)
+    chunk = part[lane] * chunks[lane] + (shift[lane] + s.send_chunk[steps]) % chunks[lane]
+    data = _bytes(chunk, s.send_count[steps].astype(np.int64), (parts * chunks)[lane], size_bytes)
+    wire = -(-data * s.lane_wire_num[row[lane]] // s.lane_wire_den[row[lane]])
+    none = np.zeros(0, np.int64)
+    return _Steps(
+        member_ptr=none,
+        row=row.astype(np.int64),
+        first=first - first[0],
+        lane=lane,
+        src=np.full(len(lane), me),
+        dst=peer,
+        to=s.send_lane[steps].astype(np.int64),
+        receives=s.recv_peer[steps] >= 0,
+        after=s.dep_lane[steps].astype(np.int64),
+        after_step=s.dep_step[steps].astype(np.int64),
+        bytes=np.where(peer >= 0, wire, 0),
+    )
 
-    def _send_acks(self, port: _Port, pair: _QueuePair, packets: int) -> None:
-        """Of a queue pair that sends to the port's member."""
-        one = self._times(pair.back, ACKNOWLEDGEMENT)
-        self._begin(port, pair.back, packets, one, one, self._is_acknowledged, pair, packets)
 
-    def _is_acknowledged(self, at_ps: float, pair: _QueuePair, packets: int) -> None:
-        """It will be at that time."""
-        pair.acknowledged.append((at_ps, packets))
-        if pair.is_full and len(pair.acknowledged) == 1:
-            self._at(at_ps, self._acknowledged, pair)
-
-    def _send_data(self, port: _Port, pair: _QueuePair) -> None:
-        message, packets = pair.messages[0], self._next_group(pair)
-        message.packets -= packets
-        pair.unacknowledged += packets
-        is_last = message.packets == 0
-        full = last = self._times(pair.way, self.mtu_bytes)
-        if is_last:
-            last = self._times(pair.way, message.last_bytes)
-            pair.messages.popleft()
-        to_lane = message.to_lane if is_last else NONE
-        self._begin(port, pair.way, packets, full, last, self._will_come, pair, packets, to_lane)
-        pair.waits = False
-        pair.next_ps = self._moved_at(pair)
-        self._take_turns(pair, port.free_ps)
-        if is_last and message.from_lane.blocking:
-            self._at(port.free_ps, self._has_left, pair.me, message.from_lane)
-
-    def _begin(
-        self, port: _Port, way: _Way, packets: int, full: Times, last: Times, reaches: _Act, *arguments: object
-    ) -> None:
-        """Keep the port busy; the first packet's head comes to the switch's port, if there is one."""
-        first = full if packets > 1 else last
-        port.free_ps = self.now_ps + (packets - 1) * full.first_ps + last.first_ps
-        soonest_ps = port.free_ps + last.tail_ps
-        if way.last == NONE:
-            reaches(soonest_ps + last.after_ps, *arguments)
-            return
-        duration_ps = (packets - 1) * full.last_ps + last.last_ps
-        head_ps = self.now_ps + first.head_ps
-        self._at(head_ps, self._forward, way.last, duration_ps, soonest_ps, last.after_ps, reaches, arguments)
-
-    def _forward(
-        self,
-        queue: int,
-        duration_ps: float,
-        soonest_ps: float,
-        after_ps: float,
-        reaches: _Act,
-        arguments: tuple[Any, ...],
-    ) -> None:
-        """Packets go behind those that came to the switch's port before, and no sooner than they come."""
-        free_ps = max(self.now_ps, self.queue_free_ps.get(queue, 0.0)) + duration_ps
-        self.queue_free_ps[queue] = free_ps = max(free_ps, soonest_ps)
-        reaches(free_ps + after_ps, *arguments)
-
-    def _has_left(self, me: int, lane: _Lane) -> None:
-        """The last byte of a lane's message."""
-        lane.left += 1
-        self._advance(me, [lane])
-
-    def _will_come(self, at_ps: float, pair: _QueuePair, packets: int, to_lane: int) -> None:
-        """Data of a queue pair; to_lane: that gets the message, if this is its last packet."""
-        self._at(at_ps, self._comes, pair, packets, to_lane)
-
-    def _comes(self, pair: _QueuePair, packets: int, to_lane: int) -> None:
-        port = self.ports.get(pair.back.first)
-        if port is None:
-            port = self.ports[pair.back.first] = _Port()
-        port.acks.append((pair, packets))
-        if to_lane == NONE:
-            self._send(port)
-            return
-        self.kicked.append(port)
-        lane = self.members[pair.peer].lanes[to_lane]
-        lane.came += 1
-        self._advance(pair.peer, [lane])
+def _bytes(chunk: Int64, count: Int64, pieces: Int64, size_bytes: int) -> Int64:
+    """Of chunks in a row, of so many pieces of the buffer."""
+    most = int((chunk + count).max(initial=0)) * size_bytes
+    kind = np.int64 if most < _LARGEST_PRODUCT else object
+    chunk, count, pieces = chunk.astype(kind), count.astype(kind), pieces.astype(kind)
+    return ((chunk + count) * size_bytes // pieces - chunk * size_bytes // pieces).astype(np.int64)

@@ -80,15 +80,22 @@ class Fabric(NamedTuple):
 
     Attributes:
         paths: by sender and receiver, members of the group.
+        links: likewise, by which packets come to the switch of the path's last port, that switch's latency (ps), and by
+            which they come to the receiver.
         mtu_bytes: payload of a full packet.
         window_packets: that a queue pair may have unacknowledged.
+        seed: by which packets that come to a node at the same moment are ordered.
         times: of a packet with that payload, or of an acknowledgement, on those links.
+        moved_ps: per byte of payload in full packets at the line rate of a link.
     """
 
     paths: dict[tuple[int, int], Path]
+    links: dict[tuple[int, int], tuple[int, int, int]]
     mtu_bytes: int
     window_packets: int
+    seed: int
     times: Callable[[tuple[Hop, ...], int], Times]
+    moved_ps: Callable[[Hop], float]
 
     @property
     def key(self) -> Key:
@@ -113,7 +120,7 @@ def fabric_of(
     links = {(src, dst): _route(graph, npus[src], npus[dst], onward) for src, dst in both}
     framed = is_framed(graph, settings)
     ports: dict[object, int] = {}
-    paths = {}
+    paths, ties = {}, {}
     for pair, own in links.items():
         way = _hops(graph, framed, own)
         queue = _slowest(way)
@@ -122,12 +129,25 @@ def fabric_of(
             key: object = ("last", own[queue]) if queue == len(own) - 1 else pair
             last = ports.setdefault(key, len(ports))
         paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way)
+        ties[pair] = own[max(0, queue - 1)], way[queue].latency_ps, own[-1]
+    fabric = Fabric(
+        paths=paths,
+        links=ties,
+        mtu_bytes=settings.mtu_bytes,
+        window_packets=window_packets(graph, settings),
+        seed=settings.seed,
+        times=lambda way, size: packet_times(way, size, settings),
+        moved_ps=lambda hop: (
+            float(wire_bytes(settings.mtu_bytes, np.array(hop.framed), settings)) * hop.ps_per_byte / settings.mtu_bytes
+        ),
+    )
     if settings.fidelity.alone_ps:
-        return Fabric(
-            paths, _MOST_PER_BYTE * max(1, size_bytes), _LARGE_WINDOW, lambda way, size: _whole(way, size, settings)
+        return fabric._replace(
+            mtu_bytes=_MOST_PER_BYTE * max(1, size_bytes),
+            window_packets=_LARGE_WINDOW,
+            times=lambda way, size: _whole(way, size, settings),
         )
-    window = window_packets(graph, settings)
-    return Fabric(paths, settings.mtu_bytes, window, lambda way, size: packet_times(way, size, settings))
+    return fabric
 
 
 def _route(graph: Graph, src: int, dst: int, onward: dict[tuple[int, int], int]) -> list[int]:
@@ -155,7 +175,7 @@ def _slowest(way: tuple[Hop, ...]) -> int:
 
 
 def packet_times(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> Times:
-    """A packet, or an acknowledgement, on these links.
+    """A packet, or an acknowledgement, on these links; a port takes whole picoseconds, so that what ties does tie.
 
     Args:
         way: all links in order.
@@ -169,7 +189,7 @@ def packet_times(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> T
         on_wire = wire_bytes(size_bytes, framed, settings)
     psb = np.array([hop.ps_per_byte for hop in way])
     forwarded = np.minimum(on_wire, settings.cut_through_header_bytes) if settings.cut_through else on_wire
-    own, forward = (on_wire * psb).tolist(), (forwarded * psb).tolist()
+    own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, forwarded))
     fixed = [hop.delay_ps + (way[i + 1].latency_ps if i + 1 < len(way) else 0) for i, hop in enumerate(way)]
     queue = _slowest(way)
     before = sum(forward[1:queue]) + sum(fixed[:queue])

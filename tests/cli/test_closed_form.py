@@ -38,11 +38,11 @@ def test_what_is_played_of_a_run_has_an_end():
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one = ("all-reduce", "nccl:algo=tree")
-    played, spent = Played(), Played(messages_left=0)
+    played, spent = Played(), Played(packets_left=0)
     exact_ps, estimate_ps = (_idle(graph, program, *one, played=each) for each in (played, spent))
     assert abs(estimate_ps / exact_ps - 1) > 1e-3
-    assert played.messages_left < Played().messages_left
-    played.messages_left = 0
+    assert played.packets_left < Played().packets_left
+    played.packets_left = 0
     assert _idle(graph, program, *one, played=played) == exact_ps, "what has been played costs nothing"
 
 

@@ -1,13 +1,14 @@
-"""Schedules played on an idle fabric in plain Python: beside closed forms by hand, and beside the simulator."""
+"""Schedules played on an idle fabric: beside closed forms by hand, and beside the simulator."""
 
 import numpy as np
 import pytest
 
 import topologies
 from nadi import closed_form as forms
-from nadi.idle_fabric import played_ps
+from nadi import idle_fabric
+from nadi.idle_fabric import Play
 from nadi.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times
-from pdes import Settings
+from pdes import Settings, idle_network
 from pdes.fidelity import fidelity
 from tests.scenarios import closed_forms
 from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps
@@ -57,7 +58,7 @@ def played(spec, kind, algorithm, size, **settings):
     graph = topologies.build(spec)
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings(**settings)
     fabric = fabric_of(graph, chosen, list(range(graph.npus)), forms._pairs(program, 0), size)
-    return played_ps(program.schedules, 0, size, fabric)
+    return Play(program.schedules, 0, size, fabric).time_ps()
 
 
 @pytest.mark.parametrize("message", [64, 16 * 4096, 100 * 4096])
@@ -110,7 +111,7 @@ def test_a_message_over_unlike_links(packets, rates):
     )
     fixed_ps = 500_000 * len(rates) + 300_000 * (len(rates) - 1)
     expected_ps = train_ps(size, [rate * 10**9 for rate in rates], fixed_ps)
-    assert played_ps(pack([plans]), 0, size, fabric) == pytest.approx(expected_ps, rel=1e-6)
+    assert Play(pack([plans]), 0, size, fabric).time_ps() == pytest.approx(expected_ps, rel=1e-6)
 
 
 @pytest.mark.parametrize("shares", [2, 24])
@@ -122,9 +123,10 @@ def test_a_share_by_hand(shares):
         receivers.step(receive_from=0)
     graph = topologies.build("switch:npus=2,rate=100Gbps,delay=500ns")
     fabric = fabric_of(graph, Settings(), [0, 1], [(0, 1)], size)
-    found_ps = played_ps(pack([each_its_own(1, [[senders], [receivers]])]), 0, size, fabric)
-    expected_ps = 3 * size * shares * 80 * 4178 / 4096 + 2 * (3000 + 82) * 80 + 1_000_000
-    assert found_ps == pytest.approx(expected_ps, rel=1e-9)
+    found_ps = Play(pack([each_its_own(1, [[senders], [receivers]])]), 0, size, fabric).time_ps()
+    psb = shares * 80 * 4178 / 4096
+    message_ps = 10 * 4096 * psb + round(3000 * psb)
+    assert found_ps == 3 * message_ps + 2 * (3000 + 82) * 80 + 1_000_000
 
 
 def test_waits_of_lanes_and_launch_are_played():
@@ -137,20 +139,20 @@ def test_waits_of_lanes_and_launch_are_played():
         return Times(one, one + 60, one, one + 60, 40)
 
     fabric = Fabric({(0, 1): Path(0, 1, ()), (1, 0): Path(2, 3, ())}, 1000, 8, times)
-    assert played_ps(pack([plans]), 0, 300, fabric) == 5 + 7 + 2 * (10 + 600) + 100
+    assert Play(pack([plans]), 0, 300, fabric).time_ps() == 5 + 7 + 2 * (10 + 600) + 100
     full, last = 10 + 2000, 10 + 600
-    assert played_ps(pack([plans]), 0, 2300, fabric) == 5 + 7 + (2 * full + last) + full + 100
+    assert Play(pack([plans]), 0, 2300, fabric).time_ps() == 5 + 7 + (2 * full + last) + full + 100
 
 
-def test_a_window_holds_a_queue_pair_back():
+@pytest.mark.parametrize("packets", [1, 2, 5])
+def test_a_window_holds_a_queue_pair_back(packets):
     """One packet at a time: each waits for the acknowledgement of the one before."""
     graph = topologies.build("switch:npus=2,rate=100Gbps,delay=500ns")
     plans = each_its_own(1, [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]])
-    fabric = fabric_of(graph, Settings(window_bytes=4096), [0, 1], [(0, 1)], 5 * 4096)._replace(window_packets=1)
+    fabric = fabric_of(graph, Settings(), [0, 1], [(0, 1)], packets * 4096)._replace(window_packets=1)
     one_way, back = 2 * 4178 * 80 + 1_000_000, 2 * 86 * 80 + 1_000_000
-    # a group of one packet, and a window of _GROUPS_IN_WINDOW = 4 of them
-    assert played_ps(pack([plans]), 0, 4 * 4096, fabric) == pytest.approx(one_way + 3 * 4178 * 80)
-    assert played_ps(pack([plans]), 0, 5 * 4096, fabric) == pytest.approx(2 * one_way + back)
+    found_ps = Play(pack([plans]), 0, packets * 4096, fabric).time_ps()
+    assert found_ps == packets * one_way + (packets - 1) * back
 
 
 def test_members_that_stand_alike_have_equal_fabrics():
@@ -171,7 +173,7 @@ def test_messages_that_go_whole(name):
     graph, model = topologies.build(SWITCH.format(2)), fidelity(name)
     plans = each_its_own(1, [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]])
     chosen = Settings(fidelity=model)
-    found_ps = played_ps(pack([plans]), 0, MIB, fabric_of(graph, chosen, [0, 1], [(0, 1)], MIB))
+    found_ps = Play(pack([plans]), 0, MIB, fabric_of(graph, chosen, [0, 1], [(0, 1)], MIB)).time_ps()
     assert found_ps == forms.train(graph, topologies.route(graph, 0, 1), MIB, chosen).total_ps
 
 
@@ -206,9 +208,57 @@ def test_uneven_all_to_alls(network, algorithm, unit):
     assert ratio(graph, program, "all-to-all", "direct") == pytest.approx(1, rel=PRECISION)
 
 
-def test_many_packets_go_in_groups_with_little_loss(monkeypatch):
-    monkeypatch.setattr("nadi.idle_fabric._MOST_GROUPS", 4096)
-    assert ratio_of(SWITCH.format(5), "all-reduce", TREE, 1 << 23) == pytest.approx(1, rel=2 * PRECISION)
+@pytest.mark.parametrize(
+    ("spec", "kind", "algorithm", "size", "message"),
+    [
+        (SWITCH.format(5), "all-reduce", TREE, 16 * MIB, 256),
+        (SWITCH.format(6), "all-to-all", "direct", 48 * MIB, 2048),
+        (HOSTS[2], "all-to-all", "nccl", 128 * MIB, 2048),
+    ],
+)
+def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algorithm, size, message):
+    graph = topologies.build(spec)
+    program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings()
+    fabric = fabric_of(graph, chosen, list(range(graph.npus)), forms._pairs(program, 0), size)
+    each = Play(program.schedules, 0, size, fabric)
+    monkeypatch.setattr("nadi.idle_fabric._MANY_PACKETS", 1024)
+    monkeypatch.setattr("nadi.idle_fabric._LONG_MESSAGE", 64)
+    some = Play(program.schedules, 0, size, fabric)
+    together = message // 64
+    assert some.packets == -(-each.packets // together)
+    assert some.time_ps() == pytest.approx(each.time_ps(), rel=PRECISION)
+
+
+def test_packets_of_short_messages_do_not_go_together(monkeypatch):
+    monkeypatch.setattr("nadi.idle_fabric._MANY_PACKETS", 1)
+    graph = topologies.build(SWITCH.format(4))
+    program = collective_program("all-reduce", 4, MIB, "ring")
+    fabric = fabric_of(graph, Settings(), list(range(4)), forms._pairs(program, 0), MIB)
+    assert Play(program.schedules, 0, MIB, fabric).packets == 4 * 6 * 64
+
+
+def test_room_grows_while_it_is_played(monkeypatch):
+    """The same, whether there is room from the start or not, and with pauses."""
+    graph = topologies.build(SWITCH.format(6))
+    program = collective_program("all-to-all", 6, 3 * MIB, "direct")
+    fabric = fabric_of(graph, Settings(), list(range(6)), forms._pairs(program, 0), 3 * MIB)
+    at_once_ps = Play(program.schedules, 0, 3 * MIB, fabric).time_ps()
+    grown = []
+    more = idle_fabric._with_more_room
+    monkeypatch.setattr(idle_fabric, "_with_more_room", lambda state: grown.append(1) or more(state))
+    monkeypatch.setattr(idle_fabric, "_PAUSE_PACKETS", 7)
+    play = Play(program.schedules, 0, 3 * MIB, fabric)
+    state = play._state()
+    room = int(state.ctl[idle_network.ROOM])
+    ports = state.ports._replace(ack_pair=state.ports.ack_pair[:1].copy(), next_ack=np.array([NONE]))
+    small = state._replace(
+        ports=ports,
+        time_ps=state.time_ps[:room].copy(),
+        event=state.event[: room * idle_network.EVENT_WORDS].copy(),
+    )
+    monkeypatch.setattr(play, "_state", lambda: small)
+    assert play.time_ps() == at_once_ps
+    assert len(grown) > 1
 
 
 @pytest.mark.parametrize("proto", PROTOCOLS)
@@ -258,18 +308,10 @@ def test_trees_between_switches_that_reduce(hosts, size):
 
 def test_too_many_messages_are_not_played(monkeypatch):
     monkeypatch.setattr("nadi.closed_form._MOST_MESSAGES", 10)
-    monkeypatch.setattr("nadi.closed_form.played_ps", None)
+    monkeypatch.setattr("nadi.closed_form.Play", None)
     assert ratio_of(HOSTS[2], "all-reduce", "nccl:algo=tree", MIB, nvlink_framing=True) == pytest.approx(1, rel=0.2)
 
 
 def test_who_has_no_exact_form():
-    shape = forms.shape_of(topologies.build(HOSTS[1]), range(8))
-
-    def exact(kind, algorithm, size):
-        return collectives.choose(kind, algorithm).is_exact(kind, shape, size)
-
-    assert exact("all-reduce", "ring", MIB)
-    assert not exact("all-reduce", TREE, MIB)
-    assert [exact("all-reduce", "nccl:algo=ring", size * MIB) for size in (1, 64, 128)] == [False, False, True]
-    assert not any(exact(kind, "nccl", 1 << 30) for kind in ("broadcast", "all-to-all"))
-    assert not exact("all-reduce", "nccl:algo=tree", 1 << 30)
+    inexact = {name for name in collectives.algorithms() if not collectives.Choice(name, ()).is_exact}
+    assert inexact == {TREE, "nccl", "nvls-tree"}

@@ -9,10 +9,9 @@ A module has
   network in which a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at
   a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/interfaces.md,
 
-if that is a lower bound only, `LOWER_BOUND = True`; if it is an estimate for some, `estimates(kind, shape, size_bytes,
-**parameters) -> bool` (of both, tables play the steps on an idle fabric, nadi.idle_fabric); if no member receives while
-it sends, so that acknowledgements take no turns, `ONE_WAY = True`; and where it has parameters, which users write as
-`ring:channels=4,bidirectional=true`,
+if that is a lower bound only, `LOWER_BOUND = True`, if an estimate, `ESTIMATE = True` (of both, tables play the steps
+on an idle fabric, nadi.idle_fabric); if no member receives while it sends, so that acknowledgements take no turns,
+`ONE_WAY = True`; and where it has parameters, which users write as `ring:channels=4,bidirectional=true`,
 
 - `PARAMETERS`: dict of the default of each, an int, bool or str,
 - `LIMITS`: dict of (least, most) of ints and of the choices of strings; those that it lacks may be anything.
@@ -89,12 +88,10 @@ class Choice(NamedTuple):
         """Which trees of switches take part in it, "" = none."""
         return str(getattr(self.module, "TREES", ""))
 
-    def is_exact(self, kind: str, shape: Shape | None, size_bytes: int) -> bool:
+    @property
+    def is_exact(self) -> bool:
         """Whether the closed form is that of an idle network, and no estimate or bound of it."""
-        estimate = getattr(self.module, "estimates", None)
-        if estimate is not None:
-            return not estimate(kind, self.on(kind, shape), size_bytes, **dict(self.parameters))
-        return not getattr(self.module, "LOWER_BOUND", False)
+        return not (getattr(self.module, "LOWER_BOUND", False) or getattr(self.module, "ESTIMATE", False))
 
     def on(self, kind: str, shape: Shape | None) -> Shape:
         """The shape, which it needs.

@@ -13,6 +13,7 @@ from workload.shape import Shape
 NAME = "nccl"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 NEEDS_SHAPE = True
+ESTIMATE = True
 PARAMETERS: dict[str, int | bool | str] = {
     "algo": "auto",
     "proto": "auto",
@@ -78,12 +79,6 @@ def closed_form(
     if way.algorithm == TREE:
         return tree_plans.closed_form(shape, size_bytes, way)
     return ring_plans.closed_form(kind, shape, size_bytes, way)
-
-
-def estimates(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Unpack[_Asked]) -> bool:  # noqa: ARG001 - all parameters are handed to all functions
-    """Whether the closed form is an estimate: trees, all-to-alls, and rings before their links are always busy."""
-    way = _way(kind, shape, size_bytes, **asked)
-    return kind == "all-to-all" or way.algorithm == TREE or not ring_plans.is_steady(kind, shape, size_bytes, way)
 
 
 def size_class(

@@ -27,10 +27,6 @@ _CHAINS = frozenset({"broadcast", "reduce"})
 _FIRST_DRIVEN = 32
 """Connection of the first channel that is driven at a share; others of the group may have those before."""
 
-_STEADY_BYTES = 1 << 31
-_STEADY_BYTES_DRIVEN = 1 << 30
-"""Of all members together; beyond, packets took what the closed form says, within 1 % (docs/nccl.md)."""
-
 Rings = tuple[tuple[int, ...], ...]
 
 
@@ -81,15 +77,6 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
         steps = way.pieces * way.slices * ring_steps(kind, n)
         slowest = max(slowest, _chain_ps(hops, way.pieces) if kind in _CHAINS else _round_ps(hops, steps))
     return base_ps(way.algorithm, way.protocol) + slowest
-
-
-def is_steady(kind: str, shape: Shape, size_bytes: int, way: Way) -> bool:
-    """Whether channels that go round have so much to move that how they begin, in step, no longer shows in the time."""
-    if kind in _CHAINS:
-        return False
-    numerator, denominator = way.transport.wire
-    sent = size_bytes * (shape.members - 1) * (2 if kind == "all-reduce" else 1) * numerator // denominator
-    return sent > (_STEADY_BYTES_DRIVEN if way.shares > 1 else _STEADY_BYTES)
 
 
 class _Hop(NamedTuple):

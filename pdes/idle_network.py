@@ -1,0 +1,585 @@
+"""The messages of one group on an idle fabric, event by event: the compiled half of nadi/idle_fabric.py.
+
+A second, much simpler network to hold the engine against: one heap of events, and of a message's way only the port by
+which it leaves and the queue before its receiver. At one moment what members do comes before packets, and packets come
+in the engine's fair order (docs/parallel.md).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pdes.hashing import mix3
+from pdes.jit import inline, kernel, outline, reader
+from pdes.state import Float64, Int64
+
+NONE = -1
+
+# Of a packet kind (`kind`): see nadi.idle_paths.Times.
+FIRST, HEAD, LAST, TAIL, AFTER, KIND_WORDS = 0, 1, 2, 3, 4, 5
+
+# Where a lane's next step is.
+READY, PUT_OFF, POSTED = 0, 1, 2
+
+# What happens (`what` & KINDS_MASK), to the lane, port or queue pair `what` >> KIND_BITS. At one moment own events go
+# in this order and as they were made, then those of packets, from FORWARDS on, by a hash.
+LEAVES, WAKES, MAY_SEND, POSTS, FORWARDS, FORWARDS_ACK, COMES, IS_ACKNOWLEDGED = range(8)
+KIND_BITS, KINDS_MASK, ORDER_SHIFT = 3, 7, 56
+
+EVENT_WORDS = 4
+ORDER, WHAT, KIND, TO = range(EVENT_WORDS)
+
+NOW, END = 0, 1
+
+# Words of `ctl`: entries of the heap; events made so far; free acknowledgement; the ring of lanes, from and to; ports
+# that were kicked; packets that a queue pair may have unacknowledged; payload of a full one; members that have begun;
+# most that one event adds to the heap; packets to be sent before `play` returns; seed of the hash.
+EVENTS, MADE, FREE_ACK, LOOKED_FROM, LOOKED_TO, KICKED, WINDOW, MTU, BEGUN, ROOM, PAUSE_AFTER, SEED, CTL_WORDS = range(
+    13
+)
+
+# How playing stops.
+ALL_DONE, NO_ROOM, PAUSED = 0, 1, 2
+
+
+class Lanes(NamedTuple):
+    """L lanes of all members.
+
+    Attributes:
+        member_ptr: int64[M+1], lanes of a member.
+        first: int64[L+1], its steps.
+        latency_ps: float64[L], from when a step is ready until its send is posted.
+        blocking: int64[L], 1 = a step ends no sooner than what it sends has left.
+        follower_ptr: int64[L+1], lanes of the same member of which a step waits for one of this lane.
+        follower: int64[].
+        at: int64[L], next step.
+        came: int64[L], messages.
+        left: int64[L], messages of blocking lanes.
+        state: int64[L], of the next step: READY, PUT_OFF, POSTED.
+        waits: int64[L], 1 = in the ring.
+        ring: int64[L], lanes to look at.
+    """
+
+    member_ptr: Int64
+    first: Int64
+    latency_ps: Float64
+    blocking: Int64
+    follower_ptr: Int64
+    follower: Int64
+    at: Int64
+    came: Int64
+    left: Int64
+    state: Int64
+    waits: Int64
+    ring: Int64
+
+
+class Steps(NamedTuple):
+    """S steps of all lanes, and the messages that they send.
+
+    Attributes:
+        lane: int64[S].
+        pair: int64[S], queue pair by which it sends, -1 = it does not.
+        to: int64[S], lane that gets the message.
+        receives: int64[S], 1 = it waits for a message.
+        after: int64[S], lane that must have done more than after_step steps, -1 = none.
+        after_step: int64[S].
+        packets: int64[S], of the message.
+        last_bytes: int64[S], payload of its last packet.
+        last: int64[S], kind of that packet.
+        next: int64[S], next message of the queue pair.
+    """
+
+    lane: Int64
+    pair: Int64
+    to: Int64
+    receives: Int64
+    after: Int64
+    after_step: Int64
+    packets: Int64
+    last_bytes: Int64
+    last: Int64
+    next: Int64
+
+
+class Ways(NamedTuple):
+    """W ways from a member to another.
+
+    Attributes:
+        port: int64[W], by which packets leave.
+        queue: int64[W], port at which they queue after that, -1 = they do not.
+        via: int64[W], link by which they come to that port's switch.
+        latency_ps: float64[W], of the switch.
+        last: int64[W], link by which they come to the receiver.
+    """
+
+    port: Int64
+    queue: Int64
+    via: Int64
+    latency_ps: Float64
+    last: Int64
+
+
+class Pairs(NamedTuple):
+    """Q queue pairs.
+
+    Attributes:
+        way: int64[Q], of its packets.
+        back: int64[Q], of its acknowledgements.
+        full: int64[Q], kind of a full packet.
+        ack: int64[Q], kind of an acknowledgement.
+        moved_ps: float64[Q], per byte of payload, at its share; 0 = no share.
+        head: int64[Q], first message; -1 = none.
+        tail: int64[Q], last message.
+        packets: int64[Q], left of the first.
+        open: int64[Q], packets that are not acknowledged.
+        is_full: int64[Q], 1 = it waits for its window.
+        waits: int64[Q], 1 = it waits for its turn or its share.
+        next: int64[Q], who has the turn after it.
+        next_ps: float64[Q], when it may send, as far as its share goes.
+    """
+
+    way: Int64
+    back: Int64
+    full: Int64
+    ack: Int64
+    moved_ps: Float64
+    head: Int64
+    tail: Int64
+    packets: Int64
+    open: Int64
+    is_full: Int64
+    waits: Int64
+    next: Int64
+    next_ps: Float64
+
+
+class Ports(NamedTuple):
+    """P ports and queues.
+
+    Attributes:
+        free_ps: float64[P], when all is sent.
+        wake_ps: float64[P], when it is to be tried.
+        turn: int64[P], queue pair whose turn it is, -1 = none.
+        last_turn: int64[P].
+        ack: int64[P], acknowledgement that is next, -1 = none.
+        last_ack: int64[P].
+        is_kicked: int64[P], 1 = among the kicked.
+        kicked: int64[P], ports to be tried.
+        ack_pair: int64[A], acknowledgements that wait, and free places.
+        next_ack: int64[A].
+    """
+
+    free_ps: Float64
+    wake_ps: Float64
+    turn: Int64
+    last_turn: Int64
+    ack: Int64
+    last_ack: Int64
+    is_kicked: Int64
+    kicked: Int64
+    ack_pair: Int64
+    next_ack: Int64
+
+
+class Idle(NamedTuple):
+    """A group on an idle fabric.
+
+    Attributes:
+        ctl: int64[CTL_WORDS].
+        clock: float64[2], time of the event in hand, and of the last step that was done (ps).
+        kind: float64[T*KIND_WORDS], packets on their ways.
+        time_ps: float64[], the heap.
+        event: int64[EVENT_WORDS*], what each is.
+    """
+
+    lanes: Lanes
+    steps: Steps
+    ways: Ways
+    pairs: Pairs
+    ports: Ports
+    ctl: Int64
+    clock: Float64
+    kind: Float64
+    time_ps: Float64
+    event: Int64
+
+
+idle_at = reader(Idle)
+
+
+@outline
+def push(g, time_ps, order, what, kind, to):
+    """An event; order: at its moment."""
+    i = g.ctl[EVENTS]
+    g.ctl[EVENTS] = i + 1
+    while i > 0:
+        parent = (i - 1) >> 1
+        before_ps = g.time_ps[parent]
+        if before_ps < time_ps or (before_ps == time_ps and g.event[parent * EVENT_WORDS + ORDER] < order):
+            break
+        move(g, i, parent)
+        i = parent
+    g.time_ps[i] = time_ps
+    e = i * EVENT_WORDS
+    g.event[e + ORDER] = order
+    g.event[e + WHAT] = what
+    g.event[e + KIND] = kind
+    g.event[e + TO] = to
+
+
+@inline
+def push_own(g, time_ps, what, which):
+    """An event of a member."""
+    made = g.ctl[MADE]
+    g.ctl[MADE] = made + 1
+    push(g, time_ps, what << ORDER_SHIFT | made, which << KIND_BITS | what, 0, 0)
+
+
+@inline
+def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
+    """An event of a packet; link: over which it comes to a node, at comes_ps."""
+    order = FORWARDS << ORDER_SHIFT | mix3(g.ctl[SEED], link, np.int64(comes_ps))
+    push(g, time_ps, order, pair << KIND_BITS | what, kind, to)
+
+
+@inline
+def move(g, i, other):
+    """Entry `other` of the heap to place i."""
+    g.time_ps[i] = g.time_ps[other]
+    for word in range(EVENT_WORDS):
+        g.event[i * EVENT_WORDS + word] = g.event[other * EVENT_WORDS + word]
+
+
+@inline
+def sooner(g, a, b):
+    """Whether entry a of the heap comes before b."""
+    at = g.time_ps[a]
+    bt = g.time_ps[b]
+    return at < bt or (at == bt and g.event[a * EVENT_WORDS + ORDER] < g.event[b * EVENT_WORDS + ORDER])
+
+
+@outline
+def pop(g):
+    """Take the first entry out, which has been read."""
+    last = g.ctl[EVENTS] - 1
+    g.ctl[EVENTS] = last
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= last:
+            break
+        if child + 1 < last and sooner(g, child + 1, child):
+            child += 1
+        if not sooner(g, child, last):
+            break
+        move(g, i, child)
+        i = child
+    move(g, i, last)
+
+
+@inline
+def look_at(g, lane):
+    """Have it looked at, after those that are to be already."""
+    lanes = g.lanes
+    if lanes.waits[lane] == 0:
+        lanes.waits[lane] = 1
+        to = g.ctl[LOOKED_TO]
+        lanes.ring[to] = lane
+        g.ctl[LOOKED_TO] = to + 1 if to + 1 < lanes.ring.shape[0] else 0
+
+
+@outline
+def advance(g):
+    """Do what can be done in the lanes to look at and in those that wait for them; then kicked ports send."""
+    lanes = g.lanes
+    while g.ctl[LOOKED_FROM] != g.ctl[LOOKED_TO]:
+        at = g.ctl[LOOKED_FROM]
+        lane = lanes.ring[at]
+        g.ctl[LOOKED_FROM] = at + 1 if at + 1 < lanes.ring.shape[0] else 0
+        done = lanes.at[lane]
+        while half_step(g, lane):
+            pass
+        lanes.waits[lane] = 0
+        if lanes.at[lane] > done:
+            for i in range(lanes.follower_ptr[lane], lanes.follower_ptr[lane + 1]):
+                look_at(g, lanes.follower[i])
+    while g.ctl[KICKED] > 0:
+        g.ctl[KICKED] -= 1
+        port = g.ports.kicked[g.ctl[KICKED]]
+        g.ports.is_kicked[port] = 0
+        send(g, port)
+
+
+@inline
+def half_step(g, lane):
+    """Post what a lane's next step sends, or end the step; whether it could."""
+    lanes, steps = g.lanes, g.steps
+    step = lanes.at[lane]
+    state = lanes.state[lane]
+    if step == lanes.first[lane + 1] or state == PUT_OFF:
+        return False
+    if state == POSTED:
+        has_left = lanes.blocking[lane] * (steps.pair[step] >= 0)
+        if lanes.left[lane] < has_left or lanes.came[lane] < steps.receives[step]:
+            return False
+        lanes.left[lane] -= has_left
+        lanes.came[lane] -= steps.receives[step]
+        lanes.at[lane] = step + 1
+        lanes.state[lane] = READY
+        g.clock[END] = g.clock[NOW]
+        return True
+    after = steps.after[step]
+    if after >= 0 and lanes.at[after] - lanes.first[after] <= steps.after_step[step]:
+        return False
+    if steps.pair[step] >= 0 and lanes.latency_ps[lane] > 0:
+        lanes.state[lane] = PUT_OFF
+        push_own(g, g.clock[NOW] + lanes.latency_ps[lane], POSTS, lane)
+    else:
+        post(g, lane)
+    return True
+
+
+@outline
+def post(g, lane):
+    """The send of a lane's next step, if it has one."""
+    pairs, steps = g.pairs, g.steps
+    g.lanes.state[lane] = POSTED
+    step = g.lanes.at[lane]
+    pair = steps.pair[step]
+    if pair >= 0:
+        steps.next[step] = NONE
+        if pairs.head[pair] < 0:
+            pairs.head[pair] = step
+            pairs.packets[pair] = steps.packets[step]
+            pairs.next_ps[pair] = moved_at(g, pair)
+        else:
+            steps.next[pairs.tail[pair]] = step
+        pairs.tail[pair] = step
+        take_turns(g, pair, g.clock[NOW])
+        kick(g, port_of(g, pair))
+
+
+@inline
+def port_of(g, pair):
+    """By which a queue pair sends."""
+    return g.ways.port[g.pairs.way[pair]]
+
+
+@inline
+def kick(g, port):
+    """Have a port tried when all lanes have been looked at."""
+    if g.ports.is_kicked[port] == 0:
+        g.ports.is_kicked[port] = 1
+        g.ports.kicked[g.ctl[KICKED]] = port
+        g.ctl[KICKED] += 1
+
+
+@inline
+def moved_at(g, pair):
+    """When the payload of the packet that is sent next has been moved, if that begins now (ps)."""
+    pairs = g.pairs
+    head = pairs.head[pair]
+    if head < 0 or pairs.moved_ps[pair] == 0:
+        return g.clock[NOW]
+    size = g.ctl[MTU]
+    if pairs.packets[pair] == 1:
+        size = g.steps.last_bytes[head]
+    return g.clock[NOW] + np.int64(size * pairs.moved_ps[pair] + 0.5)
+
+
+@outline
+def take_turns(g, pair, by_ps):
+    """Put a queue pair behind those that take turns, if it has something to send and room in its window.
+
+    One whose share lets it send only after by_ps is held back until then.
+    """
+    pairs = g.pairs
+    if pairs.waits[pair] == 0 and pairs.head[pair] >= 0:
+        if pairs.open[pair] >= g.ctl[WINDOW]:
+            pairs.is_full[pair] = 1
+        else:
+            pairs.waits[pair] = 1
+            if pairs.next_ps[pair] <= by_ps:
+                line_up(g, pair)
+            else:
+                push_own(g, pairs.next_ps[pair], MAY_SEND, pair)
+
+
+@inline
+def line_up(g, pair):
+    """The last to take turns at its port."""
+    ports = g.ports
+    port = port_of(g, pair)
+    g.pairs.next[pair] = NONE
+    if ports.turn[port] < 0:
+        ports.turn[port] = pair
+    else:
+        g.pairs.next[ports.last_turn[port]] = pair
+    ports.last_turn[port] = pair
+
+
+@outline
+def send(g, port):
+    """If the port is free: an acknowledgement, else a packet of the queue pair whose turn it is."""
+    ports = g.ports
+    if ports.free_ps[port] <= g.clock[NOW]:
+        if ports.ack[port] >= 0:
+            send_ack(g, port)
+        elif ports.turn[port] >= 0:
+            send_data(g, port)
+    if (ports.ack[port] >= 0 or ports.turn[port] >= 0) and ports.free_ps[port] < ports.wake_ps[port]:
+        ports.wake_ps[port] = ports.free_ps[port]
+        push_own(g, ports.free_ps[port], WAKES, port)
+
+
+@inline
+def send_ack(g, port):
+    """Of a queue pair that sends to the port's member."""
+    ports, pairs = g.ports, g.pairs
+    ack = ports.ack[port]
+    ports.ack[port] = ports.next_ack[ack]
+    ports.next_ack[ack] = g.ctl[FREE_ACK]
+    g.ctl[FREE_ACK] = ack
+    pair = ports.ack_pair[ack]
+    begin(g, port, pair, pairs.ack[pair], pairs.back[pair], FORWARDS_ACK, IS_ACKNOWLEDGED, NONE)
+
+
+@inline
+def send_data(g, port):
+    """A packet of the queue pair whose turn it is."""
+    ports, pairs, steps = g.ports, g.pairs, g.steps
+    pair = ports.turn[port]
+    ports.turn[port] = pairs.next[pair]
+    step = pairs.head[pair]
+    pairs.packets[pair] -= 1
+    pairs.open[pair] += 1
+    g.ctl[PAUSE_AFTER] -= 1
+    is_last = pairs.packets[pair] == 0
+    kind, to = pairs.full[pair], np.int64(NONE)
+    if is_last:
+        kind, to = steps.last[step], steps.to[step]
+        following = steps.next[step]
+        pairs.head[pair] = following
+        if following >= 0:
+            pairs.packets[pair] = steps.packets[following]
+    begin(g, port, pair, kind, pairs.way[pair], FORWARDS, COMES, to)
+    pairs.waits[pair] = 0
+    pairs.next_ps[pair] = moved_at(g, pair)
+    take_turns(g, pair, ports.free_ps[port])
+    lane = steps.lane[step]
+    if is_last and g.lanes.blocking[lane] > 0:
+        push_own(g, ports.free_ps[port], LEAVES, lane)
+
+
+@inline
+def begin(g, port, pair, kind, way, forwards, reaches, to):
+    """Keep the port busy; the packet's head comes to the queue, if there is one."""
+    ways, k = g.ways, kind * KIND_WORDS
+    free_ps = g.clock[NOW] + g.kind[k + FIRST]
+    g.ports.free_ps[port] = free_ps
+    if ways.queue[way] < 0:
+        at_ps = free_ps + g.kind[k + TAIL] + g.kind[k + AFTER]
+        push_packet(g, at_ps, ways.last[way], at_ps, reaches, pair, kind, to)
+    else:
+        at_ps = g.clock[NOW] + g.kind[k + HEAD]
+        push_packet(g, at_ps, ways.via[way], at_ps - ways.latency_ps[way], forwards, pair, kind, to)
+
+
+@inline
+def forward(g, pair, kind, way, reaches, to):
+    """A packet goes behind those that came to the queue before, and is sent no sooner than it comes."""
+    k, queue = kind * KIND_WORDS, g.ways.queue[way]
+    now_ps = g.clock[NOW]
+    soonest_ps = now_ps - g.kind[k + HEAD] + g.kind[k + FIRST] + g.kind[k + TAIL]
+    free_ps = max(max(now_ps, g.ports.free_ps[queue]) + g.kind[k + LAST], soonest_ps)
+    g.ports.free_ps[queue] = free_ps
+    at_ps = free_ps + g.kind[k + AFTER]
+    push_packet(g, at_ps, g.ways.last[way], at_ps, reaches, pair, kind, to)
+
+
+@inline
+def comes(g, pair, to):
+    """Data; to: lane that has its message with it, -1 = none has."""
+    ports = g.ports
+    ack, port = g.ctl[FREE_ACK], g.ways.port[g.pairs.back[pair]]
+    g.ctl[FREE_ACK] = ports.next_ack[ack]
+    ports.ack_pair[ack], ports.next_ack[ack] = pair, NONE
+    if ports.ack[port] < 0:
+        ports.ack[port] = ack
+    else:
+        ports.next_ack[ports.last_ack[port]] = ack
+    ports.last_ack[port] = ack
+    if to < 0:
+        send(g, port)
+    else:
+        kick(g, port)
+        g.lanes.came[to] += 1
+        look_at(g, to)
+        advance(g)
+
+
+@inline
+def is_acknowledged(g, pair):
+    """A packet has come, and the queue pair knows."""
+    g.pairs.open[pair] -= 1
+    if g.pairs.is_full[pair] > 0:
+        g.pairs.is_full[pair] = 0
+        take_turns(g, pair, g.clock[NOW])
+        send(g, port_of(g, pair))
+
+
+@inline
+def has_room(g):
+    """Whether what follows from one event has room."""
+    return g.ctl[EVENTS] + g.ctl[ROOM] <= g.time_ps.shape[0] and g.ctl[FREE_ACK] >= 0
+
+
+@kernel
+def play(address):
+    """Begin, or go on, until all has happened, room runs out, or it is time for a pause: how it stopped."""
+    g = idle_at(address)
+    lanes, ctl = g.lanes, g.ctl
+    while ctl[BEGUN] < lanes.member_ptr.shape[0] - 1:
+        member = ctl[BEGUN]
+        ctl[BEGUN] = member + 1
+        for lane in range(lanes.member_ptr[member], lanes.member_ptr[member + 1]):
+            look_at(g, lane)
+        advance(g)
+    while ctl[EVENTS] > 0:
+        if not has_room(g):
+            return NO_ROOM
+        if ctl[PAUSE_AFTER] <= 0:
+            return PAUSED
+        g.clock[NOW] = g.time_ps[0]
+        what, kind, to = g.event[WHAT], g.event[KIND], g.event[TO]
+        pop(g)
+        happens(g, what & KINDS_MASK, what >> KIND_BITS, kind, to)
+    return ALL_DONE
+
+
+@inline
+def happens(g, what, which, kind, to):
+    """One event."""
+    if what == FORWARDS:
+        forward(g, which, kind, g.pairs.way[which], COMES, to)
+    elif what == FORWARDS_ACK:
+        forward(g, which, kind, g.pairs.back[which], IS_ACKNOWLEDGED, to)
+    elif what == COMES:
+        comes(g, which, to)
+    elif what == IS_ACKNOWLEDGED:
+        is_acknowledged(g, which)
+    elif what == WAKES:
+        if g.ports.wake_ps[which] <= g.clock[NOW]:  # else an earlier one took its place
+            g.ports.wake_ps[which] = np.inf
+            send(g, which)
+    elif what == MAY_SEND:
+        line_up(g, which)
+        send(g, port_of(g, which))
+    else:
+        if what == LEAVES:
+            g.lanes.left[which] += 1
+        else:
+            post(g, which)
+        look_at(g, which)
+        advance(g)
