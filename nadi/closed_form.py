@@ -1,10 +1,11 @@
-"""What a collective takes on an idle network: the algorithm's closed form with the path's own latency and rate.
+"""What a collective takes on an idle network: its steps played there, or the algorithm's formula.
 
-A message of b bytes between two NPUs is a train of packets: every packet adds header_bytes, each link adds its delay,
-each switch its latency, and all but the slowest link the time of the last packet once more (store and forward; with
-cut-through switches that of the header only). Where an NPU sends and receives over the same cable, the acknowledgements
-of what it receives take their turn between the packets that it sends. How often messages follow one another is the
-algorithm's part of the form. Messages that go whole take what their model says.
+A formula gets the path's own latency and rate. A message of b bytes between two NPUs is a train of packets: every
+packet adds header_bytes, each link adds its delay, each switch its latency, and all but the slowest link the time of
+the last packet once more (store and forward; with cut-through switches that of the header only). Where an NPU sends and
+receives over the same cable, the acknowledgements of what it receives take turns with the packets that it sends. How
+often messages follow one another is the algorithm's part of the form. Messages that go whole take what their model
+says.
 """
 
 import math
@@ -32,9 +33,11 @@ Item = TypeVar("Item")
 
 _MOST_SENDS = 32
 _MOST_MESSAGES = 1 << 21
-"""That are laid out to be played, in a second or two, where a formula estimates what they take."""
-_MOST_PACKETS = 1 << 26
-"""That are played, in about as long as the simulator takes for them."""
+_MOST_PAIRS = 1 << 14
+"""Of members, and messages among them, that are played where there is a formula: a second or two to lay them out."""
+_MOST_PACKETS = 1 << 23
+_MOST_PACKETS_OF_ESTIMATES = 1 << 26
+"""That are played where a formula is exact, and where it is an estimate: about a microsecond each."""
 
 _PS_PER_S = 10**12
 
@@ -49,10 +52,10 @@ class Played:
     """
 
     found_ps: dict[tuple[int, int, Key], float] = field(default_factory=dict)
-    packets_left: int = _MOST_PACKETS
+    packets_left: int = _MOST_PACKETS_OF_ESTIMATES
 
     def time_ps(
-        self, program: Program, schedule: int, size_bytes: int, fabric: Fabric, *, may_end: bool
+        self, program: Program, schedule: int, size_bytes: int, fabric: Fabric, most_packets: int
     ) -> float | None:
         """The steps themselves, on the members' own ports.
 
@@ -61,13 +64,13 @@ class Played:
             schedule: its number.
             size_bytes: the whole buffer.
             fabric: the members' paths.
-            may_end: None where too few packets are left for it.
+            most_packets: None where there are more, or fewer are left; 0 = it is played in any case.
         """
         key = schedule, size_bytes, fabric.key
         if key not in self.found_ps:
             play = Play(program.schedules, schedule, size_bytes, fabric)
-            if may_end:
-                if play.packets > self.packets_left:
+            if most_packets:
+                if play.packets > min(self.packets_left, most_packets):
                     return None
                 self.packets_left -= play.packets
             self.found_ps[key] = play.time_ps()
@@ -142,12 +145,11 @@ def idle_ps(
 ) -> float:
     """Picoseconds of a collective on an idle network.
 
-    Steps without an exact formula are played (nadi.idle_fabric): those of uneven all-to-alls and of algorithms that
-    say so. Where there are too many messages, or too many packets in all that were played, an estimate stands if there
-    is one.
+    The steps are played (nadi.idle_fabric). Where that would take too long, the algorithm's formula stands.
 
-    Where the members' paths differ, the rate is the slowest path's, and the latency the mean of all but the fastest: a
-    chunk that goes round a ring of n takes n - 1 of its paths. An algorithm that knows the fabric asks it itself.
+    Where the members' paths differ, a formula's rate is the slowest path's, and its latency the mean of all but the
+    fastest: a chunk that goes round a ring of n takes n - 1 of its paths. An algorithm that knows the fabric asks it
+    itself.
 
     Args:
         graph: the network.
@@ -163,10 +165,9 @@ def idle_ps(
     if schedule < 0:
         return 0.0
     chosen = collectives.choose(kind, algorithm)
-    if program.schedules.uneven[schedule] or not chosen.is_exact:
-        found_ps = _played_ps(graph, program, settings, chosen, schedule, members, size_bytes, played or Played())
-        if found_ps is not None:
-            return found_ps
+    found_ps = _played_ps(graph, program, settings, chosen, schedule, members, size_bytes, played or Played())
+    if found_ps is not None:
+        return found_ps
     if chosen.needs_shape:
         shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings)
         return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
@@ -224,17 +225,32 @@ def _played_ps(
     size_bytes: int,
     played: Played,
 ) -> float | None:
-    """The steps themselves, on the members' own ports; None where an estimate must do."""
-    has_estimate = chosen.needs_shape and not program.schedules.uneven[schedule]
-    if has_estimate and _messages(program, schedule) > _MOST_MESSAGES:
-        return None
+    """The steps themselves, on the members' own ports; None where a formula must do."""
+    s = program.schedules
+    has_formula = not s.uneven[schedule]
+    if has_formula:
+        if settings.phases_per_dimension and _has_gates(program, schedule):
+            return None
+        if _messages(program, schedule) > _MOST_MESSAGES:
+            return None
     npus, complete = members.tolist(), graph
-    if has_estimate and chosen.trees:
+    if has_formula and chosen.trees:
         switches = trees_of(graph, members, chosen.trees)[1]
         npus += range(graph.npus, graph.npus + len(switches))
         complete = with_aggregators(graph, switches)
-    fabric = fabric_of(complete, settings, npus, _pairs(program, schedule), size_bytes)
-    return played.time_ps(program, schedule, size_bytes, fabric, may_end=has_estimate)
+    pairs = _pairs(program, schedule)
+    if has_formula and len(pairs) > _MOST_PAIRS:
+        return None
+    fabric = fabric_of(complete, settings, npus, pairs, size_bytes)
+    most = 0 if not has_formula else _MOST_PACKETS if chosen.is_exact else _MOST_PACKETS_OF_ESTIMATES
+    return played.time_ps(program, schedule, size_bytes, fabric, most)
+
+
+def _has_gates(program: Program, schedule: int) -> bool:
+    """Whether phases wait for a token."""
+    s = program.schedules
+    plans = s.plan_of[s.plan_of_ptr[schedule] : s.plan_of_ptr[schedule + 1]]
+    return any((s.lane_gate[s.plan_ptr[plan] : s.plan_ptr[plan + 1]] >= 0).any() for plan in plans.tolist())
 
 
 def _messages(program: Program, schedule: int) -> int:

@@ -29,8 +29,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _ANY_SIZE = -1
-_MOST_PACKETS = 1 << 22
-"""That are played for the closed forms of a run, in a few seconds."""
+_MOST_PACKETS = 1 << 20
+"""That are played for the closed forms of a run, in a second or so."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -210,4 +210,4 @@ def _whole(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> Times:
     total_ps = int(model.alone_ps(psb, delay, latency, sizes, model.resolution_ps)[0]) + model.endpoint_delay_ps
     serial_ps = int(model.alone_ps(psb[[psb.argmax()]], *none, sizes, model.resolution_ps)[0])
     onward_ps = float(total_ps - serial_ps)
-    return Times(float(serial_ps), onward_ps, float(serial_ps), onward_ps, 0.0 if len(way) > 1 else onward_ps)
+    return Times(float(serial_ps), onward_ps, float(serial_ps), onward_ps, 0.0)

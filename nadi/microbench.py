@@ -194,13 +194,14 @@ def measure(
         owner = None
         walls: list[tuple[int, float]] = []
         for place, size in enumerate(sizes):
-            row = number * len(sizes) + place + 1
-            progress.begin(f"row {row} of {rows}: {algorithm}, {format_bytes(size)}{_expected(walls, size)}")
+            row = f"row {number * len(sizes) + place + 1} of {rows}: {algorithm}, {format_bytes(size)}"
+            progress.begin(row + _expected(walls, size))
             begun = time.perf_counter()
             program = done.program(graph, algorithm, size)
             if owner is None:
                 owner = _owner(graph, program, workers)
             results = run_program(graph, program, settings, progress, workers, owner)
+            progress.begin(f"{row}, on an idle network")
             yield _row(graph, program, settings, done, algorithm, size, results)
             walls.append((size, time.perf_counter() - begun))
 
