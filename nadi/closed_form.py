@@ -226,15 +226,14 @@ def _played_ps(
     played: Played,
 ) -> float | None:
     """The steps themselves, on the members' own ports; None where a formula must do."""
-    s = program.schedules
-    has_formula = not s.uneven[schedule]
+    has_formula = chosen.has_formula and not program.schedules.uneven[schedule]
     if has_formula:
         if settings.phases_per_dimension and _has_gates(program, schedule):
             return None
         if _messages(program, schedule) > _MOST_MESSAGES:
             return None
     npus, complete = members.tolist(), graph
-    if has_formula and chosen.trees:
+    if chosen.trees:
         switches = trees_of(graph, members, chosen.trees)[1]
         npus += range(graph.npus, graph.npus + len(switches))
         complete = with_aggregators(graph, switches)

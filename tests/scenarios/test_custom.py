@@ -5,11 +5,12 @@ import pytest
 
 import et
 import topologies
+from nadi.closed_form import idle_ps
+from pdes import Settings
 from tests.scenarios.running import simulate
 from tests.workload import msccl_files
-from workload import WorkloadError, closed_form, collective_program, collectives
+from workload import WorkloadError, collective_program, collectives
 from workload.custom import to_msccl
-from workload.shape import shape_of
 from workload.traffic import traffic
 
 MIB = 1 << 20
@@ -38,13 +39,24 @@ def test_own_algorithms_written_and_read_take_as_long(kind, name, tmp_path):
     assert brought.finish_time_ps == own.finish_time_ps
 
 
-def test_the_closed_form_of_a_ring_is_that_of_the_ring(tmp_path):
+def test_its_time_on_an_idle_network_is_that_of_the_ring(tmp_path):
     file = tmp_path / "ring.xml"
-    file.write_text(msccl_files.fused_ring(8), encoding="utf-8")
-    shape = shape_of(topologies.build("ring:npus=8,rate=100Gbps,delay=1us"), range(8))
-    rate = min(shape.rate_bps) / 8
-    brought = closed_form("all-reduce", f"custom:file={file}", 8, MIB, 0, 0, shape)
-    assert brought == pytest.approx(closed_form("all-reduce", "ring", 8, MIB, shape.latency_ps[0], rate), rel=1e-9)
+    file.write_text(msccl_files.ring(8), encoding="utf-8")
+    graph = topologies.build("ring:npus=8,rate=100Gbps,delay=1us")
+    brought, own = (
+        idle_ps(
+            graph,
+            collective_program("all-reduce", 8, MIB, algorithm, graph),
+            Settings(),
+            kind="all-reduce",
+            algorithm=algorithm,
+            schedule=0,
+            members=np.arange(8),
+            size_bytes=MIB,
+        )
+        for algorithm in (f"custom:file={file}", "ring")
+    )
+    assert brought == own == run("ring:npus=8,rate=100Gbps,delay=1us", "ring", MIB).finish_time_ps
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from tests.workload import msccl_files
 from tests.workload.alpha_beta import Network
 from workload import CollectiveSettings, WorkloadError, algorithms_of, collectives, default_algorithm
 from workload.custom import read_custom, to_msccl
-from workload.custom.idle import idle_ps
 from workload.oracle import check
 from workload.schedules import ScheduleSet, pack
 
@@ -216,12 +215,12 @@ def test_what_msccl_cannot_say_is_not_written():
         to_msccl(late, "all-reduce", "x")
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_the_idle_time_is_that_of_a_network_in_plain_python(name, tmp_path):
-    kind, text = GOOD[name]
-    plans = read_custom(written(tmp_path, text), kind)
-    network = Network(pack([plans]), 0, 120, 700.0, 20.0)
-    assert idle_ps(plans, 120, 700.0, 1e12 / 20) == pytest.approx(network.finish_time(), rel=1e-12)
+def test_it_has_no_formula(tmp_path):
+    file = written(tmp_path, GOOD["ring"][1])
+    with pytest.raises(
+        WorkloadError, match=r"^algorithm 'custom:file=.*' for all-reduce: it has no closed form, expected"
+    ):
+        collectives.closed_form("all-reduce", f"custom:file={file}", 4, 120, 700.0, 1e12)
 
 
 def test_it_must_be_asked_for_by_name():

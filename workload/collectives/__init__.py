@@ -9,9 +9,9 @@ A module has
   network in which a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at
   a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/interfaces.md,
 
-if that is a lower bound only, `LOWER_BOUND = True`, if an estimate, `ESTIMATE = True` (of both, tables play the steps
-on an idle fabric, nadi.idle_fabric); if no member receives while it sends, so that acknowledgements take no turns,
-`ONE_WAY = True`; and where it has parameters, which users write as `ring:channels=4,bidirectional=true`,
+if that is a lower bound only, `LOWER_BOUND = True`, if an estimate, `ESTIMATE = True`; if no member receives while it
+sends, so that acknowledgements take no turns, `ONE_WAY = True`; and where it has parameters, which users write as
+`ring:channels=4,bidirectional=true`,
 
 - `PARAMETERS`: dict of the default of each, an int, bool or str,
 - `LIMITS`: dict of (least, most) of ints and of the choices of strings; those that it lacks may be anything.
@@ -87,6 +87,11 @@ class Choice(NamedTuple):
     def trees(self) -> str:
         """Which trees of switches take part in it, "" = none."""
         return str(getattr(self.module, "TREES", ""))
+
+    @property
+    def has_formula(self) -> bool:
+        """Whether there is a closed form."""
+        return hasattr(self.module, "closed_form")
 
     @property
     def is_exact(self) -> bool:
@@ -194,11 +199,13 @@ def closed_form(
     """Picoseconds that a collective takes on an idle network, see above.
 
     Raises:
-        WorkloadError: as `choose`; no shape for an algorithm that needs it.
+        WorkloadError: as `choose`; no shape for an algorithm that needs it; one without a closed form.
     """
     if members == 1:
         return 0.0
     chosen = choose(kind, spec)
+    if not chosen.has_formula:
+        raise WorkloadError(f"algorithm {spec!r} for {kind}: it has no closed form, expected one that has")
     parameters = dict(chosen.parameters)
     if chosen.needs_shape:
         return chosen.module.closed_form(kind, chosen.on(kind, shape), size_bytes, **parameters)

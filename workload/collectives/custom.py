@@ -9,7 +9,6 @@ from pathlib import Path
 
 from topologies.units import parse_bytes
 from workload.custom import is_msccl, read_custom
-from workload.custom.idle import idle_ps
 from workload.errors import WorkloadError
 from workload.kinds import KINDS as ALL_KINDS
 from workload.plans import Plans
@@ -37,12 +36,6 @@ def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> Plan
 def size_class(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> int:  # noqa: ARG001 - see plan
     """Only messages of fixed bytes ask for the size."""
     return 0 if size or is_msccl(_path(file)) else size_bytes
-
-
-def closed_form(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> float:
-    """The steps played on an idle network, at the rate and latency of the slowest and farthest dimension."""
-    plans = plan(kind, shape, size_bytes, file, size)
-    return idle_ps(plans, size_bytes, max(shape.latency_ps), min(shape.rate_bps) / 8)
 
 
 def _path(file: str) -> Path:
