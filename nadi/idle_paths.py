@@ -116,8 +116,7 @@ def fabric_of(
         size_bytes: the whole buffer; a message has no more data.
     """
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
-    onward: dict[tuple[int, int], int] = {}
-    links = {(src, dst): _route(graph, npus[src], npus[dst], onward) for src, dst in both}
+    links = {(src, dst): topologies.route(graph, npus[src], npus[dst]) for src, dst in both}
     framed = is_framed(graph, settings)
     ports: dict[object, int] = {}
     paths, ties = {}, {}
@@ -148,18 +147,6 @@ def fabric_of(
             times=lambda way, size: _whole(way, size, settings),
         )
     return fabric
-
-
-def _route(graph: Graph, src: int, dst: int, onward: dict[tuple[int, int], int]) -> list[int]:
-    """That of topologies.route; onward: the link from a node towards an NPU, as far as it is known."""
-    links: list[int] = []
-    node = src
-    while node != dst:
-        if (node, dst) not in onward:
-            onward[node, dst] = min(topologies.next_links(graph, node, dst))
-        links.append(onward[node, dst])
-        node = int(graph.link_dst[links[-1]])
-    return links
 
 
 def _hops(graph: Graph, framed: NDArray[np.bool_], links: list[int]) -> tuple[Hop, ...]:

@@ -1,12 +1,13 @@
 """All-reduce and all-to-all of 64 NPUs on tori, a full mesh and switches, with the bounds that explain each result.
 
-    python scripts/collective_study.py --out collective-study                          a minute: 64 KiB to 16 MiB
-    python scripts/collective_study.py --out collective-study --sizes 64KiB:1GiB:x2    hours, packet by packet
+    python scripts/collective_study.py --out collective-study                           three quarters of an hour
+    python scripts/collective_study.py --out collective-study --sizes 64KiB:16MiB:x4    two minutes
 
 The questions are those of the first ASTRA-sim paper (Rashidi et al., ISPASS 2020): tori of one, two and three
 dimensions against direct links, and a fabric of two levels like a DGX-2's. Every link has the same rate, so fabrics
 differ in what an NPU has in all: a 2D torus gives it four links, a full mesh 63. Bus bandwidth is therefore plotted
-over the rate of all links of an NPU. docs/collectives.md says how to read the results.
+over the rate of all links of an NPU. Of all-reduce, `all` has one more: rings both ways round in all dimensions at
+once, which use every link of a torus. docs/collectives.md says how to read the results.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import numpy as np
 import topologies
 from nadi import fabric as fabrics
 from nadi.config import network_section
-from nadi.microbench import Collective, Row, choose, measure, parse_sizes
+from nadi.microbench import ALL, Collective, Row, choose, measure, parse_sizes
 from nadi.progress import progress
 from nadi.results import staged
 from nadi.simulate import network_settings
@@ -35,6 +36,7 @@ from topologies.units import format_bytes
 
 KINDS = ("all-reduce", "all-to-all")
 TABLE, PAGE, TEXT = "collective-study.csv", "collective-study.html", "collective-study.md"
+EVERY_LINK = "grid:algorithms=ring:bidirectional=true,splits=16,order=themis"
 EXPLAINS = 0.8
 """Share of the time from which on something explains it."""
 BEGUN = time.perf_counter()
@@ -56,6 +58,8 @@ def main() -> None:
                 fitted = fabrics.fitted(graph, settings)
                 for kind in args.kinds:
                     algorithms, left_out = choose(graph, Collective(kind), args.algorithms, [1, *sizes])
+                    if kind == "all-reduce" and args.algorithms == ALL:
+                        algorithms.append(EVERY_LINK)
                     for each in left_out:
                         say(f"{name}, {kind}: {each.algorithm} is left out: {each.reason}")
                     rows = list(
@@ -80,8 +84,8 @@ def arguments() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--out", type=Path, default=Path("collective-study"), metavar="DIR", help="where the results go")
     add("--kinds", nargs="+", default=list(KINDS), choices=KINDS, metavar="KIND", help=f"of {', '.join(KINDS)}")
-    add("--sizes", default="64KiB:16MiB:x4", help="bytes of the whole buffer, as for nadi collective")
-    add("--algorithms", default="all", metavar="NAMES", help="as ring,direct; all are those that nadi has for a kind")
+    add("--sizes", default="64KiB:1GiB:x4", help="bytes of the whole buffer, as for nadi collective")
+    add("--algorithms", default=ALL, metavar="NAMES", help="as ring,direct; all are those that nadi has for a kind")
     add("--rate", default="62GB/s", help="of a link, each direction")
     add("--delay", default="500ns", help="of a link")
     add("--near-rate", default="600GB/s", help="two levels: of an NPU inside its box")
