@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.idle_paths import ACKNOWLEDGEMENT, Fabric, Hop, Times
-from pdes import idle_network as idle
+from pdes import idle_state as idle
+from pdes.idle_network import play
 from pdes.jit import Directory
 from workload import Schedules
 from workload.plans import NONE
@@ -60,7 +61,7 @@ class Play:
         """Picoseconds until the last member has done all."""
         state = self._state()
         directory = Directory(state)
-        while (stopped := idle.play(directory.address)) != idle.ALL_DONE:
+        while (stopped := play(directory.address)) != idle.ALL_DONE:
             if stopped == idle.NO_ROOM:
                 state = _with_more_room(state)
                 directory.update(state)

@@ -507,6 +507,7 @@ def build_world(graph, program, settings, owner=None):
     Raises:
         RunError: the packet format cannot hold the run.
     """
+    settings = with_driven(settings, driven=has_shares(program))
     layout = Layout(graph, settings, owner)
     parts = [layout.part(number) for number in range(layout.lps)]
     return build_lps(layout, program, settings, parts, Post(parts))
@@ -518,7 +519,7 @@ def build_lps(layout, program, settings, parts, post):
     Args:
         layout: of the whole fabric.
         program: what their NPUs do, at least.
-        settings: of the packet network.
+        settings: of the packet network, driven if anything in the run is (pdes.driven).
         parts: the LPs.
         post: their outboxes, and where to find those of their neighbours.
 
@@ -526,7 +527,6 @@ def build_lps(layout, program, settings, parts, post):
         RunError: the packet format cannot hold the run.
     """
     begun = time.perf_counter()
-    settings = with_driven(settings, driven=has_shares(program))
     _check_sizes(layout.graph, program, settings)
     tables = _tables(program)
     built = [_build_lp(layout, program, settings, part, tables, post) for part in parts]

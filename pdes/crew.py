@@ -10,6 +10,7 @@ from pdes import team as tm
 from pdes.growth import grow
 from pdes.hashmap import rehash
 from pdes.hooks import all_hooks, hooks_of
+from pdes.idle_network import play
 from pdes.jit import compile_for, hook_address, jit_enabled
 from pdes.message_loop import work_messages
 from pdes.results import RunError
@@ -43,6 +44,7 @@ def compile_all() -> float:
     begun = time.perf_counter()
     compile_kernels()
     compile_for(work_messages, 0, 0)
+    compile_for(play, 0)
     for function in all_hooks():
         hook_address(function)
     return time.perf_counter() - begun

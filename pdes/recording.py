@@ -17,6 +17,7 @@ from pdes import team as tm
 from pdes.boundary import HEADER_WORDS, WORD_BYTES
 from pdes.build import build_lps
 from pdes.crew import compile_kernels, make_room
+from pdes.driven import has_shares, with_driven
 from pdes.driver import settled
 from pdes.harvest import check, harvest, results
 from pdes.layout import Layout, share
@@ -139,6 +140,7 @@ def replay(graph, program, settings, owner, recording, number):
     Raises:
         RunError: it did not do what it did in the recording (a defect).
     """
+    settings = with_driven(settings, driven=has_shares(program))
     layout = Layout(graph, settings, owner)
     part = layout.part(number)
     post = _Replayed(part)

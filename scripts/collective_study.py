@@ -36,7 +36,7 @@ from topologies.units import format_bytes
 
 KINDS = ("all-reduce", "all-to-all")
 TABLE, PAGE, TEXT = "collective-study.csv", "collective-study.html", "collective-study.md"
-EVERY_LINK = "grid:algorithms=ring:bidirectional=true,splits=16,order=themis"
+EVERY_LINK = "grid:algorithms=ring:bidirectional=true,splits=48,order=themis"
 EXPLAINS = 0.8
 """Share of the time from which on something explains it."""
 BEGUN = time.perf_counter()

@@ -10,7 +10,7 @@ from nadi import closed_form as forms
 from nadi import idle_fabric
 from nadi.idle_fabric import Play
 from nadi.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times
-from pdes import Settings, idle_network
+from pdes import Settings, idle_state
 from pdes.fidelity import fidelity
 from tests.scenarios import closed_forms
 from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps
@@ -284,12 +284,12 @@ def test_room_grows_while_it_is_played(monkeypatch):
     monkeypatch.setattr(idle_fabric, "_PAUSE_PACKETS", 7)
     play = Play(program.schedules, 0, 3 * MIB, fabric)
     state = play._state()
-    room = int(state.ctl[idle_network.ROOM])
+    room = int(state.ctl[idle_state.ROOM])
     ports = state.ports._replace(ack_pair=state.ports.ack_pair[:1].copy(), next_ack=np.array([NONE]))
     small = state._replace(
         ports=ports,
         time_ps=state.time_ps[:room].copy(),
-        event=state.event[: room * idle_network.EVENT_WORDS].copy(),
+        event=state.event[: room * idle_state.EVENT_WORDS].copy(),
     )
     monkeypatch.setattr(play, "_state", lambda: small)
     assert play.time_ps() == at_once_ps
