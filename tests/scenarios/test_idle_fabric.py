@@ -12,6 +12,7 @@ from nadi.idle_fabric import Play
 from nadi.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times
 from pdes import Settings, idle_state
 from pdes.fidelity import fidelity
+from tests.plain_python import plain_python
 from tests.scenarios import closed_forms
 from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps
 from tests.scenarios.running import simulate
@@ -158,6 +159,19 @@ def test_a_window_holds_a_queue_pair_back(packets):
     one_way, back = 2 * 4178 * 80 + 1_000_000, 2 * 86 * 80 + 1_000_000
     found_ps = Play(pack([plans]), 0, packets * 4096, fabric).time_ps()
     assert found_ps == packets * one_way + (packets - 1) * back
+
+
+PLAYED = """
+from tests.scenarios.test_idle_fabric import HOSTS, SWITCH, played
+print(played(HOSTS[1], "all-reduce", "nccl", 1 << 16), played(HOSTS[2], "all-to-all", "nccl", 100_003, seed=5))
+print(played(SWITCH.format(5), "all-reduce", "double-binary-tree", 100_003))
+print(played("torus:sizes=3x3", "all-reduce", "grid", 5000))
+"""
+
+
+def test_plain_python_plays_the_same(capsys):
+    exec(PLAYED)  # noqa: S102 - the same lines here and there
+    assert plain_python("-c", PLAYED) == capsys.readouterr().out
 
 
 def test_members_that_stand_alike_have_equal_fabrics():
