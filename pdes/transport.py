@@ -131,7 +131,7 @@ from pdes.world import world_at
 def queue_pair(net, npus, qps, node, dst, connection):
     """The NPU's queue pair to `dst` of a connection (pdes.packet.CONNECTION_SHIFT); made at its first use.
 
-    The share of the line rate (SHARES_SHIFT) is that of the first use.
+    The share of the line rate (SHARES_SHIFT) is the same at each use: workload.schedules refuses all else.
     """
     n = node * NPU_WORDS
     shares = connection >> SHARES_SHIFT

@@ -20,6 +20,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 DONE_AT_ONCE = -1
+SharesOf = dict[int, tuple[int, str]]
+"""By connection: into how many shares the line rate is cut, and for what."""
 _PAUSE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 
@@ -132,6 +134,7 @@ class ScheduleSet:
     def __init__(self) -> None:
         self._index: dict[object, int] = {}
         self._plans: list[Plans] = []
+        self._shares: SharesOf = {}
 
     def add(self, kind: str, algorithm: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> int:
         """Number of the schedule, DONE_AT_ONCE (-1) for a group of one.
@@ -159,7 +162,7 @@ class ScheduleSet:
             made = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
             self._index[key] = DONE_AT_ONCE if members == 1 else len(self._plans)
             if members > 1:
-                self._plans.append(_checked(made, f"algorithm {algorithm} for {kind} of {members}", kind))
+                self._plans.append(_checked(made, f"algorithm {algorithm} for {kind} of {members}", kind, self._shares))
         return self._index[key]
 
     def add_uneven(self, matrix_bytes: Int64, algorithm: str, hosts: tuple[int, ...] | None) -> int:
@@ -293,7 +296,7 @@ def _pieces(plans: Plans) -> int:
     return found
 
 
-def _checked(plans: Plans, what: str, kind: str = "") -> Plans:
+def _checked(plans: Plans, what: str, kind: str = "", shares: SharesOf | None = None) -> Plans:
     """The plans, if their peers, lanes and chunks exist. The oracle checks that they do what they promise."""
     if len(plans.plans) != (1 if plans.relative else plans.members) or plans.chunks < 1:
         raise WorkloadError(
@@ -315,7 +318,7 @@ def _checked(plans: Plans, what: str, kind: str = "") -> Plans:
         raise WorkloadError(f"{what}: lanes and attributes differ in number, expected one each")
     for one in dict.fromkeys(chain.from_iterable(attributes)):
         _check_attributes(plans, one, what)
-    _check_shares(plans, attributes, what)
+    _check_shares(plans, attributes, what, {} if shares is None else shares)
     _check_steps(plans, list(chain.from_iterable(attributes)), what)
     return plans
 
@@ -350,16 +353,17 @@ def _line(plans: Plans, lane: Attributes) -> int:
     return plans.views[lane.view].size if lane.view >= 0 else plans.members
 
 
-def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], what: str) -> None:
-    """A connection is driven at one rate; attributes: of the lanes of each plan."""
-    shares: dict[int, int] = {}
+def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], what: str, shares: SharesOf) -> None:
+    """A connection is driven at one rate; attributes: of the lanes of each plan; shares: of all so far."""
     for lane, one in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
-        sends = any(step.send_peer >= 0 for step in lane)
-        if sends and shares.setdefault(one.connection, one.shares) != one.shares:
-            known = shares[one.connection]
-            raise WorkloadError(
-                f"{what}: connection {one.connection} at 1/{known} and at 1/{one.shares} of the line rate, expected one"
-            )
+        if any(step.send_peer >= 0 for step in lane):
+            known, other = shares.setdefault(one.connection, (one.shares, what))
+            if known != one.shares:
+                also = "" if other == what else f" in {other}"
+                raise WorkloadError(
+                    f"{what}: connection {one.connection} at 1/{one.shares} of the line rate, and at 1/{known}{also}, "
+                    "expected one rate"
+                )
 
 
 def _check_steps(plans: Plans, attributes: list[Attributes], what: str) -> None:

@@ -18,6 +18,8 @@ from tests.pdes import compare
 from tests.scenarios.running import simulate
 from workload import WorkloadError, collective_program, collectives
 from workload.plans import MAX_SHARES, Lane, each_its_own
+from workload.schedules import ScheduleSet
+from workload.shape import shape_of
 
 SWITCH = "switch:npus=2,rate=100Gbps,delay=500ns"
 MTU, HEADER = 4096, 82
@@ -180,9 +182,21 @@ def test_dcqcn_begins_at_the_share(program):
     [
         ([(0, 0)], f"a lane with 0 shares of a line rate, expected 1 .. {MAX_SHARES}"),
         ([(0, MAX_SHARES + 1)], f"a lane with {MAX_SHARES + 1} shares of a line rate, expected 1 .. {MAX_SHARES}"),
-        ([(3, 2), (3, 5)], "connection 3 at 1/2 and at 1/5 of the line rate, expected one"),
+        ([(3, 2), (3, 5)], "connection 3 at 1/5 of the line rate, and at 1/2, expected one rate"),
     ],
 )
 def test_lanes_that_are_refused(program, driven, said):
     with pytest.raises(WorkloadError, match=said):
         program(lanes(driven, 1), 1000)
+
+
+def test_algorithms_that_drive_a_connection_at_two_rates_are_refused():
+    graph = topologies.build("rail-optimised:npus=4,gpus_per_host=4")
+    found, schedules = shape_of(graph, np.arange(4)), ScheduleSet()
+    schedules.add("all-reduce", "nccl:algo=ring", 4, found, 1 << 20)
+    schedules.add("all-gather", "nccl:pacing=none", 4, found, 1 << 20)
+    with pytest.raises(WorkloadError) as error:
+        schedules.add("all-gather", "nccl:generation=v100", 4, found, 1 << 20)
+    said = str(error.value)
+    assert said.startswith("algorithm nccl:generation=v100 for all-gather of 4: connection 32 at 1/12 of the line rate")
+    assert said.endswith("and at 1/24 in algorithm nccl:algo=ring for all-reduce of 4, expected one rate")
