@@ -18,7 +18,8 @@ from nadi.analysis import (
     npu_times,
     utilisation,
 )
-from nadi.closed_form import Played, fullest_ps, idle_ps
+from nadi.closed_form import fullest_ps, idle_ps
+from nadi.played import Played
 from nadi.simulate import Simulation
 from workload import KINDS
 from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE
@@ -198,7 +199,7 @@ def _closed_forms(
     """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
     known: dict[tuple[int, int, int], float] = {}
-    played = Played(packets_left=_MOST_PACKETS)
+    played = Played(_MOST_PACKETS)
     for i, key in enumerate(_keys(found, uneven)):
         if key in known:
             continue

@@ -51,9 +51,9 @@ class Play:
         self._steps = all_steps(schedules, index, size_bytes)
         payload = self._steps.bytes[self._steps.dst >= 0]
         self._fabric, packets = fabric, _packets(payload, fabric.mtu_bytes)
-        together = min(packets // _MANY_PACKETS, packets // max(1, len(payload)) // _LONG_MESSAGE)
-        if together > 1:
-            self._fabric = _together(fabric, together)
+        as_one = together(packets, len(payload))
+        if as_one > 1:
+            self._fabric = _together(fabric, as_one)
             packets = _packets(payload, self._fabric.mtu_bytes)
         self.packets = packets
 
@@ -177,6 +177,11 @@ class Play:
             next_ps=np.zeros(count),
         )
         return pair_of, pairs, _ways(fabric, list(number)), hops[way], kinds
+
+
+def together(packets: int, messages: int) -> int:
+    """How many packets go as one, 1 = each alone."""
+    return max(1, min(packets // _MANY_PACKETS, packets // max(1, messages) // _LONG_MESSAGE))
 
 
 def _packets(payload: Int64, mtu_bytes: int) -> int:

@@ -5,7 +5,8 @@ import pytest
 
 import topologies
 import workload
-from nadi.closed_form import Played, idle_ps, train
+from nadi.closed_form import idle_ps, train
+from nadi.played import Played
 from nadi.progress import Silence
 from nadi.simulate import run_program
 from pdes import Settings
@@ -38,7 +39,7 @@ def test_what_is_played_of_a_run_has_an_end():
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one = ("all-reduce", "nccl:algo=tree")
-    played, spent = Played(), Played(packets_left=0)
+    played, spent = Played(), Played(0)
     exact_ps, estimate_ps = (_idle(graph, program, *one, played=each) for each in (played, spent))
     assert abs(estimate_ps / exact_ps - 1) > 1e-3
     assert played.packets_left < Played().packets_left

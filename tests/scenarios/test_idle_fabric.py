@@ -8,6 +8,7 @@ import pytest
 import topologies
 from nadi import closed_form as forms
 from nadi import idle_fabric
+from nadi import played as played_module
 from nadi.idle_fabric import Play
 from nadi.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times
 from pdes import Settings, idle_state
@@ -20,6 +21,7 @@ from workload import WorkloadError, closed_form, collective_program, collectives
 from workload.kinds import KINDS
 from workload.plans import NONE, Lane, each_its_own
 from workload.schedules import pack
+from workload.sends import pairs
 
 MIB = 1 << 20
 PRECISION = 1e-2
@@ -68,7 +70,7 @@ def played(spec, kind, algorithm, size, **settings):
     """What the steps take when they are played, also where tables have a formula."""
     graph = topologies.build(spec)
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings(**settings)
-    fabric = fabric_of(graph, chosen, list(range(graph.npus)), forms._pairs(program, 0), size)
+    fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6), size)
     return Play(program.schedules, 0, size, fabric).time_ps()
 
 
@@ -269,7 +271,7 @@ def test_uneven_all_to_alls(network, algorithm, unit):
 def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algorithm, size, together):
     graph = topologies.build(spec)
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings()
-    fabric = fabric_of(graph, chosen, list(range(graph.npus)), forms._pairs(program, 0), size)
+    fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6), size)
     each = Play(program.schedules, 0, size, fabric)
     monkeypatch.setattr("nadi.idle_fabric._MANY_PACKETS", 1024)
     monkeypatch.setattr("nadi.idle_fabric._LONG_MESSAGE", 64)
@@ -282,7 +284,7 @@ def test_packets_of_short_messages_do_not_go_together(monkeypatch):
     monkeypatch.setattr("nadi.idle_fabric._MANY_PACKETS", 1)
     graph = topologies.build(SWITCH.format(4))
     program = collective_program("all-reduce", 4, MIB, "ring")
-    fabric = fabric_of(graph, Settings(), list(range(4)), forms._pairs(program, 0), MIB)
+    fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 10**6), MIB)
     assert Play(program.schedules, 0, MIB, fabric).packets == 4 * 6 * 64
 
 
@@ -290,7 +292,7 @@ def test_room_grows_while_it_is_played(monkeypatch):
     """The same, whether there is room from the start or not, and with pauses."""
     graph = topologies.build(SWITCH.format(6))
     program = collective_program("all-to-all", 6, 3 * MIB, "direct")
-    fabric = fabric_of(graph, Settings(), list(range(6)), forms._pairs(program, 0), 3 * MIB)
+    fabric = fabric_of(graph, Settings(), list(range(6)), pairs(program.schedules, 0, 10**6), 3 * MIB)
     at_once_ps = Play(program.schedules, 0, 3 * MIB, fabric).time_ps()
     grown = []
     more = idle_fabric._with_more_room
@@ -355,7 +357,7 @@ def test_what_is_too_large_gets_its_formula(monkeypatch, limit):
     graph = topologies.build(HOSTS[2])
     program = collective_program("all-reduce", 16, MIB, algorithm, graph)
     assert above_ps(graph, program, "all-reduce", algorithm, nvlink_framing=True) == 0
-    monkeypatch.setattr(forms, limit, 10)
+    monkeypatch.setattr(played_module, limit, 10)
     above = above_ps(graph, program, "all-reduce", algorithm, nvlink_framing=True)
     assert above != 0
     assert above == pytest.approx(0, abs=0.2 * simulate(graph, program, nvlink_framing=True).finish_time_ps)
@@ -364,7 +366,7 @@ def test_what_is_too_large_gets_its_formula(monkeypatch, limit):
 def test_an_exact_formula_stands_in_sooner(monkeypatch):
     algorithm = "recursive-doubling"
     assert above_of_ps(SWITCH.format(7), "all-reduce", algorithm, MIB) == 0
-    monkeypatch.setattr(forms, "_MOST_PACKETS", 10)
+    monkeypatch.setattr(played_module, "_MOST_PACKETS", 10)
     assert above_of_ps(SWITCH.format(7), "all-reduce", algorithm, MIB) > 0
 
 

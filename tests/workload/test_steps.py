@@ -8,6 +8,7 @@ from workload import collective_program, collectives, uneven_program
 from workload.kinds import KINDS
 from workload.lanes import buffers, lane_rows, unpack
 from workload.plans import NONE
+from workload.sends import message_count, most_bytes, packet_count, pairs
 from workload.steps import all_steps
 
 HOSTS = "rail-optimised:npus=8,gpus_per_host=4"
@@ -19,7 +20,23 @@ ALGORITHMS = [
 ]
 
 
+def is_counted(schedules, size_bytes):
+    """Without going through all steps; messages as long as their share of the buffer says."""
+    steps = all_steps(schedules, 0, size_bytes)
+    sends = steps.dst >= 0
+    ends = set(zip(steps.src[sends].tolist(), steps.dst[sends].tolist(), strict=True))
+    assert pairs(schedules, 0, 1000) == ends
+    assert pairs(schedules, 0, len(ends) - 1) is None
+    assert message_count(schedules, 0) == sends.sum()
+    packets = np.maximum(1, -(-steps.bytes[sends] // 64)).sum()
+    assert packets - sends.sum() <= packet_count(schedules, 0, size_bytes, 64) <= packets
+    sent = np.bincount(steps.src[sends], steps.bytes[sends])
+    if schedules.uneven[0]:
+        assert most_bytes(schedules, 0, size_bytes) >= sent.max()
+
+
 def is_as_read(schedules, size_bytes):
+    is_counted(schedules, size_bytes)
     steps, row = all_steps(schedules, 0, size_bytes), 0
     lanes, of_lanes, rows = (read(schedules, 0) for read in (unpack, buffers, lane_rows))
     assert steps.row.tolist() == [number for own in rows for number in own]
