@@ -22,6 +22,7 @@ from nadi.closed_form import fullest_ps, idle_ps
 from nadi.played import Played
 from nadi.simulate import Simulation
 from workload import KINDS
+from workload.exchange import Exchange, alone
 from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE
 from workload.uneven import NAME as UNEVEN
 
@@ -30,8 +31,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _ANY_SIZE = -1
-_MOST_PACKETS = 1 << 20
-"""That are played for the closed forms of a run, in a second or so."""
+_MOST_PACKETS = 1 << 21
+"""That are played for the closed forms of a run, in two seconds or so, each kind, size and number of members once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +94,13 @@ def find(simulation: Simulation) -> Findings:
     return merge(simulation, [part(simulation)])
 
 
-def part(simulation: Simulation) -> Part:
-    """Analyse what the NPUs of this rank did; NPUs of other ranks have no trace in its Program."""
+def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
+    """Analyse what the NPUs of this rank did; NPUs of other ranks have no trace in its Program.
+
+    Args:
+        simulation: the run.
+        exchange: with the other ranks, which all call this.
+    """
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
@@ -103,12 +109,14 @@ def part(simulation: Simulation) -> Part:
     found = found._replace(kind=_kinds(simulation, found))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     uneven = _uneven(simulation, found)
+    unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
+    played = Played(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
     return Part(
         npus=npus,
         npu_times=NpuTimes(*(column[npus] for column in times)),
         collectives=found,
         group_names=_group_names(simulation, found),
-        closed_form_ps=_closed_forms(simulation, found, schedule, uneven),
+        closed_form_ps=_closed_forms(simulation, found, schedule, uneven, played),
         uneven=uneven,
     )
 
@@ -194,12 +202,11 @@ def _keys(found: Collectives, uneven: set[tuple[int, int]]) -> Iterator[tuple[in
 
 
 def _closed_forms(
-    simulation: Simulation, found: Collectives, schedule: Int32, uneven: set[tuple[int, int]]
+    simulation: Simulation, found: Collectives, schedule: Int32, uneven: set[tuple[int, int]], played: Played
 ) -> dict[tuple[int, int, int], float]:
     """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
     known: dict[tuple[int, int, int], float] = {}
-    played = Played(_MOST_PACKETS)
     for i, key in enumerate(_keys(found, uneven)):
         if key in known:
             continue

@@ -16,13 +16,12 @@ from workload.tree import trees_of
 
 _MOST_MESSAGES = 1 << 21
 _MOST_PAIRS = 1 << 14
-"""Of members, and messages among them, that are played where there is a formula: a second or two to lay them out."""
+"""Of members of all groups like one, and messages in a group, that are played where there is a formula: a second or two
+to lay them out."""
 _MOST_PACKETS = 1 << 23
 _MOST_PACKETS_OF_ESTIMATES = 1 << 26
 """That are played where a formula is exact, and where it is an estimate: about a microsecond each."""
-_FEW_PAIRS = 64
-_PACKETS_A_PAIR = 64
-"""That take as long to play as the way of a pair to find, where there are more than a few."""
+_ALL = 1 << 62
 
 
 class Group(NamedTuple):
@@ -42,57 +41,46 @@ class Group(NamedTuple):
 
 
 class Played:
-    """Collectives of a program on an idle network.
+    """Collectives of a program on an idle network, each once. Whether one is played depends on nothing but itself.
 
     Args:
-        most_packets: that may be played in all where there are formulas.
+        most_packets: of a collective that has a formula; None = as many as for a row of a table.
     """
 
-    def __init__(self, most_packets: int = _MOST_PACKETS_OF_ESTIMATES) -> None:
-        self.packets_left = most_packets
+    def __init__(self, most_packets: int | None = None) -> None:
+        self._most_packets = most_packets
         self._found_ps: dict[tuple[int, int, Key], float] = {}
-        self._known: set[tuple[int, int]] = set()
 
     def time_ps(self, graph: Graph, program: Program, settings: Settings, group: Group) -> float | None:
         """The steps of a group's collective on its members' own ports; None where its formula must do."""
         s, (choice, schedule, members, size_bytes) = program.schedules, group
         must = not choice.has_formula or bool(s.uneven[schedule])
-        if not must and not self._may_be_played(program, settings, group):
+        if not must and self._takes_long(program, settings, group):
+            return None
+        ends = pairs(s, schedule, _ALL if must else _MOST_PAIRS // (graph.npus // len(members)))
+        if ends is None:
             return None
         complete = graph
         if choice.trees:
             switches = trees_of(graph, np.array(members), choice.trees)[1]
             members = [*members, *range(graph.npus, graph.npus + len(switches))]
             complete = with_aggregators(graph, switches)
-        ends = pairs(s, schedule, len(members) ** 2 if must else _MOST_PAIRS)
-        if ends is None:
-            return None
-        if not must and len(ends) > _FEW_PAIRS:
-            if self.packets_left <= 0:
-                return None
-            self.packets_left -= _PACKETS_A_PAIR * len(ends)
         fabric = fabric_of(complete, settings, members, ends, size_bytes)
         key = schedule, size_bytes, fabric.key
         if key not in self._found_ps:
-            play = Play(s, schedule, size_bytes, fabric)
-            if not must:
-                if play.packets > self.packets_left:
-                    return None
-                self.packets_left -= play.packets
-            self._found_ps[key] = play.time_ps()
-            self._known.add((schedule, size_bytes))
+            self._found_ps[key] = Play(s, schedule, size_bytes, fabric).time_ps()
         return self._found_ps[key]
 
-    def _may_be_played(self, program: Program, settings: Settings, group: Group) -> bool:
-        """As far as that can be told before it is laid out."""
+    def _takes_long(self, program: Program, settings: Settings, group: Group) -> bool:
+        """Or cannot be played, as the player knows no tokens."""
         s, schedule = program.schedules, group.schedule
         if settings.phases_per_dimension and has_gates(s, schedule):
-            return False
+            return True
         messages = message_count(s, schedule)
         if messages > _MOST_MESSAGES:
-            return False
+            return True
+        most_packets = self._most_packets
+        if most_packets is None:
+            most_packets = _MOST_PACKETS if group.choice.is_exact else _MOST_PACKETS_OF_ESTIMATES
         packets = packet_count(s, schedule, group.size_bytes, settings.mtu_bytes)
-        packets /= together(int(packets), messages)
-        if packets > (_MOST_PACKETS if group.choice.is_exact else _MOST_PACKETS_OF_ESTIMATES):
-            return False
-        return packets <= self.packets_left or (schedule, group.size_bytes) in self._known
+        return packets / together(int(packets), messages) > most_packets

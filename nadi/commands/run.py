@@ -57,7 +57,7 @@ def run(
         with progress(quiet=quiet or not is_first) as shown:
             simulation = simulate(config, shown, ranks)
         with together(ranks):
-            parts = ranks.gather(part(simulation))
+            parts = ranks.gather(part(simulation, ranks.exchange))
             findings = merge(simulation, parts) if parts is not None else None
             if folder:
                 write_results(simulation, findings, staging, ranks)

@@ -35,16 +35,22 @@ def test_a_ring_all_reduce_by_hand():
     assert _idle(graph, program, "all-reduce", "ring") == pytest.approx(14 * step_ps)
 
 
-def test_what_is_played_of_a_run_has_an_end():
+def test_what_takes_long_gets_its_formula():
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one = ("all-reduce", "nccl:algo=tree")
-    played, spent = Played(), Played(0)
-    exact_ps, estimate_ps = (_idle(graph, program, *one, played=each) for each in (played, spent))
+    exact_ps, enough_ps, estimate_ps = (_idle(graph, program, *one, played=Played(most)) for most in (None, 10**5, 9))
+    assert exact_ps == enough_ps
     assert abs(estimate_ps / exact_ps - 1) > 1e-3
-    assert played.packets_left < Played().packets_left
-    played.packets_left = 0
-    assert _idle(graph, program, *one, played=played) == exact_ps, "what has been played costs nothing"
+
+
+def test_it_is_played_once(monkeypatch):
+    graph = topologies.build("rail-optimised:npus=8")
+    program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
+    one, played = ("all-reduce", "nccl:algo=tree"), Played()
+    first_ps = _idle(graph, program, *one, played=played)
+    monkeypatch.setattr("nadi.played.Play", None)
+    assert _idle(graph, program, *one, played=played) == first_ps
 
 
 def _idle(graph, program, kind, algorithm, played=None):

@@ -10,7 +10,7 @@ import pytest
 import et
 import workload
 from et import CollectiveCommType
-from nadi import analysis
+from nadi import analysis, findings
 from nadi.config import load_config
 from nadi.findings import find, merge, part
 from nadi.gather import Ranks
@@ -30,12 +30,14 @@ def simulation(write_run, step, tmp_path):
     (tmp_path / "groups.json").write_text('{"7": [0, 2], "8": [3, 1]}')
     nodes = [[et.comp_node(1, "forward", duration_micros=9 + npu // 2 * 3), *step[1:]] for npu in range(4)]
     for npu, name in enumerate(["7", "8", "7", "8"]):
-        gather = et.coll_node(5, f"gather of {npu % 2}", CollectiveCommType.ALL_GATHER, 4096, pg_name=name, deps=[2])
+        gather = et.coll_node(
+            5, f"gather of {npu % 2}", CollectiveCommType.ALL_GATHER, 4096 << npu % 2, pg_name=name, deps=[2]
+        )
         nodes[npu].append(gather)
     nodes[0].append(et.send_node(6, "to 3", 0, 3, 100, 5))
     nodes[3].append(et.recv_node(6, "from 0", 0, 3, 100, 5))
     nodes[3].append(et.comp_node(7, "only here", duration_micros=3, is_cpu_op=True, deps=[6]))
-    run = write_run(nodes)
+    run = write_run(nodes, '[system.collectives]\nall-reduce = "direct"\n')
     run.write_text(run.read_text().replace('"trace"', '"trace"\ngroups = "groups.json"'))
     return simulate(load_config(run, []), Silence())
 
@@ -85,9 +87,10 @@ def check_equal(found, wanted):
 
 
 @pytest.mark.parametrize("rank_of_npu", SPLITS)
-@pytest.mark.parametrize("most_rows", [7, 4_000_000])
-def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("most_rows", "most_packets"), [(7, 1 << 21), (4_000_000, 200)])
+def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, most_packets, tmp_path, monkeypatch):
     monkeypatch.setattr(analysis, "_MOST_ROWS", most_rows)  # of a block
+    monkeypatch.setattr(findings, "_MOST_PACKETS", most_packets)  # that are played for closed forms
     wanted = find(simulation)
     whole, merged = tmp_path / "whole", tmp_path / "merged"
     whole.mkdir()
@@ -100,7 +103,7 @@ def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, 
             return values if rank == 0 else None
 
         own = share_of(simulation, rank_of_npu, rank, exchange)
-        parts = gather(part(own))
+        parts = gather(part(own, exchange))
         found = parts and merge(own, parts)
         write_results(own, found, merged if rank == 0 else None, Ranks(exchange, gather))
         return found, own
