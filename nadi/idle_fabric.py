@@ -1,12 +1,11 @@
 """How long a schedule takes on an idle fabric: its steps played packet by packet (pdes/idle_network.py).
 
-For algorithms whose messages wait for each other as latency and rate happen to be, so that no formula says how long
-they take. Each message passes two ports at which packets queue: that by which it leaves the sender, and that of the
-switch before the receiver; links between are as if only its queue pair used them. The transport is that of
-docs/fabric.md without losses: queue pairs with a window send a packet each in turn, acknowledgements go first, a
-connection with a share sends no packet before its bytes are moved (pdes.driven), and a switch sends in the order in
-which packets came to it. Of long messages, where there are many packets, some go as one: messages that take turns for
-long hardly care how finely they do.
+Messages wait for each other as latency and rate happen to be, which no formula knows in general. Each message passes
+two ports at which packets queue: that by which it leaves the sender, and that of the switch before the receiver; links
+between are as if only its queue pair used them. The transport is that of docs/fabric.md without losses: queue pairs
+with a window send a packet each in turn, acknowledgements go first, a connection with a share sends no packet before
+its bytes are moved (pdes.driven), and a switch sends in the order in which packets came to it. Of long messages, where
+there are many packets, some go as one: messages that take turns for long hardly care how finely they do.
 """
 
 import numpy as np
