@@ -87,7 +87,19 @@ def _whole(graph: Graph, links: list[int], size_bytes: int, settings: Settings) 
     return Train(total_ps + model.endpoint_delay_ps, serial_ps)
 
 
-def idle_ps(
+class ClosedForm(NamedTuple):
+    """What a collective takes on an idle network.
+
+    Attributes:
+        time_ps: picoseconds.
+        is_played: its steps were played; else it is what the formula says.
+    """
+
+    time_ps: float
+    is_played: bool
+
+
+def closed_form(
     graph: Graph,
     program: Program,
     settings: Settings,
@@ -98,8 +110,8 @@ def idle_ps(
     members: Int64,
     size_bytes: int,
     played: Played | None = None,
-) -> float:
-    """Picoseconds of a collective on an idle network.
+) -> ClosedForm:
+    """A collective on an idle network.
 
     The steps are played (nadi.idle_fabric). Where that would take too long, the algorithm's formula stands.
 
@@ -119,15 +131,16 @@ def idle_ps(
         played: what has been played of this program; more is added. None = this collective alone is.
     """
     if schedule < 0:
-        return 0.0
+        return ClosedForm(0.0, is_played=True)
     chosen = collectives.choose(kind, algorithm)
     group = Group(chosen, schedule, members.tolist(), size_bytes)
     found_ps = (played or Played()).time_ps(graph, program, settings, group)
     if found_ps is not None:
-        return found_ps
+        return ClosedForm(found_ps, is_played=True)
     if chosen.needs_shape:
         shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings)
-        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
+        found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
+        return ClosedForm(found_ps, is_played=False)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
     whole = math.ceil(payload)
     one_way = bool(getattr(chosen.module, "ONE_WAY", False))
@@ -142,7 +155,8 @@ def idle_ps(
     around_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
     latency_ps = max(0.0, around_ps - serial_ps)
     bytes_per_s = data / serial_ps * _PS_PER_S if data and serial_ps else float("inf")
-    return workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
+    found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
+    return ClosedForm(found_ps, is_played=False)
 
 
 def fullest_ps(

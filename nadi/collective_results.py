@@ -95,6 +95,7 @@ def _write_table(path: Path, sweep: Sweep) -> None:
         "algbw_Bps": pa.array([row.algbw_Bps for row in sweep.rows], pa.float64()),
         "busbw_Bps": pa.array([row.busbw_Bps for row in sweep.rows], pa.float64()),
         "closed_form_ps": pa.array([row.closed_form_ps for row in sweep.rows], pa.float64()),
+        "closed_form_played": pa.array([row.closed_form_played for row in sweep.rows], pa.bool_()),
         "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
         "bound_ps": pa.array([row.bound_ps for row in sweep.rows], pa.float64()),
         "busiest_link": pa.array([row.busiest_link for row in sweep.rows], pa.float64()),

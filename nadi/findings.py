@@ -18,7 +18,7 @@ from nadi.analysis import (
     npu_times,
     utilisation,
 )
-from nadi.closed_form import fullest_ps, idle_ps
+from nadi.closed_form import ClosedForm, closed_form, fullest_ps
 from nadi.played import Played
 from nadi.simulate import Simulation
 from workload import KINDS
@@ -45,6 +45,7 @@ class Findings:
         group_names: c names as the traces have them, "" = all NPUs.
         algorithms: c names.
         closed_form_ps: float64[c], on an idle network.
+        closed_form_played: bool[c], its steps were played; else that is what a formula says.
         algorithm_Bps: float64[c], size over time.
         bus_Bps: float64[c], that times the factor of nccl-tests.
         utilisation: float64[links], what a link sent over what it could have sent in the run.
@@ -55,6 +56,7 @@ class Findings:
     group_names: list[str]
     algorithms: list[str]
     closed_form_ps: Float64
+    closed_form_played: NDArray[np.bool_]
     algorithm_Bps: Float64  # noqa: N815 - bytes, not bits
     bus_Bps: Float64  # noqa: N815 - bytes, not bits
     utilisation: Float64
@@ -77,7 +79,7 @@ class Part:
         npu_times: where the time of each went, k of them.
         collectives: their part of each collective, kinds filled in.
         group_names: of the groups in which they ran collectives.
-        closed_form_ps: by group, kind and size.
+        closed_forms: by group, kind and size.
         uneven: group and place of the all-to-alls with split sizes; their closed forms are by group, place and -1.
     """
 
@@ -85,7 +87,7 @@ class Part:
     npu_times: NpuTimes
     collectives: Collectives
     group_names: dict[int, str]
-    closed_form_ps: dict[tuple[int, int, int], float]
+    closed_forms: dict[tuple[int, int, int], ClosedForm]
     uneven: set[tuple[int, int]]
 
 
@@ -116,7 +118,7 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
         npu_times=NpuTimes(*(column[npus] for column in times)),
         collectives=found,
         group_names=_group_names(simulation, found),
-        closed_form_ps=_closed_forms(simulation, found, schedule, uneven, played),
+        closed_forms=_closed_forms(simulation, found, schedule, uneven, played),
         uneven=uneven,
     )
 
@@ -133,11 +135,11 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
     found = merge_collectives([p.collectives for p in parts])
     names: dict[int, str] = {}
-    closed_form_ps: dict[tuple[int, int, int], float] = {}
+    closed_forms: dict[tuple[int, int, int], ClosedForm] = {}
     uneven: set[tuple[int, int]] = set()
     for p in parts:
         names |= p.group_names
-        closed_form_ps |= p.closed_form_ps
+        closed_forms |= p.closed_forms
         uneven |= p.uneven
     keys = list(_keys(found, uneven))
     kinds = [
@@ -152,7 +154,8 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
         collectives=found,
         group_names=[names[group] for group in found.group.tolist()],
         algorithms=[simulation.collectives.algorithm_of(kind) for kind in kinds],
-        closed_form_ps=np.array([closed_form_ps[key] for key in keys], np.float64),
+        closed_form_ps=np.array([closed_forms[key].time_ps for key in keys], np.float64),
+        closed_form_played=np.array([closed_forms[key].is_played for key in keys], np.bool_),
         algorithm_Bps=bandwidths[:, 0],
         bus_Bps=bandwidths[:, 1],
         utilisation=utilisation(
@@ -203,19 +206,20 @@ def _keys(found: Collectives, uneven: set[tuple[int, int]]) -> Iterator[tuple[in
 
 def _closed_forms(
     simulation: Simulation, found: Collectives, schedule: Int32, uneven: set[tuple[int, int]], played: Played
-) -> dict[tuple[int, int, int], float]:
+) -> dict[tuple[int, int, int], ClosedForm]:
     """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
-    known: dict[tuple[int, int, int], float] = {}
+    known: dict[tuple[int, int, int], ClosedForm] = {}
     for i, key in enumerate(_keys(found, uneven)):
         if key in known:
             continue
         group, kind, size_bytes = int(found.group[i]), KINDS[found.kind[i]], int(found.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
         if key[2] == _ANY_SIZE:
-            known[key] = fullest_ps(graph, program, settings, int(schedule[i]), members, size_bytes)
+            fullest = fullest_ps(graph, program, settings, int(schedule[i]), members, size_bytes)
+            known[key] = ClosedForm(fullest, is_played=False)
             continue
-        known[key] = idle_ps(
+        known[key] = closed_form(
             graph,
             program,
             settings,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import pdes
 import workload
 from nadi.analysis import bandwidths_Bps, utilisation
-from nadi.closed_form import idle_ps
+from nadi.closed_form import closed_form
 from nadi.config import NetworkSection
 from nadi.errors import ConfigError
 from nadi.link_bound import link_bound_ps
@@ -41,6 +41,7 @@ class Row(NamedTuple):
         algbw_Bps: bytes / time.
         busbw_Bps: that times the bus factor of nccl-tests.
         closed_form_ps: what the algorithm takes on an idle network.
+        closed_form_played: its steps were played; else that is what its formula says.
         ratio: time / closed form; NaN where the closed form is 0.
         bound_ps: what the busiest link takes at least, see nadi.link_bound.
         busiest_link: share of the time in which the busiest link was sending.
@@ -56,6 +57,7 @@ class Row(NamedTuple):
     algbw_Bps: float  # noqa: N815 - bytes, not bits
     busbw_Bps: float  # noqa: N815 - bytes, not bits
     closed_form_ps: float
+    closed_form_played: bool
     ratio: float
     bound_ps: float
     busiest_link: float
@@ -276,7 +278,7 @@ def _row(
 ) -> Row:
     kind = "all-to-all" if done.matrix else done.kind
     time_ps, shown_bytes = results.finish_time_ps, done.bytes(size_bytes, graph.npus)
-    closed_ps = idle_ps(
+    closed = closed_form(
         graph,
         program,
         settings,
@@ -293,8 +295,9 @@ def _row(
         shown_bytes,
         time_ps,
         *bandwidths_Bps(KINDS.index(kind), graph.npus, shown_bytes, time_ps),
-        closed_ps,
-        time_ps / closed_ps if closed_ps > 0 else float("nan"),
+        closed.time_ps,
+        closed.is_played,
+        time_ps / closed.time_ps if closed.time_ps > 0 else float("nan"),
         link_bound_ps(graph, program, settings),
         float(busy.max(initial=0.0)),
         float(busy.mean()) if len(busy) else 0.0,

@@ -95,7 +95,7 @@ def collective_table(findings: Findings) -> Table:
             str(found.members[first]),
             str(count[alike]),
             _us(time_ps),
-            _us(closed_ps),
+            ("" if findings.closed_form_played[which].all() else "~") + _us(closed_ps),
             f"{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
             *_gigabytes((findings.algorithm_Bps[which].mean(), findings.bus_Bps[which].mean())),
         )

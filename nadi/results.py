@@ -341,6 +341,7 @@ def _collectives(findings: Findings) -> pa.Table:
             "algbw_Bps": findings.algorithm_Bps,
             "busbw_Bps": findings.bus_Bps,
             "closed_form_ps": findings.closed_form_ps,
+            "closed_form_played": findings.closed_form_played,
             "ratio": findings.ratio,
         }
     )

@@ -108,7 +108,7 @@ def _print(sweep: "Sweep") -> None:
             f"{row.time_ps / 1e6:,.3f}",
             f"{row.algbw_Bps / 1e9:.3f}",
             f"{row.busbw_Bps / 1e9:.3f}",
-            f"{row.closed_form_ps / 1e6:,.3f}",
+            f"{'' if row.closed_form_played else '~'}{row.closed_form_ps / 1e6:,.3f}",
             f"{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
             f"{row.bound_ps / 1e6:,.3f}",
         )

@@ -5,7 +5,7 @@ import pytest
 
 import topologies
 import workload
-from nadi.closed_form import idle_ps, train
+from nadi.closed_form import closed_form, train
 from nadi.played import Played
 from nadi.progress import Silence
 from nadi.simulate import run_program
@@ -32,29 +32,33 @@ def test_a_ring_all_reduce_by_hand():
     graph = topologies.build("ring:npus=8,rate=400Gbps,delay=500ns")
     program = workload.collective_program("all-reduce", 8, 8 << 20, "ring")
     step_ps = 256 * (4096 + 82) * WIRE_PS / 400e9 + 500e3
-    assert _idle(graph, program, "all-reduce", "ring") == pytest.approx(14 * step_ps)
+    played, formula = (_closed_form(graph, program, "all-reduce", "ring", Played(most)) for most in (None, 0))
+    assert played == (14 * step_ps, True)
+    assert formula == (pytest.approx(14 * step_ps), False)
 
 
 def test_what_takes_long_gets_its_formula():
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one = ("all-reduce", "nccl:algo=tree")
-    exact_ps, enough_ps, estimate_ps = (_idle(graph, program, *one, played=Played(most)) for most in (None, 10**5, 9))
-    assert exact_ps == enough_ps
-    assert abs(estimate_ps / exact_ps - 1) > 1e-3
+    exact, enough, estimate = (_closed_form(graph, program, *one, Played(most)) for most in (None, 10**5, 9))
+    assert exact == enough
+    assert exact.is_played
+    assert not estimate.is_played
+    assert abs(estimate.time_ps / exact.time_ps - 1) > 1e-3
 
 
 def test_it_is_played_once(monkeypatch):
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one, played = ("all-reduce", "nccl:algo=tree"), Played()
-    first_ps = _idle(graph, program, *one, played=played)
+    first = _closed_form(graph, program, *one, played)
     monkeypatch.setattr("nadi.played.Play", None)
-    assert _idle(graph, program, *one, played=played) == first_ps
+    assert _closed_form(graph, program, *one, played) == first
 
 
-def _idle(graph, program, kind, algorithm, played=None):
-    return idle_ps(
+def _closed_form(graph, program, kind, algorithm, played):
+    return closed_form(
         graph,
         program,
         Settings(),
@@ -85,11 +89,12 @@ def test_the_simulator_agrees(spec, kind, algorithm, tolerance, size):
     graph = topologies.build(spec)
     program = workload.collective_program(kind, graph.npus, size, algorithm)
     results = run_program(graph, program, Settings(record_nodes=False), Silence())
-    assert results.finish_time_ps == pytest.approx(_idle(graph, program, kind, algorithm), rel=tolerance)
+    formula = _closed_form(graph, program, kind, algorithm, Played(0))
+    assert results.finish_time_ps == pytest.approx(formula.time_ps, rel=tolerance)
 
 
 def test_a_group_of_one_takes_no_time():
     graph = topologies.build("ring:npus=4")
     program = workload.collective_program("all-reduce", 4, 1024)
     arguments = {"kind": "all-reduce", "algorithm": "ring", "schedule": -1, "members": np.array([2]), "size_bytes": 9}
-    assert idle_ps(graph, program, Settings(), **arguments) == 0
+    assert closed_form(graph, program, Settings(), **arguments).time_ps == 0

@@ -147,7 +147,17 @@ def test_files_hold_the_rows(nadi, tmp_path):
     assert outcome.err.endswith(f"results: {out}\n")
     table = pq.read_table(out / "collective.parquet")
     rows = outcome.document["rows"]
-    for column in ("kind", "algorithm", "bytes", "time_ps", "busbw_Bps", "closed_form_ps", "ratio", "digest"):
+    for column in (
+        "kind",
+        "algorithm",
+        "bytes",
+        "time_ps",
+        "busbw_Bps",
+        "closed_form_ps",
+        "closed_form_played",
+        "ratio",
+        "digest",
+    ):
         assert table[column].to_pylist() == [row[column] for row in rows], column
     assert set(table["topology"].to_pylist()) == {RING.format(4)}
     assert set(table["parameters"].to_pylist()) == {""}
@@ -165,7 +175,9 @@ def test_files_hold_the_rows(nadi, tmp_path):
 
 def row(algorithm, size_bytes, time_ps, closed_ps):
     speed = size_bytes / time_ps * 1e12
-    return Row("all-reduce", algorithm, size_bytes, time_ps, speed, 1.5 * speed, closed_ps, 1.0, 1.0, 0.5, 0.5, 1, "")
+    return Row(
+        "all-reduce", algorithm, size_bytes, time_ps, speed, 1.5 * speed, closed_ps, True, 1.0, 1.0, 0.5, 0.5, 1, ""
+    )
 
 
 def test_the_picture():
@@ -279,6 +291,15 @@ def test_bad_input_is_one_line(nadi, tmp_path, case):
     for word in words:
         assert word in outcome.err
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("most", [1, 1 << 20])
+def test_formulas_are_marked(nadi, monkeypatch, most):
+    monkeypatch.setattr("nadi.played._MOST_PACKETS", most)
+    arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
+    (row,) = nadi(*arguments, "--json").document["rows"]
+    assert row["closed_form_played"] == (most > 1)
+    assert f"  {'' if most > 1 else '~'}{row['closed_form_ps'] / 1e6:,.3f}  " in nadi(*arguments).out
 
 
 def test_progress_says_which_row(nadi, monkeypatch):

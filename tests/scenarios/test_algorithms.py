@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import topologies
-from nadi.closed_form import idle_ps
+from nadi.closed_form import closed_form
+from nadi.played import Played
 from pdes import Settings
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate
@@ -33,12 +34,13 @@ ALIKE = [
 
 
 def on_switch(kind, npus, size_bytes, algorithm):
-    """What the simulator and the closed form say."""
+    """What the simulator and the formula say."""
     graph = topologies.build(f"switch:npus={npus},switch_latency=300ns")
     program = collective_program(kind, npus, size_bytes, algorithm)
     measured_ps = simulate(graph, program).finish_time_ps
     group = {"schedule": 0, "members": np.arange(npus), "size_bytes": size_bytes}
-    return measured_ps, idle_ps(graph, program, Settings(), kind=kind, algorithm=algorithm, **group)
+    formula = closed_form(graph, program, Settings(), kind=kind, algorithm=algorithm, played=Played(0), **group)
+    return measured_ps, formula.time_ps
 
 
 @pytest.mark.parametrize("message", [512, 64 * 4096])

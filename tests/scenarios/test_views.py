@@ -7,7 +7,8 @@ import pytest
 
 import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
-from nadi.closed_form import idle_ps
+from nadi.closed_form import closed_form
+from nadi.played import Played
 from pdes import RunError, Settings
 from tests.fidelity import running as whole
 from tests.pdes import compare
@@ -111,7 +112,7 @@ def test_views_of_the_second_schedule_are_its_own(program):
 def test_what_the_report_shows_as_closed_form(program, wire):
     network, made = topologies.build("ring:npus=8"), program(two_rings(8, wire=wire), 16 * 64 * 4096)
     results = simulate(network, made)
-    closed_ps = idle_ps(
+    formula = closed_form(
         network,
         made,
         Settings(),
@@ -120,8 +121,9 @@ def test_what_the_report_shows_as_closed_form(program, wire):
         schedule=0,
         members=np.arange(8),
         size_bytes=16 * 64 * 4096,
+        played=Played(0),
     )
-    assert results.finish_time_ps == pytest.approx(closed_ps, rel=0.03)
+    assert results.finish_time_ps == pytest.approx(formula.time_ps, rel=0.03)
 
 
 def test_who_waits_for_whom_is_told_along_the_line(program):
