@@ -22,6 +22,7 @@ _MOST_PACKETS = 1 << 23
 _MOST_PACKETS_OF_ESTIMATES = 1 << 26
 """That are played where a formula is exact, and where it is an estimate: about a microsecond each."""
 _ALL = 1 << 62
+"""Pairs, or bytes of a message."""
 
 
 class Group(NamedTuple):
@@ -82,5 +83,6 @@ class Played:
         most_packets = self._most_packets
         if most_packets is None:
             most_packets = _MOST_PACKETS if group.choice.is_exact else _MOST_PACKETS_OF_ESTIMATES
-        packets = packet_count(s, schedule, group.size_bytes, settings.mtu_bytes)
+        mtu_bytes = _ALL if settings.fidelity.alone_ps else settings.mtu_bytes
+        packets = packet_count(s, schedule, group.size_bytes, mtu_bytes)
         return packets / together(int(packets), messages) > most_packets
