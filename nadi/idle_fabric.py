@@ -149,23 +149,24 @@ class Play:
             np.array([number.setdefault(pair, len(number)) for pair in pairs], np.int64)
             for pairs in ([(a, b) for a, b in ends], [(b, a) for a, b in ends])
         )
-        hops = np.array([kinds.way(fabric.paths[pair].hops) for pair in number], np.int64)
-        full = kinds.rows(np.stack([hops[way], np.full(len(way), fabric.mtu_bytes)], axis=1))
-        ack = kinds.rows(np.stack([hops[back], np.full(len(way), ACKNOWLEDGEMENT)], axis=1))
-        share = shares[sends[one]]
-        byte_ps = np.array(
-            [
-                fabric.moved_ps(fabric.paths[a, b].hops[0]) if k > 1 else 0.0
-                for (a, b), k in zip(ends, share.tolist(), strict=True)
-            ]
-        )
+        share, moved_ps = shares[sends[one]], np.zeros(len(unlike))
+        hops, hops_back = np.zeros(len(unlike), np.int64), np.zeros(len(unlike), np.int64)
+        for q, (a, b) in enumerate(ends):
+            there = fabric.paths[a, b].hops
+            if share[q] > 1 and fabric.moved_ps is not None:
+                moved_ps[q] = share[q] * fabric.moved_ps(there[0])
+            elif share[q] > 1:
+                there = (there[0]._replace(shares=int(share[q])), *there[1:])
+            hops[q], hops_back[q] = kinds.way(there), kinds.way(fabric.paths[b, a].hops)
+        full = kinds.rows(np.stack([hops, np.full(len(way), fabric.mtu_bytes)], axis=1))
+        ack = kinds.rows(np.stack([hops_back, np.full(len(way), ACKNOWLEDGEMENT)], axis=1))
         count = len(unlike)
         pairs = idle.Pairs(
             way=way,
             back=back,
             full=full,
             ack=ack,
-            moved_ps=share * byte_ps,
+            moved_ps=moved_ps,
             head=np.full(count, NONE),
             tail=np.full(count, NONE),
             packets=np.zeros(count, np.int64),
@@ -174,8 +175,9 @@ class Play:
             waits=np.zeros(count, np.int64),
             next=np.full(count, NONE),
             next_ps=np.zeros(count),
+            arrived_ps=np.zeros(count),
         )
-        return pair_of, pairs, _ways(fabric, list(number)), hops[way], kinds
+        return pair_of, pairs, _ways(fabric, list(number)), hops, kinds
 
 
 def together(packets: int, messages: int) -> int:
@@ -201,7 +203,7 @@ def _together(fabric: Fabric, packets: int) -> Fabric:
         first_ps, last_ps = (
             (count - 1) * a + b for a, b in ((full.first_ps, last.first_ps), (full.last_ps, last.last_ps))
         )
-        return Times(first_ps, head_ps, last_ps, last.tail_ps, last.after_ps)
+        return Times(first_ps, head_ps, last_ps, last.tail_ps, last.after_ps, first_ps)
 
     window = max(_WINDOW_PIECES, fabric.window_packets // packets)
     return fabric._replace(mtu_bytes=packets * fabric.mtu_bytes, window_packets=window, times=times)

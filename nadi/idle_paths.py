@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 import topologies
 from pdes.fabric import window_packets
+from pdes.fidelity import Fidelity
 from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
@@ -18,6 +19,7 @@ ACKNOWLEDGEMENT = -1
 
 _PS_PER_S = 10**12
 _LARGE_WINDOW = 1 << 40
+_BY_SENDER = -1
 _MOST_PER_BYTE = 2
 """Bytes on the wire per byte of data, of the protocol that has the most (LL)."""
 
@@ -30,12 +32,14 @@ class Hop(NamedTuple):
         framed: as NVLink frames it (pdes.framing).
         delay_ps: of the link.
         latency_ps: of the switch that sends on it, 0 for the first link.
+        shares: a message that goes whole takes as many times as long on the link; packets know shares otherwise.
     """
 
     ps_per_byte: float
     framed: bool
     delay_ps: int
     latency_ps: int
+    shares: int = 1
 
 
 class Path(NamedTuple):
@@ -66,6 +70,7 @@ class Times(NamedTuple):
         tail_ps: from its last bit sent until the second port, which begins at once, is done, or is here if there is
             none.
         after_ps: from there until its last bit is here.
+        left_ps: from when it begins to be sent until its last byte has left.
     """
 
     first_ps: float
@@ -73,6 +78,7 @@ class Times(NamedTuple):
     last_ps: float
     tail_ps: float
     after_ps: float
+    left_ps: float
 
 
 class Fabric(NamedTuple):
@@ -84,9 +90,10 @@ class Fabric(NamedTuple):
             which they come to the receiver.
         mtu_bytes: payload of a full packet.
         window_packets: that a queue pair may have unacknowledged.
-        seed: by which packets that come to a node at the same moment are ordered.
+        seed: by which packets that come to a node at the same moment are ordered; -1 = by the sender, which then stands
+            in place of the links.
         times: of a packet with that payload, or of an acknowledgement, on those links.
-        moved_ps: per byte of payload in full packets at the line rate of a link.
+        moved_ps: per byte of payload in full packets at the line rate of a link; None = messages go whole.
     """
 
     paths: dict[tuple[int, int], Path]
@@ -95,7 +102,7 @@ class Fabric(NamedTuple):
     window_packets: int
     seed: int
     times: Callable[[tuple[Hop, ...], int], Times]
-    moved_ps: Callable[[Hop], float]
+    moved_ps: Callable[[Hop], float] | None
 
     @property
     def key(self) -> Key:
@@ -124,7 +131,7 @@ def fabric_of(
         way = _hops(graph, framed, own)
         queue = _slowest(way)
         last = NONE
-        if queue > 0:
+        if queue > 0 and settings.fidelity.links_are_busy:
             key: object = ("last", own[queue]) if queue == len(own) - 1 else pair
             last = ports.setdefault(key, len(ports))
         paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way)
@@ -144,7 +151,10 @@ def fabric_of(
         return fabric._replace(
             mtu_bytes=_MOST_PER_BYTE * max(1, size_bytes),
             window_packets=_LARGE_WINDOW,
-            times=lambda way, size: _whole(way, size, settings),
+            times=lambda way, size: _whole(way, size, settings.fidelity),
+            moved_ps=None,
+            seed=_BY_SENDER,
+            links={(a, b): (npus[a], latency_ps, npus[a]) for (a, b), (_, latency_ps, _) in ties.items()},
         )
     return fabric
 
@@ -182,19 +192,26 @@ def packet_times(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> T
     before = sum(forward[1:queue]) + sum(fixed[:queue])
     after_ps = sum(forward[queue + 1 :]) + sum(fixed[queue:])
     tail_ps = before + forward[queue] if queue else 0.0
-    return Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps)
+    return Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps, own[0])
 
 
-def _whole(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> Times:
-    """A message that goes whole, by the run's model; both ports take what the slowest link does."""
+def _whole(way: tuple[Hop, ...], size_bytes: int, model: Fidelity) -> Times:
+    """A message that goes whole, by the run's model: over one link after another, or with no link ever busy."""
     if size_bytes == ACKNOWLEDGEMENT:
-        return Times(0.0, 0.0, 0.0, 0.0, 0.0)
-    model, sizes = settings.fidelity, np.array([size_bytes], np.int64)
-    psb = np.array([hop.ps_per_byte for hop in way])
-    delay = np.array([hop.delay_ps for hop in way], np.int64)
-    latency = np.array([hop.latency_ps for hop in way[1:]], np.int64)
-    none = np.zeros(1, np.int64), np.zeros(0, np.int64)
-    total_ps = int(model.alone_ps(psb, delay, latency, sizes, model.resolution_ps)[0]) + model.endpoint_delay_ps
-    serial_ps = int(model.alone_ps(psb[[psb.argmax()]], *none, sizes, model.resolution_ps)[0])
-    onward_ps = float(total_ps - serial_ps)
-    return Times(float(serial_ps), onward_ps, float(serial_ps), onward_ps, 0.0)
+        return Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def cut(time_ps: float) -> float:
+        return time_ps - time_ps % model.resolution_ps
+
+    serial = [float(int(size_bytes * hop.ps_per_byte * hop.shares + 0.5)) for hop in way]
+    if not model.links_are_busy:
+        total_ps = cut(max(serial) + sum(hop.delay_ps + hop.latency_ps for hop in way))
+        return Times(0.0, total_ps, 0.0, total_ps, float(model.endpoint_delay_ps), cut(max(serial)))
+    across = [cut(one + hop.delay_ps) for one, hop in zip(serial, way, strict=True)]
+    across_ps = [one + hop.latency_ps for one, hop in zip(across, way, strict=True)]
+    first_ps, queue = cut(float(int(size_bytes * way[0].ps_per_byte + 0.5))), _slowest(way)
+    if queue == 0:
+        return Times(first_ps, 0.0, 0.0, across_ps[0] - first_ps, float(model.endpoint_delay_ps), cut(serial[0]))
+    head_ps, last_ps = sum(across_ps[:queue]) + way[queue].latency_ps, cut(serial[queue])
+    after_ps = across[queue] - last_ps + sum(across_ps[queue + 1 :]) + model.endpoint_delay_ps
+    return Times(first_ps, head_ps, last_ps, head_ps - first_ps + last_ps, after_ps, cut(serial[0]))

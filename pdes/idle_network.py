@@ -29,9 +29,11 @@ from pdes.idle_state import (
     KINDS_MASK,
     LAST,
     LEAVES,
+    LEFT,
     LOOKED_FROM,
     LOOKED_TO,
     MADE,
+    MADE_MASK,
     MAY_SEND,
     MTU,
     NO_ROOM,
@@ -47,8 +49,10 @@ from pdes.idle_state import (
     READY,
     ROOM,
     SEED,
+    SENDER_SHIFT,
     TAIL,
     TO,
+    WAITS_BIT,
     WAKES,
     WHAT,
     WINDOW,
@@ -87,8 +91,13 @@ def push_own(g, time_ps, what, which):
 
 @inline
 def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
-    """An event of a packet; link: over which it comes to a node, at comes_ps."""
-    order = FORWARDS << ORDER_SHIFT | mix3(g.ctl[SEED], link, np.int64(comes_ps))
+    """An event of a packet; link: over which it comes to a node, at comes_ps; of a whole message its sender."""
+    order = np.int64(FORWARDS << ORDER_SHIFT)
+    if g.ctl[SEED] >= 0:
+        order |= mix3(g.ctl[SEED], link, np.int64(comes_ps))
+    else:
+        order |= (np.int64(what <= FORWARDS_ACK) << WAITS_BIT) | link << SENDER_SHIFT | g.ctl[MADE] & MADE_MASK
+        g.ctl[MADE] += 1
     push(g, time_ps, order, pair << KIND_BITS | what, kind, to)
 
 
@@ -313,12 +322,15 @@ def send_data(g, port):
         if following >= 0:
             pairs.packets[pair] = steps.packets[following]
     begin(g, port, pair, kind, pairs.way[pair], FORWARDS, COMES, to)
+    left_ps = g.clock[NOW] + g.kind[kind * KIND_WORDS + LEFT]
     pairs.waits[pair] = 0
     pairs.next_ps[pair] = moved_at(g, pair)
+    if g.clock[NOW] < ports.free_ps[port] < left_ps:  # whole messages at a share, one after another
+        pairs.next_ps[pair] = left_ps
     take_turns(g, pair, ports.free_ps[port])
     lane = steps.lane[step]
     if is_last and g.lanes.blocking[lane] > 0:
-        push_own(g, ports.free_ps[port], LEAVES, lane)
+        push_own(g, left_ps, LEAVES, lane)
 
 
 @inline
@@ -329,6 +341,9 @@ def begin(g, port, pair, kind, way, forwards, reaches, to):
     g.ports.free_ps[port] = free_ps
     if ways.queue[way] < 0:
         at_ps = free_ps + g.kind[k + TAIL] + g.kind[k + AFTER]
+        if reaches == COMES:
+            at_ps = max(at_ps, g.pairs.arrived_ps[pair])
+            g.pairs.arrived_ps[pair] = at_ps
         push_packet(g, at_ps, ways.last[way], at_ps, reaches, pair, kind, to)
     else:
         at_ps = g.clock[NOW] + g.kind[k + HEAD]

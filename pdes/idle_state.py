@@ -8,7 +8,7 @@ from pdes.state import Float64, Int64
 NONE = -1
 
 # Of a packet kind (`kind`): see nadi.idle_paths.Times.
-FIRST, HEAD, LAST, TAIL, AFTER, KIND_WORDS = 0, 1, 2, 3, 4, 5
+FIRST, HEAD, LAST, TAIL, AFTER, LEFT, KIND_WORDS = range(7)
 
 # Where a lane's next step is.
 READY, PUT_OFF, POSTED = 0, 1, 2
@@ -17,6 +17,8 @@ READY, PUT_OFF, POSTED = 0, 1, 2
 # in this order and as they were made, then those of packets, from FORWARDS on, by a hash.
 LEAVES, WAKES, MAY_SEND, POSTS, FORWARDS, FORWARDS_ACK, COMES, IS_ACKNOWLEDGED = range(8)
 KIND_BITS, KINDS_MASK, ORDER_SHIFT = 3, 7, 56
+# Whole messages that arrive come before those that want a link, and both by their senders and as they were made.
+WAITS_BIT, SENDER_SHIFT, MADE_MASK = 55, 30, (1 << 30) - 1
 
 EVENT_WORDS = 4
 ORDER, WHAT, KIND, TO = range(EVENT_WORDS)
@@ -25,7 +27,8 @@ NOW, END = 0, 1
 
 # Words of `ctl`: entries of the heap; events made so far; free acknowledgement; the ring of lanes, from and to; ports
 # that were kicked; packets that a queue pair may have unacknowledged; payload of a full one; members that have begun;
-# most that one event adds to the heap; packets to be sent before `play` returns; seed of the hash.
+# most that one event adds to the heap; packets to be sent before `play` returns; seed of the hash, -1 = messages go
+# whole.
 EVENTS, MADE, FREE_ACK, LOOKED_FROM, LOOKED_TO, KICKED, WINDOW, MTU, BEGUN, ROOM, PAUSE_AFTER, SEED, CTL_WORDS = range(
     13
 )
@@ -129,6 +132,7 @@ class Pairs(NamedTuple):
         waits: int64[Q], 1 = it waits for its turn or its share.
         next: int64[Q], who has the turn after it.
         next_ps: float64[Q], when it may send, as far as its share goes.
+        arrived_ps: float64[Q], when its last packet so far is there, if it queues nowhere.
     """
 
     way: Int64
@@ -144,6 +148,7 @@ class Pairs(NamedTuple):
     waits: Int64
     next: Int64
     next_ps: Float64
+    arrived_ps: Float64
 
 
 class Ports(NamedTuple):

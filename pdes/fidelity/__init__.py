@@ -22,7 +22,7 @@ class Fidelity:
     endpoint_delay_ps passes before the first step of a collective, and before a receiver acts on a message.
     reduction_psb is ps per byte of an NPU's memory: a message that is added to what is there takes three times its
     bytes longer (two reads and a write), 0 = no time. Times of transfers and reductions are cut to multiples of
-    resolution_ps.
+    resolution_ps. links_are_busy: messages wait for each other (LINKS_ARE_BUSY of the module, if it says so).
     """
 
     name: str
@@ -31,6 +31,7 @@ class Fidelity:
     endpoint_delay_ps: int = 0
     reduction_psb: float = 0.0
     resolution_ps: int = 1
+    links_are_busy: bool = True
 
 
 PACKET = Fidelity("packet")
@@ -52,4 +53,5 @@ def fidelity(name: str, **parameters) -> Fidelity:
     if name == "packet":
         return PACKET
     module = importlib.import_module(f"{__name__}.{name}")
-    return Fidelity(name, module.act, module.alone_ps, **parameters)
+    busy = getattr(module, "LINKS_ARE_BUSY", True)
+    return Fidelity(name, module.act, module.alone_ps, links_are_busy=busy, **parameters)

@@ -30,6 +30,7 @@ from pdes.state import (
 from pdes.world import world_at
 
 TITLE = "latencies and rate of the path; no message waits for another"
+LINKS_ARE_BUSY = False
 
 
 @hook

@@ -11,7 +11,8 @@ from nadi import idle_fabric
 from nadi import played as played_module
 from nadi.idle_fabric import Play
 from nadi.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times
-from pdes import Settings, idle_state
+from nadi.in_network import with_reducers
+from pdes import Settings, build_world, idle_state, run_messages
 from pdes.fidelity import fidelity
 from tests.plain_python import plain_python
 from tests.scenarios import closed_forms
@@ -144,7 +145,7 @@ def test_waits_of_lanes_and_launch_are_played():
 
     def times(_hops, payload):
         one = 10 + 2 * max(0, payload)
-        return Times(one, one + 60, one, one + 60, 40)
+        return Times(one, one + 60, one, one + 60, 40, one)
 
     fabric = two_members((), (), 1000, 8, times)
     assert Play(pack([plans]), 0, 300, fabric).time_ps() == 5 + 7 + 2 * (10 + 600) + 100
@@ -233,6 +234,42 @@ def test_every_algorithm_on_a_switch(kind, algorithm):
 )
 def test_members_with_several_ports(spec, kind, algorithm):
     assert above_of_ps(spec, kind, algorithm, 3 * MIB + 77) == 0
+
+
+@pytest.mark.parametrize("name", ["congestion_aware", "congestion_unaware"])
+@pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
+def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
+    graph, chosen = topologies.build(SWITCH.format(6)), Settings(fidelity=fidelity(name, endpoint_delay_ps=7))
+    size = 300_001
+    program = collective_program(kind, graph.npus, size, algorithm, graph)
+    form = forms.closed_form(
+        graph,
+        program,
+        chosen,
+        kind=kind,
+        algorithm=algorithm,
+        schedule=0,
+        members=np.arange(graph.npus),
+        size_bytes=int(program.node_bytes[0]),
+    )
+    assert form.is_played
+    complete, reducing, _ = with_reducers(graph, program)
+    taken_ps = run_messages(build_world(complete, reducing, chosen)).finish_time_ps
+    above_ps = taken_ps - 7 - form.time_ps  # an endpoint's delay passes before the first step
+    if (name, kind, algorithm) == ("congestion_aware", "all-reduce", "nvls"):
+        assert above_ps > 0, "an aggregator's messages go as they are posted; in the player connections take turns"
+    else:
+        assert above_ps == 0
+
+
+@pytest.mark.parametrize("name", ["congestion_aware", "congestion_unaware"])
+@pytest.mark.parametrize(("hosts", "kind"), [(1, "all-reduce"), (1, "broadcast"), (2, "all-reduce")])
+def test_nccl_with_messages_that_go_whole(name, hosts, kind):
+    graph, chosen = topologies.build(HOSTS[hosts]), Settings(fidelity=fidelity(name))
+    program = collective_program(kind, graph.npus, 4 * MIB, "nccl", graph)
+    fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6), 4 * MIB)
+    taken_ps = run_messages(build_world(graph, program, chosen)).finish_time_ps
+    assert taken_ps == Play(program.schedules, 0, 4 * MIB, fabric).time_ps()
 
 
 @pytest.mark.parametrize("size", [1 << 20, 1 << 23])
