@@ -23,7 +23,10 @@ _MANY_PACKETS = 1 << 22
 """From which on packets of long messages go together."""
 _LONG_MESSAGE = 1024
 """Pieces in which a message goes, at least, on average, if its packets go together."""
-_WINDOW_PIECES = 4
+_WINDOW_PIECES = 16
+"""In a window, at least, if packets go together."""
+_LATER_PIECES = 2
+"""A piece is forwarded when its first packet is here, but acknowledged when its last one is."""
 _PAUSE_PACKETS = 1 << 20
 """Between looks at whether someone wants it to stop: half a second or so."""
 
@@ -50,7 +53,7 @@ class Play:
         self._steps = all_steps(schedules, index, size_bytes)
         payload = self._steps.bytes[self._steps.dst >= 0]
         self._fabric, packets = fabric, _packets(payload, fabric.mtu_bytes)
-        as_one = together(packets, len(payload))
+        as_one = together(packets, len(payload), fabric.window_packets)
         if as_one > 1:
             self._fabric = _together(fabric, as_one)
             packets = _packets(payload, self._fabric.mtu_bytes)
@@ -180,9 +183,10 @@ class Play:
         return pair_of, pairs, _ways(fabric, list(number)), hops, kinds
 
 
-def together(packets: int, messages: int) -> int:
+def together(packets: int, messages: int, window_packets: int) -> int:
     """How many packets go as one, 1 = each alone."""
-    return max(1, min(packets // _MANY_PACKETS, packets // max(1, messages) // _LONG_MESSAGE))
+    long = packets // max(1, messages) // _LONG_MESSAGE
+    return max(1, min(packets // _MANY_PACKETS, long, window_packets // _WINDOW_PIECES))
 
 
 def _packets(payload: Int64, mtu_bytes: int) -> int:
@@ -205,7 +209,7 @@ def _together(fabric: Fabric, packets: int) -> Fabric:
         )
         return Times(first_ps, head_ps, last_ps, last.tail_ps, last.after_ps, first_ps)
 
-    window = max(_WINDOW_PIECES, fabric.window_packets // packets)
+    window = -(-fabric.window_packets // packets) + _LATER_PIECES
     return fabric._replace(mtu_bytes=packets * fabric.mtu_bytes, window_packets=window, times=times)
 
 

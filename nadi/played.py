@@ -6,6 +6,7 @@ import numpy as np
 
 from nadi.idle_fabric import Play, together
 from nadi.idle_paths import Key, fabric_of
+from pdes.fabric import window_packets
 from pdes.settings import Settings
 from topologies import Graph
 from topologies.aggregators import with_aggregators
@@ -56,7 +57,7 @@ class Played:
         """The steps of a group's collective on its members' own ports; None where its formula must do."""
         s, (choice, schedule, members, size_bytes) = program.schedules, group
         must = not choice.has_formula or bool(s.uneven[schedule])
-        if not must and self._takes_long(program, settings, group):
+        if not must and self._takes_long(graph, program, settings, group):
             return None
         ends = pairs(s, schedule, _ALL if must else _MOST_PAIRS // (graph.npus // len(members)))
         if ends is None:
@@ -72,7 +73,7 @@ class Played:
             self._found_ps[key] = Play(s, schedule, size_bytes, fabric).time_ps()
         return self._found_ps[key]
 
-    def _takes_long(self, program: Program, settings: Settings, group: Group) -> bool:
+    def _takes_long(self, graph: Graph, program: Program, settings: Settings, group: Group) -> bool:
         """Or cannot be played, as the player knows no tokens."""
         s, schedule = program.schedules, group.schedule
         if settings.phases_per_dimension and has_gates(s, schedule):
@@ -85,4 +86,4 @@ class Played:
             most_packets = _MOST_PACKETS if group.choice.is_exact else _MOST_PACKETS_OF_ESTIMATES
         mtu_bytes = _ALL if settings.fidelity.alone_ps else settings.mtu_bytes
         packets = packet_count(s, schedule, group.size_bytes, mtu_bytes)
-        return packets / together(int(packets), messages) > most_packets
+        return packets / together(int(packets), messages, window_packets(graph, settings)) > most_packets

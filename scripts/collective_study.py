@@ -1,6 +1,6 @@
 """All-reduce and all-to-all of 64 NPUs on tori, a full mesh and switches, with the bounds that explain each result.
 
-    python scripts/collective_study.py --out collective-study                           three quarters of an hour
+    python scripts/collective_study.py --out collective-study                           up to an hour
     python scripts/collective_study.py --out collective-study --sizes 64KiB:16MiB:x4    two minutes
 
 The questions are those of the first ASTRA-sim paper (Rashidi et al., ISPASS 2020): tori of one, two and three

@@ -300,9 +300,11 @@ def test_uneven_all_to_alls(network, algorithm, unit):
 @pytest.mark.parametrize(
     ("spec", "kind", "algorithm", "size", "together"),
     [
-        (SWITCH.format(5), "all-reduce", TREE, 16 * MIB, 4),
-        (SWITCH.format(6), "all-to-all", "direct", 48 * MIB, 32),
-        (HOSTS[2], "all-to-all", "nccl", 128 * MIB, 46),
+        (SWITCH.format(5), "all-reduce", TREE, 16 * MIB, 2),
+        (SWITCH.format(6), "all-to-all", "direct", 48 * MIB, 2),
+        (SWITCH.format(8), "all-reduce", "halving-doubling", 48 * MIB, 2),
+        ("torus:sizes=4x4,rate=62GB/s", "all-reduce", "grid:algorithms=ring:bidirectional=true,splits=2", 48 * MIB, 4),
+        (HOSTS[2], "all-to-all", "nccl", 128 * MIB, 21),
     ],
 )
 def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algorithm, size, together):
@@ -315,6 +317,13 @@ def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algo
     some = Play(program.schedules, 0, size, fabric)
     assert each.packets / some.packets == pytest.approx(together, rel=PRECISION)
     assert some.time_ps() == pytest.approx(each.time_ps(), rel=PRECISION)
+
+
+def test_packets_do_not_go_together_where_windows_are_small(monkeypatch):
+    """A window that holds a few pieces would hold back what one of as many packets does not."""
+    monkeypatch.setattr("nadi.idle_fabric._MANY_PACKETS", 1)
+    assert idle_fabric.together(10**9, 10, 31) == 1
+    assert idle_fabric.together(10**9, 10, 64) == 4
 
 
 def test_packets_of_short_messages_do_not_go_together(monkeypatch):
