@@ -39,9 +39,10 @@ def test_own_algorithms_written_and_read_take_as_long(kind, name, tmp_path):
     assert brought.finish_time_ps == own.finish_time_ps
 
 
-def test_its_time_on_an_idle_network_is_that_of_the_ring(tmp_path):
+@pytest.mark.parametrize("text", [msccl_files.ring(8), msccl_files.fused_ring(8)])
+def test_its_time_on_an_idle_network_is_that_of_the_ring(text, tmp_path):
     file = tmp_path / "ring.xml"
-    file.write_text(msccl_files.ring(8), encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     graph = topologies.build("ring:npus=8,rate=100Gbps,delay=1us")
     brought, own = (
         closed_form(
