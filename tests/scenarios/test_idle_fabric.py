@@ -166,8 +166,8 @@ def test_a_window_holds_a_queue_pair_back(packets):
 
 PLAYED = """
 from tests.scenarios.test_idle_fabric import HOSTS, SWITCH, played
-print(played(HOSTS[1], "all-reduce", "nccl", 1 << 16), played(HOSTS[2], "all-to-all", "nccl", 100_003, seed=5))
-print(played(SWITCH.format(5), "all-reduce", "double-binary-tree", 100_003))
+print(played(HOSTS[1], "all-reduce", "nccl", 1 << 14), played(HOSTS[2], "all-to-all", "nccl", 30_003, seed=5))
+print(played(SWITCH.format(5), "all-reduce", "double-binary-tree", 30_003))
 print(played("torus:sizes=3x3", "all-reduce", "grid", 5000))
 """
 
@@ -212,10 +212,10 @@ ALGORITHMS = [
 
 @pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
 def test_every_algorithm_on_a_switch(kind, algorithm):
-    """To the picosecond, with 2 to 17 members, one packet in a message and many."""
+    """To the picosecond, with 2 to 17 members, one packet in a message, and of some many."""
     played = 0
     for npus in range(2, 18):
-        for size in (1000, 300_001):
+        for size in (1000, 300_001) if npus in {2, 3, 7, 8, 17} else (1000,):
             with contextlib.suppress(WorkloadError):
                 assert above_of_ps(SWITCH.format(npus), kind, algorithm, size) == 0, (npus, size)
                 played += 1
