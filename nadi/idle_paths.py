@@ -110,6 +110,14 @@ class Fabric(NamedTuple):
         return tuple(self.paths.items())
 
 
+def with_own_ties(fabric: Fabric) -> Fabric:
+    """With ports in place of links where packets tie, so that groups that stand alike take the same time."""
+    if fabric.seed == _BY_SENDER:
+        return fabric
+    ties = {pair: (path.first, fabric.links[pair][1], path.last) for pair, path in fabric.paths.items()}
+    return fabric._replace(links=ties)
+
+
 def fabric_of(
     graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[tuple[int, int]], size_bytes: int
 ) -> Fabric:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.idle_fabric import Play, together
-from nadi.idle_paths import Key, fabric_of
+from nadi.idle_paths import Key, fabric_of, with_own_ties
 from pdes.fabric import window_packets
 from pdes.settings import Settings
 from topologies import Graph
@@ -68,6 +68,8 @@ class Played:
             members = [*members, *range(graph.npus, graph.npus + len(switches))]
             complete = with_aggregators(graph, switches)
         fabric = fabric_of(complete, settings, members, ends, size_bytes)
+        if len(group.members) < graph.npus:
+            fabric = with_own_ties(fabric)
         key = schedule, size_bytes, fabric.key
         if key not in self._found_ps:
             self._found_ps[key] = Play(s, schedule, size_bytes, fabric).time_ps()

@@ -10,7 +10,7 @@ from nadi import closed_form as forms
 from nadi import idle_fabric
 from nadi import played as played_module
 from nadi.idle_fabric import Play
-from nadi.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times
+from nadi.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times, with_own_ties
 from nadi.in_network import with_reducers
 from pdes import Settings, build_world, idle_state, run_messages
 from pdes.fidelity import fidelity
@@ -187,6 +187,10 @@ def test_members_that_stand_alike_have_equal_fabrics():
     assert first != other
     assert first[1, 2].first != first[1, 0].first, "the NIC and NVLink"
     assert first[0, 1].last != NONE
+    first, second = (
+        with_own_ties(fabric_of(graph, Settings(), npus, pairs, 1)).links for npus in ([0, 1, 8], [16, 17, 24])
+    )
+    assert first == second
 
 
 @pytest.mark.parametrize("name", ["congestion_aware", "congestion_unaware"])
