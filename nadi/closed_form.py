@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import topologies
 import workload
 from nadi.played import Group, Played
-from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
+from pdes.framing import FLIT_BYTES, frames, is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
 from workload import Program, Schedules, collectives
@@ -138,7 +138,7 @@ def closed_form(
     if found_ps is not None:
         return ClosedForm(found_ps, is_played=True)
     if chosen.needs_shape:
-        shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings)
+        shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings, framed=frames(graph, settings))
         found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
         return ClosedForm(found_ps, is_played=False)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
@@ -191,7 +191,7 @@ def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: in
     return train(graph, links, size_bytes, settings, both_ways=both_ways)
 
 
-def _on_the_wire(shape: Shape, settings: Settings) -> Shape:
+def _on_the_wire(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
     """The shape with the rates that are left for payload in full packets; NVLink is what joins the NPUs of a host.
 
     Inside a host and between hosts as much goes the other way, and is acknowledged.
@@ -204,21 +204,21 @@ def _on_the_wire(shape: Shape, settings: Settings) -> Shape:
         return int(rate_bps * settings.mtu_bytes / on_wire)
 
     rates = tuple(payload_bps(rate, framed=False, answer_bytes=0) for rate in shape.rate_bps)
-    inside = settings.nvlink_framing
+    inside = framed
     answer_bytes = FLIT_BYTES if inside else settings.ack_bytes
     return shape._replace(
         rate_bps=rates,
         inside_bps=payload_bps(shape.inside_bps, framed=inside, answer_bytes=answer_bytes),
         outside_bps=payload_bps(shape.outside_bps, framed=False, answer_bytes=settings.ack_bytes),
-        trees=tuple(branch._replace(tree=_tree_on_the_wire(branch.tree, settings)) for branch in shape.trees),
+        trees=tuple(branch._replace(tree=_tree_on_the_wire(branch.tree, settings, framed=framed)) for branch in shape.trees),
     )
 
 
-def _tree_on_the_wire(tree: Tree, settings: Settings) -> Tree:
+def _tree_on_the_wire(tree: Tree, settings: Settings, *, framed: bool) -> Tree:
     """The tree with the rates that are left for payload; all links but one of a way add the last packet's time."""
-    framed = np.array(tree.nvlink) & settings.nvlink_framing
-    full = wire_bytes(settings.mtu_bytes, framed, settings).astype(np.float64)
-    answer = np.where(framed, FLIT_BYTES, settings.ack_bytes)
+    flits = np.array(tree.nvlink) & framed
+    full = wire_bytes(settings.mtu_bytes, flits, settings).astype(np.float64)
+    answer = np.where(flits, FLIT_BYTES, settings.ack_bytes)
     rate = np.array(tree.rate_bps)
     packet_ps = 8 * _PS_PER_S * full / np.maximum(rate, 1) * np.maximum(np.array(tree.links) - 1, 0)
     return tree._replace(

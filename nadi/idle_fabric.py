@@ -139,7 +139,7 @@ class Play:
         """Queue pair of each step, all of them, their ways, the hops of each, and the kinds of packets on these."""
         s, steps, fabric = self._schedules, self._steps, self._fabric
         connection = s.lane_connection[steps.row].astype(np.int64)[steps.lane]
-        shares = s.lane_shares[steps.row].astype(np.int64)[steps.lane]
+        shares = s.lane_shares[steps.row][steps.lane]
         sends = np.flatnonzero(steps.dst >= 0)
         keys = np.stack([steps.src, steps.dst, connection], axis=1)[sends]
         unlike, one, of_send = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -159,7 +159,7 @@ class Play:
             if share[q] > 1 and fabric.moved_ps is not None:
                 moved_ps[q] = share[q] * fabric.moved_ps(there[0])
             elif share[q] > 1:
-                there = (there[0]._replace(shares=int(share[q])), *there[1:])
+                there = (there[0]._replace(shares=float(share[q])), *there[1:])
             hops[q], hops_back[q] = kinds.way(there), kinds.way(fabric.paths[b, a].hops)
         full = kinds.rows(np.stack([hops, np.full(len(way), fabric.mtu_bytes)], axis=1))
         ack = kinds.rows(np.stack([hops_back, np.full(len(way), ACKNOWLEDGEMENT)], axis=1))

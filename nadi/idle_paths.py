@@ -39,7 +39,7 @@ class Hop(NamedTuple):
     framed: bool
     delay_ps: int
     latency_ps: int
-    shares: int = 1
+    shares: float = 1
 
 
 class Path(NamedTuple):

@@ -96,7 +96,7 @@ def divide(
         PartitionError: unknown method, or more parts than the fabric can have.
     """
     smallest_bytes = max(1, min(network.header_bytes, network.ack_bytes))
-    if network.nvlink_framing:
+    if graph.accelerator if network.nvlink_framing == "auto" else network.nvlink_framing:
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
     found = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)
     said = partition.report(

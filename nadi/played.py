@@ -63,7 +63,7 @@ class Played:
         if ends is None:
             return None
         complete = graph
-        if choice.trees:
+        if s.aggregators[schedule]:
             switches = trees_of(graph, np.array(members), choice.trees)[1]
             members = [*members, *range(graph.npus, graph.npus + len(switches))]
             complete = with_aggregators(graph, switches)

@@ -122,9 +122,9 @@ def _lane_rows(schedules):
 
 def _connections(schedules):
     """LANE_CONNECTION of each lane."""
-    shares = schedules.lane_shares.astype(np.int64)
+    shares = np.round(schedules.lane_shares * packet.SHARE_UNITS).astype(np.int64)
     number = schedules.lane_connection.astype(np.int64)
-    return number << packet.CONNECTION_SHIFT | np.where(shares > 1, shares, 0) << packet.SHARES_SHIFT
+    return number << packet.CONNECTION_SHIFT | np.where(shares > packet.SHARE_UNITS, shares, 0) << packet.SHARES_SHIFT
 
 
 def _lanes_alike(schedules):

@@ -36,7 +36,7 @@ def tell(net, q, event, now, a, b, c):
 
 @inline
 def begin_control(net, qps, q, psb, shares, now):
-    """A new queue pair that may send a byte in `psb` ps; shares: 1 / that of the line rate, 0 all of it."""
+    """A new queue pair that may send a byte in `psb` ps; shares: SHARE_UNITS / that of the line rate, 0 all of it."""
     if net.const[CONST_CC_HOOK] != 0:
         row = q * CC_WORDS
         for i in range(CC_WORDS):

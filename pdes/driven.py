@@ -1,9 +1,10 @@
 """Queue pairs that are driven at a share of their port's line rate.
 
 What drives a queue pair has moved b bytes of payload after b * CC_PSB ps: CC_PSB is of a byte in full packets. A packet
-may leave once its own bytes are moved, which begins when the message is posted or the packet before leaves: a wait for
-the port is never made up for. So a message has left no sooner than all its bytes take at the share. Queue pairs at line
-rate (CC_PSB = 0) never wait. Under a congestion control the share is the line rate that it knows, and is held to.
+may leave once its own bytes are moved, which begins when the message is posted or the packet before may leave. Where
+that one had to wait for the port or the window, the wait is made up for, but for no more than the packet's own bytes take.
+So a message has left no sooner than all its bytes take at the share. Queue pairs at line rate (CC_PSB = 0) never wait.
+Under a congestion control the share is the line rate that it knows, and is held to.
 """
 
 from dataclasses import replace
@@ -14,6 +15,7 @@ from pdes.congestion import Control
 from pdes.jit import hook, inline
 from pdes.link import link_psb, serialisation_ps
 from pdes.nic import send_next_after, tell_sent
+from pdes.packet import SHARE_UNITS
 from pdes.state import (
     CC_LINE_PSB,
     CC_NEXT_SEND,
@@ -37,16 +39,16 @@ from pdes.world import world_at
 
 
 @inline
-def moved_at(net, qps, q, now):
-    """When the payload of the packet that is sent next has been moved, if that begins now."""
+def moving_ps(net, qps, q):
+    """What the payload of the packet that is sent next takes to be moved."""
     message = qps.qp[q * QP_WORDS + QP_MSG_CUR]
     if message < 0:
-        return now
+        return np.int64(0)
     m = message * MSG_WORDS
     size = net.const[CONST_MTU]
     if qps.qp[q * QP_WORDS + QP_NEXT] + 1 == qps.msg[m + MSG_END]:
         size = qps.msg[m + MSG_BYTES] - (qps.msg[m + MSG_END] - 1 - qps.msg[m + MSG_BEGIN]) * size
-    return now + serialisation_ps(size, qps.ccf[q * CC_WORDS + CC_PSB])
+    return serialisation_ps(size, qps.ccf[q * CC_WORDS + CC_PSB])
 
 
 @hook
@@ -57,7 +59,7 @@ def begin(address, q, event, _now, shares, _b, _c, _d):
         row = q * CC_WORDS
         const = w.net.const
         w.qps.cc[row + CC_WINDOW] = const[CONST_WINDOW]
-        if shares > 1:
+        if shares > SHARE_UNITS:
             full = const[CONST_MTU] + const[CONST_HEADER]
             w.qps.ccf[row + CC_PSB] = w.qps.ccf[row + CC_LINE_PSB] * full / const[CONST_MTU]
     return 0
@@ -67,7 +69,7 @@ def begin(address, q, event, _now, shares, _b, _c, _d):
 def begin_message(address, q, now, _a, _b, _c, _d, _e):
     """A message was posted to a queue pair that has nothing else to send."""
     w = world_at(address)
-    w.qps.cc[q * CC_WORDS + CC_NEXT_SEND] = moved_at(w.net, w.qps, q, now)
+    w.qps.cc[q * CC_WORDS + CC_NEXT_SEND] = now + moving_ps(w.net, w.qps, q)
     return 0
 
 
@@ -75,8 +77,9 @@ def begin_message(address, q, now, _a, _b, _c, _d, _e):
 def drive(address, link, q, now, _seq, size, _flag, _a):
     """In place of pdes.nic.pace: a packet leaves; when may the next? 1 if once the port falls idle."""
     w = world_at(address)
-    following = moved_at(w.net, w.qps, q, now)
-    w.qps.cc[q * CC_WORDS + CC_NEXT_SEND] = following
+    row, moving = q * CC_WORDS, moving_ps(w.net, w.qps, q)
+    following = max(now, w.qps.cc[row + CC_NEXT_SEND] + moving)
+    w.qps.cc[row + CC_NEXT_SEND] = following
     return np.int64(following <= now + serialisation_ps(size, link_psb(w.net, link)))
 
 
@@ -86,7 +89,7 @@ def pace_at_share(address, link, q, now, seq, size, flag, _a):
     w = world_at(address)
     tell_sent(w.net, w.qps, q, now, seq, size, flag)
     psb = w.qps.ccf[q * CC_WORDS + CC_PSB]
-    if w.qps.qp[q * QP_WORDS + QP_SHARES] > 1:
+    if w.qps.qp[q * QP_WORDS + QP_SHARES] > SHARE_UNITS:
         psb = max(psb, w.qps.ccf[q * CC_WORDS + CC_LINE_PSB])
     return send_next_after(w.net, w.qps, link, q, now, size, psb)
 
@@ -97,7 +100,7 @@ DRIVEN = Control("none", begin, frozenset(), (), shares=True)
 
 def has_shares(program):
     """Whether some lane of a program is driven at a share of the line rate."""
-    return int(program.schedules.lane_shares.max(initial=1)) > 1
+    return bool(program.schedules.lane_shares.max(initial=1) > 1)
 
 
 def with_driven(settings, *, driven):

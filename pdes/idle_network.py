@@ -210,7 +210,7 @@ def post(g, lane):
         if pairs.head[pair] < 0:
             pairs.head[pair] = step
             pairs.packets[pair] = steps.packets[step]
-            pairs.next_ps[pair] = moved_at(g, pair)
+            pairs.next_ps[pair] = g.clock[NOW] + moving_ps(g, pair)
         else:
             steps.next[pairs.tail[pair]] = step
         pairs.tail[pair] = step
@@ -234,16 +234,16 @@ def kick(g, port):
 
 
 @inline
-def moved_at(g, pair):
-    """When the payload of the packet that is sent next has been moved, if that begins now (ps)."""
+def moving_ps(g, pair):
+    """What the payload of the packet that is sent next takes to be moved, at the share."""
     pairs = g.pairs
     head = pairs.head[pair]
     if head < 0 or pairs.moved_ps[pair] == 0:
-        return g.clock[NOW]
+        return np.int64(0)
     size = g.ctl[MTU]
     if pairs.packets[pair] == 1:
         size = g.steps.last_bytes[head]
-    return g.clock[NOW] + np.int64(size * pairs.moved_ps[pair] + 0.5)
+    return np.int64(size * pairs.moved_ps[pair] + 0.5)
 
 
 @outline
@@ -324,7 +324,7 @@ def send_data(g, port):
     begin(g, port, pair, kind, pairs.way[pair], FORWARDS, COMES, to)
     left_ps = g.clock[NOW] + g.kind[kind * KIND_WORDS + LEFT]
     pairs.waits[pair] = 0
-    pairs.next_ps[pair] = moved_at(g, pair)
+    pairs.next_ps[pair] = max(g.clock[NOW], pairs.next_ps[pair] + moving_ps(g, pair))
     if g.clock[NOW] < ports.free_ps[port] < left_ps:  # whole messages at a share, one after another
         pairs.next_ps[pair] = left_ps
     take_turns(g, pair, ports.free_ps[port])

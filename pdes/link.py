@@ -7,7 +7,7 @@ from pdes.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carry, pr
 from pdes.framing import framed_bytes
 from pdes.hashing import mix3
 from pdes.jit import inline, outline, prefetch, trailing_zeros
-from pdes.packet import PAUSE_FRAME, destination, wire_bytes
+from pdes.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
 from pdes.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
@@ -74,14 +74,14 @@ def link_psb(net, link):
 
 @inline
 def share_psb(net, link, w1, shares):
-    """Picoseconds per byte at 1 / shares of an outgoing link's rate (0 = all), framed as full packets of w1 are."""
+    """Picoseconds per byte at SHARE_UNITS / shares of an outgoing link's rate (0 = all), framed as packets of w1 are."""
     psb = link_psb(net, link)
-    if shares > 1:
+    if shares > SHARE_UNITS:
         full = net.const[CONST_MTU] + net.const[CONST_HEADER]
         on_link = full
         if net.link_class[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_SPECIAL] & FRAMED != 0:
             on_link = framed_bytes(net, w1, full)
-        psb *= shares * on_link / full
+        psb *= shares / SHARE_UNITS * on_link / full
     return psb
 
 

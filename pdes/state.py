@@ -139,7 +139,7 @@ QP_SIBLING = 18  # next queue pair of the same NPU, -1 none
 QP_DST = 19
 QP_CONNECTION = 20  # group | number << CONNECTION_SHIFT
 QP_MESSAGES = 21  # posted
-QP_SHARES = 22  # it is driven at 1 / that of its port's line rate; 0, 1: at line rate
+QP_SHARES = 22  # it is driven at SHARE_UNITS / that of its port's line rate; up to SHARE_UNITS: at line rate
 QP_PENDING = 23  # 1 + the first message that waits for an answer of QP_DST, 0 none (pdes/rendezvous.py)
 
 # Congestion control of a sending queue pair (`cc`, and seen as float64 `ccf`): pdes/congestion.

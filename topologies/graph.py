@@ -89,6 +89,7 @@ class Graph:
         pod: int32[nodes], pod for partitions by pod; -1 = none.
         routing: how packets find their way.
         switch_names: names of the nodes from `npus` on, as "leaf 2".
+        accelerator: what the NPUs are, as "h100", by which NCCL's constants are found; "" = not known.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Graph:
     pod: Int32
     routing: TableRouting | DimensionRouting
     switch_names: tuple[str, ...]
+    accelerator: str = ""
 
     def node_name(self, node: int) -> str:
         """A name for messages and tables: "npu 3", "leaf 2"."""

@@ -82,7 +82,12 @@ class GraphBuilder:
         self._pod[0] = np.broadcast_to(np.asarray(pod, np.int64), self.npus)
 
     def graph(
-        self, *, dims: Sequence[int] = (), host: npt.ArrayLike | None = None, layout: Layout | None = None
+        self,
+        *,
+        dims: Sequence[int] = (),
+        host: npt.ArrayLike | None = None,
+        layout: Layout | None = None,
+        accelerator: str = "",
     ) -> Graph:
         """The finished graph, with its routing.
 
@@ -90,17 +95,20 @@ class GraphBuilder:
             dims: logical dimensions, fastest first; none = one of all NPUs.
             host: int[npus], server of each NPU; None = each its own.
             layout: route by these dimensions; None = by tables over the switches.
+            accelerator: what the NPUs are; "" = not known.
 
         Raises:
             TopologyError: a link of no rate, negative delay or from a node to itself, an NPU without a link, two NPUs
                 that are not connected, dims or host that do not fit, or a network that cannot be routed.
         """
         try:
-            return self._graph(tuple(dims) or (self.npus,), host, layout)
+            return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator)
         except TopologyError as error:
             raise TopologyError(f"{self.name}: {error}") from None
 
-    def _graph(self, dims: tuple[int, ...], host: npt.ArrayLike | None, layout: Layout | None) -> Graph:
+    def _graph(
+        self, dims: tuple[int, ...], host: npt.ArrayLike | None, layout: Layout | None, accelerator: str
+    ) -> Graph:
         a, b, rate_bps, delay_ps = self._checked_cables()
         if math.prod(dims) != self.npus:
             raise TopologyError(
@@ -129,6 +137,7 @@ class GraphBuilder:
             if layout
             else self._table_routing(link_src, link_dst),
             switch_names=tuple(self._switch_names),
+            accelerator=accelerator,
         )
 
     def _checked_cables(self) -> Int64:

@@ -41,6 +41,8 @@ def _toml(graph: Graph) -> Iterator[str]:
         yield f'stack = "{format_dimensions(dimensions_of(graph.routing))}"'
     yield f"host = {graph.host.tolist()}"
     yield f"pods = {graph.pod[: graph.npus].tolist()}"
+    if graph.accelerator:
+        yield f"accelerator = {json.dumps(graph.accelerator, ensure_ascii=False)}"
     for node, name in enumerate(graph.switch_names, graph.npus):
         yield ""
         yield "[[switches]]"

@@ -8,15 +8,38 @@ they go over connections of their own.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from workload.errors import WorkloadError
 from workload.plans import AT_ONCE, Lane
 
 _CHUNK_BYTES = 4096
-_MOST_CHUNKS = 512
+_MANY_CHUNKS = 512
+_LARGE_CHUNK_BYTES = 256 * 1024
+"""Sums and results of chunks queue up before a member, and acknowledgements of what it sends behind them: chunks as large
+as a connection's window then stop its data (docs/collectives.md)."""
 _USUAL_STEPS = 1_000_000
 _MOST_STEPS = 6_000_000
 DATA, SUMS, RESULTS, OTHERS = range(4)
+
+
+class Pace(NamedTuple):
+    """By which connections a member sends to its switch, and at which shares of the link's rate.
+
+    Attributes:
+        data: connection of what is summed.
+        data_shares: it is driven at 1 / that of the line rate.
+        results: connection of what is spread.
+        result_shares: likewise.
+    """
+
+    data: int = 0
+    data_shares: float = 1
+    results: int = 1
+    result_shares: float = 1
+
+
+AT_LINE_RATE = Pace()
 
 
 def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: int) -> int:
@@ -27,7 +50,7 @@ def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: 
         groups: of members behind one NVSwitch.
         size: members of each.
         size_bytes: the whole buffer.
-        chunks: as the user says; 0 = one for each 4 KiB, 512 at most.
+        chunks: as the user says; 0 = one for each 4 KiB, 512 at most, but as many as keep one below 256 KiB.
 
     Raises:
         WorkloadError: more steps than memory is for.
@@ -37,7 +60,8 @@ def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: 
         raise WorkloadError(
             f"algorithm {name} for {groups * size} members: {max(1, chunks)} chunks; expected fewer chunks or members"
         )
-    most = max(1, min(_MOST_CHUNKS, _USUAL_STEPS // steps))
+    wanted = max(_MANY_CHUNKS, -(-size_bytes // (size * _LARGE_CHUNK_BYTES)))
+    most = max(1, min(wanted, _USUAL_STEPS // steps))
     return chunks or max(1, min(most, size_bytes // (size * _CHUNK_BYTES)))
 
 
@@ -50,6 +74,7 @@ def member_lanes(
     reduces: bool = True,
     copies: bool = True,
     complete: Sequence[tuple[int, int]] = (),
+    pace: Pace = AT_LINE_RATE,
 ) -> list[Lane]:
     """Lanes of one member.
 
@@ -61,9 +86,12 @@ def member_lanes(
         reduces: members have data to be summed.
         copies: all get the results.
         complete: lane and step that must be done before each result is written; () = the sum has come.
+        pace: at which data and results go.
     """
     size = len(members)
-    data, sums, results, others = Lane(), Lane(), Lane(connection=1), [Lane() for _ in range(size)]
+    data = Lane(connection=pace.data, shares=pace.data_shares)
+    results = Lane(connection=pace.results, shares=pace.result_shares)
+    sums, others = Lane(), [Lane() for _ in range(size)]
     for k in range(count):
         for owner in range(size):
             if reduces:

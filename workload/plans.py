@@ -30,6 +30,8 @@ MAX_CONNECTIONS = 64
 """Of a member to one peer; what the engine's keys have room for."""
 MAX_SHARES = 1 << 16
 """Into how many a port's line rate may be cut."""
+SHARE_STEP = 1 / 1024
+"""To which shares are rounded."""
 
 
 class Step(NamedTuple):
@@ -69,8 +71,9 @@ class Attributes(NamedTuple):
         blocking: a step ends no sooner than the last byte of what it sends has left, so sends follow each other.
         connection: over which of its MAX_CONNECTIONS connections to a peer it sends. Messages of one go in order; those
             of another go by turns with them, and by a way of their own where there are several.
-        shares: the connection is driven at one of so many equal shares of its port's line rate, 1 = at line rate: a
-            message has left no sooner than its bytes take at that. All lanes of a connection have the same.
+        shares: the connection is driven at one of so many equal shares of its port's line rate, 1 = at line rate; they
+            need not be a whole number. A message has left no sooner than its bytes take at that. All lanes of a
+            connection have the same.
     """
 
     view: int = NONE
@@ -84,7 +87,7 @@ class Attributes(NamedTuple):
     layout: int = NONE
     blocking: bool = False
     connection: int = 0
-    shares: int = 1
+    shares: float = 1
 
 
 PLAIN = Attributes()
@@ -109,7 +112,7 @@ class Lane:
         layout: int = NONE,
         blocking: bool = False,
         connection: int = 0,
-        shares: int = 1,
+        shares: float = 1,
     ) -> None:
         self.attributes = Attributes(
             view, part, parts, chunks, latency_ps, wire, phase, gate, layout, blocking, connection, shares

@@ -25,7 +25,7 @@ from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
 from workload.splits import Matrices, matrices
-from workload.tree import trees_of
+from workload.tree import IF_ANY, trees_of
 from workload.uneven import NAME as UNEVEN
 from workload.uneven import units
 from workload.view import COLLECTIVE, RECV, WHOLE, TraceView
@@ -320,10 +320,11 @@ def _trees(settings: CollectiveSettings) -> str:
     """Trees of the algorithms that switches take part in, "" = there are none.
 
     Raises:
-        WorkloadError: they differ; a group has one set of aggregators.
+        WorkloadError: they differ; a group has one set of aggregators. Those that can do without give way.
     """
     chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS if kind in settings.algorithm)
-    found = {choice.trees: choice.name for choice in chosen if choice.trees}
+    wanted = {choice.trees: choice.name for choice in chosen if choice.trees}
+    found = {trees: name for trees, name in wanted.items() if not trees.startswith(IF_ANY)} or wanted
     if len(found) > 1:
         both = " and ".join(f"{name} (trees over {trees})" for trees, name in sorted(found.items()))
         raise WorkloadError(f"collectives: found {both} in one run; expected algorithms over the same trees")
@@ -373,7 +374,7 @@ class _Chooser:
     def _add(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> int:
         algorithm = self.settings.algorithm_of(kind)
         number = self.schedules.add(kind, algorithm, members, shape, size_bytes)
-        if number != DONE_AT_ONCE and collectives.choose(kind, algorithm).trees:
+        if number != DONE_AT_ONCE and self.schedules.aggregators(number):
             self.trees_of[number] = kind
         return number
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from workload import collectives
 from workload.errors import WorkloadError
-from workload.plans import MAX_CONNECTIONS, MAX_SHARES, NONE, Attributes, Plan, Plans, Step
+from workload.plans import MAX_CONNECTIONS, MAX_SHARES, NONE, SHARE_STEP, Attributes, Plan, Plans, Step
 from workload.pointers import pointers
 from workload.shape import Shape
 from workload.uneven import NAME as UNEVEN
@@ -20,8 +20,9 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 DONE_AT_ONCE = -1
-SharesOf = dict[int, tuple[int, str]]
+SharesOf = dict[int, tuple[float, str]]
 """By connection: into how many shares the line rate is cut, and for what."""
+Float64 = NDArray[np.float64]
 _PAUSE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 
@@ -71,7 +72,8 @@ class Schedules(NamedTuple):
         lane_blocking: int32[LN], 1 = a step ends no sooner than what it sends has left.
         aggregators: int32[S], so many of the members, the last, are in switches.
         lane_connection: int32[LN], by which of the member's connections to a peer the lane sends.
-        lane_shares: int32[LN], the connection is driven at 1 / lane_shares of its port's line rate.
+        lane_shares: float64[LN], the connection is driven at 1 / lane_shares of its port's line rate; a multiple of
+            workload.plans.SHARE_STEP.
         layout_base: int32[S], where the layouts of a schedule begin among all L.
         layout_ptr: int64[L+1], the pieces of a layout.
         layout_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
@@ -118,7 +120,7 @@ class Schedules(NamedTuple):
     lane_blocking: Int32
     aggregators: Int32
     lane_connection: Int32
-    lane_shares: Int32
+    lane_shares: Float64
     layout_base: Int32
     layout_ptr: Int64
     layout_piece: Int32
@@ -134,7 +136,7 @@ class ScheduleSet:
     def __init__(self) -> None:
         self._index: dict[object, int] = {}
         self._plans: list[Plans] = []
-        self._shares: SharesOf = {}
+        self._shares: dict[object, SharesOf] = {}
 
     def add(self, kind: str, algorithm: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> int:
         """Number of the schedule, DONE_AT_ONCE (-1) for a group of one.
@@ -162,7 +164,9 @@ class ScheduleSet:
             made = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
             self._index[key] = DONE_AT_ONCE if members == 1 else len(self._plans)
             if members > 1:
-                self._plans.append(_checked(made, f"algorithm {algorithm} for {kind} of {members}", kind, self._shares))
+                what = f"algorithm {algorithm} for {kind} of {members}"
+                shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
+                self._plans.append(_checked(made, what, kind, shares))
         return self._index[key]
 
     def add_uneven(self, matrix_bytes: Int64, algorithm: str, hosts: tuple[int, ...] | None) -> int:
@@ -189,6 +193,10 @@ class ScheduleSet:
     def pieces(self, schedule: int) -> int:
         """The most that a schedule multiplies the buffer with: its finest chunks, or bytes on the wire."""
         return _pieces(self._plans[schedule])
+
+    def aggregators(self, schedule: int) -> int:
+        """How many of a schedule's members are in switches."""
+        return self._plans[schedule].aggregators
 
     def chunks(self, schedule: int) -> int:
         """Into how many chunks a schedule cuts the buffer."""
@@ -267,7 +275,7 @@ def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDAr
     }
     columns["lane_latency_ps"] = np.array([a.latency_ps for a in attributes], np.int64)
     columns["lane_connection"] = np.array([a.connection for a in attributes], np.int32)
-    columns["lane_shares"] = np.array([a.shares for a in attributes], np.int32)
+    columns["lane_shares"] = np.round(np.array([a.shares for a in attributes], np.float64) / SHARE_STEP) * SHARE_STEP
     columns["lane_plain"] = (
         (columns["lane_view"] < 0)
         & (columns["lane_parts"] == 1)
@@ -354,14 +362,14 @@ def _line(plans: Plans, lane: Attributes) -> int:
 
 
 def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], what: str, shares: SharesOf) -> None:
-    """A connection is driven at one rate; attributes: of the lanes of each plan; shares: of all so far."""
+    """A connection is driven at one rate; attributes: of the lanes of each plan; shares: of groups like this so far."""
     for lane, one in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
         if any(step.send_peer >= 0 for step in lane):
             known, other = shares.setdefault(one.connection, (one.shares, what))
             if known != one.shares:
                 also = "" if other == what else f" in {other}"
                 raise WorkloadError(
-                    f"{what}: connection {one.connection} at 1/{one.shares} of the line rate, and at 1/{known}{also}, "
+                    f"{what}: connection {one.connection} at 1/{one.shares:g} of the line rate, and at 1/{known:g}{also}, "
                     "expected one rate"
                 )
 

@@ -37,6 +37,7 @@ class Shape(NamedTuple):
         outside_ps: latency there.
         nics: links over which a member reaches other hosts, the least.
         trees: of aggregators in the switches; only for algorithms that name TREES.
+        accelerator: what the fabric says that its NPUs are; "" = nothing.
     """
 
     members: int
@@ -51,6 +52,7 @@ class Shape(NamedTuple):
     outside_ps: int = 0
     nics: int = 0
     trees: tuple[Branch, ...] = ()
+    accelerator: str = ""
 
     def branches(self) -> tuple[Branch, ...]:
         """The trees.
@@ -86,6 +88,7 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
         *_paths(graph, outside),
         min((len(next_links(graph, *pair)) for pair in outside), default=0),
         trees_of(graph, npu, trees)[0] if trees and len(npu) > 1 else (),
+        graph.accelerator,
     )
 
 

@@ -1,7 +1,8 @@
 """Trees of aggregators that reduce what a group's members send: which switches hold one, and who sends to whom.
 
 "all" is one tree over all members; "hosts" one over the members of each host, which is its NVSwitch; "hosts and rails"
-has after these one over the members in the same place of all hosts, for each place. The root of a tree is a switch
+has after these one over the members in the same place of all hosts, for each place. With IF_ANY before it there is no
+tree where hosts or fabric are not such. The root of a tree is a switch
 from which the farthest member's switch is nearest; of several, groups take them in turn by their first member, so that
 groups side by side do not meet in one. A switch with a single child passes it on to the next.
 """
@@ -20,6 +21,7 @@ from workload.errors import WorkloadError
 Int64 = NDArray[np.int64]
 
 ROOT = -1
+IF_ANY = "if any: "
 
 
 class Tree(NamedTuple):
@@ -90,11 +92,16 @@ def trees_of(graph: Graph, members: ArrayLike, which: str) -> tuple[tuple[Branch
     Args:
         graph: the fabric.
         members: int[n], n >= 2, NPUs in member order.
-        which: "all", "hosts" or "hosts and rails".
+        which: "all", "hosts" or "hosts and rails", perhaps with IF_ANY before it.
 
     Raises:
-        WorkloadError: as `tree_of`; by hosts: a host of one member, or hosts of unlike numbers; by rails: one host.
+        WorkloadError: without IF_ANY, as `tree_of`; by hosts: a host of one member, or hosts of unlike numbers; by rails: one host.
     """
+    if which.startswith(IF_ANY):
+        try:
+            return trees_of(graph, members, which.removeprefix(IF_ANY))
+        except WorkloadError:
+            return (), ()
     npu = np.asarray(members, np.int64)
     branches: list[Branch] = []
     switches: list[int] = []

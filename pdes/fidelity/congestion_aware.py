@@ -12,6 +12,7 @@ from pdes.events import ARRIVE, LEFT, STEP
 from pdes.jit import hook
 from pdes.link import NODE_MASK, count_sent, link_psb
 from pdes.messages import add_message_event, forwarding_ps, next_link, whole_ps
+from pdes.packet import SHARE_UNITS
 from pdes.state import (
     CLASS_DELAY,
     CLASS_WORDS,
@@ -53,9 +54,9 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     count_sent(net, tx, size, start - now)
     net.count[COUNT_HOPS] += 1
     at_npu = node == qps.qp[row + QP_NPU]
-    if at_npu and qps.qp[row + QP_SHARES] > 1:
+    if at_npu and qps.qp[row + QP_SHARES] > SHARE_UNITS:
         start = max(start, qps.qp[row + QP_ARRIVED])
-        psb *= qps.qp[row + QP_SHARES]
+        psb *= qps.qp[row + QP_SHARES] / SHARE_UNITS
         sent = start + whole_ps(net, size, psb, 0)
         qps.qp[row + QP_ARRIVED] = sent
     if at_npu:

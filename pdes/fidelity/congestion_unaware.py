@@ -11,6 +11,7 @@ from pdes.events import ARRIVE, LEFT
 from pdes.jit import hook
 from pdes.link import NODE_MASK, count_sent, link_psb
 from pdes.messages import add_message_event, forwarding_ps, next_link, whole_ps
+from pdes.packet import SHARE_UNITS
 from pdes.state import (
     CLASS_DELAY,
     CLASS_WORDS,
@@ -44,14 +45,14 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     node = qps.msg[message * MSG_WORDS + MSG_NODE]
     latency = np.int64(0)
     slowest = 0.0
-    shares = max(1, qps.qp[row + QP_SHARES])
+    shares = max(SHARE_UNITS, qps.qp[row + QP_SHARES]) / SHARE_UNITS
     while node != dst:
         latency += forwarding_ps(net, w.routes, node)
         link = next_link(net, w.routes, node, dst, qps.qp[row + QP_W2])
         meta = net.tx[link * TX_WORDS + TX_META]
         latency += net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY]
         slowest = max(slowest, link_psb(net, link) * shares)
-        shares = np.int64(1)
+        shares = 1.0
         count_sent(net, link * TX_WORDS, size, 0)
         net.count[COUNT_HOPS] += 1
         node = meta & NODE_MASK

@@ -1,7 +1,7 @@
 """Queue pairs that are driven at a share of their port's rate, on the queue pairs of tests/fabric/naive.py.
 
 The payload of a packet takes shares times as long to be moved as the line would need for it in full packets. That
-begins when its message is posted or the packet before leaves.
+begins when its message is posted or the packet before may leave; no more is made up for than the own packet takes.
 """
 
 from tests.fabric import naive
@@ -31,5 +31,5 @@ class Driven(naive.Simulator):
 
     def next_data(self, npu, port, pair):
         packet = super().next_data(npu, port, pair)
-        pair.next_send = self.now + self.moving_ps(pair)
+        pair.next_send = max(self.now, pair.next_send + self.moving_ps(pair))
         return packet

@@ -16,8 +16,8 @@ from workload.nccl.generations import generations
 from workload.nccl.overrides import overrides_of
 from workload.nccl.rings import ring
 from workload.nccl.trees import host_parent, tree
-from workload.nccl.tuning import bus_bytes_per_s, model_ps
-from workload.nccl.ways import MOST_STEPS, way_of
+from workload.nccl.tuning import model_ps
+from workload.nccl.ways import MOST_STEPS, Asked, host_of, way_of
 from workload.oracle import check
 from workload.schedules import ScheduleSet, pack
 from workload.shape import shape_of
@@ -37,9 +37,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 def way(kind, shape, size, **given):
-    chosen = {"algo": "auto", "proto": "auto", "channels": 0, "generation": "a100", "overrides": ""}
-    chosen |= {"pacing": "planned"} | given
-    return way_of(kind, shape, size, **chosen)
+    return way_of(kind, shape, size, Asked(**given))
 
 
 def spec(**given):

@@ -4,6 +4,7 @@
     dims = [2, 2]               # logical dimensions, fastest first; this and the next three may be left out
     host = [0, 0, 1, 1]         # server of each NPU
     pods = [0, 0, 1, 1]         # pod of each NPU, -1 = none
+    accelerator = "h100"        # what the NPUs are, if that is known
     stack = "Ring(4)"           # route by dimensions: links then join exactly the neighbours of that `stack`
 
     [[switches]]                # nodes 4, 5, ... in this order
@@ -73,6 +74,7 @@ class _File(Parameters):
     dims: Sizes = ()
     host: list[int] | None = None
     pods: list[int] | None = None
+    accelerator: str = ""
     stack: Dimensions | None = None
     switches: list[dict[str, Any]] = Field([])
     links: list[dict[str, Any]] = Field([])
@@ -107,7 +109,8 @@ def build(arguments: Arguments, name: str) -> Graph:
         links = checked(_Links, table, where)
         a, b = _ends(links.cables, node_of, where)
         builder.add_cables(a, b, links.rate, links.delay, links.count)
-    return builder.graph(dims=content.dims, host=content.host, layout=_layout(content, builder.nodes, name))
+    layout = _layout(content, builder.nodes, name)
+    return builder.graph(dims=content.dims, host=content.host, layout=layout, accelerator=content.accelerator)
 
 
 def _read(path: str, name: str) -> dict[str, Any]:

@@ -36,8 +36,10 @@ class Arguments(Parameters):
     nvswitch_latency: Time = Field(0, description="forwarding latency of an NVSwitch")
 
 
-def build(arguments: Arguments, name: str) -> Graph:
+def build(arguments: Arguments, name: str, accelerator: str = "") -> Graph:
     """The network. Logical dimensions are (gpus_per_host, servers); pods are the units, spines have none.
+
+    accelerator: what the NPUs are, "" = not known.
 
     Raises:
         TopologyError: npus is no multiple of gpus_per_host, no whole number of spines, or too many NPUs.
@@ -66,7 +68,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     builder.add_cables(np.arange(npus), leaf[host // per_unit * rails + rail], arguments.rate, arguments.delay)
     uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
     builder.add_cables(np.repeat(leaf, spines), np.tile(spine, len(leaf)), uplink_rate, uplink_delay, arguments.uplinks)
-    return builder.graph(dims=(rails, hosts), host=host)
+    return builder.graph(dims=(rails, hosts), host=host, accelerator=accelerator)
 
 
 def _add_units(builder: GraphBuilder, arguments: Arguments, hosts: int, per_unit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -20,8 +20,8 @@ An algorithm that depends on where its members are on the fabric, or on the size
 
 - `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.Shape of two members or more),
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
-- if switches take part in it, `TREES`, which trees of them (workload.tree): "all", "hosts" or "hosts and rails"; the
-  shape has them, and the plan's last members are their aggregators,
+- if switches take part in it, `TREES`, which trees of them (workload.tree): "all", "hosts" or "hosts and rails", or
+  what says that of the parameters; the shape has them, and if a plan uses them its last members are their aggregators,
 - if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do.
 
 One that `NAMED_ONLY = True` marks is neither a default nor among those that `algorithms_of` lists.
@@ -86,7 +86,8 @@ class Choice(NamedTuple):
     @property
     def trees(self) -> str:
         """Which trees of switches take part in it, "" = none."""
-        return str(getattr(self.module, "TREES", ""))
+        found = getattr(self.module, "TREES", "")
+        return str(found(**dict(self.parameters)) if callable(found) else found)
 
     @property
     def has_formula(self) -> bool:

@@ -1,81 +1,64 @@
-"""NCCL as it runs: rings and trees over rails, protocols LL, LL128 and Simple, its tuning model, PXN (docs/nccl.md)."""
+"""NCCL as it runs: rings, trees, NVLS and PAT as its tuning model chooses them, LL, LL128, Simple, PXN (docs/nccl.md)."""
 
-from typing import TypedDict, Unpack
-
-from workload.nccl import pxn_plans, ring_plans, tree_plans
-from workload.nccl.generations import generations
+from workload.nccl import nvls_plans, pat_plans, pxn_plans, ring_plans, tree_plans
+from workload.nccl.generations import AUTO, generations
 from workload.nccl.overrides import ALGORITHMS, PROTOCOLS
-from workload.nccl.tuning import TREE
-from workload.nccl.ways import MOST_CHANNELS, PACINGS, PLANNED, Way, way_of
+from workload.nccl.tuning import CPUS, NVLS, NVLS_TREE, PAT, TREE
+from workload.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, Asked, Way, way_of
 from workload.plans import Plans
 from workload.shape import Shape
+from workload.tree import IF_ANY
 
 NAME = "nccl"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 NEEDS_SHAPE = True
 ESTIMATE = True
-PARAMETERS: dict[str, int | bool | str] = {
-    "algo": "auto",
-    "proto": "auto",
-    "channels": 0,
-    "pxn": True,
-    "generation": "a100",
-    "overrides": "",
-    "pacing": PLANNED,
-}
+PARAMETERS: dict[str, int | bool | str] = {**Asked._field_defaults, "pxn": True}
 LIMITS = {
     "algo": ALGORITHMS,
     "proto": PROTOCOLS,
     "channels": (0, MOST_CHANNELS),
-    "generation": tuple(sorted(generations())),
+    "generation": (AUTO, *sorted(generations())),
     "pacing": PACINGS,
+    "cpu": CPUS,
+    "chunks": CHUNKS,
 }
 
 _SMALL_MESSAGE_BYTES = 16 * 1024  # all-to-all's messages up to this go by LL
 
 
-class _Asked(TypedDict):
-    """The parameters that say which way a collective goes."""
-
-    algo: str
-    proto: str
-    channels: int
-    generation: str
-    overrides: str
-    pacing: str
+def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa: N802 - what the registry asks for
+    """Trees over NVSwitches where there may be NVLS, and over rails where the network may sum."""
+    if generation != AUTO and not generations()[generation].nvls_efficiency:
+        return ""
+    return IF_ANY + ("hosts and rails" if collnet else "hosts")
 
 
-def plan(
-    kind: str,
-    shape: Shape,
-    size_bytes: int,
-    *,
-    pxn: bool,
-    **asked: Unpack[_Asked],
-) -> Plans:
-    """Lanes for each channel.
+def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: object) -> Plans:
+    """Lanes for each channel, or for each head of NVLS.
 
     Raises:
         WorkloadError: overrides that are none, or too large a table.
     """
-    way = _way(kind, shape, size_bytes, **asked)
+    way = _way(kind, shape, size_bytes, Asked(**asked))
     if kind == "all-to-all":
         return pxn_plans.plan(shape, way, pxn=pxn)
+    if way.algorithm in {NVLS, NVLS_TREE}:
+        return nvls_plans.plan(kind, shape, size_bytes, way)
+    if way.algorithm == PAT:
+        return pat_plans.plan(kind, shape, way)
     return tree_plans.plan(shape, way) if way.algorithm == TREE else ring_plans.plan(kind, shape, way)
 
 
-def closed_form(
-    kind: str,
-    shape: Shape,
-    size_bytes: int,
-    *,
-    pxn: bool,
-    **asked: Unpack[_Asked],
-) -> float:
+def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: object) -> float:
     """On links of the shape's rates and latencies, headers and acknowledgements left out; not NCCL's own estimate."""
-    way = _way(kind, shape, size_bytes, **asked)
+    way = _way(kind, shape, size_bytes, Asked(**asked))
     if kind == "all-to-all":
         return pxn_plans.closed_form(shape, size_bytes, way, pxn=pxn)
+    if way.algorithm in {NVLS, NVLS_TREE}:
+        return nvls_plans.closed_form(kind, shape, size_bytes, way)
+    if way.algorithm == PAT:
+        return pat_plans.closed_form(shape, size_bytes, way)
     if way.algorithm == TREE:
         return tree_plans.closed_form(shape, size_bytes, way)
     return ring_plans.closed_form(kind, shape, size_bytes, way)
@@ -87,16 +70,20 @@ def size_class(
     size_bytes: int,
     *,
     pxn: bool,  # noqa: ARG001 - all parameters are handed to all functions
-    **asked: Unpack[_Asked],
+    **asked: object,
 ) -> int:
     """Sizes that get the same algorithm, protocol, channels and number of chunks share a plan."""
-    return _way(kind, shape, size_bytes, **asked).number
+    way = _way(kind, shape, size_bytes, Asked(**asked))
+    if way.algorithm in {NVLS, NVLS_TREE}:
+        return way.number << 20 | nvls_plans.size_class(shape, size_bytes, way)
+    return way.number << 20
 
 
-def _way(kind: str, shape: Shape, size_bytes: int, **asked: Unpack[_Asked]) -> Way:
+def _way(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
     """How it goes; messages of an all-to-all are whole, and small ones go by LL unless told otherwise."""
     if kind != "all-to-all":
-        return way_of(kind, shape, size_bytes, **asked)
-    if asked["proto"] == "auto":
-        asked["proto"] = "ll" if size_bytes <= _SMALL_MESSAGE_BYTES * shape.members else "simple"
-    return way_of(kind, shape, size_bytes, **asked)._replace(pieces=1)
+        return way_of(kind, shape, size_bytes, asked)
+    proto = asked.proto
+    if proto == "auto":
+        proto = "ll" if size_bytes <= _SMALL_MESSAGE_BYTES * shape.members else "simple"
+    return way_of(kind, shape, size_bytes, asked._replace(algo="ring", proto=proto, overrides=""))._replace(pieces=1)

@@ -22,7 +22,7 @@ LIMITS = {"chunks": (0, 4096)}
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Lanes of workload.multimem.
 
-    chunks: of each share; 0 = one for each 4 KiB, 512 at most.
+    chunks: of each share; 0 = as workload.multimem.chunks_of_share has it.
 
     Raises:
         WorkloadError: the members are not on one switch, or more steps than memory is for.

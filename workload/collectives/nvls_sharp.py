@@ -4,7 +4,7 @@ As `nvls-tree`, but the shares of all hosts are summed by the switches of their 
 gets S/g once, of g members of a host.
 """
 
-from workload.multimem import OTHERS, SUMS, aggregator_lanes, chunks_of_share, member_lanes
+from workload.multimem import AT_LINE_RATE, OTHERS, SUMS, Pace, aggregator_lanes, chunks_of_share, member_lanes
 from workload.plans import Lane, Plans, each_its_own
 from workload.shape import Shape
 from workload.tree import ROOT, Branch
@@ -23,22 +23,34 @@ LIMITS = {"chunks": (0, 4096)}
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Lanes of workload.multimem, and between SUMS and RESULTS one up to the rail's tree and one that takes totals.
 
-    chunks: of each share; 0 = one for each 4 KiB, 512 at most.
+    chunks: of each share; 0 = as workload.multimem.chunks_of_share has it.
 
     Raises:
         WorkloadError: more steps than memory is for.
     """
+    return made(shape, size_class(kind, shape, size_bytes, chunks))
+
+
+def made(shape: Shape, count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+    """The lanes of all.
+
+    Args:
+        shape: of the group.
+        count: chunks of a share.
+        pace: at which members send to their switch.
+        launch_ps: before the first step.
+    """
     hosts, rails = _parts(shape)
-    count, size = size_class(kind, shape, size_bytes, chunks), len(hosts[0].members)
+    size = len(hosts[0].members)
     lanes: dict[int, list[Lane]] = {}
     complete = [(OTHERS + size + 1, k) for k in range(count)]
     for host in hosts:
         for place, member in enumerate(host.members):
-            lanes[member] = member_lanes(host.members, place, host.first, count, complete=complete)
+            lanes[member] = member_lanes(host.members, place, host.first, count, complete=complete, pace=pace)
         lanes[host.first] = aggregator_lanes(host.members, count)
     for place, rail in enumerate(rails):
         _add_rail(lanes, rail, range(place * count, (place + 1) * count), OTHERS + size)
-    return each_its_own(size * count, [lanes[m] for m in sorted(lanes)], aggregators=len(lanes) - shape.members)
+    return each_its_own(size * count, [lanes[m] for m in sorted(lanes)], aggregators=len(lanes) - shape.members, launch_ps=launch_ps)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:

@@ -6,7 +6,7 @@ the NVSwitch copies it to all of the host.
 """
 
 from workload.errors import WorkloadError
-from workload.multimem import OTHERS, SUMS, aggregator_lanes, chunks_of_share, member_lanes
+from workload.multimem import AT_LINE_RATE, OTHERS, SUMS, Pace, aggregator_lanes, chunks_of_share, member_lanes
 from workload.nccl.trees import host_parent
 from workload.plans import Lane, Plans, each_its_own
 from workload.shape import Shape
@@ -28,21 +28,37 @@ _UP, _TOTAL, _DOWN, _LANES = range(2, 6)
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Lanes of workload.multimem, and between SUMS and RESULTS those of two trees over hosts.
 
-    chunks: of each share, an even number; 0 = one for each 4 KiB, 512 at most.
+    chunks: of each share, an even number; 0 = as workload.multimem.chunks_of_share has it.
 
     Raises:
         WorkloadError: one host, or more steps than memory is for.
     """
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
-    size = len(hosts[0].members)
     if len(hosts) < 2:
         raise WorkloadError(f"algorithm nvls-tree for {kind} of {shape.members}: one host, expected two or more")
-    lanes: list[list[Lane]] = [[] for _ in range(shape.members + len(hosts))]
+    return made(shape, hosts, count)
+
+
+def made(shape: Shape, hosts: tuple[Branch, ...], count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+    """The lanes of all; of aggregators of other trees none.
+
+    Args:
+        shape: of the group.
+        hosts: trees of its hosts.
+        count: chunks of a share, an even number.
+        pace: at which members send to their switch.
+        launch_ps: before the first step.
+    """
+    size = len(hosts[0].members)
+    aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
+    lanes: list[list[Lane]] = [[] for _ in range(shape.members + aggregators)]
     for number, host in enumerate(hosts):
         for place, member in enumerate(host.members):
-            lanes[member] = _member(hosts, number, place, count)
+            lanes[member] = _member(hosts, number, place, count, pace)
         lanes[host.first] = aggregator_lanes(host.members, count)
-    return each_its_own(size * count, lanes, aggregators=len(hosts))
+    return each_its_own(
+        size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps
+    )
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
@@ -63,12 +79,12 @@ def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
     return found + found % HALVES
 
 
-def _member(hosts: tuple[Branch, ...], number: int, place: int, count: int) -> list[Lane]:
+def _member(hosts: tuple[Branch, ...], number: int, place: int, count: int, pace: Pace) -> list[Lane]:
     """Lanes of the member in a place of a host; those of the trees come last."""
     own = hosts[number]
     first = OTHERS + len(own.members)
     complete = [(first + k % HALVES * _LANES + _TOTAL, k // HALVES) for k in range(count)]
-    lanes = member_lanes(own.members, place, own.first, count, complete=complete)
+    lanes = member_lanes(own.members, place, own.first, count, complete=complete, pace=pace)
     for half in range(HALVES):
         lanes += _in_tree(hosts, number, place, half, count)
     return lanes

@@ -1,6 +1,5 @@
 """What a hop costs: the protocol's time for a step, of which the fabric's own path is a part."""
 
-from workload.nccl.tuning import step_ps
 from workload.nccl.ways import Way
 from workload.shape import Shape
 
@@ -8,7 +7,7 @@ from workload.shape import Shape
 def lane_ps(shape: Shape, way: Way, *, between_hosts: bool) -> int:
     """From when a step is ready until its send is posted: NCCL's figure without what the path takes by itself."""
     path_ps = shape.outside_ps if between_hosts else shape.inside_ps
-    return max(0, step_ps(shape, way.algorithm, way.protocol, between_hosts=between_hosts) - path_ps)
+    return max(0, (way.between_ps if between_hosts else way.inside_ps) - path_ps)
 
 
 def hop_ps(shape: Shape, way: Way, *, between_hosts: bool) -> int:

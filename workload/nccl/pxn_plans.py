@@ -13,13 +13,15 @@ from typing import NamedTuple
 
 from workload.nccl.hops import hop_ps, lane_ps, link_ps
 from workload.nccl.hosts import Hosts, hosts_of
-from workload.nccl.tuning import base_ps
-from workload.nccl.ways import Way
+from workload.nccl.ways import MOST_CHANNELS, Way
 from workload.plans import Lane, Plans, each_its_own, everyone_alike
 from workload.shape import Shape
 
 _SCRATCH = 2
 """The first scratch region; 0 is the input, 1 the output."""
+
+_MOST_RELAYED = 2048
+"""Members whose messages are relayed: their number squared is that of the steps."""
 
 _PEER = 0
 """Lane that takes what comes straight; the next one takes what relays send."""
@@ -41,15 +43,14 @@ class _Routes(NamedTuple):
 
 def plan(shape: Shape, way: Way, *, pxn: bool) -> Plans:
     """Sends by themselves, one lane for each channel, and what relays need."""
-    launch_ps = base_ps(way.algorithm, way.protocol)
     if not pxn or not _relays(shape):
-        return _direct(shape, way, launch_ps)
+        return _direct(shape, way)
     routes = _routes(shape)
     in_a_run = max(len(own) for own in routes.hosts)
     most_runs = max(len(runs) for runs in routes.runs)
     regions = _SCRATCH + 1 + -(-most_runs // (shape.members // in_a_run))
     lanes = [_member(shape, way, routes, member) for member in range(shape.members)]
-    return each_its_own(shape.members, lanes, regions=regions, launch_ps=launch_ps)
+    return each_its_own(shape.members, lanes, regions=regions, launch_ps=way.launch_ps)
 
 
 def closed_form(shape: Shape, size_bytes: int, way: Way, *, pxn: bool) -> float:
@@ -60,18 +61,17 @@ def closed_form(shape: Shape, size_bytes: int, way: Way, *, pxn: bool) -> float:
     inside = hop_ps(shape, way, between_hosts=False) if max(counts) > 1 else 0
     between = hop_ps(shape, way, between_hosts=True) if far else 0
     outside_ps = link_ps(shape, far * chunk_bytes, way, between_hosts=True)
-    launch_ps = base_ps(way.algorithm, way.protocol)
     if not pxn or not _relays(shape):
         inside_ps = link_ps(shape, (max(counts) - 1) * chunk_bytes, way, between_hosts=False)
-        return launch_ps + max(inside + inside_ps, between + outside_ps)
+        return way.launch_ps + max(inside + inside_ps, between + outside_ps)
     inside_ps = link_ps(shape, (near - 1 + far * (near - 1) / near) * chunk_bytes, way, between_hosts=False)
     first_ps = inside + link_ps(shape, near * chunk_bytes, way, between_hosts=False)
-    return launch_ps + max(inside + inside_ps, first_ps + between + outside_ps)
+    return way.launch_ps + max(inside + inside_ps, first_ps + between + outside_ps)
 
 
 def _relays(shape: Shape) -> bool:
-    """Whether there are several hosts, and one of them has several members."""
-    return 1 < len(set(shape.host)) < shape.members
+    """Whether there are several hosts, and one of them has several members; not for more than a table has room for."""
+    return 1 < len(set(shape.host)) < shape.members <= _MOST_RELAYED
 
 
 def _routes(shape: Shape) -> _Routes:
@@ -85,10 +85,13 @@ def _routes(shape: Shape) -> _Routes:
     return _Routes(hosts, relay, runs)
 
 
-def _direct(shape: Shape, way: Way, launch_ps: int) -> Plans:
-    """Alike for all: the next, the next but one, ..., dealt out to the channels; the last lane takes what comes."""
+def _direct(shape: Shape, way: Way) -> Plans:
+    """Alike for all: the next, the next but one, ..., dealt out to lanes; the last lane takes what comes.
+
+    NCCL gives each peer channels of its own as far as there are some, however small the messages.
+    """
     n = shape.members
-    channels = min(way.channels, n - 1)
+    channels = min(MOST_CHANNELS, n - 1)
     several, near = len(set(shape.host)) > 1, len(set(shape.host)) < n
     waits = [lane_ps(shape, way, between_hosts=b) for b, there in ((False, near), (True, several)) if there]
     lanes = [Lane(latency_ps=min(waits), wire=way.transport.wire) for _ in range(channels)]
@@ -97,7 +100,7 @@ def _direct(shape: Shape, way: Way, launch_ps: int) -> Plans:
     sink = Lane()
     for distance in range(1, n):
         sink.step(receive_from=n - distance, receive=n + n - distance)
-    return everyone_alike(n, n, [*lanes, sink], regions=2, launch_ps=launch_ps)
+    return everyone_alike(n, n, [*lanes, sink], regions=2, launch_ps=way.launch_ps)
 
 
 def _member(shape: Shape, way: Way, routes: _Routes, member: int) -> list[Lane]:

@@ -2,25 +2,25 @@
 
 All-reduce goes over the buffer in loops: in each the chunks of a loop travel round twice. The slices of a chunk are
 steps of their own, one after another. The lanes of what goes round wait for the mean of the hops, as NCCL's own model
-counts it. In all-gather and reduce-scatter a member's part goes by its number, not by its place in the ring: unless
-every ring is the members in their order, each member has lanes of its own. Broadcast and reduce are chains that begin
-or end at member 0.
+counts it. In all-gather and reduce-scatter a member's part goes by its number, not by its place in the ring: a lane sees
+the buffer laid out in the order of its ring. Broadcast and reduce are chains that begin or end at member 0.
 """
 
 from collections import Counter
 from itertools import accumulate, pairwise, product
 from typing import NamedTuple
 
-from workload.errors import WorkloadError
+import numpy as np
+
 from workload.nccl.hops import hop_of, lane_ps, link_ps
 from workload.nccl.rings import ring
-from workload.nccl.tuning import base_ps, ring_steps
+from workload.nccl.tuning import ring_steps
 from workload.nccl.ways import Way
 from workload.plans import NONE, Lane, Plans, each_its_own, everyone_alike, lines
 from workload.shape import Shape
 
 MOST_TABLE_STEPS = 2_000_000
-"""Of all members together, in plans of their own."""
+"""Of all members of a chain together; beyond that its chunks grow."""
 
 _CHAINS = frozenset({"broadcast", "reduce"})
 
@@ -31,26 +31,13 @@ Rings = tuple[tuple[int, ...], ...]
 
 
 def plan(kind: str, shape: Shape, way: Way) -> Plans:
-    """One lane for each channel.
-
-    Raises:
-        WorkloadError: a table of more than MOST_TABLE_STEPS.
-    """
+    """One lane for each channel."""
     rings = _rings(shape, way)
-    launch_ps = base_ps(way.algorithm, way.protocol)
     if kind == "all-reduce":
-        return _all_reduce(shape, way, rings, launch_ps)
+        return _all_reduce(shape, way, rings)
     if kind in _CHAINS:
-        return _chains(kind, shape, way, rings, launch_ps)
-    if _all_in_order(shape, rings):
-        return _in_order(kind, shape, way, launch_ps)
-    steps = shape.members * (shape.members - 1) * way.channels * way.pieces * way.slices
-    if steps > MOST_TABLE_STEPS:
-        raise WorkloadError(
-            f"algorithm nccl for {kind} of {shape.members} members on rails: {steps:,} steps, "
-            f"expected at most {MOST_TABLE_STEPS:,}; set channels or another algorithm"
-        )
-    return _each_its_own(kind, shape, way, rings, launch_ps)
+        return _chains(kind, shape, _with_fewer_chunks(shape, way), rings)
+    return _parts(kind, shape, way, rings)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
@@ -76,7 +63,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
             hops.append(_Hop(wait_ps, wait_ps + path_ps + driven_ps, load[sender, far] * link, driven_ps))
         steps = way.pieces * way.slices * ring_steps(kind, n)
         slowest = max(slowest, _chain_ps(hops, way.pieces) if kind in _CHAINS else _round_ps(hops, steps))
-    return base_ps(way.algorithm, way.protocol) + slowest
+    return way.launch_ps + slowest
 
 
 class _Hop(NamedTuple):
@@ -122,12 +109,6 @@ def _rings(shape: Shape, way: Way) -> Rings:
     return tuple(ring(shape, channel) for channel in range(way.channels))
 
 
-def _all_in_order(shape: Shape, rings: Rings) -> bool:
-    """Whether every ring is the members in their order, begun anywhere."""
-    own = tuple(range(shape.members))
-    return all(one == own[one[0] :] + own[: one[0]] for one in set(rings))
-
-
 def _mean_wait_ps(shape: Shape, way: Way) -> int:
     """Of the n-1 hops that a chunk takes round a ring, one less than there are hosts lead to another host.
 
@@ -138,7 +119,7 @@ def _mean_wait_ps(shape: Shape, way: Way) -> int:
     return round(((shape.members - 1 - crossing) * inside + crossing * between) / (shape.members - 1))
 
 
-def _all_reduce(shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
+def _all_reduce(shape: Shape, way: Way, rings: Rings) -> Plans:
     n, pieces = shape.members, way.pieces * way.slices
     orders = list(dict.fromkeys(rings))
     wait_ps = _mean_wait_ps(shape, way)
@@ -151,10 +132,19 @@ def _all_reduce(shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
                 for piece in range(loop * way.slices, (loop + 1) * way.slices):
                     _round(lane, channel, n, [sends + piece, receives + piece], reduce=k < n - 1)
         lanes.append(lane)
-    return everyone_alike(n, n * pieces, lanes, views=[lines([order]) for order in orders], launch_ps=launch_ps)
+    return everyone_alike(n, n * pieces, lanes, views=[lines([order]) for order in orders], launch_ps=way.launch_ps)
 
 
-def _lane(way: Way, channel: int, wait_ps: int, *, view: int = NONE, parts: int = 1, chunks: int | None = None) -> Lane:
+def _lane(
+    way: Way,
+    channel: int,
+    wait_ps: int,
+    *,
+    view: int = NONE,
+    parts: int = 1,
+    chunks: int | None = None,
+    layout: int = NONE,
+) -> Lane:
     """A channel's lane, which works on its number of `parts` equal parts."""
     return Lane(
         view=view,
@@ -163,6 +153,7 @@ def _lane(way: Way, channel: int, wait_ps: int, *, view: int = NONE, parts: int 
         chunks=chunks,
         latency_ps=wait_ps,
         wire=way.transport.wire,
+        layout=layout,
         connection=channel + (_FIRST_DRIVEN if way.shares > 1 else 0),
         shares=way.shares,
     )
@@ -179,45 +170,32 @@ def _round(lane: Lane, number: int, n: int, chunks: list[int], *, reduce: bool) 
     lane.step(send_to=1, to_lane=number, send=chunks[0], receive_from=n - 1, receive=chunks[1], reduce=reduce)
 
 
-def _in_order(kind: str, shape: Shape, way: Way, launch_ps: int) -> Plans:
-    """All-gather or reduce-scatter where the rings are the members in their order: pieces of each member's part."""
+def _parts(kind: str, shape: Shape, way: Way, rings: Rings) -> Plans:
+    """All-gather or reduce-scatter: pieces of each member's part, which a lane sees in the order of its ring."""
     n, shift = shape.members, kind == "reduce-scatter"
     each = way.channels * way.pieces * way.slices
     wait_ps = _mean_wait_ps(shape, way)
+    orders = list(dict.fromkeys(rings))
     lanes = []
-    for channel in range(way.channels):
-        lane = _lane(way, channel, wait_ps)
+    for channel, order in enumerate(rings):
+        row = orders.index(order)
+        lane = _lane(way, channel, wait_ps, view=row, layout=row)
         for pieces in _pieces_of(way, channel):
             for k, piece in product(range(shift, n - 1 + shift), pieces):
                 _round(lane, channel, n, [-k % n * each + piece, (-1 - k) % n * each + piece], reduce=shift)
         lanes.append(lane)
-    return everyone_alike(n, n * each, lanes, launch_ps=launch_ps)
+    views = [lines([order]) for order in orders]
+    layouts = [np.array(order, np.int32) for order in orders]
+    return everyone_alike(n, n * each, lanes, views=views, layouts=layouts, launch_ps=way.launch_ps)
 
 
-def _each_its_own(kind: str, shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
-    """The same in rings of any order."""
-    n, shift = shape.members, kind == "reduce-scatter"
-    each = way.channels * way.pieces * way.slices
-    lanes: list[list[Lane]] = [[] for _ in range(n)]
-    for channel, order in enumerate(rings):
-        for place, member in enumerate(order):
-            after, before = order[(place + 1) % n], order[place - 1]
-            lane = _lane(way, channel, _mean_wait_ps(shape, way))
-            for pieces in _pieces_of(way, channel):
-                for k, piece in product(range(shift, n - 1 + shift), pieces):
-                    lane.step(
-                        send_to=after,
-                        to_lane=channel,
-                        send=order[(place - k) % n] * each + piece,
-                        receive_from=before,
-                        receive=order[(place - 1 - k) % n] * each + piece,
-                        reduce=shift,
-                    )
-            lanes[member].append(lane)
-    return each_its_own(n * each, lanes, launch_ps=launch_ps)
+def _with_fewer_chunks(shape: Shape, way: Way) -> Way:
+    """As many as a table of MOST_TABLE_STEPS has room for."""
+    most = MOST_TABLE_STEPS // (shape.members * way.channels)
+    return way._replace(pieces=max(1, min(way.pieces, most)))
 
 
-def _chains(kind: str, shape: Shape, way: Way, rings: Rings, launch_ps: int) -> Plans:
+def _chains(kind: str, shape: Shape, way: Way, rings: Rings) -> Plans:
     """Each ring cut at member 0; broadcast goes along it, reduce against it."""
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
     for channel, order in enumerate(rings):
@@ -228,7 +206,7 @@ def _chains(kind: str, shape: Shape, way: Way, rings: Rings, launch_ps: int) -> 
             first = channel * way.pieces
             _link(lane, channel, before, after, range(first, first + way.pieces), reduce=kind == "reduce")
             lanes[member].append(lane)
-    return each_its_own(way.channels * way.pieces, lanes, launch_ps=launch_ps)
+    return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
 
 
 def _chain(kind: str, order: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ from itertools import accumulate
 
 from workload.nccl.hops import hop_of, hop_ps, lane_ps, link_ps
 from workload.nccl.trees import Tree, tree
-from workload.nccl.tuning import base_ps
 from workload.nccl.ways import Way
 from workload.plans import Lane, Plans, each_its_own
 from workload.shape import Shape
@@ -26,7 +25,7 @@ def plan(shape: Shape, way: Way) -> Plans:
         chunks = range(channel * way.pieces, (channel + 1) * way.pieces)
         for member in range(shape.members):
             lanes[member] += _member(shape, way, one, member, of_channel, chunks)
-    return each_its_own(way.channels * way.pieces, lanes, launch_ps=base_ps(way.algorithm, way.protocol))
+    return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
 
 
 def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:
@@ -52,7 +51,7 @@ def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:
     )
     waits = {lane_ps(shape, way, between_hosts=far) for _, far in load}
     return (
-        base_ps(way.algorithm, way.protocol)
+        way.launch_ps
         + 2 * max(_deepest_ps(shape, way, one, chunk_bytes) for one in trees)
         + max(way.pieces * busiest - chunk_ps, (way.pieces - 1) * max(waits))
     )

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from workload.nccl import tuning
-from workload.nccl.generations import Generation, generations
-from workload.nccl.hosts import hosts_of
+from workload.nccl.generations import generation_of
 from workload.nccl.overrides import overrides_of
-from workload.nccl.protocols import PROTOCOLS, Protocol
+from workload.nccl.protocols import LL128, PROTOCOLS, Protocol
 from workload.nccl.trees import tree
+from workload.nccl.tuning import Host
 from workload.shape import Shape
 
 MOST_CHANNELS = 32
@@ -17,18 +17,58 @@ MOST_STEPS = 1024
 PLANNED = "planned"
 """Pacing: a channel drives no more than the part of NVLink that NCCL plans for it."""
 PACINGS = (PLANNED, "none")
+EVEN, GRAINS = "even", "grains"
+CHUNKS = ("auto", EVEN, GRAINS)
+"""How a buffer is dealt out to channels: evenly (NCCL 2.20 and later), or in chunks of no less than a grain (before)."""
+NVLINK_PAYLOAD = 128 / 160
+"""Of an NVLink's rate, as the fabric frames it (pdes.framing): shares are counted of that."""
+KIB = 1024
+_MANY_HOSTS = 4
+_LL128_GRAIN_BYTES = LL128.threads * 60 // 2
+"""The least chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)."""
+
+
+class Asked(NamedTuple):
+    """What the user asks for; the parameters of workload.collectives.nccl that say which way a collective goes.
+
+    Attributes:
+        algo: algorithm, or "auto".
+        proto: protocol, or "auto".
+        channels: of a group, 0 = as NCCL.
+        generation: of the NPUs, or "auto".
+        overrides: algorithm and protocol by size.
+        pacing: one of PACINGS.
+        cpu: one of tuning.CPUS.
+        chunks: one of CHUNKS.
+        collnet: whether switches between hosts may sum.
+        registered: whether NVLS works on the user's buffers, so that nothing is copied.
+    """
+
+    algo: str = "auto"
+    proto: str = "auto"
+    channels: int = 0
+    generation: str = "auto"
+    overrides: str = ""
+    pacing: str = PLANNED
+    cpu: str = "auto"
+    chunks: str = "auto"
+    collnet: bool = False
+    registered: bool = False
 
 
 class Way(NamedTuple):
     """What is decided; sizes of one way have one plan.
 
     Attributes:
-        algorithm: ring or tree.
+        algorithm: one of tuning.ALGORITHMS.
         protocol: ll, ll128 or simple.
         channels: that are used.
-        pieces: loops over the buffer of a ring that goes round, chunks of a channel else.
+        pieces: loops over the buffer of a ring that goes round or of NVLS, chunks of a channel else.
         slices: in which a chunk of a ring moves.
-        shares: a channel of a ring or chain drives 1 / shares of its port's line rate.
+        shares: a channel of a ring or chain, or a head of NVLS, drives 1 / shares of its port's line rate.
+        launch_ps: from when the collective is ready until its first step.
+        inside_ps: NCCL's figure of a step inside a host.
+        between_ps: the same between hosts.
     """
 
     algorithm: str
@@ -36,7 +76,10 @@ class Way(NamedTuple):
     channels: int
     pieces: int
     slices: int
-    shares: int
+    shares: float
+    launch_ps: int
+    inside_ps: int
+    between_ps: int
 
     @property
     def transport(self) -> Protocol:
@@ -45,49 +88,117 @@ class Way(NamedTuple):
 
     @property
     def number(self) -> int:
-        """A number that no other way of the same shares has."""
+        """A number that no other way of the same group has."""
         names = tuple(PROTOCOLS)
-        kind = names.index(self.protocol) * 2 + (self.algorithm == tuning.TREE)
+        kind = tuple(tuning.ALGORITHMS).index(self.algorithm) * len(names) + names.index(self.protocol)
         count = (self.pieces * (MOST_CHANNELS + 1) + self.channels) * MOST_SLICES + self.slices - 1
-        return count * len(names) * 2 + kind
+        return (count * len(names) * len(tuning.ALGORITHMS) + kind << 48) + self.launch_ps
 
 
-def way_of(
-    kind: str,
-    shape: Shape,
-    size_bytes: int,
-    *,
-    algo: str,
-    proto: str,
-    channels: int,
-    generation: str,
-    overrides: str,
-    pacing: str,
-) -> Way:
-    """What is decided for a size; the parameters are those of workload.collectives.nccl.
+def host_of(shape: Shape, asked: Asked) -> Host:
+    """What NCCL's model is asked about the group."""
+    made = generation_of(asked.generation, shape.accelerator, shape.inside_bps)
+    return tuning.host_of(shape, made, asked.cpu, collnet=asked.collnet)
+
+
+def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
+    """What is decided for a size.
 
     Raises:
         WorkloadError: overrides that are none.
     """
-    for part in reversed(overrides_of(overrides)):
+    algo, proto = asked.algo, asked.proto
+    for part in reversed(overrides_of(asked.overrides)):
         if part.fits(size_bytes):
             algo, proto = part.algorithm, part.protocol
-    made = generations()[generation]
-    most = channels or _channels(shape, made.channels)
-    algorithm, protocol = tuning.best(kind, shape, size_bytes, made, most, algo, proto)
-    used = channels or _used(most, size_bytes, PROTOCOLS[protocol], shape.members if algorithm == tuning.RING else 1)
-    shares = _shares(shape, made) if pacing == PLANNED and algorithm == tuning.RING else 1
-    way = Way(algorithm, protocol, used, 1, 1, shares)
+    host = host_of(shape, asked)
+    algorithm, protocol = tuning.best(kind, host, size_bytes, algo, proto)
+    inside_ps, between_ps = (tuning.step_ps(host, algorithm, protocol, between_hosts=far) for far in (False, True))
+    way = Way(algorithm, protocol, 1, 1, 1, 1, tuning.base_ps(algorithm, protocol), inside_ps, between_ps)
+    if algorithm in {tuning.NVLS, tuning.NVLS_TREE}:
+        return _nvls(kind, shape, size_bytes, host, asked, way)
+    if algorithm == tuning.PAT:
+        linear_ps = round(tuning.PAT_LINEAR_US * 1e6 * shape.members)
+        return way._replace(launch_ps=way.launch_ps + linear_ps, between_ps=round(between_ps / tuning.PAT_LATENCY_PARTS))
+    used = asked.channels or _used(kind, shape, size_bytes, host, asked, way)
+    way = way._replace(channels=used, shares=_shares(shape, host) if _is_paced(shape, asked, algorithm) else 1)
     way = way._replace(slices=_slices(kind, shape, size_bytes, way))
     return way._replace(pieces=_pieces(kind, shape, size_bytes, way))
 
 
-def _shares(shape: Shape, generation: Generation) -> int:
-    """In one host NCCL plans all channels for an equal part of NVLink, also where fewer are used.
+def _is_paced(shape: Shape, asked: Asked, algorithm: str) -> bool:
+    """What NCCL plans between hosts depends on how its search matches NICs with NVLinks; the NIC is the slower."""
+    return asked.pacing == PLANNED and algorithm == tuning.RING and len(set(shape.host)) == 1
 
-    What it plans between hosts depends on how its search matches NICs with NVLinks; the NIC is the slower of them.
+
+def _shares(shape: Shape, host: Host) -> float:
+    """In one host NCCL plans all channels for an equal part of NVLink, also where fewer are used."""
+    ring = host.plan.ring
+    channel = ring.inside * ring.channels / host.plan.used
+    return max(1.0, _port(shape) / channel) if host.plan.nvlink else 1.0
+
+
+def _port(shape: Shape) -> float:
+    """GB/s of payload that a member's NVLinks carry."""
+    return shape.inside_bps / 8e9 * NVLINK_PAYLOAD
+
+
+def _used(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, way: Way) -> int:
+    """Channels that have enough to do: with LL in a ring each thread for each member, and LL128 whole grains."""
+    protocol, around = way.transport, way.algorithm == tuning.RING
+    members = shape.members if around and protocol.name == "ll" else 1
+    used = min(host.plan.used, size_bytes // (protocol.threads * protocol.thread_bytes * members))
+    if around and protocol.name == LL128.name and _in_grains(host, asked):
+        parts = 1 if kind in {"broadcast", "reduce"} else shape.members
+        used = min(used, -(-size_bytes // (parts * _LL128_GRAIN_BYTES)))
+    return max(1, used)
+
+
+def _in_grains(host: Host, asked: Asked) -> bool:
+    """Up to Ampere the releases of its time are meant, unless told otherwise."""
+    return asked.chunks == GRAINS or (asked.chunks == "auto" and host.generation.in_grains)
+
+
+def _nvls(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, way: Way) -> Way:
+    """NVLS: its blocks, loops of chunks, pace, and what passes before the first step.
+
+    NCCL's latency of NVLS is that of the whole collective; what the fabric's own path takes of it is left out. Buffers
+    that are not registered are copied into the multicast buffer, and out of it: of the first loop all before anything
+    is summed, of the last all when nothing is left to sum. A block moves no more than the most that NCCL knows of one.
     """
-    return generation.channels if len(set(shape.host)) == 1 else 1
+    plan, made = host.plan, host.generation
+    several = plan.hosts > 1
+    blocks = asked.channels or made.nvls_channels[several]
+    heads = plan.per_host
+    chunk_bytes = _nvls_chunk_bytes(size_bytes, blocks * heads, plan.hosts, way.algorithm)
+    loop_bytes = blocks * heads * chunk_bytes
+    loops = max(1, -(-size_bytes // loop_bytes))
+    latency_ps, path_ps = tuning.nvls_latency_ps(host, way.algorithm), shape.inside_ps * (2 if kind == "all-reduce" else 1)
+    if way.algorithm == tuning.NVLS_TREE:
+        path_ps += 2 * (plan.hosts.bit_length() - 1) * shape.outside_ps
+    copied_bytes = 0.0 if asked.registered else min(loop_bytes, size_bytes) + size_bytes - (loops - 1) * loop_bytes
+    if kind != "all-reduce":
+        copied_bytes *= (heads + 1) / heads / 2
+    copies_ps = copied_bytes / blocks / made.tree[0] * 1e3
+    shares = 1.0
+    if asked.pacing == PLANNED:
+        shares = max(1.0, _port(shape) / tuning.nvls_pace(kind, host, way.algorithm))
+    launch_ps = max(0, latency_ps - path_ps) + round(copies_ps)
+    return way._replace(channels=blocks, pieces=min(loops, MOST_STEPS), shares=shares, launch_ps=launch_ps)
+
+
+def _nvls_chunk_bytes(size_bytes: int, at_once: int, hosts: int, algorithm: str) -> int:
+    """Of a block and a head (NCCL's src/enqueue.cc, calcCollChunking); at_once: blocks times heads."""
+    if algorithm == tuning.NVLS:
+        steps = ((64, 128 * KIB, 64 * KIB), (8, 64 * KIB, 32 * KIB), (2, 32 * KIB, 16 * KIB))
+        chunk_bytes = 128 * KIB
+    else:
+        steps = ((4, 128 * KIB, 64 * KIB), (1, 64 * KIB, 32 * KIB))
+        chunk_bytes = 64 * KIB if hosts >= _MANY_HOSTS else 128 * KIB
+    for times, above, smaller in steps:
+        if chunk_bytes >= above and size_bytes < times * at_once * chunk_bytes:
+            chunk_bytes = smaller
+    return chunk_bytes
 
 
 def _slices(kind: str, shape: Shape, size_bytes: int, way: Way) -> int:
@@ -95,19 +206,6 @@ def _slices(kind: str, shape: Shape, size_bytes: int, way: Way) -> int:
     steps = tuning.ring_steps(kind, shape.members)
     slices = way.transport.slices_of(kind, size_bytes / (way.channels * shape.members))
     return slices if way.algorithm == tuning.RING and steps * slices <= MOST_STEPS else 1
-
-
-def _channels(shape: Shape, inside: int) -> int:
-    """Of a group: two for each rail, as NCCL doubles its rings for bandwidth; in one host the generation's number."""
-    hosts = hosts_of(shape)
-    rails = max(len(own) for own in hosts)
-    return inside if len(hosts) == 1 else min(2 * rails, MOST_CHANNELS)
-
-
-def _used(most: int, size_bytes: int, protocol: Protocol, members: int) -> int:
-    """Channels that have enough to do: with LL in a ring each thread for each member."""
-    least_bytes = protocol.threads * protocol.thread_bytes * (members if protocol.name == "ll" else 1)
-    return max(1, min(most, size_bytes // least_bytes))
 
 
 def _pieces(kind: str, shape: Shape, size_bytes: int, way: Way) -> int:

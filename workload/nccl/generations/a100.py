@@ -1,15 +1,24 @@
-"""Ampere: twelve NVLinks of 25 GB/s, of which NCCL's graph search counts 20; measured, 235 GB/s in all."""
+"""Ampere: twelve NVLinks of 25 GB/s, of which NCCL's graph search counts 20."""
 
 from workload.nccl.generations import Generation
+from workload.nccl.generations.speeds import BETWEEN, INSIDE
 
 GENERATION = Generation(
     name="a100",
-    ll=(87.7, 22.5, 19.0),
+    compute_capability=80,
+    nvlink_bps=2_400_000_000_000,
+    nvlink_payload=0.8,
+    pcie=24.0,
+    inside_speeds=INSIDE,
+    between_speeds=BETWEEN,
+    cpu="amd",
+    ll=87.7,
     ring_ll128=(20.0, 20.0, 20.0),
     tree_ll128=(20.0, 20.0, 20.0),
     tree=(24.0, 23.6, 17.8),
-    nvlink_payload=0.8,
-    bus_cap=235.0,
-    channels=24,
+    nvls_tree=(24.0, 23.6, 17.8),
+    nvls_efficiency=0.0,
+    nvls_channels=(0, 0),
+    in_grains=True,
     plateau=1.4,
 )

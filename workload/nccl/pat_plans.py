@@ -1,0 +1,28 @@
+"""PAT inside NCCL's choice: the lanes of algorithm `pat` with NCCL's latencies, one NPU a host."""
+
+from workload.nccl.hops import hop_ps, lane_ps, link_ps
+from workload.nccl.ways import Way
+from workload.plans import Plans
+from workload.shape import Shape
+from workload.spreading import far_first, gathered, reduced
+
+
+def plan(kind: str, shape: Shape, way: Way) -> Plans:
+    """A lane for each distance; each of its steps waits as long as a step of NCCL's."""
+    made = (gathered if kind == "all-gather" else reduced)(shape.members, far_first(shape.members, shape.members))
+    wait_ps = lane_ps(shape, way, between_hosts=True)
+    attributes = tuple(
+        tuple(one._replace(latency_ps=wait_ps) for one in made.attributes_of(i)) for i in range(len(made.plans))
+    )
+    return made._replace(attributes=attributes, launch_ps=way.launch_ps)
+
+
+def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:
+    """Launch, a hop for each distance, and what a NIC sends."""
+    rounds = (shape.members - 1).bit_length()
+    sent_bytes = size_bytes * (shape.members - 1) / shape.members
+    return (
+        way.launch_ps
+        + rounds * hop_ps(shape, way, between_hosts=True)
+        + link_ps(shape, sent_bytes, way, between_hosts=True)
+    )
