@@ -1,9 +1,9 @@
 """NCCL as it runs: rings, trees, NVLS and PAT as its tuning model chooses them, LL, LL128, Simple, PXN (docs/nccl.md)."""
 
-from workload.nccl import nvls_plans, pat_plans, pxn_plans, ring_plans, tree_plans
+from workload.nccl import collnet_plans, nvls_plans, pat_plans, pxn_plans, ring_plans, tree_plans
 from workload.nccl.generations import AUTO, generations
 from workload.nccl.overrides import ALGORITHMS, PROTOCOLS
-from workload.nccl.tuning import CPUS, NVLS, NVLS_TREE, PAT, TREE
+from workload.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, TREE
 from workload.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, Asked, Way, way_of
 from workload.plans import Plans
 from workload.shape import Shape
@@ -45,6 +45,8 @@ def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: object
         return pxn_plans.plan(shape, way, pxn=pxn)
     if way.algorithm in {NVLS, NVLS_TREE}:
         return nvls_plans.plan(kind, shape, size_bytes, way)
+    if way.algorithm == COLLNET_DIRECT:
+        return collnet_plans.plan(shape, size_bytes, way)
     if way.algorithm == PAT:
         return pat_plans.plan(kind, shape, way)
     return tree_plans.plan(shape, way) if way.algorithm == TREE else ring_plans.plan(kind, shape, way)
@@ -57,6 +59,8 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked:
         return pxn_plans.closed_form(shape, size_bytes, way, pxn=pxn)
     if way.algorithm in {NVLS, NVLS_TREE}:
         return nvls_plans.closed_form(kind, shape, size_bytes, way)
+    if way.algorithm == COLLNET_DIRECT:
+        return collnet_plans.closed_form(shape, size_bytes, way)
     if way.algorithm == PAT:
         return pat_plans.closed_form(shape, size_bytes, way)
     if way.algorithm == TREE:
@@ -76,7 +80,7 @@ def size_class(
     way = _way(kind, shape, size_bytes, Asked(**asked))
     if way.algorithm in {NVLS, NVLS_TREE}:
         return way.number << 20 | nvls_plans.size_class(shape, size_bytes, way)
-    return way.number << 20
+    return way.number << 20 | (collnet_plans.size_class(shape, size_bytes) if way.algorithm == COLLNET_DIRECT else 0)
 
 
 def _way(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:

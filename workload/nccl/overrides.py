@@ -10,7 +10,7 @@ from topologies import TopologyError
 from topologies.units import parse_bytes
 from workload.errors import WorkloadError
 
-ALGORITHMS = ("auto", "ring", "tree", "nvls", "nvls-tree", "pat")
+ALGORITHMS = ("auto", "ring", "tree", "nvls", "nvls-tree", "pat", "collnet-direct")
 PROTOCOLS = ("auto", "ll", "ll128", "simple")
 
 

@@ -14,8 +14,8 @@ from workload.shape import Shape
 
 RING, TREE = "ring", "tree"
 NVLS, NVLS_TREE, PAT = "nvls", "nvls-tree", "pat"
-COLLNET_DIRECT, COLLNET_CHAIN = "collnet-direct", "collnet-chain"
-ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE, PAT, COLLNET_DIRECT, COLLNET_CHAIN)
+COLLNET_DIRECT = "collnet-direct"
+ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE, PAT, COLLNET_DIRECT)
 NVLINK, PCI, NET = "nvlink", "pci", "net"
 CPUS = ("auto", "intel", "amd")
 KINDS_OF = {
@@ -25,7 +25,6 @@ KINDS_OF = {
     NVLS_TREE: frozenset({"all-reduce"}),
     PAT: frozenset({"all-gather", "reduce-scatter"}),
     COLLNET_DIRECT: frozenset({"all-reduce"}),
-    COLLNET_CHAIN: frozenset({"all-reduce"}),
 }
 
 _PS_PER_US = 1e6
@@ -38,19 +37,16 @@ _STEP_US = {
     (NVLINK, NVLS_TREE): (0.0, 0.0, 25.0),
     (NVLINK, PAT): (0.0, 0.0, 4.0),
     (NVLINK, COLLNET_DIRECT): (0.0, 0.0, 3.7),
-    (NVLINK, COLLNET_CHAIN): (0.0, 0.0, 2.8),
     (PCI, RING): (1.0, 2.5, 5.7),
     (PCI, TREE): (1.0, 1.9, 4.0),
     (PCI, PAT): (0.0, 0.0, 4.0),
     (PCI, COLLNET_DIRECT): (0.0, 0.0, 3.7),
-    (PCI, COLLNET_CHAIN): (0.0, 0.0, 2.8),
     (NET, RING): (2.7, 4.0, 14.0),
     (NET, TREE): (5.0, 8.5, 14.0),
     (NET, NVLS): (0.0, 0.0, 18.0),
     (NET, NVLS_TREE): (0.0, 0.0, 20.9),
     (NET, PAT): (0.0, 0.0, 14.0),
     (NET, COLLNET_DIRECT): (0.0, 0.0, 31.0),
-    (NET, COLLNET_CHAIN): (0.0, 0.0, 30.0),
 }
 _POST_US = {"intel": 1.0, "amd": 2.0}
 """What a host needs to post to its NICs: each hop of a ring over hosts takes that at least, of Simple three times."""
@@ -175,7 +171,7 @@ def is_there(kind: str, host: Host, algorithm: str, protocol: str) -> bool:
         return plan.nvls is not None and plan.hosts > 1
     if algorithm == PAT:
         return plan.per_host == 1 and host.members == plan.hosts
-    return host.collnet and plan.hosts > 1 and plan.per_host <= _MOST_DIRECT + 1
+    return host.collnet and plan.hosts > 1 and 1 < plan.per_host <= _MOST_DIRECT + 1
 
 
 def best(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: str) -> tuple[str, str]:
@@ -214,9 +210,7 @@ def bandwidth(kind: str, host: Host, algorithm: str, protocol: str) -> float:
     factor = plan.per_host / plan.ring.channels
     factor -= (factor - 1) / 2
     reached = plan.ring.inside * plan.ring.channels / factor
-    if algorithm == COLLNET_DIRECT and host.generation.compute_capability >= HOPPER:
-        reached *= 0.85
-    return reached / 2
+    return reached / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)
 
 
 def nvls_bandwidth(kind: str, host: Host, algorithm: str) -> float:
@@ -240,8 +234,8 @@ def nvls_pace(kind: str, host: Host, algorithm: str) -> float:
     return _pulled(kind, host, algorithm, nvls.alone) * host.members / ring_steps(kind, host.members)
 
 
-def nvls_latency_ps(host: Host, algorithm: str) -> int:
-    """Of NVLS or its trees with no data."""
+def whole_latency_ps(host: Host, algorithm: str) -> int:
+    """Of an all-reduce with no data, launch and all."""
     return round(_latency_ps("all-reduce", host, algorithm, SIMPLE.name))
 
 
@@ -300,8 +294,6 @@ def _latency_ps(kind: str, host: Host, algorithm: str, protocol: str) -> float:
     if algorithm == COLLNET_DIRECT:
         others = host.members // plan.hosts - 1
         return 2 * (min(1, others) * inside + others * _ARITY_US * _PS_PER_US) + between
-    if algorithm == COLLNET_CHAIN:
-        return 2 * (host.members // plan.hosts - 1) * inside + between
     steps = ring_steps(kind, host.members)
     if kind in {"broadcast", "reduce"}:
         hardware = NET if plan.hosts > 1 else host.inside

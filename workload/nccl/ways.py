@@ -98,7 +98,8 @@ class Way(NamedTuple):
 def host_of(shape: Shape, asked: Asked) -> Host:
     """What NCCL's model is asked about the group."""
     made = generation_of(asked.generation, shape.accelerator, shape.inside_bps)
-    return tuning.host_of(shape, made, asked.cpu, collnet=asked.collnet)
+    rails = len(shape.trees) > len(set(shape.host))
+    return tuning.host_of(shape, made, asked.cpu, collnet=asked.collnet and rails)
 
 
 def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
@@ -117,6 +118,9 @@ def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
     way = Way(algorithm, protocol, 1, 1, 1, 1, tuning.base_ps(algorithm, protocol), inside_ps, between_ps)
     if algorithm in {tuning.NVLS, tuning.NVLS_TREE}:
         return _nvls(kind, shape, size_bytes, host, asked, way)
+    if algorithm == tuning.COLLNET_DIRECT:
+        path_ps = 2 * shape.inside_ps + shape.outside_ps
+        return way._replace(launch_ps=max(0, tuning.whole_latency_ps(host, algorithm) - path_ps))
     if algorithm == tuning.PAT:
         linear_ps = round(tuning.PAT_LINEAR_US * 1e6 * shape.members)
         return way._replace(launch_ps=way.launch_ps + linear_ps, between_ps=round(between_ps / tuning.PAT_LATENCY_PARTS))
@@ -173,7 +177,7 @@ def _nvls(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, wa
     chunk_bytes = _nvls_chunk_bytes(size_bytes, blocks * heads, plan.hosts, way.algorithm)
     loop_bytes = blocks * heads * chunk_bytes
     loops = max(1, -(-size_bytes // loop_bytes))
-    latency_ps, path_ps = tuning.nvls_latency_ps(host, way.algorithm), shape.inside_ps * (2 if kind == "all-reduce" else 1)
+    latency_ps, path_ps = tuning.whole_latency_ps(host, way.algorithm), shape.inside_ps * (2 if kind == "all-reduce" else 1)
     if way.algorithm == tuning.NVLS_TREE:
         path_ps += 2 * (plan.hosts.bit_length() - 1) * shape.outside_ps
     copied_bytes = 0.0 if asked.registered else min(loop_bytes, size_bytes) + size_bytes - (loops - 1) * loop_bytes

@@ -1,0 +1,55 @@
+"""What `nccl` takes, over kind, size, hosts and generation, against NCCL's formulas worked out anew (nccl_naive)."""
+
+import functools
+
+import pytest
+
+import topologies
+from tests.workload.nccl_naive import GPUS, Group
+from workload.nccl.tuning import model_ps
+from workload.nccl.ways import Asked, host_of, way_of
+from workload.shape import shape_of
+from workload.tree import IF_ANY
+
+NVLINK_GBPS = {"v100": 1200, "a100": 2400, "h100": 3600, "b200": 7200}
+NIC_GBPS = {"v100": 100, "a100": 200, "h100": 400, "b200": 400}
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce")
+SIZES = [64 << e for e in range(0, 28, 3)] + [100, 3_000_000, 700_000_000]
+HOSTS = [(1, 8), (1, 4), (1, 2), (2, 8), (3, 8), (4, 8), (16, 8), (2, 4), (8, 2), (4, 1), (16, 1)]
+
+
+@functools.cache
+def shape(gpu, nodes, gpus):
+    graph = topologies.build(
+        f"rail-optimised:npus={nodes * gpus},gpus_per_host={gpus},rate={NIC_GBPS[gpu]}Gbps,"
+        f"nvlink_rate={NVLINK_GBPS[gpu]}Gbps"
+    )
+    return shape_of(graph, range(graph.npus), trees=f"{IF_ANY}hosts")
+
+
+@pytest.mark.parametrize("gpu", sorted(GPUS))
+@pytest.mark.parametrize(("nodes", "gpus"), HOSTS)
+def test_takes_what_nccl_takes(gpu, nodes, gpus):
+    """60 choices each, 2,640 in all; and the times by which they are taken are the same."""
+    group, members, asked = Group(gpu, nodes, gpus, NIC_GBPS[gpu] / 8), shape(gpu, nodes, gpus), Asked(generation=gpu)
+    host = host_of(members, asked)
+    for kind in KINDS:
+        for size in SIZES:
+            expected_us = group.times(kind, size)
+            for (algorithm, protocol), time_us in expected_us.items():
+                found_us = model_ps(kind, host, size, algorithm, protocol) / 1e6
+                assert found_us == pytest.approx(time_us, rel=1e-6), (kind, size, algorithm, protocol)
+            least = min(expected_us, key=expected_us.get)
+            assert way_of(kind, members, size, asked)[:2] == least, (kind, size)
+
+
+def test_all_that_nccl_has_is_taken_somewhere():
+    taken = {
+        way_of(kind, shape(gpu, *hosts), size, Asked(generation=gpu))[:2]
+        for gpu in GPUS
+        for hosts in HOSTS
+        for kind in KINDS
+        for size in SIZES
+    }
+    assert {algorithm for algorithm, _ in taken} == {"ring", "tree", "nvls", "nvls-tree", "pat"}
+    assert {protocol for _, protocol in taken} == {"ll", "ll128", "simple"}
