@@ -207,6 +207,7 @@ def _on_the_wire(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
     inside = framed
     answer_bytes = FLIT_BYTES if inside else settings.ack_bytes
     return shape._replace(
+        line_bps=shape.lines_bps,
         rate_bps=rates,
         inside_bps=payload_bps(shape.inside_bps, framed=inside, answer_bytes=answer_bytes),
         outside_bps=payload_bps(shape.outside_bps, framed=False, answer_bytes=settings.ack_bytes),

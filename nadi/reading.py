@@ -10,6 +10,7 @@ from et import TraceTable, read_groups
 from nadi.config import RunConfig
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
+from workload.collectives import defaults_on
 from workload.exchange import Exchange, alone
 
 BITS_PER_BYTE = 8
@@ -51,7 +52,7 @@ def read_work(
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
     system = config.system
     collectives = CollectiveSettings(
-        system.collectives,
+        defaults_on(graph) | system.collectives,
         config.workload.all_gather_size,
         splits=system.splits,
         dimension_order=system.dimension_order,

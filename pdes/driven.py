@@ -2,7 +2,7 @@
 
 What drives a queue pair has moved b bytes of payload after b * CC_PSB ps: CC_PSB is of a byte in full packets. A packet
 may leave once its own bytes are moved, which begins when the message is posted or the packet before may leave. Where
-that one had to wait for the port or the window, the wait is made up for, but for no more than the packet's own bytes take.
+that one had to wait, as for the port, so much is made up for as it then takes on the wire, and no more.
 So a message has left no sooner than all its bytes take at the share. Queue pairs at line rate (CC_PSB = 0) never wait.
 Under a congestion control the share is the line rate that it knows, and is held to.
 """
@@ -77,10 +77,11 @@ def begin_message(address, q, now, _a, _b, _c, _d, _e):
 def drive(address, link, q, now, _seq, size, _flag, _a):
     """In place of pdes.nic.pace: a packet leaves; when may the next? 1 if once the port falls idle."""
     w = world_at(address)
-    row, moving = q * CC_WORDS, moving_ps(w.net, w.qps, q)
-    following = max(now, w.qps.cc[row + CC_NEXT_SEND] + moving)
+    row, on_wire = q * CC_WORDS, serialisation_ps(size, link_psb(w.net, link))
+    begins = max(w.qps.cc[row + CC_NEXT_SEND], now - on_wire)
+    following = max(now, begins + moving_ps(w.net, w.qps, q))
     w.qps.cc[row + CC_NEXT_SEND] = following
-    return np.int64(following <= now + serialisation_ps(size, link_psb(w.net, link)))
+    return np.int64(following <= now + on_wire)
 
 
 @hook

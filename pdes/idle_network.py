@@ -324,7 +324,8 @@ def send_data(g, port):
     begin(g, port, pair, kind, pairs.way[pair], FORWARDS, COMES, to)
     left_ps = g.clock[NOW] + g.kind[kind * KIND_WORDS + LEFT]
     pairs.waits[pair] = 0
-    pairs.next_ps[pair] = max(g.clock[NOW], pairs.next_ps[pair] + moving_ps(g, pair))
+    begins = max(pairs.next_ps[pair], 2 * g.clock[NOW] - left_ps)
+    pairs.next_ps[pair] = max(g.clock[NOW], begins + moving_ps(g, pair))
     if g.clock[NOW] < ports.free_ps[port] < left_ps:  # whole messages at a share, one after another
         pairs.next_ps[pair] = left_ps
     take_turns(g, pair, ports.free_ps[port])

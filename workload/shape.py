@@ -38,6 +38,7 @@ class Shape(NamedTuple):
         nics: links over which a member reaches other hosts, the least.
         trees: of aggregators in the switches; only for algorithms that name TREES.
         accelerator: what the fabric says that its NPUs are; "" = nothing.
+        line_bps: inside_bps and outside_bps as the fabric has them, where those are less headers; () = they are these.
     """
 
     members: int
@@ -53,6 +54,13 @@ class Shape(NamedTuple):
     nics: int = 0
     trees: tuple[Branch, ...] = ()
     accelerator: str = ""
+    line_bps: tuple[int, ...] = ()
+
+    @property
+    def lines_bps(self) -> tuple[int, int]:
+        """What a member's links to its host and to others carry, headers and all."""
+        inside_bps, outside_bps = self.line_bps or (self.inside_bps, self.outside_bps)
+        return inside_bps, outside_bps
 
     def branches(self) -> tuple[Branch, ...]:
         """The trees.

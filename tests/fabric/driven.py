@@ -1,7 +1,7 @@
 """Queue pairs that are driven at a share of their port's rate, on the queue pairs of tests/fabric/naive.py.
 
 The payload of a packet takes shares times as long to be moved as the line would need for it in full packets. That
-begins when its message is posted or the packet before may leave; no more is made up for than the own packet takes.
+begins when its message is posted or the packet before may leave, and no earlier than that is on the wire before it does.
 """
 
 from tests.fabric import naive
@@ -31,5 +31,6 @@ class Driven(naive.Simulator):
 
     def next_data(self, npu, port, pair):
         packet = super().next_data(npu, port, pair)
-        pair.next_send = max(self.now, pair.next_send + self.moving_ps(pair))
+        on_wire = int(packet.size * port.link.ps_per_byte + 0.5)
+        pair.next_send = max(self.now, max(pair.next_send, self.now - on_wire) + self.moving_ps(pair))
         return packet

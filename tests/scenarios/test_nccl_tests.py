@@ -46,7 +46,10 @@ def closed_us(spec, size, algorithm="nccl"):
     """The algorithm's form, with the payload's share of each link's rate."""
     graph = topologies.build(spec)
     shape = shape_of(graph, range(graph.npus))
-    shape = shape._replace(inside_bps=round(shape.inside_bps * FLITS), outside_bps=round(shape.outside_bps * ROCE))
+    inside_bps, outside_bps = lines_bps = shape.lines_bps
+    shape = shape._replace(
+        inside_bps=round(inside_bps * FLITS), outside_bps=round(outside_bps * ROCE), line_bps=lines_bps
+    )
     return collectives.closed_form("all-reduce", algorithm, graph.npus, size, 0, 0, shape) / 1e6
 
 

@@ -198,5 +198,5 @@ def test_algorithms_that_drive_a_connection_at_two_rates_are_refused():
     with pytest.raises(WorkloadError) as error:
         schedules.add("all-gather", "nccl:generation=v100", 4, found, 1 << 20)
     said = str(error.value)
-    assert said.startswith("algorithm nccl:generation=v100 for all-gather of 4: connection 32 at 1/12 of the line rate")
+    assert said.startswith("algorithm nccl:generation=v100 for all-gather of 4: connection 32 at 1/36 of the line rate")
     assert said.endswith("and at 1/24 in algorithm nccl:algo=ring for all-reduce of 4, expected one rate")

@@ -8,6 +8,10 @@ import topologies
 from tests.topologies.naive import SMALL
 
 NAMES = [
+    "dgx-a100",
+    "dgx-b200",
+    "dgx-h100",
+    "dgx-h200",
     "fat-tree",
     "file",
     "fully-connected",

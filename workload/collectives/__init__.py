@@ -37,12 +37,16 @@ import importlib
 import pkgutil
 from typing import NamedTuple, Protocol, cast
 
+import numpy as np
+
+from topologies import NVSWITCH, Graph
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
 from workload.plans import Plans
 from workload.shape import Shape
 
 PREFERRED = ("ring", "direct", "dissemination")
+ON_NVSWITCHES = "nccl"
 
 Value = int | bool | str
 
@@ -152,6 +156,16 @@ def default_algorithm(kind: str) -> str:
     """
     known = algorithms_of(kind)
     return next((name for name in PREFERRED if name in known), known[0])
+
+
+def defaults_on(fabric: Graph) -> dict[str, str]:
+    """Algorithms of kinds that the user names none for, where the fabric says what its hosts would run.
+
+    Hosts of several NPUs behind an NVSwitch run NCCL; elsewhere there are none, and `default_algorithm` holds.
+    """
+    if not np.any(fabric.node_kind == NVSWITCH) or len(np.unique(fabric.host)) == fabric.npus:
+        return {}
+    return dict.fromkeys(algorithms()[ON_NVSWITCHES].KINDS, ON_NVSWITCHES)
 
 
 def choose(kind: str, spec: str) -> Choice:

@@ -67,8 +67,9 @@ def planned(shape: Shape, generation: Generation) -> Planned:
     """What the search finds for a group."""
     counts = [shape.host.count(host) for host in sorted(set(shape.host))]
     hosts, per_host = len(counts), min(counts)
-    nvlink = shape.inside_bps / 8e9 * generation.nvlink_payload
-    net = min(shape.outside_bps / 8e9, generation.pcie)
+    inside_bps, outside_bps = shape.lines_bps
+    nvlink = inside_bps / 8e9 * generation.nvlink_payload
+    net = min(outside_bps / 8e9, generation.pcie)
     if hosts == 1:
         ring = _doubled(_ring_inside(nvlink, generation.inside_speeds), generation)
         tree = _tree(ring.channels, nvlink * per_host / (per_host - 1), generation.inside_speeds, nvlink)

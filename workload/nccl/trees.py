@@ -51,8 +51,11 @@ def tree(shape: Shape, channel: int, channels: int) -> Tree:
             parent[below] = above
         up = host_parent(host, len(hosts), second=channel >= half)
         parent[heads[host]] = heads[up] if up >= 0 else -1
-    children = [tuple(m for m in range(shape.members) if parent[m] == p) for p in range(shape.members)]
-    return Tree(channel, tuple(parent), tuple(children))
+    children: list[list[int]] = [[] for _ in range(shape.members)]
+    for member, above in enumerate(parent):
+        if above >= 0:
+            children[above].append(member)
+    return Tree(channel, tuple(parent), tuple(map(tuple, children)))
 
 
 def host_parent(host: int, hosts: int, *, second: bool) -> int:

@@ -1,5 +1,6 @@
 """All that NCCL decides for a collective of a size: algorithm, protocol, channels, and into how many chunks."""
 
+import functools
 from typing import NamedTuple
 
 from workload.nccl import tuning
@@ -95,9 +96,10 @@ class Way(NamedTuple):
         return (count * len(names) * len(tuning.ALGORITHMS) + kind << 48) + self.launch_ps
 
 
+@functools.lru_cache(maxsize=64)
 def host_of(shape: Shape, asked: Asked) -> Host:
     """What NCCL's model is asked about the group."""
-    made = generation_of(asked.generation, shape.accelerator, shape.inside_bps)
+    made = generation_of(asked.generation, shape.accelerator, shape.lines_bps[0])
     rails = len(shape.trees) > len(set(shape.host))
     return tuning.host_of(shape, made, asked.cpu, collnet=asked.collnet and rails)
 
@@ -144,7 +146,7 @@ def _shares(shape: Shape, host: Host) -> float:
 
 def _port(shape: Shape) -> float:
     """GB/s of payload that a member's NVLinks carry."""
-    return shape.inside_bps / 8e9 * NVLINK_PAYLOAD
+    return shape.lines_bps[0] / 8e9 * NVLINK_PAYLOAD
 
 
 def _used(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, way: Way) -> int:
