@@ -18,15 +18,17 @@ from nadi.partitioning import divide, traffic_load
 from nadi.progress import Progress, Silence
 from nadi.simulate import run_program
 from nadi.workers import SERIAL, Workers
-from topologies import Graph
+from topologies import NVSWITCH, Graph
 from topologies.units import format_bytes, parse_bytes
 from workload import KINDS, Program, WorkloadError
+from workload.aggregation import switches_of
 from workload.uneven import ALGORITHMS
 
 ALL = "all"
 MOST_SIZES = 1000
 _WITHOUT_BYTES = "barrier"
 _LONG_S = 5.0
+_NOT_REDUCING = "is no NVSwitch, and the fabric does not say that it reduces (SHARP); with --algorithm NAME it does"
 
 
 class Row(NamedTuple):
@@ -116,7 +118,10 @@ class LeftOut(NamedTuple):
 
 
 def choose(graph: Graph, done: Collective, text: str, sizes: Sequence[int]) -> tuple[list[str], list[LeftOut]]:
-    """The algorithms that --algorithm names, and those of "all" that refuse the members, the fabric or a size.
+    """The algorithms that --algorithm names, and those of "all" that are left out.
+
+    Left out is what refuses the members, the fabric or a size, and what has switches reduce that are no NVSwitches: no
+    fabric says that others can. Who names such an algorithm takes it that they do.
 
     Args:
         graph: the fabric; all its NPUs take part.
@@ -133,17 +138,28 @@ def choose(graph: Graph, done: Collective, text: str, sizes: Sequence[int]) -> t
     left_out: list[LeftOut] = []
     for name in names:
         try:
-            for size in {sizes[0], sizes[-1]}:
-                done.program(graph, name, size)
+            programs = [done.program(graph, name, size) for size in {sizes[0], sizes[-1]}]
         except WorkloadError as error:
             if text != ALL:
                 raise
             left_out.append(LeftOut(name, str(error)))
+            continue
+        plain = [s for s in switches_of(programs[0]) if graph.node_kind[s] != NVSWITCH] if text == ALL else []
+        if plain:
+            left_out.append(LeftOut(name, f"{graph.node_name(plain[0])} {_NOT_REDUCING}"))
         else:
             fit.append(name)
     if not fit:
         raise ConfigError(f"--algorithm all: none does {done.kind} here; {left_out[0].algorithm}: {left_out[0].reason}")
     return fit, left_out
+
+
+def listed(left_out: Sequence[LeftOut]) -> str:
+    """One line: what is left out, and why; what has one reason stands together."""
+    of_reason: dict[str, list[str]] = {}
+    for each in left_out:
+        of_reason.setdefault(each.reason, []).append(each.algorithm)
+    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in of_reason.items())
 
 
 def split_names(text: str) -> tuple[str, ...]:

@@ -1,0 +1,159 @@
+"""Tables on a terminal or in a pipe. No digit is cut: a table that is too wide loses its least needed columns.
+
+Where standard output is no terminal and COLUMNS is not set, all is as wide as it wants to be: one row, one line.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_UNBOUNDED = 100_000
+_MARGIN = 1
+_GAP = 3
+_NO_HEADINGS_GAP = 2
+_LEAST_NAME = 8
+_LEAST = {"number": _UNBOUNDED, "name": 40, "text": 24}
+"""Cells to which a column shrinks before others are left out: a number never, names and prose onto further lines."""
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        heading: above it.
+        rank: 0 = always shown; of the others, the one of the highest rank is the first to be left out.
+        form: numbers stand to the right, names and prose to the left.
+    """
+
+    heading: str
+    rank: int = 0
+    form: Literal["number", "name", "text"] = "number"
+
+
+class FittedTable:
+    """A table that a rich Console prints; cells are plain text, never markup."""
+
+    def __init__(self, title: str, *columns: Column | str, headings: bool = True, whole: str = "--json") -> None:
+        """Start without rows.
+
+        Args:
+            title: above the table, may be empty.
+            columns: a bare text is the heading of numbers that are always shown.
+            headings: whether there is a line of them.
+            whole: the option with which the command shows all columns however narrow the terminal is.
+        """
+        self.title = title
+        self.headings = headings
+        self.whole = whole
+        self.columns = [column if isinstance(column, Column) else Column(column) for column in columns]
+        self.rows: list[tuple[str, ...]] = []
+        self.notes: list[str] = []
+        self._bold: set[int] = set()
+        self._ends: set[int] = set()
+
+    def add_row(self, *cells: str, bold: bool = False) -> None:
+        """Append a row; bold: it stands out.
+
+        Raises:
+            ValueError: other than one cell for each column.
+        """
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
+        if bold:
+            self._bold.add(len(self.rows))
+        self.rows.append(cells)
+
+    def end_group(self) -> None:
+        """Leave space below the rows so far."""
+        self._ends.add(len(self.rows) - 1)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Title, table, notes, and which columns are left out."""
+        shown = self._that_fit(options.max_width)
+        left_out = [column.heading for i, column in enumerate(self.columns) if i not in shown]
+        if self.title:
+            yield Text(self.title, style="bold")
+        if self.headings:
+            yield Text()
+        yield Padding(self._table(shown, self._widths(shown, options.max_width)), (0, 0, 0, _MARGIN), expand=False)
+        for note in self.notes:
+            yield Text(note)
+        if left_out:
+            every = range(len(self.columns))
+            wide = self._needed(every, [self._natural(i) for i in every])
+            yield Text(f"not shown: {', '.join(left_out)} (a terminal {wide} columns wide or {self.whole} has all)")
+        if self.headings:
+            yield Text()
+
+    def _table(self, shown: Sequence[int], widths: Sequence[int]) -> Table:
+        table = Table(
+            box=box.SIMPLE_HEAD if self.headings else None,
+            show_header=self.headings,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1) if self.headings else (0, _NO_HEADINGS_GAP, 0, 0),
+        )
+        for i, width in zip(shown, widths, strict=True):
+            column = self.columns[i]
+            justify: Literal["left", "right"] = "right" if column.form == "number" else "left"
+            table.add_column(Text(column.heading), justify=justify, width=width, overflow="fold")
+        for number, row in enumerate(self.rows):
+            style = "bold" if number in self._bold else None
+            table.add_row(*(Text(row[i]) for i in shown), style=style, end_section=number in self._ends)
+        return table
+
+    def _that_fit(self, max_width: int) -> list[int]:
+        """Columns that are shown."""
+        shown = list(range(len(self.columns)))
+        while self._needed(shown, [self._least(i) for i in shown]) > max_width:
+            optional = [i for i in shown if self.columns[i].rank > 0]
+            if not optional:
+                break
+            shown.remove(max(optional, key=lambda i: (self.columns[i].rank, i)))
+        return shown
+
+    def _widths(self, shown: Sequence[int], max_width: int) -> list[int]:
+        """Cells of each column: what it wants where there is room; where there is not, the widest give way first."""
+        widths = [self._natural(i) for i in shown]
+        least = [self._least(i) for i in shown]
+        while self._needed(shown, widths) > max_width:
+            above = [place for place, width in enumerate(widths) if width > least[place]]
+            words = [p for p, i in enumerate(shown) if self.columns[i].form != "number" and widths[p] > _LEAST_NAME]
+            places = above or words or [place for place, width in enumerate(widths) if width > 1]
+            if not places:
+                break
+            widths[max(places, key=lambda place: widths[place])] -= 1
+        return widths
+
+    def _needed(self, shown: Sequence[int], widths: Sequence[int]) -> int:
+        gap = _GAP if self.headings else _NO_HEADINGS_GAP
+        return _MARGIN + sum(widths) + gap * len(shown) - (1 if self.headings else 0)
+
+    def _natural(self, i: int) -> int:
+        cells = ((self.columns[i].heading,) if self.headings else ()) + tuple(row[i] for row in self.rows)
+        return max((cell_len(line) for cell in cells for line in cell.split("\n")), default=0)
+
+    def _least(self, i: int) -> int:
+        return min(self._natural(i), _LEAST[self.columns[i].form])
+
+
+def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:
+    """A table of labels and what they say, without headings."""
+    table = FittedTable(title, Column("", form="name"), Column("", form="text"), headings=False)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def console() -> Console:
+    """Standard output."""
+    found = Console(highlight=False)
+    bounded = found.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    return found if bounded else Console(width=_UNBOUNDED, highlight=False)
