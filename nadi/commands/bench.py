@@ -6,6 +6,7 @@ import os
 import typer
 
 from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
+from nadi.completion import benches, topology_names
 
 
 def register(app: typer.Typer) -> None:
@@ -15,10 +16,15 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     name: str = typer.Argument(
-        "permutation", metavar="NAME", help="permutation, roce, allreduce, hierarchical or pairs."
+        "permutation",
+        metavar="NAME",
+        help="permutation, roce, allreduce, hierarchical or pairs.",
+        autocompletion=benches,
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    topology: str = typer.Option("", "--topology", "-t", metavar="SPEC", help="Another fabric."),
+    topology: str = typer.Option(
+        "", "--topology", "-t", metavar="SPEC", help="Another fabric.", autocompletion=topology_names
+    ),
     size: str = typer.Option("", metavar="BYTES", help="Another size: each NPU's message, or the all-reduce."),
     seed: int = typer.Option(1, min=0, help="Of the permutation and of ECMP."),
     runs: int = typer.Option(5, min=1, help="The figures are those of the fastest of so many runs."),

@@ -10,6 +10,7 @@ import typer
 
 from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.commands.topology import SPEC_HELP
+from nadi.completion import algorithms, kinds, topology_names
 
 if TYPE_CHECKING:
     from nadi.collective_results import Sweep
@@ -22,9 +23,13 @@ def register(app: typer.Typer) -> None:
 
 def collective(
     kind: str = typer.Argument(
-        metavar="KIND", help="all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ..."
+        metavar="KIND",
+        help="all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ...",
+        autocompletion=kinds,
     ),
-    topology: str = typer.Option(..., "--topology", "-t", metavar="SPEC", help=SPEC_HELP),
+    topology: str = typer.Option(
+        ..., "--topology", "-t", metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names
+    ),
     sizes: str = typer.Option("1MiB", help="Bytes of the whole buffer: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."),
     matrix: Path | None = typer.Option(
         None, metavar="FILE", help="all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes."
@@ -36,6 +41,7 @@ def collective(
         "",
         metavar="NAMES",
         help="As ring,direct; or all that the fabric can do; the kind's default if not given.",
+        autocompletion=algorithms,
     ),
     out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", help="Folder for a Parquet table and a page."),
     overrides: list[str] = typer.Option(
@@ -75,14 +81,14 @@ def collective(
         network = network_section(overrides)
         settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
         settings = fabric.fitted(graph, settings)
-        algorithms, left_out = choose(graph, done, algorithm, steps)
+        chosen, left_out = choose(graph, done, algorithm, steps)
     is_first = ranks.rank == 0
     if left_out and is_first:
         typer.echo(f"nadi: left out: {listed(left_out)}", err=True)
     who = Workers(ranks, "processes" if backend == "processes" else "threads", workers)
     with staged(out, ranks, FILES) if out else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
-            rows = list(measure(graph, done, algorithms, steps, settings, shown, who))
+            rows = list(measure(graph, done, chosen, steps, settings, shown, who))
         sweep = Sweep(kind, graph.name, graph.npus, network, seed, rows, left_out, source)
         with together(ranks):
             if staging:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from nadi.completion import methods
+
 if TYPE_CHECKING:
     from nadi.tables import FittedTable
     from partition import Report
@@ -21,7 +23,9 @@ def register(app: typer.Typer) -> None:
 def partition(
     file: Path = typer.Argument(metavar="RUN.toml", help="The run file, as for `nadi run`."),
     parts: int = typer.Option(..., "--parts", min=1, help="How many parts: ranks or workers."),
-    method: str = typer.Option("metis", metavar="NAME", help="How to divide; docs/partition.md lists the methods."),
+    method: str = typer.Option(
+        "metis", metavar="NAME", help="How to divide; docs/partition.md lists the methods.", autocompletion=methods
+    ),
     weights: Path | None = typer.Option(
         None, metavar="DIR", help="Results of an earlier run: weigh by the packets it sent, not by those expected."
     ),

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from nadi.completion import topology_names
+
 if TYPE_CHECKING:
     from topologies import Topology
 
@@ -41,7 +43,7 @@ def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> 
 
 
 def show(
-    spec: str = typer.Argument(metavar="SPEC", help=SPEC_HELP),
+    spec: str = typer.Argument(metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Facts about a fabric: sizes, rates, routing, bisection."""
@@ -58,7 +60,7 @@ def show(
 
 
 def build(
-    spec: str = typer.Argument(metavar="SPEC", help=SPEC_HELP),
+    spec: str = typer.Argument(metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names),
     out: Path = typer.Option(..., "-o", "--out", metavar="FILE", help="TOML file to write."),
 ) -> None:
     """Write a fabric as a TOML file of nodes and links, to be edited and run."""
