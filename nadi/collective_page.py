@@ -4,11 +4,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nadi.analysis import bus_factor
+from nadi.microbench import listed
+from nadi.readable import size_text
 from nadi.series import Style, style
+from nadi.sweep_tables import sweep_table, winners_table
 
 if TYPE_CHECKING:
     from nadi.collective_results import Sweep
 
+_MOST_TICKS = 16
 _PS_PER_US = 1e6
 _B_PS_PER_GB_S = 1e3
 """Bytes per picosecond to gigabytes per second."""
@@ -29,7 +33,9 @@ def render(sweep: "Sweep") -> str:
     network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
     return environment.get_template("page.html.j2").render(
         sweep=sweep,
-        bands=sweep.winners(),
+        winners=winners_table(sweep),
+        table=sweep_table(sweep),
+        left_out=listed(sweep.left_out),
         picture=picture,
         network=network,
         colours={name: look.colour for name, look in styles(sweep).items()},
@@ -76,8 +82,11 @@ def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types
     for left, right, algorithm in band_edges(sweep):
         band = {"fillcolor": styles(sweep)[algorithm].colour, "opacity": 0.08, "line_width": 0, "layer": "below"}
         drawn.add_vrect(x0=left, x1=right, row="all", col=1, **band)
-    drawn.update_xaxes(type="log", title_text="bytes", row=2, col=1)
-    drawn.update_xaxes(type="log", row=1, col=1)
+    sizes = sorted({row.bytes for row in sweep.rows if row.bytes > 0})
+    sizes = sizes[:: -(-len(sizes) // _MOST_TICKS)]
+    ticks = {"tickvals": sizes, "ticktext": [size_text(size) for size in sizes]}
+    drawn.update_xaxes(type="log", title_text="size", **ticks, row=2, col=1)
+    drawn.update_xaxes(type="log", **ticks, row=1, col=1)
     drawn.update_yaxes(title_text="GB/s", rangemode="tozero", row=1, col=1)
     drawn.update_yaxes(title_text="µs", type="log", row=2, col=1)
     drawn.update_layout(height=1000, plot_bgcolor="white", hovermode="x unified")

@@ -170,7 +170,10 @@ def test_files_hold_the_rows(nadi, tmp_path):
     assert len(page) > 1 << 20  # with plotly itself
     assert 'src="http' not in page
     for row in rows:
-        assert f"<td>{row['bytes']:,}</td><td>{row['time_ps'] / 1e6:,.3f}</td>" in page
+        assert f"<td>{row['algorithm']}</td><td>{row['time_ps'] / 1e6:,.3f} µs</td>" in page
+    for size in ("1 KiB", "64 KiB"):
+        assert page.count(f'<tr class="size"><td>{size}</td>') == 1
+        assert f'"{size}"' in page  # on the axis
     assert sorted(path.name for path in out.iterdir()) == ["collective.html", "collective.parquet"]
 
 
