@@ -117,7 +117,9 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-def choose(graph: Graph, done: Collective, text: str, sizes: Sequence[int]) -> tuple[list[str], list[LeftOut]]:
+def choose(
+    graph: Graph, done: Collective, text: str, sizes: Sequence[int], *, sharp_everywhere: bool = False
+) -> tuple[list[str], list[LeftOut]]:
     """The algorithms that --algorithm names, and those of "all" that are left out.
 
     Left out is what refuses the members, the fabric or a size, and what has switches reduce that are no NVSwitches: no
@@ -128,6 +130,7 @@ def choose(graph: Graph, done: Collective, text: str, sizes: Sequence[int]) -> t
         done: the collective.
         text: "all", names apart by commas, or "" for the kind's default.
         sizes: bytes; algorithms are asked for the first and the last.
+        sharp_everywhere: "all" takes it, too, that every switch can reduce.
 
     Raises:
         ConfigError: an empty name, or "all" where none is left.
@@ -144,8 +147,8 @@ def choose(graph: Graph, done: Collective, text: str, sizes: Sequence[int]) -> t
                 raise
             left_out.append(LeftOut(name, str(error)))
             continue
-        plain = [s for s in switches_of(programs[0]) if graph.node_kind[s] != NVSWITCH] if text == ALL else []
-        if plain:
+        plain = [s for s in switches_of(programs[0]) if graph.node_kind[s] != NVSWITCH]
+        if plain and text == ALL and not sharp_everywhere:
             left_out.append(LeftOut(name, f"{graph.node_name(plain[0])} {_NOT_REDUCING}"))
         else:
             fit.append(name)
