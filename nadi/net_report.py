@@ -16,7 +16,7 @@ MOST_BRANCHES = 40
 def render(document: dict[str, Any]) -> RenderableType:
     """The document as something that a rich Console prints."""
     head = f"{document['topology']}\n{time_text(document['finish_time_ps'] or 0)}"
-    return Group(Text(head), *_links(document["links"]), *_messages(document["messages"]), *_spread(document))
+    return Group(head, *_links(document["links"]), *_messages(document["messages"]), *_spread(document))
 
 
 def tree_lines(tree: dict[str, Any]) -> list[str]:
@@ -52,7 +52,7 @@ def _links(of_column: dict[str, list[dict[str, Any]]]) -> Iterator[FittedTable]:
 
 def _messages(rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
     if not rows:
-        yield Text("no messages, or no flows.parquet\n")
+        yield "no messages, or no flows.parquet\n"
         return
     unit = time_unit(ps for row in rows for ps in row["time_ps"].values())
     titles = {
@@ -83,12 +83,12 @@ def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
         yield Text(heading, style="bold")
     for tree in trees:
         root, *lines = tree_lines(tree)
-        yield from map(Text, (root, *lines[:MOST_BRANCHES]))
+        yield from (root, *lines[:MOST_BRANCHES])
         if len(lines) > MOST_BRANCHES:
-            yield Text(f"  and {len(lines) - MOST_BRANCHES} more")
+            yield f"  and {len(lines) - MOST_BRANCHES} more"
     if trees:
         more = document["roots"] - len(trees)
-        yield Text(f"and {more} smaller\n" if more else "")
+        yield f"and {more} smaller\n" if more else ""
     yield from _victims(document)
 
 
@@ -96,11 +96,11 @@ def _victims(document: dict[str, Any]) -> Iterator[RenderableType]:
     if document["victims"] is None:
         why = document["why_no_victims"]
         if why != "nothing was paused":
-            yield Text(f"whom pauses held up is not known: {why}")
+            yield f"whom pauses held up is not known: {why}"
         return
     congested = document["congested_links"]
     more = f" and {len(congested) - MOST_LINKS} more" if len(congested) > MOST_LINKS else ""
-    yield Text(f"congested: {', '.join(congested[:MOST_LINKS])}{more}")
+    yield f"congested: {', '.join(congested[:MOST_LINKS])}{more}"
     unit = time_unit(row["paused_ps"] for row in document["victims"])
     table = FittedTable(
         f"head-of-line victims: {document['victims_found']:,} messages on no congested link, held up by pauses",

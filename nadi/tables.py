@@ -76,23 +76,31 @@ class FittedTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title, table, notes, and which columns are left out."""
-        shown = self._that_fit(options.max_width)
-        left_out = [column.heading for i, column in enumerate(self.columns) if i not in shown]
+        heads = [_text(console, column.heading) for column in self.columns]
+        cells = [[_text(console, cell) for cell in row] for row in self.rows]
+        natural = [self._natural(column) for column in zip(heads, *cells, strict=True)]
+        shown = self._that_fit(natural, options.max_width)
         if self.title:
-            yield Text(self.title, style="bold")
+            yield _text(console, self.title, style="bold")
         if self.headings:
             yield Text()
-        yield Padding(self._table(shown, self._widths(shown, options.max_width)), (0, 0, 0, _MARGIN), expand=False)
-        for note in self.notes:
-            yield Text(note)
-        if left_out:
-            every = range(len(self.columns))
-            wide = self._needed(every, [self._natural(i) for i in every])
-            yield Text(f"not shown: {', '.join(left_out)} (a terminal {wide} columns wide or {self.whole} has all)")
+        table = self._empty([self.columns[i].form for i in shown], [heads[i] for i in shown])
+        for column, width in zip(table.columns, self._widths(natural, shown, options.max_width), strict=True):
+            column.width = width
+        for number, row in enumerate(cells):
+            style = "bold" if number in self._bold else None
+            table.add_row(*(row[i] for i in shown), style=style, end_section=number in self._ends)
+        yield Padding(table, (0, 0, 0, _MARGIN), expand=False)
+        left_out = [column.heading for i, column in enumerate(self.columns) if i not in shown]
+        wide = self._needed(range(len(natural)), natural)
+        note = f"not shown: {', '.join(left_out)} (a terminal {wide} columns wide or {self.whole} has all)"
+        for line in (*self.notes, *([note] if left_out else [])):
+            yield _text(console, line)
         if self.headings:
             yield Text()
 
-    def _table(self, shown: Sequence[int], widths: Sequence[int]) -> Table:
+    def _empty(self, forms: Sequence[str], heads: Sequence[Text]) -> Table:
+        """A rich Table without rows."""
         table = Table(
             box=box.SIMPLE_HEAD if self.headings else None,
             show_header=self.headings,
@@ -100,48 +108,44 @@ class FittedTable:
             pad_edge=False,
             padding=(0, 1) if self.headings else (0, _NO_HEADINGS_GAP, 0, 0),
         )
-        for i, width in zip(shown, widths, strict=True):
-            column = self.columns[i]
-            justify: Literal["left", "right"] = "right" if column.form == "number" else "left"
-            table.add_column(Text(column.heading), justify=justify, width=width, overflow="fold")
-        for number, row in enumerate(self.rows):
-            style = "bold" if number in self._bold else None
-            table.add_row(*(Text(row[i]) for i in shown), style=style, end_section=number in self._ends)
+        for form, head in zip(forms, heads, strict=True):
+            table.add_column(head, justify="right" if form == "number" else "left", overflow="fold")
         return table
 
-    def _that_fit(self, max_width: int) -> list[int]:
-        """Columns that are shown."""
-        shown = list(range(len(self.columns)))
-        while self._needed(shown, [self._least(i) for i in shown]) > max_width:
+    def _that_fit(self, natural: Sequence[int], max_width: int) -> list[int]:
+        """Columns that are shown; natural: cells that each wants."""
+        shown = list(range(len(natural)))
+        least = self._least(natural)
+        while self._needed(shown, least) > max_width:
             optional = [i for i in shown if self.columns[i].rank > 0]
             if not optional:
                 break
             shown.remove(max(optional, key=lambda i: (self.columns[i].rank, i)))
         return shown
 
-    def _widths(self, shown: Sequence[int], max_width: int) -> list[int]:
-        """Cells of each column: what it wants where there is room; where there is not, the widest give way first."""
-        widths = [self._natural(i) for i in shown]
-        least = [self._least(i) for i in shown]
+    def _widths(self, natural: Sequence[int], shown: Sequence[int], max_width: int) -> list[int]:
+        """Of the columns shown: what each wants where there is room; where there is not, the widest give way first."""
+        widths, least = list(natural), self._least(natural)
         while self._needed(shown, widths) > max_width:
-            above = [place for place, width in enumerate(widths) if width > least[place]]
-            words = [p for p, i in enumerate(shown) if self.columns[i].form != "number" and widths[p] > _LEAST_NAME]
-            places = above or words or [place for place, width in enumerate(widths) if width > 1]
+            above = [i for i in shown if widths[i] > least[i]]
+            words = [i for i in shown if self.columns[i].form != "number" and widths[i] > _LEAST_NAME]
+            places = above or words or [i for i in shown if widths[i] > 1]
             if not places:
                 break
-            widths[max(places, key=lambda place: widths[place])] -= 1
-        return widths
+            widths[max(places, key=lambda i: widths[i])] -= 1
+        return [widths[i] for i in shown]
 
     def _needed(self, shown: Sequence[int], widths: Sequence[int]) -> int:
         gap = _GAP if self.headings else _NO_HEADINGS_GAP
-        return _MARGIN + sum(widths) + gap * len(shown) - (1 if self.headings else 0)
+        return _MARGIN + sum(widths[i] for i in shown) + gap * len(shown) - (1 if self.headings else 0)
 
-    def _natural(self, i: int) -> int:
-        cells = ((self.columns[i].heading,) if self.headings else ()) + tuple(row[i] for row in self.rows)
-        return max((cell_len(line) for cell in cells for line in cell.split("\n")), default=0)
+    def _natural(self, column: Sequence[Text]) -> int:
+        """Cells that a column wants; its heading is first."""
+        texts = column if self.headings else column[1:]
+        return max((cell_len(line) for text in texts for line in text.plain.split("\n")), default=0)
 
-    def _least(self, i: int) -> int:
-        return min(self._natural(i), _LEAST[self.columns[i].form])
+    def _least(self, natural: Sequence[int]) -> list[int]:
+        return [min(wanted, _LEAST[column.form]) for wanted, column in zip(natural, self.columns, strict=True)]
 
 
 def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:
@@ -153,7 +157,12 @@ def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:
 
 
 def console() -> Console:
-    """Standard output."""
-    found = Console(highlight=False)
+    """Standard output, for plain text."""
+    found = Console(markup=False, emoji=False, highlight=False)
     bounded = found.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-    return found if bounded else Console(width=_UNBOUNDED, highlight=False)
+    return found if bounded else Console(width=_UNBOUNDED, markup=False, emoji=False, highlight=False)
+
+
+def _text(console: Console, text: str, style: str = "") -> Text:
+    """Plain text as the console shows it."""
+    return console.render_str(text, style=style, markup=False, emoji=False, highlight=False)

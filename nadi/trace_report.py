@@ -3,7 +3,6 @@
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from et.errors import NOT_STRICT
 from nadi.readable import in_unit, time_text, time_unit
@@ -16,7 +15,7 @@ _PS_PER_MICRO = 10**6
 
 def render(description: dict[str, Any]) -> RenderableType:
     """The result of et.describe as something that a rich Console prints."""
-    parts: list[RenderableType] = [Text(description["path"]), _overview(description), Text()]
+    parts: list[RenderableType] = [description["path"], _overview(description), ""]
     return Group(*parts, _communication(description), _first_nodes(description))
 
 

@@ -17,8 +17,6 @@ def doctor(
     ),
 ) -> None:
     """Check Python, packages, the JIT and its cache, cores, memory and MPI; say how to mend what is not well."""
-    from rich.text import Text
-
     from nadi import __version__
     from nadi.diagnosis import compile_kernels, diagnose
     from nadi.tables import console
@@ -32,6 +30,6 @@ def doctor(
         findings.append(finding._asdict())
         if not as_json:
             fix = f"; {finding.fix}" if not finding.ok else ""
-            out.print(Text(f"{'ok  ' if finding.ok else 'warn'}  {finding.what}: {finding.found}{fix}"))
+            out.print(f"{'ok  ' if finding.ok else 'warn'}  {finding.what}: {finding.found}{fix}")
     if as_json:
         typer.echo(json.dumps({"version": __version__, "checks": findings}, indent=2))
