@@ -21,6 +21,7 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
     rows = [
         ("fabric", facts["name"]),
         ("NPUs", f"{facts['npus']:,}"),
+        *([("accelerator", graph.accelerator.upper())] if graph.accelerator else []),
         ("logical dimensions", "x".join(map(str, facts["dims"]))),
         ("hosts", f"{facts['hosts']:,}"),
         ("pods", f"{facts['pods']:,}" if facts["pods"] else "none"),

@@ -22,13 +22,13 @@ from topologies import NVSWITCH, Graph
 from topologies.units import format_bytes, parse_bytes
 from workload import KINDS, Program, WorkloadError
 from workload.aggregation import switches_of
+from workload.nccl.generations import generations
 from workload.uneven import ALGORITHMS
 
 ALL = "all"
 MOST_SIZES = 1000
 _WITHOUT_BYTES = "barrier"
 _LONG_S = 5.0
-_NOT_REDUCING = "is no NVSwitch, and the fabric does not say that it reduces (SHARP); with --algorithm NAME it does"
 
 
 class Row(NamedTuple):
@@ -122,8 +122,8 @@ def choose(
 ) -> tuple[list[str], list[LeftOut]]:
     """The algorithms that --algorithm names, and those of "all" that are left out.
 
-    Left out is what refuses the members, the fabric or a size, and what has switches reduce that are no NVSwitches: no
-    fabric says that others can. Who names such an algorithm takes it that they do.
+    Left out is what refuses the members, the fabric or a size, and what has switches reduce other than NVSwitches with
+    NVLink SHARP: no fabric says that they can. Who names such an algorithm takes it that they do.
 
     Args:
         graph: the fabric; all its NPUs take part.
@@ -147,14 +147,25 @@ def choose(
                 raise
             left_out.append(LeftOut(name, str(error)))
             continue
-        plain = [s for s in switches_of(programs[0]) if graph.node_kind[s] != NVSWITCH]
-        if plain and text == ALL and not sharp_everywhere:
-            left_out.append(LeftOut(name, f"{graph.node_name(plain[0])} {_NOT_REDUCING}"))
+        why_not = "" if text != ALL or sharp_everywhere else _cannot_reduce(graph, programs)
+        if why_not:
+            left_out.append(LeftOut(name, f"{why_not}; with --algorithm NAME it does"))
         else:
             fit.append(name)
     if not fit:
         raise ConfigError(f"--algorithm all: none does {done.kind} here; {left_out[0].algorithm}: {left_out[0].reason}")
     return fit, left_out
+
+
+def _cannot_reduce(graph: Graph, programs: Sequence[Program]) -> str:
+    """Why a switch that these have reduce does not; "" = all of them can."""
+    made = generations().get(graph.accelerator)
+    for switch in sorted({switch for program in programs for switch in switches_of(program)}):
+        if graph.node_kind[switch] != NVSWITCH:
+            return f"{graph.node_name(switch)} is no NVSwitch, and the fabric does not say that it reduces (SHARP)"
+        if made is not None and made.nvls_efficiency == 0:
+            return f"{graph.node_name(switch)} is of {made.name.upper()}s, which have no NVLink SHARP"
+    return ""
 
 
 def listed(left_out: Sequence[LeftOut]) -> str:

@@ -236,6 +236,15 @@ def test_all_leaves_out_what_only_other_switches_can(nadi):
     assert {"nvls", "in-network"} <= {each["algorithm"] for each in inside["rows"]}
 
 
+def test_all_leaves_out_nvls_where_the_machine_has_none(nadi):
+    arguments = ("collective", "all-gather", "--sizes", "64KiB", "-q", "--json", "--algorithm", "all")
+    old, new = (nadi(*arguments, "-t", f"{machine}:npus=8") for machine in ("dgx-a100", "dgx-h100"))
+    done = [{each["algorithm"] for each in outcome.document["rows"]} for outcome in (old, new)]
+    assert done[1] - done[0] == {"nvls", "in-network"}
+    assert "nvswitch 0 is of A100s, which have no NVLink SHARP" in old.err
+    assert "nvls" not in new.err
+
+
 def test_files_of_others_stay_and_old_ones_of_its_own_do_not(nadi, tmp_path, monkeypatch):
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "collective.html").write_text("old")
