@@ -11,6 +11,7 @@ from nadi.net_analysis import (
     Branch,
     NetRun,
     Pauses,
+    Table,
     causes,
     completion,
     find_pauses,
@@ -59,14 +60,16 @@ def _pauses(run: NetRun) -> dict[str, Any]:
         "pauses": found,
         "pauses_looked_at": len(pauses.link),
         "roots": len(roots),
-        "trees": [_tree(root) for root in roots[:MOST_TREES]],
+        "trees": [_tree(root, run.links) for root in roots[:MOST_TREES]],
         "congested_links": [run.links["name"][link] for link in congested.tolist()],
         **_victims(run, pauses, congested),
     }
 
 
-def _tree(root: Branch) -> dict[str, Any]:
-    return {"links": root.size(), "whole_paused_ps": root.whole_ps(), **root.as_dict()}
+def _tree(root: Branch, links: Table) -> dict[str, Any]:
+    """A tree, and the ports of its root where the congestion is."""
+    congested = [links["name"][link] for link in root_links([root], links).tolist()]
+    return {"links": root.size(), "whole_paused_ps": root.whole_ps(), "congested": congested, **root.as_dict()}
 
 
 def _victims(run: NetRun, pauses: Pauses, congested: NDArray[np.int64]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from nadi.errors import ConfigError, OutputError
 from nadi.net_analysis import NetRun, most, tiers
+from nadi.net_report import ports
 from nadi.readable import Unit, amount_text, time_text, time_unit
 from nadi.series import Style, style
 
@@ -179,7 +180,7 @@ def _trees(drawn: Any, document: Mapping[str, Any]) -> None:  # noqa: ANN401 - p
     while waiting and len(ids) < MOST_SECTORS:
         branch, parent = waiting.pop(0)  # breadth first: what is nearest to its root stays in
         ids.append(str(len(ids)))
-        labels.append(branch.get("link") or f"{branch['switch']}: root")
+        labels.append(branch.get("link") or f"root: {ports(dict(branch))}")
         parents.append(parent)
         own.append(branch["paused_ps"])
         of_it = f"{branch['pauses']:,} pauses, {time_text(branch['paused_ps'])} in all"

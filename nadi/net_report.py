@@ -22,7 +22,13 @@ def render(document: dict[str, Any]) -> RenderableType:
 def tree_lines(tree: dict[str, Any]) -> list[str]:
     """A line for each branch of a tree of pauses, indented by its depth, and one for the root."""
     whole = f"{tree['links']} links, paused for {time_text(tree['whole_paused_ps'])} in all"
-    return [f"{tree['switch']}: {whole}", *_branches(tree, 1)]
+    return [f"{tree['switch']}, congested at {ports(tree)}: {whole}", *_branches(tree, 1)]
+
+
+def ports(tree: dict[str, Any]) -> str:
+    """Where the congestion is at the root of a tree: its port, or the first of several."""
+    first, *others = tree["congested"] or ["no port"]
+    return f"{first} and {len(others)} more" if others else first
 
 
 def _branches(tree: dict[str, Any], depth: int) -> Iterator[str]:

@@ -101,6 +101,7 @@ def test_trees_and_victims(nadi, folder):  # noqa: F811
     (victim,) = document["victims"]
     assert (victim["src"], victim["dst"], victim["sure"]) == (7, 11, True)
     shown = nadi("net", folder).out
+    assert "spine 0, congested at spine 0 → leaf 0: 3 links, paused for 75 µs in all\n" in shown
     assert "  leaf 1 → spine 0: 1 pauses, first at 5 µs, 25 µs in all\n    npu 4 → leaf 1" in shown
     assert "head-of-line victims: 1 messages" in shown
 
@@ -138,13 +139,17 @@ def test_the_page_has_the_tree_of_pauses_and_their_victims(folder):
     ends = {(label.get(parent), of) for parent, of in zip(tree.parents, tree.labels, strict=True)}
     assert ends == {
         (None, "all pauses"),
-        ("all pauses", "spine 0: root"),
-        ("spine 0: root", "leaf 1 → spine 0"),
+        ("all pauses", "root: spine 0 → leaf 0"),
+        ("root: spine 0 → leaf 0", "leaf 1 → spine 0"),
         ("leaf 1 → spine 0", "npu 4 → leaf 1"),
         ("leaf 1 → spine 0", "npu 7 → leaf 1"),
     }
     paused_us = {of: ps / US for of, ps in zip(tree.labels, tree.values, strict=True)}
-    assert (paused_us["leaf 1 → spine 0"], paused_us["npu 4 → leaf 1"], paused_us["spine 0: root"]) == (25, 25, 0)
+    assert (paused_us["leaf 1 → spine 0"], paused_us["npu 4 → leaf 1"], paused_us["root: spine 0 → leaf 0"]) == (
+        25,
+        25,
+        0,
+    )
     (table,) = (trace for trace in drawn.data if trace.type == "table")
     cells = {name: list(column) for name, column in zip(table.header["values"], table.cells["values"], strict=True)}
     assert (cells["message"], cells["size"], cells["sure"]) == (["npu 7 → npu 11"], ["100.00 kB"], ["yes"])
