@@ -159,7 +159,7 @@ def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:
 def console() -> Console:
     """Standard output, for plain text."""
     found = Console(markup=False, emoji=False, highlight=False)
-    bounded = found.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    bounded = found.file.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return found if bounded else Console(width=_UNBOUNDED, markup=False, emoji=False, highlight=False)
 
 
