@@ -1,7 +1,7 @@
 """Chakra execution traces: the format, read, write, summarise.
 
 `read_trace` gives a TraceTable (arrays), `read_messages` the protobuf messages; `write_trace` writes messages, which
-the `*_node` functions make. Wrong files raise TraceError. `et.show.render` prints what `describe` finds.
+the `*_node` functions make. Wrong files raise TraceError. `describe` sums a file up.
 """
 
 from et.builders import (

@@ -91,6 +91,8 @@ class Columns:
             dep=dep,
             dangling=dangling,
             dropped_control=0 if with_control else len(self._control),
+            dangling_control=0,
+            control_cycle="",
             metadata_groups=self._metadata_groups,
             **integers,
         )

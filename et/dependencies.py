@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from et.errors import TraceError
+from et.errors import NOT_STRICT, TraceError
 
 Path = str | os.PathLike[str]
 Ids = NDArray[np.uint64]
@@ -67,7 +67,7 @@ def resolve(
         first = int(np.argmin(is_there))
         raise TraceError(
             f"{path}: node {ids[row[first]]}: depends on node {parent_ids[first]}, which the file lacks "
-            f"({dangling} such dependencies), expected an id of the file"
+            f"({dangling:,} such dependencies), expected an id of the file; {NOT_STRICT}, drops such dependencies"
         )
     return *_compress(len(ids), row[is_there], by_id[place[is_there]]), dangling
 

@@ -37,8 +37,22 @@ def topological_order(table: TraceTable) -> NDArray[np.int32]:
     Raises:
         TraceError: the dependencies have a cycle; the message holds it as node ids, `3 -> 5 -> 3`.
     """
+    order, waits_for = _in_order(table)
+    if len(order) < len(table):
+        raise TraceError(f"{table.path}: dependency cycle {_cycle(table, waits_for)}, expected no cycle")
+    return order
+
+
+def dependency_cycle(table: TraceTable) -> str:
+    """One cycle of the dependencies as node ids, `3 -> 5 -> 3`; "" if there is none."""
+    order, waits_for = _in_order(table)
+    return _cycle(table, waits_for) if len(order) < len(table) else ""
+
+
+def _in_order(table: TraceTable) -> tuple[NDArray[np.int32], list[int]]:
+    """The rows that `topological_order` gives, without those behind a cycle, and for how many parents each waits."""
     if np.all(table.dep < parent_rows(table)):  # the file is in that order already, as most are
-        return np.arange(len(table), dtype=np.int32)
+        return np.arange(len(table), dtype=np.int32), []
     waits_for = np.diff(table.dep_ptr).tolist()
     child_ptr, child = (a.tolist() for a in children(table))
     ready = [row for row, parents in enumerate(waits_for) if parents == 0]  # ascending, so a heap
@@ -50,9 +64,7 @@ def topological_order(table: TraceTable) -> NDArray[np.int32]:
             waits_for[other] -= 1
             if waits_for[other] == 0:
                 heapq.heappush(ready, other)
-    if len(order) < len(table):
-        raise TraceError(f"{table.path}: dependency cycle {_cycle(table, waits_for)}, expected no cycle")
-    return np.array(order, np.int32)
+    return np.array(order, np.int32), waits_for
 
 
 def depth(table: TraceTable) -> int:

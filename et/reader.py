@@ -1,5 +1,6 @@
 """Reading a trace file: as messages, or as a TraceTable."""
 
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 
@@ -7,15 +8,16 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from et.columns import Columns
-from et.errors import TraceError
+from et.errors import NOT_STRICT, TraceError
 from et.framing import iter_messages
-from et.order import topological_order
+from et.order import dependency_cycle, topological_order
 from et.schema import GlobalMetadata, Node
 from et.table import TraceTable
 
 Path = str | os.PathLike[str]
 
 _NODE_TYPE_FIELD = 3
+_VERSION_ATTRIBUTE = "schema"
 
 
 def read_messages(path: Path) -> tuple[Message, list[Message]]:
@@ -64,15 +66,23 @@ def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool) -
     columns = Columns(path)
     for offset, message in messages:
         columns.add(offset, message)
-    table = columns.table(metadata.version, strict=strict)
-    try:
-        topological_order(table)
-    except TraceError:
-        if strict:
-            raise
-        table = columns.table(metadata.version, strict=False, with_control=False)
-        topological_order(table)
-    return table
+    table = columns.table(_version(metadata), strict=strict)
+    cycle = dependency_cycle(table)
+    if not cycle:
+        return table
+    without = columns.table(_version(metadata), strict=False, with_control=False)
+    if strict:
+        way_on = "" if dependency_cycle(without) else f"; {NOT_STRICT}, drops control dependencies, which close it"
+        raise TraceError(f"{path}: dependency cycle {cycle}, expected no cycle{way_on}")
+    topological_order(without)
+    dangling_control = table.dangling - without.dangling
+    return dataclasses.replace(without, dangling_control=dangling_control, control_cycle=cycle)
+
+
+def _version(metadata: Message) -> str:
+    """Of the schema. Traces that Chakra's converter makes of PyTorch's have an attribute in place of the field."""
+    said = (attribute.string_val for attribute in metadata.attr if attribute.name == _VERSION_ATTRIBUTE)
+    return metadata.version or next(said, "")
 
 
 def _metadata(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:

@@ -16,7 +16,8 @@ _FIRST_NODES = 10
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Summarise a trace file in values that JSON can hold.
 
-    Dangling dependencies, and control dependencies that close cycles, are counted, not refused. Sizes are bytes;
+    Dependencies that a strict reader refuses are counted: "dangling_dependencies" on nodes that the file lacks, data
+    and control, and "dropped_control_dependencies" where they close "control_cycle" (else ""). Sizes are bytes;
     "missing_sizes" counts nodes without comm_size, which add nothing to "bytes". "depth" is the number of nodes on the
     longest path of dependencies.
 
@@ -32,8 +33,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "node_types": _node_types(table),
         "cpu_ops": int(np.count_nonzero(table.is_cpu_op)),
         "dependencies": len(table.dep),
-        "dangling_dependencies": table.dangling,
+        "dangling_dependencies": table.dangling + table.dangling_control,
         "dropped_control_dependencies": table.dropped_control,
+        "control_cycle": table.control_cycle,
         "roots": int(np.count_nonzero(np.diff(table.dep_ptr) == 0)),
         "depth": depth(table),
         "compute_micros": _sum(table.duration_micros[is_compute]),

@@ -57,7 +57,7 @@ class TraceTable:
 
     Attributes:
         path: where it came from, for messages.
-        version: GlobalMetadata.version.
+        version: GlobalMetadata.version, else its attribute "schema", which traces of PyTorch have in its place; or "".
         node_id: uint64[n], ids of the file, each once.
         names: n names.
         type: int8[n], NodeType, never INVALID_NODE.
@@ -83,6 +83,8 @@ class TraceTable:
         dep: int32[], rows of parents, data and control together, sorted, without repeats.
         dangling: dependencies on nodes that the file lacks, dropped by read_trace(strict=False).
         dropped_control: control dependencies dropped by read_trace(strict=False), all of them or none.
+        dangling_control: how many of these are on nodes that the file lacks.
+        control_cycle: why they were dropped: a cycle that they close, as ids, `3 -> 5 -> 3`; else "".
         metadata_groups: communicators that METADATA nodes define, name to NPUs; () = all NPUs.
     """
 
@@ -113,6 +115,8 @@ class TraceTable:
     dep: Int32
     dangling: int = 0
     dropped_control: int = 0
+    dangling_control: int = 0
+    control_cycle: str = ""
     metadata_groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -27,7 +27,6 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         name="nadi",
         help="Packet-level simulation of distributed AI training, driven by Chakra execution traces.",
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -4,23 +4,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nadi.analysis import bus_factor
+from nadi.microbench import listed
+from nadi.readable import size_text
+from nadi.series import Style, style
+from nadi.sweep_tables import sweep_table, winners_table
 
 if TYPE_CHECKING:
     from nadi.collective_results import Sweep
 
+_MOST_TICKS = 16
 _PS_PER_US = 1e6
 _B_PS_PER_GB_S = 1e3
 """Bytes per picosecond to gigabytes per second."""
-_COLOURS = (
-    "#1f77b4",
-    "#ff7f0e",
-    "#2ca02c",
-    "#9467bd",
-    "#17becf",
-    "#8c564b",
-    "#bcbd22",
-    "#e377c2",
-)
 
 
 def render(sweep: "Sweep") -> str:
@@ -37,7 +32,13 @@ def render(sweep: "Sweep") -> str:
     picture = figure(sweep).to_html(full_html=False, include_plotlyjs=True) if _has_sizes(sweep) else ""
     network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
     return environment.get_template("page.html.j2").render(
-        sweep=sweep, bands=sweep.winners(), picture=picture, network=network, colours=colours(sweep)
+        sweep=sweep,
+        winners=winners_table(sweep),
+        table=sweep_table(sweep),
+        left_out=listed(sweep.left_out),
+        picture=picture,
+        network=network,
+        colours={name: look.colour for name, look in styles(sweep).items()},
     )
 
 
@@ -48,7 +49,7 @@ def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types
 
     drawn = make_subplots(rows=2, cols=1, vertical_spacing=0.08, subplot_titles=("bus bandwidth", "time"))
     factor = bus_factor(sweep.kind, sweep.npus)
-    for algorithm, colour in colours(sweep).items():
+    for algorithm, look in styles(sweep).items():
         own = sorted((row for row in sweep.rows if row.algorithm == algorithm), key=lambda row: row.bytes)
         sizes = [row.bytes for row in own]
         closed = [row for row in own if row.closed_form_ps > 0]
@@ -60,23 +61,32 @@ def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types
         ):
             shown = {"legendgroup": algorithm, "showlegend": place == 1}
             line = go.Scatter(
-                x=sizes, y=measured, name=algorithm, mode="lines+markers", line={"color": colour}, **shown
+                x=sizes,
+                y=measured,
+                name=algorithm,
+                mode="lines+markers",
+                line={"color": look.colour, "dash": look.dash},
+                marker={"symbol": f"circle{look.mark}"},
+                **shown,
             )
             dashed = go.Scatter(
                 x=[row.bytes for row in closed],
                 y=expected,
                 name=f"{algorithm}, closed form",
                 mode="lines",
-                line={"color": colour, "dash": "dash"},
+                line={"color": look.colour, "dash": look.expected_dash},
                 **shown,
             )
             drawn.add_trace(line, row=place, col=1)
             drawn.add_trace(dashed, row=place, col=1)
     for left, right, algorithm in band_edges(sweep):
-        style = {"fillcolor": colours(sweep)[algorithm], "opacity": 0.08, "line_width": 0, "layer": "below"}
-        drawn.add_vrect(x0=left, x1=right, row="all", col=1, **style)
-    drawn.update_xaxes(type="log", title_text="bytes", row=2, col=1)
-    drawn.update_xaxes(type="log", row=1, col=1)
+        band = {"fillcolor": styles(sweep)[algorithm].colour, "opacity": 0.08, "line_width": 0, "layer": "below"}
+        drawn.add_vrect(x0=left, x1=right, row="all", col=1, **band)
+    sizes = sorted({row.bytes for row in sweep.rows if row.bytes > 0})
+    sizes = sizes[:: -(-len(sizes) // _MOST_TICKS)]
+    ticks = {"tickvals": sizes, "ticktext": [size_text(size) for size in sizes]}
+    drawn.update_xaxes(type="log", title_text="size", **ticks, row=2, col=1)
+    drawn.update_xaxes(type="log", **ticks, row=1, col=1)
     drawn.update_yaxes(title_text="GB/s", rangemode="tozero", row=1, col=1)
     drawn.update_yaxes(title_text="µs", type="log", row=2, col=1)
     drawn.update_layout(height=1000, plot_bgcolor="white", hovermode="x unified")
@@ -91,10 +101,10 @@ def band_edges(sweep: "Sweep") -> list[tuple[float, float, str]]:
     return [(left, right, band.algorithm) for left, right, band in zip(lefts, rights, bands, strict=True)]
 
 
-def colours(sweep: "Sweep") -> dict[str, str]:
-    """The colour of each algorithm, in the order of the rows."""
+def styles(sweep: "Sweep") -> dict[str, Style]:
+    """How each algorithm looks, in the order of the rows."""
     names = dict.fromkeys(row.algorithm for row in sweep.rows)
-    return {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(names)}
+    return {name: style(number) for number, name in enumerate(names)}
 
 
 def _has_sizes(sweep: "Sweep") -> bool:

@@ -30,6 +30,7 @@ from pydantic import (
 
 from nadi.errors import ConfigError
 from nadi.faults import FaultSection
+from topologies import parse_spec
 from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 AUTO = 0
@@ -141,7 +142,7 @@ class TopologySection(Section):
 
     spec: str | None = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
     name: str | None = Field(None, description="name of a topology; its parameters stand in params")
-    params: dict[str, Any] = Field({}, description="parameters of the topology called name")
+    params: dict[str, Any] = Field({}, description="parameters of the topology called name, or in place of spec's")
     file: FilePath | None = Field(None, description="a network in a file, as `nadi topology build` writes it")
 
     @model_validator(mode="after")
@@ -149,14 +150,20 @@ class TopologySection(Section):
         given = [key for key in ("spec", "name", "file") if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(f"found {' and '.join(given) or 'none'} of spec, name and file; expected exactly one")
-        if self.params and self.name is None:
-            raise ValueError("params stand without name; expected name = ... beside them")
+        if self.params and self.file is not None:
+            raise ValueError("params stand beside file; expected name or spec beside them")
         return self
 
     def source(self) -> str | dict[str, Any]:
-        """What `topologies.build` takes: a spec, a path, or a table."""
+        """What `topologies.build` takes: a spec, a path, or a table.
+
+        Raises:
+            TopologyError: params stand beside a spec that is none.
+        """
         if self.name is not None:
             return {"name": self.name, **self.params}
+        if self.spec is not None and self.params:
+            return parse_spec(self.spec) | self.params
         return self.spec or str(self.file)
 
 

@@ -7,7 +7,10 @@ import numpy as np
 import pdes
 from nadi.errors import ConfigError
 from nadi.faults import FaultSection
+from nadi.node_names import NodeNames
 from topologies import Graph, TableRouting, routing_without
+
+_MOST_NEAR = 6
 
 
 def schedule(faults: Sequence[FaultSection], detection_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
@@ -24,15 +27,17 @@ def schedule(faults: Sequence[FaultSection], detection_ps: int, graph: Graph, *,
             switch of this kind cannot do.
     """
     links, npus = [], []
+    names = NodeNames(graph)
     taken: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for number, fault in enumerate(faults):
-        where = f"[faults.{number}]"
+        place = _Place(graph, names, fault, f"[faults.{number}]")
+        where = place.where
         if fault.npu is not None:
-            _check_npu(graph, fault.npu, where)
-            _take(taken, "npu", [fault.npu], fault, number)
-            npus.append(pdes.NpuFault(fault.npu, fault.at, fault.until_ps, float(fault.slowdown or 1)))
+            npu = place.npu()
+            _take(taken, "npu", [npu], fault, number)
+            npus.append(pdes.NpuFault(npu, fault.at, fault.until_ps, float(fault.slowdown or 1)))
             continue
-        found = _links_of_switch(graph, fault, where) if fault.switch is not None else _links(graph, fault, where)
+        found = place.links_of_switch() if fault.switch is not None else place.links()
         if fault.switch is None:
             _take(taken, fault.what, found, fault, number)
         if fault.state and not isinstance(graph.routing, TableRouting):
@@ -57,49 +62,70 @@ def schedule(faults: Sequence[FaultSection], detection_ps: int, graph: Graph, *,
     return pdes.Faults(tuple(links), tuple(npus), detection_ps, routings)
 
 
-def _check_npu(graph: Graph, npu: int, where: str) -> None:
-    if not 0 <= npu < graph.npus:
-        raise ConfigError(f"{where} npu: found {npu}; expected one of the NPUs 0 to {graph.npus - 1}")
+class _Place:
+    """Where a fault is; every method raises ConfigError where the fabric has no such place."""
 
+    def __init__(self, graph: Graph, names: NodeNames, fault: FaultSection, where: str) -> None:
+        self._graph = graph
+        self._names = names
+        self._fault = fault
+        self.where = where
 
-def _links_of_switch(graph: Graph, fault: FaultSection, where: str) -> list[int]:
-    """Both directions of all links of a switch."""
-    node = fault.switch
-    if node is None or not graph.npus <= node < graph.nodes:
-        raise ConfigError(
-            f"{where} switch: found {node}; expected a node of a switch, {graph.npus} to {graph.nodes - 1}"
-            if graph.nodes > graph.npus
-            else f"{where} switch: found {node}, but {graph.name} has no switches"
-        )
-    return np.flatnonzero((graph.link_src == node) | (graph.link_dst == node)).tolist()
+    def npu(self) -> int:
+        """The NPU."""
+        npu = self._node("npu")
+        if not 0 <= npu < self._graph.npus:
+            raise ConfigError(
+                f"{self.where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
+            )
+        return npu
 
+    def links_of_switch(self) -> list[int]:
+        """Both directions of all links of a switch."""
+        graph, node = self._graph, self._node("switch")
+        if not graph.npus <= node < graph.nodes:
+            found = f"{self.where} switch: found {self._fault.switch}"
+            if graph.nodes == graph.npus:
+                raise ConfigError(f"{found}, but {graph.name} has no switches")
+            first, last = graph.node_name(graph.npus), graph.node_name(graph.nodes - 1)
+            raise ConfigError(
+                f"{found}; expected a switch, as {first!r} or {last!r}, or its node, {graph.npus} to {graph.nodes - 1}"
+            )
+        return np.flatnonzero((graph.link_src == node) | (graph.link_dst == node)).tolist()
 
-def _links(graph: Graph, fault: FaultSection, where: str) -> list[int]:
-    """Both directions of the cables that are meant."""
-    if not isinstance(fault.link, str):
-        number = fault.link
-        if number is None or not 0 <= number < graph.links:
-            raise ConfigError(f"{where} link: found {number}; expected one of the links 0 to {graph.links - 1}")
-        return [number & ~1, number | 1]
-    ends = [end.strip() for end in fault.link.split("-")]
-    if len(ends) != 2 or not all(end.isascii() and end.isdigit() for end in ends):
-        raise ConfigError(f'{where} link: found {fault.link!r}; expected the numbers of two nodes, as "12-40"')
-    a, b = (int(end) for end in ends)
-    for node in (a, b):
-        if node >= graph.nodes:
-            raise ConfigError(f"{where} link: found node {node}; expected one of the nodes 0 to {graph.nodes - 1}")
-    there = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
-    if not len(there):
-        near = sorted(set(graph.link_dst[graph.out_links(a)].tolist()))[:6]
-        raise ConfigError(
-            f"{where} link: {graph.node_name(a)} and {graph.node_name(b)} are not linked; "
-            f"nodes next to {a}: {', '.join(map(str, near))}"
-        )
-    if fault.cable is not None:
-        if not 0 <= fault.cable < len(there):
-            raise ConfigError(f"{where} cable: found {fault.cable}; expected 0 to {len(there) - 1}")
-        there = there[[fault.cable]]
-    return sorted([*there.tolist(), *(there ^ 1).tolist()])
+    def links(self) -> list[int]:
+        """Both directions of the cables that are meant."""
+        graph, link = self._graph, self._fault.link
+        if not isinstance(link, str):
+            if link is None or not 0 <= link < graph.links:
+                raise ConfigError(f"{self.where} link: found {link}; expected one of the links 0 to {graph.links - 1}")
+            return [link & ~1, link | 1]
+        try:
+            a, b = self._names.ends(link)
+        except ValueError as error:
+            raise ConfigError(f"{self.where} link: {error}") from None
+        there = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
+        if not len(there):
+            near = sorted(set(graph.link_dst[graph.out_links(a)].tolist()))[:_MOST_NEAR]
+            raise ConfigError(
+                f"{self.where} link: {graph.node_name(a)} and {graph.node_name(b)} are not linked; "
+                f"nodes next to {a}: {', '.join(f'{node} ({graph.node_name(node)})' for node in near)}"
+            )
+        cable = self._fault.cable
+        if cable is not None:
+            if not 0 <= cable < len(there):
+                raise ConfigError(f"{self.where} cable: found {cable}; expected 0 to {len(there) - 1}")
+            there = there[[cable]]
+        return sorted([*there.tolist(), *(there ^ 1).tolist()])
+
+    def _node(self, key: str) -> int:
+        found = getattr(self._fault, key)
+        if isinstance(found, int):
+            return found
+        try:
+            return self._names.node(found)
+        except ValueError as error:
+            raise ConfigError(f"{self.where} {key}: {error}") from None
 
 
 def _take(

@@ -39,10 +39,12 @@ class FaultSection(BaseModel):
 
     at: _Time = Field(description="when it begins")
     until: _OptionalTime = Field(None, description="when it is taken back; without it, never")
-    link: StrictInt | str | None = Field(None, description='a link\'s number, or its ends, "12-40"; both directions')
+    link: StrictInt | str | None = Field(
+        None, description='a link by its ends, "leaf 0 - spine 1" or "12-40", or its number; both directions'
+    )
     cable: StrictInt | None = Field(None, description="which of several cables between the two ends, from 0; all")
-    switch: StrictInt | None = Field(None, description="node number of a switch: all its links")
-    npu: StrictInt | None = Field(None, description="number of an NPU")
+    switch: StrictInt | str | None = Field(None, description='a switch, "leaf 0" or its node number: all its links')
+    npu: StrictInt | str | None = Field(None, description='an NPU, by number or as "npu 3"')
     state: Literal["down"] | None = Field(None, description="all packets are lost")
     rate: _OptionalRate = Field(None, description='another rate, "50Gbps"')
     added_latency: _OptionalTime = Field(None, description="on top of the link's delay")

@@ -18,9 +18,11 @@ from nadi.partitioning import divide, traffic_load
 from nadi.progress import Progress, Silence
 from nadi.simulate import run_program
 from nadi.workers import SERIAL, Workers
-from topologies import Graph
+from topologies import NVSWITCH, Graph
 from topologies.units import format_bytes, parse_bytes
 from workload import KINDS, Program, WorkloadError
+from workload.aggregation import switches_of
+from workload.nccl.generations import generations
 from workload.uneven import ALGORITHMS
 
 ALL = "all"
@@ -115,14 +117,20 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-def choose(graph: Graph, done: Collective, text: str, sizes: Sequence[int]) -> tuple[list[str], list[LeftOut]]:
-    """The algorithms that --algorithm names, and those of "all" that refuse the members, the fabric or a size.
+def choose(
+    graph: Graph, done: Collective, text: str, sizes: Sequence[int], *, sharp_everywhere: bool = False
+) -> tuple[list[str], list[LeftOut]]:
+    """The algorithms that --algorithm names, and those of "all" that are left out.
+
+    Left out is what refuses the members, the fabric or a size, and what has switches reduce other than NVSwitches with
+    NVLink SHARP: no fabric says that they can. Who names such an algorithm takes it that they do.
 
     Args:
         graph: the fabric; all its NPUs take part.
         done: the collective.
         text: "all", names apart by commas, or "" for the kind's default.
         sizes: bytes; algorithms are asked for the first and the last.
+        sharp_everywhere: "all" takes it, too, that every switch can reduce.
 
     Raises:
         ConfigError: an empty name, or "all" where none is left.
@@ -133,17 +141,39 @@ def choose(graph: Graph, done: Collective, text: str, sizes: Sequence[int]) -> t
     left_out: list[LeftOut] = []
     for name in names:
         try:
-            for size in {sizes[0], sizes[-1]}:
-                done.program(graph, name, size)
+            programs = [done.program(graph, name, size) for size in {sizes[0], sizes[-1]}]
         except WorkloadError as error:
             if text != ALL:
                 raise
             left_out.append(LeftOut(name, str(error)))
+            continue
+        why_not = "" if text != ALL or sharp_everywhere else _cannot_reduce(graph, programs)
+        if why_not:
+            left_out.append(LeftOut(name, f"{why_not}; with --algorithm NAME it does"))
         else:
             fit.append(name)
     if not fit:
         raise ConfigError(f"--algorithm all: none does {done.kind} here; {left_out[0].algorithm}: {left_out[0].reason}")
     return fit, left_out
+
+
+def _cannot_reduce(graph: Graph, programs: Sequence[Program]) -> str:
+    """Why a switch that these have reduce does not; "" = all of them can."""
+    made = generations().get(graph.accelerator)
+    for switch in sorted({switch for program in programs for switch in switches_of(program)}):
+        if graph.node_kind[switch] != NVSWITCH:
+            return f"{graph.node_name(switch)} is no NVSwitch, and the fabric does not say that it reduces (SHARP)"
+        if made is not None and made.nvls_efficiency == 0:
+            return f"{graph.node_name(switch)} is of {made.name.upper()}s, which have no NVLink SHARP"
+    return ""
+
+
+def listed(left_out: Sequence[LeftOut]) -> str:
+    """One line: what is left out, and why; what has one reason stands together."""
+    of_reason: dict[str, list[str]] = {}
+    for each in left_out:
+        of_reason.setdefault(each.reason, []).append(each.algorithm)
+    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in of_reason.items())
 
 
 def split_names(text: str) -> tuple[str, ...]:

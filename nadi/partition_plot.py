@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError, OutputError
+from nadi.series import style
 from partition import Partition, Weights
 from topologies import NVSWITCH, DimensionRouting, Graph
 
@@ -18,19 +19,6 @@ Int64 = NDArray[np.int64]
 MOST_MARKS = 4000
 MOST_LINES = 40_000
 _FORMATS = (".html", ".png")
-_COLOURS = (
-    "#1f77b4",
-    "#2ca02c",
-    "#9467bd",
-    "#ff7f0e",
-    "#17becf",
-    "#8c564b",
-    "#bcbd22",
-    "#e377c2",
-    "#08306b",
-    "#00441b",
-)
-"""Of parts; cut links are red, others grey."""
 _FAINT_LINES = 1500  # the more lines, the fainter each
 _NPU, _SWITCH = "circle", "square"
 
@@ -106,10 +94,10 @@ def figure(graph: Graph, found: Partition, weights: Weights) -> Any:  # noqa: AN
     ):
         x, y = (_with_gaps(place[lines]) for place in (marks.x, marks.y))
         strength = min(0.6, max(0.05, _FAINT_LINES / (lines.shape[1] + 1)))
-        style = {"color": f"rgba({colour},{strength:.2f})", "width": width}
-        drawn.add_trace(go.Scattergl(x=x, y=y, mode="lines", line=style, hoverinfo="skip", name=name))
+        thin = {"color": f"rgba({colour},{strength:.2f})", "width": width}
+        drawn.add_trace(go.Scattergl(x=x, y=y, mode="lines", line=thin, hoverinfo="skip", name=name))
     for part in range(found.parts):
-        here = np.flatnonzero(marks.part == part)
+        here, look = np.flatnonzero(marks.part == part), style(part)
         drawn.add_trace(
             go.Scatter(
                 x=marks.x[here],
@@ -119,10 +107,10 @@ def figure(graph: Graph, found: Partition, weights: Weights) -> Any:  # noqa: AN
                 text=[f"{_name(graph, marks, m)}, part {part}, {events[m]:,.0f} events" for m in here.tolist()],
                 hoverinfo="text",
                 marker={
-                    "color": _COLOURS[part % len(_COLOURS)],
+                    "color": look.colour,
                     "opacity": 1,
                     "size": np.where(marks.is_switch[here], 9, 6),
-                    "symbol": np.where(marks.is_switch[here], _SWITCH, _NPU),
+                    "symbol": np.where(marks.is_switch[here], _SWITCH + look.mark, _NPU + look.mark),
                 },
             )
         )

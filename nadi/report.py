@@ -5,23 +5,19 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
+from rich.console import Group, RenderableType
 
 from nadi.findings import Findings
+from nadi.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.simulate import Simulation
+from nadi.tables import Column, FittedTable, console
 from topologies import Graph
-from topologies.units import format_rate
 from workload import KINDS
 
 MOST_NPUS = 8
 MOST_COLLECTIVES = 20
 MOST_LINKS = 5
-_FILE_WIDTH = 120
-_PS_PER_US = 1_000_000
+WHOLE = "--out"
 _FABRIC_COUNTERS = {
     "marked_packets": "packets marked",
     "pause_frames": "pauses",
@@ -33,23 +29,17 @@ _FABRIC_COUNTERS = {
 }
 
 
-def wide_console() -> Console:
-    """Standard output; where it is no terminal, wide enough for every table."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_FILE_WIDTH)
-
-
 def print_report(simulation: Simulation, findings: Findings, out: Path | None) -> None:
     """Print where time went, the collectives, the busiest links, and where the tables are."""
-    console = wide_console()
-    console.print(render(simulation, findings))
+    out_console = console()
+    out_console.print(render(simulation, findings))
     where = f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir"
-    console.print(where, soft_wrap=True, highlight=False, markup=False)
+    out_console.print(where, soft_wrap=True, highlight=False, markup=False)
 
 
 def render(simulation: Simulation, findings: Findings) -> RenderableType:
     """The report as something that a rich Console prints."""
-    parts: list[RenderableType] = [Text(_headline(simulation, findings)), npu_table(simulation, findings)]
+    parts: list[RenderableType] = [_headline(simulation, findings), npu_table(simulation, findings)]
     if len(findings.collectives.group):
         parts.append(collective_table(findings))
     parts.append(link_table(simulation, findings))
@@ -58,75 +48,109 @@ def render(simulation: Simulation, findings: Findings) -> RenderableType:
     return Group(*parts)
 
 
-def npu_table(simulation: Simulation, findings: Findings) -> Table:
+def npu_table(simulation: Simulation, findings: Findings) -> FittedTable:
     """Where each NPU's time went; of many NPUs the least, median and most."""
     times = findings.npu_times
     columns = (times.compute_ps, times.cpu_ps, times.memory_ps, times.communication_ps, times.exposed_ps, times.idle_ps)
-    table = plain_table("time of each NPU (µs)", "npu", "compute", "cpu", "memory", "communication", "exposed", "idle")
     npus = simulation.program.npus
     if npus <= MOST_NPUS:
-        for npu in range(npus):
-            table.add_row(str(npu), *(_us(column[npu]) for column in columns))
-        return table
-    for name, pick in (("least", np.min), ("median", np.median), ("most", np.max)):
-        table.add_row(f"{name} of {npus}", *(_us(float(pick(column))) for column in columns))
+        rows = [(str(npu), [float(column[npu]) for column in columns]) for npu in range(npus)]
+    else:
+        picks = (("least", np.min), ("median", np.median), ("most", np.max))
+        rows = [(f"{name} of {npus}", [float(pick(column)) for column in columns]) for name, pick in picks]
+    unit = time_unit(time_ps for _, row in rows for time_ps in row)
+    table = FittedTable(
+        f"time of each NPU ({unit.name})",
+        Column("npu", form="name"),
+        "compute",
+        Column("cpu", 3),
+        Column("memory", 4),
+        Column("communication", 1),
+        "exposed",
+        Column("idle", 2),
+        whole=WHOLE,
+    )
+    for name, row in rows:
+        table.add_row(name, *(in_unit(time_ps, unit) for time_ps in row))
     return table
 
 
-def collective_table(findings: Findings) -> Table:
+def collective_table(findings: Findings) -> FittedTable:
     """Collectives, the slowest first; alike ones (group, kind and size) are one row."""
     found = findings.collectives
-    title = "collectives: mean time and closed form on an idle network (µs), algorithm and bus bandwidth (GB/s)"
-    table = plain_table(
-        title, "group", "kind", "algorithm", "size", "n", "count", "time", "closed form", "ratio", "algbw", "busbw"
-    )
     keys = np.stack([found.group, found.kind, found.size_bytes, found.members], axis=1)
     _, index, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     total_ps = np.bincount(index.reshape(-1), found.time_ps)
-    for alike in np.argsort(-total_ps, kind="stable")[:MOST_COLLECTIVES].tolist():
-        which = np.flatnonzero(index.reshape(-1) == alike)
-        first, time_ps = int(which[0]), float(np.mean(found.time_ps[which]))
-        closed_ps = float(np.mean(findings.closed_form_ps[which]))
+    alike = np.argsort(-total_ps, kind="stable")[:MOST_COLLECTIVES].tolist()
+    of_row = [np.flatnonzero(index.reshape(-1) == which) for which in alike]
+    times_ps = [float(np.mean(found.time_ps[which])) for which in of_row]
+    unit = time_unit(times_ps)
+    table = FittedTable(
+        f"collectives: mean time and closed form on an idle network ({unit.name}), algorithm and bus bandwidth (GB/s)",
+        Column("group", 5, "name"),
+        Column("kind", form="name"),
+        Column("algorithm", 3, "name"),
+        "size",
+        Column("n", 7),
+        Column("count", 6),
+        "time",
+        Column("closed form", 8),
+        Column("ratio", 2),
+        Column("algbw", 9),
+        Column("busbw", 4),
+        whole=WHOLE,
+    )
+    for which, number, time_ps in zip(of_row, alike, times_ps, strict=True):
+        first, closed_ps = int(which[0]), float(np.mean(findings.closed_form_ps[which]))
         table.add_row(
-            escape(findings.group_names[first]) or "all",
+            findings.group_names[first] or "all",
             KINDS[found.kind[first]],
             findings.algorithms[first],
-            _amount(int(found.size_bytes[first])),
+            buffer_text(int(found.size_bytes[first])),
             str(found.members[first]),
-            str(count[alike]),
-            _us(time_ps),
-            ("" if findings.closed_form_played[which].all() else "~") + _us(closed_ps),
+            f"{count[number]:,}",
+            in_unit(time_ps, unit),
+            ("" if findings.closed_form_played[which].all() else "~") + in_unit(closed_ps, unit),
             f"{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
             *_gigabytes((findings.algorithm_Bps[which].mean(), findings.bus_Bps[which].mean())),
         )
     if len(total_ps) > MOST_COLLECTIVES:
-        table.caption = f"and {len(total_ps) - MOST_COLLECTIVES} more in collectives.parquet"
+        table.notes.append(f"and {len(total_ps) - MOST_COLLECTIVES} more in collectives.parquet")
     return table
 
 
-def link_table(simulation: Simulation, findings: Findings) -> Table:
+def link_table(simulation: Simulation, findings: Findings) -> FittedTable:
     """The links that sent for the largest share of the run."""
     graph, links = simulation.graph, simulation.results.links
     longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
-    table = plain_table("busiest links", "link", "rate", "sent", "busy", "longest queue", "packets dropped")
+    table = FittedTable(
+        "busiest links",
+        Column("link", form="name"),
+        Column("rate", 3),
+        Column("sent", 2),
+        "busy",
+        Column("longest queue", 1),
+        Column("packets dropped", 4),
+        whole=WHOLE,
+    )
     for link in np.argsort(-findings.utilisation, kind="stable")[:MOST_LINKS].tolist():
         if links["tx_bytes"][link] == 0:
             break
         table.add_row(
             f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}",
-            format_rate(int(graph.link_rate_bps[link])),
-            _amount(int(links["tx_bytes"][link])),
+            rate_text(int(graph.link_rate_bps[link])),
+            amount_text(int(links["tx_bytes"][link])),
             f"{findings.utilisation[link]:.1%}",
-            _amount(int(longest[link])),
+            amount_text(int(longest[link])),
             f"{links['dropped_packets'][link]:,}",
         )
     return table
 
 
-def fabric_table(simulation: Simulation) -> Table:
+def fabric_table(simulation: Simulation) -> FittedTable:
     """What happened in the fabric: a row for each thing that did, and the link where most of it was."""
     graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
-    table = plain_table("fabric", "", "count", "most of one link")
+    table = FittedTable("fabric", Column("what", form="name"), "count", Column("most of one link", form="text"))
     for name, words in _FABRIC_COUNTERS.items():
         count = counters.get(name, 0)
         if count:
@@ -159,31 +183,12 @@ def _headline(simulation: Simulation, findings: Findings) -> str:
         hops = "message-hops"
     return (
         f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
-        f"{_us(results.finish_time_ps)} µs simulated in {results.wall_s:.2f} s\n"
+        f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s\n"
         f"{counters['trace_nodes']:,} trace nodes, {moved}\n"
         f"{counters['packet_hops']:,} {hops}, {rate / 1e6:.1f} M/s\n"
         f"mean NPU: compute {shares[0]:.1%}, exposed communication {shares[1]:.1%}, idle {shares[2]:.1%}"
     )
 
 
-def plain_table(title: str, *headings: str) -> Table:
-    """An empty table, numbers to the right of the first column."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
-    return table
-
-
-def _us(time_ps: float) -> str:
-    return f"{time_ps / _PS_PER_US:,.3f}"
-
-
 def _gigabytes(rates_Bps: Iterable[float]) -> Sequence[str]:  # noqa: N803 - bytes, not bits
     return [f"{rate / 1e9:.2f}" for rate in rates_Bps]
-
-
-def _amount(size_bytes: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size_bytes >= size:
-            return f"{size_bytes / size:.2f} {unit}"
-    return f"{size_bytes} B"

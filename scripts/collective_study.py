@@ -57,7 +57,9 @@ def main() -> None:
                 graph = topologies.build(spec)
                 fitted = fabrics.fitted(graph, settings)
                 for kind in args.kinds:
-                    algorithms, left_out = choose(graph, Collective(kind), args.algorithms, [1, *sizes])
+                    algorithms, left_out = choose(
+                        graph, Collective(kind), args.algorithms, [1, *sizes], sharp_everywhere=True
+                    )
                     if kind == "all-reduce" and args.algorithms == ALL:
                         algorithms.append(EVERY_LINK)
                     for each in left_out:

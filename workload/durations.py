@@ -12,6 +12,8 @@ Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 MODES = ("auto", "trace", "roofline")
+PEAK_FLOPS_KEY = '[compute] peak_flops, as "312TFLOPS"'
+BANDWIDTH_KEY = '[memory] bandwidth, as "2TB/s"'
 PS_PER_MICRO = 1_000_000
 PS_PER_SECOND = 1e12
 _LONGEST_MICROS = (2**62) // PS_PER_MICRO
@@ -75,7 +77,8 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     if model.mode == "auto":
         modelled &= (recorded == 0) & np.where(view.kind == MEMORY, table.tensor_size >= 0, has_work)
     else:
-        _refuse(view, modelled & (view.kind == COMPUTE) & ~has_work, "neither num_ops nor tensor_size, expected one")
+        without = 'neither num_ops nor tensor_size, expected one, or [compute] model = "auto" in the run file'
+        _refuse(view, modelled & (view.kind == COMPUTE) & ~has_work, without)
     if not np.any(modelled):
         return recorded
     return np.where(modelled, _roofline_ps(view, modelled, model), recorded)
@@ -85,17 +88,18 @@ def _roofline_ps(view: TraceView, modelled: Mask, model: ComputeModel) -> Int64:
     is_memory = view.kind == MEMORY
     num_ops = np.where(modelled & ~is_memory, np.maximum(view.table.num_ops, 0), 0)
     size = np.where(modelled, np.maximum(view.table.tensor_size, 0), 0)
-    compute_ps = _seconds(view, num_ops, model.peak_flops, "num_ops", "peak_flops") * PS_PER_SECOND
-    memory_ps = _seconds(view, size, model.memory_bandwidth_Bps, "tensor_size", "memory_bandwidth_Bps") * PS_PER_SECOND
+    compute_ps = _seconds(view, num_ops, model.peak_flops, "num_ops", PEAK_FLOPS_KEY) * PS_PER_SECOND
+    memory_ps = _seconds(view, size, model.memory_bandwidth_Bps, "tensor_size", BANDWIDTH_KEY) * PS_PER_SECOND
     memory_ps += np.where(is_memory, model.memory_latency_ps, 0)
     longest_ps = np.maximum(compute_ps, memory_ps)
     _refuse(view, longest_ps > 2.0**62, "takes longer than 53 days, expected less")
     return np.rint(longest_ps).astype(np.int64)
 
 
-def _seconds(view: TraceView, work: Int64, rate: float | None, column: str, setting: str) -> NDArray[np.float64]:
+def _seconds(view: TraceView, work: Int64, rate: float | None, column: str, key: str) -> NDArray[np.float64]:
+    """What work takes at a rate; key: of the run file, where the rate would stand."""
     if rate is None:
-        _refuse(view, work > 0, f"{column} is given but no {setting} to divide it by, expected one")
+        _refuse(view, work > 0, f"{column} is given but no rate to divide it by, expected {key}")
         return np.zeros(len(work))
     return work / rate
 

@@ -6,6 +6,7 @@ import os
 import typer
 
 from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
+from nadi.completion import benches, topology_names
 
 
 def register(app: typer.Typer) -> None:
@@ -15,10 +16,15 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     name: str = typer.Argument(
-        "permutation", metavar="NAME", help="permutation, roce, allreduce, hierarchical or pairs."
+        "permutation",
+        metavar="NAME",
+        help="permutation, roce, allreduce, hierarchical or pairs.",
+        autocompletion=benches,
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    topology: str = typer.Option("", "--topology", "-t", metavar="SPEC", help="Another fabric."),
+    topology: str = typer.Option(
+        "", "--topology", "-t", metavar="SPEC", help="Another fabric.", autocompletion=topology_names
+    ),
     size: str = typer.Option("", metavar="BYTES", help="Another size: each NPU's message, or the all-reduce."),
     seed: int = typer.Option(1, min=0, help="Of the permutation and of ECMP."),
     runs: int = typer.Option(5, min=1, help="The figures are those of the fastest of so many runs."),
@@ -60,14 +66,20 @@ def bench(
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
         return
-    typer.echo(f"{name} on {figures['topology']}, {figures['npus']} NPUs, {figures['bytes']:,} bytes each")
-    typer.echo(f"packet-hops     {figures['packet_hops']:,} in {figures['wall_s']:.3f} s (fastest of {runs})")
-    typer.echo(f"packet-hops/s   {figures['packet_hops_per_s'] / 1e6:.2f} M")
-    typer.echo(f"event heap/s    {figures['calibration_per_s'] / 1e6:.2f} M pop and push pairs, 10,000 pending")
-    typer.echo(f"ratio           {figures['ratio']:.2f}")
-    typer.echo(f"set-up          {figures['setup_s']:.2f} s, first event after {figures['first_event_s']:.2f} s")
-    typer.echo(f"peak memory     {figures['peak_rss_bytes'] / 2**20:,.0f} MiB")
-    typer.echo(f"digest          {figures['digest']}")
+    from nadi.readable import buffer_text
+    from nadi.tables import console, facts
+
+    rows = [
+        ("packet-hops", f"{figures['packet_hops']:,} in {figures['wall_s']:.3f} s (fastest of {runs})"),
+        ("packet-hops/s", f"{figures['packet_hops_per_s'] / 1e6:.2f} M"),
+        ("event heap/s", f"{figures['calibration_per_s'] / 1e6:.2f} M pop and push pairs, 10,000 pending"),
+        ("ratio", f"{figures['ratio']:.2f}"),
+        ("set-up", f"{figures['setup_s']:.2f} s, first event after {figures['first_event_s']:.2f} s"),
+        ("peak memory", f"{figures['peak_rss_bytes'] / 2**20:,.0f} MiB"),
+        ("digest", figures["digest"]),
+    ]
+    title = f"{name} on {figures['topology']}, {figures['npus']} NPUs, {buffer_text(figures['bytes'])} each"
+    console().print(facts(title, rows))
 
 
 def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, quiet: bool) -> None:
@@ -79,10 +91,15 @@ def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, q
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    from nadi.report import plain_table, wide_console
+    from nadi.tables import Column, FittedTable, console
 
-    table = plain_table(
-        f"{name}: two workers against one", "workers", "M packet-hops/s", "over serial", "of capacity", "turns"
+    table = FittedTable(
+        f"{name}: two workers against one",
+        Column("workers", form="name"),
+        "M packet-hops/s",
+        "over serial",
+        Column("of capacity", 1),
+        Column("turns", 2),
     )
     for row in found["rows"]:
         table.add_row(
@@ -92,4 +109,4 @@ def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, q
             f"{row['share']:.3f}",
             " ".join(f"{rate / 1e6:.1f}" for rate in row["of_turns"]),
         )
-    wide_console().print(table)
+    console().print(table)

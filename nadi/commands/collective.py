@@ -10,6 +10,7 @@ import typer
 
 from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.commands.topology import SPEC_HELP
+from nadi.completion import algorithms, kinds, topology_names
 
 if TYPE_CHECKING:
     from nadi.collective_results import Sweep
@@ -22,9 +23,13 @@ def register(app: typer.Typer) -> None:
 
 def collective(
     kind: str = typer.Argument(
-        metavar="KIND", help="all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ..."
+        metavar="KIND",
+        help="all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ...",
+        autocompletion=kinds,
     ),
-    topology: str = typer.Option(..., "--topology", "-t", metavar="SPEC", help=SPEC_HELP),
+    topology: str = typer.Option(
+        ..., "--topology", "-t", metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names
+    ),
     sizes: str = typer.Option("1MiB", help="Bytes of the whole buffer: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."),
     matrix: Path | None = typer.Option(
         None, metavar="FILE", help="all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes."
@@ -33,7 +38,10 @@ def collective(
         "", metavar="zipf:EXPONENT", help="all-to-all-v: who gets how much of the --sizes that each NPU sends."
     ),
     algorithm: str = typer.Option(
-        "", metavar="NAMES", help="Algorithms, as ring,direct; or all; the kind's default if not given."
+        "",
+        metavar="NAMES",
+        help="As ring,direct; or all that the fabric can do; the kind's default if not given.",
+        autocompletion=algorithms,
     ),
     out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", help="Folder for a Parquet table and a page."),
     overrides: list[str] = typer.Option(
@@ -55,7 +63,7 @@ def collective(
     from nadi.collective_results import FILES, PAGE, Sweep, has_plotly, write_sweep
     from nadi.config import network_section
     from nadi.errors import ConfigError
-    from nadi.microbench import choose, measure, sizes_of
+    from nadi.microbench import choose, listed, measure, sizes_of
     from nadi.progress import progress
     from nadi.results import staged
     from nadi.simulate import network_settings
@@ -73,14 +81,14 @@ def collective(
         network = network_section(overrides)
         settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
         settings = fabric.fitted(graph, settings)
-        algorithms, left_out = choose(graph, done, algorithm, steps)
+        chosen, left_out = choose(graph, done, algorithm, steps)
     is_first = ranks.rank == 0
-    for each in left_out if is_first else ():
-        typer.echo(f"nadi: {each.algorithm} is left out: {each.reason}", err=True)
+    if left_out and is_first:
+        typer.echo(f"nadi: left out: {listed(left_out)}", err=True)
     who = Workers(ranks, "processes" if backend == "processes" else "threads", workers)
     with staged(out, ranks, FILES) if out else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
-            rows = list(measure(graph, done, algorithms, steps, settings, shown, who))
+            rows = list(measure(graph, done, chosen, steps, settings, shown, who))
         sweep = Sweep(kind, graph.name, graph.npus, network, seed, rows, left_out, source)
         with together(ranks):
             if staging:
@@ -97,31 +105,10 @@ def collective(
 
 
 def _print(sweep: "Sweep") -> None:
-    from nadi.report import plain_table, wide_console
+    from nadi.sweep_tables import sweep_table, winners_table
+    from nadi.tables import console
 
-    headings = ("algorithm", "bytes", "time µs", "algbw GB/s", "busbw GB/s", "closed form µs", "ratio", "bound µs")
-    shown = plain_table(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", *headings)
-    for row in sweep.rows:
-        shown.add_row(
-            row.algorithm,
-            f"{row.bytes:,}",
-            f"{row.time_ps / 1e6:,.3f}",
-            f"{row.algbw_Bps / 1e9:.3f}",
-            f"{row.busbw_Bps / 1e9:.3f}",
-            f"{'' if row.closed_form_played else '~'}{row.closed_form_ps / 1e6:,.3f}",
-            f"{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
-            f"{row.bound_ps / 1e6:,.3f}",
-        )
-    wide_console().print(shown)
+    out = console()
+    out.print(sweep_table(sweep))
     if len({row.algorithm for row in sweep.rows}) > 1:
-        _print_winners(sweep)
-
-
-def _print_winners(sweep: "Sweep") -> None:
-    from nadi.report import plain_table, wide_console
-
-    shown = plain_table("fastest", "algorithm", "from bytes", "to bytes", "times as fast as the next")
-    for band in sweep.winners():
-        lead = f"{band.least_lead:.2f} to {band.most_lead:.2f}" if band.least_lead is not None else "-"
-        shown.add_row(band.algorithm, f"{band.from_bytes:,}", f"{band.to_bytes:,}", lead)
-    wide_console().print(shown)
+        out.print(winners_table(sweep))

@@ -19,16 +19,17 @@ def doctor(
     """Check Python, packages, the JIT and its cache, cores, memory and MPI; say how to mend what is not well."""
     from nadi import __version__
     from nadi.diagnosis import compile_kernels, diagnose
+    from nadi.tables import console
 
     if compile_only:
         found = compile_kernels()
         typer.echo(json.dumps(found) if as_json else f"kernels in {found['cache']}: {found['compile_s']:.1f} s")
         return
-    findings = []
+    findings, out = [], console()
     for finding in diagnose():
         findings.append(finding._asdict())
         if not as_json:
             fix = f"; {finding.fix}" if not finding.ok else ""
-            typer.echo(f"{'ok  ' if finding.ok else 'warn'}  {finding.what}: {finding.found}{fix}")
+            out.print(f"{'ok  ' if finding.ok else 'warn'}  {finding.what}: {finding.found}{fix}")
     if as_json:
         typer.echo(json.dumps({"version": __version__, "checks": findings}, indent=2))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from nadi.completion import methods
 
+if TYPE_CHECKING:
+    from nadi.tables import FittedTable
     from partition import Report
 
 _NO_CUT = "-"
@@ -22,7 +23,9 @@ def register(app: typer.Typer) -> None:
 def partition(
     file: Path = typer.Argument(metavar="RUN.toml", help="The run file, as for `nadi run`."),
     parts: int = typer.Option(..., "--parts", min=1, help="How many parts: ranks or workers."),
-    method: str = typer.Option("metis", metavar="NAME", help="How to divide; docs/partition.md lists the methods."),
+    method: str = typer.Option(
+        "metis", metavar="NAME", help="How to divide; docs/partition.md lists the methods.", autocompletion=methods
+    ),
     weights: Path | None = typer.Option(
         None, metavar="DIR", help="Results of an earlier run: weigh by the packets it sent, not by those expected."
     ),
@@ -40,7 +43,7 @@ def partition(
     from nadi.fidelities import on_one_worker
     from nadi.partition_plot import check_plot, write_plot
     from nadi.partitioning import compare, divide, expected_load, measured_load
-    from nadi.report import wide_console
+    from nadi.tables import console
 
     if plot:
         check_plot(plot)
@@ -67,20 +70,21 @@ def partition(
     if as_json:
         typer.echo(json.dumps(document, indent=None if graph.nodes > 100 else 2))
     else:
-        console = wide_console()
-        console.print(f"{graph.npus} NPUs on {graph.name}\n{load.source}", highlight=False, markup=False)
-        console.print(shown)
+        out = console()
+        out.print(f"{graph.npus} NPUs on {graph.name}\n{load.source}", markup=False)
+        out.print(shown)
         if not all_methods:
-            console.print(facts_table(said))
+            out.print(facts_table(said))
     if plot:
         typer.echo(f"plot: {plot}", err=as_json)
 
 
-def parts_table(said: "Report") -> "Table":
+def parts_table(said: "Report") -> "FittedTable":
     """A row for each part."""
-    from nadi.report import plain_table
+    from nadi.tables import Column, FittedTable
 
-    table = plain_table(f"{said.parts} parts by {said.method}", "part", "NPUs", "switches", "events", "share")
+    columns = Column("part", form="name"), Column("NPUs", 2), Column("switches", 3), Column("events", 1), "share"
+    table = FittedTable(f"{said.parts} parts by {said.method}", *columns)
     for part, (npus, switches, events, share) in enumerate(
         zip(said.npus, said.switches, said.events, said.share, strict=True)
     ):
@@ -88,34 +92,41 @@ def parts_table(said: "Report") -> "Table":
     return table
 
 
-def facts_table(said: "Report") -> "Table":
+def facts_table(said: "Report") -> "FittedTable":
     """What the partition promises, a row for each fact."""
-    from rich.table import Table
+    from nadi.readable import time_text
+    from nadi.tables import facts
 
-    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     whence = "in the earlier run" if said.duration_is_given else "by its busiest link; a run is hardly shorter"
-    for name, value in (
+    rows = [
         ("balance", f"{said.balance:.3f}, events of the busiest part over the mean"),
         ("cut", f"{said.cut_links:,} links, {said.cut_packets:,} packets ({said.cut_share:.1%})"),
         ("lookahead", _lookahead(said)),
-        ("network busy for", f"{said.duration_ps / 1e6:,.3f} µs {whence}"),
+        ("network busy for", f"{time_text(said.duration_ps)} {whence}"),
         ("windows", f"{said.windows:,}"),
         ("events per window", f"{said.mean_events_per_window:,.0f}, in the idlest part {_least(said)}"),
         ("predicted speed-up", f"{said.speed_up:.2f}, with 45 ns per event and 1 µs per window, as in shared memory"),
-    ):
-        table.add_row(name, value)
-    return table
+    ]
+    return facts("", rows)
 
 
-def comparison_table(reports: "dict[str, Report]", failures: dict[str, str]) -> "Table":
+def comparison_table(reports: "dict[str, Report]", failures: dict[str, str]) -> "FittedTable":
     """A row for each method; why others cannot stands below."""
-    from rich.markup import escape
-
-    from nadi.report import plain_table
+    from nadi.tables import Column, FittedTable
 
     parts = next(iter(reports.values())).parts
-    headings = ("method", "balance", "cut links", "cut packets", "lookahead", "windows", "events/window", "least")
-    table = plain_table(f"{parts} parts by each method", *headings, "predicted speed-up")
+    table = FittedTable(
+        f"{parts} parts by each method",
+        Column("method", form="name"),
+        "balance",
+        Column("cut links", 4),
+        Column("cut packets", 1),
+        Column("lookahead", 2),
+        Column("windows", 5),
+        Column("events/window", 3),
+        Column("least", 6),
+        "predicted speed-up",
+    )
     for name, said in reports.items():
         table.add_row(
             name,
@@ -128,16 +139,14 @@ def comparison_table(reports: "dict[str, Report]", failures: dict[str, str]) -> 
             _least(said),
             f"{said.speed_up:.2f}",
         )
-    if failures:
-        table.caption = "\n".join(escape(f"{name}: {text}") for name, text in failures.items())
-        table.caption_justify = "left"
+    table.notes += [f"{name}: {text}" for name, text in failures.items()]
     return table
 
 
 def _lookahead(said: "Report") -> str:
-    from topologies.units import format_time
+    from nadi.readable import time_text
 
-    return format_time(said.lookahead_ps) if said.cut_links else _NO_CUT
+    return time_text(said.lookahead_ps) if said.cut_links else _NO_CUT
 
 
 def _least(said: "Report") -> str:

@@ -19,11 +19,11 @@ def show(
 ) -> None:
     """Counts by type, bytes by collective, dependencies, and the first nodes of a trace."""
     import et
-    from et.show import render
-    from nadi.report import wide_console
+    from nadi.tables import console
+    from nadi.trace_report import render
 
     description = et.describe(file)
     if as_json:
         typer.echo(json.dumps(description, indent=2))
     else:
-        wide_console().print(render(description))
+        console().print(render(description))

@@ -23,7 +23,8 @@ class Outcome(NamedTuple):
 @pytest.fixture
 def nadi(capsys, monkeypatch):
     """Run a command in this process."""
-    monkeypatch.delenv("NADI_DEBUG", raising=False)
+    for name in ("NADI_DEBUG", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
 
     def run(*arguments):
         capsys.readouterr()

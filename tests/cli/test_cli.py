@@ -122,3 +122,33 @@ def test_commands_are_found_in_their_folder():
     names = {command.name or command.callback.__name__ for command in nadi.cli.build_app().registered_commands}
     groups = {group.name for group in nadi.cli.build_app().registered_groups}
     assert names | groups == set(COMMANDS)
+
+
+COMPLETED = {
+    "nadi coll": {"collective"},
+    "nadi topology show r": {"ring", "rail-optimised"},
+    "nadi collective all-r": {"all-reduce"},
+    "nadi collective all-reduce -t torus:sizes=4x4 --algorithm r": {"ring", "recursive-doubling"},
+    "nadi collective barrier -t ring:npus=4 --algorithm dissemination,r": {"dissemination,recursive-doubling"},
+    "nadi collective all-to-all-v --algorithm h": {"hierarchical"},
+    "nadi partition run.toml --method bl": {"blocks"},
+    "nadi bench roc": {"roce"},
+}
+
+
+@pytest.mark.parametrize("line", COMPLETED)
+def test_the_shell_is_offered_names(nadi, monkeypatch, line):
+    """As bash asks: the words so far in the environment, the answer on standard output."""
+    monkeypatch.setenv("_NADI_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    outcome = nadi(*line.split()[1:])
+    assert (outcome.code, set(outcome.out.split()), outcome.err) == (0, COMPLETED[line], "")
+
+
+def test_completion_can_be_installed(nadi, monkeypatch):
+    monkeypatch.setattr("typer.completion._get_shell_name", lambda: "bash")
+    shown = nadi("--show-completion")
+    assert shown.code == 0
+    assert "complete -o default -F _nadi_completion nadi" in shown.out
+    assert "--install-completion" in nadi("--help").out

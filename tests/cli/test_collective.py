@@ -14,6 +14,7 @@ from nadi.collective_results import Sweep
 from nadi.config import NetworkSection
 from nadi.errors import ConfigError
 from nadi.microbench import Row, split_names
+from nadi.sweep_tables import sweep_table
 from nadi.winners import winners
 from workload import WorkloadError, algorithms_of, collective_program
 
@@ -76,9 +77,9 @@ def test_direct_wins_while_hops_count_and_the_ring_once_bytes_do(nadi):
     assert (large["algorithm"], large["from_bytes"], large["to_bytes"]) == ("ring", 1 << 20, 1 << 20)
     arguments = ("-t", RING.format(16), "--sizes", "64B:1MiB:x128", "--algorithm", "ring,direct", "-q")
     shown = nadi("collective", "all-reduce", *arguments).out
-    words = [line.split()[:3] for line in shown[shown.index("fastest") :].splitlines() if line.startswith(" ")]
-    assert ["direct", "64", "8,192"] in words
-    assert ["ring", "1,048,576", "1,048,576"] in words
+    words = [" ".join(line.split()[:5]) for line in shown[shown.index("\nfastest") :].splitlines()]
+    assert "direct 64 B 8 KiB" in words
+    assert "ring 1 MiB 1 MiB" in words
 
 
 def timed(algorithm, size_bytes, time_ps):
@@ -169,7 +170,10 @@ def test_files_hold_the_rows(nadi, tmp_path):
     assert len(page) > 1 << 20  # with plotly itself
     assert 'src="http' not in page
     for row in rows:
-        assert f"<td>{row['bytes']:,}</td><td>{row['time_ps'] / 1e6:,.3f}</td>" in page
+        assert f"<td>{row['algorithm']}</td><td>{row['time_ps'] / 1e6:,.3f} µs</td>" in page
+    for size in ("1 KiB", "64 KiB"):
+        assert page.count(f'<tr class="size"><td>{size}</td>') == 1
+        assert f'"{size}"' in page  # on the axis
     assert sorted(path.name for path in out.iterdir()) == ["collective.html", "collective.parquet"]
 
 
@@ -193,6 +197,52 @@ def test_the_picture():
     assert shown["b:x=1, closed form", "y2"] == ([100, 10_000], [1.0, 1.0], "dash")
     assert (drawn.layout.xaxis.type, drawn.layout.xaxis2.type, drawn.layout.yaxis2.type) == ("log", "log", "log")
     assert {(shape.x0, round(shape.x1)) for shape in drawn.layout.shapes} == {(100, 1000), (1000, 10_000)}
+
+
+def test_many_algorithms_look_different():
+    rows = [row(f"a{number:02}", size, 10**6, 5e5) for number in range(30) for size in (100, 10_000)]
+    drawn = figure(Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
+    looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in drawn.data if t.yaxis == "y"]
+    assert len(set(looks)) == len(looks) == 60
+
+
+def test_the_table_goes_by_size_and_the_fastest_stands_first():
+    rows = [row("a", 1 << 30, 3 * 10**9, 1e9), row("a", 1 << 16, 10**6, 1e6)]
+    rows += [row("b", 1 << 30, 2 * 10**9, 1e9), row("b", 1 << 16, 10**6, 1e6)]
+    table = sweep_table(Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
+    assert [line[:4] for line in table.rows] == [
+        ("1 GiB", "b", "2.000 ms", "fastest"),
+        ("", "a", "3.000 ms", "1.500"),
+        ("64 KiB", "a", "1.000 µs", "fastest"),
+        ("", "b", "1.000 µs", "1.000"),
+    ]
+    alone = sweep_table(Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows[:2], []))
+    assert [line[:3] for line in alone.rows] == [("1 GiB", "a", "3.000 ms"), ("64 KiB", "a", "1.000 µs")]
+    assert "vs fastest" not in [column.heading for column in alone.columns]
+
+
+def test_all_leaves_out_what_only_other_switches_can(nadi):
+    """A plain switch sums up nothing; one that is named is taken to, and an NVSwitch does."""
+    arguments = ("collective", "all-reduce", "--sizes", "64KiB", "-q", "--json")
+    plain = nadi(*arguments, "-t", "switch:npus=4", "--algorithm", "all")
+    done = {each["algorithm"] for each in plain.document["rows"]}
+    assert done.isdisjoint(SWITCHES_REDUCE)
+    assert {band["algorithm"] for band in plain.document["winners"]} <= done
+    assert "in-network, nvls (switch 0 is no NVSwitch, and the fabric does not say that it reduces" in plain.err
+    assert plain.err.count("\n") == 1
+    named = nadi(*arguments, "-t", "switch:npus=4", "--algorithm", "nvls,in-network").document
+    assert [each["algorithm"] for each in named["rows"]] == ["nvls", "in-network"]
+    inside = nadi(*arguments, "-t", "rail-optimised:npus=4,gpus_per_host=4", "--algorithm", "all").document
+    assert {"nvls", "in-network"} <= {each["algorithm"] for each in inside["rows"]}
+
+
+def test_all_leaves_out_nvls_where_the_machine_has_none(nadi):
+    arguments = ("collective", "all-gather", "--sizes", "64KiB", "-q", "--json", "--algorithm", "all")
+    old, new = (nadi(*arguments, "-t", f"{machine}:npus=8") for machine in ("dgx-a100", "dgx-h100"))
+    done = [{each["algorithm"] for each in outcome.document["rows"]} for outcome in (old, new)]
+    assert done[1] - done[0] == {"nvls", "in-network"}
+    assert "nvswitch 0 is of A100s, which have no NVLink SHARP" in old.err
+    assert "nvls" not in new.err
 
 
 def test_files_of_others_stay_and_old_ones_of_its_own_do_not(nadi, tmp_path, monkeypatch):
@@ -235,8 +285,9 @@ def test_all_leaves_out_what_refuses(nadi, monkeypatch):
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
     outcome = nadi(*arguments, "--algorithm", "all", "--json")
     assert outcome.code == 0
-    assert outcome.err.startswith("nadi: direct is left out: direct of 4 members: expected 5\n")
-    assert outcome.err.count("\n") == 1 + len(SWITCHES_REDUCE)
+    assert outcome.err.startswith("nadi: left out: direct (direct of 4 members: expected 5); in-network, nvls (")
+    assert all(name in outcome.err for name in SWITCHES_REDUCE)
+    assert outcome.err.count("\n") == 1
     rest = [name for name in algorithms_of("all-reduce") if name not in {"direct", *SWITCHES_REDUCE}]
     assert [row["algorithm"] for row in outcome.document["rows"]] == rest
     assert outcome.document["left_out"][0] == {"algorithm": "direct", "reason": "direct of 4 members: expected 5"}
@@ -299,7 +350,7 @@ def test_formulas_are_marked(nadi, monkeypatch, most):
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
     (row,) = nadi(*arguments, "--json").document["rows"]
     assert row["closed_form_played"] == (most > 1)
-    assert f"  {'' if most > 1 else '~'}{row['closed_form_ps'] / 1e6:,.3f}  " in nadi(*arguments).out
+    assert f"  {'' if most > 1 else '~'}{row['closed_form_ps'] / 1e6:,.3f} µs  " in nadi(*arguments).out
 
 
 def test_progress_says_which_row(nadi, monkeypatch):

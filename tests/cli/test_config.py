@@ -205,7 +205,10 @@ def test_mistakes_are_one_line_with_file_section_and_key(load, text, complaint):
         (LEAST.replace("traces", "groups"), "[workload] traces: missing; expected folder and beginning of the names"),
         (LEAST + 'file = "x"', "[topology]: found spec and file of spec, name and file; expected exactly one"),
         (LEAST.replace("spec", "#"), "[topology]: found none of spec, name and file; expected exactly one"),
-        (LEAST + "params = { npus = 4 }", "[topology]: params stand without name; expected name = ... beside them"),
+        (
+            LEAST.replace("spec", "file") + "params = { npus = 4 }",
+            "[topology]: params stand beside file; expected name or spec beside them",
+        ),
     ],
 )
 def test_what_is_missing(load, text, complaint):

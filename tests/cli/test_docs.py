@@ -90,6 +90,18 @@ def test_the_demo_makes_the_traces_that_it_says():
     assert made in (ROOT / "README.md").read_text()
 
 
+def test_the_first_run_file_of_the_documents_runs_as_written(nadi, tmp_path, monkeypatch):
+    """With the traces that the page says how to make, each word as it stands there."""
+    text = (ROOT / "docs" / "run-file.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    made = re.search(r"^    nadi (workload .*)$", text, re.MULTILINE)[1]
+    assert nadi(*made.split()).code == 0
+    Path("run.toml").write_text(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
+    outcome = nadi("run", "run.toml", "--json", "-q")
+    assert (outcome.code, outcome.document["npus"]) == (0, 16), outcome.err
+    assert min(outcome.document["flows"], outcome.document["finish_time_ps"]) > 0
+
+
 @pytest.mark.parametrize("name", ["LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".ci/run"])
 def test_the_house_is_complete(name):
     assert (ROOT / name).is_file()

@@ -16,9 +16,10 @@ from nadi.findings import find, merge, part
 from nadi.gather import Ranks
 from nadi.progress import Silence
 from nadi.reading import compute_model
-from nadi.report import render, wide_console
+from nadi.report import render
 from nadi.results import TABLES, summary, write_results
 from nadi.simulate import simulate
+from nadi.tables import console
 from tests.workload.ranks import on_ranks
 
 SPLITS = [[0, 0, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [2, 1, 0, 1], [1, 1, 1, 1]]
@@ -69,9 +70,9 @@ def share_of(whole, rank_of_npu, rank, exchange):
 
 
 def told(console_of):
-    console = wide_console()
-    with console.capture() as captured:
-        console.print(console_of)
+    out = console()
+    with out.capture() as captured:
+        out.print(console_of)
     return captured.get()
 
 

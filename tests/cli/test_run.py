@@ -96,6 +96,26 @@ def test_output_of_the_run_file_and_left_out_tables(nadi, write_run, step, tmp_p
     assert files(tmp_path / "out") == expected
 
 
+def test_a_parameter_of_the_topology_is_set_on_top_of_a_spec_or_of_a_name(nadi, write_run, step):
+    """As written in the spec, on top of it, and on top of params: one fabric; each answer names it."""
+    found = []
+    for topology, rate in (
+        ('spec = "ring:npus=4,delay=1us,rate=400Gbps"', None),
+        ('spec = "ring:npus=4,rate=100Gbps,delay=1us"', "400Gbps"),
+        ('spec = "ring:npus=4,delay=1us"', "400Gbps"),
+        ('name = "ring"\nparams = { npus = 4, rate = "100Gbps", delay = "1us" }', "400Gbps"),
+    ):
+        given = ["--set", f"topology.params.rate={rate}"] if rate else []
+        outcome = nadi("run", write_run([step] * 4, topology=topology), "--json", "-q", *given)
+        assert outcome.code == 0, outcome.err
+        assert "rate=400Gbps" in outcome.document["topology"]
+        found.append((outcome.document["digest"], outcome.document["finish_time_ps"]))
+    assert len(set(found)) == 1
+    wrong = nadi("run", write_run([step] * 4), "-q", "--set", "topology.params.rat=1Gbps")
+    assert wrong.code == 2
+    assert "unknown key 'rat'; did you mean 'rate'?" in wrong.err
+
+
 def test_roofline_and_memory(nadi, write_run, tmp_path):
     nodes = [
         et.comp_node(1, "matmul", num_ops=10**9, tensor_size=10),

@@ -113,6 +113,7 @@ def test_real_traces_become_tables_that_say_what_the_messages_say(shared, tmp_pa
 def test_the_real_resnet_trace_has_control_dependencies_that_make_no_sense(shared, tmp_path):
     table = et.read_trace(resnet(shared, tmp_path), strict=False)
     assert (len(table), len(table.dep), table.dangling, table.dropped_control) == (3664, 181878, 0, 3664)
+    assert (table.version, table.dangling_control) == ("1.0.1", 1277)
     is_collective = table.type == et.NodeType.COMM_COLL_NODE
     assert is_collective.sum() == 21
     assert (table.comm_type[is_collective] == -1).sum() == 14

@@ -5,7 +5,7 @@ from rich.console import Console
 
 import et
 from et.schema import Node
-from et.show import render
+from nadi.trace_report import render
 
 
 def described(tmp_path, nodes):
@@ -30,6 +30,7 @@ def test_the_summary_of_a_small_trace(tmp_path, small_trace):
         "dependencies": 8,
         "dangling_dependencies": 0,
         "dropped_control_dependencies": 0,
+        "control_cycle": "",
         "roots": 1,
         "depth": 6,
         "compute_micros": 12,

@@ -10,6 +10,7 @@ import et
 SPINES = 'spec = "leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,uplinks=2,rate=100Gbps,delay=1us"'
 RING = 'spec = "ring:npus=4,rate=100Gbps,delay=1us"'
 PAIR = 'spec = "switch:npus=2,rate=100Gbps,delay=1us"'
+US = 10**6
 DOWN = 'link = "4-6"\nstate = "down"\n'
 
 
@@ -39,7 +40,14 @@ BAD = {
     "negative link": (fault('link = -1\nstate = "down"'), ["[faults.0] link", "-1"]),
     "unknown node": (fault('link = "4-99"\nstate = "down"'), ["[faults.0] link", "node 99", "0 to 7"]),
     "not linked": (fault('link = "0-6"\nstate = "down"'), ["npu 0 and", "not linked", "nodes next to 0: 4"]),
-    "no ends": (fault('link = "a-b"\nstate = "down"'), ["[faults.0] link", "12-40"]),
+    "no ends": (fault('link = "ab"\nstate = "down"'), ["[faults.0] link", "12-40", "leaf 0 - spine 1"]),
+    "ends that are no nodes": (fault('link = "a-b"\nstate = "down"'), ["[faults.0] link: found 'a'", "npu 0, leaf 0"]),
+    "a name that is near": (fault('switch = "laef 1"\nstate = "down"'), ["[faults.0] switch", "nearest: leaf 1"]),
+    "a number too high": (fault('switch = "leaf 2"\nstate = "down"'), ["'leaf 2'", "one of leaf 0 to leaf 1"]),
+    "an end too high": (fault('link = "leaf 0 - spine 2"\nstate = "down"'), ["'spine 2'", "spine 0 to spine 1"]),
+    "an NPU too high": (fault('npu = "npu 4"\nslowdown = 2'), ["[faults.0] npu", "'npu 4'", "npu 0 to npu 3"]),
+    "names that are not linked": (fault('link = "leaf 0 - leaf 1"\nstate = "down"'), ["not linked", "6 (spine 0)"]),
+    "an NPU's name as a switch": (fault('switch = "npu 1"\nstate = "down"'), ["found npu 1", "'leaf 0' or 'spine 1'"]),
     "unknown cable": (fault("cable = 2\n" + DOWN), ["[faults.0] cable", "2", "0 to 1"]),
     "cable of nothing": (fault('cable = 0\nswitch = 6\nstate = "down"'), ["cable", 'link = "a-b"']),
     "an NPU as a switch": (fault('switch = 3\nstate = "down"'), ["[faults.0] switch", "3", "4 to 7"]),
@@ -125,3 +133,46 @@ def test_what_was_chosen_stands_in_the_summary_and_ways_of_running_agree(nadi, w
     assert found[0]["config"]["network"]["detection_time"] == "30us"
     assert found[0]["config"]["faults"][1] == {"at": "5us", "link": "4-6", "cable": 1, "rate": "10Gbps"}
     assert found[0]["lost_packets"] > 0
+
+
+def test_names_mean_what_numbers_do(nadi, write_run):
+    """As reports print them, also with their arrow; leaves are nodes 4 and 5, spines 6 and 7."""
+    ways = (
+        ('link = "4-7"', "switch = 6", "npu = 1"),
+        ('link = "leaf 0 - spine 1"', 'switch = "spine 0"', 'npu = "npu 1"'),
+        ('link = "spine 1 → leaf 0"', 'switch = "6"', 'npu = "1"'),
+        ('link = "leaf 0-spine 1"', 'switch = " spine  0 "', "npu = 1"),
+        ('link = "leaf 0 -> 7"', "switch = 6", "npu = 1"),
+    )
+    digests = set()
+    for link, switch, npu in ways:
+        text = fault(f'{link}\nadded_latency = "3us"', "0us") + fault(f"{npu}\nslowdown = 1.5", "0us")
+        text += fault(f'{switch}\nuntil = "40us"\nstate = "down"', "10us")
+        outcome = nadi("run", write_run(reduce(1 << 16), text, SPINES), "-q", "--json")
+        assert outcome.code == 0, outcome.err
+        digests.add(outcome.document["digest"])
+    assert len(digests) == 1
+
+
+def test_names_with_dashes_of_their_own(nadi, write_run, tmp_path):
+    net = """npus = 2
+[[switches]]
+name = "tor-a-1"
+[[switches]]
+name = "tor-a"
+[[links]]
+rate = "100Gbps"
+delay = "1us"
+cables = [["npu 0", "tor-a-1"], ["npu 1", "tor-a"], ["tor-a-1", "tor-a"]]
+"""
+    (tmp_path / "net.toml").write_text(net)
+    sent = [[et.send_node(1, "s", 0, 1, 4096)], [et.recv_node(1, "r", 0, 1, 4096)]]
+    times = []
+    for text in (
+        "",
+        *(fault(f'link = "{ends}"\nadded_latency = "3us"', "0us") for ends in ("tor-a-1-tor-a", "0-tor-a-1")),
+    ):
+        outcome = nadi("run", write_run(sent, text, 'file = "net.toml"'), "-q", "--json")
+        assert outcome.code == 0, outcome.err
+        times.append(outcome.document["finish_time_ps"])
+    assert times[1] - times[0] == times[2] - times[0] == 3 * US

@@ -8,6 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
+from nadi.net_analysis import read_run
+from nadi.net_findings import document
+from nadi.net_page import figure
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "leaf-spine:npus=12,hosts_per_leaf=4,spines=1,rate=100Gbps,uplink_rate=100Gbps,delay=1us"'
@@ -98,7 +101,8 @@ def test_trees_and_victims(nadi, folder):  # noqa: F811
     (victim,) = document["victims"]
     assert (victim["src"], victim["dst"], victim["sure"]) == (7, 11, True)
     shown = nadi("net", folder).out
-    assert "  leaf 1 → spine 0: 1 pauses, first at 5.000 µs, 25.000 µs in all\n    npu 4 → leaf 1" in shown
+    assert "spine 0, congested at spine 0 → leaf 0: 3 links, paused for 75 µs in all\n" in shown
+    assert "  leaf 1 → spine 0: 1 pauses, first at 5 µs, 25 µs in all\n    npu 4 → leaf 1" in shown
     assert "head-of-line victims: 1 messages" in shown
 
 
@@ -122,6 +126,46 @@ def test_the_page_stands_alone(nadi, folder, tmp_path):  # noqa: F811
     assert "utilisation by tier" in text
     assert 'src="http' not in text
     assert nadi("net", folder, "-o", tmp_path / "no" / "page.html").code == 2
+
+
+def test_the_page_has_the_tree_of_pauses_and_their_victims(folder):
+    """NPUs 4 and 7 are held up because leaf 1's way up is, and that because of spine 0; 7 does not even go there."""
+    up, in4, in7 = ("leaf 1", "spine 0"), ("npu 4", "leaf 1"), ("npu 7", "leaf 1")
+    write_pauses(folder, (5, up, 1), (7, in4, 1), (8, in7, 1), (30, up, 0), (32, in4, 0), (33, in7, 0))
+    run = read_run(folder)
+    drawn = figure(run, document(run))
+    (tree,) = (trace for trace in drawn.data if trace.type == "icicle")
+    label = dict(zip(tree.ids, tree.labels, strict=True))
+    ends = {(label.get(parent), of) for parent, of in zip(tree.parents, tree.labels, strict=True)}
+    assert ends == {
+        (None, "all pauses"),
+        ("all pauses", "root: spine 0 → leaf 0"),
+        ("root: spine 0 → leaf 0", "leaf 1 → spine 0"),
+        ("leaf 1 → spine 0", "npu 4 → leaf 1"),
+        ("leaf 1 → spine 0", "npu 7 → leaf 1"),
+    }
+    paused_us = {of: ps / US for of, ps in zip(tree.labels, tree.values, strict=True)}
+    assert (paused_us["leaf 1 → spine 0"], paused_us["npu 4 → leaf 1"], paused_us["root: spine 0 → leaf 0"]) == (
+        25,
+        25,
+        0,
+    )
+    (table,) = (trace for trace in drawn.data if trace.type == "table")
+    cells = {name: list(column) for name, column in zip(table.header["values"], table.cells["values"], strict=True)}
+    assert (cells["message"], cells["size"], cells["sure"]) == (["npu 7 → npu 11"], ["100.00 kB"], ["yes"])
+    titles = [note.text for note in drawn.layout.annotations]
+    assert "how pauses spread: 3 pauses, 1 roots" in titles
+    assert any(title.startswith("head-of-line victims: 1 messages") for title in titles)
+
+
+def test_a_page_without_pauses_says_so(nadi, write_run, tmp_path):  # noqa: F811
+    assert nadi("run", write_run(incast(), "", FABRIC), "--out", tmp_path / "out", "-q").code == 0
+    run = read_run(tmp_path / "out")
+    drawn = figure(run, document(run))
+    assert {trace.type for trace in drawn.data} == {"scatter"}
+    assert "nothing was paused" in [note.text for note in drawn.layout.annotations]
+    looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in drawn.data]
+    assert len(set(looks)) == len(looks) > 5
 
 
 def test_files_of_two_runs_do_not_go_together(nadi, folder):  # noqa: F811

@@ -24,7 +24,7 @@ def test_a_table_for_people(nadi, run_file):  # noqa: F811
     outcome = nadi("partition", run_file, "--parts", 2)
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith("16 NPUs on fat-tree:k=4,rate=100Gbps,delay=1us\n")
-    for text in ("2 parts by metis", "balance", "lookahead", "1.00656us", "predicted speed-up"):
+    for text in ("2 parts by metis", "balance", "lookahead", "1.00656 µs", "predicted speed-up"):
         assert text in outcome.out
     assert len(re.findall(r"^ [01] +8 +10 +[0-9,]+ +50\.0%", outcome.out, re.MULTILINE)) == 2
 

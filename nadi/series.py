@@ -1,0 +1,44 @@
+"""How the series of a picture look: the first 12 differ in colour, and with dash and mark any 48."""
+
+from typing import NamedTuple
+
+COLOURS = (
+    "#1f77b4",
+    "#ff7f0e",
+    "#2ca02c",
+    "#9467bd",
+    "#17becf",
+    "#8c564b",
+    "#bcbd22",
+    "#f032e6",
+    "#08306b",
+    "#00441b",
+    "#f7a8c4",
+    "#7fe0a0",
+)
+"""At least 30 apart in CIELAB, and from red, which marks what is cut."""
+_DASHES = (None, "dot", "longdash", "longdashdot")
+_EXPECTED = ("dash", "dashdot", "5px,15px", "15px,5px,2px,5px")
+_MARKS = ("", "-open", "-dot", "-x")
+
+
+class Style(NamedTuple):
+    """Of one series.
+
+    Attributes:
+        colour: "#rrggbb".
+        dash: of the line of what was measured; None = it is solid.
+        expected_dash: of the line of what was expected beside it.
+        mark: ending of a plotly symbol, "circle" + "-open".
+    """
+
+    colour: str
+    dash: str | None
+    expected_dash: str
+    mark: str
+
+
+def style(number: int) -> Style:
+    """Of series `number` of a picture."""
+    colour, turn = COLOURS[number % len(COLOURS)], number // len(COLOURS) % len(_DASHES)
+    return Style(colour, _DASHES[turn], _EXPECTED[turn], _MARKS[turn])
