@@ -211,7 +211,9 @@ def _on_the_wire(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
         rate_bps=rates,
         inside_bps=payload_bps(shape.inside_bps, framed=inside, answer_bytes=answer_bytes),
         outside_bps=payload_bps(shape.outside_bps, framed=False, answer_bytes=settings.ack_bytes),
-        trees=tuple(branch._replace(tree=_tree_on_the_wire(branch.tree, settings, framed=framed)) for branch in shape.trees),
+        trees=tuple(
+            branch._replace(tree=_tree_on_the_wire(branch.tree, settings, framed=framed)) for branch in shape.trees
+        ),
     )
 
 

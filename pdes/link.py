@@ -74,7 +74,7 @@ def link_psb(net, link):
 
 @inline
 def share_psb(net, link, w1, shares):
-    """Picoseconds per byte at SHARE_UNITS / shares of an outgoing link's rate (0 = all), framed as packets of w1 are."""
+    """Picoseconds per byte at SHARE_UNITS / shares of a link's rate (0 = all), framed as packets of w1 are."""
     psb = link_psb(net, link)
     if shares > SHARE_UNITS:
         full = net.const[CONST_MTU] + net.const[CONST_HEADER]

@@ -18,7 +18,7 @@ P2P = (1 << 19) - 1
 CONNECTION_SHIFT = 19
 """A connection of two NPUs is named by group | number << CONNECTION_SHIFT: with 6 bits of number, 25 in all."""
 SHARES_SHIFT = 25
-"""Above that stands, where messages are posted, which share of the line rate it is driven at: SHARE_UNITS / that, 0 all."""
+"""Above that stands, where messages are posted, its share of the line rate: SHARE_UNITS / that, 0 = all."""
 SHARE_UNITS = 1024
 CONTROL = P2P - 1
 """Group of the queue pairs of answers to requests (pdes/rendezvous.py)."""

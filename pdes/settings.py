@@ -53,14 +53,15 @@ class Settings:
     output queues that share nothing. control is the congestion control; a receiver sends one notification per queue
     pair in cnp_interval_ps. p2p_class is the data class (0 or 1) of messages between two NPUs. balancing chooses
     among equal links; flowlet_gap_ps is for flowlets. With nvlink_framing links of NVSwitches carry flits
-    (pdes/framing.py); None = where the fabric says what its NPUs are. An NPU does phases_per_dimension phases of collectives in one dimension at a time, 0 = as many
-    as there are; scheduling says which goes next (pdes/tokens.py), also of collectives where an NPU does
-    collectives_in_flight at a time, 0 = all that are ready (pdes/in_flight.py). Messages of rendezvous_bytes or more
-    are asked for before they are sent, 0 = none (pdes/rendezvous.py); a request or its answer has
-    rendezvous_control_bytes of payload: 64 hold what MPI and UCX put there, a tag, sizes, addresses and keys. Compute
-    takes compute_slowdown times as long while a collective runs, to a thousandth (pdes/contention.py). faults is what
-    fails, slows down or comes back during the run. fidelity is how the network is modelled; where messages go whole,
-    of the above only seed, collectives and records matter.
+    (pdes/framing.py); None = where the fabric says what its NPUs are. An NPU does phases_per_dimension phases of
+    collectives in one dimension at a time, 0 = as many as there are; scheduling says which goes next
+    (pdes/tokens.py), also of collectives where an NPU does collectives_in_flight at a time, 0 = all that are ready
+    (pdes/in_flight.py). Messages of rendezvous_bytes or more are asked for before they are sent, 0 = none
+    (pdes/rendezvous.py); a request or its answer has rendezvous_control_bytes of payload: 64 hold what MPI and UCX
+    put there, a tag, sizes, addresses and keys. Compute takes compute_slowdown times as long while a collective
+    runs, to a thousandth (pdes/contention.py). faults is what fails, slows down or comes back during the run.
+    fidelity is how the network is modelled; where messages go whole, of the above only seed, collectives and
+    records matter.
     """
 
     mtu_bytes: int = 4096

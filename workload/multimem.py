@@ -16,8 +16,8 @@ from workload.plans import AT_ONCE, Lane
 _CHUNK_BYTES = 4096
 _MANY_CHUNKS = 512
 _LARGE_CHUNK_BYTES = 256 * 1024
-"""Sums and results of chunks queue up before a member, and acknowledgements of what it sends behind them: chunks as large
-as a connection's window then stop its data (docs/collectives.md)."""
+"""Sums and results of chunks queue up before a member, and acknowledgements of what it sends behind them: chunks as
+large as a connection's window then stop its data (docs/collectives.md)."""
 _USUAL_STEPS = 1_000_000
 _MOST_STEPS = 6_000_000
 DATA, SUMS, RESULTS, OTHERS = range(4)

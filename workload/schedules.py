@@ -369,8 +369,8 @@ def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], what: 
             if known != one.shares:
                 also = "" if other == what else f" in {other}"
                 raise WorkloadError(
-                    f"{what}: connection {one.connection} at 1/{one.shares:g} of the line rate, and at 1/{known:g}{also}, "
-                    "expected one rate"
+                    f"{what}: connection {one.connection} at 1/{one.shares:g} of the line rate, "
+                    f"and at 1/{known:g}{also}, expected one rate"
                 )
 
 

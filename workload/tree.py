@@ -95,7 +95,8 @@ def trees_of(graph: Graph, members: ArrayLike, which: str) -> tuple[tuple[Branch
         which: "all", "hosts" or "hosts and rails", perhaps with IF_ANY before it.
 
     Raises:
-        WorkloadError: without IF_ANY, as `tree_of`; by hosts: a host of one member, or hosts of unlike numbers; by rails: one host.
+        WorkloadError: without IF_ANY, as `tree_of`; by hosts: a host of one member, or hosts of unlike numbers; by
+            rails: one host.
     """
     if which.startswith(IF_ANY):
         try:

@@ -1,7 +1,7 @@
 """Queue pairs that are driven at a share of their port's rate, on the queue pairs of tests/fabric/naive.py.
 
 The payload of a packet takes shares times as long to be moved as the line would need for it in full packets. That
-begins when its message is posted or the packet before may leave, and no earlier than that is on the wire before it does.
+begins when its message is posted or the packet before may leave, and before that leaves by no more than what it takes.
 """
 
 from tests.fabric import naive

@@ -115,7 +115,10 @@ def test_a_stack_may_have_parallel_links_and_other_rates(tmp_path):
         ("", "key 'npus' is missing; expected number of NPUs"),
         (
             "npus = 1\nnpu = 3\n",
-            "unknown key 'npu'; did you mean 'npus'? known: accelerator, dims, host, links, npus, pods, stack, switches",
+            (
+                "unknown key 'npu'; did you mean 'npus'? "
+                "known: accelerator, dims, host, links, npus, pods, stack, switches"
+            ),
         ),
         ("npus = 1\nlinks = 3\n", "links: 3; input should be a valid list"),
         (

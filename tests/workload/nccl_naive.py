@@ -123,7 +123,9 @@ def search_nvls(gpu, gpus, net):
     """Speed inside, and between hosts; a head's own links are used twice."""
     made = GPUS[gpu]
     speeds = made["between"] if net else made["inside"]
-    for at, speed in enumerate(speeds):
+    at = -1
+    for speed in speeds:
+        at += 1
         if net and speed > min(net, made["pcie"]) + 1e-6:
             continue
         links = Links(gpu, gpus, net)
@@ -177,7 +179,7 @@ class Group:
         inside = {"ll": 0.6, "ll128": 1.9, "simple": 3.4} if self.gpus > 1 else {"ll": 1.0, "ll128": 2.5, "simple": 5.7}
         net = {"ll": 2.7, "ll128": 4.0, "simple": 14.0} if self.gpus > 1 else {"ll": 5.0, "ll128": 8.5, "simple": 14.0}
         if kind in ("broadcast", "reduce"):
-            hop = {"ll": 0.6, "ll128": 1.9, "simple": 4.0} if self.gpus > 1 else {"ll": 1.0, "ll128": 2.5, "simple": 4.0}
+            hop = {"ll": 0.6, "ll128": 1.9, "simple": 4.0}
             if self.nodes > 1:
                 hop = {"ll": 2.7, "ll128": 4.0, "simple": 14.0}
             return base + steps * hop[proto] + size / (1000 * bus * n / steps)

@@ -183,7 +183,7 @@ def test_the_model_of_nvls():
 
 
 def test_what_the_search_plans():
-    """Rings and NVLS in one host, rings over NICs: 12 x 30 and 8 x 40 GB/s on H100, as NCCL's logs of a DGX H100 say."""
+    """In one H100 host rings of 12 x 30 and heads of 8 x 40 GB/s, as NCCL's logs say; elsewhere by hand."""
     plan = host_of(shape_of(topologies.build(H100[0]), range(8), trees="hosts"), Asked()).plan
     assert (plan.ring[:2], plan.nvls[:3], plan.used) == ((12, 30.0), (8, 40.0, 60.0), 24)
     assert host_of(hosts(8), Asked()).plan.ring[:2] == (12, 20.0)
@@ -295,7 +295,10 @@ def test_overrides():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("64KiB/ring/ll", "'64KiB/ring/ll', expected FROM-TO/auto|ring|tree|nvls|nvls-tree|pat|collnet-direct/auto|ll|ll128|simple"),
+        (
+            "64KiB/ring/ll",
+            ("'64KiB/ring/ll', expected FROM-TO/auto|ring|tree|nvls|nvls-tree|pat|collnet-direct/auto|ll|ll128|simple"),
+        ),
         ("0-1KiB/ring", "'0-1KiB/ring', expected FROM-TO/"),
         ("0-1KiB/star/ll", "'0-1KiB/star/ll', expected FROM-TO/"),
         ("0-x/ring/ll", "'x' is not a size"),
@@ -480,7 +483,7 @@ def test_slices():
 
 
 def test_waits_leave_out_the_path():
-    """NCCL's figures are of whole hops, of which the fabric already takes a part; with AMD's hosts a hop posts for 6 us."""
+    """NCCL's figures are of whole hops, of which the fabric takes a part; on AMD's hosts a hop posts for 6 us."""
     schedules = pack([collectives.plan("all-gather", "nccl:proto=simple", 8, hosts(4, 4), MIB)])
     mean_ps = (6 * (6_000_000 - INSIDE_PS) + 14_000_000 - OUTSIDE_PS) / 7
     assert np.unique(schedules.lane_latency_ps).tolist() == [round(mean_ps)]

@@ -1,4 +1,6 @@
-"""NCCL as it runs: rings, trees, NVLS and PAT as its tuning model chooses them, LL, LL128, Simple, PXN (docs/nccl.md)."""
+"""NCCL as it runs: rings, trees, NVLS, PAT and CollNet as its model chooses, protocols, PXN (docs/nccl.md)."""
+
+from typing import Any
 
 from workload.nccl import collnet_plans, nvls_plans, pat_plans, pxn_plans, ring_plans, tree_plans
 from workload.nccl.generations import AUTO, generations
@@ -34,7 +36,7 @@ def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa:
     return IF_ANY + ("hosts and rails" if collnet else "hosts")
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: object) -> Plans:
+def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> Plans:  # noqa: ANN401 - see size_class
     """Lanes for each channel, or for each head of NVLS.
 
     Raises:
@@ -52,7 +54,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: object
     return tree_plans.plan(shape, way) if way.algorithm == TREE else ring_plans.plan(kind, shape, way)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: object) -> float:
+def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> float:  # noqa: ANN401
     """On links of the shape's rates and latencies, headers and acknowledgements left out; not NCCL's own estimate."""
     way = _way(kind, shape, size_bytes, Asked(**asked))
     if kind == "all-to-all":
@@ -74,7 +76,7 @@ def size_class(
     size_bytes: int,
     *,
     pxn: bool,  # noqa: ARG001 - all parameters are handed to all functions
-    **asked: object,
+    **asked: Any,  # noqa: ANN401 - the fields of Asked, as the registry read them
 ) -> int:
     """Sizes that get the same algorithm, protocol, channels and number of chunks share a plan."""
     way = _way(kind, shape, size_bytes, Asked(**asked))

@@ -50,7 +50,8 @@ def made(shape: Shape, count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int 
         lanes[host.first] = aggregator_lanes(host.members, count)
     for place, rail in enumerate(rails):
         _add_rail(lanes, rail, range(place * count, (place + 1) * count), OTHERS + size)
-    return each_its_own(size * count, [lanes[m] for m in sorted(lanes)], aggregators=len(lanes) - shape.members, launch_ps=launch_ps)
+    in_order, aggregators = [lanes[m] for m in sorted(lanes)], len(lanes) - shape.members
+    return each_its_own(size * count, in_order, aggregators=aggregators, launch_ps=launch_ps)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:

@@ -39,7 +39,9 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     return made(shape, hosts, count)
 
 
-def made(shape: Shape, hosts: tuple[Branch, ...], count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+def made(
+    shape: Shape, hosts: tuple[Branch, ...], count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int = 0
+) -> Plans:
     """The lanes of all; of aggregators of other trees none.
 
     Args:
@@ -56,9 +58,7 @@ def made(shape: Shape, hosts: tuple[Branch, ...], count: int, *, pace: Pace = AT
         for place, member in enumerate(host.members):
             lanes[member] = _member(hosts, number, place, count, pace)
         lanes[host.first] = aggregator_lanes(host.members, count)
-    return each_its_own(
-        size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps
-    )
+    return each_its_own(size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:

@@ -1,8 +1,8 @@
 """CollNet direct inside NCCL's choice: members of a host deal out their data over NVLink, the network sums per rail.
 
-Each member of a host is the head of a share: the others send it theirs, it adds them up and sends the sum up the tree of
-switches of its rail (SHARP), takes the total and sends it to the others of its host (NCCL's src/device/all_reduce.h,
-NCCL_ALGO_COLLNET_DIRECT). Chunks follow one another through all of that.
+Each member of a host is the head of a share: the others send it theirs, it adds them up and sends the sum up the tree
+of switches of its rail (SHARP), takes the total and sends it to the others of its host (NCCL's
+src/device/all_reduce.h, NCCL_ALGO_COLLNET_DIRECT). Chunks follow one another through all of that.
 """
 
 from collections.abc import Sequence

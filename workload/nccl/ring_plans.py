@@ -2,8 +2,8 @@
 
 All-reduce goes over the buffer in loops: in each the chunks of a loop travel round twice. The slices of a chunk are
 steps of their own, one after another. The lanes of what goes round wait for the mean of the hops, as NCCL's own model
-counts it. In all-gather and reduce-scatter a member's part goes by its number, not by its place in the ring: a lane sees
-the buffer laid out in the order of its ring. Broadcast and reduce are chains that begin or end at member 0.
+counts it. In all-gather and reduce-scatter a member's part goes by its number, not by its place in the ring: a lane
+sees the buffer laid out in the order of its ring. Broadcast and reduce are chains that begin or end at member 0.
 """
 
 from collections import Counter

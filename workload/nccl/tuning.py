@@ -109,7 +109,8 @@ class Host(NamedTuple):
 
 def host_of(shape: Shape, generation: Generation, cpu: str, *, collnet: bool) -> Host:
     """Of a group; cpu: one of CPUS."""
-    return Host(generation, planned(shape, generation), shape.members, generation.cpu if cpu == "auto" else cpu, collnet)
+    vendor = generation.cpu if cpu == "auto" else cpu
+    return Host(generation, planned(shape, generation), shape.members, vendor, collnet)
 
 
 def base_ps(algorithm: str, protocol: str) -> int:
@@ -145,13 +146,9 @@ def model_ps(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: s
     if reached <= 0:
         return math.inf
     latency_ps = _latency_ps(kind, host, algorithm, protocol)
-    power = (size_bytes // 64).bit_length() - 1
-    if algorithm == TREE and 0 <= power < _SIZES_OF_TREES:
-        reached *= _TREE_REACHES[protocol][power]
-    elif algorithm == NVLS_TREE and 0 <= power < _SIZES_OF_NVLS_TREES and host.generation.compute_capability >= BLACKWELL:
-        reached *= _TREE_REACHES[protocol][power]
-    elif algorithm == RING and protocol == SIMPLE.name:
+    if algorithm == RING and protocol == SIMPLE.name:
         latency_ps *= _plateau(kind, host, size_bytes)
+    reached *= _tree_reaches(host, size_bytes, algorithm, protocol)
     return latency_ps + size_bytes / reached * 1e3
 
 
@@ -164,14 +161,13 @@ def is_there(kind: str, host: Host, algorithm: str, protocol: str) -> bool:
         return protocol != LL128.name or bool(plan.nvlink)
     if protocol != SIMPLE.name:
         return False
-    if algorithm == NVLS:
-        heads_fit = kind == "all-reduce" or plan.per_host <= _MOST_HEADS
-        return plan.nvls is not None and heads_fit and (plan.hosts == 1 or (host.collnet and kind == "all-reduce"))
-    if algorithm == NVLS_TREE:
-        return plan.nvls is not None and plan.hosts > 1
-    if algorithm == PAT:
-        return plan.per_host == 1 and host.members == plan.hosts
-    return host.collnet and plan.hosts > 1 and 1 < plan.per_host <= _MOST_DIRECT + 1
+    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= _MOST_HEADS
+    return {
+        NVLS: plan.nvls is not None and heads_fit and (not several or (host.collnet and kind == "all-reduce")),
+        NVLS_TREE: plan.nvls is not None and several,
+        PAT: plan.per_host == 1 and host.members == plan.hosts,
+        COLLNET_DIRECT: host.collnet and several and 1 < plan.per_host <= _MOST_DIRECT + 1,
+    }[algorithm]
 
 
 def best(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: str) -> tuple[str, str]:
@@ -183,12 +179,13 @@ def best(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: str) 
     algorithms = ALGORITHMS if algorithm == "auto" else (algorithm,)
     protocols = tuple(PROTOCOLS) if protocol == "auto" else (protocol,)
     pairs = [(a, p) for a in algorithms for p in protocols if kind in KINDS_OF[a]]
-    forced = len(pairs) == 1 and pairs[0][0] in {RING, TREE}
-    if forced:
+    if len(pairs) == 1 and pairs[0][0] in {RING, TREE}:
         return pairs[0]
     pairs = [pair for pair in pairs if is_there(kind, host, *pair)]
-    if not pairs and algorithm not in {"auto", RING, TREE} and any(
-        is_there(kind, host, algorithm, p) for p in PROTOCOLS
+    if (
+        not pairs
+        and algorithm not in {"auto", RING, TREE}
+        and any(is_there(kind, host, algorithm, p) for p in PROTOCOLS)
     ):
         return algorithm, SIMPLE.name
     if not pairs:
@@ -278,29 +275,43 @@ def _most_of_ll(host: Host) -> float:
 
 
 def _latency_ps(kind: str, host: Host, algorithm: str, protocol: str) -> float:
+    if algorithm == RING:
+        return _ring_latency_ps(kind, host, protocol)
     plan = host.plan
-    base = base_ps(algorithm, protocol)
-    height = plan.hosts.bit_length() - 1
+    height, others = plan.hosts.bit_length() - 1, host.members // plan.hosts - 1
     between = step_ps(host, algorithm, protocol, between_hosts=plan.hosts > 1)
-    if algorithm == PAT:
-        return base + height * between / PAT_LATENCY_PARTS + host.members * PAT_LINEAR_US * _PS_PER_US
     inside = step_ps(host, algorithm, protocol, between_hosts=False)
-    if algorithm == TREE:
-        return base + 2 * ((host.members // plan.hosts - 1) * inside + height * between)
-    if algorithm == NVLS:
-        return inside + (between if plan.hosts > 1 else 0)
-    if algorithm == NVLS_TREE:
-        return inside + 2 * height * between
-    if algorithm == COLLNET_DIRECT:
-        others = host.members // plan.hosts - 1
-        return 2 * (min(1, others) * inside + others * _ARITY_US * _PS_PER_US) + between
-    steps = ring_steps(kind, host.members)
+    arity_ps = _ARITY_US * _PS_PER_US
+    return (
+        base_ps(algorithm, protocol)
+        + {
+            TREE: 2 * (others * inside + height * between),
+            NVLS: inside + (between if plan.hosts > 1 else 0),
+            NVLS_TREE: inside + 2 * height * between,
+            PAT: height * between / PAT_LATENCY_PARTS + host.members * PAT_LINEAR_US * _PS_PER_US,
+            COLLNET_DIRECT: 2 * (min(1, others) * inside + others * arity_ps) + between,
+        }[algorithm]
+    )
+
+
+def _ring_latency_ps(kind: str, host: Host, protocol: str) -> float:
+    plan, steps = host.plan, ring_steps(kind, host.members)
+    base = base_ps(RING, protocol)
     if kind in {"broadcast", "reduce"}:
         hardware = NET if plan.hosts > 1 else host.inside
         hop = _STEP_US[hardware, TREE if protocol == SIMPLE.name else RING][_column(protocol)]
         return base + steps * hop * _PS_PER_US
+    between, inside = (step_ps(host, RING, protocol, between_hosts=far) for far in (plan.hosts > 1, False))
     crossing = ring_steps(kind, plan.hosts) if plan.hosts > 1 else 0
     return base + (steps - crossing) * inside + crossing * between
+
+
+def _tree_reaches(host: Host, size_bytes: int, algorithm: str, protocol: str) -> float:
+    """What trees reach of their bandwidth at a size; trees over NVLS from Blackwell on."""
+    of_nvls = algorithm == NVLS_TREE and host.generation.compute_capability >= BLACKWELL
+    power = (size_bytes // 64).bit_length() - 1
+    sizes = _SIZES_OF_TREES if algorithm == TREE else _SIZES_OF_NVLS_TREES if of_nvls else 0
+    return _TREE_REACHES[protocol][power] if 0 <= power < sizes else 1.0
 
 
 def _plateau(kind: str, host: Host, size_bytes: int) -> float:
@@ -309,7 +320,7 @@ def _plateau(kind: str, host: Host, size_bytes: int) -> float:
     blackwell = plan.hosts == 1 and bool(plan.nvlink) and made.compute_capability >= BLACKWELL
     goes_round = kind in {"all-reduce", "all-gather", "reduce-scatter"}
     piece_bytes = size_bytes // (plan.used * host.members)
-    if piece_bytes < _PLATEAU_BYTES or not (blackwell and goes_round or plan.hosts > 1 and kind == "all-reduce"):
+    if piece_bytes < _PLATEAU_BYTES or not ((blackwell and goes_round) or (plan.hosts > 1 and kind == "all-reduce")):
         return 1.0
     if not blackwell:
         return made.plateau

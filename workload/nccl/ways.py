@@ -20,7 +20,7 @@ PLANNED = "planned"
 PACINGS = (PLANNED, "none")
 EVEN, GRAINS = "even", "grains"
 CHUNKS = ("auto", EVEN, GRAINS)
-"""How a buffer is dealt out to channels: evenly (NCCL 2.20 and later), or in chunks of no less than a grain (before)."""
+"""How a buffer is dealt out to channels: evenly (NCCL 2.20 and later), or in chunks of a grain or more (before)."""
 NVLINK_PAYLOAD = 128 / 160
 """Of an NVLink's rate, as the fabric frames it (pdes.framing): shares are counted of that."""
 KIB = 1024
@@ -125,7 +125,8 @@ def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
         return way._replace(launch_ps=max(0, tuning.whole_latency_ps(host, algorithm) - path_ps))
     if algorithm == tuning.PAT:
         linear_ps = round(tuning.PAT_LINEAR_US * 1e6 * shape.members)
-        return way._replace(launch_ps=way.launch_ps + linear_ps, between_ps=round(between_ps / tuning.PAT_LATENCY_PARTS))
+        step_ps = round(between_ps / tuning.PAT_LATENCY_PARTS)
+        return way._replace(launch_ps=way.launch_ps + linear_ps, between_ps=step_ps)
     used = asked.channels or _used(kind, shape, size_bytes, host, asked, way)
     way = way._replace(channels=used, shares=_shares(shape, host) if _is_paced(shape, asked, algorithm) else 1)
     way = way._replace(slices=_slices(kind, shape, size_bytes, way))
@@ -179,7 +180,8 @@ def _nvls(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, wa
     chunk_bytes = _nvls_chunk_bytes(size_bytes, blocks * heads, plan.hosts, way.algorithm)
     loop_bytes = blocks * heads * chunk_bytes
     loops = max(1, -(-size_bytes // loop_bytes))
-    latency_ps, path_ps = tuning.whole_latency_ps(host, way.algorithm), shape.inside_ps * (2 if kind == "all-reduce" else 1)
+    latency_ps = tuning.whole_latency_ps(host, way.algorithm)
+    path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
     if way.algorithm == tuning.NVLS_TREE:
         path_ps += 2 * (plan.hosts.bit_length() - 1) * shape.outside_ps
     copied_bytes = 0.0 if asked.registered else min(loop_bytes, size_bytes) + size_bytes - (loops - 1) * loop_bytes
@@ -196,10 +198,10 @@ def _nvls(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, wa
 def _nvls_chunk_bytes(size_bytes: int, at_once: int, hosts: int, algorithm: str) -> int:
     """Of a block and a head (NCCL's src/enqueue.cc, calcCollChunking); at_once: blocks times heads."""
     if algorithm == tuning.NVLS:
-        steps = ((64, 128 * KIB, 64 * KIB), (8, 64 * KIB, 32 * KIB), (2, 32 * KIB, 16 * KIB))
+        steps = [(64, 128 * KIB, 64 * KIB), (8, 64 * KIB, 32 * KIB), (2, 32 * KIB, 16 * KIB)]
         chunk_bytes = 128 * KIB
     else:
-        steps = ((4, 128 * KIB, 64 * KIB), (1, 64 * KIB, 32 * KIB))
+        steps = [(4, 128 * KIB, 64 * KIB), (1, 64 * KIB, 32 * KIB)]
         chunk_bytes = 64 * KIB if hosts >= _MANY_HOSTS else 128 * KIB
     for times, above, smaller in steps:
         if chunk_bytes >= above and size_bytes < times * at_once * chunk_bytes:
