@@ -90,6 +90,7 @@ def _write_table(path: Path, sweep: Sweep) -> None:
         "kind": pa.array([row.kind for row in sweep.rows], pa.string()),
         "algorithm": pa.array([name for name, _, _ in names], pa.string()),
         "parameters": pa.array([parameters for _, _, parameters in names], pa.string()),
+        "way": pa.array([row.way for row in sweep.rows], pa.string()),
         "bytes": pa.array([row.bytes for row in sweep.rows], pa.int64()),
         "time_ps": pa.array([row.time_ps for row in sweep.rows], pa.int64()),
         "algbw_Bps": pa.array([row.algbw_Bps for row in sweep.rows], pa.float64()),

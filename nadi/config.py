@@ -207,7 +207,7 @@ _FABRIC_KEYS = (*_SHARED, "class_weights", *_PFC, *_ECN)
 """Keys that only switches with shared buffers have."""
 _OF_FIDELITY: dict[str, dict[str, object]] = {
     "analytical": {
-        "congestion_aware": False,
+        "congestion_aware": True,
         "endpoint_delay": "0ps",
         "reduction_bandwidth": None,
         "resolution": "1ps",

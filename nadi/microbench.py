@@ -22,7 +22,10 @@ from topologies import NVSWITCH, Graph
 from topologies.units import format_bytes, parse_bytes
 from workload import KINDS, Program, WorkloadError
 from workload.aggregation import switches_of
+from workload.collectives import choose as choose_algorithm
+from workload.collectives import defaults_on
 from workload.nccl.generations import generations
+from workload.shape import shape_of
 from workload.uneven import ALGORITHMS
 
 ALL = "all"
@@ -37,6 +40,7 @@ class Row(NamedTuple):
     Attributes:
         kind: see workload.KINDS.
         algorithm: as the user writes it, parameters too.
+        way: what an algorithm that chooses among several took for the size; "" of others.
         bytes: the whole buffer S; 0 for a barrier; of an all-to-all-v the mean of what members send, as rccl-tests
             counts.
         time_ps: from the start to when the last NPU was done.
@@ -54,6 +58,7 @@ class Row(NamedTuple):
 
     kind: str
     algorithm: str
+    way: str
     bytes: int
     time_ps: int
     algbw_Bps: float  # noqa: N815 - bytes, not bits
@@ -87,13 +92,15 @@ class Collective(NamedTuple):
         """
         return ALGORITHMS if self.matrix else workload.algorithms_of(self.kind)
 
-    def default(self) -> str:
-        """The algorithm for who names none.
+    def default(self, graph: Graph) -> str:
+        """The algorithm for who names none on this fabric.
 
         Raises:
             workload.WorkloadError: unknown kind.
         """
-        return ALGORITHMS[0] if self.matrix else workload.default_algorithm(self.kind)
+        if self.matrix:
+            return ALGORITHMS[0]
+        return defaults_on(graph).get(self.kind) or workload.default_algorithm(self.kind)
 
     def program(self, graph: Graph, algorithm: str, size_bytes: int) -> Program:
         """Of all NPUs.
@@ -136,7 +143,7 @@ def choose(
         ConfigError: an empty name, or "all" where none is left.
         workload.WorkloadError: unknown kind, or a named algorithm is unknown or refuses.
     """
-    names = done.algorithms() if text == ALL else split_names(text) if text else (done.default(),)
+    names = done.algorithms() if text == ALL else split_names(text) if text else (done.default(graph),)
     fit: list[str] = []
     left_out: list[LeftOut] = []
     for name in names:
@@ -322,6 +329,7 @@ def _row(
     return Row(
         done.kind,
         algorithm,
+        "" if done.matrix else _way(graph, kind, algorithm, int(program.node_bytes[0])),
         shown_bytes,
         time_ps,
         *bandwidths_Bps(KINDS.index(kind), graph.npus, shown_bytes, time_ps),
@@ -334,6 +342,14 @@ def _row(
         results.counters["packet_hops"],
         results.digest,
     )
+
+
+def _way(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> str:
+    """What an algorithm that chooses takes for a size with all NPUs."""
+    chosen = choose_algorithm(kind, algorithm)
+    if not chosen.needs_shape or graph.npus < 2:
+        return ""
+    return chosen.describe(kind, shape_of(graph, range(graph.npus), trees=chosen.trees), size_bytes)
 
 
 def _expected(walls: Sequence[tuple[int, float]], size_bytes: int) -> str:

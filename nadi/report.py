@@ -11,8 +11,11 @@ from nadi.findings import Findings
 from nadi.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.simulate import Simulation
 from nadi.tables import Column, FittedTable, console
-from topologies import Graph
+from topologies import NVSWITCH, Graph
 from workload import KINDS
+from workload.collectives import ON_NVSWITCHES
+from workload.nccl.generations import AUTO, generation_of
+from workload.uneven import NAME as UNEVEN
 
 MOST_NPUS = 8
 MOST_COLLECTIVES = 20
@@ -182,12 +185,25 @@ def _headline(simulation: Simulation, findings: Findings) -> str:
         moved = f"{counters['flows']:,} messages, whole ({simulation.settings.fidelity.name.replace('_', '-')})"
         hops = "message-hops"
     return (
-        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
+        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s\n"
         f"{counters['trace_nodes']:,} trace nodes, {moved}\n"
         f"{counters['packet_hops']:,} {hops}, {rate / 1e6:.1f} M/s\n"
         f"mean NPU: compute {shares[0]:.1%}, exposed communication {shares[1]:.1%}, idle {shares[2]:.1%}"
     )
+
+
+def _constants(simulation: Simulation) -> str:
+    """A line where NCCL's constants are the fabric's: which."""
+    graph, settings = simulation.graph, simulation.collectives
+    specs = {settings.algorithm_of(kind) for kind in settings.algorithm if kind != UNEVEN}
+    guessed = sorted(spec for spec in specs if spec.partition(":")[0] == ON_NVSWITCHES and "generation=" not in spec)
+    if not guessed:
+        return ""
+    rate_bps = int(graph.link_rate_bps[graph.node_kind[graph.link_dst] == NVSWITCH].max(initial=0))
+    made = generation_of(AUTO, graph.accelerator, rate_bps).name
+    why = "the machine" if graph.accelerator == made else f"NVLinks of {rate_text(rate_bps)}"
+    return f"collectives: nccl with the constants of {made} ({why})\n"
 
 
 def _gigabytes(rates_Bps: Iterable[float]) -> Sequence[str]:  # noqa: N803 - bytes, not bits

@@ -177,7 +177,9 @@ def _switches(simulation: Simulation) -> str:
 def _settled(simulation: Simulation) -> dict[str, Any]:
     """What was settled from the fabric, and the values of the congestion control's parameters."""
     chosen = simulation.settings.control
-    return simulation.results.settled | ({"congestion": settled_parameters(chosen)} if chosen.update else {})
+    collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}
+    found = simulation.results.settled | ({"collectives": collectives} if collectives else {})
+    return found | ({"congestion": settled_parameters(chosen)} if chosen.update else {})
 
 
 def _make_folders(out: Path, made: list[Path]) -> None:

@@ -14,12 +14,14 @@ def sweep_table(sweep: Sweep) -> FittedTable:
     for row in sweep.rows:
         of_size.setdefault(row.bytes, []).append(row)
     several = len({row.algorithm for row in sweep.rows}) > 1
+    chosen = any(row.way for row in sweep.rows)
     table = FittedTable(
         f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}",
         "size",
         Column("algorithm", form="name"),
         "time",
         *([Column("vs fastest")] if several else []),
+        *([Column("way", 6, form="name")] if chosen else []),
         Column("algbw GB/s", 5),
         Column("busbw GB/s", 1),
         Column("closed form", 4),
@@ -38,6 +40,7 @@ def sweep_table(sweep: Sweep) -> FittedTable:
                 row.algorithm,
                 _time(row.time_ps, unit),
                 *([over if place else FASTEST] if several else []),
+                *([row.way or "-"] if chosen else []),
                 f"{row.algbw_Bps / 1e9:.3f}",
                 f"{row.busbw_Bps / 1e9:.3f}",
                 ("" if row.closed_form_played else "~") + _time(row.closed_form_ps, unit),

@@ -8,10 +8,13 @@ from topologies.parameters import Count, Parameters, Ratio, Time
 from topologies.units import NS
 
 
+_GPUS_PER_HOST = 8
+
+
 class MachineArguments(Parameters):
     """Parameters of a cluster of one machine; links inside and NICs are the machine's own."""
 
-    npus: Count = Field(description="number of GPUs, a multiple of those of a server")
+    npus: Count = Field(description="number of GPUs: a multiple of 8, or some of one server")
     hosts_per_rail_leaf: Count = Field(32, description="servers of a unit; the last unit may have fewer")
     spines: Count | None = Field(None, description="number of spines; by oversubscription if not given")
     oversubscription: Ratio | None = Field(None, description="NIC rate over uplink rate of a leaf; 1 if not given")
@@ -36,7 +39,7 @@ def build_machine(
         TopologyError: as the rail-optimised network.
     """
     own = rail_optimised.Arguments.model_construct(
-        gpus_per_host=8,
+        gpus_per_host=min(_GPUS_PER_HOST, arguments.npus),
         uplinks=1,
         uplink_rate=None,
         uplink_delay=None,

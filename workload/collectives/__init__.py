@@ -22,7 +22,8 @@ An algorithm that depends on where its members are on the fabric, or on the size
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
 - if switches take part in it, `TREES`, which trees of them (workload.tree): "all", "hosts" or "hosts and rails", or
   what says that of the parameters; the shape has them, and if a plan uses them its last members are their aggregators,
-- if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do.
+- if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do,
+- if it chooses among several ways, `describe(kind, shape, size_bytes, **parameters) -> str`, for tables.
 
 One that `NAMED_ONLY = True` marks is neither a default nor among those that `algorithms_of` lists.
 
@@ -117,6 +118,11 @@ class Choice(NamedTuple):
         """Sizes of one class have one plan, of an algorithm that needs a shape."""
         sort = getattr(self.module, "size_class", None)
         return size_bytes if sort is None else int(sort(kind, shape, size_bytes, **dict(self.parameters)))
+
+    def describe(self, kind: str, shape: Shape, size_bytes: int) -> str:
+        """What an algorithm that chooses among several takes for a size; "" of others."""
+        tell = getattr(self.module, "describe", None)
+        return "" if tell is None else str(tell(kind, shape, size_bytes, **dict(self.parameters)))
 
     def plan(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
         """What each member does.

@@ -6,7 +6,7 @@ from workload.nccl import collnet_plans, nvls_plans, pat_plans, pxn_plans, ring_
 from workload.nccl.generations import AUTO, generations
 from workload.nccl.overrides import ALGORITHMS, PROTOCOLS
 from workload.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, TREE
-from workload.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, Asked, Way, way_of
+from workload.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, Asked, Way, host_of, way_of
 from workload.plans import Plans
 from workload.shape import Shape
 from workload.tree import IF_ANY
@@ -68,6 +68,16 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked:
     if way.algorithm == TREE:
         return tree_plans.closed_form(shape, size_bytes, way)
     return ring_plans.closed_form(kind, shape, size_bytes, way)
+
+
+def describe(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> str:  # noqa: ANN401
+    """What is taken for a size, and by which constants: "nvls simple, 16 channels, h100"."""
+    own = Asked(**asked)
+    way = _way(kind, shape, size_bytes, own)
+    made = host_of(shape, own).generation.name
+    if kind == "all-to-all":
+        return f"send and receive {way.protocol}{' over PXN' if pxn and len(set(shape.host)) > 1 else ''}, {made}"
+    return f"{way.algorithm} {way.protocol}, {way.channels} channels, {made}"
 
 
 def size_class(
