@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import topologies
 import workload
 from nadi.played import Group, Played
-from pdes.framing import FLIT_BYTES, frames, is_framed, wire_bytes
+from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
 from workload import Program, Schedules, collectives
@@ -138,7 +138,7 @@ def closed_form(
     if found_ps is not None:
         return ClosedForm(found_ps, is_played=True)
     if chosen.needs_shape:
-        shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings, framed=frames(graph, settings))
+        shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings, framed=settings.nvlink_framing)
         found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
         return ClosedForm(found_ps, is_played=False)
     data, payload = usual_message(program.schedules, schedule, size_bytes)

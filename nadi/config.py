@@ -250,8 +250,8 @@ class NetworkSection(Section):
     retransmit_timeout: TimeOrAuto = Field(AUTO, description="without progress for so long, a sender sends again")
     max_retries: PositiveInt = Field(16, description="timeouts in a row after which the run fails")
     detection_time: Time = Field(10**9, description="so long after links go down or come up, routes change")
-    nvlink_framing: StrictBool | Literal["auto"] = Field(
-        "auto", description="links of NVSwitches carry flits in place of Ethernet's frames; auto: of named machines"
+    nvlink_framing: StrictBool = Field(
+        True, description="links of NVSwitches carry flits in place of Ethernet's frames"
     )
     switch: Literal["output-queued", "shared-buffer"] = Field(
         "output-queued", description="whether the ports of a switch share its buffer"

@@ -16,7 +16,7 @@ from nadi.in_network import folded_weights, with_reducers
 from nadi.reading import read_work
 from partition import Partition, PartitionError, Report, Weights
 from pdes.framing import FLIT_BYTES
-from topologies import Graph
+from topologies import NVSWITCH, Graph
 from workload import Program
 from workload.traffic import Traffic, merge, traffic
 
@@ -96,7 +96,7 @@ def divide(
         PartitionError: unknown method, or more parts than the fabric can have.
     """
     smallest_bytes = max(1, min(network.header_bytes, network.ack_bytes))
-    if graph.accelerator if network.nvlink_framing == "auto" else network.nvlink_framing:
+    if network.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
     found = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)
     said = partition.report(

@@ -31,12 +31,7 @@ def framed_bytes(net, w1, size):
 def is_framed(graph, settings):
     """bool[links]: the links of NVSwitches, where the run frames them."""
     kind = graph.node_kind == NVSWITCH_KIND
-    return (kind[graph.link_src] | kind[graph.link_dst]) & frames(graph, settings)
-
-
-def frames(graph, settings):
-    """Whether links of NVSwitches are framed: as the settings say, None = where the NPUs are known to have NVLinks."""
-    return bool(graph.accelerator) if settings.nvlink_framing is None else settings.nvlink_framing
+    return (kind[graph.link_src] | kind[graph.link_dst]) & settings.nvlink_framing
 
 
 def wire_bytes(payload_bytes, framed, settings):

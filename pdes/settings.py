@@ -53,7 +53,7 @@ class Settings:
     output queues that share nothing. control is the congestion control; a receiver sends one notification per queue
     pair in cnp_interval_ps. p2p_class is the data class (0 or 1) of messages between two NPUs. balancing chooses
     among equal links; flowlet_gap_ps is for flowlets. With nvlink_framing links of NVSwitches carry flits
-    (pdes/framing.py); None = where the fabric says what its NPUs are. An NPU does phases_per_dimension phases of
+    (pdes/framing.py). An NPU does phases_per_dimension phases of
     collectives in one dimension at a time, 0 = as many as there are; scheduling says which goes next
     (pdes/tokens.py), also of collectives where an NPU does collectives_in_flight at a time, 0 = all that are ready
     (pdes/in_flight.py). Messages of rendezvous_bytes or more are asked for before they are sent, 0 = none
@@ -88,7 +88,7 @@ class Settings:
     selective_repeat: bool = False
     reorder_packets: int = 3
     faults: Faults = field(default=NO_FAULTS)
-    nvlink_framing: bool | None = False
+    nvlink_framing: bool = False
     phases_per_dimension: int = 0
     scheduling: str = "fifo"
     rendezvous_bytes: int = 0

@@ -22,7 +22,7 @@ def settings(network: NetworkSection) -> dict[str, Any]:
         "ack_bytes": network.ack_bytes,
         "window_bytes": network.window,
         "queue_limit_bytes": network.queue_limit,
-        "nvlink_framing": None if network.nvlink_framing == "auto" else network.nvlink_framing,
+        "nvlink_framing": network.nvlink_framing,
         "cut_through": network.switching == "cut-through",
         "cut_through_header_bytes": network.header_bytes,
         "rto_ps": network.retransmit_timeout,

@@ -7,7 +7,6 @@ from topologies.graph import Graph
 from topologies.parameters import Count, Parameters, Ratio, Time
 from topologies.units import NS
 
-
 _GPUS_PER_HOST = 8
 
 
