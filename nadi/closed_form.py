@@ -5,7 +5,7 @@ packet adds header_bytes, each link adds its delay, each switch its latency, and
 the last packet once more (store and forward; with cut-through switches that of the header only). Where an NPU sends and
 receives over the same cable, the acknowledgements of what it receives take turns with the packets that it sends. How
 often messages follow one another is the algorithm's part of the form. Messages that go whole take what their model
-says.
+says. What passes at the ends of messages is part of the path's latency, but for reductions, which formulas leave out.
 """
 
 import math
@@ -67,6 +67,9 @@ def train(graph: Graph, links: list[int], size_bytes: int, settings: Settings, *
     before_ps = float(np.delete(forwarded * psb, slowest).sum())
     before_ps += sum(int(graph.link_delay_ps[link]) for link in links)
     before_ps += sum(int(graph.node_latency_ps[graph.link_src[link]]) for link in links[1:])
+    before_ps += settings.fidelity.send_latency_ps + settings.fidelity.endpoint_delay_ps
+    if settings.fidelity.acknowledged:
+        before_ps += _back_ps(graph, links, settings)
     serial_ps = float((packets - 1) * full_ps[slowest] + last[slowest] * psb[slowest])
     if both_ways:
         # acknowledgements begin when the first packet is here; one is due when the next message may be sent
@@ -74,6 +77,15 @@ def train(graph: Graph, links: list[int], size_bytes: int, settings: Settings, *
         meanwhile = before_ps / (float(full_ps[slowest]) + ack_ps)
         serial_ps += max(1.0, packets - meanwhile) * ack_ps
     return Train(serial_ps + before_ps, serial_ps)
+
+
+def _back_ps(graph: Graph, links: list[int], settings: Settings) -> float:
+    """An acknowledgement on the way back."""
+    back = [link ^ 1 for link in reversed(links)]
+    framed = is_framed(graph, settings)[back]
+    serial_ps = np.where(framed, FLIT_BYTES, settings.ack_bytes) * (8 * _PS_PER_S / graph.link_rate_bps[back])
+    latencies_ps = graph.link_delay_ps[back].sum() + graph.node_latency_ps[graph.link_src[back[1:]]].sum()
+    return float(serial_ps.sum() + latencies_ps)
 
 
 def _whole(graph: Graph, links: list[int], size_bytes: int, settings: Settings) -> Train:
@@ -140,7 +152,7 @@ def closed_form(
     if chosen.needs_shape:
         shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings, framed=settings.nvlink_framing)
         found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
-        return ClosedForm(found_ps, is_played=False)
+        return ClosedForm(found_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
     whole = math.ceil(payload)
     one_way = bool(getattr(chosen.module, "ONE_WAY", False))
@@ -156,7 +168,7 @@ def closed_form(
     latency_ps = max(0.0, around_ps - serial_ps)
     bytes_per_s = data / serial_ps * _PS_PER_S if data and serial_ps else float("inf")
     found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
-    return ClosedForm(found_ps, is_played=False)
+    return ClosedForm(found_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
 
 
 def fullest_ps(

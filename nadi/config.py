@@ -177,6 +177,9 @@ class SystemSection(Section):
     splits: int = Field(
         1, ge=1, le=1024, description="into how many parts algorithms of several dimensions cut a buffer"
     )
+    dataset_splits: int = Field(
+        1, ge=1, le=1024, description="into how many parts a buffer is cut that are collectives one after another"
+    )
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = Field(
         "baseline", description="in which order the splits take the dimensions"
     )
@@ -184,7 +187,7 @@ class SystemSection(Section):
         "fifo", description="which phase that waits for a dimension goes next"
     )
     active_chunks_per_dimension: CountOrUnlimited = Field(
-        UNLIMITED, description="phases that an NPU does in one dimension at a time"
+        UNLIMITED, description="phases that an NPU does in one dimension at a time; of dataset_splits, unlimited is one"
     )
     collectives_in_flight: CountOrUnlimited = Field(
         UNLIMITED, description="collectives that an NPU does at a time; those that wait go by scheduling"
@@ -208,12 +211,12 @@ _FABRIC_KEYS = (*_SHARED, "class_weights", *_PFC, *_ECN)
 _OF_FIDELITY: dict[str, dict[str, object]] = {
     "analytical": {
         "congestion_aware": True,
-        "endpoint_delay": "0ps",
-        "reduction_bandwidth": None,
         "resolution": "1ps",
     },
 }
-"""Keys of models other than packets, with their defaults. All others but `fidelity` are those of packets."""
+"""Keys of models other than packets, with their defaults."""
+_OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
+"""Keys that all models have. The others are those of packets."""
 
 
 class NetworkSection(Section):
@@ -228,11 +231,15 @@ class NetworkSection(Section):
     congestion_aware: StrictBool | None = Field(
         None, description="analytical: a link sends one message at a time, whole; false: none waits for another"
     )
-    endpoint_delay: Time | None = Field(
-        None, description="analytical: before a collective's first step, and before a receiver acts on a message"
+    endpoint_delay: Time = Field(
+        0, description="before a collective's first step, and before a receiver acts on a message"
     )
     reduction_bandwidth: OptionalRate = Field(
-        None, description="analytical: of the memory in which what is received is added; without, adding takes no time"
+        None, description="of the memory in which what is received is added; without, adding takes no time"
+    )
+    send_latency: Time = Field(0, description="from when a message is posted until its first packet may be sent")
+    completion: Literal["delivered", "acknowledged"] = Field(
+        "delivered", description="when a message counts: its last byte is in, or its last acknowledgement back"
     )
     resolution: TimeAboveZero | None = Field(
         None, description="analytical: times of transfers and reductions are cut to multiples of it"
@@ -345,7 +352,7 @@ class NetworkSection(Section):
 
 def _fidelity_of(key: str) -> str:
     """The model of the network that has a key, empty where all have it."""
-    if key == "fidelity":
+    if key in _OF_ALL:
         return ""
     return next((name for name, keys in _OF_FIDELITY.items() if key in keys), "packet")
 

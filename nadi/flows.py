@@ -97,7 +97,8 @@ def _alone_ps(path: _Path, size_bytes: Int64, settings: Settings) -> Int64:
     model = settings.fidelity
     rates_bps = np.array(path.rates_bps, np.float64)
     if not model.alone_ps:
-        return sum(path.delays_ps) + sum(path.forwarding_ps) + _train_ps(path, size_bytes, settings)
+        latencies_ps = sum(path.delays_ps) + sum(path.forwarding_ps) + model.send_latency_ps
+        return latencies_ps + _train_ps(path, size_bytes, settings)
     latencies = np.array(path.delays_ps, np.int64), np.array(path.forwarding_ps, np.int64)
     whole_ps: Int64 = model.alone_ps(_BYTE_PS / rates_bps, *latencies, size_bytes, model.resolution_ps)
     return whole_ps + model.endpoint_delay_ps

@@ -82,7 +82,7 @@ class Play:
         unlike, of_send = np.unique(kind, axis=0, return_inverse=True)
         last[sends] = kinds.rows(unlike)[of_send.reshape(-1)]
         count = 1 + max((max(path.first, path.last) for path in fabric.paths.values()), default=0)
-        lanes, room = len(steps.row), len(steps.row) + len(pairs.way) + 8 * count + 16
+        lanes, room = len(steps.row), 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
         edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
         ctl = np.zeros(idle.CTL_WORDS, np.int64)
         ctl[[idle.WINDOW, idle.MTU, idle.ROOM]] = fabric.window_packets, fabric.mtu_bytes, room
@@ -92,6 +92,7 @@ class Play:
                 member_ptr=steps.member_ptr,
                 first=steps.first,
                 latency_ps=s.lane_latency_ps[steps.row].astype(np.float64),
+                begins=s.lane_begins[steps.row].astype(np.int64),
                 blocking=s.lane_blocking[steps.row].astype(np.int64),
                 follower_ptr=np.searchsorted(edges[:, 0], np.arange(lanes + 1)),
                 follower=edges[:, 1].copy(),
@@ -101,6 +102,10 @@ class Play:
                 state=np.zeros(lanes, np.int64),
                 waits=np.zeros(lanes, np.int64),
                 ring=np.zeros(lanes + 1, np.int64),
+                receive_ptr=np.searchsorted(np.flatnonzero(steps.receives), steps.first),
+                reduces=np.append(steps.reduces[steps.receives], False).astype(np.int64),
+                taken=np.zeros(lanes, np.int64),
+                taken_ps=np.zeros(lanes),
             ),
             steps=idle.Steps(
                 lane=steps.lane,
@@ -109,6 +114,7 @@ class Play:
                 receives=steps.receives.astype(np.int64),
                 after=steps.after,
                 after_step=steps.after_step,
+                bytes=steps.bytes,
                 packets=packets,
                 last_bytes=last_bytes,
                 last=last,
@@ -123,17 +129,26 @@ class Play:
                 last_turn=np.full(count, NONE),
                 ack=np.full(count, NONE),
                 last_ack=np.full(count, NONE),
+                acks=np.zeros(count, np.int64),
                 is_kicked=np.zeros(count, np.int64),
                 kicked=np.zeros(count, np.int64),
                 ack_pair=np.zeros(room, np.int64),
+                ack_step=np.zeros(room, np.int64),
                 next_ack=np.append(np.arange(1, room), NONE),
             ),
             ctl=ctl,
-            clock=np.full(2, float(s.launch_ps[self._index])),
+            clock=np.full(2, s.launch_ps[self._index] + self._begins_after_ps()),
+            ends=np.array(fabric.ends, np.float64),
             kind=kinds.times(),
             time_ps=np.zeros(4 * room),
             event=np.zeros(4 * room * idle.EVENT_WORDS, np.int64),
         )
+
+    def _begins_after_ps(self) -> float:
+        """From when all begin until the first step may be done; 0 where lanes wait themselves."""
+        lane = self._steps.row[0] if len(self._steps.row) else NONE
+        waits = lane != NONE and self._schedules.lane_begins[lane] > 0
+        return 0.0 if waits else self._fabric.ends.begin_ps
 
     def _pairs(self) -> tuple[Int64, idle.Pairs, idle.Ways, Int64, "_Kinds"]:
         """Queue pair of each step, all of them, their ways, the hops of each, and the kinds of packets on these."""
@@ -263,6 +278,7 @@ def _with_more_room(state: idle.Idle) -> idle.Idle:
     ctl[idle.FREE_ACK] = old
     ports = ports._replace(
         ack_pair=np.concatenate([ports.ack_pair, np.zeros(old, np.int64)]),
+        ack_step=np.concatenate([ports.ack_step, np.zeros(old, np.int64)]),
         next_ack=np.concatenate([ports.next_ack, free]),
     )
     return state._replace(

@@ -81,6 +81,26 @@ class Times(NamedTuple):
     left_ps: float
 
 
+class Ends(NamedTuple):
+    """What passes at the ends of a message, beside its Times.
+
+    Attributes:
+        begin_ps: before the first step of a collective.
+        send_ps: from when it is posted until its first packet may be sent.
+        act_ps: before its receiver acts on it.
+        memory_psb: per byte that goes through memory where it is added to what is there, 0 = no time.
+        resolution_ps: of that time.
+        counts_back: it counts from when its last acknowledgement is back.
+    """
+
+    begin_ps: float = 0.0
+    send_ps: float = 0.0
+    act_ps: float = 0.0
+    memory_psb: float = 0.0
+    resolution_ps: float = 1.0
+    counts_back: float = 0.0
+
+
 class Fabric(NamedTuple):
     """What a schedule is played on.
 
@@ -94,6 +114,7 @@ class Fabric(NamedTuple):
             in place of the links.
         times: of a packet with that payload, or of an acknowledgement, on those links.
         moved_ps: per byte of payload in full packets at the line rate of a link; None = messages go whole.
+        ends: of messages.
     """
 
     paths: dict[tuple[int, int], Path]
@@ -103,6 +124,7 @@ class Fabric(NamedTuple):
     seed: int
     times: Callable[[tuple[Hop, ...], int], Times]
     moved_ps: Callable[[Hop], float] | None
+    ends: Ends = Ends()
 
     @property
     def key(self) -> Key:
@@ -154,6 +176,7 @@ def fabric_of(
         moved_ps=lambda hop: (
             float(wire_bytes(settings.mtu_bytes, np.array(hop.framed), settings)) * hop.ps_per_byte / settings.mtu_bytes
         ),
+        ends=_ends(settings.fidelity),
     )
     if settings.fidelity.alone_ps:
         return fabric._replace(
@@ -165,6 +188,18 @@ def fabric_of(
             links={(a, b): (npus[a], latency_ps, npus[a]) for (a, b), (_, latency_ps, _) in ties.items()},
         )
     return fabric
+
+
+def _ends(model: Fidelity) -> Ends:
+    """What passes at the ends of messages; the Times of those that go whole have what passes before receivers act."""
+    return Ends(
+        begin_ps=float(model.endpoint_delay_ps),
+        send_ps=float(model.send_latency_ps),
+        act_ps=0.0 if model.alone_ps else float(model.endpoint_delay_ps),
+        memory_psb=model.reduction_psb,
+        resolution_ps=float(model.resolution_ps),
+        counts_back=float(model.acknowledged),
+    )
 
 
 def _hops(graph: Graph, framed: NDArray[np.bool_], links: list[int]) -> tuple[Hop, ...]:

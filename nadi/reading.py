@@ -55,6 +55,8 @@ def read_work(
         defaults_on(graph) | system.collectives,
         config.workload.all_gather_size,
         splits=system.splits,
+        dataset_splits=system.dataset_splits,
+        chains=system.active_chunks_per_dimension or 1,
         dimension_order=system.dimension_order,
     )
     program = workload.build_program(

@@ -10,10 +10,10 @@ from pdes.heap import heap_hasten
 from pdes.jit import call_hook, inline
 from pdes.port import set_event
 from pdes.state import (
+    CONST_ACT,
     CONST_ADDRESS,
     CONST_COMPUTE_SLOW,
     CONST_LANE_STRIDE,
-    CONST_POST,
     CONST_RUNNING,
     INST_STARTED,
     INST_WORDS,
@@ -59,7 +59,7 @@ def arm(net, npus, insts, node, at, was_armed):
     insts.inst_due[at] = due | 1
     n = node * NPU_WORDS
     slot = agenda_slot(npus.npu[n + NPU_PORTS])
-    if was_armed and net.const[CONST_POST] == 0:
+    if was_armed and net.const[CONST_ACT] == 0:
         heap_hasten(npus.heap, npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE], due >> 1, slot)
     else:
         set_event(npus, node, due >> 1, slot)
@@ -76,7 +76,7 @@ def put_off(net, npus, insts, node, at, time):
         npus.npu[n + NPU_AGENDA_HEAD] = at
         if head < 0:
             npus.npu[n + NPU_AGENDA_TAIL] = at
-        elif net.const[CONST_POST] == 0:
+        elif net.const[CONST_ACT] == 0:
             insts.inst_due[head] &= ~1
         arm(net, npus, insts, node, at, head >= 0)
         return

@@ -1,6 +1,7 @@
 """From a graph and a program to a world: all state of the simulation as arrays, ready to run."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from pdes.buffers import shared_buffers
 from pdes.driven import has_shares, with_driven
 from pdes.events import EVENT_WORDS
 from pdes.fabric import round_trip_ps, rto_ps, window_packets
+from pdes.fidelity import PACKET
 from pdes.growth import events_room
 from pdes.hooks import hooks_of
 from pdes.layout import Layout
@@ -19,7 +21,7 @@ from pdes.part import offsets
 from pdes.post import Post
 from pdes.rendezvous import MAX_TAG
 from pdes.results import RunError
-from pdes.schedule import scheduled, with_pit
+from pdes.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.settings import PAUSE_FRAME_BYTES, SCHEDULINGS
 from pdes.simulation import LogicalProcess, Simulation
 from pdes.trace import KIND_SEND
@@ -96,7 +98,8 @@ def _lane_rows(schedules):
         s.LANE_PLAIN: schedules.lane_plain
         & (schedules.lane_latency_ps == 0)
         & (schedules.lane_gate < 0)
-        & (schedules.lane_blocking == 0),
+        & (schedules.lane_blocking == 0)
+        & (schedules.lane_begins == 0),
         s.LANE_VIEW: schedules.lane_view,
         s.LANE_PART: schedules.lane_part,
         s.LANE_PARTS: schedules.lane_parts,
@@ -109,6 +112,7 @@ def _lane_rows(schedules):
         s.LANE_ALIKE: _lanes_alike(schedules),
         s.LANE_BLOCKING: schedules.lane_blocking,
         s.LANE_CONNECTION: _connections(schedules),
+        s.LANE_BEGINS: schedules.lane_begins,
     }.items():
         rows[:, word] = column
     views = rows[:, s.LANE_VIEW]
@@ -206,8 +210,8 @@ def _npu_rows(program, part, settings):
 
 
 def _slots(ports, settings):
-    """Entries of an NPU's heap: ports, lanes, timer and agenda, and where there is pacing each port once more."""
-    return ports * (2 if settings.control.update else 1) + s.LANES + 2
+    """Entries of an NPU's heap: ports (twice where there is pacing), lanes, timer, agenda and list of messages."""
+    return ports * (2 if settings.control.update else 1) + s.LANES + 2 + settings.fidelity.has_endpoints
 
 
 def _most_sends(schedules):
@@ -305,6 +309,7 @@ def _constants(layout, program, settings, part, routing):
         s.CONST_ENDPOINT: settings.fidelity.endpoint_delay_ps,
         s.CONST_REDUCES: int(settings.fidelity.reduction_psb > 0),
         s.CONST_RESOLUTION: settings.fidelity.resolution_ps,
+        s.CONST_SEND_LATENCY: settings.fidelity.send_latency_ps,
         s.CONST_DEPTHS: settings.queue_samples if settings.switch else 0,
         **_of_shared_buffers(settings.switch),
     }.items():
@@ -435,11 +440,10 @@ def _qps(part, const, ctl, settings):
         rx_val=rx_val,
         cc=cc,
         ccf=cc.view(np.float64),
-        par=aligned(
-            (settings.fidelity.reduction_psb,) if settings.fidelity.act else settings.control.values, np.float64
-        ),
+        par=aligned(settings.control.values, np.float64),
         sel_tx=zeros(len(qp_key) // 2 * s.SEL_WORDS if selective else 1),
         sel_rx=zeros(len(rx_key) // 2 * s.SEL_WORDS if selective else 1),
+        begun=zeros(len(rx_key) // 2 if const[s.CONST_REDUCES] else 1),
     )
 
 
@@ -462,6 +466,7 @@ def _insts(part, const, ctl):
     key, val = _empty_map(insts)
     called = int(const[s.CONST_LANE_STRIDE]) if const[s.CONST_IN_FLIGHT] > 0 else 1
     asked = int(const[s.CONST_LANE_STRIDE]) * s.ASKED_WORDS if const[s.CONST_RENDEZVOUS] < s.INF else 1
+    taken = int(const[s.CONST_LANE_STRIDE]) * s.TAKEN_WORDS if const[s.CONST_REDUCES] == 1 else 1
     return s.Insts(
         inst=zeros(insts * s.INST_WORDS),
         inst_free=_free_list(insts),
@@ -473,6 +478,7 @@ def _insts(part, const, ctl):
         phase=zeros(insts * int(const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),
         called=zeros(insts * called, np.int32),
         asked=zeros(insts * asked),
+        taken=zeros(insts * taken),
         inst_key=key,
         inst_val=val,
     )
@@ -480,18 +486,17 @@ def _insts(part, const, ctl):
 
 def _messages(program, part, const, ctl, settings):
     """No message that goes whole under way, and what of those received is added."""
-    if not settings.fidelity.act:
-        return s.Messages(event=zeros(1), taken=zeros(1), receive_ptr=zeros(1), reduces=zeros(1, np.int8))
-    steps = program.schedules
-    receives = np.asarray(steps.recv_peer) >= 0
-    room = events_room(
-        part.npus, int(ctl[s.CTL_FREE_MSGS]), int(ctl[s.CTL_FREE_INSTS]), int(const[s.CONST_LANE_STRIDE])
-    )
+    model, steps = settings.fidelity, program.schedules
+    receives = np.asarray(steps.recv_peer) >= 0 if model.reduction_psb else np.zeros(len(steps.recv_peer), np.bool_)
+    room = 1
+    if model.act:
+        stride = int(const[s.CONST_LANE_STRIDE])
+        room = events_room(part.npus, int(ctl[s.CTL_FREE_MSGS]), int(ctl[s.CTL_FREE_INSTS]), stride)
     return s.Messages(
         event=zeros(room * EVENT_WORDS),
-        taken=zeros(ctl[s.CTL_FREE_INSTS] * const[s.CONST_LANE_STRIDE] * s.TAKEN_WORDS),
         receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
         reduces=aligned(_padded(np.asarray(steps.reduce)[receives], np.int8)),
+        memory_psb=aligned((model.reduction_psb,), np.float64),
     )
 
 
@@ -530,7 +535,20 @@ def build_lps(layout, program, settings, parts, post):
     _check_sizes(layout.graph, program, settings)
     tables = _tables(program)
     built = [_build_lp(layout, program, settings, part, tables, post) for part in parts]
+    if settings.fidelity.acknowledged:
+        back = _way_back(layout, program, settings, tables)
+        for lp in built:
+            lp.look_up_ways_back(back)
     return Simulation(layout.graph, program, settings, built, time.perf_counter() - begun)
+
+
+def _way_back(layout, program, settings, tables):
+    """An LP of the whole fabric where nothing is done and all goes well, for routes only (pdes/way_back.py)."""
+    plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
+    whole = Layout(layout.graph, plain)
+    part = whole.part(0)
+    idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
+    return _build_lp(whole, idle, plain, part, tables, Post([part]))
 
 
 def _build_lp(layout, program, settings, part, tables, post):

@@ -12,6 +12,7 @@ from pdes.jit import call_hook, hook, inline, outline
 from pdes.packet import CONTROL
 from pdes.rendezvous import answer_next, come_to, is_used, post_or_ask
 from pdes.state import (
+    CONST_ACT,
     CONST_ADDRESS,
     CONST_COMPUTE_SLOW,
     CONST_CONTROL_BYTES,
@@ -20,6 +21,7 @@ from pdes.state import (
     CONST_HANDSHAKES,
     CONST_IN_FLIGHT,
     CONST_LANE_STRIDE,
+    CONST_REDUCES,
     CONST_RUNNING,
     CTL_CHECK,
     CTL_FREE_INSTS,
@@ -35,6 +37,7 @@ from pdes.state import (
     INST_SLOT,
     INST_STARTED,
     INST_WORDS,
+    LANE_BEGINS,
     LANE_BLOCKING,
     LANE_CHUNKS,
     LANE_CONNECTION,
@@ -53,6 +56,7 @@ from pdes.state import (
     REF_INSTANCE,
     REF_LANE,
     STARTED,
+    TAKEN_WORDS,
     VIEW_FIRST,
     VIEW_PARTS,
     VIEW_SIZE,
@@ -86,7 +90,18 @@ def instance(net, insts, node, group, seq):
     if net.const[CONST_IN_FLIGHT] > 0:
         for lane in range(stride):
             insts.called[inst * stride + lane] = 0
+    if net.const[CONST_REDUCES] == 1:
+        for i in range(inst * stride * TAKEN_WORDS, (inst + 1) * stride * TAKEN_WORDS):
+            insts.taken[i] = 0
     return inst
+
+
+@inline
+def begins_after(net, plans, plan):
+    """The endpoint's delay before a collective; 0 where its lanes wait for it themselves."""
+    if plans.lane_row[plans.plan_ptr[plan] * LANE_WORDS + LANE_BEGINS] == 1:
+        return np.int64(0)
+    return net.const[CONST_ENDPOINT]
 
 
 @inline
@@ -110,10 +125,12 @@ def start_collective(w, node, row, now):
     insts.inst[i + INST_LANES_LEFT] = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
     insts.inst[i + INST_PRIORITY] = trace.priority[r]
     insts.inst[i + INST_STARTED] = STARTED
-    if plans.launch_ps[schedule] > 0:
+    later = plans.launch_ps[schedule]
+    if later > 0 or net.const[CONST_ACT] == 0:  # messages that go whole: pdes.message_loop.begin_row
+        later += begins_after(net, plans, plan)
+    if later > 0:
         insts.inst[i + INST_STARTED] = LAUNCHING
-        due = now + plans.launch_ps[schedule] + net.const[CONST_ENDPOINT]
-        put_off(net, npus, insts, node, wake_place(net, inst), due)
+        put_off(net, npus, insts, node, wake_place(net, inst), now + later)
     elif net.const[CONST_COMPUTE_SLOW] != 0:
         call_hook(net.const[CONST_RUNNING], net.const[CONST_ADDRESS], node, 1, now, 0, 0, 0, 0)
     insts.inst[i + INST_BYTES] = trace.bytes[r]
@@ -257,9 +274,11 @@ def send_has_left(net, insts, ref):
 
 
 @inline
-def is_due(net, npus, insts, plans, node, at, lane, now):
+def is_due(net, npus, insts, plans, node, at, lane, pc, now):
     """Whether a step that is ready may be posted; if not yet, it is put off. at: of its lane among all instances'."""
     latency = plans.lane_row[lane + LANE_LATENCY]
+    if pc == 0 and plans.lane_row[lane + LANE_BEGINS] == 1:
+        latency += net.const[CONST_ENDPOINT]
     if latency == 0 or insts.inst_due[at] == DUE:
         insts.inst_due[at] = 0
         return True
@@ -301,7 +320,8 @@ def advance(address, node, inst, now):
                     ):
                         break
                     if plans.send_peer[step] >= 0:
-                        if not (plain or is_due(net, npus, insts, plans, node, lane_place(net, inst, lane), row, now)):
+                        place = lane_place(net, inst, lane)
+                        if not (plain or is_due(net, npus, insts, plans, node, place, row, pc, now)):
                             break
                         post_step(net, insts, plans, node, inst, lane, row, step, now)
                     pc += 1

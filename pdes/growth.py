@@ -65,6 +65,7 @@ def _grow_insts(w):
         phase=_longer(w.insts.phase, len(free) * int(w.net.const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),
         called=_longer(w.insts.called, len(free) * (len(w.insts.called) // old)),
         asked=_longer(w.insts.asked, len(free) * (len(w.insts.asked) // old)),
+        taken=_longer(w.insts.taken, len(free) * (len(w.insts.taken) // old)),
         inst_key=key,
         inst_val=val,
     )
@@ -81,16 +82,12 @@ def events_room(npus, messages, instances, stride):
 
 def _with_room_for_events(w):
     """Where messages go whole, the world with room for the events of as many messages and instances as there can be."""
-    if w.net.const[s.CONST_POST] == 0:
+    if w.net.const[s.CONST_ACT] == 0:
         return w
-    instances = len(w.insts.inst_free)
     stride = int(w.net.const[s.CONST_LANE_STRIDE])
-    room = events_room(int(w.net.const[s.CONST_NPUS_LOCAL]), len(w.qps.msg_free), instances, stride)
-    taken = instances * stride * s.TAKEN_WORDS
-    messages = w.messages._replace(
-        event=_longer(w.messages.event, room * EVENT_WORDS), taken=_longer(w.messages.taken, taken)
-    )
-    return w._replace(messages=messages)
+    npus, instances = int(w.net.const[s.CONST_NPUS_LOCAL]), len(w.insts.inst_free)
+    room = events_room(npus, len(w.qps.msg_free), instances, stride)
+    return w._replace(messages=w.messages._replace(event=_longer(w.messages.event, room * EVENT_WORDS)))
 
 
 def _rehashed(keys, values, least):
@@ -120,6 +117,8 @@ def _grow_rxqps(w):
     grown = w.qps._replace(rxqp=_longer(w.qps.rxqp, len(key) // 2 * s.RXQP_WORDS), rx_key=key, rx_val=val)
     if w.net.const[s.CONST_SELECTIVE] != 0:
         grown = grown._replace(sel_rx=_longer(w.qps.sel_rx, len(key) // 2 * s.SEL_WORDS))
+    if w.net.const[s.CONST_REDUCES] != 0:
+        grown = grown._replace(begun=_longer(w.qps.begun, len(key) // 2))
     return w._replace(qps=grown)
 
 

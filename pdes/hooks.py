@@ -6,6 +6,7 @@ from pdes import balancing, congestion, fidelity
 from pdes import state as s
 from pdes.collective import expect
 from pdes.driven import DRIVEN, begin, begin_message, drive, pace_at_share
+from pdes.endpoints import do_later, is_acknowledged, is_in, post_at_ends
 from pdes.far_routing import cell_of_several, port_of_several
 from pdes.faults import make_changes
 from pdes.in_flight import may_start
@@ -28,9 +29,12 @@ def all_hooks() -> list:
         begin_message,
         carry,
         cell_of_several,
+        do_later,
         drive,
         expect,
         first_allowed,
+        is_acknowledged,
+        is_in,
         make_changes,
         may_start,
         message_by_kind,
@@ -38,6 +42,7 @@ def all_hooks() -> list:
         pace,
         pace_at_share,
         port_of_several,
+        post_at_ends,
         post_whole,
         receive,
         running,
@@ -53,6 +58,8 @@ def all_hooks() -> list:
 def hooks_of(graph, settings) -> dict:
     """The hooks of a run: constant (CONST_*) that holds the address -> hook."""
     control, alone = settings.control, settings.control == DRIVEN
+    ends, whole = settings.fidelity, settings.fidelity.act is not None
+    acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     by_row = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
     wanted = {
@@ -68,13 +75,16 @@ def hooks_of(graph, settings) -> dict:
         s.CONST_ROUTE_HOOK: not by_row and cell_of_several,
         s.CONST_PORT_HOOK: ports > 1 and port_of_several,
         s.CONST_FAULT_HOOK: settings.faults and make_changes,
-        s.CONST_POST: settings.fidelity.act and post_whole,
+        s.CONST_POST: post_whole if whole else (ends.send_latency_ps or ends.acknowledged) and post_at_ends,
         s.CONST_ACT: settings.fidelity.act,
         s.CONST_ASK: settings.rendezvous_bytes and ask,
         s.CONST_EXPECT: (settings.rendezvous_bytes or settings.collectives_in_flight) and expect,
         s.CONST_BY_KIND: (settings.rendezvous_bytes or settings.collectives_in_flight) and message_by_kind,
         s.CONST_MAY_START: settings.collectives_in_flight and may_start,
         s.CONST_RUNNING: (settings.collectives_in_flight or settings.compute_slowdown != 1.0) and running,
+        s.CONST_ARRIVED: not whole and acts_later and is_in,
+        s.CONST_LATER: ends.has_endpoints and do_later,
+        s.CONST_TOLD: ends.acknowledged and is_acknowledged,
         s.CONST_NIC: (settings.switch or control.update or settings.selective_repeat) and first_allowed,
     }
     return {constant: hook for constant, hook in wanted.items() if hook}

@@ -9,10 +9,14 @@ import numpy as np
 
 from pdes.hashing import mix3
 from pdes.idle_state import (
+    ACT_PS,
+    ACTS,
     AFTER,
     ALL_DONE,
+    BEGIN_PS,
     BEGUN,
     COMES,
+    COUNTS_BACK,
     END,
     EVENT_WORDS,
     EVENTS,
@@ -35,6 +39,7 @@ from pdes.idle_state import (
     MADE,
     MADE_MASK,
     MAY_SEND,
+    MEMORY_PSB,
     MTU,
     NO_ROOM,
     NONE,
@@ -47,11 +52,15 @@ from pdes.idle_state import (
     POSTS,
     PUT_OFF,
     READY,
+    RESOLUTION_PS,
     ROOM,
     SEED,
+    SEND_PS,
     SENDER_SHIFT,
+    SENDS,
     TAIL,
     TO,
+    TOUCHES,
     WAITS_BIT,
     WAKES,
     WHAT,
@@ -86,7 +95,7 @@ def push_own(g, time_ps, what, which):
     """An event of a member."""
     made = g.ctl[MADE]
     g.ctl[MADE] = made + 1
-    push(g, time_ps, what << ORDER_SHIFT | made, which << KIND_BITS | what, 0, 0)
+    push(g, time_ps, min(what, SENDS) << ORDER_SHIFT | made, which << KIND_BITS | what, 0, 0)
 
 
 @inline
@@ -190,9 +199,12 @@ def half_step(g, lane):
     after = steps.after[step]
     if after >= 0 and lanes.at[after] - lanes.first[after] <= steps.after_step[step]:
         return False
-    if steps.pair[step] >= 0 and lanes.latency_ps[lane] > 0:
+    latency_ps = lanes.latency_ps[lane]
+    if step == lanes.first[lane] and lanes.begins[lane] == 1:
+        latency_ps += g.ends[BEGIN_PS]
+    if steps.pair[step] >= 0 and latency_ps > 0:
         lanes.state[lane] = PUT_OFF
-        push_own(g, g.clock[NOW] + lanes.latency_ps[lane], POSTS, lane)
+        push_own(g, g.clock[NOW] + latency_ps, POSTS, lane)
     else:
         post(g, lane)
     return True
@@ -201,21 +213,30 @@ def half_step(g, lane):
 @outline
 def post(g, lane):
     """The send of a lane's next step, if it has one."""
-    pairs, steps = g.pairs, g.steps
     g.lanes.state[lane] = POSTED
     step = g.lanes.at[lane]
-    pair = steps.pair[step]
-    if pair >= 0:
-        steps.next[step] = NONE
-        if pairs.head[pair] < 0:
-            pairs.head[pair] = step
-            pairs.packets[pair] = steps.packets[step]
-            pairs.next_ps[pair] = g.clock[NOW] + moving_ps(g, pair)
+    if g.steps.pair[step] >= 0:
+        if g.ends[SEND_PS] > 0:
+            push_own(g, g.clock[NOW] + g.ends[SEND_PS], SENDS, step)
         else:
-            steps.next[pairs.tail[pair]] = step
-        pairs.tail[pair] = step
-        take_turns(g, pair, g.clock[NOW])
-        kick(g, port_of(g, pair))
+            send_message(g, step)
+
+
+@inline
+def send_message(g, step):
+    """Have its queue pair send a step's message after those that it has."""
+    pairs, steps = g.pairs, g.steps
+    pair = steps.pair[step]
+    steps.next[step] = NONE
+    if pairs.head[pair] < 0:
+        pairs.head[pair] = step
+        pairs.packets[pair] = steps.packets[step]
+        pairs.next_ps[pair] = g.clock[NOW] + moving_ps(g, pair)
+    else:
+        steps.next[pairs.tail[pair]] = step
+    pairs.tail[pair] = step
+    take_turns(g, pair, g.clock[NOW])
+    kick(g, port_of(g, pair))
 
 
 @inline
@@ -299,8 +320,9 @@ def send_ack(g, port):
     ports.ack[port] = ports.next_ack[ack]
     ports.next_ack[ack] = g.ctl[FREE_ACK]
     g.ctl[FREE_ACK] = ack
-    pair = ports.ack_pair[ack]
-    begin(g, port, pair, pairs.ack[pair], pairs.back[pair], FORWARDS_ACK, IS_ACKNOWLEDGED, NONE)
+    ports.acks[port] -= 1
+    pair, step = ports.ack_pair[ack], ports.ack_step[ack]
+    begin(g, port, pair, pairs.ack[pair], pairs.back[pair], FORWARDS_ACK, IS_ACKNOWLEDGED, step)
 
 
 @inline
@@ -316,7 +338,7 @@ def send_data(g, port):
     is_last = pairs.packets[pair] == 0
     kind, to = pairs.full[pair], np.int64(NONE)
     if is_last:
-        kind, to = steps.last[step], steps.to[step]
+        kind, to = steps.last[step], step
         following = steps.next[step]
         pairs.head[pair] = following
         if following >= 0:
@@ -330,7 +352,7 @@ def send_data(g, port):
         pairs.next_ps[pair] = left_ps
     take_turns(g, pair, ports.free_ps[port])
     lane = steps.lane[step]
-    if is_last and g.lanes.blocking[lane] > 0:
+    if is_last and g.lanes.blocking[lane] > 0 and g.ends[COUNTS_BACK] == 0:
         push_own(g, left_ps, LEAVES, lane)
 
 
@@ -364,34 +386,80 @@ def forward(g, pair, kind, way, reaches, to):
 
 
 @inline
-def comes(g, pair, to):
-    """Data; to: lane that has its message with it, -1 = none has."""
+def back_ps(g, pair, port):
+    """When the last acknowledgement that waits at the receiver's port is back at the sender, if it meets nobody."""
+    k = g.pairs.ack[pair] * KIND_WORDS
+    first_ps = g.kind[k + FIRST]
+    left_ps = max(g.clock[NOW], g.ports.free_ps[port]) + g.ports.acks[port] * first_ps
+    way_ps = g.kind[k + TAIL]
+    if g.ways.queue[g.pairs.back[pair]] >= 0:
+        way_ps = max(way_ps, g.kind[k + HEAD] + g.kind[k + LAST] - first_ps)
+    return left_ps + way_ps + g.kind[k + AFTER]
+
+
+@inline
+def acts_ps(g, pair, port, step):
+    """When a lane acts on a step's message, which has come: in order, and once it is added to what is there."""
+    lanes = g.lanes
+    at_ps = g.clock[NOW]
+    if g.ends[COUNTS_BACK] > 0:
+        at_ps = back_ps(g, pair, port)
+    at_ps += g.ends[ACT_PS]
+    if g.ends[MEMORY_PSB] > 0:
+        lane = g.steps.to[step]
+        if lanes.reduces[lanes.receive_ptr[lane] + lanes.taken[lane]] == 1:
+            time_ps = np.int64(g.steps.bytes[step] * g.ends[MEMORY_PSB] + 0.5)
+            at_ps += TOUCHES * (time_ps - time_ps % g.ends[RESOLUTION_PS])
+        lanes.taken[lane] += 1
+        at_ps = max(at_ps, lanes.taken_ps[lane])
+        lanes.taken_ps[lane] = at_ps
+    return at_ps
+
+
+@inline
+def comes(g, pair, step):
+    """Data; step: that sent the message of which it is the last packet, -1 = it is not."""
     ports = g.ports
     ack, port = g.ctl[FREE_ACK], g.ways.port[g.pairs.back[pair]]
     g.ctl[FREE_ACK] = ports.next_ack[ack]
-    ports.ack_pair[ack], ports.next_ack[ack] = pair, NONE
+    ports.ack_pair[ack], ports.ack_step[ack], ports.next_ack[ack] = pair, NONE, NONE
+    ports.acks[port] += 1
     if ports.ack[port] < 0:
         ports.ack[port] = ack
     else:
         ports.next_ack[ports.last_ack[port]] = ack
     ports.last_ack[port] = ack
-    if to < 0:
+    if step < 0:
         send(g, port)
+        return
+    if g.ends[COUNTS_BACK] > 0:
+        ports.ack_step[ack] = step
+    at_ps = acts_ps(g, pair, port, step)
+    lane = g.steps.to[step]
+    kick(g, port)
+    if at_ps > g.clock[NOW]:
+        push_own(g, at_ps, ACTS, lane)
     else:
-        kick(g, port)
-        g.lanes.came[to] += 1
-        look_at(g, to)
-        advance(g)
+        g.lanes.came[lane] += 1
+        look_at(g, lane)
+    advance(g)
 
 
 @inline
-def is_acknowledged(g, pair):
-    """A packet has come, and the queue pair knows."""
+def is_acknowledged(g, pair, step):
+    """A packet has come, and the queue pair knows; step: whose message is done with that, -1 = none."""
     g.pairs.open[pair] -= 1
     if g.pairs.is_full[pair] > 0:
         g.pairs.is_full[pair] = 0
         take_turns(g, pair, g.clock[NOW])
-        send(g, port_of(g, pair))
+        kick(g, port_of(g, pair))
+    if step >= 0:
+        lane = g.steps.lane[step]
+        g.clock[END] = g.clock[NOW]
+        if g.lanes.blocking[lane] > 0:
+            g.lanes.left[lane] += 1
+            look_at(g, lane)
+    advance(g)
 
 
 @inline
@@ -433,7 +501,7 @@ def happens(g, what, which, kind, to):
     elif what == COMES:
         comes(g, which, to)
     elif what == IS_ACKNOWLEDGED:
-        is_acknowledged(g, which)
+        is_acknowledged(g, which, to)
     elif what == WAKES:
         if g.ports.wake_ps[which] <= g.clock[NOW]:  # else an earlier one took its place
             g.ports.wake_ps[which] = np.inf
@@ -441,9 +509,15 @@ def happens(g, what, which, kind, to):
     elif what == MAY_SEND:
         line_up(g, which)
         send(g, port_of(g, which))
+    elif what == SENDS:
+        send_message(g, which)
+        if g.ctl[EVENTS] == 0 or g.time_ps[0] > g.clock[NOW] or g.event[WHAT] & KINDS_MASK != SENDS:
+            advance(g)  # else others are sent in this moment, before ports are tried
     else:
         if what == LEAVES:
             g.lanes.left[which] += 1
+        elif what == ACTS:
+            g.lanes.came[which] += 1
         else:
             post(g, which)
         look_at(g, which)

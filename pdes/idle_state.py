@@ -15,8 +15,9 @@ READY, PUT_OFF, POSTED = 0, 1, 2
 
 # What happens (`what` & KINDS_MASK), to the lane, port or queue pair `what` >> KIND_BITS. At one moment own events go
 # in this order and as they were made, then those of packets, from FORWARDS on, by a hash.
-LEAVES, WAKES, MAY_SEND, POSTS, FORWARDS, FORWARDS_ACK, COMES, IS_ACKNOWLEDGED = range(8)
-KIND_BITS, KINDS_MASK, ORDER_SHIFT = 3, 7, 56
+# SENDS is of a step, ACTS of a lane; of these two in one moment the one that was made first goes first.
+LEAVES, WAKES, MAY_SEND, POSTS, SENDS, ACTS, FORWARDS, FORWARDS_ACK, COMES, IS_ACKNOWLEDGED = range(10)
+KIND_BITS, KINDS_MASK, ORDER_SHIFT = 4, 15, 56
 # Whole messages that arrive come before those that want a link, and both by their senders and as they were made.
 WAITS_BIT, SENDER_SHIFT, MADE_MASK = 55, 30, (1 << 30) - 1
 
@@ -33,6 +34,12 @@ EVENTS, MADE, FREE_ACK, LOOKED_FROM, LOOKED_TO, KICKED, WINDOW, MTU, BEGUN, ROOM
     13
 )
 
+# What passes at the ends of a message (`ends`): before the first step of a collective; before its first packet may be
+# sent; before its receiver acts on it; per byte that is added to what is there, of which times are multiples of a
+# resolution; and 1 if it counts from when its last acknowledgement is back.
+BEGIN_PS, SEND_PS, ACT_PS, MEMORY_PSB, RESOLUTION_PS, COUNTS_BACK, END_WORDS = range(7)
+TOUCHES = 3
+
 # How playing stops.
 ALL_DONE, NO_ROOM, PAUSED = 0, 1, 2
 
@@ -44,6 +51,7 @@ class Lanes(NamedTuple):
         member_ptr: int64[M+1], lanes of a member.
         first: int64[L+1], its steps.
         latency_ps: float64[L], from when a step is ready until its send is posted.
+        begins: int64[L], 1 = what passes before the first step of a collective passes before its first send.
         blocking: int64[L], 1 = a step ends no sooner than what it sends has left.
         follower_ptr: int64[L+1], lanes of the same member of which a step waits for one of this lane.
         follower: int64[].
@@ -53,11 +61,16 @@ class Lanes(NamedTuple):
         state: int64[L], of the next step: READY, PUT_OFF, POSTED.
         waits: int64[L], 1 = in the ring.
         ring: int64[L], lanes to look at.
+        receive_ptr: int64[L+1], receives of a lane.
+        reduces: int64[], 1 = what is received is added to what is there.
+        taken: int64[L], messages that have come.
+        taken_ps: float64[L], when the latest of them is acted on.
     """
 
     member_ptr: Int64
     first: Int64
     latency_ps: Float64
+    begins: Int64
     blocking: Int64
     follower_ptr: Int64
     follower: Int64
@@ -67,6 +80,10 @@ class Lanes(NamedTuple):
     state: Int64
     waits: Int64
     ring: Int64
+    receive_ptr: Int64
+    reduces: Int64
+    taken: Int64
+    taken_ps: Float64
 
 
 class Steps(NamedTuple):
@@ -79,7 +96,8 @@ class Steps(NamedTuple):
         receives: int64[S], 1 = it waits for a message.
         after: int64[S], lane that must have done more than after_step steps, -1 = none.
         after_step: int64[S].
-        packets: int64[S], of the message.
+        bytes: int64[S], of the message.
+        packets: int64[S], likewise.
         last_bytes: int64[S], payload of its last packet.
         last: int64[S], kind of that packet.
         next: int64[S], next message of the queue pair.
@@ -91,6 +109,7 @@ class Steps(NamedTuple):
     receives: Int64
     after: Int64
     after_step: Int64
+    bytes: Int64
     packets: Int64
     last_bytes: Int64
     last: Int64
@@ -161,9 +180,11 @@ class Ports(NamedTuple):
         last_turn: int64[P].
         ack: int64[P], acknowledgement that is next, -1 = none.
         last_ack: int64[P].
+        acks: int64[P], acknowledgements that wait.
         is_kicked: int64[P], 1 = among the kicked.
         kicked: int64[P], ports to be tried.
         ack_pair: int64[A], acknowledgements that wait, and free places.
+        ack_step: int64[A], step whose message the packet was the last of, -1 = none, or acknowledgements do not count.
         next_ack: int64[A].
     """
 
@@ -173,9 +194,11 @@ class Ports(NamedTuple):
     last_turn: Int64
     ack: Int64
     last_ack: Int64
+    acks: Int64
     is_kicked: Int64
     kicked: Int64
     ack_pair: Int64
+    ack_step: Int64
     next_ack: Int64
 
 
@@ -184,7 +207,8 @@ class Idle(NamedTuple):
 
     Attributes:
         ctl: int64[CTL_WORDS].
-        clock: float64[2], time of the event in hand, and of the last step that was done (ps).
+        clock: float64[2], time of the event in hand, and of the last step or message that was done (ps).
+        ends: float64[END_WORDS].
         kind: float64[T*KIND_WORDS], packets on their ways.
         time_ps: float64[], the heap.
         event: int64[EVENT_WORDS*], what each is.
@@ -197,6 +221,7 @@ class Idle(NamedTuple):
     ports: Ports
     ctl: Int64
     clock: Float64
+    ends: Float64
     kind: Float64
     time_ps: Float64
     event: Int64

@@ -7,7 +7,7 @@ pdes/npu.py, whose trace rows, lanes and collectives these are.
 import numpy as np
 
 from pdes.agenda import take_due
-from pdes.collective import advance, close_if_done, send_has_left
+from pdes.collective import advance, begins_after, close_if_done, send_has_left
 from pdes.events import (
     ARRIVE,
     KEY_SHIFT,
@@ -28,9 +28,6 @@ from pdes.packet import destination
 from pdes.state import (
     CONST_ACT,
     CONST_ADDRESS,
-    CONST_ENDPOINT,
-    CONST_LANE_STRIDE,
-    CONST_REDUCES,
     COUNT_BYTES_RECEIVED,
     COUNT_CONSUMED_PACKETS,
     COUNT_EVENTS,
@@ -40,6 +37,7 @@ from pdes.state import (
     CTL_NOW,
     CTL_RESUME_NODE,
     INST_KEY,
+    INST_PLAN,
     INST_STARTED,
     INST_WORDS,
     LANES,
@@ -58,7 +56,6 @@ from pdes.state import (
     QP_NPU,
     QP_WORDS,
     REF_INSTANCE,
-    TAKEN_WORDS,
 )
 from pdes.trace import finish_row, leave_lane, next_ready
 from pdes.transport import finish_flow
@@ -88,9 +85,11 @@ def begin_row(w, node, now):
     row = next_ready(w.npus, w.rows, node)
     done, inst = start_row(w.net.const[CONST_ADDRESS], node, row, now)
     move_lanes(w, node)
-    delay = w.net.const[CONST_ENDPOINT]
-    if inst >= 0 and delay > 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
+    if inst >= 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
         i = inst * INST_WORDS
+        delay = begins_after(w.net, w.plans, w.insts.inst[i + INST_PLAN])
+        if delay == 0:
+            return done, inst
         w.insts.inst[i + INST_STARTED] = 0
         add_event(w.net.ctl, w.messages.event, now + delay, LAUNCH, w.insts.inst[i + INST_KEY], inst)
         inst = np.int64(NOTHING)
@@ -137,14 +136,6 @@ def has_arrived(w, node, message, now):
     else:
         add_message_event(w.net, w.qps, w.messages, at, TAKE, message)
     return done, inst
-
-
-@inline
-def forget_taken(w, inst):
-    """A collective is done: the next in its place begins to count what its lanes have taken."""
-    stride = w.net.const[CONST_LANE_STRIDE] * TAKEN_WORDS
-    for i in range(inst * stride, (inst + 1) * stride):
-        w.messages.taken[i] = 0
 
 
 @inline
@@ -218,7 +209,5 @@ def work_messages(address, most):
             advance(address, node, inst, now)
             move_lanes(w, node)
             done = close_if_done(net, w.insts, inst)
-            if done >= 0 and net.const[CONST_REDUCES] == 1:
-                forget_taken(w, inst)
         if done >= 0:
             finish_row(address, node, done, now)

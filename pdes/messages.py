@@ -2,16 +2,15 @@
 
 import numpy as np
 
-from pdes.collective import instance
 from pdes.events import KEY_SHIFT, STEP, add_event
 from pdes.jit import hook, inline
 from pdes.link import serialisation_ps
 from pdes.message_pool import take_row
 from pdes.packet import P2P, header
+from pdes.reduction import in_lane_at
 from pdes.routing import choose, npu_route, switch_cell_to
 from pdes.state import (
     CONST_ENDPOINT,
-    CONST_LANE_STRIDE,
     CONST_NPUS_LOCAL,
     CONST_RECORD_FLOWS,
     CONST_REDUCES,
@@ -31,22 +30,13 @@ from pdes.state import (
     NODE_WORDS,
     NPU_GLOBAL,
     NPU_POSTED,
-    NPU_SLOT_BASE,
-    NPU_TRACE,
-    NPU_TRACE_BASE,
     NPU_WORDS,
     QP_DST,
     QP_NPU,
     QP_WORDS,
-    TAKEN_COUNT,
-    TAKEN_PS,
-    TAKEN_WORDS,
 )
 from pdes.transport import queue_pair
 from pdes.world import world_at
-
-REDUCTION_TOUCHES = 3
-"""Bytes of memory that adding a byte moves: two reads and a write."""
 
 
 @inline
@@ -119,41 +109,11 @@ def ends_of(qps, message):
 
 
 @inline
-def lane_of(npus, trace, plans, node, group, seq, lane):
-    """Number among all plans' lanes of a lane of the NPU's part of the seq-th collective of `group`, begun or not."""
-    n = node * NPU_WORDS
-    slot = npus.npu[n + NPU_SLOT_BASE]
-    at = trace.trace_slot_ptr[npus.npu[n + NPU_TRACE]]
-    while plans.slot_group[slot] != group:
-        slot += 1
-        at += 1
-    row = npus.npu[n + NPU_TRACE_BASE] + trace.coll_node[trace.coll_ptr[at] + seq]
-    schedule = np.int64(trace.schedule[row])
-    plan = plans.plan_of_ptr[schedule]
-    if not plans.relative[schedule]:
-        plan += np.int64(plans.slot_member[slot])
-    return np.int64(plans.plan_ptr[plans.plan_of[plan]]) + lane
-
-
-@inline
 def taken_at(w, node, message, now):
-    """When the receiver acts on a message that is in now: an endpoint's delay, and a reduction if it is added.
-
-    What a lane receives stays in order. The how-manieth receive of its lane a message is tells whether it is added.
-    """
-    net, qps, messages = w.net, w.qps, w.messages
+    """When the receiver acts on a message that is in now: an endpoint's delay, and a reduction if it is added."""
+    net = w.net
     at = now + net.const[CONST_ENDPOINT]
-    tag = qps.msg[message * MSG_WORDS + MSG_TAG]
-    group = tag >> 44
-    if net.const[CONST_REDUCES] == 0 or group == P2P:
-        return at
-    seq = (tag >> 24) & 0xFFFFF
-    inst = instance(net, w.insts, node, group, seq)
-    t = (inst * net.const[CONST_LANE_STRIDE] + (tag & 0xFFFFFF)) * TAKEN_WORDS
-    lane = lane_of(w.npus, w.trace, w.plans, node, group, seq, tag & 0xFFFFFF)
-    if messages.reduces[messages.receive_ptr[lane] + messages.taken[t + TAKEN_COUNT]] == 1:
-        at += REDUCTION_TOUCHES * whole_ps(net, qps.msg[message * MSG_WORDS + MSG_BYTES], qps.par[0], 0)
-    messages.taken[t + TAKEN_COUNT] += 1
-    at = max(at, messages.taken[t + TAKEN_PS])
-    messages.taken[t + TAKEN_PS] = at
+    tag = w.qps.msg[message * MSG_WORDS + MSG_TAG]
+    if net.const[CONST_REDUCES] == 1 and tag >> 44 != P2P:
+        at = in_lane_at(w, node, tag, w.qps.msg[message * MSG_WORDS + MSG_BYTES], at, True)
     return at

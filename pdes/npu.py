@@ -37,11 +37,13 @@ from pdes.selective import take_complete
 from pdes.state import (
     COMPUTE_LANE,
     CONST_ADDRESS,
+    CONST_ARRIVED,
     CONST_BY_KIND,
     CONST_COMPUTE_SLOW,
     CONST_HANDSHAKES,
     CONST_IN_FLIGHT,
     CONST_LANE_STRIDE,
+    CONST_LATER,
     CONST_MAY_START,
     CONST_NPUS_LOCAL,
     CONST_QUEUE_LIMIT,
@@ -305,6 +307,9 @@ def own_event(net, npus, rows, insts, node, now):
         done = leave_lane(npus, rows, node, slot - ports)
     elif slot == agenda_slot(ports):
         inst = take_due(net, npus, insts, node, now)
+    elif slot > agenda_slot(ports):
+        both = call_hook(net.const[CONST_LATER], net.const[CONST_ADDRESS], node, now, 0, 0, 0, 0, 0)
+        done, inst = apart(both)
     elif slot > ports + LANES:
         link = net.out_ptr[node] + slot - ports - LANES - 1
         npus.port[link * PORT_WORDS + PORT_PACE_AT] = INF
@@ -364,21 +369,33 @@ def running(address, node, by, now, _d, _e, _f, _g):
 
 
 @inline
+def apart(both):
+    """Row and instance that a hook returns in one word."""
+    return (both & 0xFFFFFFFF) - 1, (both >> 32) - 1
+
+
+@inline
 def message_done(net, insts, node, w1, w3):
-    """A message is complete at its receiver; w1, w3: of its last packet. Returns as `start_row`."""
+    """The receiver acts on a message; w1, w3: of its last packet. Returns as `start_row`."""
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     group = w3 >> 44
     if net.const[CONST_HANDSHAKES] == 1:
-        both = call_hook(net.const[CONST_BY_KIND], net.const[CONST_ADDRESS], node, w1, w3, 0, 0, 0, 0)
-        done = (both & 0xFFFFFFFF) - 1
-        inst = (both >> 32) - 1
+        done, inst = apart(call_hook(net.const[CONST_BY_KIND], net.const[CONST_ADDRESS], node, w1, w3, 0, 0, 0, 0))
     elif group == P2P:
         done = receive_row(net.const[CONST_ADDRESS], node, w1, w3)
     else:
         inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
         insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (w3 & 0xFFFFFF)] += 1
     return done, inst
+
+
+@inline
+def message_is_in(net, insts, node, now, w1, w2, w3):
+    """A message is complete at its receiver, who acts on it now or later; words of its last packet. As `start_row`."""
+    if net.const[CONST_ARRIVED] != 0:
+        return apart(call_hook(net.const[CONST_ARRIVED], net.const[CONST_ADDRESS], node, now, w1, w2, w3, 0, 0))
+    return message_done(net, insts, node, w1, w3)
 
 
 @inline
@@ -470,11 +487,12 @@ def npus_window(address, begin, end):
             link = np.int64(NOTHING)
             tag = np.int64(NOTHING)
             w1 = np.int64(0)
+            w2 = np.int64(0)
             if npu[n + NPU_READY_HEAD] >= 0:
                 row = next_ready(npus, rows, node)
                 done, inst = start_row(address, node, row, now)
             elif net.const[CONST_SELECTIVE] != 0 and npu[n + NPU_DONE_HEAD] >= 0:
-                w1, tag = take_complete(net, npus, qps, node)
+                w1, w2, tag = take_complete(net, npus, qps, node)
             elif npu[n + NPU_KICK_HEAD] >= 0:
                 link = next_kicked(npus, node)
             else:
@@ -495,9 +513,10 @@ def npus_window(address, begin, end):
                     record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
                     i += 1
                     w1 = net.record[record + 1]
+                    w2 = net.record[record + 2]
                     tag = packet_event(net, npus, qps, node, record, now)
             if tag >= 0:
-                done, inst = message_done(net, insts, node, w1, tag)
+                done, inst = message_is_in(net, insts, node, now, w1, w2, tag)
             if inst >= 0 and insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
                 advance(address, node, inst, now)
                 done = close_if_done(net, insts, inst)

@@ -17,8 +17,10 @@ from pdes.state import (
     MSG_BYTES,
     MSG_END,
     MSG_NEXT,
+    MSG_REF,
     MSG_TAG,
     MSG_WORDS,
+    NPU_DONE_BYTES,
     NPU_DONE_HEAD,
     NPU_WORDS,
     QP_MSG_HEAD,
@@ -59,13 +61,14 @@ def clear_bit(bits, row, seq):
 
 @inline
 def take_complete(net, npus, qps, node):
-    """Take a complete message off the NPU's list: word 1 and tag of its last packet."""
+    """Take a complete message off the NPU's list: words 1 and 2 and tag of its last packet."""
     n = node * NPU_WORDS
     message = npus.npu[n + NPU_DONE_HEAD]
     m = message * MSG_WORDS
     npus.npu[n + NPU_DONE_HEAD] = qps.msg[m + MSG_NEXT]
+    npus.npu[n + NPU_DONE_BYTES] = qps.msg[m + MSG_END]
     give_row_back(net, qps, message)
-    return qps.msg[m + MSG_BYTES], qps.msg[m + MSG_TAG]
+    return qps.msg[m + MSG_BYTES], qps.msg[m + MSG_REF], qps.msg[m + MSG_TAG]
 
 
 @inline

@@ -9,10 +9,13 @@ from pdes.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, f
 from pdes.selective import clear_bit, is_set, set_bit
 from pdes.state import (
     CONST_HEADER,
+    CONST_REDUCES,
     COUNT_PAYLOAD_BYTES,
     MSG_BEGIN,
     MSG_BYTES,
+    MSG_END,
     MSG_NEXT,
+    MSG_REF,
     MSG_TAG,
     MSG_WORDS,
     NPU_DONE_HEAD,
@@ -26,18 +29,19 @@ from pdes.state import (
     SEL_WORDS,
     SELECTIVE_PACKETS,
 )
-from pdes.transport import echo_of, finish_flow, send_ack
+from pdes.transport import echo_of, finish_flow, payload_bytes, send_ack
 from pdes.world import world_at
 
 
 @inline
-def keep_last(net, qps, rx, seq, pair, tag):
-    """The last packet of a message is here: keep its tag until all before it is. pair: word 1 of the packet."""
+def keep_last(net, qps, rx, seq, w1, w2, tag):
+    """The last packet of a message is here: keep its words until all before it is."""
     message = take_row(net, qps)
     m = message * MSG_WORDS
     qps.msg[m + MSG_TAG] = tag
     qps.msg[m + MSG_BEGIN] = seq
-    qps.msg[m + MSG_BYTES] = pair
+    qps.msg[m + MSG_BYTES] = w1
+    qps.msg[m + MSG_REF] = w2
     head = rx * SEL_WORDS + SEL_HEAD
     before = np.int64(-1)
     at = qps.sel_rx[head]
@@ -98,13 +102,16 @@ def receive(address, node, now, w1, w2, w3, rx, flag):
         if is_new:
             net.count[COUNT_PAYLOAD_BYTES] += wire_bytes(w1) - net.const[CONST_HEADER]
             if flags(w1) & FLAG_LAST != 0:
-                keep_last(net, qps, rx, expected + ahead, w1, w3)
+                keep_last(net, qps, rx, expected + ahead, w1, w2, w3)
         expected = missing
         message = complete_next(npus, qps, node, rx, expected)
         while message >= 0:
             ordinal = qps.rxqp[row + RXQP_MESSAGES]
             qps.rxqp[row + RXQP_MESSAGES] = ordinal + 1
             m = message * MSG_WORDS
+            if net.const[CONST_REDUCES] == 1:
+                last = qps.msg[m + MSG_BEGIN]
+                qps.msg[m + MSG_END] = payload_bytes(net, qps, rx, last + 1, qps.msg[m + MSG_BYTES])
             finish_flow(net, qps, qps.msg[m + MSG_BYTES], qps.msg[m + MSG_TAG], ordinal, now)
             message = complete_next(npus, qps, node, rx, expected)
     a3 = ((w2 & PSN_MASK) << ECHO_BITS) | (echo_of(net, w1, w3) & ECHO_MASK)

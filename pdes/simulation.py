@@ -33,6 +33,11 @@ class LogicalProcess:
         for index, function in hooks.items():
             world.net.const[index] = hook_address(function)
 
+    def look_up_ways_back(self, back: "LogicalProcess"):
+        """Have kernels find the way of acknowledgements in the world of an LP of the whole fabric, which stays."""
+        self._back = back
+        self._world.net.const[s.CONST_BACK] = back.address
+
     @property
     def world(self) -> s.World:
         """All its state; another one, of longer arrays, when a pool grows."""

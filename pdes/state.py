@@ -176,6 +176,7 @@ MSG_END = 3
 MSG_NEXT = 4
 MSG_REF = 5  # who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody. Of a blocking
 # lane, 1 + its number << REF_LANE too
+MSG_TOLD = 6  # who waits for its last acknowledgement, likewise, where that counts (pdes/endpoints.py)
 
 # The same for a message that goes whole (pdes/messages.py), beside MSG_BYTES, MSG_TAG and MSG_REF.
 MSG_QP = 2  # its connection
@@ -184,6 +185,10 @@ MSG_NODE = 4  # where it is
 
 # And for one that is asked for and not answered (pdes/rendezvous.py), beside MSG_BYTES, MSG_TAG, MSG_NEXT and MSG_REF.
 MSG_GROUP = 2  # as it was posted
+
+# And for what an NPU does with a message later (pdes/endpoints.py), beside what of these that needs.
+MSG_DUE = 6  # ps
+MSG_WHAT = 7
 
 # A connection of such messages is a queue pair of which only what says who, whereto and which way is used, and
 QP_ARRIVED = 1  # ps: when its latest message is in; congestion-aware: has left, if the connection is driven at a share
@@ -239,6 +244,7 @@ NPU_DONE_TAIL = 26
 NPU_POSTED = 27  # messages that go whole, posted
 NPU_AGENDA_HEAD = 28  # list of what instances will do later, -1 none (pdes/agenda.py)
 NPU_AGENDA_TAIL = 29
+NPU_DONE_BYTES = 30  # selective repeat: payload of the complete message that was told of last
 NPU_SLOW = 31  # compute takes so many 1024ths of its time, 0 as long as it is
 
 LANES = 3
@@ -252,6 +258,8 @@ SYSTEM_WORK_PART = 2  # and CONST_COMPUTE_SLOW-ths of a ps
 SYSTEM_SINCE = 3  # ps
 SYSTEM_IN_FLIGHT = 4  # places taken, where they are counted
 SYSTEM_LINE = 5  # 1 + the first row that waits for a place, 0 none
+SYSTEM_LATER_HEAD = 6  # 1 + the first row of its list of messages (pdes/endpoints.py), 0 none
+SYSTEM_LATER_TAIL = 7  # 1 + the last
 
 SLOWDOWN_UNIT = 1000
 """CONST_COMPUTE_SLOW counts thousandths."""
@@ -294,6 +302,7 @@ LANE_ALIKE = 10  # lanes of the phase
 LANE_BLOCKING = 11  # 1: a step ends no sooner than the last byte of what it sends has left
 LANE_CONNECTION = 12  # by which of those to the peer it sends, << CONNECTION_SHIFT, and if that is driven at a share
 # of the line rate, shares << SHARES_SHIFT; holds for plain lanes too
+LANE_BEGINS = 13  # 1: CONST_ENDPOINT passes before its first send
 
 # A phase of an active collective (`phase`), and what an NPU has of the tokens of a dimension (`token`): pdes/tokens.py.
 PHASE_WORDS = 2
@@ -440,11 +449,12 @@ CONST_FAULT_HOOK = 50  # address of what makes changes of the schedule, 0 none
 CONST_EPOCHS = 51  # sets of routing tables
 CONST_PIT = 52  # `tx` row of a link on which all is lost, for what no route leads to; 0 none
 CONST_DEPTHS = 53  # columns of `depth`, 0: queues are not sampled
-CONST_POST = 54  # address of what takes a message that goes whole (pdes/messages.py), 0: messages go as packets
-CONST_ACT = 55  # address of what moves such messages (pdes/fidelity)
-CONST_ENDPOINT = 56  # ps before the first step of a collective, and before a receiver acts on such a message
-CONST_REDUCES = 57  # 1: adding such a message to what is there takes time
-CONST_RESOLUTION = 58  # ps: transfers and reductions of such messages are cut to multiples
+CONST_POST = 54  # address of what takes a message that goes whole (pdes/messages.py) or is sent later, or whose
+# acknowledgement counts (pdes/endpoints.py), 0 none
+CONST_ACT = 55  # address of what moves messages that go whole (pdes/fidelity), 0: they go as packets
+CONST_ENDPOINT = 56  # ps before the first step of a collective, and before a receiver acts on a message
+CONST_REDUCES = 57  # 1: adding a message to what is there takes time
+CONST_RESOLUTION = 58  # ps: transfers of messages that go whole, and reductions, are cut to multiples
 CONST_TOKENS = 59  # phases that an NPU does in a dimension at a time, 0 = no limit
 CONST_DIMENSIONS_GATED = 60
 CONST_PHASE_STRIDE = 61
@@ -460,6 +470,11 @@ CONST_MAY_START = 77  # of what holds collectives back
 CONST_BY_KIND = 78  # of what takes messages of which some are requests, answers or calls
 CONST_RUNNING = 79  # of what is told when a collective begins or ends
 CONST_DRIVEN = 80  # address of what is told of a message to be sent next, where queue pairs are driven, 0 none
+CONST_SEND_LATENCY = 81  # ps from when a message is posted until its first packet may be sent
+CONST_ARRIVED = 82  # address of what takes a message that is in and acted on later, 0 none, as of the next two
+CONST_LATER = 83  # of what does what was put off (pdes/endpoints.py)
+CONST_TOLD = 84  # of what is told of a message's last acknowledgement, where that counts
+CONST_BACK = 85  # where kernels find a world of the whole fabric, by whose routes acknowledgements go (likewise)
 CONST_WORDS = 88
 
 FLOW_OUT_WORDS = 5  # src | dst << 20, tag, bytes, posted at (ps), ordinal on the queue pair
@@ -622,9 +637,10 @@ class Qps(NamedTuple):
     rx_val: Int64
     cc: Int64
     ccf: Float64
-    par: Float64  # parameters of the congestion control; of messages that go whole, ps per byte of a reduction
+    par: Float64  # parameters of the congestion control
     sel_tx: Int64
     sel_rx: Int64
+    begun: Int64  # [rows of rxqp] sequence number with which the message in hand begins, where reductions take time
 
 
 class Rows(NamedTuple):
@@ -650,17 +666,18 @@ class Insts(NamedTuple):
     phase: Int64  # [instances * phase stride * PHASE_WORDS] pdes/tokens.py
     called: Int32  # [instances * lane stride] 1 + the peer that a lane has called, where collectives wait for places
     asked: Int64  # [instances * lane stride * ASKED_WORDS] where messages are asked for
+    taken: Int64  # [instances * lane stride * TAKEN_WORDS] where a reduction takes time
     inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
     inst_val: Int64
 
 
 class Messages(NamedTuple):
-    """Messages that go whole (pdes/fidelity)."""
+    """Messages that go whole (pdes/fidelity), and reductions (pdes/reduction.py)."""
 
     event: Int64  # heap, pdes/events.py
-    taken: Int64
     receive_ptr: Int64  # [lanes of all plans + 1] receives of a lane in `reduces`
     reduces: Int8  # 1: what is received is added to what is there
+    memory_psb: Float64  # [1] ps per byte of an NPU's memory
 
 
 # A change of the schedule (`change`), pdes/faults.py.

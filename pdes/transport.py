@@ -56,6 +56,7 @@ from pdes.state import (
     CONST_SEED,
     CONST_SELECTIVE,
     CONST_SELECTIVE_RX,
+    CONST_TOLD,
     COUNT_ACK_PACKETS,
     COUNT_BYTES_RECEIVED,
     COUNT_BYTES_SENT,
@@ -83,6 +84,7 @@ from pdes.state import (
     MSG_NEXT,
     MSG_REF,
     MSG_TAG,
+    MSG_TOLD,
     MSG_WORDS,
     NPU_GLOBAL,
     NPU_LAST_RX,
@@ -181,11 +183,18 @@ def find_port(net, qps, node, row):
 def post(address, node, dst, connection, tag, size, ref, now):
     """Post a message of `size` bytes; `ref` is told when its last byte has left (MSG_REF)."""
     w = world_at(address)
-    net, npus, qps = w.net, w.npus, w.qps
-    if net.const[CONST_POST] != 0:
-        call_hook(net.const[CONST_POST], net.const[CONST_ADDRESS], node, dst, connection, tag, size, ref, now)
-        return
-    q = queue_pair(net, npus, qps, node, dst, connection)
+    const = w.net.const
+    if const[CONST_POST] != 0:
+        call_hook(const[CONST_POST], const[CONST_ADDRESS], node, dst, connection, tag, size, ref, now)
+    else:
+        q = queue_pair(w.net, w.npus, w.qps, node, dst, connection)
+        line_up(w.net, w.npus, w.qps, node, q, tag, size, ref, now)
+        count_posted(w.net, w.npus, w.qps, node, q, tag, size, now)
+
+
+@inline
+def line_up(net, npus, qps, node, q, tag, size, ref, now):
+    """Have a queue pair send a message after those that it has; its row. Arguments are as of `post`."""
     row = q * QP_WORDS
     if qps.qp[row + QP_UNA] == qps.qp[row + QP_END]:
         find_port(net, qps, node, row)
@@ -210,17 +219,24 @@ def post(address, node, dst, connection, tag, size, ref, now):
         take_message(qps, row, message)
         if net.const[CONST_DRIVEN] != 0:
             call_hook(net.const[CONST_DRIVEN], net.const[CONST_ADDRESS], q, now, 0, 0, 0, 0, 0)
+    activate(net, npus, qps, node, q)
+    return message
+
+
+@inline
+def count_posted(net, npus, qps, node, q, tag, size, now):
+    """Count a message that is posted to a queue pair, and note it."""
+    row = q * QP_WORDS
     if net.const[CONST_RECORD_FLOWS] == 1:
         out = net.ctl[CTL_FLOWS_OUT]
         net.ctl[CTL_FLOWS_OUT] = out + 1
         out *= FLOW_OUT_WORDS
-        qps.flow_out[out] = npus.npu[node * NPU_WORDS + NPU_GLOBAL] | (dst << 20)
+        qps.flow_out[out] = npus.npu[node * NPU_WORDS + NPU_GLOBAL] | (qps.qp[row + QP_DST] << 20)
         qps.flow_out[out + 1] = tag
         qps.flow_out[out + 2] = size
         qps.flow_out[out + 3] = now
         qps.flow_out[out + 4] = qps.qp[row + QP_MESSAGES]
     qps.qp[row + QP_MESSAGES] += 1
-    activate(net, npus, qps, node, q)
 
 
 @inline
@@ -315,6 +331,14 @@ def on_data(net, npus, qps, node, now, w1, w2, w3):
 
 
 @inline
+def payload_bytes(net, qps, rx, end, w1):
+    """Payload of the message of a receiving queue pair that ends before number `end`; w1: of its last packet."""
+    full = end - 1 - qps.begun[rx]
+    qps.begun[rx] = end
+    return full * net.const[CONST_MTU] + wire_bytes(w1) - net.const[CONST_HEADER]
+
+
+@inline
 def finish_flow(net, qps, w1, tag, ordinal, now):
     """A message is complete at its receiver."""
     pair = source(w1) | (destination(w1) << 20)
@@ -344,13 +368,16 @@ def go_back(qps, row):
 
 
 @inline
-def free_acknowledged(net, qps, row):
+def free_acknowledged(net, qps, node, row, now):
     """Give back the messages that are wholly acknowledged."""
     una = qps.qp[row + QP_UNA]
     message = qps.qp[row + QP_MSG_HEAD]
     while message >= 0 and qps.msg[message * MSG_WORDS + MSG_END] <= una:
         following = qps.msg[message * MSG_WORDS + MSG_NEXT]
+        told = qps.msg[message * MSG_WORDS + MSG_TOLD]
         give_row_back(net, qps, message)
+        if net.const[CONST_TOLD] != 0 and told >= 0:
+            call_hook(net.const[CONST_TOLD], net.const[CONST_ADDRESS], node, told, now, 0, 0, 0, 0)
         message = following
     qps.qp[row + QP_MSG_HEAD] = message
     if message >= 0:
@@ -383,7 +410,7 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
         qps.qp[row + QP_UNA] = una
         qps.qp[row + QP_RETRIES] = 0
         if qps.qp[row + QP_HEAD_END] <= una:
-            free_acknowledged(net, qps, row)
+            free_acknowledged(net, qps, node, row, now)
         if qps.qp[row + QP_NEXT] < una:
             qps.qp[row + QP_NEXT] = una
             take_message(qps, row, qps.qp[row + QP_MSG_HEAD])

@@ -74,6 +74,8 @@ class Attributes(NamedTuple):
         shares: the connection is driven at one of so many equal shares of its port's line rate, 1 = at line rate; they
             need not be a whole number. A message has left no sooner than its bytes take at that. All lanes of a
             connection have the same.
+        begins: the lane begins a collective of its own within this one: the delay of endpoints passes before its first
+            send. If the first lane of a plan does, none passes before the whole.
     """
 
     view: int = NONE
@@ -88,6 +90,7 @@ class Attributes(NamedTuple):
     blocking: bool = False
     connection: int = 0
     shares: float = 1
+    begins: bool = False
 
 
 PLAIN = Attributes()

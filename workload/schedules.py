@@ -74,6 +74,7 @@ class Schedules(NamedTuple):
         lane_connection: int32[LN], by which of the member's connections to a peer the lane sends.
         lane_shares: float64[LN], the connection is driven at 1 / lane_shares of its port's line rate; a multiple of
             workload.plans.SHARE_STEP.
+        lane_begins: int32[LN], 1 = the delay of endpoints passes before the lane's first send.
         layout_base: int32[S], where the layouts of a schedule begin among all L.
         layout_ptr: int64[L+1], the pieces of a layout.
         layout_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
@@ -121,6 +122,7 @@ class Schedules(NamedTuple):
     aggregators: Int32
     lane_connection: Int32
     lane_shares: Float64
+    lane_begins: Int32
     layout_base: Int32
     layout_ptr: Int64
     layout_piece: Int32
@@ -266,9 +268,10 @@ def _chunks_of_lanes(schedules: list[Plans], plan_of: list[int], plans: list[Pla
 def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDArray[Any]]:
     """Columns of the lanes; chunks: int64[LN], of their schedules."""
     rows = [
-        (a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.layout, a.blocking) for a in attributes
+        (a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.layout, a.blocking, a.begins)
+        for a in attributes
     ]
-    names = ("view", "part", "parts", "chunks", "wire_num", "wire_den", "phase", "gate", "layout", "blocking")
+    names = ("view", "part", "parts", "chunks", "wire_num", "wire_den", "phase", "gate", "layout", "blocking", "begins")
     table = np.array(rows, np.int32).reshape(-1, len(names))
     columns: dict[str, NDArray[Any]] = {
         f"lane_{name}": np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)

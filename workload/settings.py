@@ -29,7 +29,9 @@ class CollectiveSettings:
         algorithm: name of the algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; kinds
             that it lacks get their default. The kind all-to-all-v is an all-to-all with split sizes.
         all_gather_size: what comm_size of all-gather and gather is, "contribution" or "total".
-        splits: of algorithms that have them and say no number.
+        splits: of algorithms of several dimensions that say no number.
+        dataset_splits: of all others that say no number, and of those where splits is 1.
+        chains: of those others, how many parts are under way at a time.
         dimension_order: of algorithms that have an order of the dimensions and say none.
 
     Raises:
@@ -40,6 +42,8 @@ class CollectiveSettings:
     all_gather_size: str = "contribution"
     splits: int = 1
     dimension_order: str = "baseline"
+    dataset_splits: int = 1
+    chains: int = 1
 
     def __post_init__(self) -> None:
         for kind in self.algorithm:
@@ -59,11 +63,15 @@ class CollectiveSettings:
         module = collectives.algorithms().get(name)
         known: Mapping[str, object] = getattr(module, "PARAMETERS", {})
         named = {part.partition("=")[0].strip() for part in given.split(",")}
-        added = [
-            f"{key}={value}"
-            for key, value in (("splits", self.splits), ("order", self.dimension_order))
-            if key in known and key not in named and known[key] != value
+        wanted: list[tuple[str, int | str]] = [
+            ("splits", self.splits if self.splits > 1 else self.dataset_splits),
+            ("order", self.dimension_order),
         ]
+        if "splits" not in known and kind != KINDS[BARRIER] and getattr(module, "NAMED_ONLY", False) is not True:
+            known = {**known, **collectives.PARTS}
+            if named.isdisjoint(collectives.PARTS):
+                wanted += [("dataset_splits", self.dataset_splits), ("chains", min(self.chains, self.dataset_splits))]
+        added = [f"{key}={value}" for key, value in wanted if key in known and key not in named and known[key] != value]
         return f"{name}:{','.join(filter(None, [given, *added]))}" if added else spec
 
     def buffer_factor(self, members: Int64) -> Int64:

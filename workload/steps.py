@@ -23,6 +23,7 @@ class Steps(NamedTuple):
         dst: int64[S], to which it sends, -1 = to none.
         to: int64[S], lane.
         receives: bool[S].
+        reduces: bool[S], what it receives is added to what is there.
         after: int64[S], lane, -1 = none.
         after_step: int64[S].
         bytes: int64[S], payload of what is sent.
@@ -36,6 +37,7 @@ class Steps(NamedTuple):
     dst: Int64
     to: Int64
     receives: NDArray[np.bool_]
+    reduces: NDArray[np.bool_]
     after: Int64
     after_step: Int64
     bytes: Int64
@@ -109,6 +111,7 @@ def _steps_of(s: Schedules, index: int, me: int, size_bytes: int) -> Steps:
         dst=peer,
         to=s.send_lane[steps].astype(np.int64),
         receives=s.recv_peer[steps] >= 0,
+        reduces=s.reduce[steps],
         after=s.dep_lane[steps].astype(np.int64),
         after_step=s.dep_step[steps].astype(np.int64),
         bytes=np.where(peer >= 0, wire, 0),

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pdes
 from nadi import fabric
 from nadi.config import NetworkSection
+from nadi.fidelities.endpoints import of_endpoints
 
 ONE_WORKER = False
 QUEUE_SAMPLES = 64
@@ -16,7 +18,11 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     Raises:
         ConfigError: no such congestion control or parameter of it, or the switches do not give what it needs.
     """
+    acknowledged = network.completion == "acknowledged"
     return {
+        "fidelity": pdes.fidelity.fidelity(
+            "packet", send_latency_ps=network.send_latency, acknowledged=acknowledged, **of_endpoints(network)
+        ),
         "mtu_bytes": network.mtu,
         "header_bytes": network.header_bytes,
         "ack_bytes": network.ack_bytes,

@@ -17,12 +17,15 @@ from pdes.results import RunError
 
 @dataclass(frozen=True)
 class Fidelity:
-    """The model of a run; act is None for packets, which have nothing of the rest.
+    """The model of a run; act and alone_ps are None for packets.
 
     endpoint_delay_ps passes before the first step of a collective, and before a receiver acts on a message.
     reduction_psb is ps per byte of an NPU's memory: a message that is added to what is there takes three times its
     bytes longer (two reads and a write), 0 = no time. Times of transfers and reductions are cut to multiples of
     resolution_ps. links_are_busy: messages wait for each other (LINKS_ARE_BUSY of the module, if it says so).
+
+    Of packets only: send_latency_ps passes from when a message is posted until its first packet may be sent; with
+    acknowledged a message counts, at both ends, from when its last acknowledgement is back at its sender.
     """
 
     name: str
@@ -32,6 +35,14 @@ class Fidelity:
     reduction_psb: float = 0.0
     resolution_ps: int = 1
     links_are_busy: bool = True
+    send_latency_ps: int = 0
+    acknowledged: bool = False
+
+    @property
+    def has_endpoints(self) -> bool:
+        """Whether something of packets passes at the ends of messages."""
+        own = self.endpoint_delay_ps or self.reduction_psb or self.send_latency_ps or self.acknowledged
+        return bool(own) and self.act is None
 
 
 PACKET = Fidelity("packet")
@@ -51,7 +62,7 @@ def fidelity(name: str, **parameters) -> Fidelity:
     if name not in names():
         raise RunError(f"fidelity {name!r}; expected one of {', '.join(names())}")
     if name == "packet":
-        return PACKET
+        return Fidelity(name, **parameters)
     module = importlib.import_module(f"{__name__}.{name}")
     busy = getattr(module, "LINKS_ARE_BUSY", True)
     return Fidelity(name, module.act, module.alone_ps, links_are_busy=busy, **parameters)

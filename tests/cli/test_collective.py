@@ -319,7 +319,7 @@ def test_names_of_algorithms():
 BAD = {
     "kind": (["all-reduced"], ["all-reduced", "all-reduce"]),
     "algorithm": (["all-reduce", "--algorithm", "ring,rnig"], ["rnig", "ring"]),
-    "algorithm of another kind": (["all-to-all", "--algorithm", "ring"], ["ring", "direct"]),
+    "algorithm of another kind": (["gather", "--algorithm", "ring"], ["ring", "direct"]),
     "empty algorithm": (["all-reduce", "--algorithm", "ring,"], ["--algorithm ring,", "ring,direct"]),
     "range": (["all-reduce", "--sizes", "8:8GiB"], ["--sizes 8:8GiB", "x2"]),
     "step": (["all-reduce", "--sizes", "8:8GiB:x1"], ["--sizes 8:8GiB:x1", "grow"]),

@@ -75,12 +75,12 @@ def test_collectives_take_their_closed_form(nadi, kind, topology, aware):
 
 @pytest.mark.parametrize("aware", ["false", "true"])
 def test_a_closed_form_with_endpoints_and_a_resolution(nadi, aware):
-    """The form has an endpoint's delay for each of 6 steps; the run one more, before the first."""
+    """An endpoint's delay for each of 6 steps, and one more before the first."""
     given = ["fidelity=analytical", f"congestion_aware={aware}", "endpoint_delay=10ns", "resolution=1ns"]
     options = [word for text in given for word in ("--set", f"network.{text}")]
     document = nadi("collective", "all-reduce", "-t", "ring:npus=4", "--sizes", "8MiB", "--json", *options).document
     (row,) = document["rows"]
-    assert row["time_ps"] - row["closed_form_ps"] == pytest.approx(10_000)
+    assert row["time_ps"] == row["closed_form_ps"]
 
 
 def test_a_section_is_read_as_it_was_written():
@@ -94,7 +94,8 @@ def test_a_section_is_read_as_it_was_written():
 PACKET_KEYS = {
     "mtu": "1KiB", "window": "1MiB", "header_bytes": 0, "pfc": True, "ecn": True, "buffer": "1MB", "trimming": True,
     "congestion_control": "dcqcn", "load_balancing": "spray", "queue_limit": "1MB", "switching": "cut-through",
-    "transport": "go-back-n", "detection_time": "1ms", "switch": "shared-buffer",
+    "transport": "go-back-n", "detection_time": "1ms", "switch": "shared-buffer", "send_latency": "1us",
+    "completion": "acknowledged",
 }  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def test_keys_of_packets_are_refused(key):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["congestion_aware=true", "endpoint_delay=1ns", "resolution=1ns"])
+@pytest.mark.parametrize("key", ["congestion_aware=true", "resolution=1ns"])
 def test_keys_of_whole_messages_are_refused_with_packets(key):
     name = key.split("=")[0]
     complaint = f'[network]: {name} stands beside fidelity = "packet"; expected fidelity = "analytical", or no {name}'
@@ -129,6 +130,58 @@ def test_keys_of_whole_messages_are_refused_with_packets(key):
 def test_wrong_values(key, complaint):
     with pytest.raises(ConfigError, match=re.escape(complaint)):
         network_section(["network.fidelity=analytical", f"network.{key}"])
+
+
+@pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        ("send_latency=-1ns", "[network] send_latency: '-1ns' is not a time"),
+        ("completion=acked", "[network] completion: found 'acked'; expected 'delivered' or 'acknowledged'"),
+    ],
+)
+def test_wrong_values_of_packets(key, complaint):
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        network_section([f"network.{key}"])
+
+
+ENDS = ("endpoint_delay=10ns", "reduction_bandwidth=1TB/s", "send_latency=2us", "completion=acknowledged")
+PLAIN_STEP_PS = 20 * (2 * (4096 + 82)) + 500_000
+"""Of two packets over a link of 400 Gb/s."""
+
+
+def test_packets_with_all_that_passes_at_the_ends(nadi):
+    """Steps of a ring of 4, of which 3 add 8 KiB to what is there: 8 ns for each way through memory."""
+    options = [word for text in ENDS for word in ("--set", f"network.{text}")]
+    given = ("collective", "all-reduce", "-t", "ring:npus=4,rate=400Gbps,delay=500ns", "--sizes", "32KiB", "--json")
+    document = nadi(*given, *options).document
+    (row,) = document["rows"]
+    assert document["network"]["completion"] == "acknowledged"
+    back_ps, added_ps = 86 * 20 + 500_000, 3 * 8192
+    assert row["time_ps"] == 6 * (PLAIN_STEP_PS + 2_000_000 + back_ps + 10_000) + 3 * added_ps + 10_000
+    assert row["closed_form_ps"] == row["time_ps"]
+    (plain,) = nadi(*given).document["rows"]
+    assert plain["time_ps"] == 6 * PLAIN_STEP_PS
+    (halves,) = nadi(*given, "--algorithm", "ring:dataset_splits=2", *options).document["rows"]
+    half_ps = row["time_ps"] - 6 * 20 * (4096 + 82) - 3 * added_ps // 2
+    assert halves["time_ps"] == halves["closed_form_ps"] == 2 * half_ps
+
+
+def test_a_message_begins_when_it_is_posted(nadi, write_run, tmp_path):
+    """Alone it takes its latency too; its send is done when the acknowledgement is back."""
+    import et
+
+    nodes = [[et.send_node(1, "s", 0, 1, 8192, 0)], [et.recv_node(1, "r", 0, 1, 8192, 0)]]
+    more = 'send_latency = "2us"\ncompletion = "acknowledged"\nendpoint_delay = "7ns"\n'
+    nadi(
+        "run",
+        write_run(nodes, f"[network]\n{more}", 'spec = "ring:npus=2,rate=400Gbps,delay=500ns"'),
+        "--out",
+        tmp_path / "out",
+    )
+    (flow,) = pq.read_table(tmp_path / "out" / "flows.parquet").to_pylist()
+    assert (flow["start_ps"], flow["finish_ps"], flow["slowdown"]) == (0, 2_000_000 + PLAIN_STEP_PS, 1.0)
+    done_ps = pq.read_table(tmp_path / "out" / "nodes.parquet")["finish_ps"].to_pylist()
+    assert done_ps == [flow["finish_ps"] + 86 * 20 + 500_000, flow["finish_ps"] + 86 * 20 + 507_000]
 
 
 def refused(nadi, *arguments):

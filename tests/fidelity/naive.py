@@ -24,11 +24,7 @@ class Simulator(naive.Simulator):
     def __init__(self, graph, program, settings):
         super().__init__(graph, program, settings, 0, 0)
         model = settings.fidelity
-        self.endpoint, self.reduction, self.resolution = (
-            model.endpoint_delay_ps,
-            model.reduction_psb,
-            model.resolution_ps,
-        )
+        self.reduction, self.resolution = model.reduction_psb, model.resolution_ps
         self.posted = [0] * graph.npus
         self.taken = {}
 
@@ -63,7 +59,8 @@ class Simulator(naive.Simulator):
     # Posting, and what a receiver does
 
     def start(self, npu, row):
-        if row.kind != naive.COLLECTIVE or row.schedule < 0 or not row.has_turn or not self.endpoint:
+        begins = row.kind == naive.COLLECTIVE and row.schedule >= 0 and row.has_turn
+        if not begins or not self.endpoint or self.begins_itself(row):
             super().start(npu, row)
             return
         row.start = self.now

@@ -9,7 +9,7 @@ import partition
 from et import read_groups
 from nadi.in_network import with_reducers
 from partition import PartitionError
-from pdes import Settings, SharedBuffer, balancing, build_world, congestion, run, run_processes
+from pdes import Settings, SharedBuffer, balancing, build_world, congestion, fidelity, run, run_processes
 from tests.needs import SHARED
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces
@@ -254,6 +254,22 @@ def contended():
     return Case(graph, traces.program(groups), chosen, {})
 
 
+def ends():
+    """All that passes at the ends of messages, which are asked for or not, over queues that drop."""
+    traces = Traces(6)
+    for kind, size in ((0, 30_000), (7, 9_000), (6, 12_000)):
+        traces.collective(range(6), kind, size)
+    for npu in range(6):
+        wait = [traces.compute(5 - npu, 1 + npu)]
+        traces.message(npu, 5 - npu, 900 * npu, npu, ((), wait))
+    graph = build("leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns")
+    model = fidelity.fidelity(
+        "packet", endpoint_delay_ps=10_000, reduction_psb=7.0, send_latency_ps=600_000, acknowledged=True
+    )
+    lossy = {"queue_limit_bytes": 1300, "rto_ps": 9_000_000, "max_retries": 1000}
+    return Case(graph, traces.program(), settings(fidelity=model, rendezvous_bytes=1500, seed=4, **lossy), {})
+
+
 CASES = {
     made.__name__: made
     for made in (
@@ -278,6 +294,7 @@ CASES = {
         in_network,
         asked,
         contended,
+        ends,
     )
 }
 

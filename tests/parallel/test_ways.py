@@ -177,7 +177,7 @@ from pdes.jit import jit_enabled
 from tests.parallel import matrix
 from tests.parallel.fingerprint import fingerprint
 found = {}
-for name in ("ties", "messages"):
+for name in ("ties", "messages", "ends"):
     for lps in (1, 3):
         found[f"{name} {lps}"] = fingerprint(matrix.in_threads(name, matrix.owner_of(name, "blocks", lps), 1))
     found[f"{name} processes"] = fingerprint(matrix.in_processes(name, matrix.owner_of(name, "scatter", 4), 2))
@@ -192,7 +192,7 @@ def test_plain_python(python):
     assert not said["jit"]
     for what, found in said["found"].items():
         assert differing(found, wanted(what.split()[0])) == [], what
-    assert len(said["found"]) == 6
+    assert len(said["found"]) == 9
 
 
 def test_short_links_are_not_cut():

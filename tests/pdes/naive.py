@@ -130,6 +130,7 @@ class Simulator:
                 ports = self.npus[link.src].ports
                 ports[link.number] = Port(link, len(ports))
         self.flows, self.steps, self.buffers, self.blocking, self.connection, self.shares = [], {}, {}, {}, {}, {}
+        self.endpoint, self.begins = settings.fidelity.endpoint_delay_ps, {}
         self.count = dict.fromkeys(
             ["data_packets", "ack_packets", "retransmitted_packets", "dropped_packets", "timeouts", "bytes_sent",
              "bytes_received", "bytes_dropped", "payload_bytes", "packet_hops"], 0
@@ -171,6 +172,7 @@ class Simulator:
             self.blocking[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_blocking")
             self.connection[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_connection")
             self.shares[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_shares")
+            self.begins[row.schedule] = of_lanes(self.program.schedules, row.schedule, "lane_begins")
         return self.steps[row.schedule][row.member]
 
     def members(self, group):
@@ -372,12 +374,15 @@ class Simulator:
             pair.port.turns.append(pair)
             self.touch(npu, pair.port)
 
-    def post(self, npu, dst, group, connection, seq, lane, size, tell, shares=1):
+    def pair_to(self, npu, dst, group, connection):
         if (dst, group, connection) not in npu.pairs:
             entropy = mix3(npu.number + self.settings.seed, dst, group + connection * 2**19) % 2**15
             port = self.route_from(npu, dst, entropy)
             npu.pairs[dst, group, connection] = self.new_pair(npu, dst, group, port, entropy)
-        pair = npu.pairs[dst, group, connection]
+        return npu.pairs[dst, group, connection]
+
+    def post(self, npu, dst, group, connection, seq, lane, size, tell, shares=1):
+        pair = self.pair_to(npu, dst, group, connection)
         pair.shares = pair.shares or shares
         packets = max(1, -(-size // self.settings.mtu_bytes))
         end = pair.end + packets
@@ -445,6 +450,12 @@ class Simulator:
         self.flows.append(
             (packet.src, npu.number, group, message.seq, message.lane, message.size, message.start, self.now)
         )
+        self.act(npu, packet)
+
+    def act(self, npu, packet):
+        """What the receiver does with a message, whose last packet this is."""
+        message = packet.message
+        group = -1 if packet.pair.group == P2P_GROUP else packet.pair.group
         if group < 0:
             row = npu.receives[packet.src, message.lane, message.seq]
             row.has_arrived = True
@@ -523,6 +534,7 @@ class Simulator:
             instance.row, instance.plan = row, self.plan(row)
             instance.done, instance.posted = [0] * len(instance.plan), [False] * len(instance.plan)
             instance.left = [0] * len(instance.plan)
+            instance.ready_at = {}
             self.advance(npu, instance)
         elif row.kind == RECV and not row.has_arrived:
             row.is_posted = True
@@ -582,6 +594,8 @@ class Simulator:
         if not instance.posted[lane]:
             if step.dep_lane >= 0 and instance.done[step.dep_lane] <= step.dep_step:
                 return False
+            if self.is_delayed(npu, instance, lane, step):
+                return False
             instance.posted[lane] = True
             if step.send_peer >= 0:
                 self.post_step(npu, instance, lane, step)
@@ -596,6 +610,29 @@ class Simulator:
         instance.done[lane] += 1
         instance.posted[lane] = False
         return True
+
+    def begins_itself(self, row):
+        """Whether lanes wait for the endpoint's delay, and not the collective."""
+        return len(self.plan(row)) > 0 and self.begins[row.schedule][row.member][0]
+
+    def is_delayed(self, npu, instance, lane, step):
+        """Whether the first send of a lane waits for the endpoint's delay."""
+        row = instance.row
+        begins = instance.done[lane] == 0 and self.begins[row.schedule][row.member][lane]
+        if not self.endpoint or not begins or step.send_peer < 0:
+            return False
+        if lane not in instance.ready_at:
+            instance.ready_at[lane] = self.now + self.endpoint
+            self.own(npu, self.now + self.endpoint, self.agenda(npu), self.lane_is_ready, instance, lane)
+        return instance.ready_at[lane] is not None
+
+    def lane_is_ready(self, npu, instance, lane):
+        instance.ready_at[lane] = None
+        self.advance(npu, instance)
+
+    def agenda(self, npu):
+        """Slot of what collectives do later."""
+        return 2 * len(npu.ports) + LANES + 1
 
     def post_step(self, npu, instance, lane, step):
         row = instance.row

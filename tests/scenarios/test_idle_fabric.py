@@ -37,6 +37,10 @@ HOSTS = {
     2: f"rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,delay=500ns,{HOST}",
     8: f"rail-optimised:npus=64,gpus_per_host=8,rate=200Gbps,delay=500ns,{HOST}",
 }
+ENDS = {
+    "delays": {"endpoint_delay_ps": 7000, "send_latency_ps": 90_000, "reduction_psb": 3.3},
+    "acknowledged": {"acknowledged": True},
+}
 PROTOCOLS = ["ll", "ll128", "simple"]
 
 
@@ -240,10 +244,17 @@ def test_members_with_several_ports(spec, kind, algorithm):
     assert above_of_ps(spec, kind, algorithm, 3 * MIB + 77) == 0
 
 
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
+def test_every_algorithm_with_what_passes_at_the_ends_of_messages(ends, kind, algorithm):
+    assert above_of_ps(SWITCH.format(6), kind, algorithm, 300_001, fidelity=fidelity("packet", **ENDS[ends])) == 0
+
+
 @pytest.mark.parametrize("name", ["congestion_aware", "congestion_unaware"])
 @pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
 def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
-    graph, chosen = topologies.build(SWITCH.format(6)), Settings(fidelity=fidelity(name, endpoint_delay_ps=7))
+    own = {"endpoint_delay_ps": 7, "reduction_psb": 3.3, "resolution_ps": 10}
+    graph, chosen = topologies.build(SWITCH.format(6)), Settings(fidelity=fidelity(name, **own))
     size = 300_001
     program = collective_program(kind, graph.npus, size, algorithm, graph)
     form = forms.closed_form(
@@ -259,7 +270,7 @@ def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
     assert form.is_played
     complete, reducing, _ = with_reducers(graph, program)
     taken_ps = run_messages(build_world(complete, reducing, chosen)).finish_time_ps
-    above_ps = taken_ps - 7 - form.time_ps  # an endpoint's delay passes before the first step
+    above_ps = taken_ps - form.time_ps
     if (name, kind, algorithm) == ("congestion_aware", "all-reduce", "nvls"):
         assert above_ps > 0, "an aggregator's messages go as they are posted; in the player connections take turns"
     else:

@@ -40,7 +40,7 @@ def known(monkeypatch):
 
 def test_a_spec_names_values():
     chosen = collectives.choose("all-reduce", "played:channels=4, fast=true")
-    assert chosen == ("played", (("channels", 4), ("fast", True), ("shape", "ring"), ("shift", 0)))
+    assert chosen == ("played", (("channels", 4), ("fast", True), ("shape", "ring"), ("shift", 0)), 1, 1)
     assert collectives.choose("all-reduce", "played:shift=-3,shape=line").parameters[2:] == (
         ("shape", "line"),
         ("shift", -3),
@@ -60,7 +60,7 @@ def test_equal_choices_are_one_schedule():
     assert schedules.pack().launch_ps.tolist() == [2, 3, 0]
 
 
-LISTED = "expected some of channels=2, fast=false, shape=ring, shift=0"
+LISTED = "expected some of channels=2, fast=false, shape=ring, shift=0, dataset_splits=1, chains=1"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,9 @@ LISTED = "expected some of channels=2, fast=false, shape=ring, shift=0"
             "played:shift=1,shift=2",
             f"algorithm 'played:shift=1,shift=2' for all-reduce: 'shift=2' stands twice, {LISTED}",
         ),
-        ("halving-doubling:x=1", "'x=1' is no parameter, expected some of none"),
+        ("halving-doubling:x=1", "'x=1' is no parameter, expected some of dataset_splits=1, chains=1"),
+        ("ring:dataset_splits=0", "dataset_splits is '0', expected a whole number from 1 to 1024"),
+        ("ring:chains=1025", "chains is '1025', expected a whole number from 1 to 1024"),
         ("played:channels=9", "channels is '9', expected a whole number from 1 to 8"),
         ("played:channels=1.5", "channels is '1.5', expected a whole number from 1 to 8"),
         ("played:shift=much", "shift is 'much', expected a whole number"),

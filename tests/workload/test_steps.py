@@ -52,8 +52,8 @@ def is_as_read(schedules, size_bytes):
                 to = int(steps.member_ptr[step.send_peer]) + step.send_lane if sends else NONE
                 payload = of_lanes[me][number].wire_bytes(step.send_chunk, step.send_count, size_bytes) if sends else 0
                 found = [int(column[row]) for column in steps[3:]]
-                receives = int(step.recv_peer != NONE)
-                expected = [first + number, me, step.send_peer, to, receives, after, step.dep_step, payload]
+                takes = int(step.recv_peer != NONE), int(step.reduce)
+                expected = [first + number, me, step.send_peer, to, *takes, after, step.dep_step, payload]
                 assert found == expected
                 row += 1
     assert row == len(steps.lane)

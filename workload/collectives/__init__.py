@@ -25,7 +25,11 @@ An algorithm that depends on where its members are on the fabric, or on the size
 - if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do,
 - if it chooses among several ways, `describe(kind, shape, size_bytes, **parameters) -> str`, for tables.
 
-One that `NAMED_ONLY = True` marks is neither a default nor among those that `algorithms_of` lists.
+One that `NAMED_ONLY = True` marks is neither a default nor among those that `algorithms_of` lists; nor is one of the
+kinds that `NAMED_ONLY` lists.
+
+Every algorithm has two parameters more, PARTS: the buffer may be cut into parts that are collectives of their own
+(workload.dataset_splits).
 
 Buffers: all-reduce, reduce, broadcast and barrier work on all of S at each member. Of the others, member m owns the
 m-th of n equal parts: all-gather and gather begin with the own part and end with all parts; reduce-scatter and scatter
@@ -41,6 +45,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from topologies import NVSWITCH, Graph
+from workload.dataset_splits import in_parts
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
 from workload.plans import Plans
@@ -48,6 +53,12 @@ from workload.shape import Shape
 
 PREFERRED = ("ring", "direct", "dissemination")
 ON_NVSWITCHES = "nccl"
+
+PARTS = {"dataset_splits": 1, "chains": 1}
+"""Of every algorithm: into how many parts the buffer is cut, and how many are under way at a time."""
+MOST_PARTS = 1024
+_WHOLE = ("barrier",)
+"""Kinds that cannot be cut."""
 
 Value = int | bool | str
 
@@ -73,10 +84,14 @@ class Choice(NamedTuple):
     Attributes:
         name: of the algorithm.
         parameters: name and value of all that it has, in its order.
+        dataset_splits: see PARTS.
+        chains: likewise.
     """
 
     name: str
     parameters: tuple[tuple[str, Value], ...]
+    dataset_splits: int = 1
+    chains: int = 1
 
     @property
     def module(self) -> Algorithm:
@@ -102,7 +117,8 @@ class Choice(NamedTuple):
     @property
     def is_exact(self) -> bool:
         """Whether the closed form is that of an idle network, and no estimate or bound of it."""
-        return not (getattr(self.module, "LOWER_BOUND", False) or getattr(self.module, "ESTIMATE", False))
+        bounds = getattr(self.module, "LOWER_BOUND", False) or getattr(self.module, "ESTIMATE", False)
+        return not bounds and self.dataset_splits == 1
 
     def on(self, kind: str, shape: Shape | None) -> Shape:
         """The shape, which it needs.
@@ -117,12 +133,17 @@ class Choice(NamedTuple):
     def size_class(self, kind: str, shape: Shape, size_bytes: int) -> int:
         """Sizes of one class have one plan, of an algorithm that needs a shape."""
         sort = getattr(self.module, "size_class", None)
-        return size_bytes if sort is None else int(sort(kind, shape, size_bytes, **dict(self.parameters)))
+        part_bytes = self.part_bytes(size_bytes)
+        return part_bytes if sort is None else int(sort(kind, shape, part_bytes, **dict(self.parameters)))
+
+    def part_bytes(self, size_bytes: int) -> int:
+        """Of a part, about; not 0 where there is any."""
+        return -(-size_bytes // self.dataset_splits)
 
     def describe(self, kind: str, shape: Shape, size_bytes: int) -> str:
         """What an algorithm that chooses among several takes for a size; "" of others."""
         tell = getattr(self.module, "describe", None)
-        return "" if tell is None else str(tell(kind, shape, size_bytes, **dict(self.parameters)))
+        return "" if tell is None else str(tell(kind, shape, self.part_bytes(size_bytes), **dict(self.parameters)))
 
     def plan(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
         """What each member does.
@@ -133,8 +154,26 @@ class Choice(NamedTuple):
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
         if self.needs_shape:
-            return self.module.plan(kind, self.on(kind, shape), size_bytes, **dict(self.parameters))
-        return self.module.plan(kind, members, **dict(self.parameters))
+            part_bytes = self.part_bytes(size_bytes)
+            plans = self.module.plan(kind, self.on(kind, shape), part_bytes, **dict(self.parameters))
+        else:
+            plans = self.module.plan(kind, members, **dict(self.parameters))
+        return in_parts(plans, kind, self.dataset_splits, self.chains)
+
+    def closed_form(
+        self, kind: str, members: int, size_bytes: float, latency_ps: float, bytes_per_s: float, shape: Shape | None
+    ) -> float:
+        """Picoseconds on an idle network; of parts, one after another as long as each alone takes.
+
+        Where chains are side by side, their parts count as one. Raises what `on` does.
+        """
+        rounds, size = -(-self.dataset_splits // self.chains), size_bytes * self.chains / self.dataset_splits
+        if self.dataset_splits == 1:
+            size = size_bytes
+        parameters = dict(self.parameters)
+        if self.needs_shape:
+            return rounds * self.module.closed_form(kind, self.on(kind, shape), size, **parameters)
+        return rounds * self.module.closed_form(kind, members, size, latency_ps, bytes_per_s, **parameters)
 
 
 @functools.cache
@@ -151,7 +190,7 @@ def algorithms_of(kind: str) -> tuple[str, ...]:
         WorkloadError: unknown kind.
     """
     kind_index(kind)
-    return tuple(sorted(name for name, m in algorithms().items() if kind in m.KINDS and not _named_only(m)))
+    return tuple(sorted(name for name, m in algorithms().items() if kind in m.KINDS and not _named_only(m, kind)))
 
 
 def default_algorithm(kind: str) -> str:
@@ -186,8 +225,9 @@ def choose(kind: str, spec: str) -> Choice:
     module = algorithms().get(name)
     if name not in known and (module is None or kind not in module.KINDS):
         raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(known)}")
-    defaults: dict[str, Value] = getattr(algorithms()[name], "PARAMETERS", {})
-    limits: dict[str, tuple] = getattr(algorithms()[name], "LIMITS", {})
+    own: dict[str, Value] = getattr(algorithms()[name], "PARAMETERS", {})
+    defaults = {**own, **({} if kind in _WHOLE or _named_only(algorithms()[name], "") else PARTS)}
+    limits: dict[str, tuple] = getattr(algorithms()[name], "LIMITS", {}) | dict.fromkeys(PARTS, (1, MOST_PARTS))
     given: dict[str, Value] = {}
     for part in rest.split(",") if rest.strip() else ():
         key, equals, text = (word.strip() for word in part.partition("="))
@@ -196,7 +236,9 @@ def choose(kind: str, spec: str) -> Choice:
             listed = ", ".join(f"{k}={_shown(v)}" for k, v in defaults.items()) or "none"
             raise WorkloadError(f"algorithm {spec!r} for {kind}: {part.strip()!r} {found}, expected some of {listed}")
         given[key] = _value(f"algorithm {spec!r} for {kind}: {key}", text, defaults[key], limits.get(key))
-    return Choice(name, tuple((key, given.get(key, value)) for key, value in defaults.items()))
+    splits, chains = (int(given.get(key, value)) for key, value in PARTS.items())
+    parameters = tuple((key, given.get(key, value)) for key, value in own.items())
+    return Choice(name, parameters, splits, min(chains, splits))
 
 
 def plan(kind: str, spec: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
@@ -227,14 +269,12 @@ def closed_form(
     chosen = choose(kind, spec)
     if not chosen.has_formula:
         raise WorkloadError(f"algorithm {spec!r} for {kind}: it has no closed form, expected one that has")
-    parameters = dict(chosen.parameters)
-    if chosen.needs_shape:
-        return chosen.module.closed_form(kind, chosen.on(kind, shape), size_bytes, **parameters)
-    return chosen.module.closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, **parameters)
+    return chosen.closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, shape)
 
 
-def _named_only(module: Algorithm) -> bool:
-    return bool(getattr(module, "NAMED_ONLY", False))
+def _named_only(module: Algorithm, kind: str) -> bool:
+    marked: bool | tuple[str, ...] = getattr(module, "NAMED_ONLY", False)
+    return kind in marked if isinstance(marked, tuple) else marked
 
 
 def _shown(value: Value) -> str:

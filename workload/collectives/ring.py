@@ -4,6 +4,9 @@ All-reduce is a reduce-scatter and then an all-gather (Patarasuk and Yuan, "Band
 clusters of workstations", 2009); the buffer is cut into n chunks and a step moves one. Broadcast and reduce are open
 rings: pipelined chains away from and towards the root.
 
+All-to-all relays what is for the k-th next member over the k - 1 between, one message at a time, as ASTRA-sim's "ring"
+does. It needs no links but those of a ring, and elsewhere is so much slower than `direct` that it must be named.
+
 Rings side by side share the work: `channels` of them, and as many again the other way round if `bidirectional`, each
 move their share of every chunk.
 """
@@ -14,7 +17,8 @@ from workload.errors import WorkloadError
 from workload.plans import Lane, Plans, each_its_own, everyone_alike
 
 NAME = "ring"
-KINDS = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce")
+KINDS = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")
+NAMED_ONLY = ("all-to-all",)
 PARAMETERS = {"channels": 1, "bidirectional": False}
 LIMITS = {"channels": (1, 64)}
 
@@ -24,7 +28,7 @@ CHAIN_CHUNKS = 16  # pieces in a chain's pipeline: 1/16 of the buffer fills each
 def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> Plans:
     """A lane for each channel and way round.
 
-    Steps 2(n-1) for all-reduce, n-1 for its halves, at most CHAIN_CHUNKS + 1 for the chains.
+    Steps 2(n-1) for all-reduce, n-1 for its halves, n(n-1)/2 for all-to-all, at most CHAIN_CHUNKS + 1 for the chains.
 
     Args:
         kind: one of KINDS.
@@ -44,12 +48,15 @@ def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False
     for share in range(rings):
         way = _Way(members, rings, share, backwards=share >= channels)
         lane = Lane()
+        lanes.append(lane)
+        if kind == "all-to-all":
+            _all_to_all(lane, way)
+            continue
         if kind != "all-gather":
             _reduce_scatter(lane, way)
         if kind != "reduce-scatter":
             _all_gather(lane, way)
-        lanes.append(lane)
-    return everyone_alike(members, members * rings, lanes)
+    return everyone_alike(members, members * rings, lanes, regions=3 if kind == "all-to-all" else 1)
 
 
 def closed_form(
@@ -63,6 +70,7 @@ def closed_form(
 ) -> float:
     """2(n-1)(a + S/nB) for all-reduce, half of it for its halves; (n-2+k)(a + S/kB) for chains of k chunks.
 
+    All-to-all takes n(n-1)/2 (a + S/nB).
     A chain's chunks follow each other without waiting for the latency, so of it only n-1 count. Of c rings the messages
     of a step follow each other: with b = S/ncB and s steps it takes a + cb + (s-1) max(a + b, cb).
     """
@@ -71,7 +79,7 @@ def closed_form(
         chunk_ps = size_bytes / chunks / bytes_per_s * 1e12
         return (members - 1) * latency_ps + (members - 2 + chunks) * chunk_ps
     rings = _rings(channels, bidirectional=bidirectional)
-    steps = (2 if kind == "all-reduce" else 1) * (members - 1)
+    steps = {"all-reduce": 2 * (members - 1), "all-to-all": members * (members - 1) // 2}.get(kind, members - 1)
     chunk_ps = size_bytes / (members * rings) / bytes_per_s * 1e12
     step_ps = max(latency_ps + chunk_ps, rings * chunk_ps)
     return (steps - 1) * step_ps + latency_ps + rings * chunk_ps
@@ -111,6 +119,16 @@ def _all_gather(lane: Lane, way: _Way) -> None:
     to, source = way.peer(1), way.peer(-1)
     for k in range(way.n - 1):
         lane.step(send_to=to, to_lane=way.share, send=way.chunk(-k), receive_from=source, receive=way.chunk(-1 - k))
+
+
+def _all_to_all(lane: Lane, way: _Way) -> None:
+    """What is for the k-th next member goes k steps on; on its way it stays in a scratch region."""
+    to, source, chunks = way.peer(1), way.peer(-1), way.n * way.shares
+    for k in range(1, way.n):
+        for hop in range(k):
+            send = way.chunk(k) if hop == 0 else 2 * chunks + way.share
+            receive = chunks + way.chunk(-k) if hop == k - 1 else 2 * chunks + way.share
+            lane.step(send_to=to, to_lane=way.share, send=send, receive_from=source, receive=receive)
 
 
 def _chain(n: int, channels: int, *, outwards: bool) -> Plans:

@@ -62,6 +62,8 @@ def chosen(levels: Levels, phase: Phase, algorithms: str) -> Choice:
         )
     spec = specs[number].strip().replace("+", ",")
     choice = collectives.choose(phase.kind, collectives.default_algorithm(phase.kind) if spec == DEFAULT else spec)
+    if choice.dataset_splits > 1:
+        raise WorkloadError(f"algorithms {algorithms!r}: dataset_splits in a dimension, expected splits of the whole")
     if choice.needs_shape:
         raise WorkloadError(f"algorithms {algorithms!r}: {choice.name} is not for one dimension, expected one that is")
     return choice

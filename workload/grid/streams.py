@@ -21,7 +21,7 @@ from workload.grid.levels import Levels
 from workload.grid.phases import Phase, chosen, phases
 from workload.grid.steps import Rows, append_phase, with_peers
 from workload.lanes import buffers, unpack
-from workload.plans import NONE, PLAIN, Attributes, Lane, Plans, View, each_its_own, everyone_alike, lines
+from workload.plans import NONE, PLAIN, Attributes, Lane, Plans, Step, View, each_its_own, everyone_alike, lines
 from workload.schedules import pack
 
 Int32 = NDArray[np.int32]
@@ -122,7 +122,7 @@ class _Maker:
         return [
             (
                 self._named(own, split, phase)._replace(
-                    view=self._view(phase, own, inner), chunks=own.chunks or inner.chunks
+                    view=self._view(phase, own, inner), chunks=own.chunks or inner.chunks, begins=_begins(steps)
                 ),
                 steps,
             )
@@ -168,7 +168,11 @@ class _Maker:
         rows: Rows = []
         for own, buffer, steps in zip(attributes[place], of_lanes[place], lanes[place], strict=True):
             named = self._named(own, split, phase)._replace(
-                view=NONE, part=part * buffer.parts + buffer.part, parts=parts * buffer.parts, chunks=buffer.chunks
+                view=NONE,
+                part=part * buffer.parts + buffer.part,
+                parts=parts * buffer.parts,
+                chunks=buffer.chunks,
+                begins=_begins(steps),
             )
             rows.append((named, [with_peers(step, line) for step in steps]))
         most = max(len(own) for own in lanes)
@@ -239,8 +243,13 @@ class _Maker:
     ) -> Lane:
         """A lane that copies what stays with the member in a phase of an all-to-all from one region to the next."""
         size = self.levels.extent[phase.dimension]
-        own = self._named(PLAIN, split, phase)._replace(chunks=size)
+        own = self._named(PLAIN, split, phase)._replace(chunks=size, begins=True)
         place = 0 if member is None else int(self.levels.digit[phase.dimension, member])
         lane = Lane()
         lane.attributes = own if member is not None else own._replace(view=self._view(phase, PLAIN, self.inner[phase]))
         return lane.copy(regions[0] * size + place, to=regions[1] * size + place, after=after)
+
+
+def _begins(steps: Sequence[Step]) -> bool:
+    """Whether a lane of a phase begins with it, each phase being a collective of its own."""
+    return not steps or steps[0].dep_lane == NONE

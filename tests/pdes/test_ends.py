@@ -1,0 +1,94 @@
+"""What passes at the ends of messages, against the naive model to the picosecond and for any division among LPs."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdes import RunError, Settings, build_world, run
+from pdes.fidelity import fidelity
+from tests.budgets import bounded
+from tests.every import programs
+from tests.parallel.fingerprint import differing, fingerprint
+from tests.pdes import naive_ends
+from tests.pdes.cases import BASE, Traces, runs
+from tests.pdes.compare import by_hand, differences
+from topologies import build
+from workload import KINDS
+
+ALL = fidelity("packet", endpoint_delay_ps=10_000, reduction_psb=7.0, send_latency_ps=600_000, acknowledged=True)
+
+
+@st.composite
+def models(draw):
+    return fidelity(
+        "packet",
+        endpoint_delay_ps=draw(st.sampled_from([0, 0, 1, 10_000, 3_000_000])),
+        reduction_psb=draw(st.sampled_from([0.0, 0.0, 0.625, 20.0, 1000.0])),
+        send_latency_ps=draw(st.sampled_from([0, 0, 1, 90_000, 6_000_000])),
+        acknowledged=draw(st.booleans()),
+    )
+
+
+def check(graph, program, chosen):
+    """Both agree, or the engine gives up."""
+    try:
+        results = run(build_world(graph, program, chosen))
+    except RunError as error:
+        assert "unacknowledged after" in str(error)  # noqa: PT017 - tests/pdes/compare.py holds both to that
+        return None
+    assert differences(results, by_hand(graph, program, chosen, results, naive_ends.Simulator)) == []
+    return results
+
+
+@bounded(80)
+@given(runs(lossy=False), models())
+def test_random_runs_agree_without_losses(case, model):
+    spec, workload, chosen = case
+    graph = build(spec)
+    check(graph, workload.program(graph.npus), dataclasses.replace(chosen, fidelity=model))
+
+
+@bounded(60)
+@given(runs(lossy=True), models())
+def test_random_runs_agree_with_losses(case, model):
+    spec, workload, chosen = case
+    graph = build(spec)
+    check(graph, workload.program(graph.npus), dataclasses.replace(chosen, fidelity=model))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_collective_and_algorithm_agrees(kind):
+    graph = build("stack:dims=Ring(3)_Switch(2),rates=100Gbps_40Gbps,delays=300ns,switch_latency=50ns")
+    for _, fabric, program in programs(kind, graph, 7001):
+        if not program.schedules.launch_ps.any():  # the naive model has no launches and no waits of lanes
+            check(fabric, program, Settings(**(BASE | {"fidelity": ALL})))
+
+
+@bounded(60)
+@given(runs(lossy=True), models(), st.randoms(use_true_random=False))
+def test_any_owner_gives_the_same(case, model, random):
+    spec, workload, chosen = case
+    graph = build(spec)
+    parts = graph, workload.program(graph.npus), dataclasses.replace(chosen, fidelity=model)
+    numbers = [random.randrange(3) for _ in range(graph.nodes)]
+    owner = [sorted(set(numbers)).index(number) for number in numbers]
+    try:
+        wanted = run(build_world(*parts))
+    except RunError:
+        return
+    assert differing(fingerprint(run(build_world(*parts, owner), threads=2)), fingerprint(wanted)) == []
+
+
+def test_pools_grow():
+    """More messages and collectives at once than there is room for at first, all of them later."""
+    traces = Traces(6)
+    for seq in range(100):
+        for src in range(6):
+            traces.message(src, (src + 1 + seq % 5) % 6, 100 * seq, tag=seq)
+    for number in range(90):
+        traces.collective(range(6), 0, 600 + number, group=f"g{number}")
+    program = traces.program({f"g{number}": tuple(range(6)) for number in range(90)})
+    results = check(build("ring:npus=6"), program, Settings(**(BASE | {"fidelity": ALL})))
+    assert results.counters["flows"] == 600 + 90 * 60
