@@ -19,7 +19,8 @@ from nadi.progress import Progress, Silence
 from nadi.simulate import run_program
 from nadi.workers import SERIAL, Workers
 from topologies import NVSWITCH, Graph
-from topologies.units import format_bytes, parse_bytes
+from topologies.bounds import MOST_BYTES
+from topologies.units import format_bytes, parse_bytes_within
 from workload import KINDS, Program, WorkloadError
 from workload.aggregation import switches_of
 from workload.collectives import choose as choose_algorithm
@@ -32,6 +33,7 @@ ALL = "all"
 MOST_SIZES = 1000
 _WITHOUT_BYTES = "barrier"
 _LONG_S = 5.0
+_LONGEST_FACTOR = 15
 
 
 class Row(NamedTuple):
@@ -271,11 +273,12 @@ def parse_sizes(text: str) -> list[int]:
 def _range(text: str) -> list[int]:
     parts = text.split(":")
     if len(parts) == 1:
-        return [parse_bytes(text)]
+        return [parse_bytes_within(text, MOST_BYTES)]
     if len(parts) != 3 or parts[2][:1] not in {"x", "+"}:
         raise ConfigError(f"--sizes {text}: expected a form like 1MiB:1GiB:x2, 1MiB:8MiB:+1MiB or 64KiB")
-    first, last, step = parse_bytes(parts[0]), parse_bytes(parts[1]), parts[2]
-    factor, summand = (_factor(text, step), 0) if step[0] == "x" else (1, parse_bytes(step[1:]))
+    first, last = (parse_bytes_within(part, MOST_BYTES) for part in parts[:2])
+    step = parts[2]
+    factor, summand = (_factor(text, step), 0) if step[0] == "x" else (1, parse_bytes_within(step[1:], MOST_BYTES))
     if first < 1 or (factor < 2 and summand < 1):
         raise ConfigError(f"--sizes {text}: does not grow; expected a first size above 0 and a step like x2 or +1MiB")
     sizes = []
@@ -290,7 +293,7 @@ def _range(text: str) -> list[int]:
 
 
 def _factor(text: str, step: str) -> int:
-    if not step[1:].isdecimal():
+    if not step[1:].isdecimal() or len(step) > _LONGEST_FACTOR:
         raise ConfigError(f"--sizes {text}: found factor {step!r}; expected a whole number, as x2")
     return int(step[1:])
 

@@ -19,7 +19,9 @@ from nadi.progress import Progress, Silence
 from nadi.workers import SERIAL, Workers
 from nadi.world import together
 from pdes.jit import KERNEL, ONE_WORKER_KERNEL, cache_dir, is_warm, jit_enabled
+from pdes.state import LONGEST_RUN_PS
 from topologies import Graph
+from topologies.units import format_time
 from workload import CollectiveSettings, Program
 
 
@@ -88,11 +90,23 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
         )
         if faults:
             settings = replace(settings, faults=faults)
+        _check_durations(config, work.program)
         settings = fabric.fitted(graph, settings)
     results = run_program(graph, work.program, settings, progress, workers, owner)
     return Simulation(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
     )
+
+
+def _check_durations(config: RunConfig, program: Program) -> None:
+    """Refuse durations that slowdowns make longer than the engine can count."""
+    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * config.system.compute_slowdown
+    longest_ps = int(program.node_duration_ps.max(initial=0))
+    if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
+        raise ConfigError(
+            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
+            f"times as long; expected at most 26 days"
+        )
 
 
 def _workers(config: RunConfig, ranks: Ranks) -> Workers:

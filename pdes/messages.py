@@ -5,7 +5,6 @@ import numpy as np
 from pdes.collective import instance
 from pdes.events import KEY_SHIFT, STEP, add_event
 from pdes.jit import hook, inline
-from pdes.link import serialisation_ps
 from pdes.message_pool import take_row
 from pdes.packet import P2P, header
 from pdes.routing import choose, npu_route, switch_cell_to
@@ -20,6 +19,7 @@ from pdes.state import (
     COUNT_DATA_PACKETS,
     CTL_FLOWS_OUT,
     FLOW_OUT_WORDS,
+    LONGEST_RUN_PS,
     MSG_BYTES,
     MSG_NODE,
     MSG_ORDINAL,
@@ -45,6 +45,8 @@ from pdes.state import (
 from pdes.transport import queue_pair
 from pdes.world import world_at
 
+LONGEST_STEP_PS = 2.4e18
+"""What takes longer is cut to this: it is more than LONGEST_RUN_PS, and so ends the run before times overflow."""
 REDUCTION_TOUCHES = 3
 """Bytes of memory that adding a byte moves: two reads and a write."""
 
@@ -52,7 +54,7 @@ REDUCTION_TOUCHES = 3
 @inline
 def whole_ps(net, size, psb, latency_ps):
     """Time of `size` bytes at `psb` ps per byte and a latency, cut to a multiple of the resolution."""
-    time = serialisation_ps(size, psb) + latency_ps
+    time = np.int64(min(size * psb + 0.5, LONGEST_STEP_PS)) + latency_ps
     return time - time % net.const[CONST_RESOLUTION]
 
 
@@ -152,7 +154,8 @@ def taken_at(w, node, message, now):
     t = (inst * net.const[CONST_LANE_STRIDE] + (tag & 0xFFFFFF)) * TAKEN_WORDS
     lane = lane_of(w.npus, w.trace, w.plans, node, group, seq, tag & 0xFFFFFF)
     if messages.reduces[messages.receive_ptr[lane] + messages.taken[t + TAKEN_COUNT]] == 1:
-        at += REDUCTION_TOUCHES * whole_ps(net, qps.msg[message * MSG_WORDS + MSG_BYTES], qps.par[0], 0)
+        once = whole_ps(net, qps.msg[message * MSG_WORDS + MSG_BYTES], qps.par[0], 0)
+        at += min(REDUCTION_TOUCHES * min(once, LONGEST_RUN_PS), LONGEST_RUN_PS)
     messages.taken[t + TAKEN_COUNT] += 1
     at = max(at, messages.taken[t + TAKEN_PS])
     messages.taken[t + TAKEN_PS] = at

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from topologies.bounds import MOST_CABLES
 from topologies.errors import TopologyError
 from topologies.graph import NONE, RING, SINGLE, TABLE, DimensionRouting, Int32, Int64
 
@@ -15,7 +16,6 @@ KINDS = {"Ring": RING, "FullyConnected": TABLE, "Switch": SINGLE}
 _NICKNAMES = {"ring": "Ring", "r": "Ring", "fullyconnected": "FullyConnected", "fc": "FullyConnected"}
 _NICKNAMES |= {"switch": "Switch", "sw": "Switch"}
 _DIMENSION = re.compile(r"([A-Za-z]+)\(([0-9]{1,9})\)")
-_MAX_CABLES = 2**25
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,9 @@ def _parse_dimension(part: object) -> Dimension:
 
 def _refuse_too_many(dimensions: Sequence[Dimension], npus: int) -> None:
     cables = sum(npus * (d.size - 1) // 2 if d.kind == "FullyConnected" else npus for d in dimensions)
-    if cables > _MAX_CABLES:
+    if cables > MOST_CABLES:
         raise TopologyError(
-            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {_MAX_CABLES}"
+            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {MOST_CABLES}"
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from nadi.bounds import MOST_SEED, MOST_WORKERS
 from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.commands.topology import SPEC_HELP
 from nadi.completion import algorithms, kinds, topology_names
@@ -47,8 +48,8 @@ def collective(
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="A value of the run file's [network] section, as network.mtu=1KiB."
     ),
-    seed: int = typer.Option(1, min=0, help="Of all hashed choices."),
-    workers: int = typer.Option(1, "--workers", min=1, metavar="N", help=WORKERS_HELP),
+    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of all hashed choices."),
+    workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
     backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),

@@ -69,6 +69,7 @@ def controls(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) 
         table = FittedTable("", *columns, Column("elsewhere", 2, "text"), headings=False)
         for parameter in control["parameters"]:
             aliases = ", ".join(f"{name} x{factor:g}" for name, factor in parameter["aliases"].items())
-            table.add_row(parameter["name"], f"default {parameter['default']:g}", parameter["doc"], aliases)
+            said = f"{parameter['doc']}; expected {parameter['range']}"
+            table.add_row(parameter["name"], f"default {parameter['default']:g}", said, aliases)
         if control["parameters"]:
             out.print(table)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from nadi.bounds import MOST_WORKERS
+
 WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
 BACKEND_HELP = "What the workers are: threads or processes."
 
@@ -22,7 +24,9 @@ def run(
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.window=1MiB. Repeatable."
     ),
-    workers: int = typer.Option(0, "--workers", min=0, metavar="N", show_default=False, help=WORKERS_HELP),
+    workers: int = typer.Option(
+        0, "--workers", min=0, max=MOST_WORKERS, metavar="N", show_default=False, help=WORKERS_HELP
+    ),
     backend: str = typer.Option("", "--backend", metavar="NAME", show_default=False, help=BACKEND_HELP),
     weights: str = typer.Option(
         "",

@@ -33,7 +33,8 @@ def transformer(
     recompute: bool = typer.Option(False, "--recompute", help="The backward pass does the forward pass again."),
 ) -> None:
     """Data-parallel training of a GPT-like transformer, gradient buckets overlapping the backward pass."""
-    from topologies.units import parse_bytes
+    from topologies.bounds import MOST_BYTES
+    from topologies.units import parse_bytes_within
     from workload import transformer as model
 
     params = model.TransformerParams(
@@ -45,7 +46,7 @@ def transformer(
         seq=seq,
         micro_batch=micro_batch,
         dtype_bytes=dtype_bytes,
-        bucket_bytes=parse_bytes(bucket_bytes),
+        bucket_bytes=parse_bytes_within(bucket_bytes, MOST_BYTES),
         iterations=iterations,
         recompute=recompute,
     )
