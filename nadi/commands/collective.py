@@ -12,6 +12,7 @@ from nadi.bounds import MOST_SEED, MOST_WORKERS
 from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.commands.topology import SPEC_HELP
 from nadi.completion import algorithms, kinds, topology_names
+from nadi.options import named_path
 
 if TYPE_CHECKING:
     from nadi.collective_results import Sweep
@@ -33,7 +34,10 @@ def collective(
     ),
     sizes: str = typer.Option("1MiB", help="Bytes of the whole buffer: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."),
     matrix: Path | None = typer.Option(
-        None, metavar="FILE", help="all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes."
+        None,
+        metavar="FILE",
+        parser=named_path,
+        help="all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes.",
     ),
     skew: str = typer.Option(
         "", metavar="zipf:EXPONENT", help="all-to-all-v: who gets how much of the --sizes that each NPU sends."
@@ -44,7 +48,9 @@ def collective(
         help="As ring,direct; or all that the fabric can do; the kind's default if not given.",
         autocompletion=algorithms,
     ),
-    out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", help="Folder for a Parquet table and a page."),
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for a Parquet table and a page."
+    ),
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="A value of the run file's [network] section, as network.mtu=1KiB."
     ),

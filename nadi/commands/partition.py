@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from nadi.completion import methods
+from nadi.options import named_path
 
 if TYPE_CHECKING:
     from nadi.tables import FittedTable
@@ -27,10 +28,15 @@ def partition(
         "metis", metavar="NAME", help="How to divide; docs/partition.md lists the methods.", autocompletion=methods
     ),
     weights: Path | None = typer.Option(
-        None, metavar="DIR", help="Results of an earlier run: weigh by the packets it sent, not by those expected."
+        None,
+        metavar="DIR",
+        parser=named_path,
+        help="Results of an earlier run: weigh by the packets it sent, not by those expected.",
     ),
     all_methods: bool = typer.Option(False, "--all-methods", help="Compare all methods."),
-    plot: Path | None = typer.Option(None, metavar="FILE", help="Draw the parts and their cut: FILE.html or FILE.png."),
+    plot: Path | None = typer.Option(
+        None, metavar="FILE", parser=named_path, help="Draw the parts and their cut: FILE.html or FILE.png."
+    ),
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.mtu=1KiB. Repeatable."
     ),

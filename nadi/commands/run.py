@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from nadi.bounds import MOST_WORKERS
+from nadi.options import named_path
 
 WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
 BACKEND_HELP = "What the workers are: threads or processes."
@@ -20,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 def run(
     file: Path = typer.Argument(metavar="RUN.toml", help="The run file; docs/run-file.md lists its keys."),
-    out: Path | None = typer.Option(None, "--out", metavar="DIR", help="Folder for summary.json and the tables."),
+    out: Path | None = typer.Option(
+        None, "--out", metavar="DIR", parser=named_path, help="Folder for summary.json and the tables."
+    ),
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.window=1MiB. Repeatable."
     ),

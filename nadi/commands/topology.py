@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from nadi.completion import topology_names
+from nadi.options import named_path
 
 if TYPE_CHECKING:
     from topologies import Topology
@@ -61,7 +62,7 @@ def show(
 
 def build(
     spec: str = typer.Argument(metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names),
-    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", help="TOML file to write."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help="TOML file to write."),
 ) -> None:
     """Write a fabric as a TOML file of nodes and links, to be edited and run."""
     import topologies

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import typer
 
+from nadi.options import named_path
+
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
@@ -18,7 +20,7 @@ def _group() -> None:
 
 
 def transformer(
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", help="Folder for the traces."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
     prefix: str = typer.Option("transformer", help="Beginning of the files' names: PREFIX.<npu>.et."),
     npus: int = typer.Option(8, help="Data-parallel copies."),
     layers: int = typer.Option(12, help="Layers."),
