@@ -141,10 +141,16 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
     """Refuse, before anything is built, what the engine cannot build.
 
     Raises:
-        ConfigError: packets are too large, links too different, or headrooms leave nothing of a buffer to share.
+        ConfigError: no or too many equal links, packets are too large, links too different, or headrooms leave nothing
+            of a buffer to share.
     """
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
+    widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
+    if widest > engine.MAX_SET:
+        raise ConfigError(
+            f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {engine.MAX_SET}"
+        )
     if settings.fidelity.act:
         return
     wire_bytes = settings.mtu_bytes + settings.header_bytes

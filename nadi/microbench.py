@@ -127,7 +127,13 @@ class LeftOut(NamedTuple):
 
 
 def choose(
-    graph: Graph, done: Collective, text: str, sizes: Sequence[int], *, sharp_everywhere: bool = False
+    graph: Graph,
+    done: Collective,
+    text: str,
+    sizes: Sequence[int],
+    check: Callable[[Program], None] = lambda _: None,
+    *,
+    sharp_everywhere: bool = False,
 ) -> tuple[list[str], list[LeftOut]]:
     """The algorithms that --algorithm names, and those of "all" that are left out.
 
@@ -138,11 +144,12 @@ def choose(
         graph: the fabric; all its NPUs take part.
         done: the collective.
         text: "all", names apart by commas, or "" for the kind's default.
-        sizes: bytes; algorithms are asked for the first and the last.
+        sizes: bytes; algorithms are asked for the first, the last and the largest.
+        check: raises ConfigError where a program is too much.
         sharp_everywhere: "all" takes it, too, that every switch can reduce.
 
     Raises:
-        ConfigError: an empty name, or "all" where none is left.
+        ConfigError: an empty name, "all" where none is left, or as `check`.
         workload.WorkloadError: unknown kind, or a named algorithm is unknown or refuses.
     """
     names = done.algorithms() if text == ALL else split_names(text) if text else (done.default(graph),)
@@ -150,8 +157,10 @@ def choose(
     left_out: list[LeftOut] = []
     for name in names:
         try:
-            programs = [done.program(graph, name, size) for size in {sizes[0], sizes[-1]}]
-        except WorkloadError as error:
+            programs = [done.program(graph, name, size) for size in {sizes[0], sizes[-1], max(sizes)}]
+            for program in programs:
+                check(program)
+        except (WorkloadError, ConfigError) as error:
             if text != ALL:
                 raise
             left_out.append(LeftOut(name, str(error)))

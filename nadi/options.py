@@ -4,6 +4,8 @@ from pathlib import Path
 
 import typer
 
+FORCE_HELP = "Try what would take more memory than is free, or more than a day."
+
 
 def named_path(text: str) -> Path:
     """A path that has a name: nothing is not the folder in hand.

@@ -15,9 +15,11 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from topologies import builders
+from topologies.bounds import MOST_CABLES, MOST_NODES
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
+from topologies.graph_builder import MAX_NPUS
 from topologies.parameters import Form, Parameters
 from topologies.validation import checked, suggest
 
@@ -109,6 +111,7 @@ def build(topology: str | Path | Mapping[str, object]) -> Graph:
         TopologyError: whatever is wrong with it, in one line.
     """
     found, arguments, label = _read(topology)
+    _extent(found, arguments, label)
     return found.build(arguments, label)
 
 
@@ -116,10 +119,19 @@ def extent(topology: str | Path | Mapping[str, object]) -> Extent | None:
     """How large the network of a spec, path or table will be, without building it; None where only its file tells.
 
     Raises:
-        TopologyError: its parameters are wrong.
+        TopologyError: its parameters are wrong, or it is larger than any may be.
     """
-    found, arguments, label = _read(topology)
-    return found.extent(arguments, label) if found.extent else None
+    return _extent(*_read(topology))
+
+
+def _extent(found: Topology, arguments: Parameters, label: str) -> Extent | None:
+    """How large it will be; refuses what the engine never holds. Too many NPUs are the builders' to refuse."""
+    said = found.extent(arguments, label) if found.extent else None
+    if said and said.npus <= MAX_NPUS:
+        for what, count, most in (("nodes", said.nodes, MOST_NODES), ("cables", said.cables, MOST_CABLES)):
+            if count > most:
+                raise TopologyError(f"{label}: {count} {what}; expected at most {most}")
+    return said
 
 
 def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parameters, str]:

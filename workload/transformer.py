@@ -25,7 +25,7 @@ from workload.check import MOST_NPUS
 from workload.errors import WorkloadError
 
 MIB = 1 << 20
-_MOST = {"npus": MOST_NPUS - 1, "layers": 10**6, "iterations": 10**6, "dtype_bytes": 64}
+_MOST = {"npus": MOST_NPUS - 1, "layers": 10**5, "iterations": 10**6, "dtype_bytes": 64}
 _LARGEST = 2**31 - 1
 _MOST_OF_A_NODE = 2**63 - 1
 _OPTIMIZER_STATE_BYTES = 24  # Adam reads and writes weight, momentum and variance, 4 bytes each
@@ -98,6 +98,10 @@ class TransformerParams:
         """
         passes = 4 if self.recompute else 3
         return passes * self.layers * self.layer_flops() + 3 * self.head_flops()
+
+    def nodes(self) -> int:
+        """Nodes of a trace."""
+        return self.iterations * (2 * self.layers + 5 + len(buckets(self)))
 
     def layer_flops(self) -> int:
         """Forward pass of a layer: 24 b s h^2 + 4 b s^2 h."""

@@ -12,7 +12,7 @@ from nadi.bounds import MOST_SEED, MOST_WORKERS
 from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.commands.topology import SPEC_HELP
 from nadi.completion import algorithms, kinds, topology_names
-from nadi.options import named_path
+from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
     from nadi.collective_results import Sweep
@@ -57,6 +57,7 @@ def collective(
     seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of all hashed choices."),
     workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
     backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
@@ -67,6 +68,7 @@ def collective(
     ranks = connected_ranks(os.environ)
     import topologies
     from nadi import fabric
+    from nadi.affordable import check_fabric, checker
     from nadi.collective_results import FILES, PAGE, Sweep, has_plotly, write_sweep
     from nadi.config import network_section
     from nadi.errors import ConfigError
@@ -82,13 +84,15 @@ def collective(
             raise ConfigError(f"--backend {backend}: expected threads or processes")
         if backend == "processes" and ranks.size > 1:
             raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
+        check_fabric(topology, force=force)
         graph = topologies.build(topology)
         done, source = demand(kind, matrix, skew, graph.npus, seed)
         steps = [0] if matrix else sizes_of(kind, sizes)
         network = network_section(overrides)
         settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
         settings = fabric.fitted(graph, settings)
-        chosen, left_out = choose(graph, done, algorithm, steps)
+        check = checker(graph, settings, ranks.size * workers, force=force)
+        chosen, left_out = choose(graph, done, algorithm, steps, check)
     is_first = ranks.rank == 0
     if left_out and is_first:
         typer.echo(f"nadi: left out: {listed(left_out)}", err=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from nadi.bounds import MOST_WORKERS
-from nadi.options import named_path
+from nadi.options import FORCE_HELP, named_path
 
 WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
 BACKEND_HELP = "What the workers are: threads or processes."
@@ -38,6 +38,7 @@ def run(
         show_default=False,
         help="Divide by traces, fabric, or an earlier run's folder.",
     ),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON in place of the report."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
@@ -62,7 +63,7 @@ def run(
     folder = out or config.output.dir
     with staged(folder, ranks) if folder else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
-            simulation = simulate(config, shown, ranks)
+            simulation = simulate(config, shown, ranks, force=force)
         with together(ranks):
             parts = ranks.gather(part(simulation, ranks.exchange))
             findings = merge(simulation, parts) if parts is not None else None

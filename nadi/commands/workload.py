@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from nadi.options import named_path
+from nadi.options import FORCE_HELP, named_path
 
 
 def register(app: typer.Typer) -> None:
@@ -33,8 +33,10 @@ def transformer(
     bucket_bytes: str = typer.Option("25MiB", help="Gradients of an all-reduce."),
     iterations: int = typer.Option(1, help="Optimizer steps."),
     recompute: bool = typer.Option(False, "--recompute", help="The backward pass does the forward pass again."),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
 ) -> None:
     """Data-parallel training of a GPT-like transformer, gradient buckets overlapping the backward pass."""
+    from nadi.affordable import check_trace
     from topologies.bounds import MOST_BYTES
     from topologies.units import parse_bytes_within
     from workload import transformer as model
@@ -52,6 +54,7 @@ def transformer(
         iterations=iterations,
         recompute=recompute,
     )
+    check_trace(params.nodes(), force=force)
     traces = model.write(params, out, prefix)
     buckets = model.buckets(params)
     typer.echo(

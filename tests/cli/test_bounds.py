@@ -238,6 +238,6 @@ def test_a_run_of_more_than_26_days_says_so(nadi, write_run):
 def test_a_message_of_more_than_26_days_says_so(nadi, write_run, aware):
     run = write_run(message(2**46 - 1), topology='spec = "ring:npus=2,rate=100Mbps"')
     sets = ["--set", "network.fidelity=analytical", "--set", f"network.congestion_aware={str(aware).lower()}"]
-    outcome = nadi("run", run, "-q", *sets)
+    outcome = nadi("run", run, "-q", "--force", *sets)
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert "26 days" in outcome.err
