@@ -43,6 +43,7 @@ def print_report(simulation: Simulation, findings: Findings, out: Path | None) -
 def render(simulation: Simulation, findings: Findings) -> RenderableType:
     """The report as something that a rich Console prints."""
     parts: list[RenderableType] = [_headline(simulation, findings), npu_table(simulation, findings)]
+    parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
     if len(findings.collectives.group):
         parts.append(collective_table(findings))
     parts.append(link_table(simulation, findings))

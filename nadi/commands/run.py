@@ -73,7 +73,7 @@ def run(
     if findings is None:
         return
     if as_json:
-        typer.echo(json.dumps(summary(simulation, peaks), indent=2))
+        typer.echo(json.dumps(summary(simulation, peaks, findings.warnings), indent=2))
         typer.echo(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
     else:
         print_report(simulation, findings, folder)
