@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from nadi.findings import Findings
 from nadi.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
