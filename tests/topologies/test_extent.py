@@ -22,6 +22,8 @@ SPECS = [
     "fat-tree:hosts_per_leaf=4,leaves_per_pod=2,pods=1",
     "fat-tree:npus=100,hosts_per_leaf=4,leaves_per_pod=3,spines_per_pod=2,cores_per_plane=5",
     "rail-optimised:npus=64",
+    "dgx-h100:npus=16",
+    "dgx-a100:npus=4",
     "rail-optimised:npus=40,gpus_per_host=4,hosts_per_rail_leaf=4,spines=3,uplinks=2",
 ]
 
