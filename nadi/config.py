@@ -18,9 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
-    NonNegativeInt,
     PlainSerializer,
-    PositiveInt,
     SerializerFunctionWrapHandler,
     StrictBool,
     ValidationError,
@@ -28,17 +26,37 @@ from pydantic import (
     model_validator,
 )
 
+from nadi.bounds import (
+    MOST_AT_A_TIME,
+    MOST_BUFFER_BYTES,
+    MOST_RETRIES,
+    MOST_SEED,
+    MOST_WINDOW_PACKETS,
+    MOST_WIRE_BYTES,
+    MOST_WORKERS,
+)
 from nadi.errors import ConfigError
 from nadi.faults import FaultSection
 from topologies import parse_spec
-from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES
+from topologies.units import (
+    format_bytes,
+    format_rate,
+    format_time,
+    parse_bytes_within,
+    parse_rate_within,
+    parse_time_within,
+    short,
+)
 
 AUTO = 0
 """Of sizes and times that may be "auto": settled from the fabric."""
 UNLIMITED = 0
 WEIGHT_WORDS = ("traces", "fabric")
 _LONGEST_VALUE = 60
+_OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
 _FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)\s*([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)\s*")
+_MOST_FLOPS = 1e24
 _FLOPS_PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
@@ -46,12 +64,15 @@ def parse_flops(value: object) -> float:
     """Floating-point operations per second of "312TFLOPS" or "9.89e14FLOP/s".
 
     Raises:
-        ValueError: anything else, or zero.
+        ValueError: anything else, zero, or beyond 10^24.
     """
-    match = _FLOPS.fullmatch(value) if isinstance(value, str) else None
+    match = _FLOPS.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST_VALUE else None
     rate = float(match[1]) * _FLOPS_PREFIX[match[2]] if match else 0.0
-    if rate <= 0:
-        raise ValueError(f"{value!r} is not a compute rate; expected a number > 0 and a unit, as 312TFLOPS")
+    if not 0 < rate <= _MOST_FLOPS:
+        raise ValueError(
+            f"{short(value)} is not a compute rate; expected a number > 0, at most {_MOST_FLOPS:g}, and a unit, "
+            "as 312TFLOPS"
+        )
     return rate
 
 
@@ -77,45 +98,55 @@ def _word_or(word: str, show: Callable[[int], str]) -> PlainSerializer:
     return PlainSerializer(lambda value: show(value) if value else word)
 
 
+def _bytes_to(most: int) -> Callable[[object], int]:
+    return lambda value: parse_bytes_within(value, most)
+
+
+def _time_to(longest_ps: int) -> Callable[[object], int]:
+    return lambda value: parse_time_within(value, longest_ps)
+
+
+def _not_zero(parse: Callable[[object], int]) -> BeforeValidator:
+    def parse_value(value: object) -> int:
+        number = parse(value)
+        if number == 0:
+            raise ValueError(f"{value!r} is zero; expected more than 0")
+        return number
+
+    return BeforeValidator(parse_value)
+
+
 def _parse_path(value: object) -> Path:
     if not isinstance(value, str | Path) or not str(value):
         raise ValueError(f"{value!r} is not a path; expected text")
     return Path(value)
 
 
-def _above_zero(value: object) -> int:
-    size = parse_bytes(value)
-    if size == 0:
-        raise ValueError(f"{value!r} is zero; expected more than 0")
-    return size
-
-
 def _parse_count(value: object) -> int:
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise ValueError(f"{value!r} is not a number; expected a whole number > 0")
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_AT_A_TIME:
+        raise ValueError(f"{short(value)}; expected a whole number from 1 to {MOST_AT_A_TIME}")
     return number
 
 
-def _time_above_zero(value: object) -> int:
-    time_ps = parse_time(value)
-    if time_ps == 0:
-        raise ValueError(f"{value!r} is zero; expected more than 0")
-    return time_ps
-
-
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
-Size = Annotated[int, BeforeValidator(_above_zero), PlainSerializer(format_bytes)]
-SizeFromZero = Annotated[int, BeforeValidator(parse_bytes), PlainSerializer(format_bytes)]
-SizeOrAuto = Annotated[int, _or_word("auto", parse_bytes), _word_or("auto", format_bytes)]
-SizeOrUnlimited = Annotated[int, _or_word("unlimited", parse_bytes), _word_or("unlimited", format_bytes)]
-Time = Annotated[int, BeforeValidator(parse_time), PlainSerializer(format_time)]
-TimeAboveZero = Annotated[int, BeforeValidator(_time_above_zero), PlainSerializer(format_time)]
-TimeOrAuto = Annotated[int, _or_word("auto", parse_time), _word_or("auto", format_time)]
+PacketSize = Annotated[int, _not_zero(_bytes_to(MOST_WIRE_BYTES)), PlainSerializer(format_bytes)]
+MessageSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BUFFER_BYTES)), _word_or("auto", format_bytes)]
+SizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BYTES)), _word_or("auto", format_bytes)]
+SizeOrUnlimited = Annotated[int, _or_word("unlimited", _bytes_to(MOST_BYTES)), _word_or("unlimited", format_bytes)]
+Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
+Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
+TimeAboveZero = Annotated[int, _not_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
+TimeOrAuto = Annotated[int, _or_word("auto", _time_to(LONGEST_TIMEOUT_PS)), _word_or("auto", format_time)]
 CountOrUnlimited = Annotated[int, _or_word("unlimited", _parse_count), _word_or("unlimited", str)]
 Weight = Annotated[int, Field(ge=1, le=65535)]
 OptionalRate = Annotated[
-    int | None, BeforeValidator(parse_rate), PlainSerializer(lambda bps: None if bps is None else format_rate(bps))
+    int | None,
+    BeforeValidator(lambda value: parse_rate_within(value, MEMORY_RATE_BPS)),
+    PlainSerializer(lambda bps: None if bps is None else format_rate(bps)),
 ]
 OptionalFlops = Annotated[float | None, BeforeValidator(parse_flops), PlainSerializer(_format_flops)]
 
@@ -195,7 +226,7 @@ class SystemSection(Section):
     rendezvous_bytes: SizeOrUnlimited = Field(
         UNLIMITED, description="messages of at least this size are asked for before they are sent"
     )
-    rendezvous_control_bytes: Size = Field(64, description="payload of a request to send and of its answer")
+    rendezvous_control_bytes: MessageSize = Field(64, description="payload of a request to send and of its answer")
     compute_slowdown: float = Field(
         1.0, ge=1, le=1000, description="times as long compute takes while a collective runs on its NPU"
     )
@@ -244,9 +275,11 @@ class NetworkSection(Section):
     resolution: TimeAboveZero | None = Field(
         None, description="analytical: times of transfers and reductions are cut to multiples of it"
     )
-    mtu: Size = Field(4096, description="payload of a full packet")
-    header_bytes: NonNegativeInt = Field(82, description="what a data packet adds on the wire; 82 is RoCEv2 over IPv4")
-    ack_bytes: PositiveInt = Field(86, description="size of an acknowledgement on the wire")
+    mtu: PacketSize = Field(4096, description="payload of a full packet")
+    header_bytes: int = Field(
+        82, ge=1, le=MOST_WIRE_BYTES, description="what a data packet adds on the wire; 82 is RoCEv2 over IPv4"
+    )
+    ack_bytes: int = Field(86, ge=1, le=MOST_WIRE_BYTES, description="size of an acknowledgement on the wire")
     window: SizeOrAuto = Field(
         AUTO, description="payload that a sender may have unacknowledged, for each peer and group"
     )
@@ -255,24 +288,28 @@ class NetworkSection(Section):
         "store-and-forward", description="whether a switch waits for the whole packet or for its header"
     )
     retransmit_timeout: TimeOrAuto = Field(AUTO, description="without progress for so long, a sender sends again")
-    max_retries: PositiveInt = Field(16, description="timeouts in a row after which the run fails")
-    detection_time: Time = Field(10**9, description="so long after links go down or come up, routes change")
+    max_retries: int = Field(16, ge=1, le=MOST_RETRIES, description="timeouts in a row after which the run fails")
+    detection_time: Moment = Field(10**9, description="so long after links go down or come up, routes change")
     nvlink_framing: StrictBool = Field(
         True, description="links of NVSwitches carry flits in place of Ethernet's frames"
     )
     switch: Literal["output-queued", "shared-buffer"] = Field(
         "output-queued", description="whether the ports of a switch share its buffer"
     )
-    buffer: Size | None = Field(None, description="bytes that a switch has")
+    buffer: BufferSize | None = Field(None, description="bytes that a switch has")
     pfc: StrictBool | None = Field(None, description="pause who sends too much, so that nothing is dropped")
     pfc_alpha: float | None = Field(
         None, ge=1 / 1024, le=1024, description="share of what is free that one queue may have"
     )
-    pfc_headroom: SizeOrAuto | None = Field(None, description="of each ingress port and class, beside what is shared")
-    pfc_resume_offset: SizeFromZero | None = Field(None, description="below the threshold a paused class goes on")
+    pfc_headroom: BufferSizeOrAuto | None = Field(
+        None, description="of each ingress port and class, beside what is shared"
+    )
+    pfc_resume_offset: BufferSizeFromZero | None = Field(None, description="below the threshold a paused class goes on")
     ecn: StrictBool | None = Field(None, description="mark packets that leave a long queue behind")
-    ecn_kmin: SizeFromZero | None = Field(None, description="no marks up to this queue, at 25 Gb/s")
-    ecn_kmax: SizeFromZero | None = Field(None, description="all packets are marked from this queue on, at 25 Gb/s")
+    ecn_kmin: BufferSizeFromZero | None = Field(None, description="no marks up to this queue, at 25 Gb/s")
+    ecn_kmax: BufferSizeFromZero | None = Field(
+        None, description="all packets are marked from this queue on, at 25 Gb/s"
+    )
     ecn_pmax: float | None = Field(None, ge=0, le=1, description="share that is marked just below ecn_kmax")
     trimming: StrictBool | None = Field(None, description="cut packets to their headers in place of dropping them")
     class_weights: tuple[Weight, ...] | None = Field(
@@ -290,8 +327,11 @@ class NetworkSection(Section):
     transport: Literal["auto", "go-back-n", "selective-repeat"] = Field(
         "auto", description="what is sent again; auto: selective repeat where load balancing lets packets overtake"
     )
-    reorder: NonNegativeInt | None = Field(
-        None, description="selective repeat: packets by which one may be late before it is taken for lost, 0 = any"
+    reorder: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_WINDOW_PACKETS,
+        description="selective repeat: packets by which one may be late before it is taken for lost, 0 = any",
     )
 
     @model_validator(mode="before")
@@ -376,13 +416,17 @@ class MemorySection(Section):
 class EngineSection(Section):
     """The engine."""
 
-    seed: NonNegativeInt = Field(1, description="of all hashed choices: ECMP and the order of events at the same time")
+    seed: int = Field(
+        1, ge=0, le=MOST_SEED, description="of all hashed choices: ECMP and the order of events at the same time"
+    )
     backend: Literal["threads", "processes"] = Field(
         "threads", description="what the workers of this process, or of each MPI rank, are; on ranks only threads"
     )
-    workers: PositiveInt = Field(1, description="how many of them")
+    workers: int = Field(1, ge=1, le=MOST_WORKERS, description="how many of them")
     share_memory: bool = Field(True, description="MPI ranks of one node meet in shared memory; false: through MPI")
-    lps_per_worker: PositiveInt = Field(1, description="parts of the fabric for each; idle threads take what is left")
+    lps_per_worker: int = Field(
+        1, ge=1, le=MOST_WORKERS, description="parts of the fabric for each; idle threads take what is left"
+    )
     partitioner: str = Field("metis", description="how the fabric is divided; docs/partition.md lists the methods")
     weights: str = Field(
         "traces", description='what the division weighs: "traces", "fabric" or the folder of an earlier run'
@@ -483,8 +527,9 @@ def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, .
     reason = found.get("ctx", {}).get("error")
     if reason is not None:
         return f"{_place(where)}: {reason}"
-    expected = _lower_first(found["msg"]).replace("input should be", "expected")
-    return f"{_place(where)}: found {_short(found['input'])}; {expected}"
+    expected = _range(model, where[len(inside) :]) if found["type"] in _OUT_OF_RANGE else ""
+    expected = expected or _lower_first(found["msg"]).replace("input should be", "expected")
+    return f"{_place(where)}: found {short(found['input'])}; {expected}"
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -577,15 +622,22 @@ def _fields_at(model: type[BaseModel], where: Sequence[str]) -> dict[str, str]:
     return {name: field.description or str(field.annotation) for name, field in model.model_fields.items()}
 
 
+def _range(model: type[BaseModel], where: Sequence[str]) -> str:
+    """What a number may be where that has two ends, else ""."""
+    for part in where[:-1]:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ""
+        model = annotation
+    metadata = model.model_fields[where[-1]].metadata if where[-1] in model.model_fields else []
+    ends = [next((getattr(entry, end) for entry in metadata if hasattr(entry, end)), None) for end in ("ge", "le")]
+    return "" if None in ends else f"expected {ends[0]} to {ends[1]}"
+
+
 def _description(model: type[BaseModel], where: Sequence[str]) -> str:
     if len(where) == 1 and issubclass(model, RunConfig):
         return "this section"
     return _fields_at(model, where[:-1]).get(where[-1], "a value")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 def _lower_first(text: str) -> str:

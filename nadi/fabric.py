@@ -6,15 +6,17 @@ from typing import Any
 import numpy as np
 
 import pdes
+from nadi.bounds import MOST_TELEMETRY_BUFFER_BYTES, MOST_WINDOW_PACKETS
 from nadi.config import AUTO, NetworkSection
 from nadi.errors import ConfigError
 from pdes import balancing, congestion, packet
 from pdes import state as engine
 from pdes.buffers import classes_in_use, headrooms
-from pdes.fabric import Fabric, window_packets
+from pdes.control import ECHO_MASK
+from pdes.fabric import MAX_BATCH, Fabric, round_trip_ps, window_packets
 from pdes.settings import SharedBuffer
 from topologies import Graph
-from topologies.units import format_bytes
+from topologies.units import format_bytes, format_time
 
 WITHOUT_SWITCHES = frozenset({"rtt"})
 """Signals that reach a sender whatever the switches do."""
@@ -107,7 +109,7 @@ def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
 
 
 def controls() -> list[dict[str, Any]]:
-    """Every congestion control: name, title, signals, parameters (name, default, doc, aliases with their factors)."""
+    """Every congestion control: name, title, signals, parameters (name, default, range, doc, aliases)."""
     listed: list[dict[str, Any]] = [
         {"name": "none", "title": "a static window only", "signals": [], "parameters": []},
     ]
@@ -116,7 +118,13 @@ def controls() -> list[dict[str, Any]]:
             continue
         module = _module(name)
         known = [
-            {"name": p.name, "default": p.default, "doc": p.doc, "aliases": dict(p.aliases or {})}
+            {
+                "name": p.name,
+                "default": p.default,
+                "range": p.expected(),
+                "doc": p.doc,
+                "aliases": dict(p.aliases or {}),
+            }
             for p in module.PARAMETERS
         ]
         listed.append({"name": name, "title": module.TITLE, "signals": list(module.SIGNALS), "parameters": known})
@@ -133,26 +141,43 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
     """Refuse, before anything is built, what the engine cannot build.
 
     Raises:
-        ConfigError: packets are too large, links too different, or headrooms leave nothing of a buffer to share.
+        ConfigError: no or too many equal links, packets are too large, links too different, or headrooms leave nothing
+            of a buffer to share.
     """
+    if graph.links == 0:
+        raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
+    widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
+    if widest > engine.MAX_SET:
+        raise ConfigError(
+            f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {engine.MAX_SET}"
+        )
+    if settings.fidelity.act:
+        return
     wire_bytes = settings.mtu_bytes + settings.header_bytes
     if wire_bytes > packet.MAX_WIRE_BYTES:
         raise ConfigError(
             f"[network] mtu: packets of {wire_bytes} bytes with their headers; expected at most {packet.MAX_WIRE_BYTES}"
         )
-    if settings.selective_repeat and window_packets(graph, settings) > engine.SELECTIVE_PACKETS:
-        raise ConfigError(
-            f"[network] window: {window_packets(graph, settings)} packets; expected at most "
-            f"{engine.SELECTIVE_PACKETS} with selective repeat"
-        )
-    if settings.switch is None:
+    _check_windows(graph, settings)
+    if settings.switch is None and not _may_be_too_fine(graph):
         return
     try:
         fabric = Fabric(graph, settings)
     except pdes.RunError as error:
         raise ConfigError(f"[topology]: {graph.name}: {error}") from None
-    if not settings.switch.pfc:
+    if settings.switch is None:
         return
+    if "telemetry" in settings.control.signals and settings.switch.buffer_bytes > MOST_TELEMETRY_BUFFER_BYTES:
+        raise ConfigError(
+            f"[network] buffer: found {format_bytes(settings.switch.buffer_bytes)}; expected at most "
+            f"{format_bytes(MOST_TELEMETRY_BUFFER_BYTES)} with {settings.control.name}, whose packets carry it"
+        )
+    if settings.switch.pfc:
+        _check_headrooms(graph, fabric, settings)
+
+
+def _check_headrooms(graph: Graph, fabric: Fabric, settings: pdes.Settings) -> None:
+    """Refuse headrooms that leave nothing of a buffer to share."""
     headroom = headrooms(graph, fabric, settings) * classes_in_use(settings)
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
     need[: graph.npus] = 0
@@ -163,6 +188,30 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
             f"{graph.node_name(node)} take {format_bytes(int(need[node]))}; expected a larger buffer or a smaller "
             "pfc_headroom"
         )
+
+
+def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
+    """Refuse more packets or longer round trips than the transport can tell apart."""
+    packets = window_packets(graph, settings)
+    if packets > MOST_WINDOW_PACKETS:
+        raise ConfigError(f"[network] window: {packets} packets; expected at most {MOST_WINDOW_PACKETS}")
+    idle_ps, longest_ps = round_trip_ps(graph, settings)[0], ECHO_MASK // 2
+    if "rtt" in settings.control.signals and idle_ps > longest_ps:
+        raise ConfigError(
+            f"[network] congestion_control: {settings.control.name} goes by round-trip times, and an idle one of "
+            f"{graph.name} may take {format_time(idle_ps)}; "
+            f"expected at most {format_time(longest_ps)}"
+        )
+    if settings.selective_repeat and packets > engine.SELECTIVE_PACKETS:
+        raise ConfigError(
+            f"[network] window: {packets} packets; expected at most {engine.SELECTIVE_PACKETS} with selective repeat"
+        )
+
+
+def _may_be_too_fine(graph: Graph) -> bool:
+    """Whether the engine's cells might become shorter than a picosecond."""
+    degree = np.bincount(graph.link_dst, minlength=graph.nodes)
+    return bool(graph.link_delay_ps.min(initial=1) == 0 or degree.max(initial=0) > MAX_BATCH // 4)
 
 
 def _module(name: str) -> Any:  # noqa: ANN401 - a module

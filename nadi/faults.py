@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StrictInt, model_validator
 
 from topologies import TopologyError
-from topologies.units import format_rate, format_time, parse_rate, parse_time
+from topologies.bounds import LONGEST_PS
+from topologies.units import format_rate, format_time, parse_delay, parse_link_rate, parse_time_within
 
 PLACES = ("link", "switch", "npu")
 OF_LINKS = ("state", "rate", "added_latency", "error_rate")
@@ -18,15 +19,19 @@ FOREVER = 1 << 62
 
 def _rate(value: object) -> int:
     try:
-        return parse_rate(value)
+        return parse_link_rate(value)
     except TopologyError as error:
         raise ValueError(f'{error}; a link that carries nothing has state = "down"') from None
 
 
-_Time = Annotated[int, BeforeValidator(parse_time), PlainSerializer(format_time)]
-_OptionalTime = Annotated[
-    int | None, BeforeValidator(parse_time), PlainSerializer(lambda ps: None if ps is None else format_time(ps))
-]
+def _moment(value: object) -> int:
+    return parse_time_within(value, LONGEST_PS)
+
+
+_show_time = PlainSerializer(lambda ps: None if ps is None else format_time(ps))
+_Moment = Annotated[int, BeforeValidator(_moment), _show_time]
+_OptionalMoment = Annotated[int | None, BeforeValidator(_moment), _show_time]
+_OptionalDelay = Annotated[int | None, BeforeValidator(parse_delay), _show_time]
 _OptionalRate = Annotated[
     int | None, BeforeValidator(_rate), PlainSerializer(lambda bps: None if bps is None else format_rate(bps))
 ]
@@ -37,8 +42,8 @@ class FaultSection(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    at: _Time = Field(description="when it begins")
-    until: _OptionalTime = Field(None, description="when it is taken back; without it, never")
+    at: _Moment = Field(description="when it begins")
+    until: _OptionalMoment = Field(None, description="when it is taken back; without it, never")
     link: StrictInt | str | None = Field(
         None, description='a link by its ends, "leaf 0 - spine 1" or "12-40", or its number; both directions'
     )
@@ -47,7 +52,7 @@ class FaultSection(BaseModel):
     npu: StrictInt | str | None = Field(None, description='an NPU, by number or as "npu 3"')
     state: Literal["down"] | None = Field(None, description="all packets are lost")
     rate: _OptionalRate = Field(None, description='another rate, "50Gbps"')
-    added_latency: _OptionalTime = Field(None, description="on top of the link's delay")
+    added_latency: _OptionalDelay = Field(None, description="on top of the link's delay")
     error_rate: float | None = Field(None, gt=0, le=1, description="probability that a packet is lost")
     slowdown: float | None = Field(None, ge=1, le=MOST_SLOWDOWN, description="computation takes so many times as long")
 

@@ -18,6 +18,7 @@ from nadi.analysis import (
     npu_times,
     utilisation,
 )
+from nadi.cautions import Counts, cautions, count
 from nadi.closed_form import ClosedForm, closed_form, fullest_ps
 from nadi.played import Played
 from nadi.simulate import Simulation
@@ -49,6 +50,7 @@ class Findings:
         algorithm_Bps: float64[c], size over time.
         bus_Bps: float64[c], that times the factor of nccl-tests.
         utilisation: float64[links], what a link sent over what it could have sent in the run.
+        warnings: what the run leaves out or cannot mean, see nadi.cautions.
     """
 
     npu_times: NpuTimes
@@ -60,6 +62,7 @@ class Findings:
     algorithm_Bps: Float64  # noqa: N815 - bytes, not bits
     bus_Bps: Float64  # noqa: N815 - bytes, not bits
     utilisation: Float64
+    warnings: list[str]
 
     @property
     def ratio(self) -> Float64:
@@ -81,6 +84,7 @@ class Part:
         group_names: of the groups in which they ran collectives.
         closed_forms: by group, kind and size.
         uneven: group and place of the all-to-alls with split sizes; their closed forms are by group, place and -1.
+        counts: of what they do.
     """
 
     npus: Int64
@@ -89,6 +93,7 @@ class Part:
     group_names: dict[int, str]
     closed_forms: dict[tuple[int, int, int], ClosedForm]
     uneven: set[tuple[int, int]]
+    counts: Counts
 
 
 def find(simulation: Simulation) -> Findings:
@@ -120,6 +125,7 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
         group_names=_group_names(simulation, found),
         closed_forms=_closed_forms(simulation, found, schedule, uneven, played),
         uneven=uneven,
+        counts=count(simulation),
     )
 
 
@@ -165,6 +171,7 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
             simulation.settings.faults.links,
             int(results.settled.get("cell_ps", 1)),
         ),
+        warnings=cautions(simulation, [p.counts for p in parts]),
     )
 
 

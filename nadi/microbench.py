@@ -19,7 +19,8 @@ from nadi.progress import Progress, Silence
 from nadi.simulate import run_program
 from nadi.workers import SERIAL, Workers
 from topologies import NVSWITCH, Graph
-from topologies.units import format_bytes, parse_bytes
+from topologies.bounds import MOST_BYTES
+from topologies.units import format_bytes, parse_bytes_within
 from workload import KINDS, Program, WorkloadError
 from workload.aggregation import switches_of
 from workload.collectives import choose as choose_algorithm
@@ -32,6 +33,7 @@ ALL = "all"
 MOST_SIZES = 1000
 _WITHOUT_BYTES = "barrier"
 _LONG_S = 5.0
+_LONGEST_FACTOR = 15
 
 
 class Row(NamedTuple):
@@ -125,7 +127,13 @@ class LeftOut(NamedTuple):
 
 
 def choose(
-    graph: Graph, done: Collective, text: str, sizes: Sequence[int], *, sharp_everywhere: bool = False
+    graph: Graph,
+    done: Collective,
+    text: str,
+    sizes: Sequence[int],
+    check: Callable[[Program], None] = lambda _: None,
+    *,
+    sharp_everywhere: bool = False,
 ) -> tuple[list[str], list[LeftOut]]:
     """The algorithms that --algorithm names, and those of "all" that are left out.
 
@@ -136,11 +144,12 @@ def choose(
         graph: the fabric; all its NPUs take part.
         done: the collective.
         text: "all", names apart by commas, or "" for the kind's default.
-        sizes: bytes; algorithms are asked for the first and the last.
+        sizes: bytes; algorithms are asked for the first, the last and the largest.
+        check: raises ConfigError where a program is too much.
         sharp_everywhere: "all" takes it, too, that every switch can reduce.
 
     Raises:
-        ConfigError: an empty name, or "all" where none is left.
+        ConfigError: an empty name, "all" where none is left, or as `check`.
         workload.WorkloadError: unknown kind, or a named algorithm is unknown or refuses.
     """
     names = done.algorithms() if text == ALL else split_names(text) if text else (done.default(graph),)
@@ -148,8 +157,10 @@ def choose(
     left_out: list[LeftOut] = []
     for name in names:
         try:
-            programs = [done.program(graph, name, size) for size in {sizes[0], sizes[-1]}]
-        except WorkloadError as error:
+            programs = [done.program(graph, name, size) for size in {sizes[0], sizes[-1], max(sizes)}]
+            for program in programs:
+                check(program)
+        except (WorkloadError, ConfigError) as error:
             if text != ALL:
                 raise
             left_out.append(LeftOut(name, str(error)))
@@ -271,11 +282,12 @@ def parse_sizes(text: str) -> list[int]:
 def _range(text: str) -> list[int]:
     parts = text.split(":")
     if len(parts) == 1:
-        return [parse_bytes(text)]
+        return [parse_bytes_within(text, MOST_BYTES)]
     if len(parts) != 3 or parts[2][:1] not in {"x", "+"}:
         raise ConfigError(f"--sizes {text}: expected a form like 1MiB:1GiB:x2, 1MiB:8MiB:+1MiB or 64KiB")
-    first, last, step = parse_bytes(parts[0]), parse_bytes(parts[1]), parts[2]
-    factor, summand = (_factor(text, step), 0) if step[0] == "x" else (1, parse_bytes(step[1:]))
+    first, last = (parse_bytes_within(part, MOST_BYTES) for part in parts[:2])
+    step = parts[2]
+    factor, summand = (_factor(text, step), 0) if step[0] == "x" else (1, parse_bytes_within(step[1:], MOST_BYTES))
     if first < 1 or (factor < 2 and summand < 1):
         raise ConfigError(f"--sizes {text}: does not grow; expected a first size above 0 and a step like x2 or +1MiB")
     sizes = []
@@ -290,7 +302,7 @@ def _range(text: str) -> list[int]:
 
 
 def _factor(text: str, step: str) -> int:
-    if not step[1:].isdecimal():
+    if not step[1:].isdecimal() or len(step) > _LONGEST_FACTOR:
         raise ConfigError(f"--sizes {text}: found factor {step!r}; expected a whole number, as x2")
     return int(step[1:])
 

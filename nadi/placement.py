@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.config import RunConfig
+import partition
+from nadi.config import WEIGHT_WORDS, RunConfig
+from nadi.errors import ConfigError
 from nadi.gather import Ranks
 from nadi.partitioning import (
     MPI_SYNC_US,
@@ -36,6 +38,7 @@ def place(
     Raises:
         TraceError, WorkloadError, PartitionError, ConfigError: the user's input is wrong.
     """
+    check_division(config, graph)
     ranks = workers.ranks
     if workers.alone and ranks.size > 1:
         every = np.zeros(graph.nodes, np.int32)
@@ -50,6 +53,21 @@ def place(
     found = _owner(config, graph, workers, load, progress) if ranks.rank == 0 else None
     owner = ranks.exchange(found)[0]
     return read_work(config, graph, workers.own_npus(owner, graph.npus), ranks.exchange), owner
+
+
+def check_division(config: RunConfig, graph: Graph) -> None:
+    """Refuse a partitioner or weights that do not exist, also where one worker has all and needs neither.
+
+    Raises:
+        ConfigError: there is no such method, or no results of an earlier run.
+        PartitionError: these are of another fabric.
+    """
+    name = config.engine.partitioner
+    if name not in partition.methods():
+        known = ", ".join(partition.methods())
+        raise ConfigError(f"[engine] partitioner: found {name!r}; expected one of {known}")
+    if config.engine.weights not in WEIGHT_WORDS:
+        measured_load(Path(config.engine.weights), graph)
 
 
 def _told_load(config: RunConfig, graph: Graph, ranks: Ranks) -> Load:

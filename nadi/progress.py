@@ -24,6 +24,7 @@ class Snapshot(Protocol):
     nodes_done: int
     nodes_total: int
     wall_s: float
+    messages: int | None
 
 
 class Progress:
@@ -34,10 +35,16 @@ class Progress:
         self._live = live
         self._last_s = time.monotonic()
         self._run = ""
+        self._expected = 0.0
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Show a snapshot, or not, if one was shown a moment ago."""
-        self._show(f"{self._run}: {describe(snapshot)}" if self._run else describe(snapshot))
+        text = describe(snapshot, self._expected)
+        self._show(f"{self._run}: {text}" if self._run else text)
+
+    def expect(self, work: float) -> None:
+        """How many packet-hops, or messages where they go whole, the run that snapshots are of will take."""
+        self._expected = work
 
     def begin(self, run: str) -> None:
         """Name the run that snapshots are of from now on, where there are several; shown as they are."""
@@ -63,6 +70,9 @@ class Silence:
     def __call__(self, snapshot: Snapshot) -> None:
         """Do nothing."""
 
+    def expect(self, work: float) -> None:
+        """Do nothing."""
+
     def begin(self, run: str) -> None:
         """Do nothing."""
 
@@ -83,13 +93,26 @@ def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[P
         yield Progress(stream, None)
 
 
-def describe(snapshot: Snapshot) -> str:
-    """One line: simulated time, packet-hops per second, share of trace nodes done, time left at the pace so far."""
-    share = snapshot.nodes_done / max(snapshot.nodes_total, 1)
+def describe(snapshot: Snapshot, expected: float) -> str:
+    """One line: simulated time, packet-hops per second, share of the work done, and time left at the pace so far.
+
+    What is lost is sent again, so that there may be more packets than expected: then nothing is said of the time left.
+
+    Args:
+        snapshot: of the run.
+        expected: packet-hops, or messages where they go whole, that the run will take; 0 = not known.
+    """
+    done, what = snapshot.packet_hops, "packet-hops"
+    if snapshot.messages is not None:
+        done, what = snapshot.messages, "messages"
     rate = snapshot.packet_hops / max(snapshot.wall_s, 1e-9)
-    left = f", {_duration(snapshot.wall_s * (1 - share) / share)} left" if share > 0 else ""
     now_ps = snapshot.now_ps // 1000 * 1000  # picoseconds are noise here
-    return f"{format_time(now_ps)} simulated, {rate / 1e6:.1f} M packet-hops/s, {share:.1%} of trace nodes done{left}"
+    begun = f"{format_time(now_ps)} simulated, {rate / 1e6:.1f} M packet-hops/s"
+    if expected <= 0:
+        return f"{begun}, {snapshot.nodes_done:,} of {snapshot.nodes_total:,} trace nodes done"
+    share = done / expected
+    left = f", {_duration(snapshot.wall_s * (1 - share) / share)} left" if 0 < share < 1 else ""
+    return f"{begun}, {min(share, 1):.1%} of {expected:.3g} {what} done{left}"
 
 
 def _duration(seconds: float) -> str:

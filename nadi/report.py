@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from nadi.findings import Findings
 from nadi.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
@@ -43,6 +44,7 @@ def print_report(simulation: Simulation, findings: Findings, out: Path | None) -
 def render(simulation: Simulation, findings: Findings) -> RenderableType:
     """The report as something that a rich Console prints."""
     parts: list[RenderableType] = [_headline(simulation, findings), npu_table(simulation, findings)]
+    parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
     if len(findings.collectives.group):
         parts.append(collective_table(findings))
     parts.append(link_table(simulation, findings))

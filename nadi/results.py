@@ -131,16 +131,19 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
                 pq.write_table(pa.table(dict(columns)), folder / f"{name}.parquet")
     peaks = ranks.gather(simulation.peak_rss_bytes())
     if folder:
-        text = json.dumps(summary(simulation, peaks), indent=2)
+        text = json.dumps(summary(simulation, peaks, findings.warnings if findings else []), indent=2)
         (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
 
-def summary(simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = None) -> dict[str, Any]:
+def summary(
+    simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = None, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
     """What summary.json holds: figures of the run and the settled configuration.
 
     Args:
         simulation: of rank 0.
         peak_rss_of_ranks: bytes; None = this process is all there is.
+        warnings: of the findings.
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
@@ -164,6 +167,7 @@ def summary(simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = No
         "packet_hops_per_s": counters["packet_hops"] / max(results.wall_s, 1e-9),
         "peak_rss_bytes": sum(peaks),
         "digest": results.digest,
+        "warnings": list(warnings),
         "settled": _settled(simulation),
         "config": simulation.config.settled(),
     }

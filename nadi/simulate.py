@@ -9,8 +9,11 @@ import pdes
 import topologies
 from et import TraceTable
 from nadi import fabric, fidelities
+from nadi.affordable import check_fabric, check_run
 from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
+from nadi.estimate import Estimate, estimate, of_all_ranks
+from nadi.estimate import work as work_of
 from nadi.fault_schedule import schedule
 from nadi.gather import ALONE, Ranks
 from nadi.in_network import with_reducers, without_reducers
@@ -19,7 +22,9 @@ from nadi.progress import Progress, Silence
 from nadi.workers import SERIAL, Workers
 from nadi.world import together
 from pdes.jit import KERNEL, ONE_WORKER_KERNEL, cache_dir, is_warm, jit_enabled
+from pdes.state import LONGEST_RUN_PS
 from topologies import Graph
+from topologies.units import format_time
 from workload import CollectiveSettings, Program
 
 
@@ -54,13 +59,16 @@ class Simulation:
         return pdes.peak_rss_bytes() + self.results.workers_rss_bytes
 
 
-def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALONE) -> Simulation:
+def simulate(
+    config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALONE, *, force: bool = False
+) -> Simulation:
     """Run what a run file says; on several ranks, each its part.
 
     Args:
         config: the run file.
         progress: told what is going on.
         ranks: this rank and the others.
+        force: try what would take more memory than is free, or more than a day.
 
     Raises:
         TopologyError, TraceError, WorkloadError, PartitionError: the user's input is wrong (exit code 2).
@@ -70,6 +78,7 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
     with together(ranks):
         if ranks.size > 1 and config.engine.backend == "processes":
             raise ConfigError(f"[engine] backend: found processes on {ranks.size} MPI ranks; expected threads there")
+        check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())
         workers = _workers(config, ranks)
         work, owner = place(config, graph, workers, progress)
@@ -88,11 +97,27 @@ def simulate(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALO
         )
         if faults:
             settings = replace(settings, faults=faults)
+        _check_durations(config, work.program)
         settings = fabric.fitted(graph, settings)
-    results = run_program(graph, work.program, settings, progress, workers, owner)
+        own = estimate(graph, work.program, settings)
+    expected = of_all_ranks(own, ranks)
+    with together(ranks):
+        check_run(own, expected, settings, workers.total, force=force)
+    results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return Simulation(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
     )
+
+
+def _check_durations(config: RunConfig, program: Program) -> None:
+    """Refuse durations that slowdowns make longer than the engine can count."""
+    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * config.system.compute_slowdown
+    longest_ps = int(program.node_duration_ps.max(initial=0))
+    if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
+        raise ConfigError(
+            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
+            f"times as long; expected at most 26 days"
+        )
 
 
 def _workers(config: RunConfig, ranks: Ranks) -> Workers:
@@ -110,6 +135,7 @@ def run_program(
     progress: Progress | Silence,
     workers: Workers = SERIAL,
     owner: NDArray[np.int32] | None = None,
+    expected: Estimate | None = None,
 ) -> pdes.Results:
     """Build worlds and run them; a word where kernels must be compiled first.
 
@@ -120,10 +146,13 @@ def run_program(
         progress: told what is going on.
         workers: who runs it.
         owner: int32[nodes], the LP of each node; None = one LP.
+        expected: work of all ranks, for the progress; None = estimated here.
 
     Raises:
         pdes.RunError: the run failed.
     """
+    expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
+    progress.expect(work_of(expected, settings))
     kernel = ONE_WORKER_KERNEL if settings.fidelity.act else KERNEL
     if jit_enabled() and not is_warm(kernel):
         progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")

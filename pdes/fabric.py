@@ -17,6 +17,8 @@ MAX_CELL_PS = 1 << 36
 NEVER_CUT = 1 << 16
 REFERENCE_BPS = 25e9
 """Rate at which the marking thresholds are given."""
+MAX_RTO_PS = 10**15
+"""Doubled six times (pdes.port.MAX_BACKOFF) it is far from INF."""
 NPU_KIND = 0
 QUEUE_BYTES = 1_000_000
 """What a queue without a limit is taken to hold when a timeout must be settled."""
@@ -71,6 +73,13 @@ class Fabric:
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
         self.cell_ps = int(min(self.reach_ps.min(), room, MAX_CELL_PS))
+        if self.cell_ps < 1 and not settings.fidelity.act:
+            if room < 1:
+                raise RunError(f"a node of {degree.max()} links: at most {MAX_BATCH // 2 - 1} are possible")
+            raise RunError(
+                f"the smallest packet, of {self.smallest_bytes} bytes, takes less than a picosecond over a link; "
+                "expected slower links, longer ones, or larger packets"
+            )
         self.batch = math.ceil(self.cell_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
         self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)
         if len(self.classes) > s.MAX_CLASSES:
@@ -136,4 +145,4 @@ def rto_ps(graph, settings):
     rtt, hops = round_trip_ps(graph, settings)
     rate_bps, added_ps = slowest(settings.faults, int(graph.link_rate_bps.min()))
     queue = limit * 8e12 / rate_bps
-    return int(4 * (rtt + hops * (queue + 2 * added_ps))) + 1_000_000
+    return min(int(4 * (rtt + hops * (queue + 2 * added_ps))) + 1_000_000, MAX_RTO_PS)

@@ -13,7 +13,7 @@ from pdes.link import BYTES_MASK, PACKETS_MASK, WAIT_BITS
 from pdes.memory import peak_rss_bytes
 from pdes.observed import depth_rows, pause_rows, pauses, queues
 from pdes.results import Results, RunError
-from pdes.stall import waiting_rows
+from pdes.stall import TOO_LATE_TEXT, too_late, waiting_rows
 
 _COUNTERS = {
     "packet_hops": s.COUNT_HOPS,
@@ -55,6 +55,7 @@ class Harvest:
         now_ps: where the last LP stopped.
         left: trace rows not finished.
         waits: who waits for whom, one line each.
+        too_late: whether something was to happen later than the engine can count.
         depths: int64[k, 3], see pdes.observed.depth_rows; depth_ps: the longest stretch.
         pauses: int64[k, 2], their log, of which the first kept_pauses are kept.
         held: int64[k, 3], links that a pause holds back while work is left, and their ends.
@@ -75,6 +76,7 @@ class Harvest:
     now_ps: int
     left: int
     waits: list[str]
+    too_late: bool
     depths: np.ndarray
     depth_ps: int
     pauses: np.ndarray
@@ -119,6 +121,7 @@ def harvest(sim) -> Harvest:
         now_ps=max(int(w.net.ctl[s.CTL_NOW]) for w in worlds),
         left=left,
         waits=[line for lp in sim.lps for line in waiting_rows(lp)] if left else [],
+        too_late=left > 0 and any(too_late(lp) for lp in sim.lps),
         depths=np.concatenate([rows for rows, _ in depths]),
         depth_ps=max(width_ps for _, width_ps in depths),
         pauses=np.concatenate([pause_rows(lp) for lp in sim.lps]),
@@ -197,6 +200,7 @@ def merge(harvests) -> Harvest:
         now_ps=max(h.now_ps for h in harvests),
         left=sum(h.left for h in harvests),
         waits=[line for h in harvests for line in h.waits],
+        too_late=any(h.too_late for h in harvests),
         depths=np.concatenate([h.depths for h in harvests]),
         depth_ps=max(h.depth_ps for h in harvests),
         pauses=np.concatenate([h.pauses for h in harvests]),
@@ -226,7 +230,7 @@ def check(whole: Harvest):
         RunError: who waits for whom, if work is left; or what promise is broken (a defect, never the user's fault).
     """
     if whole.left > 0:
-        raise RunError(_who_waits(whole))
+        raise RunError(TOO_LATE_TEXT if whole.too_late else _who_waits(whole))
     c = whole.count
     sent, received, dropped = (int(c[i]) for i in (s.COUNT_BYTES_SENT, s.COUNT_BYTES_RECEIVED, s.COUNT_BYTES_DROPPED))
     if sent != received + dropped:

@@ -41,6 +41,7 @@ from pdes.state import (
     INST_STARTED,
     INST_WORDS,
     LANES,
+    LONGEST_RUN_PS,
     MSG_BYTES,
     MSG_ORDINAL,
     MSG_QP,
@@ -62,7 +63,7 @@ from pdes.transport import finish_flow
 from pdes.window import DONE, FULL
 from pdes.world import world_at
 
-PAUSED = 4
+PAUSED, TOO_LATE = 4, 5
 
 
 @inline
@@ -178,7 +179,10 @@ def happen(w, node, kind, order, item, now):
 
 @kernel
 def work_messages(address, most):
-    """Go on until nothing is left to happen (DONE), a pool is short (FULL), or for `most` events (PAUSED)."""
+    """Go on until nothing is left to happen (DONE), a pool is short (FULL), or for `most` events (PAUSED).
+
+    TOO_LATE: what comes next lies beyond LONGEST_RUN_PS.
+    """
     w = world_at(address)
     net = w.net
     ctl = net.ctl
@@ -200,6 +204,8 @@ def work_messages(address, most):
             net.count[COUNT_EVENTS] += 1
             now, order, item = take_event(ctl, w.messages.event)
             kind = order >> KIND_SHIFT
+            if now > LONGEST_RUN_PS:
+                return TOO_LATE
             node = node_of(w, kind, item)
             ctl[CTL_RESUME_NODE] = node
             ctl[CTL_NOW] = now

@@ -11,9 +11,11 @@ from pdes.harvest import check, harvest, results
 from pdes.hashmap import rehash
 from pdes.hooks import hooks_of
 from pdes.jit import compile_for, hook_address
-from pdes.message_loop import PAUSED, work_messages
+from pdes.message_loop import PAUSED, TOO_LATE, work_messages
+from pdes.results import RunError
 from pdes.routes import fill_salts
 from pdes.simulation import Snapshot
+from pdes.stall import TOO_LATE_TEXT
 from pdes.window import DONE, FULL
 
 EVENTS_OF_A_PAUSE = 1_000_000
@@ -50,6 +52,8 @@ def run_messages(sim, progress=None):
     while (status := work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
         if status == FULL:
             make_room(lp)
+        elif status == TOO_LATE:
+            raise RunError(TOO_LATE_TEXT)
         elif status == PAUSED and progress is not None:
             first_event_s = first_event_s or time.perf_counter() - begun
             progress(_snapshot(lp, total, time.perf_counter() - begun))
@@ -88,4 +92,5 @@ def _snapshot(lp, total, wall_s):
         nodes_done=total - int(net.ctl[s.CTL_LEFT]),
         nodes_total=total,
         wall_s=wall_s,
+        messages=int(net.count[s.COUNT_CONSUMED_PACKETS]),
     )

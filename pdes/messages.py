@@ -4,7 +4,6 @@ import numpy as np
 
 from pdes.events import KEY_SHIFT, STEP, add_event
 from pdes.jit import hook, inline
-from pdes.link import serialisation_ps
 from pdes.message_pool import take_row
 from pdes.packet import P2P, header
 from pdes.reduction import in_lane_at
@@ -38,11 +37,14 @@ from pdes.state import (
 from pdes.transport import queue_pair
 from pdes.world import world_at
 
+LONGEST_STEP_PS = 2.4e18
+"""What takes longer is cut to this: it is more than LONGEST_RUN_PS, and so ends the run before times overflow."""
+
 
 @inline
 def whole_ps(net, size, psb, latency_ps):
     """Time of `size` bytes at `psb` ps per byte and a latency, cut to a multiple of the resolution."""
-    time = serialisation_ps(size, psb) + latency_ps
+    time = np.int64(min(size * psb + 0.5, LONGEST_STEP_PS)) + latency_ps
     return time - time % net.const[CONST_RESOLUTION]
 
 

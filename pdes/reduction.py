@@ -7,10 +7,10 @@ import numpy as np
 
 from pdes.collective import instance
 from pdes.jit import inline
-from pdes.link import serialisation_ps
 from pdes.state import (
     CONST_LANE_STRIDE,
     CONST_RESOLUTION,
+    LONGEST_RUN_PS,
     NPU_SLOT_BASE,
     NPU_TRACE,
     NPU_TRACE_BASE,
@@ -54,7 +54,7 @@ def in_lane_at(w, node, tag, size, at, is_data):
     if is_data:
         lane = lane_of(w.npus, w.trace, w.plans, node, tag >> 44, (tag >> 24) & 0xFFFFF, number)
         if messages.reduces[messages.receive_ptr[lane] + taken[t + TAKEN_COUNT]] == 1:
-            time = serialisation_ps(size, messages.memory_psb[0])
+            time = np.int64(min(size * messages.memory_psb[0] + 0.5, LONGEST_RUN_PS / TOUCHES))
             at += TOUCHES * (time - time % net.const[CONST_RESOLUTION])
         taken[t + TAKEN_COUNT] += 1
     at = max(at, taken[t + TAKEN_PS])

@@ -90,10 +90,11 @@ class Simulation:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How far a run is."""
+    """How far a run is; messages: received, where they go whole."""
 
     now_ps: int
     packet_hops: int
     nodes_done: int
     nodes_total: int
     wall_s: float
+    messages: int | None = None

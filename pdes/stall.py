@@ -9,6 +9,23 @@ from pdes.schedule import ALWAYS_LOST
 from pdes.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
 MOST_PLACES = 8
+TOO_LATE_TEXT = (
+    f"simulated time goes beyond {s.LONGEST_RUN_PS} ps, 26 days, which is more than the engine can count; "
+    "expected faster links, smaller messages or shorter delays"
+)
+
+
+def too_late(lp):
+    """Whether something of the LP was to happen later than the engine can count, and so never does."""
+    w = lp.world
+    npus = lp.part.npus
+    pending = (
+        w.net.next_time,
+        w.net.tx.reshape(-1, s.TX_WORDS)[:, s.TX_BUSY],
+        w.npus.npu.reshape(-1, s.NPU_WORDS)[:npus, s.NPU_RTO_AT],
+        w.npus.heap[::2],
+    )
+    return w.net.ctl[s.CTL_NOW] > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
 
 
 def failed_queue_pair(lp):

@@ -16,6 +16,8 @@ Float64 = Annotated[np.ndarray, np.float64]
 Bool = Annotated[np.ndarray, np.bool_]
 
 INF = 1 << 62
+LONGEST_RUN_PS = 1 << 61
+"""26 days: what is longer, and with it any single step, might reach INF, which stands for never."""
 """Later than any time (ps)."""
 
 MAX_NODES = 1 << 22

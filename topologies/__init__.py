@@ -5,6 +5,7 @@
 
 from topologies.description import describe
 from topologies.errors import TopologyError
+from topologies.extent import Extent
 from topologies.graph import (
     NONE,
     NPU,
@@ -19,7 +20,7 @@ from topologies.graph import (
     TableRouting,
 )
 from topologies.graph_builder import GraphBuilder
-from topologies.registry import Parameter, Topology, build, format_spec, parse_spec, topologies
+from topologies.registry import Parameter, Topology, build, extent, format_spec, parse_spec, topologies
 from topologies.routing import next_links, route
 from topologies.toml_form import write_toml
 from topologies.without import routing_without
@@ -34,6 +35,7 @@ __all__ = [
     "TABLE",
     "UNREACHABLE",
     "DimensionRouting",
+    "Extent",
     "Graph",
     "GraphBuilder",
     "Parameter",
@@ -42,6 +44,7 @@ __all__ = [
     "TopologyError",
     "build",
     "describe",
+    "extent",
     "format_spec",
     "next_links",
     "parse_spec",

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from topologies.bounds import MOST_CABLES
 from topologies.errors import TopologyError
+from topologies.extent import Extent
 from topologies.graph import NONE, RING, SINGLE, TABLE, DimensionRouting, Int32, Int64
 
 KINDS = {"Ring": RING, "FullyConnected": TABLE, "Switch": SINGLE}
@@ -15,7 +17,6 @@ KINDS = {"Ring": RING, "FullyConnected": TABLE, "Switch": SINGLE}
 _NICKNAMES = {"ring": "Ring", "r": "Ring", "fullyconnected": "FullyConnected", "fc": "FullyConnected"}
 _NICKNAMES |= {"switch": "Switch", "sw": "Switch"}
 _DIMENSION = re.compile(r"([A-Za-z]+)\(([0-9]{1,9})\)")
-_MAX_CABLES = 2**25
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,19 @@ def lay_out(dimensions: Sequence[Dimension]) -> Layout:
     return Layout(tuple(dimensions), npus, nodes, digit, tuple(cable_a), tuple(cable_b))
 
 
+def extent_of(dimensions: Sequence[Dimension]) -> Extent:
+    """What `lay_out` will number and list."""
+    npus = math.prod(d.size for d in dimensions)
+    cables = sum(_cables(dimension, npus) for dimension in dimensions)
+    return Extent(npus, sum(npus // d.size for d in dimensions if d.kind == "Switch"), cables)
+
+
+def _cables(dimension: Dimension, npus: int) -> int:
+    if dimension.kind == "FullyConnected":
+        return npus * (dimension.size - 1) // 2
+    return npus // 2 if dimension == Dimension("Ring", 2) else npus
+
+
 def build_dimension_routing(layout: Layout, link_src: Int32, link_dst: Int32) -> DimensionRouting:
     """Routing for links that join exactly the neighbours of the layout; parallel links are members of one set.
 
@@ -156,10 +170,10 @@ def _parse_dimension(part: object) -> Dimension:
 
 
 def _refuse_too_many(dimensions: Sequence[Dimension], npus: int) -> None:
-    cables = sum(npus * (d.size - 1) // 2 if d.kind == "FullyConnected" else npus for d in dimensions)
-    if cables > _MAX_CABLES:
+    cables = sum(_cables(dimension, npus) for dimension in dimensions)
+    if cables > MOST_CABLES:
         raise TopologyError(
-            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {_MAX_CABLES}"
+            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {MOST_CABLES}"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MOST_CABLES, MOST_NODES
 from topologies.dimension_routing import Layout, build_dimension_routing
 from topologies.errors import TopologyError
 from topologies.graph import NPU, SWITCH, Graph, Int64, TableRouting
@@ -14,7 +15,6 @@ from topologies.table_routing import build_table_routing, unreachable_pair
 
 MAX_NPUS = 2**19
 """NPU numbers and their differences must fit into 20 bits (`recv_key` of a workload's Program)."""
-_MAX_CABLES = 2**30 - 1
 
 
 class GraphBuilder:
@@ -39,6 +39,7 @@ class GraphBuilder:
         self._latency: list[npt.NDArray[np.int64]] = [np.zeros(npus, np.int64)]
         self._pod: list[npt.NDArray[np.int64]] = [np.full(npus, -1)]
         self._cables: list[npt.NDArray[np.int64]] = []
+        self._cable_count = 0
 
     @property
     def nodes(self) -> int:
@@ -48,7 +49,12 @@ class GraphBuilder:
     def add_switches(
         self, prefix: str, count: int, *, latency_ps: int = 0, kind: int = SWITCH, pod: int = -1
     ) -> npt.NDArray[np.int64]:
-        """Adds switches "prefix 0", "prefix 1", ... (counting on over calls); gives their nodes, int64[count]."""
+        """Adds switches "prefix 0", "prefix 1", ... (counting on over calls); gives their nodes, int64[count].
+
+        Raises:
+            TopologyError: too many.
+        """
+        self._refuse_too_many(count)
         begin = self._prefix_count[prefix]
         self._prefix_count[prefix] += count
         return self.add_named_switches(
@@ -63,8 +69,13 @@ class GraphBuilder:
         kind: npt.ArrayLike = SWITCH,
         pod: npt.ArrayLike = -1,
     ) -> npt.NDArray[np.int64]:
-        """Adds switches with these names; gives their nodes, int64[count]. The rest is one value or one for each."""
+        """Adds switches with these names; gives their nodes, int64[count]. The rest is one value or one for each.
+
+        Raises:
+            TopologyError: too many.
+        """
         first = self.nodes
+        self._refuse_too_many(len(names))
         self._switch_names.extend(names)
         for column, values in ((self._kind, kind), (self._latency, latency_ps), (self._pod, pod)):
             column.append(np.broadcast_to(np.asarray(values, np.int64), len(names)))
@@ -73,8 +84,15 @@ class GraphBuilder:
     def add_cables(
         self, a: npt.ArrayLike, b: npt.ArrayLike, rate_bps: npt.ArrayLike, delay_ps: npt.ArrayLike, count: int = 1
     ) -> None:
-        """Adds `count` cables for each pair (a[i], b[i]) of nodes. Arrays and single values are broadcast together."""
+        """Adds `count` cables for each pair (a[i], b[i]) of nodes. Arrays and single values are broadcast together.
+
+        Raises:
+            TopologyError: too many.
+        """
         columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))
+        self._cable_count += count * len(columns[0])
+        if self._cable_count > MOST_CABLES:
+            raise TopologyError(f"{self.name}: {self._cable_count} cables; expected at most {MOST_CABLES}")
         self._cables.append(np.repeat(np.stack(columns), count, axis=1))
 
     def set_npu_pods(self, pod: npt.ArrayLike) -> None:
@@ -98,8 +116,8 @@ class GraphBuilder:
             accelerator: what the NPUs are; "" = not known.
 
         Raises:
-            TopologyError: a link of no rate, negative delay or from a node to itself, an NPU without a link, two NPUs
-                that are not connected, dims or host that do not fit, or a network that cannot be routed.
+            TopologyError: a link of a rate or delay that none may have or from a node to itself, an NPU without a
+                link, two NPUs that are not connected, dims or host that do not fit, or a network that cannot be routed.
         """
         try:
             return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator)
@@ -144,13 +162,19 @@ class GraphBuilder:
         """The cables as int64[4, cables]: two ends, rate, delay."""
         cables = np.concatenate(self._cables, axis=1) if self._cables else np.zeros((4, 0), np.int64)
         a, b, rate_bps, delay_ps = cables
-        if cables.shape[1] > _MAX_CABLES:
-            raise TopologyError(f"{cables.shape[1]} cables; expected at most {_MAX_CABLES}")
         for wrong, complaint, values in (
             ((np.minimum(a, b) < 0) | (np.maximum(a, b) >= self.nodes), f"expected nodes 0 to {self.nodes - 1}", None),
             (a == b, "expected two different nodes", None),
-            (rate_bps <= 0, "has a rate of {} bps; expected more than 0", rate_bps),
-            (delay_ps < 0, "has a delay of {} ps; expected 0 or more", delay_ps),
+            (
+                (rate_bps < LINK_RATE_BPS.least) | (rate_bps > LINK_RATE_BPS.most),
+                f"has a rate of {{}} bps; expected {LINK_RATE_BPS.least} to {LINK_RATE_BPS.most}",
+                rate_bps,
+            ),
+            (
+                (delay_ps < 0) | (delay_ps > LONGEST_DELAY_PS),
+                f"has a delay of {{}} ps; expected 0 to {LONGEST_DELAY_PS}",
+                delay_ps,
+            ),
         ):
             if wrong.any():
                 i = int(np.argmax(wrong))
@@ -171,6 +195,10 @@ class GraphBuilder:
                 "expected a connected network, as NPUs carry no transit"
             )
         return routing
+
+    def _refuse_too_many(self, more: int) -> None:
+        if self.nodes + more > MOST_NODES:
+            raise TopologyError(f"{self.name}: {self.nodes + more} nodes; expected at most {MOST_NODES}")
 
     def _name(self, node: int) -> str:
         if self.npus <= node < self.nodes:

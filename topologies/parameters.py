@@ -1,5 +1,6 @@
 """The kinds of values that parameters of topologies have: how they are written, checked and shown."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -7,9 +8,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from topologies.bounds import MOST_NODES
 from topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
 from topologies.errors import TopologyError
-from topologies.units import format_rate, format_time, parse_rate, parse_time
+from topologies.units import format_rate, format_time, parse_delay, parse_link_rate, short
+
+MOST_RATIO = 10**6
+_RATIO = re.compile(r"[0-9]{0,9}\.?[0-9]{0,18}(?:[eE][+-]?[0-9]{1,2})?(?:/[0-9]{1,9})?")
 
 
 class Parameters(BaseModel):
@@ -27,29 +32,30 @@ class Form:
 
 
 def parse_count(value: object) -> int:
-    """A whole number of 1 or more.
+    """A whole number of 1 or more, and no more than a network has nodes.
 
     Raises:
         TopologyError: anything else.
     """
     number = int(value) if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20 else value
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise TopologyError(f"{value!r} is not a count; expected a whole number >= 1")
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_NODES:
+        raise TopologyError(f"{short(value)} is not a count; expected a whole number from 1 to {MOST_NODES}")
     return number
 
 
 def parse_ratio(value: object) -> Fraction:
-    """An exact number above zero, from 2, 1.5 or "1.5".
+    """An exact number from 1/1000000 to 1000000, from 2, 1.5 or "1.5".
 
     Raises:
         TopologyError: anything else.
     """
+    text = short(value).strip("'")
     try:
-        ratio = Fraction(str(value))
+        ratio = Fraction(text) if _RATIO.fullmatch(text) else Fraction(0)
     except (ValueError, ZeroDivisionError):
         ratio = Fraction(0)
-    if isinstance(value, bool) or ratio <= 0:
-        raise TopologyError(f"{value!r} is not a ratio; expected a number > 0")
+    if isinstance(value, bool) or not 1 / MOST_RATIO <= ratio <= MOST_RATIO:
+        raise TopologyError(f"{short(value)} is not a ratio; expected a number from 1/{MOST_RATIO} to {MOST_RATIO}")
     return ratio
 
 
@@ -71,7 +77,7 @@ def parse_rates(value: object) -> tuple[int, ...]:
     Raises:
         TopologyError: an entry is no rate.
     """
-    return tuple(parse_rate(part) for part in _entries(value))
+    return tuple(parse_link_rate(part) for part in _entries(value))
 
 
 def parse_times(value: object) -> tuple[int, ...]:
@@ -80,7 +86,7 @@ def parse_times(value: object) -> tuple[int, ...]:
     Raises:
         TopologyError: an entry is no time.
     """
-    return tuple(parse_time(part) for part in _entries(value))
+    return tuple(parse_delay(part) for part in _entries(value))
 
 
 def _entries(value: object) -> Sequence[object]:
@@ -93,8 +99,8 @@ def _join(show: Callable[..., str], separator: str) -> Callable[..., str]:
 
 Count = Annotated[int, BeforeValidator(parse_count), Form("count")]
 Ratio = Annotated[Fraction, BeforeValidator(parse_ratio), Form("ratio")]
-Rate = Annotated[int, BeforeValidator(parse_rate), Form("rate, as 400Gbps", format_rate)]
-Time = Annotated[int, BeforeValidator(parse_time), Form("time, as 500ns", format_time)]
+Rate = Annotated[int, BeforeValidator(parse_link_rate), Form("rate, as 400Gbps", format_rate)]
+Time = Annotated[int, BeforeValidator(parse_delay), Form("time, as 500ns", format_time)]
 Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), Form("sizes, as 4x4x4", _join(str, "x"))]
 Rates = Annotated[
     tuple[int, ...], BeforeValidator(parse_rates), Form("rates, as 200GB/s_50GB/s", _join(format_rate, "_"))

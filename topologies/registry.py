@@ -15,8 +15,11 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from topologies import builders
+from topologies.bounds import MOST_CABLES, MOST_NODES
 from topologies.errors import TopologyError
+from topologies.extent import Extent
 from topologies.graph import Graph
+from topologies.graph_builder import MAX_NPUS
 from topologies.parameters import Form, Parameters
 from topologies.validation import checked, suggest
 
@@ -40,12 +43,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology that can be built: its name, one line about it, the model of its parameters and the builder."""
+    """A topology that can be built: its name, one line about it, the model of its parameters and the builder.
+
+    extent tells how large it will be, None where its parameters do not.
+    """
 
     name: str
     summary: str
     arguments: type[Parameters]
     build: Callable[[Any, str], Graph]
+    extent: Callable[[Any, str], Extent] | None = None
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Its parameters, in the order of the model."""
@@ -60,7 +67,9 @@ def topologies() -> Mapping[str, Topology]:
         module = importlib.import_module(f"{builders.__name__}.{info.name}")
         if hasattr(module, "NAME"):
             summary = (module.__doc__ or "").partition("\n")[0]
-            found[module.NAME] = Topology(module.NAME, summary, module.Arguments, module.build)
+            found[module.NAME] = Topology(
+                module.NAME, summary, module.Arguments, module.build, getattr(module, "extent", None)
+            )
     return dict(sorted(found.items()))
 
 
@@ -101,6 +110,32 @@ def build(topology: str | Path | Mapping[str, object]) -> Graph:
     Raises:
         TopologyError: whatever is wrong with it, in one line.
     """
+    found, arguments, label = _read(topology)
+    _extent(found, arguments, label)
+    return found.build(arguments, label)
+
+
+def extent(topology: str | Path | Mapping[str, object]) -> Extent | None:
+    """How large the network of a spec, path or table will be, without building it; None where only its file tells.
+
+    Raises:
+        TopologyError: its parameters are wrong, or it is larger than any may be.
+    """
+    return _extent(*_read(topology))
+
+
+def _extent(found: Topology, arguments: Parameters, label: str) -> Extent | None:
+    """How large it will be; refuses what the engine never holds. Too many NPUs are the builders' to refuse."""
+    said = found.extent(arguments, label) if found.extent else None
+    if said and said.npus <= MAX_NPUS:
+        for what, count, most in (("nodes", said.nodes, MOST_NODES), ("cables", said.cables, MOST_CABLES)):
+            if count > most:
+                raise TopologyError(f"{label}: {count} {what}; expected at most {most}")
+    return said
+
+
+def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parameters, str]:
+    """The topology, its parameters, and what to call the network."""
     table = topology if isinstance(topology, Mapping) else parse_spec(str(topology))
     label = format_spec(table)
     if "name" not in table:
@@ -110,7 +145,7 @@ def build(topology: str | Path | Mapping[str, object]) -> Graph:
         raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), topologies())}")
     found = topologies()[name]
     others = {key: value for key, value in table.items() if key != "name"}
-    return found.build(checked(found.arguments, others, label), label)
+    return found, checked(found.arguments, others, label), label
 
 
 def _parse_path(text: str) -> dict[str, object]:

@@ -6,7 +6,9 @@ Decimal prefixes (k, M, G, T, P) are powers of 1000, binary ones (Ki, Mi, Gi, Ti
 
 import re
 from fractions import Fraction
+from typing import TypeGuard
 
+from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, Bounds, beyond
 from topologies.errors import TopologyError
 
 GBPS = 10**9
@@ -23,6 +25,7 @@ _RATE = re.compile(_NUMBER + r"([kKMGTP]?i?)(b|bit|B)(?:ps|/s)\s*")
 _BYTES = re.compile(_NUMBER + r"([kKMGTP]?i?)B\s*")
 _TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s)\s*")
 _LIMIT = 2**63
+_LONGEST_TEXT = 60
 
 
 def parse_rate(text: object) -> int:
@@ -31,13 +34,55 @@ def parse_rate(text: object) -> int:
     Raises:
         TopologyError: no rate, zero, no whole number of bits per second, or beyond 63 bits.
     """
-    match = _RATE.fullmatch(text) if isinstance(text, str) else None
+    match = _RATE.fullmatch(text) if _isshort(text) else None
     if match is None or match[2] not in _PREFIX:
-        raise TopologyError(f"{text!r} is not a rate; expected a number and a unit, as 400Gbps or 50GB/s")
+        raise TopologyError(f"{short(text)} is not a rate; expected a number and a unit, as 400Gbps or 50GB/s")
     bps = _whole(text, Fraction(match[1]) * _PREFIX[match[2]] * (8 if match[3] == "B" else 1), "bit per second")
     if bps == 0:
         raise TopologyError(f"rate {text!r} is zero; expected more than 0")
     return bps
+
+
+def parse_link_rate(text: object) -> int:
+    """Bits per second of a link.
+
+    Raises:
+        TopologyError: no rate, or none that a link may have.
+    """
+    return parse_rate_within(text, LINK_RATE_BPS)
+
+
+def parse_rate_within(text: object, bounds: Bounds) -> int:
+    """Bits per second within bounds.
+
+    Raises:
+        TopologyError: no rate, or out of bounds.
+    """
+    rate_bps = parse_rate(text)
+    if beyond(rate_bps, bounds):
+        raise TopologyError(f"rate {text!r}; expected {format_rate(bounds.least)} to {format_rate(bounds.most)}")
+    return rate_bps
+
+
+def parse_delay(text: object) -> int:
+    """Picoseconds of the delay of a link or switch.
+
+    Raises:
+        TopologyError: no time, or longer than a delay may be.
+    """
+    return parse_time_within(text, LONGEST_DELAY_PS)
+
+
+def parse_time_within(text: object, longest_ps: int) -> int:
+    """Picoseconds up to `longest_ps`.
+
+    Raises:
+        TopologyError: no time, or a longer one.
+    """
+    time_ps = parse_time(text)
+    if time_ps > longest_ps:
+        raise TopologyError(f"time {text!r}; expected at most {format_time(longest_ps)}")
+    return time_ps
 
 
 def parse_time(text: object) -> int:
@@ -48,9 +93,9 @@ def parse_time(text: object) -> int:
     """
     if text == "0" or (type(text) is int and text == 0):
         return 0
-    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    match = _TIME.fullmatch(text) if _isshort(text) else None
     if match is None:
-        raise TopologyError(f"{text!r} is not a time; expected a number >= 0 and a unit, as 500ns or 1us")
+        raise TopologyError(f"{short(text)} is not a time; expected a number >= 0 and a unit, as 500ns or 1us")
     return _whole(text, Fraction(match[1]) * _TIME_PS[match[2]], "ps")
 
 
@@ -62,12 +107,24 @@ def parse_bytes(text: object) -> int:
     """
     if isinstance(text, int) and not isinstance(text, bool) and 0 <= text < _LIMIT:
         return text
-    if isinstance(text, str) and text.strip().isdecimal():
+    if _isshort(text) and text.strip().isdecimal():
         return _whole(text, Fraction(text), "byte")
-    match = _BYTES.fullmatch(text) if isinstance(text, str) else None
+    match = _BYTES.fullmatch(text) if _isshort(text) else None
     if match is None or match[2] not in _PREFIX:
-        raise TopologyError(f"{text!r} is not a size; expected a number >= 0 and a unit, as 64KiB or 1MB")
+        raise TopologyError(f"{short(text)} is not a size; expected a number >= 0 and a unit, as 64KiB or 1MB")
     return _whole(text, Fraction(match[1]) * _PREFIX[match[2]], "byte")
+
+
+def parse_bytes_within(text: object, most: int) -> int:
+    """Bytes up to `most`.
+
+    Raises:
+        TopologyError: no size, or a larger one.
+    """
+    size_bytes = parse_bytes(text)
+    if size_bytes > most:
+        raise TopologyError(f"size {text!r}; expected at most {format_bytes(most)}")
+    return size_bytes
 
 
 def format_rate(rate_bps: int) -> str:
@@ -86,6 +143,20 @@ def format_bytes(size_bytes: int) -> str:
         if size_bytes and size_bytes % _PREFIX[unit[:2]] == 0:
             return f"{size_bytes // _PREFIX[unit[:2]]}{unit}"
     return _decimal(size_bytes, {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3, "B": 1})
+
+
+def _isshort(text: object) -> TypeGuard[str]:
+    """Whether it is a text that may be a number: digits without end take time without end."""
+    return isinstance(text, str) and len(text) <= _LONGEST_TEXT
+
+
+def short(value: object) -> str:
+    """A value as an error shows it."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
 def _whole(text: object, value: Fraction, unit: str) -> int:

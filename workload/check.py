@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from topologies.bounds import MOST_BYTES
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER
 from workload.splits import check_splits
@@ -13,23 +14,26 @@ Int32 = NDArray[np.int32]
 MOST_NPUS = 1 << 19
 MOST_TAGS = 1 << 24
 MOST_OF_ONE_KEY = 1 << 20
+_AT_MOST = f"at most {MOST_BYTES} bytes"
 
 
 def check_sizes(view: TraceView, npus: int) -> None:
     """Check sizes, peers and tags of one trace.
 
     Raises:
-        WorkloadError: comm_size missing or (collectives other than barriers and with split sizes) 0, split sizes that
-            do not cut it into whole bytes, a peer missing or out of range, a tag
-            or a count of equal messages or collectives out of range.
+        WorkloadError: comm_size missing, beyond 64 TiB or (collectives other than barriers and with split sizes) 0,
+            split sizes that do not cut it into whole bytes, a peer missing or out of range, a tag or a count of equal
+            messages or collectives out of range.
     """
     size = view.table.comm_size[view.coll_rows]
     wrong = np.where(view.coll_uneven, size < 0, (size <= 0) & (view.coll_kind != BARRIER))
     _refuse(view, view.coll_rows, wrong, "comm_size", size, "more than 0")
+    _refuse(view, view.coll_rows, size > MOST_BYTES, "comm_size", size, _AT_MOST)
     check_splits(view)
     _refuse(view, view.coll_rows, view.coll_seq >= MOST_OF_ONE_KEY, "number in its group", view.coll_seq, "below 2^20")
     rows, size = view.p2p_rows, view.table.comm_size[view.p2p_rows]
     _refuse(view, rows, size < 0, "comm_size", size, "0 or more")
+    _refuse(view, rows, size > MOST_BYTES, "comm_size", size, _AT_MOST)
     peer, is_send = view.p2p_peer, view.kind[rows] == SEND
     wrong = (peer < 0) | (peer >= npus)
     for name, side in (("comm_dst", is_send), ("comm_src", ~is_send)):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from topologies.bounds import LONGEST_PS
 from workload.errors import WorkloadError
 from workload.view import COMPUTE, CPU_LANE, MEMORY, TraceView
 
@@ -16,7 +17,7 @@ PEAK_FLOPS_KEY = '[compute] peak_flops, as "312TFLOPS"'
 BANDWIDTH_KEY = '[memory] bandwidth, as "2TB/s"'
 PS_PER_MICRO = 1_000_000
 PS_PER_SECOND = 1e12
-_LONGEST_MICROS = (2**62) // PS_PER_MICRO
+_LONGEST_MICROS = LONGEST_PS // PS_PER_MICRO
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     Recorded times are exact; a roofline is rounded to the nearest picosecond.
 
     Raises:
-        WorkloadError: a duration beyond 53 days, a roofline that needs a rate that is not known, or (mode "roofline") a
+        WorkloadError: a duration beyond 11 days, a roofline that needs a rate that is not known, or (mode "roofline") a
             compute node that says neither num_ops nor tensor_size.
     """
     table = view.table
@@ -92,7 +93,7 @@ def _roofline_ps(view: TraceView, modelled: Mask, model: ComputeModel) -> Int64:
     memory_ps = _seconds(view, size, model.memory_bandwidth_Bps, "tensor_size", BANDWIDTH_KEY) * PS_PER_SECOND
     memory_ps += np.where(is_memory, model.memory_latency_ps, 0)
     longest_ps = np.maximum(compute_ps, memory_ps)
-    _refuse(view, longest_ps > 2.0**62, "takes longer than 53 days, expected less")
+    _refuse(view, longest_ps > LONGEST_PS, "takes longer than 11 days, expected less")
     return np.rint(longest_ps).astype(np.int64)
 
 

@@ -20,6 +20,8 @@ Int64 = NDArray[np.int64]
 
 _PEER_BIAS = 1 << 20  # more than any NPU number
 _MOST_PENDING = 1 << 22
+_FEWEST_PAIRS = 1 << 10
+"""Of one schedule and size, where pairs are sampled."""
 
 
 class Traffic(NamedTuple):
@@ -49,9 +51,42 @@ def traffic(program: Program) -> Traffic:
     users = _Users(program)
     for part in _sends(program, users):
         pairs.add(part)
-    for part in _collectives(program, users):
+    for part, _ in _collectives(program, users):
         pairs.add(part)
     return pairs.total()
+
+
+class Sample(NamedTuple):
+    """Some of the pairs of a program, not summed: a pair may stand more than once.
+
+    Attributes:
+        src: int64[p], sending NPU.
+        dst: int64[p], receiving NPU.
+        bytes: int64[p], payload of the pair.
+        messages: int64[p], in how many messages.
+        weight: float64[p], how many pairs like it each stands for.
+    """
+
+    src: Int64
+    dst: Int64
+    bytes: Int64
+    messages: Int64
+    weight: NDArray[np.float64]
+
+
+def sample(program: Program, most_pairs: int) -> Sample:
+    """What the NPUs that have a trace send, from about so many pairs: every k-th NPU, where there are more.
+
+    Sums with weights are those of `traffic`, exactly so where NPUs that do the same send as much.
+    """
+    users = _Users(program)
+    parts = [(part, 1.0) for part in _sends(program, users)]
+    parts += list(_collectives(program, users, most_pairs))
+    src, dst, size_bytes, messages = (
+        np.concatenate(column).astype(np.int64) for column in zip(*(part for part, _ in parts), strict=True)
+    )
+    weight = np.concatenate([np.full(len(part.src), weight) for part, weight in parts])
+    return Sample(src, dst, size_bytes, messages, weight)
 
 
 def merge(parts: Sequence[Traffic]) -> Traffic:
@@ -118,14 +153,15 @@ def _sends(program: Program, users: _Users) -> Iterator[_Part]:
     yield _Part(npu, npu + peer[row], size_bytes[row], messages[row])
 
 
-def _collectives(program: Program, users: _Users) -> Iterator[_Part]:
-    """One schedule and buffer size after another."""
+def _collectives(program: Program, users: _Users, most_pairs: int | None = None) -> Iterator[tuple[_Part, float]]:
+    """One schedule and buffer size after another; of most_pairs in all only some calls, each for so many."""
     rows = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
     of_rows = (column[rows].astype(np.int64) for column in (program.node_schedule, program.node_bytes))
     group_slot = program.node_group[rows].astype(np.int64)
     (schedule, size_bytes, trace, slot), times = _distinct((*of_rows, _trace_of(program, rows), group_slot))
     starts = np.flatnonzero((np.diff(schedule, prepend=-1) != 0) | (np.diff(size_bytes, prepend=-1) != 0))
     known: dict[int, list[tuple[_Buffer, list[_Peer]]]] = {}
+    share = None if most_pairs is None else max(most_pairs // max(len(starts), 1), _FEWEST_PAIRS)
     for begin, end in pairwise([*starts.tolist(), len(schedule)]):
         alike = slice(begin, end)
         row, npu = users.spread(trace[alike])
@@ -141,10 +177,33 @@ def _collectives(program: Program, users: _Users) -> Iterator[_Part]:
         if program.schedules.relative[calls.schedule]:
             if calls.schedule not in known:
                 known[calls.schedule] = _buffers(program.schedules, calls.schedule)
+            peers_each = sum(len(peers) for _, peers in known[calls.schedule])
+            some, weight = _some(calls, len(calls.npu) * peers_each, share)
             for buffer, peers in known[calls.schedule]:
-                yield from _relative(program, calls, buffer, peers)
+                yield from ((part, weight) for part in _relative(program, some, buffer, peers))
         else:
-            yield _absolute(program, calls)
+            some, weight = _some(calls, _steps_of(program.schedules, calls), share)
+            yield _absolute(program, some), weight
+
+
+def _some(calls: "_Calls", pairs: int, most: int | None) -> tuple["_Calls", float]:
+    """Calls evenly apart, of which about `most` pairs come, and for how many each stands."""
+    if most is None or pairs <= most or len(calls.npu) == 0:
+        return calls, 1.0
+    keep = np.arange(0, len(calls.npu), -(-pairs // most))
+    some = calls._replace(
+        npu=calls.npu[keep],
+        member=calls.member[keep],
+        group_begin=calls.group_begin[keep],
+        times=calls.times[keep],
+    )
+    return some, len(calls.npu) / len(keep)
+
+
+def _steps_of(schedules: Schedules, calls: "_Calls") -> int:
+    """Steps of the plans of all members that call."""
+    plan = schedules.plan_of[schedules.plan_of_ptr[calls.schedule] + calls.member]
+    return int((schedules.lane_ptr[schedules.plan_ptr[plan + 1]] - schedules.lane_ptr[schedules.plan_ptr[plan]]).sum())
 
 
 class _Calls(NamedTuple):

@@ -20,9 +20,14 @@ from typing import NamedTuple
 from google.protobuf.message import Message
 
 from et import CollectiveCommType, coll_node, comp_node, metadata, write_trace
+from topologies.bounds import MOST_BYTES
+from workload.check import MOST_NPUS
 from workload.errors import WorkloadError
 
 MIB = 1 << 20
+_MOST = {"npus": MOST_NPUS - 1, "layers": 10**5, "iterations": 10**6, "dtype_bytes": 64}
+_LARGEST = 2**31 - 1
+_MOST_OF_A_NODE = 2**63 - 1
 _OPTIMIZER_STATE_BYTES = 24  # Adam reads and writes weight, momentum and variance, 4 bytes each
 
 
@@ -44,7 +49,8 @@ class TransformerParams:
         recompute: the backward pass does a layer's forward pass again, so that activations need not be kept.
 
     Raises:
-        WorkloadError: a value below 1, or hidden not a multiple of heads.
+        WorkloadError: a value below 1 or beyond _MOST, hidden not a multiple of heads, or nodes of more work or bytes
+            than a trace can say.
     """
 
     npus: int = 8
@@ -62,10 +68,24 @@ class TransformerParams:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "recompute" and value < 1:
-                raise WorkloadError(f"transformer: {field.name} is {value}, expected at least 1")
+            most = _MOST.get(field.name, _LARGEST)
+            if field.name != "recompute" and not 1 <= value <= most:
+                raise WorkloadError(f"transformer: {field.name} is {value}, expected 1 to {most}")
         if self.hidden % self.heads:
             raise WorkloadError(f"transformer: hidden is {self.hidden}, expected a multiple of heads ({self.heads})")
+        optimizer_bytes = self.parameters() * (2 * self.dtype_bytes + _OPTIMIZER_STATE_BYTES)
+        for what, most in (
+            ("operations of a layer", 3 * self.layer_flops()),
+            ("operations of the head", 2 * self.head_flops()),
+            ("bytes of a layer", 3 * self.layer_bytes()),
+            ("bytes of the head", 2 * _head_bytes(self)),
+            ("bytes of the optimizer", optimizer_bytes),
+        ):
+            if most > _MOST_OF_A_NODE:
+                raise WorkloadError(f"transformer: {most:.3g} {what}, expected less than 2^63")
+        largest = max(bucket.bytes for bucket in buckets(self))
+        if largest > MOST_BYTES:
+            raise WorkloadError(f"transformer: an all-reduce of {largest} B, expected at most {MOST_BYTES}")
 
     def parameters(self) -> int:
         """P = 12 l h^2 (1 + 13/12h + (V + s)/12lh)."""
@@ -78,6 +98,10 @@ class TransformerParams:
         """
         passes = 4 if self.recompute else 3
         return passes * self.layers * self.layer_flops() + 3 * self.head_flops()
+
+    def nodes(self) -> int:
+        """Nodes of a trace."""
+        return self.iterations * (2 * self.layers + 5 + len(buckets(self)))
 
     def layer_flops(self) -> int:
         """Forward pass of a layer: 24 b s h^2 + 4 b s^2 h."""

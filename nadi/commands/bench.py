@@ -5,8 +5,11 @@ import os
 
 import typer
 
+from nadi.bounds import MOST_SEED, MOST_WORKERS
 from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.completion import benches, topology_names
+
+MOST_RUNS = 10_000
 
 
 def register(app: typer.Typer) -> None:
@@ -26,9 +29,9 @@ def bench(
         "", "--topology", "-t", metavar="SPEC", help="Another fabric.", autocompletion=topology_names
     ),
     size: str = typer.Option("", metavar="BYTES", help="Another size: each NPU's message, or the all-reduce."),
-    seed: int = typer.Option(1, min=0, help="Of the permutation and of ECMP."),
-    runs: int = typer.Option(5, min=1, help="The figures are those of the fastest of so many runs."),
-    workers: int = typer.Option(1, "--workers", min=1, metavar="N", help=WORKERS_HELP),
+    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of the permutation and of ECMP."),
+    runs: int = typer.Option(5, min=1, max=MOST_RUNS, help="The figures are those of the fastest of so many runs."),
+    workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
     backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
     share_memory: bool = typer.Option(True, help="Whether MPI ranks of one node meet in shared memory."),
     scaling: bool = typer.Option(
@@ -45,7 +48,8 @@ def bench(
     from nadi.progress import progress
     from nadi.workers import Workers
     from nadi.world import together
-    from topologies.units import parse_bytes
+    from topologies.bounds import MOST_BYTES
+    from topologies.units import parse_bytes_within
 
     with together(ranks):
         if name not in BENCHES:
@@ -54,7 +58,9 @@ def bench(
             raise ConfigError(f"--backend {backend}: expected threads or processes")
         if backend == "processes" and ranks.size > 1:
             raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
-        size_bytes = parse_bytes(size) if size else 0
+        size_bytes = parse_bytes_within(size, MOST_BYTES) if size else 0
+        if size and not size_bytes:
+            raise ConfigError(f"--size {size}: found 0 bytes; expected more")
     if scaling:
         _scaling(name, topology, size, runs, as_json=as_json, quiet=quiet)
         return

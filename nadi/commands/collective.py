@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from nadi.bounds import MOST_SEED, MOST_WORKERS
 from nadi.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.commands.topology import SPEC_HELP
 from nadi.completion import algorithms, kinds, topology_names
+from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
     from nadi.collective_results import Sweep
@@ -32,7 +34,10 @@ def collective(
     ),
     sizes: str = typer.Option("1MiB", help="Bytes of the whole buffer: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."),
     matrix: Path | None = typer.Option(
-        None, metavar="FILE", help="all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes."
+        None,
+        metavar="FILE",
+        parser=named_path,
+        help="all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes.",
     ),
     skew: str = typer.Option(
         "", metavar="zipf:EXPONENT", help="all-to-all-v: who gets how much of the --sizes that each NPU sends."
@@ -43,13 +48,16 @@ def collective(
         help="As ring,direct; or all that the fabric can do; the kind's default if not given.",
         autocompletion=algorithms,
     ),
-    out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", help="Folder for a Parquet table and a page."),
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for a Parquet table and a page."
+    ),
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="A value of the run file's [network] section, as network.mtu=1KiB."
     ),
-    seed: int = typer.Option(1, min=0, help="Of all hashed choices."),
-    workers: int = typer.Option(1, "--workers", min=1, metavar="N", help=WORKERS_HELP),
+    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of all hashed choices."),
+    workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
     backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
@@ -60,6 +68,7 @@ def collective(
     ranks = connected_ranks(os.environ)
     import topologies
     from nadi import fabric
+    from nadi.affordable import check_fabric, checker
     from nadi.collective_results import FILES, PAGE, Sweep, has_plotly, write_sweep
     from nadi.config import network_section
     from nadi.errors import ConfigError
@@ -75,13 +84,15 @@ def collective(
             raise ConfigError(f"--backend {backend}: expected threads or processes")
         if backend == "processes" and ranks.size > 1:
             raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
+        check_fabric(topology, force=force)
         graph = topologies.build(topology)
         done, source = demand(kind, matrix, skew, graph.npus, seed)
         steps = [0] if matrix else sizes_of(kind, sizes)
         network = network_section(overrides)
         settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
         settings = fabric.fitted(graph, settings)
-        chosen, left_out = choose(graph, done, algorithm, steps)
+        check = checker(graph, settings, ranks.size * workers, force=force)
+        chosen, left_out = choose(graph, done, algorithm, steps, check)
     is_first = ranks.rank == 0
     if left_out and is_first:
         typer.echo(f"nadi: left out: {listed(left_out)}", err=True)

@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from nadi.options import named_path
+
 
 class _Group(TyperGroup):
     """Commands; what is none of them is a folder to show."""
@@ -28,7 +30,9 @@ def register(app: typer.Typer) -> None:
 
 def show(
     folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
-    out: Path | None = typer.Option(None, "-o", "--out", metavar="FILE", help="Write a page, FILE.html."),
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="FILE", parser=named_path, help="Write a page, FILE.html."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Busy, marked, paused and dropping links, completion times, how pauses spread and whom they held up."""
@@ -69,6 +73,7 @@ def controls(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) 
         table = FittedTable("", *columns, Column("elsewhere", 2, "text"), headings=False)
         for parameter in control["parameters"]:
             aliases = ", ".join(f"{name} x{factor:g}" for name, factor in parameter["aliases"].items())
-            table.add_row(parameter["name"], f"default {parameter['default']:g}", parameter["doc"], aliases)
+            said = f"{parameter['doc']}; expected {parameter['range']}"
+            table.add_row(parameter["name"], f"default {parameter['default']:g}", said, aliases)
         if control["parameters"]:
             out.print(table)

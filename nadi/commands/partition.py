@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from nadi.completion import methods
+from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
     from nadi.tables import FittedTable
@@ -27,17 +28,24 @@ def partition(
         "metis", metavar="NAME", help="How to divide; docs/partition.md lists the methods.", autocompletion=methods
     ),
     weights: Path | None = typer.Option(
-        None, metavar="DIR", help="Results of an earlier run: weigh by the packets it sent, not by those expected."
+        None,
+        metavar="DIR",
+        parser=named_path,
+        help="Results of an earlier run: weigh by the packets it sent, not by those expected.",
     ),
     all_methods: bool = typer.Option(False, "--all-methods", help="Compare all methods."),
-    plot: Path | None = typer.Option(None, metavar="FILE", help="Draw the parts and their cut: FILE.html or FILE.png."),
+    plot: Path | None = typer.Option(
+        None, metavar="FILE", parser=named_path, help="Draw the parts and their cut: FILE.html or FILE.png."
+    ),
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.mtu=1KiB. Repeatable."
     ),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Divide the fabric of a run file among parts: balance, cut, lookahead and the speed-up they promise."""
     import topologies
+    from nadi.affordable import check_fabric
     from nadi.config import load_config
     from nadi.errors import ConfigError
     from nadi.fidelities import on_one_worker
@@ -52,6 +60,7 @@ def partition(
         raise ConfigError(
             f"[network] fidelity: found {config.network.fidelity!r}, which runs on one worker; expected 'packet'"
         )
+    check_fabric(config.topology.source(), force=force)
     graph = topologies.build(config.topology.source())
     load = measured_load(weights, graph) if weights else expected_load(config, graph)
     found, said = divide(graph, parts, method, load, config.network)

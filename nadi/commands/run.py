@@ -7,6 +7,9 @@ from pathlib import Path
 
 import typer
 
+from nadi.bounds import MOST_WORKERS
+from nadi.options import FORCE_HELP, named_path
+
 WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
 BACKEND_HELP = "What the workers are: threads or processes."
 
@@ -18,11 +21,15 @@ def register(app: typer.Typer) -> None:
 
 def run(
     file: Path = typer.Argument(metavar="RUN.toml", help="The run file; docs/run-file.md lists its keys."),
-    out: Path | None = typer.Option(None, "--out", metavar="DIR", help="Folder for summary.json and the tables."),
+    out: Path | None = typer.Option(
+        None, "--out", metavar="DIR", parser=named_path, help="Folder for summary.json and the tables."
+    ),
     overrides: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.window=1MiB. Repeatable."
     ),
-    workers: int = typer.Option(0, "--workers", min=0, metavar="N", show_default=False, help=WORKERS_HELP),
+    workers: int = typer.Option(
+        0, "--workers", min=0, max=MOST_WORKERS, metavar="N", show_default=False, help=WORKERS_HELP
+    ),
     backend: str = typer.Option("", "--backend", metavar="NAME", show_default=False, help=BACKEND_HELP),
     weights: str = typer.Option(
         "",
@@ -31,6 +38,7 @@ def run(
         show_default=False,
         help="Divide by traces, fabric, or an earlier run's folder.",
     ),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON in place of the report."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
@@ -55,7 +63,7 @@ def run(
     folder = out or config.output.dir
     with staged(folder, ranks) if folder else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
-            simulation = simulate(config, shown, ranks)
+            simulation = simulate(config, shown, ranks, force=force)
         with together(ranks):
             parts = ranks.gather(part(simulation, ranks.exchange))
             findings = merge(simulation, parts) if parts is not None else None
@@ -65,7 +73,7 @@ def run(
     if findings is None:
         return
     if as_json:
-        typer.echo(json.dumps(summary(simulation, peaks), indent=2))
+        typer.echo(json.dumps(summary(simulation, peaks, findings.warnings), indent=2))
         typer.echo(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
     else:
         print_report(simulation, findings, folder)

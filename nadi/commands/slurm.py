@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from nadi.options import named_path
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -31,9 +33,15 @@ def slurm(
     ),
     launcher: str = typer.Option("mpiexec", help="What starts several ranks: mpiexec, srun-pmi2 or srun-pmix."),
     out: Path | None = typer.Option(
-        None, "--out", metavar="DIR", help="Folder for the results; of a sweep, with one in it for each task."
+        None,
+        "--out",
+        metavar="DIR",
+        parser=named_path,
+        help="Folder for the results; of a sweep, with one in it for each task.",
     ),
-    script: Path | None = typer.Option(None, "-o", metavar="FILE", help="The script. Default: JOB-NAME.sbatch."),
+    script: Path | None = typer.Option(
+        None, "-o", metavar="FILE", parser=named_path, help="The script. Default: JOB-NAME.sbatch."
+    ),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the script and write nothing."),
     submit: bool = typer.Option(False, "--submit", help="Have sbatch take the script."),
 ) -> None:

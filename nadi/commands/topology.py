@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from nadi.completion import topology_names
+from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
     from topologies import Topology
@@ -44,13 +45,16 @@ def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> 
 
 def show(
     spec: str = typer.Argument(metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Facts about a fabric: sizes, rates, routing, bisection."""
     import topologies
+    from nadi.affordable import check_fabric
     from nadi.fabric_facts import labelled
     from nadi.tables import console, facts
 
+    check_fabric(spec, force=force)
     graph = topologies.build(spec)
     found = topologies.describe(graph)
     if as_json:
@@ -61,11 +65,14 @@ def show(
 
 def build(
     spec: str = typer.Argument(metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names),
-    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", help="TOML file to write."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help="TOML file to write."),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
 ) -> None:
     """Write a fabric as a TOML file of nodes and links, to be edited and run."""
     import topologies
+    from nadi.affordable import check_fabric
 
+    check_fabric(spec, force=force)
     graph = topologies.build(spec)
     topologies.write_toml(graph, out)
     typer.echo(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")

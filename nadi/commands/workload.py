@@ -4,6 +4,8 @@ from pathlib import Path
 
 import typer
 
+from nadi.options import FORCE_HELP, named_path
+
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
@@ -18,7 +20,7 @@ def _group() -> None:
 
 
 def transformer(
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", help="Folder for the traces."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
     prefix: str = typer.Option("transformer", help="Beginning of the files' names: PREFIX.<npu>.et."),
     npus: int = typer.Option(8, help="Data-parallel copies."),
     layers: int = typer.Option(12, help="Layers."),
@@ -31,9 +33,12 @@ def transformer(
     bucket_bytes: str = typer.Option("25MiB", help="Gradients of an all-reduce."),
     iterations: int = typer.Option(1, help="Optimizer steps."),
     recompute: bool = typer.Option(False, "--recompute", help="The backward pass does the forward pass again."),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
 ) -> None:
     """Data-parallel training of a GPT-like transformer, gradient buckets overlapping the backward pass."""
-    from topologies.units import parse_bytes
+    from nadi.affordable import check_trace
+    from topologies.bounds import MOST_BYTES
+    from topologies.units import parse_bytes_within
     from workload import transformer as model
 
     params = model.TransformerParams(
@@ -45,10 +50,11 @@ def transformer(
         seq=seq,
         micro_batch=micro_batch,
         dtype_bytes=dtype_bytes,
-        bucket_bytes=parse_bytes(bucket_bytes),
+        bucket_bytes=parse_bytes_within(bucket_bytes, MOST_BYTES),
         iterations=iterations,
         recompute=recompute,
     )
+    check_trace(params.nodes(), force=force)
     traces = model.write(params, out, prefix)
     buckets = model.buckets(params)
     typer.echo(

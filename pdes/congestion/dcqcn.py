@@ -30,45 +30,63 @@ Where the paper leaves a choice:
 
 import numpy as np
 
-from pdes.congestion import Parameter
+from pdes.congestion import COUNT, DELAY_PS, RATE_BPS, STEP_BPS, SWITCH, TIME_PS, Parameter
 from pdes.jit import hook, inline
 from pdes.state import CC_CNP, CC_LINE_PSB, CC_OWN, CC_PSB, CC_SENT, CC_START, CC_WINDOW, CC_WORDS, CONST_WINDOW, INF
 from pdes.world import world_at
 
 TITLE = "DCQCN (Zhu et al., SIGCOMM 2015)"
 SIGNALS = ("ecn", "cnp")
+BYTES = (1.0, 2.0**50)
 PARAMETERS = (
-    Parameter("rate_ai_bps", 5e6, "R_AI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)"),
-    Parameter("rate_hai_bps", 50e6, "R_HAI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)"),
-    Parameter("fixed_rate_ai_bps", 0.0, "R_AI at any line rate; 0: rate_ai_bps", {"RATE_AI": 1e6}),
-    Parameter("fixed_rate_hai_bps", 0.0, "R_HAI at any line rate; 0: rate_hai_bps", {"RATE_HAI": 1e6}),
-    Parameter("min_rate_bps", 1e9, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6}),
+    Parameter("rate_ai_bps", 5e6, "R_AI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)", range=STEP_BPS),
+    Parameter("rate_hai_bps", 50e6, "R_HAI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)", range=STEP_BPS),
+    Parameter("fixed_rate_ai_bps", 0.0, "R_AI at any line rate; 0: rate_ai_bps", {"RATE_AI": 1e6}, range=STEP_BPS),
+    Parameter("fixed_rate_hai_bps", 0.0, "R_HAI at any line rate; 0: rate_hai_bps", {"RATE_HAI": 1e6}, range=STEP_BPS),
+    Parameter(
+        "min_rate_bps", 1e9, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6}, range=RATE_BPS
+    ),
     Parameter("g", 1 / 256, "weight of the newest feedback in alpha (paper)", {"EWMA_GAIN": 1.0}),
     Parameter(
         "alpha_update_interval_ps",
         1e6,
         "K: alpha decays after each such time without a CNP (HPCC's ns-3; paper 55 us); 0: it never decays",
         {"ALPHA_RESUME_INTERVAL": 1e6},
+        range=TIME_PS,
+        special=0.0,
     ),
     Parameter(
         "rate_decrease_interval_ps",
         4e6,
         "least time between two cuts (HPCC's ns-3); 0: each CNP cuts, as in the paper",
         {"RATE_DECREASE_INTERVAL": 1e6},
+        range=DELAY_PS,
     ),
     Parameter(
         "rp_timer_ps",
         300e6,
         "period of rate increases by time (HPCC's ns-3; paper 55 us); 0: none",
         {"RP_TIMER": 1e6},
+        range=TIME_PS,
+        special=0.0,
     ),
-    Parameter("byte_counter_bytes", 0.0, "B: bytes sent between rate increases; 0: none (HPCC's ns-3; paper 10 MB)"),
-    Parameter("fast_recovery_times", 1.0, "F (HPCC's ns-3; paper 5)", {"FAST_RECOVERY_TIMES": 1.0}),
+    Parameter(
+        "byte_counter_bytes",
+        0.0,
+        "B: bytes sent between rate increases; 0: none (HPCC's ns-3; paper 10 MB)",
+        range=BYTES,
+        special=0.0,
+    ),
+    Parameter(
+        "fast_recovery_times", 1.0, "F (HPCC's ns-3; paper 5)", {"FAST_RECOVERY_TIMES": 1.0}, range=COUNT, whole=True
+    ),
     Parameter(
         "clamp_target_rate",
         0.0,
         "1: each cut sets RT = RC (paper); 0: only one that follows an increase (HPCC's ns-3)",
         {"CLAMP_TARGET_RATE": 1.0},
+        range=SWITCH,
+        whole=True,
     ),
 )
 (

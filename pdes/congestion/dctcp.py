@@ -19,7 +19,7 @@ Where the paper leaves a choice:
 
 import numpy as np
 
-from pdes.congestion import Parameter
+from pdes.congestion import PACKETS, WINDOW_PACKETS, Parameter
 from pdes.jit import hook, inline
 from pdes.state import (
     CC_ACK,
@@ -42,8 +42,13 @@ SIGNALS = ("ecn",)
 PARAMETERS = (
     Parameter("g", 1 / 16, "weight of the newest share in alpha (paper)", {"EWMA_GAIN": 1.0}),
     Parameter("initial_alpha", 1.0, "alpha before the first window (RFC 8257)"),
-    Parameter("increase_packets", 1.0, "packets that cwnd grows by in a round trip without cut (TCP)"),
-    Parameter("min_window_packets", 1.0, "least cwnd after a mark or loss (TCP has 2, for delayed acknowledgements)"),
+    Parameter("increase_packets", 1.0, "packets that cwnd grows by in a round trip without cut (TCP)", range=PACKETS),
+    Parameter(
+        "min_window_packets",
+        1.0,
+        "least cwnd after a mark or loss (TCP has 2, for delayed acknowledgements)",
+        range=WINDOW_PACKETS,
+    ),
 )
 PAR_G, PAR_INITIAL_ALPHA, PAR_INCREASE, PAR_MIN_WINDOW = range(4)
 

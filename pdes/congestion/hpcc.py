@@ -15,7 +15,7 @@ have gone back in time or would have sent more than its rate allows, as happens 
 between equal paths. Then L is replaced, and U, W and W^c stay as they are until the next acknowledgement.
 """
 
-from pdes.congestion import Parameter
+from pdes.congestion import COUNT, RATE_BPS, STEP_BPS, SWITCH, TIME_PS, Parameter
 from pdes.jit import hook, inline
 from pdes.state import (
     CC_ACK,
@@ -44,14 +44,47 @@ from pdes.world import world_at
 
 TITLE = "HPCC: High Precision Congestion Control (SIGCOMM 2019)"
 SIGNALS = ("telemetry",)
+UTILISATION = (0.01, 1.0)
+FLOWS = (1.0, 1e9)
 PARAMETERS = (
-    Parameter("eta", 0.95, "target utilisation (section 5.1)", {"U_TARGET": 1.0}),
-    Parameter("max_stage", 5.0, "additive steps before a multiplicative one (section 5.1)", {"MI_THRESH": 1.0}),
-    Parameter("flows", 16.0, "N of W_AI = W_init (1 - eta) / N, flows that a link is shared by (section 3.3)"),
-    Parameter("rate_ai_bps", 0.0, "W_AI as a rate, W_AI / T, of any line rate; 0: as N says", {"RATE_AI": 1e6}),
-    Parameter("min_rate_bps", 0.0, "least W / T; 0: none but W_AI, as in the paper", {"MIN_RATE": 1e6}),
-    Parameter("base_rtt_ps", 0.0, "T; 0: the idle round trip of a full packet over the fabric's longest path"),
-    Parameter("fast_react", 1.0, "0: acknowledgements between updates change nothing", {"FAST_REACT": 1.0}),
+    Parameter("eta", 0.95, "target utilisation (section 5.1)", {"U_TARGET": 1.0}, range=UTILISATION),
+    Parameter(
+        "max_stage",
+        5.0,
+        "additive steps before a multiplicative one (section 5.1)",
+        {"MI_THRESH": 1.0},
+        range=COUNT,
+        whole=True,
+    ),
+    Parameter(
+        "flows", 16.0, "N of W_AI = W_init (1 - eta) / N, flows that a link is shared by (section 3.3)", range=FLOWS
+    ),
+    Parameter(
+        "rate_ai_bps", 0.0, "W_AI as a rate, W_AI / T, of any line rate; 0: as N says", {"RATE_AI": 1e6}, range=STEP_BPS
+    ),
+    Parameter(
+        "min_rate_bps",
+        0.0,
+        "least W / T; 0: none but W_AI, as in the paper",
+        {"MIN_RATE": 1e6},
+        range=RATE_BPS,
+        special=0.0,
+    ),
+    Parameter(
+        "base_rtt_ps",
+        0.0,
+        "T; 0: the idle round trip of a full packet over the fabric's longest path",
+        range=TIME_PS,
+        special=0.0,
+    ),
+    Parameter(
+        "fast_react",
+        1.0,
+        "0: acknowledgements between updates change nothing",
+        {"FAST_REACT": 1.0},
+        range=SWITCH,
+        whole=True,
+    ),
 )
 P_ETA, P_MAX_STAGE, P_FLOWS, P_RATE_AI, P_MIN_RATE, P_BASE_RTT, P_FAST_REACT = range(7)
 

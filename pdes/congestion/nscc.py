@@ -24,7 +24,7 @@ round trip; "delay ~= 0" is less than 1 us. What queue pairs here make different
 - The receiver's window penalty and its credits (RCCC) are not modelled.
 """
 
-from pdes.congestion import Parameter
+from pdes.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, TIME_PS, Parameter
 from pdes.jit import hook, inline
 from pdes.state import (
     CC_ACK,
@@ -50,24 +50,32 @@ from pdes.world import world_at
 
 TITLE = "NSCC: network-signaled congestion control (Ultra Ethernet Specification 1.0)"
 SIGNALS = ("ecn", "rtt")
+RTTS = (1e-3, 1e6)
 PARAMETERS = (
     Parameter(
-        "target_qdelay_rtts", 1.0, "target queueing delay in base round trips (3.6.13.3: 1; 0.75 where switches trim)"
+        "target_qdelay_rtts",
+        1.0,
+        "target queueing delay in base round trips (3.6.13.3: 1; 0.75 where switches trim)",
+        range=RTTS,
     ),
-    Parameter("alpha_packets", 4.0, "proportional increase (3.6.13.3: 4 MTU, scaled by a and b)"),
-    Parameter("fi_packets", 5.0, "fair increase (3.6.13.3: 5 MTU, scaled by a)"),
-    Parameter("eta_packets", 0.15, "increase per round trip in any case (3.6.13.3: 0.15 MTU, scaled by a)"),
-    Parameter("fi_scale", 0.25, "fast increase per acknowledged byte (3.6.13.3: 0.25, scaled by a)"),
-    Parameter("fast_increase_delay_ps", 1e6, "fast increase where the delay is less (htsim: 1 us)"),
+    Parameter("alpha_packets", 4.0, "proportional increase (3.6.13.3: 4 MTU, scaled by a and b)", range=PACKETS),
+    Parameter("fi_packets", 5.0, "fair increase (3.6.13.3: 5 MTU, scaled by a)", range=PACKETS),
+    Parameter(
+        "eta_packets", 0.15, "increase per round trip in any case (3.6.13.3: 0.15 MTU, scaled by a)", range=PACKETS
+    ),
+    Parameter("fi_scale", 0.25, "fast increase per acknowledged byte (3.6.13.3: 0.25, scaled by a)", range=FACTOR),
+    Parameter("fast_increase_delay_ps", 1e6, "fast increase where the delay is less (htsim: 1 us)", range=DELAY_PS),
     Parameter("gamma", 0.8, "multiplicative decrease (3.6.13.3)"),
     Parameter("max_md_jump", 0.5, "least factor of one multiplicative decrease (3.6.13.3)"),
     Parameter("delay_alpha", 0.0125, "weight of a new delay in the average (htsim)"),
-    Parameter("qa_threshold_targets", 4.0, "quick adapt acts on a longer delay, in target delays (3.6.13.3)"),
+    Parameter(
+        "qa_threshold_targets", 4.0, "quick adapt acts on a longer delay, in target delays (3.6.13.3)", range=FACTOR
+    ),
     Parameter("qa_gate", 0.125, "quick adapt acts if less of the largest window came through (3.6.13.3: 2^-3)"),
-    Parameter("adjust_packets", 8.0, "increases are added after more acknowledged packets (3.6.13.3)"),
-    Parameter("max_window_bdps", 1.5, "largest window in bandwidth x base round trip (3.6.13.3)"),
-    Parameter("reference_rate_bps", 100e9, "of the network that scaling_a is 1 for (3.6.13.3)"),
-    Parameter("reference_rtt_ps", 12e6, "base round trip of that network (3.6.13.3)"),
+    Parameter("adjust_packets", 8.0, "increases are added after more acknowledged packets (3.6.13.3)", range=PACKETS),
+    Parameter("max_window_bdps", 1.5, "largest window in bandwidth x base round trip (3.6.13.3)", range=RTTS),
+    Parameter("reference_rate_bps", 100e9, "of the network that scaling_a is 1 for (3.6.13.3)", range=RATE_BPS),
+    Parameter("reference_rtt_ps", 12e6, "base round trip of that network (3.6.13.3)", range=TIME_PS),
 )
 (
     P_TARGET,

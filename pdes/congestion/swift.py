@@ -18,7 +18,7 @@ parameter says. Where the paper leaves a choice:
 - A packet that is lost or trimmed is a fast recovery; the pacing delay rtt / cwnd is that of a full packet.
 """
 
-from pdes.congestion import Parameter
+from pdes.congestion import COUNT, DELAY_PS, FACTOR, PACKETS, TIME_PS, WINDOW_PACKETS, Parameter
 from pdes.jit import hook, inline
 from pdes.state import (
     CC_ACK,
@@ -39,18 +39,34 @@ from pdes.world import world_at
 TITLE = "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter (SIGCOMM 2020)"
 SIGNALS = ("rtt",)
 PARAMETERS = (
-    Parameter("ai_packets", 1.0, "additive increase per round trip (htsim)"),
+    Parameter("ai_packets", 1.0, "additive increase per round trip (htsim)", range=PACKETS),
     Parameter("beta", 0.8, "multiplicative decrease constant (htsim)"),
     Parameter("max_mdf", 0.5, "most that one decrease takes of the window (htsim)"),
-    Parameter("base_target_ps", 0.0, "queueing delay allowed; 0: the fabric's longest idle round trip"),
-    Parameter("hop_scale", 1.0, "target per idle round trip of the path; stands for hbar per hop (section 3.5)"),
-    Parameter("fs_range_ps", -1.0, "most that flow scaling adds; -1: 5 x base_target (htsim); 0: no flow scaling"),
-    Parameter("fs_min_cwnd_packets", 0.1, "flow scaling adds all of fs_range below (htsim)"),
-    Parameter("fs_max_cwnd_packets", 100.0, "flow scaling adds nothing above (htsim)"),
-    Parameter("min_cwnd_packets", 0.001, "least window (section 3.6)"),
-    Parameter("initial_cwnd_packets", 0.0, "0: the static window"),
-    Parameter("retx_reset_threshold", 5.0, "timeouts in a row after which the window is min_cwnd (htsim)"),
+    Parameter(
+        "base_target_ps",
+        0.0,
+        "queueing delay allowed; 0: the fabric's longest idle round trip",
+        range=TIME_PS,
+        special=0.0,
+    ),
+    Parameter(
+        "hop_scale", 1.0, "target per idle round trip of the path; stands for hbar per hop (section 3.5)", range=FACTOR
+    ),
+    Parameter(
+        "fs_range_ps",
+        -1.0,
+        "most that flow scaling adds; -1: 5 x base_target (htsim); 0: no flow scaling",
+        range=DELAY_PS,
+        special=-1.0,
+    ),
+    Parameter("fs_min_cwnd_packets", 0.1, "flow scaling adds all of fs_range below (htsim)", range=WINDOW_PACKETS),
+    Parameter("fs_max_cwnd_packets", 100.0, "flow scaling adds nothing above (htsim)", range=WINDOW_PACKETS),
+    Parameter("min_cwnd_packets", 0.001, "least window (section 3.6)", range=WINDOW_PACKETS),
+    Parameter("initial_cwnd_packets", 0.0, "0: the static window", range=WINDOW_PACKETS, special=0.0),
+    Parameter("retx_reset_threshold", 5.0, "timeouts in a row after which the window is min_cwnd (htsim)", range=COUNT),
 )
+ASCENDING = (("fs_min_cwnd_packets", "fs_max_cwnd_packets"),)
+"""Flow scaling divides by their difference."""
 (
     P_AI,
     P_BETA,

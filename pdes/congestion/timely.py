@@ -21,7 +21,7 @@ Where the paper leaves a choice:
 - Losses change nothing: TIMELY is for lossless networks.
 """
 
-from pdes.congestion import Parameter
+from pdes.congestion import COUNT, DELAY_PS, FACTOR, RATE_BPS, STEP_BPS, TIME_PS, Parameter
 from pdes.jit import hook, inline
 from pdes.state import (
     CC_ACK,
@@ -46,20 +46,30 @@ PARAMETERS = (
         "delta_bps",
         25e6,
         "additive step at 25 Gb/s, scaled with the line rate (paper: 10 Mb/s at 10 Gb/s; so HPCC's ns-3)",
+        range=STEP_BPS,
     ),
-    Parameter("fixed_delta_bps", 0.0, "additive step at any line rate; 0: delta_bps", {"RATE_AI": 1e6}),
-    Parameter("fixed_hai_bps", 0.0, "step of HAI at any line rate; 0: hai_factor steps", {"RATE_HAI": 1e6}),
-    Parameter("hai_factor", 5.0, "N in HAI (paper)"),
-    Parameter("hai_events", 5.0, "completion events with a negative gradient before HAI (paper)"),
-    Parameter("min_rate_bps", 1e9, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6}),
+    Parameter("fixed_delta_bps", 0.0, "additive step at any line rate; 0: delta_bps", {"RATE_AI": 1e6}, range=STEP_BPS),
+    Parameter(
+        "fixed_hai_bps", 0.0, "step of HAI at any line rate; 0: hai_factor steps", {"RATE_HAI": 1e6}, range=STEP_BPS
+    ),
+    Parameter("hai_factor", 5.0, "N in HAI (paper)", range=FACTOR),
+    Parameter("hai_events", 5.0, "completion events with a negative gradient before HAI (paper)", range=COUNT),
+    Parameter(
+        "min_rate_bps", 1e9, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6}, range=RATE_BPS
+    ),
     Parameter("alpha", 0.875, "weight of the newest difference (HPCC's ns-3)"),
     Parameter("beta", 0.8, "multiplicative decrease (paper)"),
-    Parameter("t_low_ps", 50e6, "T_low (paper)"),
-    Parameter("t_high_ps", 500e6, "T_high (paper)"),
+    Parameter("t_low_ps", 50e6, "T_low (paper)", range=DELAY_PS),
+    Parameter("t_high_ps", 500e6, "T_high (paper)", range=TIME_PS),
     Parameter(
-        "min_rtt_ps", 0.0, "minRTT; 0: idle round trip of a full packet over the longest path (HPCC's ns-3: 20 us)"
+        "min_rtt_ps",
+        0.0,
+        "minRTT; 0: idle round trip of a full packet over the longest path (HPCC's ns-3: 20 us)",
+        range=TIME_PS,
+        special=0.0,
     ),
 )
+ASCENDING = (("t_low_ps", "t_high_ps"),)
 (
     PAR_DELTA,
     PAR_FIXED_DELTA,

@@ -17,6 +17,7 @@ from pdes.state import (
     CLASS_DELAY,
     CLASS_WORDS,
     COUNT_HOPS,
+    INF,
     MSG_BYTES,
     MSG_NODE,
     MSG_QP,
@@ -47,7 +48,7 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     link = next_link(net, w.routes, node, qps.qp[row + QP_DST], qps.qp[row + QP_W2])
     tx = link * TX_WORDS
     meta = net.tx[tx + TX_META]
-    start = max(now, net.tx[tx + TX_BUSY])
+    start = min(max(now, net.tx[tx + TX_BUSY]), INF)
     psb = link_psb(net, link)
     sent = start + whole_ps(net, size, psb, 0)
     net.tx[tx + TX_BUSY] = sent

@@ -74,8 +74,8 @@ NETWORKS = {
     "queue limit with a shared buffer": ("switch = 'shared-buffer'\nqueue_limit = '1MB'", ["queue_limit", "buffer"]),
     "shared keys with output queues": ("switch = 'output-queued'\nbuffer = '1MB'", ["buffer", "shared-buffer"]),
     "kmin above kmax": ("ecn_kmin = '500kB'", ["ecn_kmin = 500kB", "ecn_kmax = 400kB"]),
-    "pmax above 1": ("ecn_pmax = 1.5", ["[network] ecn_pmax", "1.5", "less than or equal to 1"]),
-    "pmax below 0": ("ecn_pmax = -0.5", ["[network] ecn_pmax", "greater than or equal to 0"]),
+    "pmax above 1": ("ecn_pmax = 1.5", ["[network] ecn_pmax", "1.5", "expected 0 to 1"]),
+    "pmax below 0": ("ecn_pmax = -0.5", ["[network] ecn_pmax", "-0.5", "expected 0 to 1"]),
     "kmin without ecn": ("ecn = false\necn_kmin = '1kB'", ["ecn_kmin", "ecn = true"]),
     "headroom without pfc": ("pfc = false\npfc_headroom = '1kB'", ["pfc_headroom", "pfc = true"]),
     "pfc as text": ("pfc = 'yes'", ["[network] pfc", "'yes'", "boolean"]),
@@ -210,3 +210,41 @@ def test_unwritable_output_is_found_before_simulating(nadi, write_run, step, tmp
 def test_commands(nadi, tmp_path, arguments, word):
     line = refused(nadi, tmp_path, *arguments.format(tmp_path).split())
     assert word in line
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("engine.partitioner=metsi", ["[engine] partitioner", "metsi", "metis"]),
+        ("engine.weights=nothing-here", ["nothing-here", "links.parquet"]),
+    ],
+)
+def test_how_the_fabric_is_divided_is_checked_for_one_worker_too(
+    nadi, write_run, tmp_path, monkeypatch, workers, override, words
+):
+    monkeypatch.chdir(tmp_path)
+    run = write_run([reduce()] * 4)
+    for fidelity in ("packet", "analytical"):
+        more = ("--set", override, "--workers", workers, "--set", f"network.fidelity={fidelity}")
+        line = refused(nadi, tmp_path, "run", run, "-q", "--out", "out", *more)
+        for word in words:
+            assert word in line
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run run.toml -q --out",
+        "collective all-reduce -t ring:npus=4 --sizes 1KiB -q -o",
+        "topology build ring:npus=4 -o",
+        "workload transformer --npus 2 --layers 1 --hidden 12 -o",
+        "partition run.toml --parts 2 --plot",
+        "slurm run.toml --nodes 1 -o",
+        "slurm run.toml --nodes 1 --out",
+    ],
+)
+def test_an_empty_path_is_not_this_folder(nadi, write_run, tmp_path, monkeypatch, command):
+    write_run([reduce()] * 4)
+    monkeypatch.chdir(tmp_path)
+    assert "empty path" in refused(nadi, tmp_path, *command.split(), "")

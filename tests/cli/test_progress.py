@@ -8,17 +8,24 @@ from nadi.progress import Silence, describe, progress
 
 def snapshot(**more):
     values = {"now_ps": 3_500_123, "packet_hops": 24_000_000, "nodes_done": 30, "nodes_total": 120, "wall_s": 2.0}
-    return SimpleNamespace(**values | more)
+    return SimpleNamespace(**values | {"messages": None} | more)
 
 
 def test_a_line():
-    assert describe(snapshot()) == "3.5us simulated, 12.0 M packet-hops/s, 25.0% of trace nodes done, 6 s left"
+    begun = "3.5us simulated, 12.0 M packet-hops/s, "
+    assert describe(snapshot(), 96e6) == begun + "25.0% of 9.6e+07 packet-hops done, 6 s left"
+    assert describe(snapshot(messages=30), 40) == begun + "75.0% of 40 messages done, 1 s left"
+    assert describe(snapshot(), 0) == begun + "30 of 120 trace nodes done"
 
 
 def test_nothing_is_promised_before_something_is_done():
-    assert describe(snapshot(nodes_done=0)).endswith("0.0% of trace nodes done")
-    assert describe(snapshot(nodes_done=1, wall_s=100.0)).endswith("3 h 18 min left")
-    assert describe(snapshot(nodes_done=60, wall_s=100.0)).endswith("1 min 40 s left")
+    assert describe(snapshot(packet_hops=0), 10).endswith("0.0% of 10 packet-hops done")
+    assert describe(snapshot(packet_hops=1, wall_s=100.0), 120).endswith("3 h 18 min left")
+    assert describe(snapshot(packet_hops=60, wall_s=100.0), 120).endswith("1 min 40 s left")
+
+
+def test_nothing_is_promised_where_packets_were_sent_again():
+    assert describe(snapshot(packet_hops=130), 120).endswith("100.0% of 120 packet-hops done")
 
 
 def test_a_file_gets_a_line_every_few_seconds(monkeypatch):
@@ -26,10 +33,11 @@ def test_a_file_gets_a_line_every_few_seconds(monkeypatch):
     monkeypatch.setattr("nadi.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
     stream = io.StringIO()
     with progress(stream=stream) as shown:
+        shown.expect(96e6)
         for _ in range(3):
             shown(snapshot())
         shown.say("compiling")
-    assert stream.getvalue() == f"nadi: {describe(snapshot())}\nnadi: compiling\n"
+    assert stream.getvalue() == f"nadi: {describe(snapshot(), 96e6)}\nnadi: compiling\n"
 
 
 def test_of_several_runs_each_line_says_which(monkeypatch):
@@ -40,7 +48,7 @@ def test_of_several_runs_each_line_says_which(monkeypatch):
         shown.begin("row 1 of 2")
         shown.begin("row 2 of 2")
         shown(snapshot())
-    assert stream.getvalue() == f"nadi: row 2 of 2\nnadi: row 2 of 2: {describe(snapshot())}\n"
+    assert stream.getvalue() == f"nadi: row 2 of 2\nnadi: row 2 of 2: {describe(snapshot(), 0)}\n"
 
 
 def test_a_terminal_gets_one_live_line():
@@ -56,5 +64,6 @@ def test_quiet():
     with progress(quiet=True) as shown:
         assert isinstance(shown, Silence)
         shown.begin("row 1 of 2")
+        shown.expect(1.0)
         shown(snapshot())
         shown.say("x")

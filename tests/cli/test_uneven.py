@@ -35,14 +35,17 @@ def matrix_file(tmp_path):
 
 
 def test_the_fullest_member_sets_the_pace(collective, matrix_file):
-    """Members 2 and 3 send 70 packets to 0 together, which it takes one after another and acknowledges by its port."""
+    """Members 2 and 3 send 70 packets to 0 together, which it takes one after another and acknowledges by its port.
+
+    The bound leaves out acknowledgements that may come after the end, and what rounding may take off each packet.
+    """
     document = collective("--matrix", matrix_file, "--algorithm", "direct")
     (row,) = document["rows"]
     assert document["matrix"] == str(matrix_file)
     assert row["bytes"] == MATRIX.sum() // 4
     assert row["busbw_Bps"] == pytest.approx(row["algbw_Bps"] * 3 / 4)
     in_ps = (71 * (MTU + HEADER) + 6 * ACK) * PS_PER_BYTE
-    assert row["bound_ps"] == in_ps + DELAY_PS
+    assert row["bound_ps"] == in_ps - 6 * ACK * PS_PER_BYTE - 71 / 2 + DELAY_PS
     assert row["bound_ps"] < row["time_ps"] < in_ps + 2 * DELAY_PS + 6 * (MTU + HEADER + ACK) * PS_PER_BYTE
     assert row["ratio"] == pytest.approx(1, rel=1e-2)
 

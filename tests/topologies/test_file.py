@@ -204,10 +204,12 @@ def test_a_path_of_more_switches_than_the_table_can_count(tmp_path):
 
 def test_the_builder_refuses_impossible_cables():
     for cable, text in (
-        ((0, 1, 0, 0), "x: link npu 0 - npu 1 has a rate of 0 bps; expected more than 0"),
-        ((0, 1, 1, -1), "x: link npu 0 - npu 1 has a delay of -1 ps; expected 0 or more"),
-        ((0, 5, 1, 0), "x: link npu 0 - node 5; expected nodes 0 to 1"),
-        ((-1, 0, 1, 0), "x: link node -1 - npu 0; expected nodes 0 to 1"),
+        ((0, 1, 0, 0), f"x: link npu 0 - npu 1 has a rate of 0 bps; expected {10**6} to {10**15}"),
+        ((0, 1, 10**16, 0), f"x: link npu 0 - npu 1 has a rate of {10**16} bps; expected {10**6} to {10**15}"),
+        ((0, 1, 10**9, -1), f"x: link npu 0 - npu 1 has a delay of -1 ps; expected 0 to {10**12}"),
+        ((0, 1, 10**9, 10**13), f"x: link npu 0 - npu 1 has a delay of {10**13} ps; expected 0 to {10**12}"),
+        ((0, 5, 10**9, 0), "x: link npu 0 - node 5; expected nodes 0 to 1"),
+        ((-1, 0, 10**9, 0), "x: link node -1 - npu 0; expected nodes 0 to 1"),
     ):
         builder = topologies.GraphBuilder("x", 2)
         builder.add_cables(*cable)
@@ -216,3 +218,11 @@ def test_the_builder_refuses_impossible_cables():
         assert str(error.value) == text
     with pytest.raises(topologies.TopologyError, match="x: 0 NPUs; expected 1 to 524288"):
         topologies.GraphBuilder("x", 0)
+
+
+def test_too_many_nodes_and_cables_are_refused_before_they_are_made():
+    builder = topologies.GraphBuilder("x", 2)
+    with pytest.raises(topologies.TopologyError, match="x: 10000002 nodes; expected at most 4194303"):
+        builder.add_switches("leaf", 10**7)
+    with pytest.raises(topologies.TopologyError, match="x: 1000000000000 cables; expected at most 2097151"):
+        builder.add_cables(0, 1, 10**9, 0, 10**12)

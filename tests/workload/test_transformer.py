@@ -125,7 +125,7 @@ def test_a_file_in_place_of_the_folder(tmp_path):
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"layers": 0}, "transformer: layers is 0, expected at least 1"),
+        ({"layers": 0}, "transformer: layers is 0, expected 1 to 100000"),
         ({"hidden": 100, "heads": 12}, "transformer: hidden is 100, expected a multiple of heads (12)"),
     ],
 )

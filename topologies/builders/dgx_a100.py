@@ -4,12 +4,13 @@ NVIDIA DGX A100 user guide (DU-09821): 600 GB/s of NVLink both ways for each GPU
 cluster.
 """
 
-from topologies.builders.machine import MachineArguments, build_machine
+from topologies.builders.machine import MachineArguments, build_machine, extent_of_machine
 from topologies.graph import Graph
 from topologies.units import GBPS, NS
 
 NAME = "dgx-a100"
 Arguments = MachineArguments
+extent = extent_of_machine
 
 
 def build(arguments: MachineArguments, name: str) -> Graph:

@@ -3,12 +3,13 @@
 NVIDIA DGX B200 user guide: 1.8 TB/s of NVLink both ways for each GPU, eight ConnectX-7 of 400 Gb/s for the cluster.
 """
 
-from topologies.builders.machine import MachineArguments, build_machine
+from topologies.builders.machine import MachineArguments, build_machine, extent_of_machine
 from topologies.graph import Graph
 from topologies.units import GBPS, NS
 
 NAME = "dgx-b200"
 Arguments = MachineArguments
+extent = extent_of_machine
 
 
 def build(arguments: MachineArguments, name: str) -> Graph:

@@ -4,12 +4,13 @@ NVIDIA DGX H100/H200 user guide (DU-11188): 900 GB/s of NVLink both ways for eac
 the cluster.
 """
 
-from topologies.builders.machine import MachineArguments, build_machine
+from topologies.builders.machine import MachineArguments, build_machine, extent_of_machine
 from topologies.graph import Graph
 from topologies.units import GBPS, NS
 
 NAME = "dgx-h100"
 Arguments = MachineArguments
+extent = extent_of_machine
 
 
 def build(arguments: MachineArguments, name: str) -> Graph:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from topologies.builders.capacity import uplink_count
 from topologies.errors import TopologyError
+from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Parameters, Rate, Ratio, Sizes, Time
@@ -49,6 +50,20 @@ class _Shape:
     hosts_per_leaf: int
     leaves_per_pod: int
     pods: int
+
+
+def extent(arguments: Arguments, name: str) -> Extent:
+    """How large it will be.
+
+    Raises:
+        TopologyError: as `build`.
+    """
+    shape = _shape(arguments, name)
+    spine_rate = arguments.spine_rate or arguments.rate
+    spines, cores = _uplinks(arguments, name, shape, spine_rate, arguments.core_rate or spine_rate)
+    leaves = -(-shape.npus // shape.hosts_per_leaf)
+    switches = leaves + spines * (shape.pods + cores)
+    return Extent(shape.npus, switches, shape.npus + spines * (leaves + shape.pods * cores), leaves)
 
 
 def build(arguments: Arguments, name: str) -> Graph:

@@ -30,6 +30,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
+from topologies.bounds import MOST_NODES
 from topologies.dimension_routing import Layout, lay_out
 from topologies.errors import TopologyError
 from topologies.graph import NVSWITCH, SWITCH, Graph
@@ -55,11 +56,14 @@ def _parse_cables(value: object) -> object:
     return value
 
 
+_Pod = Annotated[int, Field(ge=-1, le=MOST_NODES)]
+
+
 class _Switch(Parameters):
     name: str | None = None
     kind: Literal["switch", "nvswitch"] = "switch"
     latency: Time = 0
-    pod: int = -1
+    pod: _Pod = -1
 
 
 class _Links(Parameters):
@@ -72,8 +76,8 @@ class _Links(Parameters):
 class _File(Parameters):
     npus: Count = Field(description="number of NPUs")
     dims: Sizes = ()
-    host: list[int] | None = None
-    pods: list[int] | None = None
+    host: list[Annotated[int, Field(ge=0, le=MOST_NODES)]] | None = None
+    pods: list[_Pod] | None = None
     accelerator: str = ""
     stack: Dimensions | None = None
     switches: list[dict[str, Any]] = Field([])

@@ -3,8 +3,9 @@
 from pydantic import Field
 
 from topologies.builders.stack import build_stack
-from topologies.dimension_routing import Dimension
+from topologies.dimension_routing import Dimension, extent_of
 from topologies.errors import TopologyError
+from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.parameters import Count, Parameters, Rate, Time
 from topologies.units import GBPS, NS
@@ -18,6 +19,11 @@ class Arguments(Parameters):
     npus: Count = Field(description="number of NPUs, 2 or more")
     rate: Rate = Field(400 * GBPS, description="rate of each direction of each link")
     delay: Time = Field(500 * NS, description="propagation delay of a link")
+
+
+def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
+    """How large it will be."""
+    return extent_of([Dimension("FullyConnected", arguments.npus)])
 
 
 def build(arguments: Arguments, name: str) -> Graph:

@@ -5,6 +5,7 @@ from pydantic import Field
 
 from topologies.builders.capacity import uplink_count
 from topologies.errors import TopologyError
+from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Parameters, Rate, Ratio, Sizes, Time
@@ -30,6 +31,17 @@ class Arguments(Parameters):
     dims: Sizes = Field((), description="logical dimensions, fastest first; one of all NPUs if not given")
 
 
+def extent(arguments: Arguments, name: str) -> Extent:
+    """How large it will be.
+
+    Raises:
+        TopologyError: as `build`.
+    """
+    npus, leaves = _sizes(arguments, name)
+    spines = _spines(arguments, name, npus)
+    return Extent(npus, leaves + spines, npus + leaves * spines * arguments.uplinks, leaves)
+
+
 def build(arguments: Arguments, name: str) -> Graph:
     """The network. A pod is a leaf with its NPUs.
 
@@ -37,17 +49,8 @@ def build(arguments: Arguments, name: str) -> Graph:
         TopologyError: counts that contradict one another or that give no whole number of spines, or too many NPUs.
     """
     npus, leaves = _sizes(arguments, name)
-    hosts = min(arguments.hosts_per_leaf, npus)
     uplink_rate = arguments.uplink_rate or arguments.rate
-    spines = uplink_count(
-        name,
-        "spines",
-        arguments.spines,
-        "oversubscription",
-        arguments.oversubscription,
-        hosts * arguments.rate,
-        uplink_rate * arguments.uplinks,
-    )
+    spines = _spines(arguments, name, npus)
     builder = GraphBuilder(name, npus)
     leaf_of = np.arange(npus) // arguments.hosts_per_leaf
     builder.set_npu_pods(leaf_of)
@@ -59,6 +62,19 @@ def build(arguments: Arguments, name: str) -> Graph:
     uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
     builder.add_cables(np.repeat(leaf, spines), np.tile(spine, leaves), uplink_rate, uplink_delay, arguments.uplinks)
     return builder.graph(dims=arguments.dims)
+
+
+def _spines(arguments: Arguments, name: str, npus: int) -> int:
+    """Number of spines."""
+    return uplink_count(
+        name,
+        "spines",
+        arguments.spines,
+        "oversubscription",
+        arguments.oversubscription,
+        min(arguments.hosts_per_leaf, npus) * arguments.rate,
+        (arguments.uplink_rate or arguments.rate) * arguments.uplinks,
+    )
 
 
 def _sizes(arguments: Arguments, name: str) -> tuple[int, int]:

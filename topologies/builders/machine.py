@@ -3,9 +3,10 @@
 from pydantic import Field
 
 from topologies.builders import rail_optimised
+from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.parameters import Count, Parameters, Ratio, Time
-from topologies.units import NS
+from topologies.units import GBPS, NS
 
 _GPUS_PER_HOST = 8
 
@@ -37,7 +38,22 @@ def build_machine(
     Raises:
         TopologyError: as the rail-optimised network.
     """
-    own = rail_optimised.Arguments.model_construct(
+    own = _rails(arguments, rate=rate, nvlink_rate=nvlink_rate, nvlink_delay=nvlink_delay)
+    return rail_optimised.build(own, name, accelerator)
+
+
+def extent_of_machine(arguments: MachineArguments, name: str) -> Extent:
+    """How large a cluster will be, whatever its rates.
+
+    Raises:
+        TopologyError: as the rail-optimised network.
+    """
+    return rail_optimised.extent(_rails(arguments, rate=GBPS, nvlink_rate=GBPS, nvlink_delay=0), name)
+
+
+def _rails(arguments: MachineArguments, *, rate: int, nvlink_rate: int, nvlink_delay: int) -> rail_optimised.Arguments:
+    """The parameters of the network that it is."""
+    return rail_optimised.Arguments.model_construct(
         gpus_per_host=min(_GPUS_PER_HOST, arguments.npus),
         uplinks=1,
         uplink_rate=None,
@@ -48,4 +64,3 @@ def build_machine(
         nvlink_delay=nvlink_delay,
         **arguments.model_dump(),
     )
-    return rail_optimised.build(own, name, accelerator)

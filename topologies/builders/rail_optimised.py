@@ -9,6 +9,7 @@ from pydantic import Field
 
 from topologies.builders.capacity import uplink_count
 from topologies.errors import TopologyError
+from topologies.extent import Extent
 from topologies.graph import NVSWITCH, Graph
 from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Parameters, Rate, Ratio, Time
@@ -36,6 +37,18 @@ class Arguments(Parameters):
     nvswitch_latency: Time = Field(0, description="forwarding latency of an NVSwitch")
 
 
+def extent(arguments: Arguments, name: str) -> Extent:
+    """How large it will be.
+
+    Raises:
+        TopologyError: as `build`.
+    """
+    hosts, per_unit, spines = _counts(arguments, name)
+    leaves = -(-hosts // per_unit) * arguments.gpus_per_host
+    cables = 2 * arguments.npus + leaves * spines * arguments.uplinks
+    return Extent(arguments.npus, hosts + leaves + spines, cables, hosts + leaves)
+
+
 def build(arguments: Arguments, name: str, accelerator: str = "") -> Graph:
     """The network. Logical dimensions are (gpus_per_host, servers); pods are the units, spines have none.
 
@@ -45,20 +58,8 @@ def build(arguments: Arguments, name: str, accelerator: str = "") -> Graph:
         TopologyError: npus is no multiple of gpus_per_host, no whole number of spines, or too many NPUs.
     """
     npus, rails = arguments.npus, arguments.gpus_per_host
-    if npus % rails:
-        raise TopologyError(f"{name}: npus = {npus}; expected a multiple of gpus_per_host = {rails}")
-    hosts = npus // rails
-    per_unit = min(arguments.hosts_per_rail_leaf, hosts)
+    hosts, per_unit, spines = _counts(arguments, name)
     uplink_rate = arguments.uplink_rate or arguments.rate
-    spines = uplink_count(
-        name,
-        "spines",
-        arguments.spines,
-        "oversubscription",
-        arguments.oversubscription,
-        per_unit * arguments.rate,
-        uplink_rate * arguments.uplinks,
-    )
     host, rail = np.divmod(np.arange(npus), rails)
     builder = GraphBuilder(name, npus)
     builder.set_npu_pods(host // per_unit)
@@ -69,6 +70,25 @@ def build(arguments: Arguments, name: str, accelerator: str = "") -> Graph:
     uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
     builder.add_cables(np.repeat(leaf, spines), np.tile(spine, len(leaf)), uplink_rate, uplink_delay, arguments.uplinks)
     return builder.graph(dims=(rails, hosts), host=host, accelerator=accelerator)
+
+
+def _counts(arguments: Arguments, name: str) -> tuple[int, int, int]:
+    """Servers, servers of a unit, spines."""
+    npus, rails = arguments.npus, arguments.gpus_per_host
+    if npus % rails:
+        raise TopologyError(f"{name}: npus = {npus}; expected a multiple of gpus_per_host = {rails}")
+    hosts = npus // rails
+    per_unit = min(arguments.hosts_per_rail_leaf, hosts)
+    spines = uplink_count(
+        name,
+        "spines",
+        arguments.spines,
+        "oversubscription",
+        arguments.oversubscription,
+        per_unit * arguments.rate,
+        (arguments.uplink_rate or arguments.rate) * arguments.uplinks,
+    )
+    return hosts, per_unit, spines
 
 
 def _add_units(builder: GraphBuilder, arguments: Arguments, hosts: int, per_unit: int) -> tuple[np.ndarray, np.ndarray]:

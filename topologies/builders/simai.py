@@ -11,14 +11,16 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from topologies.bounds import MOST_NODES
 from topologies.errors import TopologyError
 from topologies.graph import NVSWITCH, SWITCH, Graph
 from topologies.graph_builder import GraphBuilder
 from topologies.parameters import FilePath, Parameters, Time
-from topologies.units import parse_rate, parse_time
+from topologies.units import parse_delay, parse_link_rate
 
 NAME = "simai"
 _FULL_HEADER, _SHORT_HEADER = 6, 3
+_MOST_DIGITS = 12
 
 
 class Arguments(Parameters):
@@ -38,6 +40,8 @@ def build(arguments: Arguments, name: str) -> Graph:
     """
     lines = _read(arguments.path, name)
     nodes, per_server, nvswitches, switches, links = _header(lines, name)
+    if nodes > MOST_NODES:
+        raise TopologyError(f"{name}: line 1: {nodes} nodes; expected at most {MOST_NODES}")
     switch = _switch_numbers(lines, name, nodes, nvswitches, switches)
     gpus = np.setdiff1d(np.arange(nodes), switch)
     kind = np.where(np.arange(len(switch)) < nvswitches, NVSWITCH, SWITCH)
@@ -71,7 +75,7 @@ def _header(lines: Sequence[str], name: str) -> tuple[int, int, int, int, int]:
     """nodes, GPUs per server, NVSwitches, switches, links."""
     words = lines[0].split() if lines else []
     numbers = words[: _FULL_HEADER - 1]
-    if len(words) not in {_FULL_HEADER, _SHORT_HEADER} or not all(word.isdecimal() for word in numbers):
+    if len(words) not in {_FULL_HEADER, _SHORT_HEADER} or not all(map(_is_number, numbers)):
         raise TopologyError(
             f"{name}: line 1: {' '.join(words)[:80]!r} is no header; "
             "expected: nodes gpus_per_server nvswitches switches links gpu_type"
@@ -85,10 +89,15 @@ def _header(lines: Sequence[str], name: str) -> tuple[int, int, int, int, int]:
     return nodes, per_server, nvswitches, switches, links
 
 
+def _is_number(word: str) -> bool:
+    """Whether a word is a whole number; of more digits than nodes and links have, it is none."""
+    return word.isdecimal() and len(word) <= _MOST_DIGITS
+
+
 def _switch_numbers(lines: Sequence[str], name: str, nodes: int, nvswitches: int, switches: int) -> np.ndarray:
     """Numbers of the NVSwitches, then of the other switches, each ascending."""
     words = lines[1].split() if len(lines) > 1 else []
-    numbers = sorted({int(word) for word in words if word.isdecimal() and int(word) < nodes})
+    numbers = sorted({int(word) for word in words if _is_number(word) and int(word) < nodes})
     expected = nvswitches + switches
     if not len(numbers) == len(words) == expected:
         raise TopologyError(
@@ -101,13 +110,13 @@ def _switch_numbers(lines: Sequence[str], name: str, nodes: int, nvswitches: int
 def _cable(line: str, where: str, nodes: int) -> tuple[int, int, int, int]:
     """Two ends, rate in bps, delay in ps."""
     words = line.split()
-    if len(words) != 5 or not (words[0].isdecimal() and words[1].isdecimal()):
+    if len(words) != 5 or not (_is_number(words[0]) and _is_number(words[1])):
         raise TopologyError(f"{where}: {line.strip()[:80]!r}; expected: source destination rate delay error_rate")
     a, b = int(words[0]), int(words[1])
     if max(a, b) >= nodes:
         raise TopologyError(f"{where}: node {max(a, b)}; expected a number below {nodes}")
     try:
-        rate_bps, delay_ps, error_rate = parse_rate(words[2]), parse_time(words[3]), float(words[4])
+        rate_bps, delay_ps, error_rate = parse_link_rate(words[2]), parse_delay(words[3]), float(words[4])
     except ValueError as error:
         raise TopologyError(f"{where}: {error}") from None
     if error_rate != 0:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from topologies.dimension_routing import Dimension, lay_out
+from topologies.dimension_routing import Dimension, extent_of, lay_out
 from topologies.errors import TopologyError
+from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Dimensions, Parameters, Rates, Time, Times
@@ -31,6 +32,11 @@ class Arguments(Parameters):
     delays: Times = Field((500 * NS,), description="link delay of each dimension, or one for all")
     switch_latency: Time = Field(0, description="forwarding latency of a switch")
     host_dims: int = Field(0, ge=0, description="how many of the first dimensions lie within one server")
+
+
+def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
+    """How large it will be."""
+    return extent_of(arguments.dims)
 
 
 def build(arguments: Arguments, name: str) -> Graph:

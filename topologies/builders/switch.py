@@ -3,6 +3,7 @@
 import numpy as np
 from pydantic import Field
 
+from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Parameters, Rate, Sizes, Time
@@ -19,6 +20,11 @@ class Arguments(Parameters):
     delay: Time = Field(500 * NS, description="propagation delay of a link")
     switch_latency: Time = Field(0, description="forwarding latency of the switch")
     dims: Sizes = Field((), description="logical dimensions, fastest first; one of all NPUs if not given")
+
+
+def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
+    """How large it will be."""
+    return Extent(arguments.npus, 1, arguments.npus, 1)
 
 
 def build(arguments: Arguments, name: str) -> Graph:

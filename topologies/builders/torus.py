@@ -3,8 +3,9 @@
 from pydantic import Field
 
 from topologies.builders.stack import build_stack
-from topologies.dimension_routing import Dimension
+from topologies.dimension_routing import Dimension, extent_of
 from topologies.errors import TopologyError
+from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.parameters import Parameters, Rate, Sizes, Time
 from topologies.units import GBPS, NS
@@ -19,6 +20,11 @@ class Arguments(Parameters):
     sizes: Sizes = Field(description="NPUs along each dimension, 2 or more, fastest first")
     rate: Rate = Field(400 * GBPS, description="rate of each direction of a link")
     delay: Time = Field(500 * NS, description="propagation delay of a link")
+
+
+def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
+    """How large it will be."""
+    return extent_of([Dimension("Ring", size) for size in arguments.sizes])
 
 
 def build(arguments: Arguments, name: str) -> Graph:

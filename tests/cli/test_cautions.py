@@ -1,0 +1,62 @@
+"""What a run leaves out or cannot mean is said, in the report and in summary.json."""
+
+import json
+
+import et
+
+ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
+RING = 'spec = "ring:npus=4,rate=100Gbps,delay=1us"'
+
+
+def warnings(nadi, run, *arguments):
+    """Of summary.json; the report has the same."""
+    outcome = nadi("run", run, "-q", "--json", *arguments)
+    assert outcome.code == 0, outcome
+    said = outcome.document["warnings"]
+    shown = " ".join(nadi("run", run, "-q", *arguments).out.split())
+    for warning in said:
+        assert f"warning: {warning}" in shown
+    assert said or "warning:" not in shown
+    return said
+
+
+def test_an_ordinary_run_has_none(nadi, write_run, step):
+    assert warnings(nadi, write_run([step] * 4)) == []
+
+
+def test_remote_memory_is_not_modelled(nadi, write_run, tmp_path):
+    def nodes(*places):
+        load = [et.mem_node(i, "l", et.NodeType.MEM_LOAD_NODE, 4096, tensor_loc=loc) for i, loc in enumerate(places)]
+        return [*load, et.comp_node(99, "c", duration_micros=1)]
+
+    run = write_run([nodes(0, 2, 1), nodes(0, 0), nodes(2)], '[memory]\nbandwidth = "1TB/s"\n')
+    (said,) = warnings(nadi, run)
+    assert said.startswith("3 trace nodes on 2 NPUs")
+    assert f"first in {tmp_path / 'trace.0.et'}: node 1" in said
+    assert "treated as local" in said
+    out = tmp_path / "out"
+    assert nadi("run", run, "-q", "--out", out).code == 0
+    assert json.loads((out / "summary.json").read_text())["warnings"] == [said]
+
+
+def test_traces_without_nodes(nadi, write_run):
+    (said,) = warnings(nadi, write_run([[], []]))
+    assert said.startswith("no NPU has anything to do: the trace is without nodes (")
+
+
+def test_durations_of_zero(nadi, write_run):
+    run = write_run([[et.comp_node(1, "a"), et.comp_node(2, "b", deps=[1])]] * 3)
+    (said,) = warnings(nadi, run)
+    assert said == (
+        "the run takes no time: 6 compute and memory nodes have neither a duration nor, for a roofline, "
+        "num_ops or tensor_size"
+    )
+    (said,) = warnings(nadi, run, "--set", "compute.model=trace")
+    assert '[compute] model is "trace"' in said
+
+
+def test_collectives_of_one(nadi, write_run, tmp_path):
+    run = write_run([[et.coll_node(1, "a", ALL_REDUCE, 1024, pg_name="7")]], "", RING)
+    (tmp_path / "groups.json").write_text('{"7": [0]}')
+    (said,) = warnings(nadi, run, "--set", 'workload.groups="groups.json"')
+    assert said == "the run takes no time: 1 collectives have nobody to send to"

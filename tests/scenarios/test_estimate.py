@@ -1,0 +1,61 @@
+"""What a run is estimated to take is what it takes: packets and packet-hops, of runs in which nothing is lost."""
+
+import numpy as np
+import pytest
+
+import pdes
+import topologies
+import workload
+from nadi.estimate import estimate
+from pdes import fidelity
+from tests.scenarios.running import simulate
+from workload.traffic import sample, traffic
+
+FABRICS = (
+    "switch:npus=8",
+    "ring:npus=5",
+    "torus:sizes=4x4",
+    "fat-tree:k=4",
+    "rail-optimised:npus=16,gpus_per_host=4,hosts_per_rail_leaf=2",
+)
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize(
+    ("kind", "size", "algorithm"),
+    [("all-reduce", 1 << 20, "ring"), ("all-to-all", 70_001, "direct"), ("all-reduce", 1 << 18, "halving-doubling")],
+)
+def test_packets_and_hops_are_those_of_the_run(fabric, kind, size, algorithm):
+    graph = topologies.build(fabric)
+    program = workload.collective_program(kind, graph.npus, size, algorithm, graph)
+    found, settings = estimate(graph, program, pdes.Settings()), pdes.Settings()
+    count = simulate(graph, program).counters
+    assert found.messages == count["flows"]
+    assert found.packets == pytest.approx(count["data_packets"], rel=0.02)
+    assert found.packet_hops == pytest.approx(count["packet_hops"], rel=0.05)
+    whole = pdes.Settings(fidelity=fidelity.fidelity("congestion_aware"))
+    results = pdes.run_messages(pdes.build_world(graph, program, whole))
+    assert estimate(graph, program, whole).packet_hops == pytest.approx(results.counters["packet_hops"], rel=0.05)
+    assert found.memory_bytes > estimate(graph, program, pdes.Settings(record_flows=False)).memory_bytes
+    assert settings.record_flows
+
+
+def test_messages_between_two_npus_count_too():
+    graph = topologies.build("fat-tree:k=4")
+    program = workload.pairs_program(workload.permutation(graph.npus, 3), 1_000_000)
+    count = simulate(graph, program).counters
+    found = estimate(graph, program, pdes.Settings())
+    assert (found.packets, found.packet_hops) == (count["data_packets"], count["packet_hops"])
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), [("all-to-all", "direct"), ("all-reduce", "recursive-doubling")])
+def test_a_sample_stands_for_all(kind, algorithm):
+    """Of 64 NPUs, with a plan for all or one for each; as many bytes and messages, from fewer pairs."""
+    program = workload.collective_program(kind, 64, 1 << 20, algorithm)
+    exact, few, every = traffic(program), sample(program, 1), sample(program, 1 << 20)
+    for one in (few, every):
+        assert (one.weight * one.bytes).sum() == pytest.approx(exact.bytes.sum(), rel=0.02)
+        assert (one.weight * one.messages).sum() == pytest.approx(exact.messages.sum(), rel=0.02)
+    assert set(every.weight.tolist()) == {1.0}
+    assert len(few.src) < len(every.src) or kind == "all-reduce"
+    assert np.array_equal(np.unique(every.src * 64 + every.dst), exact.src.astype(np.int64) * 64 + exact.dst)

@@ -1,0 +1,60 @@
+"""How large a network will be is told without building it, and right; so are the lengths of its ways."""
+
+import numpy as np
+import pytest
+
+import topologies
+from topologies.lengths import path_links
+
+SPECS = [
+    "switch:npus=9",
+    "ring:npus=2",
+    "ring:npus=7",
+    "fully-connected:npus=6",
+    "torus:sizes=4x2x3",
+    "stack:dims=Ring(4)_FullyConnected(3)_Switch(2)",
+    "stack:dims=Switch(2)_Ring(2)",
+    "leaf-spine:npus=70,hosts_per_leaf=16,spines=4,uplinks=3",
+    "leaf-spine:leaves=3,hosts_per_leaf=4",
+    "fat-tree:k=4",
+    "fat-tree:npus=60",
+    "fat-tree:npus=16",
+    "fat-tree:hosts_per_leaf=4,leaves_per_pod=2,pods=1",
+    "fat-tree:npus=100,hosts_per_leaf=4,leaves_per_pod=3,spines_per_pod=2,cores_per_plane=5",
+    "rail-optimised:npus=64",
+    "dgx-h100:npus=16",
+    "dgx-a100:npus=4",
+    "rail-optimised:npus=40,gpus_per_host=4,hosts_per_rail_leaf=4,spines=3,uplinks=2",
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_it_is_as_large_as_it_was_said_to_be(spec):
+    graph, said = topologies.build(spec), topologies.extent(spec)
+    assert (said.npus, said.nodes, 2 * said.cables) == (graph.npus, graph.nodes, graph.links)
+    if hasattr(graph.routing, "hops"):
+        assert said.switches * said.homes == graph.routing.hops.size
+    else:
+        assert said.homes == 0
+    assert said.peak_bytes > 0
+
+
+def test_every_topology_with_parameters_says_it():
+    assert {name for name, known in topologies.topologies().items() if known.extent is None} == {"file", "simai"}
+    assert topologies.extent("nothing.toml") is None
+
+
+def test_what_can_never_be_built_is_told_at_once():
+    spec = "leaf-spine:npus=500000,hosts_per_leaf=1,spines=1000000"
+    for tell in (topologies.extent, topologies.build):
+        with pytest.raises(topologies.TopologyError, match="500000500000 cables; expected at most 2097151"):
+            tell(spec)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_ways_are_as_long_as_those_that_packets_take(spec):
+    graph = topologies.build(spec)
+    src, dst = (ends.reshape(-1) for ends in np.meshgrid(np.arange(graph.npus)[:12], np.arange(graph.npus)[-12:]))
+    found = path_links(graph, src, dst)
+    for a, b, links in zip(src.tolist(), dst.tolist(), found.tolist(), strict=True):
+        assert links == (len(topologies.route(graph, a, b)) if a != b else 0)
