@@ -14,16 +14,22 @@ from tests.needs import SHARED
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces
 from topologies import build
+from topologies.aggregators import with_aggregators_of
 from workload import CollectiveSettings, ComputeModel, build_program, collective_program, load_traces, pairs_program
+from workload.aggregation import switches_of
 
 
 class Case(NamedTuple):
-    """A run; owner: the LP of each node where it is a matter of the case, by name."""
+    """A run; owner: the LP of each node where it is a matter of the case, by name.
+
+    user: the fabric without aggregators and their switches, where that is what is divided.
+    """
 
     graph: object
     program: object
     settings: Settings
     owners: dict
+    user: tuple = ()
 
 
 def packed(owner):
@@ -210,6 +216,19 @@ def driven():
     return Case(graph, program, settings(nvlink_framing=True, concurrent_collectives=True), {})
 
 
+def nvls():
+    """NVLS and its trees as nccl has them: aggregators in NVSwitches, heads that are paced, shares that are no whole."""
+    traces = Traces(9)
+    groups = {"near": (3, 4, 5)}
+    traces.collective(groups["near"], 0, 40_000, "near")
+    traces.collective(range(9), 0, 60_000)
+    graph = build("rail-optimised:npus=9,gpus_per_host=3,hosts_per_rail_leaf=1,spines=2,rate=100Gbps")
+    collectives = CollectiveSettings({"all-reduce": "nccl:overrides=50KB-/nvls-tree/simple;-/nvls/simple"})
+    program = build_program(traces.tables(), range(9), 9, groups, ComputeModel("trace"), collectives, fabric=graph)
+    running = with_reducers(graph, program)[:2]
+    return Case(*running, settings(nvlink_framing=True), {}, (graph, switches_of(program)))
+
+
 def tree():
     """Sends that follow each other."""
     graph = build("leaf-spine:leaves=3,hosts_per_leaf=3,spines=2,rate=100Gbps,delay=300ns")
@@ -290,6 +309,7 @@ CASES = {
         phases,
         nccl,
         driven,
+        nvls,
         tree,
         in_network,
         asked,
@@ -318,15 +338,14 @@ def wanted(name):
 @cache
 def owner_of(name, method, parts):
     """The LP of each node; servers are cut where they must be. None = the method cannot divide this fabric."""
-    graph = case(name).graph
+    graph, switches = case(name).user or (case(name).graph, ())
     if method in case(name).owners:
         return case(name).owners[method]
     smallest = min(case(name).settings.header_bytes, case(name).settings.ack_bytes)
     for keep_hosts in (True, False):
         try:
-            return partition.partition(
-                graph, parts, method=method, smallest_bytes=smallest, keep_hosts=keep_hosts
-            ).owner.astype(np.int64)
+            found = partition.partition(graph, parts, method=method, smallest_bytes=smallest, keep_hosts=keep_hosts)
+            return with_aggregators_of(found.owner.astype(np.int64), graph, switches)
         except PartitionError:
             continue
     return None
