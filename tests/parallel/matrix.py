@@ -217,7 +217,7 @@ def driven():
 
 
 def nvls():
-    """NVLS and its trees as nccl has them: aggregators in NVSwitches, heads that are paced, shares that are no whole."""
+    """NVLS and its trees as nccl has them: aggregators in NVSwitches, heads that are paced at uneven shares."""
     traces = Traces(9)
     groups = {"near": (3, 4, 5)}
     traces.collective(groups["near"], 0, 40_000, "near")
