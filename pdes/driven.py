@@ -13,7 +13,7 @@ import numpy as np
 
 from pdes.congestion import Control
 from pdes.jit import hook, inline
-from pdes.link import link_psb, serialisation_ps
+from pdes.link import link_psb, on_link_bytes, serialisation_ps
 from pdes.nic import send_next_after, tell_sent
 from pdes.packet import SHARE_UNITS
 from pdes.state import (
@@ -33,6 +33,7 @@ from pdes.state import (
     QP_MSG_CUR,
     QP_NEXT,
     QP_SHARES,
+    QP_W1,
     QP_WORDS,
 )
 from pdes.world import world_at
@@ -77,7 +78,8 @@ def begin_message(address, q, now, _a, _b, _c, _d, _e):
 def drive(address, link, q, now, _seq, size, _flag, _a):
     """In place of pdes.nic.pace: a packet leaves; when may the next? 1 if once the port falls idle."""
     w = world_at(address)
-    row, on_wire = q * CC_WORDS, serialisation_ps(size, link_psb(w.net, link))
+    row, w1 = q * CC_WORDS, w.qps.qp[q * QP_WORDS + QP_W1]
+    on_wire = serialisation_ps(on_link_bytes(w.net, link, w1, size), link_psb(w.net, link))
     begins = max(w.qps.cc[row + CC_NEXT_SEND], now - on_wire)
     following = max(now, begins + moving_ps(w.net, w.qps, q))
     w.qps.cc[row + CC_NEXT_SEND] = following

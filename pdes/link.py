@@ -73,15 +73,20 @@ def link_psb(net, link):
 
 
 @inline
+def on_link_bytes(net, link, w1, size):
+    """Bytes on an outgoing link of a packet that has `size` bytes where no flits are."""
+    if net.link_class[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_SPECIAL] & FRAMED != 0:
+        size = framed_bytes(net, w1, size)
+    return size
+
+
+@inline
 def share_psb(net, link, w1, shares):
     """Picoseconds per byte at SHARE_UNITS / shares of a link's rate (0 = all), framed as packets of w1 are."""
     psb = link_psb(net, link)
     if shares > SHARE_UNITS:
         full = net.const[CONST_MTU] + net.const[CONST_HEADER]
-        on_link = full
-        if net.link_class[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_SPECIAL] & FRAMED != 0:
-            on_link = framed_bytes(net, w1, full)
-        psb *= shares / SHARE_UNITS * on_link / full
+        psb *= shares / SHARE_UNITS * on_link_bytes(net, link, w1, full) / full
     return psb
 
 

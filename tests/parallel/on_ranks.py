@@ -61,7 +61,7 @@ def cases(world, names, ways):
     """What each case brought in each way."""
     found = {}
     for name in names:
-        graph, program, settings, owners = matrix.case(name)
+        graph, program, settings, owners, *_ = matrix.case(name)
         for way in ways:
             method, lps, threads, share_memory = way.split("/")
             for label in owners if method == "own" else [method]:
