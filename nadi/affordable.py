@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import partition
 import topologies
 from nadi.errors import ConfigError
 from nadi.estimate import Estimate, estimate, work
+from nadi.in_network import with_reducers
 from pdes.settings import Settings
 from topologies import Graph
+from topologies.bounds import MOST_BYTES
 from workload import Program
+from workload.traffic import traffic
 
 HOPS_PER_S = 5e6
 """Packet-hops of one worker, or
@@ -71,11 +75,33 @@ def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, 
         )
 
 
+def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
+    """Refuse a run in which a link would send more than its counter holds.
+
+    Raises:
+        ConfigError: one would, of what this process's NPUs send.
+    """
+    if own.wire_bytes <= MOST_BYTES:
+        return
+    fabric, running, _ = with_reducers(graph, program)
+    sent = traffic(running)
+    share = own.wire_bytes / max(float(sent.bytes.sum()), 1.0)
+    of_link = partition.link_loads(fabric, sent.src, sent.dst, sent.bytes * share)
+    link = int(of_link.argmax())
+    if of_link[link] > MOST_BYTES:
+        ends = f"{fabric.node_name(fabric.link_src[link])} - {fabric.node_name(fabric.link_dst[link])}"
+        raise ConfigError(
+            f"link {ends} of {graph.name} would send about {of_link[link] / 1e12:,.1f} TB in the run; expected at most "
+            f"{MOST_BYTES / 1e12:.1f} TB, which its counter holds"
+        )
+
+
 def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = False) -> Callable[[Program], None]:
     """What refuses a program of all NPUs as `check_run` does."""
 
     def check(program: Program) -> None:
         expected = estimate(graph, program, settings)
+        check_counters(graph, program, expected)
         check_run(expected, expected, settings, workers, force=force)
 
     return check

@@ -32,6 +32,7 @@ class Estimate(NamedTuple):
         messages: of data.
         packets: of data; of messages that go whole, as many.
         packet_hops: of data and acknowledgements; of messages that go whole, theirs.
+        wire_bytes: of data with its headers, and acknowledgements.
         pairs: senders and receivers, counted for each size that a collective has.
         memory_bytes: about what the engine takes for it, beside the fabric and the traces.
     """
@@ -39,6 +40,7 @@ class Estimate(NamedTuple):
     messages: float
     packets: float
     packet_hops: float
+    wire_bytes: float
     pairs: float
     memory_bytes: float
 
@@ -65,7 +67,9 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.control.update else 0)
     memory = _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
     memory += per_pair * min(pairs, float(graph.npus) ** 2) + _MESSAGE_BYTES * sent * settings.record_flows
-    return Estimate(sent, float(packets.sum()), float(hops.sum()), pairs, memory)
+    wire = float((found.weight * found.bytes).sum())
+    wire += 0 if whole else float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
+    return Estimate(sent, float(packets.sum()), float(hops.sum()), wire, pairs, memory)
 
 
 def of_all_ranks(own: Estimate, ranks: Ranks = ALONE) -> Estimate:

@@ -14,6 +14,7 @@ from pdes import state as engine
 from pdes.buffers import classes_in_use, headrooms
 from pdes.control import ECHO_MASK
 from pdes.fabric import MAX_BATCH, Fabric, round_trip_ps, window_packets
+from pdes.framing import FLIT_BYTES
 from pdes.settings import SharedBuffer
 from topologies import Graph
 from topologies.units import format_bytes, format_time
@@ -159,7 +160,7 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
             f"[network] mtu: packets of {wire_bytes} bytes with their headers; expected at most {packet.MAX_WIRE_BYTES}"
         )
     _check_windows(graph, settings)
-    if settings.switch is None and not _may_be_too_fine(graph):
+    if settings.switch is None and not _may_be_too_fine(graph, settings):
         return
     try:
         fabric = Fabric(graph, settings)
@@ -208,10 +209,12 @@ def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
         )
 
 
-def _may_be_too_fine(graph: Graph) -> bool:
-    """Whether the engine's cells might become shorter than a picosecond."""
+def _may_be_too_fine(graph: Graph, settings: pdes.Settings) -> bool:
+    """Whether packets might take less than a picosecond, or too many come to a node at a time."""
     degree = np.bincount(graph.link_dst, minlength=graph.nodes)
-    return bool(graph.link_delay_ps.min(initial=1) == 0 or degree.max(initial=0) > MAX_BATCH // 4)
+    smallest_bytes = min(settings.header_bytes, settings.ack_bytes, FLIT_BYTES)
+    smallest_ps = smallest_bytes * 8e12 / float(graph.link_rate_bps.max())
+    return bool(smallest_ps < 1 or degree.max(initial=0) > MAX_BATCH // 4)
 
 
 def _module(name: str) -> Any:  # noqa: ANN401 - a module

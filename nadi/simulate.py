@@ -9,7 +9,7 @@ import pdes
 import topologies
 from et import TraceTable
 from nadi import fabric, fidelities
-from nadi.affordable import check_fabric, check_run
+from nadi.affordable import check_counters, check_fabric, check_run
 from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.estimate import Estimate, estimate, of_all_ranks
@@ -100,6 +100,7 @@ def simulate(
         _check_durations(config, work.program)
         settings = fabric.fitted(graph, settings)
         own = estimate(graph, work.program, settings)
+        check_counters(graph, work.program, own)
     expected = of_all_ranks(own, ranks)
     with together(ranks):
         check_run(own, expected, settings, workers.total, force=force)

@@ -67,18 +67,21 @@ class Fabric:
             self.crossing_words += s.TELEMETRY_WORDS
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
-        in_flight = np.bincount(
-            graph.link_dst, weights=1 / (self.smallest_bytes * self.fastest_psb), minlength=graph.nodes
-        )
+        exact_ps = self.smallest_bytes * self.fastest_psb
+        least_ps = np.minimum(exact_ps, np.maximum(1, (exact_ps + 0.5).astype(np.int64)))
+        in_flight = np.bincount(graph.link_dst, weights=1 / least_ps, minlength=graph.nodes)
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
         self.cell_ps = int(min(self.reach_ps.min(), room, MAX_CELL_PS))
-        if self.cell_ps < 1 and not settings.fidelity.act:
-            if room < 1:
-                raise RunError(f"a node of {degree.max()} links: at most {MAX_BATCH // 2 - 1} are possible")
+        if room < 1 and not settings.fidelity.act:
             raise RunError(
-                f"the smallest packet, of {self.smallest_bytes} bytes, takes less than a picosecond over a link; "
-                "expected slower links, longer ones, or larger packets"
+                f"a node of {degree.max()} links, over which {in_flight.max():,.0f} packets a picosecond come: at most "
+                f"{MAX_BATCH} in all are possible at a time"
+            )
+        if exact_ps.min(initial=1) < 0.5 and not settings.fidelity.act:
+            raise RunError(
+                f"the smallest packet, of {self.smallest_bytes} bytes, takes less than half a picosecond over a "
+                "link; expected slower links or larger packets"
             )
         self.batch = math.ceil(self.cell_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
         self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)

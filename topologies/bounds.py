@@ -21,7 +21,7 @@ LONGEST_DELAY_PS = 10**12
 LONGEST_TIMEOUT_PS = 10**15
 """Of a timer of the transport, 1000 s: doubled six times it is less than LONGEST_PS."""
 LINK_RATE_BPS = Bounds(10**6, 10**15)
-"""A packet of 65,535 bytes takes 0.5 s on the slowest, and of 82 bytes not quite a picosecond on the fastest."""
+"""A packet of 65,535 bytes takes 0.5 s on the slowest, and of 82 bytes two thirds of a picosecond on the fastest."""
 MEMORY_RATE_BPS = Bounds(10**6, 10**18)
 """Of the memory of an NPU; wafers have 1.7 * 10^17."""
 MOST_BYTES = 2**46 - 1

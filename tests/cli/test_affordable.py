@@ -111,3 +111,13 @@ def test_more_equal_links_than_the_engine_tells_apart(nadi):
     outcome = nadi("collective", "all-reduce", "-t", "leaf-spine:npus=4,hosts_per_leaf=2,spines=600", "-q")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "600 equal links side by side; expected at most 511" in outcome.err
+
+
+def test_more_than_the_counter_of_a_link_holds(nadi):
+    """A ring of four moves 1.5 times the buffer over each link: 60 TiB are too many, 30 are not."""
+    more = ("-t", "ring:npus=4,rate=1000Tbps", "-q", "--set", "network.fidelity=analytical", "--json", "--sizes")
+    assert nadi("collective", "all-reduce", *more, "30TiB", "--algorithm", "ring").code == 0
+    outcome = nadi("collective", "all-reduce", *more, "60TiB", "--algorithm", "ring")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "link npu 0 - npu 1 of ring:npus=4,rate=1000Tbps would send about 99.0 TB" in outcome.err
+    assert "at most 70.4 TB" in outcome.err

@@ -157,9 +157,15 @@ RUNS = {
     ),
     "packets of no time": (
         message(8),
-        'spec = "ring:npus=2,rate=1000Tbps,delay=0"',
+        'spec = "ring:npus=2,rate=1000Tbps,delay=1us"',
         "[network]\nheader_bytes = 1\nack_bytes = 1",
-        ["[topology]", "less than a picosecond"],
+        ["[topology]", "less than half a picosecond"],
+    ),
+    "too many links of a node": (
+        message(8),
+        'spec = "switch:npus=30000,rate=1000Tbps"',
+        "",
+        ["[topology]", "a node of 30000 links"],
     ),
     "eta of -1": (
         message(8),

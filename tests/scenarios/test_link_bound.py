@@ -38,6 +38,7 @@ def chosen(seed):
         selective_repeat=rule.reorders,
         reorder_packets=0 if rule.reorders else 3,
         window_bytes=int(pick.choice([0, 1 << 17])),
+        nvlink_framing=bool(seed % 2),
     )
 
 
@@ -75,6 +76,7 @@ def test_nor_do_messages_that_go_whole(fabric, resolution_ps):
     [
         ("switch:npus=8,rate=100Gbps,delay=100ns", "all-to-all", 1 << 24),
         ("ring:npus=5,rate=300Gbps,delay=100ns", "all-reduce", 1 << 25),
+        ("rail-optimised:npus=8", "all-to-all", 1 << 27),
         ("leaf-spine:npus=8,hosts_per_leaf=4,spines=1,rate=100Gbps,delay=100ns", "all-to-all", 1 << 24),
     ],
 )
