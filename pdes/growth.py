@@ -87,7 +87,10 @@ def _with_room_for_events(w):
     stride = int(w.net.const[s.CONST_LANE_STRIDE])
     npus, instances = int(w.net.const[s.CONST_NPUS_LOCAL]), len(w.insts.inst_free)
     room = events_room(npus, len(w.qps.msg_free), instances, stride)
-    return w._replace(messages=w.messages._replace(event=_longer(w.messages.event, room * EVENT_WORDS)))
+    messages = w.messages._replace(
+        event=_longer(w.messages.event, room * EVENT_WORDS), rush=_longer(w.messages.rush, room)
+    )
+    return w._replace(messages=messages)
 
 
 def _rehashed(keys, values, least):

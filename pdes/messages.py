@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pdes.events import KEY_SHIFT, STEP, add_event
+from pdes.events import KEY_SHIFT, LEFT, STEP, add_event
 from pdes.jit import hook, inline
 from pdes.message_pool import take_row
 from pdes.packet import P2P, header
@@ -18,6 +18,11 @@ from pdes.state import (
     COUNT_DATA_PACKETS,
     CTL_FLOWS_OUT,
     FLOW_OUT_WORDS,
+    INST_LANES_LEFT,
+    INST_LEFT_ORDINAL,
+    INST_LEFT_PS,
+    INST_SENDS_LEFT,
+    INST_WORDS,
     MSG_BYTES,
     MSG_NODE,
     MSG_ORDINAL,
@@ -33,6 +38,8 @@ from pdes.state import (
     QP_DST,
     QP_NPU,
     QP_WORDS,
+    REF_INSTANCE,
+    REF_LANE,
 )
 from pdes.transport import queue_pair
 from pdes.world import world_at
@@ -69,7 +76,27 @@ def add_message_event(net, qps, messages, time, kind, message):
     """Add an event of a message."""
     m = message * MSG_WORDS
     src = qps.qp[qps.msg[m + MSG_QP] * QP_WORDS + QP_NPU]
-    add_event(net.ctl, messages.event, time, kind, (src << KEY_SHIFT) | qps.msg[m + MSG_ORDINAL], message)
+    add_event(net.ctl, messages, time, kind, (src << KEY_SHIFT) | qps.msg[m + MSG_ORDINAL], message)
+
+
+@inline
+def leaves(w, message, left_ps, now):
+    """A message's last byte will have left at left_ps.
+
+    A collective that has steps left to do need not be told: it keeps in mind when the last one has. Its blocking lanes,
+    trace rows that send, and collectives that wait for nothing else are.
+    """
+    m = message * MSG_WORDS
+    ref = w.qps.msg[m + MSG_REF]
+    if ref >> REF_LANE == REF_INSTANCE >> REF_LANE and left_ps > now:
+        i = (ref - REF_INSTANCE) * INST_WORDS
+        if w.insts.inst[i + INST_LANES_LEFT] > 0:
+            w.insts.inst[i + INST_SENDS_LEFT] -= 1
+            if left_ps >= w.insts.inst[i + INST_LEFT_PS]:
+                w.insts.inst[i + INST_LEFT_PS] = left_ps
+                w.insts.inst[i + INST_LEFT_ORDINAL] = w.qps.msg[m + MSG_ORDINAL]
+            return
+    add_message_event(w.net, w.qps, w.messages, left_ps, LEFT, message)
 
 
 @hook
