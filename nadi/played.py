@@ -1,16 +1,17 @@
 """What is played on an idle network (nadi.idle_fabric), and what would take too long."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
+from nadi.alike import smaller
 from nadi.idle_fabric import Play, together
-from nadi.idle_paths import Key, fabric_of, with_own_ties
-from pdes.fabric import window_packets
+from nadi.idle_paths import Fabric, Key, Pair, fabric_of, with_own_ties
 from pdes.settings import Settings
 from topologies import Graph
 from topologies.aggregators import with_aggregators
-from workload import Program
+from workload import Program, Schedules
 from workload.collectives import Choice
 from workload.sends import has_gates, message_count, packet_count, pairs
 from workload.tree import trees_of
@@ -18,7 +19,7 @@ from workload.tree import trees_of
 _MOST_MESSAGES = 1 << 21
 _MOST_PAIRS = 1 << 14
 """Of members of all groups like one, and messages in a group, that are played where there is a formula: a second or two
-to lay them out."""
+to lay them out. Of messages that go whole a quarter: the run itself takes a tenth as long for each."""
 _MOST_PACKETS = 1 << 23
 _MOST_PACKETS_OF_ESTIMATES = 1 << 26
 """That are played where a formula is exact, and where it is an estimate: about a microsecond each."""
@@ -52,40 +53,46 @@ class Played:
     def __init__(self, most_packets: int | None = None) -> None:
         self._most_packets = most_packets
         self._found_ps: dict[tuple[int, int, Key], float] = {}
+        self._fabrics: dict[tuple[int, tuple[int, ...]], Fabric] = {}
 
     def time_ps(self, graph: Graph, program: Program, settings: Settings, group: Group) -> float | None:
         """The steps of a group's collective on its members' own ports; None where its formula must do."""
         s, (choice, schedule, members, size_bytes) = program.schedules, group
         must = not choice.has_formula or bool(s.uneven[schedule])
-        if not must and self._takes_long(graph, program, settings, group):
-            return None
+        if not must and settings.phases_per_dimension and has_gates(s, schedule):
+            return None  # the player knows no tokens
         ends = pairs(s, schedule, _ALL if must else _MOST_PAIRS // (graph.npus // len(members)))
         if ends is None:
             return None
-        complete = graph
-        if s.aggregators[schedule]:
-            switches = trees_of(graph, np.array(members), choice.trees)[1]
-            members = [*members, *range(graph.npus, graph.npus + len(switches))]
-            complete = with_aggregators(graph, switches)
-        fabric = fabric_of(complete, settings, members, ends, size_bytes)
-        if len(group.members) < graph.npus:
-            fabric = with_own_ties(fabric)
+        known = schedule, tuple(members)
+        if known not in self._fabrics:
+            self._fabrics[known] = _fabric(graph, settings, s, group, ends)
+        fabric = self._fabrics[known]
+        s, fabric = smaller(s, schedule, size_bytes, fabric) or (s, fabric)
+        if not must and self._takes_long(s, fabric, group):
+            return None
         key = schedule, size_bytes, fabric.key
         if key not in self._found_ps:
             self._found_ps[key] = Play(s, schedule, size_bytes, fabric).time_ps()
         return self._found_ps[key]
 
-    def _takes_long(self, graph: Graph, program: Program, settings: Settings, group: Group) -> bool:
-        """Or cannot be played, as the player knows no tokens."""
-        s, schedule = program.schedules, group.schedule
-        if settings.phases_per_dimension and has_gates(s, schedule):
-            return True
-        messages = message_count(s, schedule)
-        if messages > _MOST_MESSAGES:
+    def _takes_long(self, s: Schedules, fabric: Fabric, group: Group) -> bool:
+        messages = message_count(s, group.schedule)
+        if messages > (_MOST_MESSAGES >> 2 if fabric.is_whole else _MOST_MESSAGES):
             return True
         most_packets = self._most_packets
         if most_packets is None:
             most_packets = _MOST_PACKETS if group.choice.is_exact else _MOST_PACKETS_OF_ESTIMATES
-        mtu_bytes = _ALL if settings.fidelity.alone_ps else settings.mtu_bytes
-        packets = packet_count(s, schedule, group.size_bytes, mtu_bytes)
-        return packets / together(int(packets), messages, window_packets(graph, settings)) > most_packets
+        packets = packet_count(s, group.schedule, group.size_bytes, fabric.mtu_bytes)
+        return packets / together(int(packets), messages, fabric.window_packets) > most_packets
+
+
+def _fabric(graph: Graph, settings: Settings, s: Schedules, group: Group, ends: Iterable[Pair]) -> Fabric:
+    """Of a group: members on their own ports, and the aggregators of its trees."""
+    members, complete = group.members, graph
+    if s.aggregators[group.schedule]:
+        switches = trees_of(graph, np.array(members), group.choice.trees)[1]
+        members = [*members, *range(graph.npus, graph.npus + len(switches))]
+        complete = with_aggregators(graph, switches)
+    fabric = fabric_of(complete, settings, members, ends)
+    return with_own_ties(fabric) if len(group.members) < graph.npus else fabric

@@ -147,11 +147,7 @@ def has_arrived(w, node, message, now):
 
 @inline
 def await_last_byte(w, inst, order, now):
-    """If an instance waits for nothing but bytes of which it was not to be told, have an event when they have left.
-
-    Args:
-        order: of the event at hand.
-    """
+    """If an instance waits only for bytes of which it was not told, have it told; order: of the event at hand."""
     i = inst * INST_WORDS
     row = w.insts.inst
     left_ps = row[i + INST_LEFT_PS]
