@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import topologies
 from pdes.fabric import window_packets
@@ -158,10 +157,9 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
     """
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     links = {(src, dst): topologies.route(graph, npus[src], npus[dst]) for src, dst in both}
-    framed = is_framed(graph, settings)
     ports: dict[object, int] = {}
     paths, ties = {}, {}
-    for (pair, own), way in zip(links.items(), _ways(graph, framed, list(links.values())), strict=True):
+    for (pair, own), way in zip(links.items(), ways_of(graph, settings, list(links.values())), strict=True):
         queue = _slowest(way)
         last = NONE
         if queue > 0 and settings.fidelity.links_are_busy:
@@ -205,13 +203,14 @@ def _ends(model: Fidelity) -> Ends:
     )
 
 
-def _ways(graph: Graph, framed: NDArray[np.bool_], routes: list[list[int]]) -> list[tuple[Hop, ...]]:
+def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[tuple[Hop, ...]]:
     """The hops of each route; equal ones are one object."""
     links = np.array([link for route in routes for link in route], np.int64)
     ends = np.cumsum([len(route) for route in routes])
     latency = graph.node_latency_ps[graph.link_src[links]]
     latency[ends - [len(route) for route in routes]] = 0
-    columns = 8 * _PS_PER_S / graph.link_rate_bps[links], framed[links], graph.link_delay_ps[links], latency
+    framed = is_framed(graph, settings)[links]
+    columns = 8 * _PS_PER_S / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency
     hops = [Hop(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]
     known: dict[tuple[Hop, ...], tuple[Hop, ...]] = {}
     ways = (tuple(hops[end - len(route) : end]) for route, end in zip(routes, ends.tolist(), strict=True))

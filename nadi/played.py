@@ -43,8 +43,25 @@ class Group(NamedTuple):
     size_bytes: int
 
 
+class Paths(NamedTuple):
+    """Paths of a group's messages that look the same.
+
+    Attributes:
+        links: of one of them.
+        both_ways: while a message goes there, its sender acknowledges another over the same cable.
+        alike: how many there are.
+    """
+
+    links: list[int]
+    both_ways: bool
+    alike: int
+
+
 class Played:
     """Collectives of a program on an idle network, each once. Whether one is played depends on nothing but itself.
+
+    Attributes:
+        paths: by schedule and members, kept for formulas (nadi.closed_form).
 
     Args:
         most_packets: of a collective that has a formula; None = as many as for a row of a table.
@@ -53,6 +70,7 @@ class Played:
     def __init__(self, most_packets: int | None = None) -> None:
         self._most_packets = most_packets
         self._found_ps: dict[tuple[int, int, Key], float] = {}
+        self.paths: dict[tuple[int, tuple[int, ...]], list[Paths]] = {}
         self._fabrics: dict[tuple[int, tuple[int, ...]], Fabric] = {}
 
     def time_ps(self, graph: Graph, program: Program, settings: Settings, group: Group) -> float | None:

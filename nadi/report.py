@@ -107,6 +107,7 @@ def collective_table(findings: Findings) -> FittedTable:
     )
     for which, number, time_ps in zip(of_row, alike, times_ps, strict=True):
         first, closed_ps = int(which[0]), float(np.mean(findings.closed_form_ps[which]))
+        about = "" if findings.closed_form_played[which].all() else "~"
         table.add_row(
             findings.group_names[first] or "all",
             KINDS[found.kind[first]],
@@ -115,8 +116,8 @@ def collective_table(findings: Findings) -> FittedTable:
             str(found.members[first]),
             f"{count[number]:,}",
             in_unit(time_ps, unit),
-            ("" if findings.closed_form_played[which].all() else "~") + in_unit(closed_ps, unit),
-            f"{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
+            about + in_unit(closed_ps, unit),
+            f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
             *_gigabytes((findings.algorithm_Bps[which].mean(), findings.bus_Bps[which].mean())),
         )
     if len(total_ps) > MOST_COLLECTIVES:

@@ -35,6 +35,7 @@ def sweep_table(sweep: Sweep) -> FittedTable:
         by_time = sorted(alike, key=lambda row: (row.time_ps, row.algorithm != fastest)) if several else alike
         for place, row in enumerate(by_time):
             over = f"{row.time_ps / by_time[0].time_ps:.3f}" if by_time[0].time_ps else "-"
+            about = "" if row.closed_form_played else "~"
             table.add_row(
                 size_text(size) if place == 0 else "",
                 row.algorithm,
@@ -43,8 +44,8 @@ def sweep_table(sweep: Sweep) -> FittedTable:
                 *([row.way or "-"] if chosen else []),
                 f"{row.algbw_Bps / 1e9:.3f}",
                 f"{row.busbw_Bps / 1e9:.3f}",
-                ("" if row.closed_form_played else "~") + _time(row.closed_form_ps, unit),
-                f"{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
+                about + _time(row.closed_form_ps, unit),
+                f"{about}{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
                 _time(row.bound_ps, unit),
                 bold=several and place == 0,
             )
