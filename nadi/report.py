@@ -143,7 +143,7 @@ def link_table(simulation: Simulation, findings: Findings) -> FittedTable:
         if links["tx_bytes"][link] == 0:
             break
         table.add_row(
-            f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}",
+            _link_name(graph, link),
             rate_text(int(graph.link_rate_bps[link])),
             amount_text(int(links["tx_bytes"][link])),
             f"{findings.utilisation[link]:.1%}",
@@ -151,6 +151,10 @@ def link_table(simulation: Simulation, findings: Findings) -> FittedTable:
             f"{links['dropped_packets'][link]:,}",
         )
     return table
+
+
+def _link_name(graph: Graph, link: int) -> str:
+    return f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
 
 
 def fabric_table(simulation: Simulation) -> FittedTable:
@@ -173,8 +177,7 @@ def _most(graph: Graph, values: NDArray | None, form: str) -> str:
     if values is None or not values.any():
         return ""
     link = int(values.argmax())
-    name = f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
-    return f"{form.format(values[link])} at {name}"
+    return f"{form.format(values[link])} at {_link_name(graph, link)}"
 
 
 def _headline(simulation: Simulation, findings: Findings) -> str:

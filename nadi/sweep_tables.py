@@ -1,5 +1,6 @@
 """The tables that `nadi collective` prints: rows by size, the fastest first, and who wins where."""
 
+from nadi.cautions import NOBODY_WAITS
 from nadi.collective_results import Sweep
 from nadi.microbench import Row
 from nadi.readable import Unit, in_unit, size_text, time_unit
@@ -51,6 +52,9 @@ def sweep_table(sweep: Sweep) -> FittedTable:
             )
         if several:
             table.end_group()
+    busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
+    if busiest > 1 and sweep.network.congestion_aware is False:
+        table.notes.append(f"links would have to carry more than they can, up to {busiest:.0%} of it: {NOBODY_WAITS}")
     return table
 
 
