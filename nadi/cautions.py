@@ -91,10 +91,8 @@ def _too_much(simulation: Simulation) -> list[str]:
         return []
     most = int(share.argmax())
     name = f"{graph.node_name(graph.link_src[most])} → {graph.node_name(graph.link_dst[most])}"
-    return [
-        f"{np.count_nonzero(share > 1):,} of {graph.links:,} links would have to carry more than they can, up to "
-        f"{share[most]:.0%} of it ({name}): {NOBODY_WAITS}"
-    ]
+    count = f"{np.count_nonzero(share > 1):,} of {graph.links:,} links"
+    return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {NOBODY_WAITS}"]
 
 
 def _why_no_time(simulation: Simulation, total: Counts) -> str:

@@ -136,6 +136,7 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
         simulation: of any rank that has all links.
         parts: in any order.
     """
+    results = simulation.results
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
     found = merge_collectives([p.collectives for p in parts])

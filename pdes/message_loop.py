@@ -22,12 +22,13 @@ from pdes.events import (
 from pdes.heap import heap_pop
 from pdes.jit import call_hook, inline, kernel
 from pdes.message_pool import give_row_back
-from pdes.messages import add_message_event, ends_of, taken_at
-from pdes.npu import NOTHING, message_done, short_of, start_row
-from pdes.packet import destination
+from pdes.messages import add_message_event, ends_of, instance_for, taken_at
+from pdes.npu import NOTHING, receive_row, short_of, start_row
+from pdes.packet import P2P, destination
 from pdes.state import (
     CONST_ACT,
     CONST_ADDRESS,
+    CONST_LANE_STRIDE,
     COUNT_BYTES_RECEIVED,
     COUNT_CONSUMED_PACKETS,
     COUNT_EVENTS,
@@ -108,7 +109,11 @@ def take_message(w, node, message, now):
     tag = qps.msg[m + MSG_TAG]
     finish_flow(net, qps, ends, tag, qps.msg[m + MSG_ORDINAL], now)
     give_row_back(net, qps, message)
-    return message_done(net, w.insts, node, ends, tag)
+    if tag >> 44 == P2P:
+        return receive_row(net.const[CONST_ADDRESS], node, ends, tag), np.int64(NOTHING)
+    inst = instance_for(w, node, tag >> 44, (tag >> 24) & 0xFFFFF)
+    w.insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (tag & 0xFFFFFF)] += 1
+    return np.int64(NOTHING), inst
 
 
 @inline

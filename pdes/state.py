@@ -229,7 +229,8 @@ NPU_HEAP_SIZE = 3
 NPU_HEAP_BASE = 4
 NPU_PORTS = 5
 NPU_GLOBAL = 6  # NPU number in the whole fabric
-NPU_LAST_RX = 7  # receiving queue pair of its last data packet
+NPU_LAST_RX = 7  # receiving queue pair of its last data packet; of messages that go whole: connection of the one that
+# it posted last
 NPU_READY_TAIL = 8
 NPU_LANE = 9  # 3 words: row that a lane works on, -1 idle
 NPU_WAIT_HEAD = 12  # 3 words: rows that wait for a lane
@@ -241,7 +242,8 @@ NPU_TRACE_BASE = 21  # first row of its trace in the tables
 NPU_ROW_BASE = 22  # first row of its trace in the per-NPU arrays
 NPU_SLOT_BASE = 23  # its first group slot
 NPU_TRACE = 24
-NPU_DONE_HEAD = 25  # selective repeat: list of complete messages that are to be told of, -1 none
+NPU_DONE_HEAD = 25  # selective repeat: list of complete messages that are to be told of, -1 none; of messages that go
+# whole: the instance that got the last one
 NPU_DONE_TAIL = 26
 NPU_POSTED = 27  # messages that go whole, posted
 NPU_AGENDA_HEAD = 28  # list of what instances will do later, -1 none (pdes/agenda.py)

@@ -26,7 +26,6 @@ from pdes.state import (
     QP_DST,
     QP_NPU,
     QP_SHARES,
-    QP_W2,
     QP_WORDS,
     TX_BUSY,
     TX_META,
@@ -45,7 +44,7 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     row = qps.msg[message * MSG_WORDS + MSG_QP] * QP_WORDS
     size = qps.msg[message * MSG_WORDS + MSG_BYTES]
     node = qps.msg[message * MSG_WORDS + MSG_NODE]
-    link = next_link(net, w.routes, node, qps.qp[row + QP_DST], qps.qp[row + QP_W2])
+    link = next_link(net, w.routes, qps, row, node)
     tx = link * TX_WORDS
     meta = net.tx[tx + TX_META]
     start = min(max(now, net.tx[tx + TX_BUSY]), INF)

@@ -23,7 +23,6 @@ from pdes.state import (
     QP_ARRIVED,
     QP_DST,
     QP_SHARES,
-    QP_W2,
     QP_WORDS,
     TX_META,
     TX_WORDS,
@@ -48,7 +47,7 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     shares = max(SHARE_UNITS, qps.qp[row + QP_SHARES]) / SHARE_UNITS
     while node != dst:
         latency += forwarding_ps(net, w.routes, node)
-        link = next_link(net, w.routes, node, dst, qps.qp[row + QP_W2])
+        link = next_link(net, w.routes, qps, row, node)
         meta = net.tx[link * TX_WORDS + TX_META]
         latency += net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY]
         slowest = max(slowest, link_psb(net, link) * shares)
