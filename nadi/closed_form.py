@@ -21,6 +21,7 @@ from nadi.played import Group, Paths, Played
 from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
+from topologies.routing import next_links
 from workload import Program, Schedules, collectives
 from workload.sends import most_bytes, offsets, peer, peers_of_members, usual_message
 from workload.shape import Shape, shape_of
@@ -30,8 +31,10 @@ Int64 = NDArray[np.int64]
 
 _MOST_SENDS = 1024
 """Whose paths are looked at, or as many as there are members if they are more."""
+_MOST_HOPS = 1 << 16
+"""Of their paths: half a second to find them."""
 _FEW_SENDS = 32
-_GOLDEN = (math.sqrt(5) - 1) / 2
+_GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1
 _PS_PER_S = 10**12
 
 
@@ -166,8 +169,9 @@ def closed_form(
     serial_ps = max(t.serial_ps for t in trains)
     whole_ps = max(t.total_ps for t in trains)
     if _is_ring(program.schedules, schedule):
-        around_ps = sum(path.alike * t.total_ps for path, t in zip(paths, trains, strict=True))
-        whole_ps = (around_ps - min(t.total_ps for t in trains)) / (len(members) - 1)
+        n, alike = len(members), [path.alike for path in paths]
+        mean_ps = sum(count * t.total_ps for count, t in zip(alike, trains, strict=True)) / sum(alike)
+        whole_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
     latency_ps = max(0.0, whole_ps - serial_ps)
     bytes_per_s = data / serial_ps * _PS_PER_S if data and serial_ps else float("inf")
     found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
@@ -194,7 +198,7 @@ def fullest_ps(
         return 0.0
     paths = (
         topologies.route(graph, int(members[src]), int(members[dst]))
-        for src, dst, _ in _sends(program.schedules, schedule, _FEW_SENDS)[:_FEW_SENDS]
+        for src, dst, _ in _sends(program.schedules, schedule, _FEW_SENDS)
     )
     return min(train(graph, links, fullest_bytes, settings).total_ps for links in paths)
 
@@ -204,11 +208,13 @@ def _paths(
 ) -> list[Paths]:
     """Those of the messages of a schedule, each kind once; one_way: nothing comes in meanwhile."""
     known: dict[tuple[tuple[Hop, ...], bool], Paths] = {}
-    sends = _sends(s, schedule, _MOST_SENDS)
+    few = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in _sends(s, schedule, _FEW_SENDS)]
+    hops = sum(map(len, few)) / len(few)
+    sends = _sends(s, schedule, max(len(few), min(max(len(npus), _MOST_SENDS), int(_MOST_HOPS / hops))))
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
         answers = not one_way and sender != src and not settings.fidelity.alone_ps
-        both_ways = answers and topologies.route(graph, npus[src], npus[sender])[0] == links[0]
+        both_ways = answers and links[0] == min(next_links(graph, npus[src], npus[sender]))
         before = known.get((way, both_ways), Paths(links, both_ways, 0))
         known[way, both_ways] = before._replace(alike=before.alike + 1)
     return list(known.values())
@@ -262,27 +268,27 @@ def _is_ring(s: Schedules, schedule: int) -> bool:
 def _sends(s: Schedules, schedule: int, most: int) -> list[tuple[int, int, int]]:
     """Messages: sender, receiver, who sends to that sender (itself where nobody does).
 
-    All of them, or so many spread over the group, one of each member at least.
+    All of them, or so many spread over the group.
     """
     n = int(s.members[schedule])
     if s.relative[schedule]:
         far = offsets(s, schedule)
-        if n * len(far) <= max(n, most):
+        if n * len(far) <= most:
             ends = [(m, *each) for m in range(n) for each in far]
         else:
-            ends = [(k % n, *far[which]) for k, which in enumerate(_spread(len(far), max(n, most)))]
+            members = [k % n for k in range(most)] if most >= n else _spread(n, most)
+            ends = [(m, *far[which]) for m, which in zip(members, _spread(len(far), most, _SILVER), strict=True)]
         return [(m, peer(s, schedule, view, m, one), peer(s, schedule, view, m, -one)) for m, view, one in ends]
     peers = peers_of_members(s, schedule)
     sender_of = {dst: src for src in range(n) for dst in peers[src]}
     everyone = [(src, dst, sender_of.get(src, src)) for src in range(n) for dst in peers[src]]
-    if len(everyone) <= max(n, most):
-        return everyone
-    return [everyone[i] for i in _spread(len(everyone), max(n, most))]
+    return everyone if len(everyone) <= most else [everyone[i] for i in _spread(len(everyone), most)]
 
 
-def _spread(length: int, count: int) -> list[int]:
+def _spread(length: int, count: int, by: float = _GOLDEN) -> list[int]:
     """So many places below a length, evenly over it in the end and in every part of them, in step with no period.
 
-    Multiples of the golden ratio (Knuth, volume 3, section 6.4): every so-manieth place would meet the size of a host.
+    Multiples of an irrational number (Knuth, volume 3, section 6.4): every so-manieth place would meet the size of a
+    host.
     """
-    return [int(k * _GOLDEN % 1.0 * length) for k in range(count)]
+    return [int(k * by % 1.0 * length) for k in range(count)]

@@ -1,10 +1,11 @@
 """What is played on an idle network (nadi.idle_fabric), and what would take too long."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 
+import topologies
 from nadi.alike import smaller
 from nadi.idle_fabric import Play, together
 from nadi.idle_paths import Fabric, Key, Pair, fabric_of, with_own_ties
@@ -23,6 +24,9 @@ to lay them out. Of messages that go whole a quarter: the run itself takes a ten
 _MOST_PACKETS = 1 << 23
 _MOST_PACKETS_OF_ESTIMATES = 1 << 26
 """That are played where a formula is exact, and where it is an estimate: about a microsecond each."""
+_MOST_HOPS = 1 << 18
+"""Of the paths of these pairs, there and back: two seconds to find them."""
+_FEW_PAIRS = 8
 _ALL = 1 << 62
 """Pairs, or bytes of a message."""
 
@@ -80,7 +84,7 @@ class Played:
         if not must and settings.phases_per_dimension and has_gates(s, schedule):
             return None  # the player knows no tokens
         ends = pairs(s, schedule, _ALL if must else _MOST_PAIRS // (graph.npus // len(members)))
-        if ends is None:
+        if ends is None or (not must and _hops(graph, members, ends) > _MOST_HOPS):
             return None
         known = schedule, tuple(members)
         if known not in self._fabrics:
@@ -105,7 +109,15 @@ class Played:
         return packets / together(int(packets), messages, fabric.window_packets) > most_packets
 
 
-def _fabric(graph: Graph, settings: Settings, s: Schedules, group: Group, ends: Iterable[Pair]) -> Fabric:
+def _hops(graph: Graph, npus: list[int], ends: Collection[Pair]) -> float:
+    """About how many links there are in the paths of all pairs, there and back; aggregators are near."""
+    between = [pair for pair in ends if max(pair) < len(npus)]
+    some = sorted(between)[:: 1 + len(between) // _FEW_PAIRS]
+    found = [len(topologies.route(graph, npus[src], npus[dst])) for src, dst in some]
+    return 2 * len(ends) * sum(found) / max(1, len(found))
+
+
+def _fabric(graph: Graph, settings: Settings, s: Schedules, group: Group, ends: Collection[Pair]) -> Fabric:
     """Of a group: members on their own ports, and the aggregators of its trees."""
     members, complete = group.members, graph
     if s.aggregators[group.schedule]:

@@ -1,6 +1,7 @@
 """Events of messages that go whole come out as a heap of triples would give them."""
 
 import heapq
+import itertools
 
 import numpy as np
 from hypothesis import given
@@ -34,17 +35,20 @@ class Queue:
         self.directory = Directory(self.messages)
         begin_with(self.messages, self.ctl, np.arange(first), np.arange(first))
         self.model = [(0, i, i) for i in range(first)]
+        self.added = {i: (0, i) for i in range(first)}
+        self.items = itertools.count(first)
         self.now = 0
 
     def add(self, time, kind, key):
-        item = len(self.model)
-        heapq.heappush(self.model, (time, kind << KIND_SHIFT | key, item))
+        item = next(self.items)
+        self.added[item] = time, kind << KIND_SHIFT | key
+        heapq.heappush(self.model, (*self.added[item], item))
         kernels.event_add(self.ctl, self.directory.address, time, kind, key, item)
 
     def take(self):
         found = kernels.event_take(self.ctl, self.directory.address)
         expected = heapq.heappop(self.model)
-        assert found[:2] == expected[:2]
+        assert found[:2] == self.added.pop(found[2]) == expected[:2]
         assert self.ctl[s.CTL_EVENTS] == len(self.model)
         self.now = expected[0]
 
