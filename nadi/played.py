@@ -18,9 +18,11 @@ from workload.sends import has_gates, message_count, packet_count, pairs
 from workload.tree import trees_of
 
 _MOST_MESSAGES = 1 << 21
+_MOST_MESSAGES_ELSE = 1 << 19
+"""That are played where a formula is an estimate and messages are packets, and else: to lay out two million takes
+longer than to simulate them, and half a gigabyte."""
 _MOST_PAIRS = 1 << 14
-"""Of members of all groups like one, and messages in a group, that are played where there is a formula: a second or two
-to lay them out. Of messages that go whole a quarter: the run itself takes a tenth as long for each."""
+"""Of members of all groups like one that are played where there is a formula: a second or two to lay them out."""
 _MOST_PACKETS = 1 << 23
 _MOST_PACKETS_OF_ESTIMATES = 1 << 26
 """That are played where a formula is exact, and where it is an estimate: about a microsecond each."""
@@ -100,7 +102,7 @@ class Played:
 
     def _takes_long(self, s: Schedules, fabric: Fabric, group: Group) -> bool:
         messages = message_count(s, group.schedule)
-        if messages > (_MOST_MESSAGES >> 2 if fabric.is_whole else _MOST_MESSAGES):
+        if messages > (_MOST_MESSAGES_ELSE if fabric.is_whole or group.choice.is_exact else _MOST_MESSAGES):
             return True
         most_packets = self._most_packets
         if most_packets is None:

@@ -412,7 +412,7 @@ def test_trees_between_switches_that_reduce(algorithm, hosts, size):
     assert above_of_ps(spec, "all-reduce", algorithm, size) == 0
 
 
-@pytest.mark.parametrize("limit", ["_MOST_MESSAGES", "_MOST_PAIRS", "_MOST_PACKETS_OF_ESTIMATES"])
+@pytest.mark.parametrize("limit", ["_MOST_MESSAGES", "_MOST_PAIRS", "_MOST_HOPS", "_MOST_PACKETS_OF_ESTIMATES"])
 def test_what_is_too_large_gets_its_formula(monkeypatch, limit):
     algorithm = "nccl:algo=tree"
     graph = topologies.build(HOSTS[2])
