@@ -66,15 +66,19 @@ def whole_ps(net, size, psb, latency_ps):
 
 
 @inline
-def next_link(net, routes, qps, row, node):
-    """Outgoing link of a node for messages of the connection at `row`."""
-    if node == qps.qp[row + QP_NPU]:
-        return qps.qp[row + QP_PORT]
-    dst = qps.qp[row + QP_DST]
-    w2 = qps.qp[row + QP_W2]
+def next_link(net, routes, node, dst, w2):
+    """Outgoing link of a node towards an NPU."""
     if node < net.const[CONST_NPUS_LOCAL]:
         return npu_route(net, node, dst, w2)
     return choose(routes, switch_cell_to(net, routes, node, dst, w2), node, w2)
+
+
+@inline
+def link_of_connection(net, routes, qps, row, node):
+    """Outgoing link of a node for messages of the connection at `row`, which knows that of its sender."""
+    if node == qps.qp[row + QP_NPU]:
+        return qps.qp[row + QP_PORT]
+    return next_link(net, routes, node, qps.qp[row + QP_DST], qps.qp[row + QP_W2])
 
 
 @inline

@@ -11,7 +11,7 @@ import numpy as np
 from pdes.events import ARRIVE, STEP
 from pdes.jit import hook
 from pdes.link import NODE_MASK, count_sent, link_psb
-from pdes.messages import add_message_event, forwarding_ps, leaves, next_link, whole_ps
+from pdes.messages import add_message_event, forwarding_ps, leaves, link_of_connection, whole_ps
 from pdes.packet import SHARE_UNITS
 from pdes.state import (
     CLASS_DELAY,
@@ -44,7 +44,7 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     row = qps.msg[message * MSG_WORDS + MSG_QP] * QP_WORDS
     size = qps.msg[message * MSG_WORDS + MSG_BYTES]
     node = qps.msg[message * MSG_WORDS + MSG_NODE]
-    link = next_link(net, w.routes, qps, row, node)
+    link = link_of_connection(net, w.routes, qps, row, node)
     tx = link * TX_WORDS
     meta = net.tx[tx + TX_META]
     start = min(max(now, net.tx[tx + TX_BUSY]), INF)

@@ -10,7 +10,7 @@ import numpy as np
 from pdes.events import ARRIVE
 from pdes.jit import hook
 from pdes.link import NODE_MASK, count_sent, link_psb
-from pdes.messages import add_message_event, forwarding_ps, leaves, next_link, whole_ps
+from pdes.messages import add_message_event, forwarding_ps, leaves, link_of_connection, whole_ps
 from pdes.packet import SHARE_UNITS
 from pdes.state import (
     CLASS_DELAY,
@@ -47,7 +47,7 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     shares = max(SHARE_UNITS, qps.qp[row + QP_SHARES]) / SHARE_UNITS
     while node != dst:
         latency += forwarding_ps(net, w.routes, node)
-        link = next_link(net, w.routes, qps, row, node)
+        link = link_of_connection(net, w.routes, qps, row, node)
         meta = net.tx[link * TX_WORDS + TX_META]
         latency += net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY]
         slowest = max(slowest, link_psb(net, link) * shares)

@@ -22,14 +22,13 @@ class Queue:
     """Events under test, beside a heap of (ps, order, item)."""
 
     def __init__(self, first):
-        one = np.zeros(1, np.int64)
         self.messages = s.Messages(
             event=np.zeros(ROOM * EVENT_WORDS, np.int64),
             queue=empty_queue(),
             rush=np.zeros(ROOM, np.int64),
-            taken=one,
-            receive_ptr=one,
+            receive_ptr=np.zeros(1, np.int64),
             reduces=np.zeros(1, np.int8),
+            memory_psb=np.zeros(1),
         )
         self.ctl = np.zeros(s.CTL_WORDS, np.int64)
         self.directory = Directory(self.messages)
