@@ -5,8 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.analysis import utilisation
 from nadi.simulate import Simulation
 from workload.view import COLLECTIVE, COMPUTE, MEMORY
+
+NOBODY_WAITS = (
+    "with [network] congestion_aware = false no message waits for another, so times are too short; "
+    'congestion_aware = true or fidelity = "packet" tells by how much'
+)
 
 
 class Counts(NamedTuple):
@@ -72,7 +78,21 @@ def cautions(simulation: Simulation, of_ranks: Sequence[Counts]) -> list[str]:
         )
     if simulation.results.finish_time_ps == 0:
         said.append(_why_no_time(simulation, total))
+    if not simulation.settings.fidelity.links_are_busy:
+        said += _too_much(simulation)
     return said
+
+
+def _too_much(simulation: Simulation) -> list[str]:
+    """Whether links would have to carry more than they can."""
+    graph, results = simulation.graph, simulation.results
+    share = utilisation(graph, results.links["tx_bytes"], results.finish_time_ps)
+    if not (share > 1).any():
+        return []
+    most = int(share.argmax())
+    name = f"{graph.node_name(graph.link_src[most])} → {graph.node_name(graph.link_dst[most])}"
+    count = f"{np.count_nonzero(share > 1):,} of {graph.links:,} links"
+    return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {NOBODY_WAITS}"]
 
 
 def _why_no_time(simulation: Simulation, total: Counts) -> str:

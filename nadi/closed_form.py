@@ -9,27 +9,32 @@ says. What passes at the ends of messages is part of the path's latency, but for
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import topologies
 import workload
-from nadi.played import Group, Played
+from nadi.idle_paths import Hop, ways_of
+from nadi.played import Group, Paths, Played
 from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
 from pdes.settings import Settings
 from topologies import Graph
+from topologies.routing import next_links
 from workload import Program, Schedules, collectives
 from workload.sends import most_bytes, offsets, peer, peers_of_members, usual_message
 from workload.shape import Shape, shape_of
 from workload.tree import Tree
 
 Int64 = NDArray[np.int64]
-Item = TypeVar("Item")
 
-_MOST_SENDS = 32
+_MOST_SENDS = 1024
+"""Whose paths are looked at, or as many as there are members if they are more."""
+_MOST_HOPS = 1 << 16
+"""Of their paths: half a second to find them."""
+_FEW_SENDS = 32
+_GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1
 _PS_PER_S = 10**12
 
 
@@ -127,9 +132,9 @@ def closed_form(
 
     The steps are played (nadi.idle_fabric). Where that would take too long, the algorithm's formula stands.
 
-    Where the members' paths differ, a formula's rate is the slowest path's, and its latency the mean of all but the
-    fastest: a chunk that goes round a ring of n takes n - 1 of its paths. An algorithm that knows the fabric asks it
-    itself.
+    Where the members' paths differ, a formula's rate is the slowest path's, and its latency the longest one's; of a
+    ring the mean of all but the fastest: a chunk that goes round n members takes n - 1 of its paths. An algorithm that
+    knows the fabric asks it itself.
 
     Args:
         graph: the network.
@@ -146,7 +151,8 @@ def closed_form(
         return ClosedForm(0.0, is_played=True)
     chosen = collectives.choose(kind, algorithm)
     group = Group(chosen, schedule, members.tolist(), size_bytes)
-    found_ps = (played or Played()).time_ps(graph, program, settings, group)
+    played = played or Played()
+    found_ps = played.time_ps(graph, program, settings, group)
     if found_ps is not None:
         return ClosedForm(found_ps, is_played=True)
     if chosen.needs_shape:
@@ -154,18 +160,19 @@ def closed_form(
         found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
         return ClosedForm(found_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
-    whole = math.ceil(payload)
-    one_way = bool(getattr(chosen.module, "ONE_WAY", False))
-    trains = [
-        _train_between(
-            graph, int(members[src]), int(members[dst]), int(members[src if one_way else sender]), whole, settings
-        )
-        for src, dst, sender in _sends(program.schedules, schedule)
-    ]
+    known = schedule, tuple(group.members)
+    if known not in played.paths:
+        one_way = bool(getattr(chosen.module, "ONE_WAY", False))
+        played.paths[known] = _paths(graph, settings, program.schedules, schedule, group.members, one_way=one_way)
+    paths = played.paths[known]
+    trains = [train(graph, path.links, math.ceil(payload), settings, both_ways=path.both_ways) for path in paths]
     serial_ps = max(t.serial_ps for t in trains)
-    n, mean_ps = len(members), sum(t.total_ps for t in trains) / len(trains)
-    around_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
-    latency_ps = max(0.0, around_ps - serial_ps)
+    whole_ps = max(t.total_ps for t in trains)
+    if _is_ring(program.schedules, schedule):
+        n, alike = len(members), [path.alike for path in paths]
+        mean_ps = sum(count * t.total_ps for count, t in zip(alike, trains, strict=True)) / sum(alike)
+        whole_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
+    latency_ps = max(0.0, whole_ps - serial_ps)
     bytes_per_s = data / serial_ps * _PS_PER_S if data and serial_ps else float("inf")
     found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
     return ClosedForm(found_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
@@ -191,16 +198,26 @@ def fullest_ps(
         return 0.0
     paths = (
         topologies.route(graph, int(members[src]), int(members[dst]))
-        for src, dst, _ in _sends(program.schedules, schedule)
+        for src, dst, _ in _sends(program.schedules, schedule, _FEW_SENDS)
     )
     return min(train(graph, links, fullest_bytes, settings).total_ps for links in paths)
 
 
-def _train_between(graph: Graph, src: int, dst: int, sender: int, size_bytes: int, settings: Settings) -> Train:
-    """A message from src to dst, while src acknowledges what `sender` sends to it (src itself: nobody does)."""
-    links = topologies.route(graph, src, dst)
-    both_ways = sender != src and topologies.route(graph, src, sender)[0] == links[0]
-    return train(graph, links, size_bytes, settings, both_ways=both_ways)
+def _paths(
+    graph: Graph, settings: Settings, s: Schedules, schedule: int, npus: list[int], *, one_way: bool
+) -> list[Paths]:
+    """Those of the messages of a schedule, each kind once; one_way: nothing comes in meanwhile."""
+    known: dict[tuple[tuple[Hop, ...], bool], Paths] = {}
+    few = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in _sends(s, schedule, _FEW_SENDS)]
+    hops = sum(map(len, few)) / len(few)
+    sends = _sends(s, schedule, max(len(few), min(max(len(npus), _MOST_SENDS), int(_MOST_HOPS / hops))))
+    routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
+    for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
+        answers = not one_way and sender != src and not settings.fidelity.alone_ps
+        both_ways = answers and links[0] == min(next_links(graph, npus[src], npus[sender]))
+        before = known.get((way, both_ways), Paths(links, both_ways, 0))
+        known[way, both_ways] = before._replace(alike=before.alike + 1)
+    return list(known.values())
 
 
 def _on_the_wire(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
@@ -243,25 +260,35 @@ def _tree_on_the_wire(tree: Tree, settings: Settings, *, framed: bool) -> Tree:
     )
 
 
-def _sends(s: Schedules, schedule: int) -> list[tuple[int, int, int]]:
-    """Messages, at most _MOST_SENDS of them spread over the group: sender, receiver, who sends to that sender.
+def _is_ring(s: Schedules, schedule: int) -> bool:
+    """Everyone sends to the next."""
+    return bool(s.relative[schedule]) and len(offsets(s, schedule)) == 1
 
-    The last is the sender itself where nobody does.
+
+def _sends(s: Schedules, schedule: int, most: int) -> list[tuple[int, int, int]]:
+    """Messages: sender, receiver, who sends to that sender (itself where nobody does).
+
+    All of them, or so many spread over the group.
     """
     n = int(s.members[schedule])
     if s.relative[schedule]:
-        everyone = [
-            (m, peer(s, schedule, view, m, offset), peer(s, schedule, view, m, -offset))
-            for m in _spread(range(n))
-            for view, offset in _spread(offsets(s, schedule))
-        ]
-    else:
-        peers = peers_of_members(s, schedule)
-        sender_of = {dst: src for src in range(n) for dst in peers[src]}
-        everyone = [(src, dst, sender_of.get(src, src)) for src in range(n) for dst in peers[src]]
-    return _spread(everyone)
+        far = offsets(s, schedule)
+        if n * len(far) <= most:
+            ends = [(m, *each) for m in range(n) for each in far]
+        else:
+            members = [k % n for k in range(most)] if most >= n else _spread(n, most)
+            ends = [(m, *far[which]) for m, which in zip(members, _spread(len(far), most, _SILVER), strict=True)]
+        return [(m, peer(s, schedule, view, m, one), peer(s, schedule, view, m, -one)) for m, view, one in ends]
+    peers = peers_of_members(s, schedule)
+    sender_of = {dst: src for src in range(n) for dst in peers[src]}
+    everyone = [(src, dst, sender_of.get(src, src)) for src in range(n) for dst in peers[src]]
+    return everyone if len(everyone) <= most else [everyone[i] for i in _spread(len(everyone), most)]
 
 
-def _spread(items: Sequence[Item]) -> list[Item]:
-    """At most _MOST_SENDS of the items, evenly apart."""
-    return [items[i * len(items) // min(len(items), _MOST_SENDS)] for i in range(min(len(items), _MOST_SENDS))]
+def _spread(length: int, count: int, by: float = _GOLDEN) -> list[int]:
+    """So many places below a length, evenly over it in the end and in every part of them, in step with no period.
+
+    Multiples of an irrational number (Knuth, volume 3, section 6.4): every so-manieth place would meet the size of a
+    host.
+    """
+    return [int(k * by % 1.0 * length) for k in range(count)]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import topologies
 from pdes.fabric import window_packets
@@ -20,8 +19,8 @@ ACKNOWLEDGEMENT = -1
 _PS_PER_S = 10**12
 _LARGE_WINDOW = 1 << 40
 _BY_SENDER = -1
-_MOST_PER_BYTE = 2
-"""Bytes on the wire per byte of data, of the protocol that has the most (LL)."""
+_WHOLE = 1 << 62
+"""Payload of a packet that no message needs two of."""
 
 
 class Hop(NamedTuple):
@@ -57,7 +56,9 @@ class Path(NamedTuple):
     hops: tuple[Hop, ...]
 
 
-Key = tuple[tuple[tuple[int, int], Path], ...]
+Pair = tuple[int, int]
+"""Sender and receiver, members of the group."""
+Key = tuple[tuple[Pair, Path], ...]
 
 
 class Times(NamedTuple):
@@ -117,14 +118,19 @@ class Fabric(NamedTuple):
         ends: of messages.
     """
 
-    paths: dict[tuple[int, int], Path]
-    links: dict[tuple[int, int], tuple[int, int, int]]
+    paths: dict[Pair, Path]
+    links: dict[Pair, tuple[int, int, int]]
     mtu_bytes: int
     window_packets: int
     seed: int
     times: Callable[[tuple[Hop, ...], int], Times]
     moved_ps: Callable[[Hop], float] | None
     ends: Ends = Ends()
+
+    @property
+    def is_whole(self) -> bool:
+        """Messages go whole, and nothing is acknowledged."""
+        return self.moved_ps is None
 
     @property
     def key(self) -> Key:
@@ -140,9 +146,7 @@ def with_own_ties(fabric: Fabric) -> Fabric:
     return fabric._replace(links=ties)
 
 
-def fabric_of(
-    graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[tuple[int, int]], size_bytes: int
-) -> Fabric:
+def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[Pair]) -> Fabric:
     """What a group's messages pass.
 
     Args:
@@ -150,15 +154,12 @@ def fabric_of(
         settings: packets and switching.
         npus: of each member.
         pairs: members that send and receive; acknowledgements go the other way.
-        size_bytes: the whole buffer; a message has no more data.
     """
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     links = {(src, dst): topologies.route(graph, npus[src], npus[dst]) for src, dst in both}
-    framed = is_framed(graph, settings)
     ports: dict[object, int] = {}
     paths, ties = {}, {}
-    for pair, own in links.items():
-        way = _hops(graph, framed, own)
+    for (pair, own), way in zip(links.items(), ways_of(graph, settings, list(links.values())), strict=True):
         queue = _slowest(way)
         last = NONE
         if queue > 0 and settings.fidelity.links_are_busy:
@@ -180,7 +181,7 @@ def fabric_of(
     )
     if settings.fidelity.alone_ps:
         return fabric._replace(
-            mtu_bytes=_MOST_PER_BYTE * max(1, size_bytes),
+            mtu_bytes=_WHOLE,
             window_packets=_LARGE_WINDOW,
             times=lambda way, size: _whole(way, size, settings.fidelity),
             moved_ps=None,
@@ -202,11 +203,18 @@ def _ends(model: Fidelity) -> Ends:
     )
 
 
-def _hops(graph: Graph, framed: NDArray[np.bool_], links: list[int]) -> tuple[Hop, ...]:
-    psb = (8 * _PS_PER_S / graph.link_rate_bps[links]).tolist()
-    latency = [0, *graph.node_latency_ps[graph.link_src[links[1:]]].tolist()]
-    columns = psb, framed[links].tolist(), graph.link_delay_ps[links].tolist(), latency
-    return tuple(Hop(*one) for one in zip(*columns, strict=True))
+def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[tuple[Hop, ...]]:
+    """The hops of each route; equal ones are one object."""
+    links = np.array([link for route in routes for link in route], np.int64)
+    ends = np.cumsum([len(route) for route in routes])
+    latency = graph.node_latency_ps[graph.link_src[links]]
+    latency[ends - [len(route) for route in routes]] = 0
+    framed = is_framed(graph, settings)[links]
+    columns = 8 * _PS_PER_S / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency
+    hops = [Hop(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]
+    known: dict[tuple[Hop, ...], tuple[Hop, ...]] = {}
+    ways = (tuple(hops[end - len(route) : end]) for route, end in zip(routes, ends.tolist(), strict=True))
+    return [known.setdefault(way, way) for way in ways]
 
 
 def _slowest(way: tuple[Hop, ...]) -> int:

@@ -107,6 +107,7 @@ def collective_table(findings: Findings) -> FittedTable:
     )
     for which, number, time_ps in zip(of_row, alike, times_ps, strict=True):
         first, closed_ps = int(which[0]), float(np.mean(findings.closed_form_ps[which]))
+        about = "" if findings.closed_form_played[which].all() else "~"
         table.add_row(
             findings.group_names[first] or "all",
             KINDS[found.kind[first]],
@@ -115,8 +116,8 @@ def collective_table(findings: Findings) -> FittedTable:
             str(found.members[first]),
             f"{count[number]:,}",
             in_unit(time_ps, unit),
-            ("" if findings.closed_form_played[which].all() else "~") + in_unit(closed_ps, unit),
-            f"{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
+            about + in_unit(closed_ps, unit),
+            f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
             *_gigabytes((findings.algorithm_Bps[which].mean(), findings.bus_Bps[which].mean())),
         )
     if len(total_ps) > MOST_COLLECTIVES:
@@ -142,7 +143,7 @@ def link_table(simulation: Simulation, findings: Findings) -> FittedTable:
         if links["tx_bytes"][link] == 0:
             break
         table.add_row(
-            f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}",
+            _link_name(graph, link),
             rate_text(int(graph.link_rate_bps[link])),
             amount_text(int(links["tx_bytes"][link])),
             f"{findings.utilisation[link]:.1%}",
@@ -150,6 +151,10 @@ def link_table(simulation: Simulation, findings: Findings) -> FittedTable:
             f"{links['dropped_packets'][link]:,}",
         )
     return table
+
+
+def _link_name(graph: Graph, link: int) -> str:
+    return f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
 
 
 def fabric_table(simulation: Simulation) -> FittedTable:
@@ -172,8 +177,7 @@ def _most(graph: Graph, values: NDArray | None, form: str) -> str:
     if values is None or not values.any():
         return ""
     link = int(values.argmax())
-    name = f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
-    return f"{form.format(values[link])} at {name}"
+    return f"{form.format(values[link])} at {_link_name(graph, link)}"
 
 
 def _headline(simulation: Simulation, findings: Findings) -> str:

@@ -60,7 +60,12 @@ class Simulation:
 
 
 def simulate(
-    config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALONE, *, force: bool = False
+    config: RunConfig,
+    progress: Progress | Silence,
+    ranks: Ranks = ALONE,
+    *,
+    force: bool = False,
+    keep_flows: bool = True,
 ) -> Simulation:
     """Run what a run file says; on several ranks, each its part.
 
@@ -69,6 +74,7 @@ def simulate(
         progress: told what is going on.
         ranks: this rank and the others.
         force: try what would take more memory than is free, or more than a day.
+        keep_flows: the results are to have a row for each message, if the run file wants that table.
 
     Raises:
         TopologyError, TraceError, WorkloadError, PartitionError: the user's input is wrong (exit code 2).
@@ -86,7 +92,7 @@ def simulate(
             config.network,
             config.system,
             seed=config.engine.seed,
-            record_flows=config.output.flows == "all",
+            record_flows=keep_flows and config.output.flows == "all",
         )
         if config.faults and workers.alone:
             raise ConfigError(

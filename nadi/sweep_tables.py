@@ -1,5 +1,6 @@
 """The tables that `nadi collective` prints: rows by size, the fastest first, and who wins where."""
 
+from nadi.cautions import NOBODY_WAITS
 from nadi.collective_results import Sweep
 from nadi.microbench import Row
 from nadi.readable import Unit, in_unit, size_text, time_unit
@@ -35,6 +36,7 @@ def sweep_table(sweep: Sweep) -> FittedTable:
         by_time = sorted(alike, key=lambda row: (row.time_ps, row.algorithm != fastest)) if several else alike
         for place, row in enumerate(by_time):
             over = f"{row.time_ps / by_time[0].time_ps:.3f}" if by_time[0].time_ps else "-"
+            about = "" if row.closed_form_played else "~"
             table.add_row(
                 size_text(size) if place == 0 else "",
                 row.algorithm,
@@ -43,13 +45,16 @@ def sweep_table(sweep: Sweep) -> FittedTable:
                 *([row.way or "-"] if chosen else []),
                 f"{row.algbw_Bps / 1e9:.3f}",
                 f"{row.busbw_Bps / 1e9:.3f}",
-                ("" if row.closed_form_played else "~") + _time(row.closed_form_ps, unit),
-                f"{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
+                about + _time(row.closed_form_ps, unit),
+                f"{about}{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
                 _time(row.bound_ps, unit),
                 bold=several and place == 0,
             )
         if several:
             table.end_group()
+    busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
+    if busiest > 1 and sweep.network.congestion_aware is False:
+        table.notes.append(f"links would have to carry more than they can, up to {busiest:.0%} of it: {NOBODY_WAITS}")
     return table
 
 

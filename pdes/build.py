@@ -10,7 +10,7 @@ from pdes import state as s
 from pdes.batch import BUCKETS
 from pdes.buffers import shared_buffers
 from pdes.driven import has_shares, with_driven
-from pdes.events import EVENT_WORDS
+from pdes.events import EVENT_WORDS, empty_queue
 from pdes.fabric import round_trip_ps, rto_ps, window_packets
 from pdes.fidelity import PACKET
 from pdes.growth import events_room
@@ -494,6 +494,8 @@ def _messages(program, part, const, ctl, settings):
         room = events_room(part.npus, int(ctl[s.CTL_FREE_MSGS]), int(ctl[s.CTL_FREE_INSTS]), stride)
     return s.Messages(
         event=zeros(room * EVENT_WORDS),
+        queue=empty_queue(),
+        rush=zeros(room),
         receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
         reduces=aligned(_padded(np.asarray(steps.reduce)[receives], np.int8)),
         memory_psb=aligned((model.reduction_psb,), np.float64),

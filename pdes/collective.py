@@ -355,6 +355,7 @@ def close_if_done(net, insts, inst):
     if insts.inst[i + INST_LANES_LEFT] > 0 or insts.inst[i + INST_SENDS_LEFT] > 0 or insts.inst[i + INST_STARTED] == 0:
         return -1
     remove(insts.inst_key, insts.inst_val, insts.inst[i + INST_KEY])
+    insts.inst[i + INST_KEY] = FREE
     insts.inst_free[net.ctl[CTL_FREE_INSTS]] = inst
     net.ctl[CTL_FREE_INSTS] += 1
     return insts.inst[i + INST_ROW]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes import state as s
-from pdes.events import EVENT_WORDS
+from pdes.events import EVENT_WORDS, QUEUE_FRESH, QUEUE_RUSH
 from pdes.hashmap import rehash
 from pdes.memory import full, zeros
 
@@ -87,7 +87,11 @@ def _with_room_for_events(w):
     stride = int(w.net.const[s.CONST_LANE_STRIDE])
     npus, instances = int(w.net.const[s.CONST_NPUS_LOCAL]), len(w.insts.inst_free)
     room = events_room(npus, len(w.qps.msg_free), instances, stride)
-    return w._replace(messages=w.messages._replace(event=_longer(w.messages.event, room * EVENT_WORDS)))
+    old = w.messages
+    used, rushing = int(old.queue[QUEUE_FRESH]), int(old.queue[QUEUE_RUSH])
+    event, rush = zeros(room * EVENT_WORDS), zeros(room)
+    event[:used], rush[:rushing] = old.event[:used], old.rush[:rushing]  # what is not touched takes no memory
+    return w._replace(messages=old._replace(event=event, rush=rush))
 
 
 def _rehashed(keys, values, least):

@@ -131,8 +131,8 @@ def harvest(sim) -> Harvest:
         rows=rows[order],
         start_ps=times[0],
         finish_times_ps=times[1],
-        flows_out=_stacked([rows for lp in sim.lps for rows in lp.flows_out], s.FLOW_OUT_WORDS),
-        flows_in=_stacked([rows for lp in sim.lps for rows in lp.flows_in], s.FLOW_IN_WORDS),
+        flows_out=_stacked([lp.flows_out for lp in sim.lps], s.FLOW_OUT_WORDS),
+        flows_in=_stacked([lp.flows_in for lp in sim.lps], s.FLOW_IN_WORDS),
         links=np.concatenate([part.links for part in parts]),
         link_columns=np.concatenate([_link_columns(sim.graph, lp) for lp in sim.lps], axis=1),
         asked_for=sim.settings.rendezvous_bytes > 0,
@@ -142,8 +142,16 @@ def harvest(sim) -> Harvest:
     )
 
 
-def _stacked(blocks, words):
-    return np.concatenate(blocks) if blocks else np.empty((0, words), np.int64)
+def _stacked(lists, words):
+    """The blocks of rows in these lists as one array, of which they are parts from now on: none is there twice."""
+    rows = np.empty((sum(len(block) for blocks in lists for block in blocks), words), np.int64)
+    end = 0
+    for blocks in lists:
+        for i, block in enumerate(blocks):
+            begin, end = end, end + len(block)
+            rows[begin:end] = block
+            blocks[i] = rows[begin:end]
+    return rows
 
 
 def _in_order(values, rows, order):
@@ -273,34 +281,41 @@ def _control(tag, whole):
     return np.select(list(cases.values()), list(cases), 0).astype(np.int8)
 
 
-def _in_order_of_posts(rows, ordinal, whole):
-    """Flow records by pair of NPUs, group of their queue pair, and ordinal there, which stands in that column."""
-    group = np.where(_control(rows[:, 1], whole) >= ANSWER, packet.CONTROL, rows[:, 1] >> 44)
-    return rows[np.lexsort((rows[:, 1], rows[:, ordinal], group, rows[:, 0]))]
+def _order_of_posts(rows, ordinal, whole):
+    """int64[rows]: flow records by pair of NPUs, group of their queue pair, and ordinal there, which is that column."""
+    group = (rows[:, 1] >> 44).astype(np.int32)
+    group[_control(rows[:, 1], whole) >= ANSWER] = packet.CONTROL
+    return np.lexsort((rows[:, 1], rows[:, ordinal], group, rows[:, 0]))
 
 
 def _flows(whole):
     """Messages with both their ends: posted at the sender, complete at the receiver."""
     out, into = whole.flows_out, whole.flows_in
-    out, into = _in_order_of_posts(out, 4, whole), _in_order_of_posts(into, 2, whole)
-    if not np.array_equal(out[:, [0, 1]], into[:, [0, 1]]):
+    posted, complete = _order_of_posts(out, 4, whole), _order_of_posts(into, 2, whole)
+    if len(out) != len(into) or any(np.any(out[posted, word] != into[complete, word]) for word in (0, 1)):
         raise RunError("engine defect: messages posted and messages complete differ")
-    group = out[:, 1] >> 44
-    control = _control(out[:, 1], whole)
-    lane = out[:, 1] & (0xFFFFFF ^ (rendezvous.KIND_MASK if whole.asked_for else 0))
-    flows = {
-        "src": out[:, 0] & packet.NPU_MASK,
-        "dst": out[:, 0] >> 20,
-        "group": np.where(group == packet.P2P, -1, group),
-        "seq": (out[:, 1] >> 24) & 0xFFFFF,
-        "lane": np.where(control == CALL, -1, lane),
+    pair, start_ps = out[posted, 0], out[posted, 3]
+    order = np.lexsort((pair >> 20, pair & packet.NPU_MASK, start_ps))
+    pair, start_ps, finish_ps = pair[order], start_ps[order], into[complete, 3][order]
+    posted = posted[order]
+    del complete, order  # a word of every message each
+    tag = out[posted, 1]
+    control = _control(tag, whole)
+    group = tag >> 44
+    group[group == packet.P2P] = -1
+    lane = tag & (0xFFFFFF ^ (rendezvous.KIND_MASK if whole.asked_for else 0))
+    lane[control == CALL] = -1
+    return {
+        "src": pair & packet.NPU_MASK,
+        "dst": pair >> 20,
+        "group": group,
+        "seq": (tag >> 24) & 0xFFFFF,
+        "lane": lane,
         "control": control,
-        "bytes": out[:, 2],
-        "start_ps": out[:, 3],
-        "finish_ps": into[:, 3],
+        "bytes": out[posted, 2],
+        "start_ps": start_ps,
+        "finish_ps": finish_ps,
     }
-    order = np.lexsort((flows["dst"], flows["src"], flows["start_ps"]))
-    return {name: column[order] for name, column in flows.items()}
 
 
 def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:

@@ -286,6 +286,16 @@ def _count_trailing_zeros(_typing_context, _x):
 
 
 @intrinsic
+def _count_leading_zeros(_typing_context, _x):
+    """The machine's instruction."""
+
+    def codegen(_context, builder, _signature, args):
+        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
 def _prefetch(_typing_context, array, _index):
     """The machine's instruction."""
 
@@ -444,7 +454,8 @@ def hook_address(function) -> int:
 
 
 if jit_enabled():
-    call_hook, peek, trailing_zeros, prefetch = _call, _peek, _count_trailing_zeros, _prefetch
+    call_hook, peek, prefetch = _call, _peek, _prefetch
+    trailing_zeros, leading_zeros = _count_trailing_zeros, _count_leading_zeros
     load_acquire, store_release, fetch_add, yield_core = _load_acquire, _store_release, _fetch_add, _sched_yield
 else:
 
@@ -476,6 +487,10 @@ else:
     def trailing_zeros(x):
         """Number of the lowest bit that is set in x > 0."""
         return (int(x) & -int(x)).bit_length() - 1
+
+    def leading_zeros(x):
+        """How many of the 64 bits of x > 0 stand before the highest that is set."""
+        return 64 - int(x).bit_length()
 
     def prefetch(array, index):
         """Ask for the cache line of an item before it is needed."""

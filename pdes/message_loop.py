@@ -22,12 +22,13 @@ from pdes.events import (
 from pdes.heap import heap_pop
 from pdes.jit import call_hook, inline, kernel
 from pdes.message_pool import give_row_back
-from pdes.messages import add_message_event, ends_of, taken_at
-from pdes.npu import NOTHING, message_done, short_of, start_row
-from pdes.packet import destination
+from pdes.messages import add_message_event, ends_of, instance_for, taken_at
+from pdes.npu import NOTHING, receive_row, short_of, start_row
+from pdes.packet import P2P, destination
 from pdes.state import (
     CONST_ACT,
     CONST_ADDRESS,
+    CONST_LANE_STRIDE,
     COUNT_BYTES_RECEIVED,
     COUNT_CONSUMED_PACKETS,
     COUNT_EVENTS,
@@ -37,14 +38,17 @@ from pdes.state import (
     CTL_NOW,
     CTL_RESUME_NODE,
     INST_KEY,
+    INST_LANES_LEFT,
+    INST_LEFT_ORDINAL,
+    INST_LEFT_PS,
     INST_PLAN,
+    INST_SENDS_LEFT,
     INST_STARTED,
     INST_WORDS,
     LANES,
     LONGEST_RUN_PS,
     MSG_BYTES,
     MSG_ORDINAL,
-    MSG_QP,
     MSG_REF,
     MSG_TAG,
     MSG_WORDS,
@@ -54,8 +58,6 @@ from pdes.state import (
     NPU_PORTS,
     NPU_READY_HEAD,
     NPU_WORDS,
-    QP_NPU,
-    QP_WORDS,
     REF_INSTANCE,
 )
 from pdes.trace import finish_row, leave_lane, next_ready
@@ -64,6 +66,7 @@ from pdes.window import DONE, FULL
 from pdes.world import world_at
 
 PAUSED, TOO_LATE = 4, 5
+KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
 
 
 @inline
@@ -77,7 +80,7 @@ def move_lanes(w, node):
         lane = heap[2 * base + 1] - npu[n + NPU_PORTS]
         heap_pop(heap, base, npu[n + NPU_HEAP_SIZE])
         npu[n + NPU_HEAP_SIZE] -= 1
-        add_event(w.net.ctl, w.messages.event, time, OWN, (node << KEY_SHIFT) | lane, node)
+        add_event(w.net.ctl, w.messages, time, OWN, (node << KEY_SHIFT) | lane, node)
 
 
 @inline
@@ -92,7 +95,7 @@ def begin_row(w, node, now):
         if delay == 0:
             return done, inst
         w.insts.inst[i + INST_STARTED] = 0
-        add_event(w.net.ctl, w.messages.event, now + delay, LAUNCH, w.insts.inst[i + INST_KEY], inst)
+        add_event(w.net.ctl, w.messages, now + delay, LAUNCH, w.insts.inst[i + INST_KEY], inst)
         inst = np.int64(NOTHING)
     return done, inst
 
@@ -106,14 +109,22 @@ def take_message(w, node, message, now):
     tag = qps.msg[m + MSG_TAG]
     finish_flow(net, qps, ends, tag, qps.msg[m + MSG_ORDINAL], now)
     give_row_back(net, qps, message)
-    return message_done(net, w.insts, node, ends, tag)
+    if tag >> 44 == P2P:
+        return receive_row(net.const[CONST_ADDRESS], node, ends, tag), np.int64(NOTHING)
+    inst = instance_for(w, node, tag >> 44, (tag >> 24) & 0xFFFFF)
+    w.insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (tag & 0xFFFFFF)] += 1
+    return np.int64(NOTHING), inst
 
 
 @inline
 def has_left(w, message):
-    """A message's last byte has left. Returns as `start_row`."""
+    """A message's last byte has left, or that of an instance's last one (-1 - instance). Returns as `start_row`."""
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
+    if message < 0:
+        inst = -1 - message
+        w.insts.inst[inst * INST_WORDS + INST_SENDS_LEFT] -= 1
+        return done, inst
     ref = w.qps.msg[message * MSG_WORDS + MSG_REF]
     if ref >= REF_INSTANCE:
         inst = send_has_left(w.net, w.insts, ref)
@@ -140,7 +151,21 @@ def has_arrived(w, node, message, now):
 
 
 @inline
-def node_of(w, kind, item):
+def await_last_byte(w, inst, order, now):
+    """If an instance waits only for bytes of which it was not told, have it told; order: of the event at hand."""
+    i = inst * INST_WORDS
+    row = w.insts.inst
+    left_ps = row[i + INST_LEFT_PS]
+    if left_ps >= now and row[i + INST_LANES_LEFT] == 0 and row[i + INST_SENDS_LEFT] == 0:
+        key = (row[i + INST_KEY] >> KEY_SHIFT << KEY_SHIFT) | row[i + INST_LEFT_ORDINAL]
+        if left_ps > now or (LEFT << KIND_SHIFT) | key > order:
+            row[i + INST_SENDS_LEFT] = 1
+            row[i + INST_LEFT_PS] = 0
+            add_event(w.net.ctl, w.messages, left_ps, LEFT, key, -1 - inst)
+
+
+@inline
+def node_of(w, kind, order, item):
     """The NPU to which an event happens; of a STEP its sender."""
     if kind == OWN:
         return item
@@ -148,7 +173,7 @@ def node_of(w, kind, item):
         return w.insts.inst[item * INST_WORDS + INST_KEY] >> 40
     if kind == TAKE or kind == ARRIVE:
         return destination(ends_of(w.qps, item))
-    return w.qps.qp[w.qps.msg[item * MSG_WORDS + MSG_QP] * QP_WORDS + QP_NPU]
+    return (order >> KEY_SHIFT) & KEY_NPU_MASK
 
 
 @inline
@@ -187,6 +212,7 @@ def work_messages(address, most):
     net = w.net
     ctl = net.ctl
     events = 0
+    order = np.int64(0)
     while True:
         if ctl[CTL_CHECK] == 1 and short_of(net, w.qps) > 0:
             return FULL
@@ -202,11 +228,11 @@ def work_messages(address, most):
                 return PAUSED
             events += 1
             net.count[COUNT_EVENTS] += 1
-            now, order, item = take_event(ctl, w.messages.event)
+            now, order, item = take_event(ctl, w.messages)
             kind = order >> KIND_SHIFT
             if now > LONGEST_RUN_PS:
                 return TOO_LATE
-            node = node_of(w, kind, item)
+            node = node_of(w, kind, order, item)
             ctl[CTL_RESUME_NODE] = node
             ctl[CTL_NOW] = now
             w.npus.npu[node * NPU_WORDS + NPU_NOW] = now
@@ -214,6 +240,7 @@ def work_messages(address, most):
         if inst >= 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
             advance(address, node, inst, now)
             move_lanes(w, node)
+            await_last_byte(w, inst, order, now)
             done = close_if_done(net, w.insts, inst)
         if done >= 0:
             finish_row(address, node, done, now)

@@ -6,7 +6,7 @@ import numpy as np
 
 from pdes import state as s
 from pdes.crew import make_room
-from pdes.events import EVENT_WORDS, KEY_SHIFT, KIND_SHIFT, OWN
+from pdes.events import KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.harvest import check, harvest, results
 from pdes.hashmap import rehash
 from pdes.hooks import hooks_of
@@ -77,11 +77,7 @@ def begin(lp):
     """Have every NPU that has something to do begin at time 0."""
     w = lp.world
     ready = np.flatnonzero(w.npus.npu.reshape(-1, s.NPU_WORDS)[: lp.part.npus, s.NPU_READY_HEAD] >= 0)
-    events = w.messages.event[: len(ready) * EVENT_WORDS].reshape(-1, EVENT_WORDS)
-    events[:, 0] = 0
-    events[:, 1] = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES
-    events[:, 2] = ready
-    w.net.ctl[s.CTL_EVENTS] = len(ready)
+    begin_with(w.messages, w.net.ctl, (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready)
 
 
 def _snapshot(lp, total, wall_s):

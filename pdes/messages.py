@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from pdes.events import KEY_SHIFT, STEP, add_event
+from pdes.collective import instance
+from pdes.events import KEY_SHIFT, LEFT, STEP, add_event
 from pdes.jit import hook, inline
 from pdes.message_pool import take_row
-from pdes.packet import P2P, header
+from pdes.packet import P2P, SHARES_SHIFT, header
 from pdes.reduction import in_lane_at
 from pdes.routing import choose, npu_route, switch_cell_to
 from pdes.state import (
@@ -18,6 +19,12 @@ from pdes.state import (
     COUNT_DATA_PACKETS,
     CTL_FLOWS_OUT,
     FLOW_OUT_WORDS,
+    INST_KEY,
+    INST_LANES_LEFT,
+    INST_LEFT_ORDINAL,
+    INST_LEFT_PS,
+    INST_SENDS_LEFT,
+    INST_WORDS,
     MSG_BYTES,
     MSG_NODE,
     MSG_ORDINAL,
@@ -27,15 +34,25 @@ from pdes.state import (
     MSG_WORDS,
     NODE_FORWARD,
     NODE_WORDS,
+    NPU_DONE_HEAD,
     NPU_GLOBAL,
+    NPU_LAST_RX,
     NPU_POSTED,
     NPU_WORDS,
+    QP_CONNECTION,
     QP_DST,
     QP_NPU,
+    QP_PORT,
+    QP_W2,
     QP_WORDS,
+    REF_INSTANCE,
+    REF_LANE,
 )
 from pdes.transport import queue_pair
 from pdes.world import world_at
+
+NPU_LAST_QP, NPU_LAST_INST = NPU_LAST_RX, NPU_DONE_HEAD
+"""What an NPU of such messages has there."""
 
 LONGEST_STEP_PS = 2.4e18
 """What takes longer is cut to this: it is more than LONGEST_RUN_PS, and so ends the run before times overflow."""
@@ -57,6 +74,14 @@ def next_link(net, routes, node, dst, w2):
 
 
 @inline
+def link_of_connection(net, routes, qps, row, node):
+    """Outgoing link of a node for messages of the connection at `row`, which knows that of its sender."""
+    if node == qps.qp[row + QP_NPU]:
+        return qps.qp[row + QP_PORT]
+    return next_link(net, routes, node, qps.qp[row + QP_DST], qps.qp[row + QP_W2])
+
+
+@inline
 def forwarding_ps(net, routes, node):
     """From arrival to departure at a node on the way."""
     if node < net.const[CONST_NPUS_LOCAL]:
@@ -69,7 +94,51 @@ def add_message_event(net, qps, messages, time, kind, message):
     """Add an event of a message."""
     m = message * MSG_WORDS
     src = qps.qp[qps.msg[m + MSG_QP] * QP_WORDS + QP_NPU]
-    add_event(net.ctl, messages.event, time, kind, (src << KEY_SHIFT) | qps.msg[m + MSG_ORDINAL], message)
+    add_event(net.ctl, messages, time, kind, (src << KEY_SHIFT) | qps.msg[m + MSG_ORDINAL], message)
+
+
+@inline
+def leaves(w, message, left_ps, now):
+    """A message's last byte will have left at left_ps.
+
+    A collective that has steps left to do need not be told: it keeps in mind when the last one has. Its blocking lanes,
+    trace rows that send, and collectives that wait for nothing else are.
+    """
+    m = message * MSG_WORDS
+    ref = w.qps.msg[m + MSG_REF]
+    if ref >> REF_LANE == REF_INSTANCE >> REF_LANE and left_ps > now:
+        i = (ref - REF_INSTANCE) * INST_WORDS
+        if w.insts.inst[i + INST_LANES_LEFT] > 0:
+            w.insts.inst[i + INST_SENDS_LEFT] -= 1
+            if left_ps >= w.insts.inst[i + INST_LEFT_PS]:
+                w.insts.inst[i + INST_LEFT_PS] = left_ps
+                w.insts.inst[i + INST_LEFT_ORDINAL] = w.qps.msg[m + MSG_ORDINAL]
+            return
+    add_message_event(w.net, w.qps, w.messages, left_ps, LEFT, message)
+
+
+@inline
+def connection_to(w, node, dst, connection):
+    """The NPU's connection to `dst`: the one by which it sent last, or that of the map."""
+    n = node * NPU_WORDS
+    q = w.npus.npu[n + NPU_LAST_QP]
+    row = q * QP_WORDS
+    which = connection & ((1 << SHARES_SHIFT) - 1)
+    if q < 0 or w.qps.qp[row + QP_DST] != dst or w.qps.qp[row + QP_CONNECTION] != which:
+        q = queue_pair(w.net, w.npus, w.qps, node, dst, connection)
+        w.npus.npu[n + NPU_LAST_QP] = q
+    return q
+
+
+@inline
+def instance_for(w, node, group, seq):
+    """As pdes.collective.instance; the one to which the last message came, or that of the map."""
+    n = node * NPU_WORDS
+    inst = w.npus.npu[n + NPU_LAST_INST]
+    if inst < 0 or w.insts.inst[inst * INST_WORDS + INST_KEY] != (node << 40) | (group << 20) | seq:
+        inst = instance(w.net, w.insts, node, group, seq)
+        w.npus.npu[n + NPU_LAST_INST] = inst
+    return inst
 
 
 @hook
@@ -77,7 +146,7 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
     """Post a message, as pdes.transport.post."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    q = queue_pair(net, w.npus, qps, node, dst, connection)
+    q = connection_to(w, node, dst, connection)
     message = take_row(net, qps)
     posted = node * NPU_WORDS + NPU_POSTED
     ordinal = w.npus.npu[posted]

@@ -229,7 +229,8 @@ NPU_HEAP_SIZE = 3
 NPU_HEAP_BASE = 4
 NPU_PORTS = 5
 NPU_GLOBAL = 6  # NPU number in the whole fabric
-NPU_LAST_RX = 7  # receiving queue pair of its last data packet
+NPU_LAST_RX = 7  # receiving queue pair of its last data packet; of messages that go whole: connection of the one that
+# it posted last
 NPU_READY_TAIL = 8
 NPU_LANE = 9  # 3 words: row that a lane works on, -1 idle
 NPU_WAIT_HEAD = 12  # 3 words: rows that wait for a lane
@@ -241,7 +242,8 @@ NPU_TRACE_BASE = 21  # first row of its trace in the tables
 NPU_ROW_BASE = 22  # first row of its trace in the per-NPU arrays
 NPU_SLOT_BASE = 23  # its first group slot
 NPU_TRACE = 24
-NPU_DONE_HEAD = 25  # selective repeat: list of complete messages that are to be told of, -1 none
+NPU_DONE_HEAD = 25  # selective repeat: list of complete messages that are to be told of, -1 none; of messages that go
+# whole: the instance that got the last one
 NPU_DONE_TAIL = 26
 NPU_POSTED = 27  # messages that go whole, posted
 NPU_AGENDA_HEAD = 28  # list of what instances will do later, -1 none (pdes/agenda.py)
@@ -267,7 +269,7 @@ SLOWDOWN_UNIT = 1000
 """CONST_COMPUTE_SLOW counts thousandths."""
 
 # An active collective on an NPU (`inst`).
-INST_WORDS = 12
+INST_WORDS = 16
 INST_KEY = 0
 INST_ROW = 1  # trace row
 INST_SLOT = 2  # group slot, counted over all NPUs
@@ -279,6 +281,8 @@ INST_BYTES = 7
 INST_SCHEDULE = 8
 INST_MEMBER = 9
 INST_PRIORITY = 10
+INST_LEFT_PS = 11  # when the last byte of its messages that go whole, and that no lane waits for, has left
+INST_LEFT_ORDINAL = 12  # of that message
 STARTED, LAUNCHING = 1, 2
 """INST_STARTED: its steps may be done; the first is due later. 0: only messages for it have come."""
 
@@ -360,7 +364,7 @@ CTL_IN_NEIGHBOUR = 29  # whose packets are being taken in
 CTL_IN_AT = 30  # how many of them have been
 CTL_NEXT = 31  # ps: earliest event of this LP after the window
 CTL_COST = 32  # packet-hops of the last window
-CTL_EVENTS = 33  # in the heap of messages that go whole
+CTL_EVENTS = 33  # to come, of messages that go whole
 CTL_FAULT_PS = 38  # ps: the next change of the schedule, INF none
 CTL_FAULT_AT = 39  # its row in `change`
 CTL_DEPTH_PS = 40  # ps: width of the columns of `depth`
@@ -676,7 +680,9 @@ class Insts(NamedTuple):
 class Messages(NamedTuple):
     """Messages that go whole (pdes/fidelity), and reductions (pdes/reduction.py)."""
 
-    event: Int64  # heap, pdes/events.py
+    event: Int64  # rows, pdes/events.py
+    queue: Int64  # what lists they are in
+    rush: Int64  # [events] heap of those of the moment in hand that are in none
     receive_ptr: Int64  # [lanes of all plans + 1] receives of a lane in `reduces`
     reduces: Int8  # 1: what is received is added to what is there
     memory_psb: Float64  # [1] ps per byte of an NPU's memory

@@ -99,6 +99,17 @@ def has_gates(s: Schedules, index: int) -> bool:
     return any((s.lane_gate[s.plan_ptr[plan] : s.plan_ptr[plan + 1]] >= 0).any() for plan in _plans(s, index))
 
 
+def lanes_of(s: Schedules, index: int) -> slice:
+    """Lanes of the plan of a relative schedule."""
+    plan = _plans(s, index)[0]
+    return slice(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1]))
+
+
+def steps_of(s: Schedules, index: int) -> slice:
+    """Steps of the plan of a relative schedule."""
+    return _steps(s, _plans(s, index)[0])
+
+
 def _plans(s: Schedules, index: int) -> list[int]:
     return s.plan_of[s.plan_of_ptr[index] : s.plan_of_ptr[index + 1]].tolist()
 

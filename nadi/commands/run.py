@@ -63,7 +63,7 @@ def run(
     folder = out or config.output.dir
     with staged(folder, ranks) if folder else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
-            simulation = simulate(config, shown, ranks, force=force)
+            simulation = simulate(config, shown, ranks, force=force, keep_flows=folder is not None)
         with together(ranks):
             parts = ranks.gather(part(simulation, ranks.exchange))
             findings = merge(simulation, parts) if parts is not None else None

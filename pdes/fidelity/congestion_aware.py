@@ -8,10 +8,10 @@ network (Won et al., ISPASS 2023), which has one dimension; here any fabric.
 
 import numpy as np
 
-from pdes.events import ARRIVE, LEFT, STEP
+from pdes.events import ARRIVE, STEP
 from pdes.jit import hook
 from pdes.link import NODE_MASK, count_sent, link_psb
-from pdes.messages import add_message_event, forwarding_ps, next_link, whole_ps
+from pdes.messages import add_message_event, forwarding_ps, leaves, link_of_connection, whole_ps
 from pdes.packet import SHARE_UNITS
 from pdes.state import (
     CLASS_DELAY,
@@ -26,7 +26,6 @@ from pdes.state import (
     QP_DST,
     QP_NPU,
     QP_SHARES,
-    QP_W2,
     QP_WORDS,
     TX_BUSY,
     TX_META,
@@ -45,7 +44,7 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     row = qps.msg[message * MSG_WORDS + MSG_QP] * QP_WORDS
     size = qps.msg[message * MSG_WORDS + MSG_BYTES]
     node = qps.msg[message * MSG_WORDS + MSG_NODE]
-    link = next_link(net, w.routes, node, qps.qp[row + QP_DST], qps.qp[row + QP_W2])
+    link = link_of_connection(net, w.routes, qps, row, node)
     tx = link * TX_WORDS
     meta = net.tx[tx + TX_META]
     start = min(max(now, net.tx[tx + TX_BUSY]), INF)
@@ -61,7 +60,7 @@ def act(address, message, now, _a, _b, _c, _d, _e):
         sent = start + whole_ps(net, size, psb, 0)
         qps.qp[row + QP_ARRIVED] = sent
     if at_npu:
-        add_message_event(net, qps, w.messages, sent, LEFT, message)
+        leaves(w, message, sent, now)
     after = meta & NODE_MASK
     qps.msg[message * MSG_WORDS + MSG_NODE] = after
     at = start + whole_ps(net, size, psb, net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY])

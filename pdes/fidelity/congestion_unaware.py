@@ -7,10 +7,10 @@ ASTRA-sim's analytical network (Won et al., ISPASS 2023), which counts but the f
 
 import numpy as np
 
-from pdes.events import ARRIVE, LEFT
+from pdes.events import ARRIVE
 from pdes.jit import hook
 from pdes.link import NODE_MASK, count_sent, link_psb
-from pdes.messages import add_message_event, forwarding_ps, next_link, whole_ps
+from pdes.messages import add_message_event, forwarding_ps, leaves, link_of_connection, whole_ps
 from pdes.packet import SHARE_UNITS
 from pdes.state import (
     CLASS_DELAY,
@@ -23,7 +23,6 @@ from pdes.state import (
     QP_ARRIVED,
     QP_DST,
     QP_SHARES,
-    QP_W2,
     QP_WORDS,
     TX_META,
     TX_WORDS,
@@ -48,7 +47,7 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     shares = max(SHARE_UNITS, qps.qp[row + QP_SHARES]) / SHARE_UNITS
     while node != dst:
         latency += forwarding_ps(net, w.routes, node)
-        link = next_link(net, w.routes, node, dst, qps.qp[row + QP_W2])
+        link = link_of_connection(net, w.routes, qps, row, node)
         meta = net.tx[link * TX_WORDS + TX_META]
         latency += net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY]
         slowest = max(slowest, link_psb(net, link) * shares)
@@ -58,7 +57,7 @@ def act(address, message, now, _a, _b, _c, _d, _e):
         node = meta & NODE_MASK
     arrived = max(now + whole_ps(net, size, slowest, latency), qps.qp[row + QP_ARRIVED])
     qps.qp[row + QP_ARRIVED] = arrived
-    add_message_event(net, qps, w.messages, now + whole_ps(net, size, slowest, 0), LEFT, message)
+    leaves(w, message, now + whole_ps(net, size, slowest, 0), now)
     add_message_event(net, qps, w.messages, arrived, ARRIVE, message)
     return 0
 

@@ -98,3 +98,45 @@ def test_a_group_of_one_takes_no_time():
     program = workload.collective_program("all-reduce", 4, 1024)
     arguments = {"kind": "all-reduce", "algorithm": "ring", "schedule": -1, "members": np.array([2]), "size_bytes": 9}
     assert closed_form(graph, program, Settings(), **arguments).time_ps == 0
+
+
+RAILS = "rail-optimised:npus={}"
+LEAVES = "leaf-spine:npus={},hosts_per_leaf=16"
+OF_MANY = [("all-reduce", "ring"), ("all-gather", "ring"), ("all-to-all", "direct"), ("reduce-scatter", "pairwise")]
+
+
+def formula_ps(graph, kind, algorithm, size):
+    program = workload.collective_program(kind, graph.npus, size, algorithm, graph)
+    return _closed_form(graph, program, kind, algorithm, Played(0)).time_ps
+
+
+@pytest.mark.parametrize("spec", [RAILS, LEAVES])
+@pytest.mark.parametrize("npus", [8, 64, 96, 128])
+@pytest.mark.parametrize(("kind", "algorithm"), OF_MANY[1:3])
+def test_formulas_meet_every_kind_of_path(monkeypatch, spec, npus, kind, algorithm):
+    graph = topologies.build(spec.format(npus))
+    found = formula_ps(graph, kind, algorithm, npus << 13)
+    monkeypatch.setattr("nadi.closed_form._MOST_SENDS", npus**2)
+    assert found == pytest.approx(formula_ps(graph, kind, algorithm, npus << 13), rel=1e-12)
+
+
+@pytest.mark.parametrize("spec", [RAILS, LEAVES])
+@pytest.mark.parametrize("npus", [8, 16, 40, 64, 128, 192, 256, 512])
+@pytest.mark.parametrize(("kind", "algorithm"), OF_MANY)
+def test_formulas_are_no_less_than_the_links_of_the_npus_allow(spec, npus, kind, algorithm):
+    """A member sends most of its share to other hosts, by its own link to the fabric."""
+    graph = topologies.build(spec.format(npus))
+    size = npus << 16
+    hosts = len(set(graph.host.tolist()))
+    to_others = (npus - npus // hosts) / npus * size if algorithm != "ring" else (npus - 1) / npus * size
+    least_ps = 8e12 * to_others / 400e9 * (2 if kind == "all-reduce" else 1) * (hosts > 1)
+    assert formula_ps(graph, kind, algorithm, size) > least_ps
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "direct"])
+@pytest.mark.parametrize("npus", [32, 64])
+def test_formulas_beside_packets_where_hosts_are_as_large_as_steps(npus, algorithm):
+    graph = topologies.build(LEAVES.format(npus))
+    program = workload.collective_program("all-reduce", npus, npus << 15, algorithm)
+    time_ps = run_program(graph, program, Settings(record_nodes=False, record_flows=False), Silence()).finish_time_ps
+    assert time_ps == pytest.approx(formula_ps(graph, "all-reduce", algorithm, npus << 15), rel=0.04)

@@ -202,3 +202,30 @@ def test_faults_are_refused(nadi, write_run, step, tmp_path):
 def test_there_is_nothing_to_divide(nadi, write_run, step):
     line = refused(nadi, "partition", write_run([step] * 4, ANALYTICAL), "--parts", "2")
     assert "[network] fidelity: found 'analytical', which runs on one worker; expected 'packet'" in line
+
+
+@pytest.mark.parametrize("aware", [False, True])
+def test_links_that_would_have_to_carry_more_than_they_can(nadi, write_run, tmp_path, aware):
+    """Three senders to one NPU: its link has three times what it can send in the time that one message takes."""
+    import et
+
+    nodes = [[et.send_node(1, "s", npu, 3, 10**6, npu)] for npu in range(3)]
+    nodes.append([et.recv_node(1 + npu, "r", npu, 3, 10**6, npu) for npu in range(3)])
+    text = f"{ANALYTICAL}congestion_aware = {str(aware).lower()}\n"
+    run = write_run(nodes, text, 'spec = "switch:npus=4,rate=100Gbps,delay=1ns"')
+    outcome = nadi("run", run, "--out", tmp_path / "out")
+    said = " ".join(outcome.out.split())
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    text = "1 of 8 links would have to carry more than they can, up to 300% of it (switch 0 → npu 3)"
+    assert [warning.startswith(text) for warning in summary["warnings"]] == ([] if aware else [True])
+    assert (f"warning: {text}" in said) != aware
+    assert ("congestion_aware = true or" in said) != aware
+
+
+@pytest.mark.parametrize(("aware", "algorithm"), [("false", "direct"), ("true", "direct"), ("false", "ring")])
+def test_a_collective_that_asks_too_much_of_links(nadi, aware, algorithm):
+    given = ("--set", "network.fidelity=analytical", "--set", f"network.congestion_aware={aware}")
+    outcome = nadi(
+        "collective", "all-gather", "-t", "switch:npus=8", "--sizes", "8MiB", "--algorithm", algorithm, *given
+    )
+    assert ("more than they can, up to 6" in outcome.out) == (aware == "false" and algorithm == "direct")

@@ -9,6 +9,7 @@ import pytest
 
 import et
 from et import CollectiveCommType
+from nadi import simulate as nadi_simulate
 from nadi.results import TABLES
 
 SUMMARY_KEYS = {
@@ -201,3 +202,22 @@ def test_custom_collectives_of_others(nadi, tmp_path, shared_data):
     run = tmp_path / "run.toml"
     run.write_text(f'[workload]\ntraces = "{traces}"\n[topology]\nspec = "ring:npus=8,rate=50GB/s"\n')
     assert nadi("run", run, "--json", "-q").document["trace_nodes"] == 8 * 35
+
+
+def test_messages_are_kept_where_they_are_written(nadi, write_run, step, tmp_path, monkeypatch):
+    kept = []
+    run_program = nadi_simulate.run_program
+
+    def look(*arguments):
+        results = run_program(*arguments)
+        kept.append(len(results.flows["src"]))
+        return results
+
+    monkeypatch.setattr(nadi_simulate, "run_program", look)
+    run = write_run([step] * 4)
+    found = [
+        nadi("run", run, "--json", *more).document
+        for more in ([], ["--out", tmp_path / "all"], ["--out", tmp_path / "none", "--set", "output.flows=none"])
+    ]
+    assert kept == [0, 2 * 6 * 4, 0]
+    assert len({each["digest"] for each in found}) == 1

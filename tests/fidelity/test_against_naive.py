@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pdes
+from pdes.events import EVENT_WORDS, QUEUE_FRESH
 from pdes.fidelity import fidelity
 from tests.budgets import bounded
 from tests.every import programs
@@ -14,6 +15,7 @@ from tests.pdes.cases import Traces, networks, workloads
 from tests.pdes.compare import differences
 from topologies import build
 from workload import KINDS as COLLECTIVES
+from workload import collective_program
 
 
 @st.composite
@@ -66,6 +68,19 @@ def test_pools_grow(kind):
     model = fidelity(kind, endpoint_delay_ps=1000, reduction_psb=1.0)
     program = traces.program({f"g{number}": tuple(range(6)) for number in range(90)})
     check(build("ring:npus=6"), program, pdes.Settings(fidelity=model))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_messages_and_events_are_used_again(kind):
+    """A ring has a message of each NPU under way, however many steps it has."""
+    npus = 64
+    chosen = pdes.Settings(fidelity=fidelity(kind), record_nodes=False, record_flows=False)
+    sim = pdes.build_world(build(f"ring:npus={npus}"), collective_program("all-reduce", npus, npus << 10), chosen)
+    results = pdes.run_messages(sim)
+    assert results.counters["flows"] == 2 * 63 * npus
+    assert sim.world.messages.queue[QUEUE_FRESH] <= 3 * npus * EVENT_WORDS
+    assert len(sim.world.qps.msg_free) == 4 * npus + 2 * 63
+    assert len(results.flows["src"]) == 0
 
 
 class LastSenderFirst(Aware):

@@ -1,12 +1,16 @@
 """Entry points to single helpers of the engine, so that tests can call them compiled."""
 
 from pdes.batch import order_ties, sort_batch
+from pdes.events import add_event, take_event
 from pdes.fifo import after, push, take_block
 from pdes.hashing import mix, mix2, mix3
 from pdes.hashmap import FREE, find, get, remove
 from pdes.heap import heap_pop, heap_push
-from pdes.jit import kernel
+from pdes.jit import kernel, reader
 from pdes.link import link_send
+from pdes.state import Messages
+
+messages_at = reader(Messages)
 
 
 @kernel
@@ -52,6 +56,16 @@ def heap_add(heap, base, size, time, slot):
 @kernel
 def heap_take(heap, base, size):
     heap_pop(heap, base, size)
+
+
+@kernel
+def event_add(ctl, address, time, kind, key, item):
+    add_event(ctl, messages_at(address), time, kind, key, item)
+
+
+@kernel
+def event_take(ctl, address):
+    return take_event(ctl, messages_at(address))
 
 
 @kernel

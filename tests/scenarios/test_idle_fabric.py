@@ -75,7 +75,7 @@ def played(spec, kind, algorithm, size, **settings):
     """What the steps take when they are played, also where tables have a formula."""
     graph = topologies.build(spec)
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings(**settings)
-    fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6), size)
+    fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
     return Play(program.schedules, 0, size, fabric).time_ps()
 
 
@@ -135,7 +135,7 @@ def test_a_share_by_hand(shares):
         senders.step(send_to=1)
         receivers.step(receive_from=0)
     graph = topologies.build("switch:npus=2,rate=100Gbps,delay=500ns")
-    fabric = fabric_of(graph, Settings(), [0, 1], [(0, 1)], size)
+    fabric = fabric_of(graph, Settings(), [0, 1], [(0, 1)])
     found_ps = Play(pack([each_its_own(1, [[senders], [receivers]])]), 0, size, fabric).time_ps()
     psb = shares * 80 * 4178 / 4096
     message_ps = 10 * 4096 * psb + int(3000 * psb + 0.5)
@@ -162,7 +162,7 @@ def test_a_window_holds_a_queue_pair_back(packets):
     """One packet at a time: each waits for the acknowledgement of the one before."""
     graph = topologies.build("switch:npus=2,rate=100Gbps,delay=500ns")
     plans = each_its_own(1, [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]])
-    fabric = fabric_of(graph, Settings(), [0, 1], [(0, 1)], packets * 4096)._replace(window_packets=1)
+    fabric = fabric_of(graph, Settings(), [0, 1], [(0, 1)])._replace(window_packets=1)
     one_way, back = 2 * 4178 * 80 + 1_000_000, 2 * 86 * 80 + 1_000_000
     found_ps = Play(pack([plans]), 0, packets * 4096, fabric).time_ps()
     assert found_ps == packets * one_way + (packets - 1) * back
@@ -185,14 +185,14 @@ def test_members_that_stand_alike_have_equal_fabrics():
     graph = topologies.build(HOSTS[8])
     pairs = [(0, 1), (1, 2), (2, 0)]
     first, second, other = (
-        fabric_of(graph, Settings(), npus, pairs, 1).paths for npus in ([0, 1, 8], [16, 17, 24], [0, 1, 2])
+        fabric_of(graph, Settings(), npus, pairs).paths for npus in ([0, 1, 8], [16, 17, 24], [0, 1, 2])
     )
     assert first == second
     assert first != other
     assert first[1, 2].first != first[1, 0].first, "the NIC and NVLink"
     assert first[0, 1].last != NONE
     first, second = (
-        with_own_ties(fabric_of(graph, Settings(), npus, pairs, 1)).links for npus in ([0, 1, 8], [16, 17, 24])
+        with_own_ties(fabric_of(graph, Settings(), npus, pairs)).links for npus in ([0, 1, 8], [16, 17, 24])
     )
     assert first == second
 
@@ -203,7 +203,7 @@ def test_messages_that_go_whole(name):
     graph, model = topologies.build(SWITCH.format(2)), fidelity(name)
     plans = each_its_own(1, [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]])
     chosen = Settings(fidelity=model)
-    found_ps = Play(pack([plans]), 0, MIB, fabric_of(graph, chosen, [0, 1], [(0, 1)], MIB)).time_ps()
+    found_ps = Play(pack([plans]), 0, MIB, fabric_of(graph, chosen, [0, 1], [(0, 1)])).time_ps()
     assert found_ps == forms.train(graph, topologies.route(graph, 0, 1), MIB, chosen).total_ps
 
 
@@ -282,7 +282,7 @@ def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
 def test_nccl_with_messages_that_go_whole(name, hosts, kind):
     graph, chosen = topologies.build(HOSTS[hosts]), Settings(fidelity=fidelity(name))
     program = collective_program(kind, graph.npus, 4 * MIB, "nccl", graph)
-    fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6), 4 * MIB)
+    fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
     taken_ps = run_messages(build_world(graph, program, chosen)).finish_time_ps
     assert taken_ps == Play(program.schedules, 0, 4 * MIB, fabric).time_ps()
 
@@ -325,7 +325,7 @@ def test_uneven_all_to_alls(network, algorithm, unit):
 def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algorithm, size, together):
     graph = topologies.build(spec)
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings()
-    fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6), size)
+    fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
     each = Play(program.schedules, 0, size, fabric)
     monkeypatch.setattr("nadi.idle_fabric._MANY_PACKETS", 1024)
     monkeypatch.setattr("nadi.idle_fabric._LONG_MESSAGE", 64)
@@ -345,7 +345,7 @@ def test_packets_of_short_messages_do_not_go_together(monkeypatch):
     monkeypatch.setattr("nadi.idle_fabric._MANY_PACKETS", 1)
     graph = topologies.build(SWITCH.format(4))
     program = collective_program("all-reduce", 4, MIB, "ring")
-    fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 10**6), MIB)
+    fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 10**6))
     assert Play(program.schedules, 0, MIB, fabric).packets == 4 * 6 * 64
 
 
@@ -353,7 +353,7 @@ def test_room_grows_while_it_is_played(monkeypatch):
     """The same, whether there is room from the start or not, and with pauses."""
     graph = topologies.build(SWITCH.format(6))
     program = collective_program("all-to-all", 6, 3 * MIB, "direct")
-    fabric = fabric_of(graph, Settings(), list(range(6)), pairs(program.schedules, 0, 10**6), 3 * MIB)
+    fabric = fabric_of(graph, Settings(), list(range(6)), pairs(program.schedules, 0, 10**6))
     at_once_ps = Play(program.schedules, 0, 3 * MIB, fabric).time_ps()
     grown = []
     more = idle_fabric._with_more_room
@@ -412,7 +412,7 @@ def test_trees_between_switches_that_reduce(algorithm, hosts, size):
     assert above_of_ps(spec, "all-reduce", algorithm, size) == 0
 
 
-@pytest.mark.parametrize("limit", ["_MOST_MESSAGES", "_MOST_PAIRS", "_MOST_PACKETS_OF_ESTIMATES"])
+@pytest.mark.parametrize("limit", ["_MOST_MESSAGES", "_MOST_PAIRS", "_MOST_HOPS", "_MOST_PACKETS_OF_ESTIMATES"])
 def test_what_is_too_large_gets_its_formula(monkeypatch, limit):
     algorithm = "nccl:algo=tree"
     graph = topologies.build(HOSTS[2])
