@@ -56,6 +56,10 @@ class Progress:
         console = self._live.console if self._live is not None else Console(file=self._stream, highlight=False)
         console.print(f"nadi: {text}", soft_wrap=True, markup=False)
 
+    def warn(self, text: str) -> None:
+        """One line that is said even where nobody wants to see progress."""
+        self.say(text)
+
     def _show(self, text: str) -> None:
         if self._live is not None:
             self._live.update(Text(text))
@@ -78,6 +82,10 @@ class Silence:
 
     def say(self, text: str) -> None:
         """Do nothing."""
+
+    def warn(self, text: str) -> None:
+        """One line that is said even here."""
+        print(f"nadi: {text}", file=sys.stderr, flush=True)  # noqa: T201 - on the terminal
 
 
 @contextmanager
