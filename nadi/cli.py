@@ -124,4 +124,5 @@ def _discard_output() -> None:
 
 def _say(text: str, error: BaseException) -> None:
     with suppress(OSError):  # no device for it either
-        print(f"nadi: error: {speaker(error)}{shown(text, lines=True)}", file=sys.stderr, flush=True)  # noqa: T201 - errors go to the terminal
+        sys.stderr.write(f"nadi: error: {speaker(error)}{shown(text, lines=True)}\n")
+        sys.stderr.flush()

@@ -69,7 +69,8 @@ class Progress:
             self._live.update(Text(shown(text)))
         elif time.monotonic() - self._last_s >= LINE_EVERY_S:
             self._last_s = time.monotonic()
-            print(f"nadi: {shown(text)}", file=self._stream, flush=True)
+            self._stream.write(f"nadi: {shown(text)}\n")  # at once: a signal must not come before the end of the line
+            self._stream.flush()
 
 
 class Silence:
@@ -91,7 +92,7 @@ class Silence:
 
     def warn(self, text: str) -> None:
         """One line that is said even here."""
-        print(f"nadi: {shown(text)}", file=sys.stderr, flush=True)  # noqa: T201 - on the terminal
+        sys.stderr.write(f"nadi: {shown(text)}\n")
 
 
 @contextmanager

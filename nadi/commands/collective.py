@@ -74,9 +74,9 @@ def collective(
     from nadi.errors import ConfigError
     from nadi.microbench import choose, listed, measure, sizes_of
     from nadi.progress import progress
-    from nadi.results import staged
     from nadi.simulate import network_settings
     from nadi.skew import demand
+    from nadi.staging import staged
     from nadi.workers import Workers
 
     with together(ranks):
@@ -97,7 +97,7 @@ def collective(
     if left_out and is_first:
         typer.echo(f"nadi: left out: {listed(left_out)}", err=True)
     who = Workers(ranks, "processes" if backend == "processes" else "threads", workers)
-    with staged(out, ranks, FILES) if out else nullcontext() as staging:
+    with staged(out, FILES, ranks) if out else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
             rows = list(measure(graph, done, chosen, steps, settings, shown, who))
         sweep = Sweep(kind, graph.name, graph.npus, network, seed, rows, left_out, source)

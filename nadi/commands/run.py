@@ -51,8 +51,9 @@ def run(
     from nadi.findings import merge, part
     from nadi.progress import progress
     from nadi.report import print_report
-    from nadi.results import staged, summary, write_results
+    from nadi.results import RUN_FILES, summary, write_results
     from nadi.simulate import simulate
+    from nadi.staging import staged
 
     is_first = ranks.rank == 0
     given = [f"engine.workers={workers}"] * bool(workers) + [f"engine.backend={backend}"] * bool(backend)
@@ -61,7 +62,7 @@ def run(
     with together(ranks):
         config = load_config(file, [*overrides, *given])
     folder = out or config.output.dir
-    with staged(folder, ranks) if folder else nullcontext() as staging:
+    with staged(folder, RUN_FILES, ranks) if folder else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
             simulation = simulate(config, shown, ranks, force=force)
         with together(ranks):
