@@ -1,9 +1,10 @@
-"""Files that users give: read whole and bounded, and named for what they are where they are of the wrong kind.
+"""Files that users give: how they are read, what kind they are, and how the names in them are shown.
 
 It imports nothing of ours, and may be imported by all.
 """
 
 from inputs.kinds import Kind, complaint, kind_of, kind_of_bytes
+from inputs.names import shown
 from inputs.reading import LARGEST_INFLATED_BYTES, blocks, read_bytes, read_text
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "kind_of_bytes",
     "read_bytes",
     "read_text",
+    "shown",
 ]

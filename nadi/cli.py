@@ -16,8 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from inputs.names import shown
 from nadi.ending import INTERRUPTED, Interrupts, end_others, let_first_end, speaker, speaks
-from nadi.shown import never_fail_to_print, shown
+from nadi.printing import never_fail_to_print
 
 FAILED = 1
 WRONG_INPUT = 2
@@ -68,7 +69,8 @@ def _end(error: BaseException) -> int:
     """Say what happened, end the other ranks, and give the exit code."""
     if isinstance(error, KeyboardInterrupt):
         let_first_end()
-    code = _report(error) if speaks(error) else int(getattr(error, "exit_code", FAILED))
+    silent = INTERRUPTED if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", FAILED))
+    code = _report(error) if speaks(error) else silent
     end_others(error, code)
     return code
 

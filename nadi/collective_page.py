@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from nadi.analysis import bus_factor
 from nadi.microbench import listed
+from nadi.printing import in_page
 from nadi.readable import size_text
 from nadi.series import Style, style
 from nadi.sweep_tables import sweep_table, winners_table
@@ -63,7 +64,7 @@ def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types
             line = go.Scatter(
                 x=sizes,
                 y=measured,
-                name=algorithm,
+                name=in_page(algorithm),
                 mode="lines+markers",
                 line={"color": look.colour, "dash": look.dash},
                 marker={"symbol": f"circle{look.mark}"},
@@ -72,7 +73,7 @@ def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types
             dashed = go.Scatter(
                 x=[row.bytes for row in closed],
                 y=expected,
-                name=f"{algorithm}, closed form",
+                name=f"{in_page(algorithm)}, closed form",
                 mode="lines",
                 line={"color": look.colour, "dash": look.expected_dash},
                 **shown,

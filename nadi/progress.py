@@ -9,8 +9,8 @@ from typing import Protocol, TextIO
 from rich.live import Live
 from rich.text import Text
 
+from inputs import shown
 from nadi.ending import Interrupts
-from nadi.shown import shown
 from nadi.terminal import Terminal
 from topologies.units import format_time
 
@@ -57,7 +57,7 @@ class Progress:
     def say(self, text: str) -> None:
         """One line about what is done now, such as compiling."""
         Interrupts.check()
-        console = self._live.console if self._live is not None else Terminal(file=self._stream, highlight=False)
+        console = self._live.console if self._live is not None else Terminal(file=self._stream)
         console.print(f"nadi: {text}", soft_wrap=True)
 
     def warn(self, text: str) -> None:

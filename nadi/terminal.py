@@ -5,7 +5,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.shown import plain, shown
+from inputs.names import shown
+from nadi.printing import plain
 
 
 class Terminal(Console):
@@ -16,7 +17,7 @@ class Terminal(Console):
     """
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - those of Console
-        super().__init__(markup=False, emoji=False, **options)
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]  # noqa: ANN401 - same
         """A string as Text; tables measure it, so what the terminal lacks is replaced before."""

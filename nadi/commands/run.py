@@ -49,6 +49,7 @@ def run(
     ranks = connected_ranks(os.environ)
     from nadi.config import WEIGHT_WORDS, load_config
     from nadi.findings import merge, part
+    from nadi.printing import say
     from nadi.progress import progress
     from nadi.report import print_report
     from nadi.results import RUN_FILES, summary, write_results
@@ -75,6 +76,6 @@ def run(
         return
     if as_json:
         typer.echo(json.dumps(summary(simulation, peaks, findings.warnings), indent=2))
-        typer.echo(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
+        say(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
     else:
         print_report(simulation, findings, folder)

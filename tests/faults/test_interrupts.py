@@ -77,9 +77,11 @@ def test_one_that_others_ignore_is_ignored():
 
 
 def test_ranks_that_know_nothing_of_each_other_leave_it_to_the_first_to_speak():
-    code = WHERE.format(name="typer", arguments=["--version"])
-    assert python(code, PMI_RANK="1", PMI_SIZE="2").stderr == ""
-    assert python(code, PMI_RANK="0", PMI_SIZE="2").stderr == LINE
+    for name in ("typer", "nadi.cli"):
+        code = WHERE.format(name=name, arguments=["--version"])
+        for rank, said in (("0", LINE), ("1", "")):
+            done = python(code, PMI_RANK=rank, PMI_SIZE="2")
+            assert (done.returncode, done.stderr) == (130, said)
 
 
 def test_a_second_one_ends_at_once(monkeypatch):

@@ -1,12 +1,11 @@
-"""Text of others on this terminal: names of nodes, groups and files, as characters and never as commands.
-
-A name may hold escape sequences, which move the cursor or rename the window; characters that turn the direction of
-writing; bytes that are no UTF-8; or letters that the terminal lacks.
-"""
+"""Printing on any terminal, also one that lacks letters, and into pages."""
 
 import codecs
+import html
 import sys
 from typing import TextIO
+
+from inputs.names import escape, shown
 
 _PLAIN = {
     "µ": "u",
@@ -29,18 +28,6 @@ _PLAIN = {
 _HANDLER = "nadi.plain"
 
 
-def shown(text: str, *, lines: bool = False) -> str:
-    r"""The text with what is no printable character as an escape, \x1b: control characters, directions, broken bytes.
-
-    Args:
-        text: from a file, a path, or the command line.
-        lines: leave line feeds as they are.
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or (lines and c == "\n") else _escape(c) for c in text)
-
-
 def plain(text: str, encoding: str) -> str:
     """The text with what an encoding lacks replaced by what looks like it."""
     try:
@@ -50,6 +37,18 @@ def plain(text: str, encoding: str) -> str:
     except LookupError:
         pass
     return text
+
+
+def in_page(text: str) -> str:
+    """The text for a page, where plotly would take parts of it for HTML."""
+    return html.escape(shown(text))
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """One line that holds names or paths, on standard output or error."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{shown(text)}\n")
+    stream.flush()
 
 
 def never_fail_to_print() -> None:
@@ -74,12 +73,4 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     wrong = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(c) or _escape(c) for c in wrong), error.end
-
-
-def _escape(character: str) -> str:
-    """A backslash and what follows it in Python; a byte that was no UTF-8 as this byte."""
-    number = ord(character)
-    if 0xDC80 <= number <= 0xDCFF:
-        return f"\\x{number - 0xDC00:02x}"
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(_PLAIN.get(c) or escape(c) for c in wrong), error.end
