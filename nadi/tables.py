@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from inputs import shown
+import inputs
 from nadi.terminal import Terminal
 
 _UNBOUNDED = 100_000
@@ -80,7 +80,7 @@ class FittedTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title, table, notes, and which columns are left out."""
         heads = [_text(console, column.heading) for column in self.columns]
-        cells = [[_text(console, shown(cell)) for cell in row] for row in self.rows]  # a line feed is of a name
+        cells = [[_text(console, inputs.shown(cell)) for cell in row] for row in self.rows]  # a line feed is of a name
         natural = [self._natural(column) for column in zip(heads, *cells, strict=True)]
         shown = self._that_fit(natural, options.max_width)
         if self.title:
