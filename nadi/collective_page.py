@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from inputs import shown as as_shown
 from nadi.analysis import bus_factor
 from nadi.microbench import listed
 from nadi.printing import in_page
@@ -27,6 +28,7 @@ def render(sweep: "Sweep") -> str:
         loader=jinja2.PackageLoader("nadi", "templates/collective"),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
+        finalize=_plain,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -41,6 +43,11 @@ def render(sweep: "Sweep") -> str:
         network=network,
         colours={name: look.colour for name, look in styles(sweep).items()},
     )
+
+
+def _plain(value: object) -> object:
+    """Text of others without control characters and broken bytes; HTML of ours as it is."""
+    return as_shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types

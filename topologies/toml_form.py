@@ -34,7 +34,7 @@ def write_toml(graph: Graph, path: str | Path) -> None:
 
 
 def _toml(graph: Graph) -> Iterator[str]:
-    yield f"# {json.dumps(graph.name, ensure_ascii=False)}, written by nadi"
+    yield f"# {json.dumps(graph.name)}, written by nadi"  # a path may hold bytes that are no UTF-8
     yield f"npus = {graph.npus}"
     yield f"dims = {list(graph.dims)}"
     if isinstance(graph.routing, DimensionRouting):
@@ -46,11 +46,16 @@ def _toml(graph: Graph) -> Iterator[str]:
     for node, name in enumerate(graph.switch_names, graph.npus):
         yield ""
         yield "[[switches]]"
-        yield f"name = {json.dumps(name, ensure_ascii=False)}"
+        yield f"name = {_quoted(name)}"
         yield f'kind = "{"nvswitch" if graph.node_kind[node] == NVSWITCH else "switch"}"'
         yield f'latency = "{format_time(int(graph.node_latency_ps[node]))}"'
         yield f"pod = {graph.pod[node]}"
     yield from _toml_links(graph)
+
+
+def _quoted(name: str) -> str:
+    """A TOML string: as JSON's, but for the one control character that JSON leaves as it is."""
+    return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _toml_links(graph: Graph) -> Iterator[str]:
