@@ -5,7 +5,7 @@ It imports nothing of ours, and may be imported by all.
 
 from inputs.kinds import Kind, complaint, kind_of, kind_of_bytes
 from inputs.names import shown
-from inputs.reading import LARGEST_INFLATED_BYTES, blocks, read_bytes, read_text
+from inputs.reading import LARGEST_INFLATED_BYTES, blocks, read_bytes, read_text, type_of
 
 __all__ = [
     "LARGEST_INFLATED_BYTES",
@@ -17,4 +17,5 @@ __all__ = [
     "read_bytes",
     "read_text",
     "shown",
+    "type_of",
 ]

@@ -9,6 +9,7 @@ Until Ctrl-C is heeded nothing is imported that takes long.
 
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from nadi.printing import never_fail_to_print
 
 FAILED = 1
 WRONG_INPUT = 2
+_LONG_WORD = re.compile(r"\S{400,}")
+"""No path of a file system in use is as long, but a number of 5,000 digits is."""
 _OF_DEVICES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
@@ -90,7 +93,7 @@ def _report(error: BaseException) -> int:
         return _report_other(error)
     text = error.format_message() if hasattr(error, "format_message") else str(error)
     if code == WRONG_INPUT and text:
-        text = " ".join(text.split())
+        text = _LONG_WORD.sub(_shortened, " ".join(text.split()))
     if text:
         _say(text, error)
     return int(code)
@@ -116,6 +119,10 @@ def _report_other(error: BaseException) -> int:
     text = " ".join(str(error).split())
     _say(f"{type(error).__name__}: {text}{where}; this is a defect, NADI_DEBUG=1 shows the traceback", error)
     return FAILED
+
+
+def _shortened(word: re.Match[str]) -> str:
+    return f"{word[0][:60]}...{word[0][-20:]}"
 
 
 def _discard_output() -> None:

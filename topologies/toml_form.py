@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from inputs import type_of
 from topologies.dimension_routing import dimensions_of, format_dimensions
 from topologies.errors import TopologyError
 from topologies.graph import NVSWITCH, DimensionRouting, Graph
@@ -23,6 +24,9 @@ def write_toml(graph: Graph, path: str | Path) -> None:
         TopologyError: it cannot be written.
     """
     target = Path(path)
+    other = type_of(target) or ("" if target.name else "a folder")
+    if other:  # a device would be replaced by the file
+        raise TopologyError(f"cannot write {target}: {other}; expected the name of a file")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("x", encoding="utf-8") as file:

@@ -146,3 +146,22 @@ def test_what_the_shell_pipes_in_is_read(tmp_path):
 def test_devices_are_no_files(refuse, other):
     for command in (["run"], ["trace", "show"], ["topology", "show"]):
         assert "a device" in refuse(*command, other)
+
+
+@pytest.mark.parametrize("option", ["/dev/null", ".", "FIFO"])
+def test_a_file_is_not_put_in_the_place_of_a_device(refuse, tmp_path, monkeypatch, option):
+    """As root it would be: /dev/null would be gone."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("FIFO")
+    before = os.stat(option)
+    line = refuse("topology", "build", "ring:npus=4", "-o", option)
+    assert "expected the name of a file" in line
+    with pytest.raises(et.TraceError, match="expected a place to write a trace to"):
+        et.write_trace(option, et.metadata(), [])
+    assert os.stat(option).st_ino == before.st_ino
+
+
+def test_a_word_without_end_is_shortened(refuse, tmp_path):
+    line = refuse("topology", "show", "ring:npus=4,rate=" + "9" * 5000 + "Xbps")
+    assert "99...99" in line
+    assert len(line) < 500
