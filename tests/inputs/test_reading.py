@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,15 +154,15 @@ def test_a_file_is_not_put_in_the_place_of_a_device(refuse, tmp_path, monkeypatc
     """As root it would be: /dev/null would be gone."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo("FIFO")
-    before = os.stat(option)
+    before = Path(option).stat()
     line = refuse("topology", "build", "ring:npus=4", "-o", option)
     assert "expected the name of a file" in line
     with pytest.raises(et.TraceError, match="expected a place to write a trace to"):
         et.write_trace(option, et.metadata(), [])
-    assert os.stat(option).st_ino == before.st_ino
+    assert Path(option).stat().st_ino == before.st_ino
 
 
-def test_a_word_without_end_is_shortened(refuse, tmp_path):
+def test_a_word_without_end_is_shortened(refuse):
     line = refuse("topology", "show", "ring:npus=4,rate=" + "9" * 5000 + "Xbps")
     assert "99...99" in line
     assert len(line) < 500
