@@ -93,7 +93,7 @@ def _report(error: BaseException) -> int:
         return _report_other(error)
     text = error.format_message() if hasattr(error, "format_message") else str(error)
     if code == WRONG_INPUT and text:
-        text = _LONG_WORD.sub(_shortened, " ".join(text.split()))
+        text = " ".join(text.split())
     if text:
         _say(text, error)
     return int(code)
@@ -133,5 +133,5 @@ def _discard_output() -> None:
 
 def _say(text: str, error: BaseException) -> None:
     with suppress(OSError):  # no device for it either
-        sys.stderr.write(f"nadi: error: {speaker(error)}{shown(text, lines=True)}\n")
+        sys.stderr.write(f"nadi: error: {speaker(error)}{shown(_LONG_WORD.sub(_shortened, text), lines=True)}\n")
         sys.stderr.flush()

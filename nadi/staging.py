@@ -90,6 +90,7 @@ class _Stage:
             base = next(folder for folder in (self._out, *self._out.parents) if os.path.lexists(folder))
             if not base.is_dir():
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            self._check_names(base)
             self._clear_others(base)
             self.folder = self._hidden(base)
             self._take(self.folder)
@@ -125,6 +126,11 @@ class _Stage:
         for folder in reversed(self._made):
             with suppress(OSError):  # somebody else put something there
                 folder.rmdir()
+
+    def _check_names(self, base: Path) -> None:
+        """Find a name that is too long now, not when all is to be moved there."""
+        if any(len(os.fsencode(part)) > os.pathconf(base, "PC_NAME_MAX") for part in self._out.parts):
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
     def _hidden(self, base: Path) -> Path:
         """The hidden folder in a folder that is there: the same for every run into `out`."""

@@ -113,6 +113,13 @@ def test_of_many_that_begin_at_once_one_writes(tmp_path):
     assert found(tmp_path / "out") == {"summary.json": str(winner)}
 
 
+@pytest.mark.parametrize("way", ["x" * 300, "a/" + "x" * 300 + "/b"])
+def test_a_name_that_cannot_be_is_found_before(tmp_path, way):
+    with pytest.raises(OutputError, match="File name too long; expected a folder"), staged(tmp_path / way, FILES):
+        pytest.fail("the block has run")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_failure_leaves_nothing(tmp_path):
     with pytest.raises(TypeError):
         write(tmp_path / "a" / "out", text=b"1")
