@@ -1,6 +1,8 @@
 """Writes a network in the TOML form that topology `file` reads; `topologies.builders.file` describes the form."""
 
+import errno
 import json
+import os
 import secrets
 from collections.abc import Iterator
 from itertools import pairwise
@@ -24,8 +26,10 @@ def write_toml(graph: Graph, path: str | Path) -> None:
         TopologyError: it cannot be written.
     """
     target = Path(path)
-    other = type_of(target) or ("" if target.name else "a folder")
-    if other:  # a device would be replaced by the file
+    other = type_of(target)
+    if other == "a folder":
+        raise TopologyError(f"cannot write {target}: {os.strerror(errno.EISDIR)}")
+    if other:  # which the file would take the place of
         raise TopologyError(f"cannot write {target}: {other}; expected the name of a file")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:

@@ -183,14 +183,17 @@ def test_files_that_nobody_may_read(tmp_path):
         pytest.skip("only root can be another user")
     code = (
         "import os, sys\nfrom nadi.cli import main\nnone = sys.argv[1] + '/none'\n"
-        "main(['run', none]), main(['trace', 'show', none])\nos.setuid(65534)\nprint('now', file=sys.stderr)\n"
+        "main(['run', sys.argv[1] + '/warm.toml']), main(['trace', 'show', none])\n"
+        "os.setuid(65534)\nprint('now', file=sys.stderr)\n"
         "print(*(main(arguments.split()) for arguments in sys.argv[2:]))"
     )
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
-    (tmp_path / "run.toml").write_text('[workload]\ntraces = "closed/t"\n[topology]\nspec = "ring:npus=4"\n')
+    text = '[workload]\ntraces = "closed/t"\n[topology]\nspec = "ring:npus=4"\n'
+    (tmp_path / "run.toml").write_text(text)
+    (tmp_path / "warm.toml").write_text(text.replace("closed", "."))
     arguments = f"run {tmp_path}/run.toml", f"run {closed}/run.toml", f"trace show {closed}/t"
     command = [sys.executable, "-c", code, tmp_path, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
