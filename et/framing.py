@@ -1,16 +1,15 @@
 """Framing of a trace file: each message stands behind its length, a base-128 varint; the file may be gzipped."""
 
-import gzip
 import os
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
+import inputs
 from et.errors import TraceError
 
-GZIP_MAGIC = b"\x1f\x8b"
 LONGEST_MESSAGE_BYTES = 2**31 - 1  # protobuf's own limit, hence a length of at most five bytes
 _LONGEST_LENGTH_BYTES = 5
+_HEAD_BYTES = 1 << 16
+_EXPECTED = "a Chakra trace (.et or .et.gz)"
 
 
 def iter_messages(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
@@ -19,21 +18,33 @@ def iter_messages(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
     Offsets of a gzipped file count its uncompressed bytes. The first message is the GlobalMetadata, the rest are Nodes.
 
     Raises:
-        TraceError: the file cannot be read, is empty, ends inside a message or holds a corrupt length.
+        TraceError: the file cannot be read, is empty or of another kind, ends inside a message, holds a corrupt length
+            or inflates to more than inputs.LARGEST_INFLATED_BYTES.
     """
-    data = _read_bytes(path)
-    if not data:
-        raise TraceError(f"{path}: byte 0: the file is empty, expected a GlobalMetadata message")
-    at = 0
-    while at < len(data):
-        start, (length, at) = at, _read_length(path, data, at)
-        end = at + length
-        if end > len(data):
-            raise TraceError(
-                f"{path}: byte {start}: message of {length} bytes, expected at most the {len(data) - at} that follow"
-            )
-        yield start, data[at:end]
-        at = end
+    blocks = _blocks(path)
+    data, following, before = next(blocks, b""), next(blocks, None), 0
+    _refuse_others(path, data)
+    while data:
+        at, wanted = 0, 0
+        while at < len(data) and (following is None or at + _LONGEST_LENGTH_BYTES <= len(data)):
+            length, body = _read_length(path, data, at, before)
+            wanted = body + length - at
+            if at + wanted > len(data):
+                break
+            yield before + at, data[body : body + length]
+            at += wanted
+        if following is None:
+            if at < len(data):
+                raise TraceError(
+                    f"{path}: byte {before + at}: message of {length} bytes, "
+                    f"expected at most the {len(data) - body} that follow"
+                )
+            return
+        parts, has = [data[at:], following], len(data) - at + len(following)
+        while has < wanted and (block := next(blocks, None)):
+            parts.append(block)
+            has += len(block)
+        data, following, before = b"".join(parts), next(blocks, None), before + at
 
 
 def frame(message: bytes) -> bytes:
@@ -46,28 +57,39 @@ def frame(message: bytes) -> bytes:
     return bytes(length) + message
 
 
-def _read_length(path: str | os.PathLike[str], data: bytes, start: int) -> tuple[int, int]:
-    """The length that stands at `start`, and the offset behind it."""
+def _read_length(path: str | os.PathLike[str], data: bytes, start: int, before: int) -> tuple[int, int]:
+    """The length that stands at `start`, and the offset behind it; `before`: bytes of the file before `data`."""
     length = 0
     for i, byte in enumerate(data[start : start + _LONGEST_LENGTH_BYTES]):
         length |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             if length > LONGEST_MESSAGE_BYTES:
-                raise TraceError(f"{path}: byte {start}: message length {length}, expected at most 2 GiB")
+                raise TraceError(f"{path}: byte {before + start}: message length {length}, expected at most 2 GiB")
             return length, start + i + 1
+    where = f"{path}: byte {before + start}"
     if len(data) - start < _LONGEST_LENGTH_BYTES:
-        raise TraceError(f"{path}: byte {start}: the file ends inside a message length, expected a whole message")
-    raise TraceError(f"{path}: byte {start}: corrupt message length, expected a varint of at most five bytes")
+        raise TraceError(f"{where}: the file ends inside a message length, expected a whole message")
+    raise TraceError(f"{where}: corrupt message length, expected a varint of at most five bytes")
 
 
-def _read_bytes(path: str | os.PathLike[str]) -> bytes:
+def _refuse_others(path: str | os.PathLike[str], data: bytes) -> None:
+    """Name a file of another kind for what it is, before a byte of it is taken for a length."""
+    if not data:
+        raise TraceError(f"{path}: byte 0: the file is empty, expected a GlobalMetadata message")
+    kind = inputs.kind_of_bytes(data[:_HEAD_BYTES])
+    if kind is not None and kind.key != "chakra":
+        outside = inputs.kind_of(path)  # that it is gzipped
+        named = outside if outside is not None and outside.is_file else kind
+        raise TraceError(inputs.complaint(path, named, _EXPECTED))
+
+
+def _blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
     try:
-        data = Path(path).read_bytes()
+        yield from inputs.blocks(path)
     except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}, expected a readable Chakra trace") from error
-    if not data.startswith(GZIP_MAGIC):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (EOFError, OSError, zlib.error) as error:
-        raise TraceError(f"{path}: corrupt gzip data ({error}), expected a whole gzip file") from error
+        kind = inputs.kind_of(path)
+        if kind is not None and not kind.is_file:
+            raise TraceError(inputs.complaint(path, kind, _EXPECTED)) from None
+        reason = error.strerror or str(error)
+        what = "" if "expected" in reason or ";" in reason else ", expected a readable Chakra trace"
+        raise TraceError(f"{path}: {reason}{what}") from error

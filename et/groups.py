@@ -2,11 +2,11 @@
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import Message
 
+import inputs
 from et.attributes import ALL_NPUS, group_name, integer_list
 from et.errors import TraceError
 from et.schema import AttributeProto
@@ -25,11 +25,15 @@ def read_groups(path: str | os.PathLike[str]) -> Groups:
             group or is not an integer from 0, or a group named "" or "0" (which always mean all NPUs).
     """
     try:
-        data = json.loads(Path(path).read_bytes(), object_pairs_hook=_without_repeats)
+        data = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)
     except OSError as error:
+        _refuse_others(path)
         raise TraceError(f"{path}: {error.strerror or error}, expected a group file") from error
-    except (ValueError, RecursionError) as error:  # also wrong UTF-8 and a repeated name
+    except (ValueError, RecursionError) as error:  # also wrong UTF-8, a repeated name, a number of 5,000 digits
+        _refuse_others(path)
         raise TraceError(f'{path}: {error}, expected JSON like {{"1": [0, 1]}}') from error
+    if not isinstance(data, dict) or not all(isinstance(members, list) for members in data.values()):
+        _refuse_others(path)
     if not isinstance(data, dict):
         raise TraceError(f'{path}: found {_short(data)}, expected an object like {{"1": [0, 1]}}')
     return {name: _members(path, name, members) for name, members in data.items()}
@@ -66,6 +70,13 @@ def _process_groups(values: str) -> Groups:
             raise ValueError(f"process group {_short(item)}, expected pg_name (a string) and ranks (integers)")
         groups[name] = tuple(ranks)
     return groups
+
+
+def _refuse_others(path: str | os.PathLike[str]) -> None:
+    """Name a file of another kind for what it is."""
+    kind = inputs.kind_of(path)
+    if kind is not None and kind.key not in {"groups", "json", "text", "empty"}:
+        raise TraceError(inputs.complaint(path, kind, 'a group file, JSON like {"1": [0, 1]}'))
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

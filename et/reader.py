@@ -65,6 +65,8 @@ def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool) -
     metadata = _metadata(path, messages)
     columns = Columns(path)
     for offset, message in messages:
+        if not message:
+            raise TraceError(f"{path}: node 0: node type 0, expected 1 to 7")  # before millions more, as of zeros
         columns.add(offset, message)
     table = columns.table(_version(metadata), strict=strict)
     cycle = dependency_cycle(table)

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from et.errors import TraceError
 from et.framing import frame
+from inputs import type_of
 
 
 def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable[Message]) -> None:
@@ -22,6 +23,9 @@ def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable
         TraceError: the file cannot be written.
     """
     path = Path(path)
+    other = type_of(path) or ("" if path.name else "a folder")
+    if other:  # a device would be replaced by the file
+        raise TraceError(f"{path}: {other}, expected a place to write a trace to")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with _removed_on_error(part):

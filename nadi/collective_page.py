@@ -3,8 +3,10 @@
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from inputs import shown as as_shown
 from nadi.analysis import bus_factor
 from nadi.microbench import listed
+from nadi.printing import in_page
 from nadi.readable import size_text
 from nadi.series import Style, style
 from nadi.sweep_tables import sweep_table, winners_table
@@ -26,6 +28,7 @@ def render(sweep: "Sweep") -> str:
         loader=jinja2.PackageLoader("nadi", "templates/collective"),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
+        finalize=_plain,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -40,6 +43,11 @@ def render(sweep: "Sweep") -> str:
         network=network,
         colours={name: look.colour for name, look in styles(sweep).items()},
     )
+
+
+def _plain(value: object) -> object:
+    """Text of others without control characters and broken bytes; HTML of ours as it is."""
+    return as_shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types
@@ -63,7 +71,7 @@ def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types
             line = go.Scatter(
                 x=sizes,
                 y=measured,
-                name=algorithm,
+                name=in_page(algorithm),
                 mode="lines+markers",
                 line={"color": look.colour, "dash": look.dash},
                 marker={"symbol": f"circle{look.mark}"},
@@ -72,7 +80,7 @@ def figure(sweep: "Sweep") -> Any:  # noqa: ANN401 - plotly has no types
             dashed = go.Scatter(
                 x=[row.bytes for row in closed],
                 y=expected,
-                name=f"{algorithm}, closed form",
+                name=f"{in_page(algorithm)}, closed form",
                 mode="lines",
                 line={"color": look.colour, "dash": look.expected_dash},
                 **shown,

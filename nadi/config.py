@@ -26,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+import inputs
 from nadi.bounds import (
     MOST_AT_A_TIME,
     MOST_BUFFER_BYTES,
@@ -484,6 +485,9 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     tree = _read_toml(path)
     for override in overrides:
         _apply(tree, override)
+    where = _nul(tree)
+    if where:
+        raise ConfigError(f"{path}: {_place(where)}: found a NUL; expected text without one")
     try:
         config = RunConfig.model_validate(tree)
     except ValidationError as error:
@@ -534,11 +538,34 @@ def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, .
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(inputs.read_text(path))
     except OSError as error:
+        _refuse_others(path)
         raise ConfigError(f"{path}: {error.strerror or error}; expected a run file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: no TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # also wrong UTF-8, a number of 5,000 digits, lists in lists in lists
+        _refuse_others(path, "text")
+        raise ConfigError(f"{path}: no TOML: {error}; expected a run file") from None
+    if "workload" not in found and "topology" not in found:
+        _refuse_others(path, "text")  # nothing but comments
+    return found
+
+
+def _refuse_others(path: Path, *also: str) -> None:
+    """Name a file of another kind for what it is."""
+    kind = inputs.kind_of(path)
+    if kind is not None and kind.key not in {"run-file", "toml", *also}:
+        raise ConfigError(inputs.complaint(path, kind, "a run file (TOML with [workload] and [topology])"))
+
+
+def _nul(value: object, where: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Where a text holds a NUL, which no path and no name can; nothing if none does."""
+    if isinstance(value, dict):
+        inner = [(str(key), each) for key, each in value.items()]
+    elif isinstance(value, list):
+        inner = [(str(number), each) for number, each in enumerate(value)]
+    else:
+        return where if isinstance(value, str) and "\0" in value else ()
+    return next((found for key, each in inner if (found := _nul(each, (*where, key)))), ())
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
@@ -554,7 +581,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         tree = inner
     try:
         tree[key] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # also a number of 5,000 digits
         tree[key] = text
 
 

@@ -4,9 +4,9 @@ import importlib.util
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -76,13 +76,20 @@ def _jit() -> Finding:
 
 
 def _cache() -> Finding:
-    from pdes.jit import cache_dir, is_warm
+    from pdes.jit import cache_complaint, cache_dir, is_warm
+    from pdes.kernel_cache import corrupt_files
 
-    folder = cache_dir()
+    folder, complaint = cache_dir(), cache_complaint()
+    if complaint:
+        fix = "set NADI_CACHE_DIR to a folder of yours that stays and that nobody else can write to (chmod go-w)"
+        return Finding(False, "kernel cache", f"{complaint}; {folder} is used for this process alone", fix)
+    status, owner = folder.stat(), os.geteuid()
+    corrupt = corrupt_files(folder)
     state = "kernels are compiled" if is_warm() else "empty: the first run compiles for up to half a minute"
-    in_temporary = folder.is_relative_to(Path(tempfile.gettempdir())) and "NADI_CACHE_DIR" not in os.environ
-    fix = "it is a temporary folder: set NADI_CACHE_DIR to a folder that stays and can be written to"
-    return Finding(not in_temporary, "kernel cache", f"{folder} ({state})", fix)
+    if corrupt:
+        state = f"{len(corrupt)} corrupt files, such as {corrupt[0].name}"
+    found = f"{folder} (of user {owner}, mode {stat.S_IMODE(status.st_mode):o}; {state})"
+    return Finding(not corrupt, "kernel cache", found, "the next run throws them away and compiles again")
 
 
 def _cores() -> Finding:

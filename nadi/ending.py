@@ -1,5 +1,7 @@
 """How a command ends before its time: by a signal, or on a rank that fails. Imports nothing heavy."""
 
+import atexit
+import os
 import signal
 import sys
 import time
@@ -10,6 +12,11 @@ from types import FrameType
 from typing import Any, NoReturn
 
 FIRST_ENDS_US_S = 1.0
+INTERRUPTED = 130
+_SAME_PRESS_S = 0.5
+"""Within so long a second SIGINT is the same press of Ctrl-C: terminal and launcher both tell a rank."""
+_AGAIN_S = 0.02
+_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 _SEGMENTS = "/dev/shm/mpich_shm_"  # noqa: S108 - files of MPICH, found by what this process has mapped
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -20,6 +27,77 @@ class EndedBySignalError(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.exit_code = 128 + number
+
+
+class Interrupts:
+    """Ctrl-C, from the first moment to the last: once, as KeyboardInterrupt that is not lost; later, as the end.
+
+    An exception that a signal raises is lost where C calls Python and cannot pass one on, as in the callbacks of LLVM
+    while kernels load, or in a finalizer. Python tells of that, and it is raised again a moment later. Where code
+    swallows it without a word, `check` raises it.
+    """
+
+    _first_s: float | None = None
+
+    @classmethod
+    def heed(cls, instead_of: object = signal.default_int_handler) -> None:
+        """From now on; not where they are ignored (a job of the background) or handled by somebody else."""
+        if signal.getsignal(signal.SIGINT) is instead_of:
+            signal.signal(signal.SIGINT, cls._interrupt)
+            usual = sys.unraisablehook
+            sys.unraisablehook = lambda lost: cls._raise_again(lost.exc_value) or usual(lost)
+
+    @classmethod
+    def leave(cls, code: int) -> NoReturn:
+        """End the process with an exit code, when all is done and said: from here on Ctrl-C changes nothing.
+
+        Python would end by SIGINT if one had once come while it ran code from a string, and takes a while to unload.
+        """
+        if signal.getsignal(signal.SIGINT) == cls._interrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if "mpi4py.MPI" not in sys.modules:  # which ends MPI when Python does
+            with suppress(BaseException):
+                atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to run them
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(code)
+        sys.exit(code)
+
+    @classmethod
+    def asked(cls) -> bool:
+        """Whether the user has pressed Ctrl-C."""
+        return cls._first_s is not None
+
+    @classmethod
+    def check(cls) -> None:
+        """Raise KeyboardInterrupt if the user has pressed Ctrl-C."""
+        if cls._first_s is not None:
+            raise KeyboardInterrupt
+
+    @classmethod
+    def _interrupt(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - how signals are told
+        now_s = time.monotonic()
+        if cls._first_s is None:
+            cls._first_s = now_s
+            raise KeyboardInterrupt
+        if now_s > cls._first_s + _SAME_PRESS_S:  # the user will not wait for the cleaning up; the next run does it
+            if _is_first():
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"nadi: error: interrupted\n")
+            os._exit(INTERRUPTED)
+
+    @classmethod
+    def _raise_again(cls, lost: BaseException | None) -> bool:
+        """Whether what was lost is ours; then it comes again."""
+        if not isinstance(lost, KeyboardInterrupt | EndedBySignalError):
+            return False
+
+        def again(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - how signals are told
+            raise lost
+
+        signal.signal(signal.SIGALRM, again)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        return True
 
 
 @contextmanager
@@ -69,6 +147,8 @@ def _remove_segments() -> None:
 def speaks(error: BaseException) -> bool:
     """Whether this rank is the one to print an error: what all ranks raise rank 0 prints."""
     world = _others()
+    if world is None and isinstance(error, KeyboardInterrupt):
+        return _is_first()
     return world is None or not getattr(error, "agreed", False) or bool(world.Get_rank() == 0)
 
 
@@ -77,6 +157,16 @@ def let_first_end() -> None:
     world = _others()
     if world is not None and world.Get_rank() > 0:
         time.sleep(FIRST_ENDS_US_S)
+
+
+def _is_first() -> bool:
+    """Whether this is rank 0, or alone, by what the launcher says: MPI may not be there yet."""
+    world = _others()
+    if world is not None:
+        return bool(world.Get_rank() == 0)
+    if os.environ.get("NADI_LAUNCHER") == "none":
+        return True
+    return next((os.environ[name] for name in _RANKS if name in os.environ), "0") == "0"
 
 
 def speaker(error: BaseException) -> str:

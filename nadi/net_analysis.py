@@ -5,7 +5,6 @@ its buffer fills; where links that leave b were paused at that time themselves, 
 cause, else b is where the congestion is: the root of a tree along which the pauses spread.
 """
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -15,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
 import topologies
 from nadi.config import RunConfig
+from nadi.earlier_run import NAME, NUMBER, read_summary, read_table
 from nadi.errors import ConfigError
 from topologies import Graph, TopologyError
 from topologies.routing import next_links
@@ -122,6 +121,15 @@ class Victim(NamedTuple):
     is_sure: bool
 
 
+_NEEDED = {
+    "links": {"src": NAME, "dst": NAME, "rate_bps": NUMBER, "utilisation": NUMBER},
+    "flows": dict.fromkeys(("src", "dst", "bytes", "start_ps", "finish_ps"), NUMBER),
+    "queues": dict.fromkeys(("link", "time_ps", "bytes"), NUMBER),
+    "pauses": dict.fromkeys(("link", "time_ps", "data_class", "paused"), NUMBER),
+}
+"""Columns that each table must have."""
+
+
 def read_run(folder: Path) -> NetRun:
     """Read what a run has written.
 
@@ -129,14 +137,15 @@ def read_run(folder: Path) -> NetRun:
         ConfigError: no folder of results, or one that cannot be read.
     """
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        links = _columns(folder / "links.parquet")
-        flows, queues, pauses = (_columns(folder / f"{name}.parquet") for name in ("flows", "queues", "pauses"))
+        summary = read_summary(folder)
+        links, flows, queues, pauses = (
+            _columns(folder / f"{name}.parquet", needed) for name, needed in _NEEDED.items()
+        )
     except OSError as error:
         raise ConfigError(f"{folder}: {error.strerror or error}; expected results of `nadi run --out`") from None
     except (ValueError, pa.ArrowException) as error:
         raise ConfigError(f"{folder}: {' '.join(str(error).split())}; expected results of `nadi run --out`") from None
-    if links is None or not isinstance(summary, dict):
+    if links is None:
         raise ConfigError(f"{folder}: no links.parquet; expected results of `nadi run --out`")
     for name, table in (("queues", queues), ("pauses", pauses)):
         if table is not None and not set(table["link"].tolist()) <= set(range(len(links["src"]))):
@@ -285,13 +294,15 @@ def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
     return links
 
 
-def _columns(path: Path) -> dict[str, Any] | None:
+def _columns(path: Path, needed: Mapping[str, str]) -> dict[str, Any] | None:
     """Columns of a Parquet file, text as lists; None where there is no file."""
-    if not path.is_file():
+    table = read_table(path, needed)
+    if table is None:
         return None
-    table = pq.read_table(path)
     return {
-        name: column.to_pylist() if pa.types.is_dictionary(column.type) else column.to_numpy()
+        name: column.to_pylist()
+        if needed.get(name) == NAME or pa.types.is_dictionary(column.type)
+        else column.to_numpy()
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
 

@@ -14,6 +14,7 @@ import numpy as np
 from nadi.errors import ConfigError, OutputError
 from nadi.net_analysis import NetRun, most, tiers
 from nadi.net_report import ports
+from nadi.printing import in_page
 from nadi.readable import Unit, amount_text, time_text, time_unit
 from nadi.series import Style, style
 
@@ -89,7 +90,7 @@ def figure(run: NetRun, document: Mapping[str, Any]) -> Any:  # noqa: ANN401 - p
     drawn.update_xaxes(title_text=took.name, type="log", row=2, col=1)
     drawn.update_yaxes(title_text="share of messages", range=[0, 1.02], row=2, col=1)
     drawn.update_yaxes(title_text=finish.name, rangemode="tozero", row=2, col=2)
-    title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
+    title = f"{in_page(str(run.summary.get('topology', '')))}: {time_text(run.summary.get('finish_time_ps') or 0)}"
     drawn.update_layout(title=title, height=1500, plot_bgcolor="white", hovermode="closest")
     return drawn
 
@@ -105,8 +106,8 @@ def _utilisation(drawn: Any, run: NetRun, looks: Iterator[Style]) -> None:  # no
             go.Scatter(
                 x=np.arange(len(here)),
                 y=run.links["utilisation"][here],
-                text=[run.links["name"][link] for link in here.tolist()],
-                name=name,
+                text=[in_page(run.links["name"][link]) for link in here.tolist()],
+                name=in_page(name),
                 mode="lines+markers",
                 legendgroup="tiers",
                 **_drawn_as(next(looks)),
@@ -136,7 +137,7 @@ def _queues(drawn: Any, run: NetRun, unit: Unit, looks: Iterator[Style]) -> None
             go.Scatter(
                 x=times[begins],
                 y=np.maximum.reduceat(of, begins),
-                name=run.links["name"][port],
+                name=in_page(run.links["name"][port]),
                 mode="lines",
                 **_drawn_as(next(looks)),
             ),
@@ -166,7 +167,7 @@ def _paused(drawn: Any, run: NetRun, unit: Unit) -> None:  # noqa: ANN401 - plot
 
     rows = most(run.links, "paused_ps", MOST_PAUSED)
     if rows:
-        names, times = [row["name"] for row in rows], [row["paused_ps"] / unit.ps for row in rows]
+        names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
         drawn.add_trace(go.Bar(x=names, y=times, name="paused", showlegend=False), row=2, col=2)
 
 
@@ -180,7 +181,7 @@ def _trees(drawn: Any, document: Mapping[str, Any]) -> None:  # noqa: ANN401 - p
     while waiting and len(ids) < MOST_SECTORS:
         branch, parent = waiting.pop(0)  # breadth first: what is nearest to its root stays in
         ids.append(str(len(ids)))
-        labels.append(branch.get("link") or f"root: {ports(dict(branch))}")
+        labels.append(in_page(branch.get("link") or f"root: {ports(dict(branch))}"))
         parents.append(parent)
         own.append(branch["paused_ps"])
         of_it = f"{branch['pauses']:,} pauses, {time_text(branch['paused_ps'])} in all"
@@ -212,7 +213,7 @@ def _victims(drawn: Any, document: Mapping[str, Any]) -> None:  # noqa: ANN401 -
         "size": [amount_text(row["bytes"]) for row in rows],
         "slow-down": ["-" if row["slowdown"] is None else f"{row['slowdown']:.2f}" for row in rows],
         "paused": [time_text(row["paused_ps"]) for row in rows],
-        "most at": [row["link"] for row in rows],
+        "most at": [in_page(row["link"]) for row in rows],
         "sure": ["yes" if row["sure"] else "perhaps" for row in rows],
     }
     head, cells = {"values": list(columns), "align": "left"}, {"values": list(columns.values()), "align": "left"}
@@ -230,7 +231,7 @@ def _spread_title(document: Mapping[str, Any]) -> str:
 def _victims_title(document: Mapping[str, Any]) -> str:
     if document["victims"] is None:
         why = document["why_no_victims"]
-        return "" if why == "nothing was paused" else f"whom pauses held up is not known: {why}"
+        return "" if why == "nothing was paused" else f"whom pauses held up is not known: {in_page(why)}"
     found, shown = document["victims_found"], len(document["victims"])
     more = f", the {shown} slowest" if found > shown else ""
     return f"head-of-line victims: {found:,} messages on no congested link, held up by pauses{more}"

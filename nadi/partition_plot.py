@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError, OutputError
+from nadi.printing import in_page
 from nadi.series import style
 from partition import Partition, Weights
 from topologies import NVSWITCH, DimensionRouting, Graph
@@ -104,7 +105,9 @@ def figure(graph: Graph, found: Partition, weights: Weights) -> Any:  # noqa: AN
                 y=marks.y[here],
                 mode="markers",
                 name=f"part {part}",
-                text=[f"{_name(graph, marks, m)}, part {part}, {events[m]:,.0f} events" for m in here.tolist()],
+                text=[
+                    in_page(f"{_name(graph, marks, m)}, part {part}, {events[m]:,.0f} events") for m in here.tolist()
+                ],
                 hoverinfo="text",
                 marker={
                     "color": look.colour,
@@ -115,7 +118,8 @@ def figure(graph: Graph, found: Partition, weights: Weights) -> Any:  # noqa: AN
             )
         )
     axis = {"visible": False}
-    drawn.update_layout(title=_title(graph, found, weights, marks), xaxis=axis, yaxis=axis, plot_bgcolor="white")
+    title = in_page(_title(graph, found, weights, marks))
+    drawn.update_layout(title=title, xaxis=axis, yaxis=axis, plot_bgcolor="white")
     return drawn
 
 

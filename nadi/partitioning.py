@@ -1,15 +1,16 @@
 """From a run file to weights and partitions: what `nadi partition` shows."""
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import partition
 from nadi.config import NetworkSection, RunConfig
+from nadi.earlier_run import NUMBER, read_summary, read_table
 from nadi.errors import ConfigError
 from nadi.gather import ALONE, Ranks
 from nadi.in_network import folded_weights, with_reducers
@@ -74,17 +75,22 @@ def measured_load(folder: Path, graph: Graph) -> Load:
         ConfigError: the folder holds no such run.
         PartitionError: the run was on a fabric with another number of links.
     """
-    path = folder / "links.parquet"
-    if not path.is_file():
-        raise ConfigError(f"--weights {folder}: found no links.parquet; expected the results of an earlier run")
     try:
-        sent = pq.read_table(path, columns=["tx_packets"]).column("tx_packets").to_numpy()
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        busy_ps = min(int(summary["finish_time_ps"]), summary["windows"] * summary["settled"]["lookahead_ps"])
+        links = read_table(folder / "links.parquet", {"tx_packets": NUMBER})
+        summary = read_summary(folder) if links is not None else None
+        busy_ps = _busy_ps(summary) if summary is not None else 0
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"--weights {folder}: {reason}; expected the results of an earlier run") from None
+    if links is None:
+        raise ConfigError(f"--weights {folder}: found no links.parquet; expected the results of an earlier run")
+    sent = links.column("tx_packets").to_numpy()
     return Load(partition.from_links(graph, sent), f"packets sent in {folder}", busy_ps, 0.0)
+
+
+def _busy_ps(summary: Mapping[str, Any]) -> int:
+    """Simulated time in which anything was under way."""
+    return min(int(summary["finish_time_ps"]), summary["windows"] * summary["settled"]["lookahead_ps"])
 
 
 def divide(

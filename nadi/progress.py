@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from inputs import shown
+from nadi.ending import Interrupts
+from nadi.terminal import Terminal
 from topologies.units import format_time
 
 LINE_EVERY_S = 5.0
@@ -38,7 +40,8 @@ class Progress:
         self._expected = 0.0
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Show a snapshot, or not, if one was shown a moment ago."""
+        """Show a snapshot, or not, if one was shown a moment ago; a Ctrl-C that got lost comes through here."""
+        Interrupts.check()
         text = describe(snapshot, self._expected)
         self._show(f"{self._run}: {text}" if self._run else text)
 
@@ -53,22 +56,29 @@ class Progress:
 
     def say(self, text: str) -> None:
         """One line about what is done now, such as compiling."""
-        console = self._live.console if self._live is not None else Console(file=self._stream, highlight=False)
-        console.print(f"nadi: {text}", soft_wrap=True, markup=False)
+        Interrupts.check()
+        console = self._live.console if self._live is not None else Terminal(file=self._stream)
+        console.print(f"nadi: {text}", soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """One line that is said even where nobody wants to see progress."""
+        self.say(text)
 
     def _show(self, text: str) -> None:
         if self._live is not None:
-            self._live.update(Text(text))
+            self._live.update(Text(shown(text)))
         elif time.monotonic() - self._last_s >= LINE_EVERY_S:
             self._last_s = time.monotonic()
-            print(f"nadi: {text}", file=self._stream, flush=True)
+            self._stream.write(f"nadi: {shown(text)}\n")  # at once: a signal must not come before the end of the line
+            self._stream.flush()
 
 
 class Silence:
     """Shows nothing."""
 
-    def __call__(self, snapshot: Snapshot) -> None:
-        """Do nothing."""
+    def __call__(self, snapshot: Snapshot) -> None:  # noqa: ARG002 - Progress shows it
+        """Do nothing but see whether a Ctrl-C got lost."""
+        Interrupts.check()
 
     def expect(self, work: float) -> None:
         """Do nothing."""
@@ -76,8 +86,13 @@ class Silence:
     def begin(self, run: str) -> None:
         """Do nothing."""
 
-    def say(self, text: str) -> None:
-        """Do nothing."""
+    def say(self, text: str) -> None:  # noqa: ARG002 - Progress says it
+        """Do nothing but see whether a Ctrl-C got lost."""
+        Interrupts.check()
+
+    def warn(self, text: str) -> None:
+        """One line that is said even here."""
+        sys.stderr.write(f"nadi: {shown(text)}\n")
 
 
 @contextmanager
@@ -87,7 +102,7 @@ def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[P
     if quiet:
         yield Silence()
     elif stream.isatty():
-        with Live(console=Console(file=stream), transient=True, refresh_per_second=4) as live:
+        with Live(console=Terminal(file=stream), transient=True, refresh_per_second=4) as live:
             yield Progress(stream, live)
     else:
         yield Progress(stream, None)

@@ -1,12 +1,8 @@
-"""Results as files: summary.json and Parquet tables, under their final names only when all are complete."""
+"""Results as files: summary.json and Parquet tables, complete in a folder of `nadi.staging`."""
 
-import fcntl
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +13,11 @@ from numpy.typing import NDArray
 
 from nadi import __version__
 from nadi.analysis import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
-from nadi.ending import unwound
-from nadi.errors import OutputError
 from nadi.fabric import settled_parameters
 from nadi.findings import Findings
 from nadi.flows import UNKNOWN, ideal_ps, slowdown
 from nadi.gather import ALONE, Ranks
 from nadi.simulate import Simulation
-from nadi.world import AgreedError, together
 from workload import KINDS
 
 SUMMARY = "summary.json"
@@ -35,74 +28,7 @@ NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory")
 RUN_FILES = (SUMMARY, *(f"{table}.parquet" for table in (*TABLES, *LOGS)))
 """What a run may write; the first stands for its being complete."""
-_STAGING = ".nadi-"
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
-
-
-@contextmanager
-def staged(out: Path, ranks: Ranks = ALONE, files: Sequence[str] = RUN_FILES) -> Iterator[Path | None]:
-    """A folder to make and write into; when the block ends well its files move to `out`, the first of `files` last.
-
-    When it does not, or is ended by a signal, nothing stays, nor any folder that had to be made. Those of `files` that
-    are there from an earlier time and not written now are removed. On several ranks only rank 0 gets the folder, and
-    all fail if it cannot be written.
-
-    Args:
-        out: where results go.
-        ranks: this rank and the others.
-        files: names that the block may write.
-
-    Raises:
-        OutputError: `out` cannot be made or written to; found before the block runs.
-        AgreedError: the same, on several ranks.
-        EndedBySignalError: SIGTERM or SIGHUP.
-    """
-    made: list[Path] = []
-    with unwound() if ranks.rank == 0 else nullcontext(), ExitStack() as stack:
-        staging = None
-        try:
-            with together(ranks):
-                if ranks.rank == 0:
-                    staging = _prepared(out, made, stack)
-            yield staging
-            with together(ranks):
-                if staging and staging.exists():
-                    _publish(staging, out, files)
-        except BaseException as error:
-            if staging:
-                shutil.rmtree(staging, ignore_errors=True)
-            _remove_folders(made)
-            if isinstance(error, OSError):
-                raise OutputError(f"{out}: {error.strerror or error}; results are not written") from error
-            if isinstance(error, AgreedError) and error.of_a_file:
-                raise AgreedError(f"{out}: {error}; results are not written", OutputError.exit_code) from error
-            raise
-
-
-def _prepared(out: Path, made: list[Path], stack: ExitStack) -> Path:
-    """A folder in `out` that could be made; made when there is something to write: a killed run leaves none."""
-    try:
-        _make_folders(out, made)
-        _sweep(out, stack)
-        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=out))
-        staging.rmdir()
-    except OSError as error:
-        _remove_folders(made)
-        raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write results to") from None
-    return staging
-
-
-def _sweep(out: Path, stack: ExitStack) -> None:
-    """Remove what runs left that were killed while they wrote; not where another run has `out`, until the stack ends.
-
-    A lock that its holder need not give back. Where the file system has none, all stays as it is.
-    """
-    folder = os.open(out, os.O_RDONLY)
-    stack.callback(os.close, folder)
-    with suppress(OSError):
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for left in out.glob(f"{_STAGING}*"):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def write_results(simulation: Simulation, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE) -> None:
@@ -184,33 +110,6 @@ def _settled(simulation: Simulation) -> dict[str, Any]:
     collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}
     found = simulation.results.settled | ({"collectives": collectives} if collectives else {})
     return found | ({"congestion": settled_parameters(chosen)} if chosen.update else {})
-
-
-def _make_folders(out: Path, made: list[Path]) -> None:
-    """Make `out` and its parents; `made` gets those that were not there."""
-    if out.is_dir():
-        return
-    if out.parent != out:
-        _make_folders(out.parent, made)
-    out.mkdir()
-    made.append(out)
-
-
-def _remove_folders(made: list[Path]) -> None:
-    for folder in reversed(made):
-        with suppress(OSError):  # somebody else put something there
-            folder.rmdir()
-
-
-def _publish(staging: Path, out: Path, files: Sequence[str]) -> None:
-    written = sorted(staging.iterdir(), key=lambda file: file.name == files[0])
-    names = {file.name for file in written} - {files[0]}
-    for name in files:
-        if name not in names:
-            (out / name).unlink(missing_ok=True)
-    for file in written:
-        file.replace(out / file.name)
-    staging.rmdir()
 
 
 def _write_nodes(simulation: Simulation, path: Path | None, ranks: Ranks) -> None:

@@ -1,5 +1,6 @@
 """From a run file's configuration to results: each stage called once, in order."""
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from nadi.placement import place
 from nadi.progress import Progress, Silence
 from nadi.workers import SERIAL, Workers
 from nadi.world import together
-from pdes.jit import KERNEL, ONE_WORKER_KERNEL, cache_dir, is_warm, jit_enabled
+from pdes.jit import KERNEL, ONE_WORKER_KERNEL, cache_complaint, cache_dir, is_warm, jit_enabled
 from pdes.state import LONGEST_RUN_PS
 from topologies import Graph
 from topologies.units import format_time
@@ -161,10 +162,22 @@ def run_program(
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
     kernel = ONE_WORKER_KERNEL if settings.fidelity.act else KERNEL
+    acts = jit_enabled() and workers.ranks.rank == 0
+    if acts:
+        _tell(progress, cache_complaint())
     if jit_enabled() and not is_warm(kernel):
         progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
+    if acts:
+        _tell(progress, cache_complaint())
     return without_reducers(results, graph)
+
+
+@functools.cache
+def _tell(progress: Progress | Silence, complaint: str) -> None:
+    """Say, once, why kernels that were compiled will not be there for the next run."""
+    if complaint:
+        progress.warn(f"compiled kernels are not kept: {complaint}; `nadi doctor` says more")
 
 
 def network_settings(

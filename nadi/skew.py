@@ -1,12 +1,16 @@
 """Bytes from each member to each for `nadi collective all-to-all-v`: from a file, or more for some than for others."""
 
+import io
 import math
+import tokenize
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import inputs
 from nadi.errors import ConfigError
 from nadi.microbench import Collective
 from workload.uneven import NAME as UNEVEN
@@ -43,10 +47,14 @@ def read_matrix(path: Path, members: int) -> Int64:
         ConfigError: the file cannot be read, is no square matrix of whole numbers from 0, or of other members.
     """
     try:
-        matrix = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _of_csv(path)
+        matrix = _of_npy(path) if path.suffix == ".npy" else _of_csv(path)
     except OSError as error:
         raise ConfigError(f"--matrix {path}: {error.strerror or error}, expected a file") from error
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, SyntaxError, EOFError, tokenize.TokenError) as error:
+        kind = inputs.kind_of(path)
+        if kind is not None and kind.key not in {"npy", "csv", "text", "empty"}:
+            expected = "rows of whole numbers, or NumPy's .npy"
+            raise ConfigError(f"--matrix {inputs.complaint(path, kind, expected)}") from None
         raise ConfigError(f"--matrix {path}: {error}; expected rows of whole numbers, or NumPy's .npy") from error
     if matrix.shape != (members, members):
         shape = " x ".join(map(str, matrix.shape)) or "one number"
@@ -59,9 +67,26 @@ def read_matrix(path: Path, members: int) -> Int64:
     return matrix.astype(np.int64)
 
 
+def _of_npy(path: Path) -> NDArray[Any]:
+    """The array of a file, of which no more is believed than the file has."""
+    data = inputs.read_bytes(path)
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if header is None:
+        raise ValueError(f"version {'.'.join(map(str, version))} of .npy, expected 1.0 or 2.0")
+    shape, _, dtype = header(file)
+    claimed = math.prod(shape) * dtype.itemsize
+    if claimed != len(data) - file.tell():
+        raise ValueError(f"a header of {claimed:,} bytes of numbers, but {len(data) - file.tell():,} follow")
+    file.seek(0)
+    loaded: NDArray[Any] = np.load(file, allow_pickle=False)
+    return loaded
+
+
 def _of_csv(path: Path) -> Int64:
     """Numbers apart by commas; empty lines and what follows a # do not count."""
-    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    lines = (line.partition("#")[0].strip() for line in inputs.read_text(path).splitlines())
     rows = [[int(cell) for cell in line.split(",")] for line in lines if line]
     lengths = sorted({len(row) for row in rows})
     if len(lengths) != 1:

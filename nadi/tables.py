@@ -14,6 +14,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+import inputs
+from nadi.terminal import Terminal
+
 _UNBOUNDED = 100_000
 _MARGIN = 1
 _GAP = 3
@@ -77,7 +80,7 @@ class FittedTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title, table, notes, and which columns are left out."""
         heads = [_text(console, column.heading) for column in self.columns]
-        cells = [[_text(console, cell) for cell in row] for row in self.rows]
+        cells = [[_text(console, inputs.shown(cell)) for cell in row] for row in self.rows]  # a line feed is of a name
         natural = [self._natural(column) for column in zip(heads, *cells, strict=True)]
         shown = self._that_fit(natural, options.max_width)
         if self.title:
@@ -156,11 +159,11 @@ def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:
     return table
 
 
-def console() -> Console:
+def console() -> Terminal:
     """Standard output, for plain text."""
-    found = Console(markup=False, emoji=False, highlight=False)
+    found = Terminal()
     bounded = found.file.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return found if bounded else Console(width=_UNBOUNDED, markup=False, emoji=False, highlight=False)
+    return found if bounded else Terminal(width=_UNBOUNDED)
 
 
 def _text(console: Console, text: str, style: str = "") -> Text:

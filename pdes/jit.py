@@ -7,23 +7,25 @@ copy of it. All switch reference counting off (`_nrt=False`): with it on, an all
 unnoticed; with it off it is a compile error. State is passed as records (`reader`).
 
 A cached kernel does not notice an edit in another file, so the cache folder is named by a hash of all kernel sources
-and of the options that change code. `NADI_CACHE_DIR` moves it (a node-local folder on a cluster).
+and of the options that change code. `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from
+it is run, so a folder that others can write to is not used (`pdes.kernel_cache`).
 `NUMBA_DISABLE_JIT=1` runs the same source as plain Python.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import operator
 import os
-import tempfile
+import pickle
 import time
 from pathlib import Path
-from typing import get_type_hints
+from typing import ClassVar, get_type_hints
 
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import caching, cgutils, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.datamodel import models
@@ -32,6 +34,8 @@ from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, inf
 from numba.extending import intrinsic, register_model
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
+
+from pdes import kernel_cache
 
 
 class _NoEnvironment:
@@ -396,20 +400,23 @@ def source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+def _settled_cache() -> tuple[Path, str]:
+    usual = os.environ.get("XDG_CACHE_HOME", "")
+    base = os.environ.get("NADI_CACHE_DIR") or os.path.join(  # noqa: PTH118 - without a home, "~" stays as it is
+        usual if os.path.isabs(usual) else os.path.expanduser("~/.cache"),  # noqa: PTH111, PTH117
+        "nadi",
+    )
+    return kernel_cache.settle(Path(base), source_hash())
+
+
 def cache_dir() -> Path:
-    """Folder of compiled kernels for these sources."""
-    base = os.environ.get("NADI_CACHE_DIR")
-    if base is None:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "nadi"
-    folder = Path(base) / source_hash()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError:
-        folder = Path(tempfile.gettempdir()) / f"nadi-{os.getuid()}" / source_hash()
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """Folder of compiled kernels for these sources: of NADI_CACHE_DIR, or the user's own, or a private one."""
+    return _settled_cache()[0]
+
+
+def cache_complaint() -> str:
+    """Why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
+    return _settled_cache()[1] or next(iter(_CheckedFiles.failures), "")
 
 
 KERNEL, ONE_WORKER_KERNEL = "team.work-", "message_loop.work_messages-"
@@ -417,8 +424,9 @@ KERNEL, ONE_WORKER_KERNEL = "team.work-", "message_loop.work_messages-"
 
 
 def is_warm(kernel: str = KERNEL) -> bool:
-    """Whether a main kernel for these sources lies in the cache."""
-    return any(cache_dir().rglob(f"{kernel}*.nbi"))
+    """Whether a main kernel for these sources lies in the cache, whole."""
+    files = [file for file in cache_dir().rglob(f"{kernel}*") if file.suffix in kernel_cache.SUFFIXES]
+    return {file.suffix for file in files} == {*kernel_cache.SUFFIXES} and all(map(kernel_cache.is_intact, files))
 
 
 def jit_enabled() -> bool:
@@ -428,10 +436,75 @@ def jit_enabled() -> bool:
 
 numba.config.CACHE_DIR = str(cache_dir())
 
-kernel = numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)
+
+class _CheckedFiles(caching.IndexDataCacheFile):
+    """Numba's files of one function, but sealed: a corrupt one is thrown away, and what cannot be kept is no failure.
+
+    Data carry their key: of two processes that compile at once, one may have written the index and the other the data.
+    """
+
+    failures: ClassVar[list[str]] = []
+
+    def __init__(self, files):
+        self.__dict__.update(files.__dict__)
+
+    def load(self, key):
+        found = super().load(key)
+        return None if found is None or found[0] != key else found[1]
+
+    def save(self, key, data):
+        try:
+            super().save(key, (key, data))
+        except OSError as error:
+            self.failures.append(f"{error.filename or self._cache_path}: {error.strerror}")
+
+    def _load_index(self):
+        content = self._opened(self._index_path)
+        stamp, overloads = (None, {}) if content is None else pickle.loads(content)  # noqa: S301 - ours: kernel_cache
+        return overloads if stamp == (self._version, self._source_stamp) else {}
+
+    def _save_index(self, overloads):
+        self._save(self._index_path, ((self._version, self._source_stamp), overloads))
+
+    def _load_data(self, name):
+        content = self._opened(self._data_path(name))
+        return None if content is None else pickle.loads(content)  # noqa: S301 - ours: kernel_cache
+
+    def _save_data(self, name, data):
+        self._save(self._data_path(name), data)
+
+    def _opened(self, path):
+        try:
+            data = Path(path).read_bytes()
+        except OSError:
+            return None
+        content = kernel_cache.opened(data)
+        if content is None:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
+        return content
+
+    def _save(self, path, value):
+        with self._open_for_write(path) as file:
+            file.write(kernel_cache.sealed(self._dump(value)))
+
+
+def _kept(decorate):
+    """The decorator, but what it compiles is kept in sealed files."""
+
+    def decorated(function):
+        compiled = decorate(function)
+        if jit_enabled():
+            compiled._cache._cache_file = _CheckedFiles(compiled._cache._cache_file)  # noqa: SLF001 - no other way in
+        return compiled
+
+    return decorated
+
+
+kernel = _kept(numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS))
 inline = numba.njit(forceinline=True, **_OPTIONS, **_INNER)
 outline = numba.njit(**_OPTIONS, **_INNER)
-hook = numba.njit(cache=True, no_cpython_wrapper=True, **_OPTIONS)
+hook = _kept(numba.njit(cache=True, no_cpython_wrapper=True, **_OPTIONS))
 
 
 def compile_for(compiled, *arguments):

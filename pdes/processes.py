@@ -67,10 +67,14 @@ class _Workers:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         process = context.Process(target=target, args=(theirs, worker), daemon=True, name=f"worker {worker}")
-        process.start()
+        usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C between a fork and its being known
+        try:
+            process.start()
+            self._processes.append(process)
+            self._pipes.append(ours)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         theirs.close()
-        self._processes.append(process)
-        self._pipes.append(ours)
 
     def watch(self):
         """Have a thread stop the team as soon as a process ends that is not done."""
@@ -159,6 +163,7 @@ def run_processes(graph, program, settings, owner, workers, progress=None):
     def child(pipe, worker):
         _die_with(parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all, the parent ends us
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             own = [parts[number] for number in layout.share(workers, worker)]

@@ -1,7 +1,7 @@
 """Finds the topologies (one file each in `topologies/builders`) and builds networks from what the user wrote.
 
 A network is written as a spec ("fat-tree:k=16,rate=100Gbps"), as a table with the same keys ({"name": "fat-tree",
-"k": 16}), or as the path of a file: TOML if it ends in .toml, else SimAI's text.
+"k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, else SimAI's text.
 """
 
 import functools
@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+import inputs
 from topologies import builders
 from topologies.bounds import MOST_CABLES, MOST_NODES
 from topologies.errors import TopologyError
@@ -150,11 +151,15 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
 
 def _parse_path(text: str) -> dict[str, object]:
     path = text.strip()
-    if path.endswith(".toml"):
+    kind = inputs.kind_of(path)
+    if path.endswith(".toml") or (kind is not None and kind.key in {"fabric", "toml", "run-file"}):
         return {"name": "file", "path": path}
-    if Path(path).is_file():
+    if Path(path).is_file() or (kind is not None and kind.key == "fifo"):
         return {"name": "simai", "path": path}
     name = path.partition(":")[0]
+    if kind is not None and ":" not in path:
+        expected = f"the file of a fabric, or one of {', '.join(topologies())}"
+        raise TopologyError(inputs.complaint(path, kind, expected))
     raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, topologies())}")
 
 

@@ -1,6 +1,8 @@
 """Writes a network in the TOML form that topology `file` reads; `topologies.builders.file` describes the form."""
 
+import errno
 import json
+import os
 import secrets
 from collections.abc import Iterator
 from itertools import pairwise
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from inputs import type_of
 from topologies.dimension_routing import dimensions_of, format_dimensions
 from topologies.errors import TopologyError
 from topologies.graph import NVSWITCH, DimensionRouting, Graph
@@ -23,6 +26,11 @@ def write_toml(graph: Graph, path: str | Path) -> None:
         TopologyError: it cannot be written.
     """
     target = Path(path)
+    other = type_of(target)
+    if other == "a folder":
+        raise TopologyError(f"cannot write {target}: {os.strerror(errno.EISDIR)}")
+    if other:  # which the file would take the place of
+        raise TopologyError(f"cannot write {target}: {other}; expected the name of a file")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("x", encoding="utf-8") as file:
@@ -34,7 +42,7 @@ def write_toml(graph: Graph, path: str | Path) -> None:
 
 
 def _toml(graph: Graph) -> Iterator[str]:
-    yield f"# {json.dumps(graph.name, ensure_ascii=False)}, written by nadi"
+    yield f"# {json.dumps(graph.name)}, written by nadi"  # a path may hold bytes that are no UTF-8
     yield f"npus = {graph.npus}"
     yield f"dims = {list(graph.dims)}"
     if isinstance(graph.routing, DimensionRouting):
@@ -46,11 +54,16 @@ def _toml(graph: Graph) -> Iterator[str]:
     for node, name in enumerate(graph.switch_names, graph.npus):
         yield ""
         yield "[[switches]]"
-        yield f"name = {json.dumps(name, ensure_ascii=False)}"
+        yield f"name = {_quoted(name)}"
         yield f'kind = "{"nvswitch" if graph.node_kind[node] == NVSWITCH else "switch"}"'
         yield f'latency = "{format_time(int(graph.node_latency_ps[node]))}"'
         yield f"pod = {graph.pod[node]}"
     yield from _toml_links(graph)
+
+
+def _quoted(name: str) -> str:
+    """A TOML string: as JSON's, but for the one control character that JSON leaves as it is."""
+    return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _toml_links(graph: Graph) -> Iterator[str]:

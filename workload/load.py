@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import inputs
 from et import TraceTable, read_trace
 from workload.errors import WorkloadError
 from workload.exchange import Exchange, alone
@@ -65,7 +66,7 @@ def _find(prefix: Path, npus: int) -> dict[int, Path]:
     """The file of each NPU."""
     name = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et(\.gz)?")
     files: dict[int, Path] = {}
-    for file in sorted(prefix.parent.iterdir()) if prefix.parent.is_dir() else ():
+    for file in _listed(prefix.parent):
         match = name.fullmatch(file.name)
         if match is None:
             continue
@@ -74,10 +75,20 @@ def _find(prefix: Path, npus: int) -> dict[int, Path]:
             raise WorkloadError(f"{file}: NPU {npu} has {files[npu].name} too, expected one file")
         files[npu] = file
     if not files:
-        raise WorkloadError(f"{prefix}: no traces, looked for {prefix}.<npu>.et, {prefix}.<npu>.et.gz and {prefix}")
+        kind = inputs.kind_of(prefix)
+        found = f"is {kind.words}, and there are no traces" if kind else "no traces"
+        raise WorkloadError(f"{prefix}: {found}, looked for {prefix}.<npu>.et, {prefix}.<npu>.et.gz and {prefix}")
     if max(files) >= npus:
         raise WorkloadError(f"{files[max(files)]}: trace of NPU {max(files)}, but the fabric has {npus} NPUs")
     return files
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder, if it is one."""
+    try:
+        return sorted(folder.iterdir()) if folder.is_dir() else []
+    except OSError as error:
+        raise WorkloadError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
 
 
 def _users_of_contents(files: dict[int, Path]) -> dict[bytes, list[int]]:
@@ -99,6 +110,6 @@ def _first_of_ranks(of_ranks: list[dict[bytes, int]]) -> dict[bytes, int]:
 
 def _digest(file: Path) -> bytes:
     try:
-        return hashlib.blake2b(file.read_bytes(), digest_size=16).digest()
+        return hashlib.blake2b(inputs.read_bytes(file), digest_size=16).digest()
     except OSError as error:
         raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error

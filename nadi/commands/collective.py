@@ -73,10 +73,11 @@ def collective(
     from nadi.config import network_section
     from nadi.errors import ConfigError
     from nadi.microbench import choose, listed, measure, sizes_of
+    from nadi.printing import say
     from nadi.progress import progress
-    from nadi.results import staged
     from nadi.simulate import network_settings
     from nadi.skew import demand
+    from nadi.staging import staged
     from nadi.workers import Workers
 
     with together(ranks):
@@ -95,9 +96,9 @@ def collective(
         chosen, left_out = choose(graph, done, algorithm, steps, check)
     is_first = ranks.rank == 0
     if left_out and is_first:
-        typer.echo(f"nadi: left out: {listed(left_out)}", err=True)
+        say(f"nadi: left out: {listed(left_out)}", err=True)
     who = Workers(ranks, "processes" if backend == "processes" else "threads", workers)
-    with staged(out, ranks, FILES) if out else nullcontext() as staging:
+    with staged(out, FILES, ranks) if out else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
             rows = list(measure(graph, done, chosen, steps, settings, shown, who))
         sweep = Sweep(kind, graph.name, graph.npus, network, seed, rows, left_out, source)
@@ -112,7 +113,7 @@ def collective(
         _print(sweep)
     if out:
         without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
-        typer.echo(f"results: {out}{without}", err=as_json)
+        say(f"results: {out}{without}", err=as_json)
 
 
 def _print(sweep: "Sweep") -> None:

@@ -40,6 +40,7 @@ def show(
     from nadi.net_findings import document
     from nadi.net_page import check_page, write_page
     from nadi.net_report import render
+    from nadi.printing import say
     from nadi.tables import console
 
     if out:
@@ -53,7 +54,7 @@ def show(
     else:
         console().print(render(found))
     if out:
-        typer.echo(f"page: {out}", err=as_json)
+        say(f"page: {out}", err=as_json)
 
 
 def controls(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:

@@ -51,6 +51,7 @@ def partition(
     from nadi.fidelities import on_one_worker
     from nadi.partition_plot import check_plot, write_plot
     from nadi.partitioning import compare, divide, expected_load, measured_load
+    from nadi.printing import say
     from nadi.tables import console
 
     if plot:
@@ -85,7 +86,7 @@ def partition(
         if not all_methods:
             out.print(facts_table(said))
     if plot:
-        typer.echo(f"plot: {plot}", err=as_json)
+        say(f"plot: {plot}", err=as_json)
 
 
 def parts_table(said: "Report") -> "FittedTable":

@@ -49,10 +49,12 @@ def run(
     ranks = connected_ranks(os.environ)
     from nadi.config import WEIGHT_WORDS, load_config
     from nadi.findings import merge, part
+    from nadi.printing import say
     from nadi.progress import progress
     from nadi.report import print_report
-    from nadi.results import staged, summary, write_results
+    from nadi.results import RUN_FILES, summary, write_results
     from nadi.simulate import simulate
+    from nadi.staging import staged
 
     is_first = ranks.rank == 0
     given = [f"engine.workers={workers}"] * bool(workers) + [f"engine.backend={backend}"] * bool(backend)
@@ -61,7 +63,7 @@ def run(
     with together(ranks):
         config = load_config(file, [*overrides, *given])
     folder = out or config.output.dir
-    with staged(folder, ranks) if folder else nullcontext() as staging:
+    with staged(folder, RUN_FILES, ranks) if folder else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
             simulation = simulate(config, shown, ranks, force=force, keep_flows=folder is not None)
         with together(ranks):
@@ -74,6 +76,6 @@ def run(
         return
     if as_json:
         typer.echo(json.dumps(summary(simulation, peaks, findings.warnings), indent=2))
-        typer.echo(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
+        say(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
     else:
         print_report(simulation, findings, folder)

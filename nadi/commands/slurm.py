@@ -49,6 +49,7 @@ def slurm(
     from nadi import slurm as batch
     from nadi.config import load_config
     from nadi.errors import ConfigError, OutputError
+    from nadi.printing import say
 
     if dry_run and (submit or script):
         raise ConfigError(f"--dry-run writes nothing; expected it without {'--submit' if submit else '-o'}")
@@ -80,5 +81,5 @@ def slurm(
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the script to") from None
     runs = f"{len(tasks)} runs" if tasks else "a run"
-    typer.echo(f"{path}: {runs} on {nodes} nodes with {job.ranks} ranks of {threads} threads; results in {job.out}")
-    typer.echo(batch.submit(path) if submit else f"submit with: sbatch {shlex.quote(str(path))}")
+    say(f"{path}: {runs} on {nodes} nodes with {job.ranks} ranks of {threads} threads; results in {job.out}")
+    say(batch.submit(path) if submit else f"submit with: sbatch {shlex.quote(str(path))}")

@@ -71,11 +71,12 @@ def build(
     """Write a fabric as a TOML file of nodes and links, to be edited and run."""
     import topologies
     from nadi.affordable import check_fabric
+    from nadi.printing import say
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
     topologies.write_toml(graph, out)
-    typer.echo(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")
+    say(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")
 
 
 def _described(found: "Topology") -> dict[str, object]:

@@ -37,6 +37,7 @@ def transformer(
 ) -> None:
     """Data-parallel training of a GPT-like transformer, gradient buckets overlapping the backward pass."""
     from nadi.affordable import check_trace
+    from nadi.printing import say
     from topologies.bounds import MOST_BYTES
     from topologies.units import parse_bytes_within
     from workload import transformer as model
@@ -57,7 +58,7 @@ def transformer(
     check_trace(params.nodes(), force=force)
     traces = model.write(params, out, prefix)
     buckets = model.buckets(params)
-    typer.echo(
+    say(
         f"{traces}.<npu>.et: {npus} traces, {params.parameters():,} parameters, {params.flops():.3g} FLOPs per NPU and "
         f"iteration, {len(buckets)} all-reduces of {sum(bucket.bytes for bucket in buckets) / 1e6:,.1f} MB in all"
     )

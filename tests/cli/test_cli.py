@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-import nadi.cli
 from nadi import __version__
+from nadi.app import build_app
 
 COMMANDS = ("bench", "collective", "doctor", "net", "run", "partition", "slurm", "topology", "trace", "workload")
 
@@ -119,8 +119,8 @@ def test_closed_pipe_is_quiet():
 
 
 def test_commands_are_found_in_their_folder():
-    names = {command.name or command.callback.__name__ for command in nadi.cli.build_app().registered_commands}
-    groups = {group.name for group in nadi.cli.build_app().registered_groups}
+    names = {command.name or command.callback.__name__ for command in build_app().registered_commands}
+    groups = {group.name for group in build_app().registered_groups}
     assert names | groups == set(COMMANDS)
 
 

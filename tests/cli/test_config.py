@@ -200,7 +200,8 @@ def test_mistakes_are_one_line_with_file_section_and_key(load, text, complaint):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "[workload]: missing; expected this section"),
+        ("", ": is empty, expected a run file (TOML with [workload] and [topology])"),
+        ("# nothing", "[workload]: missing; expected this section"),
         ('[topology]\nspec = "ring:npus=4"', "[workload]: missing; expected this section"),
         (LEAST.replace("traces", "groups"), "[workload] traces: missing; expected folder and beginning of the names"),
         (LEAST + 'file = "x"', "[topology]: found spec and file of spec, name and file; expected exactly one"),

@@ -120,7 +120,7 @@ def test_metadata_with_fields_of_the_future_is_read(tmp_path):
 def test_unreadable_files(tmp_path):
     with pytest.raises(et.TraceError, match=r"nowhere\.et: No such file"):
         et.read_trace(tmp_path / "nowhere.et")
-    with pytest.raises(et.TraceError, match="Is a directory"):
+    with pytest.raises(et.TraceError, match="is a folder, expected a Chakra trace"):
         et.read_trace(tmp_path)
     empty = tmp_path / "empty.et"
     empty.touch()

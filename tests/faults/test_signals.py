@@ -42,7 +42,7 @@ def test_killed(start, endless, tmp_path, way, who):
     run.until("simulated")
     send(run, who, signal.SIGKILL)
     assert run.ended(within_s=KILLED_S) != 0
-    assert [*tmp_path.glob("out/*")] == []
+    assert not (tmp_path / "out").exists()
     if who == "child":
         (line,) = run.told()
         assert line.startswith("nadi: error: worker 1 (process ")
@@ -82,29 +82,33 @@ def test_asked_to_end_by_force(start, endless, tmp_path, way, who):
     run.until("simulated")
     send(run, who, signal.SIGTERM)
     assert run.ended(within_s=ASKED_S) != 0
-    assert [*tmp_path.glob("out/*")] == []
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("way", ["serial", "ranks"])
 def test_asked_to_end_while_it_writes(start, short, tmp_path, way):
     run = start(way, short, "--out", tmp_path / "out", fault="slow_writing@everyone")
     run.until("lingering")
-    assert [file.name for file in tmp_path.glob("out/.nadi-*/*")] == ["flows.parquet", "nodes.parquet"]
+    assert sorted(f.name for f in tmp_path.glob(".nadi-*/*.parquet")) == ["flows.parquet", "nodes.parquet"]
     send(run, "rank 0" if way == "ranks" else "first", signal.SIGTERM)
     assert run.ended(within_s=ASKED_S) == 143
     assert not (tmp_path / "out").exists()
 
 
 def test_killed_while_it_writes(start, short, tmp_path):
-    """Nothing has its final name; what lies there the next run removes, where no other run is writing."""
+    """Nothing has its final name, and nobody else writes there until it ends; the next run removes what it left."""
     killed = start("serial", short, "--out", tmp_path / "out", fault="slow_writing@everyone")
     killed.until("lingering")
-    (left,) = tmp_path.glob("out/*")
-    assert start("serial", short, "--out", tmp_path / "out").ended(within_s=STARTS_S) == 0
-    assert left.exists()
+    (left,) = tmp_path.glob(".nadi-*")
+    second = start("serial", short, "--out", tmp_path / "out")
+    assert second.ended(within_s=STARTS_S) == 2
+    (line,) = second.told()
+    assert f"{tmp_path}/out: another run (process {killed.process.pid} on " in line
+    assert "is writing results there; expected another folder, or to wait for it" in line
+    assert [*left.glob("*.parquet")] != []
     send(killed, "first", signal.SIGKILL)
     assert killed.ended(within_s=KILLED_S) == -signal.SIGKILL
     assert left.exists()
     assert start("serial", short, "--out", tmp_path / "out").ended(within_s=STARTS_S) == 0
     assert not left.exists()
-    assert (tmp_path / "out" / "summary.json").is_file()
+    assert {file.suffix for file in (tmp_path / "out").iterdir()} == {".json", ".parquet"}

@@ -112,7 +112,7 @@ def test_a_stack_may_have_parallel_links_and_other_rates(tmp_path):
     ("text", "complaint"),
     [
         ("npus = ", "{path} is no TOML: Invalid value (at end of document)"),
-        ("", "key 'npus' is missing; expected number of NPUs"),
+        ("# nothing", "key 'npus' is missing; expected number of NPUs"),
         (
             "npus = 1\nnpu = 3\n",
             (

@@ -24,12 +24,12 @@ Without `stack`, NPUs may be linked to switches only, and the switches must conn
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
 
+import inputs
 from topologies.bounds import MOST_NODES
 from topologies.dimension_routing import Layout, lay_out
 from topologies.errors import TopologyError
@@ -119,11 +119,23 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 def _read(path: str, name: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        found = tomllib.loads(inputs.read_text(path))
     except OSError as error:
+        _refuse_others(path)
         raise TopologyError(f"{name}: cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # also a number of 5,000 digits, and lists in lists in lists
+        _refuse_others(path, "text")
         raise TopologyError(f"{name}: {path} is no TOML: {error}") from None
+    if "npus" not in found:
+        _refuse_others(path, "text")  # nothing but comments
+    return found
+
+
+def _refuse_others(path: str, *also: str) -> None:
+    """Name a file of another kind for what it is."""
+    kind = inputs.kind_of(path)
+    if kind is not None and kind.key not in {"fabric", "toml", *also}:
+        raise TopologyError(inputs.complaint(path, kind, "a fabric (TOML with npus and links)"))
 
 
 def _node_numbers(npus: int, names: Sequence[str], name: str) -> dict[int | str, int]:

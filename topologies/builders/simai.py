@@ -6,11 +6,11 @@ is one line `source destination rate delay error_rate` for each cable. All other
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
+import inputs
 from topologies.bounds import MOST_NODES
 from topologies.errors import TopologyError
 from topologies.graph import NVSWITCH, SWITCH, Graph
@@ -64,8 +64,11 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def _read(path: str, name: str) -> list[str]:
+    kind = inputs.kind_of(path)
+    if kind is not None and kind.key not in {"simai-topology", "text", "csv", "empty"}:
+        raise TopologyError(inputs.complaint(path, kind, "a topology (SimAI's text)"))
     try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
+        return inputs.read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text"
         raise TopologyError(f"{name}: cannot read {path}: {reason}") from None

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import inputs
 from workload.errors import WorkloadError
 from workload.plans import Lane, Plans, each_its_own
 
@@ -102,10 +103,13 @@ def parse(path: Path, kind: str) -> Algorithm:
         WorkloadError: as read_msccl.
     """
     try:
-        root = ET.parse(path).getroot()  # noqa: S314 - the user's own file, and expat bounds what entities become
+        root = ET.fromstring(inputs.read_bytes(path))  # noqa: S314 - the user's own file; expat bounds entities
     except OSError as error:
         raise WorkloadError(f"{path}: {error.strerror or error}, expected an algorithm of MSCCL") from None
-    except ET.ParseError as error:
+    except (ET.ParseError, ValueError) as error:  # a ValueError of an encoding that nobody knows
+        other = inputs.kind_of(path)
+        if other is not None and other.key not in {"msccl", "xml"}:
+            raise WorkloadError(inputs.complaint(path, other, "an algorithm (MSCCL's XML)")) from None
         raise WorkloadError(f"{path}: no XML: {error}, expected an algorithm of MSCCL") from None
     where = str(path)
     if root.tag != "algo":

@@ -1,0 +1,21 @@
+"""Files that users give: how they are read, what kind they are, and how the names in them are shown.
+
+It imports nothing of ours, and may be imported by all.
+"""
+
+from inputs.kinds import Kind, complaint, kind_of, kind_of_bytes
+from inputs.names import shown
+from inputs.reading import LARGEST_INFLATED_BYTES, blocks, read_bytes, read_text, type_of
+
+__all__ = [
+    "LARGEST_INFLATED_BYTES",
+    "Kind",
+    "blocks",
+    "complaint",
+    "kind_of",
+    "kind_of_bytes",
+    "read_bytes",
+    "read_text",
+    "shown",
+    "type_of",
+]

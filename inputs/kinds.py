@@ -1,0 +1,227 @@
+"""What a file is, by its content: so that one of the wrong kind is named, with what would read it.
+
+Text is told by its first lines, JSON by the keys that its kinds begin with: nothing is parsed whole, as a profiler's
+trace may hold gigabytes.
+"""
+
+import os
+import re
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from inputs.reading import GZIP_MAGIC, type_of
+
+_HEAD_BYTES = 1 << 16
+_LONGEST_LENGTH_BYTES = 5
+
+
+class Kind(NamedTuple):
+    """A kind of file.
+
+    Attributes:
+        key: "chakra", "run-file", ...; a gzipped one has "gzip:" before it.
+        words: as it stands in a sentence, "a Kineto trace (JSON with traceEvents)".
+        reader: what reads it, a clause; "" if nothing here does.
+        is_file: False of a folder, a FIFO and the like.
+    """
+
+    key: str
+    words: str
+    reader: str = ""
+    is_file: bool = True
+
+
+_CHAKRA = Kind("chakra", "a Chakra trace", "`nadi trace show` reads it, and [workload] traces of a run file name it")
+_CONVERTER = "Chakra's chakra_trace_link and chakra_converter make Chakra traces of it"
+_UNPACK = "unpack it first"
+_RUN_FILE = Kind("run-file", "a run file of Nadi (TOML with [workload])", "`nadi run` reads it")
+_FABRIC = Kind("fabric", "a fabric (TOML with npus and links)", "`nadi topology show` and [topology] file read it")
+_TOML = Kind("toml", "TOML")
+_RESULTS = "`nadi net` reads the folder that it lies in"
+
+_MAGIC = (
+    (0, b"PAR1", Kind("parquet", "a Parquet table", _RESULTS)),
+    (0, b"\x93NUMPY", Kind("npy", "a NumPy array (.npy)", "`nadi collective --matrix` reads one")),
+    (0, b"PK\x03\x04", Kind("zip", "a zip archive", _UNPACK)),
+    (0, b"BZh", Kind("bzip2", "compressed by bzip2", _UNPACK)),
+    (0, b"\xfd7zXZ\0", Kind("xz", "compressed by xz", _UNPACK)),
+    (0, b"\x28\xb5\x2f\xfd", Kind("zstd", "compressed by zstd", _UNPACK)),
+    (0, b"\x7fELF", Kind("elf", "a program (ELF)")),
+    (0, b"SQLite format 3\0", Kind("sqlite", "an SQLite database, such as Nsight Systems exports")),
+    (0, b"\x89PNG\r\n", Kind("image", "a picture (PNG)")),
+    (0, b"%PDF-", Kind("pdf", "a PDF")),
+    (0, b"\x89HDF\r\n", Kind("hdf5", "an HDF5 file")),
+    (257, b"ustar", Kind("tar", "a tar archive", _UNPACK)),
+)
+
+_KINETO = Kind("kineto", "a Kineto trace (JSON with traceEvents)", _CONVERTER)
+_JSON = (
+    (r'"traceEvents"\s*:', _KINETO),
+    (r'"deviceProperties"\s*:', _KINETO),
+    (
+        r'"schema"\s*:\s*"[0-9.]+(-chakra[^"]*)?"\s*,\s*"pid"\s*:',
+        Kind("host-trace", 'a PyTorch host execution trace (JSON with "schema" and "nodes")', _CONVERTER),
+    ),
+    (r'"packet_hops"\s*:.*"digest"\s*:', Kind("summary", "the summary of a run of Nadi (JSON)", _RESULTS)),
+    (
+        r'"(scheduling-policy|collective-optimization|all-reduce-implementation)',
+        Kind("astra-sim-system", "a system file of ASTRA-sim (JSON)"),
+    ),
+    (r'"logical-dims"\s*:', Kind("astra-sim-dims", "a file of logical dimensions of ASTRA-sim (JSON)")),
+    (r'"memory-type"\s*:', Kind("astra-sim-memory", "a file of remote memory of ASTRA-sim (JSON)")),
+    (
+        r'\A\s*\{\s*"[^"]*"\s*:\s*\[\s*\d+\s*[,\]]',
+        Kind("groups", "a group file (JSON with lists of NPUs)", "[workload] groups of a run file names it"),
+    ),
+    (
+        r'"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
+        Kind("chakra-json", "a Chakra trace as JSON", "Chakra's converter makes the .et that it was made of"),
+    ),
+    ("", Kind("json", "JSON")),
+)
+
+_YAML = Kind("yaml", "YAML")
+_TEXT = (
+    (r"\A#!", Kind("script", "a script")),
+    (
+        r"\A\s*<\?xml[^>]*>\s*<algo\b|\A\s*<algo\b",
+        Kind("msccl", "an algorithm (MSCCL's XML)", "`--algorithm custom:file=FILE` reads it"),
+    ),
+    (r"\A\s*<(!doctype\s+html|html)\b", Kind("html", "a page (HTML)")),
+    (r"\A\s*<(\?xml|[A-Za-z])", Kind("xml", "XML")),
+    (
+        r"\A\s*(topology|npus_count)\s*:.*^\s*(npus_count|bandwidth|topology)\s*:",
+        Kind(
+            "astra-sim-network",
+            "a network of ASTRA-sim (YAML)",
+            "`nadi topology show 'stack:dims=...'` builds such fabrics",
+        ),
+    ),
+    (
+        r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",
+        Kind("layers", "a workload of layers (text of SimAI or ASTRA-sim 1.0)"),
+    ),
+    (
+        r"\A\s*(\d+[ \t]+){3,5}\S+[ \t]*\r?\n([ \t]*\d+)+[ \t]*\r?\n[ \t]*\d+[ \t]+\d+[ \t]+[\d.]+\w*bps",
+        Kind("simai-topology", "a topology (SimAI's text)", "`nadi topology show` and [topology] file read it"),
+    ),
+    (r"\A\s*(---[ \t]*\r?\n|%YAML)", _YAML),
+    (
+        r"\A[^\n,]+(,[^\n,]+)+\r?\n[^\n,]+(,[^\n,]+)+(\r?\n|\Z)",
+        Kind("csv", "CSV", "`nadi collective --matrix` reads one of numbers"),
+    ),
+    ("", Kind("text", "text")),
+)
+_LINES_OF_YAML = 20
+_LINE_OF_YAML = re.compile(r"\s*(-\s|[\w\"'][\w.\"'/-]*\s*:(\s|$))")
+_JSON_BEGINS = re.compile(r'\s*(\{\s*("|\}|\Z)|\[\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))')
+_TOML_BEGINS = re.compile(
+    r'([ \t]*(#[^\n]*)?\r?\n)*[ \t]*(\[\[?[ \t]*[A-Za-z_"][^\n\]]*\]\]?[ \t]*(#[^\n]*)?(\r?\n|\Z)|[\w."-]+[ \t]*=[^=])'
+)
+
+
+def kind_of(path: str | os.PathLike[str]) -> Kind | None:
+    """What a file is; None if nobody knows, or it cannot be read."""
+    other = type_of(path)
+    if other:
+        has_results = other == "a folder" and (Path(path) / "summary.json").is_file()
+        reader = "`nadi net` reads it" if has_results else ""
+        return Kind(other.removeprefix("a ").lower(), f"{other}{' of results' * has_results}", reader, is_file=False)
+    try:
+        with Path(path).open("rb") as file:
+            return kind_of_bytes(file.read(_HEAD_BYTES))
+    except (OSError, ValueError):
+        return None
+
+
+def kind_of_bytes(head: bytes) -> Kind | None:
+    """What a file is that begins so; None if nobody knows."""
+    if not head:
+        return Kind("empty", "empty")
+    if head.startswith(GZIP_MAGIC):
+        return _of_gzip(head)
+    found = next((kind for at, magic, kind in _MAGIC if head.startswith(magic, at)), None)
+    text = _text(head[:_HEAD_BYTES]) if found is None else None
+    if text is not None:
+        found = _of_text(text)
+    elif found is None and _is_chakra(head):
+        found = _CHAKRA
+    return found
+
+
+def complaint(path: str | os.PathLike[str], kind: Kind, expected: str) -> str:
+    """One line: what a file is, what was expected, and what reads it."""
+    reader = f"; {kind.reader}" if kind.reader else ""
+    return f"{os.fspath(path)}: is {kind.words}, expected {expected}{reader}"
+
+
+def _of_gzip(data: bytes) -> Kind | None:
+    try:
+        head = zlib.decompressobj(wbits=31).decompress(data[:_HEAD_BYTES], _HEAD_BYTES)
+    except zlib.error:
+        return None
+    inner = kind_of_bytes(head) if head and not head.startswith(GZIP_MAGIC) else None
+    if inner is None:
+        return Kind("gzip", "gzipped", _UNPACK)
+    if inner is _CHAKRA:
+        return Kind("gzip:chakra", "a gzipped Chakra trace", _CHAKRA.reader)
+    reader = f"unpack it: {inner.reader}" if inner.reader and inner.reader != _UNPACK else inner.reader
+    return Kind(f"gzip:{inner.key}", f"gzipped: {inner.words}", reader)
+
+
+def _is_chakra(head: bytes) -> bool:
+    """Whether a frame of a GlobalMetadata stands first: its length, then nothing or a version or an attribute."""
+    length = at = 0
+    for at, byte in enumerate(head[:_LONGEST_LENGTH_BYTES]):
+        length |= (byte & 0x7F) << (7 * at)
+        if byte < 0x80:
+            break
+    else:
+        return False
+    body = head[at + 1 : at + 1 + length]
+    if length == 0:
+        return len(head) > 2 and head[2:3] in {b"\x08", b"\x12"}  # a node's id or name behind its length
+    if len(body) < 2 or body[0] not in {0x0A, 0x12}:
+        return False
+    inner = body[1] & 0x7F | (body[2] << 7 if body[1] >= 0x80 and len(body) > 2 else 0)
+    return inner + 2 <= length
+
+
+def _text(head: bytes) -> str | None:
+    """The head as text, without a character that the cut has split; None if it is none."""
+    for cut in range(4):
+        try:
+            text = head[: len(head) - cut].decode("utf-8-sig")
+        except UnicodeDecodeError:
+            continue
+        printable = all(c.isprintable() or c in "\t\n\r" for c in text[:4096])
+        return text if printable else None
+    return None
+
+
+def _of_text(text: str) -> Kind:
+    if _JSON_BEGINS.match(text):
+        return _first(_JSON, text)
+    if _TOML_BEGINS.match(text):
+        return _of_toml(text)
+    kind = _first(_TEXT, text)
+    return _YAML if kind.key == "text" and _is_yaml(text) else kind
+
+
+def _of_toml(text: str) -> Kind:
+    if re.search(r"^\s*\[\s*(workload|topology)\s*\]", text, re.MULTILINE):
+        return _RUN_FILE
+    if re.search(r"^npus\s*=", text, re.MULTILINE) or re.search(r"^\s*\[\[\s*links\s*\]\]", text, re.MULTILINE):
+        return _FABRIC
+    return _TOML
+
+
+def _is_yaml(text: str) -> bool:
+    """Whether its first lines are keys of mappings and entries of lists."""
+    lines = [line for line in text.splitlines()[:_LINES_OF_YAML] if line.strip() and not line.lstrip().startswith("#")]
+    return len(lines) > 0 and all(_LINE_OF_YAML.match(line) for line in lines)
+
+
+def _first(kinds: tuple[tuple[str, Kind], ...], text: str) -> Kind:
+    return next(kind for form, kind in kinds if re.search(form, text, re.DOTALL | re.MULTILINE | re.IGNORECASE))

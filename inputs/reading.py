@@ -1,0 +1,114 @@
+"""Reading a file that a user has named: a regular one, of bounded size, without waiting for anybody.
+
+What is wrong is an OSError whose `strerror` is for a user to read, so that callers handle one kind of error.
+"""
+
+import errno
+import gzip
+import io
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+
+GZIP_MAGIC = b"\x1f\x8b"
+LARGEST_FILE_BYTES = 64 << 30
+LARGEST_TEXT_BYTES = 1 << 30
+LARGEST_INFLATED_BYTES = 4 << 30
+"""Of one gzipped file; the largest trace known, of one GPU for one step, inflates to a hundredth of it."""
+INFLATED_IN_ANY_CASE_BYTES = 64 << 20
+MOST_TIMES_INFLATED = 200
+"""Ids and times keep traces from shrinking so far; beyond the bytes above."""
+_BLOCK_BYTES = 16 << 20
+_WITHOUT_WAITING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_OF_THE_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""Pipes behind these have somebody who writes: the shell has set them up."""
+_TYPES = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def type_of(path: str | os.PathLike[str]) -> str:
+    """What a path is that is no regular file: "a folder", "a FIFO", ...; "" if it is one, or there is nothing."""
+    try:
+        return _type(os.stat(path).st_mode)  # noqa: PTH116 - a path with a NUL is no Path
+    except (OSError, ValueError):
+        return ""
+
+
+def read_bytes(path: str | os.PathLike[str], most_bytes: int = LARGEST_FILE_BYTES) -> bytes:
+    """All of a file.
+
+    Raises:
+        OSError: it cannot be opened or read, is no regular file (nor a pipe of the shell), or is longer than that.
+    """
+    try:
+        descriptor = os.open(path, _WITHOUT_WAITING)
+    except ValueError:
+        raise OSError(errno.EINVAL, "a NUL in its name") from None
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - no path: the file is open
+        status = os.fstat(descriptor)
+        kind = _type(status.st_mode)
+        if kind and not str(path).startswith(_OF_THE_SHELL):
+            raise OSError(errno.EISDIR if kind == "a folder" else errno.EINVAL, f"{kind}, not a file")
+        os.set_blocking(descriptor, True)
+        if status.st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than {_amount(most_bytes)}")
+        if not kind:
+            return file.read()
+        content = bytearray()
+        while len(content) <= most_bytes and (block := file.read1(_BLOCK_BYTES)):
+            content += block
+        if len(content) > most_bytes:
+            raise OSError(errno.EFBIG, f"more than {_amount(most_bytes)}")
+        return bytes(content)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """All of a file of UTF-8.
+
+    Raises:
+        OSError: as `read_bytes`.
+        UnicodeDecodeError: other bytes.
+    """
+    return read_bytes(path, LARGEST_TEXT_BYTES).decode("utf-8").replace("\r\n", "\n")
+
+
+def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """What is in a file, inflated block by block if it is gzipped; so what is wrong at its beginning is seen early.
+
+    Raises:
+        OSError: as `read_bytes`; corrupt gzip data, or data that inflate to more than the bounds above.
+    """
+    data = read_bytes(path)
+    if not data.startswith(GZIP_MAGIC):
+        yield data
+        return
+    most_bytes = min(LARGEST_INFLATED_BYTES, max(INFLATED_IN_ANY_CASE_BYTES, MOST_TIMES_INFLATED * len(data)))
+    inflated = 0
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            while block := file.read(_BLOCK_BYTES):
+                inflated += len(block)
+                if inflated > most_bytes:
+                    break
+                yield block
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise OSError(errno.EINVAL, f"corrupt gzip data ({error}), expected a whole gzip file") from error
+    if inflated > most_bytes:
+        by_size = most_bytes == LARGEST_INFLATED_BYTES
+        most = _amount(most_bytes) if by_size else f"{MOST_TIMES_INFLATED} times its size"
+        raise OSError(errno.EFBIG, f"inflates to more than {most}; if that is meant, gunzip it first")
+
+
+def _type(mode: int) -> str:
+    """What a file is that is no regular one, else nothing."""
+    return next((name for has_type, name in _TYPES if has_type(mode)), "")
+
+
+def _amount(size_bytes: int) -> str:
+    return f"{size_bytes >> 30} GiB" if size_bytes >= 1 << 30 else f"{size_bytes} bytes"

@@ -1,0 +1,70 @@
+"""Reading what an earlier run has written: files that others may have changed since."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import inputs
+
+_WORD_BYTES = 8
+NUMBER, NAME = "numbers", "names"
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What summary.json holds.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON, or none of a run.
+    """
+    path = folder / "summary.json"
+    try:
+        found = json.loads(inputs.read_text(path))
+    except RecursionError:
+        raise ValueError("summary.json: lists in lists in lists; expected what a run writes") from None
+    except ValueError as error:
+        raise ValueError(f"summary.json: no JSON: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("finish_time_ps", 0), int):
+        raise ValueError("summary.json: no finish_time_ps; expected what a run writes")  # noqa: TRY004 - of a file
+    return found
+
+
+def read_table(path: Path, columns: Mapping[str, str]) -> pa.Table | None:
+    """A Parquet file; None where there is none.
+
+    Args:
+        path: the file.
+        columns: those that it must have, NUMBER or NAME each.
+
+    Raises:
+        OSError, pa.ArrowException: it cannot be read.
+        ValueError: a column is missing or of the other kind, or the file claims more rows than memory holds.
+    """
+    if not path.is_file():
+        return None
+    with pq.ParquetFile(path) as file:
+        rows, width = file.metadata.num_rows, len(file.schema_arrow)
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if rows * width * _WORD_BYTES > memory_bytes:
+            raise ValueError(f"{path.name}: {rows:,} rows of {width} columns, more than this machine's memory holds")
+        for name, kind in columns.items():
+            found = file.schema_arrow.get_field_index(name)
+            if found < 0:
+                raise ValueError(f"{path.name}: no column {name}; expected what a run writes")
+            if _kind(file.schema_arrow.field(found).type) != kind:
+                raise ValueError(
+                    f"{path.name}: column {name} is {file.schema_arrow.field(found).type}; expected {kind}"
+                )
+        return file.read()
+
+
+def _kind(column: pa.DataType) -> str:
+    if pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_boolean(column):
+        return NUMBER
+    inner = column.value_type if pa.types.is_dictionary(column) else column
+    return NAME if pa.types.is_string(inner) or pa.types.is_large_string(inner) else str(column)

@@ -1,0 +1,122 @@
+"""Ctrl-C at any moment: while Nadi is imported, compiles, and is read in, not only while it runs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nadi.ending import Interrupts
+from tests.faults.conftest import ROOT
+from tests.needs import BIN, mpich
+
+LINE = "nadi: error: interrupted\n"
+WHERE = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["nadi", *{arguments!r}]
+from nadi.__main__ import entry_point
+entry_point()
+"""
+LOST = """
+import ctypes, os, signal, sys, time
+from nadi import cli
+def lose():
+    def callback():
+        os.kill(os.getpid(), signal.SIGINT)
+    ctypes.CFUNCTYPE(None)(callback)()
+    time.sleep({patience})
+    from nadi.progress import Silence
+    Silence()(None)
+    print("not ended")
+cli._run = lambda arguments: lose()
+cli.entry_point()
+"""
+
+
+def python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("name", ["nadi.cli", "typer", "nadi.commands.run", "numba", "nadi.simulate", "workload"])
+def test_while_modules_are_imported(name, tmp_path):
+    done = python(WHERE.format(name=name, arguments=["run", str(tmp_path / "none.toml")]))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
+
+
+@pytest.mark.parametrize("patience", [5, 0])
+def test_one_that_python_loses_comes_again(patience):
+    """In a callback from C, as LLVM's while kernels load: a moment later; or when the run shows progress."""
+    begun = time.monotonic()
+    done = python(LOST.format(patience=patience))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
+    assert time.monotonic() < begun + 5
+
+
+def test_one_that_others_ignore_is_ignored():
+    """As nohup and jobs of the background have it."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    done = python(code + WHERE.format(name="typer", arguments=["--version"]))
+    assert done.returncode == 0
+    assert done.stdout.startswith("nadi ")
+
+
+def test_ranks_that_know_nothing_of_each_other_leave_it_to_the_first_to_speak():
+    for name in ("typer", "nadi.cli"):
+        code = WHERE.format(name=name, arguments=["--version"])
+        for rank, said in (("0", LINE), ("1", "")):
+            done = python(code, PMI_RANK=rank, PMI_SIZE="2")
+            assert (done.returncode, done.stderr) == (130, said)
+
+
+def test_a_second_one_ends_at_once(monkeypatch):
+    ended = []
+    monkeypatch.setattr(Interrupts, "_first_s", None)
+    monkeypatch.setattr("nadi.ending.os._exit", ended.append)
+    with pytest.raises(KeyboardInterrupt):
+        Interrupts._interrupt(2, None)
+    Interrupts._interrupt(2, None)
+    assert ended == [], "the same press, told by terminal and launcher"
+    monkeypatch.setattr("nadi.ending._SAME_PRESS_S", -1.0)
+    Interrupts._interrupt(2, None)
+    assert ended == [130]
+
+
+@mpich
+def test_ranks_while_they_are_imported(start_command, endless):
+    run = start_command([str(BIN / "mpiexec"), "-n", "2"], "run", endless)
+    time.sleep(1.0)
+    os.killpg(run.process.pid, signal.SIGINT)
+    run.ended(within_s=10)
+    assert "Traceback" not in run.err
+    assert len(run.told()) <= 1
+
+
+def test_while_kernels_compile(tmp_path):
+    """The kernels of a run take many seconds: a press after some of them ends it within three."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NADI_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "nadi", "collective", "all-reduce", "-t", "ring:npus=4", "-o", str(tmp_path / "o")]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    assert process.stderr.readline().startswith("nadi: compiling the kernels")
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, LINE)
+    assert time.monotonic() < begun + 5
+    assert [path.name for path in Path(tmp_path).iterdir()] == ["cache"]
