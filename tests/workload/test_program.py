@@ -183,8 +183,11 @@ def test_collectives_of_the_host_take_their_time():
 def test_buffers_that_the_engine_cannot_count_are_refused():
     with pytest.raises(WorkloadError) as error:
         build_program([one(coll_node(4, "", ALL_REDUCE, 2**61))], [0] * 3, 3)
-    size = 2**61
-    assert str(error.value) == f"t.et: node 4: all-reduce of {size} B: expected at most 2^62 bytes times chunks"
+    assert str(error.value) == f"t.et: node 4: comm_size is {2**61}, expected at most {2**46 - 1} bytes"
+    size, npus = 2**45, 2**18  # of each, gathered from all
+    with pytest.raises(WorkloadError) as error:
+        build_program([one(coll_node(4, "", CollectiveCommType.ALL_GATHER, size))], np.zeros(npus, np.int32), npus)
+    assert str(error.value) == f"t.et: node 4: all-gather of {size} B: expected at most 2^62 bytes times chunks"
 
 
 @pytest.mark.parametrize(
