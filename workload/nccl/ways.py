@@ -3,7 +3,7 @@
 import functools
 from typing import NamedTuple
 
-from workload.nccl import tuning
+from workload.nccl import nvls_loops, tuning
 from workload.nccl.generations import generation_of
 from workload.nccl.overrides import overrides_of
 from workload.nccl.protocols import LL128, PROTOCOLS, Protocol
@@ -23,8 +23,6 @@ CHUNKS = ("auto", EVEN, GRAINS)
 """How a buffer is dealt out to channels: evenly (NCCL 2.20 and later), or in chunks of a grain or more (before)."""
 NVLINK_PAYLOAD = 128 / 160
 """Of an NVLink's rate, as the fabric frames it (pdes.framing): shares are counted of that."""
-KIB = 1024
-_MANY_HOSTS = 4
 _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
 """The least chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)."""
 
@@ -119,7 +117,12 @@ def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
     inside_ps, between_ps = (tuning.step_ps(host, algorithm, protocol, between_hosts=far) for far in (False, True))
     way = Way(algorithm, protocol, 1, 1, 1, 1, tuning.base_ps(algorithm, protocol), inside_ps, between_ps)
     if algorithm in {tuning.NVLS, tuning.NVLS_TREE}:
-        return _nvls(kind, shape, size_bytes, host, asked, way)
+        blocks = asked.channels or host.generation.nvls_channels[host.plan.hosts > 1]
+        cut = nvls_loops.cut_of(size_bytes, blocks, host.plan.per_host, host.plan.hosts, algorithm)
+        launch_ps = nvls_loops.launch_ps(kind, shape, size_bytes, host, algorithm, cut, registered=asked.registered)
+        shares = _port(shape) / tuning.nvls_pace(kind, host, algorithm) if asked.pacing == PLANNED else 1.0
+        pieces = min(cut.loops, MOST_STEPS)
+        return way._replace(channels=blocks, pieces=pieces, shares=max(1.0, shares), launch_ps=launch_ps)
     if algorithm == tuning.COLLNET_DIRECT:
         path_ps = 2 * shape.inside_ps + shape.outside_ps
         return way._replace(launch_ps=max(0, tuning.whole_latency_ps(host, algorithm) - path_ps))
@@ -164,49 +167,6 @@ def _used(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, wa
 def _in_grains(host: Host, asked: Asked) -> bool:
     """Up to Ampere the releases of its time are meant, unless told otherwise."""
     return asked.chunks == GRAINS or (asked.chunks == "auto" and host.generation.in_grains)
-
-
-def _nvls(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, way: Way) -> Way:
-    """NVLS: its blocks, loops of chunks, pace, and what passes before the first step.
-
-    NCCL's latency of NVLS is that of the whole collective; what the fabric's own path takes of it is left out. Buffers
-    that are not registered are copied into the multicast buffer, and out of it: of the first loop all before anything
-    is summed, of the last all when nothing is left to sum. A block moves no more than the most that NCCL knows of one.
-    """
-    plan, made = host.plan, host.generation
-    several = plan.hosts > 1
-    blocks = asked.channels or made.nvls_channels[several]
-    heads = plan.per_host
-    chunk_bytes = _nvls_chunk_bytes(size_bytes, blocks * heads, plan.hosts, way.algorithm)
-    loop_bytes = blocks * heads * chunk_bytes
-    loops = max(1, -(-size_bytes // loop_bytes))
-    latency_ps = tuning.whole_latency_ps(host, way.algorithm)
-    path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
-    if way.algorithm == tuning.NVLS_TREE:
-        path_ps += 2 * (plan.hosts.bit_length() - 1) * shape.outside_ps
-    copied_bytes = 0.0 if asked.registered else min(loop_bytes, size_bytes) + size_bytes - (loops - 1) * loop_bytes
-    if kind != "all-reduce":
-        copied_bytes *= (heads + 1) / heads / 2
-    copies_ps = copied_bytes / blocks / made.tree[0] * 1e3
-    shares = 1.0
-    if asked.pacing == PLANNED:
-        shares = max(1.0, _port(shape) / tuning.nvls_pace(kind, host, way.algorithm))
-    launch_ps = max(0, latency_ps - path_ps) + round(copies_ps)
-    return way._replace(channels=blocks, pieces=min(loops, MOST_STEPS), shares=shares, launch_ps=launch_ps)
-
-
-def _nvls_chunk_bytes(size_bytes: int, at_once: int, hosts: int, algorithm: str) -> int:
-    """Of a block and a head (NCCL's src/enqueue.cc, calcCollChunking); at_once: blocks times heads."""
-    if algorithm == tuning.NVLS:
-        steps = [(64, 128 * KIB, 64 * KIB), (8, 64 * KIB, 32 * KIB), (2, 32 * KIB, 16 * KIB)]
-        chunk_bytes = 128 * KIB
-    else:
-        steps = [(4, 128 * KIB, 64 * KIB), (1, 64 * KIB, 32 * KIB)]
-        chunk_bytes = 64 * KIB if hosts >= _MANY_HOSTS else 128 * KIB
-    for times, above, smaller in steps:
-        if chunk_bytes >= above and size_bytes < times * at_once * chunk_bytes:
-            chunk_bytes = smaller
-    return chunk_bytes
 
 
 def _slices(kind: str, shape: Shape, size_bytes: int, way: Way) -> int:
