@@ -190,7 +190,7 @@ def _is_chakra(head: bytes) -> bool:
 
 def _text(head: bytes) -> str | None:
     """The head as text, without a character that the cut has split; None if it is none."""
-    for cut in range(4):
+    for cut in range(4 if len(head) == _HEAD_BYTES else 1):
         try:
             text = head[: len(head) - cut].decode("utf-8-sig")
         except UnicodeDecodeError:

@@ -64,7 +64,7 @@ def has_plotly() -> bool:
 
 
 def write_sweep(folder: Path, sweep: Sweep) -> None:
-    """Write FILES into a folder (see nadi.results.staged), the page only where plotly is installed."""
+    """Write FILES into a folder (see nadi.staging.staged), the page only where plotly is installed."""
     folder.mkdir(exist_ok=True)
     _write_table(folder / TABLE, sweep)
     if has_plotly():

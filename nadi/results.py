@@ -32,7 +32,7 @@ _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"
 
 
 def write_results(simulation: Simulation, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE) -> None:
-    """Write all tables and the summary into a folder (see `staged`). All ranks call it; rank 0 writes.
+    """Write all tables and the summary into a folder (see nadi.staging). All ranks call it; rank 0 writes.
 
     Args:
         simulation: what this rank has of the run; on rank 0 flows, links and counters are those of all ranks.

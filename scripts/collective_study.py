@@ -28,8 +28,8 @@ from nadi import fabric as fabrics
 from nadi.config import network_section
 from nadi.microbench import ALL, Collective, Row, choose, measure, parse_sizes
 from nadi.progress import progress
-from nadi.results import staged
 from nadi.simulate import network_settings
+from nadi.staging import staged
 from nadi.workers import Workers
 from topologies import DimensionRouting, Graph
 from topologies.units import format_bytes
@@ -71,7 +71,6 @@ def main() -> None:
                     )
                     found += results(name, graph, kind, rows)
                     say(f"{name}, {kind}: {len(rows)} rows")
-            folder.mkdir()
             text = report(args, found)
             write_csv(folder / TABLE, found)
             (folder / TEXT).write_text(text, encoding="utf-8")
