@@ -18,7 +18,7 @@ _MANY_CHUNKS = 512
 _LARGE_CHUNK_BYTES = 256 * 1024
 """Sums and results of chunks queue up before a member, and acknowledgements of what it sends behind them: chunks as
 large as a connection's window then stop its data (docs/collectives.md)."""
-_USUAL_STEPS = 1_000_000
+_USUAL_STEPS = 1 << 20
 _MOST_STEPS = 6_000_000
 DATA, SUMS, RESULTS, OTHERS = range(4)
 
