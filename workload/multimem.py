@@ -50,7 +50,8 @@ def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: 
         groups: of members behind one NVSwitch.
         size: members of each.
         size_bytes: the whole buffer.
-        chunks: as the user says; 0 = one for each 4 KiB, 512 at most, but as many as keep one below 256 KiB.
+        chunks: as the user says; 0 = one for each 4 KiB, 512 at most, but more where that keeps one within
+            256 KiB, as far as steps go.
 
     Raises:
         WorkloadError: more steps than memory is for.
