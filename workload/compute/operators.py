@@ -1,0 +1,167 @@
+"""Operators: single computations of an accelerator, by kind, shape and data type.
+
+A compute node of a generated trace names the operators that it does one after another in its attribute `operators`:
+
+    gemm 2048x4608x12288 bf16; norm 2048x12288 bf16
+
+so that whoever has the trace can say how long they take on a GPU of his choice. Shapes, in order (all are counts):
+
+| kind | shape | what |
+| --- | --- | --- |
+| gemm | m, n, k | (m x k) times (k x n) |
+| batched-gemm | batch, m, n, k | as many of these |
+| grouped-gemm | groups, m, n, k | m rows shared out over groups (experts), each with its own (k x n) |
+| attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
+| softmax, softmax-backward | rows, columns | scale, mask and softmax in one |
+| norm, norm-backward | rows, columns | RMSNorm or LayerNorm |
+| elementwise | values, reads, writes | each value takes part in so many reads and writes |
+| embedding, embedding-backward | tokens, hidden | rows of a table are looked up, or gradients are added to them |
+| cross-entropy | tokens, columns | loss over logits, forward and backward in one |
+| routing | tokens, experts, top_k | scores to the experts of each token |
+| permute | tokens, hidden | rows are put in another order |
+| optimizer | parameters, bytes | a step that reads and writes so many bytes for each parameter |
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from workload.errors import WorkloadError
+
+DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5}
+"""Bytes of a value. tf32 is stored as fp32."""
+_BACKWARD_ATTENTION_FLOPS = 2.5
+"""Times the forward pass: five products in place of two, as scores are worked out again (FlashAttention-2, 3.1)."""
+
+
+class _Kind(NamedTuple):
+    """What is known of a kind: names of its shape's entries, its work and its traffic.
+
+    Attributes:
+        shape: names of the entries.
+        flops: floating-point operations from the entries.
+        values: values of the data type that memory reads or writes at least, from the entries.
+    """
+
+    shape: tuple[str, ...]
+    flops: Callable[..., float]
+    values: Callable[..., float]
+
+
+def _score_pairs(queries: int, keys: int, causal: int) -> float:
+    """Pairs of query and key that are worked out; with a causal mask a query sees keys up to its own place."""
+    if not causal:
+        return float(queries * keys)
+    longest = min(queries, keys)
+    return longest * (keys - longest) + longest * (longest + 1) / 2
+
+
+def _attention_flops(b: int, h: int, _kv: int, q: int, k: int, d: int, dv: int, causal: int) -> float:
+    return 2.0 * b * h * _score_pairs(q, k, causal) * (d + dv)
+
+
+def _attention_values(b: int, h: int, kv: int, q: int, k: int, d: int, dv: int, _causal: int) -> float:
+    return float(b * (h * q * (d + dv) + kv * k * (d + dv)))
+
+
+KINDS: dict[str, _Kind] = {
+    "gemm": _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
+    "batched-gemm": _Kind(
+        ("batch", "m", "n", "k"),
+        lambda b, m, n, k: 2.0 * b * m * n * k,
+        lambda b, m, n, k: b * (m * k + k * n + m * n),
+    ),
+    "grouped-gemm": _Kind(
+        ("groups", "m", "n", "k"),
+        lambda _g, m, n, k: 2.0 * m * n * k,
+        lambda g, m, n, k: m * k + min(g, max(m, 1)) * k * n + m * n,
+    ),
+    "attention": _Kind(
+        ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal"),
+        _attention_flops,
+        _attention_values,
+    ),
+    "attention-backward": _Kind(
+        ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal"),
+        lambda *shape: _BACKWARD_ATTENTION_FLOPS * _attention_flops(*shape),
+        lambda *shape: 2.0 * _attention_values(*shape),
+    ),
+    "softmax": _Kind(("rows", "columns"), lambda r, c: 5.0 * r * c, lambda r, c: 2.0 * r * c),
+    "softmax-backward": _Kind(("rows", "columns"), lambda r, c: 4.0 * r * c, lambda r, c: 3.0 * r * c),
+    "norm": _Kind(("rows", "columns"), lambda r, c: 7.0 * r * c, lambda r, c: 2.0 * r * c),
+    "norm-backward": _Kind(("rows", "columns"), lambda r, c: 12.0 * r * c, lambda r, c: 3.0 * r * c),
+    "elementwise": _Kind(
+        ("values", "reads", "writes"), lambda v, r, w: float(v * (r + w)), lambda v, r, w: float(v * (r + w))
+    ),
+    "embedding": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
+    "embedding-backward": _Kind(("tokens", "hidden"), lambda t, h: float(t * h), lambda t, h: 3.0 * t * h),
+    "cross-entropy": _Kind(("tokens", "columns"), lambda t, c: 6.0 * t * c, lambda t, c: 3.0 * t * c),
+    "routing": _Kind(
+        ("tokens", "experts", "top_k"), lambda t, e, k: 5.0 * t * e + t * k * e, lambda t, e, k: t * (2.0 * e + 2 * k)
+    ),
+    "permute": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
+    "optimizer": _Kind(("parameters", "bytes"), lambda p, _b: 12.0 * p, lambda p, b: float(p * b)),
+}
+"""Every kind of operator."""
+
+PRODUCTS = ("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-backward")
+"""Kinds that tensor cores do."""
+
+
+class Operator(NamedTuple):
+    """One computation.
+
+    Attributes:
+        kind: one of KINDS.
+        shape: as this file's table says.
+        dtype: one of DTYPE_BYTES.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str = "bf16"
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations that are done; those of PRODUCTS are exact."""
+        return round(KINDS[self.kind].flops(*self.shape))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that memory reads and writes if everything that is used twice stays on the chip."""
+        values = KINDS[self.kind].values(*self.shape)
+        return round(values if self.kind == "optimizer" else values * DTYPE_BYTES[self.dtype])
+
+    def __str__(self) -> str:
+        return f"{self.kind} {'x'.join(map(str, self.shape))} {self.dtype}"
+
+
+def format_operators(operators: Sequence[Operator]) -> str:
+    """The text of an `operators` attribute."""
+    return "; ".join(map(str, operators))
+
+
+def parse_operators(text: str) -> tuple[Operator, ...]:
+    """The operators of an `operators` attribute.
+
+    Raises:
+        WorkloadError: an unknown kind or data type, or a shape that is not of the kind.
+    """
+    return tuple(_parse(part) for part in text.split(";")) if text.strip() else ()
+
+
+def _parse(text: str) -> Operator:
+    words = text.split()
+    kind = KINDS.get(words[0]) if len(words) == 3 else None
+    if kind is None:
+        raise WorkloadError(
+            f"operator {text.strip()!r}: expected KIND SHAPE DTYPE, as 'gemm 128x64x32 bf16'; kinds: {', '.join(KINDS)}"
+        )
+    entries = words[1].split("x")
+    is_shape = len(entries) == len(kind.shape) and all(e.isdecimal() and len(e) < 19 for e in entries)
+    if not is_shape:
+        raise WorkloadError(f"operator {text.strip()!r}: shape {words[1]!r}, expected {'x'.join(kind.shape)}")
+    if words[2] not in DTYPE_BYTES:
+        raise WorkloadError(
+            f"operator {text.strip()!r}: data type {words[2]!r}, expected one of {', '.join(DTYPE_BYTES)}"
+        )
+    return Operator(words[0], tuple(map(int, entries)), words[2])

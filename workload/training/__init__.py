@@ -1,0 +1,5 @@
+"""Traces of training steps: what a framework would do for a model and a parallel plan, without a GPU."""
+
+from workload.training.parallel_plan import ParallelPlan, parallel_plan
+
+__all__ = ["ParallelPlan", "parallel_plan"]

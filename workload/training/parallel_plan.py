@@ -1,0 +1,199 @@
+"""A parallel plan: over how many GPUs, along which axes, and in what manner a model is trained or served.
+
+Users write it as "tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full": a number after an axis, words for switches, and
+key=value for all else; or as a table of a run file with the fields as keys.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workload.errors import WorkloadError
+
+_MOST = 2**31 - 1
+MIB = 1 << 20
+
+Size = Annotated[int, Field(ge=1, le=1 << 20)]
+Number = Annotated[int, Field(ge=0, le=_MOST)]
+
+
+class ParallelPlan(BaseModel):
+    """How a model is spread and trained. Whether a model can be trained so, `workload.training.rules` says.
+
+    Attributes:
+        tp: tensor parallelism, GPUs that share each matrix.
+        pp: pipeline parallelism, stages.
+        dp: data parallelism, replicas; without cp.
+        cp: context parallelism, GPUs that share each sequence.
+        ep: expert parallelism, GPUs that share the experts of a layer; they are among the tp * cp * dp of a stage.
+        etp: tensor parallelism of each expert's matrices.
+        vpp: model chunks of a pipeline stage (interleaving).
+        micro_batch: b, sequences that go through the pipeline together.
+        global_batch: B, sequences of a step over all replicas; 0 = the model's published one if dp * micro_batch
+            divides it, else dp * micro_batch * 4 pp.
+        sequence: s, tokens of a sequence; 0 = the model's.
+        steps: optimizer steps.
+        schedule: of the pipeline; auto is interleaved with vpp > 1, else 1f1b.
+        uneven: stages may differ in their number of layers, the first and the last have the fewest.
+        sequence_parallel: norms and dropouts are shared along the sequence by the tp group (arXiv 2205.05198).
+        zero: 0, or what the replicas share: 1 optimizer states, 2 gradients too, 3 parameters too (arXiv 1910.02054).
+            Megatron's distributed optimizer is 1, FSDP is 3.
+        recompute: what the backward pass works out again: nothing, attention's core (selective), or all of a layer.
+        attention: flash is one fused operator, unfused writes the scores to memory.
+        context: how cp exchanges keys and values: ring (one neighbour at a time, behind the computation), all-gather,
+            or a2a (DeepSpeed Ulysses: heads in place of the sequence).
+        overlap_grad_reduce: gradients are reduced bucket by bucket beside the backward pass.
+        overlap_param_gather: sharded parameters are gathered bucket by bucket beside the forward pass.
+        overlap_tp: tensor-parallel communication is split and runs beside the product next to it.
+        scatter_gather: a stage's output crosses nodes once, not once for each of the tp group (arXiv 2104.04473, 4.1).
+        bucket_bytes: of gradients or parameters in one collective; 0 = what the framework takes.
+        prefetch: layers whose parameters ZeRO-3 gathers ahead.
+        capacity: an expert takes so many times its even share of tokens and no more; 0 = all that come.
+        imbalance: how unevenly tokens go to experts, 0 = evenly (docs/workloads.md says which distribution).
+        seed: of that distribution.
+        dtype: of weights and activations.
+        grad_dtype: of gradients when they are reduced.
+        offload: what is kept in the host's memory.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tp: Size = 1
+    pp: Size = 1
+    dp: Size = 1
+    cp: Size = 1
+    ep: Size = 1
+    etp: Size = 1
+    vpp: Size = 1
+    micro_batch: Annotated[int, Field(ge=1, le=_MOST)] = 1
+    global_batch: Number = 0
+    sequence: Number = 0
+    steps: Annotated[int, Field(ge=1, le=10**6)] = 1
+    schedule: Literal["auto", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"] = "auto"
+    uneven: bool = False
+    sequence_parallel: bool = False
+    zero: Annotated[int, Field(ge=0, le=3)] = 0
+    recompute: Literal["none", "selective", "full"] = "none"
+    attention: Literal["flash", "unfused"] = "flash"
+    context: Literal["ring", "all-gather", "a2a"] = "ring"
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = True
+    overlap_tp: bool = False
+    scatter_gather: bool = False
+    bucket_bytes: Number = 0
+    prefetch: Number = 1
+    capacity: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    imbalance: Annotated[float, Field(ge=0, le=10)] = 0.0
+    seed: Number = 1
+    dtype: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
+    grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    offload: tuple[Literal["optimizer", "parameters", "activations"], ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the plan."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def pipeline_schedule(self) -> str:
+        """The schedule, settled."""
+        if self.schedule != "auto":
+            return self.schedule
+        return "interleaved" if self.vpp > 1 else "1f1b"
+
+    def __str__(self) -> str:
+        """The plan as users write it: axes of more than one GPU, and what differs from the defaults."""
+        axes = [f"{short}{getattr(self, field)}" for short, field in _AXES.items() if _differs(self, field)]
+        words = [
+            word for word, (field, value) in _WORDS.items() if _differs(self, field) and getattr(self, field) == value
+        ]
+        named = {field for field, _ in _WORDS.values()} | set(_AXES.values())
+        others = [
+            f"{field}={_shown(getattr(self, field))}"
+            for field in ParallelPlan.model_fields
+            if field not in named and _differs(self, field)
+        ]
+        return ",".join([*axes, *words, *others]) or "tp1"
+
+
+_AXES = {
+    "tp": "tp",
+    "pp": "pp",
+    "dp": "dp",
+    "cp": "cp",
+    "ep": "ep",
+    "etp": "etp",
+    "vpp": "vpp",
+    "mb": "micro_batch",
+    "gb": "global_batch",
+    "seq": "sequence",
+    "zero": "zero",
+    "steps": "steps",
+}
+"""What a number may follow: "tp8"."""
+_WORDS: dict[str, tuple[str, Any]] = {
+    "sp": ("sequence_parallel", True),
+    "uneven": ("uneven", True),
+    "gpipe": ("schedule", "gpipe"),
+    "1f1b": ("schedule", "1f1b"),
+    "interleaved": ("schedule", "interleaved"),
+    "zero-bubble": ("schedule", "zero-bubble"),
+    "dualpipe": ("schedule", "dualpipe"),
+    "fp8": ("dtype", "fp8"),
+}
+"""Words that stand alone."""
+_AXIS = re.compile(r"([a-z]+)([0-9]{1,10})")
+
+
+def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
+    """The plan of "tp8,pp4,dp32,recompute=full", or of a table.
+
+    Raises:
+        WorkloadError: an unknown word or key, a value out of range, or one that is given twice.
+    """
+    values = dict(text) if isinstance(text, Mapping) else _values(text)
+    if isinstance(values.get("offload"), str):
+        values["offload"] = tuple(values["offload"].split("+"))
+    try:
+        return ParallelPlan(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"][:1]))
+        if first["type"] == "extra_forbidden":
+            raise WorkloadError(f"plan: unknown key {key!r}; known: {', '.join(ParallelPlan.model_fields)}") from None
+        message = first["msg"][:1].lower() + first["msg"][1:]
+        raise WorkloadError(f"plan: {key} is {first['input']!r}: {message}") from None
+
+
+def _values(text: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, is_pair, value = part.partition("=")
+        axis = _AXIS.fullmatch(part)
+        if is_pair:
+            field, given = _AXES.get(key.strip(), key.strip().replace("-", "_")), value.strip()
+        elif part in _WORDS:
+            field, given = _WORDS[part]
+        elif axis is not None and axis[1] in _AXES:
+            field, given = _AXES[axis[1]], axis[2]
+        else:
+            raise WorkloadError(
+                f"plan: {part!r}, expected a number after one of {', '.join(_AXES)}, one of {', '.join(_WORDS)}, "
+                "or key=value, as in tp8,pp4,dp32,recompute=full"
+            )
+        if field in values:
+            raise WorkloadError(f"plan: {part!r} says {field} a second time, expected it once")
+        values[field] = given
+    return values
+
+
+def _differs(plan: ParallelPlan, field: str) -> bool:
+    return bool(getattr(plan, field) != ParallelPlan.model_fields[field].default)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return "+".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
