@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from et import CollectiveCommType
 from workload.training import mlp
-from workload.training.attention import renamed
 from workload.training.items import Collective, Compute, Items
 from workload.training.linear import waiting
 from workload.training.routing import tokens_of_experts
@@ -89,11 +88,6 @@ def backward(s: Shard, layer: int) -> Items:
         *shared,
         Compute("mlp-norm", (s.operator("norm-backward", s.rows, h), s.residual()), waiting(key)),
     ]
-
-
-def again(s: Shard, layer: int) -> Items:
-    """The forward pass once more."""
-    return renamed(forward(s, layer), "recompute/")
 
 
 def _router(s: Shard) -> Operators:

@@ -67,15 +67,19 @@ def attention(s: Shard) -> Tensors:
     return tensors
 
 
-def mlp(s: Shard, layer: int) -> Tensors:
-    """Norm and matrices, or router and experts."""
-    experts = s.model.experts
-    if experts is None or not s.model.has_experts(layer):
-        return [norm(s), *_matrices(s, s.model.ffn_width, s.plan.tp)]
-    local = experts.count // s.plan.ep
-    routed = [Tensor(t.count * local, is_expert=True) for t in _matrices(s, experts.ffn, s.plan.etp)]
-    shared = _matrices(s, experts.shared_width, s.plan.tp) if experts.shared_width else []
-    return [norm(s), Tensor(experts.count * s.model.hidden, is_summed=True), *shared, *routed]
+def mlp(s: Shard) -> Tensors:
+    """Norm and matrices."""
+    return [norm(s), *_matrices(s, s.model.ffn_width, s.plan.tp)]
+
+
+def experts(s: Shard) -> Tensors:
+    """Norm, router, shared experts, and the GPU's own of the others."""
+    routed = s.model.experts
+    assert routed is not None
+    local = routed.count // s.plan.ep
+    own = [Tensor(tensor.count * local, is_expert=True) for tensor in _matrices(s, routed.ffn, s.plan.etp)]
+    shared = _matrices(s, routed.shared_width, s.plan.tp) if routed.shared_width else []
+    return [norm(s), Tensor(routed.count * s.model.hidden, is_summed=True), *shared, *own]
 
 
 def _matrices(s: Shard, ffn: int, shards: int) -> Tensors:
