@@ -70,7 +70,7 @@ def collective(
     from nadi import fabric
     from nadi.affordable import check_fabric, checker
     from nadi.collective_results import FILES, PAGE, Sweep, has_plotly, write_sweep
-    from nadi.config import network_section
+    from nadi.config import cluster_algorithm, network_section
     from nadi.errors import ConfigError
     from nadi.microbench import choose, listed, measure, sizes_of
     from nadi.printing import say
@@ -89,11 +89,11 @@ def collective(
         graph = topologies.build(topology)
         done, source = demand(kind, matrix, skew, graph.npus, seed)
         steps = [0] if matrix else sizes_of(kind, sizes)
-        network = network_section(overrides)
+        network = network_section(overrides, topology)
         settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
         settings = fabric.fitted(graph, settings)
         check = checker(graph, settings, ranks.size * workers, force=force)
-        chosen, left_out = choose(graph, done, algorithm, steps, check)
+        chosen, left_out = choose(graph, done, algorithm or cluster_algorithm(topology, kind), steps, check)
     is_first = ranks.rank == 0
     if left_out and is_first:
         say(f"nadi: left out: {listed(left_out)}", err=True)
