@@ -77,8 +77,10 @@ class BlockBuilder:
 
     def wait(self, keys: Iterable[str]) -> None:
         """Make the next computation wait for keys, of this block or of others."""
-        self._flush()
-        self._chain += [self._keys.get(key, key) for key in keys]
+        awaited = [self._keys.get(key, key) for key in keys]
+        if awaited:
+            self._flush()
+            self._chain += awaited
 
     def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
         """Receive what the next computation needs; after: ports."""
