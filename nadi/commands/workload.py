@@ -1,5 +1,6 @@
 """`nadi workload`: from a model to Chakra traces."""
 
+import json
 from pathlib import Path
 
 import typer
@@ -12,11 +13,29 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Make Chakra traces of a model.")
     group.callback()(_group)
     group.command()(transformer)
+    group.command()(models)
     app.add_typer(group, name="workload")
 
 
 def _group() -> None:
     """With a callback, a group of a single command stays a group."""
+
+
+def models(
+    name: str | None = typer.Argument(None, metavar="[MODEL]", help="Only this one, in full: a name or a file."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """The models of the library with their sizes and sources, or one in full."""
+    from nadi.model_tables import document, one, table
+    from nadi.tables import console
+    from workload.models import find, names
+
+    found = [find(each) for each in ([name] if name else names())]
+    if as_json:
+        documents = [document(model) for model in found]
+        typer.echo(json.dumps(documents[0] if name else documents, indent=2))
+    else:
+        console().print(one(found[0]) if name else table(found))
 
 
 def transformer(
