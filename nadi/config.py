@@ -6,7 +6,6 @@ known one.
 """
 
 import difflib
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,9 +41,11 @@ from topologies import parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES
 from topologies.units import (
     format_bytes,
+    format_flops,
     format_rate,
     format_time,
     parse_bytes_within,
+    parse_flops,
     parse_rate_within,
     parse_time_within,
     short,
@@ -56,29 +57,10 @@ UNLIMITED = 0
 WEIGHT_WORDS = ("traces", "fabric")
 _LONGEST_VALUE = 60
 _OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
-_FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)\s*([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)\s*")
-_MOST_FLOPS = 1e24
-_FLOPS_PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-
-
-def parse_flops(value: object) -> float:
-    """Floating-point operations per second of "312TFLOPS" or "9.89e14FLOP/s".
-
-    Raises:
-        ValueError: anything else, zero, or beyond 10^24.
-    """
-    match = _FLOPS.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST_VALUE else None
-    rate = float(match[1]) * _FLOPS_PREFIX[match[2]] if match else 0.0
-    if not 0 < rate <= _MOST_FLOPS:
-        raise ValueError(
-            f"{short(value)} is not a compute rate; expected a number > 0, at most {_MOST_FLOPS:g}, and a unit, "
-            "as 312TFLOPS"
-        )
-    return rate
 
 
 def _format_flops(rate: float | None) -> str | None:
-    return None if rate is None else f"{rate / 1e12:g}TFLOPS"
+    return None if rate is None else format_flops(rate)
 
 
 def _or_word(word: str, parse: Callable[[object], int]) -> BeforeValidator:
