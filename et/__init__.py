@@ -1,9 +1,11 @@
 """Chakra execution traces: the format, read, write, summarise.
 
 `read_trace` gives a TraceTable (arrays), `read_messages` the protobuf messages; `write_trace` writes messages, which
-the `*_node` functions make. Wrong files raise TraceError. `describe` sums a file up.
+the `*_node` functions make, `write_table` tables, which `TraceColumns` makes of `Block`s. Wrong files raise TraceError.
+`describe` sums a file up.
 """
 
+from et.blocks import Block, TraceColumns
 from et.builders import (
     attribute,
     coll_node,
@@ -16,17 +18,22 @@ from et.builders import (
 )
 from et.errors import TraceError
 from et.groups import read_groups
+from et.names import ComposedNames, NameTable
 from et.order import children, depth, topological_order
 from et.reader import read_messages, read_trace, table_of
 from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name, describe
-from et.table import NameTable, TraceTable
+from et.table import TraceTable
+from et.table_writer import write_table
 from et.writer import write_trace
 
 __all__ = [
+    "Block",
     "CollectiveCommType",
+    "ComposedNames",
     "NameTable",
     "NodeType",
+    "TraceColumns",
     "TraceError",
     "TraceTable",
     "attribute",
@@ -46,5 +53,6 @@ __all__ = [
     "send_node",
     "table_of",
     "topological_order",
+    "write_table",
     "write_trace",
 ]

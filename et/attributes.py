@@ -64,10 +64,20 @@ def group_name(attribute: Message) -> str:
     Raises:
         ValueError: not a string.
     """
+    value = text(attribute)
+    return ALL_NPUS if value == "0" else value
+
+
+def text(attribute: Message) -> str:
+    """A string, such as `operators`.
+
+    Raises:
+        ValueError: not a string.
+    """
     kind, value = _value(attribute)
     if kind != "string_val":
         raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected a string")
-    return ALL_NPUS if value == "0" else value
+    return str(value)
 
 
 def dimension_bits(attribute: Message) -> int:

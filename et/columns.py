@@ -16,11 +16,12 @@ from et import attributes
 from et.dependencies import Parents, resolve
 from et.errors import TraceError
 from et.groups import Groups, groups_of_metadata_node
+from et.names import NameTable
 from et.schema import AttributeProto, CollectiveCommType, NodeType, RawNode
-from et.table import NameTable, TraceTable
+from et.table import TraceTable
 
 _MOST_ATTRIBUTES_KEPT = 1 << 16
-_LONGEST_ATTRIBUTE_KEPT = 128
+_MOST_BYTES_KEPT = 32 << 20
 _SPLITS = ("in_split_size", "out_split_size")
 
 # rows and values of a sparse column, and one value to append
@@ -30,8 +31,11 @@ _Cell = tuple[list[int], list[int], int]
 class Columns:
     """Grows by one node at a time; `table` checks and finishes."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, keep_others: bool = False) -> None:
         self._path = path
+        self._keep_others = keep_others
+        self._other: list[int] = []
+        self._other_row: dict[tuple[bytes, ...], int] = {(): 0}
         self._ids = array.array("Q")
         self._names: list[bytes] = []
         self._types = array.array("q")
@@ -41,10 +45,12 @@ class Columns:
         self._control = Parents()
         self._group_row = {attributes.ALL_NPUS: 0}
         self._split_row: dict[tuple[int, ...], int] = {(): 0}
+        self._operator_row = {"": 0}
         self._metadata_groups: Groups = {}
-        names = (*attributes.INTEGERS, "pg_name", "involved_dim", *_SPLITS)
+        names = (*attributes.INTEGERS, "pg_name", "involved_dim", *_SPLITS, "operators")
         self._cells: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in names}
         self._known: dict[bytes, _Cell | None] = {}
+        self._bytes_kept = 0
 
     def add(self, offset: int, message: bytes) -> None:
         """Append the node of a message that stands at an offset of the file.
@@ -87,6 +93,8 @@ class Columns:
             involved_dim=self._column("involved_dim", np.int32, -1),
             **{name: self._column(name, np.int32, 0) for name in _SPLITS},
             split_sizes=tuple(self._split_row),
+            operators=self._column("operators", np.int32, 0),
+            operator_lists=tuple(self._operator_row),
             dep_ptr=dep_ptr,
             dep=dep,
             dangling=dangling,
@@ -94,6 +102,8 @@ class Columns:
             dangling_control=0,
             control_cycle="",
             metadata_groups=self._metadata_groups,
+            other=np.array(self._other, np.int32) if self._keep_others else None,
+            other_attributes=tuple(self._other_row),
             **integers,
         )
 
@@ -114,6 +124,9 @@ class Columns:
                 rows, values, value = cell
                 rows.append(row)
                 values.append(value)
+        if self._keep_others:
+            others = tuple(message for message in node.attr if self._is_other(node.type, message))
+            self._other.append(self._other_row.setdefault(others, len(self._other_row)))
         if node.type == NodeType.METADATA_NODE:
             self._metadata_groups.update(groups_of_metadata_node(node))
 
@@ -122,9 +135,17 @@ class Columns:
         attribute = AttributeProto.FromString(message)
         name = attribute.name
         cell = (*self._cells[name], self._value(attribute)) if name in self._cells else None
-        if len(message) <= _LONGEST_ATTRIBUTE_KEPT and len(self._known) < _MOST_ATTRIBUTES_KEPT:
+        if len(self._known) < _MOST_ATTRIBUTES_KEPT and self._bytes_kept + len(message) <= _MOST_BYTES_KEPT:
             self._known[message] = cell
+            self._bytes_kept += len(message)
         return cell
+
+    def _is_other(self, node_type: int, message: bytes) -> bool:
+        """Whether no column takes an attribute, nor the groups that METADATA nodes define."""
+        if message in self._known and (self._known[message] is not None or node_type != NodeType.METADATA_NODE):
+            return self._known[message] is None
+        name = AttributeProto.FromString(message).name
+        return name not in self._cells and not (node_type == NodeType.METADATA_NODE and name == "ranks")
 
     def _value(self, attribute: Message) -> int:
         if attribute.name == "pg_name":
@@ -133,6 +154,8 @@ class Columns:
             return attributes.dimension_bits(attribute)
         if attribute.name in _SPLITS:
             return self._split_row.setdefault(attributes.split_sizes(attribute), len(self._split_row))
+        if attribute.name == "operators":
+            return self._operator_row.setdefault(attributes.text(attribute), len(self._operator_row))
         return attributes.integer(attribute)
 
     def _column(self, name: str, dtype: DTypeLike, absent: int) -> NDArray[Any]:

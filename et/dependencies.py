@@ -69,7 +69,7 @@ def resolve(
             f"{path}: node {ids[row[first]]}: depends on node {parent_ids[first]}, which the file lacks "
             f"({dangling:,} such dependencies), expected an id of the file; {NOT_STRICT}, drops such dependencies"
         )
-    return *_compress(len(ids), row[is_there], by_id[place[is_there]]), dangling
+    return *compress(len(ids), row[is_there], by_id[place[is_there]]), dangling
 
 
 def _refuse_repeats(path: Path, sorted_ids: Ids) -> None:
@@ -78,7 +78,7 @@ def _refuse_repeats(path: Path, sorted_ids: Ids) -> None:
         raise TraceError(f"{path}: node {sorted_ids[1:][is_repeat][0]}: the id stands twice, expected each id once")
 
 
-def _compress(n: int, row: NDArray[np.int64], parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def compress(n: int, row: NDArray[np.int64], parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """CSR of the pairs (row, parent), each once, sorted."""
     pairs = np.sort(row * max(n, 1) + parent, kind="stable")  # stable: fast where the pairs are in order already
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]

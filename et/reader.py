@@ -31,11 +31,12 @@ def read_messages(path: Path) -> tuple[Message, list[Message]]:
     return metadata, [_parse(path, offset, Node, message) for offset, message in messages]
 
 
-def read_trace(path: Path, *, strict: bool = True) -> TraceTable:
+def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) -> TraceTable:
     """Read a trace file as a table.
 
     Args:
         path: the file, gzipped or not.
+        keep_others: keep attributes that no column takes, as bytes; for writing the table again.
         strict: False is for traces of real PyTorch runs. Dependencies on nodes that the file lacks are dropped and
             counted in TraceTable.dangling. Where control dependencies close a cycle and data dependencies do not,
             all control dependencies are dropped and counted in TraceTable.dropped_control: Chakra's converter puts
@@ -48,22 +49,24 @@ def read_trace(path: Path, *, strict: bool = True) -> TraceTable:
             that is not known or (other than on the host) not named; the dependencies (if not strict, the data
             dependencies) have a cycle.
     """
-    return _table(path, iter_messages(path), strict=strict)
+    return _table(path, iter_messages(path), strict=strict, keep_others=keep_others)
 
 
-def table_of(metadata: Message, nodes: Iterable[Message], path: Path = "<memory>") -> TraceTable:
+def table_of(
+    metadata: Message, nodes: Iterable[Message], path: Path = "<memory>", *, keep_others: bool = False
+) -> TraceTable:
     """The table that read_trace would read from a file of these messages.
 
     Raises:
         TraceError: as read_trace; in place of byte offsets stand numbers of messages.
     """
     messages = (message.SerializeToString() for message in (metadata, *nodes))
-    return _table(path, enumerate(messages), strict=True)
+    return _table(path, enumerate(messages), strict=True, keep_others=keep_others)
 
 
-def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool) -> TraceTable:
+def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool, keep_others: bool) -> TraceTable:
     metadata = _metadata(path, messages)
-    columns = Columns(path)
+    columns = Columns(path, keep_others=keep_others)
     for offset, message in messages:
         if not message:
             raise TraceError(f"{path}: node 0: node type 0, expected 1 to 7")  # before millions more, as of zeros

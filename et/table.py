@@ -1,54 +1,16 @@
 """TraceTable: one trace file as arrays."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from et.names import ComposedNames, NameTable
+
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class NameTable:
-    """The names of n nodes, held as one UTF-8 blob: name i is blob[offsets[i]:offsets[i+1]].
-
-    Attributes:
-        blob: bytes of all names.
-        offsets: int64[n+1].
-    """
-
-    blob: bytes
-    offsets: Int64
-
-    @classmethod
-    def of(cls, names: Iterable[bytes]) -> "NameTable":
-        """A table of names given in UTF-8.
-
-        Raises:
-            UnicodeDecodeError: a name is not UTF-8.
-        """
-        parts = list(names)
-        blob = b"".join(parts)
-        if not blob.isascii():
-            for part in parts:
-                part.decode()
-        offsets = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum([len(part) for part in parts], out=offsets[1:])
-        offsets.setflags(write=False)
-        return cls(blob, offsets)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, row: int) -> str:
-        row = range(len(self))[row]
-        return self.blob[self.offsets[row] : self.offsets[row + 1]].decode()
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[row] for row in range(len(self)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,6 +41,8 @@ class TraceTable:
         in_split_size: int32[n], row of split_sizes: how an all-to-all's comm_size is shared out among the receivers.
         out_split_size: int32[n], row of split_sizes: what comes from each sender, in the same unit.
         split_sizes: distinct lists of one number for each member; split_sizes[0] is (), even or absent.
+        operators: int32[n], row of operator_lists: what a compute node does, one operator after another.
+        operator_lists: distinct texts, "gemm 2048x4608x12288 bf16; norm 2048x12288 bf16"; the first is "", absent.
         dep_ptr: int64[n+1], parents of row i are dep[dep_ptr[i]:dep_ptr[i+1]].
         dep: int32[], rows of parents, data and control together, sorted, without repeats.
         dangling: dependencies on nodes that the file lacks, dropped by read_trace(strict=False).
@@ -86,12 +50,14 @@ class TraceTable:
         dangling_control: how many of these are on nodes that the file lacks.
         control_cycle: why they were dropped: a cycle that they close, as ids, `3 -> 5 -> 3`; else "".
         metadata_groups: communicators that METADATA nodes define, name to NPUs; () = all NPUs.
+        other: int32[n] or None, row of other_attributes: attributes that no column takes, if they are kept.
+        other_attributes: distinct lists of AttributeProto, each as its bytes; other_attributes[0] is ().
     """
 
     path: str
     version: str
     node_id: NDArray[np.uint64]
-    names: NameTable
+    names: NameTable | ComposedNames
     type: Int8
     is_cpu_op: NDArray[np.bool_]
     start_time_micros: Int64
@@ -111,6 +77,8 @@ class TraceTable:
     in_split_size: Int32
     out_split_size: Int32
     split_sizes: tuple[tuple[int, ...], ...]
+    operators: Int32
+    operator_lists: tuple[str, ...]
     dep_ptr: Int64
     dep: Int32
     dangling: int = 0
@@ -118,6 +86,8 @@ class TraceTable:
     dangling_control: int = 0
     control_cycle: str = ""
     metadata_groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    other: Int32 | None = None
+    other_attributes: tuple[tuple[bytes, ...], ...] = ((),)
 
     def __post_init__(self) -> None:
         for value in vars(self).values():

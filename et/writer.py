@@ -22,6 +22,15 @@ def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable
     Raises:
         TraceError: the file cannot be written.
     """
+    write_frames(path, (frame(message.SerializeToString(deterministic=True)) for message in (metadata, *nodes)))
+
+
+def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
+    """Write a file of messages that stand behind their lengths already, any number of them in each of `frames`.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
     path = Path(path)
     other = type_of(path) or ("" if path.name else "a folder")
     if other:  # a device would be replaced by the file
@@ -30,8 +39,8 @@ def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable
     try:
         with _removed_on_error(part):
             with part.open("wb") as file, _compressed(file, path) as out:
-                for message in (metadata, *nodes):
-                    out.write(frame(message.SerializeToString(deterministic=True)))
+                for some in frames:
+                    out.write(some)
             part.replace(path)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}, expected a place to write a trace to") from error

@@ -1,0 +1,103 @@
+"""Names of the nodes of a trace: as one text, or composed of beginnings and ends of which a trace repeats many."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+UInt8 = NDArray[np.uint8]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NameTable:
+    """The names of n nodes, held as one UTF-8 blob: name i is blob[offsets[i]:offsets[i+1]].
+
+    Attributes:
+        blob: bytes of all names.
+        offsets: int64[n+1].
+    """
+
+    blob: bytes
+    offsets: Int64
+
+    @classmethod
+    def of(cls, names: Iterable[bytes]) -> "NameTable":
+        """A table of names given in UTF-8.
+
+        Raises:
+            UnicodeDecodeError: a name is not UTF-8.
+        """
+        parts = list(names)
+        blob = b"".join(parts)
+        if not blob.isascii():
+            for part in parts:
+                part.decode()
+        offsets = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum([len(part) for part in parts], out=offsets[1:])
+        offsets.setflags(write=False)
+        return cls(blob, offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> str:
+        row = range(len(self))[row]
+        return self.blob[self.offsets[row] : self.offsets[row + 1]].decode()
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[row] for row in range(len(self)))
+
+    def pieces(self, begin: int, end: int) -> tuple[UInt8, Int64]:
+        """Names begin .. end-1, one after another: uint8[bytes] and int64[end-begin], how long each is."""
+        offsets = self.offsets[begin : end + 1]
+        return np.frombuffer(self.blob, np.uint8)[offsets[0] : offsets[-1]], np.diff(offsets)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ComposedNames:
+    """The names of n nodes: name i is heads[head[i]] + tails[tail[i]]; nothing is put together until it is asked for.
+
+    Attributes:
+        heads: beginnings, "step0/forward/mb3/layer17/".
+        tails: ends, "attention".
+        head: int32[n].
+        tail: int32[n].
+    """
+
+    heads: NameTable
+    tails: NameTable
+    head: Int32
+    tail: Int32
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def __getitem__(self, row: int) -> str:
+        return self.heads[self.head[row]] + self.tails[self.tail[row]]
+
+    def __iter__(self) -> Iterator[str]:
+        heads, tails = list(self.heads), list(self.tails)
+        return (heads[h] + tails[t] for h, t in zip(self.head.tolist(), self.tail.tolist(), strict=True))
+
+    def pieces(self, begin: int, end: int) -> tuple[UInt8, Int64]:
+        """As NameTable.pieces."""
+        row = np.arange(2 * (end - begin)) // 2 + begin
+        is_tail = np.arange(2 * (end - begin)) % 2 == 1
+        place = np.where(is_tail, self.tail[row] + len(self.heads), self.head[row])
+        size = np.diff(self._offsets)[place]
+        at = np.repeat(self._offsets[place] - np.cumsum(size) + size, size) + np.arange(int(size.sum()))
+        return self._bytes[at], size.reshape(-1, 2).sum(axis=1)
+
+    @cached_property
+    def _bytes(self) -> UInt8:
+        """Heads, then tails."""
+        return np.frombuffer(self.heads.blob + self.tails.blob, np.uint8)
+
+    @cached_property
+    def _offsets(self) -> Int64:
+        """int64[heads + tails + 1]: where each begins."""
+        return np.concatenate([self.heads.offsets, self.tails.offsets[1:] + len(self.heads.blob)])

@@ -1,0 +1,235 @@
+"""Writing a TraceTable as a trace file, without a message for each node.
+
+Rows are put together many at a time, as arrays of bytes: a trace repeats few lists of attributes, each of which is
+encoded once, by protobuf; ids, names and parents are encoded by NumPy. The bytes are those that `et.write_trace` writes
+for the nodes that et.builders makes (Protocol Buffers, "Encoding": varints, length-delimited fields).
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.builders import attribute, metadata
+from et.framing import frame
+from et.schema import IOInfo, NodeType
+from et.table import TraceTable
+from et.writer import write_frames
+
+Int64 = NDArray[np.int64]
+UInt64 = NDArray[np.uint64]
+UInt8 = NDArray[np.uint8]
+
+_ROWS_AT_ONCE = 1 << 15
+_ID, _NAME, _TYPE, _DATA_DEPS, _START, _DURATION, _INPUTS, _ATTR = 1, 2, 3, 5, 6, 7, 8, 10
+_VARINT, _LENGTH = 0, 2
+_INTEGERS = {
+    "is_cpu_op": ("bool", None),
+    "num_ops": ("int64", -1),
+    "tensor_size": ("uint64", -1),
+    "tensor_loc": ("int32", 0),
+    "comm_type": ("int64", -1),
+    "comm_size": ("int64", -1),
+    "comm_src": ("int32", -1),
+    "comm_dst": ("int32", -1),
+    "comm_tag": ("int32", -1),
+    "comm_priority": ("int32", 0),
+}
+"""Kind of each attribute, and the value that says that it is absent."""
+
+
+class _Field(NamedTuple):
+    """One field of m rows: the bytes of all, one after another, and how many each has."""
+
+    data: UInt8
+    sizes: Int64
+
+
+def write_table(path: str | os.PathLike[str], table: TraceTable) -> None:
+    """Write a trace file, gzipped if its name ends in .gz; it has its name only when it is complete.
+
+    All parents become data dependencies. Attributes that no column of the table takes are written if the table has
+    kept them (`read_trace(..., keep_others=True)`).
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    write_frames(path, _frames(table))
+
+
+def _frames(table: TraceTable) -> Iterator[bytes]:
+    yield frame(metadata(table.version).SerializeToString(deterministic=True))
+    lists, row_of_list = _attribute_lists(table)
+    attributes = _Texts([b"".join(_field(_ATTR, text) for text in texts) for texts in lists])
+    others = _Texts([b"".join(_field(_ATTR, text) for text in texts) for texts in table.other_attributes])
+    other_row = np.zeros(len(table), np.int64) if table.other is None else table.other.astype(np.int64)
+    inputs, ranks = _groups_of_metadata(table)
+    for begin in range(0, len(table), _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, len(table))
+        some = slice(begin, end)
+        body = _side_by_side(
+            [
+                _numbers(_ID, table.node_id[some]),
+                _behind_length(_NAME, _Field(*table.names.pieces(begin, end))),
+                _numbers(_TYPE, table.type[some].astype(np.uint64)),
+                _behind_length(_DATA_DEPS, _parents(table, begin, end)),
+                _numbers(_START, table.start_time_micros[some].astype(np.uint64)),
+                _numbers(_DURATION, table.duration_micros[some].astype(np.uint64)),
+                _sparse(inputs, begin, end),
+                attributes.of(row_of_list[some]),
+                _sparse(ranks, begin, end),
+                others.of(other_row[some]),
+            ]
+        )
+        yield _side_by_side([_varints(body.sizes.astype(np.uint64)), body]).data.tobytes()
+
+
+class _Texts:
+    """Some texts, of which rows have one each."""
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        self._data = np.frombuffer(b"".join(texts), np.uint8)
+        self._sizes = np.array([len(text) for text in texts], np.int64)
+        self._begin = np.cumsum(self._sizes) - self._sizes
+
+    def of(self, row: Int64) -> _Field:
+        """The texts of some rows."""
+        sizes = self._sizes[row]
+        return _Field(self._data[_spread(self._begin[row], sizes)], sizes)
+
+
+def _attribute_lists(table: TraceTable) -> tuple[list[list[bytes]], Int64]:
+    """Distinct lists of attributes as rows of the table have them, and int64[n], the list of each row."""
+    names = [*_INTEGERS, "group", "involved_dim", "in_split_size", "out_split_size", "operators"]
+    key = np.zeros(len(table), np.int64)
+    for name in names:
+        column = getattr(table, name)
+        if len(column) and np.any(column != column[0]):
+            value = np.unique(column, return_inverse=True)[1].astype(np.int64)
+            key = np.unique(key * (int(value.max()) + 1) + value, return_inverse=True)[1].astype(np.int64)
+    first = np.unique(key, return_index=True)[1]
+    known: dict[tuple[str, int], bytes | None] = {}
+    lists = []
+    for values in zip(*(getattr(table, name)[first].tolist() for name in names), strict=True):
+        texts = []
+        for named in zip(names, values, strict=True):
+            if named not in known:
+                known[named] = _encoded(table, *named)
+            text = known[named]
+            if text is not None:
+                texts.append(text)
+        lists.append(texts)
+    return lists, key
+
+
+def _encoded(table: TraceTable, name: str, value: int) -> bytes | None:
+    """An attribute by its column's value; None: it is absent."""
+    made: tuple[str, str, Any] | None = None
+    if name in _INTEGERS:
+        kind, absent = _INTEGERS[name]
+        made = None if value == absent else (name, kind, value)
+    elif name == "group":
+        made = ("pg_name", "string", table.group_names[value]) if value else None
+    elif name == "involved_dim":
+        bits = [bool(value >> d & 1) for d in range(max(value.bit_length(), 1))]
+        made = None if value < 0 else (name, "bool_list", bits)
+    elif name == "operators":
+        made = (name, "string", table.operator_lists[value]) if value else None
+    elif value:
+        made = (name, "int64_list", table.split_sizes[value])
+    return attribute(*made).SerializeToString(deterministic=True) if made else None
+
+
+def _groups_of_metadata(table: TraceTable) -> tuple[Mapping[int, bytes], Mapping[int, bytes]]:
+    """Fields `inputs` and further attributes of the METADATA nodes that define groups, by row.
+
+    A node that names a group says its ranks. The other groups stand, as PyTorch writes them, in the inputs of the first
+    node that names none.
+    """
+    left = dict(table.metadata_groups)
+    ranks: dict[int, bytes] = {}
+    inputs: dict[int, bytes] = {}
+    rows = np.flatnonzero(table.type == NodeType.METADATA_NODE).tolist() if left else []
+    for row in rows:
+        name = table.group_names[table.group[row]]
+        if name in left:
+            text = attribute("ranks", "int32_list", left.pop(name)).SerializeToString(deterministic=True)
+            ranks[row] = _field(_ATTR, text)
+    free = [row for row in rows if table.group[row] == 0]
+    if left and free:
+        said = json.dumps([{"pg_name": name, "ranks": list(members)} for name, members in left.items()])
+        inputs[free[0]] = _field(_INPUTS, IOInfo(values=said).SerializeToString(deterministic=True))
+    return inputs, ranks
+
+
+def _field(number: int, message: bytes) -> bytes:
+    """A length-delimited field."""
+    return bytes([number << 3 | _LENGTH]) + frame(message)
+
+
+def _sparse(texts: Mapping[int, bytes], begin: int, end: int) -> _Field:
+    """A field that few rows have."""
+    sizes = np.zeros(end - begin, np.int64)
+    own = [(row, text) for row, text in sorted(texts.items()) if begin <= row < end]
+    for row, text in own:
+        sizes[row - begin] = len(text)
+    return _Field(np.frombuffer(b"".join(text for _, text in own), np.uint8), sizes)
+
+
+def _parents(table: TraceTable, begin: int, end: int) -> _Field:
+    """Ids of the parents, packed."""
+    ptr = table.dep_ptr[begin : end + 1]
+    ids = _varints(table.node_id[table.dep[ptr[0] : ptr[-1]]])
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids.sizes)])
+    return _Field(ids.data, np.diff(ends[ptr - ptr[0]]))
+
+
+def _numbers(number: int, values: UInt64) -> _Field:
+    """A field of integers; as proto3 has it, rows with 0 have none."""
+    field = _varints(values)
+    is_there = values > 0
+    data = field.data[np.repeat(is_there, field.sizes)]
+    return _tagged(number << 3 | _VARINT, _Field(data, np.where(is_there, field.sizes, 0)), is_there)
+
+
+def _behind_length(number: int, field: _Field) -> _Field:
+    """A length-delimited field; rows of no bytes have none."""
+    is_there = field.sizes > 0
+    length = _varints(field.sizes[is_there].astype(np.uint64))
+    sizes = np.zeros(len(field.sizes), np.int64)
+    sizes[is_there] = length.sizes
+    return _tagged(number << 3 | _LENGTH, _side_by_side([_Field(length.data, sizes), field]), is_there)
+
+
+def _tagged(tag: int, field: _Field, is_there: NDArray[np.bool_]) -> _Field:
+    tags = _Field(np.full(int(np.count_nonzero(is_there)), tag, np.uint8), is_there.astype(np.int64))
+    return _side_by_side([tags, field])
+
+
+def _varints(values: UInt64) -> _Field:
+    """Each number as a base-128 varint, the least seven bits first; the last byte alone is below 128."""
+    digits = np.ones(len(values), np.int64)
+    for k in range(1, 10):
+        digits += values >= np.uint64(1 << 7 * k)
+    places = np.arange(int(digits.max(initial=1)))
+    septets = (values[:, None] >> (np.uint64(7) * places.astype(np.uint64))) & np.uint64(0x7F)
+    more = places < digits[:, None] - 1
+    return _Field((septets.astype(np.uint8) | (more * np.uint8(0x80)))[places < digits[:, None]], digits)
+
+
+def _side_by_side(fields: Sequence[_Field]) -> _Field:
+    """Fields of the same rows as one: for each row what it has of the first, of the second, ..."""
+    sizes = np.stack([field.sizes for field in fields], axis=1)
+    ends = np.cumsum(sizes).reshape(sizes.shape)
+    data = np.empty(int(sizes.sum()), np.uint8)
+    for field, begin in zip(fields, (ends - sizes).T, strict=True):
+        data[_spread(begin, field.sizes)] = field.data
+    return _Field(data, sizes.sum(axis=1))
+
+
+def _spread(begin: Int64, sizes: Int64) -> Int64:
+    """All numbers of ranges, one range after another: sizes[i] of them from begin[i] on."""
+    return np.repeat(begin - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
