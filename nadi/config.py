@@ -384,9 +384,19 @@ class ComputeSection(Section):
     """How long compute nodes take."""
 
     model: Literal["auto", "trace", "roofline"] = Field(
-        "auto", description="duration of the trace, a roofline of num_ops and tensor_size, or what the node has"
+        "auto", description="duration of the trace; operators, or num_ops and tensor_size; or what the node has"
     )
     peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
+    gpu: str | None = Field(
+        None, description="on which operators are done: `nadi workload gpus` lists them, or the path of a TOML file"
+    )
+    tables: tuple[str, ...] = Field((), description="measured times of operators: names, or paths of CSV or Parquet")
+    scale_from: str | None = Field(
+        None, description="GPU whose measured times are scaled where the tables have none of gpu"
+    )
+    efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
+        {}, description="share of the GPU's rates that a class of operators reaches; others: docs/compute.md"
+    )
 
 
 class MemorySection(Section):
@@ -579,11 +589,19 @@ def _with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     own = {kind: _algorithm_from(folder, spec) for kind, spec in config.system.collectives.items()}
     system = config.system.model_copy(update={"collectives": own})
     output = config.output.model_copy(update={"dir": _join(folder, config.output.dir)})
+    tables = tuple(_named_file(folder, table) for table in config.compute.tables)
+    gpus = {key: _named_file(folder, getattr(config.compute, key) or "") or None for key in ("gpu", "scale_from")}
+    compute = config.compute.model_copy(update={"tables": tables, **gpus})
     engine = config.engine
     if engine.weights not in WEIGHT_WORDS:
         engine = engine.model_copy(update={"weights": str(folder / engine.weights)})
     sections = {"workload": workload, "topology": topology, "system": system, "output": output, "engine": engine}
-    return config.model_copy(update=sections)
+    return config.model_copy(update=sections | {"compute": compute})
+
+
+def _named_file(folder: Path, name: str) -> str:
+    """A path of a GPU or a table from the folder; names of the library as they are."""
+    return str(folder / name) if Path(name).suffix in {".toml", ".csv", ".parquet"} else name
 
 
 def _algorithm_from(folder: Path, spec: str) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from nadi.gpus import gpus
 from nadi.options import FORCE_HELP, named_path
 
 
@@ -12,6 +13,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Make Chakra traces of a model.")
     group.callback()(_group)
     group.command()(transformer)
+    group.command()(gpus)
     app.add_typer(group, name="workload")
 
 

@@ -3,7 +3,7 @@
 from workload.compute.efficiency import Efficiencies
 from workload.compute.gpu import Gpu, find_gpu, gpu_names
 from workload.compute.operators import Operator, format_operators, parse_operators
-from workload.compute.tables import Measurement, read_table, read_tables
+from workload.compute.tables import Measurement, read_table, read_tables, table_names
 from workload.compute.times import ComputeTimes
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "parse_operators",
     "read_table",
     "read_tables",
+    "table_names",
 ]

@@ -6,12 +6,13 @@ refreshes of memory.
 
 | class | efficiency | how it was got |
 | --- | --- | --- |
-| gemm | 0.87 | A100 SXM: 271.2 TFLOP/s of 312 on 1024x10240x5120, the best of many shapes (S. Bekman, ml-engineering, |
-| | | MAMF table), over 0.99 of its waves: 0.88; less a hundredth, as that is the best shape |
-| attention | 0.90 | FlashAttention-2 on A100, forward, 16k tokens, no mask (arXiv 2307.08691, figure 5): some 225 TFLOP/s with |
-| | | heads of 128, after its exponentials |
-| memory | 0.87 | BabelStream's triad on A100 80GB: some 1.78 of 2.04 TB/s |
+| gemm | 0.87 | 271.2 TFLOP/s of A100's 312 on 1024x10240x5120, over 0.99 of its waves, less a hundredth [1] |
+| attention | 0.90 | some 225 TFLOP/s of A100's 312, heads of 128, after its exponentials [2] |
+| memory | 0.87 | some 1.78 TB/s of A100's 2.04, BabelStream's triad |
 | optimizer | 0.80 | assumed: a fused Adam step reads and writes five arrays of two data types |
+
+[1] S. Bekman, ml-engineering, table of maximum achievable matmul FLOPS; a hundredth off, as that is the best of many
+shapes. [2] FlashAttention-2, forward, 16k tokens, no mask (arXiv 2307.08691, figure 5).
 
 Uncertainty: products of thousands in each dimension +-10 %, other products +-25 %; attention +-10 % from 1k tokens on,
 +-25 % below; what memory bounds +-15 % beyond 16 MB and +-50 % below, where L2 and launches decide.

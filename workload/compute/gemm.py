@@ -5,7 +5,7 @@ wave takes as long as a full one (NVIDIA, Matrix Multiplication Background User'
 are few tiles the loop over k is split among several SMs, whose sums are then added. Here as there, the time is that of
 the best of a list of tiles and splits:
 
-    wave = max(2 tile_m tile_n k / (peak of an SM x efficiency), bytes of the operands / an SM's share of L2) + 2 latencies
+    wave = max(2 tile_m tile_n k / (peak of an SM x efficiency), bytes of operands / an SM's share of L2) + 2 latencies
     time = launch + max(waves x wave + sums, bytes of the matrices / (bandwidth x efficiency))
 
 A wave begins with a read and ends with a write that nothing hides: two latencies of memory. As every tile and split
