@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from nadi.gpus import gpus
 from nadi.options import FORCE_HELP, named_path
 
 
@@ -14,6 +15,7 @@ def register(app: typer.Typer) -> None:
     group.callback()(_group)
     group.command()(transformer)
     group.command()(models)
+    group.command()(gpus)
     app.add_typer(group, name="workload")
 
 
