@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from nadi import traffic
 from nadi.options import FORCE_HELP, named_path
 
 
@@ -12,6 +13,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Make Chakra traces of a model.")
     group.callback()(_group)
     group.command()(transformer)
+    traffic.add_to(group)
     app.add_typer(group, name="workload")
 
 
