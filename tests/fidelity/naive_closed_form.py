@@ -12,7 +12,7 @@ LEFT, LANE, ARRIVED, TOGETHER = 0, 1, 4, 5
 
 
 class Simulator:
-    """collective(schedule, group, bytes) and message(src, dst, bytes) -> (hold, left, total) say what they take (ps)."""
+    """collective(schedule, group, bytes) and message(src, dst, bytes) -> (hold, left, total) give picoseconds."""
 
     def __init__(self, program, collective, message, port, *, concurrent=False):
         self.program, self.collective, self.message, self.port = program, collective, message, port
@@ -26,9 +26,10 @@ class Simulator:
         groups = p.slot_group[p.slot_ptr[number] : p.slot_ptr[number + 1]].tolist()
         rows = [
             SimpleNamespace(
-                number=i - first, kind=int(p.node_kind[i]), lane=int(p.node_lane[i]), duration=int(p.node_duration_ps[i]),
-                size=int(p.node_bytes[i]), peer=number + int(p.node_peer[i]), tag=int(p.node_tag[i]), seq=int(p.node_seq[i]),
-                group=groups[p.node_group[i]] if p.node_kind[i] == COLLECTIVE else -1, schedule=int(p.node_schedule[i]),
+                number=i - first, kind=int(p.node_kind[i]), lane=int(p.node_lane[i]),
+                duration=int(p.node_duration_ps[i]), size=int(p.node_bytes[i]), peer=number + int(p.node_peer[i]),
+                tag=int(p.node_tag[i]), seq=int(p.node_seq[i]), schedule=int(p.node_schedule[i]),
+                group=groups[p.node_group[i]] if p.node_kind[i] == COLLECTIVE else -1,
                 left=int(p.node_deps[i]), children=p.child[p.child_ptr[i] : p.child_ptr[i + 1]].tolist(),
                 start=-1, finish=-1, is_in=False, waits_for_turn=False,
             )
