@@ -246,6 +246,8 @@ _OF_FIDELITY: dict[str, dict[str, object]] = {
     },
 }
 """Keys of models other than packets, with their defaults."""
+_FIDELITY_LIKE = {"closed-form": "packet"}
+"""Models with the keys of another: closed forms are those of packets on an idle network."""
 _OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
 """Keys that all models have. The others are those of packets."""
 
@@ -258,7 +260,9 @@ class NetworkSection(Section):
     packets are not given with the analytical network, and not written.
     """
 
-    fidelity: Literal["packet", "analytical"] = Field("packet", description="how the network is modelled")
+    fidelity: Literal["packet", "analytical", "closed-form"] = Field(
+        "packet", description="how the network is modelled"
+    )
     congestion_aware: StrictBool | None = Field(
         None, description="analytical: a link sends one message at a time, whole; false: none waits for another"
     )
@@ -340,12 +344,13 @@ class NetworkSection(Section):
         if not isinstance(found, dict):
             return found
         values = {key: value for key, value in found.items() if value is not None}
-        model = values.get("fidelity", "packet")
+        named = values.get("fidelity", "packet")
+        model = _FIDELITY_LIKE.get(named, named) if isinstance(named, str) else named
         for key in values if model in ("packet", *_OF_FIDELITY) else ():
             has_it = _fidelity_of(key)
             if key in cls.model_fields and has_it not in {"", model}:
                 raise ValueError(
-                    f'{key} stands beside fidelity = "{model}"; expected fidelity = "{has_it}", or no {key}'
+                    f'{key} stands beside fidelity = "{named}"; expected fidelity = "{has_it}", or no {key}'
                 )
         if isinstance(model, str) and model in _OF_FIDELITY:
             return {key: value for key, value in _OF_FIDELITY[model].items() if value is not None} | values
@@ -367,7 +372,8 @@ class NetworkSection(Section):
     @model_serializer(mode="wrap")
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
-        return {key: value for key, value in written.items() if _fidelity_of(key) in {"", self.fidelity}}
+        own = {"", _FIDELITY_LIKE.get(self.fidelity, self.fidelity)}
+        return {key: value for key, value in written.items() if _fidelity_of(key) in own}
 
     def _complaint(self) -> str:
         """What does not go together; empty if all is well."""
