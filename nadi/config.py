@@ -6,7 +6,6 @@ known one.
 """
 
 import difflib
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -44,9 +43,11 @@ from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, M
 from topologies.clusters import Cluster, clusters, find
 from topologies.units import (
     format_bytes,
+    format_flops,
     format_rate,
     format_time,
     parse_bytes_within,
+    parse_flops,
     parse_rate_within,
     parse_time_within,
     short,
@@ -58,29 +59,10 @@ UNLIMITED = 0
 WEIGHT_WORDS = ("traces", "fabric")
 _LONGEST_VALUE = 60
 _OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
-_FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)\s*([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)\s*")
-_MOST_FLOPS = 1e24
-_FLOPS_PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-
-
-def parse_flops(value: object) -> float:
-    """Floating-point operations per second of "312TFLOPS" or "9.89e14FLOP/s".
-
-    Raises:
-        ValueError: anything else, zero, or beyond 10^24.
-    """
-    match = _FLOPS.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST_VALUE else None
-    rate = float(match[1]) * _FLOPS_PREFIX[match[2]] if match else 0.0
-    if not 0 < rate <= _MOST_FLOPS:
-        raise ValueError(
-            f"{short(value)} is not a compute rate; expected a number > 0, at most {_MOST_FLOPS:g}, and a unit, "
-            "as 312TFLOPS"
-        )
-    return rate
 
 
 def _format_flops(rate: float | None) -> str | None:
-    return None if rate is None else f"{rate / 1e12:g}TFLOPS"
+    return None if rate is None else format_flops(rate)
 
 
 def _or_word(word: str, parse: Callable[[object], int]) -> BeforeValidator:
@@ -264,6 +246,8 @@ _OF_FIDELITY: dict[str, dict[str, object]] = {
     },
 }
 """Keys of models other than packets, with their defaults."""
+_FIDELITY_LIKE = {"closed-form": "packet"}
+"""Models with the keys of another: closed forms are those of packets on an idle network."""
 _OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
 """Keys that all models have. The others are those of packets."""
 
@@ -276,7 +260,9 @@ class NetworkSection(Section):
     packets are not given with the analytical network, and not written.
     """
 
-    fidelity: Literal["packet", "analytical"] = Field("packet", description="how the network is modelled")
+    fidelity: Literal["packet", "analytical", "closed-form"] = Field(
+        "packet", description="how the network is modelled"
+    )
     congestion_aware: StrictBool | None = Field(
         None, description="analytical: a link sends one message at a time, whole; false: none waits for another"
     )
@@ -358,12 +344,13 @@ class NetworkSection(Section):
         if not isinstance(found, dict):
             return found
         values = {key: value for key, value in found.items() if value is not None}
-        model = values.get("fidelity", "packet")
+        named = values.get("fidelity", "packet")
+        model = _FIDELITY_LIKE.get(named, named) if isinstance(named, str) else named
         for key in values if model in ("packet", *_OF_FIDELITY) else ():
             has_it = _fidelity_of(key)
             if key in cls.model_fields and has_it not in {"", model}:
                 raise ValueError(
-                    f'{key} stands beside fidelity = "{model}"; expected fidelity = "{has_it}", or no {key}'
+                    f'{key} stands beside fidelity = "{named}"; expected fidelity = "{has_it}", or no {key}'
                 )
         if isinstance(model, str) and model in _OF_FIDELITY:
             return {key: value for key, value in _OF_FIDELITY[model].items() if value is not None} | values
@@ -385,7 +372,8 @@ class NetworkSection(Section):
     @model_serializer(mode="wrap")
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
-        return {key: value for key, value in written.items() if _fidelity_of(key) in {"", self.fidelity}}
+        own = {"", _FIDELITY_LIKE.get(self.fidelity, self.fidelity)}
+        return {key: value for key, value in written.items() if _fidelity_of(key) in own}
 
     def _complaint(self) -> str:
         """What does not go together; empty if all is well."""
@@ -419,9 +407,19 @@ class ComputeSection(Section):
     """How long compute nodes take."""
 
     model: Literal["auto", "trace", "roofline"] = Field(
-        "auto", description="duration of the trace, a roofline of num_ops and tensor_size, or what the node has"
+        "auto", description="duration of the trace; operators, or num_ops and tensor_size; or what the node has"
     )
     peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
+    gpu: str | None = Field(
+        None, description="on which operators are done: `nadi workload gpus` lists them, or the path of a TOML file"
+    )
+    tables: tuple[str, ...] = Field((), description="measured times of operators: names, or paths of CSV or Parquet")
+    scale_from: str | None = Field(
+        None, description="GPU whose measured times are scaled where the tables have none of gpu"
+    )
+    efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
+        {}, description="share of the GPU's rates that a class of operators reaches; others: docs/compute.md"
+    )
 
 
 class MemorySection(Section):
@@ -666,11 +664,19 @@ def _with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     own = {kind: _algorithm_from(folder, spec) for kind, spec in config.system.collectives.items()}
     system = config.system.model_copy(update={"collectives": own})
     output = config.output.model_copy(update={"dir": _join(folder, config.output.dir)})
+    tables = tuple(_named_file(folder, table) for table in config.compute.tables)
+    gpus = {key: _named_file(folder, getattr(config.compute, key) or "") or None for key in ("gpu", "scale_from")}
+    compute = config.compute.model_copy(update={"tables": tables, **gpus})
     engine = config.engine
     if engine.weights not in WEIGHT_WORDS:
         engine = engine.model_copy(update={"weights": str(folder / engine.weights)})
     sections = {"workload": workload, "topology": topology, "system": system, "output": output, "engine": engine}
-    return config.model_copy(update=sections)
+    return config.model_copy(update=sections | {"compute": compute})
+
+
+def _named_file(folder: Path, name: str) -> str:
+    """A path of a GPU or a table from the folder; names of the library as they are."""
+    return str(folder / name) if Path(name).suffix in {".toml", ".csv", ".parquet"} else name
 
 
 def _algorithm_from(folder: Path, spec: str) -> str:

@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 import workload
 from et import TraceTable, read_groups
 from nadi.config import RunConfig
+from nadi.errors import ConfigError
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
+from workload.compute import ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.exchange import Exchange, alone
 
 BITS_PER_BYTE = 8
@@ -74,12 +76,38 @@ def read_work(
     return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
 
 
-def compute_model(config: RunConfig) -> ComputeModel:
-    """How durations are found."""
+def compute_model(config: RunConfig, gpu: str | None = None) -> ComputeModel:
+    """How durations are found.
+
+    Args:
+        config: of the run.
+        gpu: of the cluster, where [compute] names none.
+
+    Raises:
+        WorkloadError: a GPU or a table is not known or wrong.
+    """
     bandwidth_bps = config.memory.bandwidth
     return ComputeModel(
         mode=config.compute.model,
         peak_flops=config.compute.peak_flops,
         memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
         memory_latency_ps=config.memory.latency,
+        times=_compute_times(config, config.compute.gpu or gpu),
+    )
+
+
+def _compute_times(config: RunConfig, gpu: str | None) -> ComputeTimes | None:
+    section = config.compute
+    if gpu is None:
+        beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
+        if beside is not None:
+            raise ConfigError(f'[compute] {beside} stands without gpu; expected gpu = "h100", or no {beside}')
+        return None
+    if section.scale_from is not None and not section.tables:
+        raise ConfigError("[compute] scale_from stands without tables; expected tables that have rows of it")
+    return ComputeTimes(
+        find_gpu(gpu),
+        read_tables(section.tables),
+        scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
+        efficiencies=Efficiencies(**section.efficiency),
     )

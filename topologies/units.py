@@ -1,4 +1,4 @@
-"""Rates, times and sizes as people write them, to integers and back.
+"""Rates of links and of compute, times and sizes as people write them, to integers and back.
 
 Decimal prefixes (k, M, G, T, P) are powers of 1000, binary ones (Ki, Mi, Gi, Ti, Pi) powers of 1024; `b` is a bit and
 `B` a byte. All arithmetic is exact: a value that is no whole number of the base unit is an error, never rounded.
@@ -24,6 +24,9 @@ _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?|[0-9]+\.)\s*"
 _RATE = re.compile(_NUMBER + r"([kKMGTP]?i?)(b|bit|B)(?:ps|/s)\s*")
 _BYTES = re.compile(_NUMBER + r"([kKMGTP]?i?)B\s*")
 _TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s)\s*")
+_FLOPS = re.compile(_NUMBER + r"([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)\s*")
+MOST_FLOPS = 1e24
+"""Floating-point operations per second of one accelerator."""
 _LIMIT = 2**63
 _LONGEST_TEXT = 60
 
@@ -125,6 +128,27 @@ def parse_bytes_within(text: object, most: int) -> int:
     if size_bytes > most:
         raise TopologyError(f"size {text!r}; expected at most {format_bytes(most)}")
     return size_bytes
+
+
+def parse_flops(text: object) -> float:
+    """Floating-point operations per second of "312TFLOPS" or "9.89e14FLOP/s".
+
+    Raises:
+        TopologyError: no compute rate, zero, or beyond 10^24.
+    """
+    match = _FLOPS.fullmatch(text) if _isshort(text) else None
+    rate = float(match[1]) * _PREFIX[match[2]] if match else 0.0
+    if not 0 < rate <= MOST_FLOPS:
+        raise TopologyError(
+            f"{short(text)} is not a compute rate; expected a number > 0, at most {MOST_FLOPS:g}, and a unit, "
+            "as 312TFLOPS"
+        )
+    return rate
+
+
+def format_flops(rate: float) -> str:
+    """A compute rate, as `parse_flops` reads it: 312TFLOPS."""
+    return f"{rate / 1e12:g}TFLOPS"
 
 
 def format_rate(rate_bps: int) -> str:

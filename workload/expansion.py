@@ -9,7 +9,7 @@ import numpy as np
 
 from et import NodeType, TraceTable, write_table
 from workload.errors import WorkloadError
-from workload.trace_folder import link, staged_traces
+from workload.trace_folder import check_prefix, link, staged_traces
 from workload.trace_set import NO_GROUP, TraceSet, group_of_npu
 from workload.view import AS_WRITTEN
 
@@ -29,6 +29,7 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
             trace names.
     """
     out = Path(folder)
+    check_prefix(prefix)
     users = np.flatnonzero(traces.trace_of_npu >= 0).tolist()
     number = 1
     first, of_npu, groups = {}, {}, {}

@@ -15,7 +15,7 @@ from workload import manifest
 from workload.errors import WorkloadError
 from workload.exchange import Exchange, alone
 from workload.own import ELSEWHERE, IDLE
-from workload.trace_files import read_set
+from workload.trace_files import is_set, read_set
 from workload.trace_set import TraceSet
 from workload.view import AS_WRITTEN
 
@@ -43,9 +43,8 @@ def load_set(
         WorkloadError: as read_set or load_traces.
         et.TraceError: a file is wrong.
     """
-    folder = Path(path)
-    if (folder / manifest.NAME).exists():
-        return read_set(folder, npus, strict=strict, own=own)
+    if is_set(path):
+        return read_set(path, npus, strict=strict, own=own)
     traces, trace_of_npu = load_traces(path, npus, strict=strict, own=own, exchange=exchange)
     return TraceSet(traces, trace_of_npu, np.full(len(traces), AS_WRITTEN, np.int32))
 

@@ -311,17 +311,21 @@ def _told(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_To
     if not chooser.trees:
         return []
     found = []
-    for npu in np.flatnonzero(program.trace_of_npu != NOT_HERE).tolist():
-        trace, first = int(program.trace_of_npu[npu]), int(program.slot_ptr[npu])
-        for slot in range(int(program.slot_ptr[npu + 1]) - first):
-            entry = program.trace_slot_ptr[trace] + slot
+    for trace in range(len(program.trace_ptr) - 1):
+        users = np.flatnonzero(program.trace_of_npu == trace)
+        for slot, entry in enumerate(range(int(program.trace_slot_ptr[trace]), int(program.trace_slot_ptr[trace + 1]))):
             rows = program.trace_ptr[trace] + program.coll_node[program.coll_ptr[entry] : program.coll_ptr[entry + 1]]
             asked = [chooser.trees_of.get(schedule, "") for schedule in program.node_schedule[rows].tolist()]
-            if program.slot_member[first + slot] == 0 and any(asked):
-                group = int(program.slot_group[first + slot])
+            if not any(asked):
+                continue
+            own = program.slot_ptr[users] + slot
+            for at in own[program.slot_member[own] == 0].tolist():
+                group = int(program.slot_group[at])
                 members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
-                found.append(_Told(group, members, asked, program.node_bytes[rows], program.node_priority[rows]))
-    return [told for of_rank in exchange(found) for told in of_rank]
+                told = _Told(group, members, asked, program.node_bytes[rows], program.node_priority[rows])
+                found.append((at, told))
+    found.sort(key=operator.itemgetter(0))
+    return [told for of_rank in exchange([told for _, told in found]) for told in of_rank]
 
 
 def _trees(settings: CollectiveSettings) -> str:

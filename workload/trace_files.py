@@ -1,7 +1,9 @@
 """Trace sets as files: one for each distinct trace, and a manifest beside them."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from workload import manifest
 from workload.errors import WorkloadError
 from workload.manifest import Manifest, read_manifest
 from workload.own import ELSEWHERE, IDLE
-from workload.trace_folder import staged_traces
+from workload.trace_folder import check_prefix, staged_traces
 from workload.trace_set import TraceSet
 from workload.view import AS_WRITTEN
 
@@ -29,9 +31,8 @@ def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "t
     Raises:
         WorkloadError: the folder cannot be written, or holds traces that are not of this set; the prefix is no name.
     """
-    if not prefix or "/" in prefix or prefix.startswith("."):
-        raise WorkloadError(f"prefix {prefix!r}: expected the beginning of names of files")
     out = Path(folder)
+    check_prefix(prefix)
     examples = _examples(traces)
     files = tuple(f"{prefix}.npu{npu}.et" for npu in examples)
     nodes = tuple(len(table) for table in traces.traces)
@@ -88,6 +89,38 @@ def read_set(
             raise WorkloadError(f"{file}: {len(table)} nodes, but {manifest.NAME} says {said.nodes[trace]}")
         tables.append(table)
     return TraceSet(tables, trace_of_npu, said.example_npu[used], said.families)
+
+
+def is_set(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder with a manifest."""
+    return (Path(path) / manifest.NAME).exists()
+
+
+def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a manifest says, in values that JSON can hold; the traces are not opened.
+
+    Raises:
+        WorkloadError: the manifest is wrong.
+    """
+    path = Path(folder) / manifest.NAME
+    said = read_manifest(path)
+    many = np.bincount(said.trace_of_npu[said.trace_of_npu >= 0], minlength=len(said.files))
+    columns = zip(said.files, many.tolist(), said.example_npu.tolist(), said.nodes, strict=True)
+    return {
+        "path": str(path),
+        "npus": len(said.trace_of_npu),
+        "idle": int(np.count_nonzero(said.trace_of_npu == IDLE)),
+        "traces": [
+            {"file": file, "npus": npus, "example": example, "nodes": nodes} for file, npus, example, nodes in columns
+        ],
+        "families": {name: _sizes(groups) for name, groups in said.families.items()},
+    }
+
+
+def _sizes(groups: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """How many groups, and how many members the smallest and the largest has."""
+    sizes = [len(members) for members in groups]
+    return {"groups": len(groups), "fewest_members": min(sizes), "most_members": max(sizes)}
 
 
 def _examples(traces: TraceSet) -> list[int]:

@@ -10,6 +10,16 @@ from et import TraceError
 from workload.errors import WorkloadError
 
 
+def check_prefix(prefix: str) -> None:
+    """Refuse what names of files cannot begin with.
+
+    Raises:
+        WorkloadError: it is empty, begins with a dot, or holds a slash or NUL.
+    """
+    if not prefix or prefix.startswith(".") or "/" in prefix or "\0" in prefix:
+        raise WorkloadError(f"prefix {prefix!r}: expected the beginning of names of files, without a slash")
+
+
 @contextmanager
 def staged_traces(folder: Path, names: Sequence[str], expected: str) -> Iterator[Path]:
     """A folder to write files into; when the block ends well they move to `folder`, the last of `names` last.

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import typer
 
+from nadi import traffic
+from nadi.gpus import gpus
 from nadi.options import FORCE_HELP, named_path
 
 
@@ -14,6 +16,8 @@ def register(app: typer.Typer) -> None:
     group.callback()(_group)
     group.command()(transformer)
     group.command()(models)
+    group.command()(gpus)
+    traffic.add_to(group)
     app.add_typer(group, name="workload")
 
 

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.config import ConfigError, NetworkSection, RunConfig, load_config, network_section, parse_flops
+from nadi.config import ConfigError, NetworkSection, RunConfig, load_config, network_section
 from nadi.fabric import fitted, shared_buffer
 from nadi.simulate import network_settings
 from pdes.fabric import rto_ps
 from pdes.settings import SharedBuffer
 from topologies import build
+from topologies.units import parse_flops
 
 LEAST = '[workload]\ntraces = "t/x"\n[topology]\nspec = "ring:npus=4"\n'
 

@@ -3,11 +3,13 @@ import re
 import numpy as np
 import pytest
 
-from et import NodeType, coll_node, comp_node, mem_node, metadata, table_of
+from et import NodeType, attribute, coll_node, comp_node, mem_node, metadata, table_of
 from workload import ComputeModel, WorkloadError
+from workload.compute import ComputeTimes, find_gpu, parse_operators
 from workload.durations import durations_ps
 from workload.view import TraceView
 
+NO_RATE = "is given but no rate to divide it by, expected"
 RATES = {"peak_flops": 1e12, "memory_bandwidth_Bps": 1e9, "memory_latency_ps": 500}
 
 
@@ -70,17 +72,17 @@ def test_a_roofline_is_rounded_to_the_nearest():
         (
             ComputeModel(),
             comp_node(3, "", num_ops=1),
-            'num_ops is given but no rate to divide it by, expected [compute] peak_flops, as "312TFLOPS"',
+            f'num_ops {NO_RATE} [compute] gpu, as "h100", or peak_flops, as "312TFLOPS"',
         ),
         (
             ComputeModel(),
             load(3, 1),
-            'tensor_size is given but no rate to divide it by, expected [memory] bandwidth, as "2TB/s"',
+            f'tensor_size {NO_RATE} [compute] gpu, as "h100", or [memory] bandwidth, as "2TB/s"',
         ),
         (
             ComputeModel("roofline", **RATES),
             comp_node(3, ""),
-            'neither num_ops nor tensor_size, expected one, or [compute] model = "auto" in the run file',
+            'no operators, num_ops or tensor_size, expected one, or [compute] model = "auto" in the run file',
         ),
         (
             ComputeModel(),
@@ -116,3 +118,50 @@ def test_settings_that_cannot_be_are_refused(values, text):
     with pytest.raises(WorkloadError) as error:
         ComputeModel(**values)
     assert str(error.value) == text
+
+
+ON_A100 = ComputeTimes(find_gpu("a100"))
+HUGE = "x".join(["1000000000"] * 3)
+KNOWN = "bf16, fp16, tf32, fp32, int8"
+PRODUCT, NORM = "gemm 2048x4608x12288 bf16", "norm 2048x12288 bf16"
+
+
+def doing(node_id, text, **facts):
+    return comp_node(node_id, "op", attrs=[attribute("operators", "string", text)], **facts)
+
+
+def test_operators_take_as_long_as_each_after_the_other():
+    product, norm = (ON_A100.time_ps(parse_operators(text)[0]) for text in (PRODUCT, NORM))
+    both, recorded = doing(0, f"{PRODUCT}; {NORM}", num_ops=1), doing(2, PRODUCT, duration_micros=7)
+    nodes = [both, doing(1, NORM), recorded, load(3, 0)]
+    assert picoseconds(ComputeModel(times=ON_A100), *nodes) == [product + norm, norm, 7_000_000, 0]
+    assert picoseconds(ComputeModel("roofline", times=ON_A100), *nodes) == [product + norm, norm, product, 0]
+    assert picoseconds(ComputeModel("trace", times=ON_A100), *nodes) == [0, 0, 7_000_000, 0]
+
+
+def test_work_without_operators_goes_at_the_rates_of_the_gpu_unless_others_are_given():
+    nodes = [comp_node(0, "", num_ops=10**12), comp_node(1, "", tensor_size=10**9), load(2, 10**9)]
+    at_its_rates = [round(1e24 / (312e12 * 0.87)), round(1e21 / (2.039e12 * 0.87)), round(1e21 / (2.039e12 * 0.87))]
+    assert picoseconds(ComputeModel(times=ON_A100), *nodes) == at_its_rates
+    assert picoseconds(ComputeModel(times=ON_A100, peak_flops=1e15), *nodes)[0] == 10**9
+    assert picoseconds(ComputeModel(times=ON_A100, memory_bandwidth_Bps=1e12), *nodes)[1:] == [10**9, 10**9]
+
+
+def test_without_a_gpu_operators_are_what_num_ops_says():
+    assert picoseconds(ComputeModel(peak_flops=1e12), doing(0, PRODUCT, num_ops=10**6)) == [10**6]
+    with pytest.raises(WorkloadError, match=r"^t\.et: node 4: operators are given but no GPU that does them, expected"):
+        picoseconds(ComputeModel(peak_flops=1e12), doing(4, PRODUCT))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gemm 2x3 bf16", "operator 'gemm 2x3 bf16': shape '2x3', expected mxnxk"),
+        ("gemm 2x3x4 fp8", f"GPU a100: no rate for fp8; expected one of {KNOWN}, or fp8 in its peak_flops"),
+        (f"gemm {HUGE} bf16", f"operator 'gemm {HUGE} bf16' takes longer than 11 days, expected less"),
+    ],
+)
+def test_operators_that_cannot_be_timed_are_told_with_their_node(text, said):
+    with pytest.raises(WorkloadError) as error:
+        picoseconds(ComputeModel(times=ON_A100), doing(1, NORM), doing(3, text))
+    assert str(error.value) == f"t.et: node 3: {said}"

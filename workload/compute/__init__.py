@@ -1,5 +1,22 @@
 """How long an accelerator computes: operators, what GPUs can do, tables of measured times, a roofline."""
 
+from workload.compute.efficiency import Efficiencies
+from workload.compute.gpu import Gpu, find_gpu, gpu_names
 from workload.compute.operators import Operator, format_operators, parse_operators
+from workload.compute.tables import Measurement, read_table, read_tables, table_names
+from workload.compute.times import ComputeTimes
 
-__all__ = ["Operator", "format_operators", "parse_operators"]
+__all__ = [
+    "ComputeTimes",
+    "Efficiencies",
+    "Gpu",
+    "Measurement",
+    "Operator",
+    "find_gpu",
+    "format_operators",
+    "gpu_names",
+    "parse_operators",
+    "read_table",
+    "read_tables",
+    "table_names",
+]

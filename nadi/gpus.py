@@ -1,0 +1,80 @@
+"""`nadi workload gpus`: on which GPUs operators can be timed, and what they can do."""
+
+import json
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from workload.compute import Gpu
+
+
+def gpus(
+    gpu: str | None = typer.Argument(None, metavar="[GPU]", help="One of them with its sources, or a TOML file."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """GPUs that [compute] gpu may name, and tables of measured times."""
+    from workload.compute import find_gpu, gpu_names
+
+    known = [find_gpu(name) for name in (gpu_names() if gpu is None else (gpu,))]
+    if as_json:
+        typer.echo(json.dumps([each.model_dump() for each in known], indent=2))
+    elif gpu is None:
+        _show_all(known)
+    else:
+        _show_one(known[0])
+
+
+def _show_all(known: "list[Gpu]") -> None:
+    from nadi.readable import size_text
+    from nadi.tables import Column, FittedTable, console
+    from workload.compute import table_names
+
+    table = FittedTable(
+        "",
+        Column("GPU", form="name"),
+        Column("16-bit TFLOP/s"),
+        Column("fp8 TFLOP/s", 2),
+        Column("memory"),
+        Column("TB/s"),
+        Column("SMs", 3),
+        Column("attention", 1, "name"),
+    )
+    for gpu in known:
+        rates = gpu.peak_flops
+        table.add_row(
+            gpu.name,
+            _teraflops(rates.get("bf16", rates.get("fp16"))),
+            _teraflops(rates.get("fp8")),
+            size_text(gpu.memory_bytes),
+            f"{gpu.memory_bandwidth_Bps / 1e12:g}",
+            str(gpu.sms),
+            gpu.attention,
+        )
+    out = console()
+    out.print(table)
+    out.print(f"measured tables: {', '.join(table_names()) or 'none'}", soft_wrap=True, markup=False)
+
+
+def _teraflops(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate / 1e12:,.4g}"
+
+
+def _show_one(gpu: "Gpu") -> None:
+    from nadi.readable import size_text
+    from nadi.tables import console, facts
+
+    rates = ", ".join(f"{dtype} {rate / 1e12:g}" for dtype, rate in gpu.peak_flops.items())
+    shown = {
+        "GPU": gpu.name,
+        "TFLOP/s": rates,
+        "memory": f"{size_text(gpu.memory_bytes)}, {gpu.memory_bandwidth_Bps / 1e12:g} TB/s",
+        "L2": f"{size_text(gpu.l2_bytes)}, {gpu.l2_bandwidth_Bps / 1e12:.3g} TB/s",
+        "SMs": f"{gpu.sms} at {gpu.clock_hz / 1e9:g} GHz",
+        "sustained": f"{gpu.sustained:g} of the peak in large matrix products",
+        "latencies": f"memory {gpu.memory_latency_ps / 1e3:g} ns, launch {gpu.launch_overhead_ps / 1e6:g} µs",
+        "host link": f"{gpu.host_link_Bps / 1e9:g} GB/s",
+        "attention": gpu.attention,
+    }
+    shown |= {f"source of {key}": text for key, text in gpu.sources.items()}
+    console().print(facts("", tuple(shown.items())))

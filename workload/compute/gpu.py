@@ -1,0 +1,172 @@
+"""What a GPU can do: a TOML file for each, with the source of every number.
+
+`find_gpu("h100")` reads the library's own file, `find_gpu("mine.toml")` a user's.
+"""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+import inputs
+from topologies.bounds import MEMORY_RATE_BPS
+from topologies.units import parse_bytes, parse_flops, parse_rate_within, parse_time_within, short
+from workload.compute.operators import DTYPE_BYTES
+from workload.errors import WorkloadError
+
+_FOLDER = Path(__file__).parent / "gpus"
+_LONGEST_LATENCY_PS = 10**9
+_MOST_MEMORY_BYTES = 1 << 50
+_CLOCK = {"GHz": 1e9, "MHz": 1e6}
+
+
+def _clock_hz(value: object) -> float:
+    text = value.strip() if isinstance(value, str) and len(value) < 20 else ""
+    number, unit = text[:-3].strip(), text[-3:]
+    try:
+        hertz = float(number) * _CLOCK[unit]
+    except (ValueError, KeyError):
+        hertz = 0.0
+    if not 1e6 <= hertz <= 1e11:
+        raise ValueError(f"{short(value)} is not a clock; expected 1MHz to 100GHz, as 1.41GHz")
+    return hertz
+
+
+def _memory_bytes(value: object) -> int:
+    size_bytes = parse_bytes(value)
+    if not 1 <= size_bytes <= _MOST_MEMORY_BYTES:
+        raise ValueError(f"{short(value)}; expected 1 B to 1 PiB")
+    return size_bytes
+
+
+def _rate_Bps(value: object) -> float:  # noqa: N802 - bytes, not bits
+    return parse_rate_within(value, MEMORY_RATE_BPS) / 8
+
+
+def _latency_ps(value: object) -> int:
+    return parse_time_within(value, _LONGEST_LATENCY_PS)
+
+
+def _as(parse: Callable[[object], object]) -> BeforeValidator:
+    return BeforeValidator(parse)
+
+
+_UNITS = ("_bytes", "_Bps", "_hz", "_ps")
+
+
+def _key(name: str) -> str:
+    """Of a file, where values carry their units."""
+    return name.rsplit("_", 1)[0] if name.endswith(_UNITS) else name
+
+
+class Gpu(BaseModel):
+    """One kind of GPU. Keys of the file are these names without their units.
+
+    Attributes:
+        name: of the file, or what the user calls it.
+        peak_flops: floating-point operations per second by data type, dense; those of fp32 are vector operations.
+        memory_bytes: of HBM.
+        memory_bandwidth_Bps: bytes per second of HBM.
+        l2_bytes: of the last cache.
+        l2_bandwidth_Bps: bytes per second that all SMs together read of it.
+        sms: streaming multiprocessors.
+        clock_hz: at which peak_flops are reached.
+        sustained: share of its peak that power leaves to large dense matrix products, against A100, which is 1.
+        cluster: SMs that share what they read of one operand of a matrix product (thread block clusters).
+        special_functions: exponentials of one SM in a clock.
+        memory_latency_ps: of one read of HBM.
+        launch_overhead_ps: between kernels that follow each other.
+        host_link_Bps: bytes per second to the host, one direction.
+        attention: the fused attention that its libraries have, one of workload.compute.attention.ALGORITHMS.
+        sources: where a number is from, by key.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key)
+
+    name: str
+    peak_flops: dict[str, Annotated[float, _as(parse_flops)]]
+    memory_bytes: Annotated[int, _as(_memory_bytes)]
+    memory_bandwidth_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - bytes, not bits
+    l2_bytes: Annotated[int, _as(_memory_bytes)]
+    l2_bandwidth_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
+    sms: Annotated[int, Field(ge=1, le=1 << 20, strict=True)]
+    clock_hz: Annotated[float, _as(_clock_hz)]
+    sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
+    cluster: Literal[1, 2, 4] = 1
+    special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16
+    memory_latency_ps: Annotated[int, _as(_latency_ps)]
+    launch_overhead_ps: Annotated[int, _as(_latency_ps)]
+    host_link_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
+    attention: Literal["flash-attention-1", "flash-attention-2", "flash-attention-3", "flash-attention-4"]
+    sources: dict[str, str] = {}
+
+    @field_validator("peak_flops")
+    @classmethod
+    def _known_types(cls, value: dict[str, float]) -> dict[str, float]:
+        unknown = [dtype for dtype in value if dtype not in DTYPE_BYTES]
+        if unknown:
+            raise ValueError(f"data type {unknown[0]!r}; expected some of {', '.join(DTYPE_BYTES)}")
+        if "fp32" not in value:
+            raise ValueError("no fp32; expected it among the data types, as norms and softmax count in it")
+        return value
+
+    def peak_of(self, dtype: str) -> float:
+        """Floating-point operations per second of matrix products.
+
+        Raises:
+            WorkloadError: the GPU does not know the data type.
+        """
+        peak = self.peak_flops.get(dtype)
+        if peak is None:
+            raise WorkloadError(
+                f"GPU {self.name}: no rate for {dtype}; expected one of {', '.join(self.peak_flops)}, "
+                f"or {dtype} in its peak_flops"
+            )
+        return peak
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Names of the library's GPUs."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def find_gpu(name: str | Path) -> Gpu:
+    """A GPU by its name in the library, or by the path of a TOML file.
+
+    Raises:
+        WorkloadError: neither is there, or the file is wrong.
+    """
+    if str(name).lower() in gpu_names():
+        return _read(_FOLDER / f"{str(name).lower()}.toml")
+    if str(name).endswith(".toml"):
+        return _read(Path(name))
+    raise WorkloadError(
+        f"GPU {str(name)!r}: not known; expected one of {', '.join(gpu_names())}, or the path of a file NAME.toml"
+    )
+
+
+def _read(path: Path) -> Gpu:
+    try:
+        tree = tomllib.loads(inputs.read_text(path))
+    except OSError as error:
+        raise WorkloadError(f"{path}: {error.strerror or error}; expected a GPU in TOML") from None
+    except (ValueError, RecursionError) as error:
+        raise WorkloadError(f"{path}: no TOML: {error}; expected a GPU") from None
+    try:
+        return Gpu.model_validate(tree)
+    except ValidationError as error:
+        raise WorkloadError(f"{path}: {_complaint(error)}") from None
+
+
+def _complaint(error: ValidationError) -> str:
+    found: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    where = ".".join(map(str, found["loc"]))
+    if found["type"] == "extra_forbidden":
+        known = ", ".join(_key(name) for name in Gpu.model_fields)
+        return f"{where}: unknown key; expected one of {known}"
+    if found["type"] == "missing":
+        return f"{where}: missing; expected it in a GPU's file"
+    reason = found.get("ctx", {}).get("error")
+    return f"{where}: {reason}" if reason is not None else f"{where}: found {short(found['input'])}; {found['msg']}"
