@@ -47,7 +47,21 @@ def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[Unit]:
     if chunk.is_last:
         tensors = parameters.head(s, has_embedding=has_embedding)
         made.append(Unit("", "head", vocabulary.head(s), vocabulary.head_backward(s), tensors))
+        for number in range(s.model.mtp_layers):
+            made += _prediction(s, number, has_embedding=has_embedding or number > 0)
     return made
+
+
+def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[Unit]:
+    """A layer of multi-token prediction, with a loss of its own; it is as the last one of the model."""
+    tensors = parameters.prediction(s, has_embedding=has_embedding)
+    last = s.model.layers - 1
+    made = [
+        Unit("", "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), tensors),
+        *_layer(s, last, has_experts=s.model.has_experts(last)),
+        Unit("", "head", vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
+    ]
+    return [unit._replace(layer=f"prediction{number}") for unit in made]
 
 
 def _layer(s: Shard, number: int, *, has_experts: bool) -> tuple[Unit, Unit]:

@@ -23,7 +23,8 @@ DEEPSEEK = MIXTRAL.model_copy(
         "experts": Experts(count=8, top_k=3, ffn=32, shared=1, first_dense=1),
     }
 )
-MODELS = (GPT, LLAMA, MIXTRAL, DEEPSEEK)
+PREDICTING = DEEPSEEK.model_copy(update={"name": "predicting", "mtp_layers": 1})
+MODELS = (GPT, LLAMA, MIXTRAL, DEEPSEEK, PREDICTING)
 
 _SIZES = (1, 2, 4)
 _CHOICES = {
