@@ -107,8 +107,8 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = Fal
     return check
 
 
-def check_trace(nodes: int, *, force: bool = False) -> None:
-    """Refuse to make a trace that takes more memory than is free.
+def check_trace(nodes: int, *, fewer: str = "layers or iterations", force: bool = False) -> None:
+    """Refuse to make a trace that takes more memory than is free; `fewer` is what makes it smaller.
 
     Raises:
         ConfigError: it does.
@@ -117,7 +117,7 @@ def check_trace(nodes: int, *, force: bool = False) -> None:
     if not force and free is not None and nodes * NODE_BYTES > free:
         raise ConfigError(
             f"a trace of {nodes:,} nodes would take about {_gb(nodes * NODE_BYTES)} of memory, {_gb(free)} are free; "
-            "expected fewer layers or iterations, or --force"
+            f"expected fewer {fewer}, or --force"
         )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from nadi import traffic
 from nadi.gpus import gpus
 from nadi.options import FORCE_HELP, named_path
 
@@ -16,6 +17,7 @@ def register(app: typer.Typer) -> None:
     group.command()(transformer)
     group.command()(models)
     group.command()(gpus)
+    traffic.add_to(group)
     app.add_typer(group, name="workload")
 
 
