@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from nadi import traffic
+from nadi import traffic, training
 from nadi.gpus import gpus
 from nadi.options import FORCE_HELP, named_path
 
@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     group.command()(transformer)
     group.command()(models)
     group.command()(gpus)
+    training.add_to(group)
     traffic.add_to(group)
     group.command()(memory)
     app.add_typer(group, name="workload")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from et import CollectiveCommType
 from workload.training import mlp
 from workload.training.items import Collective, Compute, Items
-from workload.training.linear import waiting
+from workload.training.linear import all_gather, waiting
 from workload.training.routing import tokens_of_experts
 from workload.training.shard import Operators, Shard
 
@@ -35,11 +35,11 @@ def flow(s: Shard, layer: int) -> Flow:
     experts, ep = s.model.experts, s.plan.ep
     assert experts is not None
     if not s.plan.imbalance:
-        total = s.rows * experts.top_k
+        total = s.routed_rows * experts.top_k
         if s.plan.capacity:
             total = min(total, round(total * s.plan.capacity))
         return Flow((total // ep,) * ep, total // ep * ep, is_even=True)
-    counts = tokens_of_experts(s.plan, experts, s.rows, layer)
+    counts = tokens_of_experts(s.plan, experts, s.routed_rows, layer)
     local = experts.count // ep
     sent = tuple(sum(counts[i * local : (i + 1) * local]) for i in range(ep))
     return Flow(sent, sent[s.expert_rank] * ep, is_even=len(set(sent)) == 1)
@@ -61,7 +61,9 @@ def forward(s: Shard, layer: int) -> Items:
         Compute("experts", (s.operator("permute", rows, h), *_products(s, rows), s.operator("permute", rows, h))),
         *_scatter(s, tokens),
         *_combine(s, tokens),
-        Compute("combine", (s.operator("permute", sent, h), s.operator("elementwise", sent * h, 1, 1), s.residual())),
+        Compute("combine", (s.operator("permute", sent, h), s.operator("elementwise", sent * h, 1, 1))),
+        *_rejoin(s),
+        Compute("mlp-residual", (s.residual(),)),
     ]
 
 
@@ -74,7 +76,7 @@ def backward(s: Shard, layer: int) -> Items:
     shared, key = [], ""
     if experts.shared_width:
         shared, key = mlp.matrices_backward(s, "shared-experts", experts.shared_width // s.plan.tp)
-    permute, router = s.operator("permute", rows, h), s.gemm(s.rows, h, experts.count)
+    permute, router = s.operator("permute", rows, h), s.gemm(s.routed_rows, h, experts.count)
     return [
         Compute("combine", (s.operator("elementwise", sent * h, 2, 1), s.operator("permute", sent, h))),
         *_dispatch(s, tokens),
@@ -84,17 +86,26 @@ def backward(s: Shard, layer: int) -> Items:
         *_scatter(s, tokens),
         *_combine(s, tokens),
         Compute("router", (s.operator("permute", sent, h), router)),
-        Compute("router-weights", (s.gemm(experts.count, h, s.rows),), weights=True),
+        *_rejoin(s),
+        Compute("router-weights", (s.gemm(experts.count, h, s.routed_rows),), weights=True),
         *shared,
         Compute("mlp-norm", (s.operator("norm-backward", s.rows, h), s.residual()), waiting(key)),
     ]
 
 
+def _rejoin(s: Shard) -> Items:
+    """Without sequence parallelism each of a tensor-parallel group has all tokens, of which it routed a share.
+
+    As DeepSpeed's (moe/mappings.py, drop_tokens and gather_tokens).
+    """
+    return [] if s.plan.sequence_parallel else all_gather(s, "combine", s.tokens * s.model.hidden)
+
+
 def _router(s: Shard) -> Operators:
     experts = s.model.experts
     assert experts is not None
-    scores = s.gemm(s.rows, experts.count, s.model.hidden)
-    return scores, s.operator("routing", s.rows, experts.count, experts.top_k)
+    scores = s.gemm(s.routed_rows, experts.count, s.model.hidden)
+    return scores, s.operator("routing", s.routed_rows, experts.count, experts.top_k)
 
 
 def _products(s: Shard, rows: int, *, backward: bool = False) -> Operators:

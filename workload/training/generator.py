@@ -7,10 +7,31 @@ import numpy as np
 from et import TraceTable
 from workload.models.model import Model
 from workload.trace_set import TraceSet
-from workload.training import ranks, rules
+from workload.training import ranks, rules, stages
 from workload.training.parallel_plan import ParallelPlan
 from workload.training.rules import Framework
 from workload.training.stage import Stage, refuse_too_large
+
+
+NODE_BYTES = 400
+"""Of a trace in memory, while it is made and written: seen with traces of 10^6 nodes."""
+_NODES_OF_A_LAYER = 40
+"""And micro-batch, without those of context parallelism: what plans with the most have."""
+
+
+def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
+    """Nodes that the distinct traces of a plan have together, or some more.
+
+    Raises:
+        WorkloadError: the model cannot be trained so.
+    """
+    rules.check(model, plan, framework)
+    plan = rules.settle(model, plan, framework)
+    of_layer = _NODES_OF_A_LAYER + (8 * plan.cp if plan.context == "ring" and plan.cp > 1 else 0)
+    kinds = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
+    layers = (model.layers + model.mtp_layers + 1) * (2 if plan.pipeline_schedule == "dualpipe" else 1)
+    per_micro_batch = layers * of_layer + 4 * plan.pp * plan.vpp
+    return kinds * plan.steps * stages.micro_batches(plan) * per_micro_batch
 
 
 def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> TraceSet:

@@ -69,7 +69,7 @@ def attention(s: Shard) -> Tensors:
 
 def mlp(s: Shard) -> Tensors:
     """Norm and matrices."""
-    return [norm(s), *_matrices(s, s.model.ffn_width, s.plan.tp)]
+    return [norm(s), *_matrices(s, s.model.ffn_width, s.plan.tp, bias=s.model.bias)]
 
 
 def experts(s: Shard) -> Tensors:
@@ -77,13 +77,24 @@ def experts(s: Shard) -> Tensors:
     routed = s.model.experts
     assert routed is not None
     local = routed.count // s.plan.ep
-    own = [Tensor(tensor.count * local, is_expert=True) for tensor in _matrices(s, routed.ffn, s.plan.etp)]
-    shared = _matrices(s, routed.shared_width, s.plan.tp) if routed.shared_width else []
-    return [norm(s), Tensor(routed.count * s.model.hidden, is_summed=True), *shared, *own]
+    own = [Tensor(tensor.count * local, is_expert=True) for tensor in _matrices(s, routed.ffn, s.plan.etp, bias=False)]
+    shared = _matrices(s, routed.shared_width, s.plan.tp, bias=False) if routed.shared_width else []
+    gate = [Tensor(s.model.hidden, is_summed=True)] if routed.shared_gate else []
+    return [norm(s), Tensor(routed.count * s.model.hidden, is_summed=True), *gate, *shared, *own]
 
 
-def _matrices(s: Shard, ffn: int, shards: int) -> Tensors:
+def prediction(s: Shard, *, has_embedding: bool) -> Tensors:
+    """Of a layer of multi-token prediction, before the layer: two norms, and a projection that all GPUs have whole.
+
+    Embedding and output matrix are the model's; a stage with neither of them has a copy of the embedding.
+    """
+    h = s.model.hidden
+    copied = [] if has_embedding or s.model.tied_embeddings else [Tensor(s.vocabulary * h)]
+    return [*copied, norm(s), norm(s), Tensor(2 * h * h, is_summed=True)]
+
+
+def _matrices(s: Shard, ffn: int, shards: int, *, bias: bool) -> Tensors:
     h, width = s.model.hidden, ffn // shards
     inner = 2 * width if s.model.is_gated else width
-    biases = [Tensor(inner), Tensor(h, is_summed=True)] if s.model.bias else []
+    biases = [Tensor(inner), Tensor(h, is_summed=True)] if bias else []
     return [Tensor(inner * h), *biases[:1], Tensor(width * h), *biases[1:]]

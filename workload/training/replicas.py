@@ -164,7 +164,7 @@ class Replicas:
         unit = self.units[number]
         if not unit.layer:
             return number, [number]
-        own = [i for i in (number - 1, number, number + 1) if self._layer(i) == unit.layer]
+        own = [i for i in range(number - 3, number + 4) if self._layer(i) == unit.layer]
         return own[0], own
 
     def _layer(self, number: int) -> str:

@@ -40,6 +40,11 @@ class Shard:
         return self.tokens // self.plan.tp if self.plan.sequence_parallel else self.tokens
 
     @cached_property
+    def routed_rows(self) -> int:
+        """Of these the tokens that it routes to experts: where all of a group have the same, each routes a share."""
+        return -(-self.tokens // self.plan.tp)
+
+    @cached_property
     def heads(self) -> int:
         """Query heads."""
         return self.model.heads // self.plan.tp

@@ -31,7 +31,7 @@ def items(s: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *,
         *_norms(s, replicas),
         *_tied_embedding(s, replicas, is_at_an_end=is_at_an_end),
         Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
-        *_grad_norm(s, replicas),
+        *_grad_norm(s),
         Compute("step", (Operator("optimizer", (own, _bytes(s)), s.plan.dtype),)),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(beside=False)),
         *(item for each in losses for item in _loss(each)),
@@ -66,9 +66,10 @@ def _norms(s: Shard, replicas: Sequence[Replicas]) -> Items:
 
 
 def _tied_embedding(s: Shard, replicas: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
-    """The first and the last stage both have gradients of a tied embedding; with DualPipe they have both ends."""
+    """The first and the last stage have gradients of an embedding that both use; with DualPipe they have both ends."""
     plan = s.plan
-    if not is_at_an_end or not s.model.tied_embeddings or plan.pp == 1 or plan.pipeline_schedule == "dualpipe":
+    is_twice = s.model.tied_embeddings or s.model.mtp_layers
+    if not is_at_an_end or not is_twice or plan.pp == 1 or plan.pipeline_schedule == "dualpipe":
         return []
     size = s.vocabulary * s.model.hidden * replicas[0].gradient_bytes
     if replicas[0].shares_parameters:
@@ -76,10 +77,10 @@ def _tied_embedding(s: Shard, replicas: Sequence[Replicas], *, is_at_an_end: boo
     return [Collective("embedding:all-reduce", CollectiveCommType.ALL_REDUCE, size, "embedding")]
 
 
-def _grad_norm(s: Shard, replicas: Sequence[Replicas]) -> Items:
+def _grad_norm(s: Shard) -> Items:
     """Over all that have different parameters."""
     plan = s.plan
-    family = "world" if plan.zero or plan.ep > 1 or replicas[0].is_other else "model"
+    family = "world" if plan.zero or plan.ep > 1 or plan.pipeline_schedule == "dualpipe" else "model"
     members = plan.gpus if family == "world" else plan.tp * plan.pp
     if members == 1:
         return []

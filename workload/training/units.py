@@ -1,10 +1,11 @@
 """The units of a chunk of a pipeline stage: embedding, attention and MLP of each layer, head; in both passes."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from workload.training import attention, experts, mlp, parameters, vocabulary
 from workload.training.attention import renamed
-from workload.training.items import Items
+from workload.training.items import Item, Items
 from workload.training.parameters import Tensors
 from workload.training.shard import Shard
 from workload.training.stages import Chunk
@@ -47,17 +48,31 @@ def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[Unit]:
     if chunk.is_last:
         tensors = parameters.head(s, has_embedding=has_embedding)
         made.append(Unit("", "head", vocabulary.head(s), vocabulary.head_backward(s), tensors))
+        for number in range(s.model.mtp_layers):
+            made += _prediction(s, number, has_embedding=has_embedding or number > 0)
     return made
 
 
-def _layer(s: Shard, number: int, *, has_experts: bool) -> tuple[Unit, Unit]:
-    """Attention and MLP. With full recomputation the layer's forward pass is done again before its backward pass."""
+def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[Unit]:
+    """A layer of multi-token prediction, with a loss of its own; it is as the last one of the model."""
+    tensors = parameters.prediction(s, has_embedding=has_embedding)
+    last = s.model.layers - 1
+    made = [
+        Unit("", "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), tensors),
+        *_layer(s, last, vocabulary.prediction(s), has_experts=s.model.has_experts(last)),
+        Unit("", "head", vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
+    ]
+    return [unit._replace(layer=f"prediction{number}") for unit in made]
+
+
+def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: bool) -> tuple[Unit, Unit]:
+    """Attention and MLP. With full recomputation `before` and the layer are done again before its backward pass."""
     first = attention.forward(s)
     second = experts.forward(s, number) if has_experts else mlp.forward(s)
     first_back = attention.backward(s, again=s.plan.recompute == "selective")
     second_back = experts.backward(s, number) if has_experts else mlp.backward(s)
     if s.plan.recompute == "full":
-        second_back = [*renamed([*first, *second], "recompute/"), *second_back]
+        second_back = [*renamed([*before, *first, *second], "recompute/"), *second_back]
     tensors = parameters.experts(s) if has_experts else parameters.mlp(s)
     return (
         Unit("", "attention", first, first_back, parameters.attention(s)),

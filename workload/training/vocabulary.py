@@ -50,5 +50,27 @@ def head_backward(s: Shard) -> Items:
     return [*items, Compute("head-norm", (s.operator("norm-backward", s.rows, h),), waiting(key))]
 
 
+def prediction(s: Shard) -> Items:
+    """What comes before a layer of multi-token prediction.
+
+    The next tokens' embedding and the layer's before are normalised and projected to one (DeepSeek-V3, arXiv 2412.19437,
+    section 2.2).
+    """
+    h, rows = s.model.hidden, s.rows
+    operators = (s.operator("norm", 2 * rows, h), s.gemm(rows, h, 2 * h))
+    return [*embedding(s), Compute("projection", operators)]
+
+
+def prediction_backward(s: Shard) -> Items:
+    """Its gradients."""
+    h, rows = s.model.hidden, s.rows
+    return [
+        Compute("projection", (s.gemm(rows, 2 * h, h),)),
+        Compute("projection-weights", (s.gemm(h, 2 * h, rows),), weights=True),
+        Compute("projection-norm", (s.operator("norm-backward", 2 * rows, h),)),
+        *embedding_backward(s),
+    ]
+
+
 def _sum_over_words(s: Shard) -> Collective:
     return Collective("loss/tp:all-reduce", CollectiveCommType.ALL_REDUCE, s.tokens * _LOSS_BYTES, "tp")
