@@ -1,0 +1,577 @@
+"""Measures how long the operators of language models take on this machine's GPU, into a table that Nadi reads.
+
+    python3 scripts/profile_gpu.py -o h100.csv            # a GPU, some five minutes
+    python3 scripts/profile_gpu.py -o cpu.csv --device cpu --tiny
+
+It needs PyTorch and nothing else, none of this project's modules either, so that it can be copied to a bare machine.
+Each row is the median of several launches, each timed by CUDA events around as many calls as take a millisecond or
+more, after a warm-up. Between launches L2 is not flushed unless --flush is given: in a model, too, an operator finds in
+L2 what the one before it has left there, as far as that fits. The table is written anew after each family, so that a
+run that is cut off keeps what it has. What a build of PyTorch cannot do (fp8, grouped products) is left out and said.
+
+Columns: gpu, operator, shape, dtype, time_ps, source, date; and what else may help: least_ps, most_ps (over the
+launches), tflops, gbps. Kinds and shapes of operators are those of workload/compute/operators.py.
+"""
+
+import argparse
+import csv
+import datetime as dt
+import functools
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as nnf
+
+NAMES = {
+    "V100": "v100",
+    "A100": "a100",
+    "H100": "h100",
+    "H200": "h200",
+    "H800": "h800",
+    "B200": "b200",
+}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+COLUMNS = ("gpu", "operator", "shape", "dtype", "time_ps", "source", "date", "least_ps", "most_ps", "tflops", "gbps")
+LAUNCHES = 7
+TARGET_S = 0.004
+"""How long one launch of several calls takes, at least."""
+MOST_CALLS = 400
+WARM_S = 0.02
+SMALL_S = 30e-6
+"""What takes less than this is called in a CUDA graph, as the host takes some 10 us to launch it."""
+CALLS_OF_GRAPH = 100
+BOUND_BY_HOST = 1.1
+"""So many times the host's time an operator must take for its events to be its own."""
+MOST_RESERVED_BYTES = 40 << 30
+FLUSH_BYTES = 256 << 20
+
+
+class Case(NamedTuple):
+    """One operator to measure.
+
+    Attributes:
+        kind: of the operator.
+        shape: of the operator.
+        dtype: of the operator.
+        make: makes its tensors and gives what to call.
+        flops: of one call, for the column.
+        moved_bytes: of one call, for the column.
+        contexts: makers of contexts in which it is made and called, by a name that is put into `source`; the fastest
+            counts.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    make: Callable[[], Callable[[], Any]]
+    flops: float = 0.0
+    moved_bytes: float = 0.0
+    contexts: tuple[tuple[str, Callable[[], AbstractContextManager[Any]]], ...] = (("", nullcontext),)
+
+
+class HostBoundError(RuntimeError):
+    """The device waited for the host, so that the time is not the operator's."""
+
+
+class Bench:
+    """Where the operators run, how they are timed, and the table."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Look at the device."""
+        self.device = torch.device(options.device)
+        self.tiny = options.tiny
+        self.cuda = self.device.type == "cuda"
+        self.out = Path(options.out)
+        self.deadline = time.monotonic() + options.seconds
+        self.rows: list[dict[str, object]] = []
+        self.left_out: list[str] = []
+        self.stream = torch.cuda.Stream(self.device) if self.cuda else None
+        self.flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=self.device) if options.flush else None
+        self.name = torch.cuda.get_device_name(self.device) if self.cuda else platform.processor() or "cpu"
+        short = next((short for part, short in NAMES.items() if part in self.name), "cpu" if not self.cuda else "gpu")
+        self.gpu = options.gpu or short
+        self.date = dt.datetime.now(tz=dt.UTC).date().isoformat()
+        self.about = self._about(options)
+
+    def _about(self, options: argparse.Namespace) -> dict[str, str]:
+        cudnn = torch.backends.cudnn.version() if self.cuda else None
+        return {
+            "device": self.name,
+            "driver": _driver() if self.cuda else "-",
+            "pytorch": f"{torch.__version__} (CUDA {torch.version.cuda}, cuDNN {cudnn})",
+            "date": self.date,
+            "how": f"median of {LAUNCHES} launches, CUDA events" if self.cuda else f"median of {LAUNCHES}, host clock",
+            "L2": "flushed before each call" if options.flush else "not flushed",
+        }
+
+    def tensor(self, *shape: int, dtype: str = "bf16", grad: bool = False) -> torch.Tensor:
+        """Normal values, as of a model: zeros would draw less power and run faster."""
+        made = torch.randn(
+            shape, dtype=torch.float32 if math.prod(shape) < 1 << 28 else DTYPES[dtype], device=self.device
+        )
+        return made.to(DTYPES[dtype]).requires_grad_(grad)
+
+    def integers(self, most: int, *shape: int) -> torch.Tensor:
+        """Whole numbers below `most`."""
+        return torch.randint(most, shape, device=self.device)
+
+    def run(self, family: str, cases: Iterator[Case]) -> None:
+        """Measure a family and write the table."""
+        began = time.monotonic()
+        count = len(self.rows)
+        for case in cases:
+            if time.monotonic() > self.deadline:
+                self.left_out.append(f"{family}: out of time")
+                break
+            with torch.cuda.stream(self.stream) if self.stream else nullcontext():
+                self._measure(case)
+        self.write()
+        print(f"{family}: {len(self.rows) - count} rows, {time.monotonic() - began:.1f} s", flush=True)
+
+    def _measure(self, case: Case) -> None:
+        best: tuple[float, list[float], str] | None = None
+        complaints = []
+        for label, context in case.contexts:
+            try:
+                with context():
+                    times = self._times(case.make())
+            except (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError) as error:
+                first = (str(error).strip() or repr(error)).splitlines()[0]
+                complaints.append(f"{label or type(error).__name__}: {first[:120]}")
+                continue
+            finally:
+                if self.cuda and torch.cuda.memory_reserved() > MOST_RESERVED_BYTES:
+                    torch.cuda.empty_cache()
+            if best is None or statistics.median(times) < best[0]:
+                best = statistics.median(times), times, label
+        if best is None:
+            name = f"{case.kind} {'x'.join(map(str, case.shape))} {case.dtype}"
+            self.left_out.append(f"{name}: {'; '.join(complaints)}")
+        else:
+            self._add(case, *best)
+
+    def _add(self, case: Case, seconds: float, times: list[float], label: str) -> None:
+        self.rows.append(
+            {
+                "gpu": self.gpu,
+                "operator": case.kind,
+                "shape": "x".join(map(str, case.shape)),
+                "dtype": case.dtype,
+                "time_ps": max(round(seconds * 1e12), 1),
+                "source": "scripts/profile_gpu.py" + (f" {label}" if label else ""),
+                "date": self.date,
+                "least_ps": round(min(times) * 1e12),
+                "most_ps": round(max(times) * 1e12),
+                "tflops": f"{case.flops / seconds / 1e12:.4g}",
+                "gbps": f"{case.moved_bytes / seconds / 1e9:.4g}",
+            }
+        )
+
+    def _times(self, call: Callable[[], Any]) -> list[float]:
+        """Seconds of one call, of each launch."""
+        call()
+        self._wait()
+        began = time.perf_counter()
+        call()
+        self._wait()
+        once = max(time.perf_counter() - began, 1e-7)
+        if not self.cuda:
+            return [self._on_host(call, max(1, min(10, int(0.001 / once)))) for _ in range(LAUNCHES)]
+        for _ in range(min(MOST_CALLS, int(WARM_S / once))):
+            call()
+        if self.flush is not None:
+            return [self._on_device(call, 1)[0] for _ in range(LAUNCHES)]
+        calls = max(1, min(MOST_CALLS, int(TARGET_S / once)))
+        seconds, host_s = self._on_device(call, calls)
+        if seconds < SMALL_S or seconds < BOUND_BY_HOST * host_s:
+            return self._in_a_graph(call)
+        return [self._on_device(call, calls)[0] for _ in range(LAUNCHES)]
+
+    def _in_a_graph(self, call: Callable[[], Any]) -> list[float]:
+        """Seconds of one call where the host would be too slow to launch them one by one."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream):
+                for _ in range(CALLS_OF_GRAPH):
+                    call()
+        except RuntimeError as error:
+            raise HostBoundError(f"too short for the host, and no CUDA graph: {str(error).splitlines()[0]}") from None
+        graph.replay()
+        return [self._on_device(graph.replay, 1)[0] / CALLS_OF_GRAPH for _ in range(LAUNCHES)]
+
+    def _on_device(self, call: Callable[[], Any], calls: int) -> tuple[float, float]:
+        """Seconds of one call on the device, and those that the host took to launch it."""
+        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        if self.flush is not None:
+            self.flush.zero_()
+        before.record()
+        began = time.perf_counter()
+        for _ in range(calls):
+            call()
+        host_s = time.perf_counter() - began
+        after.record()
+        after.synchronize()
+        return before.elapsed_time(after) / 1e3 / calls, host_s / calls
+
+    def _on_host(self, call: Callable[[], Any], calls: int) -> float:
+        if self.flush is not None:
+            self.flush.zero_()
+        began = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - began) / calls
+
+    def _wait(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def write(self) -> None:
+        """Write the table whole, in place of what was there."""
+        beside = self.out.with_name(self.out.name + ".part")
+        with beside.open("w", newline="", encoding="utf-8") as file:
+            file.writelines(f"# {key}: {value}\n" for key, value in self.about.items())
+            file.writelines(f"# left out: {text}\n" for text in self.left_out)
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.rows)
+        os.replace(beside, self.out)  # noqa: PTH105 - Path.replace is the same and no shorter
+
+
+def _driver() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return "not known"
+
+
+def gemms(bench: Bench) -> Iterator[Case]:
+    """Layers of models by tokens, forward, as gradients of inputs and of weights; then a grid for interpolation."""
+    shapes: list[tuple[int, int, int]] = []
+    layers = ((4608, 12288), (12288, 1536), (6144, 12288), (12288, 6144), (1280, 8192), (8192, 1024), (7168, 8192))
+    layers += ((8192, 3584), (3072, 4096), (4096, 4096), (14336, 4096), (4096, 14336), (2304, 2304), (9216, 2304))
+    for n, k in layers:
+        for m in (2048, 8192):
+            shapes += [(m, n, k), (m, k, n), (n, k, m)]
+    sizes = (128, 512, 2048, 8192)
+    shapes += [(m, n, k) for m in (*sizes, 32768) for n in sizes for k in sizes]
+    shapes += [(m, n, k) for m in (1, 16, 64) for n, k in ((4608, 12288), (8192, 8192), (28672, 8192))]
+    shapes += [(s, s, s) for s in (256, 1024, 4096, 6144, 12288, 16384)]
+    shapes += [(4096, 51200, 4096), (4096, 16032, 8192), (2048, 6400, 12288), (1024, 10240, 5120), (2048, 2048, 13312)]
+    if bench.tiny:
+        shapes = [(16, 32, 64), (64, 32, 16), (1, 64, 64)]
+    for m, n, k in dict.fromkeys(shapes):
+        yield _gemm(bench, m, n, k, "bf16")
+
+
+def _gemm(bench: Bench, m: int, n: int, k: int, dtype: str) -> Case:
+    def make() -> Callable[[], Any]:
+        a, b = bench.tensor(m, k, dtype=dtype), bench.tensor(n, k, dtype=dtype)
+        out = torch.empty(m, n, dtype=DTYPES[dtype], device=bench.device)
+        return lambda: torch.mm(a, b.t(), out=out)
+
+    return Case("gemm", (m, n, k), dtype, make, 2.0 * m * n * k, 2.0 * (m * k + k * n + m * n))
+
+
+def fp8_gemms(bench: Bench) -> Iterator[Case]:
+    """Products in fp8 with one scale for each matrix, where PyTorch and the GPU have them."""
+    sizes = (512, 2048, 4096, 8192)
+    shapes = [(m, n, k) for m in (2048, 8192) for n in sizes for k in sizes]
+    shapes += [
+        (2048, 4608, 12288),
+        (2048, 12288, 1536),
+        (8192, 14336, 4096),
+        (8192, 4096, 14336),
+        (12288, 12288, 12288),
+    ]
+    for m, n, k in [(16, 32, 64)] if bench.tiny else dict.fromkeys(shapes):
+        yield Case("gemm", (m, n, k), "fp8", _fp8(bench, m, n, k), 2.0 * m * n * k, m * k + k * n + 2.0 * m * n)
+
+
+def _fp8(bench: Bench, m: int, n: int, k: int) -> Callable[[], Callable[[], Any]]:
+    def make() -> Callable[[], Any]:
+        a = bench.tensor(m, k).to(torch.float8_e4m3fn)
+        b = bench.tensor(n, k).to(torch.float8_e4m3fn).t()
+        one = torch.ones((), device=bench.device)
+        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)  # noqa: SLF001
+
+    return make
+
+
+def batched_gemms(bench: Bench) -> Iterator[Case]:
+    """Scores and values of attention that is not fused."""
+    shapes = [(batch, s, s, d) for batch in (8, 32, 128) for s in (512, 2048) for d in (64, 128)]
+    shapes += [(batch, s, d, s) for batch in (8, 32, 128) for s in (512, 2048) for d in (64, 128)]
+    for batch, m, n, k in [(2, 16, 16, 8)] if bench.tiny else shapes:
+
+        def make(batch: int = batch, m: int = m, n: int = n, k: int = k) -> Callable[[], Any]:
+            a, b = bench.tensor(batch, m, k), bench.tensor(batch, k, n)
+            return lambda: torch.bmm(a, b)
+
+        moved = 2.0 * batch * (m * k + k * n + m * n)
+        yield Case("batched-gemm", (batch, m, n, k), "bf16", make, 2.0 * batch * m * n * k, moved)
+
+
+def grouped_gemms(bench: Bench) -> Iterator[Case]:
+    """Experts of a mixture: rows shared out evenly."""
+    shapes = [(g, m, n, k) for g in (8, 32) for m in (2048, 8192, 32768) for n, k in ((2048, 2048), (4096, 2048))]
+    shapes += [(g, m, n, k) for g in (8, 32) for m in (2048, 8192, 32768) for n, k in ((7168, 2048), (4096, 7168))]
+    for groups, m, n, k in [(2, 32, 32, 16)] if bench.tiny else shapes:
+
+        def make(groups: int = groups, m: int = m, n: int = n, k: int = k) -> Callable[[], Any]:
+            a, b = bench.tensor(m, k), bench.tensor(groups, n, k)
+            ends = torch.arange(1, groups + 1, device=bench.device, dtype=torch.int32) * (m // groups)
+            grouped = getattr(torch, "_grouped_mm", None) or nnf.grouped_mm
+            return lambda: grouped(a, b.transpose(-2, -1), offs=ends)
+
+        moved = 2.0 * (m * k + groups * k * n + m * n)
+        yield Case("grouped-gemm", (groups, m, n, k), "bf16", make, 2.0 * m * n * k, moved)
+
+
+def attentions(bench: Bench) -> Iterator[Case]:
+    """Fused attention, forward and backward: papers' shapes, models' shapes, decoding."""
+    shapes = [
+        (16384 // s, 2048 // d, 2048 // d, s, s, d) for s in (512, 1024, 2048, 4096, 8192, 16384) for d in (64, 128)
+    ]
+    shapes += [(1, heads, kv, s, s, 128) for heads, kv in ((8, 1), (8, 8), (32, 8), (12, 12)) for s in (2048, 8192)]
+    if bench.tiny:
+        shapes = [(1, 2, 1, 32, 32, 16)]
+    for batch, heads, kv_heads, queries, keys, dim in shapes:
+        for causal in (1, 0):
+            yield from _attention(bench, (batch, heads, kv_heads, queries, keys, dim, dim, causal))
+    contexts = _backends(bench)
+    for batch in (1, 16, 64):
+        for keys in (2048, 8192):
+            if not bench.tiny:
+                shape = (batch, 64, 8, 1, keys, 128, 128, 0)
+                yield Case(
+                    "attention", shape, "bf16", functools.partial(_forward, bench, shape), *_amounts(shape), contexts
+                )
+
+
+def _amounts(shape: tuple[int, ...]) -> tuple[float, float]:
+    batch, heads, kv_heads, queries, keys, dim, value_dim, causal = shape
+    pairs = queries * (queries + 1) / 2 if causal else queries * keys
+    moved = 2.0 * batch * (dim + value_dim) * (heads * queries + kv_heads * keys)
+    return 2.0 * batch * heads * pairs * (dim + value_dim), moved
+
+
+def _backends(bench: Bench) -> tuple[tuple[str, Callable[[], AbstractContextManager[Any]]], ...]:
+    """Fused attentions of PyTorch; which of them is the fastest depends on the GPU."""
+    if not bench.cuda:
+        return (("", nullcontext),)
+    from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - not in every PyTorch that has a CPU
+
+    backends = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+    return tuple((name, functools.partial(sdpa_kernel, [backend])) for name, backend in backends.items())
+
+
+def _attention(bench: Bench, shape: tuple[int, ...]) -> Iterator[Case]:
+    flops, moved = _amounts(shape)
+    contexts = _backends(bench)
+    yield Case("attention", shape, "bf16", functools.partial(_forward, bench, shape), flops, moved, contexts)
+    backward = functools.partial(_backward, bench, shape)
+    yield Case("attention-backward", shape, "bf16", backward, 2.5 * flops, 2 * moved, contexts)
+
+
+def _fused(
+    bench: Bench, shape: tuple[int, ...], *, grad: bool
+) -> tuple[list[torch.Tensor], Callable[[], torch.Tensor]]:
+    batch, heads, kv_heads, queries, keys, dim, value_dim, causal = shape
+    q = bench.tensor(batch, heads, queries, dim, grad=grad)
+    k = bench.tensor(batch, kv_heads, keys, dim, grad=grad)
+    v = bench.tensor(batch, kv_heads, keys, value_dim, grad=grad)
+
+    def call() -> torch.Tensor:
+        return nnf.scaled_dot_product_attention(q, k, v, is_causal=bool(causal), enable_gqa=heads != kv_heads)
+
+    return [q, k, v], call
+
+
+def _forward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
+    _, call = _fused(bench, shape, grad=False)
+
+    def without_gradients() -> torch.Tensor:
+        with torch.no_grad():
+            return call()
+
+    return without_gradients
+
+
+def _backward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
+    inputs, call = _fused(bench, shape, grad=True)
+    out = call()
+    gradient = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
+
+
+def rows_of_values(bench: Bench) -> Iterator[Case]:
+    """Norms and softmax, forward and backward."""
+    columns = (1024, 4096, 8192, 16384)
+    shapes = [(rows, c) for rows in (256, 2048, 16384) for c in columns] + [(2048, 12288), (16, 8192), (65536, 2048)]
+    kinds = {"norm": (_norm, 2), "norm-backward": (_norm_backward, 3)}
+    kinds |= {"softmax": (_softmax, 2), "softmax-backward": (_softmax_backward, 3)}
+    for rows, width in [(8, 32)] if bench.tiny else shapes:
+        for kind, (make, times) in kinds.items():
+            moved = 2.0 * times * rows * width
+            yield Case(kind, (rows, width), "bf16", functools.partial(make, bench, rows, width), 0, moved)
+
+
+def _norm(bench: Bench, rows: int, columns: int) -> Callable[[], Any]:
+    x, weight, bias = bench.tensor(rows, columns), bench.tensor(columns), bench.tensor(columns)
+    return lambda: nnf.layer_norm(x, (columns,), weight, bias)
+
+
+def _norm_backward(bench: Bench, rows: int, columns: int) -> Callable[[], Any]:
+    x, weight, bias = (
+        bench.tensor(rows, columns, grad=True),
+        bench.tensor(columns, grad=True),
+        bench.tensor(columns, grad=True),
+    )
+    out = nnf.layer_norm(x, (columns,), weight, bias)
+    gradient = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, [x, weight, bias], gradient, retain_graph=True)
+
+
+def _softmax(bench: Bench, rows: int, columns: int) -> Callable[[], Any]:
+    x = bench.tensor(rows, columns)
+    return lambda: torch.softmax(x, -1)
+
+
+def _softmax_backward(bench: Bench, rows: int, columns: int) -> Callable[[], Any]:
+    out, gradient = torch.softmax(bench.tensor(rows, columns), -1), bench.tensor(rows, columns)
+    return lambda: torch._softmax_backward_data(gradient, out, -1, out.dtype)  # noqa: SLF001
+
+
+def elementwise(bench: Bench) -> Iterator[Case]:
+    """One read and one write (an activation), two reads and one write (a residual)."""
+    sizes = (1, 1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
+    for values in (1, 256) if bench.tiny else sizes:
+
+        def activation(values: int = values) -> Callable[[], Any]:
+            x, out = bench.tensor(values), bench.tensor(values)
+            return lambda: torch.sigmoid(x, out=out)
+
+        def residual(values: int = values) -> Callable[[], Any]:
+            x, y, out = bench.tensor(values), bench.tensor(values), bench.tensor(values)
+            return lambda: torch.add(x, y, out=out)
+
+        yield Case("elementwise", (values, 1, 1), "bf16", activation, 0, 4.0 * values)
+        yield Case("elementwise", (values, 2, 1), "bf16", residual, 0, 6.0 * values)
+
+
+def lookups(bench: Bench) -> Iterator[Case]:
+    """Embedding forward and backward, permutation of rows, routing."""
+    vocab = 64 if bench.tiny else 32000
+    tokens_and_hidden = [(t, h) for t in (2048, 16384) for h in (2048, 4096, 8192, 12288)]
+    kinds = {"embedding": (_embedding, 2), "embedding-backward": (_embedding_backward, 3), "permute": (_permute, 2)}
+    for tokens, hidden in [(8, 16)] if bench.tiny else tokens_and_hidden:
+        for kind, (make, times) in kinds.items():
+            moved = 2.0 * times * tokens * hidden
+            yield Case(kind, (tokens, hidden), "bf16", functools.partial(make, bench, vocab, tokens, hidden), 0, moved)
+    routes = [(t, e, k) for t in (2048, 16384) for e, k in ((8, 2), (64, 6), (128, 8), (256, 8))]
+    for tokens, experts, top_k in [(8, 4, 2)] if bench.tiny else routes:
+        shape = (tokens, experts, top_k)
+        yield Case("routing", shape, "bf16", functools.partial(_routing, bench, *shape), 0, 4.0 * tokens * experts)
+
+
+def _embedding(bench: Bench, vocab: int, tokens: int, hidden: int) -> Callable[[], Any]:
+    table, ids = bench.tensor(vocab, hidden), bench.integers(vocab, tokens)
+    return lambda: nnf.embedding(ids, table)
+
+
+def _embedding_backward(bench: Bench, vocab: int, tokens: int, hidden: int) -> Callable[[], Any]:
+    """Gradients are added to a buffer that is there, as frameworks with one for all gradients do."""
+    total, ids, gradient = bench.tensor(vocab, hidden), bench.integers(vocab, tokens), bench.tensor(tokens, hidden)
+    return lambda: total.index_add_(0, ids, gradient)
+
+
+def _permute(bench: Bench, _vocab: int, tokens: int, hidden: int) -> Callable[[], Any]:
+    x, order = bench.tensor(tokens, hidden), torch.randperm(tokens, device=bench.device)
+    return lambda: x.index_select(0, order)
+
+
+def _routing(bench: Bench, tokens: int, experts: int, top_k: int) -> Callable[[], Any]:
+    scores = bench.tensor(tokens, experts)
+
+    def call() -> tuple[torch.Tensor, torch.Tensor]:
+        weights, chosen = torch.topk(torch.softmax(scores, -1, dtype=torch.float32), top_k, -1)
+        places = torch.zeros(tokens, experts, dtype=torch.int32, device=bench.device).scatter_(1, chosen, 1)
+        return weights, places.sum(0)
+
+    return call
+
+
+def losses(bench: Bench) -> Iterator[Case]:
+    """Cross-entropy, forward and backward, as PyTorch has it."""
+    shapes = [(t, v) for t in (2048, 8192) for v in (4000, 16032, 32000, 50304)]
+    for tokens, columns in [(8, 32)] if bench.tiny else shapes:
+
+        def make(tokens: int = tokens, columns: int = columns) -> Callable[[], Any]:
+            logits, ids = bench.tensor(tokens, columns, grad=True), bench.integers(columns, tokens)
+            return lambda: torch.autograd.grad(nnf.cross_entropy(logits, ids), logits)
+
+        yield Case("cross-entropy", (tokens, columns), "bf16", make, 0, 6.0 * tokens * columns)
+
+
+def optimizers(bench: Bench) -> Iterator[Case]:
+    """A fused Adam step in fp32: weights, two moments and gradients are read, all but gradients written: 28 bytes."""
+    for parameters in (256,) if bench.tiny else (1 << 20, 1 << 24, 1 << 26, 1 << 28, 1 << 30):
+
+        def make(parameters: int = parameters) -> Callable[[], Any]:
+            weight = torch.zeros(parameters, device=bench.device, requires_grad=True)
+            weight.grad = torch.full_like(weight, 1e-3)
+            return torch.optim.Adam([weight], fused=True, capturable=bench.cuda).step
+
+        yield Case("optimizer", (parameters, 28), "fp32", make, 12.0 * parameters, 28.0 * parameters)
+
+
+FAMILIES = {
+    "gemm": gemms,
+    "attention": attentions,
+    "rows": rows_of_values,
+    "elementwise": elementwise,
+    "lookups": lookups,
+    "loss": losses,
+    "optimizer": optimizers,
+    "fp8": fp8_gemms,
+    "batched": batched_gemms,
+    "grouped": grouped_gemms,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure all families."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("-o", "--out", required=True, metavar="FILE.csv", help="the table")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cuda, cuda:1 or cpu")
+    parser.add_argument("--gpu", help="name in the table; else from the device's")
+    parser.add_argument("--families", default=",".join(FAMILIES), help="which, in order; all: %(default)s")
+    parser.add_argument("--tiny", action="store_true", help="a few small shapes of each, to try the script")
+    parser.add_argument("--flush", action="store_true", help="write 256 MiB between launches, so that L2 is empty")
+    parser.add_argument("--seconds", type=float, default=330, help="after which no further operator is begun")
+    options = parser.parse_args(arguments)
+    unknown = [family for family in options.families.split(",") if family not in FAMILIES]
+    if unknown:
+        parser.error(f"family {unknown[0]!r}; expected some of {', '.join(FAMILIES)}")
+    bench = Bench(options)
+    for family in options.families.split(","):
+        bench.run(family, FAMILIES[family](bench))
+    for text in bench.left_out:
+        print(f"left out: {text}")
+    print(f"{options.out}: {len(bench.rows)} rows of {bench.gpu} ({bench.name})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
