@@ -13,8 +13,9 @@ from et import Block
 from workload.compute.operators import PRODUCTS, Operator, format_operators
 from workload.training.items import Collective, Compute, Item, Message
 
-COMPUTED, SENT = "computed", "sent"
-"""Ports: the last computation, and the sends that the next one waits for."""
+COMPUTED, SENT, OWN = "computed", "sent", "own"
+"""Ports: the last computation; the sends that the next one waits for; of a pass that is done in turn with another one,
+what its next computation waits for."""
 QUEUED = ("dp", "edp", "dp-other", "edp-other")
 """Families, and ports, whose collectives follow each other from block to block."""
 
@@ -36,6 +37,7 @@ class Finished(NamedTuple):
         block: the rows.
         ports: what a stamp may connect.
         ends: rows after which the next computation comes.
+        computed: the last computation, -1 = none.
         sent: sends that the next computation may have to wait for.
         last: of each family of QUEUED the last collective.
         keys: of collectives that later blocks may need.
@@ -44,6 +46,7 @@ class Finished(NamedTuple):
     block: Block
     ports: frozenset[str]
     ends: tuple[int, ...]
+    computed: int
     sent: tuple[int, ...]
     last: Mapping[str, int]
     keys: Mapping[str, int]
@@ -54,16 +57,24 @@ class BlockBuilder:
 
     Args:
         ring: neighbours for messages of context parallelism.
+        cuts: a new block begins with each computation that has waited for a collective, so that the blocks of two
+            passes can be stamped in turn.
     """
 
-    def __init__(self, ring: Ring = NO_RING) -> None:
+    def __init__(self, ring: Ring = NO_RING, *, cuts: bool = False) -> None:
+        self._ring, self._cuts = ring, cuts
+        self._finished: list[Finished] = []
+        self._begin([COMPUTED, SENT])
+
+    def _begin(self, chain: list[int | str]) -> None:
         self._block = Block()
-        self._ring = ring
         self._ports: set[str] = set()
-        self._chain: list[int | str] = [COMPUTED, SENT]
+        self._chain = chain
         self._keys: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._sent: list[int] = []
+        self._computed = -1
+        self._has_waited = False
         self._open: list[Compute] = []
         self._open_after: list[int | str] = []
         self._open_layer = ""
@@ -96,18 +107,22 @@ class BlockBuilder:
         self._flush()
         self._sent.append(self._block.send(name, size, peer=peer, tag=tag, after=self._noted(self._chain)))
 
-    def finish(self) -> Finished:
-        """The block."""
+    def finish(self) -> list[Finished]:
+        """The blocks, without empty ones; one unless `cuts`."""
         self._flush()
-        self._noted(self._chain)
         ends = tuple(row for row in self._chain if isinstance(row, int))
-        return Finished(
-            self._block, frozenset(self._ports), ends, tuple(self._sent), dict(self._last), dict(self._keys)
-        )
+        ports = frozenset(self._ports)
+        if len(self._block):
+            own = Finished(self._block, ports, ends, self._computed, tuple(self._sent), self._last, self._keys)
+            self._finished.append(own)
+        return self._finished
 
     def _compute(self, layer: str, item: Compute) -> None:
         if not item.operators:
             return
+        if self._cuts and self._has_waited:
+            self.finish()
+            self._begin([COMPUTED, OWN])
         if item.needs or layer != self._open_layer:
             self._flush()
             self._open_after = [self._keys.get(key, key) for key in item.needs]
@@ -128,6 +143,7 @@ class BlockBuilder:
             after=self._noted([*self._chain, *self._open_after]),
         )
         self._chain, self._open, self._open_after = [row], [], []
+        self._computed = row
 
     def _collective(self, layer: str, item: Collective) -> None:
         self._flush()
@@ -149,6 +165,7 @@ class BlockBuilder:
             self._keys[item.key] = row
         else:
             self._chain = [row]
+            self._has_waited = True
 
     def _message(self, layer: str, item: Message) -> None:
         self._flush()
