@@ -1,8 +1,8 @@
 """From items to a block of rows of a trace, which is stamped for every micro-batch.
 
 Computations of a GPU form a chain. A collective comes after the computations before it, and what comes after waits for
-it, unless it has a key: then only what needs the key does. Items need keys of their own block; others are ports, which
-each stamp connects.
+it, unless it has a key: then only what needs the key does, and the next collective of its family. Items need keys of
+their own block; others are ports, which each stamp connects.
 """
 
 from collections.abc import Iterable, Mapping
@@ -113,7 +113,8 @@ class BlockBuilder:
         ends = tuple(row for row in self._chain if isinstance(row, int))
         ports = frozenset(self._ports)
         if len(self._block):
-            own = Finished(self._block, ports, ends, self._computed, tuple(self._sent), self._last, self._keys)
+            last = {family: row for family, row in self._last.items() if family in QUEUED}
+            own = Finished(self._block, ports, ends, self._computed, tuple(self._sent), last, self._keys)
             self._finished.append(own)
         return self._finished
 
@@ -148,7 +149,7 @@ class BlockBuilder:
     def _collective(self, layer: str, item: Collective) -> None:
         self._flush()
         after: list[int | str] = [*self._chain, *(self._keys.get(key, key) for key in item.needs)]
-        if item.family in QUEUED:
+        if item.family in QUEUED or item.family in self._last:
             after.append(self._last.get(item.family, item.family))
         row = self._block.coll(
             _path(layer, item.name),
@@ -159,8 +160,10 @@ class BlockBuilder:
             out_split_size=item.splits[1],
             after=self._noted(after),
         )
-        if item.family in QUEUED:
+        if item.family in QUEUED or item.key:
             self._last[item.family] = row
+        else:
+            self._last.pop(item.family, None)
         if item.key:
             self._keys[item.key] = row
         else:
