@@ -95,7 +95,7 @@ class Replicas:
         return [], [self._key(b) for b in self.buckets if b.units[0] <= number <= b.units[1] and self._is_shared(b)]
 
     def before_backward(self, number: int) -> tuple[Items, list[str]]:
-        """The same of the backward pass; FSDP that keeps parameters, and outermost units, gather nothing."""
+        """The same of the backward pass; with zero 2 FSDP still has them from the forward pass."""
         return self._gathers(number, -1) if self.plan.zero == 3 and self.shares_parameters else ([], [])
 
     def after_backward(self, number: int, *, is_last: bool) -> Items:
