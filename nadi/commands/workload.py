@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from nadi.gpus import gpus
+from nadi.gpus import gpus, kernel_times
 from nadi.options import FORCE_HELP, named_path
 
 
@@ -14,6 +14,7 @@ def register(app: typer.Typer) -> None:
     group.callback()(_group)
     group.command()(transformer)
     group.command()(gpus)
+    group.command("kernel-times")(kernel_times)
     app.add_typer(group, name="workload")
 
 
