@@ -107,17 +107,19 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = Fal
     return check
 
 
-def check_trace(nodes: int, *, force: bool = False) -> None:
-    """Refuse to make a trace that takes more memory than is free.
+def check_trace(
+    nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool = False
+) -> None:
+    """Refuse to make a trace that takes more memory than is free; `fewer` is what makes it smaller.
 
     Raises:
         ConfigError: it does.
     """
     free = available_bytes()
-    if not force and free is not None and nodes * NODE_BYTES > free:
+    if not force and free is not None and nodes * node_bytes > free:
         raise ConfigError(
-            f"a trace of {nodes:,} nodes would take about {_gb(nodes * NODE_BYTES)} of memory, {_gb(free)} are free; "
-            "expected fewer layers or iterations, or --force"
+            f"a trace of {nodes:,} nodes would take about {_gb(nodes * node_bytes)} of memory, {_gb(free)} are free; "
+            f"expected fewer {fewer}, or --force"
         )
 
 

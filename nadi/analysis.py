@@ -163,14 +163,29 @@ def npu_times(
     return NpuTimes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def find_collectives(program: Program, npu_node_ptr: Int64, node_start_ps: Int64, node_finish_ps: Int64) -> Collectives:
-    """All collectives that ran, by group and place in the group; `kind` is -1 until someone knows it."""
-    return merge_collectives(
-        [
-            _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
-            for rows in row_blocks(program, npu_node_ptr)
-        ]
-    )
+def find_collectives(
+    program: Program,
+    npu_node_ptr: Int64,
+    node_start_ps: Int64,
+    node_finish_ps: Int64,
+    group_like: Int32 | None = None,
+) -> Collectives:
+    """All collectives that ran, by group and place in the group; `kind` is -1 until someone knows it.
+
+    Args:
+        program: what ran.
+        npu_node_ptr: int64[npus+1], see pdes.Results.
+        node_start_ps: int64[], same.
+        node_finish_ps: int64[], same.
+        group_like: int32[G], the group that stands for each, see pdes.results.Folded; None = each for itself.
+    """
+    parts = [
+        _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
+        for rows in row_blocks(program, npu_node_ptr)
+    ]
+    if group_like is not None:
+        parts = [part._replace(group=group_like[part.group]) for part in parts]
+    return merge_collectives(parts)
 
 
 def merge_collectives(parts: Sequence[Collectives]) -> Collectives:

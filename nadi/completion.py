@@ -10,10 +10,11 @@ _ALL = "all"
 
 
 def topology_names(incomplete: str) -> list[str]:
-    """Topologies."""
+    """Topologies and clusters."""
     from topologies import topologies
+    from topologies.clusters import clusters
 
-    return _beginning(incomplete, topologies())
+    return _beginning(incomplete, [*topologies(), *clusters()])
 
 
 def kinds(incomplete: str) -> list[str]:

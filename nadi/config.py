@@ -21,6 +21,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     StrictBool,
     ValidationError,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -39,6 +40,7 @@ from nadi.errors import ConfigError
 from nadi.faults import FaultSection
 from topologies import parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES
+from topologies.clusters import Cluster, clusters, find
 from topologies.units import (
     format_bytes,
     format_flops,
@@ -152,20 +154,33 @@ class WorkloadSection(Section):
 
 
 class TopologySection(Section):
-    """The fabric: exactly one of spec, name and file."""
+    """The fabric: exactly one of spec, name, file and cluster."""
 
     spec: str | None = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
     name: str | None = Field(None, description="name of a topology; its parameters stand in params")
     params: dict[str, Any] = Field({}, description="parameters of the topology called name, or in place of spec's")
     file: FilePath | None = Field(None, description="a network in a file, as `nadi topology build` writes it")
+    cluster: str | None = Field(None, description="a cluster by name, `nadi topology clusters` lists them")
+    gpus: int | None = Field(None, ge=1, description="how many GPUs of the cluster; all if not given")
+
+    @field_validator("cluster")
+    @classmethod
+    def _is_known(cls, name: str | None) -> str | None:
+        return name if name is None else find(name).name
 
     @model_validator(mode="after")
-    def _one_of_three(self) -> Self:
-        given = [key for key in ("spec", "name", "file") if getattr(self, key) is not None]
+    def _one_of_four(self) -> Self:
+        given = [key for key in ("spec", "name", "file", "cluster") if getattr(self, key) is not None]
         if len(given) != 1:
-            raise ValueError(f"found {' and '.join(given) or 'none'} of spec, name and file; expected exactly one")
+            raise ValueError(
+                f"found {' and '.join(given) or 'none'} of spec, name, file and cluster; expected exactly one"
+            )
         if self.params and self.file is not None:
             raise ValueError("params stand beside file; expected name or spec beside them")
+        if self.gpus is not None and self.cluster is None:
+            raise ValueError("gpus stands without cluster; expected cluster beside it")
+        if self.cluster is not None:
+            find(self.cluster).topology(self.gpus)
         return self
 
     def source(self) -> str | dict[str, Any]:
@@ -174,6 +189,8 @@ class TopologySection(Section):
         Raises:
             TopologyError: params stand beside a spec that is none.
         """
+        if self.cluster is not None:
+            return {"name": self.cluster, **({"gpus": self.gpus} if self.gpus else {}), **self.params}
         if self.name is not None:
             return {"name": self.name, **self.params}
         if self.spec is not None and self.params:
@@ -229,6 +246,8 @@ _OF_FIDELITY: dict[str, dict[str, object]] = {
     },
 }
 """Keys of models other than packets, with their defaults."""
+_FIDELITY_LIKE = {"closed-form": "packet"}
+"""Models with the keys of another: closed forms are those of packets on an idle network."""
 _OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
 """Keys that all models have. The others are those of packets."""
 
@@ -241,7 +260,9 @@ class NetworkSection(Section):
     packets are not given with the analytical network, and not written.
     """
 
-    fidelity: Literal["packet", "analytical"] = Field("packet", description="how the network is modelled")
+    fidelity: Literal["packet", "analytical", "closed-form"] = Field(
+        "packet", description="how the network is modelled"
+    )
     congestion_aware: StrictBool | None = Field(
         None, description="analytical: a link sends one message at a time, whole; false: none waits for another"
     )
@@ -323,12 +344,13 @@ class NetworkSection(Section):
         if not isinstance(found, dict):
             return found
         values = {key: value for key, value in found.items() if value is not None}
-        model = values.get("fidelity", "packet")
+        named = values.get("fidelity", "packet")
+        model = _FIDELITY_LIKE.get(named, named) if isinstance(named, str) else named
         for key in values if model in ("packet", *_OF_FIDELITY) else ():
             has_it = _fidelity_of(key)
             if key in cls.model_fields and has_it not in {"", model}:
                 raise ValueError(
-                    f'{key} stands beside fidelity = "{model}"; expected fidelity = "{has_it}", or no {key}'
+                    f'{key} stands beside fidelity = "{named}"; expected fidelity = "{has_it}", or no {key}'
                 )
         if isinstance(model, str) and model in _OF_FIDELITY:
             return {key: value for key, value in _OF_FIDELITY[model].items() if value is not None} | values
@@ -350,7 +372,8 @@ class NetworkSection(Section):
     @model_serializer(mode="wrap")
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
-        return {key: value for key, value in written.items() if _fidelity_of(key) in {"", self.fidelity}}
+        own = {"", _FIDELITY_LIKE.get(self.fidelity, self.fidelity)}
+        return {key: value for key, value in written.items() if _fidelity_of(key) in own}
 
     def _complaint(self) -> str:
         """What does not go together; empty if all is well."""
@@ -481,14 +504,18 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     if where:
         raise ConfigError(f"{path}: {_place(where)}: found a NUL; expected text without one")
     try:
-        config = RunConfig.model_validate(tree)
+        config = RunConfig.model_validate(_with_cluster(tree))
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(error, RunConfig)}") from None
     return _with_paths_from(config, path.parent)
 
 
-def network_section(overrides: Sequence[str]) -> NetworkSection:
+def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
     """A [network] section of defaults and "network.key=value", for commands without a run file.
+
+    Args:
+        overrides: "network.key=value", each.
+        spec: of the fabric; where it names a cluster, the defaults are the cluster's.
 
     Raises:
         ConfigError: another section, an unknown key, or a wrong value.
@@ -499,7 +526,7 @@ def network_section(overrides: Sequence[str]) -> NetworkSection:
     if set(tree) != {"network"}:
         raise ConfigError(f"--set {next(key for key in tree if key != 'network')}: expected network.<key>=<value>")
     try:
-        return NetworkSection.model_validate(tree["network"])
+        return NetworkSection.model_validate(_with_cluster({**tree, "topology": {"spec": spec}})["network"])
     except ValidationError as error:
         raise ConfigError(f"--set: {explain(error, NetworkSection, ('network',))}") from None
 
@@ -575,6 +602,54 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         tree[key] = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number of 5,000 digits
         tree[key] = text
+
+
+def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
+    """The cluster that a [topology] section names, as its cluster, its name or in its spec; None = none."""
+    for key in ("cluster", "name", "spec"):
+        name = topology.get(key)
+        if isinstance(name, str):
+            return clusters().get(name.partition(":")[0].strip())
+    return None
+
+
+def cluster_algorithm(spec: str, kind: str) -> str:
+    """What the cluster of a spec does a kind of collective with; "" = as the fabric has it."""
+    cluster = cluster_of({"spec": spec})
+    return cluster.collectives.get(kind, "") if cluster else ""
+
+
+def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
+    """What a cluster sets stands in [network] and [system] where the run file and --set say nothing."""
+    given = {section: tree.get(section, {}) for section in ("topology", "network", "system")}
+    if not all(isinstance(section, dict) for section in given.values()):
+        return tree
+    cluster = cluster_of(given["topology"])
+    if cluster is None:
+        return tree
+    own = {"network": _network_defaults(cluster.network, given["network"]), "system": cluster.system}
+    return tree | {section: _under(defaults, given[section]) for section, defaults in own.items()}
+
+
+def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that go together with what is given: what another model, switch or control lacks is left out."""
+    without = set(_FABRIC_KEYS) | {"congestion_control"} if given.get("switch") == "output-queued" else set()
+    for key, keys in (("pfc", _PFC), ("ecn", _ECN)):
+        without |= set(keys) if given.get(key) is False else set()
+    if without or "congestion_control" in given:
+        without.add("congestion")
+    models = {"", given.get("fidelity", "packet")}
+    return {key: value for key, value in defaults.items() if key not in without and _fidelity_of(key) in models}
+
+
+def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, over the defaults; tables in them likewise."""
+    tables = {
+        key: {**value, **given[key]}
+        for key, value in defaults.items()
+        if isinstance(value, dict) and isinstance(given.get(key), dict)
+    }
+    return {**defaults, **given, **tables}
 
 
 def _with_paths_from(config: RunConfig, folder: Path) -> RunConfig:

@@ -112,7 +112,9 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
     times = npu_times(program, *nodes, results.finish_time_ps)
-    found = find_collectives(program, *nodes)
+    found = find_collectives(program, *nodes, results.folded and results.folded.group_like)
+    if results.folded:
+        times = NpuTimes(*(column[results.folded.like] for column in times))
     found = found._replace(kind=_kinds(simulation, found))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     uneven = _uneven(simulation, found)
@@ -219,6 +221,10 @@ def _closed_forms(
     known: dict[tuple[int, int, int], ClosedForm] = {}
     for i, key in enumerate(_keys(found, uneven)):
         if key in known:
+            continue
+        if settings.fidelity.is_closed_form:
+            told = int(schedule[i]), int(found.size_bytes[i])
+            known[key] = ClosedForm(float(found.time_ps[i]), is_played=told not in simulation.formulas)
             continue
         group, kind, size_bytes = int(found.group[i]), KINDS[found.kind[i]], int(found.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)

@@ -21,7 +21,8 @@ def gpus(
 
     known = [find_gpu(name) for name in (gpu_names() if gpu is None else (gpu,))]
     if as_json:
-        typer.echo(json.dumps([each.model_dump() for each in known], indent=2))
+        documents = [each.model_dump() for each in known]
+        typer.echo(json.dumps(documents if gpu is None else documents[0], indent=2))
     elif gpu is None:
         _show_all(known)
     else:

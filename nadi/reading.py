@@ -48,7 +48,7 @@ def read_work(
     Raises:
         TraceError, WorkloadError: the traces are wrong.
     """
-    traces, trace_of_npu = workload.load_traces(
+    traces = workload.load_set(
         config.workload.traces, graph.npus, strict=config.workload.strict, own=own, exchange=exchange
     )
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
@@ -62,9 +62,18 @@ def read_work(
         dimension_order=system.dimension_order,
     )
     program = workload.build_program(
-        traces, trace_of_npu, graph.npus, groups, compute_model(config), collectives, fabric=graph, exchange=exchange
+        traces.traces,
+        traces.trace_of_npu,
+        graph.npus,
+        groups,
+        compute_model(config),
+        collectives,
+        fabric=graph,
+        exchange=exchange,
+        example_npu=traces.example_npu,
+        families=traces.families,
     )
-    return Work(traces, trace_of_npu, program, collectives)
+    return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
 
 
 def compute_model(config: RunConfig, gpu: str | None = None) -> ComputeModel:

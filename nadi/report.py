@@ -47,7 +47,8 @@ def render(simulation: Simulation, findings: Findings) -> RenderableType:
     parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
     if len(findings.collectives.group):
         parts.append(collective_table(findings))
-    parts.append(link_table(simulation, findings))
+    if not simulation.settings.fidelity.is_closed_form:
+        parts.append(link_table(simulation, findings))
     if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
         parts.append(fabric_table(simulation))
     return Group(*parts)
@@ -182,21 +183,38 @@ def _most(graph: Graph, values: NDArray | None, form: str) -> str:
 
 def _headline(simulation: Simulation, findings: Findings) -> str:
     results, counters = simulation.results, simulation.results.counters
-    rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
     times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
     shares = [float(column.mean()) / whole_ps for column in (times.compute_ps, times.exposed_ps, times.idle_ps)]
+    is_closed_form = simulation.settings.fidelity.is_closed_form
+    return (
+        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}"
+        f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s\n"
+        f"{counters['trace_nodes']:,} trace nodes, "
+        f"{_no_contention(simulation) if is_closed_form else _moved(simulation)}\n"
+        f"mean NPU: compute {shares[0]:.1%}, exposed communication {shares[1]:.1%}, idle {shares[2]:.1%}"
+    )
+
+
+def _moved(simulation: Simulation) -> str:
+    """What has crossed the network."""
+    results, counters = simulation.results, simulation.results.counters
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
     if simulation.settings.fidelity.act:
         moved = f"{counters['flows']:,} messages, whole ({simulation.settings.fidelity.name.replace('_', '-')})"
         hops = "message-hops"
-    return (
-        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}"
-        f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s\n"
-        f"{counters['trace_nodes']:,} trace nodes, {moved}\n"
-        f"{counters['packet_hops']:,} {hops}, {rate / 1e6:.1f} M/s\n"
-        f"mean NPU: compute {shares[0]:.1%}, exposed communication {shares[1]:.1%}, idle {shares[2]:.1%}"
-    )
+    rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
+    return f"{moved}\n{counters['packet_hops']:,} {hops}, {rate / 1e6:.1f} M/s"
+
+
+def _no_contention(simulation: Simulation) -> str:
+    """What a run at closed forms leaves out."""
+    folded = simulation.results.folded
+    said = "closed-form: every collective and message as if alone on the network, no contention"
+    if folded:
+        kept, npus = len(np.unique(folded.like)), simulation.program.npus
+        said += f"\n{kept:,} of {npus:,} NPUs are shown, the others do the same at the same times (npus.parquet: like)"
+    return said
 
 
 def _constants(simulation: Simulation) -> str:

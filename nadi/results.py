@@ -50,7 +50,7 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
             pq.write_table(_flows(simulation), folder / "flows.parquet")
         pq.write_table(_links(simulation, findings), folder / "links.parquet")
         pq.write_table(_collectives(findings), folder / "collectives.parquet")
-        pq.write_table(_npus(findings), folder / "npus.parquet")
+        pq.write_table(_npus(simulation, findings), folder / "npus.parquet")
         for name in LOGS:
             columns = getattr(simulation.results, name, None)
             if columns and len(next(iter(columns.values()))):
@@ -101,7 +101,8 @@ def summary(
 
 def _switches(simulation: Simulation) -> str:
     """What the switches of packets have; messages that go whole know of none."""
-    return "none" if simulation.settings.fidelity.act else _SWITCHES[simulation.config.network.switch]
+    whole = simulation.settings.fidelity.act or simulation.settings.fidelity.is_closed_form
+    return "none" if whole else _SWITCHES[simulation.config.network.switch]
 
 
 def _settled(simulation: Simulation) -> dict[str, Any]:
@@ -252,6 +253,8 @@ def _collectives(findings: Findings) -> pa.Table:
     )
 
 
-def _npus(findings: Findings) -> pa.Table:
-    times = findings.npu_times
-    return pa.table({"npu": np.arange(len(times.idle_ps)), **times._asdict()})
+def _npus(simulation: Simulation, findings: Findings) -> pa.Table:
+    """One row for each NPU; `like` is given where the trace nodes of another stand for its own."""
+    times, folded = findings.npu_times, simulation.results.folded
+    more = {"like": folded.like} if folded else {}
+    return pa.table({"npu": np.arange(len(times.idle_ps)), **times._asdict(), **more})

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import pdes
 import topologies
 from et import TraceTable
-from nadi import fabric, fidelities
+from nadi import closed_forms, fabric, fidelities
 from nadi.affordable import check_counters, check_fabric, check_run
 from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
@@ -20,9 +20,10 @@ from nadi.gather import ALONE, Ranks
 from nadi.in_network import with_reducers, without_reducers
 from nadi.placement import place
 from nadi.progress import Progress, Silence
+from nadi.reading import Work
 from nadi.workers import SERIAL, Workers
 from nadi.world import together
-from pdes.jit import KERNEL, ONE_WORKER_KERNEL, cache_complaint, cache_dir, is_warm, jit_enabled
+from pdes.jit import CLOSED_FORM_KERNEL, KERNEL, ONE_WORKER_KERNEL, cache_complaint, cache_dir, is_warm, jit_enabled
 from pdes.state import LONGEST_RUN_PS
 from topologies import Graph
 from topologies.units import format_time
@@ -43,6 +44,7 @@ class Simulation:
         collectives: how collectives were done.
         workers: who ran it.
         results: times, counters, flows, links.
+        formulas: at closed forms, schedule and size of the collectives that a formula tells; the others are played.
     """
 
     config: RunConfig
@@ -54,6 +56,7 @@ class Simulation:
     collectives: CollectiveSettings
     workers: Workers
     results: pdes.Results
+    formulas: frozenset[tuple[int, int]] = frozenset()
 
     def peak_rss_bytes(self) -> int:
         """The most memory that this rank and the processes that it forked have had."""
@@ -106,6 +109,9 @@ def simulate(
             settings = replace(settings, faults=faults)
         _check_durations(config, work.program)
         settings = fabric.fitted(graph, settings)
+    if settings.fidelity.is_closed_form:
+        return _at_closed_forms(config, graph, work, settings, workers, progress)
+    with together(ranks):
         own = estimate(graph, work.program, settings)
         check_counters(graph, work.program, own)
     expected = of_all_ranks(own, ranks)
@@ -114,6 +120,41 @@ def simulate(
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return Simulation(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
+    )
+
+
+def _at_closed_forms(
+    config: RunConfig,
+    graph: Graph,
+    work: Work,
+    settings: pdes.Settings,
+    workers: Workers,
+    progress: Progress | Silence,
+) -> Simulation:
+    """A run in which collectives take their closed forms, on rank 0."""
+    formulas: set[tuple[int, int]] = set()
+
+    def run() -> pdes.Results:
+        costs = closed_forms.CollectiveCosts(graph, settings)
+        layout = closed_forms.laid_out(graph, work.program, costs)
+        costed = closed_forms.costed(layout, costs, work.collectives, work.traces, work.trace_of_npu)
+        keys = zip(layout.collectives.schedule.tolist(), layout.collectives.bytes.tolist(), strict=True)
+        formulas.update(key for key, played in zip(keys, costed.is_played.tolist(), strict=True) if not played)
+        if jit_enabled() and not is_warm(CLOSED_FORM_KERNEL):
+            progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")
+        return closed_forms.run(graph, layout, costed, costs, settings, progress)
+
+    return Simulation(
+        config,
+        graph,
+        work.traces,
+        work.trace_of_npu,
+        work.program,
+        settings,
+        work.collectives,
+        workers,
+        workers.by_rank_0(graph.npus, run),
+        frozenset(formulas),
     )
 
 

@@ -1,4 +1,4 @@
-"""What `nadi trace show` prints of a trace."""
+"""What `nadi trace show` prints of a trace, or of a trace set."""
 
 from typing import Any
 
@@ -17,6 +17,26 @@ def render(description: dict[str, Any]) -> RenderableType:
     """The result of et.describe as something that a rich Console prints."""
     parts: list[RenderableType] = [description["path"], _overview(description), ""]
     return Group(*parts, _communication(description), _first_nodes(description))
+
+
+def render_set(description: dict[str, Any]) -> RenderableType:
+    """The result of workload.trace_files.describe_set as something that a rich Console prints."""
+    npus, idle, traces = description["npus"], description["idle"], description["traces"]
+    of_all = sum(trace["npus"] * trace["nodes"] for trace in traces)
+    nodes = f"{_number(sum(trace['nodes'] for trace in traces))} in files, {_number(of_all)} of all NPUs"
+    rows = [("NPUs", _number(npus) + (f", {_number(idle)} of them idle" if idle else ""))]
+    overview = facts("", [*rows, ("traces", _number(len(traces))), ("nodes", nodes)])
+    columns = Column("file", form="name"), "NPUs", Column("example", 1), "nodes"
+    table = FittedTable("traces", *columns)
+    for trace in traces:
+        example = "as written" if trace["example"] < 0 else str(trace["example"])
+        table.add_row(trace["file"], _number(trace["npus"]), example, _number(trace["nodes"]))
+    families = FittedTable("families of groups", Column("family", form="name"), "groups", "members")
+    for name, family in description["families"].items():
+        fewest, most = family["fewest_members"], family["most_members"]
+        members = _number(most) if fewest == most else f"{_number(fewest)} to {_number(most)}"
+        families.add_row(name, _number(family["groups"]), members)
+    return Group(description["path"], overview, "", table, families)
 
 
 def _overview(description: dict[str, Any]) -> FittedTable:

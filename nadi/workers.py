@@ -79,7 +79,9 @@ class Workers:
             pdes.RunError: the run failed.
         """
         if settings.fidelity.act:
-            return self._by_rank_0(graph, program, settings, progress)
+            return self.by_rank_0(
+                graph.npus, lambda: pdes.run_messages(pdes.build_world(graph, program, settings), progress)
+            )
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None
             layout = pdes.Layout(graph, settings, owner)
@@ -90,20 +92,17 @@ class Workers:
             return pdes.run_processes(graph, program, settings, owner, self.count, progress)
         return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads)
 
-    def _by_rank_0(
-        self, graph: Graph, program: Program, settings: pdes.Settings, progress: Progress | Silence
-    ) -> pdes.Results:
+    def by_rank_0(self, npus: int, run: "Callable[[], pdes.Results]") -> pdes.Results:
         """Rank 0 runs all; the others get its results, without flows and times of trace rows."""
         with together(self.ranks):
-            results = None
-            if self.ranks.rank == 0:
-                results = pdes.run_messages(pdes.build_world(graph, program, settings), progress)
+            results = run() if self.ranks.rank == 0 else None
             light = results and replace(
                 results,
-                npu_node_ptr=np.zeros(graph.npus + 1, np.int64),
+                npu_node_ptr=np.zeros(npus + 1, np.int64),
                 node_start_ps=results.node_start_ps[:0],
                 node_finish_ps=results.node_finish_ps[:0],
                 flows={name: column[:0] for name, column in results.flows.items()},
+                folded=None,
             )
             told: pdes.Results = self.ranks.exchange(light)[0]
         return results or told

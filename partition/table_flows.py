@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.graph import UNREACHABLE, Graph, TableRouting
+from topologies.graph import NVSWITCH, UNREACHABLE, Graph, TableRouting
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -72,7 +72,7 @@ class _Fluid:
         return np.where(home < 0, UNREACHABLE, self._routing.hops[row[:, None], home]).astype(np.int64)
 
     def _leave_npus(self, state: Int64, amount: Float64) -> tuple[Int64, Float64]:
-        """From (NPU, place) over the NPU's links that lead nearest, to (switch, place)."""
+        """From (NPU, place) over the NPU's links that `next_links` allows, to (switch, place)."""
         if not len(state):
             return state, amount
         npu, place = np.divmod(state, len(self._npu_of))
@@ -84,6 +84,8 @@ class _Fluid:
         distance = self._distance(row, place[entry])
         nearest = np.minimum.reduceat(distance, np.flatnonzero(np.diff(entry, prepend=-1)))
         use = distance == nearest[entry]
+        inside = use & (distance == 0) & (self._graph.node_kind[self._graph.link_dst[link]] == NVSWITCH)
+        use &= inside | ~(np.bincount(entry, inside, len(state)) > 0)[entry]
         return self._split(link[use], entry[use], place, amount)
 
     def _move(self, row: Int64, place: Int64, amount: Float64) -> tuple[Int64, Float64]:

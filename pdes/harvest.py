@@ -15,7 +15,7 @@ from pdes.observed import depth_rows, pause_rows, pauses, queues
 from pdes.results import Results, RunError
 from pdes.stall import TOO_LATE_TEXT, too_late, waiting_rows
 
-_COUNTERS = {
+COUNTERS = {
     "packet_hops": s.COUNT_HOPS,
     "events": s.COUNT_EVENTS,
     "flows": s.COUNT_FLOWS,
@@ -42,7 +42,7 @@ _GATE_COLUMNS = {
     "pause_frames": s.GATE_PAUSES,
     "paused_ps": s.GATE_PAUSED_PS,
 }
-_LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", *_GATE_COLUMNS)
+LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", *_GATE_COLUMNS)
 
 
 @dataclass
@@ -327,13 +327,13 @@ def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:
         graph: the fabric.
         seconds: wall_s and the like, and settled.
     """
-    counters = {name: int(whole.count[index]) for name, index in _COUNTERS.items()}
+    counters = {name: int(whole.count[index]) for name, index in COUNTERS.items()}
     counters["windows"] = int(whole.count[s.COUNT_WINDOWS])
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
     rows = np.zeros(graph.npus, np.int64)
     rows[own.npus] = own.rows
-    links = {name: np.zeros(graph.links, np.int64) for name in _LINK_COLUMNS}
-    for name, values in zip(_LINK_COLUMNS, whole.link_columns, strict=True):
+    links = {name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS}
+    for name, values in zip(LINK_COLUMNS, whole.link_columns, strict=True):
         links[name][whole.links] = values
     return Results(
         finish_time_ps=whole.finish_ps,

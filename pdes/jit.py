@@ -420,7 +420,8 @@ def cache_complaint() -> str:
 
 
 KERNEL, ONE_WORKER_KERNEL = "team.work-", "message_loop.work_messages-"
-"""Main kernels: of packets, and of messages that go whole."""
+CLOSED_FORM_KERNEL = "closed_form.advance-"
+"""Main kernels: of packets, of messages that go whole, and of closed forms."""
 
 
 def is_warm(kernel: str = KERNEL) -> bool:

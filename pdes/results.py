@@ -18,11 +18,24 @@ class AgreedRunError(RunError):
 
 
 @dataclass(frozen=True)
+class Folded:
+    """Whose trace rows stand for others', where results do not hold those of every NPU.
+
+    like is int32[npus], the NPU that does the same at the same times and whose rows are held; group_like int32[groups],
+    the group that stands for it: its collectives are those of groups alike.
+    """
+
+    like: np.ndarray
+    group_like: np.ndarray
+
+
+@dataclass(frozen=True)
 class Results:
     """Outcome of a run. Times are int64 picoseconds since its start; -1 = did not happen or was not recorded.
 
     `queues` (link, time_ps, bytes) are the most bytes that waited at a port of a shared buffer in each stretch of time
     that begins at time_ps; `pauses` (time_ps, link, data_class, paused) when a port was paused or went on: the first.
+    `folded` is given where one NPU's trace rows stand for those of others that do the same (closed forms).
     `workers_rss_bytes` is the most memory that processes forked for the run have had, summed.
     """
 
@@ -42,3 +55,4 @@ class Results:
     pauses: dict[str, np.ndarray] = field(default_factory=dict)
     settled: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0
+    folded: Folded | None = None

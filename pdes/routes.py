@@ -3,10 +3,11 @@
 import numpy as np
 
 from pdes import state as s
+from pdes.framing import NVSWITCH_KIND
 from pdes.jit import kernel
 from pdes.memory import aligned
 from pdes.results import RunError
-from pdes.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT, salt_of
+from pdes.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT, UNREACHABLE, salt_of
 
 NO_CELL = np.int32(0)
 
@@ -151,12 +152,39 @@ def _hops(graph, part, column):
     hop_row = np.zeros(len(entries), np.int64)
     hop_row[switch] = np.arange(len(kept)) * len(r.home_node)
     via = np.where(part.local[beyond] >= 0, part.local[beyond], len(part.nodes) + np.searchsorted(extra, beyond))
+    hops, own = r.hops[kept].astype(np.int8), column[entries]
+    if _shares_leaves(graph):
+        hops, own = _nvswitches_first(graph, entries, hops, own)
     return {
-        "hops": r.hops[kept].astype(np.int8),
+        "hops": hops,
         "hop_row": hop_row,
-        "hop_column": column[entries],
+        "hop_column": own,
         "via": via.astype(np.int32),
     }
+
+
+def _shares_leaves(graph):
+    """Whether NPUs behind one NVSwitch have another home in common: then both are equally near."""
+    home = graph.routing.home
+    kind = graph.node_kind[graph.routing.home_node]
+    inside = np.where((home >= 0) & (kind[home] == NVSWITCH_KIND), home, -1).max(axis=1)
+    npu, at = np.nonzero((home >= 0) & (kind[home] != NVSWITCH_KIND) & (inside >= 0)[:, None])
+    pairs = inside[npu].astype(np.int64) * len(kind) + home[npu, at]
+    return len(np.unique(pairs)) < len(pairs)
+
+
+def _nvswitches_first(graph, entries, hops, own):
+    """Hops counted twice, and a home other than an NVSwitch one away from itself: so NPUs prefer the NVSwitch.
+
+    NPUs compare hops; a switch knows by its own column that it is a home.
+    """
+    later = (own >= 0) & (graph.node_kind[entries] != NVSWITCH_KIND)
+    row = np.cumsum(graph.routing.row[entries] >= 0) - 1
+    twice = np.where(hops < UNREACHABLE, 2 * hops.astype(np.int64), UNREACHABLE)
+    if twice[hops < UNREACHABLE].max(initial=0) >= UNREACHABLE:
+        raise RunError(f"{graph.name}: a path of more than {UNREACHABLE // 2} links between switches")
+    twice[row[later], own[later]] = 1
+    return twice.astype(np.int8), np.where(later, -1, own).astype(np.int32)
 
 
 def _by_dimension(graph, part, cells):

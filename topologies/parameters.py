@@ -112,3 +112,5 @@ Dimensions = Annotated[
     Form("dimensions, as Ring(4)_Switch(8)", format_dimensions),
 ]
 FilePath = Annotated[str, Form("path")]
+Name = Annotated[str, Form("name")]
+Flag = Annotated[bool, Form("true or false", lambda value: str(value).lower())]

@@ -1,7 +1,8 @@
 """Finds the topologies (one file each in `topologies/builders`) and builds networks from what the user wrote.
 
 A network is written as a spec ("fat-tree:k=16,rate=100Gbps"), as a table with the same keys ({"name": "fat-tree",
-"k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, else SimAI's text.
+"k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, else SimAI's text. The name may be that of a
+cluster ("selene:gpus=1024"), whose other keys are "gpus" and parameters of its topology.
 """
 
 import functools
@@ -17,6 +18,7 @@ from pydantic.fields import FieldInfo
 import inputs
 from topologies import builders
 from topologies.bounds import MOST_CABLES, MOST_NODES
+from topologies.clusters import clusters
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
@@ -81,7 +83,7 @@ def parse_spec(text: str) -> dict[str, object]:
         TopologyError: an unknown topology, a file that does not exist, or a part that is no key=value.
     """
     name, _, rest = text.strip().partition(":")
-    if name not in topologies():
+    if name not in topologies() and name not in clusters():
         return _parse_path(text)
     table: dict[str, object] = {"name": name}
     for part in rest.split(",") if rest.strip() else []:
@@ -141,9 +143,11 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
     label = format_spec(table)
     if "name" not in table:
         raise TopologyError(f"topology {label!r}: key 'name' is missing; known: {', '.join(topologies())}")
+    if table["name"] in clusters():
+        table = clusters()[str(table["name"])].table({key: value for key, value in table.items() if key != "name"})
     name = table["name"]
     if not isinstance(name, str) or name not in topologies():
-        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), topologies())}")
+        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), [*topologies(), *clusters()])}")
     found = topologies()[name]
     others = {key: value for key, value in table.items() if key != "name"}
     return found, checked(found.arguments, others, label), label
@@ -158,9 +162,9 @@ def _parse_path(text: str) -> dict[str, object]:
         return {"name": "simai", "path": path}
     name = path.partition(":")[0]
     if kind is not None and ":" not in path:
-        expected = f"the file of a fabric, or one of {', '.join(topologies())}"
+        expected = f"the file of a fabric, or one of {', '.join([*topologies(), *clusters()])}"
         raise TopologyError(inputs.complaint(path, kind, expected))
-    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, topologies())}")
+    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, [*topologies(), *clusters()])}")
 
 
 def _format_value(value: object) -> str:

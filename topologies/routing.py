@@ -6,7 +6,7 @@ The kernels of the engine follow the same rules; tests and closed forms use thes
 from collections.abc import Callable, Sequence
 
 from topologies.errors import TopologyError
-from topologies.graph import NONE, RING, UNREACHABLE, DimensionRouting, Graph, TableRouting
+from topologies.graph import NONE, NVSWITCH, RING, UNREACHABLE, DimensionRouting, Graph, TableRouting
 from topologies.graph import TABLE as TABLE_MODE
 
 Choose = Callable[[Sequence[int]], int]
@@ -43,7 +43,8 @@ def next_links(graph: Graph, node: int, dst: int) -> list[int]:
     """The equal-cost links on which a packet at `node` may go on towards NPU dst, ascending.
 
     Under TableRouting, an NPU takes the outgoing links with the smallest 1 + hops from the neighbouring switch to the
-    nearest home of dst; a switch takes the attach set if it is a home of dst, else the next sets of all nearest homes.
+    nearest home of dst, those to an NVSwitch alone where that is a home of dst; a switch takes the attach set if it is
+    a home of dst, else the next sets of all nearest homes.
     Under DimensionRouting, the first dimension in which the digits differ decides.
     """
     if isinstance(graph.routing, DimensionRouting):
@@ -56,7 +57,9 @@ def next_links(graph: Graph, node: int, dst: int) -> list[int]:
 def _from_npu(graph: Graph, routing: TableRouting, node: int, dst: int) -> list[int]:
     hops = {int(link): _hops_to(routing, int(graph.link_dst[link]), dst) for link in graph.out_links(node)}
     nearest = min(hops.values())
-    return [link for link, distance in hops.items() if distance == nearest]
+    links = [link for link, distance in hops.items() if distance == nearest]
+    inside = [link for link in links if graph.node_kind[graph.link_dst[link]] == NVSWITCH] if nearest == 0 else []
+    return inside or links
 
 
 def _hops_to(routing: TableRouting, switch: int, dst: int) -> int:

@@ -1,6 +1,6 @@
 """From traces to what each NPU does: groups, collectives, compute, memory; and from models to traces.
 
-`load_traces` finds the files, `build_program` checks them against each other and makes a Program, which the engine
+`load_set` finds the files, `build_program` checks them against each other and makes a Program, which the engine
 runs. `transformer` writes traces of a training, `collective_program` and `pairs_program` are the smallest programs.
 What the user gave wrong raises WorkloadError.
 """
@@ -8,8 +8,9 @@ What the user gave wrong raises WorkloadError.
 from workload.collectives import algorithms_of, closed_form, default_algorithm
 from workload.durations import ComputeModel
 from workload.errors import WorkloadError
+from workload.expansion import expand
 from workload.kinds import KINDS
-from workload.load import load_traces
+from workload.load import load_set, load_traces
 from workload.micro import (
     collective_program,
     hierarchical_program,
@@ -20,6 +21,8 @@ from workload.micro import (
 from workload.program import Program, build_program
 from workload.schedules import Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
+from workload.trace_files import read_set, write_set
+from workload.trace_set import TraceSet
 from workload.transformer import TransformerParams
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
     "Program",
     "ScheduleSet",
     "Schedules",
+    "TraceSet",
     "TransformerParams",
     "WorkloadError",
     "algorithms_of",
@@ -36,9 +40,13 @@ __all__ = [
     "closed_form",
     "collective_program",
     "default_algorithm",
+    "expand",
     "hierarchical_program",
+    "load_set",
     "load_traces",
     "pairs_program",
     "permutation",
+    "read_set",
     "uneven_program",
+    "write_set",
 ]

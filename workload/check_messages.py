@@ -1,7 +1,9 @@
 """Every send must have its receive, or somebody waits for ever.
 
-Each message has a hash; the hashes of all sends less those of all receives are 0 when every one has its counterpart. So
-ranks compare one number. Only when it is not 0 do they look for the pair of NPUs and tell each other its messages.
+Each message has a hash of tag, place and size. For each pair of NPUs the hashes of all sends less those of all receives
+are 0 when every one has its counterpart; times a hash of the pair they make one number for all pairs, which the ranks
+compare. Only when it is not 0 do they look for the pair and tell each other its messages. NPUs that share a trace share
+the sums over its messages, too: these are the same for each of them, whatever number its peer has.
 """
 
 from collections import defaultdict
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from workload.errors import WorkloadError, first_of
 from workload.exchange import Exchange, agree, alone
 from workload.own import OwnTraces
-from workload.view import SEND, TraceView
+from workload.view import AS_WRITTEN, SEND, TraceView
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -23,24 +25,20 @@ UInt64 = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
 
-class _Ends(NamedTuple):
-    """Ends of m messages on the NPUs that run one trace.
+class _Kinds(NamedTuple):
+    """The messages of a trace, k kinds: those with one peer and direction.
 
     Attributes:
-        row: int64[m], the node.
-        pair: int64[m], sender times NPUs of the fabric plus receiver.
-        tag: int64[m].
-        seq: int64[m], the how-manieth with this pair and tag.
-        size: int64[m].
-        is_send: bool[m].
+        peer: int64[k], as the trace has it.
+        is_send: bool[k].
+        ends: uint64[k], hashes of tag and place together, mod 2^64.
+        sizes: uint64[k], hashes of tag, place and size together.
     """
 
-    row: Int64
-    pair: Int64
-    tag: Int64
-    seq: Int64
-    size: Int64
+    peer: Int64
     is_send: Mask
+    ends: UInt64
+    sizes: UInt64
 
 
 class _Sums(NamedTuple):
@@ -79,57 +77,90 @@ def check_messages(own: OwnTraces, exchange: Exchange = alone) -> None:
             without send, or the two differ in size.
     """
     npus = len(own.trace_of_npu)
-    excess = agree(exchange, lambda: sum(own.each(lambda view, users: _excess(view, users, npus))))
+    sums = agree(exchange, lambda: own.each(lambda view, users: _sums(view, users, npus)))
+    excess = sum(int(((_hash(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in sums)
     if sum(exchange(excess)) % 2**64 == 0:
         return
-    sums = own.each(lambda view, users: _sums(_ends(view, users, npus)))
     pair = _first_wrong(exchange(_by_pair(sums)))
     _tell(pair // npus, pair % npus, exchange(_messages(own, pair)))
 
 
-def _ends(view: TraceView, users: Int64, npus: int) -> _Ends:
-    many, k = len(users), len(view.p2p_rows)
-    npu = np.repeat(users, k)
-    row, peer, own, tag, seq = (
-        np.tile(column, many).astype(np.int64)
-        for column in (view.p2p_rows, view.p2p_peer, view.p2p_own, view.p2p_tag, view.p2p_seq)
-    )
-    wrong_ends = (
-        (peer == npu, "sends to or receives from itself, expected another peer"),
-        ((own >= 0) & (own != npu), "runs it, but its own end is another NPU's"),
-    )
-    errors = [_wrong_end(view, row, npu, wrong, text) for wrong, text in wrong_ends if np.any(wrong)]
+def _sums(view: TraceView, users: Int64, npus: int) -> _Sums:
+    """Of the NPUs that run a trace, whose ends of messages must be theirs."""
+    _check_ends(view, users)
+    kinds = _kinds(view)
+    npu = np.repeat(users, len(kinds.peer))
+    shift = np.repeat([view.shift(user) for user in users.tolist()], len(kinds.peer)).astype(np.int64)
+    peer = np.tile(kinds.peer, len(users)) + shift
+    is_send = np.tile(kinds.is_send, len(users))
+    pair = np.where(is_send, npu * npus + peer, peer * npus + npu)
+    return _Sums(pair, *(_signed(np.tile(column, len(users)), is_send) for column in (kinds.ends, kinds.sizes)))
+
+
+def _kinds(view: TraceView) -> _Kinds:
+    """Each place among equal messages is the same for all users: peers that are equal stay equal when they shift."""
+    rows = view.p2p_rows
+    size = view.table.comm_size[rows]
+    key = view.p2p_peer.astype(np.int64) * 2 + (view.kind[rows] == SEND)
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.diff(key[order], prepend=-1))
+    if len(first) == 0:
+        nothing = np.zeros(0, np.uint64)
+        return _Kinds(key, key > 0, nothing, nothing)
+    ends = np.add.reduceat(_hash(view.p2p_tag, view.p2p_seq)[order], first)
+    sizes = np.add.reduceat(_hash(view.p2p_tag, view.p2p_seq, size)[order], first)
+    return _Kinds(key[order][first] >> 1, key[order][first] % 2 == 1, ends, sizes)
+
+
+def _check_ends(view: TraceView, users: Int64) -> None:
+    """Nobody sends to itself, and what a trace says of its own end is so for all who run it.
+
+    Raises:
+        WorkloadError: it is not; of the least NPU.
+    """
+    errors = []
+    peer, own = view.p2p_peer, view.p2p_own
+    to_itself = _least_equal(view, users, peer)
+    if to_itself is not None:
+        wrong = peer + view.shift(to_itself) == to_itself
+        errors.append(_wrong_end(view, to_itself, wrong, "sends to or receives from itself, expected another peer"))
+    other = _least_unequal(view, users, own[own >= 0])
+    if other is not None:
+        wrong = (own >= 0) & (own + view.shift(other) != other)
+        errors.append(_wrong_end(view, other, wrong, "runs it, but its own end is another NPU's"))
     if errors:
         raise first_of(errors)
-    is_send = view.kind[row] == SEND
-    pair = np.where(is_send, npu * npus + peer, peer * npus + npu)
-    return _Ends(row, pair, tag, seq, view.table.comm_size[row], is_send)
 
 
-def _wrong_end(view: TraceView, row: Int64, npu: Int64, wrong: Mask, text: str) -> WorkloadError:
-    at = int(np.argmax(wrong))
-    r = int(row[at])
+def _least_equal(view: TraceView, users: Int64, numbers: Int32) -> int | None:
+    """The least of the users whose own number is among some that stand in the trace."""
+    if view.example == AS_WRITTEN:
+        found = users[np.isin(users, numbers)]
+    else:
+        found = users[:1] if np.any(numbers == view.example) else users[:0]
+    return int(found[0]) if len(found) else None
+
+
+def _least_unequal(view: TraceView, users: Int64, numbers: Int32) -> int | None:
+    """The least of the users for whom one of some numbers that stand in the trace is not its own."""
+    distinct = np.unique(numbers)
+    if len(distinct) != 1:
+        found = users[: len(distinct)]
+    elif view.example == AS_WRITTEN:
+        found = users[users != distinct[0]]
+    else:
+        found = users[: int(distinct[0] != view.example)]
+    return int(found[0]) if len(found) else None
+
+
+def _wrong_end(view: TraceView, npu: int, wrong: Mask, text: str) -> WorkloadError:
+    r = int(view.p2p_rows[np.argmax(wrong)])
     ends = f"comm_src {view.table.comm_src[r]}, comm_dst {view.table.comm_dst[r]}"
-    return WorkloadError(f"{view.node(r)}: NPU {npu[at]} {text} ({ends})", int(npu[at]))
+    written = f", as NPU {view.example} has it" if view.shift(npu) else ""
+    return WorkloadError(f"{view.node(r)}: NPU {npu} {text} ({ends}{written})", npu)
 
 
-def _excess(view: TraceView, users: Int64, npus: int) -> int:
-    """Hashes of the sends less those of the receives, with everything in which they must agree."""
-    if len(view.p2p_rows) == 0:
-        return 0
-    ends = _ends(view, users, npus)
-    signed = _signed(_hash(ends.pair, ends.tag, ends.seq, ends.size), ends.is_send)
-    return int(signed.sum(dtype=np.uint64))
-
-
-def _sums(ends: _Ends) -> _Sums:
-    without_size = _hash(ends.tag, ends.seq)
-    return _Sums(
-        ends.pair, _signed(without_size, ends.is_send), _signed(_hash(ends.tag, ends.seq, ends.size), ends.is_send)
-    )
-
-
-def _hash(*columns: Int64) -> UInt64:
+def _hash(*columns: NDArray[np.integer]) -> UInt64:
     """uint64[m]: of the columns together; each step is that of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     mixed = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
@@ -164,15 +195,16 @@ def _first_wrong(of_ranks: Sequence[_Sums]) -> int:
 
 def _messages(own: OwnTraces, pair: int) -> list[_Message]:
     """Ends of the messages of a pair that this rank has."""
-    npus = len(own.trace_of_npu)
+    ends = divmod(pair, len(own.trace_of_npu))
     found = []
-    for npu in divmod(pair, npus):
+    for npu, other, is_send in (*zip(ends, reversed(ends), (True, False), strict=True),):
         if own.trace_of_npu[npu] >= 0:
             view = own.views[own.trace_of_npu[npu]]
-            ends = _ends(view, np.array([npu]), npus)
-            for i in np.flatnonzero(ends.pair == pair).tolist():
-                message = int(ends.tag[i]), int(ends.seq[i]), not ends.is_send[i], int(ends.size[i])
-                found.append(_Message(*message, view.node(int(ends.row[i]))))
+            rows, size = view.p2p_rows, view.table.comm_size
+            wanted = (view.p2p_peer + view.shift(npu) == other) & ((view.kind[rows] == SEND) == is_send)
+            for i in np.flatnonzero(wanted).tolist():
+                message = int(view.p2p_tag[i]), int(view.p2p_seq[i]), not is_send, int(size[rows[i]])
+                found.append(_Message(*message, view.node(int(rows[i]))))
     return found
 
 

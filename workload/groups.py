@@ -3,7 +3,8 @@
 A slot is an NPU's own number for a group: group names in the order in which its trace first uses them. Two NPUs that
 do the same in different groups so have the same rows. Every name is a group of its own, even with equal members,
 because its collectives are counted apart. So is, for each set of dimensions that a collective of all NPUs is restricted
-to, every line (plane, ...) of NPUs that share their coordinates in the other dimensions.
+to, every line (plane, ...) of NPUs that share their coordinates in the other dimensions. The name of a family means,
+for each NPU, the one group of the family that it is in.
 
 Group numbers are the same for any number of ranks: groups are counted by the first NPU that uses them and its slot
 there. A rank holds the members of the groups that its own NPUs use.
@@ -11,7 +12,7 @@ there. A rank holds the members of the groups that its own NPUs use.
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from workload.errors import WorkloadError
 from workload.exchange import Exchange, agree, alone
 from workload.own import OwnTraces
 from workload.pointers import pointers
+from workload.trace_set import NO_GROUP, Families, group_of_npu
 from workload.view import WHOLE, TraceView
 
 Int32 = NDArray[np.int32]
@@ -67,6 +69,7 @@ def resolve(
     groups: Mapping[str, tuple[int, ...]],
     exchange: Exchange = alone,
     dims: tuple[int, ...] = (),
+    families: Families | None = None,
 ) -> GroupTable:
     """Find the groups that the traces use.
 
@@ -76,26 +79,24 @@ def resolve(
         groups: members of each named group; what it lacks may stand in METADATA nodes of the trace.
         exchange: with the other ranks.
         dims: extents of the fabric's dimensions, fastest first, which collectives may be restricted to.
+        families: groups by name; see workload.trace_set.
 
     Raises:
-        WorkloadError: unknown group, a member out of range or twice, or an NPU that is no member of a group of its
-            trace.
+        WorkloadError: unknown group, a member out of range or twice, a name that is a group's and a family's, or an
+            NPU that is no member of a group of its trace.
     """
-    book = _Book(npus, groups, dims)
+    book = _Book(npus, groups, families or {}, dims)
     slots = agree(exchange, lambda: own.each(book.slots))
-    number_of = _numbers(exchange(book.first_uses))
-    group_of = np.array([0, *(number_of[use.key] for use in book.first_uses)], np.int32)
-    slots.append(np.zeros(0, np.int32))  # of trace -1
-    slots_of_npus = [slots[trace] for trace in own.trace_of_npu.tolist()]
-    for npu, its_own in book.restricted.items():
-        slots_of_npus[npu] = its_own
-    slot_ptr = pointers([len(s) for s in slots_of_npus])
-    slot_group = group_of[np.concatenate([np.zeros(0, np.int32), *slots_of_npus])]
+    slot_ptr, local = _by_npu(own, slots, npus)
+    owner = np.repeat(np.arange(npus), np.diff(slot_ptr))
+    first_uses = _first_uses(slot_ptr, local, owner, book.keys)
+    number_of = _numbers(exchange(first_uses))
+    group_of = np.array([0, *(number_of[key] for key in book.keys[1:])], np.int32)
+    slot_group = group_of[local]
     sizes = np.zeros(len(number_of) + 1, np.int64)
     sizes[group_of] = [len(members) for members in book.members]
     group_ptr = pointers(sizes)
     group_member = np.concatenate([book.members[i] for i in np.argsort(group_of).tolist()])
-    owner = np.repeat(np.arange(npus), np.diff(slot_ptr))
     slot_member, is_member = _member_numbers(group_ptr, group_member, slot_group, owner, npus)
     table = GroupTable(group_ptr, group_member, slot_ptr, slot_group, slot_member)
     agree(exchange, lambda: _check_membership(own, table, owner, is_member))
@@ -124,31 +125,91 @@ class _FirstUse(NamedTuple):
     key: bytes
 
 
-class _Book:
-    """Numbers groups as they come, 0 = all NPUs; first_uses are of those from 1 on.
+def _by_npu(own: OwnTraces, slots: Sequence[Int32], npus: int) -> tuple[Int64, Int32]:
+    """Slots of NPU after NPU: int64[npus+1] where each one's begin, int32[] the groups' numbers in the book.
 
-    restricted: int32[slots] of NPUs that have groups which not all users of their trace have.
+    Args:
+        own: traces of this rank's NPUs.
+        slots: int32[users, slots] or, where they are the same for all users, int32[1, slots] for each trace.
+        npus: NPUs of the fabric.
+    """
+    many = np.zeros(npus, np.int64)
+    for found, users in zip(slots, own.users, strict=True):
+        many[users] = found.shape[1]
+    slot_ptr = pointers(many)
+    local = np.empty(int(slot_ptr[-1]), np.int32)
+    for found, users in zip(slots, own.users, strict=True):
+        local[slot_ptr[users][:, None] + np.arange(found.shape[1])] = found
+    return slot_ptr, local
+
+
+def _first_uses(slot_ptr: Int64, local: Int32, owner: Int64, keys: Sequence[bytes]) -> list[_FirstUse]:
+    """Where each group but that of all NPUs stands first; local, owner: group in the book and NPU of each slot."""
+    found, first = np.unique(local, return_index=True)
+    npu = owner[first]
+    places = zip(found.tolist(), npu.tolist(), (first - slot_ptr[npu]).tolist(), strict=True)
+    return [_FirstUse(npu, slot, keys[group]) for group, npu, slot in places if group]
+
+
+class _Book:
+    """Numbers groups as they come, 0 = all NPUs.
+
+    Attributes:
+        members: NPUs of each group.
+        keys: of each group, the same on all ranks.
     """
 
-    def __init__(self, npus: int, groups: Mapping[str, tuple[int, ...]], dims: tuple[int, ...]) -> None:
+    def __init__(
+        self, npus: int, groups: Mapping[str, tuple[int, ...]], families: Families, dims: tuple[int, ...]
+    ) -> None:
         self.members = [np.arange(npus, dtype=np.int32)]
-        self.first_uses: list[_FirstUse] = []
-        self.restricted: dict[int, Int32] = {}
-        self._npus, self._groups, self._dims = npus, groups, dims
+        self.keys = [b""]
+        self._npus, self._groups, self._families, self._dims = npus, groups, families, dims
         self._number: dict[object, int] = {ALL_NPUS: 0}
+        self._of_npu: dict[str, Int32] = {}
 
     def slots(self, view: TraceView, users: Int64) -> Int32:
-        """The groups of a trace's slots, of the first that runs it; those of others may stand in `restricted`."""
-        first = int(users[0])
-        slots = [self._number_of(view, slot, first) for slot in range(len(view.slot_names))]
-        at = [slot for slot, dims in enumerate(view.slot_dims) if dims != WHOLE]
-        for npu in users.tolist() if at else ():
-            for slot in at:
-                slots[slot] = self._number_along(npu, slot, view.slot_dims[slot])
-            self.restricted[npu] = np.array(slots, np.int32)
-        return self.restricted.get(first, np.array(slots, np.int32))
+        """int32[users, slots], the groups of a trace's slots; int32[1, slots] where all users have the same."""
+        own = [d != WHOLE or name in self._families for name, d in zip(view.slot_names, view.slot_dims, strict=True)]
+        found = np.zeros((len(users) if any(own) else 1, len(own)), np.int32)
+        for slot, (name, dims) in enumerate(zip(view.slot_names, view.slot_dims, strict=True)):
+            if dims != WHOLE:
+                found[:, slot] = [self._number_along(npu, dims) for npu in users.tolist()]
+            elif name in self._families:
+                found[:, slot] = self._numbers_in(view, slot, users)
+            else:
+                found[:, slot] = self._number_of(view, slot)
+        return found
 
-    def _number_along(self, npu: int, slot: int, dims: int) -> int:
+    def _add(self, members: Int32, key: bytes) -> int:
+        self.members.append(members)
+        self.keys.append(key)
+        return len(self.members) - 1
+
+    def _numbers_in(self, view: TraceView, slot: int, users: Int64) -> Int32:
+        """Of each user the group of a family that it is in."""
+        name = view.slot_names[slot]
+        groups = self._families[name]
+        if name in self._groups:
+            raise WorkloadError(f'group "{name}": stands in the group file, too, but is a family of the trace set')
+        if name not in self._of_npu:
+            self._of_npu[name] = group_of_npu(groups, self._npus)
+        place = self._of_npu[name][users]
+        if np.any(place == NO_GROUP):
+            npu = int(users[np.argmax(place == NO_GROUP)])
+            raise WorkloadError(
+                f"{view.first_use(slot)}: NPU {npu} runs it but is in none of the family's {len(groups)} groups", npu
+            )
+        used, row = np.unique(place, return_inverse=True)
+        numbers = []
+        for at in used.tolist():
+            key = (name, at)
+            if key not in self._number:
+                self._number[key] = self._add(self._checked(name, groups[at]), _digest(name, groups[at]))
+            numbers.append(self._number[key])
+        return np.array(numbers, np.int32)[row.reshape(-1)]
+
+    def _number_along(self, npu: int, dims: int) -> int:
         """The group of the NPUs that differ from this one in some dimensions only; dims: bit d for dimension d."""
         taking_part = [d for d in range(len(self._dims)) if dims >> d & 1]
         strides = {d: math.prod(self._dims[:d]) for d in taking_part}
@@ -158,26 +219,22 @@ class _Book:
             members = np.array([corner], np.int32)
             for d, stride in strides.items():
                 members = (members + (np.arange(self._dims[d], dtype=np.int32) * stride)[:, None]).reshape(-1)
-            self._number[key] = len(self.members)
-            self.members.append(members)
-            self.first_uses.append(_FirstUse(npu, slot, _digest(f"dimensions {dims}", tuple(members.tolist()))))
+            self._number[key] = self._add(members, _digest(f"dimensions {dims}", tuple(members.tolist())))
         return self._number[key]
 
-    def _number_of(self, view: TraceView, slot: int, npu: int) -> int:
+    def _number_of(self, view: TraceView, slot: int) -> int:
         name = view.slot_names[slot]
-        if view.slot_dims[slot] != WHOLE:
-            return self._number_along(npu, slot, view.slot_dims[slot])
         key: object = name
         if name != ALL_NPUS and name not in self._groups:
             if name not in view.table.metadata_groups:
-                known = ", ".join(f'"{g}"' for g in list(self._groups)[:8]) or "none"
-                raise WorkloadError(f"{view.first_use(slot)}: unknown group, expected one of the group file ({known})")
+                known = ", ".join(f'"{g}"' for g in [*self._families, *self._groups][:8]) or "none"
+                place = "the trace set" if self._families else "the group file"
+                raise WorkloadError(f"{view.first_use(slot)}: unknown group, expected one of {place} ({known})")
             key = (name, view.table.metadata_groups[name])
         if key not in self._number:
             members = self._groups[name] if name in self._groups else view.table.metadata_groups[name]
-            self._number[key] = len(self.members)
-            self.members.append(self._checked(name, members or tuple(range(self._npus))))
-            self.first_uses.append(_FirstUse(npu, slot, _digest(name, members)))
+            checked = self._checked(name, members or tuple(range(self._npus)))
+            self._number[key] = self._add(checked, _digest(name, members))
         return self._number[key]
 
     def _checked(self, name: str, members: tuple[int, ...]) -> Int32:

@@ -11,11 +11,42 @@ from numpy.typing import NDArray
 
 import inputs
 from et import TraceTable, read_trace
+from workload import manifest
 from workload.errors import WorkloadError
 from workload.exchange import Exchange, alone
 from workload.own import ELSEWHERE, IDLE
+from workload.trace_files import is_set, read_set
+from workload.trace_set import TraceSet
+from workload.view import AS_WRITTEN
 
 Mask = NDArray[np.bool_]
+
+
+def load_set(
+    path: str | os.PathLike[str],
+    npus: int,
+    *,
+    strict: bool = True,
+    own: Mask | None = None,
+    exchange: Exchange = alone,
+) -> TraceSet:
+    """Read what `[workload] traces` of a run file names: the folder of a trace set, or what load_traces reads.
+
+    Args:
+        path: see above.
+        npus: NPUs of the fabric.
+        strict: as in et.read_trace.
+        own: bool[npus], the NPUs that this rank runs; None = all.
+        exchange: with the other ranks.
+
+    Raises:
+        WorkloadError: as read_set or load_traces.
+        et.TraceError: a file is wrong.
+    """
+    if is_set(path):
+        return read_set(path, npus, strict=strict, own=own)
+    traces, trace_of_npu = load_traces(path, npus, strict=strict, own=own, exchange=exchange)
+    return TraceSet(traces, trace_of_npu, np.full(len(traces), AS_WRITTEN, np.int32))
 
 
 def load_traces(
@@ -77,7 +108,9 @@ def _find(prefix: Path, npus: int) -> dict[int, Path]:
     if not files:
         kind = inputs.kind_of(prefix)
         found = f"is {kind.words}, and there are no traces" if kind else "no traces"
-        raise WorkloadError(f"{prefix}: {found}, looked for {prefix}.<npu>.et, {prefix}.<npu>.et.gz and {prefix}")
+        beside = prefix.parent / manifest.NAME
+        hint = f"; {prefix.parent} is a trace set" if beside.is_file() else ""
+        raise WorkloadError(f"{prefix}: {found}, looked for {prefix}.<npu>.et, {prefix}.<npu>.et.gz and {prefix}{hint}")
     if max(files) >= npus:
         raise WorkloadError(f"{files[max(files)]}: trace of NPU {max(files)}, but the fabric has {npus} NPUs")
     return files

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from et import TraceTable
 from workload.errors import NOBODY, WorkloadError, first_of
-from workload.view import TraceView
+from workload.view import AS_WRITTEN, TraceView
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -50,13 +50,19 @@ class OwnTraces(NamedTuple):
         return made
 
 
-def own_traces(traces: Sequence[TraceTable], trace_of_npu: Int32, dims: tuple[int, ...] | None = None) -> OwnTraces:
+def own_traces(
+    traces: Sequence[TraceTable],
+    trace_of_npu: Int32,
+    dims: tuple[int, ...] | None = None,
+    example_npu: Int32 | None = None,
+) -> OwnTraces:
     """Those of the traces that are run.
 
     Args:
         traces: distinct traces.
         trace_of_npu: int32[npus], below 0 = none of them.
         dims: extents of the fabric's dimensions, see TraceView.
+        example_npu: int32[traces], see TraceView; None = AS_WRITTEN.
 
     Raises:
         WorkloadError: as TraceView, of the least NPU.
@@ -74,7 +80,8 @@ def own_traces(traces: Sequence[TraceTable], trace_of_npu: Int32, dims: tuple[in
     views = []
     for trace, of_trace in zip(used[by_first].tolist(), users, strict=True):
         try:
-            views.append(TraceView(traces[trace], dims))
+            example = AS_WRITTEN if example_npu is None else int(example_npu[trace])
+            views.append(TraceView(traces[trace], dims, example))
         except WorkloadError as error:
             error.npu = int(of_trace[0])
             raise

@@ -1,6 +1,7 @@
 """From traces to a Program: what each NPU does, as arrays that the engine walks."""
 
 import hashlib
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -25,10 +26,11 @@ from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
 from workload.splits import Matrices, matrices
+from workload.trace_set import Families
 from workload.tree import IF_ANY, trees_of
 from workload.uneven import NAME as UNEVEN
 from workload.uneven import units
-from workload.view import COLLECTIVE, RECV, WHOLE, TraceView
+from workload.view import AS_WRITTEN, COLLECTIVE, RECV, TraceView
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -137,6 +139,8 @@ def build_program(
     *,
     fabric: Graph | None = None,
     exchange: Exchange = alone,
+    example_npu: ArrayLike | None = None,
+    families: Families | None = None,
 ) -> Program:
     """Check traces against each other and build what the engine runs.
 
@@ -152,6 +156,9 @@ def build_program(
         settings: how collectives are done.
         fabric: which the NPUs are on; needed by some collective algorithms only.
         exchange: with the other ranks; see workload.exchange.
+        example_npu: int[traces], whose numbers the peers of a trace are, AS_WRITTEN (-1) = everybody's; None = of all
+            traces. See workload.trace_set.
+        families: groups by name of which each NPU is in one.
 
     Raises:
         WorkloadError: whatever is wrong with the traces, see workload.check, workload.check_collectives,
@@ -163,9 +170,10 @@ def build_program(
     if not any(exchange(has_traces)):
         raise WorkloadError(f"no trace for any of {npus} NPUs: expected at least one")
     dims = None if fabric is None else fabric.dims
-    own = agree(exchange, lambda: own_traces(traces, trace, dims))
-    agree(exchange, lambda: own.each(lambda view, _: check_sizes(view, npus)))
-    table = resolve(own, npus, groups or {}, exchange, dims or ())
+    examples = None if example_npu is None else np.asarray(example_npu, np.int32)
+    own = agree(exchange, lambda: own_traces(traces, trace, dims, examples))
+    agree(exchange, lambda: own.each(lambda view, users: check_sizes(view, users, npus)))
+    table = resolve(own, npus, groups or {}, exchange, dims or (), families)
     check_collectives(own, table, exchange)
     check_messages(own, exchange)
     chooser = _Chooser(settings, table, fabric, matrices(own, table, exchange))
@@ -303,17 +311,21 @@ def _told(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_To
     if not chooser.trees:
         return []
     found = []
-    for npu in np.flatnonzero(program.trace_of_npu != NOT_HERE).tolist():
-        trace, first = int(program.trace_of_npu[npu]), int(program.slot_ptr[npu])
-        for slot in range(int(program.slot_ptr[npu + 1]) - first):
-            entry = program.trace_slot_ptr[trace] + slot
+    for trace in range(len(program.trace_ptr) - 1):
+        users = np.flatnonzero(program.trace_of_npu == trace)
+        for slot, entry in enumerate(range(int(program.trace_slot_ptr[trace]), int(program.trace_slot_ptr[trace + 1]))):
             rows = program.trace_ptr[trace] + program.coll_node[program.coll_ptr[entry] : program.coll_ptr[entry + 1]]
             asked = [chooser.trees_of.get(schedule, "") for schedule in program.node_schedule[rows].tolist()]
-            if program.slot_member[first + slot] == 0 and any(asked):
-                group = int(program.slot_group[first + slot])
+            if not any(asked):
+                continue
+            own = program.slot_ptr[users] + slot
+            for at in own[program.slot_member[own] == 0].tolist():
+                group = int(program.slot_group[at])
                 members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
-                found.append(_Told(group, members, asked, program.node_bytes[rows], program.node_priority[rows]))
-    return [told for of_rank in exchange(found) for told in of_rank]
+                told = _Told(group, members, asked, program.node_bytes[rows], program.node_priority[rows])
+                found.append((at, told))
+    found.sort(key=operator.itemgetter(0))
+    return [told for of_rank in exchange([told for _, told in found]) for told in of_rank]
 
 
 def _trees(settings: CollectiveSettings) -> str:
@@ -345,7 +357,9 @@ class _Chooser:
         self.trees = _trees(settings)
         self.trees_of: dict[int, str] = {}
         self._uneven = uneven
-        self._uneven_groups = {group for group, _ in uneven}
+        self._uneven_of: dict[int, list[Int64]] = {}
+        for (group, _), matrix in sorted(uneven.items(), key=operator.itemgetter(0)):
+            self._uneven_of.setdefault(group, []).append(matrix)
         self._uneven_schedules: dict[tuple[int, tuple[int, ...] | None], tuple[int, int]] = {}
         self._groups, self._fabric = groups, fabric
         self._shapes: dict[int, Shape] = {}
@@ -390,11 +404,11 @@ class _Chooser:
             self._uneven_schedules[key] = schedule, chunks * cut.unit_bytes
         return self._uneven_schedules[key]
 
-    def likeness(self, group: int) -> object:
-        """Groups of equal likeness have equal schedules."""
-        if group in self._uneven_groups:
-            return (group,)
-        return self._shape(group) or len(self._groups.members(group))
+    def likeness(self, group: int, *, by_shape: bool) -> object:
+        """Groups of equal likeness have equal schedules; by_shape: of algorithms that ask for the group's shape."""
+        members = len(self._groups.members(group))
+        shape = (by_shape and self._shape(group)) or members
+        return shape, tuple(id(matrix) for matrix in self._uneven_of.get(group, ()))  # equal matrices are one array
 
     def _shape(self, group: int) -> Shape | None:
         if group not in self._shapes and self._fabric is not None:
@@ -403,22 +417,20 @@ class _Chooser:
 
 
 def _alike(view: TraceView, table: GroupTable, users: Int64, chooser: _Chooser) -> list[Int64]:
-    """The users of a trace, apart where the dimensions that it names make groups that stand unlike on the fabric."""
+    """The users of a trace, apart where they have groups of their own that stand unlike on the fabric."""
+    groups = table.slot_group[table.slot_ptr[users][:, None] + np.arange(len(view.slot_names))]
+    groups = groups[:, np.any(groups != groups[:1], axis=0)]
+    if groups.shape[1] == 0:
+        return [users]
     kinds = (KINDS[kind] for kind in np.unique(view.coll_kind).tolist())
-    if all(dims == WHOLE for dims in view.slot_dims):
-        return [users]
-    if not np.any(view.coll_uneven) and not any(chooser.needs_shape(kind) for kind in kinds):
-        return [users]
+    by_shape = bool(np.any(view.coll_uneven)) or any(chooser.needs_shape(kind) for kind in kinds)
+    found, row = np.unique(groups, return_inverse=True)
     number: dict[object, int] = {}
-    likeness: dict[int, int] = {}
-    found: dict[tuple[int, ...], list[int]] = {}
-    for npu in users.tolist():
-        groups = table.slot_group[table.slots_of(npu)].tolist()
-        for group in groups:
-            if group not in likeness:
-                likeness[group] = number.setdefault(chooser.likeness(group), len(number))
-        found.setdefault(tuple(likeness[group] for group in groups), []).append(npu)
-    return [np.array(alike, np.int64) for alike in found.values()]
+    likeness = [number.setdefault(chooser.likeness(group, by_shape=by_shape), len(number)) for group in found.tolist()]
+    alike, first, of_user = np.unique(
+        np.array(likeness)[row.reshape(groups.shape)], axis=0, return_index=True, return_inverse=True
+    )
+    return [users[of_user.reshape(-1) == i] for i in np.argsort(first).tolist()[: len(alike)]]
 
 
 def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> Rows:
@@ -487,6 +499,9 @@ def _check_products(view: TraceView, coll_rows: Int32, size: Int64, factor: Int6
 def _share(distinct: _Distinct, view: TraceView, rows: Rows, users: Int64) -> list[int]:
     """Numbers of the traces that the users of one trace run: peers are relative, so some may differ."""
     if len(view.p2p_rows) == 0:
+        return [distinct.number(rows)] * len(users)
+    if view.example != AS_WRITTEN:
+        rows.peer[view.p2p_rows] = view.p2p_peer - view.example
         return [distinct.number(rows)] * len(users)
     numbers = []
     for npu in users.tolist():

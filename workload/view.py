@@ -16,6 +16,7 @@ Int64 = NDArray[np.int64]
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 CPU_LANE, COMPUTE_LANE, MEMORY_LANE = range(3)
 WHOLE = -1
+AS_WRITTEN = -1
 
 _KIND_OF_NODE_TYPE = np.array([NOOP, NOOP, MEMORY, MEMORY, COMPUTE, SEND, RECV, COLLECTIVE], np.int8)
 
@@ -43,6 +44,7 @@ class TraceView:
 
     Attributes:
         table: the trace.
+        example: see below.
         kind: int8[n], NOOP, COMPUTE, MEMORY, SEND, RECV or COLLECTIVE.
         lane: int8[n], CPU_LANE, COMPUTE_LANE or MEMORY_LANE of kinds COMPUTE and MEMORY, else 0.
         coll_rows: int32[c], rows of the collectives in topological order, of rows that are free the least first.
@@ -57,13 +59,16 @@ class TraceView:
     Args:
         table: the trace.
         dims: extents of the fabric's dimensions; None: involved_dim does not count.
+        example: the NPU whose numbers the peers are; for others these shift by as much as they are away from it.
+            AS_WRITTEN = -1: the numbers are those of all NPUs.
 
     Raises:
         WorkloadError: a collective of all NPUs in none of the dimensions.
     """
 
-    def __init__(self, table: TraceTable, dims: tuple[int, ...] | None = None) -> None:
+    def __init__(self, table: TraceTable, dims: tuple[int, ...] | None = None, example: int = AS_WRITTEN) -> None:
         self.table = table
+        self.example = example
         self.kind = _KIND_OF_NODE_TYPE[table.type]
         self.kind[(self.kind == COLLECTIVE) & (table.comm_type < 0)] = COMPUTE
         self.lane = np.zeros(len(table), np.int8)
@@ -107,7 +112,7 @@ class TraceView:
 
     @cached_property
     def p2p_peer(self) -> Int32:
-        """int32[p]: the other NPU's number, -1 where the trace has none."""
+        """int32[p]: the other NPU's number as the trace has it, -1 where it has none."""
         rows = self.p2p_rows
         return np.where(self.kind[rows] == SEND, self.table.comm_dst[rows], self.table.comm_src[rows])
 
@@ -126,6 +131,10 @@ class TraceView:
     def p2p_seq(self) -> Int32:
         """int32[p]: how many of the same kind, peer and tag come before."""
         return occurrence(self.kind[self.p2p_rows], self.p2p_peer, self.p2p_tag)
+
+    def shift(self, npu: int) -> int:
+        """What is added to the numbers of peers for an NPU."""
+        return 0 if self.example == AS_WRITTEN else npu - self.example
 
     def slot_rows(self, slot: int) -> Int32:
         """Rows of a group's collectives in order."""

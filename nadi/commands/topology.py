@@ -12,13 +12,14 @@ from nadi.options import FORCE_HELP, named_path
 if TYPE_CHECKING:
     from topologies import Topology
 
-SPEC_HELP = "Name and parameters, as ring:npus=8,rate=400Gbps; or a file."
+SPEC_HELP = "Name and parameters, as ring:npus=8,rate=400Gbps; a cluster, as selene:gpus=64; or a file."
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(help="Fabrics: list, show, build.")
+    group = typer.Typer(help="Fabrics: list, clusters, show, build.")
     group.command("list")(list_)
+    group.command("clusters")(clusters_)
     group.command()(show)
     group.command()(build)
     app.add_typer(group, name="topology")
@@ -41,6 +42,22 @@ def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> 
         for parameter in found.parameters():
             table.add_row(parameter.name, parameter.form, _meaning(parameter.default, parameter.help))
         out.print(table)
+
+
+def clusters_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+    """All clusters: a fabric with what runs on it, by one name."""
+    from nadi.tables import Column, FittedTable, console
+    from topologies.clusters import clusters
+
+    known = clusters().values()
+    if as_json:
+        typer.echo(json.dumps([cluster.described() for cluster in known], indent=2))
+        return
+    columns = Column("cluster", form="name"), Column("GPUs", 1), Column("of", 1, "name")
+    table = FittedTable("", *columns, Column("what", form="text"), Column("source", 2, "text"))
+    for cluster in known:
+        table.add_row(cluster.name, f"{cluster.gpus:,}", cluster.gpu, cluster.summary, cluster.source)
+    console().print(table)
 
 
 def show(

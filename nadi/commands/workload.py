@@ -1,9 +1,11 @@
 """`nadi workload`: from a model to Chakra traces."""
 
+import json
 from pathlib import Path
 
 import typer
 
+from nadi import traffic, training
 from nadi.gpus import gpus, kernel_times
 from nadi.options import FORCE_HELP, named_path
 
@@ -13,13 +15,64 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Make Chakra traces of a model.")
     group.callback()(_group)
     group.command()(transformer)
+    group.command()(models)
     group.command()(gpus)
     group.command("kernel-times")(kernel_times)
+    training.add_to(group)
+    traffic.add_to(group)
+    group.command()(memory)
     app.add_typer(group, name="workload")
 
 
 def _group() -> None:
     """With a callback, a group of a single command stays a group."""
+
+
+def models(
+    name: str | None = typer.Argument(None, metavar="[MODEL]", help="Only this one, in full: a name or a file."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """The models of the library with their sizes and sources, or one in full."""
+    from nadi.model_tables import document, one, table
+    from nadi.tables import console
+    from workload.models import find, names
+
+    found = [find(each) for each in ([name] if name else names())]
+    if as_json:
+        documents = [document(model) for model in found]
+        typer.echo(json.dumps(documents[0] if name else documents, indent=2))
+    else:
+        console().print(one(found[0]) if name else table(found))
+
+
+def memory(
+    model: str = typer.Option(..., metavar="MODEL", help="A name of `nadi workload models`, or a file."),
+    plan: str = typer.Option(..., metavar="PLAN", help="As tp8,pp4,dp32,sp,zero1,recompute=full."),
+    framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
+    gpu_memory: str = typer.Option("80GB", metavar="SIZE", help="Of a GPU; exit code 1 where the plan does not fit."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Peak memory of a training step, for each stage of the pipeline, and whether it fits."""
+    from nadi.memory_table import document, frameworks, table
+    from nadi.printing import say
+    from nadi.tables import console
+    from topologies.bounds import MOST_BYTES
+    from topologies.units import parse_bytes_within
+    from workload.memory import does_not_fit, estimate
+    from workload.models import find
+    from workload.training import parallel_plan
+
+    known, chosen, own = find(model), parallel_plan(plan), frameworks(framework)
+    memory_bytes = parse_bytes_within(gpu_memory, MOST_BYTES)
+    stages = estimate(known, chosen, own)
+    complaint = does_not_fit(known, chosen, memory_bytes, own)
+    if as_json:
+        typer.echo(json.dumps(document(stages, complaint), indent=2))
+    else:
+        console().print(table(f"{known.name}, {chosen}: GB on each GPU", stages))
+        say(complaint or f"fits into {gpu_memory}")
+    if complaint:
+        raise typer.Exit(1)
 
 
 def transformer(

@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import Any
 
 from nadi.config import NetworkSection
-from nadi.fidelities import analytical, packet
+from nadi.fidelities import analytical, closed_form, packet
 
-_FILES: dict[str, ModuleType] = {"analytical": analytical, "packet": packet}
+_FILES: dict[str, ModuleType] = {"analytical": analytical, "closed-form": closed_form, "packet": packet}
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:

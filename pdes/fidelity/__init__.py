@@ -26,6 +26,9 @@ class Fidelity:
 
     Of packets only: send_latency_ps passes from when a message is posted until its first packet may be sent; with
     acknowledged a message counts, at both ends, from when its last acknowledgement is back at its sender.
+
+    is_closed_form: nothing crosses the network; collectives and messages take what they would alone on that of packets
+    (pdes/closed_form.py).
     """
 
     name: str
@@ -37,6 +40,7 @@ class Fidelity:
     links_are_busy: bool = True
     send_latency_ps: int = 0
     acknowledged: bool = False
+    is_closed_form: bool = False
 
     @property
     def has_endpoints(self) -> bool:

@@ -205,8 +205,8 @@ def test_mistakes_are_one_line_with_file_section_and_key(load, text, complaint):
         ("# nothing", "[workload]: missing; expected this section"),
         ('[topology]\nspec = "ring:npus=4"', "[workload]: missing; expected this section"),
         (LEAST.replace("traces", "groups"), "[workload] traces: missing; expected folder and beginning of the names"),
-        (LEAST + 'file = "x"', "[topology]: found spec and file of spec, name and file; expected exactly one"),
-        (LEAST.replace("spec", "#"), "[topology]: found none of spec, name and file; expected exactly one"),
+        (LEAST + 'file = "x"', "[topology]: found spec and file of spec, name, file and cluster; expected exactly one"),
+        (LEAST.replace("spec", "#"), "[topology]: found none of spec, name, file and cluster; expected exactly one"),
         (
             LEAST.replace("spec", "file") + "params = { npus = 4 }",
             "[topology]: params stand beside file; expected name or spec beside them",

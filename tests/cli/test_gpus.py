@@ -41,7 +41,7 @@ def test_one_gpu_is_shown_with_its_sources(nadi):
     shown = nadi("workload", "gpus", "a100").out
     assert "108 at 1.41 GHz" in shown
     assert "arXiv 2402.13499" in shown
-    assert [gpu["name"] for gpu in nadi("workload", "gpus", "h200", "--json").document] == ["h200"]
+    assert nadi("workload", "gpus", "h200", "--json").document["name"] == "h200"
     wrong = nadi("workload", "gpus", "h10")
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err.startswith("nadi: error: GPU 'h10': not known; expected one of a100, b200")

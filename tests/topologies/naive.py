@@ -4,6 +4,8 @@ import itertools
 
 import networkx as nx
 
+import topologies
+
 SMALL = [
     "ring:npus=2",
     "ring:npus=7",
@@ -24,13 +26,18 @@ SMALL = [
     "fat-tree:k=4,spine_delay=2us,core_delay=3us,switch_latency=300ns",
     "rail-optimised:npus=16,gpus_per_host=4",
     "rail-optimised:npus=12,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,uplinks=2",
+    "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=2,spines=3",
+    "rail-fat-tree:npus=20,gpus_per_host=4,rails=2,hosts_per_unit=2,units_per_pod=2,spines=2,cores=3,uplinks=2",
+    "rail-fat-tree:npus=16,gpus_per_host=2,ports=2,hosts_per_unit=2,spines=2",
+    "rail-fat-tree:npus=16,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,cores=2,core_planes=1",
+    "rail-fat-tree:npus=12,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,forwarding=true",
 ]
 
 
 def as_networkx(graph):
     """The graph with its links as keys of parallel edges."""
     network = nx.MultiDiGraph()
-    network.add_nodes_from(range(graph.nodes))
+    network.add_nodes_from((node, {"kind": kind}) for node, kind in enumerate(graph.node_kind.tolist()))
     for link, (a, b) in enumerate(zip(graph.link_src.tolist(), graph.link_dst.tolist(), strict=True)):
         network.add_edge(a, b, key=link, rate=int(graph.link_rate_bps[link]))
     return network
@@ -49,8 +56,11 @@ def distances_without_transit(graph, network, dst):
 
 
 def nearer_links(network, distance, node, npus):
-    """All links from node to nodes that are one nearer, and no NPUs but the destination."""
+    """All links from node to nodes that are one nearer, no NPUs but the destination; an NVSwitch between two alone."""
     near = {v for v, d in distance.items() if d == distance[node] - 1 and (v not in npus or d == 0)}
+    if node in npus and distance[node] == 2:
+        inside = {v for v in network.successors(node) if v in near and network.nodes[v]["kind"] == topologies.NVSWITCH}
+        near = inside or near
     return sorted(key for _, v, key in network.out_edges(node, keys=True) if v in near)
 
 

@@ -24,6 +24,12 @@ SPECS = [
     "rail-optimised:npus=64",
     "dgx-h100:npus=16",
     "dgx-a100:npus=4",
+    "rail-fat-tree:npus=20,gpus_per_host=4,rails=2,hosts_per_unit=2,units_per_pod=2,spines=2,cores=3,uplinks=2",
+    "rail-fat-tree:npus=64,gpus_per_host=4,ports=2,hosts_per_unit=4,rail_spines=true,cores=2,core_uplinks=3,spines=2",
+    "rail-fat-tree:npus=24,gpus_per_host=4,hosts_per_unit=4,rail_spines=true,spines=2,forwarding=true",
+    "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=8",
+    "selene:gpus=64",
+    "tpu-v4:gpus=8",
     "rail-optimised:npus=40,gpus_per_host=4,hosts_per_rail_leaf=4,spines=3,uplinks=2",
 ]
 

@@ -73,8 +73,7 @@ def build(tmp_path, text):
 
 
 def test_names_counts_and_kinds(tmp_path):
-    graph = build(
-        tmp_path,
+    text = (
         "npus = 4\ndims = [2, 2]\nhost = [0, 0, 1, 1]\npods = [0, 0, 1, 1]\n"
         '[[switches]]\nname = "left"\npod = 0\nlatency = "300ns"\n'
         '[[switches]]\nname = "right"\npod = 1\n[[switches]]\nkind = "nvswitch"\n'
@@ -83,8 +82,9 @@ def test_names_counts_and_kinds(tmp_path):
         + LINKS
         + 'count = 3\ncables = [["left", "right"]]\n'
         + LINKS
-        + "cables = [[0, 6], [1, 6]]\n",
+        + "cables = [[0, 6], [1, 6]]\n"
     )
+    graph = build(tmp_path, text)
     assert [graph.node_name(node) for node in range(4, 7)] == ["left", "right", "switch 2"]
     assert graph.node_kind.tolist() == [0, 0, 0, 0, 1, 1, 2]
     assert graph.node_latency_ps.tolist() == [0, 0, 0, 0, 300_000, 0, 0]
@@ -92,7 +92,9 @@ def test_names_counts_and_kinds(tmp_path):
     assert graph.pod.tolist() == [0, 0, 1, 1, 0, 1, -1]
     assert graph.links // 2 == 4 + 3 + 2
     assert len(topologies.next_links(graph, 4, 2)) == 3
-    assert [int(graph.link_dst[link]) for link in topologies.next_links(graph, 0, 1)] == [4, 6]
+    assert [int(graph.link_dst[link]) for link in topologies.next_links(graph, 0, 1)] == [6]  # an NVSwitch goes first
+    plain = build(tmp_path, text.replace('kind = "nvswitch"', ""))
+    assert [int(plain.link_dst[link]) for link in topologies.next_links(plain, 0, 1)] == [4, 6]
 
 
 def test_a_stack_may_have_parallel_links_and_other_rates(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 import topologies
 from tests.topologies.naive import SMALL
+from topologies.clusters import clusters
 
 NAMES = [
     "dgx-a100",
@@ -16,6 +17,7 @@ NAMES = [
     "file",
     "fully-connected",
     "leaf-spine",
+    "rail-fat-tree",
     "rail-optimised",
     "ring",
     "simai",
@@ -24,6 +26,7 @@ NAMES = [
     "torus",
 ]
 KNOWN = ", ".join(NAMES)
+WITH_CLUSTERS = ", ".join(sorted([*NAMES, *clusters()]))
 TIME = "expected a number >= 0 and a unit, as 500ns or 1us"
 
 
@@ -102,9 +105,9 @@ LEAF_KEYS = (
 @pytest.mark.parametrize(
     ("topology", "text"),
     [
-        ("rnig:npus=8", f"unknown topology 'rnig', and no such file; did you mean 'ring'? known: {KNOWN}"),
-        ("zzz", f"unknown topology 'zzz', and no such file; known: {KNOWN}"),
-        ({"name": "tours"}, f"unknown topology 'tours'; did you mean 'torus'? known: {KNOWN}"),
+        ("rnig:npus=8", f"unknown topology 'rnig', and no such file; did you mean 'ring'? known: {WITH_CLUSTERS}"),
+        ("zzz", f"unknown topology 'zzz', and no such file; known: {WITH_CLUSTERS}"),
+        ({"name": "tours"}, f"unknown topology 'tours'; did you mean 'torus'? known: {WITH_CLUSTERS}"),
         ({"k": 4}, f"topology 'None:k=4': key 'name' is missing; known: {KNOWN}"),
         ("ring:npus", "ring:npus: 'npus' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),
         ("ring:npus=", "ring:npus=: 'npus=' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),

@@ -14,7 +14,7 @@ STACKS = [spec for spec in SMALL if spec not in TABLES]
 
 
 def test_both_kinds_of_routing_are_tested():
-    assert len(TABLES) == 10
+    assert len(TABLES) == 15
     assert len(STACKS) == 9
 
 

@@ -26,6 +26,7 @@ print(json.dumps([seconds, peak, graph.npus, graph.nodes - graph.npus, graph.lin
     [
         ("fat-tree:npus=16384", 2304, 49152, 6),
         ("rail-optimised:npus=16384", 2592, 49152, 4),
+        ("deepseek-h800:gpus=16384", 2816, 65536, 5),
         ("torus:sizes=32x32x16", 0, 49152, 40),
     ],
 )

@@ -1,5 +1,17 @@
 """Models: what they are made of, a library of them, and how many parameters and operations they have."""
 
+from workload.models.library import find, names
 from workload.models.model import Experts, LatentAttention, Model
+from workload.models.operations import training_flops
+from workload.models.weights import active_parameters, parameters
 
-__all__ = ["Experts", "LatentAttention", "Model"]
+__all__ = [
+    "Experts",
+    "LatentAttention",
+    "Model",
+    "active_parameters",
+    "find",
+    "names",
+    "parameters",
+    "training_flops",
+]

@@ -48,6 +48,7 @@ class Experts(Part):
         ffn: width of an expert's MLP.
         shared: experts that every token goes to.
         shared_ffn: width of all shared experts together, 0 = shared * ffn.
+        shared_gate: what the shared experts give is weighted by a gate of one row (Qwen2-MoE).
         first_dense: layers at the beginning that have a plain MLP.
         every: of the layers after these, every how-manieth has experts.
     """
@@ -57,6 +58,7 @@ class Experts(Part):
     ffn: Count
     shared: CountFromZero = 0
     shared_ffn: CountFromZero = 0
+    shared_gate: bool = False
     first_dense: CountFromZero = 0
     every: Count = 1
 
@@ -97,7 +99,10 @@ class Model(Part):
         tied_embeddings: the output layer uses the word embedding.
         latent: latent attention in place of heads' own keys and values.
         experts: a mixture of experts in place of MLPs.
+        dropout: trained with dropout after softmax, attention and MLP, whose masks are kept for the backward pass.
         mtp_layers: layers that predict further tokens (DeepSeek-V3's multi-token prediction), after the last.
+        plans: parallel plans that runs of it were published with, as a user writes them.
+        left_out: what of the file that it was read from is not modelled, for the user to know; "" = nothing.
     """
 
     name: str
@@ -120,7 +125,10 @@ class Model(Part):
     tied_embeddings: bool = True
     latent: LatentAttention | None = None
     experts: Experts | None = None
+    dropout: bool = False
     mtp_layers: CountFromZero = 0
+    plans: tuple[str, ...] = ()
+    left_out: str = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

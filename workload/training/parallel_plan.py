@@ -106,14 +106,12 @@ class ParallelPlan(BaseModel):
     def __str__(self) -> str:
         """The plan as users write it: axes of more than one GPU, and what differs from the defaults."""
         axes = [f"{short}{getattr(self, field)}" for short, field in _AXES.items() if _differs(self, field)]
-        words = [
-            word for word, (field, value) in _WORDS.items() if _differs(self, field) and getattr(self, field) == value
-        ]
-        named = {field for field, _ in _WORDS.values()} | set(_AXES.values())
+        alone = {field: word for word, (field, value) in _WORDS.items() if getattr(self, field) == value}
+        words = [word for field, word in alone.items() if _differs(self, field)]
         others = [
             f"{field}={_shown(getattr(self, field))}"
             for field in ParallelPlan.model_fields
-            if field not in named and _differs(self, field)
+            if field not in alone and field not in _AXES.values() and _differs(self, field)
         ]
         return ",".join([*axes, *words, *others]) or "tp1"
 

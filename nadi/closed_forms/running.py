@@ -1,0 +1,199 @@
+"""A run at closed forms: costs, folding of NPUs that do the same, the run of one of each, and Results of all."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+import pdes
+import topologies
+from et import TraceTable
+from nadi.closed_forms.costs import CollectiveCosts, Costed
+from nadi.progress import Progress, Silence
+from pdes.closed_form_run import ClassTimes, Layout, compile_closed_form, digest_of, lay_out, run_closed_form
+from pdes.harvest import COUNTERS, LINK_COLUMNS
+from pdes.likeness import Classes, Pairs, classes_of, every_npu, pairs_of
+from pdes.results import Folded
+from topologies import Graph
+from workload import CollectiveSettings, Program
+from workload.kinds import KIND_OF_COMM_TYPE
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+MOST_ROWS = 1 << 22
+"""Trace nodes of all NPUs together that results hold each; of more those of one NPU of each class."""
+MOST_FLOWS = 1 << 22
+"""Messages of all NPUs together that results hold."""
+_SEND = 3
+
+
+def laid_out(graph: Graph, program: Program, costs: CollectiveCosts, *, fold: bool = True) -> Layout:
+    """A program's classes of NPUs, and what of it takes a time of its own.
+
+    Args:
+        graph: the fabric.
+        program: of all NPUs.
+        costs: of the fabric.
+        fold: False = every NPU is a class of its own.
+    """
+    pairs = pairs_of(program)
+    used = np.unique(program.slot_group)
+    stands = costs.standing.keys([_members(program, group) for group in used.tolist()])
+    number: dict[bytes, int] = {}
+    groups = np.zeros(len(program.group_ptr) - 1, np.int64)
+    groups[used] = [number.setdefault(stand, len(number)) for stand in stands]
+    ways = costs.standing.of_pairs(pairs.npu, pairs.peer)
+    classes = classes_of(program, pairs, groups, ways) if fold else every_npu(program, groups)
+    return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
+
+
+def costed(
+    layout: Layout,
+    costs: CollectiveCosts,
+    how: CollectiveSettings,
+    traces: Sequence[TraceTable],
+    trace_of_npu: Int32,
+) -> Costed:
+    """Closed forms of the collectives of a layout.
+
+    Args:
+        layout: of a program.
+        costs: of its fabric.
+        how: algorithms of the kinds.
+        traces: from which the program was made; they know kinds.
+        trace_of_npu: int32[npus], trace of each NPU.
+    """
+    keys = layout.collectives
+    rows = zip(keys.npu.tolist(), keys.row.tolist(), strict=True)
+    kinds = [KIND_OF_COMM_TYPE[traces[trace_of_npu[npu]].comm_type[row]] for npu, row in rows]
+    program: Program = layout.program
+    return costs.of_collectives(program, how, keys, np.array(kinds, np.int8))
+
+
+def run(
+    graph: Graph,
+    layout: Layout,
+    collectives: Costed,
+    costs: CollectiveCosts,
+    settings: pdes.Settings,
+    progress: Progress | Silence,
+) -> pdes.Results:
+    """Run a layout, and give what a run of any other fidelity gives.
+
+    Raises:
+        pdes.RunError: NPUs wait for ever, or simulated time is too long.
+    """
+    begun = time.perf_counter()
+    compile_s = compile_closed_form()
+    times = run_closed_form(
+        layout,
+        collectives.time_ps,
+        costs.of_messages(layout.messages),
+        concurrent=settings.concurrent_collectives,
+        progress=progress,
+    )
+    return _results(graph, layout, times, settings, setup_s=time.perf_counter() - begun, compile_s=compile_s)
+
+
+def _members(program: Program, group: int) -> Int32:
+    return program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
+
+
+def _ports(graph: Graph, pairs: Pairs, ways: Int64) -> Int32:
+    """int32[k]: ports by which NPUs send to their peers, numbered by first use of each NPU."""
+    _, first, index = np.unique(ways, return_index=True, return_inverse=True)
+    begin = np.searchsorted(np.sort(graph.link_src, kind="stable"), np.arange(graph.npus))
+    by_source = np.argsort(graph.link_src, kind="stable")
+    place = np.empty(graph.links, np.int64)
+    place[by_source] = np.arange(graph.links)
+    own = np.zeros(len(first), np.int64)
+    for i, at in enumerate(first.tolist()):
+        link = topologies.route(graph, int(pairs.npu[at]), int(pairs.peer[at]))[0]
+        own[i] = place[link] - begin[pairs.npu[at]]
+    physical = own[index.reshape(-1)]
+    port = np.zeros(len(physical), np.int32)
+    for npu in np.unique(pairs.npu).tolist():
+        of_npu = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
+        known: dict[int, int] = {}
+        port[of_npu] = [known.setdefault(one, len(known)) for one in physical[of_npu].tolist()]
+    return port
+
+
+def _results(
+    graph: Graph, layout: Layout, times: ClassTimes, settings: pdes.Settings, *, setup_s: float, compile_s: float
+) -> pdes.Results:
+    classes = layout.classes
+    rows_of_class = np.diff(times.row_ptr)
+    total = int((rows_of_class * classes.size).sum())
+    sends = int((np.diff(layout.send_ptr) * classes.size).sum())
+    kept = np.arange(graph.npus) if total <= MOST_ROWS else classes.example.astype(np.int64)
+    rows = np.zeros(graph.npus, np.int64)
+    rows[kept] = rows_of_class[classes.class_of_npu[kept]]
+    at = _ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
+    counters = dict.fromkeys(COUNTERS, 0) | {"windows": 0, "packets": 0}
+    counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": _payload(layout)}
+    return pdes.Results(
+        finish_time_ps=times.finish_time_ps,
+        digest=digest_of(times, classes),
+        counters=counters,
+        npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
+        node_start_ps=times.start_ps[at],
+        node_finish_ps=times.finish_ps[at],
+        flows=_flows(layout, times, record=settings.record_flows and sends <= MOST_FLOWS),
+        links={name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS},
+        wall_s=times.wall_s,
+        setup_s=setup_s - compile_s,
+        compile_s=compile_s,
+        first_event_s=times.wall_s,
+        folded=None if total <= MOST_ROWS else _folded(classes),
+    )
+
+
+def _folded(classes: Classes) -> Folded:
+    groups = np.arange(len(classes.class_of_group), dtype=np.int32)
+    used = classes.class_of_group >= 0
+    groups[used] = classes.group_example[classes.class_of_group[used]]
+    return Folded(classes.example[classes.class_of_npu], groups)
+
+
+def _ranges(first: Int64, counts: Int64) -> Int64:
+    """Numbers from each first on, so many."""
+    ends = np.cumsum(counts)
+    return np.arange(int(counts.sum())) - np.repeat(ends - counts - first, counts)
+
+
+def _payload(layout: Layout) -> int:
+    """Bytes of all messages between two NPUs."""
+    of_send = layout.messages.bytes[layout.send_key]
+    before = np.concatenate([[0], np.cumsum(of_send)])
+    return int((np.diff(before[layout.send_ptr]) * layout.classes.size).sum())
+
+
+def _flows(layout: Layout, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
+    """Messages between two NPUs, as pdes.Results has them; none unless they are recorded."""
+    program, classes = layout.program, layout.classes
+    counts = np.diff(layout.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
+    src = np.repeat(np.arange(program.npus), counts)
+    of_class = classes.class_of_npu[src]
+    at = _ranges(layout.send_ptr[classes.class_of_npu], counts)
+    is_send = np.flatnonzero(program.node_kind == _SEND)
+    first = np.searchsorted(is_send, program.trace_ptr[:-1])
+    node = is_send[first[program.trace_of_npu[src]] + at - layout.send_ptr[of_class]]
+    row = node - program.trace_ptr[program.trace_of_npu[src]]
+    start_ps = times.start_ps[times.row_ptr[of_class] + row]
+    dst = src + program.node_peer[node]
+    order = np.lexsort((dst, src, start_ps))
+    columns = {
+        "src": src,
+        "dst": dst,
+        "group": np.full(len(src), -1, np.int64),
+        "seq": program.node_seq[node].astype(np.int64),
+        "lane": program.node_tag[node].astype(np.int64),
+        "control": np.zeros(len(src), np.int8),
+        "bytes": program.node_bytes[node],
+        "start_ps": start_ps,
+        "finish_ps": times.arrived_ps[at],
+    }
+    return {name: column[order] for name, column in columns.items()}

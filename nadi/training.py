@@ -1,0 +1,80 @@
+"""`nadi workload megatron`, `deepspeed` and `fsdp`: the traces of a training step."""
+
+from pathlib import Path
+
+import typer
+
+from nadi.options import FORCE_HELP, named_path
+
+_MODEL = "A model of `nadi workload models`, a TOML file, or a config.json of Hugging Face."
+_PLAN = "How it is spread, as tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full."
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    group.command()(megatron)
+    group.command()(deepspeed)
+    group.command()(fsdp)
+
+
+def megatron(
+    model: str = typer.Option(..., "--model", metavar="MODEL", help=_MODEL),
+    plan: str = typer.Option(..., "--plan", metavar="PLAN", help=_PLAN),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
+    expand: bool = typer.Option(False, "--expand", help="A trace for each NPU and groups.json, for other tools."),
+    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Beginning of the files' names."),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+) -> None:
+    """Training steps as Megatron-LM does them: tensor, sequence, pipeline, context, expert and data parallelism."""
+    _write("megatron", model, plan, out, prefix, expand=expand, force=force)
+
+
+def deepspeed(
+    model: str = typer.Option(..., "--model", metavar="MODEL", help=_MODEL),
+    plan: str = typer.Option(..., "--plan", metavar="PLAN", help=_PLAN),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
+    expand: bool = typer.Option(False, "--expand", help="A trace for each NPU and groups.json, for other tools."),
+    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Beginning of the files' names."),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+) -> None:
+    """Training steps as DeepSpeed does them: ZeRO 0 to 3, pipelines, Ulysses."""
+    _write("deepspeed", model, plan, out, prefix, expand=expand, force=force)
+
+
+def fsdp(
+    model: str = typer.Option(..., "--model", metavar="MODEL", help=_MODEL),
+    plan: str = typer.Option(..., "--plan", metavar="PLAN", help=_PLAN),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
+    expand: bool = typer.Option(False, "--expand", help="A trace for each NPU and groups.json, for other tools."),
+    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Beginning of the files' names."),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+) -> None:
+    """Training steps as PyTorch's FSDP does them: layers are gathered before use, gradients reduce-scattered."""
+    _write("fsdp", model, plan, out, prefix, expand=expand, force=force)
+
+
+def _write(framework: str, name: str, plan_text: str, out: Path, prefix: str, *, expand: bool, force: bool) -> None:
+    from nadi.affordable import check_trace
+    from nadi.ending import unwound
+    from nadi.printing import say
+    from workload import expand as expanded
+    from workload import write_set
+    from workload.models import find
+    from workload.training import generate, parallel_plan
+    from workload.training.generator import NODE_BYTES, nodes_at_most
+
+    model, plan = find(name), parallel_plan(plan_text)
+    nodes = nodes_at_most(model, plan, framework)
+    check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+    with unwound():
+        traces = generate(model, plan, framework)
+        if expand:
+            made = expanded(traces, out, prefix)
+            groups = f', groups = "{made.parent / "groups.json"}"' if traces.families else ""
+        else:
+            made, groups = write_set(out, traces, prefix), ""
+    count = sum(len(trace) for trace in traces.traces)
+    say(
+        f"{traces.npus} NPUs, {len(traces.traces)} distinct traces of {count:,} nodes in all; "
+        f'in a run file: [workload] traces = "{made}"{groups}'
+    )

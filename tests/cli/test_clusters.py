@@ -1,0 +1,187 @@
+"""Clusters in run files and on the command line: what a name sets, and what wins over it."""
+
+import json
+import tomllib
+
+import pytest
+
+import pdes
+import topologies
+from nadi import fabric
+from nadi.config import NetworkSection, RunConfig, SystemSection, cluster_algorithm, load_config, network_section
+from nadi.errors import ConfigError
+from nadi.simulate import network_settings
+from topologies.clusters import clusters, find
+
+LEAST = '[workload]\ntraces = "x"\n'
+
+
+@pytest.fixture
+def config(tmp_path):
+    def load(text, *overrides):
+        path = tmp_path / "run.toml"
+        path.write_text(LEAST + text)
+        return load_config(path, overrides)
+
+    return load
+
+
+@pytest.mark.parametrize("name", clusters())
+def test_every_cluster_makes_a_run_file(name, config):
+    found = config(f'[topology]\ncluster = "{name}"\ngpus = 64\n')
+    cluster = find(name)
+    written = tomllib.loads(
+        f"[network]\n{''.join(f'{k} = {json.dumps(v)}{chr(10)}' for k, v in cluster.network.items())}"
+    )
+    own = NetworkSection.model_validate(written["network"])
+    assert found.network == own
+    assert {key: getattr(own, key) for key in cluster.network} != dict.fromkeys(cluster.network)
+    assert found.system == SystemSection.model_validate(cluster.system)
+    graph = topologies.build(found.topology.source())
+    settings = fabric.fitted(graph, network_settings(found.network, found.system))  # buffers hold what PFC needs
+    assert isinstance(settings, pdes.Settings)
+    assert graph.npus == 64
+
+
+@pytest.mark.parametrize("name", clusters())
+def test_windows_and_buffers_are_large_enough_for_the_whole_cluster(name):
+    graph = topologies.build(f"{name}:gpus={find(name).most_gpus}")
+    settings = fabric.fitted(graph, network_settings(network_section([], name)))
+    way = topologies.route(graph, 0, graph.npus - 1)
+    round_trip_ps = 2 * int(graph.link_delay_ps[way].sum()) + 2 * len(way) * 150_000
+    needed = int(graph.link_rate_bps[way].min()) / 8 * round_trip_ps / 1e12
+    assert settings.window_bytes == 0 or settings.window_bytes >= needed
+
+
+def test_what_the_run_file_says_wins(config):
+    text = '[topology]\ncluster = "alibaba-hpn"\ngpus = 16\n[network]\nload_balancing = "spray"\n'
+    plain, other = config(text), config(text, "network.buffer=32MB", "network.congestion.g=0.5")
+    assert (plain.network.load_balancing, plain.network.congestion_control) == ("spray", "dcqcn")
+    assert (plain.network.buffer, other.network.buffer) == (165_000_000, 32_000_000)
+    assert other.network.congestion == {"g": 0.5}
+    collectives = config('[topology]\ncluster = "tpu-v4"\n', "system.collectives.all-reduce=ring").system.collectives
+    assert collectives["all-reduce"] == "ring"
+    assert collectives["all-gather"] == find("tpu-v4").collectives["all-gather"]
+
+
+@pytest.mark.parametrize(
+    ("override", "without"),
+    [
+        ("network.switch=output-queued", {"buffer", "pfc", "ecn", "pfc_alpha"}),
+        ("network.pfc=false", {"pfc_headroom", "pfc_resume_offset"}),
+        ("network.ecn=false", {"ecn_kmin", "ecn_kmax", "ecn_pmax"}),
+        ("network.fidelity=analytical", {"buffer", "load_balancing"}),
+    ],
+)
+def test_what_another_choice_does_not_have_is_left_out(override, without, config):
+    network = config('[topology]\ncluster = "alibaba-hpn"\ngpus = 16\n', override).network
+    assert not without & set(network.model_dump(exclude_none=True))
+
+
+def test_another_congestion_control_has_parameters_of_its_own(monkeypatch, config):
+    named = find("alibaba-hpn").model_copy(
+        update={"network": {"congestion_control": "dcqcn", "congestion": {"g": 0.25}}}
+    )
+    monkeypatch.setattr("nadi.config.clusters", lambda: {"alibaba-hpn": named})
+    text = '[topology]\ncluster = "alibaba-hpn"\ngpus = 16\n'
+    assert config(text).network.congestion == {"g": 0.25}
+    assert config(text, "network.congestion_control=hpcc").network.congestion == {}
+
+
+@pytest.mark.parametrize("topology", ['spec = "llama3-24k:gpus=16"', 'name = "llama3-24k"\nparams = {gpus = 16}'])
+def test_a_cluster_is_named_by_spec_and_name_too(topology, config):
+    found = config(f"[topology]\n{topology}\n")
+    assert found.network.pfc is True
+    assert topologies.build(found.topology.source()).npus == 16
+
+
+def test_the_settled_config_is_a_run_file_again(config):
+    found = config('[topology]\ncluster = "llama3-24k"\ngpus = 64\nparams = {units_per_pod = 2, spines = 2}\n')
+    settled = found.settled()
+    assert settled["topology"]["cluster"] == "llama3-24k"
+    assert settled["network"]["buffer"] == "113MB"
+    again = RunConfig.model_validate(settled)
+    assert again == found
+    graph = topologies.build(again.topology.source())
+    assert topologies.describe(graph)["switches"]["core"] == 28
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('cluster = "selen"', "[topology] cluster: unknown cluster 'selen'; did you mean 'selene'?"),
+        ('cluster = "selene"\ngpus = 9', "[topology]: gpus = 9 of selene; expected 1 to 8, or a multiple of 8"),
+        ('cluster = "selene"\ngpus = 0', "[topology] gpus: found 0"),
+        ('cluster = "selene"\ngpus = "many"', "[topology] gpus: found 'many'"),
+        (
+            'cluster = "selene"\nspec = "ring:npus=4"',
+            "[topology]: found spec and cluster of spec, name, file and cluster",
+        ),
+        ('spec = "ring:npus=4"\ngpus = 4', "[topology]: gpus stands without cluster"),
+        ("cluster = 3", "[topology] cluster: found 3"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(text, words, config):
+    with pytest.raises(ConfigError) as error:
+        config(f"[topology]\n{text}\n")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_list_of_clusters(nadi):
+    shown = nadi("topology", "clusters")
+    assert shown.code == 0
+    lines = shown.out.splitlines()
+    for name, cluster in clusters().items():
+        line = next(line for line in lines if f" {name} " in line)
+        assert cluster.summary in line
+        assert cluster.source in line
+    document = nadi("topology", "clusters", "--json").document
+    selene = next(one for one in document if one["name"] == "selene")
+    assert (selene["gpus"], selene["most_gpus"], selene["gpu"], selene["gpus_per_host"]) == (4480, 4480, "a100", 8)
+
+
+def test_commands_take_a_cluster_for_a_topology(nadi, tmp_path):
+    shown = nadi("topology", "show", "selene:gpus=64", "--json")
+    assert shown.document["switches"] == {"nvswitch": 8, "leaf": 8, "spine": 80, "core": 28}
+    assert nadi("topology", "build", "small-a100:gpus=16", "-o", tmp_path / "small.toml").code == 0
+    assert topologies.build(tmp_path / "small.toml").npus == 16
+    wrong = nadi("topology", "show", "selene:gpus=65")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "nearest: 64 and 72" in wrong.err
+
+
+def test_collectives_of_a_cluster_run_with_its_settings():
+    assert network_section([], "llama3-24k:gpus=16").pfc is True
+    assert network_section(["network.pfc=false"], "llama3-24k:gpus=16").pfc is False
+    assert network_section([], "ring:npus=4") == NetworkSection()
+    assert cluster_algorithm("tpu-v4:gpus=64", "all-reduce").startswith("grid")
+    assert (cluster_algorithm("tpu-v4", "broadcast"), cluster_algorithm("ring:npus=4", "all-reduce")) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "slowest"),
+    [
+        ("alibaba-hpn", 16, 1.35),  # two ports by hash
+        ("deepseek-h800", 16, 1.01),
+        ("dgx-h100-superpod", 16, 1.01),
+        ("dgx-h200-superpod", 16, 1.01),
+        ("dgx-b200-superpod", 16, 1.01),
+        ("llama3-24k", 32, 1.5),  # ECMP by hash
+        ("selene", 16, 1.01),
+        ("small-a100", 32, 1.01),
+        ("tpu-v4", 64, 1.01),
+    ],
+)
+def test_an_all_reduce_takes_what_its_closed_form_says(name, gpus, slowest, nadi):
+    done = nadi("collective", "all-reduce", "-t", f"{name}:gpus={gpus}", "--sizes", "1MiB", "--json", "--quiet")
+    assert done.code == 0, done.err
+    (row,) = done.document["rows"]
+    ratio = row["time_ps"] / row["closed_form_ps"]
+    assert 0.99 < ratio < slowest
+
+
+def test_names_are_offered_by_the_shell():
+    from nadi.completion import topology_names
+
+    assert topology_names("sel") == ["selene"]

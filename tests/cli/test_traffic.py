@@ -1,0 +1,69 @@
+"""`nadi workload traffic`, and its traces in runs."""
+
+import pytest
+
+PACKET, HEADER = 4096, 82
+
+
+def run(nadi, folder, topology, *arguments):
+    file = folder / "run.toml"
+    file.write_text(f'[workload]\ntraces = "traffic"\n[topology]\nspec = "{topology}"\n')
+    return nadi("run", file, "--quiet", "--json", *arguments).document
+
+
+def test_incast_takes_what_the_receivers_link_needs(nadi, tmp_path):
+    """The first packet goes over two links, all packets over the last one, which is never idle."""
+    senders, size = 8, 1_000_000
+    outcome = nadi("workload", "traffic", "incast", "--npus", senders + 1, "--size", f"{size}B", "-o", tmp_path)
+    assert outcome.out == f"{tmp_path}/traffic.<npu>.et: 9 traces, 8 messages, 8.00 MB\n"
+    done = run(nadi, tmp_path, "switch:npus=9,rate=100Gbps,delay=1us")
+    wire = size + -(-size // PACKET) * HEADER
+    assert done["finish_time_ps"] == (senders * wire + PACKET + HEADER) * 80 + 2 * 10**6
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("incast", "--fan-in", 3),
+        ("permutation", "--messages", 2),
+        ("pairs", "--stride", 1),
+        ("poisson", "--size", "hadoop", "--duration", "100us"),
+        ("all-to-all", "--size", "uniform:1KiB-64KiB"),
+    ],
+)
+def test_every_pattern_runs_at_every_fidelity(nadi, tmp_path, arguments):
+    assert nadi("workload", "traffic", *arguments, "-o", tmp_path).code == 0
+    for fidelity in ("packet", "analytical"):
+        done = run(
+            nadi,
+            tmp_path,
+            "leaf-spine:npus=8,hosts_per_leaf=4,spines=2,rate=400Gbps,delay=500ns",
+            "--set",
+            f"network.fidelity={fidelity}",
+        )
+        assert done["finish_time_ps"] > 0
+
+
+def test_poisson_says_what_it_offers(nadi, tmp_path):
+    outcome = nadi(
+        "workload", "traffic", "poisson", "--load", 0.4, "--duration", "5ms", "--size", "64KiB", "-o", tmp_path
+    )
+    offered = float(outcome.out.split(", ")[-1].split()[0])
+    assert offered == pytest.approx(0.4, rel=0.1)
+    assert outcome.out.endswith(" of 8 x 400Gbps in 5ms\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("incast", "--fan-in", 8), "incast: fan-in is 8, expected 1 to 7, of 8 NPUs"),
+        (("poisson", "--rate", "fast"), "fast"),
+        (("permutation", "--size", "0B"), "expected at least 1 byte"),
+    ],
+)
+def test_mistakes_get_one_line_and_leave_nothing(nadi, tmp_path, arguments, words):
+    outcome = nadi("workload", "traffic", *arguments, "-o", tmp_path / "out")
+    assert outcome.code == 2
+    assert words in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,239 @@
+"""Runs at closed forms: the kernel against plain Python, folded against unfolded, and against packets."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pdes
+from nadi import closed_forms
+from nadi.config import NetworkSection
+from nadi.progress import Silence
+from nadi.simulate import network_settings
+from pdes.closed_form_run import MessageTimes, digest_of, lay_out, run_closed_form
+from pdes.likeness import classes_of, every_npu, pairs_of
+from tests.budgets import bounded
+from tests.fidelity.naive_closed_form import Simulator
+from tests.pdes.cases import Traces, workloads
+from topologies import build
+from workload import CollectiveSettings
+
+SETTINGS = network_settings(NetworkSection(fidelity="closed-form"))
+PACKETS = network_settings(NetworkSection())
+
+
+def cost(*key):
+    """Any time from 1 to 4 us, of few values, so that things happen at one moment."""
+    return 1_000_000 * (1 + hash(key) % 4)
+
+
+def times_of(layout, *, by_place, concurrent=False):
+    """ClassTimes at `cost`, which looks at groups and peers only with by_place."""
+    c, m = layout.collectives, layout.messages
+    collective_ps = costs(c.schedule, c.group * by_place, c.bytes)
+    hold_ps = costs(m.src * by_place, m.dst * by_place, m.bytes)
+    messages = MessageTimes(hold_ps, 2 * hold_ps, 3 * hold_ps)
+    return run_closed_form(layout, collective_ps, messages, concurrent=concurrent)
+
+
+def costs(*columns):
+    """int64[n]: the cost of each row."""
+    return np.array([cost(*row) for row in zip(*(column.tolist() for column in columns), strict=True)], np.int64)
+
+
+def every_row(layout, times):
+    """Start and finish of each row of each NPU."""
+    found = []
+    for c in layout.classes.class_of_npu.tolist():
+        own = slice(int(times.row_ptr[c]), int(times.row_ptr[c + 1]))
+        found += zip(times.start_ps[own].tolist(), times.finish_ps[own].tolist(), strict=True)
+    return found
+
+
+@bounded(120)
+@given(st.data(), st.integers(2, 7), st.booleans(), st.booleans())
+def test_random_runs_agree_with_plain_python(data, npus, concurrent, own_ports):
+    program = data.draw(workloads(npus)).program(npus)
+    pairs = pairs_of(program)
+    groups, ways = np.arange(len(program.group_ptr) - 1), np.arange(len(pairs.npu))
+    port = (pairs.place * own_ports).astype(np.int32)
+    layout = lay_out(program, classes_of(program, pairs, groups, ways), pairs, groups, ways, port)
+    times = times_of(layout, by_place=True, concurrent=concurrent)
+
+    def message(src, dst, size):
+        hold = cost(src, dst, size)
+        return hold, 2 * hold, 3 * hold
+
+    def port_of(_src, dst):
+        return dst if own_ports else 0
+
+    naive = Simulator(program, cost, message, port_of, concurrent=concurrent).run()
+    assert every_row(layout, times) == [(row.start, row.finish) for npu in naive.npus for row in npu.rows]
+
+
+@st.composite
+def folding_programs(draw):
+    """Traces that many NPUs share: groups of neighbours, of strides and of all, and messages round rings."""
+    width, groups = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    npus = width * groups
+    traces = Traces(npus)
+    near = {f"near{g}": tuple(range(g * width, (g + 1) * width)) for g in range(groups)}
+    far = {f"far{w}": tuple(range(w, npus, width)) for w in range(width)}
+    odd = draw(st.one_of(st.none(), st.integers(0, npus - 1)))
+    for step in range(draw(st.integers(1, 6))):
+        what, deps = draw(st.sampled_from(["compute", "near", "far", "all", "ring"])), draw(st.booleans())
+        after = {npu: (len(traces.nodes[npu]) - 1,) if deps and traces.nodes[npu] else () for npu in range(npus)}
+        if what == "compute":
+            for npu in range(npus):
+                traces.compute(npu, 1 + (npu == odd), cpu=step % 2 == 1, deps=after[npu])
+        elif what in ("near", "far"):
+            for name, members in (near if what == "near" else far).items():
+                traces.collective(members, 0, 1000 + step % 2, group=name, deps=after)
+        elif what == "all":
+            traces.collective(range(npus), 2, 500, deps=after)
+        elif npus > 1:
+            for npu in range(npus):
+                traces.message(npu, (npu + 1) % npus, 100, tag=step, deps=(after[npu], after[(npu + 1) % npus]))
+    return traces.program(near | far)
+
+
+@bounded(120)
+@given(folding_programs(), st.booleans())
+def test_folded_runs_are_those_of_every_npu(program, concurrent):
+    pairs = pairs_of(program)
+    groups, ways = np.zeros(len(program.group_ptr) - 1, np.int64), np.zeros(len(pairs.npu), np.int64)
+    port = np.zeros(len(pairs.npu), np.int32)
+    folded = lay_out(program, classes_of(program, pairs, groups, ways), pairs, groups, ways, port)
+    whole = lay_out(program, every_npu(program, groups), pairs, groups, ways, port)
+    found, expected = (times_of(each, by_place=False, concurrent=concurrent) for each in (folded, whole))
+    assert every_row(folded, found) == every_row(whole, expected)
+    assert digest_of(found, folded.classes) == digest_of(expected, whole.classes)
+    assert found.finish_time_ps == expected.finish_time_ps
+
+
+class Pipeline(Traces):
+    """A pipeline with tensor groups, and data groups at the end: tensor fastest, then data, then stages."""
+
+    def __init__(self, tp, pp, dp, micros=3):
+        super().__init__(tp * pp * dp)
+        self.sizes, self.micros, self.last = (tp, dp, pp), micros, [()] * (tp * pp * dp)
+        first = range(0, tp * pp * dp, tp)
+        self.groups = {f"tp{npu}": tuple(range(npu, npu + tp)) for npu in first}
+        self.groups |= {
+            f"dp{p}.{t}": tuple(range(p * tp * dp + t, (p + 1) * tp * dp, tp)) for p in range(pp) for t in range(tp)
+        }
+        for micro in range(micros):
+            for npu in first:
+                self.stage(micro, npu, self.groups[f"tp{npu}"])
+        for name, members in self.groups.items():
+            if name.startswith("dp"):
+                self.collective(members, 0, 1 << 20, name, dict(enumerate(self.last)))
+
+    def stage(self, micro, first, members):
+        tp, dp, pp = self.sizes
+        stage = first // (tp * dp)
+        for npu in members:
+            if stage > 0:
+                self.last[npu] = (self.receive(npu - tp * dp, npu, 4096, micro, self.last[npu]),)
+            self.last[npu] = (self.compute(npu, 5, deps=self.last[npu]),)
+        self.collective(members, 0, 1 << 16, f"tp{first}", dict(enumerate(self.last)))
+        for npu in members:
+            self.last[npu] = (len(self.nodes[npu]) - 1,)
+            if stage < pp - 1:
+                self.send(npu, npu + tp * dp, 4096, micro, self.last[npu])
+
+
+def run_at(graph, traces, *, fold=True):
+    """Layout and Results at closed forms."""
+    how = CollectiveSettings({})
+    program = traces.program(getattr(traces, "groups", {}), how)
+    costs = closed_forms.CollectiveCosts(graph, SETTINGS)
+    layout = closed_forms.laid_out(graph, program, costs, fold=fold)
+    found = closed_forms.costed(layout, costs, how, traces.tables(), np.arange(graph.npus))
+    return layout, closed_forms.run(graph, layout, found, costs, SETTINGS, Silence())
+
+
+@pytest.mark.parametrize(
+    ("spec", "classes"),
+    [
+        ("rail-optimised:npus=48,gpus_per_host=4,hosts_per_rail_leaf=12,spines=2", 4),
+        ("leaf-spine:leaves=12,hosts_per_leaf=4,spines=4", 4),
+        ("switch:npus=48", 4),
+        ("torus:sizes=4x12", 4),
+    ],
+)
+def test_npus_of_a_stage_are_one_class(spec, classes):
+    """TP4 PP4 DP3: four stages, whatever the fabric, as long as all members of a kind stand alike on it."""
+    traces = Pipeline(4, 4, 3)
+    graph = build(spec)
+    layout, found = run_at(graph, traces)
+    _, expected = run_at(graph, traces, fold=False)
+    assert len(layout.classes.example) == classes
+    assert found.digest == expected.digest
+    assert np.array_equal(found.node_finish_ps, expected.node_finish_ps)
+    assert {name: column.tolist() for name, column in found.flows.items()} == {
+        name: column.tolist() for name, column in expected.flows.items()
+    }
+
+
+def test_npus_on_unlike_hosts_are_not_one_class():
+    """Groups of four on leaves of three stand in three ways: 3 and 1, 2 and 2, 1 and 3 under a leaf."""
+    traces = Pipeline(4, 1, 3)
+    graph = build("leaf-spine:leaves=4,hosts_per_leaf=3,spines=2")
+    layout, found = run_at(graph, traces)
+    _, expected = run_at(graph, traces, fold=False)
+    assert layout.classes.example.tolist() == [0, 4, 8]
+    assert found.digest == expected.digest
+
+
+def test_pipeline_bubble_is_exact():
+    """p equal stages and m micro-batches take m + p - 1 turns where messages take no time beside them."""
+    stages, micros, turn_us = 4, 8, 1000
+    traces = Traces(stages)
+    last = [()] * stages
+    for m in range(micros):
+        for p in range(stages):
+            deps = last[p]
+            if p > 0:
+                deps = (*deps, traces.receive(p - 1, p, 0, m))
+            last[p] = (traces.compute(p, turn_us, deps=deps),)
+            if p < stages - 1:
+                traces.send(p, p + 1, 0, m, last[p])
+    graph = build("ring:npus=4,rate=400Gbps,delay=0ns")
+    layout, found = run_at(graph, traces)
+    hop_ps = closed_forms.CollectiveCosts(graph, SETTINGS).of_messages(layout.messages).total_ps.max()
+    turn_ps = turn_us * 1_000_000
+    assert found.finish_time_ps == (micros + stages - 1) * turn_ps + (stages - 1) * hop_ps
+    ideal = micros * turn_ps
+    assert (found.finish_time_ps - (stages - 1) * hop_ps - ideal) / ideal == (stages - 1) / micros
+
+
+def test_messages_of_one_port_follow_one_another():
+    traces = Traces(3)
+    for tag in range(3):
+        traces.message(0, 1, 1 << 20, tag)
+    traces.message(2, 1, 1 << 20)
+    _, found = run_at(build("switch:npus=3,rate=100Gbps,delay=1us"), traces)
+    flows = sorted(zip(found.flows["src"].tolist(), found.flows["finish_ps"].tolist(), strict=True))
+    ends = [finish for src, finish in flows if src == 0]
+    serial = (1 << 20) // 4096 * (4096 + 82) * 80
+    assert np.diff(ends).tolist() == [serial, serial]
+    assert [finish for src, finish in flows if src == 2] == ends[:1]  # nobody waits at the receiver
+
+
+@pytest.mark.parametrize("kind", range(8))
+def test_a_collective_alone_takes_what_packets_take(kind):
+    traces = Traces(8)
+    traces.collective(range(8), kind, 1 << 20)
+    graph = build("switch:npus=8,rate=400Gbps,delay=500ns")
+    _, found = run_at(graph, traces)
+    expected = pdes.run(pdes.build_world(graph, traces.program(), PACKETS))
+    assert found.finish_time_ps == pytest.approx(expected.finish_time_ps, rel=0.05)
+
+
+def test_a_step_takes_about_what_packets_take():
+    traces = Pipeline(4, 2, 2, micros=4)
+    graph = build("rail-optimised:npus=16,gpus_per_host=4,hosts_per_rail_leaf=4,spines=2")
+    _, found = run_at(graph, traces)
+    expected = pdes.run(pdes.build_world(graph, traces.program(traces.groups), PACKETS))
+    assert found.finish_time_ps == pytest.approx(expected.finish_time_ps, rel=0.05)

@@ -1,0 +1,187 @@
+"""Where a step's time went, beside a model that asks at each moment what an NPU waits for."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
+from nadi.step_times import AXES, CATEGORIES, step_times
+from tests.budgets import bounded
+from tests.scenarios.running import simulate
+from workload import build_program
+from workload.training import pipeline
+
+SPEC = "fully-connected:npus={},rate=100Gbps,delay=1us"
+ALL_REDUCE = CollectiveCommType.ALL_REDUCE
+US = 10**6
+NPUS = 3
+
+
+class Steps:
+    """Traces that grow: nodes of all NPUs in an order in which they can run."""
+
+    def __init__(self, npus):
+        self.nodes = [[] for _ in range(npus)]
+        self.messages = 0
+
+    def add(self, npu, make, *arguments, **more):
+        self.nodes[npu].append(make(len(self.nodes[npu]), *arguments, **more))
+        return len(self.nodes[npu]) - 1
+
+    def message(self, src, dst, size, name, deps_src=(), deps_dst=()):
+        self.messages += 1
+        self.add(src, send_node, name, src, dst, size, self.messages, deps=deps_src)
+        return self.add(dst, recv_node, name, src, dst, size, self.messages, deps=deps_dst)
+
+    def run(self, **settings):
+        traces = [table_of(metadata(), nodes, f"t.{npu}.et") for npu, nodes in enumerate(self.nodes)]
+        own = np.arange(len(traces), dtype=np.int32)
+        program = build_program(traces, own, len(traces))
+        results = simulate(SPEC.format(len(traces)), program, **settings)
+        return step_times(program, traces, own, results), results, traces
+
+
+@st.composite
+def steps(draw):
+    made = Steps(NPUS)
+    for _ in range(draw(st.integers(3, 14))):
+
+        def deps(npu):
+            known = range(len(made.nodes[npu]))
+            return draw(st.lists(st.sampled_from(known), max_size=3, unique=True)) if known else []
+
+        axis, npu = draw(st.sampled_from([*AXES, "other"])), draw(st.integers(0, NPUS - 1))
+        what = draw(st.sampled_from(["compute", "compute", "host", "message", "all"]))
+        if what in ("compute", "host"):
+            length = draw(st.integers(0, 9))
+            made.add(npu, comp_node, "c", duration_micros=length, is_cpu_op=what == "host", deps=deps(npu))
+        elif what == "message":
+            other = (npu + draw(st.integers(1, NPUS - 1))) % NPUS
+            made.message(npu, other, draw(st.integers(1, 50_000)), f"a/{axis}:x", deps(npu), deps(other))
+        else:
+            for each in range(NPUS):
+                made.add(each, coll_node, f"step0/{axis}:all-reduce", ALL_REDUCE, 3000, deps=deps(each))
+    made.add(0, comp_node, "tp", duration_micros=1)
+    made.message(0, 1, 1, "pp:last")
+    return made
+
+
+def naive(nodes, start, finish, met, end):
+    """Of one NPU; met: when the other ends of its communication had begun."""
+    edges = sorted({0, end, *start, *finish, *(t for t in met if t is not None)})
+    found = dict.fromkeys(CATEGORIES, 0)
+    is_own = [node.type == 4 and not any(a.name == "is_cpu_op" and a.bool_val for a in node.attr) for node in nodes]
+    order = {node.id: row for row, node in enumerate(nodes)}
+    for begin, until in pairwise(edges):
+        found[cause(nodes, start, finish, met, begin, is_own, order)] += until - begin
+    return [found[name] for name in CATEGORIES]
+
+
+def cause(nodes, start, finish, met, now, is_own, order):
+    rows = range(len(nodes))
+    if any(is_own[r] and start[r] <= now < finish[r] for r in rows):
+        return "compute"
+    ahead = [r for r in rows if is_own[r] and start[r] > now]
+    if ahead:
+        at = latest_parent(nodes, min(ahead, key=lambda r: (start[r], r)), finish, order)
+    else:
+        at = max(rows, key=lambda r: (finish[r], r), default=None)
+    if at is None or finish[at] <= now:
+        return "idle"
+    while (parent := latest_parent(nodes, at, finish, order)) is not None and finish[parent] > now:
+        at = parent
+    if nodes[at].type == 4:
+        return "other"
+    if met[at] is not None and now < met[at]:
+        return "bubble"
+    axis = nodes[at].name.split("/")[-1].split(":")[0]
+    return axis if axis in AXES else "unnamed"
+
+
+def latest_parent(nodes, row, finish, order):
+    parents = sorted(order[d] for d in nodes[row].data_deps)
+    return max(parents, key=lambda r: (finish[r], -r), default=None)
+
+
+def other_ends(made, results):
+    """When the sender of each receive, and the last member of each collective across stages, had begun."""
+    ptr, start = results.npu_node_ptr, results.node_start_ps.tolist()
+    sent, met = {}, []
+    for npu, nodes in enumerate(made.nodes):
+        for row, node in enumerate(nodes):
+            if node.type == 5:
+                sent[next(a.int32_val for a in node.attr if a.name == "comm_tag")] = start[ptr[npu] + row]
+    places = [[row for row, node in enumerate(nodes) if node.type == 7] for nodes in made.nodes]
+    last = [max(start[ptr[npu] + rows[i]] for npu, rows in enumerate(places)) for i in range(len(places[0]))]
+    for npu, nodes in enumerate(made.nodes):
+        own = [None] * len(nodes)
+        for row, node in enumerate(nodes):
+            if node.type == 6:
+                own[row] = sent[next(a.int32_val for a in node.attr if a.name == "comm_tag")]
+            if node.type == 7 and node.name.split("/")[1].split(":")[0] in ("pp", "embedding", "world"):
+                own[row] = last[places[npu].index(row)]
+        met.append(own)
+    return met
+
+
+@bounded(60)
+@given(steps())
+def test_is_what_an_npu_waits_for_at_each_moment(made):
+    found, results, _ = made.run()
+    met = other_ends(made, results)
+    for npu, nodes in enumerate(made.nodes):
+        part = slice(results.npu_node_ptr[npu], results.npu_node_ptr[npu + 1])
+        start, finish = results.node_start_ps[part].tolist(), results.node_finish_ps[part].tolist()
+        assert found[npu].tolist() == naive(nodes, start, finish, met[npu], results.finish_time_ps)
+        assert found[npu].sum() == results.finish_time_ps
+
+
+def pipelined(schedule, p, m, v, forward_us=1000, backward_us=2000):
+    """A step whose stages do nothing but their passes, with messages of a byte."""
+    made, done = Steps(p), {}
+    todo = [pipeline.order(schedule, stage, p, m, v) for stage in range(p)]
+    last = [[] for _ in range(p)]
+    while any(todo):
+        for stage in range(p):
+            while todo[stage] and pass_(
+                made, done, last, schedule, stage, todo[stage][0], (p, v), forward_us, backward_us
+            ):
+                todo[stage].pop(0)
+    return made
+
+
+def pass_(made, done, last, schedule, stage, work, size, forward_us, backward_us):
+    p, v = size
+    is_forward = work.kind == "forward"
+    source = (pipeline.before if is_forward else pipeline.after)(schedule, stage, work.chunk, p, v)
+    deps = list(last[stage])
+    if source is not None:
+        sent = done.get((work.kind, work.micro_batch, *source))
+        if sent is None:
+            return False
+        name = f"step0/{work.kind}/mb{work.micro_batch}/pp:message"
+        deps.append(made.message(source[0], stage, 1, name, [sent]) if source[0] != stage else sent)
+    length = forward_us if is_forward else backward_us
+    node = made.add(stage, comp_node, "pass", duration_micros=length, deps=deps)
+    done[work.kind, work.micro_batch, stage, work.chunk] = node
+    last[stage] = [node]
+    return True
+
+
+@pytest.mark.parametrize(("schedule", "v"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2)])
+def test_bubble_is_p_minus_1_over_v_m(schedule, v):
+    p, m = 4, 8
+    found, results, _ = pipelined(schedule, p, m, v).run()
+    compute, bubble, idle = (found[:, CATEGORIES.index(name)] for name in ("compute", "bubble", "idle"))
+    assert np.all(compute == m * v * 3000 * US)
+    assert np.all((bubble + idle) / compute == pytest.approx((p - 1) / (v * m), rel=0.01))
+    assert np.all(found.sum(axis=1) == results.finish_time_ps)
+
+
+def test_names_without_axes_tell_nothing():
+    made = Steps(2)
+    made.message(0, 1, 10, "send")
+    assert made.run()[0] is None

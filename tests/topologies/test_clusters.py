@@ -1,0 +1,216 @@
+"""Clusters by name: published counts, what may be asked of them, and what is said of the rest."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import topologies
+from tests.topologies.test_builders import switches
+from topologies.clusters import clusters, find
+
+GBPS = 10**9
+
+
+def tier_rates(graph):
+    """One way between NPUs and switches outside servers, and from tier to tier."""
+    return [tier["rate_bps"] for tier in topologies.describe(graph)["tiers"] if not tier["in_server"]]
+
+
+def without_nvswitches(graph):
+    return {word: count for word, count in switches(graph).items() if word != "nvswitch"}
+
+
+def cables_between(graph, one, other):
+    kind = [name.split()[0] for name in ["npu 0"] * graph.npus + list(graph.switch_names)]
+    ends = zip(graph.link_src[::2].tolist(), graph.link_dst[::2].tolist(), strict=True)
+    return sum({kind[a], kind[b]} == {one, other} for a, b in ends)
+
+
+@pytest.mark.parametrize("name", clusters())
+def test_every_cluster_is_built_small_and_whole(name):
+    cluster = find(name)
+    for gpus in (8, 64, min(cluster.gpus, 4096)):
+        graph = topologies.build(f"{name}:gpus={gpus}")
+        assert graph.npus == gpus
+        assert graph.name == f"{name}:gpus={gpus}"
+        assert graph.accelerator in {"", "a100", "h100", "b200"}
+    assert topologies.extent(name).npus == cluster.gpus
+    assert cluster.topology(64)["name"] in topologies.topologies()
+    assert cluster.most_gpus >= cluster.gpus
+
+
+@pytest.mark.parametrize(
+    ("units", "leaf", "spine", "core"),
+    [(2, 16, 8, 0), (4, 32, 16, 0), (8, 64, 32, 0), (16, 128, 128, 64), (32, 256, 256, 128), (64, 512, 512, 256)],
+)
+def test_dgx_superpods_have_the_switches_and_cables_of_nvidias_table(units, leaf, spine, core):
+    """docs.nvidia.com/dgx-superpod, DGX B200 reference architecture, larger configurations."""
+    for name in ("dgx-h100-superpod", "dgx-b200-superpod") if units <= 16 else ("dgx-b200-superpod",):
+        graph = topologies.build(f"{name}:gpus={256 * units}")
+        expected = {"leaf": leaf, "spine": spine} | ({"core": core} if core else {})
+        assert without_nvswitches(graph) == expected
+        for pair in (("npu", "leaf"), ("leaf", "spine"), *([("spine", "core")] if core else [])):
+            assert cables_between(graph, *pair) == 256 * units
+        ports = [len(graph.out_links(node)) for node in range(graph.npus, graph.nodes) if graph.node_kind[node] == 1]
+        assert max(ports) == 64
+        assert set(tier_rates(graph)) == {256 * units * 400 * GBPS}  # nothing is oversubscribed
+
+
+def test_an_a100_superpod_of_140_servers():
+    """NVIDIA RA-09950-001: 56 leaves, 80 spines and 28 cores of 40 ports, 1,120 cables at each tier."""
+    graph = topologies.build("selene:gpus=1120")
+    assert switches(graph) == {"nvswitch": 140, "leaf": 56, "spine": 80, "core": 28}
+    assert [cables_between(graph, *pair) for pair in (("npu", "leaf"), ("leaf", "spine"), ("spine", "core"))] == [
+        1120,
+        1120,
+        1120,
+    ]
+    ports = [len(graph.out_links(node)) for node in range(graph.npus, graph.nodes) if graph.node_kind[node] == 1]
+    assert max(ports) == 40
+    assert topologies.describe(graph)["diameter_hops"] == 6  # three levels
+
+
+def test_selene_whole_has_fewer_switches_than_are_published_with_storage():
+    graph = topologies.build("selene")
+    assert graph.npus == 8 * 560
+    assert 600 < sum(without_nvswitches(graph).values()) <= 850  # arXiv 2104.04473, section 5
+    rates = tier_rates(graph)
+    assert set(rates) == {4480 * 200 * GBPS}
+    assert (
+        max(len(graph.out_links(node)) for node in range(graph.npus, graph.nodes) if graph.node_kind[node] == 1) <= 40
+    )
+
+
+def test_llama3_has_pods_of_3072_gpus_and_one_in_seven_above_them():
+    """arXiv 2407.21783, section 3.3.1: racks of 16, 192 racks a pod at full bisection, 8 pods, 1:7."""
+    graph = topologies.build("llama3-24k")
+    assert graph.npus == 24576
+    assert topologies.describe(graph)["pods"] == 8
+    assert (graph.pod[: graph.npus] == [npu // 3072 for npu in range(graph.npus)]).all()
+    assert switches(graph)["leaf"] == 24576 // 16 == 8 * 192
+    at_gpus, to_pod, above = tier_rates(graph)
+    assert at_gpus == to_pod == 24576 * 400 * GBPS
+    assert to_pod / above == pytest.approx(7, rel=0.03)  # whole cables: 192 / 28
+    assert len(topologies.route(graph, 0, 8)) == 2  # two servers of a rack
+    assert len(topologies.route(graph, 0, 16)) == 4
+    assert len(topologies.route(graph, 0, 3072)) == 6
+
+
+def test_deepseek_has_eight_planes_of_two_layers():
+    """arXiv 2505.09343, table 3: of switches of 64 ports, 768 of them for 16,384 GPUs."""
+    graph = topologies.build("deepseek-h800:gpus=16384")
+    assert sum(without_nvswitches(graph).values()) == 768
+    assert cables_between(graph, "leaf", "spine") == 16384
+    built = topologies.build("deepseek-h800")
+    assert built.npus == 2048
+    assert len(topologies.route(built, 0, 8 * 255)) == 4  # the same plane, other leaves
+    planes = {int(built.link_dst[topologies.route(built, npu, 2040 + npu)[0]]) for npu in range(8)}
+    assert len(planes) == 8
+    inside = built.link_rate_bps[topologies.route(built, 0, 1)]
+    assert 2 * inside[0] == 8 * 400 * GBPS  # 400 GB/s both ways
+    assert built.link_rate_bps[topologies.route(built, 0, 8)[0]] == 400 * GBPS
+
+
+def test_hpn_has_two_ports_into_two_planes():
+    """Qian et al., SIGCOMM 2024; SimAI's AlibabaHPN: 15 segments of 1,024, 240 ToRs, 120 aggregation switches."""
+    graph = topologies.build("alibaba-hpn")
+    assert graph.npus == 15 * 1024
+    assert without_nvswitches(graph) == {"leaf": 240, "spine": 120}
+    nics = [link for link in graph.out_links(0) if graph.node_kind[graph.link_dst[link]] == topologies.SWITCH]
+    assert graph.link_rate_bps[nics].tolist() == [200 * GBPS] * 2
+    segment = [node for node in range(graph.npus, graph.nodes) if graph.node_name(node).startswith("leaf")][:16]
+    assert {int(graph.link_dst[link]) for npu in range(1024) for link in graph.out_links(npu)} >= set(segment)
+    leaf = segment[0]
+    down = [link for link in graph.out_links(leaf) if graph.link_dst[link] < graph.npus]
+    up = [link for link in graph.out_links(leaf) if graph.link_dst[link] >= graph.npus]
+    assert (len(down), len(up)) == (128, 60)
+    assert set(graph.link_rate_bps[up].tolist()) == {400 * GBPS}
+    top = graph.nodes - 1
+    assert len(graph.out_links(top)) == 120  # 8 ToRs of a plane in each of 15 segments
+    assert topologies.describe(graph)["diameter_hops"] == 4
+
+
+@pytest.mark.parametrize(("gpus", "extents"), [(64, (4, 4, 4)), (512, (8, 8, 8)), (4096, (16, 16, 16))])
+def test_tpu_v4_is_a_torus_of_cubes(gpus, extents):
+    graph = topologies.build(f"tpu-v4:gpus={gpus}")
+    assert graph.dims == extents
+    assert {len(graph.out_links(npu)) for npu in range(gpus)} == {6}
+    assert set(graph.link_rate_bps.tolist()) == {400 * GBPS}
+
+
+def test_tpu_v4_has_about_the_published_bisection():
+    """cloud.google.com/tpu/docs/v4: 24 TB/s for 4,096 chips; 2 x 16 x 16 links of 50 GB/s are 25.6."""
+    bisection_bps = topologies.describe(topologies.build("tpu-v4"))["bisection_bps"]
+    assert bisection_bps == 2 * 16 * 16 * 400 * GBPS
+    assert bisection_bps / 8e12 == pytest.approx(24, rel=0.07)
+
+
+def test_the_small_one_is_one_switch_of_64_ports():
+    graph = topologies.build("small-a100")
+    assert switches(graph) == {"nvswitch": 8, "leaf": 1}
+    assert len(graph.out_links(graph.nodes - 1)) == 64
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (
+            "selene:gpus=1001",
+            "gpus = 1001 of selene; expected 1 to 8, or a multiple of 8 up to 4480; nearest: 1000 and 1008",
+        ),
+        ("selene:gpus=9", "gpus = 9 of selene; expected 1 to 8, or a multiple of 8 up to 4480; nearest: 8 and 16"),
+        ("selene:gpus=9000", "nearest: 4480"),
+        ("tpu-v4:gpus=100", "nearest: 64 and 128"),
+        ("tpu-v4:gpus=5", "nearest: 8"),
+        ("selene:gpus=0", "selene: gpus: '0' is not a count"),
+        ("selene:gpus=many", "selene: gpus: 'many' is not a count"),
+        ("selene:npus=8", "selene: npus stands beside a cluster; expected gpus"),
+        ("selene:gpus=8,colour=red", "selene:gpus=8,colour=red: unknown key 'colour'"),
+        ("selen:gpus=8", "did you mean 'selene'?"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(spec, text):
+    for tell in (topologies.build, topologies.extent):
+        with pytest.raises(topologies.TopologyError) as error:
+            tell(spec)
+        assert text in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_unknown_clusters_name_the_nearest():
+    with pytest.raises(topologies.TopologyError, match="unknown cluster 'lama3-24k'; did you mean 'llama3-24k'"):
+        find("lama3-24k")
+
+
+def test_a_part_of_a_server_is_a_server_of_so_many():
+    graph = topologies.build("dgx-h100-superpod:gpus=4")
+    assert (graph.npus, len(set(graph.host.tolist()))) == (4, 1)
+
+
+def test_parameters_of_the_fabric_may_be_given_beside_gpus():
+    graph = topologies.build("llama3-24k:gpus=64,units_per_pod=2,spines=4")
+    assert topologies.describe(graph)["pods"] == 2
+    assert switches(graph) == {"nvswitch": 8, "leaf": 4, "spine": 8, "core": 28}
+    table = {"name": "selene", "gpus": 16, "rate": "100Gbps"}
+    assert 100 * GBPS in topologies.build(table).link_rate_bps
+
+
+def test_hosts_have_the_memory_of_their_data_sheets():
+    host = find("selene").host
+    assert (host.memory, host.memory_bandwidth, host.pcie_rate) == (2 * 10**12, 8 * 4096 * 10**8, 256 * GBPS)
+    assert find("tpu-v4").host.memory is None
+
+
+@pytest.mark.parametrize("name", clusters())
+def test_every_value_of_a_file_has_a_source_or_says_that_it_has_none(name):
+    """A comment beside the value, or above the block it stands in, or from the top of the file."""
+    lines = (Path(topologies.__file__).parent / "clusters" / f"{name}.toml").read_text().splitlines()
+    cited = [line for line in lines if "#" in line]
+    assert len(cited) >= 8
+    marks = re.compile(r"arXiv|NVIDIA|SIGCOMM|ISCA|cloud\.google|imagined")
+    assert marks.search("\n".join(lines[:4]) + find(name).source)
+    bare = [line for line in lines if re.match(r"(rate|nvlink_rate|buffer|congestion_control|hosts_per_unit) =", line)]
+    for line in bare:
+        at = lines.index(line)
+        assert "#" in line or "#" in lines[at - 1] or name == "small-a100", line

@@ -1,0 +1,111 @@
+"""Parameters and operations against Megatron's closed forms, and against a model that counts matrices one by one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.budgets import bounded
+from workload.models import Experts, LatentAttention, Model, find, names, operations, weights
+from workload.models.operations import training_flops
+
+gpts = st.builds(
+    lambda heads, width, **rest: Model(name="gpt", heads=heads, hidden=heads * width, **rest),
+    heads=st.integers(1, 8),
+    width=st.integers(1, 16),
+    layers=st.integers(1, 6),
+    vocab=st.integers(1, 1000),
+    sequence=st.integers(1, 100),
+)
+
+
+@bounded(40)
+@given(gpts, st.integers(1, 50))
+def test_a_gpt_has_the_parameters_and_operations_of_the_paper(model, batch):
+    l, h, s, v = model.layers, model.hidden, model.sequence, model.vocab  # noqa: E741 - the paper's letters
+    final_norm = 2 * h  # the paper leaves it out
+    assert weights.parameters(model) == 12 * l * h * h + 13 * l * h + (v + s) * h + final_norm
+    again = 96 * batch * s * l * h * h + 16 * batch * s * s * l * h + 6 * batch * s * h * v
+    assert training_flops(model, batch, recompute="full") == again
+    assert again == pytest.approx(96 * batch * s * l * h**2 * (1 + s / (6 * h) + v / (16 * l * h)))
+    once = 72 * batch * s * l * h**2 * (1 + s / (6 * h) + v / (12 * l * h))
+    assert training_flops(model, batch) == pytest.approx(once, rel=1e-12)
+    selective = training_flops(model, batch, recompute="selective") - training_flops(model, batch)
+    assert selective == 4 * batch * s * s * l * h  # arXiv 2205.05198, appendix A
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith("megatron")])
+def test_the_models_of_megatron_have_its_parameters(name):
+    model = find(name)
+    published = {"1t": 1008.0}.get(name.removeprefix("megatron-")) or float(name[9:-1])
+    h, l = model.hidden, model.layers  # noqa: E741 - the paper's letters
+    formula = 12 * l * h**2 * (1 + 13 / (12 * h) + (51200 + 2048) / (12 * l * h))
+    assert weights.parameters(model) - 2 * h == pytest.approx(formula, rel=1e-12)
+    assert formula / 1e9 == pytest.approx(published, abs=0.05)
+
+
+def naive_parameters(model):
+    """All shapes written out."""
+    h, d = model.hidden, model.query_dim
+    if model.latent is None:
+        attention = [(h, model.heads * d), (h, model.key_value_heads * d), (h, model.key_value_heads * d)]
+        attention += [(model.heads * d, h)]
+        vectors = 0
+    else:
+        kept = model.latent
+        up = model.heads * (kept.nope_dim + kept.rope_dim)
+        attention = [(h, kept.query_rank), (kept.query_rank, up)] if kept.query_rank else [(h, up)]
+        attention += [(h, kept.key_value_rank), (h, kept.rope_dim), (kept.key_value_rank, model.heads * kept.nope_dim)]
+        attention += [(kept.key_value_rank, model.heads * kept.value_dim), (model.heads * kept.value_dim, h)]
+        vectors = kept.query_rank + kept.key_value_rank
+    mlp = [(h, model.ffn_width), (h, model.ffn_width), (model.ffn_width, h)]
+    count = 2 * model.vocab * h + h
+    active = count
+    for layer in range(model.layers):
+        common = sum(m * n for m, n in attention) + vectors + 2 * h + (2 * d if model.qk_norm else 0)
+        count += common
+        active += common
+        if not model.has_experts(layer):
+            count += sum(m * n for m, n in mlp)
+            active += sum(m * n for m, n in mlp)
+            continue
+        experts = model.experts
+        shared = 3 * h * experts.shared * experts.ffn + h * experts.count
+        count += experts.count * 3 * h * experts.ffn + shared
+        active += experts.top_k * 3 * h * experts.ffn + shared
+    return count, active
+
+
+@st.composite
+def llamas(draw):
+    kv_heads, times = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    small = st.integers(1, 9)
+    latent = st.builds(
+        LatentAttention, query_rank=st.integers(0, 9), key_value_rank=small, nope_dim=small, rope_dim=small,
+        value_dim=small,
+    )  # fmt: skip
+    experts = st.builds(
+        Experts, count=st.integers(4, 9), top_k=st.integers(1, 4), ffn=small, shared=st.integers(0, 2),
+        first_dense=st.integers(0, 3), every=st.integers(1, 3),
+    )  # fmt: skip
+    has_latent = draw(st.booleans())
+    return Model(
+        name="llama", layers=draw(st.integers(1, 6)), hidden=draw(small) * kv_heads * times, heads=kv_heads * times,
+        kv_heads=0 if has_latent else kv_heads, head_dim=draw(st.integers(0, 9)), ffn=draw(small),
+        vocab=draw(st.integers(1, 99)), norm="rmsnorm", activation="swiglu", positions="rotary", bias=False,
+        qk_norm=not has_latent and draw(st.booleans()), tied_embeddings=False,
+        latent=draw(latent) if has_latent else None, experts=draw(st.none() | experts),
+    )  # fmt: skip
+
+
+@bounded(80)
+@given(llamas(), st.integers(1, 40))
+def test_counts_are_those_of_matrices_one_by_one(model, sequence):
+    count, active = naive_parameters(model)
+    assert weights.parameters(model) == count
+    assert weights.active_parameters(model) == active
+    vectors = sum(weights.active(model, each) for each in weights.all_weights(model) if not each.is_matrix)
+    core = sum(2 * model.heads * (model.query_dim + model.value_dim) for _ in range(sequence) for _ in range(sequence))
+    expected = 2 * sequence * (active - vectors) + model.layers * core
+    assert operations.forward_flops(model, sequence) == expected
+    causal = operations.forward_flops(model, sequence, causal=True)
+    assert expected - causal == model.layers * core * (sequence - 1) // (2 * sequence)

@@ -1,0 +1,199 @@
+"""Pipeline schedules against a naive simulator of passes that wait for each other."""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import pytest
+
+from workload.errors import WorkloadError
+from workload.training import pipeline
+from workload.training.pipeline import Work
+
+PLAIN = [("gpipe", p, m, 1) for p in (1, 2, 4, 7) for m in (1, 3, 8, 20)]
+PLAIN += [("1f1b", p, m, 1) for p in (1, 2, 4, 7) for m in (1, 3, 8, 20)]
+INTERLEAVED = [("interleaved", p, p * k, v) for p in (2, 3, 4, 8) for k in (1, 2, 5) for v in (2, 3, 5)]
+ZERO_BUBBLE = [("zero-bubble", p, m, 1) for p in (1, 2, 4, 7) for m in (1, 3, 8, 20)]
+DUAL = [("dualpipe", p, m, 2) for p in (2, 4, 8, 16) for m in (2 * p, 2 * p + 2, 5 * p)]
+ALL = PLAIN + INTERLEAVED + ZERO_BUBBLE + DUAL
+
+
+class Times(NamedTuple):
+    """How long passes of one slice take; a backward that is not split takes both of the last two."""
+
+    forward: int = 1
+    inputs: int = 1
+    weights: int = 1
+
+    def of(self, work: Work) -> int:
+        """Of one pass."""
+        if work.kind == "backward" and not work.is_split:
+            return self.inputs + self.weights
+        return {"forward": self.forward, "backward": self.inputs, "weights": self.weights}[work.kind]
+
+
+def lists(schedule: str, p: int, m: int, v: int) -> list[list[Work]]:
+    """What all stages do."""
+    return [pipeline.order(schedule, stage, p, m, v) for stage in range(p)]
+
+
+def finish(schedule: str, p: int, m: int, v: int, times: Times) -> list[int]:
+    """When each stage has done its list in order, each unit as soon as its inputs are there; messages take no time."""
+    todo = [units(works) for works in lists(schedule, p, m, v)]
+    ready: dict[tuple[str, int, int], int] = {}
+    clock, at = [0] * p, [0] * p
+    while any(at[s] < len(todo[s]) for s in range(p)):
+        moved = False
+        for stage in range(p):
+            while at[stage] < len(todo[stage]):
+                unit = todo[stage][at[stage]]
+                begin = [ready.get(need) for work in unit for need in needs(schedule, stage, work, p, v)]
+                if None in begin:
+                    break
+                clock[stage] = max([clock[stage], *begin]) + sum(times.of(work) for work in unit)
+                for work in unit:
+                    slice_ = pipeline.position(schedule, stage, work.chunk, p, v)
+                    ready[work.kind, work.micro_batch, slice_] = clock[stage]
+                at[stage] += 1
+                moved = True
+        assert moved, f"nobody can go on: {[todo[s][at[s]] for s in range(p) if at[s] < len(todo[s])]}"
+    return clock
+
+
+def units(works: list[Work]) -> list[list[Work]]:
+    """Passes that begin and end together: pairs, and all others alone."""
+    made: list[list[Work]] = []
+    for i, work in enumerate(works):
+        if i and works[i - 1].is_paired:
+            made[-1].append(work)
+        else:
+            made.append([work])
+    return made
+
+
+def needs(schedule: str, stage: int, work: Work, p: int, v: int) -> list[tuple[str, int, int]]:
+    """Passes that must be done before one, by the numbers of slices alone."""
+    slice_, last = pipeline.position(schedule, stage, work.chunk, p, v), pipeline.slices(schedule, p, v) - 1
+    if work.kind == "forward":
+        return [("forward", work.micro_batch, slice_ - 1)] if slice_ else []
+    if work.kind == "weights":
+        return [("backward", work.micro_batch, slice_)]
+    own = ("forward", work.micro_batch, slice_)
+    return [own, ("backward", work.micro_batch, slice_ + 1)] if slice_ < last else [own]
+
+
+@pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)
+def test_all_work_is_done_once(schedule: str, p: int, m: int, v: int) -> None:
+    done = [
+        (work.kind, work.micro_batch, pipeline.position(schedule, stage, work.chunk, p, v))
+        for stage, works in enumerate(lists(schedule, p, m, v))
+        for work in works
+    ]
+    passes = {
+        (kind, i, s)
+        for kind in ("forward", "backward")
+        for i in range(m)
+        for s in range(pipeline.slices(schedule, p, v))
+    }
+    split = {
+        ("weights", work.micro_batch, pipeline.position(schedule, stage, work.chunk, p, v))
+        for stage, works in enumerate(lists(schedule, p, m, v))
+        for work in works
+        if work.is_split
+    }
+    assert len(done) == len(set(done))
+    assert set(done) == passes | split
+
+
+@pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)
+def test_each_chunk_does_its_micro_batches_and_they_meet_their_neighbours(
+    schedule: str, p: int, m: int, v: int
+) -> None:
+    for stage, works in enumerate(lists(schedule, p, m, v)):
+        for chunk in range(v):
+            mine = [work.micro_batch for work in works if (work.kind, work.chunk) == ("forward", chunk)]
+            assert sorted(mine) == list(pipeline.micro_batches_of(schedule, chunk, m, v))
+            behind, ahead = (side(schedule, stage, chunk, p, v) for side in (pipeline.before, pipeline.after))
+            here = pipeline.position(schedule, stage, chunk, p, v)
+            for place, step, back in ((behind, -1, pipeline.after), (ahead, 1, pipeline.before)):
+                if place is None:
+                    assert here + step in (-1, pipeline.slices(schedule, p, v))
+                    continue
+                assert pipeline.position(schedule, *place, p, v) == here + step
+                assert pipeline.micro_batches_of(schedule, place[1], m, v) == pipeline.micro_batches_of(
+                    schedule, chunk, m, v
+                )
+                assert back(schedule, *place, p, v) == (stage, chunk)
+
+
+@pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)
+def test_in_flight_is_what_the_list_holds_at_most(schedule: str, p: int, m: int, v: int) -> None:
+    for stage, works in enumerate(lists(schedule, p, m, v)):
+        held = most = 0
+        for work in works:
+            held += (work.kind == "forward") - (
+                work.kind == "weights" or (work.kind == "backward" and not work.is_split)
+            )
+            most = max(most, held)
+        assert held == 0
+        assert pipeline.in_flight(schedule, stage, p, m, v) == most
+
+
+@pytest.mark.parametrize("times", [Times(1, 1, 1), Times(10, 10, 10), Times(5, 7, 4)])
+@pytest.mark.parametrize(("schedule", "p", "m", "v"), PLAIN + INTERLEAVED)
+def test_bubble_is_a_vth_of_p_minus_1_passes(schedule: str, p: int, m: int, v: int, times: Times) -> None:
+    ideal = m * v * sum(times)
+    bubble = Fraction(max(finish(schedule, p, m, v, times)) - ideal, ideal)
+    assert bubble == Fraction(p - 1, v * m)
+
+
+@pytest.mark.parametrize("times", [Times(1, 1, 1), Times(5, 6, 4), Times(8, 8, 5), Times(10, 11, 9)])
+@pytest.mark.parametrize(("p", "m"), [(p, m) for p in (2, 4, 8) for m in (2 * p, 3 * p, 40)])
+def test_zero_bubble_is_that_of_its_paper(p: int, m: int, times: Times) -> None:
+    took = max(finish("zero-bubble", p, m, 1, times))
+    assert took - m * sum(times) == (p - 1) * (times.forward + times.inputs - times.weights)
+
+
+@pytest.mark.parametrize("times", [Times(1, 1, 1), Times(5, 5, 4), Times(8, 8, 5), Times(5, 6, 4), Times(10, 11, 9)])
+@pytest.mark.parametrize(("p", "m"), [(p, m) for p in (2, 4, 8, 16) for m in (2 * p, 2 * p + 2, 4 * p)])
+def test_dualpipe_is_that_of_its_paper(p: int, m: int, times: Times) -> None:
+    bubble = max(finish("dualpipe", p, m, 2, times)) - m * sum(times)
+    pair, whole = sum(times), times.inputs + times.weights
+    published = (p // 2 - 1) * (pair + whole - 3 * times.weights)
+    less = (p // 2 - 1) * (times.inputs - times.forward)  # The paper's formula takes these two as equal.
+    assert published - less <= bubble <= published
+
+
+def test_dualpipe_of_four_stages_is_the_order_of_its_repository() -> None:
+    works = pipeline.order("dualpipe", 0, 4, 8, 2)
+    letters = {"forward": "F", "backward": "B", "weights": "W"}
+    text = " ".join(f"{letters[w.kind]}{w.chunk}{'z' * w.is_split}{'+' * w.is_paired}" for w in works)
+    assert text == ("F0 F0 F0 F1 B1z W1 F1 F0+ B1 F1+ B0 B1 F1+ B0 B1 B0z W0 B0z W0")
+
+
+def test_interleaved_is_the_order_of_megatron() -> None:
+    works = pipeline.order("interleaved", 1, 2, 4, 2)
+    text = " ".join(f"{w.kind[0]}{w.micro_batch}.{w.chunk}" for w in works)
+    assert text == "f0.0 f1.0 f0.1 b0.1 f1.1 b1.1 f2.0 b0.0 f3.0 b1.0 f2.1 b2.1 f3.1 b3.1 b2.0 b3.0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("interleaved", 4, 10, 2), "10 micro-batches, expected a multiple of pp (4): 8 or 12"),
+        (("interleaved", 4, 2, 2), "2 micro-batches, expected a multiple of pp (4): 4"),
+        (("interleaved", 1, 4, 2), "pp is 1, expected at least 2, or vpp 1"),
+        (("interleaved", 4, 8, 1), "vpp is 1, expected at least 2, or schedule 1f1b"),
+        (("1f1b", 4, 8, 2), "vpp is 2, expected 1, or schedule interleaved"),
+        (("dualpipe", 3, 8, 2), "pp is 3, expected an even number: 2 or 4"),
+        (("dualpipe", 4, 6, 2), "6 micro-batches, expected an even number from 2 pp (8): 8"),
+        (("dualpipe", 4, 9, 2), "9 micro-batches, expected an even number from 2 pp (8): 10"),
+        (("1f1b", 0, 8, 1), "pp 0: expected at least 1"),
+        (("2f2b", 4, 8, 1), "schedule '2f2b', expected one of 1f1b, dualpipe, gpipe, interleaved, zero-bubble"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_nearest_that_can(arguments: tuple[str, int, int, int], words: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        pipeline.check(*arguments)
+    assert str(error.value).endswith(words)
+    with pytest.raises(WorkloadError):
+        pipeline.order(arguments[0], 0, *arguments[1:])

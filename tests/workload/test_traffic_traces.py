@@ -1,0 +1,122 @@
+"""Traces of messages: who sends what to whom, how large, when, and always the same for a seed."""
+
+import numpy as np
+import pytest
+
+from et import read_trace
+from workload import WorkloadError, build_program, load_traces, traffic_traces
+from workload.message_sizes import message_sizes
+
+MIB = 1 << 20
+ONE = message_sizes("1MiB")
+
+
+def test_sizes_are_those_of_their_distribution():
+    assert message_sizes("4KiB").mean_bytes == 4096
+    assert message_sizes("uniform:1MB-3MB").mean_bytes == 2e6
+    assert message_sizes("web-search").mean_bytes == pytest.approx(1.712e6, rel=1e-3)
+    shares = (np.arange(100_000) + 0.5) / 100_000
+    for text in ("uniform:64KiB-1MiB", "web-search", "hadoop"):
+        sizes = message_sizes(text)
+        drawn = sizes.at(shares)
+        assert drawn.mean() == pytest.approx(sizes.mean_bytes, rel=1e-3)
+        for size, share in zip(sizes.bytes[1:], sizes.share[1:], strict=True):
+            assert np.mean(drawn <= size) == pytest.approx(share, abs=2e-3)
+
+
+def test_patterns_send_what_they_say():
+    incast = traffic_traces.incast(10, 4, 3, ONE, 1, receiver=7)
+    assert set(incast.dst) == {7}
+    assert np.all(np.unique(incast.src, return_counts=True)[1] == 3)
+    assert len(set(incast.src) - {7}) == 4
+
+    permutation = traffic_traces.permutation(9, 1, ONE, 1)
+    assert sorted(permutation.dst) == sorted(permutation.src) == list(range(9))
+    assert np.all(permutation.src != permutation.dst)
+
+    pairs = traffic_traces.pairs(8, 2, 1, ONE, 1)
+    assert pairs.dst.tolist() == [2, 3, 0, 1, 6, 7, 4, 5]
+
+    everybody = traffic_traces.all_to_all(5, 2, ONE, 1)
+    met, times = np.unique(everybody.src * 5 + everybody.dst, return_counts=True)
+    assert met.tolist() == [i * 5 + j for i in range(5) for j in range(5) if i != j]
+    assert np.all(times == 2)
+
+
+def test_the_same_seed_makes_the_same_messages_and_another_others():
+    web = message_sizes("web-search")
+
+    def made(seed):
+        return [
+            traffic_traces.poisson(4, 0.5, 400 * 10**9, 10**10, web, seed),
+            traffic_traces.permutation(30, 2, web, seed),
+            traffic_traces.incast(30, 5, 2, web, seed),
+        ]
+
+    for first, again, other in zip(made(1), made(1), made(2), strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+        assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "load", "seconds"), [("64KiB", 0.3, 0.05), ("web-search", 0.8, 0.6), ("hadoop", 1.2, 0.2)]
+)
+def test_poisson_offers_the_load_that_is_asked(text, load, seconds):
+    """To each NPU's receivers evenly; gaps of an exponential distribution have their mean as standard deviation."""
+    npus, rate_bps = 16, 400 * 10**9
+    made = traffic_traces.poisson(npus, load, rate_bps, int(seconds * 1e12), message_sizes(text), 1)
+    assert made.bytes.sum() * 8 / (npus * rate_bps * seconds) == pytest.approx(load, rel=0.02)
+    assert np.bincount(made.dst, minlength=npus).std() < 0.05 * len(made.dst) / npus
+    gaps = np.diff(made.at_us[made.src == 3]).astype(float)
+    assert np.all(gaps >= 0)
+    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)
+
+
+def test_traces_hold_all_messages_and_wait_for_their_moment(tmp_path):
+    made = traffic_traces.poisson(4, 0.5, 400 * 10**9, 10**9, message_sizes("hadoop"), 3)
+    assert traffic_traces.write(made, tmp_path, "t") == 4
+    traces, trace_of_npu = load_traces(tmp_path / "t", 4)
+    program = build_program(traces, trace_of_npu, 4)
+    assert program.npus == 4
+    sends = [read_trace(tmp_path / f"t.{npu}.et") for npu in range(4)]
+    for npu, table in enumerate(sends):
+        mine = made.src == npu
+        is_send, is_wait = table.comm_src == npu, table.duration_micros > 0
+        assert table.comm_dst[is_send].tolist() == made.dst[mine].tolist()
+        assert table.comm_size[is_send].tolist() == made.bytes[mine].tolist()
+        assert table.duration_micros[is_wait].sum() == made.at_us[mine].max()
+        assert np.all(table.is_cpu_op[is_wait])
+        assert int(np.sum(table.comm_dst == npu)) == int(np.sum(made.dst == npu))
+
+
+def test_other_npus_may_have_traces_beside(tmp_path):
+    traffic_traces.write(traffic_traces.pairs(4, 2, 1, ONE, 1), tmp_path, "t")
+    traffic_traces.write(traffic_traces.pairs(2, 1, 1, ONE, 1), tmp_path, "t", first_npu=4)
+    assert read_trace(tmp_path / "t.5.et").comm_dst.tolist() == [5, 4]
+    with pytest.raises(WorkloadError, match=r"t\.4\.et: of another run"):
+        traffic_traces.write(traffic_traces.pairs(4, 2, 1, ONE, 1), tmp_path, "t")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: message_sizes("large"),
+            "sizes 'large': expected a size, uniform:64KiB-1MiB, or one of web-search, hadoop",
+        ),
+        (lambda: message_sizes("uniform:2MB-1MB"), "the smaller size first"),
+        (lambda: message_sizes("0B"), "expected at least 1 byte"),
+        (lambda: traffic_traces.incast(8, 8, 1, ONE, 1), "fan-in is 8, expected 1 to 7"),
+        (lambda: traffic_traces.incast(8, 7, 1, ONE, 1, receiver=8), "receiver is 8, expected 0 to 7"),
+        (lambda: traffic_traces.pairs(12, 4, 1, ONE, 1), "stride is 4, of 12 NPUs; expected one of 6, 3, 2, 1"),
+        (lambda: traffic_traces.pairs(7, 3, 1, ONE, 1), "expected an even number of NPUs"),
+        (lambda: traffic_traces.permutation(1, 1, ONE, 1), "1 NPUs, expected 2 to"),
+        (lambda: traffic_traces.permutation(8, 10**9, ONE, 1), "8,000,000,000 messages, expected at most"),
+        (lambda: traffic_traces.poisson(4, 0.0, 10**9, 10**9, ONE, 1), "load is 0, expected more than 0"),
+        (lambda: traffic_traces.poisson(4, 1.0, 10**12, 10**18, message_sizes("1B"), 1), "messages, expected at most"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, words):
+    with pytest.raises(WorkloadError) as error:
+        make()
+    assert words in str(error.value)

@@ -1,0 +1,65 @@
+"""Small models of every family, and random plans that they can be trained by."""
+
+import random
+
+from hypothesis import strategies as st
+
+from workload.models.model import Experts, LatentAttention, Model
+from workload.training import parallel_plan
+from workload.training.rules import first_broken, settle
+
+GPT = Model(name="gpt", layers=8, hidden=64, heads=8, vocab=1024, sequence=32)
+LLAMA = Model(
+    name="llama", layers=8, hidden=64, heads=8, kv_heads=4, ffn=160, vocab=1000, sequence=32, norm="rmsnorm",
+    activation="swiglu", positions="rotary", bias=False, tied_embeddings=False, qk_norm=True,
+)  # fmt: skip
+MIXTRAL = LLAMA.model_copy(update={"name": "mixtral", "experts": Experts(count=8, top_k=2, ffn=96)})
+DEEPSEEK = MIXTRAL.model_copy(
+    update={
+        "name": "deepseek",
+        "kv_heads": 0,
+        "qk_norm": False,
+        "latent": LatentAttention(query_rank=24, key_value_rank=16, nope_dim=8, rope_dim=4, value_dim=8),
+        "experts": Experts(count=8, top_k=3, ffn=32, shared=1, first_dense=1),
+    }
+)
+PREDICTING = DEEPSEEK.model_copy(update={"name": "predicting", "mtp_layers": 1})
+MODELS = (GPT, LLAMA, MIXTRAL, DEEPSEEK, PREDICTING)
+
+_SIZES = (1, 2, 4)
+_CHOICES = {
+    "tp": _SIZES,
+    "pp": _SIZES,
+    "dp": _SIZES,
+    "cp": (1, 1, 2, 4),
+    "ep": _SIZES,
+    "etp": (1, 1, 2),
+    "vpp": (1, 1, 2),
+    "micro_batch": (1, 2),
+    "schedule": ("auto", "gpipe", "1f1b", "zero-bubble", "dualpipe"),
+    "sequence_parallel": (True, True, False),
+    "zero": (0, 1, 2, 3),
+    "recompute": ("none", "selective", "full"),
+    "attention": ("flash", "unfused"),
+    "context": ("ring", "all-gather", "a2a"),
+    "overlap_grad_reduce": (True, False),
+    "overlap_param_gather": (True, False),
+    "overlap_tp": (True, False),
+    "scatter_gather": (True, False),
+    "bucket_bytes": (0, 50_000),
+    "imbalance": (0.0, 0.0, 1.2),
+    "capacity": (0.0, 0.0, 1.0),
+    "steps": (1, 1, 2),
+}
+_MOST_GPUS = 64
+
+
+@st.composite
+def cases(draw):
+    """A model, a plan that the rules pass, and a framework."""
+    numbers = random.Random(draw(st.integers(0, 2**32)))
+    while True:
+        model, framework = numbers.choice(MODELS), numbers.choice(("megatron", "deepspeed", "fsdp"))
+        plan = parallel_plan({key: numbers.choice(choices) for key, choices in _CHOICES.items()})
+        if plan.gpus <= _MOST_GPUS and not first_broken(model, plan, framework):
+            return model, settle(model, plan, framework), framework

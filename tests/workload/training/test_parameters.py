@@ -1,0 +1,39 @@
+"""What a GPU holds is what the model's matrices say."""
+
+import pytest
+from hypothesis import given
+
+from tests.budgets import bounded
+from tests.workload.training.small import cases
+from workload.models import find, names
+from workload.training import parallel_plan
+from workload.training.held import held
+from workload.training.rules import settle
+from workload.training.shard import Shard
+from workload.training.stages import chunks
+from workload.training.units import units
+
+
+def tensors(model, plan, stage):
+    """Parameters of a stage's GPUs: of experts and others."""
+    own = chunks(model, plan)[stage]
+    has_embedding = any(chunk.is_first for chunk in own)
+    found = [unit.tensors for chunk in own for unit in units(Shard(model, plan), chunk, has_embedding=has_embedding)]
+    return tuple(sum(t.count for own in found for t in own if t.is_expert == is_expert) for is_expert in (False, True))
+
+
+@bounded(100)
+@given(cases())
+def test_a_stage_has_the_parameters_of_its_layers(case):
+    model, plan, _ = case
+    for stage in range(plan.pp):
+        expected = held(model, plan, stage)
+        assert tensors(model, plan, stage) == (expected.dense, expected.experts)
+
+
+@pytest.mark.parametrize("name", names())
+def test_of_all_models_of_the_library(name):
+    model = find(name)
+    plan = settle(model, parallel_plan("tp1"))
+    expected = held(model, plan, 0)
+    assert tensors(model, plan, 0) == (expected.dense, expected.experts)

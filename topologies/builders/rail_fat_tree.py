@@ -1,0 +1,215 @@
+"""Servers behind NVSwitches under two or three tiers: rails, planes of NICs with several ports, pods, cores.
+
+A *unit* is a group of servers that share leaves: one for each rail and port of a NIC. A GPU's rail is its place in its
+server modulo the rails; one rail is a top-of-rack switch. Port p of every NIC leads into plane p, whose leaves and
+spines meet no other plane's below the cores. A *pod* is a group of units that share spines: every leaf is linked to all
+spines of its pod and plane or, where rails have spines of their own, of its pod, plane and rail. Spine j of every pod,
+plane and rail is linked to all cores of core plane j modulo core_planes.
+
+Where rails do not meet above the leaves, `forwarding` lets a server pass on what comes for its GPUs on another rail:
+its NVSwitch has a cable to each of its leaves. Packets from rail to rail take it at one of the two ends.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from topologies.builders.capacity import uplink_count
+from topologies.errors import TopologyError
+from topologies.extent import Extent
+from topologies.graph import NVSWITCH, Graph
+from topologies.graph_builder import GraphBuilder
+from topologies.parameters import Count, Flag, Name, Parameters, Rate, Ratio, Time
+from topologies.units import GBPS, NS
+
+NAME = "rail-fat-tree"
+Int64 = npt.NDArray[np.int64]
+
+
+class Arguments(Parameters):
+    """Parameters of the fat tree with rails."""
+
+    npus: Count = Field(description="number of NPUs, a multiple of gpus_per_host")
+    gpus_per_host: Count = Field(8, description="NPUs of a server")
+    rails: Count | None = Field(None, description="leaves of a unit and plane; gpus_per_host if not given")
+    ports: Count = Field(1, description="ports of a NIC, each into a plane of its own")
+    hosts_per_unit: Count = Field(32, description="servers of a unit; the last unit may have fewer")
+    units_per_pod: Count | None = Field(None, description="units of a pod; all units are one pod if not given")
+    rail_spines: Flag = Field(False, description="each rail has spines of its own")
+    spines: Count | None = Field(None, description="spines of a pod, plane and, with rail_spines, rail")
+    uplinks: Count = Field(1, description="parallel cables between a leaf and a spine")
+    oversubscription: Ratio | None = Field(None, description="rate of a leaf's NICs over its uplinks'; gives spines")
+    cores: Count | None = Field(None, description="cores of a core plane; none if not given")
+    core_planes: Count | None = Field(None, description="groups of cores; as many as spines if not given")
+    core_uplinks: Count = Field(1, description="parallel cables between a spine and a core")
+    forwarding: Flag = Field(False, description="servers pass on between rails, over a cable from NVSwitch to leaf")
+    rate: Rate = Field(400 * GBPS, description="rate of a port of a NIC")
+    delay: Time = Field(500 * NS, description="propagation delay of a NIC's link")
+    nvlink_rate: Rate = Field(3600 * GBPS, description="rate between an NPU and the NVSwitch, each direction")
+    nvlink_delay: Time = Field(25 * NS, description="propagation delay between an NPU and the NVSwitch")
+    uplink_rate: Rate | None = Field(None, description="rate of a cable between leaf and spine; rate if not given")
+    uplink_delay: Time | None = Field(None, description="delay of a cable between leaf and spine; delay if not given")
+    core_rate: Rate | None = Field(None, description="rate between spine and core; uplink_rate if not given")
+    core_delay: Time | None = Field(None, description="delay between spine and core; uplink_delay if not given")
+    switch_latency: Time = Field(0, description="forwarding latency of leaves, spines and cores")
+    nvswitch_latency: Time = Field(0, description="forwarding latency of an NVSwitch")
+    accelerator: Name = Field("", description="what the NPUs are, as h100: NCCL's constants")
+
+
+class _Shape(NamedTuple):
+    """Counts.
+
+    Attributes:
+        hosts: servers.
+        per_unit: servers of a unit.
+        units: units.
+        per_pod: units of a pod.
+        pods: pods.
+        rails: rails.
+        groups: of spines, in a pod and plane.
+        spines: of such a group; 0 = none are needed.
+        core_planes: core planes.
+        cores: of a core plane.
+    """
+
+    hosts: int
+    per_unit: int
+    units: int
+    per_pod: int
+    pods: int
+    rails: int
+    groups: int
+    spines: int
+    core_planes: int
+    cores: int
+
+
+def extent(arguments: Arguments, name: str) -> Extent:
+    """How large it will be.
+
+    Raises:
+        TopologyError: as `build`.
+    """
+    shape = _shape(arguments, name)
+    leaves = shape.units * shape.rails * arguments.ports
+    leaf_groups = 1 if shape.groups > 1 else shape.rails
+    spines = shape.pods * arguments.ports * shape.groups * shape.spines
+    uplinks = shape.units * arguments.ports * shape.groups * leaf_groups * shape.spines * arguments.uplinks
+    cables = arguments.npus * (1 + arguments.ports) + uplinks + spines * shape.cores * arguments.core_uplinks
+    if arguments.forwarding:
+        cables += shape.hosts * shape.rails * arguments.ports
+    switches = shape.hosts + leaves + spines + shape.core_planes * shape.cores
+    return Extent(arguments.npus, switches, cables, shape.hosts + leaves)
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """The network. Logical dimensions are (gpus_per_host, servers).
+
+    Pods of the graph are the pods where units_per_pod says what they are, with their spines; else the units, without.
+    Spines are left out where each has one leaf and there are no cores; cores, where all leaves meet at the spines.
+
+    Raises:
+        TopologyError: npus is no multiple of gpus_per_host, gpus_per_host none of rails, no whole number of spines,
+            a number of spines that is no multiple of core_planes, rails, pods or planes that nothing joins, or too many
+            NPUs.
+    """
+    shape = _shape(arguments, name)
+    npu = np.arange(arguments.npus)
+    host, place = np.divmod(npu, arguments.gpus_per_host)
+    unit = host // shape.per_unit
+    pod_of_unit = np.arange(shape.units) // (shape.per_pod if arguments.units_per_pod else 1)
+
+    builder = GraphBuilder(name, arguments.npus)
+    builder.set_npu_pods(pod_of_unit[unit])
+    nvswitch, leaf = _add_units(builder, arguments, shape, pod_of_unit)
+    builder.add_cables(npu, nvswitch[host], arguments.nvlink_rate, arguments.nvlink_delay)
+    for plane in range(arguments.ports):
+        builder.add_cables(npu, leaf[unit, plane, place % shape.rails], arguments.rate, arguments.delay)
+    if arguments.forwarding:
+        own = leaf[np.arange(shape.hosts) // shape.per_unit].reshape(shape.hosts, -1)
+        builder.add_cables(np.repeat(nvswitch, own.shape[1]), own.reshape(-1), arguments.rate, arguments.delay)
+    if shape.spines:
+        _add_spines_and_cores(builder, arguments, shape, leaf)
+    return builder.graph(dims=(arguments.gpus_per_host, shape.hosts), host=host, accelerator=arguments.accelerator)
+
+
+def _shape(arguments: Arguments, name: str) -> _Shape:
+    rails = arguments.rails or arguments.gpus_per_host
+    for key, count, divisor_key, divisor in (
+        ("npus", arguments.npus, "gpus_per_host", arguments.gpus_per_host),
+        ("gpus_per_host", arguments.gpus_per_host, "rails", rails),
+    ):
+        if count % divisor:
+            raise TopologyError(f"{name}: {key} = {count}; expected a multiple of {divisor_key} = {divisor}")
+    hosts = arguments.npus // arguments.gpus_per_host
+    per_unit = min(arguments.hosts_per_unit, hosts)
+    units = -(-hosts // per_unit)
+    per_pod = min(arguments.units_per_pod or units, units)
+    pods = -(-units // per_pod)
+    groups = rails if arguments.rail_spines else 1
+    leaves_of_spine = per_pod * (1 if groups > 1 else rails)
+    joined = pods * groups == 1
+    if joined or arguments.cores is None:
+        spines = _spines(arguments, name, per_unit, rails) if leaves_of_spine > 1 else 0
+        return _Shape(hosts, per_unit, units, per_pod, pods, rails, groups, spines, 0, 0)
+    spines = _spines(arguments, name, per_unit, rails)
+    core_planes = arguments.core_planes or spines
+    if spines % core_planes:
+        raise TopologyError(f"{name}: spines = {spines}; expected a multiple of core_planes = {core_planes}")
+    return _Shape(hosts, per_unit, units, per_pod, pods, rails, groups, spines, core_planes, arguments.cores)
+
+
+def _spines(arguments: Arguments, name: str, per_unit: int, rails: int) -> int:
+    """Spines of a group."""
+    return uplink_count(
+        name,
+        "spines",
+        arguments.spines,
+        "oversubscription",
+        arguments.oversubscription,
+        per_unit * (arguments.gpus_per_host // rails) * arguments.rate,
+        (arguments.uplink_rate or arguments.rate) * arguments.uplinks,
+    )
+
+
+def _add_units(builder: GraphBuilder, arguments: Arguments, shape: _Shape, pod_of_unit: Int64) -> tuple[Int64, Int64]:
+    """NVSwitches by server, and leaves int64[units, ports, rails]; unit by unit, which are so near in number."""
+    nvswitch, leaf = [], []
+    for unit in range(shape.units):
+        count = min(shape.per_unit, shape.hosts - unit * shape.per_unit)
+        pod = int(pod_of_unit[unit])
+        nvswitch.append(
+            builder.add_switches("nvswitch", count, latency_ps=arguments.nvswitch_latency, kind=NVSWITCH, pod=pod)
+        )
+        leaf.append(
+            builder.add_switches("leaf", arguments.ports * shape.rails, latency_ps=arguments.switch_latency, pod=pod)
+        )
+    return np.concatenate(nvswitch), np.stack(leaf).reshape(shape.units, arguments.ports, shape.rails)
+
+
+def _add_spines_and_cores(builder: GraphBuilder, arguments: Arguments, shape: _Shape, leaf: Int64) -> None:
+    latency_ps = arguments.switch_latency
+    uplink_rate = arguments.uplink_rate or arguments.rate
+    uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
+    spine = []
+    for pod in range(shape.pods):
+        units = leaf[pod * shape.per_pod : (pod + 1) * shape.per_pod]
+        for plane in range(arguments.ports):
+            for group in range(shape.groups):
+                below = units[:, plane, group] if shape.groups > 1 else units[:, plane].reshape(-1)
+                above = builder.add_switches(
+                    "spine", shape.spines, latency_ps=latency_ps, pod=pod if arguments.units_per_pod else -1
+                )
+                ends = np.repeat(below, shape.spines), np.tile(above, len(below))
+                builder.add_cables(*ends, uplink_rate, uplink_delay, arguments.uplinks)
+                spine.append(above)
+    if shape.cores:
+        core = builder.add_switches("core", shape.core_planes * shape.cores, latency_ps=latency_ps)
+        core_rate = arguments.core_rate or uplink_rate
+        core_delay = uplink_delay if arguments.core_delay is None else arguments.core_delay
+        plane_of = np.tile(np.arange(shape.spines) % shape.core_planes, len(spine))
+        above = core.reshape(shape.core_planes, shape.cores)[plane_of]
+        below = np.repeat(np.concatenate(spine), shape.cores)
+        builder.add_cables(below, above.reshape(-1), core_rate, core_delay, arguments.core_uplinks)

@@ -1,0 +1,135 @@
+"""What a file of a cluster holds, and the fabric of any number of its GPUs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from topologies.bounds import MEMORY_RATE_BPS
+from topologies.errors import TopologyError
+from topologies.parameters import Count, Parameters, parse_count
+from topologies.units import parse_bytes, parse_rate_within
+
+_MOST_NAMED = 12
+_MemoryRate = Annotated[int, BeforeValidator(lambda value: parse_rate_within(value, MEMORY_RATE_BPS))]
+_Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+
+
+class Size(Parameters):
+    """Parameters of the fabric for some numbers of GPUs: for exactly `gpus`, or for all up to `most`."""
+
+    gpus: Count | None = Field(None, description="for this number alone; params say all")
+    most: Count | None = Field(None, description="for whole servers up to this number; npus, gpus_per_host are added")
+    params: dict[str, object] = Field({}, description="beside those of [fabric], or in place of them")
+
+
+class Host(Parameters):
+    """A server's own memory and its way to the GPUs, for offload; None = not published."""
+
+    memory: _Bytes | None = Field(None, description="bytes of its memory")
+    memory_bandwidth: _MemoryRate | None = Field(None, description="bits per second of its memory, all sockets")
+    pcie_rate: _MemoryRate | None = Field(None, description="bits per second to one GPU, each direction")
+
+
+class Cluster(Parameters):
+    """A cluster by name. `network` and `system` are keys of the run file's sections, as a user would write them.
+
+    Attributes:
+        name: as users write it.
+        summary: one line.
+        source: where its figures come from, one line; the file's comments say it value by value.
+        gpu: what the compute model calls its accelerator, "h800".
+        gpus_per_host: accelerators of a server.
+        gpus: how many it has, as published; taken where no number is given.
+        fabric: name of a topology and the parameters that all sizes share.
+        sizes: what else the topology needs, by number of GPUs; the first that fits holds.
+        network: keys of [network], defaults of a run on this cluster.
+        system: keys of [system], likewise.
+        host: memory of a server.
+    """
+
+    name: str
+    summary: str
+    source: str
+    gpu: str
+    gpus_per_host: Count
+    gpus: Count
+    fabric: dict[str, object]
+    sizes: tuple[Size, ...]
+    network: dict[str, object] = Field({})
+    system: dict[str, object] = Field({})
+    host: Host = Host()
+
+    def topology(self, gpus: int | None = None) -> dict[str, object]:
+        """The table of its fabric, as `topologies.build` takes it.
+
+        Args:
+            gpus: how many of its GPUs, the first ones; None = all.
+
+        Raises:
+            TopologyError: it has no fabric of so many; the text says of which, and the nearest.
+        """
+        count = self.gpus if gpus is None else gpus
+        size = next((size for size in self.sizes if self._fits(size, count)), None)
+        if size is None:
+            raise TopologyError(f"gpus = {count} of {self.name}; expected {self._counts(count)}")
+        own: dict[str, object] = {}
+        if size.most is not None:
+            own = {"npus": count, "gpus_per_host": min(self.gpus_per_host, count)}
+        return {**self.fabric, **own, **size.params}
+
+    def table(self, others: Mapping[str, object]) -> dict[str, object]:
+        """The table of its fabric where "gpus" and parameters of the topology are given beside its name.
+
+        Raises:
+            TopologyError: as `topology`, gpus is no count, or npus or name stand beside it.
+        """
+        for key in ("npus", "name"):
+            if key in others:
+                expected = "gpus" if key == "npus" else "none"
+                raise TopologyError(f"{self.name}: {key} stands beside a cluster; expected {expected}")
+        gpus = others.get("gpus")
+        try:
+            count = None if gpus is None else parse_count(gpus)
+        except TopologyError as error:
+            raise TopologyError(f"{self.name}: gpus: {error}") from None
+        own = self.topology(count)
+        return own | {key: value for key, value in others.items() if key != "gpus"}
+
+    @property
+    def collectives(self) -> dict[str, str]:
+        """Algorithms of [system] collectives by kind; kinds that it lacks take the fabric's default."""
+        found = self.system.get("collectives", {})
+        return {str(kind): str(spec) for kind, spec in found.items()} if isinstance(found, dict) else {}
+
+    @property
+    def most_gpus(self) -> int:
+        """The largest number of GPUs that it has a fabric of."""
+        return max(size.most or size.gpus or 0 for size in self.sizes)
+
+    def described(self) -> dict[str, object]:
+        """What JSON can hold of it, units as in its file's."""
+        known = self.model_dump(mode="json", exclude={"sizes"}, exclude_none=True)
+        return known | {"most_gpus": self.most_gpus}
+
+    def _fits(self, size: Size, count: int) -> bool:
+        if size.most is None:
+            return count == size.gpus
+        return count <= size.most and (count <= self.gpus_per_host or count % self.gpus_per_host == 0)
+
+    def _counts(self, near: int) -> str:
+        """Which numbers of GPUs there are, and those next to one."""
+        exact = [size.gpus for size in self.sizes if size.gpus is not None]
+        most = max((size.most for size in self.sizes if size.most is not None), default=0)
+        said = []
+        valid: Sequence[int] = exact
+        if most:
+            said = [f"1 to {self.gpus_per_host}, or a multiple of {self.gpus_per_host} up to {most}"]
+            lower = max(near // self.gpus_per_host, 1) * self.gpus_per_host
+            valid = [*exact, *(count for count in (lower, lower + self.gpus_per_host, most) if count <= most)]
+        if exact:
+            said = [*said, f"one of {', '.join(map(str, exact[:_MOST_NAMED]))}"]
+        below = max((count for count in valid if count <= near), default=None)
+        above = min((count for count in valid if count > near), default=None)
+        nearest = " and ".join(str(count) for count in (below, above) if count is not None)
+        return f"{' or '.join(said)}; nearest: {nearest}"

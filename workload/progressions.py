@@ -1,0 +1,113 @@
+"""Lists of numbers in a short form: those of NPUs that do the same, or of a group, go by equal steps, and these again.
+
+A list is written as entries, each a number or a *progression* `{"first": f, "repeat": [[count, step], ...]}`: f, then
+so many numbers as much apart; the last pair of `repeat` runs fastest. [8 9 24 25] is f = 8, [[2, 16], [2, 1]].
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+
+_SHORTEST = 3
+
+
+def shortened(numbers: Sequence[int]) -> list[object]:
+    """The entries of a list."""
+    values = np.asarray(numbers, np.int64)
+    steps = _steps(values)
+    if steps is not None and len(values) >= _SHORTEST:
+        return [_entry(int(values[0]), steps)]
+    entries: list[object] = []
+    at = 0
+    while at < len(values):
+        length = _run(values[at:])
+        if length >= _SHORTEST:
+            entries.append(_entry(int(values[at]), [[length, int(values[at + 1] - values[at])]]))
+        else:
+            length = 1
+            entries.append(int(values[at]))
+        at += length
+    return entries
+
+
+def numbers_of(entries: object, most: int) -> Int64:
+    """The list that entries mean.
+
+    Args:
+        entries: as JSON has them.
+        most: of numbers, and the least number that none of them may reach, above or below 0.
+
+    Raises:
+        ValueError: they are no such entries, or mean more numbers or larger ones.
+    """
+    if not isinstance(entries, list):
+        raise ValueError(f"found {_short(entries)}, expected a list of numbers and progressions")  # noqa: TRY004
+    parts = [np.zeros(0, np.int64)]
+    for entry in entries:
+        parts.append(_numbers(entry, most))
+        if sum(map(len, parts)) > most:
+            raise ValueError(f"more than {most} numbers, expected at most so many")
+    return np.concatenate(parts)
+
+
+def _entry(first: int, steps: list[list[int]]) -> dict[str, object]:
+    return {"first": first, "repeat": steps}
+
+
+def _run(values: Int64) -> int:
+    """How many of the values from the first on are equally far apart, 1 for one alone."""
+    if len(values) < 2:
+        return len(values)
+    unlike = np.flatnonzero(np.diff(values) != values[1] - values[0])
+    return int(unlike[0]) + 1 if len(unlike) else len(values)
+
+
+def _steps(values: Int64) -> list[list[int]] | None:
+    """[count, step] of nested progressions that give the values, the last fastest; None: there are none."""
+    if len(values) <= 1:
+        return [] if len(values) else None
+    length = _run(values)
+    if len(values) % length:
+        return None
+    rows = values.reshape(-1, length)
+    if np.any(rows - rows[:, :1] != rows[0] - rows[0, 0]):
+        return None
+    outer = _steps(rows[:, 0])
+    return None if outer is None else [*outer, [length, int(values[1] - values[0])]]
+
+
+def _numbers(entry: object, most: int) -> Int64:
+    """The numbers of one entry."""
+    if _is_number(entry, most):
+        return np.array([entry], np.int64)
+    if not isinstance(entry, dict) or set(entry) != {"first", "repeat"}:
+        raise ValueError(f'found {_short(entry)}, expected a number or {{"first": 0, "repeat": [[2, 1]]}}')
+    first, repeat = entry["first"], entry["repeat"]
+    if not _is_number(first, most) or not isinstance(repeat, list) or not all(_is_pair(pair, most) for pair in repeat):
+        raise ValueError(f"found {_short(entry)}, expected numbers below {most} and pairs [count, step]")
+    if math.prod(count for count, _ in repeat) > most:
+        raise ValueError(f"found {_short(entry)}, expected at most {most} numbers")
+    values = np.array([first], np.int64)
+    for count, step in repeat:
+        values = (values[:, None] + np.arange(count) * step).reshape(-1)
+    return values
+
+
+def _is_pair(pair: object, most: int) -> bool:
+    if not isinstance(pair, list) or len(pair) != 2:
+        return False
+    count, step = pair
+    return type(count) is int and 1 <= count <= most and _is_number(step, most)
+
+
+def _is_number(value: object, most: int) -> bool:
+    return type(value) is int and -most < value < most
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:60]}..."

@@ -1,0 +1,131 @@
+"""Attention, forward and backward: plain, grouped-query and latent; its core alone, or shared along the sequence."""
+
+from workload.training import attention_core as core
+from workload.training.items import Compute, Items
+from workload.training.linear import enter, enter_backward, leave, waiting
+from workload.training.shard import Operators, Shard
+
+NAME = "attention"
+
+
+def forward(s: Shard) -> Items:
+    """Of one micro-batch."""
+    h, m = s.model.hidden, s.tokens
+    output = s.gemm(m, h, s.heads * s.model.value_dim)
+    return [
+        Compute("attention-norm", (s.operator("norm", s.rows, h),)),
+        *_projections(s),
+        *core.forward(s),
+        Compute(NAME, (output,)),
+        *leave(s, NAME, h),
+        Compute("attention-residual", (s.residual(),)),
+    ]
+
+
+def backward(s: Shard, *, again: bool) -> Items:
+    """Its gradients; again: the core's forward pass is done again first (selective recomputation)."""
+    h, m, values = s.model.hidden, s.tokens, s.heads * s.model.value_dim
+    recomputed = renamed(core.forward(s), "recompute/") if again else []
+    return [
+        *enter(s, NAME, h),
+        Compute(NAME, (s.gemm(m, values, h),)),
+        Compute("attention-weights", (s.gemm(h, values, m),), weights=True),
+        *recomputed,
+        *core.backward(s),
+        *_projections_backward(s),
+    ]
+
+
+def renamed(items: Items, beginning: str) -> Items:
+    """Items with another beginning of their names."""
+    return [item._replace(name=beginning + item.name) for item in items]
+
+
+def _projections(s: Shard) -> Items:
+    """To queries, keys and values."""
+    if s.model.latent is not None:
+        return _latent_projections(s)
+    h = s.model.hidden
+    return [*enter(s, NAME, h), Compute(NAME, (s.gemm(s.tokens, _qkv_columns(s), h), *_positions(s)))]
+
+
+def _projections_backward(s: Shard) -> Items:
+    h, m, columns = s.model.hidden, s.tokens, _qkv_columns(s)
+    norm = (s.operator("norm-backward", s.rows, h), s.residual())
+    if s.model.latent is not None:
+        return [*_latent_projections_backward(s), Compute("attention-norm", norm)]
+    data = (*_positions(s, "-backward"), s.gemm(m, h, columns))
+    items, key = enter_backward(s, NAME, h, data, (s.gemm(columns, h, m),))
+    return [*items, Compute("attention-norm", norm, waiting(key))]
+
+
+def _qkv_columns(s: Shard) -> int:
+    return s.heads * s.model.query_dim + s.kv_heads * (s.model.query_dim + s.model.value_dim)
+
+
+def _positions(s: Shard, backward: str = "") -> Operators:
+    """Norms of queries and keys, and their rotation."""
+    heads = s.heads + s.kv_heads
+    operators = []
+    if s.model.qk_norm:
+        operators.append(s.operator(f"norm{backward}", s.tokens * heads, s.model.query_dim))
+    if s.model.positions == "rotary":
+        rotated = s.model.latent.rope_dim if s.model.latent is not None else s.model.query_dim
+        operators.append(s.operator("elementwise", s.tokens * heads * rotated, 1, 1))
+    return tuple(operators)
+
+
+def _compressed_width(s: Shard) -> int:
+    """Values of a token that the matrices split by columns take in: compressed ones, queries' maybe not."""
+    latent = s.model.latent
+    assert latent is not None
+    return (latent.query_rank or s.model.hidden) + latent.key_value_rank + latent.rope_dim
+
+
+def _compressing(s: Shard) -> tuple[int, ...]:
+    """Columns of the matrices that compress, which every GPU has whole."""
+    latent = s.model.latent
+    assert latent is not None
+    return tuple(filter(None, (latent.query_rank, latent.key_value_rank + latent.rope_dim)))
+
+
+def _expanding(s: Shard) -> tuple[tuple[int, int], ...]:
+    """Columns and rows of the matrices from compressed values to heads: queries, keys and values."""
+    latent = s.model.latent
+    assert latent is not None
+    queries = s.heads * s.model.query_dim
+    keys_values = s.heads * (latent.nope_dim + latent.value_dim)
+    return (queries, latent.query_rank or s.model.hidden), (keys_values, latent.key_value_rank)
+
+
+def _latent_norms(s: Shard, backward: str = "") -> Operators:
+    latent = s.model.latent
+    assert latent is not None
+    ranks = filter(None, (latent.query_rank, latent.key_value_rank))
+    return tuple(s.operator(f"norm{backward}", s.rows, rank) for rank in ranks)
+
+
+def _latent_projections(s: Shard) -> Items:
+    """Compress, normalise, and expand to heads; with sequence parallelism compressed values are gathered."""
+    h = s.model.hidden
+    down = tuple(s.gemm(s.rows, columns, h) for columns in _compressing(s))
+    up = tuple(s.gemm(s.tokens, columns, k) for columns, k in _expanding(s))
+    return [
+        Compute("attention-compression", (*down, *_latent_norms(s))),
+        *enter(s, NAME, _compressed_width(s)),
+        Compute(NAME, (*up, *_positions(s))),
+    ]
+
+
+def _latent_projections_backward(s: Shard) -> Items:
+    h, m = s.model.hidden, s.tokens
+    data = tuple(s.gemm(m, k, columns) for columns, k in _expanding(s))
+    weights = tuple(s.gemm(columns, k, m) for columns, k in _expanding(s))
+    items, key = enter_backward(s, NAME, _compressed_width(s), (*_positions(s, "-backward"), *data), weights)
+    down = tuple(s.gemm(s.rows, h, columns) for columns in _compressing(s))
+    down_weights = tuple(s.gemm(columns, h, s.rows) for columns in _compressing(s))
+    return [
+        *items,
+        Compute("attention-compression", (*_latent_norms(s, "-backward"), *down), waiting(key)),
+        Compute("attention-compression-weights", down_weights, weights=True),
+    ]

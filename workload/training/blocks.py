@@ -1,0 +1,186 @@
+"""From items to a block of rows of a trace, which is stamped for every micro-batch.
+
+Computations of a GPU form a chain. A collective comes after the computations before it, and what comes after waits for
+it, unless it has a key: then only what needs the key does. Items need keys of their own block; others are ports, which
+each stamp connects.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from et import Block
+from workload.compute.operators import PRODUCTS, Operator, format_operators
+from workload.training.items import Collective, Compute, Item, Message
+
+COMPUTED, SENT = "computed", "sent"
+"""Ports: the last computation, and the sends that the next one waits for."""
+QUEUED = ("dp", "edp", "dp-other", "edp-other")
+"""Families, and ports, whose collectives follow each other from block to block."""
+
+
+class Ring(NamedTuple):
+    """Neighbours of the trace's example NPU in a ring."""
+
+    after: int
+    before: int
+
+
+class Finished(NamedTuple):
+    """A block, and which of its rows those of later blocks come after.
+
+    Attributes:
+        block: the rows.
+        ports: what a stamp may connect.
+        ends: rows after which the next computation comes.
+        sent: sends that the next computation may have to wait for.
+        last: of each family of QUEUED the last collective.
+        keys: of collectives that later blocks may need.
+    """
+
+    block: Block
+    ports: frozenset[str]
+    ends: tuple[int, ...]
+    sent: tuple[int, ...]
+    last: Mapping[str, int]
+    keys: Mapping[str, int]
+
+
+class BlockBuilder:
+    """Takes items and makes rows.
+
+    Args:
+        ring: neighbours for messages of context parallelism.
+    """
+
+    def __init__(self, ring: Ring = Ring(-1, -1)) -> None:
+        self._block = Block()
+        self._ring = ring
+        self._ports: set[str] = set()
+        self._chain: list[int | str] = [COMPUTED, SENT]
+        self._keys: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._sent: list[int] = []
+        self._open: list[Compute] = []
+        self._open_after: list[int | str] = []
+        self._open_layer = ""
+
+    def add(self, layer: str, items: Iterable[Item]) -> None:
+        """Add what is done in a layer, "" = in none."""
+        for item in items:
+            if isinstance(item, Compute):
+                self._compute(layer, item)
+            elif isinstance(item, Collective):
+                self._collective(layer, item)
+            else:
+                self._message(layer, item)
+
+    def wait(self, keys: Iterable[str]) -> None:
+        """Make the next computation wait for keys, of this block or of others."""
+        awaited = [self._keys.get(key, key) for key in keys]
+        if awaited:
+            self._flush()
+            self._chain += awaited
+
+    def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
+        """Receive what the next computation needs; after: ports."""
+        self._flush()
+        row = self._block.recv(name, size, peer=peer, tag=tag, after=self._noted(after))
+        self._chain.append(row)
+
+    def send(self, name: str, size: int, peer: int, tag: int) -> None:
+        """Send what has been worked out."""
+        self._flush()
+        self._sent.append(self._block.send(name, size, peer=peer, tag=tag, after=self._noted(self._chain)))
+
+    def finish(self) -> Finished:
+        """The block."""
+        self._flush()
+        self._noted(self._chain)
+        ends = tuple(row for row in self._chain if isinstance(row, int))
+        return Finished(
+            self._block, frozenset(self._ports), ends, tuple(self._sent), dict(self._last), dict(self._keys)
+        )
+
+    def _compute(self, layer: str, item: Compute) -> None:
+        if not item.operators:
+            return
+        if item.needs or layer != self._open_layer:
+            self._flush()
+            self._open_after = [self._keys.get(key, key) for key in item.needs]
+            self._open_layer = layer
+        self._open.append(item)
+
+    def _flush(self) -> None:
+        """Make one row of computations between which nothing happens, named by that with the most work."""
+        if not self._open:
+            return
+        total = _total(tuple(operator for item in self._open for operator in item.operators))
+        name = max(self._open, key=lambda item: _total(item.operators).weight).name
+        row = self._block.comp(
+            _path(self._open_layer, name),
+            num_ops=total.flops,
+            tensor_size=total.bytes,
+            operators=total.text,
+            after=self._noted([*self._chain, *self._open_after]),
+        )
+        self._chain, self._open, self._open_after = [row], [], []
+
+    def _collective(self, layer: str, item: Collective) -> None:
+        self._flush()
+        after: list[int | str] = [*self._chain, *(self._keys.get(key, key) for key in item.needs)]
+        if item.family in QUEUED:
+            after.append(self._last.get(item.family, item.family))
+        row = self._block.coll(
+            _path(layer, item.name),
+            item.kind,
+            item.bytes,
+            group=item.family,
+            in_split_size=item.splits[0],
+            out_split_size=item.splits[1],
+            after=self._noted(after),
+        )
+        if item.family in QUEUED:
+            self._last[item.family] = row
+        if item.key:
+            self._keys[item.key] = row
+        else:
+            self._chain = [row]
+
+    def _message(self, layer: str, item: Message) -> None:
+        self._flush()
+        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
+        after = self._noted(needed if item.is_early else [*self._chain, *needed])
+        name = _path(layer, item.name)
+        if item.receives:
+            row = self._block.recv(name, item.bytes, peer=self._ring.before, tag=item.tag, after=after)
+        else:
+            row = self._block.send(name, item.bytes, peer=self._ring.after, tag=item.tag, after=after)
+        if item.key:
+            self._keys[item.key] = row
+
+    def _noted(self, after: Iterable[int | str]) -> list[int | str]:
+        """Parents, of which each port is one of the block's."""
+        parents = list(dict.fromkeys(after))
+        self._ports.update(parent for parent in parents if isinstance(parent, str))
+        return parents
+
+
+class _Total(NamedTuple):
+    """What a node says of its operators; weight: for choosing a name."""
+
+    flops: int
+    bytes: int
+    text: str
+    weight: tuple[int, int]
+
+
+@lru_cache(maxsize=1 << 14)
+def _total(operators: tuple[Operator, ...]) -> _Total:
+    flops = sum(operator.flops for operator in operators if operator.kind in PRODUCTS)
+    size = sum(operator.bytes for operator in operators)
+    return _Total(flops, size, format_operators(operators), (flops, size))
+
+
+def _path(layer: str, name: str) -> str:
+    return f"{layer}/{name}" if layer else name

@@ -1,0 +1,79 @@
+"""Communication of tensor-parallel matrices, as in Megatron-LM.
+
+Before a matrix that is split by columns and after one that is split by rows (Shoeybi et al., arXiv 1909.08053; with
+sequence parallelism Korthikanti et al., arXiv 2205.05198):
+
+| | forward | backward |
+| --- | --- | --- |
+| columns | nothing; sp: all-gather of the input | all-reduce; sp: reduce-scatter, and all-gather of the input again |
+| rows | all-reduce; sp: reduce-scatter | nothing; sp: all-gather |
+
+As in Megatron-LM (core/tensor_parallel/layers.py) the second gather hides behind the product for the input's gradient,
+and the reduction of that behind the product for the weights'.
+"""
+
+from et import CollectiveCommType
+from workload.training.items import Collective, Compute, Items
+from workload.training.shard import Operators, Shard
+
+
+def all_gather(s: Shard, part: str, values: int, *, key: str = "", weights: bool = False) -> Items:
+    """Gather so many values over the tensor-parallel group."""
+    if s.plan.tp == 1:
+        return []
+    size = -(-values * s.value_bytes // s.plan.tp)
+    name = f"{part}/tp:all-gather"
+    return [Collective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=weights)]
+
+
+def reduction(s: Shard, part: str, values: int, *, key: str = "") -> Items:
+    """Sum so many values over the group; with sequence parallelism each keeps its share."""
+    if s.plan.tp == 1:
+        return []
+    if s.plan.sequence_parallel:
+        kind, word = CollectiveCommType.REDUCE_SCATTER, "reduce-scatter"
+    else:
+        kind, word = CollectiveCommType.ALL_REDUCE, "all-reduce"
+    return [Collective(f"{part}/tp:{word}", kind, values * s.value_bytes, "tp", key)]
+
+
+def enter(s: Shard, part: str, width: int) -> Items:
+    """Before a matrix split by columns, and backward before one split by rows."""
+    return all_gather(s, part, s.tokens * width) if s.plan.sequence_parallel else []
+
+
+def leave(s: Shard, part: str, width: int) -> Items:
+    """After a matrix split by rows."""
+    return reduction(s, part, s.tokens * width)
+
+
+def enter_backward(s: Shard, part: str, width: int, data: Operators, weights: Operators) -> tuple[Items, str]:
+    """Backward through matrices split by columns.
+
+    Args:
+        s: the GPU's share.
+        part: of the layer.
+        width: of the input, over all of the matrices' different inputs.
+        data: operators for the gradient of the input.
+        weights: operators for that of the weights.
+
+    Returns:
+        The items, and the key that whoever needs the input's gradient waits for, "" = none.
+    """
+    if s.plan.tp == 1:
+        return [Compute(part, data), Compute(f"{part}-weights", weights, weights=True)], ""
+    gathered, reduced = f"{part} input", f"{part} gradient"
+    needs: tuple[str, ...] = ()
+    items: Items = []
+    if s.plan.sequence_parallel:
+        items += all_gather(s, part, s.tokens * width, key=gathered, weights=True)
+        needs = (gathered,)
+    items.append(Compute(part, data))
+    items += reduction(s, part, s.tokens * width, key=reduced)
+    items.append(Compute(f"{part}-weights", weights, needs, weights=True))
+    return items, reduced
+
+
+def waiting(key: str) -> tuple[str, ...]:
+    """The `needs` of whoever waits for a key, if there is one."""
+    return (key,) if key else ()

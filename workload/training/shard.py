@@ -1,0 +1,94 @@
+"""What one GPU has of a model's activations and matrices under a plan, and operators on it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from workload.compute.operators import DTYPE_BYTES, Operator
+from workload.models.model import Model
+from workload.training.parallel_plan import ParallelPlan
+
+Operators = tuple[Operator, ...]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A GPU's share.
+
+    Attributes:
+        model: the model.
+        plan: how it is spread.
+        expert_rank: of the GPU among those that share the experts.
+    """
+
+    model: Model
+    plan: ParallelPlan
+    expert_rank: int = 0
+
+    @cached_property
+    def sequence(self) -> int:
+        """s, tokens of a sequence."""
+        return self.plan.sequence or self.model.sequence
+
+    @cached_property
+    def tokens(self) -> int:
+        """Of a micro-batch that go through the GPU's matrices: b s / cp."""
+        return self.plan.micro_batch * self.sequence // self.plan.cp
+
+    @cached_property
+    def rows(self) -> int:
+        """Of these the tokens that it normalises: with sequence parallelism 1 / tp of them."""
+        return self.tokens // self.plan.tp if self.plan.sequence_parallel else self.tokens
+
+    @cached_property
+    def routed_rows(self) -> int:
+        """Of these the tokens that it routes to experts: where all of a group have the same, each routes a share."""
+        return -(-self.tokens // self.plan.tp)
+
+    @cached_property
+    def heads(self) -> int:
+        """Query heads."""
+        return self.model.heads // self.plan.tp
+
+    @cached_property
+    def kv_heads(self) -> int:
+        """Heads of keys and values; where there are fewer than GPUs, several have the same one."""
+        if self.model.latent is not None:
+            return self.heads
+        return max(1, self.model.key_value_heads // self.plan.tp)
+
+    @cached_property
+    def activation_dtype(self) -> str:
+        """Of what is not multiplied: FP8 is for products only."""
+        return "bf16" if self.plan.dtype == "fp8" else self.plan.dtype
+
+    @cached_property
+    def value_bytes(self) -> int:
+        """Of an activation in memory and on the wire."""
+        return int(DTYPE_BYTES[self.activation_dtype])
+
+    @cached_property
+    def vocabulary(self) -> int:
+        """Columns of the output matrix: Megatron pads the vocabulary to a multiple of 128 tp."""
+        unit = 128 * self.plan.tp
+        return -(-self.model.vocab // unit) * unit // self.plan.tp
+
+    def gemm(self, m: int, n: int, k: int) -> Operator:
+        """A product in the plan's data type."""
+        return Operator("gemm", (m, n, k), self.plan.dtype)
+
+    def operator(self, kind: str, *shape: int) -> Operator:
+        """Another operator, in the data type of activations."""
+        return Operator(kind, shape, self.activation_dtype)
+
+    def residual(self) -> Operator:
+        """What a layer adds is added."""
+        return self.operator("elementwise", self.rows * self.model.hidden, 2, 1)
+
+    def activation(self, rows: int, width: int) -> Operator:
+        """Of an MLP's inner values; gated ones read two matrices."""
+        return self.operator("elementwise", rows * width, 2 if self.model.is_gated else 1, 1)
+
+    def activation_backward(self, rows: int, width: int) -> Operator:
+        """Gradient of `activation`."""
+        gates = 2 if self.model.is_gated else 1
+        return self.operator("elementwise", rows * width, gates + 1, gates)
