@@ -101,6 +101,12 @@ def cache_dir() -> Path:
     return _settled_cache()[0]
 
 
+@functools.cache
+def _folder() -> Path:
+    """`cache_dir` as it was when this process first asked."""
+    return cache_dir()
+
+
 def cache_complaint() -> str:
     """Why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
     return _settled_cache()[1] or next(iter(kernel_cache.FAILURES), "")
@@ -162,10 +168,10 @@ class _Deferred:
         if kind is None:
             return self.dispatcher
         if kind not in self._ready:
-            run = machine_code.load(cache_dir(), self.py_func, kind)
+            run = machine_code.load(_folder(), self.py_func, kind)
             if run is None:
                 symbol, gives, code = _compiler().compiled_kernel(self.dispatcher, arguments)
-                machine_code.keep(cache_dir(), self.py_func, kind, symbol, gives, code)
+                machine_code.keep(_folder(), self.py_func, kind, symbol, gives, code)
                 run = self.dispatcher
             self._ready[kind] = run
         return self._ready[kind]
@@ -175,11 +181,11 @@ class _Deferred:
         kind = machine_code.HOOK
         if kind not in self._ready:
             kept = machine_code.is_kept(self.py_func)
-            address = machine_code.load(cache_dir(), self.py_func, kind) if kept else None
+            address = machine_code.load(_folder(), self.py_func, kind) if kept else None
             if address is None:
                 address, symbol, code = _compiler().compiled_hook(self.dispatcher)
                 if kept:
-                    machine_code.keep(cache_dir(), self.py_func, kind, symbol, "int64", code)
+                    machine_code.keep(_folder(), self.py_func, kind, symbol, "int64", code)
             self._ready[kind] = address
         return self._ready[kind]
 

@@ -29,8 +29,16 @@ _OK, _NONE = 0, -2
 _ELF_64_LITTLE = b"\x7fELF\x02\x01"
 _SYMBOL_TABLE = 2
 _SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
-_OFFERED = ("numba_gil_ensure", "numba_gil_release")
-"""What a hook's wrapper would call where it failed; hooks raise nothing."""
+_NOT_CALLED = (
+    "numba_adapt_ndarray",
+    "numba_do_raise",
+    "numba_gil_ensure",
+    "numba_gil_release",
+    "numba_runtime_build_excinfo_struct",
+    "numba_unpickle",
+)
+"""What Numba's wrappers call to take arguments from Python, or to raise: that of kernels is not used, hooks raise
+nothing."""
 
 
 class FailedKernelError(RuntimeError):
@@ -116,7 +124,7 @@ def _engine():
     """LLVM's linker."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    for name in _OFFERED:
+    for name in _NOT_CALLED:
         if llvm.address_of_symbol(name) is None:
             llvm.add_symbol(name, ctypes.cast(_nothing, ctypes.c_void_p).value)
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
