@@ -531,6 +531,37 @@ def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
         raise ConfigError(f"--set: {explain(error, NetworkSection, ('network',))}") from None
 
 
+_OF_A_COLLECTIVE = ("network", "system", "topology")
+
+
+def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
+    """What a run file would say of one collective on a fabric; it names no traces.
+
+    Args:
+        topology: a spec, or the path of a file.
+        overrides: "network.key=value", "system.key=value" and "topology.params.key=value".
+
+    Raises:
+        ConfigError: another section, an unknown key, or a wrong value.
+    """
+    tree: dict[str, Any] = {"workload": {"traces": "."}, "topology": {"spec": topology}}
+    for override in overrides:
+        section, *inner = (part.strip() for part in override.partition("=")[0].split("."))
+        if section not in _OF_A_COLLECTIVE or (section == "topology" and inner[:1] != ["params"]):
+            raise ConfigError(
+                f"--set {override}: expected network.<key>=<value>, system.<key>=<value> or "
+                "topology.params.<key>=<value>"
+            )
+        _apply(tree, override)
+    where = _nul(tree)
+    if where:
+        raise ConfigError(f"--set: {_place(where)}: found a NUL; expected text without one")
+    try:
+        return RunConfig.model_validate(_with_cluster(tree))
+    except ValidationError as error:
+        raise ConfigError(f"--set: {explain(error, RunConfig)}") from None
+
+
 def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, ...] = ()) -> str:
     """The first complaint of a ValidationError as one line; unknown keys go before others.
 
@@ -611,12 +642,6 @@ def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
         if isinstance(name, str):
             return clusters().get(name.partition(":")[0].strip())
     return None
-
-
-def cluster_algorithm(spec: str, kind: str) -> str:
-    """What the cluster of a spec does a kind of collective with; "" = as the fabric has it."""
-    cluster = cluster_of({"spec": spec})
-    return cluster.collectives.get(kind, "") if cluster else ""
 
 
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:

@@ -52,15 +52,7 @@ def read_work(
         config.workload.traces, graph.npus, strict=config.workload.strict, own=own, exchange=exchange
     )
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
-    system = config.system
-    collectives = CollectiveSettings(
-        defaults_on(graph) | system.collectives,
-        config.workload.all_gather_size,
-        splits=system.splits,
-        dataset_splits=system.dataset_splits,
-        chains=system.active_chunks_per_dimension or 1,
-        dimension_order=system.dimension_order,
-    )
+    collectives = collective_settings(config, graph)
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
@@ -74,6 +66,23 @@ def read_work(
         families=traces.families,
     )
     return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
+
+
+def collective_settings(config: RunConfig, graph: Graph) -> CollectiveSettings:
+    """How collectives are done on a fabric.
+
+    Raises:
+        WorkloadError: unknown kind, algorithm or parameter.
+    """
+    system = config.system
+    return CollectiveSettings(
+        defaults_on(graph) | system.collectives,
+        config.workload.all_gather_size,
+        splits=system.splits,
+        dataset_splits=system.dataset_splits,
+        chains=system.active_chunks_per_dimension or 1,
+        dimension_order=system.dimension_order,
+    )
 
 
 def compute_model(config: RunConfig, gpu: str | None = None) -> ComputeModel:
