@@ -145,7 +145,9 @@ class Section(BaseModel):
 class WorkloadSection(Section):
     """What the NPUs do."""
 
-    traces: FilePath = Field(description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et')
+    traces: FilePath = Field(
+        description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et; or the folder of a trace set'
+    )
     groups: FilePath | None = Field(None, description="JSON file of the communicators that the traces name")
     all_gather_size: Literal["contribution", "total"] = Field(
         "contribution", description="what comm_size of all-gather and gather counts: one member's part, or all of it"
