@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     group.command()(models)
     group.command()(gpus)
     traffic.add_to(group)
+    group.command()(memory)
     app.add_typer(group, name="workload")
 
 
@@ -40,6 +41,36 @@ def models(
         typer.echo(json.dumps(documents[0] if name else documents, indent=2))
     else:
         console().print(one(found[0]) if name else table(found))
+
+
+def memory(
+    model: str = typer.Option(..., metavar="MODEL", help="A name of `nadi workload models`, or a file."),
+    plan: str = typer.Option(..., metavar="PLAN", help="As tp8,pp4,dp32,sp,zero1,recompute=full."),
+    framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
+    gpu_memory: str = typer.Option("80GB", metavar="SIZE", help="Of a GPU; exit code 1 where the plan does not fit."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Peak memory of a training step, for each stage of the pipeline, and whether it fits."""
+    from nadi.memory_table import document, frameworks, table
+    from nadi.printing import say
+    from nadi.tables import console
+    from topologies.bounds import MOST_BYTES
+    from topologies.units import parse_bytes_within
+    from workload.memory import does_not_fit, estimate
+    from workload.models import find
+    from workload.training import parallel_plan
+
+    known, chosen, own = find(model), parallel_plan(plan), frameworks(framework)
+    memory_bytes = parse_bytes_within(gpu_memory, MOST_BYTES)
+    stages = estimate(known, chosen, own)
+    complaint = does_not_fit(known, chosen, memory_bytes, own)
+    if as_json:
+        typer.echo(json.dumps(document(stages, complaint), indent=2))
+    else:
+        console().print(table(f"{known.name}, {chosen}: GB on each GPU", stages))
+        say(complaint or f"fits into {gpu_memory}")
+    if complaint:
+        raise typer.Exit(1)
 
 
 def transformer(

@@ -99,6 +99,7 @@ class Model(Part):
         tied_embeddings: the output layer uses the word embedding.
         latent: latent attention in place of heads' own keys and values.
         experts: a mixture of experts in place of MLPs.
+        dropout: trained with dropout after softmax, attention and MLP, whose masks are kept for the backward pass.
         mtp_layers: layers that predict further tokens (DeepSeek-V3's multi-token prediction), after the last.
         plans: parallel plans that runs of it were published with, as a user writes them.
         left_out: what of the file that it was read from is not modelled, for the user to know; "" = nothing.
@@ -124,6 +125,7 @@ class Model(Part):
     tied_embeddings: bool = True
     latent: LatentAttention | None = None
     experts: Experts | None = None
+    dropout: bool = False
     mtp_layers: CountFromZero = 0
     plans: tuple[str, ...] = ()
     left_out: str = ""

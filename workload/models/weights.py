@@ -6,6 +6,7 @@ All other counts come from these lists: totals, what a token uses, what a GPU of
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from workload.models.model import Model
@@ -40,8 +41,14 @@ def embedding(model: Model, vocab: int = 0) -> tuple[Weights, ...]:
 
 
 def layer(model: Model, number: int) -> tuple[Weights, ...]:
-    """A layer, counted from 0; one of multi-token prediction is as the last."""
-    return tuple(_layer(model, number))
+    """A layer, counted from 0."""
+    return layer_of_kind(model, has_experts=model.has_experts(number))
+
+
+@lru_cache(maxsize=256)
+def layer_of_kind(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
+    """A layer with experts, or with a plain MLP."""
+    return tuple(_layer(model, has_experts=has_experts))
 
 
 def final_norm(model: Model) -> tuple[Weights, ...]:
@@ -66,14 +73,14 @@ def mtp_layer(model: Model) -> tuple[Weights, ...]:
     the norm of its head.
     """
     own = [_norm(model, model.hidden)] * 3 + [Weights("mtp", 2 * model.hidden * model.hidden)]
-    return (*own, *_layer(model, model.layers - 1))
+    return (*own, *layer(model, model.layers - 1))
 
 
 def all_weights(model: Model) -> Iterator[Weights]:
     """The whole model without multi-token prediction."""
     yield from embedding(model)
     for number in range(model.layers):
-        yield from _layer(model, number)
+        yield from layer(model, number)
     yield from final_norm(model)
     yield from output(model)
 
@@ -114,11 +121,11 @@ def by_part(model: Model) -> dict[str, int]:
     return {part: found[part] for part in PARTS if found[part]}
 
 
-def _layer(model: Model, number: int) -> Iterator[Weights]:
+def _layer(model: Model, *, has_experts: bool) -> Iterator[Weights]:
     yield _norm(model, model.hidden)
     yield from _attention(model) if model.latent is None else _latent_attention(model)
     yield _norm(model, model.hidden)
-    if model.has_experts(number):
+    if has_experts:
         yield from _experts(model)
     else:
         yield from _mlp(model, "mlp", model.ffn_width)

@@ -58,7 +58,7 @@ def test_every_model_has_a_source_and_plans_that_the_rules_pass():
         assert model.source
         for text in model.plans:
             plan = parallel_plan(text)
-            framework = "deepspeed" if plan.zero > 1 else "megatron"
+            framework = "megatron" if plan.zero < 2 else "fsdp" if plan.pp > 1 else "deepspeed"
             assert rules.first_broken(model, plan, framework) == ""
 
 
