@@ -25,7 +25,7 @@ TABLES = ("nodes", "flows", "links", "collectives", "npus")
 LOGS = ("queues", "pauses")
 """Tables that a run writes only where it has recorded any."""
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
-LANES = ("cpu", "compute", "memory")
+LANES = ("cpu", "compute", "memory", "remote")
 RUN_FILES = (SUMMARY, *(f"{table}.parquet" for table in (*TABLES, *LOGS)))
 """What a run may write; the first stands for its being complete."""
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
