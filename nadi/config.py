@@ -429,6 +429,20 @@ class MemorySection(Section):
 
     latency: Time = Field(0, description="of each memory node")
     bandwidth: OptionalRate = Field(None, description='of memory nodes and of the roofline, "2.04TB/s"')
+    remote: Literal["npu", "none"] | None = Field(
+        None,
+        description="memory of tensors that are elsewhere (tensor_loc other than 0): each NPU has one of its own, or "
+        "there is none; without, they are treated as local",
+    )
+    remote_latency: Time = Field(0, description="of each access to remote memory")
+    remote_bandwidth: OptionalRate = Field(None, description='of remote memory, "64GB/s"')
+
+    @model_validator(mode="after")
+    def _remote_is_said(self) -> Self:
+        if self.remote != "npu" and (self.remote_latency or self.remote_bandwidth is not None):
+            key = "remote_latency" if self.remote_latency else "remote_bandwidth"
+            raise ValueError(f'{key} stands without remote = "npu"; expected both or neither')
+        return self
 
 
 class EngineSection(Section):

@@ -14,6 +14,7 @@ from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.exchange import Exchange, alone
+from workload.remote import RemoteMemory
 
 BITS_PER_BYTE = 8
 
@@ -102,6 +103,19 @@ def compute_model(config: RunConfig, gpu: str | None = None) -> ComputeModel:
         memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
         memory_latency_ps=config.memory.latency,
         times=_compute_times(config, config.compute.gpu or gpu),
+        remote=_remote_memory(config),
+    )
+
+
+def _remote_memory(config: RunConfig) -> RemoteMemory | None:
+    memory = config.memory
+    if memory.remote is None:
+        return None
+    bandwidth_bps = memory.remote_bandwidth
+    return RemoteMemory(
+        latency_ps=memory.remote_latency,
+        bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
+        is_there=memory.remote != "none",
     )
 
 

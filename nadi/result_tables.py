@@ -17,7 +17,7 @@ from nadi.simulate import Simulation
 from workload import KINDS
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
-LANES = ("cpu", "compute", "memory")
+LANES = ("cpu", "compute", "memory", "remote")
 
 
 def write_flows(simulation: Simulation, path: Path) -> None:

@@ -47,7 +47,7 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
             bold=place == 0,
         )
     table.notes.append(
-        f"{found['valid']} valid plans, {found['too_large']} of them do not fit in {found['memory_bytes'] / 1e9:.0f} GB; "
+        f"{found['valid']} valid plans, {found['too_large']} do not fit in {found['memory_bytes'] / 1e9:.0f} GB; "
         "steps at closed forms, without contention; exposed communication by axis, mean over the GPUs"
     )
     if not all(row["whole"] for row in rows):
