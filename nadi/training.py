@@ -1,13 +1,24 @@
 """`nadi workload megatron`, `deepspeed` and `fsdp`: the traces of a training step."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nadi.options import FORCE_HELP, named_path
 
+if TYPE_CHECKING:
+    from workload.training.rules import Framework
+
 _MODEL = "A model of `nadi workload models`, a TOML file, or a config.json of Hugging Face."
 _PLAN = "How it is spread, as tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full."
+
+Name = Annotated[str, typer.Option("--model", metavar="MODEL", help=_MODEL)]
+Plan = Annotated[str, typer.Option("--plan", metavar="PLAN", help=_PLAN)]
+Out = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces.")]
+Expand = Annotated[bool, typer.Option("--expand", help="A trace for each NPU and groups.json, for other tools.")]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="NAME", help="Beginning of the files' names.")]
+Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
 
 
 def add_to(group: typer.Typer) -> None:
@@ -18,42 +29,29 @@ def add_to(group: typer.Typer) -> None:
 
 
 def megatron(
-    model: str = typer.Option(..., "--model", metavar="MODEL", help=_MODEL),
-    plan: str = typer.Option(..., "--plan", metavar="PLAN", help=_PLAN),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    expand: bool = typer.Option(False, "--expand", help="A trace for each NPU and groups.json, for other tools."),
-    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Beginning of the files' names."),
-    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+    model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
 ) -> None:
     """Training steps as Megatron-LM does them: tensor, sequence, pipeline, context, expert and data parallelism."""
     _write("megatron", model, plan, out, prefix, expand=expand, force=force)
 
 
 def deepspeed(
-    model: str = typer.Option(..., "--model", metavar="MODEL", help=_MODEL),
-    plan: str = typer.Option(..., "--plan", metavar="PLAN", help=_PLAN),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    expand: bool = typer.Option(False, "--expand", help="A trace for each NPU and groups.json, for other tools."),
-    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Beginning of the files' names."),
-    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+    model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
 ) -> None:
     """Training steps as DeepSpeed does them: ZeRO 0 to 3, pipelines, Ulysses."""
     _write("deepspeed", model, plan, out, prefix, expand=expand, force=force)
 
 
 def fsdp(
-    model: str = typer.Option(..., "--model", metavar="MODEL", help=_MODEL),
-    plan: str = typer.Option(..., "--plan", metavar="PLAN", help=_PLAN),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    expand: bool = typer.Option(False, "--expand", help="A trace for each NPU and groups.json, for other tools."),
-    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Beginning of the files' names."),
-    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+    model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
 ) -> None:
     """Training steps as PyTorch's FSDP does them: layers are gathered before use, gradients reduce-scattered."""
     _write("fsdp", model, plan, out, prefix, expand=expand, force=force)
 
 
-def _write(framework: str, name: str, plan_text: str, out: Path, prefix: str, *, expand: bool, force: bool) -> None:
+def _write(
+    framework: "Framework", name: str, plan_text: str, out: Path, prefix: str, *, expand: bool, force: bool
+) -> None:
     from nadi.affordable import check_trace
     from nadi.ending import unwound
     from nadi.printing import say

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from workload import WorkloadError
 from workload.memory import estimate
 from workload.models import Model
 from workload.training import ParallelPlan, rules
@@ -38,7 +37,7 @@ class Space:
     gpus_per_host: int
     memory_bytes: int
     base: ParallelPlan
-    framework: str = "megatron"
+    framework: rules.Framework = "megatron"
 
 
 class Candidate(NamedTuple):
@@ -63,14 +62,12 @@ def candidates(model: Model, space: Space) -> Iterator[Candidate]:
     """
     found = False
     for plan in _factorisations(model, space):
-        try:
-            settled = rules.settle(model, plan, space.framework)
-        except WorkloadError:
-            continue
-        found = True
-        yield _lightest(model, settled, space.memory_bytes)
+        settled = rules.settle(model, plan, space.framework)
+        if not rules.first_broken(model, settled, space.framework):
+            found = True
+            yield _lightest(model, settled, space)
     if not found:
-        rules.settle(model, replace_fields(space.base, dp=space.gpus), space.framework)
+        rules.check(model, replace_fields(space.base, dp=space.gpus), space.framework)
 
 
 def replace_fields(plan: ParallelPlan, **fields: object) -> ParallelPlan:
@@ -78,12 +75,12 @@ def replace_fields(plan: ParallelPlan, **fields: object) -> ParallelPlan:
     return ParallelPlan(**{**plan.model_dump(), **fields})
 
 
-def _lightest(model: Model, plan: ParallelPlan, memory_bytes: int) -> Candidate:
+def _lightest(model: Model, plan: ParallelPlan, space: Space) -> Candidate:
     """The plan with the least recomputation that fits."""
     for recompute in RECOMPUTE:
-        tried = replace_fields(plan, recompute=recompute)
-        peak_bytes = estimate(model, tried).peak_bytes
-        if peak_bytes <= memory_bytes:
+        tried = plan.model_copy(update={"recompute": recompute})
+        peak_bytes = max(stage.total for stage in estimate(model, tried, space.framework))
+        if peak_bytes <= space.memory_bytes:
             return Candidate(tried, peak_bytes, fits=True)
     return Candidate(tried, peak_bytes, fits=False)
 

@@ -77,30 +77,26 @@ def _positions(s: Shard, backward: str = "") -> Operators:
 
 def _compressed_width(s: Shard) -> int:
     """Values of a token that the matrices split by columns take in: compressed ones, queries' maybe not."""
-    latent = s.model.latent
-    assert latent is not None
+    latent = s.latent
     return (latent.query_rank or s.model.hidden) + latent.key_value_rank + latent.rope_dim
 
 
 def _compressing(s: Shard) -> tuple[int, ...]:
     """Columns of the matrices that compress, which every GPU has whole."""
-    latent = s.model.latent
-    assert latent is not None
+    latent = s.latent
     return tuple(filter(None, (latent.query_rank, latent.key_value_rank + latent.rope_dim)))
 
 
 def _expanding(s: Shard) -> tuple[tuple[int, int], ...]:
     """Columns and rows of the matrices from compressed values to heads: queries, keys and values."""
-    latent = s.model.latent
-    assert latent is not None
+    latent = s.latent
     queries = s.heads * s.model.query_dim
     keys_values = s.heads * (latent.nope_dim + latent.value_dim)
     return (queries, latent.query_rank or s.model.hidden), (keys_values, latent.key_value_rank)
 
 
 def _latent_norms(s: Shard, backward: str = "") -> Operators:
-    latent = s.model.latent
-    assert latent is not None
+    latent = s.latent
     ranks = filter(None, (latent.query_rank, latent.key_value_rank))
     return tuple(s.operator(f"norm{backward}", s.rows, rank) for rank in ranks)
 

@@ -1,9 +1,9 @@
 """Attention's core, from queries, keys and values to what they give, and how context parallelism shares it.
 
 Shared along the sequence each GPU has two pieces, of which a causal mask leaves all GPUs the same work (zigzag: piece i
-and piece 2 cp - 1 - i of 2 cp). Keys and values go round in a ring, behind the computation (Liu et al., arXiv 2310.01889;
-Transformer Engine's p2p), or are gathered before (Llama 3, arXiv 2407.21783, section 3.3.2); or heads are exchanged for
-the sequence (DeepSpeed Ulysses, arXiv 2309.14509).
+and piece 2 cp - 1 - i of 2 cp). Keys and values go round in a ring, behind the computation (Liu et al., arXiv
+2310.01889; Transformer Engine's p2p), or are gathered before (Llama 3, arXiv 2407.21783, section 3.3.2); or heads are
+exchanged for the sequence (DeepSpeed Ulysses, arXiv 2309.14509).
 """
 
 from et import CollectiveCommType

@@ -26,6 +26,9 @@ class Ring(NamedTuple):
     before: int
 
 
+NO_RING = Ring(-1, -1)
+
+
 class Finished(NamedTuple):
     """A block, and which of its rows those of later blocks come after.
 
@@ -53,7 +56,7 @@ class BlockBuilder:
         ring: neighbours for messages of context parallelism.
     """
 
-    def __init__(self, ring: Ring = Ring(-1, -1)) -> None:
+    def __init__(self, ring: Ring = NO_RING) -> None:
         self._block = Block()
         self._ring = ring
         self._ports: set[str] = set()

@@ -16,13 +16,13 @@ class Bucket(NamedTuple):
 
     Attributes:
         number: within the chunk, in the order of the backward pass.
-        count: of parameters.
+        size: of parameters.
         units: first and last unit that it has parameters of; the backward pass is done with it at the first.
         is_expert: of experts, whose replicas are others.
     """
 
     number: int
-    count: int
+    size: int
     units: tuple[int, int]
     is_expert: bool
 
@@ -39,7 +39,7 @@ def buckets(units: Sequence[Unit], most: int | None, *, before: bool) -> list[Bu
     made: list[Bucket] = []
     for is_expert in (False, True):
         tensors = [
-            (number, tensor.count)
+            (number, tensor.size)
             for number in reversed(range(len(units)))
             for tensor in reversed(units[number].tensors)
             if tensor.is_expert == is_expert

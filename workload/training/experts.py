@@ -32,8 +32,7 @@ class Flow(NamedTuple):
 
 def flow(s: Shard, layer: int) -> Flow:
     """What goes where in a layer."""
-    experts, ep = s.model.experts, s.plan.ep
-    assert experts is not None
+    experts, ep = s.experts, s.plan.ep
     if not s.plan.imbalance:
         total = s.routed_rows * experts.top_k
         if s.plan.capacity:
@@ -47,8 +46,7 @@ def flow(s: Shard, layer: int) -> Flow:
 
 def forward(s: Shard, layer: int) -> Items:
     """Of one micro-batch."""
-    experts, h = s.model.experts, s.model.hidden
-    assert experts is not None
+    experts, h = s.experts, s.model.hidden
     tokens = flow(s, layer)
     rows = tokens.received * s.plan.etp
     sent = sum(tokens.sent)
@@ -69,11 +67,11 @@ def forward(s: Shard, layer: int) -> Items:
 
 def backward(s: Shard, layer: int) -> Items:
     """Its gradients."""
-    experts, h = s.model.experts, s.model.hidden
-    assert experts is not None
+    experts, h = s.experts, s.model.hidden
     tokens = flow(s, layer)
     rows, sent = tokens.received * s.plan.etp, sum(tokens.sent)
-    shared, key = [], ""
+    shared: Items = []
+    key = ""
     if experts.shared_width:
         shared, key = mlp.matrices_backward(s, "shared-experts", experts.shared_width // s.plan.tp)
     permute, router = s.operator("permute", rows, h), s.gemm(s.routed_rows, h, experts.count)
@@ -102,16 +100,14 @@ def _rejoin(s: Shard) -> Items:
 
 
 def _router(s: Shard) -> Operators:
-    experts = s.model.experts
-    assert experts is not None
+    experts = s.experts
     scores = s.gemm(s.routed_rows, experts.count, s.model.hidden)
     return scores, s.operator("routing", s.routed_rows, experts.count, experts.top_k)
 
 
 def _products(s: Shard, rows: int, *, backward: bool = False) -> Operators:
     """Both products of all experts of the GPU, over rows in all; those for weights' gradients are of the same shape."""
-    experts, h = s.model.experts, s.model.hidden
-    assert experts is not None
+    experts, h = s.experts, s.model.hidden
     width, local = experts.ffn // s.plan.etp, experts.count // s.plan.ep
     both = 2 * width if s.model.is_gated else width
 

@@ -12,7 +12,6 @@ from workload.training.parallel_plan import ParallelPlan
 from workload.training.rules import Framework
 from workload.training.stage import Stage, refuse_too_large
 
-
 NODE_BYTES = 400
 """Of a trace in memory, while it is made and written: seen with traces of 10^6 nodes."""
 _NODES_OF_A_LAYER = 40

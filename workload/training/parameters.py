@@ -9,13 +9,13 @@ class Tensor(NamedTuple):
     """Some parameters.
 
     Attributes:
-        count: of this GPU.
+        size: of this GPU.
         is_expert: shared by fewer replicas, as experts are spread over GPUs that hold the same of all else.
         is_summed: with sequence parallelism each of the tensor-parallel group has the gradient of its own tokens, which
             they have to sum.
     """
 
-    count: int
+    size: int
     is_expert: bool = False
     is_summed: bool = False
 
@@ -53,7 +53,7 @@ def attention(s: Shard) -> Tensors:
         if model.qk_norm:
             tensors += [norm(s, model.query_dim)] * 2
     else:
-        latent = model.latent
+        latent = s.latent
         for rank in filter(None, (latent.query_rank, latent.key_value_rank)):
             tensors.append(norm(s, rank))
         if latent.query_rank:
@@ -74,10 +74,9 @@ def mlp(s: Shard) -> Tensors:
 
 def experts(s: Shard) -> Tensors:
     """Norm, router, shared experts, and the GPU's own of the others."""
-    routed = s.model.experts
-    assert routed is not None
+    routed = s.experts
     local = routed.count // s.plan.ep
-    own = [Tensor(tensor.count * local, is_expert=True) for tensor in _matrices(s, routed.ffn, s.plan.etp, bias=False)]
+    own = [Tensor(tensor.size * local, is_expert=True) for tensor in _matrices(s, routed.ffn, s.plan.etp, bias=False)]
     shared = _matrices(s, routed.shared_width, s.plan.tp, bias=False) if routed.shared_width else []
     gate = [Tensor(s.model.hidden, is_summed=True)] if routed.shared_gate else []
     return [norm(s), Tensor(routed.count * s.model.hidden, is_summed=True), *gate, *shared, *own]

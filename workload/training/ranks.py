@@ -44,8 +44,8 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     """Groups of more than one NPU.
 
     dp: replicas of what is not an expert, over data and context parallelism; edp: those of experts; model: all stages
-    and the tensor-parallel group of one replica; embedding: the first and the last stage; world: all. With DualPipe each
-    slice of the model is on two stages, whose replicas are one group; dp-other is the same for the other slice.
+    and the tensor-parallel group of one replica; embedding: the first and the last stage; world: all. With DualPipe
+    each slice of the model is on two stages, whose replicas are one group; dp-other is the same for the other slice.
     """
     npus = np.arange(plan.gpus).reshape(plan.pp, plan.dp, plan.cp, plan.tp)
     experts = np.arange(plan.gpus).reshape(plan.pp, -1, plan.ep, plan.etp)

@@ -3,14 +3,15 @@
 | framework | zero | gradients | parameters |
 | --- | --- | --- | --- |
 | megatron | 0 | all-reduce of buckets, last micro-batch | |
-| megatron | 1, the distributed optimizer | reduce-scatter of buckets, last micro-batch | all-gather of buckets, beside the first forward pass, or after the optimizer |
+| megatron | 1 | reduce-scatter of buckets, last micro-batch | all-gather of buckets before the first forward pass |
 | deepspeed | 0, 1 | all-reduce of buckets, last micro-batch | 1: all-gather after the optimizer |
 | deepspeed | 2 | all-reduce of buckets, every micro-batch | all-gather after the optimizer |
 | deepspeed | 3 | reduce-scatter of layers, every micro-batch | all-gather of layers, forward and backward |
 | fsdp | 2, 3 | reduce-scatter of layers, every micro-batch | all-gather of layers, forward; 3: and backward |
 
-DeepSpeed reduces with all-reduces where the optimizer's states or the gradients are shared, as use_multi_rank_bucket_allreduce is on
-unless told otherwise (runtime/zero/stage_1_and_2.py, average_tensor).
+Megatron-LM's distributed optimizer gathers beside the first forward pass, or without overlap_param_gather at the end of
+the step. DeepSpeed reduces with all-reduces though each GPU needs a share only, as use_multi_rank_bucket_allreduce is
+on unless told otherwise (runtime/zero/stage_1_and_2.py, average_tensor).
 """
 
 from collections.abc import Sequence
@@ -133,7 +134,7 @@ class Replicas:
         for b in reversed(self.buckets):
             if self._is_shared(b):
                 members = self.count(is_expert=b.is_expert)
-                size = -(-b.count // members) * self.parameter_bytes
+                size = -(-b.size // members) * self.parameter_bytes
                 name = f"chunk{self.chunk}-bucket{b.number}/dp:all-gather"
                 key = self._key(b) if beside else ""
                 kind = CollectiveCommType.ALL_GATHER
@@ -150,7 +151,7 @@ class Replicas:
         members = self.count(is_expert=bucket.is_expert)
         if members == 1:
             return []
-        family, count = self.family(is_expert=bucket.is_expert), bucket.count
+        family, count = self.family(is_expert=bucket.is_expert), bucket.size
         name = f"chunk{self.chunk}-bucket{bucket.number}/dp"
         key = f"gradients {self.chunk} {bucket.number}" if beside else ""
         if self.plan.zero and self.framework == "megatron":
@@ -216,7 +217,7 @@ class Replicas:
         """Parameters of units, of experts and others, that are shared."""
         counts = []
         for is_expert in (False, True):
-            count = sum(t.count for i in own for t in self.units[i].tensors if t.is_expert == is_expert)
+            count = sum(t.size for i in own for t in self.units[i].tensors if t.is_expert == is_expert)
             if count and self.count(is_expert=is_expert) > 1:
                 counts.append((is_expert, count))
         return counts

@@ -2,8 +2,8 @@
 
 With imbalance x the experts of a layer are in a random order of liking, and the one in place i = 1, 2, ... gets tokens
 in proportion to i^-x (Zipf's law): x = 0 is even. The order is that of the plan's seed and the layer's number, the same
-on all GPUs and for all micro-batches. A token's experts differ from each other, so that one gets at most all tokens; with
-a capacity it takes so many times its even share at most, and what is above is dropped.
+on all GPUs and for all micro-batches. A token's experts differ from each other, so that one gets at most all tokens;
+with a capacity it takes so many times its even share at most, and what is above is dropped.
 """
 
 import functools

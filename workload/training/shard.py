@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from workload.compute.operators import DTYPE_BYTES, Operator
-from workload.models.model import Model
+from workload.models.model import Experts, LatentAttention, Model
 from workload.training.parallel_plan import ParallelPlan
 
 Operators = tuple[Operator, ...]
@@ -23,6 +23,18 @@ class Shard:
     model: Model
     plan: ParallelPlan
     expert_rank: int = 0
+
+    @property
+    def latent(self) -> LatentAttention:
+        """The model's latent attention, which it has."""
+        assert self.model.latent is not None  # noqa: S101 - for the type checker: the caller has asked
+        return self.model.latent
+
+    @property
+    def experts(self) -> Experts:
+        """The model's experts, which it has."""
+        assert self.model.experts is not None  # noqa: S101 - for the type checker: the caller has asked
+        return self.model.experts
 
     @cached_property
     def sequence(self) -> int:

@@ -176,9 +176,10 @@ class Stage:
             self._receive(builder, chunk, is_forward=False)
         for number in reversed(range(len(replicas.units))):
             unit = replicas.units[number]
-            begun, awaited = replicas.before_backward(number)
-            builder.add("", begun)
-            builder.wait(awaited)
+            if kind != "weights":  # whose products are of activations and gradients
+                begun, awaited = replicas.before_backward(number)
+                builder.add("", begun)
+                builder.wait(awaited)
             builder.add(unit.layer, _of_kind(unit.backward, kind))
             if kind != "backward-data":
                 builder.add("", replicas.after_backward(number, is_last=is_last))

@@ -43,7 +43,7 @@ def _own_parameters(replicas: Replicas) -> int:
     count = {False: 0, True: 0}
     for unit in replicas.units:
         for tensor in unit.tensors:
-            count[tensor.is_expert] += tensor.count
+            count[tensor.is_expert] += tensor.size
     if not replicas.plan.zero:
         return sum(count.values())
     return sum(-(-count[is_expert] // replicas.count(is_expert=is_expert)) for is_expert in (False, True))
@@ -58,7 +58,7 @@ def _norms(s: Shard, replicas: Sequence[Replicas]) -> Items:
     """With sequence parallelism each GPU of a tensor-parallel group has norms' gradients of its own tokens only."""
     if not s.plan.sequence_parallel or s.plan.tp == 1:
         return []
-    count = sum(tensor.count for each in replicas for unit in each.units for tensor in unit.tensors if tensor.is_summed)
+    count = sum(tensor.size for each in replicas for unit in each.units for tensor in unit.tensors if tensor.is_summed)
     if any(each.shares_parameters for each in replicas):
         count = -(-count // replicas[0].count(is_expert=False))
     size = count * replicas[0].gradient_bytes

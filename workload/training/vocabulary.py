@@ -53,8 +53,8 @@ def head_backward(s: Shard) -> Items:
 def prediction(s: Shard) -> Items:
     """What comes before a layer of multi-token prediction.
 
-    The next tokens' embedding and the layer's before are normalised and projected to one (DeepSeek-V3, arXiv 2412.19437,
-    section 2.2).
+    The next tokens' embedding and the layer's before are normalised and projected to one (DeepSeek-V3, arXiv
+    2412.19437, section 2.2).
     """
     h, rows = s.model.hidden, s.rows
     operators = (s.operator("norm", 2 * rows, h), s.gemm(rows, h, 2 * h))

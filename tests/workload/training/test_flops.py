@@ -14,16 +14,17 @@ from workload.training.stages import padded_vocab
 
 
 @pytest.mark.parametrize(
-    ("recompute", "passes", "of_cores", "of_heads"), [("full", 96, 6, 16), ("none", 72, 6, 12), ("selective", 72, 4.5, 12)]
+    ("recompute", "passes", "of_cores", "of_heads"),
+    [("full", 96, 6, 16), ("none", 72, 6, 12), ("selective", 72, 4.5, 12)],
 )
 @pytest.mark.parametrize("plan", ["tp8,pp4,dp8,gb64", "tp8,pp4,dp8,gb64,vpp2,sp", "tp2,dp2,mb2,gb8"])
 def test_megatron_models_have_the_published_operations(recompute, passes, of_cores, of_heads, plan):
     """F = 96 B s l h^2 (1 + s/6h + V/16lh) (arXiv 2104.04473, equation 3), which recomputes all layers."""
     model = find("megatron-18.4b")
     settled = settle(model, parallel_plan(f"{plan},recompute={recompute},attention=unfused"))
-    s, l, h = model.sequence, model.layers, model.hidden
-    expected = passes * settled.global_batch * s * l * h**2
-    expected *= 1 + s / (of_cores * h) + padded_vocab(model, settled) / (of_heads * l * h)
+    s, layers, h = model.sequence, model.layers, model.hidden
+    expected = passes * settled.global_batch * s * layers * h**2
+    expected *= 1 + s / (of_cores * h) + padded_vocab(model, settled) / (of_heads * layers * h)
     assert flops(generate(model, settled)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -41,7 +42,9 @@ def test_any_plan_has_the_operations_of_the_model(case):
 
 
 @pytest.mark.parametrize("model", [GPT, LLAMA, MIXTRAL, DEEPSEEK], ids=lambda model: model.name)
-@pytest.mark.parametrize("context", ["cp1", "cp2", "cp4", "cp2,context=all-gather", "cp4,context=all-gather", "cp2,context=a2a"])
+@pytest.mark.parametrize(
+    "context", ["cp1", "cp2", "cp4", "cp2,context=all-gather", "cp4,context=all-gather", "cp2,context=a2a"]
+)
 def test_flash_attention_does_what_the_mask_leaves(model, context):
     """Forward the pairs that the mask leaves, backward two and a half times as many; matrices three times."""
     plan = settle(model, parallel_plan(f"tp2,sp,dp2,{context},recompute=selective"))

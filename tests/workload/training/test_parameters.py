@@ -19,7 +19,7 @@ def tensors(model, plan, stage):
     own = chunks(model, plan)[stage]
     has_embedding = any(chunk.is_first for chunk in own)
     found = [unit.tensors for chunk in own for unit in units(Shard(model, plan), chunk, has_embedding=has_embedding)]
-    return tuple(sum(t.count for own in found for t in own if t.is_expert == is_expert) for is_expert in (False, True))
+    return tuple(sum(t.size for own in found for t in own if t.is_expert == is_expert) for is_expert in (False, True))
 
 
 @bounded(100)

@@ -1,0 +1,153 @@
+"""Bytes of each kind of communication are those of closed forms, over all GPUs."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+
+from tests.budgets import bounded
+from tests.workload.training.counted import sent
+from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
+from workload.training import generate, parallel_plan
+from workload.training.held import held
+from workload.training.rules import settle
+from workload.training.stages import micro_batches, padded_vocab
+
+_ACTIVATION, _GRADIENT = 2, 4
+
+
+def volume(model, text, framework="megatron"):
+    """The settled plan, and bytes by kind and pass, optimizer steps apart."""
+    plan = settle(model, parallel_plan(text), framework)
+    return plan, sent(generate(model, plan, framework))
+
+
+def total(found, kind):
+    """Of all passes."""
+    return sum(size for (name, _), size in found.items() if name == kind)
+
+
+@pytest.mark.parametrize("plan", ["tp4,pp2,dp2,gb8", "tp2,pp4,mb2,gb16,vpp2", "tp8,gb4"])
+@pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
+def test_tensor_parallelism_sums_four_times_per_layer(model, plan):
+    """Two all-reduces of b s h forward and two backward (arXiv 1909.08053, section 3); ends have one each.
+
+    The loss takes three of b s numbers of FP32.
+    """
+    plan, found = volume(model, plan)
+    tokens = plan.global_batch * plan.sequence
+    hidden, loss = tokens * model.hidden * _ACTIVATION * plan.tp, 3 * tokens * 4 * plan.tp
+    assert found["tp:all-reduce", "forward"] == hidden * (2 * model.layers + 1) + loss
+    assert found["tp:all-reduce", "backward"] == hidden * (2 * model.layers + 1)
+    _, again = volume(model, f"{plan},recompute=full")
+    assert again["tp:all-reduce", "backward"] == hidden * (4 * model.layers + 1)
+
+
+@pytest.mark.parametrize("plan", ["tp4,pp2,dp2,gb8,sp", "tp2,cp2,pp4,mb2,gb16,vpp2,sp"])
+def test_sequence_parallelism_gathers_once_more_backward(plan):
+    """Forward an all-gather and a reduce-scatter of each half layer; backward the same and the input's gather again."""
+    plan, found = volume(LLAMA, plan)
+    hidden = plan.global_batch * plan.sequence * LLAMA.hidden * _ACTIVATION  # of all GPUs of a group together
+    gathered, scattered = hidden, hidden * plan.tp  # a member's contribution; its whole buffer
+    assert found["tp:all-gather", "forward"] == gathered * (2 * LLAMA.layers + 1)
+    assert found["tp:all-gather", "backward"] == gathered * (4 * LLAMA.layers + 2)
+    assert found["tp:reduce-scatter", "forward"] == scattered * (2 * LLAMA.layers + 1)
+    assert found["tp:reduce-scatter", "backward"] == scattered * (2 * LLAMA.layers + 1)
+
+
+@pytest.mark.parametrize(("more", "share"), [("", 1), (",sp", 2), (",scatter_gather=true", 2)])
+@pytest.mark.parametrize("plan", ["pp4,gb8", "pp4,vpp2,gb8", "pp2,zero-bubble,gb8", "pp4,dualpipe,gb32", "pp2,cp2,gb8"])
+def test_pipelines_send_activations_over_each_boundary_and_back(plan, more, share):
+    """Each of a tensor-parallel group sends b s h values, or with scatter-gather its share (arXiv 2104.04473, 4.1)."""
+    plan, found = volume(GPT, f"tp2,{plan}{more}")
+    boundaries = plan.pp * plan.vpp - 1
+    expected = plan.global_batch * plan.sequence * GPT.hidden * _ACTIVATION * boundaries * plan.tp // share
+    for step, end in itertools.product(("forward", "backward"), ("send", "receive")):
+        assert found[f"pp:{end}", step] == expected
+
+
+@bounded(80)
+@given(cases())
+def test_gradients_are_reduced_and_parameters_gathered(case):
+    """Data parallelism reduces each parameter's gradient once, or once a micro-batch; shards come back in 16 bits."""
+    model, plan, framework = case
+    found = sent(generate(model, plan, framework))
+    own = [held(model, plan, stage) for stage in range(plan.pp)]
+    size, twice = plan.tp * plan.cp * plan.dp, 2 if plan.schedule == "dualpipe" else 1
+    replicas = {"dense": plan.cp * plan.dp * twice, "experts": size * twice // (plan.ep * plan.etp)}
+    parameters = sum(getattr(stage, kind) for stage in own for kind, count in replicas.items() if count > 1) * size
+    gradient = 2 if framework == "deepspeed" else _GRADIENT
+    is_layered = plan.zero == 3 or framework == "fsdp"
+    is_each = is_layered or (framework == "deepspeed" and plan.zero == 2)
+    times = plan.steps * (micro_batches(plan) // twice if is_each else 1)
+    loss = 4 * size * twice * plan.steps if replicas["dense"] > 1 else 0
+    scatters = is_layered or (framework == "megatron" and plan.zero == 1)
+    reduced = total(found, "dp:reduce-scatter") if scatters else total(found, "dp:all-reduce") - loss
+    assert reduced == pytest.approx(parameters * gradient * times, rel=0.02)  # padded to whole shares
+    gathered = total(found, "dp:all-gather")
+    if not plan.zero:
+        assert gathered == 0
+        return
+    if is_layered:
+        times *= 2 if plan.zero == 3 else 1
+    shards = sum(getattr(stage, kind) / count for stage in own for kind, count in replicas.items() if count > 1) * size
+    if not is_layered:
+        times = plan.steps
+    assert gathered == pytest.approx(shards * 2 * times, rel=0.02)
+
+
+@pytest.mark.parametrize("more", ["", ",etp2", ",imbalance=1.5"])
+@pytest.mark.parametrize("model", [MIXTRAL, DEEPSEEK], ids=lambda model: model.name)
+def test_experts_exchange_each_token_top_k_times(model, more):
+    """Dispatch and combine, forward and backward, each with tokens x top_k x h (arXiv 2006.16668, section 2.2)."""
+    plan, found = volume(model, f"tp2,sp,dp4,ep4,pp2,gb16{more}")
+    layers = model.layers - model.experts.first_dense
+    one = plan.global_batch * plan.sequence * model.experts.top_k * model.hidden * _ACTIVATION * layers
+    assert found["ep:all-to-all", "forward"] == 2 * one
+    assert found["ep:all-to-all", "backward"] == 2 * one
+    assert found["etp:all-gather", "forward"] == (one if plan.etp > 1 else 0)
+    assert found["etp:reduce-scatter", "forward"] == (one * plan.etp if plan.etp > 1 else 0)
+
+
+@pytest.mark.parametrize("cp", [2, 4])
+@pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
+def test_context_parallelism_moves_keys_and_values(model, cp):
+    """A ring brings each GPU those of all others, and takes back gradients; a gather does it at once."""
+    plan, ring = volume(model, f"tp2,cp{cp},gb4")
+    _, gather = volume(model, f"tp2,cp{cp},gb4,context=all-gather")
+    _, exchange = volume(model, f"tp2,cp{cp},gb4,context=a2a")
+    tokens = plan.global_batch * plan.sequence * model.layers * _ACTIVATION
+    keys_values = tokens * 2 * model.key_value_heads * model.query_dim
+    assert ring["cp:send", "forward"] == ring["cp:receive", "forward"] == keys_values * (cp - 1)
+    assert ring["cp:send", "backward"] == 2 * keys_values * (cp - 1)
+    assert gather["cp:all-gather", "forward"] == gather["cp:all-gather", "backward"] == keys_values
+    assert gather["cp:reduce-scatter", "backward"] == keys_values * cp
+    queries_outputs = tokens * 2 * model.heads * model.query_dim
+    assert (
+        exchange["cp:all-to-all", "forward"] == exchange["cp:all-to-all", "backward"] == keys_values + queries_outputs
+    )
+
+
+def test_first_and_last_stage_sum_a_tied_embedding():
+    plan, found = volume(GPT, "tp2,pp4,dp2,gb16")
+    assert found["embedding:all-reduce", "optimizer"] == 2 * plan.dp * padded_vocab(GPT, plan) * GPT.hidden * _GRADIENT
+    _, untied = volume(LLAMA, "tp2,pp4,dp2,gb16")
+    assert ("embedding:all-reduce", "optimizer") not in untied
+
+
+def test_buckets_are_cut_as_megatron_cuts_them():
+    """On the first stage a bucket is closed once it has 40 M parameters; later stages have one (Megatron-LM's DDP)."""
+    from workload.models import find
+
+    made = generate(find("gpt3-13b"), parallel_plan("tp2,pp2,dp2,gb4"))
+    for stage, trace in enumerate(made.traces):
+        sizes = [
+            int(trace.comm_size[row]) // _GRADIENT
+            for row, name in enumerate(trace.names)
+            if name.endswith("dp:all-reduce") and "bucket" in name
+        ]
+        if stage:
+            assert len(sizes) == 1
+        else:
+            assert len(sizes) > 50
+            assert all(size >= 40_000_000 for size in sizes[:-1])
