@@ -100,7 +100,7 @@ def _why_no_time(simulation: Simulation, total: Counts) -> str:
     """Why a run takes no time, as far as the traces tell."""
     if total.nodes == 0:
         files = "the trace is" if len(simulation.traces) == 1 else f"all {len(simulation.traces)} traces are"
-        path = simulation.traces[0].path if simulation.traces else simulation.config.workload.traces
+        path = simulation.traces[0].path if simulation.traces else simulation.config.workload.traces or ""
         return f"no NPU has anything to do: {files} without nodes ({path})"
     reasons = []
     if total.timed and simulation.config.compute.model == "trace":

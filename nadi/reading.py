@@ -9,6 +9,7 @@ import workload
 from et import TraceTable, read_groups
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
+from nadi.from_model import trace_set
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
@@ -49,9 +50,7 @@ def read_work(
     Raises:
         TraceError, WorkloadError: the traces are wrong.
     """
-    traces = workload.load_set(
-        config.workload.traces, graph.npus, strict=config.workload.strict, own=own, exchange=exchange
-    )
+    traces = _trace_set(config, graph.npus, own, exchange)
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
     collectives = collective_settings(config, graph)
     program = workload.build_program(
@@ -84,6 +83,14 @@ def collective_settings(config: RunConfig, graph: Graph) -> CollectiveSettings:
         chains=system.active_chunks_per_dimension or 1,
         dimension_order=system.dimension_order,
     )
+
+
+def _trace_set(config: RunConfig, npus: int, own: NDArray[np.bool_] | None, exchange: Exchange) -> workload.TraceSet:
+    """Of the traces, or of the model that the run file names."""
+    section = config.workload
+    if section.traces is None:
+        return trace_set(config, npus, own)
+    return workload.load_set(section.traces, npus, strict=section.strict, own=own, exchange=exchange)
 
 
 def compute_model(config: RunConfig, gpu: str | None = None) -> ComputeModel:
