@@ -138,7 +138,7 @@ def _run(
     )
     layout = closed_forms.laid_out(where.graph, program, where.costs)
     costed = closed_forms.costed(layout, where.costs, where.collectives, traces.traces, traces.trace_of_npu)
-    results = closed_forms.run(where.graph, layout, costed, where.costs, where.settings, Silence(), every_npu=False)
+    results = closed_forms.run(where.graph, layout, costed, where.costs, where.settings, Silence(), most_rows=0)
     found = step_times(program, traces.traces, traces.trace_of_npu, results)
     if found is None:
         raise AssertionError("a generated trace names no axis")
