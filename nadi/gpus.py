@@ -1,9 +1,12 @@
-"""`nadi workload gpus`: on which GPUs operators can be timed, and what they can do."""
+"""`nadi workload gpus` and `kernel-times`: on which GPUs operators can be timed, and AICB's times as a table."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from nadi.options import named_path
 
 if TYPE_CHECKING:
     from workload.compute import Gpu
@@ -18,11 +21,51 @@ def gpus(
 
     known = [find_gpu(name) for name in (gpu_names() if gpu is None else (gpu,))]
     if as_json:
-        typer.echo(json.dumps([each.model_dump() for each in known], indent=2))
+        documents = [each.model_dump() for each in known]
+        typer.echo(json.dumps(documents if gpu is None else documents[0], indent=2))
     elif gpu is None:
         _show_all(known)
     else:
         _show_one(known[0])
+
+
+def kernel_times(
+    file: Path = typer.Argument(metavar="FILE", parser=named_path, help="AICB's text of kernel times."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="FILE.csv", parser=named_path, help="Table to write."),
+    gpu: str = typer.Option(..., help="On which they were measured, as `nadi workload gpus` names it."),
+    hidden: int = typer.Option(..., help="Hidden size that AIOB was told, as all that follows."),
+    heads: int = typer.Option(..., help="Attention heads."),
+    vocab: int = typer.Option(..., help="Padded vocabulary."),
+    seq: int = typer.Option(..., help="Tokens of a sequence."),
+    micro_batch: int = typer.Option(1, help="Sequences."),
+    ffn: int = typer.Option(0, help="Width of the MLP; 0: four times the hidden size."),
+    tp: int = typer.Option(1, help="Tensor-parallel GPUs."),
+    parameters: int = typer.Option(0, help="Of the model; without, param_time is left out."),
+    sequence_parallel: bool = typer.Option(False, "--sequence-parallel", help="Norms see their share of the tokens."),
+    gated: bool = typer.Option(False, "--gated", help="The MLP has a third matrix (SwiGLU)."),
+    dtype: str = typer.Option("bf16", help="Data type."),
+) -> None:
+    """Make a table for [compute] tables of AICB's kernel times, which do not say their shapes."""
+    from nadi.printing import say
+    from workload.compute import AicbModel, read_aicb, write_table
+
+    model = AicbModel(
+        hidden=hidden,
+        heads=heads,
+        vocab=vocab,
+        sequence=seq,
+        micro_batch=micro_batch,
+        ffn=ffn,
+        tp=tp,
+        sequence_parallel=sequence_parallel,
+        gated=gated,
+        parameters=parameters,
+        dtype=dtype,
+    )
+    rows, left_out = read_aicb(file, gpu, model)
+    write_table(out, rows)
+    without = f"; left out: {', '.join(left_out)}" if left_out else ""
+    say(f"{out}: {len(rows)} operators of {gpu}{without}")
 
 
 def _show_all(known: "list[Gpu]") -> None:

@@ -84,6 +84,8 @@ def _numbers(entry: object, most: int) -> Int64:
     """The numbers of one entry."""
     if _is_number(entry, most):
         return np.array([entry], np.int64)
+    if type(entry) is int:
+        raise ValueError(f"found {entry}, expected a number below {most}")
     if not isinstance(entry, dict) or set(entry) != {"first", "repeat"}:
         raise ValueError(f'found {_short(entry)}, expected a number or {{"first": 0, "repeat": [[2, 1]]}}')
     first, repeat = entry["first"], entry["repeat"]

@@ -1,12 +1,14 @@
 """How long an accelerator computes: operators, what GPUs can do, tables of measured times, a roofline."""
 
+from workload.compute.aicb import AicbModel, read_aicb
 from workload.compute.efficiency import Efficiencies
 from workload.compute.gpu import Gpu, find_gpu, gpu_names
 from workload.compute.operators import Operator, format_operators, parse_operators
-from workload.compute.tables import Measurement, read_table, read_tables, table_names
+from workload.compute.tables import Measurement, read_table, read_tables, table_names, write_table
 from workload.compute.times import ComputeTimes
 
 __all__ = [
+    "AicbModel",
     "ComputeTimes",
     "Efficiencies",
     "Gpu",
@@ -16,7 +18,9 @@ __all__ = [
     "format_operators",
     "gpu_names",
     "parse_operators",
+    "read_aicb",
     "read_table",
     "read_tables",
     "table_names",
+    "write_table",
 ]

@@ -9,7 +9,8 @@ of them adds up:
     pair = 2 (d + dv) / (peak of an SM x reach x efficiency) + exposed / exponentials of an SM
 
 With a causal mask blocks of keys beyond the diagonal are left out, those on it are worked out whole, and the longest
-blocks go first. Where there are too few blocks for the SMs the keys are split and the parts combined (Flash-Decoding).
+blocks go first. Where there are few queries (decoding) those of the heads that share keys are rows of one block, the
+keys are split among SMs and the parts combined (Flash-Decoding).
 """
 
 from typing import NamedTuple
@@ -49,9 +50,8 @@ _BACKWARD_PRODUCTS = 2.5
 _BACKWARD_REACH = 0.76
 """Of what the forward pass reaches with these: 63 % of A100's peak (the same, section 4.1, heads of 128) where five
 products and one exponential would have 83 %. All operands of the five go through shared memory."""
-_ROWS = (64, 128)
-_KEYS = 128
-"""Rows and keys of a block."""
+_ROWS, _ROWS_OF_FEW, _KEYS = 128, 64, 128
+"""Rows of a block, those where there are no more queries than these, and keys of a block."""
 _SPLITS = (1, 2, 4, 8, 16, 32)
 _COMBINE_BYTES = 8
 """Of each value of a part: written and read in fp32."""
@@ -70,8 +70,9 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         return 0.0
     backward = operator.kind == "attention-backward"
     pair_ps = _pair_ps(operator, gpu, efficiencies, backward=backward)
-    splits = (1,) if backward else _SPLITS
-    work_ps = min(_blocked_ps(operator, rows, parts, gpu, pair_ps, efficiencies) for rows in _ROWS for parts in splits)
+    is_decoding = not backward and operator.shape[3] <= _ROWS_OF_FEW
+    splits, rows = (_SPLITS, _ROWS_OF_FEW) if is_decoding else ((1,), _ROWS)
+    work_ps = min(_blocked_ps(operator, rows, parts, gpu, pair_ps, efficiencies) for parts in splits)
     memory_ps = operator.bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS + gpu.memory_latency_ps
     around_ps = _around_backward_ps(operator, gpu, efficiencies) if backward else 0.0
     return gpu.launch_overhead_ps + max(work_ps, memory_ps) + around_ps
@@ -109,7 +110,7 @@ def _blocked_ps(
 ) -> float:
     """Picoseconds with so many rows a block, and the keys in so many parts."""
     batch, heads, kv_heads, queries, keys, _, value_dim, causal = operator.shape
-    group = max(heads // max(kv_heads, 1), 1) if queries < rows else 1
+    group = max(heads // max(kv_heads, 1), 1) if rows == _ROWS_OF_FEW else 1
     own_rows = queries * group
     pairs = _pairs_of_blocks(own_rows, group, queries, keys, rows, causal=bool(causal)) / parts
     blocks = batch * -(-heads // group)

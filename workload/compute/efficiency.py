@@ -14,8 +14,9 @@ refreshes of memory.
 [1] S. Bekman, ml-engineering, table of maximum achievable matmul FLOPS; a hundredth off, as that is the best of many
 shapes. [2] FlashAttention-2, forward, 16k tokens, no mask (arXiv 2307.08691, figure 5).
 
-Uncertainty: products of thousands in each dimension +-10 %, other products +-25 %; attention +-10 % from 1k tokens on,
-+-25 % below; what memory bounds +-15 % beyond 16 MB and +-50 % below, where L2 and launches decide.
+Uncertainty of one operator: products of thousands in each dimension 10 %, others 25 %; attention 10 % from 2,048 tokens
+on, 20 % at 1,024 and up to 40 % too fast at 512; what memory bounds 15 % beyond 16 MB and 50 % below, where L2 and
+launches decide.
 """
 
 from dataclasses import dataclass, fields

@@ -143,11 +143,28 @@ def read_table(table: str | Path) -> list[Measurement]:
         raise WorkloadError(f"table {str(table)!r}: not known; expected one of {known}, or a path NAME.csv or .parquet")
     try:
         rows = _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
+    except WorkloadError:
+        raise
     except OSError as error:
         raise WorkloadError(f"{path}: {error.strerror or error}; expected a table of measured times") from None
     except ValueError as error:
         raise WorkloadError(f"{path}: {error}; expected a table of measured times") from None
     return [_measurement(path, number, row) for number, row in rows]
+
+
+def write_table(path: Path, rows: Iterable[Measurement]) -> None:
+    """Write rows as CSV, in place of what was there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        shape = "x".join(map(str, row.operator.shape))
+        writer.writerow([row.gpu, row.operator.kind, shape, row.operator.dtype, row.time_ps, row.source, row.date])
+    path.write_text(text.getvalue(), encoding="utf-8")
 
 
 def _csv_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:

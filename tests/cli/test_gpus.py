@@ -1,0 +1,105 @@
+"""`nadi workload gpus` and `kernel-times`, and [compute] gpu in a run file."""
+
+import json
+
+import pytest
+
+import et
+from workload.compute import ComputeTimes, Efficiencies, Measurement, find_gpu, gpu_names, parse_operators, write_table
+
+PRODUCT = "gemm 2048x4608x12288 bf16"
+OPERATOR = parse_operators(PRODUCT)[0]
+
+
+@pytest.fixture
+def write_compute(write_run):
+    """A run of one compute node with these operators on each of 4 NPUs, and a [compute] section."""
+
+    def write(section, text=PRODUCT):
+        node = et.comp_node(1, "op", attrs=[et.attribute("operators", "string", text)])
+        return write_run([[node]] * 4, f'[compute]\n{section}\n[output]\ndir = "out"\n')
+
+    return write
+
+
+def end_ps(nadi, run):
+    ran = nadi("run", run)
+    assert ran.code == 0, ran.err
+    return json.loads((run.parent / "out" / "summary.json").read_text())["finish_time_ps"]
+
+
+def test_gpus_are_listed(nadi):
+    listed = nadi("workload", "gpus").out
+    assert all(name in listed for name in gpu_names())
+    assert "989.4" in listed
+    found = {gpu["name"]: gpu for gpu in nadi("workload", "gpus", "--json").document}
+    assert found["a100"]["peak_flops"]["bf16"] == 312e12
+    assert set(found) == set(gpu_names())
+
+
+def test_one_gpu_is_shown_with_its_sources(nadi):
+    shown = nadi("workload", "gpus", "a100").out
+    assert "108 at 1.41 GHz" in shown
+    assert "arXiv 2402.13499" in shown
+    assert nadi("workload", "gpus", "h200", "--json").document["name"] == "h200"
+    wrong = nadi("workload", "gpus", "h10")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert wrong.err.startswith("nadi: error: GPU 'h10': not known; expected one of a100, b200")
+
+
+def test_a_run_takes_as_long_as_its_operators_on_the_gpu(nadi, write_compute):
+    assert end_ps(nadi, write_compute('gpu = "a100"')) == ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
+    assert end_ps(nadi, write_compute('gpu = "h100"')) == ComputeTimes(find_gpu("h100")).time_ps(OPERATOR)
+    half = ComputeTimes(find_gpu("h100"), efficiencies=Efficiencies(gemm=0.4)).time_ps(OPERATOR)
+    assert end_ps(nadi, write_compute('gpu = "h100"\nefficiency = { gemm = 0.4 }')) == half
+
+
+def test_tables_and_gpus_are_found_from_the_run_file(nadi, write_compute, tmp_path):
+    write_table(tmp_path / "mine.csv", [Measurement("a100", OPERATOR, 777_000_000)])
+    assert end_ps(nadi, write_compute('gpu = "a100"\ntables = ["mine.csv"]')) == 777_000_000
+    scaled = round(777_000_000 * 312 / 989.4)
+    assert end_ps(nadi, write_compute('gpu = "h100"\ntables = ["mine.csv"]\nscale_from = "a100"')) == scaled
+    (tmp_path / "own.toml").write_text(_text_of("a100").replace('name = "a100"', 'name = "own"'))
+    assert end_ps(nadi, write_compute('gpu = "own.toml"')) == ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
+
+
+def _text_of(name):
+    from workload.compute import gpu
+
+    return (gpu._FOLDER / f"{name}.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ('gpu = "h10"', "GPU 'h10': not known; expected one of a100"),
+        ('gpu = "no.toml"', "no.toml: No such file or directory; expected a GPU in TOML"),
+        ('gpu = "a100"\ntables = ["no.csv"]', "no.csv: No such file or directory; expected a table of measured times"),
+        ('gpu = "a100"\nscale_from = "h100"', "[compute] scale_from stands without tables; expected tables"),
+        ('tables = ["x.csv"]', '[compute] tables stands without gpu; expected gpu = "h100", or no tables'),
+        ('gpu = "a100"\nefficiency = { gem = 1 }', "[compute.efficiency.gem]"),
+        ('gpu = "a100"\nefficiency = { gemm = 2 }', "efficiency gemm is 2.0; expected more than 0, at most 1.5"),
+        ('model = "auto"', "trace.0.et: node 1: operators are given but no GPU that does them"),
+    ],
+)
+def test_what_is_wrong_is_one_line(nadi, write_compute, section, said):
+    ran = nadi("run", write_compute(section))
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
+
+
+def test_kernel_times_of_aicb_become_a_table(nadi, tmp_path):
+    (tmp_path / "aiob.txt").write_text(
+        "train_iter:1\natten_linear:\n    time_gpu_avg: 349\nother:\n    time_gpu_avg: 1\n"
+    )
+    model = ("--gpu", "a100", "--hidden", 4096, "--heads", 32, "--vocab", 50304, "--seq", 2048)
+    made = nadi("workload", "kernel-times", tmp_path / "aiob.txt", "-o", tmp_path / "t.csv", *model)
+    assert made.out == f"{tmp_path / 't.csv'}: 1 operators of a100; left out: other\n"
+    assert "a100,gemm,2048x4096x4096,bf16,349000000,AICB aiob.txt," in (tmp_path / "t.csv").read_text()
+
+
+def test_the_example_of_aicb_is_read(nadi, tmp_path, shared_data):
+    text = shared_data / "simai" / "aiob_kernel_times_example.txt"
+    model = ("--gpu", "a100", "--hidden", 4096, "--heads", 32, "--vocab", 50304, "--seq", 2048, "--parameters", 10**9)
+    made = nadi("workload", "kernel-times", text, "-o", tmp_path / "t.csv", *model)
+    assert made.out == f"{tmp_path / 't.csv'}: 10 operators of a100\n"

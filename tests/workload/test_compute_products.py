@@ -1,0 +1,174 @@
+"""Times of matrix products and attention: closed forms, a naive model of tiles and waves, and what may not fall."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.budgets import bounded
+from workload.compute import Efficiencies, Operator, find_gpu, gpu_names
+from workload.compute.attention import attention_ps
+from workload.compute.gemm import SPLITS, TILES, product_ps
+from workload.compute.roofline import roofline_ps
+
+NONE_LOST = Efficiencies(1.0, 1.0, 1.0, 1.0)
+A100, H100 = find_gpu("a100"), find_gpu("h100")
+WITHOUT_LATENCIES = {"memory_latency_ps": 0, "launch_overhead_ps": 0}
+IDEAL = A100.model_copy(update=WITHOUT_LATENCIES)
+
+
+def product(*shape, gpu=IDEAL, dtype="bf16", efficiencies=NONE_LOST):
+    kind = {3: "gemm", 4: "batched-gemm"}[len(shape)]
+    return product_ps(Operator(kind, shape, dtype), gpu, efficiencies)
+
+
+def test_a_product_that_fills_its_waves_takes_its_operations_at_the_peak():
+    m, n = 256 * 108, 128 * 4
+    assert product(m, n, 4096) == pytest.approx(2e12 * m * n * 4096 / 312e12, rel=1e-12)
+
+
+def test_one_tile_more_than_a_wave_takes_two_waves():
+    # k is 64, so that the sums of a split would take longer; memory and L2 are fast enough not to count
+    gpu = IDEAL.model_copy(update={"memory_bandwidth_Bps": 1e17, "l2_bandwidth_Bps": 1e17, "launch_overhead_ps": 10**9})
+    tile_ps = 2e12 * 64 * 64 * 64 / (312e12 / 108)
+    assert product(64 * 108, 64, 64, gpu=gpu) == pytest.approx(10**9 + tile_ps)
+    assert product(64 * 108 + 1, 64, 64, gpu=gpu) == pytest.approx(10**9 + 2 * tile_ps)
+
+
+def test_a_product_with_one_row_takes_the_reading_of_its_matrix():
+    assert product(1, 12288, 12288) == pytest.approx(1e12 * 2 * (12288**2 + 2 * 12288) / 2.039e12)
+
+
+def test_a_product_of_few_tiles_splits_its_loop():
+    whole = 2e12 * 128 * 128 * 65536 / (312e12 / 108)
+    assert product(128, 128, 65536) < whole / 8
+
+
+def naive_product_ps(batch, m, n, k, gpu, efficiencies, bytes_of_value):
+    """Every tile is dealt to the SM that has the fewest; the busiest SM ends the product."""
+    best = math.inf
+    for rows, columns in TILES:
+        for splits in SPLITS:
+            busy = [0] * gpu.sms
+            count = 0
+            for _ in range(batch * splits):
+                for _ in range(0, m, rows):
+                    for _ in range(0, n, columns):
+                        busy[count % gpu.sms] += 1
+                        count += 1
+            steps = math.ceil(k / splits / 64)
+            flops = gpu.peak_flops["bf16"] * gpu.sustained * efficiencies.gemm / gpu.sms
+            read = sorted([min(rows, m), min(columns, n)])
+            step_bytes = 64 * bytes_of_value * (read[0] + read[1] / gpu.cluster)
+            step = max(2 * rows * columns * 64 / flops, step_bytes / (gpu.l2_bandwidth_Bps / gpu.sms))
+            time = max(busy) * (steps * step + 2e-12 * gpu.memory_latency_ps)
+            if splits > 1:
+                time += 8 * splits * batch * m * n / (gpu.memory_bandwidth_Bps * efficiencies.memory)
+                time += gpu.launch_overhead_ps * 1e-12
+            best = min(best, time)
+    moved = bytes_of_value * batch * (m * k + k * n + m * n)
+    memory = moved / (gpu.memory_bandwidth_Bps * efficiencies.memory) + gpu.memory_latency_ps * 1e-12
+    return 1e12 * max(best, memory) + gpu.launch_overhead_ps
+
+
+@pytest.mark.parametrize("gpu", [A100, H100], ids=["a100", "h100"])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 2048, 4608, 12288), (1, 1000, 700, 300), (1, 1, 4096, 4096), (7, 130, 257, 65), (1, 128, 128, 65536)],
+)
+def test_products_are_as_a_naive_model_of_tiles_says(gpu, shape):
+    found = product_ps(Operator("batched-gemm", shape), gpu, Efficiencies())
+    assert found == pytest.approx(naive_product_ps(*shape, gpu, Efficiencies(), 2), rel=1e-9)
+
+
+def test_groups_are_products_of_their_share_of_rows():
+    grouped = product_ps(Operator("grouped-gemm", (8, 1024, 512, 256)), H100, Efficiencies())
+    assert grouped == product_ps(Operator("batched-gemm", (8, 128, 512, 256)), H100, Efficiencies())
+    assert product_ps(Operator("grouped-gemm", (64, 2, 512, 256)), H100, Efficiencies()) == product_ps(
+        Operator("batched-gemm", (2, 1, 512, 256)), H100, Efficiencies()
+    )
+
+
+def attention(*shape, gpu=IDEAL, backward=False):
+    return attention_ps(Operator("attention-backward" if backward else "attention", shape), gpu, NONE_LOST)
+
+
+def test_attention_is_products_and_exponentials_of_its_pairs():
+    pairs = 27 * 4 * 4096 * 4096  # 27 * 4 heads of 32 blocks on 108 SMs: 32 whole waves
+    exponentials = 16 * 1.41e9 * 108
+    expected = pairs * (4 * 128 / 312e12 + 1 / exponentials) * 1e12
+    assert attention(27, 4, 4, 4096, 4096, 128, 128, 0) == pytest.approx(expected, rel=1e-12)
+    on_and_below_the_diagonal = 32 * 33 / 2 / 32**2
+    masked = attention(27, 4, 4, 4096, 4096, 128, 128, 1)
+    assert masked == pytest.approx(expected * on_and_below_the_diagonal, rel=1e-12)
+
+
+def test_decoding_takes_the_reading_of_keys_and_values():
+    shape = (64, 64, 8, 1, 8192, 128, 128, 0)
+    assert attention(*shape) == pytest.approx(Operator("attention", shape).bytes / 2.039e12 * 1e12)
+
+
+def test_backward_is_five_products_and_an_exponential():
+    shape = (27, 4, 4, 4096, 4096, 128, 128, 0)
+    pairs, values = 27 * 4 * 4096 * 4096, 27 * 4 * 4096 * 128
+    pair = (5 * 2 * 128 / 312e12 + 1 / (16 * 1.41e9 * 108)) / 0.76
+    around = values * (4 + 4 + 2 + 2 + 2) / 2.039e12
+    assert attention(*shape, backward=True) == pytest.approx(1e12 * (pairs * pair + around), rel=1e-12)
+
+
+SIZES = st.integers(1, 20_000)
+
+
+@bounded(60)
+@given(st.sampled_from(gpu_names()), SIZES, SIZES, SIZES, st.integers(1, 64), st.integers(0, 3), st.integers(1, 5000))
+def test_products_never_get_shorter_with_size(name, m, n, k, batch, axis, more):
+    gpu = find_gpu(name)
+    small = [batch, m, n, k]
+    large = list(small)
+    large[axis] += more
+    shorter, longer = (
+        roofline_ps(Operator("batched-gemm", tuple(s), "fp16"), gpu, Efficiencies()) for s in (small, large)
+    )
+    assert shorter <= longer
+
+
+@bounded(60)
+@given(
+    st.sampled_from(gpu_names()),
+    st.tuples(st.integers(1, 8), st.integers(1, 32), st.integers(1, 4), st.integers(1, 3000), st.integers(1, 9000)),
+    st.sampled_from([64, 128, 256]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0, 1, 4, 5]),
+    st.integers(1, 3000),
+)
+def test_attention_never_gets_shorter_with_batch_heads_keys_or_dimension(
+    name, sizes, dim, causal, backward, axis, more
+):
+    """With queries it may: of keys that a mask hides from them, and of rows that share a block with their group."""
+    batch, kv_heads, group, queries, keys = sizes
+    small = [batch, kv_heads * group, kv_heads, queries, keys, dim, dim, int(causal)]
+    large = list(small)
+    if axis == 1:
+        large[1], large[2] = small[1] * 2, small[2] * 2
+    else:
+        large[axis] += more
+    kind = "attention-backward" if backward else "attention"
+    gpu = find_gpu(name)
+    shorter, longer = (roofline_ps(Operator(kind, tuple(s), "fp16"), gpu, Efficiencies()) for s in (small, large))
+    assert shorter <= longer
+
+
+@bounded(60)
+@given(st.sampled_from(gpu_names()), st.integers(1, 4), st.integers(1, 16), st.integers(1, 4000), st.integers(1, 2000))
+def test_attention_without_a_mask_never_gets_shorter_with_queries(name, batch, heads, queries, more):
+    shapes = [(batch, heads, heads, q, 2048, 128, 128, 0) for q in (queries, queries + more)]
+    shorter, longer = (roofline_ps(Operator("attention", s, "fp16"), find_gpu(name), Efficiencies()) for s in shapes)
+    assert shorter <= longer
+
+
+@pytest.mark.parametrize("kind", ["gemm", "attention"])
+def test_nothing_to_do_takes_no_time(kind):
+    shape = (0, 4, 4) if kind == "gemm" else (1, 1, 1, 0, 5, 64, 64, 0)
+    assert roofline_ps(Operator(kind, shape), A100, Efficiencies()) == 0
