@@ -9,15 +9,17 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from et import Block
+from et import Block, NodeType
 from workload.compute.operators import PRODUCTS, Operator, format_operators
-from workload.training.items import Collective, Compute, Item, Message
+from workload.training.items import Collective, Compute, Item, Memory, Message
 
 COMPUTED, SENT, OWN = "computed", "sent", "own"
 """Ports: the last computation; the sends that the next one waits for; of a pass that is done in turn with another one,
 what its next computation waits for."""
 QUEUED = ("dp", "edp", "dp-other", "edp-other")
 """Families, and ports, whose collectives follow each other from block to block."""
+_ON_HOST = 1
+"""tensor_loc of what lies in the host's memory."""
 
 
 class Ring(NamedTuple):
@@ -86,8 +88,10 @@ class BlockBuilder:
                 self._compute(layer, item)
             elif isinstance(item, Collective):
                 self._collective(layer, item)
-            else:
+            elif isinstance(item, Message):
                 self._message(layer, item)
+            else:
+                self._memory(layer, item)
 
     def wait(self, keys: Iterable[str]) -> None:
         """Make the next computation wait for keys, of this block or of others."""
@@ -124,11 +128,13 @@ class BlockBuilder:
         if self._cuts and self._has_waited:
             self.finish()
             self._begin([COMPUTED, OWN])
-        if item.needs or layer != self._open_layer:
+        if item.needs or layer != self._open_layer or item.on_host_micros:
             self._flush()
             self._open_after = [self._keys.get(key, key) for key in item.needs]
             self._open_layer = layer
         self._open.append(item)
+        if item.on_host_micros:
+            self._flush()
 
     def _flush(self) -> None:
         """Make one row of computations between which nothing happens, named by that with the most work."""
@@ -141,6 +147,8 @@ class BlockBuilder:
             num_ops=total.flops,
             tensor_size=total.bytes,
             operators=total.text,
+            is_cpu_op=any(item.on_host_micros for item in self._open),
+            duration_micros=sum(item.on_host_micros for item in self._open),
             after=self._noted([*self._chain, *self._open_after]),
         )
         self._chain, self._open, self._open_after = [row], [], []
@@ -181,6 +189,17 @@ class BlockBuilder:
             row = self._block.send(name, item.bytes, peer=self._ring.after, tag=item.tag, after=after)
         if item.key:
             self._keys[item.key] = row
+
+    def _memory(self, layer: str, item: Memory) -> None:
+        self._flush()
+        kind = NodeType.MEM_LOAD_NODE if item.loads else NodeType.MEM_STORE_NODE
+        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
+        after = self._noted([*self._chain, *needed])
+        row = self._block.mem(_path(layer, item.name), kind, item.bytes, tensor_loc=_ON_HOST, after=after)
+        if item.key:
+            self._keys[item.key] = row
+        elif item.loads:
+            self._chain = [row]
 
     def _noted(self, after: Iterable[int | str]) -> list[int | str]:
         """Parents, of which each port is one of the block's."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from et import TraceColumns, TraceTable
 from workload.errors import WorkloadError
 from workload.models.model import Model
-from workload.training import pipeline, step_end
+from workload.training import offloaded, pipeline, step_end
 from workload.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, Finished, Ring
 from workload.training.items import Items, only
 from workload.training.linear import all_gather
@@ -190,7 +190,7 @@ class Stage:
         builder.wait(QUEUED)
         is_at_an_end = any(chunk.is_first or chunk.is_last for chunk in self._own)
         has_loss = [r for r, chunk in zip(self._replicas, self._own, strict=True) if chunk.is_last]
-        builder.add("", step_end.items(self._shard, self._replicas, has_loss, is_at_an_end=is_at_an_end))
+        builder.add("", step_end.items(self._shard, self._stage, self._replicas, has_loss, is_at_an_end=is_at_an_end))
         return builder.finish()
 
     def _block(self, work: Work, is_in_turn: bool, *, is_first: bool, is_last: bool) -> list[Finished]:
@@ -213,6 +213,7 @@ class Stage:
             builder.add("", begun)
             builder.wait(awaited)
             builder.add(unit.layer, unit.forward)
+            builder.add(unit.layer, offloaded.after_forward(unit))
         self._send(builder, chunk, is_forward=True)
 
     def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool) -> None:
@@ -225,6 +226,9 @@ class Stage:
             if kind != "weights":  # whose products are of activations and gradients
                 begun, awaited = replicas.before_backward(number)
                 builder.add("", begun)
+                builder.wait(awaited)
+                loads, awaited = offloaded.before_backward(replicas.units, number)
+                builder.add("", loads)
                 builder.wait(awaited)
             builder.add(unit.layer, _of_kind(unit.backward, kind))
             if kind != "backward-data":

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from workload.memory.activations import layer_activations
 from workload.training import attention, experts, mlp, parameters, vocabulary
 from workload.training.attention import renamed
 from workload.training.items import Item, Items
@@ -21,6 +22,7 @@ class Unit(NamedTuple):
         forward: what its forward pass does.
         backward: what its backward pass does, with what is worked out again before.
         tensors: its parameters in the order in which the forward pass uses them.
+        kept: bytes of activations that go to the host's memory after its forward pass.
     """
 
     layer: str
@@ -28,6 +30,7 @@ class Unit(NamedTuple):
     forward: Items
     backward: Items
     tensors: Tensors
+    kept: int = 0
 
 
 def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[Unit]:
@@ -74,10 +77,13 @@ def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: b
     second_back = experts.backward(s, number) if has_experts else mlp.backward(s)
     if s.plan.recompute == "full":
         second_back = [*renamed([*before, *first, *second], "recompute/"), *second_back]
+    kept = 0
+    if "activations" in s.plan.offload:
+        kept = layer_activations(s.model, s.plan, has_experts=has_experts).kept(s.plan.recompute)
     tensors = parameters.experts(s) if has_experts else parameters.mlp(s)
     return (
         _unit(s, "attention", first, first_back, parameters.attention(s)),
-        _unit(s, "mlp", second, second_back, tensors),
+        _unit(s, "mlp", second, second_back, tensors)._replace(kept=kept),
     )
 
 
