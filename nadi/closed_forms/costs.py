@@ -9,6 +9,7 @@ import topologies
 from nadi.closed_form import ClosedForm, closed_form, fullest_ps, train
 from nadi.closed_forms.curves import MOST_PACKETS, Asked, Curve
 from nadi.closed_forms.standing import Standing
+from nadi.flows import UNKNOWN, ideal_ps
 from nadi.played import Played
 from pdes.closed_form_run import CollectiveKeys, MessageKeys, MessageTimes
 from pdes.settings import Settings
@@ -150,10 +151,16 @@ class CollectiveCosts:
         """What messages between two NPUs take."""
         times = np.zeros((3, len(keys.src)), np.int64)
         model = self._settings.fidelity
+        exact = ideal_ps(self._graph, self._settings, keys._asdict())
         for i, (src, dst, size_bytes) in enumerate(zip(*(column.tolist() for column in keys), strict=True)):
             alone = train(self._graph, topologies.route(self._graph, src, dst), size_bytes, self._settings)
-            left_ps = alone.serial_ps + model.send_latency_ps
-            if model.acknowledged:
-                left_ps = alone.total_ps - model.endpoint_delay_ps
-            times[:, i] = round(alone.serial_ps), round(left_ps), round(alone.total_ps)
+            total_ps = round(alone.total_ps)
+            if exact[i] != UNKNOWN and not model.acknowledged:
+                total_ps = int(exact[i]) + model.endpoint_delay_ps
+            left_ps = (
+                total_ps - model.endpoint_delay_ps
+                if model.acknowledged
+                else (round(alone.serial_ps) + model.send_latency_ps)
+            )
+            times[:, i] = round(alone.serial_ps), left_ps, total_ps
         return MessageTimes(*times)
