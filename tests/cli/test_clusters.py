@@ -10,8 +10,10 @@ import topologies
 from nadi import fabric
 from nadi.config import NetworkSection, RunConfig, SystemSection, collective_config, load_config, network_section
 from nadi.errors import ConfigError
+from nadi.reading import compute_model
 from nadi.simulate import network_settings
 from topologies.clusters import clusters, find
+from workload.compute.gpu import find_gpu
 
 LEAST = '[workload]\ntraces = "x"\n'
 
@@ -62,6 +64,22 @@ def test_what_the_run_file_says_wins(config):
     collectives = config('[topology]\ncluster = "tpu-v4"\n', "system.collectives.all-reduce=ring").system.collectives
     assert collectives["all-reduce"] == "ring"
     assert collectives["all-gather"] == find("tpu-v4").collectives["all-gather"]
+
+
+@pytest.mark.parametrize("name", clusters())
+def test_the_accelerator_is_known_to_the_compute_model(name, config):
+    text = f'[topology]\ncluster = "{name}"\ngpus = 8\n'
+    found = config(text)
+    model = compute_model(found)
+    if name == "tpu-v4":
+        assert (model.flops, model.bandwidth_Bps, model.times) == (275e12, 1200e9, None)
+    else:
+        assert model.times is not None
+        assert found.compute.gpu == find(name).gpu
+        assert find(name).host.pcie_rate == 8 * find_gpu(found.compute.gpu).host_link_Bps
+    assert config(text, "compute.gpu=v100").compute.gpu == "v100"
+    mine = config(text, "compute.peak_flops=1TFLOPS").compute
+    assert (mine.gpu, mine.peak_flops) == (None, 1e12)
 
 
 @pytest.mark.parametrize(
