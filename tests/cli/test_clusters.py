@@ -201,6 +201,13 @@ def test_an_all_reduce_takes_what_its_closed_form_says(name, gpus, slowest, nadi
     assert 0.99 < ratio < slowest
 
 
+def test_all_reduces_of_tpus_have_about_the_published_bandwidth(nadi):
+    """cloud.google.com/tpu/docs/v4: 1.1 PB/s for 4,096 chips, 268 GB/s each, of 300 GB/s that their six links send."""
+    done = nadi("collective", "all-reduce", "-t", "tpu-v4:gpus=64", "--sizes", "16MiB", "--json", "--quiet")
+    (row,) = done.document["rows"]
+    assert row["busbw_Bps"] == pytest.approx(268e9, rel=0.12)
+
+
 def test_names_are_offered_by_the_shell():
     from nadi.completion import topology_names
 
