@@ -53,7 +53,6 @@ from topologies.units import (
     parse_time_within,
     short,
 )
-from workload.compute import gpu_names
 from workload.training import parallel_plan
 
 AUTO = 0
@@ -699,15 +698,15 @@ def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
 
 
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
-    """What a cluster sets stands in [network] and [system] where the run file and --set say nothing."""
-    given = {section: tree.get(section, {}) for section in ("topology", "network", "system", "compute")}
-    if not all(isinstance(section, dict) for section in given.values()):
+    """What a cluster sets stands in the other sections where the run file and --set say nothing."""
+    topology = tree.get("topology")
+    cluster = cluster_of(topology) if isinstance(topology, dict) else None
+    own = cluster.defaults() if cluster else {}
+    given = {section: tree.get(section, {}) for section in own}
+    if not own or not all(isinstance(section, dict) for section in given.values()):
         return tree
-    cluster = cluster_of(given["topology"])
-    if cluster is None:
-        return tree
-    own = {"network": _network_defaults(cluster.network, given["network"]), "system": cluster.system}
-    own["compute"] = _compute_defaults(cluster, given["compute"])
+    own["network"] = _network_defaults(own["network"], given["network"])
+    own["compute"] = _compute_defaults(own["compute"], given["compute"])
     return tree | {section: _under(defaults, given[section]) for section, defaults in own.items()}
 
 
@@ -722,10 +721,10 @@ def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> 
     return {key: value for key, value in defaults.items() if key not in without and _fidelity_of(key) in models}
 
 
-def _compute_defaults(cluster: Cluster, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster's GPU, where it is known and nothing else says how long compute takes."""
-    is_open = "peak_flops" not in given and given.get("model") != "trace"
-    return {"gpu": cluster.gpu} if is_open and cluster.gpu in gpu_names() else {}
+def _compute_defaults(defaults: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster's GPU or roofline, where nothing else says how long compute takes."""
+    is_open = not {"peak_flops", "gpu"} & set(given) and given.get("model") != "trace"
+    return defaults if is_open else {}
 
 
 def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
