@@ -74,8 +74,8 @@ def cautions(simulation: Simulation, of_ranks: Sequence[Counts]) -> list[str]:
     if total.remote:
         said.append(
             f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "
-            f"(tensor_loc other than 0, first in {total.first_remote}); [memory] remote says nothing of it, so they are "
-            "treated as local"
+            f"(tensor_loc other than 0, first in {total.first_remote}); without [memory] remote they are treated as "
+            "local"
         )
     if simulation.results.finish_time_ps == 0:
         said.append(_why_no_time(simulation, total))
