@@ -28,7 +28,7 @@ def test_megatron_models_have_the_published_operations(recompute, passes, of_cor
     assert flops(generate(model, settled)) == pytest.approx(expected, rel=1e-12)
 
 
-@bounded(150)
+@bounded(80)
 @given(cases())
 def test_any_plan_has_the_operations_of_the_model(case):
     model, plan, framework = case
