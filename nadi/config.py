@@ -620,15 +620,23 @@ def cluster_algorithm(spec: str, kind: str) -> str:
 
 
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
-    """What a cluster sets stands in [network] and [system] where the run file and --set say nothing."""
-    given = {section: tree.get(section, {}) for section in ("topology", "network", "system")}
+    """What a cluster sets stands in [network], [system] and [compute] where the run file and --set say nothing."""
+    given = {section: tree.get(section, {}) for section in ("topology", "network", "system", "compute")}
     if not all(isinstance(section, dict) for section in given.values()):
         return tree
     cluster = cluster_of(given["topology"])
     if cluster is None:
         return tree
     own = {"network": _network_defaults(cluster.network, given["network"]), "system": cluster.system}
+    own["compute"] = _compute_defaults(cluster.gpu, given["compute"])
     return tree | {section: _under(defaults, given[section]) for section, defaults in own.items()}
+
+
+def _compute_defaults(gpu: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster's GPU, if the library has it and the run file says no rate in its place."""
+    from workload.compute.gpu import gpu_names
+
+    return {"gpu": gpu} if gpu in gpu_names() and "peak_flops" not in given else {}
 
 
 def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,12 +76,8 @@ def read_work(
     return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
 
 
-def compute_model(config: RunConfig, gpu: str | None = None) -> ComputeModel:
+def compute_model(config: RunConfig) -> ComputeModel:
     """How durations are found.
-
-    Args:
-        config: of the run.
-        gpu: of the cluster, where [compute] names none.
 
     Raises:
         WorkloadError: a GPU or a table is not known or wrong.
@@ -92,13 +88,13 @@ def compute_model(config: RunConfig, gpu: str | None = None) -> ComputeModel:
         peak_flops=config.compute.peak_flops,
         memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
         memory_latency_ps=config.memory.latency,
-        times=_compute_times(config, config.compute.gpu or gpu),
+        times=_compute_times(config),
     )
 
 
-def _compute_times(config: RunConfig, gpu: str | None) -> ComputeTimes | None:
+def _compute_times(config: RunConfig) -> ComputeTimes | None:
     section = config.compute
-    if gpu is None:
+    if section.gpu is None:
         beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
         if beside is not None:
             raise ConfigError(f'[compute] {beside} stands without gpu; expected gpu = "h100", or no {beside}')
@@ -106,7 +102,7 @@ def _compute_times(config: RunConfig, gpu: str | None) -> ComputeTimes | None:
     if section.scale_from is not None and not section.tables:
         raise ConfigError("[compute] scale_from stands without tables; expected tables that have rows of it")
     return ComputeTimes(
-        find_gpu(gpu),
+        find_gpu(section.gpu),
         read_tables(section.tables),
         scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
         efficiencies=Efficiencies(**section.efficiency),

@@ -92,7 +92,14 @@ def _factorisations(model: Model, space: Space) -> Iterator[ParallelPlan]:
         for cp in _context(sequence, space.gpus // tp):
             for pp in _divisors(space.gpus // (tp * cp), model.layers):
                 dp = space.gpus // (tp * cp * pp)
-                axes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "sequence_parallel": tp > 1, "zero": 1 if dp * cp > 1 else 0}
+                axes = {
+                    "tp": tp,
+                    "cp": cp,
+                    "pp": pp,
+                    "dp": dp,
+                    "sequence_parallel": tp > 1,
+                    "zero": 1 if dp * cp > 1 else 0,
+                }
                 for ep in _expert(model, tp * cp * dp):
                     for vpp in _interleaving(model.layers, pp):
                         for micro_batch in _MICRO_BATCHES:
