@@ -103,3 +103,13 @@ def test_the_example_of_aicb_is_read(nadi, tmp_path, shared_data):
     model = ("--gpu", "a100", "--hidden", 4096, "--heads", 32, "--vocab", 50304, "--seq", 2048, "--parameters", 10**9)
     made = nadi("workload", "kernel-times", text, "-o", tmp_path / "t.csv", *model)
     assert made.out == f"{tmp_path / 't.csv'}: 10 operators of a100\n"
+
+
+def test_a_cluster_brings_its_gpu_unless_a_rate_is_given(nadi, write_run):
+    node = et.comp_node(1, "op", num_ops=10**12, attrs=[et.attribute("operators", "string", PRODUCT)])
+    h100 = ComputeTimes(find_gpu("h100")).time_ps(OPERATOR)
+    a100 = ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
+    for section, expected in (("", h100), ('gpu = "a100"', a100), ('peak_flops = "1TFLOPS"', 10**12)):
+        text = f'[compute]\n{section}\n[output]\ndir = "out"\n'
+        run = write_run([[node]] * 8, text, 'cluster = "dgx-h100-superpod"\ngpus = 8')
+        assert end_ps(nadi, run) == expected
