@@ -108,6 +108,10 @@ _TEXT = (
     ),
     (r"\A\s*(---[ \t]*\r?\n|%YAML)", _YAML),
     (
+        r"(\A|\n)#{1,6}[ \t]+\S[^\n]*\n.*(^[ \t]*```|\]\([^)\s]+\)|^[ \t]*\|?[ :]*-{3,}[ :]*\|)",
+        Kind("markdown", "Markdown"),
+    ),
+    (
         r"\A[^\n,]+(,[^\n,]+)+\r?\n[^\n,]+(,[^\n,]+)+(\r?\n|\Z)",
         Kind("csv", "CSV", "`nadi collective --matrix` reads one of numbers"),
     ),

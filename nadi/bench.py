@@ -116,7 +116,7 @@ def run_bench(
         owner = divide(graph, workers.lps, "metis", load, NetworkSection())[0].owner
         owner = workers.ranks.exchange(owner)[0]
     built_s = time.perf_counter() - begun
-    settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False, **bench.choices)
+    settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False, nvlink_framing=False, **bench.choices)
     results, calibrations = [], [pairs_per_second(runs=1)]
     for _ in range(runs):
         results.append(run_program(graph, program, settings, progress, workers, owner))

@@ -22,7 +22,7 @@ class Counts(NamedTuple):
         nodes: trace nodes.
         timed: of these compute and memory nodes.
         collectives: of these collectives.
-        remote: of these with a tensor that is not in local memory.
+        remote: of these with a tensor that is not in local memory, where [memory] says nothing of remote memory.
         remote_npus: on how many NPUs.
         first_remote: file and node of the first of them; "" if there is none.
     """
@@ -42,7 +42,8 @@ def count(simulation: Simulation) -> Counts:
     users = np.repeat(npus, np.diff(program.trace_ptr))
     kind = program.node_kind
     remote, remote_npus, first = 0, 0, ""
-    for number, table in enumerate(simulation.traces):
+    is_modelled = simulation.config.memory.remote is not None
+    for number, table in enumerate([] if is_modelled else simulation.traces):
         rows = np.flatnonzero(table.tensor_loc)
         running = int(np.count_nonzero(simulation.trace_of_npu == number))
         if len(rows) and running:
@@ -73,7 +74,7 @@ def cautions(simulation: Simulation, of_ranks: Sequence[Counts]) -> list[str]:
     if total.remote:
         said.append(
             f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "
-            f"(tensor_loc other than 0, first in {total.first_remote}); remote memory is not modelled, so they are "
+            f"(tensor_loc other than 0, first in {total.first_remote}); [memory] remote says nothing of it, so they are "
             "treated as local"
         )
     if simulation.results.finish_time_ps == 0:
@@ -99,7 +100,7 @@ def _why_no_time(simulation: Simulation, total: Counts) -> str:
     """Why a run takes no time, as far as the traces tell."""
     if total.nodes == 0:
         files = "the trace is" if len(simulation.traces) == 1 else f"all {len(simulation.traces)} traces are"
-        path = simulation.traces[0].path if simulation.traces else simulation.config.workload.traces
+        path = simulation.traces[0].path if simulation.traces else simulation.config.workload.traces or ""
         return f"no NPU has anything to do: {files} without nodes ({path})"
     reasons = []
     if total.timed and simulation.config.compute.model == "trace":

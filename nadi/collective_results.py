@@ -2,12 +2,12 @@
 
 import importlib.util
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nadi import __version__
-from nadi.config import NetworkSection
+from nadi.config import NetworkSection, SystemSection
 from nadi.microbench import LeftOut, Row
 from nadi.winners import Band, winners
 
@@ -28,6 +28,7 @@ class Sweep:
         rows: algorithm by algorithm.
         left_out: algorithms that refused.
         matrix: where the bytes of an all-to-all-v come from, "zipf:1.2" or a file; "" of other kinds.
+        system: how collectives are done.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Sweep:
     rows: list[Row]
     left_out: list[LeftOut]
     matrix: str = ""
+    system: SystemSection = field(default_factory=SystemSection)
 
     def winners(self) -> list[Band]:
         """Which algorithm is fastest at which sizes."""
@@ -52,6 +54,7 @@ class Sweep:
             "seed": self.seed,
             "matrix": self.matrix,
             "network": self.network.model_dump(mode="json"),
+            "system": self.system.model_dump(mode="json"),
             "rows": [row._asdict() | {"ratio": row.ratio if row.closed_form_ps > 0 else None} for row in self.rows],
             "winners": [band._asdict() for band in self.winners()],
             "left_out": [each._asdict() for each in self.left_out],
@@ -74,7 +77,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
 
 
 def _write_table(path: Path, sweep: Sweep) -> None:
-    """A row for each algorithm and size; the network's settings stand in the file's metadata."""
+    """A row for each algorithm and size; settings of network and system stand in the file's metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -110,5 +113,6 @@ def _write_table(path: Path, sweep: Sweep) -> None:
         "seed": sweep.seed,
         "matrix": sweep.matrix,
         "network": sweep.network.model_dump(mode="json"),
+        "system": sweep.system.model_dump(mode="json"),
     }
     pq.write_table(pa.table(columns, metadata={"nadi": json.dumps(settings)}), path)

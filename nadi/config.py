@@ -38,6 +38,7 @@ from nadi.bounds import (
 )
 from nadi.errors import ConfigError
 from nadi.faults import FaultSection
+from nadi.from_model import settled
 from topologies import parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES
 from topologies.clusters import Cluster, clusters, find
@@ -52,6 +53,8 @@ from topologies.units import (
     parse_time_within,
     short,
 )
+from workload.compute import gpu_names
+from workload.training import parallel_plan
 
 AUTO = 0
 """Of sizes and times that may be "auto": settled from the fabric."""
@@ -142,15 +145,45 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class WorkloadSection(Section):
-    """What the NPUs do."""
+def _parse_plan(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str | dict):
+        raise ValueError(f'{short(value)} is no plan; expected text, as "tp8,pp4,dp32", or a table')  # noqa: TRY004 - pydantic's
+    return str(parallel_plan(value))
 
-    traces: FilePath = Field(description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et')
+
+class WorkloadSection(Section):
+    """What the NPUs do: traces, or a model and a plan."""
+
+    traces: FilePath | None = Field(
+        None,
+        description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et; or folder of a trace set',
+    )
+    model: str | None = Field(None, description="in place of traces: a model's name (`nadi workload models`), or file")
+    plan: Annotated[str | None, BeforeValidator(_parse_plan)] = Field(
+        None, description='how the model is trained, "tp8,pp4,dp32"'
+    )
+    framework: Literal["megatron", "deepspeed", "fsdp"] = Field(
+        "megatron", description="whose training step of the model it is"
+    )
     groups: FilePath | None = Field(None, description="JSON file of the communicators that the traces name")
     all_gather_size: Literal["contribution", "total"] = Field(
         "contribution", description="what comm_size of all-gather and gather counts: one member's part, or all of it"
     )
     strict: bool = Field(True, description="refuse dependencies on nodes that a trace lacks; false drops them")
+
+    @model_validator(mode="after")
+    def _traces_or_model(self) -> Self:
+        if (self.traces is None) == (self.model is None):
+            found = "both" if self.traces is not None else "neither"
+            raise ValueError(f"found {found} of traces and model; expected one of them")
+        if (self.model is None) != (self.plan is None):
+            given, missing = ("plan", "model") if self.model is None else ("model", 'plan, as "tp8,pp4,dp32"')
+            raise ValueError(f"found {given} alone; expected {missing} beside it")
+        if self.groups is not None and self.model is not None:
+            raise ValueError("groups stand beside model; expected traces beside them")
+        return self
 
 
 class TopologySection(Section):
@@ -427,6 +460,20 @@ class MemorySection(Section):
 
     latency: Time = Field(0, description="of each memory node")
     bandwidth: OptionalRate = Field(None, description='of memory nodes and of the roofline, "2.04TB/s"')
+    remote: Literal["npu", "none"] | None = Field(
+        None,
+        description="memory of tensors that are elsewhere (tensor_loc other than 0): each NPU has one of its own, or "
+        "there is none; without, they are treated as local",
+    )
+    remote_latency: Time = Field(0, description="of each access to remote memory")
+    remote_bandwidth: OptionalRate = Field(None, description='of remote memory, "64GB/s"')
+
+    @model_validator(mode="after")
+    def _remote_is_said(self) -> Self:
+        if self.remote != "npu" and (self.remote_latency or self.remote_bandwidth is not None):
+            key = "remote_latency" if self.remote_latency else "remote_bandwidth"
+            raise ValueError(f'{key} stands without remote = "npu"; expected both or neither')
+        return self
 
 
 class EngineSection(Section):
@@ -487,27 +534,34 @@ class RunConfig(Section):
         return self.model_dump(mode="json", exclude_none=True)
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a run file.
 
     Args:
-        path: the TOML file; its relative paths are relative to its folder.
+        path: the TOML file; its relative paths are relative to its folder. None = there is none, all is said by
+            overrides.
         overrides: "section.key=value", each in place of what the file says; their paths are relative to the file too.
 
     Raises:
         ConfigError: the file cannot be read or is no TOML; an unknown section or key, a wrong value, a missing one.
+        WorkloadError: the model or the plan is not known, or they do not go together.
     """
-    tree = _read_toml(path)
+    tree = _read_toml(path) if path else {}
+    source = path or "nadi run"
     for override in overrides:
         _apply(tree, override)
     where = _nul(tree)
     if where:
-        raise ConfigError(f"{path}: {_place(where)}: found a NUL; expected text without one")
+        raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
     try:
         config = RunConfig.model_validate(_with_cluster(tree))
     except ValidationError as error:
-        raise ConfigError(f"{path}: {explain(error, RunConfig)}") from None
-    return _with_paths_from(config, path.parent)
+        raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
+    folder = path.parent if path else Path()
+    try:
+        return settled(_with_paths_from(config, folder), folder)
+    except ValueError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
@@ -529,6 +583,37 @@ def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
         return NetworkSection.model_validate(_with_cluster({**tree, "topology": {"spec": spec}})["network"])
     except ValidationError as error:
         raise ConfigError(f"--set: {explain(error, NetworkSection, ('network',))}") from None
+
+
+_OF_A_COLLECTIVE = ("network", "system", "topology")
+
+
+def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
+    """What a run file would say of one collective on a fabric; it names no traces.
+
+    Args:
+        topology: a spec, or the path of a file.
+        overrides: "network.key=value", "system.key=value" and "topology.params.key=value".
+
+    Raises:
+        ConfigError: another section, an unknown key, or a wrong value.
+    """
+    tree: dict[str, Any] = {"workload": {"traces": "."}, "topology": {"spec": topology}}
+    for override in overrides:
+        section, *inner = (part.strip() for part in override.partition("=")[0].split("."))
+        if section not in _OF_A_COLLECTIVE or (section == "topology" and inner[:1] != ["params"]):
+            raise ConfigError(
+                f"--set {override}: expected network.<key>=<value>, system.<key>=<value> or "
+                "topology.params.<key>=<value>"
+            )
+        _apply(tree, override)
+    where = _nul(tree)
+    if where:
+        raise ConfigError(f"--set: {_place(where)}: found a NUL; expected text without one")
+    try:
+        return RunConfig.model_validate(_with_cluster(tree))
+    except ValidationError as error:
+        raise ConfigError(f"--set: {explain(error, RunConfig)}") from None
 
 
 def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, ...] = ()) -> str:
@@ -613,12 +698,6 @@ def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
     return None
 
 
-def cluster_algorithm(spec: str, kind: str) -> str:
-    """What the cluster of a spec does a kind of collective with; "" = as the fabric has it."""
-    cluster = cluster_of({"spec": spec})
-    return cluster.collectives.get(kind, "") if cluster else ""
-
-
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
     """What a cluster sets stands in [network], [system] and [compute] where the run file and --set say nothing."""
     given = {section: tree.get(section, {}) for section in ("topology", "network", "system", "compute")}
@@ -628,15 +707,8 @@ def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
     if cluster is None:
         return tree
     own = {"network": _network_defaults(cluster.network, given["network"]), "system": cluster.system}
-    own["compute"] = _compute_defaults(cluster.gpu, given["compute"])
+    own["compute"] = _compute_defaults(cluster, given["compute"])
     return tree | {section: _under(defaults, given[section]) for section, defaults in own.items()}
-
-
-def _compute_defaults(gpu: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster's GPU, if the library has it and the run file says no rate in its place."""
-    from workload.compute.gpu import gpu_names
-
-    return {"gpu": gpu} if gpu in gpu_names() and "peak_flops" not in given else {}
 
 
 def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -648,6 +720,12 @@ def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> 
         without.add("congestion")
     models = {"", given.get("fidelity", "packet")}
     return {key: value for key, value in defaults.items() if key not in without and _fidelity_of(key) in models}
+
+
+def _compute_defaults(cluster: Cluster, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster's GPU, where it is known and nothing else says how long compute takes."""
+    is_open = "peak_flops" not in given and given.get("model") != "trace"
+    return {"gpu": cluster.gpu} if is_open and cluster.gpu in gpu_names() else {}
 
 
 def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -663,7 +741,7 @@ def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 def _with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     """Relative paths become relative to the folder of the run file."""
     workload = config.workload.model_copy(
-        update={"traces": folder / config.workload.traces, "groups": _join(folder, config.workload.groups)}
+        update={"traces": _join(folder, config.workload.traces), "groups": _join(folder, config.workload.groups)}
     )
     topology = config.topology
     if topology.spec is not None and (folder / topology.spec).is_file():

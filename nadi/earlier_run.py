@@ -4,12 +4,13 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 import inputs
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _WORD_BYTES = 8
 NUMBER, NAME = "numbers", "names"
@@ -34,7 +35,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return found
 
 
-def read_table(path: Path, columns: Mapping[str, str]) -> pa.Table | None:
+def read_table(path: Path, columns: Mapping[str, str]) -> "pa.Table | None":
     """A Parquet file; None where there is none.
 
     Args:
@@ -42,12 +43,24 @@ def read_table(path: Path, columns: Mapping[str, str]) -> pa.Table | None:
         columns: those that it must have, NUMBER or NAME each.
 
     Raises:
-        OSError, pa.ArrowException: it cannot be read.
-        ValueError: a column is missing or of the other kind, or the file claims more rows than memory holds.
+        OSError: it cannot be read.
+        ValueError: it is no Parquet file, a column is missing or of the other kind, or it claims more rows than
+            memory holds.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     if not path.is_file():
         return None
-    with pq.ParquetFile(path) as file:
+    try:
+        return _table(pq.ParquetFile(path), path, columns)
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from None
+
+
+def _table(opened: "pq.ParquetFile", path: Path, columns: Mapping[str, str]) -> "pa.Table":
+    """All of it, once its header has been believed."""
+    with opened as file:
         rows, width = file.metadata.num_rows, len(file.schema_arrow)
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if rows * width * _WORD_BYTES > memory_bytes:
@@ -63,7 +76,9 @@ def read_table(path: Path, columns: Mapping[str, str]) -> pa.Table | None:
         return file.read()
 
 
-def _kind(column: pa.DataType) -> str:
+def _kind(column: "pa.DataType") -> str:
+    import pyarrow as pa
+
     if pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_boolean(column):
         return NUMBER
     inner = column.value_type if pa.types.is_dictionary(column) else column

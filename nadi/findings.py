@@ -153,6 +153,7 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
     kinds = [
         UNEVEN if key[2] == _ANY_SIZE else KINDS[kind] for key, kind in zip(keys, found.kind.tolist(), strict=True)
     ]
+    algorithm_of = {kind: simulation.collectives.algorithm_of(kind) for kind in set(kinds)}
     sizes = zip(
         found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), found.time_ps.tolist(), strict=True
     )
@@ -161,7 +162,7 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
         npu_times=NpuTimes(*times),
         collectives=found,
         group_names=[names[group] for group in found.group.tolist()],
-        algorithms=[simulation.collectives.algorithm_of(kind) for kind in kinds],
+        algorithms=[algorithm_of[kind] for kind in kinds],
         closed_form_ps=np.array([closed_forms[key].time_ps for key in keys], np.float64),
         closed_form_played=np.array([closed_forms[key].is_played for key in keys], np.bool_),
         algorithm_Bps=bandwidths[:, 0],
@@ -180,8 +181,11 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
 def _kinds(simulation: Simulation, found: Collectives) -> NDArray[np.int8]:
     """Kind of each collective, from the trace of one member."""
     kind = np.empty(len(found.group), np.int8)
-    for i, (npu, row) in enumerate(zip(found.npu.tolist(), found.row.tolist(), strict=True)):
-        kind[i] = KIND_OF_COMM_TYPE[simulation.traces[simulation.trace_of_npu[npu]].comm_type[row]]
+    trace = simulation.trace_of_npu[found.npu]
+    by_trace = np.argsort(trace, kind="stable")
+    for own in np.split(by_trace, np.flatnonzero(np.diff(trace[by_trace])) + 1):
+        if len(own):
+            kind[own] = KIND_OF_COMM_TYPE[simulation.traces[trace[own[0]]].comm_type[found.row[own]]]
     return kind
 
 
@@ -198,11 +202,10 @@ def _group_names(simulation: Simulation, found: Collectives) -> dict[int, str]:
 def _uneven(simulation: Simulation, found: Collectives) -> set[tuple[int, int]]:
     """Group and place of the all-to-alls with split sizes, from the trace of one member."""
     uneven = set()
-    for i, kind in enumerate(found.kind.tolist()):
-        if kind == ALL_TO_ALL:
-            trace = simulation.traces[simulation.trace_of_npu[found.npu[i]]]
-            if trace.in_split_size[found.row[i]] > 0:
-                uneven.add((int(found.group[i]), int(found.seq[i])))
+    for i in np.flatnonzero(found.kind == ALL_TO_ALL).tolist():
+        trace = simulation.traces[simulation.trace_of_npu[found.npu[i]]]
+        if trace.in_split_size[found.row[i]] > 0:
+            uneven.add((int(found.group[i]), int(found.seq[i])))
     return uneven
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,13 +22,14 @@ from nadi.workers import SERIAL, Workers
 from topologies import NVSWITCH, Graph
 from topologies.bounds import MOST_BYTES
 from topologies.units import format_bytes, parse_bytes_within
-from workload import KINDS, Program, WorkloadError
+from workload import KINDS, CollectiveSettings, Program, WorkloadError
 from workload.aggregation import switches_of
 from workload.collectives import choose as choose_algorithm
 from workload.collectives import defaults_on
 from workload.nccl.generations import generations
 from workload.shape import shape_of
 from workload.uneven import ALGORITHMS
+from workload.uneven import NAME as UNEVEN
 
 ALL = "all"
 MOST_SIZES = 1000
@@ -81,10 +83,12 @@ class Collective(NamedTuple):
     Attributes:
         kind: see workload.KINDS, or "all-to-all-v".
         matrix: of an all-to-all-v, the bytes from member (row) to member (column) by size and number of members.
+        settings: algorithms in place of defaults, and what those get that say no splits.
     """
 
     kind: str
     matrix: Callable[[int, int], NDArray[np.int64]] | None = None
+    settings: CollectiveSettings = CollectiveSettings()
 
     def algorithms(self) -> tuple[str, ...]:
         """All that do it, the default first.
@@ -100,9 +104,19 @@ class Collective(NamedTuple):
         Raises:
             workload.WorkloadError: unknown kind.
         """
+        named = self.settings.algorithm.get(UNEVEN if self.matrix else self.kind)
         if self.matrix:
-            return ALGORITHMS[0]
-        return defaults_on(graph).get(self.kind) or workload.default_algorithm(self.kind)
+            return named or ALGORITHMS[0]
+        return named or defaults_on(graph).get(self.kind) or workload.default_algorithm(self.kind)
+
+    def with_parameters(self, algorithm: str) -> str:
+        """An algorithm with the parameters that the settings give to those which name none.
+
+        Raises:
+            workload.WorkloadError: it is unknown.
+        """
+        kind = UNEVEN if self.matrix else self.kind
+        return replace(self.settings, algorithm={kind: algorithm}).algorithm_of(kind)
 
     def program(self, graph: Graph, algorithm: str, size_bytes: int) -> Program:
         """Of all NPUs.
@@ -155,8 +169,10 @@ def choose(
     names = done.algorithms() if text == ALL else split_names(text) if text else (done.default(graph),)
     fit: list[str] = []
     left_out: list[LeftOut] = []
-    for name in names:
+    for given in names:
+        name = given
         try:
+            name = done.with_parameters(given)
             programs = [done.program(graph, name, size) for size in {sizes[0], sizes[-1], max(sizes)}]
             for program in programs:
                 check(program)

@@ -143,7 +143,7 @@ def read_run(folder: Path) -> NetRun:
         )
     except OSError as error:
         raise ConfigError(f"{folder}: {error.strerror or error}; expected results of `nadi run --out`") from None
-    except (ValueError, pa.ArrowException) as error:
+    except ValueError as error:
         raise ConfigError(f"{folder}: {' '.join(str(error).split())}; expected results of `nadi run --out`") from None
     if links is None:
         raise ConfigError(f"{folder}: no links.parquet; expected results of `nadi run --out`")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 import partition
 from nadi.config import NetworkSection, RunConfig
@@ -79,7 +78,7 @@ def measured_load(folder: Path, graph: Graph) -> Load:
         links = read_table(folder / "links.parquet", {"tx_packets": NUMBER})
         summary = read_summary(folder) if links is not None else None
         busy_ps = _busy_ps(summary) if summary is not None else 0
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"--weights {folder}: {reason}; expected the results of an earlier run") from None
     if links is None:

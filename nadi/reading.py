@@ -9,11 +9,13 @@ import workload
 from et import TraceTable, read_groups
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
+from nadi.from_model import trace_set
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.exchange import Exchange, alone
+from workload.remote import RemoteMemory
 
 BITS_PER_BYTE = 8
 
@@ -48,19 +50,9 @@ def read_work(
     Raises:
         TraceError, WorkloadError: the traces are wrong.
     """
-    traces = workload.load_set(
-        config.workload.traces, graph.npus, strict=config.workload.strict, own=own, exchange=exchange
-    )
+    traces = _trace_set(config, graph.npus, own, exchange)
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
-    system = config.system
-    collectives = CollectiveSettings(
-        defaults_on(graph) | system.collectives,
-        config.workload.all_gather_size,
-        splits=system.splits,
-        dataset_splits=system.dataset_splits,
-        chains=system.active_chunks_per_dimension or 1,
-        dimension_order=system.dimension_order,
-    )
+    collectives = collective_settings(config, graph)
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
@@ -76,6 +68,31 @@ def read_work(
     return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
 
 
+def collective_settings(config: RunConfig, graph: Graph) -> CollectiveSettings:
+    """How collectives are done on a fabric.
+
+    Raises:
+        WorkloadError: unknown kind, algorithm or parameter.
+    """
+    system = config.system
+    return CollectiveSettings(
+        defaults_on(graph) | system.collectives,
+        config.workload.all_gather_size,
+        splits=system.splits,
+        dataset_splits=system.dataset_splits,
+        chains=system.active_chunks_per_dimension or 1,
+        dimension_order=system.dimension_order,
+    )
+
+
+def _trace_set(config: RunConfig, npus: int, own: NDArray[np.bool_] | None, exchange: Exchange) -> workload.TraceSet:
+    """Of the traces, or of the model that the run file names."""
+    section = config.workload
+    if section.traces is None:
+        return trace_set(config, npus, own)
+    return workload.load_set(section.traces, npus, strict=section.strict, own=own, exchange=exchange)
+
+
 def compute_model(config: RunConfig) -> ComputeModel:
     """How durations are found.
 
@@ -89,6 +106,19 @@ def compute_model(config: RunConfig) -> ComputeModel:
         memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
         memory_latency_ps=config.memory.latency,
         times=_compute_times(config),
+        remote=_remote_memory(config),
+    )
+
+
+def _remote_memory(config: RunConfig) -> RemoteMemory | None:
+    memory = config.memory
+    if memory.remote is None:
+        return None
+    bandwidth_bps = memory.remote_bandwidth
+    return RemoteMemory(
+        latency_ps=memory.remote_latency,
+        bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
+        is_there=memory.remote != "none",
     )
 
 

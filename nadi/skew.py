@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import inputs
 from nadi.errors import ConfigError
 from nadi.microbench import Collective
+from workload import CollectiveSettings
 from workload.uneven import NAME as UNEVEN
 
 Int64 = NDArray[np.int64]
@@ -21,7 +22,14 @@ _MOST_TOKENS = 1 << 16
 _LARGEST_EXPONENT = 16.0
 
 
-def demand(kind: str, matrix: Path | None, skew: str, members: int, seed: int) -> tuple[Collective, str]:
+def demand(
+    kind: str,
+    matrix: Path | None,
+    skew: str,
+    members: int,
+    seed: int,
+    settings: CollectiveSettings = CollectiveSettings(),
+) -> tuple[Collective, str]:
     """What `nadi collective` does, and where its matrix comes from, "" if it has none.
 
     Raises:
@@ -31,13 +39,13 @@ def demand(kind: str, matrix: Path | None, skew: str, members: int, seed: int) -
     if kind != UNEVEN:
         if matrix or skew:
             raise ConfigError(f"--{'matrix' if matrix else 'skew'}: found with {kind}; expected with {UNEVEN} only")
-        return Collective(kind), ""
+        return Collective(kind, None, settings), ""
     if bool(matrix) == bool(skew):
         raise ConfigError(f"{UNEVEN}: found {'both' if matrix else 'none'} of --matrix and --skew; expected one")
     if matrix is None:
-        return Collective(kind, parse_skew(skew, seed)), skew
+        return Collective(kind, parse_skew(skew, seed), settings), skew
     read = read_matrix(matrix, members)
-    return Collective(kind, lambda _, __: read), str(matrix)
+    return Collective(kind, lambda _, __: read, settings), str(matrix)
 
 
 def read_matrix(path: Path, members: int) -> Int64:

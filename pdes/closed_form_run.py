@@ -298,21 +298,43 @@ def _collectives(program, classes: Classes, group, member, member_slot, likeness
     entry = program.trace_slot_ptr[trace] + member_slot[first]
     counts = program.coll_ptr[entry + 1] - program.coll_ptr[entry]
     group[:, s.GROUP_INSTANCE] = _pointers(counts)[:-1]
-    of_group = np.repeat(np.arange(len(counts)), counts)
-    row = program.coll_node[_ranges(program.coll_ptr[entry], counts)].astype(np.int64)
-    node = program.trace_ptr[trace][of_group] + row
-    schedule, size = program.node_schedule[node].astype(np.int64), program.node_bytes[node]
-    costs = schedule >= 0
-    keys = np.stack([likeness[classes.group_example[of_group]], schedule, size], axis=1)[costs]
-    unlike, at, index = _unlike(keys)
-    instance_key = np.full(len(node), -1, np.int64)
-    instance_key[costs] = index
-    chosen = np.flatnonzero(costs)[at]
-    example = classes.group_example[of_group[chosen]].astype(np.int64)
+    done = _done(program)
+    stands = _numbers(likeness[classes.group_example])
+    at = _ranges(program.coll_ptr[entry], counts)
+    of_row = np.repeat(stands, counts) * (int(done.max(initial=0)) + 1) + done[at]
+    costs = done[at] > 0
+    found = np.zeros(int(of_row.max(initial=0)) + 1, np.bool_)
+    found[of_row[costs]] = True
+    instance_key = np.where(costs, np.cumsum(found)[of_row] - 1, -1)
+    chosen = np.full(int(np.count_nonzero(found)), len(at))
+    np.minimum.at(chosen, instance_key[costs], np.flatnonzero(costs))
+    of_group = np.searchsorted(_pointers(counts), chosen, side="right") - 1
+    row = program.coll_node[at[chosen]].astype(np.int64)
+    node = program.trace_ptr[trace[of_group]] + row
     least = _least(likeness, classes.group_example)
-    npu = classes.example[member[first[of_group[chosen]]]].astype(np.int64)
-    found = CollectiveKeys(least[example], unlike[:, 1], unlike[:, 2], npu, row[chosen])
-    return found, instance_key
+    keys = CollectiveKeys(
+        group=least[classes.group_example[of_group]].astype(np.int64),
+        schedule=program.node_schedule[node].astype(np.int64),
+        bytes=program.node_bytes[node],
+        npu=classes.example[member[first[of_group]]].astype(np.int64),
+        row=row,
+    )
+    return keys, instance_key
+
+
+def _done(program):
+    """int64[]: of each entry of coll_node, equal for collectives of one schedule and size; 0 = done at once."""
+    trace = np.searchsorted(program.coll_ptr[program.trace_slot_ptr], np.arange(len(program.coll_node)), side="right")
+    node = program.trace_ptr[trace - 1] + program.coll_node
+    schedule = program.node_schedule[node].astype(np.int64)
+    size = _numbers(program.node_bytes[node])
+    number = _numbers(schedule * (int(size.max(initial=0)) + 1) + size) + 1
+    return np.where(schedule >= 0, number, 0)
+
+
+def _numbers(keys) -> Int64:
+    """int64[n]: numbers of equal keys, from 0 on."""
+    return np.unique(keys, return_inverse=True)[1].reshape(-1)
 
 
 def _least(likeness, used):

@@ -28,10 +28,10 @@ CLASS_SEND = 3  # first of its sends
 CLASS_PORT = 4  # first of its ports
 CLASS_READY_HEAD = 5
 CLASS_READY_TAIL = 6
-CLASS_LANE = 7  # rows in the lanes, three words
-CLASS_WAIT_HEAD = 10  # three words
-CLASS_WAIT_TAIL = 13  # three words
-CLASS_WORDS = 16
+CLASS_LANE = 7  # rows in the lanes, four words
+CLASS_WAIT_HEAD = 11  # four words
+CLASS_WAIT_TAIL = 15  # four words
+CLASS_WORDS = 19
 
 GROUP_INSTANCE = 0  # first of its collectives
 GROUP_NEEDED = 1  # members that a collective waits for
@@ -39,7 +39,7 @@ GROUP_MEMBER = 2  # first of its members
 GROUP_MEMBERS = 3
 GROUP_WORDS = 4
 
-EVENT_BEGIN, EVENT_LEFT, EVENT_LANE, EVENT_ARRIVED, EVENT_TOGETHER = 0, 1, 2, 5, 6
+EVENT_BEGIN, EVENT_LEFT, EVENT_LANE, EVENT_ARRIVED, EVENT_TOGETHER = 0, 1, 2, 6, 7
 """At one moment in this order; EVENT_LANE + lane for each lane."""
 
 

@@ -1,10 +1,13 @@
-"""The one place that knows Numba: the decorators, records, and a cache that an edit anywhere in the kernel empties.
+"""Decorators of kernels, records, and a cache that an edit anywhere in the kernel empties.
 
 `kernel` compiles an entry point, `inline` a helper that is merged into its callers, `outline` one that is called,
 `hook` one of eight integers that is called by its address (`call_hook`), so that only what a run uses is compiled:
 what is done per packet is inline; what is done per message or trace row is not, so that each caller does not carry a
-copy of it. All switch reference counting off (`_nrt=False`): with it on, an allocation inside a kernel would go
-unnoticed; with it off it is a compile error. State is passed as records (`reader`).
+copy of it. State is passed as records (`reader`).
+
+Nothing here needs Numba until something has to be compiled: what a decorator gives stands for the function, and asks
+`pdes.compiler` for Numba's when Numba asks for its type. What was compiled before is loaded as machine code
+(`pdes.machine_code`).
 
 A cached kernel does not notice an edit in another file, so the cache folder is named by a hash of all kernel sources
 and of the options that change code. `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from
@@ -12,217 +15,25 @@ it is run, so a folder that others can write to is not used (`pdes.kernel_cache`
 `NUMBA_DISABLE_JIT=1` runs the same source as plain Python.
 """
 
-import contextlib
 import ctypes
+import functools
 import hashlib
-import operator
+import importlib
 import os
-import pickle
 import time
+from importlib import metadata
 from pathlib import Path
-from typing import ClassVar, get_type_hints
+from typing import get_type_hints
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import caching, cgutils, types
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
-from numba.core.datamodel import models
-from numba.core.imputils import lower_builtin, lower_getattr, lower_getattr_generic
-from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
-from numba.extending import intrinsic, register_model
-from numba.np import arrayobj
-from numba.np.numpy_support import from_dtype
 
-from pdes import kernel_cache
+from pdes import kernel_cache, machine_code
 
-
-class _NoEnvironment:
-    """Takes the place of a code generator where only a function's environment would be set."""
-
-    def set_env(self, _name, _environment):
-        """Nothing to do."""
-
-
-class _Ingredient(JITCodeLibrary):
-    """Code of a function that is linked into others and never run by itself, so it is not made machine code."""
-
-    codegen = _NoEnvironment()
-
-    def get_pointer_to_function(self, _name):
-        self._ensure_finalized()
-        return 0
-
-    def _optimize_final_module(self):
-        """It is optimised where it is used."""
-
-    def _finalize_final_module(self):
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
-        self._finalized = True
-
-
-class _PlainIndices(Compiler):
-    """Numba's compiler, but an index is used as it stands, and what others link in is made machine code only there.
-
-    Kernels never use negative indices (tests/pdes/test_house_rules.py), so the code that would turn -1 into the last
-    element is left out: 15 % of the speed. LLVM's vectorisers, which find nothing here, are off: a fifth of the
-    compile time. Only what is compiled in here is affected.
-    """
-
-    def compile_extra(self, func):
-        usual = arrayobj.fix_integer_index, numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE
-        arrayobj.fix_integer_index, numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE = _plain_index, 0, 0
-        flags = self.state.flags
-        if flags.no_cpython_wrapper and flags.no_cfunc_wrapper:
-            self.state.library = _Ingredient(self.state.targetctx.codegen(), func.__qualname__)
-        try:
-            return super().compile_extra(func)
-        finally:
-            arrayobj.fix_integer_index, numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE = usual
-
-
-def _plain_index(context, builder, index_type, index, _size):
-    """Stands in for numba.np.arrayobj.fix_integer_index."""
-    return context.cast(builder, index, index_type, types.intp)
-
-
-# Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie.
-#
-# Numba would pass a NamedTuple of a hundred arrays by value, seven hundred words a call: tens of microseconds, and most
-# of the time to compile. Here a record is one address, a field of it another, and an array's own address is loaded
-# where an element is used. The loads are marked invariant, so that LLVM does them once: a directory changes only
-# between two calls of a kernel. Plain Python sees the NamedTuple itself.
+# Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie
+# (`pdes.compiler`). Plain Python sees the NamedTuple itself.
 
 ENTRY_WORDS = 2
 """Of an array in a directory: its address, and its number of items."""
-
-
-class ItemsType(types.Type):
-    """An array, by the address of its entry."""
-
-    def __init__(self, dtype):
-        self.dtype = dtype
-        super().__init__(f"Items({dtype})")
-
-
-class RecordType(types.Type):
-    """A NamedTuple whose fields are arrays (Annotated with their dtype) or such NamedTuples, by its first entry.
-
-    Attributes:
-        fields: by name, the entry where the field begins, from the record's first, and its type.
-        entries: how many entries the record has.
-    """
-
-    def __init__(self, record):
-        self.fields = {}
-        self.entries = 0
-        hints = get_type_hints(record, include_extras=True)
-        for name in record._fields:
-            hint = hints[name]
-            if hasattr(hint, "__metadata__"):
-                kind, entries = ItemsType(from_dtype(np.dtype(hint.__metadata__[0]))), 1
-            else:
-                kind = RecordType(hint)
-                entries = kind.entries
-            self.fields[name] = self.entries, kind
-            self.entries += entries
-        super().__init__(f"{record.__module__}.{record.__qualname__}")
-
-
-@register_model(ItemsType)
-@register_model(RecordType)
-class _EntryModel(models.PrimitiveModel):
-    """The address of an entry."""
-
-    def __init__(self, manager, kind):
-        super().__init__(manager, kind, ir.IntType(64).as_pointer())
-
-
-@infer_getattr
-class _RecordAttributes(AttributeTemplate):
-    key = RecordType
-
-    def generic_resolve(self, record, name):
-        if name in record.fields:
-            return record.fields[name][1]
-        return None
-
-
-@lower_getattr_generic(RecordType)
-def _lower_field(_context, builder, record, value, name):
-    entry, _kind = record.fields[name]
-    return builder.gep(value, [ir.Constant(ir.IntType(64), ENTRY_WORDS * entry)])
-
-
-@infer_getattr
-class _ItemsAttributes(AttributeTemplate):
-    key = ItemsType
-
-    def resolve_shape(self, _items):
-        return types.UniTuple(types.intp, 1)
-
-
-def _load_invariant(builder, pointer):
-    word = builder.load(pointer)
-    word.set_metadata("invariant.load", builder.module.add_metadata([]))
-    return word
-
-
-@lower_getattr(ItemsType, "shape")
-def _lower_shape(context, builder, _kind, value):
-    length = _load_invariant(builder, builder.gep(value, [ir.Constant(ir.IntType(64), 1)]))
-    return context.make_tuple(builder, types.UniTuple(types.intp, 1), [length])
-
-
-@infer_global(operator.getitem)
-class _GetItem(AbstractTemplate):
-    def generic(self, args, _kws):
-        items, index = args
-        if isinstance(items, ItemsType) and isinstance(index, types.Integer):
-            return signature(items.dtype, items, types.intp)
-        return None
-
-
-@infer_global(operator.setitem)
-class _SetItem(AbstractTemplate):
-    def generic(self, args, _kws):
-        items, index, value = args
-        if isinstance(items, ItemsType) and isinstance(index, types.Integer):
-            if not self.context.can_convert(value, items.dtype):
-                return None
-            return signature(types.none, items, types.intp, items.dtype)
-        return None
-
-
-def item_pointer(context, builder, sig, args, checked=True):
-    """LLVM pointer to the item of an array, a record's or NumPy's: `args` begin with the array and the index.
-
-    NUMBA_BOUNDSCHECK=1 has a record's arrays checked too, unless the item is only asked for early.
-    """
-    kind = sig.args[0]
-    if isinstance(kind, ItemsType):
-        data_type = context.get_data_type(kind.dtype).as_pointer()
-        data = builder.inttoptr(_load_invariant(builder, args[0]), data_type)
-        if checked and numba.config.BOUNDSCHECK:
-            length = _load_invariant(builder, builder.gep(args[0], [ir.Constant(ir.IntType(64), 1)]))
-            with builder.if_then(builder.icmp_unsigned(">=", args[1], length), likely=False):
-                context.call_conv.return_user_exc(builder, IndexError, (f"{kind}: index out of bounds",))
-    else:
-        data = context.make_array(kind)(context, builder, args[0]).data
-    return builder.gep(data, [args[1]])
-
-
-@lower_builtin(operator.getitem, ItemsType, types.Integer)
-def _lower_getitem(context, builder, sig, args):
-    return context.unpack_value(builder, sig.args[0].dtype, item_pointer(context, builder, sig, args))
-
-
-@lower_builtin(operator.setitem, ItemsType, types.Integer, types.Any)
-def _lower_setitem(context, builder, sig, args):
-    context.pack_value(builder, sig.args[0].dtype, args[2], item_pointer(context, builder, sig, args))
-    return context.get_dummy_value()
 
 
 def _arrays(record):
@@ -263,130 +74,6 @@ class Directory:
 _BY_ADDRESS: dict[int, tuple] = {}
 
 
-def reader(record):
-    """A function of kernels, from the address of a Directory to its record of this NamedTuple class."""
-    if not jit_enabled():
-        return lambda address: _BY_ADDRESS[int(address)]
-    kind = RecordType(record)
-
-    @intrinsic
-    def record_at(_typing_context, _address):
-        def codegen(_context, builder, _signature, args):
-            return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-
-        return kind(types.int64), codegen
-
-    return record_at
-
-
-@intrinsic
-def _count_trailing_zeros(_typing_context, _x):
-    """The machine's instruction."""
-
-    def codegen(_context, builder, _signature, args):
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), codegen
-
-
-@intrinsic
-def _count_leading_zeros(_typing_context, _x):
-    """The machine's instruction."""
-
-    def codegen(_context, builder, _signature, args):
-        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), codegen
-
-
-@intrinsic
-def _prefetch(_typing_context, array, _index):
-    """The machine's instruction."""
-
-    def codegen(context, builder, signature, args):
-        pointer = builder.bitcast(
-            item_pointer(context, builder, signature, args, checked=False), ir.IntType(8).as_pointer()
-        )
-        i32 = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), codegen
-
-
-@intrinsic
-def _peek(_typing_context, _address):
-    """The word at an address."""
-
-    def codegen(_context, builder, _signature, args):
-        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
-
-    return types.int64(types.int64), codegen
-
-
-_HOOK = (types.int64,) * 8
-
-
-@intrinsic
-def _call(_typing_context, _address, _a, _b, _c, _d, _e, _f, _g, _h):
-    """A call by address of a C function of eight int64 that gives one."""
-
-    def codegen(_context, builder, _signature, args):
-        i64 = ir.IntType(64)
-        function = builder.inttoptr(args[0], ir.FunctionType(i64, [i64] * len(_HOOK)).as_pointer())
-        return builder.call(function, args[1:])
-
-    return types.int64(types.int64, *_HOOK), codegen
-
-
-@intrinsic
-def _load_acquire(_typing_context, array, _index):
-    """An atomic load: what others wrote before they released the word is seen after it."""
-
-    def codegen(context, builder, signature, args):
-        return builder.load_atomic(item_pointer(context, builder, signature, args), "acquire", 8)
-
-    return types.int64(array, types.int64), codegen
-
-
-@intrinsic
-def _store_release(_typing_context, array, _index, _value):
-    """An atomic store, after all that was written before."""
-
-    def codegen(context, builder, signature, args):
-        builder.store_atomic(args[2], item_pointer(context, builder, signature, args), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, types.int64), codegen
-
-
-@intrinsic
-def _fetch_add(_typing_context, array, _index, _value):
-    """An atomic addition that gives the value before."""
-
-    def codegen(context, builder, signature, args):
-        return builder.atomic_rmw("add", item_pointer(context, builder, signature, args), args[2], "acq_rel")
-
-    return types.int64(array, types.int64, types.int64), codegen
-
-
-@intrinsic
-def _sched_yield(_typing_context):
-    """POSIX sched_yield."""
-
-    def codegen(_context, builder, _signature, _args):
-        kind = ir.FunctionType(ir.IntType(32), [])
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
-
-    return types.int32(), codegen
-
-
-_OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False, "pipeline_class": _PlainIndices}
-_INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-
-
 def source_hash() -> str:
     """Hash of all kernel sources, where they lie (Numba loads no code of another folder), and what else counts."""
     folder = Path(__file__).resolve().parent
@@ -396,7 +83,7 @@ def source_hash() -> str:
         digest.update(path.read_bytes())
     for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
         digest.update(f"{name}={os.environ.get(name, '')}".encode())
-    digest.update(numba.__version__.encode())
+    digest.update(metadata.version("numba").encode())
     return digest.hexdigest()[:16]
 
 
@@ -414,9 +101,15 @@ def cache_dir() -> Path:
     return _settled_cache()[0]
 
 
+@functools.cache
+def _folder() -> Path:
+    """`cache_dir` as it was when this process first asked."""
+    return cache_dir()
+
+
 def cache_complaint() -> str:
     """Why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
-    return _settled_cache()[1] or next(iter(_CheckedFiles.failures), "")
+    return _settled_cache()[1] or next(iter(kernel_cache.FAILURES), "")
 
 
 KERNEL, ONE_WORKER_KERNEL = "team.work-", "message_loop.work_messages-"
@@ -432,86 +125,127 @@ def is_warm(kernel: str = KERNEL) -> bool:
 
 def jit_enabled() -> bool:
     """False under NUMBA_DISABLE_JIT=1."""
-    return not numba.config.DISABLE_JIT
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
 
 
-numba.config.CACHE_DIR = str(cache_dir())
+def _compiler():
+    """What knows Numba, imported when something has to be compiled."""
+    return importlib.import_module("pdes.compiler")
 
 
-class _CheckedFiles(caching.IndexDataCacheFile):
-    """Numba's files of one function, but sealed: a corrupt one is thrown away, and what cannot be kept is no failure.
+class _Deferred:
+    """A function of kernels that Numba compiles when it is needed, and only if its machine code is not kept."""
 
-    Data carry their key: of two processes that compile at once, one may have written the index and the other the data.
-    """
+    def __init__(self, function, how):
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self._how = how
+        self._ready = {}
 
-    failures: ClassVar[list[str]] = []
+    @functools.cached_property
+    def dispatcher(self):
+        """What Numba makes of it."""
+        return _compiler().dispatcher(self.py_func, self._how)
 
-    def __init__(self, files):
-        self.__dict__.update(files.__dict__)
+    @property
+    def _numba_type_(self):
+        return self.dispatcher._numba_type_
 
-    def load(self, key):
-        found = super().load(key)
-        return None if found is None or found[0] != key else found[1]
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.dispatcher, name)
 
-    def save(self, key, data):
-        try:
-            super().save(key, (key, data))
-        except OSError as error:
-            self.failures.append(f"{error.filename or self._cache_path}: {error.strerror}")
+    def __reduce__(self):
+        return self.__qualname__
 
-    def _load_index(self):
-        content = self._opened(self._index_path)
-        stamp, overloads = (None, {}) if content is None else pickle.loads(content)  # noqa: S301 - ours: kernel_cache
-        return overloads if stamp == (self._version, self._source_stamp) else {}
+    def __call__(self, *arguments):
+        return self.ready(arguments)(*arguments)
 
-    def _save_index(self, overloads):
-        self._save(self._index_path, ((self._version, self._source_stamp), overloads))
+    def ready(self, arguments):
+        """What runs a kernel with arguments like these."""
+        kind = machine_code.kinds(arguments) if machine_code.is_kept(self.py_func) else None
+        if kind is None:
+            return self.dispatcher
+        if kind not in self._ready:
+            run = machine_code.load(_folder(), self.py_func, kind)
+            if run is None:
+                symbol, gives, code = _compiler().compiled_kernel(self.dispatcher, arguments)
+                machine_code.keep(_folder(), self.py_func, kind, symbol, gives, code)
+                run = self.dispatcher
+            self._ready[kind] = run
+        return self._ready[kind]
 
-    def _load_data(self, name):
-        content = self._opened(self._data_path(name))
-        return None if content is None else pickle.loads(content)  # noqa: S301 - ours: kernel_cache
-
-    def _save_data(self, name, data):
-        self._save(self._data_path(name), data)
-
-    def _opened(self, path):
-        try:
-            data = Path(path).read_bytes()
-        except OSError:
-            return None
-        content = kernel_cache.opened(data)
-        if content is None:
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
-        return content
-
-    def _save(self, path, value):
-        with self._open_for_write(path) as file:
-            file.write(kernel_cache.sealed(self._dump(value)))
-
-
-def _kept(decorate):
-    """The decorator, but what it compiles is kept in sealed files."""
-
-    def decorated(function):
-        compiled = decorate(function)
-        if jit_enabled():
-            compiled._cache._cache_file = _CheckedFiles(compiled._cache._cache_file)  # noqa: SLF001 - no other way in
-        return compiled
-
-    return decorated
+    def address(self):
+        """Where `call_hook` finds a hook."""
+        kind = machine_code.HOOK
+        if kind not in self._ready:
+            kept = machine_code.is_kept(self.py_func)
+            address = machine_code.load(_folder(), self.py_func, kind) if kept else None
+            if address is None:
+                address, symbol, code = _compiler().compiled_hook(self.dispatcher)
+                if kept:
+                    machine_code.keep(_folder(), self.py_func, kind, symbol, "int64", code)
+            self._ready[kind] = address
+        return self._ready[kind]
 
 
-kernel = _kept(numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS))
-inline = numba.njit(forceinline=True, **_OPTIONS, **_INNER)
-outline = numba.njit(**_OPTIONS, **_INNER)
-hook = _kept(numba.njit(cache=True, no_cpython_wrapper=True, **_OPTIONS))
+class _Primitive:
+    """An instruction of the machine, by its name in `pdes.compiler`."""
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def _numba_type_(self):
+        return _compiler().type_of_primitive(self.__name__)
+
+
+class _Reader:
+    """A function of kernels, from the address of a Directory to its record."""
+
+    def __init__(self, record):
+        self._record = record
+
+    @functools.cached_property
+    def _numba_type_(self):
+        return _compiler().type_of_reader(self._record)
+
+
+def reader(record):
+    """A function of kernels, from the address of a Directory to its record of this NamedTuple class."""
+    return _Reader(record) if jit_enabled() else lambda address: _BY_ADDRESS[int(address)]
+
+
+def kernel(function):
+    """Have a function be an entry point of compiled code."""
+    return _Deferred(function, "kernel") if jit_enabled() else function
+
+
+def inline(function):
+    """Have a function be merged into the kernels that call it."""
+    return _Deferred(function, "inline") if jit_enabled() else function
+
+
+def outline(function):
+    """Have a function be called by kernels."""
+    return _Deferred(function, "outline") if jit_enabled() else function
+
+
+def hook(function):
+    """Have a function of eight integers be called by its address."""
+    return _Deferred(function, "hook") if jit_enabled() else function
+
+
+def primitive(function):
+    """Have kernels use the machine's instruction in place of a function."""
+    return _Primitive(function) if jit_enabled() else function
 
 
 def compile_for(compiled, *arguments):
     """Compile a kernel, or load it from the cache, for arguments like these."""
     if jit_enabled():
-        compiled.compile(tuple(numba.typeof(a) for a in arguments))
+        compiled.ready(arguments)
 
 
 _HOOKS_BY_ADDRESS: dict = {}
@@ -519,52 +253,61 @@ _HOOKS_BY_ADDRESS: dict = {}
 
 def hook_address(function) -> int:
     """Where `call_hook` finds a hook, compiled or loaded from the cache."""
-    if not jit_enabled():
-        _HOOKS_BY_ADDRESS[id(function)] = function
-        return id(function)
-    function.compile(_HOOK)
-    compiled = function.overloads[_HOOK]
-    return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
+    if jit_enabled():
+        return function.address()
+    _HOOKS_BY_ADDRESS[id(function)] = function
+    return id(function)
 
 
-if jit_enabled():
-    call_hook, peek, prefetch = _call, _peek, _prefetch
-    trailing_zeros, leading_zeros = _count_trailing_zeros, _count_leading_zeros
-    load_acquire, store_release, fetch_add, yield_core = _load_acquire, _store_release, _fetch_add, _sched_yield
-else:
+@primitive
+def call_hook(address, *arguments):
+    """Call a hook."""
+    return _HOOKS_BY_ADDRESS[int(address)](*arguments)
 
-    def call_hook(address, *arguments):
-        """Call a hook."""
-        return _HOOKS_BY_ADDRESS[int(address)](*arguments)
 
-    def peek(address):
-        """The int64 word at an address."""
-        return ctypes.c_int64.from_address(int(address)).value
+@primitive
+def peek(address):
+    """The int64 word at an address."""
+    return ctypes.c_int64.from_address(int(address)).value
 
-    def load_acquire(array, index):
-        """A word that another worker writes with `store_release`."""
-        return array[index]
 
-    def store_release(array, index, value):
-        """Publish a word, and with it all that was written before."""
-        array[index] = value
+@primitive
+def load_acquire(array, index):
+    """A word that another worker writes with `store_release`."""
+    return array[index]
 
-    def fetch_add(array, index, value):
-        """Add to a word; plain Python is for one worker."""
-        array[index] += value
-        return array[index] - value
 
-    def yield_core():
-        """Let another thread have the core."""
-        time.sleep(0)
+@primitive
+def store_release(array, index, value):
+    """Publish a word, and with it all that was written before."""
+    array[index] = value
 
-    def trailing_zeros(x):
-        """Number of the lowest bit that is set in x > 0."""
-        return (int(x) & -int(x)).bit_length() - 1
 
-    def leading_zeros(x):
-        """How many of the 64 bits of x > 0 stand before the highest that is set."""
-        return 64 - int(x).bit_length()
+@primitive
+def fetch_add(array, index, value):
+    """Add to a word; plain Python is for one worker."""
+    array[index] += value
+    return array[index] - value
 
-    def prefetch(array, index):
-        """Ask for the cache line of an item before it is needed."""
+
+@primitive
+def yield_core():
+    """Let another thread have the core."""
+    time.sleep(0)
+
+
+@primitive
+def trailing_zeros(x):
+    """Number of the lowest bit that is set in x > 0."""
+    return (int(x) & -int(x)).bit_length() - 1
+
+
+@primitive
+def leading_zeros(x):
+    """How many of the 64 bits of x > 0 stand before the highest that is set."""
+    return 64 - int(x).bit_length()
+
+
+@primitive
+def prefetch(array, index):
+    """Ask for the cache line of an item before it is needed."""

@@ -20,7 +20,12 @@ _ROOT = 0
 _MOST_LINKS = 40
 _DIGEST_BYTES = 16
 SUFFIXES = (".nbi", ".nbc")
-"""Of indices and of code."""
+"""Of indices and of code, as Numba reads it."""
+CODE_SUFFIX = ".o"
+"""Of machine code that is loaded without Numba (pdes.machine_code)."""
+_SEALED = frozenset({*SUFFIXES, CODE_SUFFIX})
+FAILURES: list[str] = []
+"""Why something that this process compiled could not be kept."""
 
 
 class CacheError(RuntimeError):
@@ -71,7 +76,7 @@ def is_intact(file: Path) -> bool:
 
 def corrupt_files(folder: Path) -> list[Path]:
     """Sealed files of a folder that are not what was written."""
-    return [file for file in sorted(folder.rglob("*")) if file.suffix in SUFFIXES and not is_intact(file)]
+    return [file for file in sorted(folder.rglob("*")) if file.suffix in _SEALED and not is_intact(file)]
 
 
 def _made(folder: Path) -> str:

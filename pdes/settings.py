@@ -88,7 +88,7 @@ class Settings:
     selective_repeat: bool = False
     reorder_packets: int = 3
     faults: Faults = field(default=NO_FAULTS)
-    nvlink_framing: bool = False
+    nvlink_framing: bool = True
     phases_per_dimension: int = 0
     scheduling: str = "fifo"
     rendezvous_bytes: int = 0

@@ -221,7 +221,7 @@ RXQP_NAK_SENT = 2  # 1: asked for what is missing | ps of the last congestion no
 RXQP_MESSAGES = 3
 
 # An NPU (`npu`).
-NPU_WORDS = 32
+NPU_WORDS = 40
 NPU_READY_HEAD = 0  # list of trace rows ready to start, -1 none
 NPU_KICK_HEAD = 1  # list of ports to try, -1 none
 NPU_NOW = 2  # ps: time of the event in hand
@@ -232,26 +232,26 @@ NPU_GLOBAL = 6  # NPU number in the whole fabric
 NPU_LAST_RX = 7  # receiving queue pair of its last data packet; of messages that go whole: connection of the one that
 # it posted last
 NPU_READY_TAIL = 8
-NPU_LANE = 9  # 3 words: row that a lane works on, -1 idle
-NPU_WAIT_HEAD = 12  # 3 words: rows that wait for a lane
-NPU_WAIT_TAIL = 15  # 3 words
-NPU_LEFT = 18  # trace rows not finished
-NPU_QP_HEAD = 19  # list of its queue pairs
-NPU_RTO_AT = 20  # ps: its retransmission event in the heap, INF none
-NPU_TRACE_BASE = 21  # first row of its trace in the tables
-NPU_ROW_BASE = 22  # first row of its trace in the per-NPU arrays
-NPU_SLOT_BASE = 23  # its first group slot
-NPU_TRACE = 24
-NPU_DONE_HEAD = 25  # selective repeat: list of complete messages that are to be told of, -1 none; of messages that go
+NPU_LANE = 9  # 4 words: row that a lane works on, -1 idle
+NPU_WAIT_HEAD = 13  # 4 words: rows that wait for a lane
+NPU_WAIT_TAIL = 17  # 4 words
+NPU_LEFT = 21  # trace rows not finished
+NPU_QP_HEAD = 22  # list of its queue pairs
+NPU_RTO_AT = 23  # ps: its retransmission event in the heap, INF none
+NPU_TRACE_BASE = 24  # first row of its trace in the tables
+NPU_ROW_BASE = 25  # first row of its trace in the per-NPU arrays
+NPU_SLOT_BASE = 26  # its first group slot
+NPU_TRACE = 27
+NPU_DONE_HEAD = 28  # selective repeat: list of complete messages that are to be told of, -1 none; of messages that go
 # whole: the instance that got the last one
-NPU_DONE_TAIL = 26
-NPU_POSTED = 27  # messages that go whole, posted
-NPU_AGENDA_HEAD = 28  # list of what instances will do later, -1 none (pdes/agenda.py)
-NPU_AGENDA_TAIL = 29
-NPU_DONE_BYTES = 30  # selective repeat: payload of the complete message that was told of last
-NPU_SLOW = 31  # compute takes so many 1024ths of its time, 0 as long as it is
+NPU_DONE_TAIL = 29
+NPU_POSTED = 30  # messages that go whole, posted
+NPU_AGENDA_HEAD = 31  # list of what instances will do later, -1 none (pdes/agenda.py)
+NPU_AGENDA_TAIL = 32
+NPU_DONE_BYTES = 33  # selective repeat: payload of the complete message that was told of last
+NPU_SLOW = 34  # compute takes so many 1024ths of its time, 0 as long as it is
 
-LANES = 3
+LANES = 4
 COMPUTE_LANE = 1
 
 # What the system layer knows of an NPU (`system`): pdes/contention.py, pdes/in_flight.py.

@@ -223,7 +223,7 @@ class Problem:
         owner = np.zeros(graph.nodes, np.int32)
         if lps > 1:
             owner = divide(graph, lps, "metis", load, NetworkSection())[0].owner
-        settings = pdes.Settings(seed=1, record_nodes=False, record_flows=False)
+        settings = pdes.Settings(seed=1, record_nodes=False, record_flows=False, nvlink_framing=False)
         return graph, program, settings, owner, np.bincount(owner, weights=load.weights.node)
 
 

@@ -48,7 +48,8 @@ class Parameter:
 class Topology:
     """A topology that can be built: its name, one line about it, the model of its parameters and the builder.
 
-    extent tells how large it will be, None where its parameters do not.
+    extent tells how large it will be, None where its parameters do not; estimate then does by the file, without
+    checking it.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Topology:
     arguments: type[Parameters]
     build: Callable[[Any, str], Graph]
     extent: Callable[[Any, str], Extent] | None = None
+    estimate: Callable[[Any], Extent | None] | None = None
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Its parameters, in the order of the model."""
@@ -71,7 +73,12 @@ def topologies() -> Mapping[str, Topology]:
         if hasattr(module, "NAME"):
             summary = (module.__doc__ or "").partition("\n")[0]
             found[module.NAME] = Topology(
-                module.NAME, summary, module.Arguments, module.build, getattr(module, "extent", None)
+                module.NAME,
+                summary,
+                module.Arguments,
+                module.build,
+                getattr(module, "extent", None),
+                getattr(module, "estimate", None),
             )
     return dict(sorted(found.items()))
 
@@ -119,12 +126,16 @@ def build(topology: str | Path | Mapping[str, object]) -> Graph:
 
 
 def extent(topology: str | Path | Mapping[str, object]) -> Extent | None:
-    """How large the network of a spec, path or table will be, without building it; None where only its file tells.
+    """How large the network of a spec, path or table will be, without building it; about, where its file says it.
+
+    None where the file is none that can be read twice, or is wrong, as building it will say.
 
     Raises:
         TopologyError: its parameters are wrong, or it is larger than any may be.
     """
-    return _extent(*_read(topology))
+    found, arguments, label = _read(topology)
+    said = _extent(found, arguments, label)
+    return said or (found.estimate(arguments) if found.estimate else None)
 
 
 def _extent(found: Topology, arguments: Parameters, label: str) -> Extent | None:

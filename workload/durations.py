@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from topologies.bounds import LONGEST_PS
 from workload.compute.times import ComputeTimes
 from workload.errors import WorkloadError
+from workload.remote import REMOTE_KEY, RemoteMemory, is_remote
 from workload.view import COMPUTE, CPU_LANE, MEMORY, TraceView
 
 Int64 = NDArray[np.int64]
@@ -27,7 +28,8 @@ class ComputeModel:
     """How durations are found.
 
     A roofline says max(num_ops / peak_flops, tensor_size / memory_bandwidth_Bps) for compute nodes (Williams, Waterman
-    and Patterson, CACM 2009) and memory_latency_ps + tensor_size / memory_bandwidth_Bps for memory nodes. It describes
+    and Patterson, CACM 2009) and memory_latency_ps + tensor_size / memory_bandwidth_Bps for memory nodes (with the
+    latency and bandwidth of remote memory where their tensor is there). It describes
     the accelerator: nodes on the CPU always take the trace's duration. Where a GPU is named, nodes that say which
     operators they do take as long as these do one after another, in place of the roofline.
 
@@ -39,6 +41,7 @@ class ComputeModel:
         memory_bandwidth_Bps: bytes per second, None = those that the GPU's memory reaches.
         memory_latency_ps: of each memory node.
         times: of operators on a GPU, None = no GPU is named.
+        remote: memory of nodes whose tensor is not in the NPU's own, None = these are as local ones.
 
     Raises:
         WorkloadError: another mode, or a value that is not positive (latency: negative).
@@ -49,6 +52,7 @@ class ComputeModel:
     memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
     memory_latency_ps: int = 0
     times: ComputeTimes | None = None
+    remote: RemoteMemory | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -124,9 +128,14 @@ def _roofline_ps(view: TraceView, modelled: Mask, model: ComputeModel) -> Int64:
     is_memory = view.kind == MEMORY
     num_ops = np.where(modelled & ~is_memory, np.maximum(view.table.num_ops, 0), 0)
     size = np.where(modelled, np.maximum(view.table.tensor_size, 0), 0)
+    elsewhere = is_remote(view) & modelled if model.remote is not None else np.zeros(len(size), np.bool_)
+    local = np.where(elsewhere, 0, size)
     compute_ps = _seconds(view, num_ops, model.flops, "num_ops", PEAK_FLOPS_KEY) * PS_PER_SECOND
-    memory_ps = _seconds(view, size, model.bandwidth_Bps, "tensor_size", BANDWIDTH_KEY) * PS_PER_SECOND
+    memory_ps = _seconds(view, local, model.bandwidth_Bps, "tensor_size", BANDWIDTH_KEY) * PS_PER_SECOND
     memory_ps += np.where(is_memory, model.memory_latency_ps, 0)
+    if model.remote is not None:
+        away = _seconds(view, size - local, model.remote.bandwidth_Bps, "tensor_size", REMOTE_KEY) * PS_PER_SECOND
+        memory_ps = np.where(elsewhere, model.remote.latency_ps + away, memory_ps)
     longest_ps = np.maximum(compute_ps, memory_ps)
     _refuse(view, longest_ps > LONGEST_PS, "takes longer than 11 days, expected less")
     return np.rint(longest_ps).astype(np.int64)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from workload.errors import WorkloadError
-from workload.plans import AT_ONCE, Lane
+from workload.plans import AT_ONCE, MOST_STEPS, Lane
 
 _CHUNK_BYTES = 4096
 _MANY_CHUNKS = 512
@@ -19,7 +19,6 @@ _LARGE_CHUNK_BYTES = 256 * 1024
 """Sums and results of chunks queue up before a member, and acknowledgements of what it sends behind them: chunks as
 large as a connection's window then stop its data (docs/collectives.md)."""
 _USUAL_STEPS = 1 << 20
-_MOST_STEPS = 6_000_000
 DATA, SUMS, RESULTS, OTHERS = range(4)
 
 
@@ -57,7 +56,7 @@ def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: 
         WorkloadError: more steps than memory is for.
     """
     steps = 4 * groups * size * size
-    if chunks * steps > _MOST_STEPS or steps > _MOST_STEPS:
+    if chunks * steps > MOST_STEPS or steps > MOST_STEPS:
         raise WorkloadError(
             f"algorithm {name} for {groups * size} members: {max(1, chunks)} chunks; expected fewer chunks or members"
         )

@@ -32,6 +32,8 @@ MAX_SHARES = 1 << 16
 """Into how many a port's line rate may be cut."""
 SHARE_STEP = 1 / 1024
 """To which shares are rounded."""
+MOST_STEPS = 6_000_000
+"""Of all members and aggregators of algorithms whose every step is said in Python: half a minute and some 3 GB."""
 
 
 class Step(NamedTuple):

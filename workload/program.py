@@ -22,6 +22,7 @@ from workload.groups import GroupTable, resolve
 from workload.kinds import KINDS
 from workload.own import IDLE, own_traces
 from workload.pointers import pointers
+from workload.remote import lanes
 from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
@@ -51,7 +52,7 @@ class Program(NamedTuple):
         trace_of_npu: int32[npus], the distinct trace; an NPU without work has an empty one. -1 = another rank's NPU.
         trace_ptr: int64[T+1], nodes of a trace.
         node_kind: int8[N], NOOP 0, COMPUTE 1, MEMORY 2, SEND 3, RECV 4, COLLECTIVE 5.
-        node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2.
+        node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3.
         node_duration_ps: int64[N], of COMPUTE and MEMORY.
         node_bytes: int64[N], the message, or a collective's whole buffer.
         node_peer: int32[N], the other NPU minus the own.
@@ -437,9 +438,9 @@ def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, c
     """The rows of a trace that npu and others run, without peers."""
     n = len(view.table)
     rows = empty_rows(n)._replace(
-        kind=view.kind, lane=view.lane, duration_ps=durations_ps(view, compute), dep_ptr=view.table.dep_ptr
+        kind=view.kind, lane=lanes(view, compute.remote), duration_ps=durations_ps(view, compute)
     )
-    rows = rows._replace(dep=view.table.dep)
+    rows = rows._replace(dep_ptr=view.table.dep_ptr, dep=view.table.dep)
     rows.bytes[view.p2p_rows] = view.table.comm_size[view.p2p_rows]
     rows.tag[view.p2p_rows] = view.p2p_tag
     rows.seq[view.p2p_rows] = view.p2p_seq

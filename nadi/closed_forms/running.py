@@ -79,8 +79,19 @@ def run(
     costs: CollectiveCosts,
     settings: pdes.Settings,
     progress: Progress | Silence,
+    *,
+    most_rows: int = MOST_ROWS,
 ) -> pdes.Results:
     """Run a layout, and give what a run of any other fidelity gives.
+
+    Args:
+        graph: the fabric.
+        layout: what runs on it.
+        collectives: what its collectives take.
+        costs: of messages.
+        settings: of the run.
+        progress: told how far it is.
+        most_rows: trace nodes of all NPUs that results hold each; of more those of one NPU of each class.
 
     Raises:
         pdes.RunError: NPUs wait for ever, or simulated time is too long.
@@ -94,7 +105,8 @@ def run(
         concurrent=settings.concurrent_collectives,
         progress=progress,
     )
-    return _results(graph, layout, times, settings, setup_s=time.perf_counter() - begun, compile_s=compile_s)
+    setup_s = time.perf_counter() - begun
+    return _results(graph, layout, times, settings, most_rows, setup_s=setup_s, compile_s=compile_s)
 
 
 def _members(program: Program, group: int) -> Int32:
@@ -122,13 +134,20 @@ def _ports(graph: Graph, pairs: Pairs, ways: Int64) -> Int32:
 
 
 def _results(
-    graph: Graph, layout: Layout, times: ClassTimes, settings: pdes.Settings, *, setup_s: float, compile_s: float
+    graph: Graph,
+    layout: Layout,
+    times: ClassTimes,
+    settings: pdes.Settings,
+    most_rows: int,
+    *,
+    setup_s: float,
+    compile_s: float,
 ) -> pdes.Results:
     classes = layout.classes
     rows_of_class = np.diff(times.row_ptr)
     total = int((rows_of_class * classes.size).sum())
     sends = int((np.diff(layout.send_ptr) * classes.size).sum())
-    kept = np.arange(graph.npus) if total <= MOST_ROWS else classes.example.astype(np.int64)
+    kept = np.arange(graph.npus) if total <= most_rows else classes.example.astype(np.int64)
     rows = np.zeros(graph.npus, np.int64)
     rows[kept] = rows_of_class[classes.class_of_npu[kept]]
     at = _ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
@@ -147,7 +166,7 @@ def _results(
         setup_s=setup_s - compile_s,
         compile_s=compile_s,
         first_event_s=times.wall_s,
-        folded=None if total <= MOST_ROWS else _folded(classes),
+        folded=None if total <= most_rows else _folded(classes),
     )
 
 

@@ -16,7 +16,7 @@ from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
     from nadi.collective_results import Sweep
-    from nadi.config import NetworkSection
+    from nadi.config import RunConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -43,17 +43,20 @@ def collective(
     skew: str = typer.Option(
         "", metavar="zipf:EXPONENT", help="all-to-all-v: who gets how much of the --sizes that each NPU sends."
     ),
-    algorithm: str = typer.Option(
-        "",
+    algorithm: list[str] = typer.Option(
+        [],
         metavar="NAMES",
-        help="As ring,direct; or all that the fabric can do; the kind's default if not given.",
+        help="As ring,direct; or all that the fabric can do; the kind's default if not given. Repeatable.",
         autocompletion=algorithms,
     ),
     out: Path | None = typer.Option(
         None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for a Parquet table and a page."
     ),
     overrides: list[str] = typer.Option(
-        [], "--set", metavar="KEY=VALUE", help="A value of the run file's [network] section, as network.mtu=1KiB."
+        [],
+        "--set",
+        metavar="KEY=VALUE",
+        help="A value of the run file's [network] or [system], or topology.params; as network.mtu=1KiB.",
     ),
     seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of all hashed choices."),
     workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
@@ -71,11 +74,11 @@ def collective(
     from nadi import fabric
     from nadi.affordable import check_fabric, checker
     from nadi.collective_results import FILES, PAGE, Sweep, has_plotly, write_sweep
-    from nadi.config import cluster_algorithm
     from nadi.errors import ConfigError
     from nadi.microbench import choose, listed, measure, sizes_of
     from nadi.printing import say
     from nadi.progress import progress
+    from nadi.reading import collective_settings
     from nadi.simulate import network_settings
     from nadi.skew import demand
     from nadi.staging import staged
@@ -86,15 +89,16 @@ def collective(
             raise ConfigError(f"--backend {backend}: expected threads or processes")
         if backend == "processes" and ranks.size > 1:
             raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
-        check_fabric(topology, force=force)
-        graph = topologies.build(topology)
-        done, source = demand(kind, matrix, skew, graph.npus, seed)
+        config = _config(topology, overrides)
+        check_fabric(config.topology.source(), force=force)
+        graph = topologies.build(config.topology.source())
+        done, source = demand(kind, matrix, skew, graph.npus, seed, collective_settings(config, graph))
         steps = [0] if matrix else sizes_of(kind, sizes)
-        network = _network(overrides, topology)
-        settings = network_settings(network, seed=seed, record_nodes=False, record_flows=False)
-        settings = fabric.fitted(graph, settings)
+        settings = fabric.fitted(
+            graph, network_settings(config.network, config.system, seed=seed, record_nodes=False, record_flows=False)
+        )
         check = checker(graph, settings, ranks.size * workers, force=force)
-        chosen, left_out = choose(graph, done, algorithm or cluster_algorithm(topology, kind), steps, check)
+        chosen, left_out = choose(graph, done, ",".join(algorithm), steps, check)
     is_first = ranks.rank == 0
     if left_out and is_first:
         say(f"nadi: left out: {listed(left_out)}", err=True)
@@ -102,7 +106,7 @@ def collective(
     with staged(out, FILES, ranks) if out else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
             rows = list(measure(graph, done, chosen, steps, settings, shown, who))
-        sweep = Sweep(kind, graph.name, graph.npus, network, seed, rows, left_out, source)
+        sweep = Sweep(kind, graph.name, graph.npus, config.network, seed, rows, left_out, source, config.system)
         with together(ranks):
             if staging:
                 write_sweep(staging, sweep)
@@ -117,15 +121,15 @@ def collective(
         say(f"results: {out}{without}", err=as_json)
 
 
-def _network(overrides: list[str], topology: str) -> "NetworkSection":
-    """The section [network], of a fidelity at which something crosses the network."""
-    from nadi.config import network_section
+def _config(topology: str, overrides: list[str]) -> "RunConfig":
+    """What a run file would say, of a fidelity at which something crosses the network."""
+    from nadi.config import collective_config
     from nadi.errors import ConfigError
 
-    network = network_section(overrides, topology)
-    if network.fidelity == "closed-form":
+    config = collective_config(topology, overrides)
+    if config.network.fidelity == "closed-form":
         raise ConfigError('[network] fidelity: found "closed-form", which stands in every row; expected another')
-    return network
+    return config
 
 
 def _print(sweep: "Sweep") -> None:

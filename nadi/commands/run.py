@@ -20,7 +20,40 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    file: Path = typer.Argument(metavar="RUN.toml", help="The run file; docs/run-file.md lists its keys."),
+    file: Path | None = typer.Argument(
+        None, metavar="[RUN.toml]", show_default=False, help="The run file; docs/run-file.md lists its keys."
+    ),
+    model: str | None = typer.Option(
+        None,
+        "--model",
+        metavar="NAME",
+        show_default=False,
+        help="Train this model, by name or file: `nadi workload models`.",
+    ),
+    plan: str | None = typer.Option(
+        None, "--plan", metavar="PLAN", show_default=False, help="In this manner, as tp8,pp4,dp32."
+    ),
+    framework: str | None = typer.Option(
+        None,
+        "--framework",
+        metavar="NAME",
+        show_default=False,
+        help="As megatron (without this), deepspeed or fsdp does.",
+    ),
+    cluster: str | None = typer.Option(
+        None, "--cluster", metavar="NAME", show_default=False, help="On this cluster: `nadi topology clusters`."
+    ),
+    gpus: int | None = typer.Option(
+        None,
+        "--gpus",
+        min=1,
+        metavar="N",
+        show_default=False,
+        help="Of which so many GPUs; without, those of the plan.",
+    ),
+    fidelity: str | None = typer.Option(
+        None, "--fidelity", metavar="NAME", show_default=False, help="How the network is modelled: docs/fidelity.md."
+    ),
     out: Path | None = typer.Option(
         None, "--out", metavar="DIR", parser=named_path, help="Folder for summary.json and the tables."
     ),
@@ -42,12 +75,13 @@ def run(
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON in place of the report."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """Simulate the traces of a run file on its fabric, and report where the time went."""
+    """Simulate a run file, or a step of a model on a cluster, and report where the time went."""
     from nadi.launcher import connected_ranks
     from nadi.world import together
 
     ranks = connected_ranks(os.environ)
     from nadi.config import WEIGHT_WORDS, load_config
+    from nadi.errors import ConfigError
     from nadi.findings import merge, part
     from nadi.printing import say
     from nadi.progress import progress
@@ -57,10 +91,22 @@ def run(
     from nadi.staging import staged
 
     is_first = ranks.rank == 0
-    given = [f"engine.workers={workers}"] * bool(workers) + [f"engine.backend={backend}"] * bool(backend)
+    named = {
+        "workload.model": model,
+        "workload.plan": plan,
+        "workload.framework": framework,
+        "topology.cluster": cluster,
+        "topology.gpus": gpus,
+        "network.fidelity": fidelity,
+    }
+    given = _said(named) + [f"engine.workers={workers}"] * bool(workers) + [f"engine.backend={backend}"] * bool(backend)
     if weights:
         given.append(f"engine.weights={weights if weights in WEIGHT_WORDS else Path(weights).absolute()}")
     with together(ranks):
+        if file is None and not model and not overrides:
+            raise ConfigError(
+                "found neither a run file nor --model; expected RUN.toml, or --model NAME --plan PLAN --cluster NAME"
+            )
         config = load_config(file, [*overrides, *given])
     folder = out or config.output.dir
     with staged(folder, RUN_FILES, ranks) if folder else nullcontext() as staging:
@@ -79,3 +125,8 @@ def run(
         say(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
     else:
         print_report(simulation, findings, folder)
+
+
+def _said(named: dict[str, str | int | None]) -> list[str]:
+    """What options say, as --set does; a text stands in quotes, so that it is one whatever it looks like."""
+    return [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]

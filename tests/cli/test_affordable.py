@@ -74,6 +74,16 @@ def test_what_does_not_fit_in_memory(nadi, write_run, tmp_path, monkeypatch, fre
     assert nadi(*text.split(), "--force").code == 0
 
 
+def test_a_fabric_in_a_file_that_does_not_fit(nadi, tmp_path, free):
+    path = tmp_path / "fabric.toml"
+    assert nadi("topology", "build", RING, "-o", path).code == 0
+    free(100)
+    outcome = nadi("topology", "show", path)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert "4 nodes and 4 cables would take about" in outcome.err
+    assert nadi("topology", "show", path, "--force").code == 0
+
+
 def test_a_run_whose_messages_do_not_fit(nadi, free):
     arguments = ("collective", "all-to-all", "-t", "switch:npus=64", "--sizes", "64KiB", "-q", "--algorithm")
     free(61_000_000)

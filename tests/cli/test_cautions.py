@@ -34,6 +34,8 @@ def test_remote_memory_is_not_modelled(nadi, write_run, tmp_path):
     assert said.startswith("3 trace nodes on 2 NPUs")
     assert f"first in {tmp_path / 'trace.0.et'}: node 1" in said
     assert "treated as local" in said
+    modelled = "--set", "memory.remote=npu", "--set", "memory.remote_bandwidth=1GB/s"
+    assert warnings(nadi, run, *modelled) == []
     out = tmp_path / "out"
     assert nadi("run", run, "-q", "--out", out).code == 0
     assert json.loads((out / "summary.json").read_text())["warnings"] == [said]

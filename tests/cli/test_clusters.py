@@ -8,7 +8,7 @@ import pytest
 import pdes
 import topologies
 from nadi import fabric
-from nadi.config import NetworkSection, RunConfig, SystemSection, cluster_algorithm, load_config, network_section
+from nadi.config import NetworkSection, RunConfig, SystemSection, collective_config, load_config, network_section
 from nadi.errors import ConfigError
 from nadi.simulate import network_settings
 from topologies.clusters import clusters, find
@@ -155,8 +155,10 @@ def test_collectives_of_a_cluster_run_with_its_settings():
     assert network_section([], "llama3-24k:gpus=16").pfc is True
     assert network_section(["network.pfc=false"], "llama3-24k:gpus=16").pfc is False
     assert network_section([], "ring:npus=4") == NetworkSection()
-    assert cluster_algorithm("tpu-v4:gpus=64", "all-reduce").startswith("grid")
-    assert (cluster_algorithm("tpu-v4", "broadcast"), cluster_algorithm("ring:npus=4", "all-reduce")) == ("", "")
+    own = collective_config("tpu-v4:gpus=64", []).system.collectives
+    assert own["all-reduce"].startswith("grid")
+    assert "broadcast" not in own
+    assert collective_config("ring:npus=4", []).system.collectives == {}
 
 
 @pytest.mark.parametrize(

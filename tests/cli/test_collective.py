@@ -102,7 +102,18 @@ def test_json_holds_what_was_asked_for(nadi):
     arguments = ("-t", RING.format(4), "--sizes", "8:32:x2", "--set", "network.mtu=1KiB", "--seed", 3)
     outcome = nadi("collective", "all-reduce", *arguments, "--algorithm", "all", "--json")
     document = outcome.document
-    assert set(document) == {"kind", "topology", "npus", "seed", "matrix", "network", "rows", "winners", "left_out"}
+    assert set(document) == {
+        "kind",
+        "topology",
+        "npus",
+        "seed",
+        "matrix",
+        "network",
+        "system",
+        "rows",
+        "winners",
+        "left_out",
+    }
     assert (document["kind"], document["npus"], document["seed"]) == ("all-reduce", 4, 3)
     assert document["network"]["mtu"] == "1KiB"
     assert [each["algorithm"] for each in document["left_out"]] == SWITCHES_REDUCE
@@ -112,6 +123,38 @@ def test_json_holds_what_was_asked_for(nadi):
         assert row["ratio"] == pytest.approx(row["time_ps"] / row["closed_form_ps"])
         assert 0 < row["mean_link"] <= row["busiest_link"] <= 1
         assert 0 < row["bound_ps"] <= row["time_ps"]
+
+
+def rows_of(nadi, *arguments):
+    outcome = nadi("collective", "all-reduce", "-t", RING.format(4), "--sizes", "64KiB", "--json", "-q", *arguments)
+    assert outcome.code == 0, outcome.err
+    return outcome.document["rows"]
+
+
+def test_several_algorithms_are_one_table(nadi):
+    several = rows_of(nadi, "--algorithm", "direct", "--algorithm", "ring:channels=2,bidirectional=true")
+    assert [row["algorithm"] for row in several] == ["direct", "ring:channels=2,bidirectional=true"]
+    assert several == rows_of(nadi, "--algorithm", "direct,ring:channels=2,bidirectional=true")
+
+
+@pytest.mark.parametrize(
+    ("override", "arguments"),
+    [
+        ("topology.params.npus=6", ("-t", RING.format(6))),
+        ("system.dataset_splits=2", ("--algorithm", "ring:dataset_splits=2")),
+        ("system.collectives.all-reduce=direct", ("--algorithm", "direct")),
+    ],
+)
+def test_system_and_topology_as_a_run_has_them(nadi, override, arguments):
+    """Each says the same as what the command has of its own."""
+    found = rows_of(nadi, "--set", override)
+    assert found == rows_of(nadi, *arguments)
+    assert found != rows_of(nadi)
+
+
+def test_the_system_layer_counts(nadi):
+    """All messages are asked for first: the two control messages take their time."""
+    assert rows_of(nadi, "--set", "system.rendezvous_bytes=1")[0]["time_ps"] > rows_of(nadi)[0]["time_ps"]
 
 
 def test_the_busiest_link_of_a_ring_carries_transit(nadi):
@@ -328,6 +371,13 @@ BAD = {
     "order": (["all-reduce", "--sizes", "8MiB:8:x2"], ["8MiB:8:x2", "above the last"]),
     "key": (["all-reduce", "--set", "network.mut=1"], ["mut", "mtu"]),
     "section": (["all-reduce", "--set", "engine.seed=1"], ["engine", "network"]),
+    "fabric": (["all-reduce", "--set", "topology.spec=ring:npus=8"], ["topology.spec", "topology.params"]),
+    "parameter": (["all-reduce", "--set", "topology.params.npu=8"], ["npu", "npus"]),
+    "key of system": (["all-reduce", "--set", "system.split=2"], ["[system] split", "splits"]),
+    "packets' key": (
+        ["all-reduce", "--set", "network.fidelity=analytical", "--set", "system.compute_slowdown=2"],
+        ["compute_slowdown", "packet"],
+    ),
     "backend": (["all-reduce", "--backend", "gpus"], ["gpus", "threads"]),
     "more workers than can be": (["all-reduce", "--workers", "64"], ["64"]),
 }

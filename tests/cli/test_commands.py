@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 
+import numpy as np
 import pytest
 
 import et
@@ -49,6 +50,30 @@ def test_trace_show(nadi, write_run, step, tmp_path):
     for text in ("all-reduce", "131,072", "COMM_COLL_NODE", "backward"):
         assert text in outcome.out
     assert nadi("trace", "show", tmp_path / "trace.0.et", "--json").document["nodes"] == 4
+
+
+def test_trace_sets(nadi, tmp_path):
+    block = et.Block()
+    block.coll("tp:sum", et.CollectiveCommType.ALL_REDUCE, 64, group="tp")
+    columns = et.TraceColumns()
+    columns.stamp(block)
+    owner, examples = np.array([0, 0, 0, 0, -1], np.int32), np.array([0], np.int32)
+    traces = workload.TraceSet([columns.table()], owner, examples, {"tp": ((0, 1), (3, 2))})
+    workload.write_set(tmp_path / "set", traces, "gpt")
+    outcome = nadi("trace", "show", tmp_path / "set")
+    for text in ("NPUs    5, 1 of them idle", "1 in files, 4 of all NPUs", "gpt.npu0.et", "tp"):
+        assert text in outcome.out
+    said = nadi("trace", "show", tmp_path / "set", "--json").document
+    assert said["traces"] == [{"file": "gpt.npu0.et", "npus": 4, "example": 0, "nodes": 1}]
+    assert said["families"] == {"tp": {"groups": 2, "fewest_members": 2, "most_members": 2}}
+    plain = tmp_path / "plain"
+    outcome = nadi("trace", "expand", tmp_path / "set", "-o", plain, "--prefix", "x")
+    run_file = f'[workload] traces = "{plain / "x"}", groups = "{plain / "groups.json"}"'
+    assert outcome == (0, f"4 traces; in a run file: {run_file}\n", "")
+    assert sorted(file.name for file in plain.iterdir()) == ["groups.json", *(f"x.{npu}.et" for npu in range(4))]
+    outcome = nadi("trace", "expand", plain, "-o", tmp_path / "other")
+    wanted = f"{plain / 'traces.json'}: No such file or directory, expected the manifest of a trace set"
+    assert outcome == (2, "", f"nadi: error: {wanted}\n")
 
 
 def test_workload_transformer(nadi, tmp_path):

@@ -204,7 +204,7 @@ def test_mistakes_are_one_line_with_file_section_and_key(load, text, complaint):
         ("", ": is empty, expected a run file (TOML with [workload] and [topology])"),
         ("# nothing", "[workload]: missing; expected this section"),
         ('[topology]\nspec = "ring:npus=4"', "[workload]: missing; expected this section"),
-        (LEAST.replace("traces", "groups"), "[workload] traces: missing; expected folder and beginning of the names"),
+        (LEAST.replace("traces", "groups"), "[workload]: found neither of traces and model; expected one of them"),
         (LEAST + 'file = "x"', "[topology]: found spec and file of spec, name, file and cluster; expected exactly one"),
         (LEAST.replace("spec", "#"), "[topology]: found none of spec, name, file and cluster; expected exactly one"),
         (

@@ -23,7 +23,7 @@ SWITCH = {
 def settings_of(switch=None, **chosen):
     """Settings of a run; switch: what differs from SWITCH, None = output-queued."""
     shared = None if switch is None else SharedBuffer(**(SWITCH | switch))
-    return Settings(**({"cnp_interval_ps": 0} | chosen), switch=shared)
+    return Settings(**({"cnp_interval_ps": 0, "nvlink_framing": False} | chosen), switch=shared)
 
 
 def run_naive(graph, program, settings, *, window=50, rto_ps=0, control=None, simulator=naive.Simulator):

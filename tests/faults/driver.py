@@ -77,11 +77,11 @@ FAULTS = {
     "reading": (boom, "nadi.placement.read_work"),
     "building": (boom, "pdes.build.build_lps", "pdes.processes.build_lps", "pdes.ranks.build_lps"),
     "harvesting": (boom, "pdes.driver.harvest", "pdes.processes.harvest", "pdes.ranks.harvest"),
-    "writing": (boom, "nadi.results._nodes"),
+    "writing": (boom, "nadi.result_tables._nodes"),
     # from the first table on, no file can become longer than some bytes
-    "no_room": (short_files, "nadi.results._rows_of_npu"),
+    "no_room": (short_files, "nadi.result_tables._rows_of_npu"),
     # stays for a minute between two tables
-    "slow_writing": (linger, "nadi.results._links"),
+    "slow_writing": (linger, "nadi.result_tables._links"),
 }
 """What is done, and before which functions: under each name by which they are called."""
 

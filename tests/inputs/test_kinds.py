@@ -59,6 +59,8 @@ OTHERS = {
     "tar": (tar(), "is a tar archive"),
     "gzipped tar": (gzip.compress(tar()), "is gzipped: a tar archive"),
     "parquet": (parquet(), "is a Parquet table"),
+    "markdown": (b"# Nadi\n\nSimulates [training](docs/x.md).\n\n```toml\n[workload]\n```\n", "is Markdown"),
+    "table of Markdown": (b"Keys\n\n## Of runs\n\n| key | default |\n| --- | --- |\n| a | 1 |\n", "is Markdown"),
     "npy": (npy(), "is a NumPy array (.npy)"),
     "xml": (b"<?xml version='1.0'?>\n<a/>\n", "is XML"),
     "msccl": (b'<algo name="a" proto="Simple"></algo>', "is an algorithm (MSCCL's XML)"),

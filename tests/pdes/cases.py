@@ -12,7 +12,7 @@ from workload import KINDS, CollectiveSettings, ComputeModel, build_program
 
 COLLECTIVES = (*range(8), int(CollectiveCommType.BARRIER))
 KIND_OF = dict(zip(COLLECTIVES, KINDS, strict=True))
-BASE = {"mtu_bytes": 512, "max_retries": 7}
+BASE = {"mtu_bytes": 512, "max_retries": 7, "nvlink_framing": False}
 
 
 class Traces:

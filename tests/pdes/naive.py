@@ -17,7 +17,7 @@ from workload.lanes import buffers, unpack
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 RING, TABLE, SINGLE, NONE = range(4)
 P2P_GROUP = 2**19 - 1
-LANES = 3
+LANES = 4
 MAX_BACKOFF = 6
 NAK, TIMEOUT, TRIMMED = range(3)
 WORD = 2**32

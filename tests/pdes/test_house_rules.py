@@ -104,7 +104,7 @@ def test_there_is_something_to_check():
 
 def test_numba_stands_in_one_file():
     users = [path.relative_to(ROOT).as_posix() for path in SOURCES if imports(parsed(path), "numba")]
-    assert users == ["pdes/jit.py"]
+    assert users == ["pdes/compiler.py"]
 
 
 @pytest.mark.parametrize("package", ["mpi4py"])

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pdes import jit, kernel_cache
+from pdes import compiler, jit, kernel_cache
 from pdes.jit import kernel
 
 NOBODY = 65534
@@ -142,7 +142,7 @@ def spoil(file, how):
 @pytest.mark.parametrize("suffix", kernel_cache.SUFFIXES)
 @pytest.mark.parametrize("how", ["empty", "truncated", "random", "one bit"])
 def test_corrupt_files_are_thrown_away_and_made_again(tmp_path, monkeypatch, suffix, how):
-    monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiler.numba.config, "CACHE_DIR", str(tmp_path))
 
     def twice(x):
         return 2 * x
@@ -164,7 +164,7 @@ def test_corrupt_files_are_thrown_away_and_made_again(tmp_path, monkeypatch, suf
 
 def test_code_of_another_signature_is_not_taken_for_it(tmp_path, monkeypatch):
     """Of two processes that compile at once, one may have written the index and the other the code."""
-    monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiler.numba.config, "CACHE_DIR", str(tmp_path))
 
     def half(x):
         return x / 2
@@ -179,8 +179,8 @@ def test_code_of_another_signature_is_not_taken_for_it(tmp_path, monkeypatch):
 
 
 def test_a_cache_that_is_full_is_no_failure(tmp_path, monkeypatch):
-    monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(jit._CheckedFiles, "failures", [])
+    monkeypatch.setattr(compiler.numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kernel_cache, "FAILURES", [])
     made = kernel(lambda x: x + 1)
 
     def full(*_):

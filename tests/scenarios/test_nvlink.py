@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from nadi.config import NetworkSection
 from nadi.flows import ideal_ps
 from pdes import Settings
 from tests.scenarios.running import simulate
@@ -40,8 +41,12 @@ def test_a_ring_moves_four_fifths_of_the_rate():
     assert 0.99 * 240e9 * 5120 / 5136 < busbw < 240e9
 
 
+def test_links_of_nvswitches_carry_flits_unless_told_otherwise():
+    assert Settings().nvlink_framing is NetworkSection().nvlink_framing is True
+
+
 def test_frames_of_ethernet_stay_as_they_are():
-    plain = simulate(HOST, collective_program("all-reduce", 8, 1 << 20, "ring"))
+    plain = simulate(HOST, collective_program("all-reduce", 8, 1 << 20, "ring"), nvlink_framing=False)
     framed = simulate(HOST, collective_program("all-reduce", 8, 1 << 20, "ring"), nvlink_framing=True)
     assert plain.finish_time_ps < framed.finish_time_ps
     nvlink = np.isin(build(HOST).link_dst, [8])

@@ -7,7 +7,8 @@ from et import NodeType, attribute, coll_node, comp_node, mem_node, metadata, ta
 from workload import ComputeModel, WorkloadError
 from workload.compute import ComputeTimes, find_gpu, parse_operators
 from workload.durations import durations_ps
-from workload.view import TraceView
+from workload.remote import RemoteMemory, lanes
+from workload.view import MEMORY_LANE, REMOTE_LANE, TraceView
 
 NO_RATE = "is given but no rate to divide it by, expected"
 RATES = {"peak_flops": 1e12, "memory_bandwidth_Bps": 1e9, "memory_latency_ps": 500}
@@ -165,3 +166,34 @@ def test_operators_that_cannot_be_timed_are_told_with_their_node(text, said):
     with pytest.raises(WorkloadError) as error:
         picoseconds(ComputeModel(times=ON_A100), doing(1, NORM), doing(3, text))
     assert str(error.value) == f"t.et: node 3: {said}"
+
+
+REMOTE = RemoteMemory(latency_ps=700, bandwidth_Bps=5e8)
+
+
+def away(node_id, size, micros=0, loc=1):
+    node = mem_node(node_id, "m", NodeType.MEM_LOAD_NODE, size, tensor_loc=loc)
+    node.duration_micros = micros
+    return node
+
+
+def test_remote_memory_takes_its_own_latency_and_bandwidth():
+    nodes = load(0, 100), away(1, 100), away(2, 100, loc=2), away(3, 100, micros=1), comp_node(4, "c", tensor_size=100)
+    local, remote = 500 + 100_000, 700 + 200_000
+    assert picoseconds(ComputeModel(**RATES), *nodes) == [local, local, local, 1e6, 1e5]
+    assert picoseconds(ComputeModel(**RATES, remote=REMOTE), *nodes) == [local, remote, remote, 1e6, 1e5]
+    assert picoseconds(ComputeModel("trace", remote=REMOTE), *nodes) == [0, 0, 0, 1e6, 0]
+    only = ComputeModel(remote=REMOTE)
+    assert picoseconds(only, away(1, 100)) == [remote]
+    with pytest.raises(WorkloadError, match="node 0: tensor_size is given but no rate to divide it by, expected"):
+        picoseconds(only, *nodes)
+    with pytest.raises(WorkloadError, match=re.escape("[memory] remote_bandwidth")):
+        picoseconds(ComputeModel(remote=RemoteMemory()), away(1, 100))
+
+
+def test_nodes_that_want_remote_memory_are_refused_where_there_is_none():
+    view = TraceView(table_of(metadata(), [load(0, 1), away(7, 1)], "t.et"))
+    assert lanes(view, None).tolist() == [MEMORY_LANE] * 2
+    assert lanes(view, REMOTE).tolist() == [MEMORY_LANE, REMOTE_LANE]
+    with pytest.raises(WorkloadError, match=re.escape("t.et: node 7: tensor_loc is 1, expected 0 (local)")):
+        lanes(view, RemoteMemory(is_there=False))

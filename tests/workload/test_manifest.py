@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ import et
 from et import CollectiveCommType
 from tests.budgets import bounded
 from workload import TraceSet, WorkloadError, build_program, expand, load_set, read_set, write_set
+from workload.manifest import read_manifest, written
 from workload.own import ELSEWHERE, IDLE
 from workload.progressions import numbers_of, shortened
 
 AR = CollectiveCommType.ALL_REDUCE
 MOST = 10_000
+ROOT = Path(__file__).parents[2]
 
 
 @bounded(300)
@@ -341,3 +344,20 @@ def test_a_trace_that_nobody_runs(tmp_path):
         made = TraceSet([table] * 2, np.array(owner, np.int32), np.array(example, np.int32))
         with pytest.raises(WorkloadError, match=said):
             write_set(tmp_path / "s", made)
+
+
+def test_the_documents_example_of_a_manifest_is_one(tmp_path):
+    text = (ROOT / "docs" / "traces.md").read_text()
+    (tmp_path / "traces.json").write_text(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
+    said = read_manifest(tmp_path / "traces.json")
+    assert said.trace_of_npu.tolist() == [0] * 2048 + [1] * 2048
+    assert said.families["dp"][9] == tuple(range(2049, 4096, 8))
+    (tmp_path / "traces.json").write_text(written(said))
+    assert read_manifest(tmp_path / "traces.json").families == said.families
+
+
+def test_the_documents_example_in_python_makes_a_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "traces.md").read_text()
+    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], {})  # noqa: S102 - it is our own
+    assert [len(table) for table in read_set("traces").traces] == [192]

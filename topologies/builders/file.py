@@ -22,8 +22,9 @@
 Without `stack`, NPUs may be linked to switches only, and the switches must connect all NPUs.
 """
 
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -33,12 +34,15 @@ import inputs
 from topologies.bounds import MOST_NODES
 from topologies.dimension_routing import Layout, lay_out
 from topologies.errors import TopologyError
+from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
 from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
 from topologies.validation import checked
 
 NAME = "file"
+_NPU = re.compile(r'"?(?:npu )?(\d{1,9})"?')
+_PAIR = re.compile(r'\[\s*(\d{1,9}|"[^"\n]*")\s*,\s*(\d{1,9}|"[^"\n]*")\s*\]')
 
 
 class Arguments(Parameters):
@@ -115,6 +119,36 @@ def build(arguments: Arguments, name: str) -> Graph:
         builder.add_cables(a, b, links.rate, links.delay, links.count)
     layout = _layout(content, builder.nodes, name)
     return builder.graph(dims=content.dims, host=content.host, layout=layout, accelerator=content.accelerator)
+
+
+def estimate(arguments: Arguments) -> Extent | None:
+    """How large the network of the file will be; None where building it will say what is wrong."""
+    if inputs.type_of(arguments.path):
+        return None
+    try:
+        text = inputs.read_text(arguments.path)
+    except (OSError, ValueError):
+        return None
+    npus = re.search(r"^npus\s*=\s*(\d{1,9})\s*(#|$)", text, re.MULTILINE)
+    if npus is None:
+        return None
+    switches = len(re.findall(r"^\s*\[\[\s*switches\s*\]\]", text, re.MULTILINE))
+    found = of_cables(int(npus[1]), switches, _cables(text, int(npus[1])), len(text))
+    by_dimensions = re.search(r"^stack\s*=", text, re.MULTILINE)
+    return found._replace(homes=0) if by_dimensions else found
+
+
+def _cables(text: str, npus: int) -> Iterator[tuple[int, int, int]]:
+    """Ends of cables in the text of a file, a switch's name as a number of its own, and how many are side by side."""
+    number: dict[str, int] = {}
+    for block in re.split(r"^\s*\[\[\s*links\s*\]\]", text, flags=re.MULTILINE)[1:]:
+        count = re.search(r"^count\s*=\s*(\d{1,7})", block, re.MULTILINE)
+        for pair in _PAIR.finditer(block):
+            a, b = (
+                int(npu[1]) if (npu := _NPU.fullmatch(end)) else number.setdefault(end, npus + len(number))
+                for end in pair.groups()
+            )
+            yield a, b, int(count[1]) if count else 1
 
 
 def _read(path: str, name: str) -> dict[str, Any]:

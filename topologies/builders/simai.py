@@ -13,6 +13,7 @@ from pydantic import Field
 import inputs
 from topologies.bounds import MOST_NODES
 from topologies.errors import TopologyError
+from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
 from topologies.graph_builder import GraphBuilder
 from topologies.parameters import FilePath, Parameters, Time
@@ -61,6 +62,24 @@ def build(arguments: Arguments, name: str) -> Graph:
     per_host = per_server if nvswitches else 1
     dims = (per_host, len(gpus) // per_host) if len(gpus) % per_host == 0 and 1 < per_host < len(gpus) else ()
     return builder.graph(dims=dims, host=np.arange(len(gpus)) // per_host)
+
+
+def estimate(arguments: Arguments) -> Extent | None:
+    """How large the network of the file will be; None where building it will say what is wrong."""
+    if inputs.type_of(arguments.path):
+        return None
+    try:
+        lines = _read(arguments.path, NAME)
+        nodes, _, _, switches, _ = _header(lines, NAME)
+        is_switch = set(map(int, lines[1].split()))
+        ends = (line.split(maxsplit=2)[:2] for line in lines[2:] if line.strip())
+        pairs = (tuple(map(int, two)) for two in ends)
+        # Numbers of switches are moved behind those of all GPUs.
+        cables = ((a + nodes * (a in is_switch), b + nodes * (b in is_switch), 1) for a, b in pairs)
+        found = of_cables(nodes, switches, cables, sum(map(len, lines)))
+    except (TopologyError, ValueError, IndexError):
+        return None
+    return found._replace(npus=max(nodes - switches, 0))
 
 
 def _read(path: str, name: str) -> list[str]:

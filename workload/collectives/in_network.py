@@ -7,7 +7,7 @@ al., "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggre
 """
 
 from workload.errors import WorkloadError
-from workload.plans import Plans, each_its_own
+from workload.plans import MOST_STEPS, Plans, each_its_own
 from workload.shape import Shape
 from workload.tree import ROOT, Tree
 from workload.tree_lanes import Flow, aggregator_lanes, member_lanes, members_below
@@ -24,7 +24,6 @@ _IN_PARTS = ("reduce-scatter", "all-gather")
 _CHUNK_BYTES = 4096
 _MOST_CHUNKS = 256
 _USUAL_STEPS = 2_000_000
-_MOST_STEPS = 6_000_000
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
@@ -37,7 +36,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """
     branch, n = shape.branches()[0], shape.members
     count = size_class(kind, shape, size_bytes, chunks)
-    if count * _steps_of_chunk(branch.tree) > _MOST_STEPS:
+    if count * _steps_of_chunk(branch.tree) > MOST_STEPS:
         raise WorkloadError(f"algorithm in-network for {kind} of {n}: {count} chunks; expected fewer chunks or members")
     flows = {chunk: _flow(kind, n, chunk, count) for chunk in _order(kind, n, count)}
     places = branch.tree.places()

@@ -1,0 +1,104 @@
+"""`nadi plan`: which parallel plan trains a model soonest."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from nadi.bounds import MOST_WORKERS
+from nadi.options import named_path
+from nadi.printing import say
+
+TABLE, PAGE = "plan.json", "plan.html"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(plan)
+
+
+def plan(
+    model: str = typer.Option("", metavar="NAME", help="A model of the library, its TOML file, or a config.json."),
+    cluster: str = typer.Option(..., metavar="NAME", help="`nadi topology clusters` lists them."),
+    gpus: int = typer.Option(..., min=1, metavar="N", help="GPUs of each plan."),
+    base: str = typer.Option(
+        "", "--plan", metavar="PLAN", help="What all plans have in common, as gb1536,seq4096,attention=unfused."
+    ),
+    framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
+    gpu: str = typer.Option("", metavar="NAME", help="In place of the cluster's; `nadi workload gpus` lists them."),
+    top: int = typer.Option(10, min=1, help="Plans that are shown."),
+    confirm: int = typer.Option(3, min=0, help="Plans, the best ones, whose communication is sent by packets."),
+    sweep: str = typer.Option(
+        "", metavar="KEY=V1,V2", help="Plan for each value of gpus, gpu, or a parameter of the fabric, as rate."
+    ),
+    shard: str = typer.Option("", metavar="I/N", help="Only each N-th plan, from the I-th on; I from 0."),
+    merge: list[Path] = typer.Option([], metavar="DIR", help="Results of shards: rank these in place of planning."),
+    slurm: int = typer.Option(0, min=0, metavar="N", help="Print a batch script of an array of N shards, run nothing."),
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for plan.json and a page."
+    ),
+    workers: int = typer.Option(1, min=1, max=MOST_WORKERS, metavar="N", help="Processes."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+) -> None:
+    """Rank all valid plans that fit in memory by the time of their step, and confirm the best by packets."""
+    from dataclasses import replace
+
+    from nadi.errors import ConfigError
+    from nadi.planner.planning import document, merged, planned
+    from nadi.planner.wishes import array_script, read_documents, shard_of, swept, wish_of
+    from nadi.progress import progress
+    from nadi.staging import staged
+
+    if merge:
+        answers = {"merged": merged(read_documents(merge, TABLE))}
+        _show(answers, top, as_json=as_json)
+        return
+    wish = replace(
+        wish_of(model, cluster, gpus, base, framework, gpu),
+        confirm=confirm,
+        workers=workers,
+        shard=shard_of(shard) if shard else (0, 1),
+    )
+    wishes = swept(wish, sweep)
+    if slurm:
+        if out is None:
+            raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
+        given = ["--model", model, "--cluster", cluster, "--gpus", str(gpus), "--plan", base, "--framework", framework]
+        given += [*(["--gpu", gpu] if gpu else []), *(["--sweep", sweep] if sweep else [])]
+        typer.echo(array_script(given, slurm, out), nl=False)
+        return
+    with staged(out, (TABLE, PAGE)) if out else nullcontext() as staging:
+        with progress(quiet=quiet) as shown:
+            answers = {name: document(planned(one, shown)) for name, one in wishes.items()}
+        if staging:
+            (staging / TABLE).write_text(json.dumps({"answers": answers}, indent=2), encoding="utf-8")
+            without = _write_page(staging / PAGE, answers)
+    _show(answers, top, as_json=as_json)
+    if out:
+        say(f"results: {out}{without}", err=as_json)
+
+
+def _write_page(path: Path, answers: dict[str, dict[str, Any]]) -> str:
+    """Write the page, or say why there is none."""
+    from nadi.collective_results import has_plotly
+    from nadi.planner.report import page
+
+    if not has_plotly():
+        return f", without {path.name}: plotly is not installed; pip install 'nadi[plot]'"
+    path.write_text(page(answers), encoding="utf-8")
+    return ""
+
+
+def _show(answers: dict[str, dict[str, Any]], top: int, *, as_json: bool) -> None:
+    from nadi.planner.report import plan_table
+    from nadi.tables import console
+
+    if as_json:
+        typer.echo(json.dumps({"answers": answers}, indent=2))
+        return
+    for name, found in answers.items():
+        title = f"{name}: {found['model']}" if len(answers) > 1 else found["model"]
+        console().print(plan_table({**found, "model": title}, top))

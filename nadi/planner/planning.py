@@ -1,0 +1,190 @@
+"""From a question to ranked plans: what is settled first, every candidate's step, the best few by packets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nadi.errors import ConfigError
+from nadi.planner.candidates import Candidate, Space, candidates
+from nadi.planner.confirm import Confirmed, confirm
+from nadi.planner.ranking import Question, Ranked, ranked
+from nadi.planner.step import site
+from nadi.progress import Progress, Silence
+from nadi.step_times import CATEGORIES
+from topologies.clusters import Cluster
+from workload.compute import ComputeTimes, find_gpu
+from workload.models import Model
+from workload.training import ParallelPlan, rules
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody wants to know.
+
+    Attributes:
+        model: what is trained.
+        cluster: on which.
+        gpus: how many of it.
+        base: what all plans have in common.
+        framework: by which.
+        gpu: in place of the cluster's; "" = that.
+        fabric: parameters of the cluster's topology in place of its own.
+        confirm: so many of the best are sent by packets.
+        workers: processes.
+        shard: this one of how many equal parts of the candidates, (0, 1) = all.
+    """
+
+    model: Model
+    cluster: Cluster
+    gpus: int
+    base: ParallelPlan
+    framework: rules.Framework = "megatron"
+    gpu: str = ""
+    fabric: dict[str, Any] = field(default_factory=dict)
+    confirm: int = 3
+    workers: int = 1
+    shard: tuple[int, int] = (0, 1)
+
+
+class Planned(NamedTuple):
+    """The answer.
+
+    Attributes:
+        wish: the question.
+        gpu: whose times were taken.
+        memory_bytes: of one.
+        rows: by the time of their step, the shortest first.
+        confirmed: of the first rows, by packets.
+        valid: plans that keep the rules.
+        too_large: of these, those that do not fit.
+    """
+
+    wish: Wish
+    gpu: str
+    memory_bytes: int
+    rows: list[Ranked]
+    confirmed: list[Confirmed]
+    valid: int
+    too_large: int
+
+
+def planned(wish: Wish, progress: Progress | Silence) -> Planned:
+    """Look through all plans.
+
+    Raises:
+        ConfigError: no plan fits.
+        WorkloadError, TopologyError: model, cluster or plan are wrong.
+    """
+    gpu = find_gpu(wish.gpu or wish.cluster.gpu)
+    memory_bytes = gpu.memory_bytes
+    space = Space(wish.gpus, wish.cluster.gpus_per_host, memory_bytes, wish.base, wish.framework)
+    all_valid = list(candidates(wish.model, space))
+    fitting = [one for one in all_valid if one.fits]
+    if not fitting:
+        raise ConfigError(_none_fits(wish, all_valid, gpu.name, memory_bytes))
+    number, count = wish.shard
+    chosen = fitting[number::count]
+    where = site(wish.cluster, wish.gpus, ComputeTimes(gpu), wish.fabric)
+    question = Question(where, wish.model, wish.framework, gpu.peak_of(wish.base.dtype) * wish.gpus)
+    rows = []
+    for done, row in enumerate(ranked(question, chosen, wish.workers), 1):
+        rows.append(row)
+        progress.begin(f"{done} of {len(chosen)} plans, the best so far {best_text(rows)}")
+    rows.sort(key=lambda row: (row.step.step_ps, row.candidate.peak_bytes))
+    confirmed = [
+        confirm(wish.cluster, where, wish.model, row.candidate.plan, wish.framework, row.step, progress)
+        for row in rows[: wish.confirm]
+    ]
+    return Planned(wish, gpu.name, memory_bytes, rows, confirmed, len(all_valid), len(all_valid) - len(fitting))
+
+
+def best_text(rows: Sequence[Ranked]) -> str:
+    """The best plan so far, in a few words."""
+    best = min(rows, key=lambda row: row.step.step_ps)
+    return f"{axes_text(best.candidate.plan)} with {best.step.step_ps / 1e12:.3g} s"
+
+
+def axes_text(plan: ParallelPlan) -> str:
+    """Only over what a plan spreads: "tp8 pp16 dp8 mb1"."""
+    sizes = {"tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "vpp": plan.vpp, "ep": plan.ep, "dp": plan.dp}
+    return " ".join([*(f"{axis}{size}" for axis, size in sizes.items() if size > 1), f"mb{plan.micro_batch}"])
+
+
+def _none_fits(wish: Wish, valid: Sequence[Candidate], gpu: str, memory_bytes: int) -> str:
+    least = min(valid, key=lambda one: one.peak_bytes)
+    return (
+        f"{wish.model.name} on {wish.gpus} {gpu}: none of {len(valid)} valid plans fits; the smallest is "
+        f"{least.plan} with {least.peak_bytes / 1e9:.1f} GB of {memory_bytes / 1e9:.1f}; expected more GPUs, or offload"
+    )
+
+
+def document(planned: Planned) -> dict[str, Any]:
+    """What --json prints, and what plan.json holds."""
+    wish = planned.wish
+    rows = [_row(row, planned, place) for place, row in enumerate(planned.rows)]
+    return {
+        "model": wish.model.name,
+        "cluster": wish.cluster.name,
+        "gpus": wish.gpus,
+        "gpu": planned.gpu,
+        "framework": wish.framework,
+        "fidelity": "closed-form",
+        "memory_bytes": planned.memory_bytes,
+        "valid": planned.valid,
+        "too_large": planned.too_large,
+        "rows": rows,
+        "why": why_first(rows),
+    }
+
+
+def _row(row: Ranked, planned: Planned, place: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "plan": str(row.candidate.plan),
+        "axes": axes_text(row.candidate.plan),
+        "recompute": row.candidate.plan.recompute,
+        "step_s": row.step.step_ps / 1e12,
+        "tokens_per_s": row.tokens_per_s,
+        "mfu": row.mfu,
+        "memory_bytes": row.candidate.peak_bytes,
+        "whole": row.step.is_whole,
+        "shares": {name: row.step.of(name) for name in CATEGORIES},
+    }
+    if place < len(planned.confirmed):
+        confirmed = planned.confirmed[place]
+        found |= {"packets_step_s": confirmed.step_ps / 1e12, "packets_over_closed_form": confirmed.ratios}
+    return found
+
+
+def why_first(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """For the plans after the first: how much longer they take, and what of it is which kind of time."""
+    lines = []
+    for place, row in enumerate(rows[1:4], 2):
+        more = {name: _seconds(row, name) - _seconds(rows[0], name) for name in CATEGORIES}
+        largest = sorted(more.items(), key=lambda part: -abs(part[1]))[:3]
+        said = ", ".join(f"{name} {s:+.2f} s" for name, s in largest if abs(s) > 0.001 * rows[0]["step_s"])
+        over = row["step_s"] / rows[0]["step_s"] - 1
+        lines.append(f"{place}. {row['axes']} takes {over:.1%} longer: {said or 'about the same'}")
+    return lines
+
+
+def _seconds(row: dict[str, Any], category: str) -> float:
+    return float(row["shares"][category] * row["step_s"])
+
+
+def merged(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One document of those of shards.
+
+    Raises:
+        ConfigError: they are of different questions.
+    """
+    about = [{key: one.get(key) for key in ("model", "cluster", "gpus", "gpu", "framework")} for one in documents]
+    for number, one in enumerate(about[1:], 1):
+        key = next((key for key in one if one[key] != about[0][key]), None)
+        if key is not None:
+            raise ConfigError(
+                f"--merge: {key} is {about[0][key]!r} in the first and {one[key]!r} in number {number + 1}"
+            )
+    rows = sorted(
+        (row for one in documents for row in one["rows"]), key=lambda row: (row["step_s"], row["memory_bytes"])
+    )
+    return {**documents[0], "rows": rows, "why": why_first(rows)}

@@ -1,0 +1,86 @@
+"""The table of ranked plans, and a page with pictures; both of the document that plan.json holds."""
+
+from typing import Any
+
+from nadi.readable import in_unit, time_unit
+from nadi.step_times import CATEGORIES
+from nadi.tables import Column, FittedTable
+
+_SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
+"""Kinds of time that are no computation, where any plan has them."""
+_LEAST_SHARE = 0.0005
+_MOST_BARS = 10
+
+
+def plan_table(found: dict[str, Any], top: int) -> FittedTable:
+    """The first plans of a document."""
+    rows = found["rows"][:top]
+    shown = [name for name in _SHOWN if any(row["shares"][name] > _LEAST_SHARE for row in rows)]
+    confirmed = any("packets_step_s" in row for row in rows)
+    table = FittedTable(
+        f"{found['model']} on {found['gpus']} {found['gpu']} of {found['cluster']}",
+        "",
+        Column("plan", form="name"),
+        Column("recompute", 5, form="name"),
+        "step",
+        *([Column("by packets", 1)] if confirmed else []),
+        Column("MFU", 1),
+        Column("tokens/s", 3),
+        Column("GB", 2),
+        Column("compute", 4),
+        *(Column(name, 4) for name in shown),
+    )
+    unit = time_unit(row["step_s"] * 1e12 for row in rows)
+    for place, row in enumerate(rows):
+        packets = f"{in_unit(row['packets_step_s'] * 1e12, unit)} {unit.name}" if "packets_step_s" in row else "-"
+        table.add_row(
+            str(place + 1),
+            row["axes"],
+            row["recompute"],
+            f"{'' if row['whole'] else '~'}{in_unit(row['step_s'] * 1e12, unit)} {unit.name}",
+            *([packets] if confirmed else []),
+            f"{row['mfu']:.1%}",
+            f"{row['tokens_per_s']:,.0f}",
+            f"{row['memory_bytes'] / 1e9:.1f}",
+            f"{row['shares']['compute']:.1%}",
+            *(f"{row['shares'][name]:.1%}" for name in shown),
+            bold=place == 0,
+        )
+    table.notes.append(
+        f"{found['valid']} valid plans, {found['too_large']} do not fit in {found['memory_bytes'] / 1e9:.0f} GB; "
+        "steps at closed forms, without contention; exposed communication by axis, mean over the GPUs"
+    )
+    if not all(row["whole"] for row in rows):
+        table.notes.append("~: on the line through two steps of fewer micro-batches")
+    table.notes.extend(found["why"])
+    return table
+
+
+def page(answers: dict[str, dict[str, Any]]) -> str:
+    """Step time over memory of all plans, and where the time of the best goes, by value of a sweep; needs plotly."""
+    from plotly import graph_objects as go
+    from plotly.subplots import make_subplots
+
+    drawn = make_subplots(rows=2, cols=1, vertical_spacing=0.12, subplot_titles=("all plans", "the best plans"))
+    for name, found in answers.items():
+        drawn.add_scatter(
+            x=[row["memory_bytes"] / 1e9 for row in found["rows"]],
+            y=[row["step_s"] for row in found["rows"]],
+            text=[row["plan"] for row in found["rows"]],
+            mode="markers",
+            name=name,
+            row=1,
+            col=1,
+        )
+    most = 1 if len(answers) > 1 else _MOST_BARS
+    bars = [(name, row) for name, found in answers.items() for row in found["rows"][:most]]
+    labels = [f"{name}: {row['axes']}" if len(answers) > 1 else row["axes"] for name, row in bars]
+    for category in CATEGORIES:
+        seconds = [row["shares"][category] * row["step_s"] for _, row in bars]
+        if any(seconds):
+            drawn.add_trace(go.Bar(x=labels, y=seconds, name=category), row=2, col=1)
+    drawn.update_layout(barmode="stack", height=900, title_text=next(iter(answers.values()))["model"])
+    drawn.update_xaxes(title_text="memory of the fullest GPU, GB", row=1, col=1)
+    drawn.update_yaxes(title_text="step, s", row=1, col=1)
+    drawn.update_yaxes(title_text="step, s", row=2, col=1)
+    return str(drawn.to_html(full_html=True, include_plotlyjs=True))

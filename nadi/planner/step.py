@@ -1,0 +1,147 @@
+"""A step of one plan on one cluster at closed forms, its long steps told from two short ones.
+
+A pipeline in its steady state repeats itself: each further micro-batch adds the same time. So a step of many
+micro-batches is worked out from two of `_SHORT` and `_LONGER` rounds of the pipeline, and the line through them; by as
+much as the line between them is bent (a third run at `--exact` shows it) the step is off.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import topologies
+import workload
+from nadi import closed_forms, fabric
+from nadi.config import NetworkSection
+from nadi.progress import Silence
+from nadi.simulate import network_settings
+from nadi.step_times import CATEGORIES, step_times
+from pdes.settings import Settings
+from topologies import Graph
+from topologies.clusters import Cluster
+from workload import CollectiveSettings, ComputeModel
+from workload.collectives import defaults_on
+from workload.compute import ComputeTimes
+from workload.models import Model
+from workload.training import ParallelPlan, generate, rules
+
+_SHORT, _LONGER = 2, 3
+"""Micro-batches of the two short steps, times the stages."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where plans are tried.
+
+    Attributes:
+        graph: the fabric of all GPUs.
+        settings: of packets, whose closed forms are taken.
+        collectives: how they are done.
+        compute: times of operators.
+        costs: of the fabric, kept from plan to plan.
+    """
+
+    graph: Graph
+    settings: Settings
+    collectives: CollectiveSettings
+    compute: ComputeModel
+    costs: closed_forms.CollectiveCosts
+
+
+def site(cluster: Cluster, gpus: int, times: ComputeTimes, fabric_keys: Mapping[str, object] | None = None) -> Site:
+    """A cluster's GPUs, the first ones.
+
+    Args:
+        cluster: by name.
+        gpus: how many.
+        times: of operators on its GPUs.
+        fabric_keys: parameters of its topology in place of its own.
+
+    Raises:
+        TopologyError: it has no fabric of so many.
+    """
+    graph = topologies.build({**cluster.topology(gpus), **(fabric_keys or {})})
+    section = NetworkSection.model_validate({**cluster.network, "fidelity": "closed-form"})
+    settings = fabric.fitted(graph, network_settings(section, record_flows=False))
+    how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
+    return Site(graph, settings, how, ComputeModel(times=times), closed_forms.CollectiveCosts(graph, settings))
+
+
+class StepTime(NamedTuple):
+    """What a step takes.
+
+    Attributes:
+        step_ps: of the slowest GPU.
+        share_ps: float64[len(CATEGORIES)], where the time of a GPU went, mean over all.
+        is_whole: the whole step was run; else it stands on the line through two short ones.
+    """
+
+    step_ps: float
+    share_ps: NDArray[np.float64]
+    is_whole: bool
+
+    def of(self, category: str) -> float:
+        """Share of the step, 0 to 1, that a GPU spends so."""
+        return float(self.share_ps[CATEGORIES.index(category)] / self.step_ps)
+
+
+def step_time(
+    where: Site, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
+) -> StepTime:
+    """The time of a step.
+
+    Args:
+        where: the cluster.
+        model: what is trained.
+        plan: settled.
+        framework: by which.
+        exact: run all of it, however long.
+
+    Raises:
+        WorkloadError: the plan breaks a rule.
+    """
+    micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
+    short, longer = _SHORT * plan.pp, _LONGER * plan.pp
+    if exact or micro_batches <= longer:
+        step_ps, share_ps = _run(where, model, plan, framework)
+        return StepTime(step_ps, share_ps, is_whole=True)
+    first, first_share = _run(where, model, _with_micro_batches(plan, short), framework)
+    second, second_share = _run(where, model, _with_micro_batches(plan, longer), framework)
+    rest = (micro_batches - longer) / (longer - short)
+    return StepTime(
+        second + rest * (second - first), second_share + rest * (second_share - first_share), is_whole=False
+    )
+
+
+def _with_micro_batches(plan: ParallelPlan, count: int) -> ParallelPlan:
+    return plan.model_copy(update={"global_batch": count * plan.dp * plan.micro_batch})
+
+
+def _run(
+    where: Site, model: Model, plan: ParallelPlan, framework: rules.Framework
+) -> tuple[float, NDArray[np.float64]]:
+    """Time of a step, and float64[len(CATEGORIES)] where it went, mean over the GPUs."""
+    traces = generate(model, plan, framework)
+    program = workload.build_program(
+        traces.traces,
+        traces.trace_of_npu,
+        where.graph.npus,
+        {},
+        where.compute,
+        where.collectives,
+        fabric=where.graph,
+        example_npu=traces.example_npu,
+        families=traces.families,
+    )
+    layout = closed_forms.laid_out(where.graph, program, where.costs)
+    costed = closed_forms.costed(layout, where.costs, where.collectives, traces.traces, traces.trace_of_npu)
+    results = closed_forms.run(where.graph, layout, costed, where.costs, where.settings, Silence(), most_rows=0)
+    found = step_times(program, traces.traces, traces.trace_of_npu, results)
+    if found is None:
+        raise AssertionError("a generated trace names no axis")
+    size = layout.classes.size
+    share_ps = (found[layout.classes.example] * size[:, None]).sum(axis=0) / size.sum()
+    return float(results.finish_time_ps), share_ps
