@@ -53,6 +53,7 @@ from topologies.units import (
     parse_time_within,
     short,
 )
+from workload.compute import find_gpu
 from workload.training import parallel_plan
 
 AUTO = 0
@@ -452,6 +453,13 @@ class ComputeSection(Section):
     efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
         {}, description="share of the GPU's rates that a class of operators reaches; others: docs/compute.md"
     )
+
+    @field_validator("gpu", "scale_from")
+    @classmethod
+    def _known_gpu(cls, value: str | None) -> str | None:
+        if value is not None and not value.endswith(".toml"):  # the path of a file is from the run file's folder
+            find_gpu(value)
+        return value
 
 
 class MemorySection(Section):
