@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.analysis import utilisation
+from nadi.from_model import remarks
 from nadi.simulate import Simulation
 from workload.view import COLLECTIVE, COMPUTE, MEMORY
 
@@ -70,7 +71,7 @@ def cautions(simulation: Simulation, of_ranks: Sequence[Counts]) -> list[str]:
         remote_npus=sum(each.remote_npus for each in of_ranks),
         first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
     )
-    said = []
+    said = remarks(simulation.config, simulation.graph.npus)
     if total.remote:
         said.append(
             f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "
