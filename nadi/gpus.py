@@ -1,4 +1,4 @@
-"""`nadi workload gpus` and `kernel-times`: on which GPUs operators can be timed, and AICB's times as a table."""
+"""`nadi workload gpus` and `operator-times`: on which GPUs operators can be timed, and AICB's times as a table."""
 
 import json
 from pathlib import Path
@@ -29,8 +29,8 @@ def gpus(
         _show_one(known[0])
 
 
-def kernel_times(
-    file: Path = typer.Argument(metavar="FILE", parser=named_path, help="AICB's text of kernel times."),
+def operator_times(
+    file: Path = typer.Argument(metavar="FILE", parser=named_path, help="AICB's text of measured times."),
     out: Path = typer.Option(..., "-o", "--out", metavar="FILE.csv", parser=named_path, help="Table to write."),
     gpu: str = typer.Option(..., help="On which they were measured, as `nadi workload gpus` names it."),
     hidden: int = typer.Option(..., help="Hidden size that AIOB was told, as all that follows."),
@@ -45,7 +45,7 @@ def kernel_times(
     gated: bool = typer.Option(False, "--gated", help="The MLP has a third matrix (SwiGLU)."),
     dtype: str = typer.Option("bf16", help="Data type."),
 ) -> None:
-    """Make a table for [compute] tables of AICB's kernel times, which do not say their shapes."""
+    """Make a table for [compute] tables of AICB's measured times, which do not say their shapes."""
     from nadi.printing import say
     from workload.compute import AicbModel, read_aicb, write_table
 

@@ -15,6 +15,7 @@ from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.exchange import Exchange, alone
+from workload.memory_pool import with_memory_nodes
 from workload.remote import RemoteMemory
 
 BITS_PER_BYTE = 8
@@ -51,6 +52,8 @@ def read_work(
         TraceError, WorkloadError: the traces are wrong.
     """
     traces = _trace_set(config, graph.npus, own, exchange)
+    if config.memory.remote == "pool":
+        traces = with_memory_nodes(traces, config.memory.remote_npus, graph.host, exchange)
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
     collectives = collective_settings(config, graph)
     program = workload.build_program(
@@ -93,12 +96,8 @@ def _trace_set(config: RunConfig, npus: int, own: NDArray[np.bool_] | None, exch
     return workload.load_set(section.traces, npus, strict=section.strict, own=own, exchange=exchange)
 
 
-def compute_model(config: RunConfig, gpu: str | None = None) -> ComputeModel:
+def compute_model(config: RunConfig) -> ComputeModel:
     """How durations are found.
-
-    Args:
-        config: of the run.
-        gpu: of the cluster, where [compute] names none.
 
     Raises:
         WorkloadError: a GPU or a table is not known or wrong.
@@ -109,7 +108,7 @@ def compute_model(config: RunConfig, gpu: str | None = None) -> ComputeModel:
         peak_flops=config.compute.peak_flops,
         memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
         memory_latency_ps=config.memory.latency,
-        times=_compute_times(config, config.compute.gpu or gpu),
+        times=_compute_times(config),
         remote=_remote_memory(config),
     )
 
@@ -126,9 +125,9 @@ def _remote_memory(config: RunConfig) -> RemoteMemory | None:
     )
 
 
-def _compute_times(config: RunConfig, gpu: str | None) -> ComputeTimes | None:
+def _compute_times(config: RunConfig) -> ComputeTimes | None:
     section = config.compute
-    if gpu is None:
+    if section.gpu is None:
         beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
         if beside is not None:
             raise ConfigError(f'[compute] {beside} stands without gpu; expected gpu = "h100", or no {beside}')
@@ -136,7 +135,7 @@ def _compute_times(config: RunConfig, gpu: str | None) -> ComputeTimes | None:
     if section.scale_from is not None and not section.tables:
         raise ConfigError("[compute] scale_from stands without tables; expected tables that have rows of it")
     return ComputeTimes(
-        find_gpu(gpu),
+        find_gpu(section.gpu),
         read_tables(section.tables),
         scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
         efficiencies=Efficiencies(**section.efficiency),

@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from nadi import traffic, training
-from nadi.gpus import gpus, kernel_times
+from nadi.gpus import gpus, operator_times
 from nadi.options import FORCE_HELP, named_path
 
 
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     group.command()(transformer)
     group.command()(models)
     group.command()(gpus)
-    group.command("kernel-times")(kernel_times)
+    group.command("operator-times")(operator_times)
     training.add_to(group)
     traffic.add_to(group)
     group.command()(memory)

@@ -1,4 +1,4 @@
-"""`nadi workload gpus` and `kernel-times`, and [compute] gpu in a run file."""
+"""`nadi workload gpus` and `operator-times`, and [compute] gpu in a run file."""
 
 import json
 
@@ -72,7 +72,7 @@ def _text_of(name):
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ('gpu = "h10"', "GPU 'h10': not known; expected one of a100"),
+        ('gpu = "h10"', "run.toml: [compute] gpu: GPU 'h10': not known; expected one of a100"),
         ('gpu = "no.toml"', "no.toml: No such file or directory; expected a GPU in TOML"),
         ('gpu = "a100"\ntables = ["no.csv"]', "no.csv: No such file or directory; expected a table of measured times"),
         ('gpu = "a100"\nscale_from = "h100"', "[compute] scale_from stands without tables; expected tables"),
@@ -88,12 +88,12 @@ def test_what_is_wrong_is_one_line(nadi, write_compute, section, said):
     assert said in ran.err
 
 
-def test_kernel_times_of_aicb_become_a_table(nadi, tmp_path):
+def test_times_of_aicb_become_a_table(nadi, tmp_path):
     (tmp_path / "aiob.txt").write_text(
         "train_iter:1\natten_linear:\n    time_gpu_avg: 349\nother:\n    time_gpu_avg: 1\n"
     )
     model = ("--gpu", "a100", "--hidden", 4096, "--heads", 32, "--vocab", 50304, "--seq", 2048)
-    made = nadi("workload", "kernel-times", tmp_path / "aiob.txt", "-o", tmp_path / "t.csv", *model)
+    made = nadi("workload", "operator-times", tmp_path / "aiob.txt", "-o", tmp_path / "t.csv", *model)
     assert made.out == f"{tmp_path / 't.csv'}: 1 operators of a100; left out: other\n"
     assert "a100,gemm,2048x4096x4096,bf16,349000000,AICB aiob.txt," in (tmp_path / "t.csv").read_text()
 
@@ -101,5 +101,15 @@ def test_kernel_times_of_aicb_become_a_table(nadi, tmp_path):
 def test_the_example_of_aicb_is_read(nadi, tmp_path, shared_data):
     text = shared_data / "simai" / "aiob_kernel_times_example.txt"
     model = ("--gpu", "a100", "--hidden", 4096, "--heads", 32, "--vocab", 50304, "--seq", 2048, "--parameters", 10**9)
-    made = nadi("workload", "kernel-times", text, "-o", tmp_path / "t.csv", *model)
+    made = nadi("workload", "operator-times", text, "-o", tmp_path / "t.csv", *model)
     assert made.out == f"{tmp_path / 't.csv'}: 10 operators of a100\n"
+
+
+def test_a_cluster_brings_its_gpu_unless_a_rate_is_given(nadi, write_run):
+    node = et.comp_node(1, "op", num_ops=10**12, attrs=[et.attribute("operators", "string", PRODUCT)])
+    h100 = ComputeTimes(find_gpu("h100")).time_ps(OPERATOR)
+    a100 = ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
+    for section, expected in (("", h100), ('gpu = "a100"', a100), ('peak_flops = "1TFLOPS"', 10**12)):
+        text = f'[compute]\n{section}\n[output]\ndir = "out"\n'
+        run = write_run([[node]] * 8, text, 'cluster = "dgx-h100-superpod"\ngpus = 8')
+        assert end_ps(nadi, run) == expected

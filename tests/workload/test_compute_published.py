@@ -5,9 +5,11 @@ Figures of attention are those of the charts of FlashAttention-2 (arXiv 2307.086
 FlashAttention-3 (arXiv 2407.08608, figures 5 and 6): 16,384 tokens, 2,048 values over the heads, TFLOP/s.
 """
 
+from statistics import geometric_mean
+
 import pytest
 
-from workload.compute import Efficiencies, find_gpu, parse_operators
+from workload.compute import ComputeTimes, Efficiencies, find_gpu, parse_operators, read_table
 from workload.compute.roofline import roofline_ps
 
 
@@ -74,3 +76,42 @@ def test_flash_attention_3_backward_on_h100(dim):
 
 def test_flash_attention_3_in_fp8_on_h100():
     assert attention("h100", 16384, 256, dtype="fp8") == pytest.approx(1171, rel=0.10)
+
+
+def ratios(kind, dtype="bf16", least_flops=0):
+    """Time of the roofline over that of the library's table of an H100, of each row of a kind."""
+    rows = [row for row in read_table("h100") if (row.operator.kind, row.operator.dtype) == (kind, dtype)]
+    gpu = find_gpu("h100")
+    found = [row for row in rows if row.operator.flops >= least_flops]
+    return [roofline_ps(row.operator, gpu, Efficiencies()) / row.time_ps for row in found]
+
+
+@pytest.mark.parametrize(
+    ("kind", "least_flops", "mean", "error"),
+    [
+        ("gemm", 0, (0.90, 1.05), 0.15),
+        ("gemm", 2e10, (0.85, 1.0), 0.13),  # hot: 640 to 740 TFLOP/s, see docs/compute.md
+        ("grouped-gemm", 0, (0.75, 1.0), 0.22),
+        ("batched-gemm", 0, (0.9, 1.1), 0.22),
+        ("attention", 0, (0.9, 1.1), 0.12),
+        ("attention-backward", 0, (0.8, 1.05), 0.16),
+        ("permute", 0, (0.9, 1.25), 0.30),
+    ],
+)
+def test_the_measured_h100(kind, least_flops, mean, error):
+    found = ratios(kind, least_flops=least_flops)
+    assert mean[0] <= geometric_mean(found) <= mean[1]
+    assert sum(abs(ratio - 1) for ratio in found) / len(found) <= error
+
+
+def test_between_the_measured_shapes_of_an_h100():
+    """Each product from the others: a mean error of 8 %, where the roofline alone has 13."""
+    rows = [row for row in read_table("h100") if (row.operator.kind, row.operator.dtype) == ("gemm", "bf16")]
+    gpu = find_gpu("h100")
+    errors = []
+    for left_out in rows:
+        found = ComputeTimes(gpu, [row for row in rows if row != left_out]).find(left_out.operator)
+        if found.how == "between measured shapes":
+            errors.append(abs(found.time_ps / left_out.time_ps - 1))
+    assert len(errors) > 150
+    assert sum(errors) / len(errors) < 0.08

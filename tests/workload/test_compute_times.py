@@ -333,7 +333,7 @@ strange:
 """
 
 
-def test_aicb_kernels_get_the_shapes_of_their_model(tmp_path):
+def test_times_of_aicb_get_the_shapes_of_their_model(tmp_path):
     (tmp_path / "aiob.txt").write_text(AIOB, encoding="utf-8")
     model = AicbModel(hidden=1024, heads=8, vocab=51200, sequence=2048, micro_batch=2, tp=4, sequence_parallel=True)
     found, left_out = read_aicb(tmp_path / "aiob.txt", "a100", model)
@@ -349,7 +349,7 @@ def test_aicb_kernels_get_the_shapes_of_their_model(tmp_path):
     ("text", "said"),
     [
         ("", "line 1: expected train_iter:N"),
-        ("train_iter:1\nEmb:\n    time: 3\n", "line 3: 'time: 3'; expected a kernel's name or its time_gpu_avg"),
+        ("train_iter:1\nEmb:\n    time: 3\n", "line 3: 'time: 3'; expected a name or its time_gpu_avg"),
     ],
 )
 def test_other_texts_are_none_of_aicb(tmp_path, text, said):

@@ -1,6 +1,6 @@
-"""Kernel times of AICB (SimAI's AIOB), as text, to measured times of operators.
+"""Times that AICB (SimAI's AIOB) has measured, as text, to measured times of operators.
 
-AIOB writes microseconds by the names of its kernels, without their shapes; these follow from the model that it was
+AIOB writes microseconds by names of its own, without their shapes; these follow from the model that it was
 told (workload_generator/mocked_model/training/AiobMegatron.py of aliyun/aicb), which the caller says again here.
 """
 
@@ -72,7 +72,7 @@ class AicbModel:
         return self.sequence * self.micro_batch
 
     def operators(self) -> dict[str, Operator]:
-        """The operator of each kernel by its name."""
+        """The operator of each of AIOB's names."""
         h, tp, tokens, width = self.hidden, self.tp, self.tokens, self.width // self.tp
         own_heads, head = self.heads // tp, h // self.heads
         rows = tokens // tp if self.sequence_parallel else tokens
@@ -103,7 +103,7 @@ class AicbModel:
 
 
 def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measurement], list[str]]:
-    """Measured times of AIOB's text: the average of each kernel; of kernels with one operator, their mean.
+    """Measured times of AIOB's text: the average of each name; of names with one operator, their mean.
 
     Args:
         path: the text.
@@ -111,7 +111,7 @@ def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measur
         model: what AIOB was told.
 
     Returns:
-        The rows, and the names of kernels that have no operator here.
+        The rows, and the names that have no operator here.
 
     Raises:
         WorkloadError: the file cannot be read, or is not of this form.
@@ -131,14 +131,14 @@ def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measur
 
 
 def _averages(path: Path) -> dict[str, float]:
-    """Microseconds by name of the kernel."""
+    """Microseconds by name."""
     try:
         lines = inputs.read_text(path).splitlines()
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or error
-        raise WorkloadError(f"{path}: {said}; expected AICB's kernel times") from None
+        raise WorkloadError(f"{path}: {said}; expected AICB's times") from None
     if not lines or not lines[0].startswith("train_iter:"):
-        raise WorkloadError(f"{path}: line 1: expected train_iter:N, as AICB's kernel times begin")
+        raise WorkloadError(f"{path}: line 1: expected train_iter:N, as AICB's times begin")
     found: dict[str, float] = {}
     name = ""
     for number, line in enumerate(lines[1:], 2):
@@ -149,7 +149,5 @@ def _averages(path: Path) -> dict[str, float]:
             if value[1] == "avg":
                 found[name] = float(value[2])
         elif line.strip():
-            raise WorkloadError(
-                f"{path}: line {number}: {line.strip()[:60]!r}; expected a kernel's name or its time_gpu_avg"
-            )
+            raise WorkloadError(f"{path}: line {number}: {line.strip()[:60]!r}; expected a name or its time_gpu_avg")
     return found

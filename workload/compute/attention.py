@@ -56,7 +56,7 @@ _SPLITS = (1, 2, 4, 8, 16, 32)
 _COMBINE_BYTES = 8
 """Of each value of a part: written and read in fp32."""
 _EXTRA_LAUNCHES = 2
-"""Kernels beside the backward one that do not overlap with it; setting to zero does."""
+"""Launches beside the backward pass' own that do not overlap with it; setting to zero does."""
 _FP32_BYTES = 4
 
 
@@ -79,7 +79,7 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
 
 
 def _around_backward_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Picoseconds of the kernels beside the backward one.
+    """Picoseconds of what is launched beside the backward pass itself.
 
     Before it the gradient of queries is set to zero in fp32 and each row's sum of output times its gradient is taken;
     after it the gradient of queries is converted.

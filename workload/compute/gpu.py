@@ -77,7 +77,7 @@ class Gpu(BaseModel):
         cluster: SMs that share what they read of one operand of a matrix product (thread block clusters).
         special_functions: exponentials of one SM in a clock.
         memory_latency_ps: of one read of HBM.
-        launch_overhead_ps: between kernels that follow each other.
+        launch_overhead_ps: between launches that follow each other.
         host_link_Bps: bytes per second to the host, one direction.
         attention: the fused attention that its libraries have, one of workload.compute.attention.ALGORITHMS.
         sources: where a number is from, by key.

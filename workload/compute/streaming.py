@@ -17,7 +17,7 @@ _IN_FLIGHT_BYTES = 64 << 10
 _VALUES_OF_A_BLOCK = 1024
 """That one thread block does where values do not belong to rows."""
 LAUNCHES = {"norm-backward": 2, "embedding-backward": 2, "cross-entropy": 3, "routing": 4}
-"""Kernels of an operator where these are several: gradients of a norm's weights are summed up by a second one, those of
+"""Of an operator, where these are several: gradients of a norm's weights are summed up by a second one, those of
 an embedding are sorted first, a loss over parallel columns has a maximum, a sum and a gradient, routing a softmax, a
 top-k, counts and places."""
 

@@ -30,7 +30,7 @@ _REQUIRED = COLUMNS[:5]
 _SAME = {"head_dim", "value_dim", "causal", "reads", "writes", "bytes", "top_k"}
 """Entries of shapes that are no sizes."""
 _FARTHEST = 2.0
-_NEIGHBOURS = 8
+_NEIGHBOURS = 4
 
 Roofline = Callable[[Operator], float]
 
