@@ -8,7 +8,6 @@ layer's forward pass, beside the next layers, and come back one layer ahead of t
 from collections.abc import Sequence
 
 from workload.memory.offload import moves_of_step
-from workload.memory.states import states
 from workload.training.held import held
 from workload.training.items import Compute, Items, Memory
 from workload.training.shard import Shard
@@ -39,7 +38,7 @@ def before_backward(units: Sequence[Unit], number: int) -> tuple[Items, list[str
 
 def step(s: Shard, stage: int, compute: Compute) -> Items:
     """The optimizer's step where the optimizer is."""
-    moves = moves_of_step(states(held(s.model, s.plan, stage), s.plan), s.plan)
+    moves = moves_of_step(held(s.model, s.plan, stage), s.plan)
     if not moves:
         return [compute]
     micros = -(-sum(operator.bytes for operator in compute.operators) // _HOST_BYTES_PER_MICRO)
