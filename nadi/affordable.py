@@ -19,6 +19,8 @@ HOPS_PER_S = 5e6
 MESSAGES_PER_S messages that go whole: what machines of 2025 do at least."""
 MESSAGES_PER_S = 1e6
 LONGEST_S = 86_400.0
+ROW_BYTES = 60
+"""Of a trace node at closed forms, while it runs and is looked at: seen with 10^6 to 10^7 of them."""
 NODE_BYTES = 4000
 """Of a trace, while it is made: seen with traces of 10^5 nodes."""
 _HOUR_S = 3600
@@ -72,6 +74,24 @@ def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, 
         raise ConfigError(
             f"{work(total, settings):.3g} {what} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
             "second; expected less than 24, or --force"
+        )
+
+
+def check_rows(rows: int, *, force: bool = False) -> None:
+    """Refuse a run at closed forms that takes more memory than is free.
+
+    Args:
+        rows: trace nodes of one NPU of each class.
+        force: refuse nothing.
+
+    Raises:
+        ConfigError: it does.
+    """
+    free = available_bytes()
+    if not force and free is not None and rows * ROW_BYTES > free:
+        raise ConfigError(
+            f"{rows:,} trace nodes of NPUs that all do something else would take about {_gb(rows * ROW_BYTES)} of "
+            f"memory, {_gb(free)} are free; expected a smaller run, or --force"
         )
 
 

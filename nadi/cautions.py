@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.analysis import utilisation
+from nadi.from_model import remarks
 from nadi.simulate import Simulation
 from workload.view import COLLECTIVE, COMPUTE, MEMORY
 
@@ -70,12 +71,12 @@ def cautions(simulation: Simulation, of_ranks: Sequence[Counts]) -> list[str]:
         remote_npus=sum(each.remote_npus for each in of_ranks),
         first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
     )
-    said = []
+    said = remarks(simulation.config, simulation.graph.npus)
     if total.remote:
         said.append(
             f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "
-            f"(tensor_loc other than 0, first in {total.first_remote}); [memory] remote says nothing of it, so they are "
-            "treated as local"
+            f"(tensor_loc other than 0, first in {total.first_remote}); without [memory] remote they are treated as "
+            "local"
         )
     if simulation.results.finish_time_ps == 0:
         said.append(_why_no_time(simulation, total))

@@ -53,7 +53,7 @@ from topologies.units import (
     parse_time_within,
     short,
 )
-from workload.compute import find_gpu, gpu_names
+from workload.compute import find_gpu
 from workload.training import parallel_plan
 
 AUTO = 0
@@ -467,19 +467,22 @@ class MemorySection(Section):
 
     latency: Time = Field(0, description="of each memory node")
     bandwidth: OptionalRate = Field(None, description='of memory nodes and of the roofline, "2.04TB/s"')
-    remote: Literal["npu", "none"] | None = Field(
+    remote: Literal["npu", "pool", "none"] | None = Field(
         None,
-        description="memory of tensors that are elsewhere (tensor_loc other than 0): each NPU has one of its own, or "
-        "there is none; without, they are treated as local",
+        description="memory of tensors that are elsewhere (tensor_loc other than 0): each NPU has one of its own, "
+        "NPUs of the fabric serve them over the network, or there is none; without, they are treated as local",
     )
+    remote_npus: tuple[int, ...] = Field((), description="NPUs that are the memory of a pool, and have no traces")
     remote_latency: Time = Field(0, description="of each access to remote memory")
     remote_bandwidth: OptionalRate = Field(None, description='of remote memory, "64GB/s"')
 
     @model_validator(mode="after")
     def _remote_is_said(self) -> Self:
-        if self.remote != "npu" and (self.remote_latency or self.remote_bandwidth is not None):
+        if self.remote in {None, "none"} and (self.remote_latency or self.remote_bandwidth is not None):
             key = "remote_latency" if self.remote_latency else "remote_bandwidth"
-            raise ValueError(f'{key} stands without remote = "npu"; expected both or neither')
+            raise ValueError(f'{key} stands without remote = "npu" or "pool"; expected both or neither')
+        if (self.remote == "pool") != bool(self.remote_npus):
+            raise ValueError('expected remote = "pool" and remote_npus together, as remote_npus = [64, 65]')
         return self
 
 
@@ -706,15 +709,15 @@ def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
 
 
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
-    """What a cluster sets stands in [network], [system] and [compute] where the run file and --set say nothing."""
-    given = {section: tree.get(section, {}) for section in ("topology", "network", "system", "compute")}
-    if not all(isinstance(section, dict) for section in given.values()):
+    """What a cluster sets stands in the other sections where the run file and --set say nothing."""
+    topology = tree.get("topology")
+    cluster = cluster_of(topology) if isinstance(topology, dict) else None
+    own = cluster.defaults() if cluster else {}
+    given = {section: tree.get(section, {}) for section in own}
+    if not own or not all(isinstance(section, dict) for section in given.values()):
         return tree
-    cluster = cluster_of(given["topology"])
-    if cluster is None:
-        return tree
-    own = {"network": _network_defaults(cluster.network, given["network"]), "system": cluster.system}
-    own["compute"] = _compute_defaults(cluster, given["compute"])
+    own["network"] = _network_defaults(own["network"], given["network"])
+    own["compute"] = _compute_defaults(own["compute"], given["compute"])
     return tree | {section: _under(defaults, given[section]) for section, defaults in own.items()}
 
 
@@ -729,10 +732,10 @@ def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> 
     return {key: value for key, value in defaults.items() if key not in without and _fidelity_of(key) in models}
 
 
-def _compute_defaults(cluster: Cluster, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster's GPU, where it is known and nothing else says how long compute takes."""
-    is_open = "peak_flops" not in given and given.get("model") != "trace"
-    return {"gpu": cluster.gpu} if is_open and cluster.gpu in gpu_names() else {}
+def _compute_defaults(defaults: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster's GPU or roofline, where nothing else says how long compute takes."""
+    is_open = not {"peak_flops", "gpu"} & set(given) and given.get("model") != "trace"
+    return defaults if is_open else {}
 
 
 def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

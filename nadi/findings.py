@@ -22,6 +22,7 @@ from nadi.cautions import Counts, cautions, count
 from nadi.closed_form import ClosedForm, closed_form, fullest_ps
 from nadi.played import Played
 from nadi.simulate import Simulation
+from nadi.step_times import step_times
 from workload import KINDS
 from workload.exchange import Exchange, alone
 from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE
@@ -51,6 +52,7 @@ class Findings:
         bus_Bps: float64[c], that times the factor of nccl-tests.
         utilisation: float64[links], what a link sent over what it could have sent in the run.
         warnings: what the run leaves out or cannot mean, see nadi.cautions.
+        step_times: int64[npus, c], where the time of each NPU went by axis, see nadi.step_times; None = no name tells.
     """
 
     npu_times: NpuTimes
@@ -63,6 +65,7 @@ class Findings:
     bus_Bps: Float64  # noqa: N815 - bytes, not bits
     utilisation: Float64
     warnings: list[str]
+    step_times: Int64 | None = None
 
     @property
     def ratio(self) -> Float64:
@@ -85,6 +88,7 @@ class Part:
         closed_forms: by group, kind and size.
         uneven: group and place of the all-to-alls with split sizes; their closed forms are by group, place and -1.
         counts: of what they do.
+        step_times: int64[k, c], where the time of each went by axis, see nadi.step_times; None = no name tells.
     """
 
     npus: Int64
@@ -94,6 +98,7 @@ class Part:
     closed_forms: dict[tuple[int, int, int], ClosedForm]
     uneven: set[tuple[int, int]]
     counts: Counts
+    step_times: Int64 | None
 
 
 def find(simulation: Simulation) -> Findings:
@@ -120,6 +125,7 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
     uneven = _uneven(simulation, found)
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
     played = Played(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
+    steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
     return Part(
         npus=npus,
         npu_times=NpuTimes(*(column[npus] for column in times)),
@@ -128,6 +134,7 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
         closed_forms=_closed_forms(simulation, found, schedule, uneven, played),
         uneven=uneven,
         counts=count(simulation),
+        step_times=None if steps is None else steps[npus],
     )
 
 
@@ -142,6 +149,8 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
     found = merge_collectives([p.collectives for p in parts])
+    of_step = [p.step_times for p in parts]
+    any_step = any(steps is not None for steps in of_step)
     names: dict[int, str] = {}
     closed_forms: dict[tuple[int, int, int], ClosedForm] = {}
     uneven: set[tuple[int, int]] = set()
@@ -175,6 +184,7 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
             int(results.settled.get("cell_ps", 1)),
         ),
         warnings=cautions(simulation, [p.counts for p in parts]),
+        step_times=np.concatenate([steps for steps in of_step if steps is not None])[place] if any_step else None,
     )
 
 

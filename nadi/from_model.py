@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from topologies.clusters import find as find_cluster
-from workload.compute import gpu_names
+from workload.compute import find_gpu, gpu_names
+from workload.memory import does_not_fit
 from workload.models import Model, find
 from workload.own import ELSEWHERE, IDLE
 from workload.trace_set import TraceSet
-from workload.training import ParallelPlan, generate, parallel_plan, rules
+from workload.training import ParallelPlan, parallel_plan, rules
+from workload.training.generator import generate
 
 if TYPE_CHECKING:
     from nadi.config import RunConfig
@@ -53,6 +55,26 @@ def model_and_plan(config: "RunConfig") -> tuple[Model, ParallelPlan] | None:
     if config.workload.model is None:
         return None
     return find(config.workload.model), parallel_plan(config.workload.plan or {})
+
+
+def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
+    """What is to be known of the model's run: GPUs of whose memory it takes more than there is, and idle NPUs.
+
+    Args:
+        config: settled.
+        npus: of the fabric; None = not known yet.
+    """
+    found = model_and_plan(config)
+    if found is None:
+        return []
+    said = []
+    gpu = config.compute.gpu
+    if gpu is not None:
+        said = [does_not_fit(*found, find_gpu(gpu).memory_bytes, config.workload.framework)]
+    plan = found[1]
+    if npus is not None and plan.gpus < npus:
+        said.append(f"{npus - plan.gpus:,} of {npus:,} NPUs have nothing to do: the plan is of {plan.gpus:,} GPUs")
+    return [text for text in said if text]
 
 
 def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> TraceSet:

@@ -15,6 +15,7 @@ from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.exchange import Exchange, alone
+from workload.memory_pool import with_memory_nodes
 from workload.remote import RemoteMemory
 
 BITS_PER_BYTE = 8
@@ -51,6 +52,8 @@ def read_work(
         TraceError, WorkloadError: the traces are wrong.
     """
     traces = _trace_set(config, graph.npus, own, exchange)
+    if config.memory.remote == "pool":
+        traces = with_memory_nodes(traces, config.memory.remote_npus, graph.host, exchange)
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
     collectives = collective_settings(config, graph)
     program = workload.build_program(

@@ -11,6 +11,7 @@ from rich.text import Text
 from nadi.findings import Findings
 from nadi.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.simulate import Simulation
+from nadi.step_report import step_line, step_table
 from nadi.tables import Column, FittedTable, console
 from topologies import NVSWITCH, Graph
 from workload import KINDS
@@ -45,6 +46,9 @@ def render(simulation: Simulation, findings: Findings) -> RenderableType:
     """The report as something that a rich Console prints."""
     parts: list[RenderableType] = [_headline(simulation, findings), npu_table(simulation, findings)]
     parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
+    step, by_axis = step_line(simulation), step_table(findings)
+    parts += [Text(step, style="bold")] if step else []
+    parts += [by_axis] if by_axis else []
     if len(findings.collectives.group):
         parts.append(collective_table(findings))
     if not simulation.settings.fidelity.is_closed_form:

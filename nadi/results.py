@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nadi import __version__
+from nadi import __version__, step
 from nadi.fabric import settled_parameters
 from nadi.findings import Findings
 from nadi.gather import ALONE, Ranks
@@ -46,19 +46,19 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
                 result_tables.write_columns(columns, folder / f"{name}.parquet")
     peaks = ranks.gather(simulation.peak_rss_bytes())
     if folder:
-        text = json.dumps(summary(simulation, peaks, findings.warnings if findings else []), indent=2)
+        text = json.dumps(summary(simulation, peaks, findings), indent=2)
         (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
 
 def summary(
-    simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = None, warnings: Sequence[str] = ()
+    simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
 ) -> dict[str, Any]:
     """What summary.json holds: figures of the run and the settled configuration.
 
     Args:
         simulation: of rank 0.
         peak_rss_of_ranks: bytes; None = this process is all there is.
-        warnings: of the findings.
+        findings: of the whole run, for warnings and the step.
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
@@ -82,7 +82,8 @@ def summary(
         "packet_hops_per_s": counters["packet_hops"] / max(results.wall_s, 1e-9),
         "peak_rss_bytes": sum(peaks),
         "digest": results.digest,
-        "warnings": list(warnings),
+        "warnings": list(findings.warnings) if findings else [],
+        "step": step.document(simulation, findings.step_times if findings else None),
         "settled": _settled(simulation),
         "config": simulation.config.settled(),
     }

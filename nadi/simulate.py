@@ -10,7 +10,7 @@ import pdes
 import topologies
 from et import TraceTable
 from nadi import closed_forms, fabric, fidelities
-from nadi.affordable import check_counters, check_fabric, check_run
+from nadi.affordable import check_counters, check_fabric, check_rows, check_run
 from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.estimate import Estimate, estimate, of_all_ranks
@@ -110,7 +110,7 @@ def simulate(
         _check_durations(config, work.program)
         settings = fabric.fitted(graph, settings)
     if settings.fidelity.is_closed_form:
-        return _at_closed_forms(config, graph, work, settings, workers, progress)
+        return _at_closed_forms(config, graph, work, settings, workers, progress, force=force)
     with together(ranks):
         own = estimate(graph, work.program, settings)
         check_counters(graph, work.program, own)
@@ -130,6 +130,8 @@ def _at_closed_forms(
     settings: pdes.Settings,
     workers: Workers,
     progress: Progress | Silence,
+    *,
+    force: bool,
 ) -> Simulation:
     """A run in which collectives take their closed forms, on rank 0."""
     formulas: set[tuple[int, int]] = set()
@@ -137,6 +139,7 @@ def _at_closed_forms(
     def run() -> pdes.Results:
         costs = closed_forms.CollectiveCosts(graph, settings)
         layout = closed_forms.laid_out(graph, work.program, costs)
+        check_rows(int(layout.row_ptr[-1]), force=force)
         costed = closed_forms.costed(layout, costs, work.collectives, work.traces, work.trace_of_npu)
         keys = zip(layout.collectives.schedule.tolist(), layout.collectives.bytes.tolist(), strict=True)
         formulas.update(key for key, played in zip(keys, costed.is_played.tolist(), strict=True) if not played)

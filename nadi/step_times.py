@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from et import NodeType, TraceTable
 from nadi.analysis import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND, Rows, row_blocks
 from pdes import Results
+from pdes.results import Folded
 from workload import Program
 from workload.exchange import Exchange, alone
 
@@ -81,17 +82,18 @@ def step_times(
     axes = _axes(traces)
     if not any(exchange(bool(np.any((axes > 0) & (axes != _UNNAMED))))):
         return None
-    begun = _merged(exchange(_begun(program, results)))
+    folded = results.folded or Folded(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
+    begun = _merged(exchange(_begun(program, results, folded)))
     parents = _Parents(traces)
     first_row = np.cumsum([0, *(len(trace.type) for trace in traces)])[:-1]
     total = np.zeros((program.npus, len(CATEGORIES)), np.int64)
     for rows in row_blocks(program, results.npu_node_ptr):
         start_ps, finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
         file_row = first_row[trace_of_npu[rows.npu]] + rows.row
-        _Block(program, rows, start_ps, finish_ps, axes[file_row], parents, file_row).add_to(total, begun)
+        _Block(program, rows, start_ps, finish_ps, axes[file_row], parents, file_row, folded).add_to(total, begun)
     own = program.trace_of_npu >= 0
     total[own, _IDLE] = results.finish_time_ps - total[own].sum(axis=1)
-    return total
+    return total if results.folded is None else total[results.folded.like]
 
 
 class _Parents:
@@ -137,8 +139,10 @@ class _Block:
         axes: Int8,
         parents: _Parents,
         file_row: Int64,
+        folded: Folded,
     ) -> None:
         self._program, self._rows, self._parents, self._file_row = program, rows, parents, file_row
+        self._folded = folded
         self._start_ps, self._finish_ps = start_ps, finish_ps
         kind = program.node_kind[rows.at]
         is_compute = (kind == COMPUTE) & (program.node_lane[rows.at] != CPU_LANE)
@@ -211,9 +215,9 @@ class _Block:
         of = np.flatnonzero(kind == RECV)
         peer = program.node_peer[at[of]].astype(np.int64)
         keys = _message(-peer, program.node_tag[at[of]], program.node_seq[at[of]])
-        found[of] = _looked_up(begun.sender, begun.message, begun.sent_ps, npu[of] + peer, keys)
+        found[of] = _looked_up(begun.sender, begun.message, begun.sent_ps, self._folded.like[npu[of] + peer], keys)
         of = np.flatnonzero((kind == COLLECTIVE) & _CROSSES_STAGES[self._category[node]])
-        keys = _collective(program, npu[of], at[of])
+        keys = _collective(program, npu[of], at[of], self._folded)
         found[of] = begun.ready_ps[np.searchsorted(begun.collective, keys)] if len(of) else 0
         return found
 
@@ -231,7 +235,7 @@ def _axes(traces: Sequence[TraceTable]) -> Int8:
     return np.concatenate(found)
 
 
-def _begun(program: Program, results: Results) -> Begun:
+def _begun(program: Program, results: Results, folded: Folded) -> Begun:
     """What this rank's NPUs began."""
     parts = []
     for rows in row_blocks(program, results.npu_node_ptr):
@@ -240,7 +244,7 @@ def _begun(program: Program, results: Results) -> Begun:
         at = rows.at[of]
         message = _message(program.node_peer[at].astype(np.int64), program.node_tag[at], program.node_seq[at])
         all_of = np.flatnonzero(kind == COLLECTIVE)
-        collective = _collective(program, rows.npu[all_of], rows.at[all_of])
+        collective = _collective(program, rows.npu[all_of], rows.at[all_of], folded)
         parts.append(Begun(rows.npu[of], message, start_ps[of], collective, start_ps[all_of]))
     return _merged(parts)
 
@@ -262,9 +266,9 @@ def _message(peer: Int64, tag: NDArray[np.int32], seq: NDArray[np.int32]) -> Int
     return place | tag.astype(np.int64) << _SEQ_BITS | seq.astype(np.int64)
 
 
-def _collective(program: Program, npu: Int64, at: Int64) -> Int64:
-    """Group and place as one number."""
-    group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)
+def _collective(program: Program, npu: Int64, at: Int64, folded: Folded) -> Int64:
+    """Group, or the one that stands for it, and place as one number."""
+    group = folded.group_like[program.slot_group[program.slot_ptr[npu] + program.node_group[at]]].astype(np.int64)
     return group << _SEQ_BITS | program.node_seq[at]
 
 

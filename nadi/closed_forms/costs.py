@@ -7,19 +7,23 @@ from numpy.typing import NDArray
 
 import topologies
 from nadi.closed_form import ClosedForm, closed_form, fullest_ps, train
+from nadi.closed_forms.curves import MOST_PACKETS, Asked, Curve
 from nadi.closed_forms.standing import Standing
+from nadi.flows import UNKNOWN, ideal_ps
 from nadi.played import Played
 from pdes.closed_form_run import CollectiveKeys, MessageKeys, MessageTimes
 from pdes.settings import Settings
 from topologies import Graph
-from workload import KINDS, CollectiveSettings, Program
-from workload.sends import message_count
+from workload import KINDS, CollectiveSettings, Program, collectives
+from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
+from workload.sends import message_count, packet_count
+from workload.shape import shape_of
 
 Int64 = NDArray[np.int64]
 
 _MOST_UNEVEN = 1 << 19
 """Messages of an all-to-all with split sizes that are played; of a larger one what its fullest member takes."""
-_KNOWN = tuple[str, str, int, bytes]
+_NOTHING_PLAYED = 0
 
 
 class Costed(NamedTuple):
@@ -27,7 +31,7 @@ class Costed(NamedTuple):
 
     Attributes:
         time_ps: int64[K].
-        is_played: bool[K], its steps were played; else a formula says it.
+        is_played: bool[K], its steps were played; else it is told by a formula or by other sizes.
     """
 
     time_ps: Int64
@@ -40,12 +44,14 @@ class CollectiveCosts:
     Args:
         graph: the fabric.
         settings: of packets and switches.
+        most_packets: of a collective that are played where no smaller sizes tell.
     """
 
-    def __init__(self, graph: Graph, settings: Settings) -> None:
+    def __init__(self, graph: Graph, settings: Settings, most_packets: int = MOST_PACKETS) -> None:
+        self._most_packets = most_packets
         self.standing = Standing(graph)
         self._graph, self._settings = graph, settings
-        self._known: dict[_KNOWN, ClosedForm] = {}
+        self._curves: dict[tuple[str, str, bytes], Curve] = {}
 
     def of_collectives(
         self, program: Program, how: CollectiveSettings, keys: CollectiveKeys, kinds: NDArray[np.int8]
@@ -58,7 +64,6 @@ class CollectiveCosts:
             keys: K collectives.
             kinds: int8[K], rows of workload.KINDS.
         """
-        played = Played()
         groups = [
             program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
             for group in keys.group.tolist()
@@ -68,27 +73,63 @@ class CollectiveCosts:
         columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist())
         for schedule, size_bytes, kind, members, stand in zip(*columns, groups, stands, strict=True):
             if program.schedules.uneven[schedule]:
-                found.append(self._uneven(program, schedule, members, size_bytes, played))
+                found.append(self._uneven(program, schedule, members, size_bytes))
                 continue
-            algorithm = how.algorithm_of(KINDS[kind])
-            known = KINDS[kind], algorithm, size_bytes, stand
-            if known not in self._known:
-                self._known[known] = closed_form(
-                    self._graph,
-                    program,
-                    self._settings,
-                    kind=KINDS[kind],
-                    algorithm=algorithm,
-                    schedule=schedule,
-                    members=members,
-                    size_bytes=size_bytes,
-                    played=played,
-                )
-            found.append(self._known[known])
+            known = KINDS[kind], how.algorithm_of(KINDS[kind]), stand
+            if known not in self._curves:
+                self._curves[known] = self.curve(program, *known[:2], members)
+            found.append(self._curves[known].at(size_bytes))
         times = np.array([round(each.time_ps) for each in found], np.int64)
         return Costed(times, np.array([each.is_played for each in found], np.bool_))
 
-    def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int, played: Played) -> ClosedForm:
+    def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
+        """Times of a kind on a group, by sizes.
+
+        Args:
+            program: any of the fabric.
+            kind: see workload.KINDS.
+            algorithm: its name, and parameters if any.
+            members: int64[n], NPUs of the group.
+        """
+        chosen = collectives.choose(kind, algorithm)
+        shape = shape_of(self._graph, members, trees=chosen.trees) if chosen.needs_shape else None
+        plans, numbers, packed = ScheduleSet(), dict[object, int](), dict[int, Schedules]()
+        played = {most: Played(most) for most in (None, _NOTHING_PLAYED)}
+
+        def plan(size_bytes: int) -> tuple[Schedules, int]:
+            sort = chosen.size_class(kind, shape, size_bytes) if shape else 0
+            if sort not in numbers:
+                numbers[sort] = plans.add(kind, algorithm, len(members), shape, size_bytes)
+                packed[numbers[sort]] = plans.pack()
+            return packed[numbers[sort]], numbers[sort]
+
+        def told(size_bytes: int, most_packets: int | None) -> ClosedForm:
+            schedules, number = plan(size_bytes)
+            return closed_form(
+                self._graph,
+                program._replace(schedules=schedules),
+                self._settings,
+                kind=kind,
+                algorithm=algorithm,
+                schedule=number,
+                members=members,
+                size_bytes=size_bytes,
+                played=played[most_packets],
+            )
+
+        def packets(size_bytes: int) -> float:
+            schedules, number = plan(size_bytes)
+            return (
+                0.0 if number == DONE_AT_ONCE else packet_count(schedules, number, size_bytes, self._settings.mtu_bytes)
+            )
+
+        def way(size_bytes: int) -> str:
+            return chosen.describe(kind, shape, size_bytes) if shape else ""
+
+        ask = Asked(way, packets, lambda size: told(size, None), lambda size: told(size, _NOTHING_PLAYED))
+        return Curve(ask, is_exact=chosen.is_exact, most_packets=self._most_packets)
+
+    def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
         """An all-to-all with split sizes, of this program only."""
         graph, settings = self._graph, self._settings
         if message_count(program.schedules, schedule) > _MOST_UNEVEN:
@@ -103,17 +144,23 @@ class CollectiveCosts:
             schedule=schedule,
             members=members,
             size_bytes=size_bytes,
-            played=played,
+            played=Played(),
         )
 
     def of_messages(self, keys: MessageKeys) -> MessageTimes:
         """What messages between two NPUs take."""
         times = np.zeros((3, len(keys.src)), np.int64)
         model = self._settings.fidelity
+        exact = ideal_ps(self._graph, self._settings, keys._asdict())
         for i, (src, dst, size_bytes) in enumerate(zip(*(column.tolist() for column in keys), strict=True)):
             alone = train(self._graph, topologies.route(self._graph, src, dst), size_bytes, self._settings)
-            left_ps = alone.serial_ps + model.send_latency_ps
-            if model.acknowledged:
-                left_ps = alone.total_ps - model.endpoint_delay_ps
-            times[:, i] = round(alone.serial_ps), round(left_ps), round(alone.total_ps)
+            total_ps = round(alone.total_ps)
+            if exact[i] != UNKNOWN and not model.acknowledged:
+                total_ps = int(exact[i]) + model.endpoint_delay_ps
+            left_ps = (
+                total_ps - model.endpoint_delay_ps
+                if model.acknowledged
+                else (round(alone.serial_ps) + model.send_latency_ps)
+            )
+            times[:, i] = round(alone.serial_ps), left_ps, total_ps
         return MessageTimes(*times)

@@ -83,6 +83,7 @@ def run(
     from nadi.config import WEIGHT_WORDS, load_config
     from nadi.errors import ConfigError
     from nadi.findings import merge, part
+    from nadi.from_model import remarks
     from nadi.printing import say
     from nadi.progress import progress
     from nadi.report import print_report
@@ -108,6 +109,8 @@ def run(
                 "found neither a run file nor --model; expected RUN.toml, or --model NAME --plan PLAN --cluster NAME"
             )
         config = load_config(file, [*overrides, *given])
+    for remark in remarks(config) if is_first else ():
+        say(f"nadi: {remark}", err=True)
     folder = out or config.output.dir
     with staged(folder, RUN_FILES, ranks) if folder else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
@@ -121,7 +124,7 @@ def run(
     if findings is None:
         return
     if as_json:
-        typer.echo(json.dumps(summary(simulation, peaks, findings.warnings), indent=2))
+        typer.echo(json.dumps(summary(simulation, peaks, findings), indent=2))
         say(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
     else:
         print_report(simulation, findings, folder)

@@ -10,8 +10,10 @@ import topologies
 from nadi import fabric
 from nadi.config import NetworkSection, RunConfig, SystemSection, collective_config, load_config, network_section
 from nadi.errors import ConfigError
+from nadi.reading import compute_model
 from nadi.simulate import network_settings
 from topologies.clusters import clusters, find
+from workload.compute.gpu import find_gpu
 
 LEAST = '[workload]\ntraces = "x"\n'
 
@@ -62,6 +64,22 @@ def test_what_the_run_file_says_wins(config):
     collectives = config('[topology]\ncluster = "tpu-v4"\n', "system.collectives.all-reduce=ring").system.collectives
     assert collectives["all-reduce"] == "ring"
     assert collectives["all-gather"] == find("tpu-v4").collectives["all-gather"]
+
+
+@pytest.mark.parametrize("name", clusters())
+def test_the_accelerator_is_known_to_the_compute_model(name, config):
+    text = f'[topology]\ncluster = "{name}"\ngpus = 8\n'
+    found = config(text)
+    model = compute_model(found)
+    if name == "tpu-v4":
+        assert (model.flops, model.bandwidth_Bps, model.times) == (275e12, 1200e9, None)
+    else:
+        assert model.times is not None
+        assert found.compute.gpu == find(name).gpu
+        assert find(name).host.pcie_rate == 8 * find_gpu(found.compute.gpu).host_link_Bps
+    assert config(text, "compute.gpu=v100").compute.gpu == "v100"
+    mine = config(text, "compute.peak_flops=1TFLOPS").compute
+    assert (mine.gpu, mine.peak_flops) == (None, 1e12)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +199,13 @@ def test_an_all_reduce_takes_what_its_closed_form_says(name, gpus, slowest, nadi
     (row,) = done.document["rows"]
     ratio = row["time_ps"] / row["closed_form_ps"]
     assert 0.99 < ratio < slowest
+
+
+def test_all_reduces_of_tpus_have_about_the_published_bandwidth(nadi):
+    """cloud.google.com/tpu/docs/v4: 1.1 PB/s for 4,096 chips, 268 GB/s each, of 300 GB/s that their six links send."""
+    done = nadi("collective", "all-reduce", "-t", "tpu-v4:gpus=64", "--sizes", "16MiB", "--json", "--quiet")
+    (row,) = done.document["rows"]
+    assert row["busbw_Bps"] == pytest.approx(268e9, rel=0.12)
 
 
 def test_names_are_offered_by_the_shell():

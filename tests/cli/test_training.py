@@ -28,7 +28,13 @@ _PLANS = {
         "tp2,sp,dp4,ep4,gb16,imbalance=1.5,cp1",
         "cp4,dp2,gb8,context=all-gather,zero1",
     ],
-    "deepspeed": ["dp8,zero1,gb16", "dp4,zero2,gb8,pp1,tp2", "dp8,zero3,gb16", "pp2,dp4,gb16", "cp2,context=a2a,dp4,gb8"],
+    "deepspeed": [
+        "dp8,zero1,gb16",
+        "dp4,zero2,gb8,pp1,tp2",
+        "dp8,zero3,gb16",
+        "pp2,dp4,gb16",
+        "cp2,context=a2a,dp4,gb8",
+    ],
     "fsdp": ["dp8,gb16", "dp4,tp2,sp,gb8,zero2", "pp2,dp4,gb16,gpipe", "pp2,vpp2,dp4,gb16,ep4,recompute=full"],
 }
 
@@ -69,7 +75,10 @@ def test_a_plan_that_breaks_a_rule_is_one_line(nadi, tmp_path):
 def test_expanded_traces_do_the_same(nadi, tiny, tmp_path):
     plan = "tp2,pp2,dp2,gb8,cp1"
     for folder, more in (("set", ()), ("plain", ("--expand",))):
-        assert nadi("workload", "megatron", "--model", tiny(plan), "--plan", plan, "-o", tmp_path / folder, *more).code == 0
+        assert (
+            nadi("workload", "megatron", "--model", tiny(plan), "--plan", plan, "-o", tmp_path / folder, *more).code
+            == 0
+        )
     assert len(list((tmp_path / "set").glob("*.et"))) == 2
     assert len(list((tmp_path / "plain").glob("*.et"))) == 8
     assert len(json.loads((tmp_path / "plain" / "groups.json").read_text())) > 1

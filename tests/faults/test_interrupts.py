@@ -53,7 +53,7 @@ def python(code, **environment):
     )
 
 
-@pytest.mark.parametrize("name", ["nadi.cli", "typer", "nadi.commands.run", "numba", "nadi.simulate", "workload"])
+@pytest.mark.parametrize("name", ["nadi.cli", "typer", "nadi.commands.run", "llvmlite", "nadi.simulate", "workload"])
 def test_while_modules_are_imported(name, tmp_path):
     done = python(WHERE.format(name=name, arguments=["run", str(tmp_path / "none.toml")]))
     assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 import pdes
 from nadi import closed_forms
+from nadi.closed_form import ClosedForm
+from nadi.closed_forms.curves import QUICK_PACKETS, Asked, Curve
 from nadi.config import NetworkSection
 from nadi.progress import Silence
 from nadi.simulate import network_settings
@@ -237,3 +239,65 @@ def test_a_step_takes_about_what_packets_take():
     _, found = run_at(graph, traces)
     expected = pdes.run(pdes.build_world(graph, traces.program(traces.groups), PACKETS))
     assert found.finish_time_ps == pytest.approx(expected.finish_time_ps, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "is_told"), [(450 << 20, False), (1000 << 20, True), (2000 << 20, True), (9000 << 20, False)]
+)
+def test_large_sizes_are_told_by_smaller_ones(size_bytes, is_told):
+    """A curve of latency and rate with a kink; below 50 MiB it goes another way. 256 MiB are quickly played."""
+    asked = []
+
+    def time_of(size, kink=64 << 20):
+        return 5e6 + size * 20.0 + max(0, kink - size) * 3.0
+
+    def play(size):
+        asked.append(size)
+        return ClosedForm(time_of(size), is_played=True)
+
+    wrong = ClosedForm(1.0, is_played=False)
+    quick = QUICK_PACKETS * 256
+    ask = Asked(lambda size: "slow" if size < 50 << 20 else "fast", lambda size: size / 256, play, lambda _: wrong)
+    found = Curve(ask, is_exact=False).at(size_bytes)
+    assert max((size for size in asked if size != size_bytes), default=0) <= quick
+    assert found.is_played == (size_bytes in asked)
+    if is_told:
+        assert found.time_ps == pytest.approx(time_of(size_bytes), rel=0.01)
+        assert not found.is_played
+    else:
+        assert found in (wrong, ClosedForm(time_of(size_bytes), is_played=True))
+
+
+def test_sizes_between_played_ones_are_read_off_only_where_their_neighbours_agree():
+    played = []
+
+    def curve(time_of):
+        def play(size):
+            played.append(size)
+            return ClosedForm(time_of(size), is_played=True)
+
+        return Curve(Asked(lambda _: "", lambda _: 1.0, play, play), is_exact=False)
+
+    straight, stepped = curve(lambda size: 1000 + 2.5 * size), curve(lambda size: 1000.0 * (1 + (size > 1250)))
+    for each in (straight, stepped):
+        for size in (800, 1000, 1500, 2000):
+            each.at(size)
+    played.clear()
+    assert straight.at(1200) == ClosedForm(4000.0, is_played=False)
+    assert straight.at(900) == ClosedForm(3250.0, is_played=True)
+    assert stepped.at(1200) == ClosedForm(1000.0, is_played=True)
+    assert played == [900, 1200]
+
+
+@pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter"])
+def test_curves_of_nccl_are_within_one_percent_of_what_is_played(kind):
+    graph = build("rail-optimised:npus=32,gpus_per_host=8,hosts_per_rail_leaf=4,spines=2")
+    members, program = np.arange(0, 32, 8), Traces(32).program()
+    quick, exact = (closed_forms.CollectiveCosts(graph, SETTINGS).curve(program, kind, "nccl", members) for _ in "12")
+    for exponent in np.arange(21, 24.01, 0.25).tolist():
+        quick.at(round(2**exponent))
+    between = [round(2**exponent) for exponent in (22.1, 22.4, 23.1, 23.3)]
+    told = [quick.at(size) for size in between]
+    assert not all(each.is_played for each in told)
+    expected = [exact.play(size).time_ps for size in between]
+    assert [each.time_ps for each in told] == pytest.approx(expected, rel=0.01)

@@ -59,3 +59,14 @@ def test_it_is_the_same_in_parts():
     program = collective_program("all-reduce", 16, 1 << 20, "ring")
     whole, parts = (run(build_world(graph, program, Settings(), owner)) for owner in (None, graph.pod.clip(0)))
     assert whole.digest == parts.digest
+
+
+def test_servers_pass_on_what_changes_planes():
+    """DeepSeek's planes: each pair's packets take as many links as the walker finds, from rail to rail too."""
+    graph = topologies.build("deepseek-h800:gpus=32,hosts_per_unit=2,spines=1,uplinks=2")
+    for apart, links in ((8, 2), (9, 3), (16, 4), (17, 5)):
+        assert len(topologies.route(graph, 0, apart)) == links
+        to = np.full(32, -1)
+        to[0] = apart
+        results = simulate(graph, pairs_program(to, 1 << 16), nvlink_framing=True)
+        assert results.counters["packet_hops"] == 2 * 16 * links

@@ -38,13 +38,15 @@ class Cluster(Parameters):
         name: as users write it.
         summary: one line.
         source: where its figures come from, one line; the file's comments say it value by value.
-        gpu: what the compute model calls its accelerator, "h800".
+        gpu: what its accelerator is called, by the compute model too where that knows it, "h800".
         gpus_per_host: accelerators of a server.
         gpus: how many it has, as published; taken where no number is given.
         fabric: name of a topology and the parameters that all sizes share.
         sizes: what else the topology needs, by number of GPUs; the first that fits holds.
         network: keys of [network], defaults of a run on this cluster.
         system: keys of [system], likewise.
+        compute: keys of [compute]; not given: the gpu.
+        memory: keys of [memory].
         host: memory of a server.
     """
 
@@ -58,6 +60,8 @@ class Cluster(Parameters):
     sizes: tuple[Size, ...]
     network: dict[str, object] = Field({})
     system: dict[str, object] = Field({})
+    compute: dict[str, object] = Field({})
+    memory: dict[str, object] = Field({})
     host: Host = Host()
 
     def topology(self, gpus: int | None = None) -> dict[str, object]:
@@ -95,6 +99,11 @@ class Cluster(Parameters):
             raise TopologyError(f"{self.name}: gpus: {error}") from None
         own = self.topology(count)
         return own | {key: value for key, value in others.items() if key != "gpus"}
+
+    def defaults(self) -> dict[str, dict[str, object]]:
+        """What it sets in the sections of a run file beside [topology], by section."""
+        compute = self.compute or {"gpu": self.gpu}
+        return {"network": self.network, "system": self.system, "compute": compute, "memory": self.memory}
 
     @property
     def collectives(self) -> dict[str, str]:

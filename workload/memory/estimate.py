@@ -97,13 +97,22 @@ def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework:
     )
 
 
+def peak_bytes(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
+    """Memory of the fullest GPU.
+
+    Raises:
+        WorkloadError: a plan that `rules.check` refuses.
+    """
+    return max(stage.total for stage in estimate(model, plan, framework))
+
+
 def fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> bool:
     """Whether a step fits into GPUs of so much memory.
 
     Raises:
         WorkloadError: a plan that `rules.check` refuses.
     """
-    return max(stage.total for stage in estimate(model, plan, framework)) <= memory_bytes
+    return peak_bytes(model, plan, framework) <= memory_bytes
 
 
 def _stage(model: Model, plan: ParallelPlan, framework: Framework, own: tuple[Chunk, ...], stage: int) -> StageMemory:

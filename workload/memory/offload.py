@@ -8,7 +8,9 @@ them and come back before its backward pass.
 
 from typing import Literal, NamedTuple
 
+from workload.compute.operators import DTYPE_BYTES
 from workload.memory.states import States, weight_bytes
+from workload.training.held import Held
 from workload.training.parallel_plan import ParallelPlan
 
 ACTIVATIONS_AT_A_TIME = 2
@@ -63,20 +65,18 @@ def moves_of_layer(parameters_share: int, kept: int, plan: ParallelPlan) -> tupl
     return tuple(found)
 
 
-def moves_of_step(all_states: States, plan: ParallelPlan) -> tuple[Move, ...]:
-    """What moves for the optimizer's step: gradients of the states that are there, and weights back.
+def moves_of_step(held: Held, plan: ParallelPlan) -> tuple[Move, ...]:
+    """What moves for the optimizer's step: gradients of what the GPU updates, and its weights back.
+
+    With ZeRO a GPU updates its share, of dense parameters and of experts; the weights are then gathered by GPUs.
 
     Args:
-        all_states: of the GPU, as `states` says.
+        held: of the GPU before ZeRO.
         plan: whose `offload` says what moves.
     """
     if "optimizer" not in plan.offload:
         return ()
-    from_gpu = all_states.gradients // _replicas_held(plan, gradients=True)
-    return (Move("optimizer", "optimizer", all_states.weights // _replicas_held(plan, gradients=False), from_gpu),)
-
-
-def _replicas_held(plan: ParallelPlan, *, gradients: bool) -> int:
-    """How many shares of gradients (else weights) a GPU has, of which it updates one."""
-    shared_from = 2 if gradients else 3
-    return plan.dp * plan.cp if 1 <= plan.zero < shared_from else 1
+    replicas = (plan.dp * plan.cp, plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp)) if plan.zero else (1, 1)
+    updated = -(-held.dense // replicas[0]) - (-held.experts // replicas[1])
+    gradient = int(DTYPE_BYTES[plan.grad_dtype])
+    return (Move("optimizer", "optimizer", updated * weight_bytes(plan), updated * gradient),)

@@ -36,19 +36,19 @@ def pieces(
     if s.plan.attention == "flash":
         kind = "attention-backward" if backward else "attention"
         return (s.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(causal)),)
-    scores = b * heads * queries * keys
+    dropout = (s.operator("elementwise", b * heads * queries * keys, 1, 1),) if s.model.dropout else ()
     softmax, product = (b * heads * queries, keys), "batched-gemm"
     if not backward:
         return (
             s.operator(product, b * heads, queries, keys, d),
             s.operator("softmax", *softmax),
-            s.operator("elementwise", scores, 1, 1),  # dropout
+            *dropout,
             s.operator(product, b * heads, queries, dv, keys),
         )
     return (
         s.operator(product, b * heads, keys, dv, queries),
         s.operator(product, b * heads, queries, keys, dv),
-        s.operator("elementwise", scores, 1, 1),
+        *dropout,
         s.operator("softmax-backward", *softmax),
         s.operator(product, b * heads, queries, d, keys),
         s.operator(product, b * heads, keys, d, queries),

@@ -1,22 +1,25 @@
 """From items to a block of rows of a trace, which is stamped for every micro-batch.
 
 Computations of a GPU form a chain. A collective comes after the computations before it, and what comes after waits for
-it, unless it has a key: then only what needs the key does. Items need keys of their own block; others are ports, which
-each stamp connects.
+it, unless it has a key: then only what needs the key does, and the next collective of its family. Items need keys of
+their own block; others are ports, which each stamp connects.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from et import Block
+from et import Block, NodeType
 from workload.compute.operators import PRODUCTS, Operator, format_operators
-from workload.training.items import Collective, Compute, Item, Message
+from workload.training.items import Collective, Compute, Item, Memory, Message
 
-COMPUTED, SENT = "computed", "sent"
-"""Ports: the last computation, and the sends that the next one waits for."""
+COMPUTED, SENT, OWN = "computed", "sent", "own"
+"""Ports: the last computation; the sends that the next one waits for; of a pass that is done in turn with another one,
+what its next computation waits for."""
 QUEUED = ("dp", "edp", "dp-other", "edp-other")
 """Families, and ports, whose collectives follow each other from block to block."""
+_ON_HOST = 1
+"""tensor_loc of what lies in the host's memory."""
 
 
 class Ring(NamedTuple):
@@ -36,6 +39,7 @@ class Finished(NamedTuple):
         block: the rows.
         ports: what a stamp may connect.
         ends: rows after which the next computation comes.
+        computed: the last computation, -1 = none.
         sent: sends that the next computation may have to wait for.
         last: of each family of QUEUED the last collective.
         keys: of collectives that later blocks may need.
@@ -44,6 +48,7 @@ class Finished(NamedTuple):
     block: Block
     ports: frozenset[str]
     ends: tuple[int, ...]
+    computed: int
     sent: tuple[int, ...]
     last: Mapping[str, int]
     keys: Mapping[str, int]
@@ -54,16 +59,24 @@ class BlockBuilder:
 
     Args:
         ring: neighbours for messages of context parallelism.
+        cuts: a new block begins with each computation that has waited for a collective, so that the blocks of two
+            passes can be stamped in turn.
     """
 
-    def __init__(self, ring: Ring = NO_RING) -> None:
+    def __init__(self, ring: Ring = NO_RING, *, cuts: bool = False) -> None:
+        self._ring, self._cuts = ring, cuts
+        self._finished: list[Finished] = []
+        self._begin([COMPUTED, SENT])
+
+    def _begin(self, chain: list[int | str]) -> None:
         self._block = Block()
-        self._ring = ring
         self._ports: set[str] = set()
-        self._chain: list[int | str] = [COMPUTED, SENT]
+        self._chain = chain
         self._keys: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._sent: list[int] = []
+        self._computed = -1
+        self._has_waited = False
         self._open: list[Compute] = []
         self._open_after: list[int | str] = []
         self._open_layer = ""
@@ -75,8 +88,10 @@ class BlockBuilder:
                 self._compute(layer, item)
             elif isinstance(item, Collective):
                 self._collective(layer, item)
-            else:
+            elif isinstance(item, Message):
                 self._message(layer, item)
+            else:
+                self._memory(layer, item)
 
     def wait(self, keys: Iterable[str]) -> None:
         """Make the next computation wait for keys, of this block or of others."""
@@ -96,23 +111,30 @@ class BlockBuilder:
         self._flush()
         self._sent.append(self._block.send(name, size, peer=peer, tag=tag, after=self._noted(self._chain)))
 
-    def finish(self) -> Finished:
-        """The block."""
+    def finish(self) -> list[Finished]:
+        """The blocks, without empty ones; one unless `cuts`."""
         self._flush()
-        self._noted(self._chain)
         ends = tuple(row for row in self._chain if isinstance(row, int))
-        return Finished(
-            self._block, frozenset(self._ports), ends, tuple(self._sent), dict(self._last), dict(self._keys)
-        )
+        ports = frozenset(self._ports)
+        if len(self._block):
+            last = {family: row for family, row in self._last.items() if family in QUEUED}
+            own = Finished(self._block, ports, ends, self._computed, tuple(self._sent), last, self._keys)
+            self._finished.append(own)
+        return self._finished
 
     def _compute(self, layer: str, item: Compute) -> None:
         if not item.operators:
             return
-        if item.needs or layer != self._open_layer:
+        if self._cuts and self._has_waited:
+            self.finish()
+            self._begin([COMPUTED, OWN])
+        if item.needs or layer != self._open_layer or item.on_host_micros:
             self._flush()
             self._open_after = [self._keys.get(key, key) for key in item.needs]
             self._open_layer = layer
         self._open.append(item)
+        if item.on_host_micros:
+            self._flush()
 
     def _flush(self) -> None:
         """Make one row of computations between which nothing happens, named by that with the most work."""
@@ -125,14 +147,17 @@ class BlockBuilder:
             num_ops=total.flops,
             tensor_size=total.bytes,
             operators=total.text,
+            is_cpu_op=any(item.on_host_micros for item in self._open),
+            duration_micros=sum(item.on_host_micros for item in self._open),
             after=self._noted([*self._chain, *self._open_after]),
         )
         self._chain, self._open, self._open_after = [row], [], []
+        self._computed = row
 
     def _collective(self, layer: str, item: Collective) -> None:
         self._flush()
         after: list[int | str] = [*self._chain, *(self._keys.get(key, key) for key in item.needs)]
-        if item.family in QUEUED:
+        if item.family in QUEUED or item.family in self._last:
             after.append(self._last.get(item.family, item.family))
         row = self._block.coll(
             _path(layer, item.name),
@@ -143,12 +168,15 @@ class BlockBuilder:
             out_split_size=item.splits[1],
             after=self._noted(after),
         )
-        if item.family in QUEUED:
+        if item.family in QUEUED or item.key:
             self._last[item.family] = row
+        else:
+            self._last.pop(item.family, None)
         if item.key:
             self._keys[item.key] = row
         else:
             self._chain = [row]
+            self._has_waited = True
 
     def _message(self, layer: str, item: Message) -> None:
         self._flush()
@@ -161,6 +189,17 @@ class BlockBuilder:
             row = self._block.send(name, item.bytes, peer=self._ring.after, tag=item.tag, after=after)
         if item.key:
             self._keys[item.key] = row
+
+    def _memory(self, layer: str, item: Memory) -> None:
+        self._flush()
+        kind = NodeType.MEM_LOAD_NODE if item.loads else NodeType.MEM_STORE_NODE
+        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
+        after = self._noted([*self._chain, *needed])
+        row = self._block.mem(_path(layer, item.name), kind, item.bytes, tensor_loc=_ON_HOST, after=after)
+        if item.key:
+            self._keys[item.key] = row
+        elif item.loads:
+            self._chain = [row]
 
     def _noted(self, after: Iterable[int | str]) -> list[int | str]:
         """Parents, of which each port is one of the block's."""

@@ -17,12 +17,14 @@ class Compute(NamedTuple):
         operators: done one after another.
         needs: keys of collectives and messages beside earlier computations that must be done first.
         weights: it works out gradients of weights, which a split backward pass leaves for later.
+        on_host_micros: the host does it, and takes so long; 0 = the accelerator does.
     """
 
     name: str
     operators: tuple[Operator, ...]
     needs: tuple[str, ...] = ()
     weights: bool = False
+    on_host_micros: int = 0
 
 
 class Collective(NamedTuple):
@@ -73,7 +75,27 @@ class Message(NamedTuple):
     is_early: bool = False
 
 
-Item = Compute | Collective | Message
+class Memory(NamedTuple):
+    """A tensor that comes from the host's memory, or goes there.
+
+    Attributes:
+        name: within its layer, "memory:load".
+        bytes: of the tensor.
+        loads: whether it comes.
+        key: what needs it; "" = what comes after waits, but for what goes nobody.
+        needs: as of Compute.
+        weights: as of Compute.
+    """
+
+    name: str
+    bytes: int
+    loads: bool
+    key: str = ""
+    needs: tuple[str, ...] = ()
+    weights: bool = False
+
+
+Item = Compute | Collective | Message | Memory
 Items = list[Item]
 
 

@@ -21,7 +21,7 @@ from functools import cached_property
 from et import CollectiveCommType
 from workload.compute.operators import DTYPE_BYTES
 from workload.training.buckets import DEEPSPEED, MEGATRON_LEAST, MEGATRON_PER_REPLICA, Bucket, buckets
-from workload.training.items import Collective, Items
+from workload.training.items import Collective, Items, Memory
 from workload.training.parallel_plan import ParallelPlan
 from workload.training.units import Unit
 
@@ -95,7 +95,7 @@ class Replicas:
         return [], [self._key(b) for b in self.buckets if b.units[0] <= number <= b.units[1] and self._is_shared(b)]
 
     def before_backward(self, number: int) -> tuple[Items, list[str]]:
-        """The same of the backward pass; FSDP that keeps parameters, and outermost units, gather nothing."""
+        """The same of the backward pass; with zero 2 FSDP still has them from the forward pass."""
         return self._gathers(number, -1) if self.plan.zero == 3 and self.shares_parameters else ([], [])
 
     def after_backward(self, number: int, *, is_last: bool) -> Items:
@@ -197,7 +197,11 @@ class Replicas:
             size = -(-count // self.count(is_expert=is_expert)) * self.parameter_bytes
             family = self.family(is_expert=is_expert)
             name, key = f"{self._name(own)}/dp:all-gather", f"gathered {own[0]} {family}"
-            items.append(Collective(name, CollectiveCommType.ALL_GATHER, size, family, key))
+            needs: tuple[str, ...] = ()
+            if "parameters" in self.plan.offload:  # the own share comes from the host first
+                needs = (f"loaded {own[0]} {family}",)
+                items.append(Memory(f"{self._name(own)}/memory:load", size, loads=True, key=needs[0]))
+            items.append(Collective(name, CollectiveCommType.ALL_GATHER, size, family, key, needs))
         return items
 
     def _reduce_layer(self, own: Sequence[int]) -> Items:

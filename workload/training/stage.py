@@ -1,14 +1,17 @@
 """The trace of one NPU: blocks stamped in the order of the pipeline's schedule, and the end of the step."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import NamedTuple
 
 from et import TraceColumns, TraceTable
 from workload.errors import WorkloadError
 from workload.models.model import Model
-from workload.training import pipeline, step_end
-from workload.training.blocks import COMPUTED, QUEUED, SENT, BlockBuilder, Finished, Ring
+from workload.training import offloaded, pipeline, step_end
+from workload.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, Finished, Ring
 from workload.training.items import Items, only
 from workload.training.linear import all_gather
 from workload.training.parallel_plan import ParallelPlan
@@ -21,6 +24,7 @@ from workload.training.units import units
 
 _POSTED = "posted"
 """Port of a receive: when it is posted."""
+NO_ROWS: Mapping[str, list[int]] = MappingProxyType({})
 _PREFIX = {"forward": "forward", "backward": "backward", "weights": "backward-weights"}
 _MOST_PIPELINE_TAGS = 1 << 23
 """Tags from here on are those of context parallelism."""
@@ -32,18 +36,36 @@ class _State:
 
     rows: dict[str, list[int]] = field(default_factory=dict)
 
-    def after(self, block: Finished) -> dict[str, list[int]]:
-        """What a stamp of a block connects."""
-        return {port: self.rows[port] for port in block.ports if port in self.rows}
+    def after(self, block: Finished, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
+        """What a stamp of a block connects; own: rows of its pass, where it is done in turn with another one."""
+        rows = {**self.rows, **own} if own else self.rows
+        return {port: rows[port] for port in block.ports if port in rows}
 
     def advance(self, block: Finished, first: int) -> None:
         """A block has been stamped whose first row is `first`."""
-        self.rows[_POSTED] = self.rows.get(COMPUTED, [])
-        self.rows[COMPUTED] = [first + row for row in block.ends]
-        for family, row in block.last.items():
-            self.rows[family] = [first + row]
-        for key, row in block.keys.items():
-            self.rows[key] = [first + row]
+        if block.ends:
+            self.rows[_POSTED] = self.rows.get(COMPUTED, [])
+            self.rows[COMPUTED] = [first + row for row in block.ends]
+        for name, row in (*block.last.items(), *block.keys.items()):
+            self.rows[name] = [first + row]
+
+    def advance_in_turn(self, block: Finished, first: int, own: dict[str, list[int]]) -> None:
+        """The same of a pass that is done in turn with another one, which does not wait for its collectives."""
+        if block.computed >= 0:
+            self.rows[COMPUTED] = [first + block.computed]
+        own[OWN] = [first + row for row in block.ends]
+        for name, row in block.last.items():
+            self.rows[name] = [first + row]
+        for name, row in block.keys.items():
+            own[name] = [first + row]
+
+
+class _Named(NamedTuple):
+    """Blocks of a pass, and of which micro-batch."""
+
+    blocks: Sequence[Finished]
+    prefix: str
+    micro_batch: int
 
 
 class Stage:
@@ -75,7 +97,7 @@ class Stage:
             )
             for number, chunk in enumerate(self._own)
         ]
-        self._blocks: dict[tuple[str, int, bool, bool], Finished] = {}
+        self._blocks: dict[tuple[str, int, bool, bool, bool], list[Finished]] = {}
         self._columns = TraceColumns(npu, f"stage {where.stage}")
         self._state = _State()
 
@@ -87,8 +109,15 @@ class Stage:
         for step in range(self._plan.steps):
             self._stamp(self._gathering, f"step{step}/forward/")
             for number, work in enumerate(works):
-                block = self._block(work, is_first=number in firsts, is_last=number in lasts)
-                self._stamp(block, f"step{step}/{_PREFIX[work.kind]}/mb{work.micro_batch}/", work.micro_batch)
+                is_in_turn = work.is_paired or (number > 0 and works[number - 1].is_paired)
+                blocks = self._block(work, is_in_turn, is_first=number in firsts, is_last=number in lasts)
+                named = _Named(blocks, f"step{step}/{_PREFIX[work.kind]}/mb{work.micro_batch}/", work.micro_batch)
+                if work.is_paired:
+                    before = named
+                elif is_in_turn:
+                    self._stamp_in_turn(before, named)
+                else:
+                    self._stamp(*named)
             self._stamp(self._ending, f"step{step}/optimizer/")
         return self._columns.table()
 
@@ -104,15 +133,31 @@ class Stage:
                 lasts[work.chunk] = number
         return set(firsts.values()), set(lasts.values())
 
-    def _stamp(self, block: Finished, prefix: str, micro_batch: int = 0) -> None:
-        if not len(block.block):
-            return
+    def _stamp(self, blocks: Sequence[Finished], prefix: str, micro_batch: int = 0) -> None:
+        for block in blocks:
+            after, tag = self._state.after(block), self._tag_of(micro_batch)
+            first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
+            self._state.advance(block, first)
+            if self._waits_for_sends:
+                self._state.rows[SENT] = [first + row for row in block.sent]
+
+    def _stamp_in_turn(self, *passes: "_Named") -> None:
+        """A computation of one, then of the other, so that the collectives of each hide behind the other."""
+        state, posted = self._state, self._state.rows.get(COMPUTED, [])
+        own: list[dict[str, list[int]]] = [{} for _ in passes]
+        for blocks in zip_longest(*(named.blocks for named in passes)):
+            for block, named, rows in zip(blocks, passes, own, strict=True):
+                if block is not None:
+                    after, tag = state.after(block, rows), self._tag_of(named.micro_batch)
+                    first = self._columns.stamp(block.block, named.prefix, after=after, tag=tag)
+                    state.advance_in_turn(block, first, rows)
+        ends = (*state.rows[COMPUTED], *(row for rows in own for row in rows.get(OWN, ())))
+        state.rows[COMPUTED] = sorted(set(ends))
+        state.rows[_POSTED] = posted
+
+    def _tag_of(self, micro_batch: int) -> int:
         most = _MOST_PIPELINE_TAGS // self._tags_of_micro_batch
-        tag = micro_batch % most * self._tags_of_micro_batch
-        first = self._columns.stamp(block.block, prefix, after=self._state.after(block), tag=tag)
-        self._state.advance(block, first)
-        if self._waits_for_sends:
-            self._state.rows[SENT] = [first + row for row in block.sent]
+        return micro_batch % most * self._tags_of_micro_batch
 
     @cached_property
     def _tags_of_micro_batch(self) -> int:
@@ -128,7 +173,7 @@ class Stage:
         return self._framework != "fsdp" and self._schedule in {"1f1b", "gpipe"}
 
     @cached_property
-    def _gathering(self) -> Finished:
+    def _gathering(self) -> list[Finished]:
         """Parameters come beside the first forward pass."""
         builder = BlockBuilder()
         for replicas in self._replicas:
@@ -137,7 +182,7 @@ class Stage:
         return builder.finish()
 
     @cached_property
-    def _ending(self) -> Finished:
+    def _ending(self) -> list[Finished]:
         """What comes after the last backward pass."""
         builder = BlockBuilder()
         for replicas in self._replicas:
@@ -145,33 +190,35 @@ class Stage:
         builder.wait(QUEUED)
         is_at_an_end = any(chunk.is_first or chunk.is_last for chunk in self._own)
         has_loss = [r for r, chunk in zip(self._replicas, self._own, strict=True) if chunk.is_last]
-        builder.add("", step_end.items(self._shard, self._replicas, has_loss, is_at_an_end=is_at_an_end))
+        builder.add("", step_end.items(self._shard, self._stage, self._replicas, has_loss, is_at_an_end=is_at_an_end))
         return builder.finish()
 
-    def _block(self, work: Work, *, is_first: bool, is_last: bool) -> Finished:
+    def _block(self, work: Work, is_in_turn: bool, *, is_first: bool, is_last: bool) -> list[Finished]:
         kind = "backward-data" if work.is_split else work.kind
-        key = kind, work.chunk, is_first, is_last
+        key = kind, work.chunk, is_in_turn, is_first, is_last
         if key not in self._blocks:
+            builder = BlockBuilder(self._ring, cuts=is_in_turn)
             if kind == "forward":
-                self._blocks[key] = self._forward(work.chunk, is_first=is_first)
+                self._forward(builder, work.chunk, is_first=is_first)
             else:
-                self._blocks[key] = self._backward(kind, work.chunk, is_last=is_last)
+                self._backward(builder, kind, work.chunk, is_last=is_last)
+            self._blocks[key] = builder.finish()
         return self._blocks[key]
 
-    def _forward(self, chunk: int, *, is_first: bool) -> Finished:
-        builder, replicas = BlockBuilder(self._ring), self._replicas[chunk]
+    def _forward(self, builder: BlockBuilder, chunk: int, *, is_first: bool) -> None:
+        replicas = self._replicas[chunk]
         self._receive(builder, chunk, is_forward=True)
         for number, unit in enumerate(replicas.units):
             begun, awaited = replicas.before_forward(number, is_first=is_first)
             builder.add("", begun)
             builder.wait(awaited)
             builder.add(unit.layer, unit.forward)
+            builder.add(unit.layer, offloaded.after_forward(unit))
         self._send(builder, chunk, is_forward=True)
-        return builder.finish()
 
-    def _backward(self, kind: str, chunk: int, *, is_last: bool) -> Finished:
+    def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool) -> None:
         """kind: backward, or of a split one backward-data or weights."""
-        builder, replicas = BlockBuilder(self._ring), self._replicas[chunk]
+        replicas = self._replicas[chunk]
         if kind != "weights":
             self._receive(builder, chunk, is_forward=False)
         for number in reversed(range(len(replicas.units))):
@@ -180,6 +227,9 @@ class Stage:
                 begun, awaited = replicas.before_backward(number)
                 builder.add("", begun)
                 builder.wait(awaited)
+                loads, awaited = offloaded.before_backward(replicas.units, number)
+                builder.add("", loads)
+                builder.wait(awaited)
             builder.add(unit.layer, _of_kind(unit.backward, kind))
             if kind != "backward-data":
                 builder.add("", replicas.after_backward(number, is_last=is_last))
@@ -187,7 +237,6 @@ class Stage:
             builder.add("", replicas.after_micro_batch())
         if kind != "weights":
             self._send(builder, chunk, is_forward=False)
-        return builder.finish()
 
     def _receive(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
         """What the passes of a chunk begin with, if not at an end of the model."""

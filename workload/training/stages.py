@@ -6,6 +6,7 @@ section 3.2.1) feeds micro-batches from both ends: stage i has the layers of slo
 are there twice.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from workload.models.model import Model
@@ -49,6 +50,7 @@ def layers_of_slots(layers: int, count: int) -> tuple[int, ...]:
     return tuple(most - (slot < at_the_beginning or slot >= count - at_the_end) for slot in range(count))
 
 
+@lru_cache(maxsize=256)
 def chunks(model: Model, plan: ParallelPlan) -> tuple[tuple[Chunk, ...], ...]:
     """For each stage its chunks, for a plan that `rules.check` has passed."""
     count = slots(plan)

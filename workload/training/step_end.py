@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from et import CollectiveCommType
 from workload.compute.operators import Operator
+from workload.training import offloaded
 from workload.training.items import Collective, Compute, Items
 from workload.training.replicas import Replicas
 from workload.training.shard import Shard
@@ -17,11 +18,14 @@ _STATE_BYTES = 28
 """The optimizer (Adam) reads a gradient, and reads and writes weight, momentum and variance, all in FP32."""
 
 
-def items(s: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
+def items(
+    s: Shard, stage: int, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool
+) -> Items:
     """The end of a step.
 
     Args:
         s: the GPU's share.
+        stage: of the pipeline.
         replicas: of each chunk.
         losses: of the chunk that has the loss, if it is one of them.
         is_at_an_end: the stage has the embedding or the output layer.
@@ -32,7 +36,7 @@ def items(s: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *,
         *_tied_embedding(s, replicas, is_at_an_end=is_at_an_end),
         Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
         *_grad_norm(s),
-        Compute("step", (Operator("optimizer", (own, _bytes(s)), s.plan.dtype),)),
+        *offloaded.step(s, stage, Compute("step", (Operator("optimizer", (own, _bytes(s)), s.plan.dtype),))),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(beside=False)),
         *(item for each in losses for item in _loss(each)),
     ]

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from workload.memory.activations import layer_activations
 from workload.training import attention, experts, mlp, parameters, vocabulary
 from workload.training.attention import renamed
 from workload.training.items import Item, Items
+from workload.training.overlap import overlapped
 from workload.training.parameters import Tensors
 from workload.training.shard import Shard
 from workload.training.stages import Chunk
@@ -20,6 +22,7 @@ class Unit(NamedTuple):
         forward: what its forward pass does.
         backward: what its backward pass does, with what is worked out again before.
         tensors: its parameters in the order in which the forward pass uses them.
+        kept: bytes of activations that go to the host's memory after its forward pass.
     """
 
     layer: str
@@ -27,6 +30,7 @@ class Unit(NamedTuple):
     forward: Items
     backward: Items
     tensors: Tensors
+    kept: int = 0
 
 
 def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[Unit]:
@@ -34,7 +38,7 @@ def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[Unit]:
     made: list[Unit] = []
     if chunk.is_first:
         tensors = parameters.embedding(s)
-        made.append(Unit("", "embedding", vocabulary.embedding(s), vocabulary.embedding_backward(s), tensors))
+        made.append(_unit(s, "embedding", vocabulary.embedding(s), vocabulary.embedding_backward(s), tensors))
     plain = _layer(s, 0, has_experts=False)
     routed: tuple[Unit, Unit] | None = None
     for number in chunk.layers:
@@ -47,7 +51,7 @@ def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[Unit]:
         made += [unit._replace(layer=f"layer{number}") for unit in pair]
     if chunk.is_last:
         tensors = parameters.head(s, has_embedding=has_embedding)
-        made.append(Unit("", "head", vocabulary.head(s), vocabulary.head_backward(s), tensors))
+        made.append(_unit(s, "head", vocabulary.head(s), vocabulary.head_backward(s), tensors))
         for number in range(s.model.mtp_layers):
             made += _prediction(s, number, has_embedding=has_embedding or number > 0)
     return made
@@ -58,9 +62,9 @@ def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[Unit]:
     tensors = parameters.prediction(s, has_embedding=has_embedding)
     last = s.model.layers - 1
     made = [
-        Unit("", "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), tensors),
+        _unit(s, "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), tensors),
         *_layer(s, last, vocabulary.prediction(s), has_experts=s.model.has_experts(last)),
-        Unit("", "head", vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
+        _unit(s, "head", vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
     ]
     return [unit._replace(layer=f"prediction{number}") for unit in made]
 
@@ -73,8 +77,18 @@ def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: b
     second_back = experts.backward(s, number) if has_experts else mlp.backward(s)
     if s.plan.recompute == "full":
         second_back = [*renamed([*before, *first, *second], "recompute/"), *second_back]
+    kept = 0
+    if "activations" in s.plan.offload:
+        kept = layer_activations(s.model, s.plan, has_experts=has_experts).kept(s.plan.recompute)
     tensors = parameters.experts(s) if has_experts else parameters.mlp(s)
     return (
-        Unit("", "attention", first, first_back, parameters.attention(s)),
-        Unit("", "mlp", second, second_back, tensors),
+        _unit(s, "attention", first, first_back, parameters.attention(s)),
+        _unit(s, "mlp", second, second_back, tensors)._replace(kept=kept),
     )
+
+
+def _unit(s: Shard, name: str, forward: Items, backward: Items, tensors: Tensors) -> Unit:
+    """A unit of no layer yet."""
+    if s.plan.overlap_tp and s.plan.tp > 1:
+        return Unit("", name, overlapped(forward), overlapped(backward), tensors)
+    return Unit("", name, forward, backward, tensors)

@@ -28,3 +28,11 @@ def sent(made):
         for row in np.flatnonzero(trace.comm_size >= 0).tolist():
             found[names[row].rpartition("/")[2], names[row].split("/")[1]] += count * int(trace.comm_size[row])
     return found
+
+
+def moved(made, node_type):
+    """Bytes of memory nodes of all NPUs."""
+    return sum(
+        count * int(trace.tensor_size[trace.type == node_type].sum())
+        for count, trace in zip(copies(made), made.traces, strict=True)
+    )

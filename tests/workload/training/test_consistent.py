@@ -7,12 +7,12 @@ import et
 from tests.budgets import bounded
 from tests.workload.training.small import cases
 from workload import ComputeModel, build_program
-from workload.training import generate
+from workload.training.generator import generate
 
 RECORDED = ComputeModel("trace")
 
 
-@bounded(150)
+@bounded(40)
 @given(cases())
 def test_every_send_has_its_receive_and_members_of_groups_agree(case):
     made = generate(*case)
@@ -23,7 +23,7 @@ def test_every_send_has_its_receive_and_members_of_groups_agree(case):
         assert len(et.topological_order(trace)) == len(trace)  # acyclic
 
 
-@bounded(40)
+@bounded(15)
 @given(cases())
 def test_computations_of_an_npu_are_a_chain(case):
     for trace in generate(*case).traces:

@@ -22,7 +22,7 @@ def tensors(model, plan, stage):
     return tuple(sum(t.size for own in found for t in own if t.is_expert == is_expert) for is_expert in (False, True))
 
 
-@bounded(100)
+@bounded(40)
 @given(cases())
 def test_a_stage_has_the_parameters_of_its_layers(case):
     model, plan, _ = case

@@ -5,10 +5,12 @@ import itertools
 import pytest
 from hypothesis import given
 
+from et import NodeType
 from tests.budgets import bounded
-from tests.workload.training.counted import sent
+from tests.workload.training.counted import moved, sent
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
-from workload.training import generate, parallel_plan
+from workload.training import parallel_plan
+from workload.training.generator import generate
 from workload.training.held import held
 from workload.training.rules import settle
 from workload.training.stages import micro_batches, padded_vocab
@@ -66,7 +68,7 @@ def test_pipelines_send_activations_over_each_boundary_and_back(plan, more, shar
         assert found[f"pp:{end}", step] == expected
 
 
-@bounded(80)
+@bounded(40)
 @given(cases())
 def test_gradients_are_reduced_and_parameters_gathered(case):
     """Data parallelism reduces each parameter's gradient once, or once a micro-batch; shards come back in 16 bits."""
@@ -151,3 +153,20 @@ def test_buckets_are_cut_as_megatron_cuts_them():
         else:
             assert len(sizes) > 50
             assert all(size >= 40_000_000 for size in sizes[:-1])
+
+
+def test_what_is_offloaded_goes_and_comes_back():
+    """Activations once for each layer and micro-batch; gradients out and weights in once a step."""
+    plan = settle(LLAMA, parallel_plan("tp2,pp2,dp2,gb16,offload=activations,recompute=full"))
+    made = generate(LLAMA, plan)
+    kept = plan.global_batch * plan.sequence * LLAMA.hidden * _ACTIVATION * LLAMA.layers * plan.tp  # a layer's input
+    assert moved(made, NodeType.MEM_STORE_NODE) == moved(made, NodeType.MEM_LOAD_NODE) == kept
+    plan = settle(LLAMA, parallel_plan("dp4,gb16,offload=optimizer"))
+    made = generate(LLAMA, plan)
+    parameters = held(LLAMA, plan, 0).total * plan.dp
+    assert moved(made, NodeType.MEM_STORE_NODE) == parameters * _GRADIENT
+    assert moved(made, NodeType.MEM_LOAD_NODE) == parameters * 2
+    plan = settle(LLAMA, parallel_plan("dp4,gb16,offload=parameters,zero3"), "fsdp")
+    made = generate(LLAMA, plan, "fsdp")
+    gathered = total(sent(made), "dp:all-gather")
+    assert moved(made, NodeType.MEM_LOAD_NODE) == gathered > 0

@@ -1,0 +1,116 @@
+"""What one collective of one group takes at any size: played where that is quick, else told by sizes that were played.
+
+A size is played if that takes few packets. One between two played sizes, at most twice as large and done the same way,
+is read off the line between them where the lines through the next played sizes on either side say the same within half
+a percent. A large one is estimated: by the line through the largest two of three sizes, each half of the next, that are
+quickly played and done the same way, where the lower two foretell the third within one percent and the third is not
+below an eighth of it; else it is played too, or, if it is very large, told by the formula.
+"""
+
+from bisect import bisect
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+from nadi.closed_form import ClosedForm
+
+QUICK_PACKETS = 1 << 20
+"""That are played: a second or so."""
+MOST_PACKETS = 1 << 22
+"""That are played where no smaller sizes tell."""
+_AGREE = 0.005
+_FORETELLS = 0.01
+_LARGEST_STEP = 2
+_POINTS = 3
+_MOST_HALVINGS = 3
+
+
+class Asked(NamedTuple):
+    """What a curve asks about a size (bytes).
+
+    Attributes:
+        way: how the collective is done, "" = in one way only.
+        packets: about how many there are.
+        play: its time, played.
+        formula: its time as the formula says.
+    """
+
+    way: Callable[[int], str]
+    packets: Callable[[int], float]
+    play: Callable[[int], ClosedForm]
+    formula: Callable[[int], ClosedForm]
+
+
+class Curve:
+    """Times by size of one collective.
+
+    Args:
+        ask: what it asks.
+        is_exact: the formula is that of an idle network, so that it stands for what is not quickly played.
+        most_packets: that are played where no smaller sizes tell.
+    """
+
+    def __init__(self, ask: Asked, *, is_exact: bool, most_packets: int = MOST_PACKETS) -> None:
+        self._ask, self._is_exact, self._most_packets = ask, is_exact, most_packets
+        self._known: dict[int, ClosedForm] = {}
+        self._played: dict[str, list[tuple[int, float]]] = {}
+
+    def at(self, size_bytes: int) -> ClosedForm:
+        """The time of a size."""
+        if size_bytes not in self._known:
+            self._known[size_bytes] = self._between(size_bytes) or self._new(size_bytes)
+        return self._known[size_bytes]
+
+    def _new(self, size_bytes: int) -> ClosedForm:
+        packets = self._ask.packets(size_bytes)
+        if packets <= QUICK_PACKETS:
+            return self.play(size_bytes)
+        if self._is_exact:
+            return self._ask.formula(size_bytes)
+        found = self._beyond(size_bytes)
+        if found:
+            return found
+        return self.play(size_bytes) if packets <= self._most_packets else self._ask.formula(size_bytes)
+
+    def play(self, size_bytes: int) -> ClosedForm:
+        """The time of a size, played whatever is known of others."""
+        found = self._ask.play(size_bytes)
+        points = self._played.setdefault(self._ask.way(size_bytes), [])
+        points.insert(bisect(points, (size_bytes, 0.0)), (size_bytes, found.time_ps))
+        self._known[size_bytes] = found
+        return found
+
+    def _between(self, size_bytes: int) -> ClosedForm | None:
+        """Off the line between two played sizes; None where the next ones on either side say something else."""
+        points = self._played.get(self._ask.way(size_bytes), [])
+        after = bisect(points, (size_bytes, 0.0))
+        if not 2 <= after <= len(points) - 2:
+            return None
+        four = points[after - 2 : after + 2]
+        if any(b[0] > _LARGEST_STEP * a[0] for a, b in pairwise(four)):
+            return None
+        below, between, above = (_line(a, b, size_bytes) for a, b in pairwise(four))
+        if max(abs(below - between), abs(above - between)) > _AGREE * between:
+            return None
+        return ClosedForm(between, is_played=False)
+
+    def _beyond(self, size_bytes: int) -> ClosedForm | None:
+        """By the line through three smaller sizes; None where they do not lie on one, or are done another way."""
+        halvings = 1
+        while halvings < _MOST_HALVINGS and self._ask.packets(size_bytes >> halvings) > QUICK_PACKETS:
+            halvings += 1
+        if self._ask.packets(size_bytes >> halvings) > QUICK_PACKETS:
+            return None
+        sizes = [size_bytes >> (halvings + more) for more in reversed(range(_POINTS))]
+        way = self._ask.way(size_bytes)
+        if any(self._ask.way(size) != way for size in sizes):
+            return None
+        low, middle, high = ((size, (self._known.get(size) or self.play(size)).time_ps) for size in sizes)
+        if abs(_line(low, middle, high[0]) - high[1]) > _FORETELLS * high[1]:
+            return None
+        return ClosedForm(_line(middle, high, size_bytes), is_played=False)
+
+
+def _line(a: tuple[int, float], b: tuple[int, float], size_bytes: int) -> float:
+    """The line through two points, at a size."""
+    return a[1] + (b[1] - a[1]) * (size_bytes - a[0]) / (b[0] - a[0])

@@ -1,0 +1,154 @@
+"""Closed-form fidelity on the command line: report, files, folded results, and what it refuses."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import et
+from nadi.closed_forms import running
+from nadi.results import TABLES
+from tests.parallel.waiting import add_a_knot
+
+CLOSED = '[network]\nfidelity = "closed-form"\n'
+NPUS = 8
+LEAVES = 'spec = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=1us"'
+
+
+def stages():
+    """Two stages of four: a message from each NPU of the first to one of the second, an all-reduce in each stage."""
+    grads = et.CollectiveCommType.ALL_REDUCE
+    nodes = []
+    for npu in range(NPUS):
+        first = npu < NPUS // 2
+        own = [et.comp_node(1, "forward", duration_micros=10)]
+        if first:
+            own.append(et.send_node(2, "send", npu, npu + 4, 100_000, 0, deps=[1]))
+        else:
+            own.insert(0, et.recv_node(2, "recv", npu - 4, npu, 100_000, 0))
+            own[1] = et.comp_node(1, "forward", duration_micros=10, deps=[2])
+        own.append(et.coll_node(3, "grads", grads, 1 << 20, pg_name="first" if first else "second", deps=[1]))
+        nodes.append(own)
+    return nodes
+
+
+@pytest.fixture
+def run(write_run, tmp_path):
+    (tmp_path / "groups.json").write_text(json.dumps({"first": [0, 1, 2, 3], "second": [4, 5, 6, 7]}))
+    file = write_run(stages(), CLOSED, LEAVES)
+    file.write_text(file.read_text().replace('traces = "trace"\n', 'traces = "trace"\ngroups = "groups.json"\n'))
+    return file
+
+
+def tables(folder):
+    return {name: pq.read_table(folder / f"{name}.parquet").to_pydict() for name in TABLES}
+
+
+def test_report_and_files(nadi, run, tmp_path):
+    outcome = nadi("run", run, "--out", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    assert (
+        "24 trace nodes, closed-form: every collective and message as if alone on the network, no contention"
+        in outcome.out
+    )
+    assert "busiest links" not in outcome.out
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["network"], summary["switches"], summary["flows"]) == ("closed-form", "none", 4)
+    found = tables(tmp_path / "out")
+    assert found["collectives"]["ratio"] == [1.0, 1.0]
+    assert found["flows"]["slowdown"] == pytest.approx([1.0] * 4, abs=1e-6)
+    assert found["nodes"]["npu"] == np.repeat(range(NPUS), 3).tolist()
+
+
+def test_of_many_npus_those_that_do_the_same_are_shown_once(nadi, run, tmp_path, monkeypatch):
+    nadi("run", run, "--out", tmp_path / "whole")
+    monkeypatch.setattr(running, "MOST_ROWS", 23)
+    monkeypatch.setattr(running, "MOST_FLOWS", 3)
+    outcome = nadi("run", run, "--out", tmp_path / "folded")
+    assert "2 of 8 NPUs are shown" in outcome.out
+    whole, folded = tables(tmp_path / "whole"), tables(tmp_path / "folded")
+    assert folded["npus"].pop("like") == [0] * 4 + [4] * 4
+    assert folded["npus"] == whole["npus"]
+    assert folded["collectives"] == whole["collectives"]
+    assert sorted(set(folded["nodes"]["npu"])) == [0, 4]
+    assert folded["flows"]["src"] == []
+    digests = [json.loads((tmp_path / name / "summary.json").read_text())["digest"] for name in ("whole", "folded")]
+    assert digests[0] == digests[1]
+
+
+def test_keys_of_packets_stay(nadi, run):
+    """A file for packets needs no other change; what needs contention has nothing to do."""
+    given = ("network.congestion_control=dcqcn", "network.mtu=1024", "network.buffer=16MB")
+    outcome = nadi("run", run, "--json", *(word for key in given for word in ("--set", key)))
+    assert outcome.code == 0, outcome.err
+    assert outcome.document["config"]["network"]["mtu"] == "1KiB"
+
+
+def test_who_waits_is_said(nadi, write_run):
+    nodes = [[et.comp_node(1, "c", duration_micros=3)] for _ in range(4)]
+    add_a_knot(nodes, 0, 3)
+    outcome = nadi("run", write_run(nodes, CLOSED), "-q")
+    assert outcome.code == 1
+    assert outcome.err.splitlines() == [
+        "nadi: error: nothing is left to happen at 3000000 ps, but 4 trace nodes are not done:",
+        "  npu 0 row 1: receive 0 of tag 0 waits for npu 3",
+        "  npu 3 row 1: receive 0 of tag 0 waits for npu 0",
+    ]
+
+
+def test_a_collective_says_whom_it_waits_for(nadi, write_run):
+    nodes = [[et.coll_node(1, "x", et.CollectiveCommType.ALL_REDUCE, 64)] for _ in range(4)]
+    nodes[2] = [et.recv_node(2, "r", 3, 2, 64), et.coll_node(1, "x", et.CollectiveCommType.ALL_REDUCE, 64, deps=[2])]
+    nodes[3].append(et.send_node(2, "s", 3, 2, 64, deps=[1]))
+    outcome = nadi("run", write_run(nodes, CLOSED), "-q")
+    assert outcome.code == 1
+    waits = outcome.err.splitlines()[1:]
+    assert waits[:2] == [
+        "  npu 0 row 0: collective 0 of group 0 waits for npu 2",
+        "  npu 2 row 0: receive 0 of tag 0 waits for npu 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("system.compute_slowdown=1.2", "[system] compute_slowdown"),
+        ("system.collectives_in_flight=2", "[system] collectives_in_flight"),
+        ("system.rendezvous_bytes=1", "[system] rendezvous_bytes"),
+        ("network.congestion_aware=true", 'congestion_aware stands beside fidelity = "closed-form"'),
+    ],
+)
+def test_what_is_not_modelled_is_refused(nadi, run, given, said):
+    outcome = nadi("run", run, "--set", given)
+    assert outcome.code == 2
+    (line,) = outcome.err.splitlines()
+    assert said in line
+    assert "closed-form" in line
+
+
+def test_faults_are_refused(nadi, run):
+    run.write_text(run.read_text() + '[[faults]]\nlink = "npu 0 - leaf 0"\nstate = "down"\nat = "1us"\n')
+    outcome = nadi("run", run)
+    assert outcome.code == 2
+    assert outcome.err == 'nadi: error: [[faults]]: found with [network] fidelity = "closed-form"; expected "packet"\n'
+
+
+def test_nadi_collective_refuses_it(nadi):
+    outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4", "--set", "network.fidelity=closed-form")
+    assert outcome.code == 2
+    assert outcome.err == (
+        'nadi: error: [network] fidelity: found "closed-form", which stands in every row; expected another\n'
+    )
+
+
+def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
+    from nadi import affordable
+
+    monkeypatch.setattr(affordable, "available_bytes", lambda: 300)
+    outcome = nadi("run", run, "--force")
+    assert outcome.code == 0
+    monkeypatch.setattr(affordable, "check_fabric", lambda *_args, **_more: None)
+    outcome = nadi("run", run)
+    assert outcome.code == 2
+    assert "6 trace nodes of NPUs that all do something else" in outcome.err or "would take" in outcome.err
