@@ -13,7 +13,8 @@ from workload.memory import does_not_fit
 from workload.models import Model, find
 from workload.own import ELSEWHERE, IDLE
 from workload.trace_set import TraceSet
-from workload.training import ParallelPlan, generate, parallel_plan, rules
+from workload.training import ParallelPlan, parallel_plan, rules
+from workload.training.generator import generate
 
 if TYPE_CHECKING:
     from nadi.config import RunConfig

@@ -58,8 +58,8 @@ def _write(
     from workload import expand as expanded
     from workload import write_set
     from workload.models import find
-    from workload.training import generate, parallel_plan
-    from workload.training.generator import NODE_BYTES, nodes_at_most
+    from workload.training import parallel_plan
+    from workload.training.generator import NODE_BYTES, generate, nodes_at_most
 
     model, plan = find(name), parallel_plan(plan_text)
     nodes = nodes_at_most(model, plan, framework)

@@ -24,7 +24,8 @@ from pdes.settings import Settings
 from topologies.clusters import Cluster
 from workload.models import Model
 from workload.trace_set import TraceSet
-from workload.training import ParallelPlan, generate, rules
+from workload.training import ParallelPlan, rules
+from workload.training.generator import generate
 
 MOST_PACKET_HOPS = 30e6
 """Of one axis: a few seconds."""

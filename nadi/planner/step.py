@@ -26,7 +26,8 @@ from workload import CollectiveSettings, ComputeModel
 from workload.collectives import defaults_on
 from workload.compute import ComputeTimes
 from workload.models import Model
-from workload.training import ParallelPlan, generate, rules
+from workload.training import ParallelPlan, rules
+from workload.training.generator import generate
 
 _SHORT, _LONGER = 2, 3
 """Micro-batches of the two short steps, times the stages."""

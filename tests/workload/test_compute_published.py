@@ -1,6 +1,6 @@
 """Times against published measurements.
 
-What the efficiencies are from (workload/compute/efficiency.py) is marked as such; nothing was fitted to the others.
+What numbers of the model are from is marked as such (docs/compute.md); none was fitted to the others.
 Figures of attention are those of the charts of FlashAttention-2 (arXiv 2307.08691, figures 5 and 6) and
 FlashAttention-3 (arXiv 2407.08608, figures 5 and 6): 16,384 tokens, 2,048 values over the heads, TFLOP/s.
 """
@@ -28,11 +28,11 @@ def attention(gpu, sequence, dim, causal=0, kind="attention", dtype="bf16"):
     ("gpu", "shape", "dtype", "measured", "tolerance"),
     [
         ("a100", "8192x8192x8192", "bf16", 265, 0.06),  # 250 to 280 by clock and driver
-        ("a100", "1024x10240x5120", "bf16", 271.2, 0.05),  # S. Bekman, ml-engineering, MAMF table, as all below
-        ("h100", "2048x2048x13312", "bf16", 794.5, 0.05),
+        ("a100", "1024x10240x5120", "bf16", 271.2, 0.05),  # efficiency: S. Bekman, ml-engineering, as all below
+        ("h100", "2048x2048x13312", "bf16", 794.5, 0.05),  # sustained
         ("h100", "4224x2048x8192", "bf16", 780.2, 0.05),  # H. He, "H100 peak matmul FLOPS"
         ("h100", "1024x9216x14336", "fp8", 1402.6, 0.15),
-        ("b200", "1792x16128x3072", "bf16", 1745.0, 0.07),
+        ("b200", "1792x16128x3072", "bf16", 1745.0, 0.07),  # sustained
     ],
 )
 def test_products(gpu, shape, dtype, measured, tolerance):

@@ -8,11 +8,12 @@ refreshes of memory.
 | --- | --- | --- |
 | gemm | 0.87 | 271.2 TFLOP/s of A100's 312 on 1024x10240x5120, over 0.99 of its waves, less a hundredth [1] |
 | attention | 0.90 | some 225 TFLOP/s of A100's 312, heads of 128, after its exponentials [2] |
-| memory | 0.87 | some 1.78 TB/s of A100's 2.04, BabelStream's triad |
+| memory | 0.87 | some 1.78 TB/s of A100's 2.04, BabelStream's triad (m) |
 | optimizer | 0.80 | assumed: a fused Adam step reads and writes five arrays of two data types |
 
 [1] S. Bekman, ml-engineering, table of maximum achievable matmul FLOPS; a hundredth off, as that is the best of many
-shapes. [2] FlashAttention-2, forward, 16k tokens, no mask (arXiv 2307.08691, figure 5).
+shapes. [2] FlashAttention-2, forward, 16k tokens, no mask (arXiv 2307.08691, figure 5; m).
+(m): from memory.
 
 Uncertainty of one operator: products of thousands in each dimension 10 %, others 25 %; attention 10 % from 2,048 tokens
 on, 20 % at 1,024 and up to 40 % too fast at 512; what memory bounds 15 % beyond 16 MB and 50 % below, where L2 and

@@ -6,7 +6,8 @@ import pytest
 
 from et import NodeType
 from tests.workload.training.small import GPT
-from workload.training import generate, parallel_plan
+from workload.training import parallel_plan
+from workload.training.generator import generate
 
 _LAYERS = GPT.layers
 

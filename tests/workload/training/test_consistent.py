@@ -7,7 +7,7 @@ import et
 from tests.budgets import bounded
 from tests.workload.training.small import cases
 from workload import ComputeModel, build_program
-from workload.training import generate
+from workload.training.generator import generate
 
 RECORDED = ComputeModel("trace")
 

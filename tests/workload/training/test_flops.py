@@ -8,7 +8,8 @@ from tests.workload.training.counted import flops
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
 from workload.models import find
 from workload.models.operations import training_flops
-from workload.training import generate, parallel_plan
+from workload.training import parallel_plan
+from workload.training.generator import generate
 from workload.training.rules import settle
 from workload.training.stages import padded_vocab
 

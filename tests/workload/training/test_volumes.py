@@ -9,7 +9,8 @@ from et import NodeType
 from tests.budgets import bounded
 from tests.workload.training.counted import moved, sent
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
-from workload.training import generate, parallel_plan
+from workload.training import parallel_plan
+from workload.training.generator import generate
 from workload.training.held import held
 from workload.training.rules import settle
 from workload.training.stages import micro_batches, padded_vocab
