@@ -37,7 +37,7 @@ def flow(s: Shard, layer: int) -> Flow:
         total = s.routed_rows * experts.top_k
         if s.plan.capacity:
             total = min(total, round(total * s.plan.capacity))
-        return Flow((total // ep,) * ep, total // ep * ep, is_even=True)
+        return Flow(tuple(total * (i + 1) // ep - total * i // ep for i in range(ep)), total, is_even=True)
     counts = tokens_of_experts(s.plan, experts, s.routed_rows, layer)
     local = experts.count // ep
     sent = tuple(sum(counts[i * local : (i + 1) * local]) for i in range(ep))
