@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from et import Block, NodeType
+from google.protobuf.message import Message as Attribute
+
+from et import Block, NodeType, attribute
 from topologies.bounds import MOST_BYTES
 from workload.compute.operators import PRODUCTS, Operator, format_operators
 from workload.errors import WorkloadError
@@ -83,6 +85,7 @@ class BlockBuilder:
         self._open: list[Compute] = []
         self._open_after: list[int | str] = []
         self._open_layer = ""
+        self._open_attributes: list[Attribute] = []
 
     def add(self, layer: str, items: Iterable[Item]) -> None:
         """Add what is done in a layer, "" = in none."""
@@ -114,6 +117,10 @@ class BlockBuilder:
         """Send what has been worked out."""
         self._flush()
         self._sent.append(self._block.send(name, size, peer=peer, tag=tag, after=self._noted(self._chain)))
+
+    def note(self, attribute_name: str, text: str) -> None:
+        """Give the last computation, after which nothing has been added yet, an attribute: a list of one text."""
+        self._open_attributes.append(attribute(attribute_name, "string_list", [text]))
 
     def finish(self) -> list[Finished]:
         """The blocks, without empty ones; one unless `cuts`."""
@@ -154,8 +161,9 @@ class BlockBuilder:
             is_cpu_op=any(item.on_host_micros for item in self._open),
             duration_micros=sum(item.on_host_micros for item in self._open),
             after=self._noted([*self._chain, *self._open_after]),
+            attrs=self._open_attributes,
         )
-        self._chain, self._open, self._open_after = [row], [], []
+        self._chain, self._open, self._open_after, self._open_attributes = [row], [], [], []
         self._computed = row
 
     def _collective(self, layer: str, item: Collective) -> None:
