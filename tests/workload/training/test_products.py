@@ -19,6 +19,7 @@ CASES = [
     ("mixtral-8x7b", "tp2,ep4,dp8,pp2,sp"),
     ("qwen3-30b-a3b", "ep8,dp8"),
     ("deepseek-v2", "tp4,pp4,ep8,dp8,sp,uneven"),
+    ("deepseek-v3", "pp4,ep8,dp8,uneven"),
 ]
 
 
@@ -47,8 +48,9 @@ def test_products_of_all_gpus_are_the_models_operations(name, text):
     causal = plan.attention == "flash"  # unfused attention works out all pairs and masks some
     sequences, tokens = plan.micro_batch, plan.sequence
     padding = operations.output_flops(model, tokens, padded_vocab(model, plan)) - operations.output_flops(model, tokens)
-    expected = sequences * (operations.forward_flops(model, tokens, causal=causal) + padding)
+    once = operations.training_flops(model, sequences, tokens, causal=causal) // 3
+    expected = once + sequences * padding * (1 + model.mtp_layers)
     assert forward == pytest.approx(expected, rel=1e-12)
-    core = sequences * model.layers * operations.core_flops(model, tokens, causal=causal)
+    core = sequences * (model.layers + model.mtp_layers) * operations.core_flops(model, tokens, causal=causal)
     scores_again = core / 2 if causal else 0  # flash attention's backward pass has five products in place of four
     assert backward == pytest.approx(2 * expected + scores_again, rel=1e-12)
