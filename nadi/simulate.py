@@ -113,10 +113,10 @@ def simulate(
         return _at_closed_forms(config, graph, work, settings, workers, progress, force=force)
     with together(ranks):
         own = estimate(graph, work.program, settings)
-        check_counters(graph, work.program, own)
     expected = of_all_ranks(own, ranks)
     with together(ranks):
         check_run(own, expected, settings, workers.total, force=force)
+        check_counters(graph, work.program, own)  # of a run that is refused above, pairs of NPUs fill the memory
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return Simulation(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
