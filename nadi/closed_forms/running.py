@@ -10,6 +10,7 @@ import pdes
 import topologies
 from et import TraceTable
 from nadi.closed_forms.costs import CollectiveCosts, Costed
+from nadi.closed_forms.sharing import with_shared_traces
 from nadi.progress import Progress, Silence
 from pdes.closed_form_run import ClassTimes, Layout, compile_closed_form, digest_of, lay_out, run_closed_form
 from pdes.harvest import COUNTERS, LINK_COLUMNS
@@ -38,6 +39,7 @@ def laid_out(graph: Graph, program: Program, costs: CollectiveCosts, *, fold: bo
         costs: of the fabric.
         fold: False = every NPU is a class of its own.
     """
+    program = with_shared_traces(program)
     pairs = pairs_of(program)
     used = np.unique(program.slot_group)
     stands = costs.standing.keys([_members(program, group) for group in used.tolist()])
@@ -70,6 +72,21 @@ def costed(
     kinds = [KIND_OF_COMM_TYPE[traces[trace_of_npu[npu]].comm_type[row]] for npu, row in rows]
     program: Program = layout.program
     return costs.of_collectives(program, how, keys, np.array(kinds, np.int8))
+
+
+def formulas(layout: Layout, found: Costed, program: Program) -> frozenset[tuple[int, int]]:
+    """Schedule of the program and size of the collectives whose closed forms are not played.
+
+    Args:
+        layout: of the program, whose schedules may be fewer.
+        found: its closed forms.
+        program: as it was.
+    """
+    keys = layout.collectives
+    told = np.flatnonzero(~found.is_played)
+    known = set(zip(keys.schedule[told].tolist(), keys.bytes[told].tolist(), strict=True))
+    both = np.unique(np.stack([program.node_schedule, layout.program.node_schedule]), axis=1)
+    return frozenset((own, size) for own, shared in both.T.tolist() for schedule, size in known if schedule == shared)
 
 
 def run(
