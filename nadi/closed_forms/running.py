@@ -85,8 +85,9 @@ def formulas(layout: Layout, found: Costed, program: Program) -> frozenset[tuple
     keys = layout.collectives
     told = np.flatnonzero(~found.is_played)
     known = set(zip(keys.schedule[told].tolist(), keys.bytes[told].tolist(), strict=True))
-    both = np.unique(np.stack([program.node_schedule, layout.program.node_schedule]), axis=1)
-    return frozenset((own, size) for own, shared in both.T.tolist() for schedule, size in known if schedule == shared)
+    both = np.unique(program.node_schedule.astype(np.int64) << 32 | layout.program.node_schedule)
+    pairs = [(pair >> 32, pair & 0xFFFFFFFF) for pair in both[both >= 0].tolist()]
+    return frozenset((own, size) for own, shared in pairs for schedule, size in known if schedule == shared)
 
 
 def run(
@@ -97,7 +98,7 @@ def run(
     settings: pdes.Settings,
     progress: Progress | Silence,
     *,
-    most_rows: int = MOST_ROWS,
+    most_rows: int | None = None,
 ) -> pdes.Results:
     """Run a layout, and give what a run of any other fidelity gives.
 
@@ -108,7 +109,8 @@ def run(
         costs: of messages.
         settings: of the run.
         progress: told how far it is.
-        most_rows: trace nodes of all NPUs that results hold each; of more those of one NPU of each class.
+        most_rows: trace nodes of all NPUs that results hold each; of more those of one NPU of each class. None =
+            MOST_ROWS.
 
     Raises:
         pdes.RunError: NPUs wait for ever, or simulated time is too long.
@@ -123,6 +125,7 @@ def run(
         progress=progress,
     )
     setup_s = time.perf_counter() - begun
+    most_rows = MOST_ROWS if most_rows is None else most_rows
     return _results(graph, layout, times, settings, most_rows, setup_s=setup_s, compile_s=compile_s)
 
 
