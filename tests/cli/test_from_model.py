@@ -144,11 +144,6 @@ def test_what_does_not_fit_is_said(run_file):
             'spec = "ring:npus=8"',
             "[compute] gpu: missing beside [workload] model",
         ),
-        (
-            f'model = "small.toml"\nplan = "{PLAN}"',
-            'cluster = "tpu-v4"',
-            "[compute] gpu: missing beside [workload] model",
-        ),
     ],
 )
 def test_mistakes_get_one_line(nadi, run_file, workload, topology, words):
