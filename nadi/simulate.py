@@ -113,10 +113,10 @@ def simulate(
         return _at_closed_forms(config, graph, work, settings, workers, progress, force=force)
     with together(ranks):
         own = estimate(graph, work.program, settings)
-        check_counters(graph, work.program, own)
     expected = of_all_ranks(own, ranks)
     with together(ranks):
         check_run(own, expected, settings, workers.total, force=force)
+        check_counters(graph, work.program, own)  # of a run that is refused above, pairs of NPUs fill the memory
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return Simulation(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
@@ -141,8 +141,7 @@ def _at_closed_forms(
         layout = closed_forms.laid_out(graph, work.program, costs)
         check_rows(int(layout.row_ptr[-1]), force=force)
         costed = closed_forms.costed(layout, costs, work.collectives, work.traces, work.trace_of_npu)
-        keys = zip(layout.collectives.schedule.tolist(), layout.collectives.bytes.tolist(), strict=True)
-        formulas.update(key for key, played in zip(keys, costed.is_played.tolist(), strict=True) if not played)
+        formulas.update(closed_forms.formulas(layout, costed, work.program))
         if jit_enabled() and not is_warm(CLOSED_FORM_KERNEL):
             progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")
         return closed_forms.run(graph, layout, costed, costs, settings, progress)

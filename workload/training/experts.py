@@ -10,7 +10,7 @@ from typing import NamedTuple
 from et import CollectiveCommType
 from workload.training import mlp
 from workload.training.items import Collective, Compute, Items
-from workload.training.linear import all_gather, waiting
+from workload.training.linear import all_gather, waiting, weights_product
 from workload.training.routing import tokens_of_experts
 from workload.training.shard import Operators, Shard
 
@@ -80,12 +80,12 @@ def backward(s: Shard, layer: int) -> Items:
         *_dispatch(s, tokens),
         *_gather(s, tokens),
         Compute("experts", (permute, *_products(s, rows, backward=True), permute)),
-        Compute("experts-weights", _products(s, rows), weights=True),
+        weights_product(s, "experts", _products(s, rows)),
         *_scatter(s, tokens),
         *_combine(s, tokens),
         Compute("router", (s.operator("permute", sent, h), router)),
         *_rejoin(s),
-        Compute("router-weights", (s.gemm(experts.count, h, s.routed_rows),), weights=True),
+        weights_product(s, "router", (s.gemm(experts.count, h, s.routed_rows),)),
         *shared,
         Compute("mlp-norm", (s.operator("norm-backward", s.rows, h), s.residual()), waiting(key)),
     ]
