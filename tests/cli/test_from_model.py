@@ -11,7 +11,8 @@ from nadi.from_model import remarks, trace_set
 from nadi.step_times import CATEGORIES
 from workload import write_set
 from workload.models import find, training_flops
-from workload.training import generate, parallel_plan
+from workload.training import parallel_plan
+from workload.training.generator import generate
 
 MODEL = """
 layers = 4
