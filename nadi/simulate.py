@@ -10,12 +10,13 @@ import pdes
 import topologies
 from et import TraceTable
 from nadi import closed_forms, fabric, fidelities
-from nadi.affordable import check_counters, check_fabric, check_rows, check_run
+from nadi.affordable import check_counters, check_fabric, check_rows, check_run, check_trace
 from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.estimate import Estimate, estimate, of_all_ranks
 from nadi.estimate import work as work_of
 from nadi.fault_schedule import schedule
+from nadi.from_model import model_and_plan
 from nadi.gather import ALONE, Ranks
 from nadi.in_network import with_reducers, without_reducers
 from nadi.placement import place
@@ -28,6 +29,7 @@ from pdes.state import LONGEST_RUN_PS
 from topologies import Graph
 from topologies.units import format_time
 from workload import CollectiveSettings, Program
+from workload.training.generator import NODE_BYTES, nodes_at_most
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,7 @@ def simulate(
         if ranks.size > 1 and config.engine.backend == "processes":
             raise ConfigError(f"[engine] backend: found processes on {ranks.size} MPI ranks; expected threads there")
         check_fabric(config.topology.source(), force=force)
+        _check_model(config, force=force)
         graph = topologies.build(config.topology.source())
         workers = _workers(config, ranks)
         work, owner = place(config, graph, workers, progress)
@@ -158,6 +161,14 @@ def _at_closed_forms(
         workers.by_rank_0(graph.npus, run),
         frozenset(formulas),
     )
+
+
+def _check_model(config: RunConfig, *, force: bool) -> None:
+    """Refuse a model whose traces take more memory than is free."""
+    found = model_and_plan(config)
+    if found is not None:
+        nodes = nodes_at_most(*found, config.workload.framework)
+        check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
 
 def _check_durations(config: RunConfig, program: Program) -> None:

@@ -11,7 +11,8 @@ from nadi.from_model import remarks, trace_set
 from nadi.step_times import CATEGORIES
 from workload import write_set
 from workload.models import find, training_flops
-from workload.training import generate, parallel_plan
+from workload.training import parallel_plan
+from workload.training.generator import generate
 
 MODEL = """
 layers = 4
@@ -171,3 +172,9 @@ def test_plans_may_be_tables(run_file):
     with pytest.raises(ConfigError, match=r"\[workload\] plan: 7 is no plan"):
         load_config(run_file('model = "small.toml"\nplan = 7'))
     json.dumps(load_config(run_file()).settled())
+
+
+def test_a_step_beyond_memory_is_refused_before_it_is_made(nadi, model):
+    outcome = nadi("run", "--model", model, "--plan", "tp2,gb1000000,steps=1000000", *ON)
+    assert outcome.code == 2
+    assert "expected fewer micro-batches or steps, or --force" in outcome.err
