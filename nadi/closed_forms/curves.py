@@ -5,6 +5,9 @@ is read off the line between them where the lines through the next played sizes 
 a percent. A large one is estimated: by the line through the largest two of three sizes, each half of the next, that are
 quickly played and done the same way, where the lower two foretell the third within one percent and the third is not
 below an eighth of it; else it is played too, or, if it is very large, told by the formula.
+
+`Effort` says how many packets are quickly played. Where many sizes will be asked in no certain order (a planner's, by
+several processes), sizes lie on a grid, so that what one says does not depend on which others were asked before.
 """
 
 from bisect import bisect
@@ -14,15 +17,30 @@ from typing import NamedTuple
 
 from nadi.closed_form import ClosedForm
 
-QUICK_PACKETS = 1 << 20
-"""That are played: a second or so."""
-MOST_PACKETS = 1 << 22
-"""That are played where no smaller sizes tell."""
 _AGREE = 0.005
 _FORETELLS = 0.01
 _LARGEST_STEP = 2
 _POINTS = 3
-_MOST_HALVINGS = 3
+
+
+class Effort(NamedTuple):
+    """How much is played.
+
+    Attributes:
+        quick_packets: that are played: a million take a second or so.
+        most_packets: that are played where no smaller sizes tell.
+        most_halvings: from a size to the largest that tells it.
+        on_grid: sizes between those of a grid, 2^k and 3 * 2^k, are read off the line between two of these.
+    """
+
+    quick_packets: int
+    most_packets: int
+    most_halvings: int
+    on_grid: bool
+
+
+OF_A_RUN = Effort(1 << 20, 1 << 22, 3, on_grid=False)
+OF_PLANS = Effort(1 << 17, 1 << 18, 10, on_grid=True)
 
 
 class Asked(NamedTuple):
@@ -47,30 +65,31 @@ class Curve:
     Args:
         ask: what it asks.
         is_exact: the formula is that of an idle network, so that it stands for what is not quickly played.
-        most_packets: that are played where no smaller sizes tell.
+        effort: how much is played.
     """
 
-    def __init__(self, ask: Asked, *, is_exact: bool, most_packets: int = MOST_PACKETS) -> None:
-        self._ask, self._is_exact, self._most_packets = ask, is_exact, most_packets
+    def __init__(self, ask: Asked, *, is_exact: bool, effort: Effort = OF_A_RUN) -> None:
+        self._ask, self._is_exact, self._effort = ask, is_exact, effort
         self._known: dict[int, ClosedForm] = {}
         self._played: dict[str, list[tuple[int, float]]] = {}
 
     def at(self, size_bytes: int) -> ClosedForm:
         """The time of a size."""
         if size_bytes not in self._known:
-            self._known[size_bytes] = self._between(size_bytes) or self._new(size_bytes)
+            between = self._on_grid if self._effort.on_grid else self._between
+            self._known[size_bytes] = between(size_bytes) or self._new(size_bytes)
         return self._known[size_bytes]
 
     def _new(self, size_bytes: int) -> ClosedForm:
         packets = self._ask.packets(size_bytes)
-        if packets <= QUICK_PACKETS:
+        if packets <= self._effort.quick_packets:
             return self.play(size_bytes)
         if self._is_exact:
             return self._ask.formula(size_bytes)
         found = self._beyond(size_bytes)
         if found:
             return found
-        return self.play(size_bytes) if packets <= self._most_packets else self._ask.formula(size_bytes)
+        return self.play(size_bytes) if packets <= self._effort.most_packets else self._ask.formula(size_bytes)
 
     def play(self, size_bytes: int) -> ClosedForm:
         """The time of a size, played whatever is known of others."""
@@ -94,12 +113,24 @@ class Curve:
             return None
         return ClosedForm(between, is_played=False)
 
+    def _on_grid(self, size_bytes: int) -> ClosedForm | None:
+        """Off the line between the grid's neighbours; None for one of the grid, or where these are done another way."""
+        power = 1 << max(size_bytes.bit_length() - 1, 1)
+        low = power if size_bytes < power // 2 * 3 else power // 2 * 3
+        high = power // 2 * 3 if low == power else 2 * power
+        if size_bytes == low or len({self._ask.way(size) for size in (low, size_bytes, high)}) > 1:
+            return None
+        return ClosedForm(
+            _line((low, self.at(low).time_ps), (high, self.at(high).time_ps), size_bytes), is_played=False
+        )
+
     def _beyond(self, size_bytes: int) -> ClosedForm | None:
         """By the line through three smaller sizes; None where they do not lie on one, or are done another way."""
+        most, quick = self._effort.most_halvings, self._effort.quick_packets
         halvings = 1
-        while halvings < _MOST_HALVINGS and self._ask.packets(size_bytes >> halvings) > QUICK_PACKETS:
+        while halvings < most and self._ask.packets(size_bytes >> halvings) > quick:
             halvings += 1
-        if self._ask.packets(size_bytes >> halvings) > QUICK_PACKETS:
+        if self._ask.packets(size_bytes >> halvings) > quick:
             return None
         sizes = [size_bytes >> (halvings + more) for more in reversed(range(_POINTS))]
         way = self._ask.way(size_bytes)
