@@ -7,7 +7,7 @@ quickly played and done the same way, where the lower two foretell the third wit
 below an eighth of it; else it is played too, or, if it is very large, told by the formula.
 
 `Effort` says how many packets are quickly played. Where many sizes will be asked in no certain order (a planner's, by
-several processes), sizes lie on a grid, so that what one says does not depend on which others were asked before.
+several processes), none is read off its neighbours, so that what one takes does not depend on which were asked before.
 """
 
 from bisect import bisect
@@ -30,17 +30,17 @@ class Effort(NamedTuple):
         quick_packets: that are played: a million take a second or so.
         most_packets: that are played where no smaller sizes tell.
         most_halvings: from a size to the largest that tells it.
-        on_grid: sizes between those of a grid, 2^k and 3 * 2^k, are read off the line between two of these.
+        off_neighbours: sizes are read off the line between played ones.
     """
 
     quick_packets: int
     most_packets: int
     most_halvings: int
-    on_grid: bool
+    off_neighbours: bool
 
 
-OF_A_RUN = Effort(1 << 20, 1 << 22, 3, on_grid=False)
-OF_PLANS = Effort(1 << 17, 1 << 18, 10, on_grid=True)
+OF_A_RUN = Effort(1 << 20, 1 << 22, 3, off_neighbours=True)
+OF_PLANS = Effort(1 << 19, 1 << 20, 6, off_neighbours=False)
 
 
 class Asked(NamedTuple):
@@ -76,8 +76,8 @@ class Curve:
     def at(self, size_bytes: int) -> ClosedForm:
         """The time of a size."""
         if size_bytes not in self._known:
-            between = self._on_grid if self._effort.on_grid else self._between
-            self._known[size_bytes] = between(size_bytes) or self._new(size_bytes)
+            between = self._between(size_bytes) if self._effort.off_neighbours else None
+            self._known[size_bytes] = between or self._new(size_bytes)
         return self._known[size_bytes]
 
     def _new(self, size_bytes: int) -> ClosedForm:
@@ -113,16 +113,9 @@ class Curve:
             return None
         return ClosedForm(between, is_played=False)
 
-    def _on_grid(self, size_bytes: int) -> ClosedForm | None:
-        """Off the line between the grid's neighbours; None for one of the grid, or where these are done another way."""
-        power = 1 << max(size_bytes.bit_length() - 1, 1)
-        low = power if size_bytes < power // 2 * 3 else power // 2 * 3
-        high = power // 2 * 3 if low == power else 2 * power
-        if size_bytes == low or len({self._ask.way(size) for size in (low, size_bytes, high)}) > 1:
-            return None
-        return ClosedForm(
-            _line((low, self.at(low).time_ps), (high, self.at(high).time_ps), size_bytes), is_played=False
-        )
+    def _exact(self, size_bytes: int) -> ClosedForm:
+        known = self._known.get(size_bytes)
+        return known if known is not None and known.is_played else self.play(size_bytes)
 
     def _beyond(self, size_bytes: int) -> ClosedForm | None:
         """By the line through three smaller sizes; None where they do not lie on one, or are done another way."""
@@ -136,7 +129,7 @@ class Curve:
         way = self._ask.way(size_bytes)
         if any(self._ask.way(size) != way for size in sizes):
             return None
-        low, middle, high = ((size, (self._known.get(size) or self.play(size)).time_ps) for size in sizes)
+        low, middle, high = ((size, self._exact(size).time_ps) for size in sizes)
         if abs(_line(low, middle, high[0]) - high[1]) > _FORETELLS * high[1]:
             return None
         return ClosedForm(_line(middle, high, size_bytes), is_played=False)
