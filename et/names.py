@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,7 @@ class NameTable:
         return self.blob[self.offsets[row] : self.offsets[row + 1]].decode()
 
     def __iter__(self) -> Iterator[str]:
-        return (self[row] for row in range(len(self)))
+        return (self.blob[begin:end].decode() for begin, end in pairwise(self.offsets.tolist()))
 
     def pieces(self, begin: int, end: int) -> tuple[UInt8, Int64]:
         """Names begin .. end-1, one after another: uint8[bytes] and int64[end-begin], how long each is."""

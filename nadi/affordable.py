@@ -121,8 +121,8 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = Fal
 
     def check(program: Program) -> None:
         expected = estimate(graph, program, settings)
-        check_counters(graph, program, expected)
         check_run(expected, expected, settings, workers, force=force)
+        check_counters(graph, program, expected)
 
     return check
 

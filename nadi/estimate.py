@@ -23,6 +23,8 @@ _MESSAGE_BYTES = 120
 _LINK_BYTES, _NPU_BYTES, _BASE_BYTES = 1000, 3000, 60_000_000
 """Seen with fabrics of 10^3 to 10^4 NPUs, 2026-11-22; _MESSAGE_BYTES where flows are recorded, and beside those rows
 of the trace."""
+_ROW_BYTES, _ROW_TIMES_BYTES = 4, 16
+"""A row of an NPU's trace: how many parents are left; where they are recorded, when it began and ended."""
 
 
 class Estimate(NamedTuple):
@@ -34,7 +36,7 @@ class Estimate(NamedTuple):
         packet_hops: of data and acknowledgements; of messages that go whole, theirs.
         wire_bytes: of data with its headers, and acknowledgements.
         pairs: senders and receivers, counted for each size that a collective has.
-        memory_bytes: about what the engine takes for it, beside the fabric and the traces.
+        memory_bytes: about what the engine takes for it, rows of each NPU too, beside the fabric and the files.
     """
 
     messages: float
@@ -67,9 +69,16 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.control.update else 0)
     memory = _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
     memory += per_pair * min(pairs, float(graph.npus) ** 2) + _MESSAGE_BYTES * sent * settings.record_flows
+    memory += _rows(program) * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((found.weight * found.bytes).sum())
     wire += 0 if whole else float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
     return Estimate(sent, float(packets.sum()), float(hops.sum()), wire, pairs, memory)
+
+
+def _rows(program: Program) -> int:
+    """Rows of the traces of all NPUs that the program has; NPUs that share a trace each have their own."""
+    of_npu = program.trace_of_npu[program.trace_of_npu >= 0]
+    return int(np.diff(program.trace_ptr)[of_npu].sum())
 
 
 def of_all_ranks(own: Estimate, ranks: Ranks = ALONE) -> Estimate:

@@ -122,7 +122,9 @@ def describe(snapshot: Snapshot, expected: float) -> str:
         done, what = snapshot.messages, "messages"
     rate = snapshot.packet_hops / max(snapshot.wall_s, 1e-9)
     now_ps = snapshot.now_ps // 1000 * 1000  # picoseconds are noise here
-    begun = f"{format_time(now_ps)} simulated, {rate / 1e6:.1f} M packet-hops/s"
+    begun = f"{format_time(now_ps)} simulated"
+    if snapshot.packet_hops or expected > 0:
+        begun += f", {rate / 1e6:.1f} M packet-hops/s"
     if expected <= 0:
         return f"{begun}, {snapshot.nodes_done:,} of {snapshot.nodes_total:,} trace nodes done"
     share = done / expected

@@ -86,9 +86,10 @@ def npu_table(simulation: Simulation, findings: Findings) -> FittedTable:
 
 
 def collective_table(findings: Findings) -> FittedTable:
-    """Collectives, the slowest first; alike ones (group, kind and size) are one row."""
+    """Collectives, the slowest first; alike ones (name of the group, kind and size) are one row."""
     found = findings.collectives
-    keys = np.stack([found.group, found.kind, found.size_bytes, found.members], axis=1)
+    _, name = np.unique(findings.group_names, return_inverse=True)
+    keys = np.stack([name, found.kind, found.size_bytes, found.members], axis=1)
     _, index, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     total_ps = np.bincount(index.reshape(-1), found.time_ps)
     alike = np.argsort(-total_ps, kind="stable")[:MOST_COLLECTIVES].tolist()

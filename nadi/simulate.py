@@ -10,12 +10,13 @@ import pdes
 import topologies
 from et import TraceTable
 from nadi import closed_forms, fabric, fidelities
-from nadi.affordable import check_counters, check_fabric, check_rows, check_run
+from nadi.affordable import check_counters, check_fabric, check_rows, check_run, check_trace
 from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.estimate import Estimate, estimate, of_all_ranks
 from nadi.estimate import work as work_of
 from nadi.fault_schedule import schedule
+from nadi.from_model import model_and_plan
 from nadi.gather import ALONE, Ranks
 from nadi.in_network import with_reducers, without_reducers
 from nadi.placement import place
@@ -28,6 +29,7 @@ from pdes.state import LONGEST_RUN_PS
 from topologies import Graph
 from topologies.units import format_time
 from workload import CollectiveSettings, Program
+from workload.training.generator import NODE_BYTES, nodes_at_most
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,7 @@ def simulate(
         if ranks.size > 1 and config.engine.backend == "processes":
             raise ConfigError(f"[engine] backend: found processes on {ranks.size} MPI ranks; expected threads there")
         check_fabric(config.topology.source(), force=force)
+        _check_model(config, force=force)
         graph = topologies.build(config.topology.source())
         workers = _workers(config, ranks)
         work, owner = place(config, graph, workers, progress)
@@ -113,10 +116,10 @@ def simulate(
         return _at_closed_forms(config, graph, work, settings, workers, progress, force=force)
     with together(ranks):
         own = estimate(graph, work.program, settings)
-        check_counters(graph, work.program, own)
     expected = of_all_ranks(own, ranks)
     with together(ranks):
         check_run(own, expected, settings, workers.total, force=force)
+        check_counters(graph, work.program, own)  # of a run that is refused above, pairs of NPUs fill the memory
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return Simulation(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
@@ -141,8 +144,7 @@ def _at_closed_forms(
         layout = closed_forms.laid_out(graph, work.program, costs)
         check_rows(int(layout.row_ptr[-1]), force=force)
         costed = closed_forms.costed(layout, costs, work.collectives, work.traces, work.trace_of_npu)
-        keys = zip(layout.collectives.schedule.tolist(), layout.collectives.bytes.tolist(), strict=True)
-        formulas.update(key for key, played in zip(keys, costed.is_played.tolist(), strict=True) if not played)
+        formulas.update(closed_forms.formulas(layout, costed, work.program))
         if jit_enabled() and not is_warm(CLOSED_FORM_KERNEL):
             progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")
         return closed_forms.run(graph, layout, costed, costs, settings, progress)
@@ -159,6 +161,14 @@ def _at_closed_forms(
         workers.by_rank_0(graph.npus, run),
         frozenset(formulas),
     )
+
+
+def _check_model(config: RunConfig, *, force: bool) -> None:
+    """Refuse a model whose traces take more memory than is free."""
+    found = model_and_plan(config)
+    if found is not None:
+        nodes = nodes_at_most(*found, config.workload.framework)
+        check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
 
 def _check_durations(config: RunConfig, program: Program) -> None:

@@ -192,7 +192,7 @@ class _Block:
 
     def _latest_parents(self, node: Int64) -> Int64:
         """int64[k]: the parent of each that finished last."""
-        asked = np.unique(node[self._latest[node] < _NONE])
+        asked = node[self._latest[node] < _NONE]
         self._latest[asked] = self._parents.latest(self._file_row[asked], self._first[asked], self._finish_ps)
         return self._latest[node]
 

@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from pdes.jit import reader
+from pdes.state import LANES
 
 Int8 = Annotated[np.ndarray, np.int8]
 Int32 = Annotated[np.ndarray, np.int32]
@@ -28,10 +29,10 @@ CLASS_SEND = 3  # first of its sends
 CLASS_PORT = 4  # first of its ports
 CLASS_READY_HEAD = 5
 CLASS_READY_TAIL = 6
-CLASS_LANE = 7  # rows in the lanes, four words
-CLASS_WAIT_HEAD = 11  # four words
-CLASS_WAIT_TAIL = 15  # four words
-CLASS_WORDS = 19
+CLASS_LANE = 7  # rows in the lanes, a word each
+CLASS_WAIT_HEAD = CLASS_LANE + LANES  # likewise
+CLASS_WAIT_TAIL = CLASS_WAIT_HEAD + LANES  # likewise
+CLASS_WORDS = CLASS_WAIT_TAIL + LANES
 
 GROUP_INSTANCE = 0  # first of its collectives
 GROUP_NEEDED = 1  # members that a collective waits for
@@ -39,7 +40,9 @@ GROUP_MEMBER = 2  # first of its members
 GROUP_MEMBERS = 3
 GROUP_WORDS = 4
 
-EVENT_BEGIN, EVENT_LEFT, EVENT_LANE, EVENT_ARRIVED, EVENT_TOGETHER = 0, 1, 2, 6, 7
+EVENT_BEGIN, EVENT_LEFT, EVENT_LANE = 0, 1, 2
+EVENT_ARRIVED = EVENT_LANE + LANES
+EVENT_TOGETHER = EVENT_ARRIVED + 1
 """At one moment in this order; EVENT_LANE + lane for each lane."""
 
 

@@ -364,6 +364,7 @@ class _Chooser:
         self._uneven_schedules: dict[tuple[int, tuple[int, ...] | None], tuple[int, int]] = {}
         self._groups, self._fabric = groups, fabric
         self._shapes: dict[int, Shape] = {}
+        self._known: dict[tuple[str, int, Shape | None, int], int] = {}
 
     def needs_shape(self, kind: str) -> bool:
         """Whether the algorithm of a kind depends on the group's shape and on the size."""
@@ -378,17 +379,22 @@ class _Chooser:
     def use(self, group: int, members: Int32, asked: list[str], size_bytes: Int64, priority: Int32) -> Use:
         """What the aggregators of a group do, whose members may be another rank's."""
         fabric = cast("Graph", self._fabric)  # else there is no tree
-        shape = shape_of(fabric, members, trees=self.trees)
-        schedule = [
-            self._add(kind, len(members), shape, size) if kind else DONE_AT_ONCE
-            for kind, size in zip(asked, size_bytes.tolist(), strict=True)
-        ]
+        is_held = len(self._groups.members(group)) > 0
+        shape = self._shape(group) if is_held else shape_of(fabric, members, trees=self.trees)
+        wanted = list(zip(asked, size_bytes.tolist(), strict=True))
+        number = {
+            (kind, size): self._add(kind, len(members), shape, size) if kind else DONE_AT_ONCE
+            for kind, size in dict.fromkeys(wanted)
+        }
         switches = trees_of(fabric, members, self.trees)[1]
-        return Use(group, members, switches, np.array(schedule, np.int32), size_bytes, priority)
+        return Use(group, members, switches, np.array([number[one] for one in wanted], np.int32), size_bytes, priority)
 
     def _add(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> int:
+        key = kind, members, shape, size_bytes
+        if key in self._known:
+            return self._known[key]
         algorithm = self.settings.algorithm_of(kind)
-        number = self.schedules.add(kind, algorithm, members, shape, size_bytes)
+        number = self._known[key] = self.schedules.add(kind, algorithm, members, shape, size_bytes)
         if number != DONE_AT_ONCE and self.schedules.aggregators(number):
             self.trees_of[number] = kind
         return number

@@ -6,15 +6,13 @@ moments are rounded, not the gaps between, so that none is more than half a micr
 """
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from et import comp_node, metadata, recv_node, send_node, write_trace
+from et import Block, TraceColumns, TraceTable, write_table
 from workload.check import MOST_NPUS
 from workload.errors import WorkloadError
 from workload.message_sizes import Sizes
@@ -138,33 +136,32 @@ def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Size
     return Messages(npus, src, dst, size, at_us, in_turn=False)
 
 
-def nodes_of(messages: Messages, npu: int, first_npu: int = 0) -> list[Message]:
-    """The nodes of an NPU's trace: receives, then waits and sends.
+def trace_of(messages: Messages, npu: int, first_npu: int = 0) -> TraceTable:
+    """An NPU's trace: receives, then waits and sends.
 
     Args:
         messages: of all.
         npu: of those that take part.
         first_npu: number of NPU 0 of `messages` on the fabric.
     """
-    made: list[Message] = []
-    own = npu + first_npu
+    block = Block()
     for i in np.flatnonzero(messages.dst == npu).tolist():
         src = int(messages.src[i]) + first_npu
-        made.append(recv_node(len(made), f"message{i}/from{src}", src, own, int(messages.bytes[i])))
+        block.recv(f"message{i}/from{src}", int(messages.bytes[i]), peer=src)
     now_us = 0
     waited: list[int] = []
     sent: list[int] = []
     for i in np.flatnonzero(messages.src == npu).tolist():
         gap_us = int(messages.at_us[i]) - now_us
         if gap_us:
-            wait = comp_node(len(made), f"message{i}/wait", duration_micros=gap_us, is_cpu_op=True, deps=waited)
-            made.append(wait)
-            now_us, waited = int(messages.at_us[i]), [len(made) - 1]
+            waited = [block.comp(f"message{i}/wait", duration_micros=gap_us, is_cpu_op=True, after=waited)]
+            now_us = int(messages.at_us[i])
         dst = int(messages.dst[i]) + first_npu
-        deps = [*waited, *sent] if messages.in_turn else waited
-        made.append(send_node(len(made), f"message{i}/to{dst}", own, dst, int(messages.bytes[i]), deps=deps))
-        sent = [len(made) - 1]
-    return made
+        after = [*waited, *sent] if messages.in_turn else waited
+        sent = [block.send(f"message{i}/to{dst}", int(messages.bytes[i]), peer=dst, after=after)]
+    columns = TraceColumns(npu + first_npu)
+    columns.stamp(block)
+    return columns.table()
 
 
 def write(messages: Messages, out: Path, prefix: str, first_npu: int = 0) -> int:
@@ -183,18 +180,13 @@ def write(messages: Messages, out: Path, prefix: str, first_npu: int = 0) -> int
         out.mkdir(parents=True, exist_ok=True)
         _refuse_leftovers(out, prefix, set(names.values()), first_npu)
         with tempfile.TemporaryDirectory(dir=out, prefix=".writing-") as staging:
-            for npu, nodes in _of_each(messages, taking_part, first_npu):
-                write_trace(Path(staging) / names[npu], metadata(), nodes)
+            for npu in taking_part:
+                write_table(Path(staging) / names[npu], trace_of(messages, npu, first_npu))
             for name in names.values():
                 (Path(staging) / name).replace(out / name)
     except OSError as error:
         raise WorkloadError(f"{out}: {error.strerror or error}, expected a folder to write traces to") from error
     return len(names)
-
-
-def _of_each(messages: Messages, npus: list[int], first_npu: int) -> Iterator[tuple[int, list[Message]]]:
-    for npu in npus:
-        yield npu, nodes_of(messages, npu, first_npu)
 
 
 def _check(npus: int, messages: int) -> None:

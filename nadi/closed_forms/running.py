@@ -10,6 +10,7 @@ import pdes
 import topologies
 from et import TraceTable
 from nadi.closed_forms.costs import CollectiveCosts, Costed
+from nadi.closed_forms.sharing import with_shared_traces
 from nadi.progress import Progress, Silence
 from pdes.closed_form_run import ClassTimes, Layout, compile_closed_form, digest_of, lay_out, run_closed_form
 from pdes.harvest import COUNTERS, LINK_COLUMNS
@@ -38,6 +39,7 @@ def laid_out(graph: Graph, program: Program, costs: CollectiveCosts, *, fold: bo
         costs: of the fabric.
         fold: False = every NPU is a class of its own.
     """
+    program = with_shared_traces(program)
     pairs = pairs_of(program)
     used = np.unique(program.slot_group)
     stands = costs.standing.keys([_members(program, group) for group in used.tolist()])
@@ -72,6 +74,22 @@ def costed(
     return costs.of_collectives(program, how, keys, np.array(kinds, np.int8))
 
 
+def formulas(layout: Layout, found: Costed, program: Program) -> frozenset[tuple[int, int]]:
+    """Schedule of the program and size of the collectives whose closed forms are not played.
+
+    Args:
+        layout: of the program, whose schedules may be fewer.
+        found: its closed forms.
+        program: as it was.
+    """
+    keys = layout.collectives
+    told = np.flatnonzero(~found.is_played)
+    known = set(zip(keys.schedule[told].tolist(), keys.bytes[told].tolist(), strict=True))
+    both = np.unique(program.node_schedule.astype(np.int64) << 32 | layout.program.node_schedule)
+    pairs = [(pair >> 32, pair & 0xFFFFFFFF) for pair in both[both >= 0].tolist()]
+    return frozenset((own, size) for own, shared in pairs for schedule, size in known if schedule == shared)
+
+
 def run(
     graph: Graph,
     layout: Layout,
@@ -80,7 +98,7 @@ def run(
     settings: pdes.Settings,
     progress: Progress | Silence,
     *,
-    most_rows: int = MOST_ROWS,
+    most_rows: int | None = None,
 ) -> pdes.Results:
     """Run a layout, and give what a run of any other fidelity gives.
 
@@ -91,7 +109,8 @@ def run(
         costs: of messages.
         settings: of the run.
         progress: told how far it is.
-        most_rows: trace nodes of all NPUs that results hold each; of more those of one NPU of each class.
+        most_rows: trace nodes of all NPUs that results hold each; of more those of one NPU of each class. None =
+            MOST_ROWS.
 
     Raises:
         pdes.RunError: NPUs wait for ever, or simulated time is too long.
@@ -106,6 +125,7 @@ def run(
         progress=progress,
     )
     setup_s = time.perf_counter() - begun
+    most_rows = MOST_ROWS if most_rows is None else most_rows
     return _results(graph, layout, times, settings, most_rows, setup_s=setup_s, compile_s=compile_s)
 
 

@@ -3,7 +3,8 @@
 With dimension-ordered routing a group is told by the coordinates of its members from the first one's on, round each
 dimension. Else by which members share switches, by their ports, and which of these switches share their neighbours, two
 links deep, and how far apart the members' switches are. Either way also by what each member looks like to anyone: a
-colour refinement of nodes and links, which tells hosts with other rates or ends of a line from the rest.
+colour refinement of nodes and links, which tells hosts with other rates or ends of a line from the rest. How many hosts
+a switch has does not count there, so that those of a leaf that is not full are like others.
 """
 
 from collections.abc import Sequence
@@ -91,12 +92,19 @@ class Standing:
 
 
 def _looks(graph: Graph) -> Int64:
-    """int64[npus]: equal for NPUs that nothing tells apart but their place."""
+    """int64[npus]: equal for NPUs that nothing tells apart but their place.
+
+    Nodes are told apart by the kinds of links and neighbours that they have, and where NPUs pass packets on also by how
+    many of each: the ends of a line have fewer.
+    """
+    counts = isinstance(graph.routing, DimensionRouting)
     link = mixed(_SEED, graph.link_rate_bps, graph.link_delay_ps)
     colour = numbered([graph.node_kind.astype(np.uint64), graph.node_latency_ps.astype(np.uint64)])
     while True:
+        kinds = np.stack([graph.link_src.astype(np.uint64), mixed(_SEED, link, colour[graph.link_dst])], axis=1)
+        kinds = kinds if counts else np.unique(kinds, axis=0)
         total = np.zeros(graph.nodes, np.uint64)
-        np.add.at(total, graph.link_src, mixed(_SEED, link, colour[graph.link_dst]))
+        np.add.at(total, kinds[:, 0].astype(np.int64), kinds[:, 1])
         refined = numbered([colour.astype(np.uint64), total])
         if refined.max(initial=0) == colour.max(initial=0):
             return refined[: graph.npus]

@@ -63,7 +63,7 @@ def message(node_id, prefix, row, stamp, deps):
     return make(node_id, name, *ends, size, 5 + stamp["tag"], **also)
 
 
-@bounded(150)
+@bounded(100)
 @given(st.data())
 def test_a_table_of_blocks_is_that_of_their_messages(data):
     kinds = data.draw(st.lists(blocks(), min_size=1, max_size=3))

@@ -51,7 +51,7 @@ def nodes(draw):
     return made
 
 
-@bounded(300)
+@bounded(150)
 @given(nodes())
 def test_the_bytes_are_those_of_the_messages(tmp_path_factory, made):
     folder = tmp_path_factory.mktemp("written")

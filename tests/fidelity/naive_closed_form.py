@@ -8,7 +8,8 @@ import heapq
 from types import SimpleNamespace
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
-LEFT, LANE, ARRIVED, TOGETHER = 0, 1, 4, 5
+LANES = 4
+LEFT, LANE, ARRIVED, TOGETHER = 0, 1, 1 + LANES, 2 + LANES
 
 
 class Simulator:
@@ -36,7 +37,9 @@ class Simulator:
             for i in range(first, end)
         ]  # fmt: skip
         ready = [row for row in rows if row.left == 0]
-        return SimpleNamespace(number=number, rows=rows, ready=ready, busy=[None] * 3, queue=[[], [], []], done={})
+        return SimpleNamespace(
+            number=number, rows=rows, ready=ready, busy=[None] * LANES, queue=[[] for _ in range(LANES)], done={}
+        )
 
     def run(self):
         for npu in self.npus:

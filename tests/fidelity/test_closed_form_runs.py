@@ -6,19 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pdes
+from et import read_trace
 from nadi import closed_forms
 from nadi.closed_form import ClosedForm
+from nadi.closed_forms import running
 from nadi.closed_forms.curves import QUICK_PACKETS, Asked, Curve
 from nadi.config import NetworkSection
 from nadi.progress import Silence
-from nadi.simulate import network_settings
+from nadi.simulate import network_settings, run_program
 from pdes.closed_form_run import MessageTimes, digest_of, lay_out, run_closed_form
 from pdes.likeness import classes_of, every_npu, pairs_of
+from pdes.state import LANES
+from pdes.trace import KIND_MEMORY
 from tests.budgets import bounded
 from tests.fidelity.naive_closed_form import Simulator
-from tests.pdes.cases import Traces, workloads
+from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces, workloads
 from topologies import build
-from workload import CollectiveSettings
+from workload import CollectiveSettings, ComputeModel, build_program, transformer
+from workload.collectives import nccl
 
 SETTINGS = network_settings(NetworkSection(fidelity="closed-form"))
 PACKETS = network_settings(NetworkSection())
@@ -56,6 +61,8 @@ def every_row(layout, times):
 @given(st.data(), st.integers(2, 7), st.booleans(), st.booleans())
 def test_random_runs_agree_with_plain_python(data, npus, concurrent, own_ports):
     program = data.draw(workloads(npus)).program(npus)
+    remote = (program.node_kind == KIND_MEMORY) & (np.arange(len(program.node_kind)) % 2 == 0)
+    program = program._replace(node_lane=np.where(remote, LANES - 1, program.node_lane).astype(np.int8))
     pairs = pairs_of(program)
     groups, ways = np.arange(len(program.group_ptr) - 1), np.arange(len(pairs.npu))
     port = (pairs.place * own_ports).astype(np.int32)
@@ -145,10 +152,12 @@ class Pipeline(Traces):
                 self.send(npu, npu + tp * dp, 4096, micro, self.last[npu])
 
 
-def run_at(graph, traces, *, fold=True):
+def run_at(graph, traces, *, fold=True, algorithms=None):
     """Layout and Results at closed forms."""
-    how = CollectiveSettings({})
-    program = traces.program(getattr(traces, "groups", {}), how)
+    how, groups = CollectiveSettings(algorithms or {}), getattr(traces, "groups", {})
+    program = build_program(
+        traces.tables(), range(graph.npus), graph.npus, groups, ComputeModel("trace"), how, fabric=graph
+    )
     costs = closed_forms.CollectiveCosts(graph, SETTINGS)
     layout = closed_forms.laid_out(graph, program, costs, fold=fold)
     found = closed_forms.costed(layout, costs, how, traces.tables(), np.arange(graph.npus))
@@ -176,6 +185,19 @@ def test_npus_of_a_stage_are_one_class(spec, classes):
     assert {name: column.tolist() for name, column in found.flows.items()} == {
         name: column.tolist() for name, column in expected.flows.items()
     }
+
+
+def test_schedules_of_shapes_that_are_the_same_fold(monkeypatch):
+    """NCCL plans for each shape, and so apart for the first and the second GPU of all hosts."""
+    traces, nccl = Pipeline(4, 2, 4), {"all-reduce": "nccl"}
+    graph = build("rail-optimised:npus=32,gpus_per_host=4,hosts_per_rail_leaf=8,spines=2")
+    layout, found = run_at(graph, traces, algorithms=nccl)
+    monkeypatch.setattr(running, "with_shared_traces", lambda program: program)
+    apart, expected = run_at(graph, traces, fold=False, algorithms=nccl)
+    assert len(layout.classes.example) == 2
+    assert len(np.unique(apart.program.trace_of_npu)) == 8
+    assert found.digest == expected.digest
+    assert np.array_equal(found.node_finish_ps, expected.node_finish_ps)
 
 
 def test_npus_on_unlike_hosts_are_not_one_class():
@@ -223,14 +245,21 @@ def test_messages_of_one_port_follow_one_another():
     assert [finish for src, finish in flows if src == 2] == ends[:1]  # nobody waits at the receiver
 
 
-@pytest.mark.parametrize("kind", range(8))
-def test_a_collective_alone_takes_what_packets_take(kind):
-    traces = Traces(8)
-    traces.collective(range(8), kind, 1 << 20)
-    graph = build("switch:npus=8,rate=400Gbps,delay=500ns")
-    _, found = run_at(graph, traces)
-    expected = pdes.run(pdes.build_world(graph, traces.program(), PACKETS))
-    assert found.finish_time_ps == pytest.approx(expected.finish_time_ps, rel=0.05)
+RAILS = "rail-optimised:npus=16,gpus_per_host=8,hosts_per_rail_leaf=2,spines=2"
+ALONE = [
+    *((kind, "", "switch:npus=16,rate=400Gbps,delay=500ns") for kind in COLLECTIVES),
+    *((kind, "nccl", RAILS) for kind in COLLECTIVES if KIND_OF[kind] in nccl.KINDS),
+]
+
+
+@pytest.mark.parametrize(("kind", "algorithm", "spec"), ALONE)
+def test_a_collective_alone_takes_what_packets_take(kind, algorithm, spec):
+    traces, graph = Traces(16), build(spec)
+    traces.collective(range(16), kind, 1 << 20)
+    how = {KIND_OF[kind]: algorithm} if algorithm else {}
+    layout, found = run_at(graph, traces, algorithms=how)
+    packets = run_program(graph, layout.program, PACKETS, Silence())
+    assert found.finish_time_ps == pytest.approx(packets.finish_time_ps, rel=0.05)
 
 
 def test_a_step_takes_about_what_packets_take():
@@ -301,3 +330,20 @@ def test_curves_of_nccl_are_within_one_percent_of_what_is_played(kind):
     assert not all(each.is_played for each in told)
     expected = [exact.play(size).time_ps for size in between]
     assert [each.time_ps for each in told] == pytest.approx(expected, rel=0.01)
+
+
+def test_a_step_of_a_transformer_takes_what_packets_take(tmp_path):
+    """All-reduces of gradients beside the backward pass, by `nadi workload transformer`."""
+    params = transformer.TransformerParams(npus=8, layers=2, hidden=256, heads=4, vocab=1024, bucket_bytes=1 << 20)
+    transformer.write(params, tmp_path)
+    table = read_trace(tmp_path / "transformer.0.et")
+    graph, how = build("leaf-spine:leaves=2,hosts_per_leaf=4,spines=4,uplinks=4"), CollectiveSettings({})
+    compute = ComputeModel("roofline", peak_flops=1e14, memory_bandwidth_Bps=1e12)
+    program = build_program([table], [0] * 8, 8, {}, compute, how, fabric=graph)
+    costs = closed_forms.CollectiveCosts(graph, SETTINGS)
+    layout = closed_forms.laid_out(graph, program, costs)
+    costed = closed_forms.costed(layout, costs, how, [table], np.zeros(8, np.int32))
+    found = closed_forms.run(graph, layout, costed, costs, SETTINGS, Silence())
+    expected = pdes.run(pdes.build_world(graph, program, PACKETS))
+    assert len(layout.classes.example) == 1
+    assert found.finish_time_ps == pytest.approx(expected.finish_time_ps, rel=0.05)

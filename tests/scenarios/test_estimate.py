@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import et
 import pdes
 import topologies
 import workload
@@ -38,6 +39,18 @@ def test_packets_and_hops_are_those_of_the_run(fabric, kind, size, algorithm):
     assert estimate(graph, program, whole).packet_hops == pytest.approx(results.counters["packet_hops"], rel=0.05)
     assert found.memory_bytes > estimate(graph, program, pdes.Settings(record_flows=False)).memory_bytes
     assert settings.record_flows
+
+
+def test_every_npu_has_rows_of_its_own_where_they_share_a_trace():
+    """4 B a row for the parents that are left, 16 B for its times."""
+    graph = topologies.build("switch:npus=8")
+    nodes = [et.comp_node(i, "c") for i in range(1000)]
+    traces = [et.table_of(et.metadata(), nodes[:n]) for n in (1, 1000)]
+    one, many = (workload.build_program([table], [0] * 8, 8) for table in traces)
+    for recorded, row_bytes in ((True, 20), (False, 4)):
+        settings = pdes.Settings(record_nodes=recorded)
+        more = estimate(graph, many, settings).memory_bytes - estimate(graph, one, settings).memory_bytes
+        assert more == 8 * 999 * row_bytes
 
 
 def test_messages_between_two_npus_count_too():

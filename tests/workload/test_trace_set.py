@@ -50,7 +50,7 @@ def on_parts(ranks, rank_of_npu, traces, groups=None):
     return on_ranks(ranks, build)
 
 
-@bounded(200)
+@bounded(80)
 @given(sets(), st.data())
 def test_a_set_does_what_its_expansion_does(case, data):
     nodes, example, width, families, groups, idle = case
@@ -64,7 +64,8 @@ def test_a_set_does_what_its_expansion_does(case, data):
     wanted = build_program(tables, [*range(len(tables)), *[IDLE] * idle], npus, plain[1] | groups, RECORDED)
     program = program_of(traces, groups)
     naive.check_lists(program)
-    assert len(program.trace_ptr) - 1 <= len(nodes) + 1
+    sizes = {len(members) for members in families["tp"]}  # groups of other sizes have other schedules
+    assert len(program.trace_ptr) - 1 <= len(nodes) * len(sizes) + 1
     for name in ("group_ptr", "group_member"):
         assert np.array_equal(getattr(program, name), getattr(wanted, name)), name
     for npu in range(npus):
@@ -74,7 +75,7 @@ def test_a_set_does_what_its_expansion_does(case, data):
     check_parts(program, on_parts(ranks, rank_of_npu, traces, groups), rank_of_npu)
 
 
-@bounded(300)
+@bounded(120)
 @given(sets(), st.data())
 def test_a_set_is_refused_where_its_expansion_is(case, data):
     """Sets with a few random faults; all ranks refuse them with the same words."""
@@ -114,7 +115,7 @@ def test_a_set_is_refused_where_its_expansion_is(case, data):
         check_parts(found, parts, rank_of_npu)
 
 
-@bounded(60)
+@bounded(40)
 @given(sets())
 def test_a_set_is_written_read_and_expanded(tmp_path_factory, case):
     nodes, example, width, families, _, idle = case

@@ -110,10 +110,17 @@ class _Seen:
         found = self._config.get(key)
         return default if found is None else found
 
+    def number(self, key: str, default: int) -> int:
+        """A key that is an integer, or what `transformers` takes without it."""
+        found = self.get(key, default)
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise WorkloadError(f"{self._path}: {key} is {json.dumps(found)[:40]}, expected an integer")
+        return found
+
     def activation(self, key: str, gated: Mapping[str, str] | None = None) -> str:
         """The activation; gated: what stands for it where the MLP has three matrices."""
         name = self[key]
-        kind = (gated or {}).get(name) or _ACTIVATIONS.get(name)
+        kind = ((gated or {}).get(name) or _ACTIVATIONS.get(name)) if isinstance(name, str) else None
         if kind is None:
             raise WorkloadError(f"{self._path}: {key} {name!r}, expected one of {', '.join(_ACTIVATIONS)}")
         return kind
@@ -142,7 +149,7 @@ def _llama(config: _Seen) -> Fields:
         "head_dim": config.get("head_dim", 0),
         "ffn": config["intermediate_size"],
         "vocab": config["vocab_size"],
-        "sequence": min(config.get("max_position_embeddings", LONGEST_SEQUENCE), LONGEST_SEQUENCE),
+        "sequence": min(config.number("max_position_embeddings", LONGEST_SEQUENCE), LONGEST_SEQUENCE),
         "norm": "rmsnorm",
         "activation": config.activation("hidden_act", {"gelu": "geglu", "gelu_pytorch_tanh": "geglu"}),
         "positions": "rotary",
@@ -170,9 +177,9 @@ def _qwen3(config: _Seen) -> Fields:
 
 
 def _qwen_experts(config: _Seen) -> Fields:
-    step = config.get("decoder_sparse_step", 1)
+    step = config.number("decoder_sparse_step", 1)
     config.get("mlp_only_layers", None)
-    shared = config.get("shared_expert_intermediate_size", 0)
+    shared = config.number("shared_expert_intermediate_size", 0)
     return {
         "count": config["num_experts"],
         "top_k": config["num_experts_per_tok"],
@@ -239,7 +246,7 @@ def _gpt_neox(config: _Seen) -> Fields:
         "heads": config["num_attention_heads"],
         "ffn": config["intermediate_size"],
         "vocab": config["vocab_size"],
-        "sequence": min(config["max_position_embeddings"], LONGEST_SEQUENCE),
+        "sequence": min(config.number("max_position_embeddings", 2048), LONGEST_SEQUENCE),
         "activation": config.activation("hidden_act"),
         "positions": "rotary",
         "tied_embeddings": config.get("tie_word_embeddings", default=False),

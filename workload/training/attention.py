@@ -2,7 +2,7 @@
 
 from workload.training import attention_core as core
 from workload.training.items import Compute, Items
-from workload.training.linear import enter, enter_backward, leave, waiting
+from workload.training.linear import enter, enter_backward, leave, waiting, weights_product
 from workload.training.shard import Operators, Shard
 
 NAME = "attention"
@@ -29,7 +29,7 @@ def backward(s: Shard, *, again: bool) -> Items:
     return [
         *enter(s, NAME, h),
         Compute(NAME, (s.gemm(m, values, h),)),
-        Compute("attention-weights", (s.gemm(h, values, m),), weights=True),
+        weights_product(s, NAME, (s.gemm(h, values, m),)),
         *recomputed,
         *core.backward(s),
         *_projections_backward(s),
@@ -123,5 +123,5 @@ def _latent_projections_backward(s: Shard) -> Items:
     return [
         *items,
         Compute("attention-compression", (*_latent_norms(s, "-backward"), *down), waiting(key)),
-        Compute("attention-compression-weights", down_weights, weights=True),
+        weights_product(s, "attention-compression", down_weights),
     ]

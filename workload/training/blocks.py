@@ -9,8 +9,12 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from et import Block, NodeType
+from google.protobuf.message import Message as Attribute
+
+from et import Block, NodeType, attribute
+from topologies.bounds import MOST_BYTES
 from workload.compute.operators import PRODUCTS, Operator, format_operators
+from workload.errors import WorkloadError
 from workload.training.items import Collective, Compute, Item, Memory, Message
 
 COMPUTED, SENT, OWN = "computed", "sent", "own"
@@ -18,6 +22,7 @@ COMPUTED, SENT, OWN = "computed", "sent", "own"
 what its next computation waits for."""
 QUEUED = ("dp", "edp", "dp-other", "edp-other")
 """Families, and ports, whose collectives follow each other from block to block."""
+_MOST = 2**63 - 1
 _ON_HOST = 1
 """tensor_loc of what lies in the host's memory."""
 
@@ -80,6 +85,7 @@ class BlockBuilder:
         self._open: list[Compute] = []
         self._open_after: list[int | str] = []
         self._open_layer = ""
+        self._open_attributes: list[Attribute] = []
 
     def add(self, layer: str, items: Iterable[Item]) -> None:
         """Add what is done in a layer, "" = in none."""
@@ -103,6 +109,7 @@ class BlockBuilder:
     def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
         """Receive what the next computation needs; after: ports."""
         self._flush()
+        size = _bounded(name, "bytes", size, MOST_BYTES)
         row = self._block.recv(name, size, peer=peer, tag=tag, after=self._noted(after))
         self._chain.append(row)
 
@@ -110,6 +117,10 @@ class BlockBuilder:
         """Send what has been worked out."""
         self._flush()
         self._sent.append(self._block.send(name, size, peer=peer, tag=tag, after=self._noted(self._chain)))
+
+    def note(self, attribute_name: str, text: str) -> None:
+        """Give the last computation, after which nothing has been added yet, an attribute: a list of one text."""
+        self._open_attributes.append(attribute(attribute_name, "string_list", [text]))
 
     def finish(self) -> list[Finished]:
         """The blocks, without empty ones; one unless `cuts`."""
@@ -144,14 +155,15 @@ class BlockBuilder:
         name = max(self._open, key=lambda item: _total(item.operators).weight).name
         row = self._block.comp(
             _path(self._open_layer, name),
-            num_ops=total.flops,
-            tensor_size=total.bytes,
+            num_ops=_bounded(name, "operations", total.flops, _MOST),
+            tensor_size=_bounded(name, "bytes", total.bytes, _MOST),
             operators=total.text,
             is_cpu_op=any(item.on_host_micros for item in self._open),
             duration_micros=sum(item.on_host_micros for item in self._open),
             after=self._noted([*self._chain, *self._open_after]),
+            attrs=self._open_attributes,
         )
-        self._chain, self._open, self._open_after = [row], [], []
+        self._chain, self._open, self._open_after, self._open_attributes = [row], [], [], []
         self._computed = row
 
     def _collective(self, layer: str, item: Collective) -> None:
@@ -162,7 +174,7 @@ class BlockBuilder:
         row = self._block.coll(
             _path(layer, item.name),
             item.kind,
-            item.bytes,
+            _bounded(item.name, "bytes", item.bytes, MOST_BYTES),
             group=item.family,
             in_split_size=item.splits[0],
             out_split_size=item.splits[1],
@@ -182,11 +194,11 @@ class BlockBuilder:
         self._flush()
         needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
         after = self._noted(needed if item.is_early else [*self._chain, *needed])
-        name = _path(layer, item.name)
+        name, size = _path(layer, item.name), _bounded(item.name, "bytes", item.bytes, MOST_BYTES)
         if item.receives:
-            row = self._block.recv(name, item.bytes, peer=self._ring.before, tag=item.tag, after=after)
+            row = self._block.recv(name, size, peer=self._ring.before, tag=item.tag, after=after)
         else:
-            row = self._block.send(name, item.bytes, peer=self._ring.after, tag=item.tag, after=after)
+            row = self._block.send(name, size, peer=self._ring.after, tag=item.tag, after=after)
         if item.key:
             self._keys[item.key] = row
 
@@ -195,7 +207,8 @@ class BlockBuilder:
         kind = NodeType.MEM_LOAD_NODE if item.loads else NodeType.MEM_STORE_NODE
         needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
         after = self._noted([*self._chain, *needed])
-        row = self._block.mem(_path(layer, item.name), kind, item.bytes, tensor_loc=_ON_HOST, after=after)
+        size = _bounded(item.name, "bytes", item.bytes, _MOST)
+        row = self._block.mem(_path(layer, item.name), kind, size, tensor_loc=_ON_HOST, after=after)
         if item.key:
             self._keys[item.key] = row
         elif item.loads:
@@ -206,6 +219,17 @@ class BlockBuilder:
         parents = list(dict.fromkeys(after))
         self._ports.update(parent for parent in parents if isinstance(parent, str))
         return parents
+
+
+def _bounded(name: str, what: str, value: int, most: int) -> int:
+    """A number that a trace can hold.
+
+    Raises:
+        WorkloadError: it cannot.
+    """
+    if value > most:
+        raise WorkloadError(f"{name}: {value:.3g} {what} in a node, expected {most} at most: fewer tokens or more GPUs")
+    return value
 
 
 class _Total(NamedTuple):

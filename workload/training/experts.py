@@ -10,7 +10,7 @@ from typing import NamedTuple
 from et import CollectiveCommType
 from workload.training import mlp
 from workload.training.items import Collective, Compute, Items
-from workload.training.linear import all_gather, waiting
+from workload.training.linear import all_gather, waiting, weights_product
 from workload.training.routing import tokens_of_experts
 from workload.training.shard import Operators, Shard
 
@@ -37,7 +37,7 @@ def flow(s: Shard, layer: int) -> Flow:
         total = s.routed_rows * experts.top_k
         if s.plan.capacity:
             total = min(total, round(total * s.plan.capacity))
-        return Flow((total // ep,) * ep, total // ep * ep, is_even=True)
+        return Flow(tuple(total * (i + 1) // ep - total * i // ep for i in range(ep)), total, is_even=True)
     counts = tokens_of_experts(s.plan, experts, s.routed_rows, layer)
     local = experts.count // ep
     sent = tuple(sum(counts[i * local : (i + 1) * local]) for i in range(ep))
@@ -80,12 +80,12 @@ def backward(s: Shard, layer: int) -> Items:
         *_dispatch(s, tokens),
         *_gather(s, tokens),
         Compute("experts", (permute, *_products(s, rows, backward=True), permute)),
-        Compute("experts-weights", _products(s, rows), weights=True),
+        weights_product(s, "experts", _products(s, rows)),
         *_scatter(s, tokens),
         *_combine(s, tokens),
         Compute("router", (s.operator("permute", sent, h), router)),
         *_rejoin(s),
-        Compute("router-weights", (s.gemm(experts.count, h, s.routed_rows),), weights=True),
+        weights_product(s, "router", (s.gemm(experts.count, h, s.routed_rows),)),
         *shared,
         Compute("mlp-norm", (s.operator("norm-backward", s.rows, h), s.residual()), waiting(key)),
     ]

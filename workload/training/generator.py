@@ -14,8 +14,8 @@ from workload.training.stage import Stage, refuse_too_large
 
 NODE_BYTES = 400
 """Of a trace in memory, while it is made and written: seen with traces of 10^6 nodes."""
-_NODES_OF_A_LAYER = 40
-"""And micro-batch, without those of context parallelism: what plans with the most have."""
+_NODES_OF_A_LAYER, _NODES_IN_PIECES = 50, 130
+"""And micro-batch, without those of context parallelism: what plans with the most have, without and with overlap_tp."""
 
 
 def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
@@ -26,7 +26,8 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     """
     rules.check(model, plan, framework)
     plan = rules.settle(model, plan, framework)
-    of_layer = _NODES_OF_A_LAYER + (8 * plan.cp if plan.context == "ring" and plan.cp > 1 else 0)
+    of_layer = _NODES_IN_PIECES if plan.overlap_tp else _NODES_OF_A_LAYER
+    of_layer += 8 * plan.cp if plan.context == "ring" and plan.cp > 1 else 0
     kinds = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
     layers = (model.layers + model.mtp_layers + 1) * (2 if plan.pipeline_schedule == "dualpipe" else 1)
     per_micro_batch = layers * of_layer + 4 * plan.pp * plan.vpp

@@ -9,10 +9,11 @@ sequence parallelism Korthikanti et al., arXiv 2205.05198):
 | rows | all-reduce; sp: reduce-scatter | nothing; sp: all-gather |
 
 As in Megatron-LM (core/tensor_parallel/layers.py) the second gather hides behind the product for the input's gradient,
-and the reduction of that behind the product for the weights'.
+and the reduction of that behind the product for the weights'; before Megatron-LM 3.0 (`async_tp` false) neither does.
 """
 
 from et import CollectiveCommType
+from workload.compute.operators import Operator
 from workload.training.items import Collective, Compute, Items
 from workload.training.shard import Operators, Shard
 
@@ -61,17 +62,33 @@ def enter_backward(s: Shard, part: str, width: int, data: Operators, weights: Op
         The items, and the key that whoever needs the input's gradient waits for, "" = none.
     """
     if s.plan.tp == 1:
-        return [Compute(part, data), Compute(f"{part}-weights", weights, weights=True)], ""
-    gathered, reduced = f"{part} input", f"{part} gradient"
+        return [Compute(part, data), weights_product(s, part, weights)], ""
+    gathered, reduced = (f"{part} input", f"{part} gradient") if s.plan.async_tp else ("", "")
     needs: tuple[str, ...] = ()
     items: Items = []
     if s.plan.sequence_parallel:
         items += all_gather(s, part, s.tokens * width, key=gathered, weights=True)
-        needs = (gathered,)
+        needs = waiting(gathered)
     items.append(Compute(part, data))
     items += reduction(s, part, s.tokens * width, key=reduced)
-    items.append(Compute(f"{part}-weights", weights, needs, weights=True))
+    items.append(weights_product(s, part, weights, needs))
     return items, reduced
+
+
+def weights_product(s: Shard, part: str, products: Operators, needs: tuple[str, ...] = ()) -> Compute:
+    """Products for gradients of weights; where these are summed up by operators of their own, those too."""
+    sums: Operators = ()
+    if not s.plan.fused_accumulation:
+        values = sum(_weights_of(product) for product in products)
+        sums = (Operator("elementwise", (values, 2, 1), s.plan.grad_dtype),)
+    return Compute(f"{part}-weights", (*products, *sums), needs, weights=True)
+
+
+def _weights_of(product: Operator) -> int:
+    """How many weights a product gives gradients of; grouped ones have the shape of the forward pass."""
+    if product.kind == "gemm":
+        return product.shape[0] * product.shape[1]
+    return product.shape[0] * product.shape[2] * product.shape[3] if product.kind == "grouped-gemm" else 0
 
 
 def waiting(key: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Plain MLPs, forward and backward."""
 
 from workload.training.items import Compute, Items
-from workload.training.linear import enter, enter_backward, leave, waiting
+from workload.training.linear import enter, enter_backward, leave, waiting, weights_product
 from workload.training.shard import Operators, Shard
 
 
@@ -41,7 +41,7 @@ def matrices_backward(s: Shard, part: str, width: int) -> tuple[Items, str]:
     return [
         *enter(s, part, h),
         Compute(part, second),
-        Compute(f"{part}-weights", second_weights, weights=True),
+        weights_product(s, part, second_weights),
         Compute(part, (s.activation_backward(m, width),)),
         *items,
     ], key

@@ -18,14 +18,15 @@ _HOST_BYTES_PER_MICRO = 51_200
 DDR4-3200 each)."""
 
 
-def after_forward(unit: Unit) -> Items:
+def after_forward(s: Shard, unit: Unit) -> Items:
     """A layer's activations go."""
-    return [Memory("memory:store", unit.kept, loads=False)] if unit.kept else []
+    goes = unit.kept and "activations" in s.plan.offload
+    return [Memory("memory:store", unit.kept, loads=False)] if goes else []
 
 
-def before_backward(units: Sequence[Unit], number: int) -> tuple[Items, list[str]]:
+def before_backward(s: Shard, units: Sequence[Unit], number: int) -> tuple[Items, list[str]]:
     """Those of the layer below begin to come; those of the unit's own, which it waits for, have begun above it."""
-    if not units[number].kept:
+    if not units[number].kept or "activations" not in s.plan.offload:
         return [], []
     layers = [i for i in reversed(range(len(units))) if units[i].kept]
     at = layers.index(number)

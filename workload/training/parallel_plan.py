@@ -46,6 +46,10 @@ class ParallelPlan(BaseModel):
             or a2a (DeepSpeed Ulysses: heads in place of the sequence).
         overlap_grad_reduce: gradients are reduced bucket by bucket beside the backward pass.
         overlap_param_gather: sharded parameters are gathered bucket by bucket beside the forward pass.
+        async_tp: the input gradient's tensor-parallel communication hides behind the product for the weights' gradient
+            (Megatron-LM from 3.0 on).
+        fused_accumulation: the product for the weights' gradient adds to the sum over micro-batches itself; else an
+            operator of its own does (Megatron-LM before 3.0).
         overlap_tp: tensor-parallel communication is split and runs beside the product next to it.
         scatter_gather: a stage's output crosses nodes once, not once for each of the tp group (arXiv 2104.04473, 4.1).
         bucket_bytes: of gradients or parameters in one collective; 0 = what the framework takes.
@@ -80,6 +84,8 @@ class ParallelPlan(BaseModel):
     context: Literal["ring", "all-gather", "a2a"] = "ring"
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
+    async_tp: bool = True
+    fused_accumulation: bool = True
     overlap_tp: bool = False
     scatter_gather: bool = False
     bucket_bytes: Number = 0

@@ -26,7 +26,7 @@ Tensors = list[Tensor]
 def embedding(s: Shard) -> Tensors:
     """Words, and positions where they are learned."""
     h = s.model.hidden
-    positions = [Tensor(s.sequence * h)] if s.model.positions == "learned" else []
+    positions = [Tensor(s.model.sequence * h)] if s.model.positions == "learned" else []
     return [Tensor(s.vocabulary * h), *positions]
 
 

@@ -5,6 +5,7 @@ those of the frameworks: Megatron-Core (megatron/training/arguments.py, core/tra
 DeepSpeed (runtime/pipe/engine.py), DualPipe (github.com/deepseek-ai/DualPipe, dualpipe.py).
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
@@ -165,7 +166,7 @@ def _of_sequences(model: Model, plan: ParallelPlan, framework: Framework) -> Ite
             yield f"context is {plan.context}, expected a2a (DeepSpeed's only one)"
         heads = plan.tp * plan.cp
         if plan.context == "a2a" and model.heads % heads:
-            valid = [cp for cp in range(1, model.heads + 1) if model.heads % (plan.tp * cp) == 0]
+            valid = _divisors(model.heads // plan.tp)
             yield (
                 f"tp * cp is {plan.tp} * {plan.cp} with context=a2a, expected a divisor of the {model.heads} heads; "
                 f"{_nearest(plan.cp, valid, 'cp')}"
@@ -232,7 +233,8 @@ _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = 
 
 
 def _divisors(number: int) -> list[int]:
-    return [value for value in range(1, number + 1) if number % value == 0]
+    small = [value for value in range(1, math.isqrt(number) + 1) if number % value == 0]
+    return sorted({*small, *(number // value for value in small)})
 
 
 def _nearest(value: int, valid: Iterable[int], name: str = "") -> str:

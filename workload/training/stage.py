@@ -20,7 +20,7 @@ from workload.training.ranks import neighbours, place, stage_size
 from workload.training.replicas import Replicas
 from workload.training.shard import Shard
 from workload.training.stages import Chunk, chunks, micro_batches
-from workload.training.units import units
+from workload.training.units import Unit, units
 
 _POSTED = "posted"
 """Port of a receive: when it is posted."""
@@ -213,7 +213,9 @@ class Stage:
             builder.add("", begun)
             builder.wait(awaited)
             builder.add(unit.layer, unit.forward)
-            builder.add(unit.layer, offloaded.after_forward(unit))
+            if unit.kept:
+                builder.note("outputs", _kept(unit))
+            builder.add(unit.layer, offloaded.after_forward(self._shard, unit))
         self._send(builder, chunk, is_forward=True)
 
     def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool) -> None:
@@ -227,11 +229,13 @@ class Stage:
                 begun, awaited = replicas.before_backward(number)
                 builder.add("", begun)
                 builder.wait(awaited)
-                loads, awaited = offloaded.before_backward(replicas.units, number)
+                loads, awaited = offloaded.before_backward(self._shard, replicas.units, number)
                 builder.add("", loads)
                 builder.wait(awaited)
             builder.add(unit.layer, _of_kind(unit.backward, kind))
             if kind != "backward-data":
+                if unit.name == "attention":  # the first of its layer, the MLP is the last
+                    builder.note("inputs", _kept(replicas.units[number + 1]))
                 builder.add("", replicas.after_backward(number, is_last=is_last))
         if kind != "backward-data":
             builder.add("", replicas.after_micro_batch())
@@ -275,6 +279,11 @@ class Stage:
         s, plan = self._shard, self._plan
         size = s.tokens * s.model.hidden * s.value_bytes
         return -(-size // plan.tp) if plan.scatter_gather or plan.sequence_parallel else size
+
+
+def _kept(unit: Unit) -> str:
+    """What a layer keeps of a micro-batch, as a text of attributes."""
+    return f"{unit.layer}/activations {unit.kept}"
 
 
 def _of_kind(items: Items, kind: str) -> Items:

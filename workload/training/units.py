@@ -22,7 +22,7 @@ class Unit(NamedTuple):
         forward: what its forward pass does.
         backward: what its backward pass does, with what is worked out again before.
         tensors: its parameters in the order in which the forward pass uses them.
-        kept: bytes of activations that go to the host's memory after its forward pass.
+        kept: bytes of activations that its layer keeps for the backward pass; 0 unless it is the layer's last unit.
     """
 
     layer: str
@@ -77,9 +77,7 @@ def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: b
     second_back = experts.backward(s, number) if has_experts else mlp.backward(s)
     if s.plan.recompute == "full":
         second_back = [*renamed([*before, *first, *second], "recompute/"), *second_back]
-    kept = 0
-    if "activations" in s.plan.offload:
-        kept = layer_activations(s.model, s.plan, has_experts=has_experts).kept(s.plan.recompute)
+    kept = layer_activations(s.model, s.plan, has_experts=has_experts).kept(s.plan.recompute)
     tensors = parameters.experts(s) if has_experts else parameters.mlp(s)
     return (
         _unit(s, "attention", first, first_back, parameters.attention(s)),

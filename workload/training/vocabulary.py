@@ -2,7 +2,7 @@
 
 from et import CollectiveCommType
 from workload.training.items import Collective, Compute, Items
-from workload.training.linear import enter, enter_backward, leave, waiting
+from workload.training.linear import enter, enter_backward, leave, waiting, weights_product
 from workload.training.shard import Shard
 
 _LOSS_BYTES = 4
@@ -66,7 +66,7 @@ def prediction_backward(s: Shard) -> Items:
     h, rows = s.model.hidden, s.rows
     return [
         Compute("projection", (s.gemm(rows, 2 * h, h),)),
-        Compute("projection-weights", (s.gemm(h, 2 * h, rows),), weights=True),
+        weights_product(s, "projection", (s.gemm(h, 2 * h, rows),)),
         Compute("projection-norm", (s.operator("norm-backward", 2 * rows, h),)),
         *embedding_backward(s),
     ]

@@ -6,6 +6,7 @@ import pytest
 
 from workload import WorkloadError
 from workload.models import find, weights
+from workload.models.huggingface import model_of
 
 LLAMA3_8B = {
     "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,
@@ -131,6 +132,10 @@ def test_what_is_not_modelled_is_told(read):
         ({**LLAMA3_8B, "hidden_act": "xielu"}, "hidden_act 'xielu', expected one of silu"),
         ({"model_type": "llama"}, "is missing"),
         ({**LLAMA3_8B, "num_hidden_layers": "x"}, "layers: input should be a valid integer"),
+        ({**LLAMA3_8B, "max_position_embeddings": "long"}, 'max_position_embeddings is "long", expected an integer'),
+        ({**LLAMA3_8B, "hidden_act": ["silu"]}, "hidden_act ['silu'], expected one of silu"),
+        ({**QWEN2_57B, "shared_expert_intermediate_size": True}, "expected an integer"),
+        ({**LLAMA3_8B, "attention_bias": "yes", "mlp_bias": "perhaps"}, "bias: input should be a valid boolean"),
         ({**LLAMA3_8B, "num_key_value_heads": 7}, "heads is 32; expected a multiple of kv_heads (7)"),
     ],
 )
@@ -139,3 +144,17 @@ def test_what_is_no_config_is_refused_in_one_line(read, config, words):
         read(config)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("config", [LLAMA3_8B, MIXTRAL, DEEPSEEK_V3, QWEN2_57B, GPT2, NEOX_20B, GEMMA_7B])
+def test_no_value_of_any_key_ends_in_anything_but_a_model_or_one_line(config, tmp_path):
+    path = tmp_path / "config.json"
+    for key in config:
+        for junk in (None, "x", -1, 0, 1.5, [], [1], {}, True, 10**30):
+            text = json.dumps({**config, key: junk})
+            try:
+                model = model_of(text, path)
+            except WorkloadError as error:
+                assert "\n" not in str(error)  # noqa: PT017 - most raise, some do not
+                continue
+            assert weights.parameters(model) > 0

@@ -1,5 +1,7 @@
 """Generated traces agree with each other: groups, sends, receives, order."""
 
+import re
+
 import numpy as np
 from hypothesis import given
 
@@ -7,8 +9,11 @@ import et
 from tests.budgets import bounded
 from tests.workload.training.small import cases
 from workload import ComputeModel, build_program
-from workload.training.generator import generate
+from workload.compute.operators import PRODUCTS, parse_operators
+from workload.training.generator import generate, nodes_at_most
 
+NAME = re.compile(r"step\d+/(?:optimizer|(?:forward|backward|backward-weights)(?:/mb\d+)?)/[a-z0-9:/-]+")
+AXES = {"tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "memory"}
 RECORDED = ComputeModel("trace")
 
 
@@ -21,6 +26,24 @@ def test_every_send_has_its_receive_and_members_of_groups_agree(case):
     )
     for trace in made.traces:
         assert len(et.topological_order(trace)) == len(trace)  # acyclic
+
+
+@bounded(15)
+@given(cases())
+def test_nodes_say_what_they_are_and_do(case):
+    """Names as docs/workloads.md says; operations and bytes are those of the operators; nodes as estimated."""
+    model, plan, framework = case
+    made = generate(model, plan, framework)
+    assert sum(map(len, made.traces)) <= nodes_at_most(model, plan, framework)
+    for trace in made.traces:
+        for row, name in enumerate(trace.names):
+            assert NAME.fullmatch(name), name
+            if trace.type[row] != et.NodeType.COMP_NODE:
+                assert name.rpartition("/")[2].partition(":")[0] in AXES, name
+                continue
+            done = parse_operators(trace.operator_lists[trace.operators[row]])
+            assert trace.num_ops[row] == sum(operator.flops for operator in done if operator.kind in PRODUCTS)
+            assert trace.tensor_size[row] == sum(operator.bytes for operator in done) > 0
 
 
 @bounded(15)

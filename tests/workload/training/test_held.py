@@ -19,6 +19,7 @@ CASES = [
     ("qwen3-30b-a3b", "ep8,dp8,pp4"),
     ("qwen3-8b", "tp4,pp2"),
     ("deepseek-v2", "tp4,pp4,ep8,dp8,sp,uneven"),
+    ("deepseek-v3", "pp4,ep8,dp8,uneven"),
 ]
 
 

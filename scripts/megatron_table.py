@@ -1,0 +1,143 @@
+"""Iteration times of Megatron-LM on A100 (Narayanan et al., arXiv 2104.04473, Table 1), each told from the other nine.
+
+    python scripts/megatron_table.py [-o table.json] [--exact]
+
+Two numbers are fitted, one efficiency for each class of operators: of products, and of what memory bounds. Of each row
+they are fitted to the other rows, and the row is predicted (leave one out). Plans are those of the paper's own scripts
+(Megatron-LM, examples/sc21/run_table_1.sh): micro-batches, interleaving, and which data parallelism; its code was
+Megatron-LM before 3.0, without sequence parallelism, asynchronous tensor parallelism or fused accumulation.
+"""
+
+import argparse
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.planner.step import Site, site, step_time
+from topologies import clusters
+from workload import ComputeModel, models
+from workload.compute import ComputeTimes, Efficiencies, find_gpu
+from workload.training import ParallelPlan, parallel_plan, rules
+
+_COMMON = "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false"
+_TORCH = f"{_COMMON},overlap_grad_reduce=true"
+_LOCAL = f"{_COMMON},overlap_grad_reduce=false,scatter_gather=true,fused_accumulation=false"
+_PS = 1e12
+
+
+class Row(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        model: in the library.
+        plan: of the paper's script.
+        iteration_s: work of the paper's formula over its TFLOP/s and GPUs.
+    """
+
+    model: str
+    plan: str
+    iteration_s: float
+
+
+ROWS = (
+    Row("megatron-1.7b", f"dp32,mb16,gb512,{_TORCH}", 3.53),
+    Row("megatron-3.6b", f"tp2,dp32,mb16,gb512,{_TORCH}", 3.70),
+    Row("megatron-7.5b", f"tp4,dp32,mb16,gb512,{_TORCH}", 3.70),
+    Row("megatron-18.4b", f"tp8,dp32,mb8,gb1024,{_TORCH},fused_accumulation=false", 9.40),
+    Row("megatron-39.1b", f"tp8,pp2,dp32,mb4,gb1536,{_LOCAL}", 14.45),
+    Row("megatron-76.1b", f"tp8,pp4,dp32,vpp3,mb2,gb1792,{_LOCAL}", 16.06),
+    Row("megatron-145.6b", f"tp8,pp8,dp24,vpp2,mb2,gb2304,{_LOCAL}", 24.82),
+    Row("megatron-310.1b", f"tp8,pp16,dp15,vpp2,mb1,gb2160,{_LOCAL}", 37.61),
+    Row("megatron-529.6b", f"tp8,pp35,dp9,vpp3,mb1,gb2520,{_LOCAL}", 54.08),
+    Row("megatron-1t", f"tp8,pp64,dp6,mb1,gb3072,{_LOCAL}", 102.63),
+)
+_TRIED = ((0.85, 0.85), (0.65, 0.85), (0.85, 0.65))
+"""Efficiencies at which each row is run: between them its time is linear in their reciprocals, as nearly all of it is
+on the accelerator."""
+
+
+class Line(NamedTuple):
+    """A row's time: fixed_s + product_s / efficiency of products + memory_s / efficiency of memory."""
+
+    fixed_s: float
+    product_s: float
+    memory_s: float
+
+    def at(self, product: float, memory: float) -> float:
+        """Seconds."""
+        return self.fixed_s + self.product_s / product + self.memory_s / memory
+
+
+def settled(row: Row) -> ParallelPlan:
+    """The row's plan."""
+    return rules.settle(models.find(row.model), parallel_plan(row.plan))
+
+
+def with_efficiencies(where: Site, product: float, memory: float) -> Site:
+    """The same cluster, its GPUs at other efficiencies."""
+    own = Efficiencies(gemm=product, memory=memory, optimizer=memory)
+    return replace(where, compute=ComputeModel(times=ComputeTimes(find_gpu("a100"), efficiencies=own)))
+
+
+def seconds(where: Site, row: Row, *, exact: bool) -> float:
+    """A row's step."""
+    return step_time(where, models.find(row.model), settled(row), "megatron", exact=exact).step_ps / _PS
+
+
+def line(row: Row, *, exact: bool) -> Line:
+    """How a row's time depends on the efficiencies."""
+    where = site(clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100")))
+    times = [seconds(with_efficiencies(where, *tried), row, exact=exact) for tried in _TRIED]
+    matrix = np.array([[1, 1 / product, 1 / memory] for product, memory in _TRIED])
+    return Line(*np.linalg.solve(matrix, np.array(times)).tolist())
+
+
+def fitted(lines: Sequence[Line], measured_s: Sequence[float]) -> tuple[float, float]:
+    """The two efficiencies with the least squares of relative errors, to half a percent."""
+    grid: NDArray[np.float64] = np.arange(0.4, 1.001, 0.005)
+    return min(
+        itertools.product(grid.tolist(), grid.tolist()),
+        key=lambda pair: sum((one.at(*pair) / s - 1) ** 2 for one, s in zip(lines, measured_s, strict=True)),
+    )
+
+
+def main() -> None:
+    """Print the table, and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--out", metavar="FILE.json", help="the table as JSON")
+    parser.add_argument("--rows", type=int, default=len(ROWS), help="only the first rows")
+    parser.add_argument("--exact", action="store_true", help="run whole steps, not two short ones")
+    given = parser.parse_args()
+    rows = ROWS[: given.rows]
+    lines = []
+    for row in rows:
+        lines.append(line(row, exact=given.exact))
+        print(f"{row.model}: {lines[-1]}", flush=True)
+    measured_s = [row.iteration_s for row in rows]
+    all_fitted = fitted(lines, measured_s)
+    found = []
+    for number, row in enumerate(rows):
+        others = [one for other, one in enumerate(lines) if other != number]
+        pair = fitted(others, [s for other, s in enumerate(measured_s) if other != number])
+        predicted_s = lines[number].at(*pair)
+        error = predicted_s / row.iteration_s - 1
+        found.append({"model": row.model, "measured_s": row.iteration_s, "predicted_s": predicted_s, "error": error})
+        print(
+            f"{row.model:16s} {row.iteration_s:8.2f} s {predicted_s:8.2f} s {error:+7.1%}  {pair[0]:.3f} {pair[1]:.3f}"
+        )
+    errors = [abs(one["error"]) for one in found]
+    print(
+        f"mean error {np.mean(errors):.1%}, worst {max(errors):.1%}; all rows: {all_fitted[0]:.3f} {all_fitted[1]:.3f}"
+    )
+    if given.out:
+        with open(given.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
+            json.dump({"rows": found, "products": all_fitted[0], "memory": all_fitted[1]}, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()

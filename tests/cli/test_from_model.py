@@ -1,0 +1,180 @@
+"""Runs of a model and a plan: without traces, with a run file and without."""
+
+import json
+
+import numpy as np
+import pytest
+
+from nadi.closed_forms import running
+from nadi.config import ConfigError, load_config
+from nadi.from_model import remarks, trace_set
+from nadi.step_times import CATEGORIES
+from workload import write_set
+from workload.models import find, training_flops
+from workload.training import parallel_plan
+from workload.training.generator import generate
+
+MODEL = """
+layers = 4
+hidden = 256
+heads = 4
+vocab = 1024
+sequence = 128
+"""
+PLAN = "tp2,pp2,dp2,gb8"
+ON = ("--cluster", "dgx-h100-superpod", "--fidelity", "closed-form", "--quiet", "--json")
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A small model in a file."""
+    file = tmp_path / "small.toml"
+    file.write_text(MODEL)
+    return file
+
+
+@pytest.fixture
+def run_file(model, tmp_path):  # noqa: ARG001 - its file
+    """Write a run file of that model."""
+
+    def write(workload=f'model = "small.toml"\nplan = "{PLAN}"', topology='cluster = "dgx-h100-superpod"', text=""):
+        file = tmp_path / "run.toml"
+        file.write_text(f"[workload]\n{workload}\n[topology]\n{topology}\n{text}")
+        return file
+
+    return write
+
+
+def test_a_run_needs_no_file(nadi, model):
+    """What is settled is said; the figures are those of the model, and the parts of the step are the whole."""
+    found = nadi("run", "--model", model, "--plan", PLAN, *ON).document
+    config, step = found["config"], found["step"]
+    assert config["workload"]["model"] == str(model)
+    assert parallel_plan(config["workload"]["plan"]) == parallel_plan(f"{PLAN},seq128,schedule=1f1b")
+    assert (config["topology"]["gpus"], config["compute"]["gpu"], found["npus"]) == (8, "h100", 8)
+    seconds = found["finish_time_ps"] / 1e12
+    assert step["tokens_per_s"] == pytest.approx(8 * 128 / seconds)
+    assert step["model_flops"] == step["hardware_flops"] == training_flops(find(str(model)), 8)
+    assert step["mfu"] == pytest.approx(step["model_flops"] / (seconds * 8 * 989e12), rel=0.01)
+    assert sum(step[f"{name}_ps"] for name in CATEGORIES) == pytest.approx(found["finish_time_ps"])
+    for name in ("compute", "tp", "dp", "pp", "world", "bubble"):
+        assert step[f"{name}_ps"] > 0
+    assert step["cp_ps"] == step["ep_ps"] == step["unnamed_ps"] == step["other_ps"] == 0
+
+
+def test_recomputation_is_hardware_work_only(nadi, model):
+    without = nadi("run", "--model", model, "--plan", PLAN, *ON).document["step"]
+    full = nadi("run", "--model", model, "--plan", f"{PLAN},recompute=full", *ON).document["step"]
+    assert full["model_flops"] == without["model_flops"]
+    assert full["hfu"] / full["mfu"] == pytest.approx(full["hardware_flops"] / full["model_flops"])
+    assert full["hardware_flops"] > full["model_flops"]
+    assert full["mfu"] < without["mfu"]
+
+
+@pytest.mark.parametrize("fidelity", ["packet", "analytical", "closed-form"])
+def test_is_what_its_traces_are(nadi, model, run_file, tmp_path, fidelity):
+    """The set that the generator makes, written and read, runs to the same digest."""
+    write_set(tmp_path / "traces", generate(find(str(model)), parallel_plan(PLAN)))
+    text = f'[network]\nfidelity = "{fidelity}"\n'
+    topology = 'spec = "fat-tree:k=4,rate=400Gbps"'
+    compute = '[compute]\ngpu = "h100"\n'
+    by_model = nadi("run", run_file(topology=topology, text=text + compute), "--quiet", "--json").document
+    of_files = run_file('traces = "traces"', topology, text + compute)
+    by_traces = nadi("run", of_files, "--quiet", "--json").document
+    assert by_model["digest"] == by_traces["digest"]
+    assert "mfu" in by_model["step"]
+    assert "mfu" not in by_traces["step"]
+    assert by_model["step"]["tp_ps"] == by_traces["step"]["tp_ps"]
+    assert by_model["warnings"] == ["8 of 16 NPUs have nothing to do: the plan is of 8 GPUs"]
+
+
+def test_npus_that_are_folded_have_the_times_of_those_that_are_not(nadi, model, monkeypatch):
+    whole = nadi("run", "--model", model, "--plan", "tp2,pp4,dp4,gb16", *ON).document
+    monkeypatch.setattr(running, "MOST_ROWS", 0)
+    folded = nadi("run", "--model", model, "--plan", "tp2,pp4,dp4,gb16", *ON).document
+    assert folded["digest"] == whole["digest"]
+    assert folded["step"] == whole["step"]
+
+
+def test_the_report_says_where_the_step_went(nadi, run_file):
+    """With the options over what the file says."""
+    out = nadi("run", run_file(), "--plan", "tp4,dp2,gb4", "--fidelity", "closed-form", "--quiet").out
+    assert "tokens/s" in out
+    assert "MFU" in out
+    assert "where the time of 8 NPUs went" in out
+    assert "exposed tp" in out
+    assert "exposed pp" not in out
+
+
+def test_a_rank_has_the_traces_of_its_own_npus(run_file):
+    config = load_config(run_file())
+    own = np.arange(8) < 3
+    assert trace_set(config, 8, own).trace_of_npu.tolist() == [0, 0, 0, -2, -2, -2, -2, -2]
+    assert trace_set(config, 10, None).trace_of_npu.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, -1, -1]
+
+
+def test_what_does_not_fit_is_said(run_file):
+    large = load_config(run_file('model = "llama3-70b"\nplan = "tp8"'))
+    (said,) = remarks(large)
+    assert said.startswith("does not fit: ")
+    assert remarks(load_config(run_file())) == []
+
+
+@pytest.mark.parametrize(
+    ("workload", "topology", "words"),
+    [
+        (
+            'model = "gpt3-1.3b"',
+            'cluster = "selene"',
+            '[workload]: found model alone; expected plan, as "tp8,pp4,dp32"',
+        ),
+        ('plan = "tp8"', 'cluster = "selene"', "[workload]: found neither of traces and model"),
+        ('traces = "x"\nmodel = "y"\nplan = "tp1"', 'cluster = "selene"', "[workload]: found both of traces and model"),
+        ('traces = "x"\nplan = "tp1"', 'cluster = "selene"', "[workload]: found plan alone; expected model beside it"),
+        (
+            f'model = "small.toml"\nplan = "{PLAN}"\ngroups = "g"',
+            'cluster = "selene"',
+            "[workload]: groups stand beside model",
+        ),
+        ('model = "gpt5"\nplan = "tp8"', 'cluster = "selene"', "model 'gpt5': not in the library, nearest"),
+        ('model = "small.toml"\nplan = "tp3"', 'cluster = "selene"', "tp is 3, expected a divisor of the 4 heads"),
+        ('model = "small.toml"\nplan = "tp8x"', 'cluster = "selene"', "[workload] plan: plan: 'tp8x', expected"),
+        ('model = "small.toml"\nplan = "dp12,gb12"', 'cluster = "selene"', "gpus = 12 of selene; expected"),
+        (
+            f'model = "small.toml"\nplan = "{PLAN}"',
+            'spec = "ring:npus=8"',
+            "[compute] gpu: missing beside [workload] model",
+        ),
+    ],
+)
+def test_mistakes_get_one_line(nadi, run_file, workload, topology, words):
+    outcome = nadi("run", run_file(workload, topology))
+    assert outcome.code == 2
+    assert words in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_plan_of_more_gpus_than_there_are_says_what_would_do(nadi, run_file):
+    outcome = nadi("run", run_file(topology='cluster = "dgx-h100-superpod"\ngpus = 4'))
+    assert outcome.code == 2
+    assert "is of 8 GPUs, the fabric has 4 NPUs; expected dp1 (4 GPUs), or a fabric of 8" in outcome.err
+
+
+def test_without_file_and_model_one_line_says_what_to_give(nadi):
+    outcome = nadi("run")
+    assert outcome.code == 2
+    assert "expected RUN.toml, or --model NAME --plan PLAN --cluster NAME" in outcome.err
+
+
+def test_plans_may_be_tables(run_file):
+    table = 'model = "small.toml"\n[workload.plan]\ntp = 2\npp = 2\ndp = 2\nglobal_batch = 8'
+    assert load_config(run_file(table)).workload == load_config(run_file()).workload
+    with pytest.raises(ConfigError, match=r"\[workload\] plan: 7 is no plan"):
+        load_config(run_file('model = "small.toml"\nplan = 7'))
+    json.dumps(load_config(run_file()).settled())
+
+
+def test_a_step_beyond_memory_is_refused_before_it_is_made(nadi, model):
+    outcome = nadi("run", "--model", model, "--plan", "tp2,gb1000000,steps=1000000", *ON)
+    assert outcome.code == 2
+    assert "expected fewer micro-batches or steps, or --force" in outcome.err

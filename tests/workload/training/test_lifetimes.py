@@ -1,0 +1,62 @@
+"""Nodes say which activations they make for the backward pass and which they use last."""
+
+from collections import Counter
+
+import pytest
+
+import et
+from et.schema import AttributeProto
+from tests.workload.training.small import DEEPSEEK, GPT, MIXTRAL
+from workload.memory.activations import layer_activations
+from workload.training import parallel_plan, pipeline
+from workload.training.generator import generate
+from workload.training.rules import settle
+from workload.training.stages import chunks, micro_batches
+
+
+def lifetimes(trace):
+    """(step and micro-batch, tensor, bytes, whether it is made) in the order of computations."""
+    for row, name in enumerate(trace.names):
+        for text in trace.other_attributes[trace.other[row]]:
+            attribute = AttributeProto.FromString(text)
+            assert trace.type[row] == et.NodeType.COMP_NODE
+            assert attribute.name in {"inputs", "outputs"}
+            for value in attribute.string_list.values:
+                tensor, size = value.split()
+                step, _, micro_batch = name.split("/")[:3]
+                yield (step, micro_batch, tensor), int(size), attribute.name == "outputs"
+
+
+def peak(trace):
+    """Most bytes at a time; each tensor is made once and used last once."""
+    held, most, seen = {}, 0, Counter()
+    for tensor, size, is_made in lifetimes(trace):
+        if is_made:
+            assert tensor not in held
+            held[tensor] = size
+            seen[tensor] += 1
+            most = max(most, sum(held.values()))
+        else:
+            assert held.pop(tensor) == size
+    assert not held
+    assert set(seen.values()) == {1}
+    return most
+
+
+@pytest.mark.parametrize("model", [GPT, MIXTRAL, DEEPSEEK], ids=lambda model: model.name)
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zero-bubble", "interleaved,vpp2"])
+def test_stages_hold_as_many_activations_as_their_schedule_says(model, recompute, schedule):
+    plan = settle(model, parallel_plan(f"tp2,sp,pp4,gb8,{schedule},recompute={recompute}"))
+    made = generate(model, plan)
+    for stage, own in enumerate(chunks(model, plan)):
+        kept = [
+            sum(layer_activations(model, plan, has_experts=model.has_experts(n)).kept(recompute) for n in chunk.layers)
+            for chunk in own
+        ]
+        in_flight = pipeline.in_flight(plan.schedule, stage, plan.pp, micro_batches(plan), len(own))
+        found = peak(made.traces[stage])
+        if len(set(kept)) == 1:
+            assert found == in_flight * kept[0]
+        else:
+            assert min(kept) * in_flight <= found <= max(kept) * in_flight
