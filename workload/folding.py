@@ -7,6 +7,7 @@ p before it, its host, and gets the result back at the end.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from workload.extent import Extent
 from workload.plans import Lane, Plans, each_its_own
 
 
@@ -44,6 +45,13 @@ def exchanged(members: int, chunks: int, rounds: Callable[[int], Sequence[Exchan
         whole: dict[str, Any] = {"send_count": chunks, "receive_count": chunks}
         lanes.append([Lane(blocking=True).step(send_to=host, to_lane=to_lane - 1, receive_from=host, **whole)])
     return each_its_own(chunks, lanes)
+
+
+def extent(members: int, rounds: int) -> Extent:
+    """Steps and lanes of `exchanged` in which members below p do so many rounds."""
+    core = power_below(members)
+    guests = members - core
+    return Extent(core * rounds + 3 * guests, core * rounds + 2 * guests, members, rounds + (guests > 0))
 
 
 def _core(rounds: Sequence[Exchange], chunks: int, guest: int | None) -> list[Lane]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from workload.errors import WorkloadError
+from workload.extent import Extent
 from workload.plans import AT_ONCE, MOST_STEPS, Lane
 
 _CHUNK_BYTES = 4096
@@ -107,6 +108,14 @@ def member_lanes(
                 send_to=aggregator, to_lane=size + 1 + place, send=own, after=complete[k] if complete else after
             )
     return [data, sums, results, *others]
+
+
+def extent(groups: int, size: int, count: int, *, ways: int = 2) -> Extent:
+    """Steps and lanes of members and aggregators: `groups` of `size` members; ways: 1 where they only sum or copy."""
+    steps, of_switch = 2 * count * size * (size + 1) * ways, 2 * size + 1
+    return Extent(
+        groups * steps, groups * (size * (size + OTHERS) + of_switch), groups * (size + 1), max(of_switch, size + OTHERS)
+    )
 
 
 def aggregator_lanes(members: Sequence[int], count: int, *, reduces: bool = True, copies: bool = True) -> list[Lane]:

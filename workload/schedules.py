@@ -135,7 +135,9 @@ class ScheduleSet:
     For algorithms that need the shape of the group on the fabric, that and the buffer's size stand in for the members.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int | None = None) -> None:
+        """An empty set; most_bytes: what all its schedules may take, None = whatever they do."""
+        self._most_bytes, self._bytes = most_bytes, 0
         self._index: dict[object, int] = {}
         self._plans: list[Plans] = []
         self._shares: dict[object, SharesOf] = {}
@@ -151,8 +153,8 @@ class ScheduleSet:
             size_bytes: the whole buffer; likewise.
 
         Raises:
-            WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not do this kind, or no shape
-                for one that needs it.
+            WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not do this kind, no shape
+                for one that needs it, or more memory than the set may take.
         """
         chosen = collectives.choose(kind, algorithm)
         key: object = (kind, chosen, members)
@@ -163,6 +165,7 @@ class ScheduleSet:
             if chosen.needs_shape and members == 1:
                 self._index[key] = DONE_AT_ONCE
                 return DONE_AT_ONCE
+            self._afford(chosen, kind, members, shape, size_bytes)
             made = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
             self._index[key] = DONE_AT_ONCE if members == 1 else len(self._plans)
             if members > 1:
@@ -170,6 +173,19 @@ class ScheduleSet:
                 shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
                 self._plans.append(_checked(made, what, kind, shares))
         return self._index[key]
+
+    def _afford(self, chosen: collectives.Choice, kind: str, members: int, shape: Shape | None, size: int) -> None:
+        """Count what a schedule will take, before it is made."""
+        if self._most_bytes is None:
+            return
+        found = chosen.extent(kind, members, shape, size)
+        self._bytes += found.memory_bytes(members)
+        if self._bytes > self._most_bytes:
+            raise WorkloadError(
+                f"algorithm {chosen.name} for {kind} of {members:,} members: its {found.steps:,} steps would take "
+                f"about {found.memory_bytes(members) / 1e9:,.1f} GB of memory, {self._most_bytes / 1e9:,.1f} GB are "
+                "free; expected another algorithm, fewer members, or --force"
+            )
 
     def add_uneven(self, matrix_bytes: Int64, algorithm: str, hosts: tuple[int, ...] | None) -> int:
         """Number of the schedule of an all-to-all with these bytes; matrices that are multiples of another share it.

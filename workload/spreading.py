@@ -6,8 +6,10 @@ Played backwards, with sums in place of copies, it is a reduce-scatter: what wen
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+from workload.extent import Extent
 from workload.plans import Lane, Plans, each_its_own
 
 
@@ -81,6 +83,17 @@ def all_reduced(members: int, rounds: Sequence[Round]) -> Plans:
         return first + _gather(me, members, rounds, places, len(first))
 
     return _made(members, rounds, both)
+
+
+def extent(members: int, rounds: Sequence[Round]) -> Extent:
+    """Steps and lanes of `gathered` and of `reduced`; copies of blocks in a row are one, but for a member in a row."""
+    if not rounds:
+        return Extent(0, 0, members)
+    places = order(rounds)
+    in_a_row = sum((far - behind) % members == 1 for far, behind in pairwise(places))
+    each = 1 + sum(one.aside + len(one.pieces()) for one in rounds)
+    steps = members * (each + len(places)) - in_a_row * (members - 1)
+    return Extent(steps, members * len(rounds), members)
 
 
 def rounds_ps(members: int, rounds: Iterable[Round], size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:

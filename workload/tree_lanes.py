@@ -4,9 +4,11 @@ A member has two lanes: what it sends up, and what it gets. An aggregator has a 
 the order of the children, one that sends sums up, and one that takes results from above and sends them to children.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from workload.extent import Extent
 from workload.plans import AT_ONCE, Lane
 from workload.tree import ROOT, Branch, Tree
 
@@ -30,6 +32,13 @@ def members_below(tree: Tree, n: int) -> list[frozenset[int]]:
         for node in tree.up(member):
             found[tree.parent[node]].add(member)
     return [frozenset(members) for members in found]
+
+
+def extent(tree: Tree, n: int, count: int) -> Extent:
+    """Steps and lanes of n members and of the aggregators of a tree, if so many chunks go up and down all of it."""
+    links = len(tree.parent) - 1
+    widest = max(Counter(tree.parent).values()) + 2
+    return Extent(4 * links * count, links + 2 * len(tree.parent), len(tree.parent), widest)
 
 
 def member_lanes(

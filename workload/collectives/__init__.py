@@ -9,6 +9,10 @@ A module has
   network in which a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at
   a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/interfaces.md,
 
+- `extent(kind, members, **parameters) -> Extent` (workload.extent): how many steps and lanes `plan` makes, without
+  making them, or a bound; it has a run refused that takes more memory than is free. Without it a bound of any
+  algorithm holds, that grows with the members' square;
+
 if that is a lower bound only, `LOWER_BOUND = True`, if an estimate, `ESTIMATE = True`; if no member receives while it
 sends, so that acknowledgements take no turns, `ONE_WAY = True`; and where it has parameters, which users write as
 `ring:channels=4,bidirectional=true`,
@@ -20,6 +24,7 @@ An algorithm that depends on where its members are on the fabric, or on the size
 
 - `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.Shape of two members or more),
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
+- `extent(kind, shape, size_bytes, **parameters) -> Extent`,
 - if switches take part in it, `TREES`, which trees of them (workload.tree): "all", "hosts" or "hosts and rails", or
   what says that of the parameters; the shape has them, and if a plan uses them its last members are their aggregators,
 - if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do,
@@ -47,6 +52,7 @@ import numpy as np
 from topologies import NVSWITCH, Graph
 from workload.dataset_splits import in_parts
 from workload.errors import WorkloadError
+from workload.extent import Extent, of_any
 from workload.kinds import kind_index
 from workload.plans import Plans
 from workload.shape import Shape
@@ -159,6 +165,21 @@ class Choice(NamedTuple):
         else:
             plans = self.module.plan(kind, members, **dict(self.parameters))
         return in_parts(plans, kind, self.dataset_splits, self.chains)
+
+    def extent(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Extent:
+        """How large `plan` will be, or a bound.
+
+        Raises:
+            WorkloadError: as `plan`.
+        """
+        count = getattr(self.module, "extent", None)
+        if count is None:
+            found = of_any(members)
+        elif self.needs_shape:
+            found = count(kind, self.on(kind, shape), self.part_bytes(size_bytes), **dict(self.parameters))
+        else:
+            found = count(kind, members, **dict(self.parameters))
+        return cast("Extent", found).in_parts(self.dataset_splits)
 
     def closed_form(
         self, kind: str, members: int, size_bytes: float, latency_ps: float, bytes_per_s: float, shape: Shape | None

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from workload.extent import Extent
 from workload.plans import Lane, Plans, each_its_own
 from workload.trees import Branch, branches, parent
 
@@ -22,6 +23,12 @@ def plan(kind: str, members: int) -> Plans:
     make = _outwards if kind in {"broadcast", "scatter"} else _inwards
     lanes = (make(member, members, in_parts=in_parts) for member in range(members))
     return each_its_own(members if in_parts else 1, lanes)
+
+
+def extent(kind: str, members: int) -> Extent:
+    """Steps and lanes of `plan`: inwards those that pass something on have two."""
+    inner = max(0, members - 2) // 2 if kind in {"reduce", "gather"} else 0
+    return Extent(2 * (members - 1), members + inner, members, 1 + (inner > 0))
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:

@@ -9,7 +9,9 @@ Reduce-scatter is the all-gather backwards (Traff, "Optimal, non-pipelined reduc
 
 from itertools import pairwise
 
+from workload.extent import Extent
 from workload.plans import Lane, Plans, each_its_own
+from workload.spreading import extent as spreading_extent
 from workload.spreading import gathered, near_first, reduced, rounds_ps
 
 NAME = "bruck"
@@ -24,6 +26,16 @@ def plan(kind: str, members: int) -> Plans:
         return each_its_own(members, [_to_all(me, members) for me in range(members)], regions=5)
     make = gathered if kind == "all-gather" else reduced
     return make(members, near_first(members))
+
+
+def extent(kind: str, members: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    if kind != "all-to-all":
+        return spreading_extent(members, near_first(members))
+    rounds = (members - 1).bit_length()
+    moved = sum(2 * -(-(members - (1 << k)) // (2 << k)) + 1 for k in range(rounds))
+    steps = members * (moved + 1 + members) + members - 1 if rounds else 0
+    return Extent(steps, rounds * members, members)
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from topologies.units import parse_bytes
 from workload.custom import is_msccl, read_custom
 from workload.errors import WorkloadError
+from workload.extent import Extent
 from workload.kinds import KINDS as ALL_KINDS
 from workload.plans import Plans
 from workload.shape import Shape
@@ -19,6 +20,7 @@ KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")
 PARAMETERS = {"file": "", "size": ""}
 NEEDS_SHAPE = True
 NAMED_ONLY = True
+_LEAST_STEP_BYTES = 24
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> Plans:
@@ -31,6 +33,14 @@ def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> Plan
     if plans.members != shape.members:
         raise WorkloadError(f"{file}: {plans.members} members, expected {shape.members} as the group of this {kind}")
     return plans
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> Extent:  # noqa: ARG001 - see plan
+    """A bound by the bytes of the files: a step is no less than a node of a trace."""
+    path = _path(file)
+    files = [path] if is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
+    steps = sum(each.stat().st_size for each in files if each.exists()) // _LEAST_STEP_BYTES
+    return Extent(steps, 0, shape.members)
 
 
 def size_class(kind: str, shape: Shape, size_bytes: int, file: str, size: str) -> int:  # noqa: ARG001 - see plan

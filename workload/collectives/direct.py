@@ -9,6 +9,7 @@ the other way round as the send `window` before it went. A window of 1 is the pa
 """
 
 from workload.errors import WorkloadError
+from workload.extent import Extent
 from workload.plans import Lane, Plans, each_its_own, everyone_alike
 
 NAME = "direct"
@@ -34,6 +35,17 @@ def plan(kind: str, members: int, window: int = 0) -> Plans:
     regions = 2 if kind == "all-to-all" else 1
     lanes = _windowed(kind, members, window) if window else _lanes(kind, members)
     return everyone_alike(members, members, lanes, regions=regions)
+
+
+def extent(kind: str, members: int, window: int = 0) -> Extent:
+    """Steps and lanes of `plan`."""
+    peers = members - 1
+    if kind in _STARS:
+        return Extent(2 * peers, members, members)
+    halves = 2 if kind == "all-reduce" else 1
+    if not window:
+        return Extent(2 * halves * peers, 2 * halves)
+    return Extent((3 if kind == "all-reduce" else 1) * peers, halves * peers + (kind == "all-reduce"))
 
 
 def closed_form(

@@ -4,6 +4,7 @@ After ceil(log2 n) rounds each has heard, through others, from all (Hensgen, Fin
 barrier synchronization", 1988). Messages carry no bytes.
 """
 
+from workload.extent import Extent
 from workload.plans import Lane, Plans, everyone_alike
 
 NAME = "dissemination"
@@ -19,6 +20,11 @@ def plan(kind: str, members: int) -> Plans:  # noqa: ARG001 - one kind only
         step = Lane().step(send_to=distance, to_lane=k, receive_from=members - distance, reduce=True, after=after)
         lanes.append(step)
     return everyone_alike(members, 1, lanes)
+
+
+def extent(kind: str, members: int) -> Extent:  # noqa: ARG001 - one kind only
+    """Steps and lanes of `plan`."""
+    return Extent(_rounds(members), _rounds(members))
 
 
 def closed_form(

@@ -8,6 +8,7 @@ Computing 35, 2009; all-reduce as NCCL has it is the reduction and the broadcast
 
 from typing import NamedTuple
 
+from workload.extent import Extent
 from workload.plans import NONE, Lane, Plans, each_its_own
 
 NAME = "double-binary-tree"
@@ -31,6 +32,15 @@ def plan(kind: str, members: int, chunks: int = 8) -> Plans:
         for me in range(members)
     ]
     return each_its_own(_TREES * chunks, lanes)
+
+
+def extent(kind: str, members: int, chunks: int = 8) -> Extent:
+    """Steps and lanes of `plan`: two ends of each link up or down, and lanes that do nothing."""
+    if members == 1:
+        return Extent(0, 1)
+    ends = _TREES * (members - 1) * (4 if kind == "all-reduce" else 2)
+    lanes = members * _TREES * _LANES
+    return Extent(ends * chunks + lanes - ends, lanes, members)
 
 
 def closed_form(

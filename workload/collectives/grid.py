@@ -10,6 +10,7 @@ fabric's dimensions are one dimension.
 """
 
 from workload import grid
+from workload.extent import Extent
 from workload.plans import Plans
 from workload.shape import Shape
 
@@ -24,6 +25,12 @@ def plan(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int,
     """A chain of phases for each split, one phase for each dimension (all-reduce: two but for the last)."""
     levels, size = grid.along_dimensions(shape), _typical(size_bytes, order)
     return grid.plans(levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int, order: str) -> Extent:
+    """A bound of the steps and lanes of `plan`."""
+    levels, size = grid.along_dimensions(shape), _typical(size_bytes, order)
+    return grid.extent(levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int, order: str) -> float:

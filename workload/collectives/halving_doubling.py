@@ -6,6 +6,8 @@ of collective communication operations in MPICH", 2005, section 4.5). The halves
 need no folding.
 """
 
+from workload import folding, spreading
+from workload.extent import Extent
 from workload.folding import Exchange, exchanged, power_below
 from workload.plans import Plans
 from workload.spreading import gathered, near_first, reduced, rounds_ps
@@ -23,6 +25,14 @@ def plan(kind: str, members: int) -> Plans:
         return (reduced if kind == "reduce-scatter" else gathered)(members, near_first(members))
     rounds = _halving if kind == "reduce-scatter" else _doubling
     return exchanged(members, members, lambda me: rounds(me, members))
+
+
+def extent(kind: str, members: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    core = power_below(members)
+    if kind != "all-reduce" and core != members:
+        return spreading.extent(members, near_first(members))
+    return folding.extent(members, (core.bit_length() - 1) * (2 if kind == "all-reduce" else 1))
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:

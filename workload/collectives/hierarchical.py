@@ -4,6 +4,7 @@ The phases are those of `grid`, on the places in a host and the hosts.
 """
 
 from workload import grid
+from workload.extent import Extent
 from workload.plans import Plans
 from workload.shape import Shape
 
@@ -18,6 +19,12 @@ def plan(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int)
     """A chain of phases for each split; algorithms: in a host / among hosts."""
     levels = grid.by_hosts(shape)
     return grid.plans(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> Extent:
+    """A bound of the steps and lanes of `plan`."""
+    levels = grid.by_hosts(shape)
+    return grid.extent(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> float:

@@ -6,7 +6,9 @@ ways part. An all-reduce so moves S over each link in each direction, once, wher
 al., "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
 """
 
+from workload import tree_lanes
 from workload.errors import WorkloadError
+from workload.extent import Extent
 from workload.plans import MOST_STEPS, Plans, each_its_own
 from workload.shape import Shape
 from workload.tree import ROOT, Tree
@@ -43,6 +45,15 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     members = [member_lanes(branch, places, flows, member) for member in range(n)]
     aggregators = aggregator_lanes(branch, places, flows, result_lane=1)
     return each_its_own(count, members + aggregators, aggregators=len(aggregators))
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+    """Steps and lanes of `plan`: two ends of each link that a chunk goes up or down."""
+    tree, n = shape.branches()[0].tree, shape.members
+    count = size_class(kind, shape, size_bytes, chunks)
+    below = members_below(tree, n)
+    links = [sum(_loads(kind, n, count, below[e])) for e, parent in enumerate(tree.parent) if parent != ROOT]
+    return tree_lanes.extent(tree, n, count)._replace(steps=2 * sum(links))
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from workload.extent import Extent
 from workload.nccl import collnet_plans, nvls_plans, pat_plans, pxn_plans, ring_plans, tree_plans
 from workload.nccl.generations import AUTO, generations
 from workload.nccl.overrides import ALGORITHMS, PROTOCOLS
@@ -52,6 +53,20 @@ def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -
     if way.algorithm == PAT:
         return pat_plans.plan(kind, shape, way)
     return tree_plans.plan(shape, way) if way.algorithm == TREE else ring_plans.plan(kind, shape, way)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> Extent:  # noqa: ANN401
+    """Steps and lanes of `plan`."""
+    way = _way(kind, shape, size_bytes, Asked(**asked))
+    if kind == "all-to-all":
+        return pxn_plans.extent(shape, pxn=pxn)
+    if way.algorithm in {NVLS, NVLS_TREE}:
+        return nvls_plans.extent(kind, shape, size_bytes, way)
+    if way.algorithm == COLLNET_DIRECT:
+        return collnet_plans.extent(shape, size_bytes)
+    if way.algorithm == PAT:
+        return pat_plans.extent(shape)
+    return tree_plans.extent(shape, way) if way.algorithm == TREE else ring_plans.extent(kind, shape, way)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> float:  # noqa: ANN401

@@ -6,7 +6,9 @@ so moves S (n+1)/n bytes over each link in each direction, of the ring's 2 S (n-
 of the link's rate. What the switch reads is modelled as sent by the members: requests to read are not there.
 """
 
+from workload import multimem
 from workload.errors import WorkloadError
+from workload.extent import Extent
 from workload.multimem import aggregator_lanes, chunks_of_share, member_lanes
 from workload.plans import Plans, each_its_own
 from workload.shape import Shape
@@ -34,6 +36,12 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies) for m in range(n)]
     switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
     return each_its_own(n * count, [*members, switch], aggregators=1)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    n, ways = shape.members, 2 if kind == "all-reduce" else 1
+    return multimem.extent(1, n, size_class(kind, shape, size_bytes, chunks), ways=ways)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:

@@ -4,6 +4,8 @@ As `nvls-tree`, but the shares of all hosts are summed by the switches of their 
 gets S/g once, of g members of a host.
 """
 
+from workload import multimem, tree_lanes
+from workload.extent import Extent, total
 from workload.multimem import AT_LINE_RATE, OTHERS, SUMS, Pace, aggregator_lanes, chunks_of_share, member_lanes
 from workload.plans import Lane, Plans, each_its_own
 from workload.shape import Shape
@@ -52,6 +54,20 @@ def made(shape: Shape, count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int 
         _add_rail(lanes, rail, range(place * count, (place + 1) * count), OTHERS + size)
     in_order, aggregators = [lanes[m] for m in sorted(lanes)], len(lanes) - shape.members
     return each_its_own(size * count, in_order, aggregators=aggregators, launch_ps=launch_ps)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    return extent_of(shape, size_class(kind, shape, size_bytes, chunks))
+
+
+def extent_of(shape: Shape, count: int) -> Extent:
+    """Steps and lanes of `made`."""
+    hosts, rails = _parts(shape)
+    inside = multimem.extent(len(hosts), len(hosts[0].members), count)
+    between = [tree_lanes.extent(rail.tree, len(rail.members), count) for rail in rails]
+    aggregators = sum(each.plans - len(hosts) for each in between)
+    return total([inside, *between], shape.members + len(hosts) + aggregators)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:

@@ -5,7 +5,9 @@ members in the same place of all hosts adds these up and brings the total back, 
 the NVSwitch copies it to all of the host.
 """
 
+from workload import multimem
 from workload.errors import WorkloadError
+from workload.extent import Extent
 from workload.multimem import AT_LINE_RATE, OTHERS, SUMS, Pace, aggregator_lanes, chunks_of_share, member_lanes
 from workload.nccl.trees import host_parent
 from workload.plans import Lane, Plans, each_its_own
@@ -59,6 +61,24 @@ def made(
             lanes[member] = _member(hosts, number, place, count, pace)
         lanes[host.first] = aggregator_lanes(host.members, count)
     return each_its_own(size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    return extent_of(shape, shape.branches(), size_class(kind, shape, size_bytes, chunks))
+
+
+def extent_of(shape: Shape, hosts: tuple[Branch, ...], count: int) -> Extent:
+    """Steps and lanes of `made`."""
+    size, links = len(hosts[0].members), len(hosts) - 1
+    inside = multimem.extent(len(hosts), size, count)
+    aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
+    return Extent(
+        inside.steps + size * count * (4 * links + 1),
+        inside.lanes + HALVES * _LANES * shape.members + aggregators - len(hosts),
+        shape.members + aggregators,
+        inside.widest + HALVES * _LANES,
+    )
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:

@@ -4,6 +4,7 @@ A step waits for the message of the one before, so that each member has one mess
 Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, sections 4.2 and 4.4).
 """
 
+from workload.extent import Extent
 from workload.plans import Lane, Plans, everyone_alike
 
 NAME = "pairwise"
@@ -26,6 +27,11 @@ def plan(kind: str, members: int) -> Plans:
         for k in range(1, members)
     ]
     return everyone_alike(members, members, lanes, regions=2 if to_all else 1)
+
+
+def extent(kind: str, members: int) -> Extent:  # noqa: ARG001 - both kinds take as many
+    """Steps and lanes of `plan`."""
+    return Extent(members - 1, members - 1)
 
 
 def closed_form(

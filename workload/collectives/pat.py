@@ -6,6 +6,8 @@ Reduce-scatter is the same backwards (Jeaugey, "PAT: a new algorithm for all-gat
 scale", arXiv 2506.20252, 2025).
 """
 
+from workload import spreading
+from workload.extent import Extent
 from workload.plans import Plans
 from workload.spreading import far_first, gathered, reduced, rounds_ps
 
@@ -19,6 +21,11 @@ def plan(kind: str, members: int, aggregation: int = 0) -> Plans:
     """A lane per distance; aggregation: the most blocks of a message, 0 = as many as there are."""
     make = gathered if kind == "all-gather" else reduced
     return make(members, far_first(members, aggregation or members))
+
+
+def extent(kind: str, members: int, aggregation: int = 0) -> Extent:  # noqa: ARG001 - both kinds take as many
+    """Steps and lanes of `plan`."""
+    return spreading.extent(members, far_first(members, aggregation or members))
 
 
 def closed_form(

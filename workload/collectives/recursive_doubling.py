@@ -5,6 +5,8 @@ Rabenseifner and Gropp, "Optimization of collective communication operations in 
 is then that of Bruck's rounds, for a folded member's block does not stand beside its host's.
 """
 
+from workload import folding, spreading
+from workload.extent import Extent
 from workload.folding import Exchange, exchanged, power_below
 from workload.plans import Plans
 from workload.spreading import gathered, near_first, rounds_ps
@@ -26,6 +28,14 @@ def plan(kind: str, members: int) -> Plans:
     return exchanged(
         members, members, lambda me: [Exchange(me ^ d, _held(me, d), _held(me ^ d, d), reduce=False) for d in distances]
     )
+
+
+def extent(kind: str, members: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    core = power_below(members)
+    if kind == "all-gather" and core != members:
+        return spreading.extent(members, near_first(members))
+    return folding.extent(members, core.bit_length() - 1)
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:

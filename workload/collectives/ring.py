@@ -14,6 +14,7 @@ move their share of every chunk.
 from typing import NamedTuple
 
 from workload.errors import WorkloadError
+from workload.extent import Extent, of_chains
 from workload.plans import Lane, Plans, each_its_own, everyone_alike
 
 NAME = "ring"
@@ -59,6 +60,14 @@ def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False
     return everyone_alike(members, members * rings, lanes, regions=3 if kind == "all-to-all" else 1)
 
 
+def extent(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> Extent:
+    """Steps and lanes of `plan`."""
+    if kind in {"broadcast", "reduce"}:
+        return of_chains(members, channels, CHAIN_CHUNKS)
+    rings = _rings(channels, bidirectional=bidirectional)
+    return Extent(rings * _steps(kind, members), rings)
+
+
 def closed_form(
     kind: str,
     members: int,
@@ -79,7 +88,7 @@ def closed_form(
         chunk_ps = size_bytes / chunks / bytes_per_s * 1e12
         return (members - 1) * latency_ps + (members - 2 + chunks) * chunk_ps
     rings = _rings(channels, bidirectional=bidirectional)
-    steps = {"all-reduce": 2 * (members - 1), "all-to-all": members * (members - 1) // 2}.get(kind, members - 1)
+    steps = _steps(kind, members)
     chunk_ps = size_bytes / (members * rings) / bytes_per_s * 1e12
     step_ps = max(latency_ps + chunk_ps, rings * chunk_ps)
     return (steps - 1) * step_ps + latency_ps + rings * chunk_ps
@@ -104,6 +113,11 @@ class _Way(NamedTuple):
 
 def _rings(channels: int, *, bidirectional: bool) -> int:
     return 2 * channels if bidirectional else channels
+
+
+def _steps(kind: str, members: int) -> int:
+    """Of a ring."""
+    return {"all-reduce": 2 * (members - 1), "all-to-all": members * (members - 1) // 2}.get(kind, members - 1)
 
 
 def _reduce_scatter(lane: Lane, way: _Way) -> None:

@@ -7,6 +7,8 @@ src/device/all_reduce.h, NCCL_ALGO_COLLNET_DIRECT). Chunks follow one another th
 
 from collections.abc import Sequence
 
+from workload import tree_lanes
+from workload.extent import Extent, total
 from workload.multimem import chunks_of_share
 from workload.nccl.ways import Way
 from workload.plans import AT_ONCE, Lane, Plans, each_its_own
@@ -43,6 +45,17 @@ def plan(shape: Shape, size_bytes: int, way: Way) -> Plans:
     return each_its_own(
         size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=way.launch_ps
     )
+
+
+def extent(shape: Shape, size_bytes: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    hosts = shape.branches()[: len(set(shape.host))]
+    rails = shape.branches()[len(hosts) :]
+    count, size = size_class(shape, size_bytes), len(hosts[0].members)
+    through = [tree_lanes.extent(rail.tree, len(rail.members), count) for rail in rails]
+    idle = sum(len(host.tree.parent) - len(host.members) for host in hosts)
+    inside = Extent(shape.members * 4 * (size - 1) * count, shape.members * 2 * size + idle)
+    return total([inside, *through], idle + sum(each.plans for each in through))
 
 
 def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:

@@ -5,7 +5,9 @@ pace that NCCL plans for a head times NVLS' efficiency (`Way.shares`). What memb
 as fast as all heads pull.
 """
 
+from workload import multimem
 from workload.collectives import nvls_sharp, nvls_tree
+from workload.extent import Extent
 from workload.multimem import AT_LINE_RATE, Pace, aggregator_lanes, chunks_of_share, member_lanes
 from workload.nccl.tuning import NVLS_TREE
 from workload.nccl.ways import Way
@@ -35,6 +37,17 @@ def plan(kind: str, shape: Shape, size_bytes: int, way: Way) -> Plans:
     members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies, pace=pace) for m in range(n)]
     switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
     return each_its_own(n * count, [*members, switch], aggregators=1, launch_ps=way.launch_ps)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, way: Way) -> Extent:
+    """Steps and lanes of `plan`."""
+    hosts, count = hosts_of(shape), size_class(shape, size_bytes, way)
+    if way.algorithm == NVLS_TREE:
+        return nvls_tree.extent_of(shape, hosts, count)
+    if len(hosts) > 1:
+        return nvls_sharp.extent_of(shape, count)
+    n = shape.members
+    return multimem.extent(1, n, count, ways=2 if kind == "all-reduce" else 1)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:

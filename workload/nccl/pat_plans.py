@@ -1,5 +1,7 @@
 """PAT inside NCCL's choice: the lanes of algorithm `pat` with NCCL's latencies, one NPU a host."""
 
+from workload import spreading
+from workload.extent import Extent
 from workload.nccl.hops import hop_ps, lane_ps, link_ps
 from workload.nccl.ways import Way
 from workload.plans import Plans
@@ -15,6 +17,11 @@ def plan(kind: str, shape: Shape, way: Way) -> Plans:
         tuple(one._replace(latency_ps=wait_ps) for one in made.attributes_of(i)) for i in range(len(made.plans))
     )
     return made._replace(attributes=attributes, launch_ps=way.launch_ps)
+
+
+def extent(shape: Shape) -> Extent:
+    """Steps and lanes of `plan`."""
+    return spreading.extent(shape.members, far_first(shape.members, shape.members))
 
 
 def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:

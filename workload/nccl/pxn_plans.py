@@ -9,8 +9,10 @@ Scratch regions hold the runs of chunks: those that a member passes on, and thos
 host's members are not numbered in a row, from where they are copied into the output.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
+from workload.extent import Extent
 from workload.nccl.hops import hop_ps, lane_ps, link_ps
 from workload.nccl.hosts import Hosts, hosts_of
 from workload.nccl.ways import MOST_CHANNELS, Way
@@ -22,6 +24,9 @@ _SCRATCH = 2
 
 _MOST_RELAYED = 2048
 """Members whose messages are relayed: their number squared is that of the steps."""
+
+_LANES_BESIDE_RUNS = 6
+"""Of a member: straight, relayed, runs passed on, own sends to the host and to others, copies."""
 
 _PEER = 0
 """Lane that takes what comes straight; the next one takes what relays send."""
@@ -51,6 +56,25 @@ def plan(shape: Shape, way: Way, *, pxn: bool) -> Plans:
     regions = _SCRATCH + 1 + -(-most_runs // (shape.members // in_a_run))
     lanes = [_member(shape, way, routes, member) for member in range(shape.members)]
     return each_its_own(shape.members, lanes, regions=regions, launch_ps=way.launch_ps)
+
+
+def extent(shape: Shape, *, pxn: bool) -> Extent:
+    """Steps and lanes of `plan`."""
+    n = shape.members
+    if not pxn or not _relays(shape):
+        return Extent(2 * (n - 1), min(MOST_CHANNELS, n - 1) + 1)
+    hosts = hosts_of(shape)
+    steps, runs = 0, 0
+    on_place = Counter(shape.place)
+    for own in hosts:
+        places = {shape.place[m] for m in own}
+        relayed = sum(on_place[place] for place in places) - len(own)
+        members = tuple(sorted(own))
+        in_a_row = members == tuple(range(members[0], members[0] + len(own)))
+        steps += relayed * (2 * (len(own) - 1) + 3 + (0 if in_a_row else len(own)))
+        steps += 2 * len(own) * (n - len(own) - relayed) + 2 * len(own) * (len(own) - 1)
+        runs += relayed
+    return Extent(steps, runs + _LANES_BESIDE_RUNS * n, n)
 
 
 def closed_form(shape: Shape, size_bytes: int, way: Way, *, pxn: bool) -> float:

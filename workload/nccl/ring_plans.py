@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from workload.extent import Extent, of_chains
 from workload.nccl.hops import hop_of, lane_ps, link_ps
 from workload.nccl.rings import ring
 from workload.nccl.tuning import ring_steps
@@ -38,6 +39,13 @@ def plan(kind: str, shape: Shape, way: Way) -> Plans:
     if kind in _CHAINS:
         return _chains(kind, shape, _with_fewer_chunks(shape, way), rings)
     return _parts(kind, shape, way, rings)
+
+
+def extent(kind: str, shape: Shape, way: Way) -> Extent:
+    """Steps and lanes of `plan`."""
+    if kind in _CHAINS:
+        return of_chains(shape.members, way.channels, _with_fewer_chunks(shape, way).pieces)
+    return Extent(way.channels * way.pieces * way.slices * ring_steps(kind, shape.members), way.channels)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:

@@ -8,6 +8,7 @@ receives from the parent, and one for each child that sends down.
 from collections import Counter
 from itertools import accumulate
 
+from workload.extent import Extent
 from workload.nccl.hops import hop_of, hop_ps, lane_ps, link_ps
 from workload.nccl.trees import Tree, tree
 from workload.nccl.ways import Way
@@ -26,6 +27,22 @@ def plan(shape: Shape, way: Way) -> Plans:
         for member in range(shape.members):
             lanes[member] += _member(shape, way, one, member, of_channel, chunks)
     return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
+
+
+def extent(shape: Shape, way: Way) -> Extent:
+    """Steps and lanes of `plan`: the trees of each half of the channels differ in their heads only."""
+    n = shape.members
+    steps = lanes = widest = 0
+    half = (way.channels + 1) // 2
+    for channel, alike in ((0, half), (half, way.channels - half)):
+        if alike:
+            one = tree(shape, channel, way.channels)
+            leaves = sum(not own for own in one.children)
+            widest += alike * max(_count(one, member) for member in range(n))
+            of_tree = 3 * (n - 1) + leaves
+            lanes += alike * of_tree
+            steps += alike * (way.pieces * of_tree + n - leaves - 1)
+    return Extent(steps, lanes, n, widest)
 
 
 def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:
