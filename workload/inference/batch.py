@@ -59,6 +59,7 @@ class Iteration(NamedTuple):
         number: from 0.
         lane: which of the batches in flight it is one of; each has sequences of its own.
         batch: what is done.
+        name: of its pass; of a replica with nothing to do that of the others.
         joined: requests that begin with it.
         prompted: requests whose prompt it ends.
         marks: request and how many tokens it has with this one, of first and last tokens.
@@ -67,6 +68,7 @@ class Iteration(NamedTuple):
     number: int
     lane: int
     batch: Batch
+    name: str
     joined: tuple[Request, ...] = ()
     prompted: tuple[Request, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()

@@ -52,6 +52,16 @@ class Serving:
     prefill_plan: ParallelPlan | None = None
     transfer: Transfer = "layer"
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch <= _MOST_BATCH:
+            raise WorkloadError(f"batch: {self.batch}, expected 1 to {_MOST_BATCH}")
+        if self.chunk and self.chunk < self.batch:
+            raise WorkloadError(f"chunk: {self.chunk} tokens, expected at least one for each of batch ({self.batch})")
+        if self.chunk < 0 or self.prompt_tokens < 1 or self.kv_tokens < 0:
+            raise WorkloadError(
+                "chunk, prompt_tokens and kv_tokens: expected no negative number of tokens, prompt_tokens 1"
+            )
+
 
 class Engine(NamedTuple):
     """GPUs of one plan and what they do.
@@ -122,14 +132,6 @@ def is_coupled(plan: ParallelPlan) -> bool:
 
 def _check(serving: Serving, requests: Sequence[Request]) -> None:
     model = serving.model
-    if not 1 <= serving.batch <= _MOST_BATCH:
-        raise WorkloadError(f"batch: {serving.batch}, expected 1 to {_MOST_BATCH}")
-    if serving.chunk and serving.chunk < serving.batch:
-        raise WorkloadError(f"chunk: {serving.chunk} tokens, expected at least one for each of batch ({serving.batch})")
-    if serving.chunk < 0 or serving.prompt_tokens < 1 or serving.kv_tokens < 0:
-        raise WorkloadError(
-            "chunk, prompt_tokens and kv_tokens: expected no negative number of tokens, prompt_tokens 1"
-        )
     if serving.gpu is None and any(request.arrival_us for request in requests):
         raise WorkloadError("requests arrive at different times, expected gpu, whose operator times are the clock")
     if serving.gpu is None and serving.prefill_plan is not None:

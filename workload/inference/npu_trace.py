@@ -80,7 +80,7 @@ class NpuTrace:
         after = self._following()
         before = {following: own for own, following in after.items()}
         for iteration in self._iterations:
-            prefix = f"iteration{iteration.number}/{iteration.batch.name}/"
+            prefix = f"iteration{iteration.number}/{iteration.name}/"
             if iteration.batch.tokens:
                 self._pass(prefix, iteration, before.get(iteration.number), has_next=iteration.number in after)
             else:

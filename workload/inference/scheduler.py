@@ -217,8 +217,11 @@ def schedule(requests: Sequence[Sequence[Request]], limits: Limits, role: Role, 
         batches = [work.batch() for work in works]
         took = max(clock(batch) for batch in batches if batch.tokens)
         free_us, lane_free_us[lane] = now + took / limits.stages, now + took
+        names = {batch.name for batch in batches if batch.tokens}
+        common = names.pop() if len(names) == 1 else "mixed"
         for own, work, batch in zip(made, works, batches, strict=True):
-            own.append(Iteration(number, lane, batch, tuple(work.joined), tuple(work.prompted), tuple(work.marks)))
+            of_requests = tuple(work.joined), tuple(work.prompted), tuple(work.marks)
+            own.append(Iteration(number, lane, batch, batch.name if batch.tokens else common, *of_requests))
             prompted_us |= {request.number: now + took for request in work.prompted}
         number += 1
 

@@ -6,21 +6,35 @@ from tests.workload.inference.served import LATENT, MIXED, SMALL, fixed, flops, 
 from workload.compute import find_gpu
 from workload.compute.times import ComputeTimes
 from workload.memory.serving import kv_cache_bytes_per_token
-from workload.models import find, forward_flops, weights
-from workload.models.operations import output_flops
+from workload.models import find, weights
+from workload.models.operations import forward_flops, output_flops
 from workload.training import parallel_plan
 from workload.training.held import stage_weights
 
 _PROMPT, _ANSWER = 48, 5
 
 
-def matrices(model, rows=1):
+def matrices(model):
     """Parameters that a token is multiplied by, without the output layer's."""
     return sum(
-        weights.active(model, part) * rows
+        weights.active(model, part)
         for number in range(model.layers)
         for part in weights.layer(model, number)
         if part.is_matrix
+    )
+
+
+def copied(model, plan):
+    """Parameters whose products every GPU of a tensor-parallel group does, beside the first.
+
+    These are the matrices that compress (latent attention), and without expert parallelism the router.
+    """
+    own = parallel_plan(plan)
+    return (own.tp - 1) * sum(
+        part.size
+        for number in range(model.layers)
+        for part in weights.layer(model, number)
+        if part.is_matrix and part.split == "whole" and (part.part != "router" or own.ep == 1)
     )
 
 
@@ -29,7 +43,8 @@ def matrices(model, rows=1):
 def test_a_prefill_is_the_forward_pass_with_one_row_of_logits(model, plan):
     made = served(model, plan, fixed(4, _PROMPT, 1), batch=4)
     logits = output_flops(model, _PROMPT) - output_flops(model, 1)
-    assert flops(made, "prefill") == 4 * (forward_flops(model, _PROMPT, causal=True) - logits)
+    again = 2 * _PROMPT * copied(model, plan)
+    assert flops(made, "prefill") == 4 * (forward_flops(model, _PROMPT, causal=True) - logits + again)
 
 
 @pytest.mark.parametrize("plan", ["tp2,ep2", "dp4,ep4", "tp2,dp2,ep4", "tp2,dp2,ep4,imbalance=1.2", "dp4,ep2,pp2"])
@@ -38,7 +53,8 @@ def test_experts_do_each_token_once(model, plan):
     """Router, experts and all else, however tokens fall on GPUs: 47 tokens are odd."""
     made = served(model, plan, fixed(5, 47, 1), batch=2)
     logits = output_flops(model, 47) - output_flops(model, 1)
-    assert flops(made, "prefill") == 5 * (forward_flops(model, 47, causal=True) - logits)
+    again = 2 * 47 * copied(model, plan)
+    assert flops(made, "prefill") == 5 * (forward_flops(model, 47, causal=True) - logits + again)
 
 
 @pytest.mark.parametrize("plan", ["tp1", "tp4", "pp2", "tp2,ep2", "dp4,ep4"])
@@ -54,7 +70,8 @@ def test_decoding_is_two_operations_a_parameter_and_the_cache(model, plan):
         width = 2 * model.latent.key_value_rank + model.latent.rope_dim
     keys = sum(range(_PROMPT + 1, _PROMPT + _ANSWER))
     attention = model.layers * model.heads * 2 * width * keys
-    expected = (_ANSWER - 1) * (2 * matrices(model) + output_flops(model, 1)) + attention
+    products = 2 * (matrices(model) + copied(model, plan)) + output_flops(model, 1)
+    expected = (_ANSWER - 1) * products + attention
     assert flops(made, "decode") == 3 * expected
 
 

@@ -94,7 +94,7 @@ def test_lengths_and_arrivals_are_drawn_from_the_seed():
     "text", ["0", "-3", "many", "uniform:9-3", "lognormal:0,1", "lognormal:5,99", "lognormal:5,.", "1e3"]
 )
 def test_lengths_that_are_none_are_one_line(text):
-    with pytest.raises(WorkloadError, match="^prompt: .*expected"):
+    with pytest.raises(WorkloadError, match=r"^prompt: .*expected"):
         Lengths.parse(text, "prompt")
 
 
