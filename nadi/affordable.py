@@ -77,6 +77,11 @@ def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, 
         )
 
 
+def schedule_bytes(*, force: bool = False) -> int | None:
+    """Memory that plans of collectives may take while they are made, as CollectiveSettings asks; None = any."""
+    return None if force else available_bytes()
+
+
 def check_rows(rows: int, *, force: bool = False) -> None:
     """Refuse a run at closed forms that takes more memory than is free.
 

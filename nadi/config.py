@@ -40,7 +40,7 @@ from nadi.errors import ConfigError
 from nadi.faults import FaultSection
 from nadi.from_model import settled
 from topologies import parse_spec
-from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES
+from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES, MOST_NODES
 from topologies.clusters import Cluster, clusters, find
 from topologies.units import (
     format_bytes,
@@ -194,7 +194,7 @@ class TopologySection(Section):
     params: dict[str, Any] = Field({}, description="parameters of the topology called name, or in place of spec's")
     file: FilePath | None = Field(None, description="a network in a file, as `nadi topology build` writes it")
     cluster: str | None = Field(None, description="a cluster by name, `nadi topology clusters` lists them")
-    gpus: int | None = Field(None, ge=1, description="how many GPUs of the cluster; all if not given")
+    gpus: int | None = Field(None, ge=1, le=MOST_NODES, description="how many GPUs of the cluster; all if not given")
 
     @field_validator("cluster")
     @classmethod

@@ -126,7 +126,8 @@ class Collective(NamedTuple):
         """
         if self.matrix:
             return workload.uneven_program(self.matrix(size_bytes, graph.npus), algorithm, graph)
-        return workload.collective_program(self.kind, graph.npus, size_bytes, algorithm, graph)
+        most_bytes = self.settings.most_bytes
+        return workload.collective_program(self.kind, graph.npus, size_bytes, algorithm, graph, most_bytes)
 
     def bytes(self, size_bytes: int, members: int) -> int:
         """What the table shows of a size."""

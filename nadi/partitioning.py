@@ -43,13 +43,13 @@ class Load:
     mean_packet_bytes: float
 
 
-def expected_load(config: RunConfig, graph: Graph) -> Load:
-    """What the traces of a run file will send over its fabric.
+def expected_load(config: RunConfig, graph: Graph, *, force: bool = False) -> Load:
+    """What the traces of a run file will send over its fabric; force: see nadi.reading.read_work.
 
     Raises:
         TraceError, WorkloadError: the traces are wrong.
     """
-    return traffic_load(graph, read_work(config, graph).program, config.network)
+    return traffic_load(graph, read_work(config, graph, force=force).program, config.network)
 
 
 def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks: Ranks = ALONE) -> Load:

@@ -27,13 +27,13 @@ LEAST_SPEED_UP = 1.0
 
 
 def place(
-    config: RunConfig, graph: Graph, workers: Workers, progress: Progress | Silence
+    config: RunConfig, graph: Graph, workers: Workers, progress: Progress | Silence, *, force: bool = False
 ) -> tuple[Work, NDArray[np.int32] | None]:
     """What this rank's NPUs do, and the LP of each node (None = there is one).
 
     On several ranks each reads the traces of an equal share of the NPUs to tell what they will send; rank 0 divides
     the fabric; then each reads those of its own NPUs. With weights that do not come from traces the first step is
-    left out, and a rank opens no file but those of its own NPUs.
+    left out, and a rank opens no file but those of its own NPUs. force: see read_work.
 
     Raises:
         TraceError, WorkloadError, PartitionError, ConfigError: the user's input is wrong.
@@ -42,17 +42,17 @@ def place(
     ranks = workers.ranks
     if workers.alone and ranks.size > 1:
         every = np.zeros(graph.nodes, np.int32)
-        return read_work(config, graph, workers.own_npus(every, graph.npus), ranks.exchange), None
+        return read_work(config, graph, workers.own_npus(every, graph.npus), ranks.exchange, force=force), None
     if workers.lps == 1:
-        return read_work(config, graph), None
+        return read_work(config, graph, force=force), None
     if ranks.size == 1:
-        work = read_work(config, graph)
+        work = read_work(config, graph, force=force)
         load = _given_load(config, graph) or traffic_load(graph, work.program, config.network)
         return work, _owner(config, graph, workers, load, progress)
-    load = _given_load(config, graph) or _told_load(config, graph, ranks)
+    load = _given_load(config, graph) or _told_load(config, graph, ranks, force=force)
     found = _owner(config, graph, workers, load, progress) if ranks.rank == 0 else None
     owner = ranks.exchange(found)[0]
-    return read_work(config, graph, workers.own_npus(owner, graph.npus), ranks.exchange), owner
+    return read_work(config, graph, workers.own_npus(owner, graph.npus), ranks.exchange, force=force), owner
 
 
 def check_division(config: RunConfig, graph: Graph) -> None:
@@ -70,10 +70,10 @@ def check_division(config: RunConfig, graph: Graph) -> None:
         measured_load(Path(config.engine.weights), graph)
 
 
-def _told_load(config: RunConfig, graph: Graph, ranks: Ranks) -> Load:
+def _told_load(config: RunConfig, graph: Graph, ranks: Ranks, *, force: bool) -> Load:
     """Weights by the traces, each rank reading those of an equal share of the NPUs."""
     share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
-    first = read_work(config, graph, share, ranks.exchange)
+    first = read_work(config, graph, share, ranks.exchange, force=force)
     return traffic_load(graph, first.program, config.network, ranks)
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 import workload
 from et import TraceTable, read_groups
+from nadi.affordable import schedule_bytes
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
 from nadi.from_model import trace_set
@@ -38,7 +39,12 @@ class Work(NamedTuple):
 
 
 def read_work(
-    config: RunConfig, graph: Graph, own: NDArray[np.bool_] | None = None, exchange: Exchange = alone
+    config: RunConfig,
+    graph: Graph,
+    own: NDArray[np.bool_] | None = None,
+    exchange: Exchange = alone,
+    *,
+    force: bool = False,
 ) -> Work:
     """Read the traces of a run file and check them against each other.
 
@@ -47,15 +53,16 @@ def read_work(
         graph: the fabric.
         own: bool[npus], NPUs of this rank; None = all.
         exchange: what the ranks tell each other by.
+        force: make plans of collectives that take more memory than is free.
 
     Raises:
-        TraceError, WorkloadError: the traces are wrong.
+        TraceError, WorkloadError: the traces are wrong, or plans take more memory than is free.
     """
     traces = _trace_set(config, graph.npus, own, exchange)
     if config.memory.remote == "pool":
         traces = with_memory_nodes(traces, config.memory.remote_npus, graph.host, exchange)
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
-    collectives = collective_settings(config, graph)
+    collectives = collective_settings(config, graph, force=force)
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
@@ -71,8 +78,8 @@ def read_work(
     return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
 
 
-def collective_settings(config: RunConfig, graph: Graph) -> CollectiveSettings:
-    """How collectives are done on a fabric.
+def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:
+    """How collectives are done on a fabric; force: also with plans that take more memory than is free.
 
     Raises:
         WorkloadError: unknown kind, algorithm or parameter.
@@ -85,6 +92,7 @@ def collective_settings(config: RunConfig, graph: Graph) -> CollectiveSettings:
         dataset_splits=system.dataset_splits,
         chains=system.active_chunks_per_dimension or 1,
         dimension_order=system.dimension_order,
+        most_bytes=schedule_bytes(force=force),
     )
 
 

@@ -94,7 +94,7 @@ def simulate(
         _check_model(config, force=force)
         graph = topologies.build(config.topology.source())
         workers = _workers(config, ranks)
-        work, owner = place(config, graph, workers, progress)
+        work, owner = place(config, graph, workers, progress, force=force)
         settings = network_settings(
             config.network,
             config.system,

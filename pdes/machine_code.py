@@ -6,7 +6,8 @@ in. It is the same code, so a run gives the same answer. Whatever does not fit (
 types, symbols that nobody here has) is left to Numba.
 
 A kernel is a function `status(result*, error*, arguments...)` there, an array seven arguments (numba.core.callconv
-and numba.core.datamodel, 0.61 to 0.68; the hash that names the folder has Numba's version in it).
+and numba.core.datamodel). That is Numba's own affair, so it counts for the versions KNOWN only, whose sources were
+looked at; with any other one Numba does all. The hash that names the folder has Numba's version in it.
 """
 
 import contextlib
@@ -15,13 +16,17 @@ import functools
 import hashlib
 import json
 import os
+import re
 import struct
+from importlib import metadata
 
 import numpy as np
 from llvmlite import binding as llvm
 
 from pdes import kernel_cache
 
+KNOWN = ((0, 61), (0, 68))
+"""First and last version of Numba that calls kernels so."""
 INTEGER, HOOK = "i", "hook"
 _INTEGER_ARRAY = np.dtype(np.int64)
 _OK, _NONE = 0, -2
@@ -61,7 +66,14 @@ def _kind(argument):
 
 def is_kept(function) -> bool:
     """Whether code of a function may be kept: its folder's name stands for the engine's sources only."""
-    return function.__module__.startswith("pdes.") and not os.environ.get("NUMBA_BOUNDSCHECK")
+    return function.__module__.startswith("pdes.") and not os.environ.get("NUMBA_BOUNDSCHECK") and _is_known()
+
+
+@functools.cache
+def _is_known() -> bool:
+    """Whether the Numba that is installed calls kernels as `_entry` does."""
+    found = re.match(r"(\d+)\.(\d+)", metadata.version("numba"))
+    return found is not None and KNOWN[0] <= (int(found[1]), int(found[2])) <= KNOWN[1]
 
 
 def keep(folder, function, kind, symbol, gives, code):
@@ -99,11 +111,15 @@ def load(folder, function, kind):
             path.unlink()
         return None
     line, _, code = content.partition(b"\n")
-    about = json.loads(line)
-    address = _linked(code, about["symbol"], about["needs"])
+    try:
+        about = json.loads(line)
+        symbol, needs, gives = about["symbol"], about["needs"], about["gives"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    address = _linked(code, symbol, needs) if code.startswith(_ELF_64_LITTLE) else None
     if address is None or kind == HOOK:
         return address
-    return _entry(address, kind, function, has_result=about["gives"] != "none")
+    return _entry(address, kind, function, has_result=gives != "none")
 
 
 def _path(folder, function, kind):

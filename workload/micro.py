@@ -26,7 +26,12 @@ NOBODY = -1
 
 
 def collective_program(
-    kind: str, npus: int, size_bytes: int, algorithm: str | None = None, fabric: Graph | None = None
+    kind: str,
+    npus: int,
+    size_bytes: int,
+    algorithm: str | None = None,
+    fabric: Graph | None = None,
+    most_bytes: int | None = None,
 ) -> Program:
     """One collective of all NPUs.
 
@@ -36,15 +41,18 @@ def collective_program(
         size_bytes: the whole buffer S, also for all-gather and gather (as nccl-tests counts). A barrier has none.
         algorithm: its default for None.
         fabric: which the NPUs are on; needed by some algorithms only.
+        most_bytes: memory that the algorithm's plans may take, None = whatever they do.
 
     Raises:
-        WorkloadError: unknown kind or algorithm, size_bytes not positive (barrier excepted), or too many NPUs.
+        WorkloadError: unknown kind or algorithm, size_bytes not positive (barrier excepted), too many NPUs, or more
+            memory than the plans may take.
     """
     row = kind_index(kind)
     comm_type = CollectiveCommType.BARRIER if row == BARRIER else CollectiveCommType(row)
     if size_bytes < 1 and row != BARRIER:
         raise WorkloadError(f"{kind} of {size_bytes} B: expected at least 1")
-    settings = CollectiveSettings({kind: algorithm} if algorithm else {}, all_gather_size="total")
+    chosen = {kind: algorithm} if algorithm else {}
+    settings = CollectiveSettings(chosen, all_gather_size="total", most_bytes=most_bytes)
     node = coll_node(0, kind, comm_type, max(size_bytes, 0))
     table, trace_of_npu = table_of(metadata(), [node]), np.zeros(npus, np.int32)
     return build_program([table], trace_of_npu, npus, settings=settings, fabric=fabric)

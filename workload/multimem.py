@@ -112,10 +112,9 @@ def member_lanes(
 
 def extent(groups: int, size: int, count: int, *, ways: int = 2) -> Extent:
     """Steps and lanes of members and aggregators: `groups` of `size` members; ways: 1 where they only sum or copy."""
-    steps, of_switch = 2 * count * size * (size + 1) * ways, 2 * size + 1
-    return Extent(
-        groups * steps, groups * (size * (size + OTHERS) + of_switch), groups * (size + 1), max(of_switch, size + OTHERS)
-    )
+    steps, of_member, of_switch = 2 * count * size * (size + 1) * ways, size + OTHERS, 2 * size + 1
+    lanes = size * of_member + of_switch
+    return Extent(groups * steps, groups * lanes, groups * (size + 1), max(of_switch, of_member))
 
 
 def aggregator_lanes(members: Sequence[int], count: int, *, reduces: bool = True, copies: bool = True) -> list[Lane]:

@@ -354,7 +354,7 @@ class _Chooser:
         self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None, uneven: Matrices
     ) -> None:
         self.settings = settings
-        self.schedules = ScheduleSet()
+        self.schedules = ScheduleSet(settings.most_bytes)
         self.trees = _trees(settings)
         self.trees_of: dict[int, str] = {}
         self._uneven = uneven

@@ -179,11 +179,11 @@ class ScheduleSet:
         if self._most_bytes is None:
             return
         found = chosen.extent(kind, members, shape, size)
-        self._bytes += found.memory_bytes(members)
+        self._bytes += found.memory_bytes
         if self._bytes > self._most_bytes:
             raise WorkloadError(
                 f"algorithm {chosen.name} for {kind} of {members:,} members: its {found.steps:,} steps would take "
-                f"about {found.memory_bytes(members) / 1e9:,.1f} GB of memory, {self._most_bytes / 1e9:,.1f} GB are "
+                f"about {found.memory_bytes / 1e9:,.1f} GB of memory, {self._most_bytes / 1e9:,.1f} GB are "
                 "free; expected another algorithm, fewer members, or --force"
             )
 

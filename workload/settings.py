@@ -33,6 +33,7 @@ class CollectiveSettings:
         dataset_splits: of all others that say no number, and of those where splits is 1.
         chains: of those others, how many parts are under way at a time.
         dimension_order: of algorithms that have an order of the dimensions and say none.
+        most_bytes: memory that plans of collectives may take while they are made, None = whatever they do.
 
     Raises:
         WorkloadError: unknown kind, algorithm or parameter, or a value that is none of the known ones.
@@ -44,6 +45,7 @@ class CollectiveSettings:
     dimension_order: str = "baseline"
     dataset_splits: int = 1
     chains: int = 1
+    most_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for kind in self.algorithm:

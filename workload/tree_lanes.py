@@ -34,8 +34,8 @@ def members_below(tree: Tree, n: int) -> list[frozenset[int]]:
     return [frozenset(members) for members in found]
 
 
-def extent(tree: Tree, n: int, count: int) -> Extent:
-    """Steps and lanes of n members and of the aggregators of a tree, if so many chunks go up and down all of it."""
+def extent(tree: Tree, count: int) -> Extent:
+    """Steps and lanes of the members and aggregators of a tree, if so many chunks go up and down all of it."""
     links = len(tree.parent) - 1
     widest = max(Counter(tree.parent).values()) + 2
     return Extent(4 * links * count, links + 2 * len(tree.parent), len(tree.parent), widest)

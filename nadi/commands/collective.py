@@ -92,7 +92,7 @@ def collective(
         config = _config(topology, overrides)
         check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())
-        done, source = demand(kind, matrix, skew, graph.npus, seed, collective_settings(config, graph))
+        done, source = demand(kind, matrix, skew, graph.npus, seed, collective_settings(config, graph, force=force))
         steps = [0] if matrix else sizes_of(kind, sizes)
         settings = fabric.fitted(
             graph, network_settings(config.network, config.system, seed=seed, record_nodes=False, record_flows=False)

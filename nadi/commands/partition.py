@@ -63,7 +63,7 @@ def partition(
         )
     check_fabric(config.topology.source(), force=force)
     graph = topologies.build(config.topology.source())
-    load = measured_load(weights, graph) if weights else expected_load(config, graph)
+    load = measured_load(weights, graph) if weights else expected_load(config, graph, force=force)
     found, said = divide(graph, parts, method, load, config.network)
     document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}
     document |= {"links": graph.links, "weights": str(weights) if weights else "expected"}

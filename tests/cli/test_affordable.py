@@ -5,6 +5,7 @@ import pytest
 import et
 from nadi import affordable
 from nadi.affordable import available_bytes
+from workload.collectives import Choice
 
 GB = 10**9
 
@@ -82,6 +83,26 @@ def test_a_fabric_in_a_file_that_does_not_fit(nadi, tmp_path, free):
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
     assert "4 nodes and 4 cables would take about" in outcome.err
     assert nadi("topology", "show", path, "--force").code == 0
+
+
+def test_collectives_whose_plans_do_not_fit(nadi, write_run, free, step, monkeypatch):
+    """Found before any is made, by a run and by `nadi collective`."""
+    monkeypatch.setattr(affordable, "check_fabric", lambda *_, **__: None)
+    made = []
+    plan = Choice.plan
+    monkeypatch.setattr(Choice, "plan", lambda *arguments: made.append(1) or plan(*arguments))
+    run = write_run([step] * 4, '[system]\ncollectives = { all-reduce = "double-binary-tree:chunks=64" }\n')
+    arguments = ("collective", "all-reduce", "-t", RING, "--algorithm", "double-binary-tree:chunks=64", "--sizes",
+                 "1KiB", "-q")  # fmt: skip
+    for command in (("run", run, "-q"), arguments):
+        free(100_000)
+        outcome = nadi(*command)
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+        assert "algorithm double-binary-tree for all-reduce of 4 members: its 1,560 steps would take" in outcome.err
+        assert outcome.err.endswith("fewer members, or --force\n")
+        assert not made
+        assert nadi(*command, "--force").code == 0
+        made.clear()
 
 
 def test_a_run_whose_messages_do_not_fit(nadi, free):

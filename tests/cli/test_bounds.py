@@ -71,8 +71,9 @@ def test_what_a_key_holds_fits_the_engine(tmp_path, section, key):
     needs = next((text for word, text in NEEDS.items() if key.startswith(word)), "")
     for value in (*HUGE, *TINY, "0", "1", "true", '"x"'):
         path = tmp_path / "run.toml"
+        fabric = 'cluster = "selene"' if section == "topology" else f'spec = "ring:npus=4"\n[{section}]'
         path.write_text(
-            f'[workload]\ntraces = "x"\n[topology]\nspec = "ring:npus=4"\n[{section}]\n'
+            f'[workload]\ntraces = "x"\n[topology]\n{fabric}\n'
             f"{needs if section == 'network' and not needs.startswith(key) else ''}{key} = {value}\n"
         )
         held, text = value_of(path, section, key)

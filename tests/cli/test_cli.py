@@ -9,7 +9,19 @@ import pytest
 from nadi import __version__
 from nadi.app import build_app
 
-COMMANDS = ("bench", "collective", "doctor", "net", "run", "partition", "slurm", "topology", "trace", "workload")
+COMMANDS = (
+    "bench",
+    "collective",
+    "doctor",
+    "net",
+    "run",
+    "partition",
+    "plan",
+    "slurm",
+    "topology",
+    "trace",
+    "workload",
+)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
@@ -126,7 +138,7 @@ def test_commands_are_found_in_their_folder():
 
 COMPLETED = {
     "nadi coll": {"collective"},
-    "nadi topology show r": {"ring", "rail-optimised"},
+    "nadi topology show r": {"ring", "rail-fat-tree", "rail-optimised"},
     "nadi collective all-r": {"all-reduce"},
     "nadi collective all-reduce -t torus:sizes=4x4 --algorithm r": {"ring", "recursive-doubling"},
     "nadi collective barrier -t ring:npus=4 --algorithm dissemination,r": {"dissemination,recursive-doubling"},

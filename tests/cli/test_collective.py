@@ -315,10 +315,10 @@ def test_an_interrupted_sweep_leaves_nothing(nadi, tmp_path, monkeypatch):
 def refusing(name, why):
     """A collective_program in which an algorithm refuses, or all do."""
 
-    def program(kind, npus, size_bytes, algorithm, fabric):
+    def program(kind, npus, size_bytes, algorithm, fabric, most_bytes):
         if name in {algorithm, "all"}:
             raise WorkloadError(why)
-        return collective_program(kind, npus, size_bytes, algorithm, fabric)
+        return collective_program(kind, npus, size_bytes, algorithm, fabric, most_bytes)
 
     return program
 

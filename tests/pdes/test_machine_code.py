@@ -131,5 +131,37 @@ def test_bounds_are_checked_by_numba_only(monkeypatch):
     assert not machine_code.is_kept(post_whole.py_func)
 
 
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [("0.60.1", False), ("0.61.0", True), ("0.68.2", True), ("0.69.0rc1", False), ("1.0", False), ("next", False)],
+)
+def test_other_versions_of_numba_call_kernels_themselves(monkeypatch, version, known):
+    """Neither is anything kept then, nor loaded."""
+    monkeypatch.setattr(machine_code.metadata, "version", lambda _: version)
+    machine_code._is_known.cache_clear()
+    try:
+        assert machine_code.is_kept(post_whole.py_func) is known
+        monkeypatch.setattr(machine_code, "load", lambda *_: pytest.fail("loaded"))
+        monkeypatch.setattr(machine_code, "keep", lambda *_: pytest.fail("kept"))
+        if not known:
+            arrays = [np.full(4, -1, np.int64), np.zeros(4, np.int64), np.full(8, -1, np.int64), np.zeros(8, np.int64)]
+            assert type(rehash).ready(rehash, arrays) is rehash.dispatcher
+    finally:
+        monkeypatch.undo()
+        machine_code._is_known.cache_clear()
+
+
+def test_the_installed_numba_is_known():
+    """If not, nothing is wrong but that every start takes half a second longer: look at its sources, widen KNOWN."""
+    assert machine_code.is_kept(post_whole.py_func)
+
+
+def test_sealed_files_that_say_nothing_are_left_to_numba(folder):
+    (file,) = folder.glob(f"*{kernel_cache.CODE_SUFFIX}")
+    for content in (b"", b"{}\n", b"no json\n\x7fELF", b'{"symbol": "x", "needs": [], "gives": "none"}\nno ELF'):
+        file.write_bytes(kernel_cache.sealed(content))
+        assert machine_code.load(folder, rehash.py_func, "aaaa") is None
+
+
 def test_a_hook_has_one_address():
     assert hook_address(post_whole) == hook_address(post_whole) > 0

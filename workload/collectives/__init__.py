@@ -45,6 +45,7 @@ part i from member i in a second buffer (region 1 of workload.plans). The root i
 import functools
 import importlib
 import pkgutil
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
@@ -172,14 +173,14 @@ class Choice(NamedTuple):
         Raises:
             WorkloadError: as `plan`.
         """
-        count = getattr(self.module, "extent", None)
+        count: Callable[..., Extent] | None = getattr(self.module, "extent", None)
         if count is None:
             found = of_any(members)
         elif self.needs_shape:
             found = count(kind, self.on(kind, shape), self.part_bytes(size_bytes), **dict(self.parameters))
         else:
             found = count(kind, members, **dict(self.parameters))
-        return cast("Extent", found).in_parts(self.dataset_splits)
+        return found.in_parts(self.dataset_splits)
 
     def closed_form(
         self, kind: str, members: int, size_bytes: float, latency_ps: float, bytes_per_s: float, shape: Shape | None

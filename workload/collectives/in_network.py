@@ -53,7 +53,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
     count = size_class(kind, shape, size_bytes, chunks)
     below = members_below(tree, n)
     links = [sum(_loads(kind, n, count, below[e])) for e, parent in enumerate(tree.parent) if parent != ROOT]
-    return tree_lanes.extent(tree, n, count)._replace(steps=2 * sum(links))
+    return tree_lanes.extent(tree, count)._replace(steps=2 * sum(links))
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:

@@ -65,7 +65,7 @@ def extent_of(shape: Shape, count: int) -> Extent:
     """Steps and lanes of `made`."""
     hosts, rails = _parts(shape)
     inside = multimem.extent(len(hosts), len(hosts[0].members), count)
-    between = [tree_lanes.extent(rail.tree, len(rail.members), count) for rail in rails]
+    between = [tree_lanes.extent(rail.tree, count) for rail in rails]
     aggregators = sum(each.plans - len(hosts) for each in between)
     return total([inside, *between], shape.members + len(hosts) + aggregators)
 

@@ -52,9 +52,9 @@ def extent(shape: Shape, size_bytes: int) -> Extent:
     hosts = shape.branches()[: len(set(shape.host))]
     rails = shape.branches()[len(hosts) :]
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
-    through = [tree_lanes.extent(rail.tree, len(rail.members), count) for rail in rails]
+    through = [tree_lanes.extent(rail.tree, count) for rail in rails]
     idle = sum(len(host.tree.parent) - len(host.members) for host in hosts)
-    inside = Extent(shape.members * 4 * (size - 1) * count, shape.members * 2 * size + idle)
+    inside = Extent(4 * shape.members * (size - 1) * count, 2 * shape.members * size + idle, 1, 2 * size + 2)
     return total([inside, *through], idle + sum(each.plans for each in through))
 
 

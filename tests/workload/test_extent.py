@@ -1,0 +1,151 @@
+"""What algorithms count before they make plans is what the plans have; memory within a factor of 2 of the measured."""
+
+import gc
+import tracemalloc
+from functools import cache
+
+import pytest
+
+import topologies
+from tests.workload import msccl_files
+from workload import collectives
+from workload.errors import WorkloadError
+from workload.extent import of_any
+from workload.schedules import ScheduleSet
+from workload.shape import shape_of
+
+SWITCHES = tuple(f"switch:npus={n}" for n in (2, 3, 5, 8))
+FABRICS = (*SWITCHES, "torus:sizes=2x3x4", "dgx-h100:npus=8", "dgx-h100:npus=32", "dgx-h100:npus=24")
+PARAMETERS = {
+    "ring": ("channels=3", "bidirectional=true"),
+    "direct": ("window=3",),
+    "double-binary-tree": ("chunks=3",),
+    "in-network": ("chunks=3",),
+    "nvls": ("chunks=3",),
+    "nvls-tree": ("chunks=3",),
+    "nvls-sharp": ("chunks=3",),
+    "pat": ("aggregation=2",),
+    "nccl": ("algo=ring", "algo=tree", "algo=nvls", "algo=nvls-tree", "algo=pat", "algo=collnet-direct,collnet=true",
+             "pxn=false", "channels=3"),
+    "grid": ("splits=3", "algorithms=direct", "algorithms=halving-doubling"),
+    "hierarchical": ("algorithms=pairwise",),
+}  # fmt: skip
+BOUNDS = ("grid", "hierarchical", "custom")
+SIZES = (1024, 1 << 22)
+ALGORITHMS = sorted(set(collectives.algorithms()) - {"custom"})
+
+
+@cache
+def fabric(spec):
+    return topologies.build(spec)
+
+
+def asked(name, fabrics, sizes=SIZES):
+    """Choice, kind, shape, members and size of all that an algorithm is asked for here."""
+    module = collectives.algorithms()[name]
+    for spec in fabrics:
+        graph = fabric(spec)
+        for kind in module.KINDS:
+            for parameters in ("", *PARAMETERS.get(name, ())):
+                choice = collectives.choose(kind, f"{name}:{parameters}")
+                for size in sizes if choice.needs_shape else sizes[:1]:
+                    try:
+                        shape = shape_of(graph, range(graph.npus), trees=choice.trees) if choice.needs_shape else None
+                        made = choice.plan(kind, graph.npus, shape, size)
+                    except WorkloadError:
+                        continue
+                    yield choice, kind, shape, graph.npus, size, made
+
+
+def count(plans):
+    return sum(len(lane) for plan in plans.plans for lane in plan), sum(map(len, plans.plans)), len(plans.plans)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_plans_have_as_many_steps_and_lanes_as_counted(name):
+    seen = 0
+    for choice, kind, shape, members, size, made in asked(name, FABRICS):
+        found, want = choice.extent(kind, members, shape, size), count(made)
+        seen += 1
+        if name in BOUNDS:
+            assert want[0] <= found.steps <= 2 * want[0] + 4, (choice, kind, members)
+            assert want[2] == found.plans
+        else:
+            assert found[:3] == want, (choice, kind, members, size)
+        assert found.widest in {0, *range(max(map(len, made.plans)), 200)}
+    assert seen > 1
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_memory_is_within_a_factor_of_two(name):
+    """At two sizes of each kind, of plans that are small enough to be measured."""
+    seen = 0
+    for choice, kind, shape, members, size, _ in asked(name, ("switch:npus=16", "torus:sizes=6x6", "dgx-h100:npus=32")):
+        found = choice.extent(kind, members, shape, size)
+        if found.steps > 6000 or seen > 8:
+            continue
+        seen += 1
+        peak = measured(choice, kind, shape, members, size)
+        assert peak / 2 <= found.memory_bytes <= 2 * peak, (choice, kind, members, size)
+    assert seen > 1
+
+
+def measured(choice, kind, shape, members, size):
+    parameters = ",".join(f"{key}={str(value).lower()}" for key, value in choice.parameters if value != "")
+    spec = f"{choice.name}:{parameters}"
+    ScheduleSet().add(kind, spec, members, shape, size)  # what is remembered from then on is not counted
+    gc.collect()
+    tracemalloc.start()
+    try:
+        schedules = ScheduleSet()
+        schedules.add(kind, spec, members, shape, size)
+        schedules.pack()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["ring", "binomial", "halving-doubling", "nvls", "in-network"])
+def test_parts_are_counted_too(name):
+    """A bound of the idle steps that fill up the lanes of members that have fewer."""
+    graph = fabric("switch:npus=12")
+    for kind in set(collectives.algorithms()[name].KINDS) - {"barrier", "all-to-all"}:
+        choice = collectives.choose(kind, f"{name}:dataset_splits=3,chains=2")
+        shape = shape_of(graph, range(12), trees=choice.trees) if choice.needs_shape else None
+        found, want = choice.extent(kind, 12, shape, 1 << 20), count(choice.plan(kind, 12, shape, 1 << 20))
+        assert 0.8 * want[0] <= found.steps <= 1.2 * want[0]
+        assert found[1:3] == want[1:]
+
+
+def test_algorithms_of_files_are_bounded_by_their_bytes(tmp_path):
+    file = tmp_path / "ring.xml"
+    file.write_text(msccl_files.ring(4))
+    graph = fabric("switch:npus=4")
+    choice = collectives.choose("all-reduce", f"custom:file={file}")
+    shape = shape_of(graph, range(4))
+    found, want = choice.extent("all-reduce", 4, shape, 1024), count(choice.plan("all-reduce", 4, shape, 1024))
+    assert want[0] <= found.steps <= 10 * want[0]
+
+
+def test_an_algorithm_that_counts_nothing_has_a_bound(monkeypatch):
+    counted = [collectives.choose(kind, name).extent(kind, 64) for name, kind in (("ring", "all-reduce"),
+               ("direct", "all-to-all"), ("bruck", "all-to-all"), ("halving-doubling", "all-reduce"))]  # fmt: skip
+    monkeypatch.delattr(collectives.algorithms()["ring"], "extent")
+    bound = collectives.choose("all-reduce", "ring").extent("all-reduce", 64)
+    assert bound == of_any(64)
+    assert all(each.steps <= bound.steps for each in counted)
+
+
+def test_schedules_of_a_set_share_its_memory():
+    one = collectives.choose("all-reduce", "direct").extent("all-reduce", 64).memory_bytes
+    schedules = ScheduleSet(most_bytes=one + 1000)
+    schedules.add("all-reduce", "direct", 64)
+    schedules.add("all-reduce", "direct", 64)  # the same one
+    with pytest.raises(WorkloadError, match=r"algorithm direct for all-gather of 64 members: its 126 steps would take"):
+        schedules.add("all-gather", "direct", 64)
+
+
+def test_nothing_is_made_of_what_is_refused(monkeypatch):
+    monkeypatch.setattr(collectives.algorithms()["direct"], "plan", None)
+    with pytest.raises(WorkloadError, match="or --force"):
+        ScheduleSet(most_bytes=1000).add("all-to-all", "direct", 64)
