@@ -171,7 +171,7 @@ def test_switches_that_store_messages_are_too_slow(case):
 
 
 def test_an_all_to_all_that_ends_at_different_times_is_too_slow_at_closed_forms():
-    """By packets who is done goes on, and the next all-to-all takes each member less; a closed form ends with the last."""
+    """By packets who is done goes on, and the next all-to-all takes each less; a closed form ends with the last."""
     case = "deepseek on hosts"
     assert over_packets(case, HOSTS, "closed-form") > 1.05
     traces, graph, _, _ = set_up(case, HOSTS)
