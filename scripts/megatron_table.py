@@ -27,7 +27,7 @@ from workload.training import ParallelPlan, parallel_plan, rules
 
 _COMMON = "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false"
 _TORCH = f"{_COMMON},overlap_grad_reduce=true"
-_LOCAL = f"{_COMMON},overlap_grad_reduce=false,scatter_gather=true,fused_accumulation=false"
+_LOCAL = f"{_COMMON},overlap_grad_reduce=false,scatter_gather=true,fused_accumulation=false,overlap_p2p=false"
 _PS = 1e12
 
 

@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     model: str = typer.Option("", metavar="NAME", help="A model of the library, its TOML file, or a config.json."),
-    cluster: str = typer.Option(..., metavar="NAME", help="`nadi topology clusters` lists them."),
-    gpus: int = typer.Option(..., min=1, metavar="N", help="GPUs of each plan."),
+    cluster: str = typer.Option("", metavar="NAME", help="`nadi topology clusters` lists them."),
+    gpus: int = typer.Option(0, min=0, metavar="N", show_default=False, help="GPUs of each plan."),
     base: str = typer.Option(
         "", "--plan", metavar="PLAN", help="What all plans have in common, as gb1536,seq4096,attention=unfused."
     ),
@@ -56,6 +56,9 @@ def plan(
         answers = {"merged": merged(read_documents(merge, TABLE))}
         _show(answers, top, as_json=as_json)
         return
+    for option, given in (("--model", model), ("--cluster", cluster), ("--gpus", gpus)):
+        if not given:
+            raise ConfigError(f"{option} is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR")
     wish = replace(
         wish_of(model, cluster, gpus, base, framework, gpu),
         confirm=confirm,
@@ -66,9 +69,9 @@ def plan(
     if slurm:
         if out is None:
             raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
-        given = ["--model", model, "--cluster", cluster, "--gpus", str(gpus), "--plan", base, "--framework", framework]
-        given += [*(["--gpu", gpu] if gpu else []), *(["--sweep", sweep] if sweep else [])]
-        typer.echo(array_script(given, slurm, out), nl=False)
+        words = ["--model", model, "--cluster", cluster, "--gpus", str(gpus), "--plan", base, "--framework", framework]
+        words += [*(["--gpu", gpu] if gpu else []), *(["--sweep", sweep] if sweep else [])]
+        typer.echo(array_script(words, slurm, out), nl=False)
         return
     with staged(out, (TABLE, PAGE)) if out else nullcontext() as staging:
         with progress(quiet=quiet) as shown:

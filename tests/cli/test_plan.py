@@ -1,0 +1,174 @@
+"""`nadi plan`: every valid plan is ranked by its step, which is what `nadi run` says; the best are sent by packets."""
+
+import itertools
+import json
+
+import pytest
+
+from nadi.planner.candidates import Space, candidates
+from nadi.planner.step import site, step_time
+from topologies import clusters
+from workload.compute import IN_STEPS, ComputeTimes, find_gpu
+from workload.memory import estimate
+from workload.models import find
+from workload.training import ParallelPlan, parallel_plan, rules
+
+_MODEL = """
+layers = 4
+hidden = 1024
+heads = 8
+kv_heads = 4
+ffn = 2048
+vocab = 1024
+sequence = 512
+global_batch = 64
+"""
+_EXPERTS = "[experts]\ncount = 4\ntop_k = 2\nffn = 512\n"
+_ON = ("--cluster", "small-a100", "--gpus", 4, "--confirm", 0)
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(_MODEL)
+    return path
+
+
+@pytest.fixture
+def rows(nadi, model):
+    """The rows that a plan finds."""
+
+    def answer(*more):
+        found = nadi("plan", "--model", model, *_ON, "--json", *more)
+        assert found.code == 0, found.err
+        return next(iter(found.document["answers"].values()))["rows"]
+
+    return answer
+
+
+@pytest.mark.parametrize("experts", ["", _EXPERTS])
+def test_candidates_are_all_plans_that_keep_the_rules(model, experts):
+    """Against every tuple of sizes up to the number of GPUs."""
+    model.write_text(_MODEL + experts)
+    tiny, gpus = find(str(model)), 4
+    found = {_sizes(one.plan) for one in candidates(tiny, Space(gpus, 8, 80 * 10**9, ParallelPlan()))}
+    sizes = range(1, gpus + 1)
+    expected = set()
+    for tp, pp, dp, ep, vpp, micro_batch in itertools.product(sizes, sizes, sizes, (1, 2, 4), sizes, (1, 2, 4, 8, 16)):
+        if tp * pp * dp != gpus:
+            continue
+        plan = ParallelPlan(
+            tp=tp, pp=pp, dp=dp, ep=ep, vpp=vpp, micro_batch=micro_batch, sequence_parallel=tp > 1, zero=int(dp > 1)
+        )
+        if not rules.first_broken(tiny, rules.settle(tiny, plan)):
+            expected.add(_sizes(plan))
+    assert found == expected
+    assert len(found) > 12
+
+
+def _sizes(plan):
+    return plan.tp, plan.pp, plan.dp, plan.ep, plan.vpp, plan.micro_batch
+
+
+def test_the_least_recomputation_that_fits_is_taken(model):
+    tiny = find(str(model))
+    [whole] = [one for one in _candidates(tiny, 80 * 10**9) if _sizes(one.plan) == (1, 2, 4, 1, 1, 8)]
+    assert (whole.plan.recompute, whole.fits) == ("none", True)
+    needs = {
+        how: _peak(tiny, whole.plan.model_copy(update={"recompute": how})) for how in ("none", "selective", "full")
+    }
+    assert whole.peak_bytes == needs["none"] > needs["full"]
+    [tight] = [one for one in _candidates(tiny, needs["full"]) if _sizes(one.plan) == _sizes(whole.plan)]
+    assert (tight.plan.recompute, tight.peak_bytes, tight.fits) == ("full", needs["full"], True)
+    [too_large] = [one for one in _candidates(tiny, needs["full"] - 1) if _sizes(one.plan) == _sizes(whole.plan)]
+    assert not too_large.fits
+
+
+def _candidates(model, memory_bytes):
+    return candidates(model, Space(8, 8, memory_bytes, ParallelPlan()))
+
+
+def _peak(model, plan):
+    return max(stage.total for stage in estimate(model, plan))
+
+
+def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
+    found = rows()
+    assert [row["step_s"] for row in found] == sorted(row["step_s"] for row in found)
+    whole = [row for row in found if row["whole"]]
+    for row in (whole[0], whole[-1]):
+        out = tmp_path / "out"
+        options = ("--cluster", "small-a100", "--gpus", 4, "--fidelity", "closed-form", "--out", out, "-q")
+        assert nadi("run", "--model", model, "--plan", row["plan"], *options).code == 0
+        summary = json.loads((out / "summary.json").read_text())
+        assert row["step_s"] == pytest.approx(summary["finish_time_ps"] / 1e12, rel=1e-9)
+        assert row["mfu"] == pytest.approx(summary["step"]["mfu"], rel=1e-9)
+        assert sum(row["shares"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("text", ["pp4,dp2,gb64", "tp2,sp,pp2,vpp2,dp2,gb64,zero1", "pp2,dp4,gb128,recompute=full"])
+def test_long_steps_stand_on_the_line_through_short_ones(model, text):
+    tiny, cluster = find(str(model)), clusters.find("small-a100")
+    plan = rules.settle(tiny, parallel_plan(text))
+    where = site(cluster, 8, ComputeTimes(find_gpu("a100"), pace=IN_STEPS))
+    short, exact = (step_time(where, tiny, plan, "megatron", exact=exact) for exact in (False, True))
+    assert (short.is_whole, exact.is_whole) == (False, True)
+    assert short.step_ps == pytest.approx(exact.step_ps, rel=0.002)
+    assert short.share_ps == pytest.approx(exact.share_ps, abs=0.005 * exact.step_ps)
+
+
+def test_workers_and_shards_find_the_same(nadi, rows, tmp_path):
+    expected = rows()
+    assert rows("--workers", 2) == expected
+    for shard in range(2):
+        rows("--shard", f"{shard}/2", "--out", tmp_path / str(shard))
+    merged = nadi("plan", "--json", *(word for shard in range(2) for word in ("--merge", tmp_path / str(shard))))
+    assert merged.code == 0, merged.err
+    assert merged.document["answers"]["merged"]["rows"] == expected
+
+
+def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
+    """Sixteen GPUs of two hosts, all NICs of a host on one switch or on eight."""
+    options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--confirm", 2, "--shard", "1/12")
+    found = nadi("plan", "--model", model, *options, "--sweep", "rails=1,8", "--json", "--out", tmp_path / "out")
+    assert found.code == 0, found.err
+    assert set(found.document["answers"]) == {"rails=1", "rails=8"}
+    for answer in found.document["answers"].values():
+        assert ["packets_step_s" in row for row in answer["rows"][:3]] == [True, True, False]
+        for row in answer["rows"][:2]:
+            assert all(0.9 < ratio < 1.3 for ratio in row["packets_over_closed_form"].values())
+            assert row["packets_step_s"] == pytest.approx(row["step_s"], rel=0.05)
+    assert json.loads((tmp_path / "out" / "plan.json").read_text()) == found.document
+    listed = nadi("plan", "--model", model, *options, "--top", 3)
+    assert "by packets" in listed.out
+    assert "longer" in listed.out
+
+
+def test_a_batch_script_plans_in_shards(nadi, model):
+    script = nadi("plan", "--model", model, *_ON[:4], "--slurm", 4, "--out", "plans").out
+    assert "--array=0-3" in script
+    assert "--shard $SLURM_ARRAY_TASK_ID/4 --out plans/$SLURM_ARRAY_TASK_ID" in script
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--model", "gpt9", *_ON), "gpt9"),
+        (
+            ("--model", "llama3-8b", "--cluster", "selen", "--gpus", 8),
+            "unknown cluster 'selen'; did you mean 'selene'?",
+        ),
+        (("--model", "gpt3-175b", *_ON), "gpt3-175b on 4 a100: none of "),
+        (("--model", "llama3-8b", *_ON, "--shard", "3/3"), "--shard '3/3': expected I/N with I from 0 below N"),
+        (("--model", "llama3-8b", *_ON, "--sweep", "rate"), "--sweep 'rate': expected KEY=VALUE,VALUE"),
+        (("--model", "llama3-8b", *_ON, "--framework", "jax"), "--framework jax: expected megatron, deepspeed or fsdp"),
+        (("--model", "llama3-8b", *_ON, "--plan", "tp0"), "plan: tp is '0'"),
+        (_ON[:4], "--model is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR"),
+        (("--merge", "nowhere"), "nowhere/plan.json: No such file or directory; expected results of nadi plan"),
+    ],
+)
+def test_what_is_wrong_is_one_line(nadi, options, said):
+    found = nadi("plan", *options, "-q")
+    assert (found.code, found.out) == (2, "")
+    assert said in found.err
+    assert found.err.count("\n") == 1
