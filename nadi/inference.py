@@ -29,7 +29,8 @@ def inference(
     ),
     chunk: int = typer.Option(0, metavar="TOKENS", help="Of an iteration with chunked prefill; 0 = prompts go first."),
     prompt_tokens: int = typer.Option(8192, metavar="TOKENS", help="Of whole prompts in an iteration."),
-    gpu: str = typer.Option("", metavar="GPU", help="Clock of the scheduler, and memory for the cache: h100, a file."),
+    cluster: str = typer.Option("", metavar="CLUSTER", help="Whose network the clock counts too, and whose GPU."),
+    gpu: str = typer.Option("", metavar="GPU", help="Clock without the network, and memory for the cache: h100, a file."),
     kv_tokens: int = typer.Option(0, metavar="TOKENS", help="That a replica's cache holds; 0 = what the GPU has left."),
     prefill_plan: str = typer.Option("", metavar="PLAN", help="Of other GPUs, which do the prompts."),
     decode_plan: str = typer.Option("", metavar="PLAN", help="Of those that decode then, in place of --plan."),
@@ -44,7 +45,9 @@ def inference(
     from nadi.ending import unwound
     from nadi.errors import ConfigError
     from nadi.printing import say
+    from nadi.serving_network import network
     from nadi.training import write_traces
+    from topologies.clusters import find as find_cluster
     from workload.compute import find_gpu
     from workload.inference import Lengths, Serving, Stream, requests_of
     from workload.inference.deployment import engines
@@ -57,15 +60,18 @@ def inference(
         raise ConfigError("expected --plan, or both --prefill-plan and --decode-plan")
     if kv_transfer not in {"layer", "whole"}:
         raise ConfigError(f"--kv-transfer: found {kv_transfer!r}; expected layer or whole")
+    own, before = parallel_plan(decode_plan or plan), parallel_plan(prefill_plan) if prefill_plan else None
+    gpu = gpu or (find_cluster(cluster).gpu if cluster else "")
     serving = Serving(
         model=find(model),
-        plan=parallel_plan(decode_plan or plan),
+        plan=own,
         batch=batch,
         chunk=chunk,
         prompt_tokens=prompt_tokens,
         gpu=find_gpu(gpu) if gpu else None,
         kv_tokens=kv_tokens,
-        prefill_plan=parallel_plan(prefill_plan) if prefill_plan else None,
+        network=network(cluster, own.gpus + (before.gpus if before else 0)) if cluster else None,
+        prefill_plan=before,
         transfer="whole" if kv_transfer == "whole" else "layer",
     )
     count = requests or batch * serving.plan.dp

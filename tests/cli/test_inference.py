@@ -2,9 +2,15 @@
 
 import pytest
 
+from nadi.serving_network import network
 from workload.compute import find_gpu
 from workload.compute.times import ComputeTimes
+from workload.inference.batch import Batch, Prompts
+from workload.inference.clock import iteration_clock
+from workload.inference.deployment import settle
+from workload.models import find
 from workload.trace_files import read_set
+from workload.training import parallel_plan
 
 _PARTS = {
     "dense": 'name = "tiny"\nlayers = 4\nhidden = 64\nheads = 4\nvocab = 512\nsequence = 256\n',
@@ -37,7 +43,7 @@ def run_of(nadi, tmp_path):
         file = tmp_path / "run.toml"
         file.write_text(
             f'[topology]\nspec = "dgx-a100:npus=8"\n[workload]\ntraces = "{tmp_path / folder}"\n{groups}'
-            f'[compute]\ngpu = "a100"\n[network]\nfidelity = "{fidelity}"\n'
+            f'[compute]\ngpu = "a100"\npace = "alone"\n[network]\nfidelity = "{fidelity}"\n'
         )
         ran = nadi("run", file, "--json")
         assert ran.code == 0, ran.err
@@ -84,6 +90,24 @@ def test_times_of_a_single_gpu_are_its_operators(nadi, tiny, run_of, tmp_path):
     assert found["tokens_per_s"] == pytest.approx(10 / (took_ps["iteration0"] + sum(steps)) * 1e12)
 
 
+@pytest.mark.parametrize("plan", ["tp8", "tp4,pp2"])
+def test_the_clock_with_a_network_is_that_of_a_run(nadi, tmp_path, plan):
+    """A run at closed forms on the same cluster."""
+    model, settled, gpu = find("llama3-8b"), settle(find("llama3-8b"), parallel_plan(plan)), find_gpu("h100")
+    clock = iteration_clock(model, settled, gpu, network("dgx-h100-superpod", 8)(settled, 0))
+    options = ("--plan", plan, "--prompt", 300, "--generate", 3, "--cluster", "dgx-h100-superpod")
+    assert nadi("workload", "inference", "--model", "llama3-8b", *options, "-o", tmp_path / "traces").code == 0
+    run = tmp_path / "run.toml"
+    run.write_text(
+        f'[topology]\ncluster = "dgx-h100-superpod"\ngpus = 8\n[workload]\ntraces = "{tmp_path / "traces"}"\n'
+        '[compute]\npace = "alone"\n[network]\nfidelity = "closed-form"\n'
+    )
+    found = nadi("run", run, "--json").document["serving"]
+    prompt, token = Batch((Prompts(1, 300, 0),), 0, 0, 1), Batch((), 1, 301, 1)
+    assert found["ttft_median_ps"] == pytest.approx(clock(prompt) * 1e6, rel=0.005)
+    assert found["tpot_median_ps"] == pytest.approx(clock(token) * 1e6, rel=0.005)
+
+
 def test_first_tokens_count_from_the_arrival(nadi, tiny, run_of, tmp_path):
     """The second request comes when nothing is done any more."""
     file = tmp_path / "requests.csv"
@@ -127,6 +151,7 @@ def test_the_report_tells_of_requests_and_expanded_traces_do_the_same(nadi, tiny
         (("--plan", "tp2", "--chunk", 2, "--batch", 4), "chunk"),
         (("--plan", "tp2", "--kv-tokens", 100), "KV cache"),
         (("--plan", "tp2", "--gpu", "h1000"), "h1000"),
+        (("--plan", "tp2", "--cluster", "h1000"), "h1000"),
         (("--plan", "tp2", "--requests-file", "none.csv"), "none.csv"),
         (("--plan", "tp2", "--kv-transfer", "half"), "--kv-transfer"),
     ],

@@ -1,6 +1,8 @@
-"""The scheduler's clock: how long an iteration's operators take on a GPU, without communication."""
+"""The scheduler's clock: how long an iteration takes, by its operators on a GPU, and by a network if one is given."""
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator
@@ -9,24 +11,46 @@ from workload.inference import experts, layers
 from workload.inference.batch import Batch
 from workload.inference.scheduler import Clock
 from workload.models.model import Model
-from workload.training.items import Compute, Items
+from workload.training.items import Collective, Compute, Items
 from workload.training.parallel_plan import ParallelPlan
 from workload.training.shard import Shard
 
 _PS_PER_US = 1e6
 
 
-def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu) -> Clock:
-    """Microseconds of an iteration through all stages, of a GPU whose replicas all do the same."""
+class Link(NamedTuple):
+    """What communication of an engine takes.
+
+    Attributes:
+        collective_ps: picoseconds of a collective of a GPU's group.
+        message_ps: picoseconds of a message of so many bytes to the next stage.
+    """
+
+    collective_ps: Callable[[Collective], float]
+    message_ps: Callable[[int], float]
+
+
+Network = Callable[[ParallelPlan, int], Link]
+"""Of an engine with a plan, whose first NPU is given."""
+NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)
+
+
+def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_NETWORK) -> Clock:
+    """Microseconds of an iteration through all stages, of a GPU whose replicas all do the same.
+
+    Experts' all-to-alls count as if all members sent as much as the first.
+    """
     times = ComputeTimes(gpu)
     base = Shard(model, plan)
 
-    def of(items: Items) -> int:
+    def of(items: Items) -> float:
         operators: list[Operator] = [each for item in items if isinstance(item, Compute) for each in item.operators]
-        return sum(times.time_ps(operator) for operator in operators)
+        return sum(times.time_ps(operator) for operator in operators) + sum(
+            link.collective_ps(item) for item in items if isinstance(item, Collective)
+        )
 
     @lru_cache(maxsize=1 << 14)
-    def mlp_ps(tokens: int, layer: int) -> int:
+    def mlp_ps(tokens: int, layer: int) -> float:
         s = layers.shard(base, tokens)
         if not model.has_experts(layer):
             return of(layers.mlp_items(s))
@@ -41,6 +65,8 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu) -> Clock:
         count = sum(model.has_experts(number) for number in range(model.layers))
         total += (model.layers - count) * mlp_ps(batch.tokens, kinds[0]) if count < model.layers else 0
         total += count * mlp_ps(batch.tokens, kinds[1]) if count else 0
+        if plan.pp > 1:
+            total += (plan.pp - 1) * link.message_ps(batch.tokens * model.hidden * s.value_bytes)
         return (total + of(layers.embedding_items(s)) + of(layers.head_items(s, batch))) / _PS_PER_US
 
     return microseconds

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from workload.compute.gpu import Gpu
 from workload.errors import WorkloadError
-from workload.inference.clock import iteration_clock
+from workload.inference.clock import NO_NETWORK, Network, iteration_clock
 from workload.inference.requests import Request
 from workload.inference.scheduler import Clock, Limits, Role, Schedule, schedule
 from workload.memory.serving import kv_cache_bytes_per_token, serving_estimate
@@ -37,6 +37,7 @@ class Serving:
         prompt_tokens: of whole prompts in an iteration; a longer prompt goes alone.
         gpu: whose operator times are the scheduler's clock and whose memory bounds the cache; None = no clock but the
             number of iterations, and no bound.
+        network: how long communication takes, for the same clock; None = it takes no time there.
         kv_tokens: that a replica's cache holds; 0 = what the GPU's memory leaves.
         prefill_plan: of other GPUs that do the prompts; their numbers come before those that decode.
         transfer: keys and values go to the decoding GPUs layer by layer, or all after the pass.
@@ -48,6 +49,7 @@ class Serving:
     chunk: int = 0
     prompt_tokens: int = PROMPT_TOKENS
     gpu: Gpu | None = None
+    network: Network | None = None
     kv_tokens: int = 0
     prefill_plan: ParallelPlan | None = None
     transfer: Transfer = "layer"
@@ -162,7 +164,10 @@ def _engine(serving: Serving, plan: ParallelPlan, first: int, role: Role, reques
         stages=plan.pp,
     )
     _refuse_too_long(serving, requests, limits, role)
-    clock: Clock = (lambda _batch: 1.0) if serving.gpu is None else iteration_clock(serving.model, plan, serving.gpu)
+    clock: Clock = lambda _batch: 1.0  # noqa: E731 - the other one is made
+    if serving.gpu is not None:
+        link = NO_NETWORK if serving.network is None else serving.network(plan, first)
+        clock = iteration_clock(serving.model, plan, serving.gpu, link)
     if is_coupled(plan):
         made = schedule(of_replica, limits, role, clock)
     else:
