@@ -455,6 +455,10 @@ class ComputeSection(Section):
         {}, description="share of the GPU's rates that a class of operators reaches; others: docs/compute.md"
     )
 
+    pace: Literal["step", "alone"] = Field(
+        "step", description="operators of gpu are as slow as in a training step, or as fast as alone in a benchmark"
+    )
+
     @field_validator("gpu", "scale_from")
     @classmethod
     def _known_gpu(cls, value: str | None) -> str | None:

@@ -21,6 +21,7 @@ from nadi.analysis import (
 from nadi.cautions import Counts, cautions, count
 from nadi.closed_form import ClosedForm, closed_form, fullest_ps
 from nadi.played import Played
+from nadi.serving import Figures, Requests, figures, requests_of
 from nadi.simulate import Simulation
 from nadi.step_times import step_times
 from workload import KINDS
@@ -53,6 +54,7 @@ class Findings:
         utilisation: float64[links], what a link sent over what it could have sent in the run.
         warnings: what the run leaves out or cannot mean, see nadi.cautions.
         step_times: int64[npus, c], where the time of each NPU went by axis, see nadi.step_times; None = no name tells.
+        serving: figures of requests; None = no name tells of any.
     """
 
     npu_times: NpuTimes
@@ -66,6 +68,7 @@ class Findings:
     utilisation: Float64
     warnings: list[str]
     step_times: Int64 | None = None
+    serving: Figures | None = None
 
     @property
     def ratio(self) -> Float64:
@@ -89,6 +92,7 @@ class Part:
         uneven: group and place of the all-to-alls with split sizes; their closed forms are by group, place and -1.
         counts: of what they do.
         step_times: int64[k, c], where the time of each went by axis, see nadi.step_times; None = no name tells.
+        requests: when they came and had tokens, as far as these NPUs tell; None = no name tells of any.
     """
 
     npus: Int64
@@ -99,6 +103,7 @@ class Part:
     uneven: set[tuple[int, int]]
     counts: Counts
     step_times: Int64 | None
+    requests: Requests | None = None
 
 
 def find(simulation: Simulation) -> Findings:
@@ -135,6 +140,7 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
         uneven=uneven,
         counts=count(simulation),
         step_times=None if steps is None else steps[npus],
+        requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
     )
 
 
@@ -185,6 +191,7 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
         ),
         warnings=cautions(simulation, [p.counts for p in parts]),
         step_times=np.concatenate([steps for steps in of_step if steps is not None])[place] if any_step else None,
+        serving=figures(p.requests for p in parts),
     )
 
 

@@ -206,9 +206,9 @@ def _ends(model: Fidelity) -> Ends:
 def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[tuple[Hop, ...]]:
     """The hops of each route; equal ones are one object."""
     links = np.array([link for route in routes for link in route], np.int64)
-    ends = np.cumsum([len(route) for route in routes])
+    ends = np.cumsum(np.array([len(route) for route in routes], np.int64))
     latency = graph.node_latency_ps[graph.link_src[links]]
-    latency[ends - [len(route) for route in routes]] = 0
+    latency[ends - np.array([len(route) for route in routes], np.int64)] = 0
     framed = is_framed(graph, settings)[links]
     columns = 8 * _PS_PER_S / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency
     hops = [Hop(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]

@@ -14,7 +14,7 @@ from nadi.from_model import trace_set
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
-from workload.compute import ComputeTimes, Efficiencies, find_gpu, read_tables
+from workload.compute import ALONE, IN_STEPS, ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.exchange import Exchange, alone
 from workload.memory_pool import with_memory_nodes
 from workload.remote import RemoteMemory
@@ -147,4 +147,5 @@ def _compute_times(config: RunConfig) -> ComputeTimes | None:
         read_tables(section.tables),
         scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
         efficiencies=Efficiencies(**section.efficiency),
+        pace=IN_STEPS if section.pace == "step" else ALONE,
     )

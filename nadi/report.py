@@ -10,6 +10,7 @@ from rich.text import Text
 
 from nadi.findings import Findings
 from nadi.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
+from nadi.serving import serving_line
 from nadi.simulate import Simulation
 from nadi.step_report import step_line, step_table
 from nadi.tables import Column, FittedTable, console
@@ -48,6 +49,7 @@ def render(simulation: Simulation, findings: Findings) -> RenderableType:
     parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
     step, by_axis = step_line(simulation), step_table(findings)
     parts += [Text(step, style="bold")] if step else []
+    parts += [Text(serving_line(findings.serving), style="bold")] if findings.serving else []
     parts += [by_axis] if by_axis else []
     if len(findings.collectives.group):
         parts.append(collective_table(findings))

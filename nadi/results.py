@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nadi import __version__, step
+from nadi import __version__, serving, step
 from nadi.fabric import settled_parameters
 from nadi.findings import Findings
 from nadi.gather import ALONE, Ranks
@@ -84,6 +84,7 @@ def summary(
         "digest": results.digest,
         "warnings": list(findings.warnings) if findings else [],
         "step": step.document(simulation, findings.step_times if findings else None),
+        **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
         "settled": _settled(simulation),
         "config": simulation.config.settled(),
     }

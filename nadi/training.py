@@ -8,6 +8,7 @@ import typer
 from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
+    from workload import TraceSet
     from workload.training.rules import Framework
 
 _MODEL = "A model of `nadi workload models`, a TOML file, or a config.json of Hugging Face."
@@ -55,8 +56,6 @@ def _write(
     from nadi.affordable import check_trace
     from nadi.ending import unwound
     from nadi.printing import say
-    from workload import expand as expanded
-    from workload import write_set
     from workload.models import find
     from workload.training import parallel_plan
     from workload.training.generator import NODE_BYTES, generate, nodes_at_most
@@ -65,14 +64,26 @@ def _write(
     nodes = nodes_at_most(model, plan, framework)
     check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
     with unwound():
-        traces = generate(model, plan, framework)
-        if expand:
-            made = expanded(traces, out, prefix)
-            groups = f', groups = "{made.parent / "groups.json"}"' if traces.families else ""
-        else:
-            made, groups = write_set(out, traces, prefix), ""
+        said = write_traces(generate(model, plan, framework), out, prefix, expand=expand)
+    say(said)
+
+
+def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:
+    """Write a trace set, or a trace for each NPU; what there is to say of it.
+
+    Raises:
+        WorkloadError: the folder cannot be written, or holds other traces.
+    """
+    from workload import expand as expanded
+    from workload import write_set
+
+    if expand:
+        made = expanded(traces, out, prefix)
+        groups = f', groups = "{made.parent / "groups.json"}"' if traces.families else ""
+    else:
+        made, groups = write_set(out, traces, prefix), ""
     count = sum(len(trace) for trace in traces.traces)
-    say(
+    return (
         f"{traces.npus} NPUs, {len(traces.traces)} distinct traces of {count:,} nodes in all; "
         f'in a run file: [workload] traces = "{made}"{groups}'
     )

@@ -2,10 +2,11 @@
 
     python scripts/megatron_table.py [-o table.json] [--exact]
 
-Two numbers are fitted, one efficiency for each class of operators: of products, and of what memory bounds. Of each row
-they are fitted to the other rows, and the row is predicted (leave one out). Plans are those of the paper's own scripts
-(Megatron-LM, examples/sc21/run_table_1.sh): micro-batches, interleaving, and which data parallelism; its code was
-Megatron-LM before 3.0, without sequence parallelism, asynchronous tensor parallelism or fused accumulation.
+Two numbers are fitted, the pace of each class of operators in a step against that of benchmarks: of products, and of
+what memory bounds. Of each row they are fitted to the other rows, and the row is predicted (leave one out). Plans are
+those of the paper's own scripts (Megatron-LM, examples/sc21/run_table_1.sh): micro-batches, interleaving, and which
+data parallelism; its code was Megatron-LM before 3.0, without sequence parallelism, asynchronous tensor parallelism or
+fused accumulation.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from nadi.planner.step import Site, site, step_time
 from topologies import clusters
 from workload import ComputeModel, models
-from workload.compute import ComputeTimes, Efficiencies, find_gpu
+from workload.compute import ComputeTimes, Pace, find_gpu
 from workload.training import ParallelPlan, parallel_plan, rules
 
 _COMMON = "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false"
@@ -56,21 +57,20 @@ ROWS = (
     Row("megatron-529.6b", f"tp8,pp35,dp9,vpp3,mb1,gb2520,{_LOCAL}", 54.08),
     Row("megatron-1t", f"tp8,pp64,dp6,mb1,gb3072,{_LOCAL}", 102.63),
 )
-_TRIED = ((0.85, 0.85), (0.65, 0.85), (0.85, 0.65))
-"""Efficiencies at which each row is run: between them its time is linear in their reciprocals, as nearly all of it is
-on the accelerator."""
+_TRIED = ((1.0, 1.0), (0.8, 1.0), (1.0, 0.8))
+"""Paces at which each row is run: its time is linear in their reciprocals, but for what hides behind what."""
 
 
 class Line(NamedTuple):
-    """A row's time: fixed_s + product_s / efficiency of products + memory_s / efficiency of memory."""
+    """A row's time: fixed_s + product_s / pace of products + other_s / pace of the others."""
 
     fixed_s: float
     product_s: float
-    memory_s: float
+    other_s: float
 
-    def at(self, product: float, memory: float) -> float:
+    def at(self, products: float, others: float) -> float:
         """Seconds."""
-        return self.fixed_s + self.product_s / product + self.memory_s / memory
+        return self.fixed_s + self.product_s / products + self.other_s / others
 
 
 def settled(row: Row) -> ParallelPlan:
@@ -78,10 +78,9 @@ def settled(row: Row) -> ParallelPlan:
     return rules.settle(models.find(row.model), parallel_plan(row.plan))
 
 
-def with_efficiencies(where: Site, product: float, memory: float) -> Site:
-    """The same cluster, its GPUs at other efficiencies."""
-    own = Efficiencies(gemm=product, memory=memory, optimizer=memory)
-    return replace(where, compute=ComputeModel(times=ComputeTimes(find_gpu("a100"), efficiencies=own)))
+def with_pace(where: Site, pace: Pace) -> Site:
+    """The same cluster, its GPUs at another pace."""
+    return replace(where, compute=ComputeModel(times=ComputeTimes(find_gpu("a100"), pace=pace)))
 
 
 def seconds(where: Site, row: Row, *, exact: bool) -> float:
@@ -90,15 +89,15 @@ def seconds(where: Site, row: Row, *, exact: bool) -> float:
 
 
 def line(row: Row, *, exact: bool) -> Line:
-    """How a row's time depends on the efficiencies."""
+    """How a row's time depends on the paces."""
     where = site(clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100")))
-    times = [seconds(with_efficiencies(where, *tried), row, exact=exact) for tried in _TRIED]
-    matrix = np.array([[1, 1 / product, 1 / memory] for product, memory in _TRIED])
+    times = [seconds(with_pace(where, Pace(*tried)), row, exact=exact) for tried in _TRIED]
+    matrix = np.array([[1, 1 / products, 1 / others] for products, others in _TRIED])
     return Line(*np.linalg.solve(matrix, np.array(times)).tolist())
 
 
 def fitted(lines: Sequence[Line], measured_s: Sequence[float]) -> tuple[float, float]:
-    """The two efficiencies with the least squares of relative errors, to half a percent."""
+    """The two paces with the least squares of relative errors, to half a percent."""
     grid: NDArray[np.float64] = np.arange(0.4, 1.001, 0.005)
     return min(
         itertools.product(grid.tolist(), grid.tolist()),
@@ -136,7 +135,7 @@ def main() -> None:
     )
     if given.out:
         with open(given.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
-            json.dump({"rows": found, "products": all_fitted[0], "memory": all_fitted[1]}, file, indent=2)
+            json.dump({"rows": found, "products": all_fitted[0], "others": all_fitted[1]}, file, indent=2)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 import topologies
 from nadi.closed_form import ClosedForm, closed_form, fullest_ps, train
-from nadi.closed_forms.curves import MOST_PACKETS, Asked, Curve
+from nadi.closed_forms.curves import OF_A_RUN, Asked, Curve, Effort
 from nadi.closed_forms.standing import Standing
 from nadi.flows import UNKNOWN, ideal_ps
 from nadi.played import Played
@@ -44,11 +44,11 @@ class CollectiveCosts:
     Args:
         graph: the fabric.
         settings: of packets and switches.
-        most_packets: of a collective that are played where no smaller sizes tell.
+        effort: how much is played.
     """
 
-    def __init__(self, graph: Graph, settings: Settings, most_packets: int = MOST_PACKETS) -> None:
-        self._most_packets = most_packets
+    def __init__(self, graph: Graph, settings: Settings, effort: Effort = OF_A_RUN) -> None:
+        self._effort = effort
         self.standing = Standing(graph)
         self._graph, self._settings = graph, settings
         self._curves: dict[tuple[str, str, bytes], Curve] = {}
@@ -127,7 +127,7 @@ class CollectiveCosts:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
         ask = Asked(way, packets, lambda size: told(size, None), lambda size: told(size, _NOTHING_PLAYED))
-        return Curve(ask, is_exact=chosen.is_exact, most_packets=self._most_packets)
+        return Curve(ask, is_exact=chosen.is_exact, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
         """An all-to-all with split sizes, of this program only."""

@@ -5,6 +5,9 @@ is read off the line between them where the lines through the next played sizes 
 a percent. A large one is estimated: by the line through the largest two of three sizes, each half of the next, that are
 quickly played and done the same way, where the lower two foretell the third within one percent and the third is not
 below an eighth of it; else it is played too, or, if it is very large, told by the formula.
+
+`Effort` says how many packets are quickly played. Where many sizes will be asked in no certain order (a planner's, by
+several processes), none is read off its neighbours, so that what one takes does not depend on which were asked before.
 """
 
 from bisect import bisect
@@ -14,15 +17,30 @@ from typing import NamedTuple
 
 from nadi.closed_form import ClosedForm
 
-QUICK_PACKETS = 1 << 20
-"""That are played: a second or so."""
-MOST_PACKETS = 1 << 22
-"""That are played where no smaller sizes tell."""
 _AGREE = 0.005
 _FORETELLS = 0.01
 _LARGEST_STEP = 2
 _POINTS = 3
-_MOST_HALVINGS = 3
+
+
+class Effort(NamedTuple):
+    """How much is played.
+
+    Attributes:
+        quick_packets: that are played: a million take a second or so.
+        most_packets: that are played where no smaller sizes tell.
+        most_halvings: from a size to the largest that tells it.
+        off_neighbours: sizes are read off the line between played ones.
+    """
+
+    quick_packets: int
+    most_packets: int
+    most_halvings: int
+    off_neighbours: bool
+
+
+OF_A_RUN = Effort(1 << 20, 1 << 22, 3, off_neighbours=True)
+OF_PLANS = Effort(1 << 19, 1 << 20, 6, off_neighbours=False)
 
 
 class Asked(NamedTuple):
@@ -47,30 +65,31 @@ class Curve:
     Args:
         ask: what it asks.
         is_exact: the formula is that of an idle network, so that it stands for what is not quickly played.
-        most_packets: that are played where no smaller sizes tell.
+        effort: how much is played.
     """
 
-    def __init__(self, ask: Asked, *, is_exact: bool, most_packets: int = MOST_PACKETS) -> None:
-        self._ask, self._is_exact, self._most_packets = ask, is_exact, most_packets
+    def __init__(self, ask: Asked, *, is_exact: bool, effort: Effort = OF_A_RUN) -> None:
+        self._ask, self._is_exact, self._effort = ask, is_exact, effort
         self._known: dict[int, ClosedForm] = {}
         self._played: dict[str, list[tuple[int, float]]] = {}
 
     def at(self, size_bytes: int) -> ClosedForm:
         """The time of a size."""
         if size_bytes not in self._known:
-            self._known[size_bytes] = self._between(size_bytes) or self._new(size_bytes)
+            between = self._between(size_bytes) if self._effort.off_neighbours else None
+            self._known[size_bytes] = between or self._new(size_bytes)
         return self._known[size_bytes]
 
     def _new(self, size_bytes: int) -> ClosedForm:
         packets = self._ask.packets(size_bytes)
-        if packets <= QUICK_PACKETS:
+        if packets <= self._effort.quick_packets:
             return self.play(size_bytes)
         if self._is_exact:
             return self._ask.formula(size_bytes)
         found = self._beyond(size_bytes)
         if found:
             return found
-        return self.play(size_bytes) if packets <= self._most_packets else self._ask.formula(size_bytes)
+        return self.play(size_bytes) if packets <= self._effort.most_packets else self._ask.formula(size_bytes)
 
     def play(self, size_bytes: int) -> ClosedForm:
         """The time of a size, played whatever is known of others."""
@@ -94,18 +113,23 @@ class Curve:
             return None
         return ClosedForm(between, is_played=False)
 
+    def _exact(self, size_bytes: int) -> ClosedForm:
+        known = self._known.get(size_bytes)
+        return known if known is not None and known.is_played else self.play(size_bytes)
+
     def _beyond(self, size_bytes: int) -> ClosedForm | None:
         """By the line through three smaller sizes; None where they do not lie on one, or are done another way."""
+        most, quick = self._effort.most_halvings, self._effort.quick_packets
         halvings = 1
-        while halvings < _MOST_HALVINGS and self._ask.packets(size_bytes >> halvings) > QUICK_PACKETS:
+        while halvings < most and self._ask.packets(size_bytes >> halvings) > quick:
             halvings += 1
-        if self._ask.packets(size_bytes >> halvings) > QUICK_PACKETS:
+        if self._ask.packets(size_bytes >> halvings) > quick:
             return None
         sizes = [size_bytes >> (halvings + more) for more in reversed(range(_POINTS))]
         way = self._ask.way(size_bytes)
         if any(self._ask.way(size) != way for size in sizes):
             return None
-        low, middle, high = ((size, (self._known.get(size) or self.play(size)).time_ps) for size in sizes)
+        low, middle, high = ((size, self._exact(size).time_ps) for size in sizes)
         if abs(_line(low, middle, high[0]) - high[1]) > _FORETELLS * high[1]:
             return None
         return ClosedForm(_line(middle, high, size_bytes), is_played=False)

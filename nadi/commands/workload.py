@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from nadi import traffic, training
+from nadi import inference, traffic, training
 from nadi.gpus import gpus, operator_times
 from nadi.options import FORCE_HELP, named_path
 
@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     group.command()(gpus)
     group.command("operator-times")(operator_times)
     training.add_to(group)
+    inference.add_to(group)
     traffic.add_to(group)
     group.command()(memory)
     app.add_typer(group, name="workload")

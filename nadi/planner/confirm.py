@@ -23,15 +23,18 @@ from nadi.step_times import AXES, CATEGORIES
 from pdes.settings import Settings
 from topologies.clusters import Cluster
 from workload.models import Model
-from workload.trace_set import TraceSet
+from workload.trace_set import Families, TraceSet
 from workload.training import ParallelPlan, rules
 from workload.training.generator import generate
 
-MOST_PACKET_HOPS = 30e6
-"""Of one axis: a few seconds."""
+MOST_PACKET_HOPS = 8e6
+"""Of one communication: a second or two."""
+LEAST_SHARE = 0.002
+"""Of a step, that an axis is exposed."""
 _HOPS = 4
 """Links of a usual path; a collective sends its buffer about twice."""
 _LEAST_BYTES = 64 << 10
+_PACKET_BYTES = 4096
 _MESSAGES = -1
 """In place of a kind of collective."""
 
@@ -77,7 +80,10 @@ def confirm(
     traces = generate(model, short, framework)
     ratios: dict[str, float] = {}
     step_ps = step.step_ps
-    for axis in AXES:
+    exposed = [axis for axis in AXES if step.of(axis) >= LEAST_SHARE]
+    for axis in exposed:
+        if axis in traces.families and _within_hosts(where, traces.families[axis]):
+            continue
         for name, part in _parts(axis, traces, where.graph.npus):
             progress.say(f"{plan}: {name} of all groups by packets")
             ratio = _ratio(where, part, settings, progress)
@@ -86,6 +92,12 @@ def confirm(
         if axis in ratios:
             step_ps += (ratios[axis] - 1) * float(step.share_ps[CATEGORIES.index(axis)])
     return Confirmed(step_ps, ratios)
+
+
+def _within_hosts(where: Site, groups: Sequence[tuple[int, ...]]) -> bool:
+    """Whether no group leaves its host."""
+    host = where.graph.host
+    return all(len(np.unique(host[list(group)])) == 1 for group in groups)
 
 
 def _ratio(where: Site, part: TraceSet, settings: Settings, progress: Progress | Silence) -> float:
@@ -112,15 +124,15 @@ def _ratio(where: Site, part: TraceSet, settings: Settings, progress: Progress |
 def _parts(axis: str, traces: TraceSet, npus: int) -> Iterator[tuple[str, TraceSet]]:
     """Each kind of communication of an axis as traces of nothing else, and its name."""
     found = [_of_axis(trace, axis) for trace in traces.traces]
-    kinds = sorted({kind for rows in found for kind in rows})
-    for kind in kinds:
-        most = int(MOST_PACKET_HOPS / (2 * _HOPS * npus) * 4096)
+    most_bytes = max(int(MOST_PACKET_HOPS / (2 * _HOPS * npus) * _PACKET_BYTES), _LEAST_BYTES)
+    for kind in sorted({kind for rows in found for kind in rows}):
+        of_all = (traces.traces, traces.example_npu.tolist(), found)
         tables = [
-            _table(trace, rows.get(kind, []), max(most, _LEAST_BYTES))
-            for trace, rows in zip(traces.traces, found, strict=True)
+            _table(trace, npu, rows.get(kind, []), most_bytes, traces.families)
+            for trace, npu, rows in zip(*of_all, strict=True)
         ]
-        name = f"{axis} messages" if kind < 0 else f"{axis} {CollectiveCommType(kind).name.lower().replace('_', '-')}"
-        yield name, TraceSet(tables, traces.trace_of_npu, traces.example_npu, traces.families)
+        name = "messages" if kind < 0 else CollectiveCommType(kind).name.lower().replace("_", "-")
+        yield f"{axis} {name}", TraceSet(tables, traces.trace_of_npu, traces.example_npu, traces.families)
 
 
 def _of_axis(trace: TraceTable, axis: str) -> dict[int, list[int]]:
@@ -146,19 +158,20 @@ def _of_axis(trace: TraceTable, axis: str) -> dict[int, list[int]]:
     return rows
 
 
-def _table(trace: TraceTable, rows: Sequence[int], most_bytes: int) -> TraceTable:
-    """A trace of some communications only, none after another."""
+def _table(trace: TraceTable, npu: int, rows: Sequence[int], most_bytes: int, families: Families) -> TraceTable:
+    """A trace of some communications only, none after another; npu: whose numbers its peers are."""
     block = Block()
     for row in rows:
-        size = min(int(trace.comm_size[row]), most_bytes)
-        name = trace.names[row]
+        size, name = min(int(trace.comm_size[row]), most_bytes), trace.names[row]
         if trace.type[row] == NodeType.COMM_COLL_NODE:
-            group = trace.group_names[trace.group[row]]
-            block.coll(name, CollectiveCommType(int(trace.comm_type[row])), size, group=group)
+            group, kind = trace.group_names[trace.group[row]], CollectiveCommType(int(trace.comm_type[row]))
+            if kind == CollectiveCommType.ALL_GATHER:  # whose size is what each member gives
+                size = min(size, max(1, most_bytes // max(map(len, families[group]))))
+            block.coll(name, kind, size, group=group)
         elif trace.type[row] == NodeType.COMM_SEND_NODE:
             block.send(name, size, peer=int(trace.comm_dst[row]))
         else:
             block.recv(name, size, peer=int(trace.comm_src[row]))
-    columns = TraceColumns(path=trace.path)
+    columns = TraceColumns(npu, trace.path)
     columns.stamp(block)
     return columns.table()

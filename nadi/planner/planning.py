@@ -12,7 +12,7 @@ from nadi.planner.step import site
 from nadi.progress import Progress, Silence
 from nadi.step_times import CATEGORIES
 from topologies.clusters import Cluster
-from workload.compute import ComputeTimes, find_gpu
+from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.models import Model
 from workload.training import ParallelPlan, rules
 
@@ -84,7 +84,7 @@ def planned(wish: Wish, progress: Progress | Silence) -> Planned:
         raise ConfigError(_none_fits(wish, all_valid, gpu.name, memory_bytes))
     number, count = wish.shard
     chosen = fitting[number::count]
-    where = site(wish.cluster, wish.gpus, ComputeTimes(gpu), wish.fabric)
+    where = site(wish.cluster, wish.gpus, ComputeTimes(gpu, pace=IN_STEPS), wish.fabric)
     question = Question(where, wish.model, wish.framework, gpu.peak_of(wish.base.dtype) * wish.gpus)
     rows = []
     for done, row in enumerate(ranked(question, chosen, wish.workers), 1):

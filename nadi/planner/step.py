@@ -68,7 +68,8 @@ def site(cluster: Cluster, gpus: int, times: ComputeTimes, fabric_keys: Mapping[
     section = NetworkSection.model_validate({**cluster.network, "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
-    return Site(graph, settings, how, ComputeModel(times=times), closed_forms.CollectiveCosts(graph, settings))
+    costs = closed_forms.CollectiveCosts(graph, settings, closed_forms.OF_PLANS)
+    return Site(graph, settings, how, ComputeModel(times=times), costs)
 
 
 class StepTime(NamedTuple):

@@ -5,7 +5,16 @@ import json
 import pytest
 
 import et
-from workload.compute import ComputeTimes, Efficiencies, Measurement, find_gpu, gpu_names, parse_operators, write_table
+from workload.compute import (
+    IN_STEPS,
+    ComputeTimes,
+    Efficiencies,
+    Measurement,
+    find_gpu,
+    gpu_names,
+    parse_operators,
+    write_table,
+)
 
 PRODUCT = "gemm 2048x4608x12288 bf16"
 OPERATOR = parse_operators(PRODUCT)[0]
@@ -15,9 +24,9 @@ OPERATOR = parse_operators(PRODUCT)[0]
 def write_compute(write_run):
     """A run of one compute node with these operators on each of 4 NPUs, and a [compute] section."""
 
-    def write(section, text=PRODUCT):
+    def write(section, text=PRODUCT, pace="alone"):
         node = et.comp_node(1, "op", attrs=[et.attribute("operators", "string", text)])
-        return write_run([[node]] * 4, f'[compute]\n{section}\n[output]\ndir = "out"\n')
+        return write_run([[node]] * 4, f'[compute]\n{section}\npace = "{pace}"\n[output]\ndir = "out"\n')
 
     return write
 
@@ -52,6 +61,14 @@ def test_a_run_takes_as_long_as_its_operators_on_the_gpu(nadi, write_compute):
     assert end_ps(nadi, write_compute('gpu = "h100"')) == ComputeTimes(find_gpu("h100")).time_ps(OPERATOR)
     half = ComputeTimes(find_gpu("h100"), efficiencies=Efficiencies(gemm=0.4)).time_ps(OPERATOR)
     assert end_ps(nadi, write_compute('gpu = "h100"\nefficiency = { gemm = 0.4 }')) == half
+
+
+def test_operators_of_a_step_are_slower_than_alone(nadi, write_compute):
+    text = f"{PRODUCT}; norm 2048x12288 bf16"
+    product, norm = (ComputeTimes(find_gpu("a100")).time_ps(operator) for operator in parse_operators(text))
+    expected = round(product / IN_STEPS.products) + round(norm / IN_STEPS.others)
+    assert end_ps(nadi, write_compute('gpu = "a100"', text, "step")) == pytest.approx(expected, abs=2)
+    assert end_ps(nadi, write_compute('gpu = "a100"', text)) == product + norm
 
 
 def test_tables_and_gpus_are_found_from_the_run_file(nadi, write_compute, tmp_path):
@@ -107,8 +124,8 @@ def test_the_example_of_aicb_is_read(nadi, tmp_path, shared_data):
 
 def test_a_cluster_brings_its_gpu_unless_a_rate_is_given(nadi, write_run):
     node = et.comp_node(1, "op", num_ops=10**12, attrs=[et.attribute("operators", "string", PRODUCT)])
-    h100 = ComputeTimes(find_gpu("h100")).time_ps(OPERATOR)
-    a100 = ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
+    h100 = ComputeTimes(find_gpu("h100"), pace=IN_STEPS).time_ps(OPERATOR)
+    a100 = ComputeTimes(find_gpu("a100"), pace=IN_STEPS).time_ps(OPERATOR)
     for section, expected in (("", h100), ('gpu = "a100"', a100), ('peak_flops = "1TFLOPS"', 10**12)):
         text = f'[compute]\n{section}\n[output]\ndir = "out"\n'
         run = write_run([[node]] * 8, text, 'cluster = "dgx-h100-superpod"\ngpus = 8')

@@ -10,7 +10,7 @@ from et import read_trace
 from nadi import closed_forms
 from nadi.closed_form import ClosedForm
 from nadi.closed_forms import running
-from nadi.closed_forms.curves import QUICK_PACKETS, Asked, Curve
+from nadi.closed_forms.curves import OF_A_RUN, OF_PLANS, Asked, Curve
 from nadi.config import NetworkSection
 from nadi.progress import Silence
 from nadi.simulate import network_settings, run_program
@@ -285,7 +285,7 @@ def test_large_sizes_are_told_by_smaller_ones(size_bytes, is_told):
         return ClosedForm(time_of(size), is_played=True)
 
     wrong = ClosedForm(1.0, is_played=False)
-    quick = QUICK_PACKETS * 256
+    quick = OF_A_RUN.quick_packets * 256
     ask = Asked(lambda size: "slow" if size < 50 << 20 else "fast", lambda size: size / 256, play, lambda _: wrong)
     found = Curve(ask, is_exact=False).at(size_bytes)
     assert max((size for size in asked if size != size_bytes), default=0) <= quick
@@ -330,6 +330,21 @@ def test_curves_of_nccl_are_within_one_percent_of_what_is_played(kind):
     assert not all(each.is_played for each in told)
     expected = [exact.play(size).time_ps for size in between]
     assert [each.time_ps for each in told] == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["all-reduce", "reduce-scatter"])
+def test_curves_of_plans_do_not_depend_on_what_was_asked_before(kind):
+    graph = build("rail-optimised:npus=32,gpus_per_host=8,hosts_per_rail_leaf=4,spines=2")
+    members, program = np.arange(0, 32, 8), Traces(32).program()
+    sizes = [300_000, 5_000_000, 17_000_000, 23_000_000, 200_000_000]
+    told = []
+    for order in (sizes, sizes[::-1]):
+        curve = closed_forms.CollectiveCosts(graph, SETTINGS, OF_PLANS).curve(program, kind, "nccl", members)
+        told.append({size: curve.at(size).time_ps for size in order})
+    assert told[0] == told[1]
+    exact = closed_forms.CollectiveCosts(graph, SETTINGS).curve(program, kind, "nccl", members)
+    expected = [exact.play(size).time_ps for size in sizes]
+    assert [told[0][size] for size in sizes] == pytest.approx(expected, rel=0.01)
 
 
 def test_a_step_of_a_transformer_takes_what_packets_take(tmp_path):

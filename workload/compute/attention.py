@@ -61,19 +61,26 @@ _FP32_BYTES = 4
 
 
 def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Picoseconds of attention or attention-backward.
+    """Picoseconds of attention, attention-backward or latent-attention.
+
+    The last is attention whose heads all share one key, of which a part is the value: what is read once is used twice.
 
     Raises:
         WorkloadError: the GPU does not know the data type.
     """
     if not operator.flops:
         return 0.0
+    moved_bytes = operator.bytes
+    if operator.kind == "latent-attention":
+        batch, heads, queries, keys, rank, rope_dim = operator.shape
+        shape = (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0)
+        operator = Operator("attention", shape, operator.dtype)
     backward = operator.kind == "attention-backward"
     pair_ps = _pair_ps(operator, gpu, efficiencies, backward=backward)
     is_decoding = not backward and operator.shape[3] <= _ROWS_OF_FEW
     splits, rows = (_SPLITS, _ROWS_OF_FEW) if is_decoding else ((1,), _ROWS)
     work_ps = min(_blocked_ps(operator, rows, parts, gpu, pair_ps, efficiencies) for parts in splits)
-    memory_ps = operator.bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS + gpu.memory_latency_ps
+    memory_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS + gpu.memory_latency_ps
     around_ps = _around_backward_ps(operator, gpu, efficiencies) if backward else 0.0
     return gpu.launch_overhead_ps + max(work_ps, memory_ps) + around_ps
 

@@ -22,6 +22,7 @@ launches decide.
 
 from dataclasses import dataclass, fields
 
+from workload.compute.operators import PRODUCTS
 from workload.errors import WorkloadError
 
 
@@ -49,3 +50,37 @@ class Efficiencies:
             value = getattr(self, field.name)
             if not 0 < value <= 1.5:
                 raise WorkloadError(f"efficiency {field.name} is {value}; expected more than 0, at most 1.5")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Share of the rate that operators reach alone, in a benchmark, which they reach in what is simulated.
+
+    In a training step a GPU runs for seconds at its limit of power, operators follow each other with gaps, and those
+    that memory bounds are less fused than they might be.
+
+    Attributes:
+        products: of operators that tensor cores do.
+        others: of all others.
+
+    Raises:
+        WorkloadError: one that is not above 0, or above 1.5.
+    """
+
+    products: float = 1.0
+    others: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not 0 < value <= 1.5:
+                raise WorkloadError(f"pace {field.name} is {value}; expected more than 0, at most 1.5")
+
+    def of(self, kind: str) -> float:
+        """That of a kind of operator."""
+        return self.products if kind in PRODUCTS else self.others
+
+
+ALONE = Pace()
+IN_STEPS = Pace(products=0.895, others=0.53)
+"""Of training steps: fitted on the ten rows of Megatron-LM on A100 (scripts/megatron_table.py), and on nothing else."""

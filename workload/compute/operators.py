@@ -12,6 +12,7 @@ so that whoever has the trace can say how long they take on a GPU of his choice.
 | batched-gemm | batch, m, n, k | as many of these |
 | grouped-gemm | groups, m, n, k | m rows shared out over groups (experts), each with its own (k x n) |
 | attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
+| latent-attention | batch, heads, queries, keys, rank, rope_dim | fused, on compressed keys that are values too |
 | softmax, softmax-backward | rows, columns | scale, mask and softmax in one |
 | norm, norm-backward | rows, columns | RMSNorm or LayerNorm |
 | elementwise | values, reads, writes | each value takes part in so many reads and writes |
@@ -85,6 +86,11 @@ KINDS: dict[str, _Kind] = {
         lambda *shape: _BACKWARD_ATTENTION_FLOPS * _attention_flops(*shape),
         lambda *shape: 2.0 * _attention_values(*shape),
     ),
+    "latent-attention": _Kind(
+        ("batch", "heads", "queries", "keys", "rank", "rope_dim"),
+        lambda b, h, q, k, rank, rope: 2.0 * b * h * q * k * (2 * rank + rope),
+        lambda b, h, q, k, rank, rope: b * (h * q * (2 * rank + rope) + k * (rank + rope)),
+    ),
     "softmax": _Kind(("rows", "columns"), lambda r, c: 5.0 * r * c, lambda r, c: 2.0 * r * c),
     "softmax-backward": _Kind(("rows", "columns"), lambda r, c: 4.0 * r * c, lambda r, c: 3.0 * r * c),
     "norm": _Kind(("rows", "columns"), lambda r, c: 7.0 * r * c, lambda r, c: 2.0 * r * c),
@@ -103,7 +109,7 @@ KINDS: dict[str, _Kind] = {
 }
 """Every kind of operator."""
 
-PRODUCTS = ("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-backward")
+PRODUCTS = ("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-backward", "latent-attention")
 """Kinds that tensor cores do."""
 
 

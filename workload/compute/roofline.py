@@ -13,6 +13,7 @@ _CLASSES = {
     "grouped-gemm": "gemm",
     "attention": "attention",
     "attention-backward": "attention",
+    "latent-attention": "attention",
     "optimizer": "optimizer",
 }
 _TIMES = {"gemm": product_ps, "attention": attention_ps}

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from topologies.bounds import LONGEST_PS
-from workload.compute.efficiency import Efficiencies
+from workload.compute.efficiency import ALONE, Efficiencies, Pace
 from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator, parse_operators
 from workload.compute.roofline import roofline_ps
@@ -34,6 +34,7 @@ class ComputeTimes:
     Attributes:
         gpu: on which they run.
         efficiencies: of the roofline.
+        pace: of all times, measured ones too.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ComputeTimes:
         *,
         scale_from: Gpu | None = None,
         efficiencies: Efficiencies | None = None,
+        pace: Pace = ALONE,
     ) -> None:
         """Prepare the tables.
 
@@ -51,12 +53,14 @@ class ComputeTimes:
             tables: rows of measured times, of any GPUs.
             scale_from: what this GPU's rows do not say is taken from this one's and scaled; None = from the roofline.
             efficiencies: of the roofline, None = as they are documented.
+            pace: share of the rate that operators reach alone.
 
         Raises:
             WorkloadError: the tables have no row of the GPU scale_from.
         """
         self.gpu = gpu
         self.efficiencies = efficiencies or Efficiencies()
+        self.pace = pace
         rows = list(tables)
         self._own = MeasuredTimes(gpu.name, rows)
         self._other = None if scale_from is None else MeasuredTimes(scale_from.name, rows)
@@ -82,7 +86,8 @@ class ComputeTimes:
         """
         found = self._found.get(operator)
         if found is None:
-            time, how = self._work_out(operator)
+            alone_ps, how = self._work_out(operator)
+            time = alone_ps / self.pace.of(operator.kind)
             if not time <= LONGEST_PS:
                 raise WorkloadError(f"operator {str(operator)!r} takes longer than 11 days, expected less")
             found = self._found[operator] = FoundTime(round(time), how)
@@ -117,9 +122,9 @@ class ComputeTimes:
     def product_flops(self) -> float:
         """Operations per second of work of which nothing is known but its operations: products in 16 bits."""
         dtype = "bf16" if "bf16" in self.gpu.peak_flops else "fp16" if "fp16" in self.gpu.peak_flops else "fp32"
-        return self.gpu.peak_of(dtype) * self.gpu.sustained * self.efficiencies.gemm
+        return self.gpu.peak_of(dtype) * self.gpu.sustained * self.efficiencies.gemm * self.pace.products
 
     @property
     def memory_Bps(self) -> float:  # noqa: N802 - bytes, not bits
         """Bytes per second of work of which nothing is known but its bytes."""
-        return self.gpu.memory_bandwidth_Bps * self.efficiencies.memory
+        return self.gpu.memory_bandwidth_Bps * self.efficiencies.memory * self.pace.others

@@ -10,12 +10,16 @@ NAME = "attention"
 
 def forward(s: Shard) -> Items:
     """Of one micro-batch."""
+    return around(s, [*_projections(s), *core.forward(s)])
+
+
+def around(s: Shard, inner: Items) -> Items:
+    """Norm before projections and core, output matrix and residual after."""
     h, m = s.model.hidden, s.tokens
     output = s.gemm(m, h, s.heads * s.model.value_dim)
     return [
         Compute("attention-norm", (s.operator("norm", s.rows, h),)),
-        *_projections(s),
-        *core.forward(s),
+        *inner,
         Compute(NAME, (output,)),
         *leave(s, NAME, h),
         Compute("attention-residual", (s.residual(),)),
@@ -46,24 +50,25 @@ def _projections(s: Shard) -> Items:
     if s.model.latent is not None:
         return _latent_projections(s)
     h = s.model.hidden
-    return [*enter(s, NAME, h), Compute(NAME, (s.gemm(s.tokens, _qkv_columns(s), h), *_positions(s)))]
+    return [*enter(s, NAME, h), Compute(NAME, (s.gemm(s.tokens, qkv_columns(s), h), *positions(s)))]
 
 
 def _projections_backward(s: Shard) -> Items:
-    h, m, columns = s.model.hidden, s.tokens, _qkv_columns(s)
+    h, m, columns = s.model.hidden, s.tokens, qkv_columns(s)
     norm = (s.operator("norm-backward", s.rows, h), s.residual())
     if s.model.latent is not None:
         return [*_latent_projections_backward(s), Compute("attention-norm", norm)]
-    data = (*_positions(s, "-backward"), s.gemm(m, h, columns))
+    data = (*positions(s, "-backward"), s.gemm(m, h, columns))
     items, key = enter_backward(s, NAME, h, data, (s.gemm(columns, h, m),))
     return [*items, Compute("attention-norm", norm, waiting(key))]
 
 
-def _qkv_columns(s: Shard) -> int:
+def qkv_columns(s: Shard) -> int:
+    """Columns of the one matrix to queries, keys and values."""
     return s.heads * s.model.query_dim + s.kv_heads * (s.model.query_dim + s.model.value_dim)
 
 
-def _positions(s: Shard, backward: str = "") -> Operators:
+def positions(s: Shard, backward: str = "") -> Operators:
     """Norms of queries and keys, and their rotation."""
     heads = s.heads + s.kv_heads
     operators = []
@@ -81,7 +86,7 @@ def _compressed_width(s: Shard) -> int:
     return (latent.query_rank or s.model.hidden) + latent.key_value_rank + latent.rope_dim
 
 
-def _compressing(s: Shard) -> tuple[int, ...]:
+def compressing(s: Shard) -> tuple[int, ...]:
     """Columns of the matrices that compress, which every GPU has whole."""
     latent = s.latent
     return tuple(filter(None, (latent.query_rank, latent.key_value_rank + latent.rope_dim)))
@@ -95,7 +100,8 @@ def _expanding(s: Shard) -> tuple[tuple[int, int], ...]:
     return (queries, latent.query_rank or s.model.hidden), (keys_values, latent.key_value_rank)
 
 
-def _latent_norms(s: Shard, backward: str = "") -> Operators:
+def latent_norms(s: Shard, backward: str = "") -> Operators:
+    """Of what is compressed."""
     latent = s.latent
     ranks = filter(None, (latent.query_rank, latent.key_value_rank))
     return tuple(s.operator(f"norm{backward}", s.rows, rank) for rank in ranks)
@@ -104,12 +110,12 @@ def _latent_norms(s: Shard, backward: str = "") -> Operators:
 def _latent_projections(s: Shard) -> Items:
     """Compress, normalise, and expand to heads; with sequence parallelism compressed values are gathered."""
     h = s.model.hidden
-    down = tuple(s.gemm(s.rows, columns, h) for columns in _compressing(s))
+    down = tuple(s.gemm(s.rows, columns, h) for columns in compressing(s))
     up = tuple(s.gemm(s.tokens, columns, k) for columns, k in _expanding(s))
     return [
-        Compute("attention-compression", (*down, *_latent_norms(s))),
+        Compute("attention-compression", (*down, *latent_norms(s))),
         *enter(s, NAME, _compressed_width(s)),
-        Compute(NAME, (*up, *_positions(s))),
+        Compute(NAME, (*up, *positions(s))),
     ]
 
 
@@ -117,11 +123,11 @@ def _latent_projections_backward(s: Shard) -> Items:
     h, m = s.model.hidden, s.tokens
     data = tuple(s.gemm(m, k, columns) for columns, k in _expanding(s))
     weights = tuple(s.gemm(columns, k, m) for columns, k in _expanding(s))
-    items, key = enter_backward(s, NAME, _compressed_width(s), (*_positions(s, "-backward"), *data), weights)
-    down = tuple(s.gemm(s.rows, h, columns) for columns in _compressing(s))
-    down_weights = tuple(s.gemm(columns, h, s.rows) for columns in _compressing(s))
+    items, key = enter_backward(s, NAME, _compressed_width(s), (*positions(s, "-backward"), *data), weights)
+    down = tuple(s.gemm(s.rows, h, columns) for columns in compressing(s))
+    down_weights = tuple(s.gemm(columns, h, s.rows) for columns in compressing(s))
     return [
         *items,
-        Compute("attention-compression", (*_latent_norms(s, "-backward"), *down), waiting(key)),
+        Compute("attention-compression", (*latent_norms(s, "-backward"), *down), waiting(key)),
         weights_product(s, "attention-compression", down_weights),
     ]

@@ -51,6 +51,8 @@ class ParallelPlan(BaseModel):
         fused_accumulation: the product for the weights' gradient adds to the sum over micro-batches itself; else an
             operator of its own does (Megatron-LM before 3.0).
         overlap_tp: tensor-parallel communication is split and runs beside the product next to it.
+        overlap_p2p: with interleaving a stage computes on while its messages cross (overlap_p2p_comm). Megatron-LM
+            before 3.0 waited for them.
         scatter_gather: a stage's output crosses nodes once, not once for each of the tp group (arXiv 2104.04473, 4.1).
         bucket_bytes: of gradients or parameters in one collective; 0 = what the framework takes.
         prefetch: layers whose parameters ZeRO-3 gathers ahead.
@@ -87,6 +89,7 @@ class ParallelPlan(BaseModel):
     async_tp: bool = True
     fused_accumulation: bool = True
     overlap_tp: bool = False
+    overlap_p2p: bool = True
     scatter_gather: bool = False
     bucket_bytes: Number = 0
     prefetch: Number = 1

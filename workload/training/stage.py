@@ -168,9 +168,10 @@ class Stage:
     def _waits_for_sends(self) -> bool:
         """Megatron-LM's plain schedules, and DeepSpeed's, wait until what they send is sent.
 
-        Interleaved ones do not (overlap_p2p_comm), nor do those of PyTorch.
+        Interleaved ones do not with overlap_p2p_comm, nor do those of PyTorch.
         """
-        return self._framework != "fsdp" and self._schedule in {"1f1b", "gpipe"}
+        waiting = {"1f1b", "gpipe"} if self._plan.overlap_p2p else {"1f1b", "gpipe", "interleaved"}
+        return self._framework != "fsdp" and self._schedule in waiting
 
     @cached_property
     def _gathering(self) -> list[Finished]:

@@ -45,6 +45,7 @@ _CHOICES = {
     "overlap_grad_reduce": (True, False),
     "overlap_param_gather": (True, False),
     "overlap_tp": (True, False),
+    "overlap_p2p": (True, True, False),
     "scatter_gather": (True, False),
     "bucket_bytes": (0, 50_000),
     "imbalance": (0.0, 0.0, 1.2),

@@ -61,3 +61,16 @@ def test_zero_bubble_leaves_a_third():
     made = generate(GPT, parallel_plan("pp4,zero-bubble,gb16"))
     assert any("backward-weights" in name for name in made.traces[0].names)
     assert makespan(made, lambda name: int("/layer" in name)) == (16 * 3 + 3) * _LAYERS // 4
+
+
+@pytest.mark.parametrize(
+    ("plan", "waits"), [("1f1b", True), ("vpp2", False), ("vpp2,overlap_p2p=false", True), ("zero-bubble", False)]
+)
+def test_computations_wait_for_sends_where_messages_are_not_overlapped(plan, waits):
+    made = generate(GPT, parallel_plan(f"pp4,{plan},gb8"))
+    for trace in made.traces:
+        ends = zip(trace.dep_ptr.tolist(), trace.dep_ptr[1:].tolist(), trace.type.tolist(), strict=False)
+        work = (NodeType.COMP_NODE, NodeType.COMM_COLL_NODE)
+        awaited = {row for begin, end, kind in ends if kind in work for row in trace.dep[begin:end].tolist()}
+        sends = [row for row in range(len(trace)) if trace.type[row] == NodeType.COMM_SEND_NODE]
+        assert {row in awaited for row in sends} == {waits}

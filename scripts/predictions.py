@@ -1,0 +1,207 @@
+"""Steps of models, plans and clusters that nothing was fitted to, as tables in Markdown (docs/predictions.md).
+
+    python scripts/predictions.py [LIST ...] [--only NAME] [--exact] [-o predictions.json]
+
+Each row is a step at closed forms on a cluster by name; long steps are told by two short ones (`nadi plan` does the
+same). A further run is a row of `LISTS`.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from nadi.planner.step import StepTime, site, step_time
+from topologies import clusters
+from workload.compute import ComputeTimes, find_gpu
+from workload.memory import does_not_fit
+from workload.models import find, training_flops
+from workload.training import ParallelPlan, parallel_plan, rules
+
+_PS = 1e12
+_AXES = ("tp", "cp", "ep", "dp", "pp")
+_THEN = (
+    "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false,fused_accumulation=false,"
+    "overlap_p2p=false"
+)
+_TODAY = "sp,zero1"
+
+
+class Run(NamedTuple):
+    """What is predicted.
+
+    Attributes:
+        name: of the row.
+        model: a name of the library, or a file.
+        plan: as users write it.
+        cluster: by name.
+        framework: by which.
+        gpu: in place of the cluster's, "" = that.
+    """
+
+    name: str
+    model: str
+    plan: str
+    cluster: str
+    framework: rules.Framework = "megatron"
+    gpu: str = ""
+
+
+_MEGATRON = (
+    ("megatron-1.7b", "dp32,mb16,gb512", "overlap_grad_reduce=true"),
+    ("megatron-3.6b", "tp2,dp32,mb16,gb512", "overlap_grad_reduce=true"),
+    ("megatron-7.5b", "tp4,dp32,mb16,gb512", "overlap_grad_reduce=true"),
+    ("megatron-18.4b", "tp8,dp32,mb8,gb1024", "overlap_grad_reduce=true"),
+    ("megatron-39.1b", "tp8,pp2,dp32,mb4,gb1536", "overlap_grad_reduce=false,scatter_gather=true"),
+    ("megatron-76.1b", "tp8,pp4,dp32,vpp3,mb2,gb1792", "overlap_grad_reduce=false,scatter_gather=true"),
+    ("megatron-145.6b", "tp8,pp8,dp24,vpp2,mb2,gb2304", "overlap_grad_reduce=false,scatter_gather=true"),
+    ("megatron-310.1b", "tp8,pp16,dp15,vpp2,mb1,gb2160", "overlap_grad_reduce=false,scatter_gather=true"),
+    ("megatron-529.6b", "tp8,pp35,dp9,vpp3,mb1,gb2520", "overlap_grad_reduce=false,scatter_gather=true"),
+    ("megatron-1t", "tp8,pp64,dp6,mb1,gb3072", "overlap_grad_reduce=false,scatter_gather=true"),
+)
+LISTS: dict[str, tuple[Run, ...]] = {
+    "megatron-then": tuple(
+        Run(model, model, f"{plan},{_THEN},{reduction}", "dgx-h100-superpod") for model, plan, reduction in _MEGATRON
+    ),
+    "megatron-today": tuple(Run(model, model, f"{plan},{_TODAY}", "dgx-h100-superpod") for model, plan, _ in _MEGATRON),
+    "training-runs": (),
+}
+"""Tables of docs/predictions.md; those of well-known training runs are the last."""
+
+
+class Prediction(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        run: what.
+        plan: settled.
+        step: its time.
+        tokens_per_s: of all GPUs.
+        mfu: operations that the model needs over the peak of all GPUs, in the plan's data type, 0 to 1.
+        hfu: the same with what is worked out again.
+        does_not_fit: why the plan does not fit in memory, "" = it does.
+        took_s: to predict.
+    """
+
+    run: Run
+    plan: ParallelPlan
+    step: StepTime
+    tokens_per_s: float
+    mfu: float
+    hfu: float
+    does_not_fit: str
+    took_s: float
+
+
+def predicted(run: Run, *, exact: bool = False) -> Prediction:
+    """Predict one.
+
+    Raises:
+        WorkloadError: the model is not known, or its plan breaks a rule.
+        TopologyError: the cluster has no fabric of so many GPUs.
+    """
+    begun = time.perf_counter()
+    model, cluster = find(run.model), clusters.find(run.cluster)
+    plan = rules.settle(model, parallel_plan(run.plan), run.framework)
+    rules.check(model, plan, run.framework)
+    gpu = find_gpu(run.gpu or cluster.gpu)
+    where = site(cluster, plan.gpus, ComputeTimes(gpu))
+    step = step_time(where, model, plan, run.framework, exact=exact)
+    seconds = step.step_ps / _PS
+    could = gpu.peak_of(plan.dtype) * plan.gpus * seconds
+    needed, done = (
+        training_flops(model, plan.global_batch, plan.sequence, recompute=again) for again in ("none", plan.recompute)
+    )
+    return Prediction(
+        run=run,
+        plan=plan,
+        step=step,
+        tokens_per_s=plan.global_batch * plan.sequence / seconds,
+        mfu=needed / could,
+        hfu=done / could,
+        does_not_fit=does_not_fit(model, plan, gpu.memory_bytes, run.framework),
+        took_s=time.perf_counter() - begun,
+    )
+
+
+def table(rows: Sequence[Prediction]) -> str:
+    """Rows as Markdown."""
+    axes = " | ".join(_AXES)
+    lines = [
+        f"| run | cluster | GPUs | plan | step (s) | tokens/s | MFU | HFU | {axes} | bubble |",
+        f"|{' --- |' * (9 + len(_AXES))}",
+    ]
+    for row in rows:
+        shares = " | ".join(_percent(row.step.of(axis)) for axis in _AXES)
+        tokens = f"{row.tokens_per_s:,.0f}"
+        lines.append(
+            f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {_shown(row.run.plan)} | "
+            f"{row.step.step_ps / _PS:.3f} | {tokens} | {row.mfu:.1%} | {row.hfu:.1%} | {shares} | "
+            f"{_percent(row.step.of('bubble'))} |"
+        )
+    return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share else "-"
+
+
+def _shown(plan: str) -> str:
+    """A plan without what a whole list has in common."""
+    parts = [part for part in plan.split(",") if part not in {*_THEN.split(","), *_TODAY.split(",")}]
+    return ",".join(part for part in parts if "overlap_grad_reduce" not in part and "scatter_gather" not in part)
+
+
+def document(row: Prediction) -> dict[str, Any]:
+    """A row as JSON."""
+    return {
+        **row.run._asdict(),
+        "plan": str(row.plan),
+        "gpus": row.plan.gpus,
+        "step_s": row.step.step_ps / _PS,
+        "tokens_per_s": row.tokens_per_s,
+        "mfu": row.mfu,
+        "hfu": row.hfu,
+        "shares": {axis: row.step.of(axis) for axis in ("compute", *_AXES, "bubble")},
+        "is_whole": row.step.is_whole,
+        "does_not_fit": row.does_not_fit,
+        "took_s": row.took_s,
+    }
+
+
+def asked(names: Sequence[str], only: str | None) -> Iterator[tuple[str, list[Run]]]:
+    """Lists, each with its chosen runs."""
+    for name in names or LISTS:
+        yield name, [run for run in LISTS[name] if only in (None, run.name)]
+
+
+def main() -> None:
+    """Print the tables, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lists", nargs="*", metavar="LIST", help=f"of {', '.join(LISTS)}; none = all")
+    parser.add_argument("--only", metavar="NAME", help="only the runs of this name")
+    parser.add_argument("--exact", action="store_true", help="run whole steps, not two short ones")
+    parser.add_argument("-o", "--out", metavar="FILE.json", help="the rows as JSON")
+    given = parser.parse_args()
+    unknown = sorted(set(given.lists) - set(LISTS))
+    if unknown:
+        parser.error(f"no list {unknown[0]}; expected {', '.join(LISTS)}")
+    found: dict[str, list[dict[str, Any]]] = {}
+    try:
+        for name, runs in asked(given.lists, given.only):
+            rows = [predicted(run, exact=given.exact) for run in runs]
+            found[name] = [document(row) for row in rows]
+            print(f"{name}:\n\n{table(rows)}\n", flush=True)
+            for row in rows:
+                if row.does_not_fit:
+                    print(f"{row.run.name} {row.does_not_fit}\n")
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
+    if given.out:
+        with open(given.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
+            json.dump(found, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""`nadi workload inference`: its traces run to the end, and runs say when tokens came."""
+
+import pytest
+
+from workload.compute import find_gpu
+from workload.compute.times import ComputeTimes
+from workload.trace_files import read_set
+
+_PARTS = {
+    "dense": 'name = "tiny"\nlayers = 4\nhidden = 64\nheads = 4\nvocab = 512\nsequence = 256\n',
+    "gqa": 'name = "tiny"\nlayers = 4\nhidden = 64\nheads = 4\nkv_heads = 2\nvocab = 512\nsequence = 256\n'
+    'positions = "rotary"\nactivation = "swiglu"\n',
+    "experts": 'name = "tiny"\nlayers = 4\nhidden = 64\nheads = 4\nvocab = 512\nsequence = 256\npositions = "rotary"\n'
+    "[latent]\nkey_value_rank = 16\nnope_dim = 8\nrope_dim = 4\nvalue_dim = 8\n"
+    "[experts]\ncount = 8\ntop_k = 2\nffn = 64\nfirst_dense = 1\n",
+}
+_TIMES = ("ttft_median_ps", "ttft_p99_ps", "tpot_median_ps", "tpot_p99_ps")
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A model file."""
+
+    def write(kind):
+        path = tmp_path / "tiny.toml"
+        path.write_text(_PARTS[kind])
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run_of(nadi, tmp_path):
+    """Run the traces; the document."""
+
+    def run(fidelity, folder="traces", groups=""):
+        file = tmp_path / "run.toml"
+        file.write_text(
+            f'[topology]\nspec = "dgx-a100:npus=8"\n[workload]\ntraces = "{tmp_path / folder}"\n{groups}'
+            f'[compute]\ngpu = "a100"\n[network]\nfidelity = "{fidelity}"\n'
+        )
+        ran = nadi("run", file, "--json")
+        assert ran.code == 0, ran.err
+        return ran.document
+
+    return run
+
+
+_STREAM = ("--requests", 9, "--prompt", "uniform:5-60", "--generate", "uniform:2-6", "--batch", 3)
+_CASES = [
+    ("dense", ("--plan", "tp2,pp2,dp2", *_STREAM)),
+    ("dense", ("--plan", "tp4,dp2", "--rate", 5000, "--gpu", "a100", *_STREAM)),
+    ("gqa", ("--plan", "tp2,pp4", "--chunk", 16, *_STREAM)),
+    ("gqa", ("--prefill-plan", "tp4", "--decode-plan", "tp2,dp2", "--gpu", "a100", *_STREAM)),
+    ("experts", ("--plan", "dp8,ep8,imbalance=1", *_STREAM)),
+    ("experts", ("--prefill-plan", "tp2,ep2,pp2", "--decode-plan", "tp2,dp2,ep4", "--gpu", "a100", *_STREAM)),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), _CASES)
+def test_traces_run_to_the_end(nadi, tiny, run_of, tmp_path, kind, options):
+    made = nadi("workload", "inference", "--model", tiny(kind), *options, "-o", tmp_path / "traces")
+    assert made.code == 0, made.err
+    for fidelity in ("analytical", "closed-form"):
+        found = run_of(fidelity)["serving"]
+        assert found["requests"] == 9
+        assert 18 <= found["tokens"] <= 54
+        assert all(found[name] > 0 for name in _TIMES)
+
+
+def test_times_of_a_single_gpu_are_its_operators(nadi, tiny, run_of, tmp_path):
+    """Two requests at once on one GPU: their first token after the first pass, four others each a pass later."""
+    options = ("--plan", "tp1", "--batch", 2, "--prompt", 50, "--generate", 5, "-o", tmp_path / "traces")
+    assert nadi("workload", "inference", "--model", tiny("gqa"), *options).code == 0
+    times, took_ps = ComputeTimes(find_gpu("a100")), {}
+    (trace,) = read_set(tmp_path / "traces").traces
+    for name, row in zip(trace.names, trace.operators.tolist(), strict=True):
+        first = name.split("/")[0]
+        took_ps[first] = took_ps.get(first, 0) + times.text_ps(trace.operator_lists[row])
+    found = run_of("analytical")["serving"]
+    steps = [took_ps[f"iteration{number}"] for number in range(1, 5)]
+    assert found["ttft_median_ps"] == found["ttft_p99_ps"] == took_ps["iteration0"]
+    assert found["tpot_median_ps"] == pytest.approx(sum(steps) / 4)
+    assert found["tokens_per_s"] == pytest.approx(10 / (took_ps["iteration0"] + sum(steps)) * 1e12)
+
+
+def test_first_tokens_count_from_the_arrival(nadi, tiny, run_of, tmp_path):
+    """The second request comes when nothing is done any more."""
+    file = tmp_path / "requests.csv"
+    file.write_text("arrival_s,prompt,generate\n0.5,50,1\n2,50,1\n")
+    options = ("--plan", "tp1", "--requests-file", file, "--gpu", "a100", "-o", tmp_path / "traces")
+    assert nadi("workload", "inference", "--model", tiny("gqa"), *options).code == 0
+    document = run_of("analytical")
+    found = document["serving"]
+    assert found["ttft_median_ps"] == found["ttft_p99_ps"] < 1e9
+    assert document["finish_time_ps"] == 2e12 + found["ttft_median_ps"]
+    assert "tpot_median_ps" not in found
+
+
+def test_the_report_tells_of_requests_and_expanded_traces_do_the_same(nadi, tiny, run_of, tmp_path):
+    options = ("--plan", "tp2,pp2", "--batch", 2, "--prompt", 50, "--generate", 5)
+    for folder, more in (("traces", ()), ("plain", ("--expand",))):
+        made = nadi("workload", "inference", "--model", tiny("gqa"), *options, "-o", tmp_path / folder, *more)
+        assert made.code == 0
+    groups = f'groups = "{tmp_path / "plain" / "groups.json"}"\n'
+    assert run_of("analytical")["serving"] == run_of("analytical", "plain/trace", groups)["serving"]
+    shown = nadi("run", tmp_path / "run.toml").out
+    assert "2 requests, TTFT " in shown
+    assert "TPOT " in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "--plan"),
+        (("--plan", "tp2", "--decode-plan", "tp2"), "--plan"),
+        (("--plan", "tp3"), "divisor"),
+        (("--plan", "tp2,sp"), "sequence_parallel"),
+        (("--plan", "tp2,zero1"), "zero"),
+        (("--plan", "cp2"), "cp"),
+        (("--plan", "tp2,etp2,ep2"), "ep"),
+        (("--plan", "tp2", "--batch", 0), "batch"),
+        (("--plan", "tp2", "--rate", 3), "gpu"),
+        (("--prefill-plan", "tp2", "--decode-plan", "tp2"), "gpu"),
+        (("--plan", "tp2", "--prompt", "some"), "--prompt"),
+        (("--plan", "tp2", "--prompt", 300), "positions"),
+        (("--plan", "tp2", "--chunk", 2, "--batch", 4), "chunk"),
+        (("--plan", "tp2", "--kv-tokens", 100), "KV cache"),
+        (("--plan", "tp2", "--gpu", "h1000"), "h1000"),
+        (("--plan", "tp2", "--requests-file", "none.csv"), "none.csv"),
+        (("--plan", "tp2", "--kv-transfer", "half"), "--kv-transfer"),
+    ],
+)
+def test_what_cannot_be_is_one_line(nadi, tiny, tmp_path, options, said):
+    made = nadi(
+        "workload",
+        "inference",
+        "--model",
+        tiny("dense"),
+        "--prompt",
+        200,
+        "--generate",
+        9,
+        *options,
+        "-o",
+        tmp_path / "traces",
+    )
+    assert (made.code, made.err.count("\n")) == (2, 1), made.err
+    assert said in made.err
+    assert not (tmp_path / "traces").exists()
+
+
+def test_weights_beyond_the_memory_are_one_line(nadi, tmp_path):
+    options = ("--model", "llama3-405b", "--plan", "tp8", "--gpu", "h100", "-o", tmp_path / "traces")
+    made = nadi("workload", "inference", *options)
+    assert (made.code, made.err.count("\n")) == (2, 1)
+    assert "GB" in made.err

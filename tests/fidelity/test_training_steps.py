@@ -1,0 +1,184 @@
+"""Steps of a model of each family take as long at all fidelities where nothing contends; where not, why not.
+
+docs/fidelity.md has the figures.
+"""
+
+import functools
+
+import pytest
+
+from nadi import closed_forms
+from nadi.config import NetworkSection
+from nadi.progress import Silence
+from nadi.simulate import network_settings, run_program
+from nadi.step_times import CATEGORIES, step_times
+from topologies import build, clusters
+from workload import CollectiveSettings, ComputeModel, build_program
+from workload.collectives import defaults_on
+from workload.compute import ComputeTimes, find_gpu
+from workload.models.model import Experts, LatentAttention, Model
+from workload.training import parallel_plan, rules
+from workload.training.generator import generate
+
+GPT = Model(name="gpt", layers=4, hidden=512, heads=8, vocab=1024, sequence=256)
+LLAMA = Model(
+    name="llama", layers=4, hidden=512, heads=8, kv_heads=4, ffn=1408, vocab=1024, sequence=256, norm="rmsnorm",
+    activation="swiglu", positions="rotary", bias=False, tied_embeddings=False,
+)  # fmt: skip
+MIXTRAL = LLAMA.model_copy(update={"name": "mixtral", "experts": Experts(count=8, top_k=2, ffn=1408)})
+DEEPSEEK = MIXTRAL.model_copy(
+    update={
+        "name": "deepseek",
+        "kv_heads": 0,
+        "latent": LatentAttention(query_rank=192, key_value_rank=64, nope_dim=64, rope_dim=32, value_dim=64),
+        "experts": Experts(count=16, top_k=4, ffn=256, shared=1, first_dense=1),
+    }
+)
+MODELS = {model.name: model for model in (GPT, LLAMA, MIXTRAL, DEEPSEEK)}
+CASES = {
+    "gpt": ("gpt", "tp4,dp2,gb4", "megatron"),
+    "replicas": ("gpt", "dp8,gb16", "megatron"),
+    "llama": ("llama", "tp2,sp,dp4,zero1,gb8", "megatron"),
+    "mixtral": ("mixtral", "dp8,ep8,gb8", "megatron"),
+    "mixtral with tp": ("mixtral", "tp2,sp,dp4,ep4,gb8", "megatron"),
+    "deepseek": ("deepseek", "dp8,ep8,gb8", "megatron"),
+    "deepseek, dualpipe": ("deepseek", "pp2,dp4,ep4,dualpipe,gb16", "megatron"),
+    "zero3": ("gpt", "dp8,zero3,gb16", "deepspeed"),
+    "fsdp": ("llama", "dp8,gb16", "fsdp"),
+    "cp ring": ("llama", "tp2,sp,cp4,gb4,seq512", "megatron"),
+    "cp all-gather": ("llama", "cp4,dp2,gb4,seq512,context=all-gather", "megatron"),
+    "pipeline": ("gpt", "pp4,gb16", "megatron"),
+    "interleaved": ("gpt", "pp2,vpp2,dp4,gb32", "megatron"),
+    "interleaved with tp": ("llama", "tp2,sp,pp2,vpp2,dp2,gb8", "megatron"),
+    "zero-bubble": ("gpt", "pp4,zero-bubble,gb16", "megatron"),
+    "gpt on hosts": ("gpt", "tp8,dp2,gb4", "megatron"),
+    "llama on hosts": ("llama", "tp4,sp,pp2,vpp2,dp2,gb8", "megatron"),
+    "mixtral on hosts": ("mixtral", "pp2,dp8,ep8,gb16", "megatron"),
+    "deepseek on hosts": ("deepseek", "dp16,ep16,gb16", "megatron"),
+    "zero3 on hosts": ("gpt", "dp16,zero3,gb16", "deepspeed"),
+    "cp ring on hosts": ("llama", "tp4,sp,cp4,gb4,seq512", "megatron"),
+}
+ON_HOSTS = [name for name in CASES if "hosts" in name and "deepseek" not in name]
+ELSEWHERE = [name for name in CASES if "hosts" not in name]
+MEETING = {"mixtral with tp", "deepseek, dualpipe"}
+"""Whose reductions of two families go over the same port at once."""
+LINKS = "fully-connected:rate=100Gbps,delay=500ns"
+SWITCH = "switch:rate=400Gbps,delay=500ns"
+HOSTS = "selene"
+SECTIONS = {
+    "packet": {},
+    "closed-form": {"fidelity": "closed-form"},
+    "unaware": {"fidelity": "analytical", "congestion_aware": False},
+    "aware": {"fidelity": "analytical"},
+}
+COMPUTE = ComputeModel(times=ComputeTimes(find_gpu("a100")))
+
+
+@functools.cache
+def set_up(case, fabric):
+    """Traces of a case, its fabric, program and collectives."""
+    name, text, framework = CASES[case]
+    plan = rules.settle(MODELS[name], parallel_plan(text), framework)
+    rules.check(MODELS[name], plan, framework)
+    traces = generate(MODELS[name], plan, framework)
+    graph = build(clusters.find(HOSTS).topology(plan.gpus) if fabric == HOSTS else f"{fabric},npus={plan.gpus}")
+    how = CollectiveSettings(defaults_on(graph))
+    program = build_program(
+        traces.traces,
+        traces.trace_of_npu,
+        graph.npus,
+        {},
+        COMPUTE,
+        how,
+        fabric=graph,
+        example_npu=traces.example_npu,
+        families=traces.families,
+    )
+    return traces, graph, program, how
+
+
+@functools.cache
+def results(case, fabric, fidelity):
+    """A step."""
+    traces, graph, program, how = set_up(case, fabric)
+    own = clusters.find(HOSTS).network if fabric == HOSTS and fidelity in {"packet", "closed-form"} else {}
+    settings = network_settings(NetworkSection.model_validate({**own, **SECTIONS[fidelity]}))
+    if fidelity != "closed-form":
+        return run_program(graph, program, settings, Silence())
+    costs = closed_forms.CollectiveCosts(graph, settings)
+    layout = closed_forms.laid_out(graph, program, costs)
+    costed = closed_forms.costed(layout, costs, how, traces.traces, traces.trace_of_npu)
+    return closed_forms.run(graph, layout, costed, costs, settings, Silence())
+
+
+def over_packets(case, fabric, fidelity):
+    """Time of a step over what packets take."""
+    return results(case, fabric, fidelity).finish_time_ps / results(case, fabric, "packet").finish_time_ps
+
+
+def share(case, fabric, category):
+    """Of a step by packets."""
+    traces, _, program, _ = set_up(case, fabric)
+    found = results(case, fabric, "packet")
+    times = step_times(program, traces.traces, traces.trace_of_npu, found).mean(axis=0)
+    return times[CATEGORIES.index(category)] / found.finish_time_ps
+
+
+@pytest.mark.parametrize("case", [name for name in ELSEWHERE if name != "deepseek, dualpipe"])
+def test_all_fidelities_agree_on_links_of_their_own(case):
+    """Every two NPUs have a link, and rings of two groups share none. Headers are 2 % of packets only."""
+    assert share(case, LINKS, "compute") < 0.75
+    assert over_packets(case, LINKS, "closed-form") == pytest.approx(1, abs=0.01)
+    assert over_packets(case, LINKS, "unaware") == pytest.approx(1, abs=0.05)
+    assert over_packets(case, LINKS, "aware") == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("case", [name for name in ELSEWHERE if name not in MEETING])
+def test_closed_forms_agree_with_packets_on_a_switch(case):
+    assert over_packets(case, SWITCH, "closed-form") == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("case", [name for name in ELSEWHERE if CASES[name][0] not in {"mixtral", "deepseek"}])
+def test_uncongested_messages_agree_with_packets_on_a_switch(case):
+    assert over_packets(case, SWITCH, "unaware") == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("case", ON_HOSTS)
+def test_closed_forms_agree_with_packets_on_hosts_of_nccl(case):
+    assert share(case, HOSTS, "compute") < 0.75
+    assert over_packets(case, HOSTS, "closed-form") == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("case", "fabric"), [("mixtral with tp", SWITCH), *(("deepseek, dualpipe", f) for f in (SWITCH, LINKS))]
+)
+def test_reductions_that_meet_are_too_short_at_closed_forms(case, fabric):
+    """Experts and the other weights, or the two replicas of a slice in DualPipe, are reduced at once by one port."""
+    assert share(case, fabric, "dp") > 0.2
+    assert over_packets(case, fabric, "closed-form") < 0.95
+
+
+@pytest.mark.parametrize("case", ["mixtral", "deepseek"])
+def test_messages_that_leave_at_once_are_too_short_uncongested(case):
+    """A member of a direct all-to-all sends to all others at once: over one port of a switch, each as if alone."""
+    assert over_packets(case, SWITCH, "unaware") < 0.95
+
+
+@pytest.mark.parametrize("case", ["gpt", "zero3"])
+def test_switches_that_store_messages_are_too_slow(case):
+    """A whole message crosses two links one after the other."""
+    assert over_packets(case, SWITCH, "aware") > 1.2
+
+
+def test_an_all_to_all_that_ends_at_different_times_is_too_slow_at_closed_forms():
+    """By packets who is done goes on, and the next all-to-all takes each less; a closed form ends with the last."""
+    case = "deepseek on hosts"
+    assert over_packets(case, HOSTS, "closed-form") > 1.05
+    traces, graph, _, _ = set_up(case, HOSTS)
+    names = list(traces.traces[0].names)
+    row = next(i for i, name in enumerate(names) if name.endswith("ep:all-to-all"))
+    found = results(case, HOSTS, "packet")
+    ends_us = found.node_finish_ps.reshape(graph.npus, -1)[:, row] / 1e6
+    starts_us = found.node_start_ps.reshape(graph.npus, -1)[:, row] / 1e6
+    assert starts_us.max() == starts_us.min()
+    assert ends_us.max() - ends_us.min() > 0.2 * (ends_us.max() - starts_us.max())

@@ -1,0 +1,71 @@
+"""Small deployments, and what their traces have in all."""
+
+from collections import Counter
+
+import numpy as np
+
+from et import NodeType
+from tests.workload.training.counted import copies
+from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL
+from workload import ComputeModel, build_program
+from workload.compute.operators import PRODUCTS, parse_operators
+from workload.inference import Lengths, Request, Serving, Stream, generate
+from workload.training import parallel_plan
+
+SMALL = LLAMA.model_copy(update={"vocab": 1024})
+LATENT = DEEPSEEK.model_copy(update={"vocab": 1024})
+LONG = GPT.model_copy(update={"sequence": 4096})
+MIXED = MIXTRAL.model_copy(update={"vocab": 1024})
+BRIEF = 1000
+
+
+def fixed(count, prompt, answer):
+    """Requests that all come at once."""
+    return [Request(number, 0, prompt, answer) for number in range(count)]
+
+
+def stream(count, prompt="uniform:3-40", answer="uniform:1-9", **more):
+    """Requests that are drawn."""
+    return Stream(count, Lengths.parse(prompt, "prompt"), Lengths.parse(answer, "generate"), **more)
+
+
+def served(model, plan, requests, **more):
+    """The trace set."""
+    before = more.pop("prefill_plan", None)
+    prefill = parallel_plan(before) if before else None
+    return generate(Serving(model, parallel_plan(plan), prefill_plan=prefill, **more), requests)
+
+
+def operators(made, word):
+    """Operators of all NPUs in passes with a name, each as often as it is done."""
+    found = Counter()
+    for count, trace in zip(copies(made), made.traces, strict=True):
+        names = list(trace.names)
+        for row in np.flatnonzero(trace.operators > 0).tolist():
+            if f"/{word}/" in names[row]:
+                for operator in parse_operators(trace.operator_lists[trace.operators[row]]):
+                    found[operator] += count
+    return found
+
+
+def flops(made, word):
+    """Operations of products of all NPUs in passes with a name."""
+    return sum(count * each.flops for each, count in operators(made, word).items() if each.kind in PRODUCTS)
+
+
+def messages(made, what):
+    """Bytes that all NPUs send under a name."""
+    return sum(
+        count * int(trace.comm_size[row])
+        for count, trace in zip(copies(made), made.traces, strict=True)
+        for row, name in enumerate(trace.names)
+        if trace.type[row] == NodeType.COMM_SEND_NODE and name.endswith(what)
+    )
+
+
+def check(made):
+    """Every send has its receive, and members of groups agree."""
+    build_program(
+        made.traces, made.trace_of_npu, made.npus, {}, ComputeModel("trace"),
+        example_npu=made.example_npu, families=made.families,
+    )  # fmt: skip
