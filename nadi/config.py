@@ -54,7 +54,6 @@ from topologies.units import (
     short,
 )
 from workload.compute import find_gpu
-from workload.training import parallel_plan
 
 AUTO = 0
 """Of sizes and times that may be "auto": settled from the fabric."""
@@ -150,6 +149,8 @@ def _parse_plan(value: object) -> str | None:
         return None
     if not isinstance(value, str | dict):
         raise ValueError(f'{short(value)} is no plan; expected text, as "tp8,pp4,dp32", or a table')  # noqa: TRY004 - pydantic's
+    from workload.training import parallel_plan
+
     return str(parallel_plan(value))
 
 

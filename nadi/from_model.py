@@ -1,4 +1,7 @@
-"""Runs that name a model and a parallel plan in place of traces."""
+"""Runs that name a model and a parallel plan in place of traces.
+
+What makes traces is imported where a run names a model: a run of traces needs none of it, and starts sooner.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,15 +12,13 @@ from numpy.typing import NDArray
 from nadi.errors import ConfigError
 from topologies.clusters import find as find_cluster
 from workload.compute import find_gpu, gpu_names
-from workload.memory import does_not_fit
-from workload.models import Model, find
 from workload.own import ELSEWHERE, IDLE
 from workload.trace_set import TraceSet
-from workload.training import ParallelPlan, parallel_plan, rules
-from workload.training.generator import generate
 
 if TYPE_CHECKING:
     from nadi.config import RunConfig
+    from workload.models import Model
+    from workload.training import ParallelPlan
 
 
 def settled(config: "RunConfig", folder: Path) -> "RunConfig":
@@ -35,6 +36,9 @@ def settled(config: "RunConfig", folder: Path) -> "RunConfig":
     workload = config.workload
     if workload.model is None:
         return config
+    from workload.models import find
+    from workload.training import parallel_plan, rules
+
     name = str(folder / workload.model) if (folder / workload.model).is_file() else workload.model
     model, plan = find(name), parallel_plan(workload.plan or {})
     rules.check(model, plan, workload.framework)
@@ -50,10 +54,13 @@ def settled(config: "RunConfig", folder: Path) -> "RunConfig":
     return config.model_copy(update={"workload": workload, "topology": topology})
 
 
-def model_and_plan(config: "RunConfig") -> tuple[Model, ParallelPlan] | None:
+def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
     """Of a settled configuration; None where it names traces."""
     if config.workload.model is None:
         return None
+    from workload.models import find
+    from workload.training import parallel_plan
+
     return find(config.workload.model), parallel_plan(config.workload.plan or {})
 
 
@@ -67,6 +74,8 @@ def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
     found = model_and_plan(config)
     if found is None:
         return []
+    from workload.memory import does_not_fit
+
     said = []
     gpu = config.compute.gpu
     if gpu is not None:
@@ -88,6 +97,10 @@ def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> 
     Raises:
         ConfigError: the fabric has fewer NPUs than the plan.
     """
+    from workload.models import find
+    from workload.training import parallel_plan
+    from workload.training.generator import generate
+
     model, plan = find(config.workload.model or ""), parallel_plan(config.workload.plan or {})
     if plan.gpus > npus:
         replicas = npus * plan.dp // plan.gpus

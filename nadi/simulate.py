@@ -29,7 +29,6 @@ from pdes.state import LONGEST_RUN_PS
 from topologies import Graph
 from topologies.units import format_time
 from workload import CollectiveSettings, Program
-from workload.training.generator import NODE_BYTES, nodes_at_most
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +166,8 @@ def _check_model(config: RunConfig, *, force: bool) -> None:
     """Refuse a model whose traces take more memory than is free."""
     found = model_and_plan(config)
     if found is not None:
+        from workload.training.generator import NODE_BYTES, nodes_at_most
+
         nodes = nodes_at_most(*found, config.workload.framework)
         check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 

@@ -9,7 +9,6 @@ from nadi.from_model import model_and_plan
 from nadi.simulate import Simulation
 from nadi.step_times import CATEGORIES
 from workload.compute import find_gpu
-from workload.models import training_flops
 
 Int64 = NDArray[np.int64]
 PS_PER_S = 1e12
@@ -41,6 +40,8 @@ def throughput(simulation: Simulation) -> Throughput | None:
     found, finish_ps = model_and_plan(simulation.config), simulation.results.finish_time_ps
     if found is None or finish_ps == 0:
         return None
+    from workload.models import training_flops
+
     model, plan = found
     step_s = finish_ps / plan.steps / PS_PER_S
     needed = training_flops(model, plan.global_batch, plan.sequence)

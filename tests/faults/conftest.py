@@ -81,6 +81,18 @@ class Run:
             time.sleep(0.02)
         self.segments = segments.mapped(self.pids)
 
+    def until_ranks_map(self, library, ranks):
+        """Wait until all ranks have begun to load a library."""
+        end = time.monotonic() + STARTS_S
+        waiting = set(range(ranks))
+        while waiting:
+            assert time.monotonic() < end, (waiting, self.err)
+            time.sleep(0.01)
+            for rank in sorted(waiting):
+                with suppress(LookupError, OSError):
+                    if library in Path(f"/proc/{self.pid_of_rank(rank)}/maps").read_text():
+                        waiting.discard(rank)
+
     def ended(self, within_s):
         """The exit code; nothing that the run has started lives longer."""
         begun = time.monotonic()
@@ -130,7 +142,7 @@ def short(run_file):
 
 @pytest.fixture
 def start_command(tmp_path):
-    """Start `nadi` with a fault by a launcher; what is left of it is killed after the test."""
+    """Start `nadi` with a fault (None: as users do) by a launcher; what is left of it is killed after the test."""
     runs = []
 
     def started(launcher, *arguments, fault="none"):
@@ -138,9 +150,10 @@ def start_command(tmp_path):
         outer = ("NADI_DEBUG", "NADI_LAUNCHER", "PMI", "OMPI", "SLURM", "HYD")
         usual = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
         errors = tmp_path / f"{mark}.err"
+        command = ["-m", "nadi"] if fault is None else [str(DRIVER), fault]
         with errors.open("wb") as stream:
             process = subprocess.Popen(
-                [*launcher, sys.executable, str(DRIVER), fault, *map(str, arguments)],
+                [*launcher, sys.executable, *command, *map(str, arguments)],
                 cwd=ROOT,
                 env=usual | {"PYTHONPATH": str(ROOT), MARK: mark},
                 stdin=subprocess.DEVNULL,

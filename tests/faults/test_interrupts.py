@@ -99,8 +99,8 @@ def test_a_second_one_ends_at_once(monkeypatch):
 
 @mpich
 def test_ranks_while_they_are_imported(start_command, endless):
-    run = start_command([str(BIN / "mpiexec"), "-n", "2"], "run", endless)
-    time.sleep(1.0)
+    run = start_command([str(BIN / "mpiexec"), "-n", "2"], "run", endless, fault=None)
+    run.until_ranks_map("_multiarray_umath", ranks=2)
     os.killpg(run.process.pid, signal.SIGINT)
     run.ended(within_s=10)
     assert "Traceback" not in run.err
