@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nadi.planner.step import Site, StepTime, site, step_time
 from topologies import clusters
-from workload.compute import ComputeTimes, find_gpu
+from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.models import Model, training_flops
 from workload.training import ParallelPlan, parallel_plan, rules
 
@@ -147,7 +147,7 @@ def point(where: Site, trend: Trend, case: Case) -> Point:
 def run(trend: Trend, cluster: str = "selene") -> list[Point]:
     """All cases of a trend, on as many GPUs of the cluster as each has."""
     own = clusters.find(cluster)
-    times = ComputeTimes(find_gpu(own.gpu))
+    times = ComputeTimes(find_gpu(own.gpu), pace=IN_STEPS)
     sites: dict[int, Site] = {}
     points = []
     for case in trend.cases:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nadi.planner.step import StepTime, site, step_time
 from topologies import clusters
-from workload.compute import ComputeTimes, find_gpu
+from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.memory import does_not_fit
 from workload.models import find, training_flops
 from workload.training import ParallelPlan, parallel_plan, rules
@@ -106,7 +106,7 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
     plan = rules.settle(model, parallel_plan(run.plan), run.framework)
     rules.check(model, plan, run.framework)
     gpu = find_gpu(run.gpu or cluster.gpu)
-    where = site(cluster, plan.gpus, ComputeTimes(gpu))
+    where = site(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS))
     step = step_time(where, model, plan, run.framework, exact=exact)
     seconds = step.step_ps / _PS
     could = gpu.peak_of(plan.dtype) * plan.gpus * seconds

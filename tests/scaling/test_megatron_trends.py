@@ -7,7 +7,7 @@ import pytest
 
 from nadi.planner.step import site
 from topologies import clusters
-from workload.compute import ComputeTimes, find_gpu
+from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "megatron_trends.py"
 
@@ -24,7 +24,7 @@ def trends():
 @pytest.fixture(scope="module")
 def rates(trends):
     """TFLOP/s of plans for 32 GPUs, each in the manner of a published trend."""
-    where = site(clusters.find("selene"), 32, ComputeTimes(find_gpu("a100")))
+    where = site(clusters.find("selene"), 32, ComputeTimes(find_gpu("a100"), pace=IN_STEPS))
 
     def of(manner, *plans, hidden=4096, framework="megatron"):
         trend = trends.Trend("", trends.gpt(16, hidden, 32), (), framework)
