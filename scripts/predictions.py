@@ -60,12 +60,81 @@ _MEGATRON = (
     ("megatron-529.6b", "tp8,pp35,dp9,vpp3,mb1,gb2520", "overlap_grad_reduce=false,scatter_gather=true"),
     ("megatron-1t", "tp8,pp64,dp6,mb1,gb3072", "overlap_grad_reduce=false,scatter_gather=true"),
 )
+_TRAINING = (
+    Run(
+        "GPT-3 175B on 1,024 A100, Megatron-LM of 2021",
+        "gpt3-175b",
+        f"tp8,pp16,vpp3,dp8,gb1536,{_THEN},overlap_grad_reduce=false,scatter_gather=true",
+        "selene",
+    ),
+    Run(
+        "MT-NLG 530B on 2,240 A100",
+        "megatron-529.6b",
+        f"tp8,pp35,dp8,gb1920,{_THEN},overlap_grad_reduce=false,scatter_gather=true",
+        "selene",
+    ),
+    Run(
+        "MT-NLG 530B on 3,360 A100",
+        "megatron-529.6b",
+        f"tp8,pp35,dp12,gb1920,{_THEN},overlap_grad_reduce=false,scatter_gather=true",
+        "selene",
+    ),
+    Run(
+        "GPT 175B on 64 A100, sequence parallel",
+        "gpt3-175b",
+        "tp8,pp8,vpp3,gb64,sp,recompute=selective,attention=unfused,dtype=fp16,grad_dtype=fp16",
+        "selene",
+    ),
+    Run(
+        "GPT 530B on 280 A100, sequence parallel",
+        "megatron-529.6b",
+        "tp8,pp35,vpp3,gb280,sp,recompute=selective,attention=unfused,dtype=fp16,grad_dtype=fp16",
+        "selene",
+    ),
+    Run(
+        "GPT 1T on 512 A100, sequence parallel",
+        "megatron-1t",
+        "tp8,pp64,gb512,sp,recompute=selective,attention=unfused,dtype=fp16,grad_dtype=fp16",
+        "selene",
+    ),
+    Run(
+        "BLOOM 176B on 384 A100",
+        "bloom-176b",
+        "tp4,pp12,dp8,mb2,gb2048,uneven,zero1,recompute=full,attention=unfused",
+        "selene",
+    ),
+    Run(
+        "OPT 175B on 992 A100",
+        "gpt3-175b",
+        "tp8,dp124,zero3,mb8,gb992,recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16",
+        "selene",
+        "fsdp",
+    ),
+    Run("MegaScale 175B on 12,288 A100", "gpt3-175b", "tp8,pp8,vpp6,dp192,gb6144,sp,zero1", "selene"),
+    Run("Nemotron-4 340B on 1,536 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp16,gb768,sp,zero1", "dgx-h100-superpod"),
+    Run("Nemotron-4 340B on 6,144 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp64,gb2304,sp,zero1", "dgx-h100-superpod"),
+    Run("Llama 3 405B on 8,192 H100", "llama3-405b", "tp8,pp16,dp64,gb2048,sp,uneven,zero2", "llama3-24k", "fsdp"),
+    Run("Llama 3 405B on 16,384 H100", "llama3-405b", "tp8,pp16,dp128,gb2048,sp,uneven,zero2", "llama3-24k", "fsdp"),
+    Run(
+        "Llama 3 405B, 131,072 tokens, 16,384 H100",
+        "llama3-405b",
+        "tp8,pp16,cp16,dp8,gb128,seq131072,sp,uneven,zero2,context=all-gather",
+        "llama3-24k",
+        "fsdp",
+    ),
+    Run(
+        "DeepSeek-V3 on 2,048 H800",
+        "deepseek-v3",
+        "pp16,dp128,ep64,dualpipe,gb15360,seq4096,zero1,fp8",
+        "deepseek-h800",
+    ),
+)
 LISTS: dict[str, tuple[Run, ...]] = {
     "megatron-then": tuple(
         Run(model, model, f"{plan},{_THEN},{reduction}", "dgx-h100-superpod") for model, plan, reduction in _MEGATRON
     ),
     "megatron-today": tuple(Run(model, model, f"{plan},{_TODAY}", "dgx-h100-superpod") for model, plan, _ in _MEGATRON),
-    "training-runs": (),
+    "training-runs": _TRAINING,
 }
 """Tables of docs/predictions.md; those of well-known training runs are the last."""
 
