@@ -135,9 +135,9 @@ def is_coupled(plan: ParallelPlan) -> bool:
 def _check(serving: Serving, requests: Sequence[Request]) -> None:
     model = serving.model
     if serving.gpu is None and any(request.arrival_us for request in requests):
-        raise WorkloadError("requests arrive at different times, expected gpu, whose operator times are the clock")
+        raise WorkloadError("requests arrive at different times, expected a cluster or gpu as clock")
     if serving.gpu is None and serving.prefill_plan is not None:
-        raise WorkloadError("a prefill plan without gpu, expected one, whose operator times are the clock")
+        raise WorkloadError("a prefill plan without a clock, expected a cluster or gpu")
     before = serving.prefill_plan
     if before is not None and before.dtype != serving.plan.dtype:
         raise WorkloadError(
