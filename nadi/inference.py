@@ -53,7 +53,7 @@ def inference(
     from workload.compute import find_gpu
     from workload.inference import Lengths, Serving, Stream, requests_of
     from workload.inference.deployment import engines
-    from workload.inference.generator import nodes_at_most, traces_of
+    from workload.inference.generator import nodes_at_least, nodes_at_most, traces_of
     from workload.models import find
     from workload.training import parallel_plan
     from workload.training.generator import NODE_BYTES
@@ -78,10 +78,12 @@ def inference(
     )
     count = requests or batch * serving.plan.dp
     stream = Stream(count, Lengths.parse(prompt, "--prompt"), Lengths.parse(generate, "--generate"), rate, seed)
+    fewer = "requests or tokens"
     with unwound():
         asked = requests_of(requests_file or stream)
+        check_trace(nodes_at_least(serving, asked), fewer=fewer, node_bytes=NODE_BYTES, force=force)
         made = engines(serving, asked)
-        check_trace(nodes_at_most(serving, made), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
+        check_trace(nodes_at_most(serving, made), fewer=fewer, node_bytes=NODE_BYTES, force=force)
         said = write_traces(traces_of(serving, made), out, prefix, expand=expand)
     iterations = " and ".join(f"{max(len(own) for own in engine.schedule.iterations):,}" for engine in made)
     say(f"{len(asked):,} requests, {iterations} iterations; {said}")

@@ -128,6 +128,8 @@ def test_the_report_tells_of_requests_and_expanded_traces_do_the_same(nadi, tiny
         assert made.code == 0
     groups = f'groups = "{tmp_path / "plain" / "groups.json"}"\n'
     assert run_of("analytical")["serving"] == run_of("analytical", "plain/trace", groups)["serving"]
+    shared = nadi("run", tmp_path / "run.toml", "--json", "--workers", 2)
+    assert shared.document["serving"] == run_of("analytical", "plain/trace", groups)["serving"]
     shown = nadi("run", tmp_path / "run.toml").out
     assert "2 requests, TTFT " in shown
     assert "TPOT " in shown
@@ -173,6 +175,13 @@ def test_what_cannot_be_is_one_line(nadi, tiny, tmp_path, options, said):
     assert (made.code, made.err.count("\n")) == (2, 1), made.err
     assert said in made.err
     assert not (tmp_path / "traces").exists()
+
+
+def test_more_tokens_than_memory_are_one_line_at_once(nadi, tiny, tmp_path):
+    options = ("--plan", "tp1", "--requests", 20_000, "--prompt", 9, "--generate", 1_000_000, "-o", tmp_path / "traces")
+    made = nadi("workload", "inference", "--model", tiny("gqa"), *options)
+    assert (made.code, made.err.count("\n")) == (2, 1)
+    assert "fewer requests or tokens" in made.err
 
 
 def test_weights_beyond_the_memory_are_one_line(nadi, tmp_path):

@@ -33,6 +33,14 @@ def generate(serving: Serving, requests: Stream | Path | Iterable[Request]) -> T
     return traces_of(serving, engines(serving, requests_of(requests)))
 
 
+def nodes_at_least(serving: Serving, requests: Sequence[Request]) -> int:
+    """Nodes that the traces have together, or some fewer: known before anything is scheduled.
+
+    An iteration makes at most one token of each running sequence, with a node for each layer.
+    """
+    return sum(request.generate - 1 for request in requests) // serving.batch * serving.model.layers
+
+
 def nodes_at_most(serving: Serving, made: Sequence[Engine]) -> int:
     """Nodes that the distinct traces of some engines have together, or some more."""
     layers, total = serving.model.layers + 4, 0
