@@ -30,9 +30,7 @@ def inference(
     chunk: int = typer.Option(0, metavar="TOKENS", help="Of an iteration with chunked prefill; 0 = prompts go first."),
     prompt_tokens: int = typer.Option(8192, metavar="TOKENS", help="Of whole prompts in an iteration."),
     cluster: str = typer.Option("", metavar="CLUSTER", help="Whose network the clock counts too, and whose GPU."),
-    gpu: str = typer.Option(
-        "", metavar="GPU", help="The clock without a network: h100, or a file. Also memory for the cache."
-    ),
+    gpu: str = typer.Option("", metavar="GPU", help="Clock without the network, and memory for the cache: h100, file."),
     kv_tokens: int = typer.Option(0, metavar="TOKENS", help="That a replica's cache holds; 0 = what the GPU has left."),
     prefill_plan: str = typer.Option("", metavar="PLAN", help="Of other GPUs, which do the prompts."),
     decode_plan: str = typer.Option("", metavar="PLAN", help="Of those that decode then, in place of --plan."),
