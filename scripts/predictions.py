@@ -110,8 +110,6 @@ _TRAINING = (
         "selene",
         "fsdp",
     ),
-    Run("MegaScale 175B on 12,288 A100", "gpt3-175b", "tp8,pp8,vpp6,dp192,gb6144,sp,zero1", "selene"),
-    Run("Nemotron-4 340B on 1,536 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp16,gb768,sp,zero1", "dgx-h100-superpod"),
     Run("Nemotron-4 340B on 6,144 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp64,gb2304,sp,zero1", "dgx-h100-superpod"),
     Run("Llama 3 405B on 8,192 H100", "llama3-405b", "tp8,pp16,vpp8,dp64,gb2048,sp,uneven,zero1", "llama3-24k"),
     Run("Llama 3 405B on 16,384 H100", "llama3-405b", "tp8,pp16,vpp8,dp128,gb2048,sp,uneven,zero1", "llama3-24k"),
@@ -120,7 +118,6 @@ _TRAINING = (
         "llama3-405b",
         "tp8,pp16,vpp8,cp16,dp8,gb128,seq131072,sp,uneven,zero1,context=all-gather",
         "llama3-24k",
-        "fsdp",
     ),
     Run(
         "DeepSeek-V3 on 2,048 H800",

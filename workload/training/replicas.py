@@ -35,7 +35,7 @@ class Replicas:
         framework: by whose rules.
         units: of the chunk.
         chunk: its number in the stage.
-        stage: of the pipeline.
+        is_first: of its stage it is the one that has the first layers, on the first stage.
         is_other: it is of the slices whose replicas are the families with "-other" (DualPipe).
     """
 
@@ -43,7 +43,7 @@ class Replicas:
     framework: str
     units: Sequence[Unit]
     chunk: int
-    stage: int
+    is_first: bool
     is_other: bool = False
 
     def family(self, *, is_expert: bool) -> str:
@@ -82,7 +82,7 @@ class Replicas:
         asked = plan.bucket_bytes // self.gradient_bytes or None
         if self.framework == "deepspeed":
             return buckets(self.units, asked or DEEPSPEED, before=True)
-        whole = not plan.overlap_grad_reduce or self.stage > 0 or self.chunk > 0
+        whole = not plan.overlap_grad_reduce or not self.is_first
         default = max(MEGATRON_LEAST, MEGATRON_PER_REPLICA * plan.dp * plan.cp)
         return buckets(self.units, asked or (None if whole else default), before=False)
 

@@ -92,7 +92,7 @@ class Stage:
                 framework,
                 units(self._shard, chunk, has_embedding=has_embedding),
                 number,
-                where.stage,
+                chunk.slot == 0,
                 self._schedule == "dualpipe" and chunk.slot >= plan.pp // 2,
             )
             for number, chunk in enumerate(self._own)

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pytest
 from hypothesis import given
 
 import et
@@ -10,6 +11,8 @@ from tests.budgets import bounded
 from tests.workload.training.small import cases
 from workload import ComputeModel, build_program
 from workload.compute.operators import PRODUCTS, parse_operators
+from workload.models import find
+from workload.training import parallel_plan
 from workload.training.generator import generate, nodes_at_most
 
 NAME = re.compile(r"step\d+/(?:optimizer|(?:forward|backward|backward-weights)(?:/mb\d+)?)/[a-z0-9:/-]+")
@@ -58,3 +61,18 @@ def test_computations_of_an_npu_are_a_chain(case):
             if trace.type[row] == et.NodeType.COMP_NODE:
                 assert latest[row] == expected
                 latest[row] = expected = row
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("llama3-8b", "pp4,dualpipe,dp2,gb16,zero1"), ("deepseek-v2", "pp4,dualpipe,dp4,ep8,gb32,zero1,uneven")],
+)
+def test_both_stages_of_a_slice_cut_the_same_buckets(name, text):
+    """With DualPipe, where the first slice is also the last stage's; large enough for several buckets."""
+    made = generate(find(name), parallel_plan(text), "megatron")
+    assert "backward/mb" in "".join(made.traces[0].names)
+    buckets = {row for row in made.traces[0].names if "-bucket1/dp:reduce-scatter" in row}
+    assert buckets
+    build_program(
+        made.traces, made.trace_of_npu, made.npus, {}, RECORDED, example_npu=made.example_npu, families=made.families
+    )
