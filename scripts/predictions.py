@@ -257,6 +257,8 @@ def main() -> None:
     try:
         for name, runs in asked(given.lists, given.only):
             rows = [predicted(run, exact=given.exact) for run in runs]
+            if not rows:
+                continue
             found[name] = [document(row) for row in rows]
             print(f"{name}:\n\n{table(rows)}\n", flush=True)
             for row in rows:

@@ -1,0 +1,52 @@
+"""The script of docs/predictions.md: rows are what a run of the same model says, and mistakes are one line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nadi.config import load_config
+from nadi.progress import Silence
+from nadi.simulate import simulate
+from nadi.step import throughput
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "predictions.py"
+
+
+def test_a_row_is_what_a_run_says(tmp_path):
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "megatron-then",
+        "--only",
+        "megatron-7.5b",
+        "-o",
+        str(tmp_path / "out.json"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((tmp_path / "out.json").read_text())["megatron-then"]
+    said = {
+        "workload.model": row["model"],
+        "workload.plan": row["plan"],
+        "topology.cluster": row["cluster"],
+        "network.fidelity": "closed-form",
+    }
+    run = simulate(load_config(None, [f'{key}="{value}"' for key, value in said.items()]), Silence(), keep_flows=False)
+    rates = throughput(run)
+    assert (row["gpus"], row["is_whole"], row["does_not_fit"]) == (128, True, "")
+    assert row["step_s"] == pytest.approx(run.results.finish_time_ps / 1e12, rel=0.01)
+    assert row["mfu"] == pytest.approx(rates.mfu, rel=0.01)
+    assert row["hfu"] == pytest.approx(rates.hfu, rel=0.01)
+    assert sum(row["shares"].values()) == pytest.approx(1, abs=0.01)
+    assert f"| {row['step_s']:.3f} | {row['tokens_per_s']:,.0f} | {row['mfu']:.1%} |" in done.stdout
+
+
+def test_an_unknown_list_is_one_line():
+    done = subprocess.run([sys.executable, str(SCRIPT), "all"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith(
+        "error: no list all; expected megatron-then, megatron-today, training-runs"
+    )
