@@ -65,7 +65,7 @@ def test_computations_of_an_npu_are_a_chain(case):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("llama3-8b", "pp4,dualpipe,dp2,gb16,zero1"), ("deepseek-v2", "pp4,dualpipe,dp4,ep8,gb32,zero1,uneven")],
+    [("llama3-8b", "pp4,dualpipe,dp2,gb16,zero1"), ("deepseek-v2", "pp4,dualpipe,dp4,ep4,gb32,zero1,uneven")],
 )
 def test_both_stages_of_a_slice_cut_the_same_buckets(name, text):
     """With DualPipe, where the first slice is also the last stage's; large enough for several buckets."""
