@@ -160,17 +160,28 @@ class Prediction(NamedTuple):
     took_s: float
 
 
-def predicted(run: Run, *, exact: bool = False) -> Prediction:
-    """Predict one.
+def settled(run: Run) -> ParallelPlan:
+    """Its plan.
 
     Raises:
         WorkloadError: the model is not known, or its plan breaks a rule.
         TopologyError: the cluster has no fabric of so many GPUs.
     """
-    begun = time.perf_counter()
-    model, cluster = find(run.model), clusters.find(run.cluster)
+    model = find(run.model)
     plan = rules.settle(model, parallel_plan(run.plan), run.framework)
     rules.check(model, plan, run.framework)
+    clusters.find(run.cluster).topology(plan.gpus)
+    return plan
+
+
+def predicted(run: Run, *, exact: bool = False) -> Prediction:
+    """Predict one.
+
+    Raises:
+        WorkloadError, TopologyError: as `settled`.
+    """
+    begun = time.perf_counter()
+    plan, model, cluster = settled(run), find(run.model), clusters.find(run.cluster)
     gpu = find_gpu(run.gpu or cluster.gpu)
     where = site(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS))
     step = step_time(where, model, plan, run.framework, exact=exact)
@@ -191,22 +202,20 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
     )
 
 
-def table(rows: Sequence[Prediction]) -> str:
-    """Rows as Markdown."""
+def heading() -> str:
+    """The first two lines of a table in Markdown."""
     axes = " | ".join(_AXES)
-    lines = [
-        f"| run | cluster | GPUs | plan | step (s) | tokens/s | MFU | HFU | {axes} | bubble |",
-        f"|{' --- |' * (9 + len(_AXES))}",
-    ]
-    for row in rows:
-        shares = " | ".join(_percent(row.step.of(axis)) for axis in _AXES)
-        tokens = f"{row.tokens_per_s:,.0f}"
-        lines.append(
-            f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {_shown(row.run.plan)} | "
-            f"{row.step.step_ps / _PS:.3f} | {tokens} | {row.mfu:.1%} | {row.hfu:.1%} | {shares} | "
-            f"{_percent(row.step.of('bubble'))} |"
-        )
-    return "\n".join(lines)
+    columns = f"| run | cluster | GPUs | plan | step (s) | tokens/s | MFU | HFU | {axes} | bubble |"
+    return f"{columns}\n|{' --- |' * (9 + len(_AXES))}"
+
+
+def line(row: Prediction) -> str:
+    """A row in Markdown."""
+    shares = " | ".join(_percent(row.step.of(axis)) for axis in (*_AXES, "bubble"))
+    return (
+        f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {_shown(row.run.plan)} | "
+        f"{row.step.step_ps / _PS:.3f} | {row.tokens_per_s:,.0f} | {row.mfu:.1%} | {row.hfu:.1%} | {shares} |"
+    )
 
 
 def _percent(share: float) -> str:
@@ -237,9 +246,11 @@ def document(row: Prediction) -> dict[str, Any]:
 
 
 def asked(names: Sequence[str], only: str | None) -> Iterator[tuple[str, list[Run]]]:
-    """Lists, each with its chosen runs."""
+    """Lists that have any, each with its chosen runs."""
     for name in names or LISTS:
-        yield name, [run for run in LISTS[name] if only in (None, run.name)]
+        runs = [run for run in LISTS[name] if only in (None, run.name)]
+        if runs:
+            yield name, runs
 
 
 def main() -> None:
@@ -253,19 +264,24 @@ def main() -> None:
     unknown = sorted(set(given.lists) - set(LISTS))
     if unknown:
         parser.error(f"no list {unknown[0]}; expected {', '.join(LISTS)}")
+    chosen = dict(asked(given.lists, given.only))
+    for run in (run for runs in chosen.values() for run in runs):
+        try:
+            settled(run)
+        except ValueError as error:
+            parser.exit(2, f"{parser.prog}: error: {run.name}: {error}\n")
     found: dict[str, list[dict[str, Any]]] = {}
-    try:
-        for name, runs in asked(given.lists, given.only):
-            rows = [predicted(run, exact=given.exact) for run in runs]
-            if not rows:
-                continue
-            found[name] = [document(row) for row in rows]
-            print(f"{name}:\n\n{table(rows)}\n", flush=True)
-            for row in rows:
-                if row.does_not_fit:
-                    print(f"{row.run.name} {row.does_not_fit}\n")
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
+    for name, runs in chosen.items():
+        print(f"{name}:\n\n{heading()}", flush=True)
+        rows = []
+        for run in runs:
+            rows.append(predicted(run, exact=given.exact))
+            print(line(rows[-1]), flush=True)
+        found[name] = [document(row) for row in rows]
+        print()
+        for row in rows:
+            if row.does_not_fit:
+                print(f"{row.run.name} {row.does_not_fit}\n")
     if given.out:
         with open(given.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
             json.dump(found, file, indent=2)
