@@ -110,6 +110,7 @@ _TRAINING = (
         "selene",
         "fsdp",
     ),
+    Run("Nemotron-4 340B on 1,536 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp16,gb768,sp,zero1", "dgx-h100-superpod"),
     Run("Nemotron-4 340B on 6,144 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp64,gb2304,sp,zero1", "dgx-h100-superpod"),
     Run("Llama 3 405B on 8,192 H100", "llama3-405b", "tp8,pp16,vpp8,dp64,gb2048,sp,uneven,zero1", "llama3-24k"),
     Run("Llama 3 405B on 16,384 H100", "llama3-405b", "tp8,pp16,vpp8,dp128,gb2048,sp,uneven,zero1", "llama3-24k"),
