@@ -4,11 +4,16 @@ import json
 import os
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from nadi.bounds import MOST_WORKERS
 from nadi.options import FORCE_HELP, named_path
+
+if TYPE_CHECKING:
+    from nadi.config import RunConfig
+    from nadi.gather import Ranks
 
 WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
 BACKEND_HELP = "What the workers are: threads or processes."
@@ -82,16 +87,7 @@ def run(
     ranks = connected_ranks(os.environ)
     from nadi.config import WEIGHT_WORDS, load_config
     from nadi.errors import ConfigError
-    from nadi.findings import merge, part
-    from nadi.from_model import remarks
-    from nadi.printing import say
-    from nadi.progress import progress
-    from nadi.report import print_report
-    from nadi.results import RUN_FILES, summary, write_results
-    from nadi.simulate import simulate
-    from nadi.staging import staged
 
-    is_first = ranks.rank == 0
     named = {
         "workload.model": model,
         "workload.plan": plan,
@@ -109,9 +105,26 @@ def run(
                 "found neither a run file nor --model; expected RUN.toml, or --model NAME --plan PLAN --cluster NAME"
             )
         config = load_config(file, [*overrides, *given])
+    _simulated(ranks, config, out or config.output.dir, force=force, as_json=as_json, quiet=quiet)
+
+
+def _simulated(
+    ranks: "Ranks", config: "RunConfig", folder: Path | None, *, force: bool, as_json: bool, quiet: bool
+) -> None:
+    """Simulate what is settled; write and print what came out."""
+    from nadi.findings import merge, part
+    from nadi.from_model import remarks
+    from nadi.printing import say
+    from nadi.progress import progress
+    from nadi.report import print_report
+    from nadi.results import RUN_FILES, summary, write_results
+    from nadi.simulate import simulate
+    from nadi.staging import staged
+    from nadi.world import together
+
+    is_first = ranks.rank == 0
     for remark in remarks(config) if is_first else ():
         say(f"nadi: {remark}", err=True)
-    folder = out or config.output.dir
     with staged(folder, RUN_FILES, ranks) if folder else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
             simulation = simulate(config, shown, ranks, force=force, keep_flows=folder is not None)
