@@ -32,7 +32,7 @@ Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-AXES = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world")
+AXES = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "kv", "world")
 """What names of communication may begin their last part with: step0/forward/mb3/layer17/tp:all-gather."""
 UNNAMED = "unnamed"
 CATEGORIES = ("compute", *AXES, UNNAMED, "bubble", "other", "idle")
