@@ -238,14 +238,14 @@ def compile_closed_form() -> float:
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     compile_for(advance, 0, 0)
-    compile_for(add_digests, words, words, words.astype(np.int32), words)
+    compile_for(add_digests, words, words, words, words)
     return time.perf_counter() - begun
 
 
 def digest_of(times: ClassTimes, classes: Classes) -> str:
     """Hash of the completion time of every trace row of every NPU."""
     found = np.zeros(2, np.int64)
-    add_digests(times.finish_ps, times.row_ptr, classes.class_of_npu, found)
+    add_digests(times.finish_ps, times.row_ptr, classes.class_of_npu.astype(np.int64), found)
     rows = int((np.diff(times.row_ptr) * classes.size).sum())
     return hashlib.sha256(np.array([*found.tolist(), 0, rows], "<i8").tobytes()).hexdigest()[:32]
 

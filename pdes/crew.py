@@ -7,6 +7,7 @@ import numpy as np
 
 from pdes import state as s
 from pdes import team as tm
+from pdes.closed_form_run import compile_closed_form
 from pdes.growth import grow
 from pdes.hashmap import rehash
 from pdes.hooks import all_hooks, hooks_of
@@ -45,6 +46,7 @@ def compile_all() -> float:
     compile_kernels()
     compile_for(work_messages, 0, 0)
     compile_for(play, 0)
+    compile_closed_form()
     for function in all_hooks():
         hook_address(function)
     return time.perf_counter() - begun

@@ -18,8 +18,8 @@ def compiled():
     for module in pkgutil.iter_modules(pdes.__path__):
         for name, item in vars(importlib.import_module(f"pdes.{module.name}")).items():
             if hasattr(item, "py_func") and item.py_func.__module__ == f"pdes.{module.name}":
-                if type(item._cache).__name__ != "NullCache" and module.name != "calibration":
-                    found[f"{module.name}.{name}"] = len(item.signatures)
+                if item._how in ("kernel", "hook") and module.name != "calibration":
+                    found[f"{module.name}.{name}"] = len(item._ready)  # compiled, or loaded as machine code
     return found
 
 assert main(["doctor", "--compile"]) == 0

@@ -120,6 +120,10 @@ def test_backward_is_five_products_and_an_exponential():
 SIZES = st.integers(1, 20_000)
 
 
+def sixteen_bits(gpu):
+    return "fp16" if "fp16" in gpu.peak_flops else "bf16"
+
+
 @bounded(60)
 @given(st.sampled_from(gpu_names()), SIZES, SIZES, SIZES, st.integers(1, 64), st.integers(0, 3), st.integers(1, 5000))
 def test_products_never_get_shorter_with_size(name, m, n, k, batch, axis, more):
@@ -128,7 +132,7 @@ def test_products_never_get_shorter_with_size(name, m, n, k, batch, axis, more):
     large = list(small)
     large[axis] += more
     shorter, longer = (
-        roofline_ps(Operator("batched-gemm", tuple(s), "fp16"), gpu, Efficiencies()) for s in (small, large)
+        roofline_ps(Operator("batched-gemm", tuple(s), sixteen_bits(gpu)), gpu, Efficiencies()) for s in (small, large)
     )
     assert shorter <= longer
 
@@ -156,7 +160,9 @@ def test_attention_never_gets_shorter_with_batch_heads_keys_or_dimension(
         large[axis] += more
     kind = "attention-backward" if backward else "attention"
     gpu = find_gpu(name)
-    shorter, longer = (roofline_ps(Operator(kind, tuple(s), "fp16"), gpu, Efficiencies()) for s in (small, large))
+    shorter, longer = (
+        roofline_ps(Operator(kind, tuple(s), sixteen_bits(gpu)), gpu, Efficiencies()) for s in (small, large)
+    )
     assert shorter <= longer
 
 
@@ -164,7 +170,10 @@ def test_attention_never_gets_shorter_with_batch_heads_keys_or_dimension(
 @given(st.sampled_from(gpu_names()), st.integers(1, 4), st.integers(1, 16), st.integers(1, 4000), st.integers(1, 2000))
 def test_attention_without_a_mask_never_gets_shorter_with_queries(name, batch, heads, queries, more):
     shapes = [(batch, heads, heads, q, 2048, 128, 128, 0) for q in (queries, queries + more)]
-    shorter, longer = (roofline_ps(Operator("attention", s, "fp16"), find_gpu(name), Efficiencies()) for s in shapes)
+    shorter, longer = (
+        roofline_ps(Operator("attention", s, sixteen_bits(find_gpu(name))), find_gpu(name), Efficiencies())
+        for s in shapes
+    )
     assert shorter <= longer
 
 

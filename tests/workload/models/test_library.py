@@ -76,7 +76,7 @@ def test_points_in_names_count():
     ("said", "words"),
     [
         ("llama3-71b", "nearest llama3-70b"),
-        ("foo", "known: deepseek-v2, deepseek-v3, gpt3-125m"),
+        ("foo", "known: bloom-176b, deepseek-v2, deepseek-v3, gpt3-125m"),
         ("no/such.toml", "no/such.toml: No such file or directory"),
     ],
 )
