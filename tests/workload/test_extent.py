@@ -1,6 +1,5 @@
 """What algorithms count before they make plans is what the plans have; memory within a factor of 2 of the measured."""
 
-import gc
 import tracemalloc
 from functools import cache
 
@@ -94,7 +93,6 @@ def measured(choice, kind, shape, members, size):
     parameters = ",".join(f"{key}={str(value).lower()}" for key, value in choice.parameters if value != "")
     spec = f"{choice.name}:{parameters}"
     ScheduleSet().add(kind, spec, members, shape, size)  # what is remembered from then on is not counted
-    gc.collect()
     tracemalloc.start()
     try:
         schedules = ScheduleSet()
