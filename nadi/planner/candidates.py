@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from workload.memory import estimate
+from workload.memory import peak_bytes
 from workload.models import Model
 from workload.training import ParallelPlan, rules
 
@@ -79,10 +79,10 @@ def _lightest(model: Model, plan: ParallelPlan, space: Space) -> Candidate:
     """The plan with the least recomputation that fits."""
     for recompute in RECOMPUTE:
         tried = plan.model_copy(update={"recompute": recompute})
-        peak_bytes = max(stage.total for stage in estimate(model, tried, space.framework))
-        if peak_bytes <= space.memory_bytes:
-            return Candidate(tried, peak_bytes, fits=True)
-    return Candidate(tried, peak_bytes, fits=False)
+        peak = peak_bytes(model, tried, space.framework)
+        if peak <= space.memory_bytes:
+            return Candidate(tried, peak, fits=True)
+    return Candidate(tried, peak, fits=False)
 
 
 def _factorisations(model: Model, space: Space) -> Iterator[ParallelPlan]:
