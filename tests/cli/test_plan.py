@@ -9,7 +9,7 @@ from nadi.planner.candidates import Space, candidates
 from nadi.planner.step import site, step_time
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.memory import peak_bytes
+from workload.memory import estimate
 from workload.models import find
 from workload.training import ParallelPlan, parallel_plan, rules
 
@@ -89,7 +89,7 @@ def _candidates(model, memory_bytes):
 
 
 def _peak(model, plan):
-    return peak_bytes(model, plan)
+    return max(stage.total for stage in estimate(model, plan))
 
 
 def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
