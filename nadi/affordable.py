@@ -8,7 +8,7 @@ import topologies
 from nadi.errors import ConfigError
 from nadi.estimate import Estimate, estimate, work
 from nadi.in_network import with_reducers
-from pdes.settings import Settings
+from pdes.build.settings import Settings
 from topologies import Graph
 from topologies.bounds import MOST_BYTES
 from workload import Program

@@ -2,7 +2,7 @@
 
 A benchmark builds its fabric and program, runs them some times, checks that every run gives the same digest, and
 reports the fastest run: what else a shared machine does only ever slows a run down. `calibration_per_s` is the
-fastest of measurements in the same process between the runs (pdes.calibration), so that `ratio` can be compared
+fastest of measurements in the same process between the runs (pdes.core.calibration), so that `ratio` can be compared
 between machines; `ratio_median` is the median over the runs, each beside the measurements next to it.
 """
 
@@ -24,7 +24,7 @@ from nadi.partitioning import divide, traffic_load
 from nadi.progress import Progress, Silence
 from nadi.simulate import run_program
 from nadi.workers import SERIAL, Workers
-from pdes.calibration import pairs_per_second
+from pdes.core.calibration import pairs_per_second
 from topologies import Graph
 from workload import Program
 
@@ -61,7 +61,7 @@ def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001
     return workload.pairs_program((np.arange(graph.npus) + graph.npus // 2) % graph.npus, size_bytes)
 
 
-_ROCE = {"switch": pdes.SharedBuffer(), "control": pdes.congestion.control("dcqcn")}
+_ROCE = {"switch": pdes.SharedBuffer(), "control": pdes.nic.congestion.control("dcqcn")}
 """Shared buffers, ECN, PFC and DCQCN."""
 
 BENCHES = {

@@ -18,8 +18,8 @@ import topologies
 import workload
 from nadi.idle_paths import Hop, ways_of
 from nadi.played import Group, Paths, Played
-from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
-from pdes.settings import Settings
+from pdes.build.settings import Settings
+from pdes.network.framing import FLIT_BYTES, is_framed, wire_bytes
 from topologies import Graph
 from topologies.routing import next_links
 from workload import Program, Schedules, collectives

@@ -43,8 +43,8 @@ def diagnose() -> Iterator[Finding]:
 
 def compile_kernels() -> dict[str, Any]:
     """Compile what any run needs, or load it: seconds that it took, and the folder where it lies."""
-    from pdes.crew import compile_all
-    from pdes.jit import cache_dir
+    from pdes.core.jit import cache_dir
+    from pdes.workers.crew import compile_all
 
     return {"compile_s": compile_all(), "cache": str(cache_dir())}
 
@@ -66,8 +66,8 @@ def _packages() -> Finding:
 
 
 def _jit() -> Finding:
-    from pdes.calibration import pairs_per_second
-    from pdes.jit import jit_enabled
+    from pdes.core.calibration import pairs_per_second
+    from pdes.core.jit import jit_enabled
 
     if not jit_enabled():
         return Finding(False, "JIT", "off", "unset NUMBA_DISABLE_JIT, runs are 100 to 250 times slower without")
@@ -76,8 +76,8 @@ def _jit() -> Finding:
 
 
 def _cache() -> Finding:
-    from pdes.jit import cache_complaint, cache_dir, is_warm
-    from pdes.kernel_cache import corrupt_files
+    from pdes.core.jit import cache_complaint, cache_dir, is_warm
+    from pdes.core.kernel_cache import corrupt_files
 
     folder, complaint = cache_dir(), cache_complaint()
     if complaint:

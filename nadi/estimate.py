@@ -9,7 +9,7 @@ import numpy as np
 
 from nadi.gather import ALONE, Ranks
 from nadi.in_network import with_reducers
-from pdes.settings import Settings
+from pdes.build.settings import Settings
 from topologies import Graph
 from topologies.lengths import path_links
 from workload import Program

@@ -9,13 +9,15 @@ import pdes
 from nadi.bounds import MOST_TELEMETRY_BUFFER_BYTES, MOST_WINDOW_PACKETS
 from nadi.config import AUTO, NetworkSection
 from nadi.errors import ConfigError
-from pdes import balancing, congestion, packet
-from pdes import state as engine
-from pdes.buffers import classes_in_use, headrooms
-from pdes.control import ECHO_MASK
-from pdes.fabric import MAX_BATCH, Fabric, round_trip_ps, window_packets
-from pdes.framing import FLIT_BYTES
-from pdes.settings import SharedBuffer
+from pdes.build.buffers import classes_in_use, headrooms
+from pdes.build.fabric import MAX_BATCH, Fabric, round_trip_ps, window_packets
+from pdes.build.settings import SharedBuffer
+from pdes.core import packet
+from pdes.core import state as engine
+from pdes.network import balancing
+from pdes.network.framing import FLIT_BYTES
+from pdes.nic import congestion
+from pdes.nic.control import ECHO_MASK
 from topologies import Graph
 from topologies.units import format_bytes, format_time
 

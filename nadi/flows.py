@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import topologies
-from pdes.framing import is_framed, wire_bytes
-from pdes.settings import Settings
+from pdes.build.settings import Settings
+from pdes.network.framing import is_framed, wire_bytes
 from topologies import Graph
 
 Int64 = NDArray[np.int64]

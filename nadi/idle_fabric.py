@@ -1,10 +1,10 @@
-"""How long a schedule takes on an idle fabric: its steps played packet by packet (pdes/idle_network.py).
+"""How long a schedule takes on an idle fabric: its steps played packet by packet (pdes/closed_forms/idle_network.py).
 
 Messages wait for each other as latency and rate happen to be, which no formula knows in general. Each message passes
 two ports at which packets queue: that by which it leaves the sender, and that of the switch before the receiver; links
 between are as if only its queue pair used them. The transport is that of docs/fabric.md without losses: queue pairs
 with a window send a packet each in turn, acknowledgements go first, a connection with a share sends no packet before
-its bytes are moved (pdes.driven), and a switch sends in the order in which packets came to it. Of long messages, where
+its bytes are moved (nic.driven), and a switch sends in the order in which packets came to it. Of long messages, where
 there are many packets, some go as one: messages that take turns for long hardly care how finely they do.
 """
 
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.idle_paths import ACKNOWLEDGEMENT, Fabric, Hop, Times
-from pdes import idle_state as idle
-from pdes.idle_network import play
-from pdes.jit import Directory
+from pdes.closed_forms import idle_state as idle
+from pdes.closed_forms.idle_network import play
+from pdes.core.jit import Directory
 from workload import Schedules
 from workload.plans import NONE
 from workload.steps import all_steps

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 import topologies
-from pdes.fabric import window_packets
-from pdes.fidelity import Fidelity
-from pdes.framing import FLIT_BYTES, is_framed, wire_bytes
-from pdes.settings import Settings
+from pdes.build.fabric import window_packets
+from pdes.build.settings import Settings
+from pdes.messages.fidelity import Fidelity
+from pdes.network.framing import FLIT_BYTES, is_framed, wire_bytes
 from topologies import Graph
 from workload.plans import NONE
 
@@ -28,7 +28,7 @@ class Hop(NamedTuple):
 
     Attributes:
         ps_per_byte: of what is on the link.
-        framed: as NVLink frames it (pdes.framing).
+        framed: as NVLink frames it (pdes.network.framing).
         delay_ps: of the link.
         latency_ps: of the switch that sends on it, 0 for the first link.
         shares: a message that goes whole takes as many times as long on the link; packets know shares otherwise.

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 import partition
 from nadi.in_network import with_reducers
-from pdes.fabric import window_packets
-from pdes.framing import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed
-from pdes.settings import Settings
+from pdes.build.fabric import window_packets
+from pdes.build.settings import Settings
+from pdes.network.framing import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed
 from topologies import RING, DimensionRouting, Graph, TableRouting
 from workload import Program
 from workload.traffic import Traffic, traffic

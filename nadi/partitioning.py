@@ -15,7 +15,7 @@ from nadi.gather import ALONE, Ranks
 from nadi.in_network import folded_weights, with_reducers
 from nadi.reading import read_work
 from partition import Partition, PartitionError, Report, Weights
-from pdes.framing import FLIT_BYTES
+from pdes.network.framing import FLIT_BYTES
 from topologies import NVSWITCH, Graph
 from workload import Program
 from workload.traffic import Traffic, merge, traffic

@@ -9,7 +9,7 @@ import topologies
 from nadi.alike import smaller
 from nadi.idle_fabric import Play, together
 from nadi.idle_paths import Fabric, Key, Pair, fabric_of, with_own_ties
-from pdes.settings import Settings
+from pdes.build.settings import Settings
 from topologies import Graph
 from topologies.aggregators import with_aggregators
 from workload import Program, Schedules

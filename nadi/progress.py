@@ -19,7 +19,7 @@ _MINUTE_S = 60
 
 
 class Snapshot(Protocol):
-    """What the engine says of a run under way, see pdes.simulation.Snapshot."""
+    """What the engine says of a run under way, see pdes.build.simulation.Snapshot."""
 
     now_ps: int
     packet_hops: int

@@ -17,7 +17,7 @@ from typing import Any
 
 from nadi.errors import ConfigError
 from nadi.progress import Progress, Silence
-from pdes.results import RunError
+from pdes.core.errors import RunError
 
 TIMEOUT_S = 600
 TURNS = 3

@@ -24,8 +24,16 @@ from nadi.progress import Progress, Silence
 from nadi.reading import Work
 from nadi.workers import SERIAL, Workers
 from nadi.world import together
-from pdes.jit import CLOSED_FORM_KERNEL, KERNEL, ONE_WORKER_KERNEL, cache_complaint, cache_dir, is_warm, jit_enabled
-from pdes.state import LONGEST_RUN_PS
+from pdes.core.jit import (
+    CLOSED_FORM_KERNEL,
+    KERNEL,
+    ONE_WORKER_KERNEL,
+    cache_complaint,
+    cache_dir,
+    is_warm,
+    jit_enabled,
+)
+from pdes.core.state import LONGEST_RUN_PS
 from topologies import Graph
 from topologies.units import format_time
 from workload import CollectiveSettings, Program

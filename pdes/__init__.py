@@ -1,16 +1,19 @@
 """The engine: kernels, windows, workers and the packet-level model. The folder that knows Numba and MPI."""
 
-from pdes import balancing, congestion, fidelity
-from pdes.build import build_world
-from pdes.driver import run
-from pdes.layout import Layout, shares
-from pdes.memory import peak_rss_bytes
-from pdes.message_run import run_messages
-from pdes.processes import run_processes
-from pdes.ranks import run_ranks
-from pdes.results import Results, RunError
-from pdes.schedule import Faults, LinkFault, NpuFault, down_sets
-from pdes.settings import Settings, SharedBuffer
+from pdes.build.layout import Layout, shares
+from pdes.build.schedule import Faults, LinkFault, NpuFault, down_sets
+from pdes.build.settings import Settings, SharedBuffer
+from pdes.build.worlds import build_world
+from pdes.core.errors import RunError
+from pdes.core.memory import peak_rss_bytes
+from pdes.messages import fidelity
+from pdes.network import balancing
+from pdes.nic import congestion
+from pdes.results import Results
+from pdes.workers.message_run import run_messages
+from pdes.workers.processes import run_processes
+from pdes.workers.ranks import run_ranks
+from pdes.workers.threads import run
 
 __all__ = [
     "Faults",

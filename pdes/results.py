@@ -1,20 +1,8 @@
-"""What a run gives back, and how a run fails."""
+"""What a run gives back."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
-
-
-class RunError(RuntimeError):
-    """The run failed or cannot be done; the text is one line, or a list of who waits for whom."""
-
-    exit_code = 1
-
-
-class AgreedRunError(RunError):
-    """A failure that all ranks of a run have found alike."""
-
-    agreed = True
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,9 @@ was sent in an earlier one, so there is no global order of events to keep. Each 
 inbox, sorts that small batch and works through it. Idle time is jumped over. Windows and cells lie on one grid.
 """
 
-from pdes.batch import blocks_short
-from pdes.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
-from pdes.fifo import CARRY_IN, SET_DOWN, carry
-from pdes.jit import call_hook, inline, outline, peek, prefetch
-from pdes.link import deliver, far_reach, prefetch_inbox, reach, release, wait
-from pdes.npu import npus_window
-from pdes.state import (
+from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
+from pdes.core.jit import call_hook, inline, outline, peek, prefetch
+from pdes.core.state import (
     CONST_ADDRESS,
     CONST_CELL,
     CONST_FAULT_HOOK,
@@ -43,13 +39,16 @@ from pdes.state import (
     TX_META,
     TX_WORDS,
 )
-from pdes.switch import switches_window
-from pdes.world import world_at
+from pdes.core.status import DONE, FAILED, FULL, GOING_ON
+from pdes.core.world import world_at
+from pdes.network.batch import blocks_short
+from pdes.network.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
+from pdes.network.link import deliver, far_reach, prefetch_inbox, reach, release, wait
+from pdes.network.switch import switches_window
+from pdes.npu.npu_window import npus_window
 
 AHEAD = 6
 """How many packets ahead the place of the next record is asked for."""
-
-DONE, FULL, FAILED, GOING_ON = range(4)
 
 
 @inline

@@ -5,7 +5,7 @@
 
 Strong and weak scaling, and what a meeting costs, are measured with `nadi bench` in processes of their own, ways of
 running in turn, medians over the turns. The projection records one run for each number of ranks and replays some of
-its logical processes alone, see pdes/recording.py; docs/scaling.md says how to read the results.
+its logical processes alone, see pdes/workers/recording.py; docs/scaling.md says how to read the results.
 """
 
 import argparse
@@ -36,8 +36,8 @@ from nadi.config import NetworkSection
 from nadi.partitioning import divide, traffic_load
 from nadi.scaling import MPIEXEC, run_side_by_side
 from partition import PartitionError
-from pdes.boundary import CROSSING_WORDS, WORD_BYTES
-from pdes.recording import busiest_ns, exchange, fit, projected_s, record_windows, replay
+from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
+from pdes.workers.recording import busiest_ns, exchange, fit, projected_s, record_windows, replay
 from topologies.units import parse_bytes
 
 COPIES, THREADS, PROCESSES, RANKS, THROUGH_MPI = "copies", "threads", "processes", "ranks", "ranks through MPI"
@@ -387,7 +387,9 @@ class Sync:
         """For JSON."""
         return {name: value for name, value in vars(self).items() if name != "measured"}
 
-    def of_ranks(self, recording: pdes.recording.Recording, ranks: int, per_node: int, *, merged: bool) -> np.ndarray:
+    def of_ranks(
+        self, recording: pdes.workers.recording.Recording, ranks: int, per_node: int, *, merged: bool
+    ) -> np.ndarray:
         """float64[windows]: nanoseconds for so many ranks, so many of them to a node.
 
         A message between nodes for each pair of LPs, as the engine does, or merged: for each pair of nodes.
@@ -470,7 +472,7 @@ def exchange_us(args: argparse.Namespace) -> dict[int, float]:
 
 
 def probe() -> None:
-    """As a rank: exchanges of empty halves as pdes.ranks does them, of some messages; prints microseconds of each."""
+    """As a rank: exchanges of empty halves as pdes does them, of some messages; prints microseconds of each."""
     from mpi4py import MPI  # noqa: PLC0415 - only ranks need it
 
     world = MPI.COMM_WORLD
@@ -499,8 +501,8 @@ def probe() -> None:
 class Recorded:
     """A recording, what its LPs cost, and how far that is off."""
 
-    recording: pdes.recording.Recording
-    cost: pdes.recording.Cost
+    recording: pdes.workers.recording.Recording
+    cost: pdes.workers.recording.Cost
     error: float
 
 

@@ -1,7 +1,7 @@
 """What numbers may be, and why: bounds of the quantities that users write, in one place.
 
 The engine counts time in int64 picoseconds, of which half (2^62) stands for never; all else follows from that and from
-the words that a packet, a link and a message are packed into (pdes/packet.py, pdes/state.py).
+the words that a packet, a link and a message are packed into (pdes/core/packet.py, pdes/core/state.py).
 """
 
 from typing import NamedTuple

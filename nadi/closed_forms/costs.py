@@ -11,8 +11,8 @@ from nadi.closed_forms.curves import OF_A_RUN, Asked, Curve, Effort
 from nadi.closed_forms.standing import Standing
 from nadi.flows import UNKNOWN, ideal_ps
 from nadi.played import Played
-from pdes.closed_form_run import CollectiveKeys, MessageKeys, MessageTimes
-from pdes.settings import Settings
+from pdes.build.settings import Settings
+from pdes.closed_forms.closed_form_run import CollectiveKeys, MessageKeys, MessageTimes
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collectives
 from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet

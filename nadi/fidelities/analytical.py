@@ -13,5 +13,5 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     """Keywords of pdes.Settings. Messages are not cut, so links carry no flits: all of a rate is payload."""
     kind = "congestion_aware" if network.congestion_aware else "congestion_unaware"
     resolution_ps = network.resolution or 1
-    model = pdes.fidelity.fidelity(kind, resolution_ps=resolution_ps, **of_endpoints(network))
+    model = pdes.messages.fidelity.fidelity(kind, resolution_ps=resolution_ps, **of_endpoints(network))
     return {"fidelity": model, "nvlink_framing": False}

@@ -20,7 +20,7 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     """
     acknowledged = network.completion == "acknowledged"
     return {
-        "fidelity": pdes.fidelity.fidelity(
+        "fidelity": pdes.messages.fidelity.fidelity(
             "packet", send_latency_ps=network.send_latency, acknowledged=acknowledged, **of_endpoints(network)
         ),
         "mtu_bytes": network.mtu,

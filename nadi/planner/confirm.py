@@ -20,7 +20,7 @@ from nadi.planner.step import Site, StepTime
 from nadi.progress import Progress, Silence
 from nadi.simulate import network_settings, run_program
 from nadi.step_times import AXES, CATEGORIES
-from pdes.settings import Settings
+from pdes.build.settings import Settings
 from topologies.clusters import Cluster
 from workload.models import Model
 from workload.trace_set import Families, TraceSet

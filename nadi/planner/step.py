@@ -19,7 +19,7 @@ from nadi.config import NetworkSection
 from nadi.progress import Silence
 from nadi.simulate import network_settings
 from nadi.step_times import CATEGORIES, step_times
-from pdes.settings import Settings
+from pdes.build.settings import Settings
 from topologies import Graph
 from topologies.clusters import Cluster
 from workload import CollectiveSettings, ComputeModel

@@ -10,12 +10,12 @@ import et
 from nadi import bounds
 from nadi.config import RunConfig, load_config
 from nadi.errors import ConfigError
-from pdes import packet
-from pdes import state as engine
-from pdes.control import ECHO_MASK
-from pdes.fabric import MAX_RTO_PS
-from pdes.link import BYTES_MASK
-from pdes.port import MAX_BACKOFF
+from pdes.build.fabric import MAX_RTO_PS
+from pdes.core import packet
+from pdes.core import state as engine
+from pdes.network.link import BYTES_MASK
+from pdes.nic.control import ECHO_MASK
+from pdes.nic.port import MAX_BACKOFF
 from topologies import bounds as quantities
 from workload.check import MOST_OF_ONE_KEY
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nadi.config import ConfigError, NetworkSection, RunConfig, load_config, network_section
 from nadi.fabric import fitted, shared_buffer
 from nadi.simulate import network_settings
-from pdes.fabric import rto_ps
-from pdes.settings import SharedBuffer
+from pdes.build.fabric import rto_ps
+from pdes.build.settings import SharedBuffer
 from topologies import build
 from topologies.units import parse_flops
 

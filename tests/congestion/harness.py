@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 
 from pdes import Settings, build_world
-from pdes import state as s
-from pdes.congestion import control
-from pdes.jit import jit_enabled
+from pdes.core import state as s
+from pdes.core.jit import jit_enabled
+from pdes.nic.congestion import control
 from topologies import build
 from workload import collective_program
 

@@ -7,9 +7,10 @@ from functools import cache
 
 import numpy as np
 
-from pdes import Settings, build_world, congestion
-from pdes import state as s
-from pdes.jit import call_hook, jit_enabled
+from pdes import Settings, build_world
+from pdes.core import state as s
+from pdes.core.jit import call_hook, jit_enabled
+from pdes.nic import congestion
 from tests.pdes.cases import Traces
 from tests.plain_python import plain_python
 from topologies import build

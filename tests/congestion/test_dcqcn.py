@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdes import state as s
-from pdes.congestion import control, dcqcn
+from pdes.core import state as s
+from pdes.nic.congestion import control, dcqcn
 from tests.congestion.harness import US, Sender
 from tests.congestion.naive.dcqcn import Dcqcn
 

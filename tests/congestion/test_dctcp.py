@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdes import state as s
-from pdes.congestion import control, dctcp
+from pdes.core import state as s
+from pdes.nic.congestion import control, dctcp
 from tests.congestion.harness import Sender
 from tests.congestion.naive import dctcp as naive
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import state as s
-from pdes.congestion import hpcc
+from pdes.core import state as s
+from pdes.nic.congestion import hpcc
 from tests.budgets import bounded
 from tests.congestion import harness_b as h
 from tests.congestion.naive.hpcc import Hpcc, Link

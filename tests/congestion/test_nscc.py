@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import state as s
-from pdes.congestion import nscc
+from pdes.core import state as s
+from pdes.nic.congestion import nscc
 from tests.budgets import bounded
 from tests.congestion import harness_b as h
 from tests.congestion.naive.nscc import Nscc

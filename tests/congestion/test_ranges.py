@@ -5,14 +5,15 @@ import math
 
 import pytest
 
-from pdes import RunError, congestion
-from pdes.state import INF
+from pdes import RunError
+from pdes.core.state import INF
+from pdes.nic import congestion
 
 ALL = [
     (name, parameter)
     for name in congestion.names()
     if name != "none"
-    for parameter in importlib.import_module(f"pdes.congestion.{name}").PARAMETERS
+    for parameter in importlib.import_module(f"pdes.nic.congestion.{name}").PARAMETERS
 ]
 OF_THE_ISSUE = [
     ("dctcp", {"g": -1}, "dctcp: g is -1; expected 0 to 1"),
@@ -50,6 +51,6 @@ def test_defaults_and_ends_are_allowed_and_nothing_beyond(name, parameter):
 
 @pytest.mark.parametrize("name", [name for name in congestion.names() if name != "none"])
 def test_ascending_names_parameters(name):
-    module = importlib.import_module(f"pdes.congestion.{name}")
+    module = importlib.import_module(f"pdes.nic.congestion.{name}")
     known = {parameter.name for parameter in module.PARAMETERS}
     assert {each for pair in getattr(module, "ASCENDING", ()) for each in pair} <= known

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdes.congestion import control, timely
+from pdes.nic.congestion import control, timely
 from tests.congestion.harness import US, Sender
 from tests.congestion.naive.timely import Timely
 

@@ -6,9 +6,8 @@ and what packets met on their way shift the pace, so that a wrong digit in any o
 
 import numpy as np
 
-from pdes.congestion import Control
-from pdes.jit import hook, inline
-from pdes.state import (
+from pdes.core.jit import hook, inline
+from pdes.core.state import (
     CC_ACK,
     CC_CNP,
     CC_LINE_PSB,
@@ -28,7 +27,8 @@ from pdes.state import (
     TELEMETRY_HOPS,
     TELEMETRY_QUEUE_SHIFT,
 )
-from pdes.world import world_at
+from pdes.core.world import world_at
+from pdes.nic.congestion import Control
 
 ACKED = CC_OWN
 BASE = CC_OWN + 1

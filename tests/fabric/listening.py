@@ -15,10 +15,12 @@ import sys
 import numpy as np
 
 import pdes
-from pdes import SharedBuffer, congestion, notification, shared_switch
-from pdes import state as s
-from pdes.packet import FLAG_CNP, source
-from pdes.world import world_at
+from pdes import SharedBuffer
+from pdes.core import state as s
+from pdes.core.packet import FLAG_CNP, source
+from pdes.core.world import world_at
+from pdes.network import shared_switch
+from pdes.nic import congestion, notification
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import star
 

@@ -12,7 +12,7 @@ from tests.pdes import naive as plain
 
 PAUSE_BYTES = 84
 CLASSES = (0, 1)
-NAK, TIMEOUT, TRIMMED = plain.NAK, plain.TIMEOUT, plain.TRIMMED  # the numbers of pdes.state.LOSS_*
+NAK, TIMEOUT, TRIMMED = plain.NAK, plain.TIMEOUT, plain.TRIMMED  # the numbers of pdes.core.state.LOSS_*
 ECN_SALT = 0xECE
 ECN_RATE_BPS = 25e9
 TRIMMED_A_TURN = 10

@@ -5,8 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 import pdes
-from pdes import SharedBuffer, balancing, congestion
-from pdes import state as s
+from pdes import SharedBuffer
+from pdes.core import state as s
+from pdes.network import balancing
+from pdes.nic import congestion
 from tests.fabric.cases import largest_headrooms
 from tests.scenarios.running import check
 from workload.groups import resolve

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from pdes import RunError, build_world
-from pdes.balancing import balancing
-from pdes.congestion import Control
+from pdes.network.balancing import balancing
+from pdes.nic.congestion import Control
 from tests.budgets import bounded
 from tests.fabric import naive
 from tests.fabric.cases import Bounded, Flows, Network, Scenario, scenarios, settings_of, star

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 
-from pdes.congestion import Control
+from pdes.nic.congestion import Control
 from tests.budgets import bounded
 from tests.fabric.cases import Flows, Network, run_naive, scenarios, settings_of, star
 from tests.fabric.naive import NAK, TIMEOUT, TRIMMED, Frame, Simulator, measures

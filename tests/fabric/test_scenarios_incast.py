@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import topologies
-from pdes import SharedBuffer, congestion
+from pdes import SharedBuffer
+from pdes.nic import congestion
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import star
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import pytest
 
-from pdes import congestion
-from pdes import state as s
+from pdes.core import state as s
+from pdes.nic import congestion
 from tests.congestion.naive.dcqcn import Dcqcn
 from tests.congestion.naive.dctcp import Dctcp
 from tests.congestion.naive.hpcc import Hpcc, Link
@@ -46,7 +46,7 @@ def calls(name):
 
 
 def defaults(name):
-    module = importlib.import_module(f"pdes.congestion.{name}")
+    module = importlib.import_module(f"pdes.nic.congestion.{name}")
     return {parameter.name: parameter.default for parameter in module.PARAMETERS} | listening.VALUES.get(name, {})
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes import LinkFault, NpuFault, RunError, Settings, build_world, run, run_processes
-from pdes.settings import SharedBuffer
+from pdes.build.settings import SharedBuffer
 from tests.budgets import bounded
 from tests.failures.common import cable, faults_of, of_switch
 from tests.parallel.fingerprint import fingerprint

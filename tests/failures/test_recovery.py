@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import LinkFault, Settings, balancing, build_world, congestion, run
-from pdes import state as s
-from pdes.settings import SharedBuffer
+from pdes import LinkFault, Settings, build_world, run
+from pdes.build.settings import SharedBuffer
+from pdes.core import state as s
+from pdes.network import balancing
+from pdes.nic import congestion
 from tests.budgets import bounded
 from tests.fabric import scenarios as sc
 from tests.failures.common import cable, faults_of, of_switch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pdes import LinkFault, NpuFault, RunError
-from pdes.settings import SharedBuffer
+from pdes.build.settings import SharedBuffer
 from tests.failures.common import cable, faults_of, of_switch, simulate
 from tests.pdes.cases import Traces
 from topologies import build

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pdes import LinkFault, RunError, Settings, build_world, run
-from pdes.stall import down_places
+from pdes.harvest.stall import down_places
 from tests.failures.common import cable, faults_of, of_switch
 from topologies import build
 from workload import pairs_program

@@ -13,7 +13,7 @@ import pytest
 
 import et
 from et import CollectiveCommType
-from pdes.crew import compile_kernels
+from pdes.workers.crew import compile_kernels
 from tests.faults import segments
 from tests.needs import BIN, NO_MPICH
 

@@ -71,12 +71,22 @@ def linger():
 
 FAULTS = {
     # in a window, where the kernel returns for more memory
-    "windows": (boom, "pdes.crew.grow"),
+    "windows": (boom, "pdes.workers.crew.grow"),
     # before the first window, while the others are in theirs
-    "starting": (boom_later, "pdes.crew.Crew._work"),
+    "starting": (boom_later, "pdes.workers.crew.Crew._work"),
     "reading": (boom, "nadi.placement.read_work"),
-    "building": (boom, "pdes.build.build_lps", "pdes.processes.build_lps", "pdes.ranks.build_lps"),
-    "harvesting": (boom, "pdes.driver.harvest", "pdes.processes.harvest", "pdes.ranks.harvest"),
+    "building": (
+        boom,
+        "pdes.build.worlds.build_lps",
+        "pdes.workers.processes.build_lps",
+        "pdes.workers.ranks.build_lps",
+    ),
+    "harvesting": (
+        boom,
+        "pdes.workers.threads.harvest",
+        "pdes.workers.processes.harvest",
+        "pdes.workers.ranks.harvest",
+    ),
     "writing": (boom, "nadi.result_tables._nodes"),
     # from the first table on, no file can become longer than some bytes
     "no_room": (short_files, "nadi.result_tables._rows_of_npu"),

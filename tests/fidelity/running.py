@@ -1,14 +1,14 @@
 """Running programs on networks of whole messages."""
 
 import pdes
-from pdes.fidelity import fidelity
+from pdes.messages.fidelity import fidelity
 from topologies import build
 
 KINDS = ("congestion_unaware", "congestion_aware")
 
 
 def simulate(network, program, kind, *, concurrent_collectives=False, **parameters):
-    """Results of a program on a network (a spec or a Graph); parameters are those of pdes.fidelity.Fidelity."""
+    """Results of a program on a network (a spec or a Graph); parameters are those of messages.fidelity.Fidelity."""
     graph = build(network) if isinstance(network, str) else network
     settings = pdes.Settings(fidelity=fidelity(kind, **parameters), concurrent_collectives=concurrent_collectives)
     return pdes.run_messages(pdes.build_world(graph, program, settings))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pdes
-from pdes.events import EVENT_WORDS, QUEUE_FRESH
-from pdes.fidelity import fidelity
+from pdes.messages.events import EVENT_WORDS, QUEUE_FRESH
+from pdes.messages.fidelity import fidelity
 from tests.budgets import bounded
 from tests.every import programs
 from tests.fidelity.naive import MODELS, Aware, by_hand

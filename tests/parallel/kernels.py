@@ -1,7 +1,7 @@
 """Entry points to single helpers of the workers, so that tests can call them compiled."""
 
-from pdes.jit import kernel
-from pdes.team import plan_next
+from pdes.core.jit import kernel
+from pdes.workers.team import plan_next
 
 
 @kernel

@@ -9,7 +9,10 @@ import partition
 from et import read_groups
 from nadi.in_network import with_reducers
 from partition import PartitionError
-from pdes import Settings, SharedBuffer, balancing, build_world, congestion, fidelity, run, run_processes
+from pdes import Settings, SharedBuffer, build_world, run, run_processes
+from pdes.messages import fidelity
+from pdes.network import balancing
+from pdes.nic import congestion
 from tests.needs import SHARED
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import partition
-from pdes import Layout, RunError, Settings, build_world, crew, run, shares
-from pdes import state as s
-from pdes import team as tm
-from pdes.boundary import HEADER_WORDS
-from pdes.layout import share
-from pdes.post import Post, outbox_words
+from pdes import Layout, RunError, Settings, build_world, run, shares
+from pdes.build.layout import share
+from pdes.build.post import Post, outbox_words
+from pdes.core import state as s
+from pdes.network.boundary import HEADER_WORDS
+from pdes.workers import crew
+from pdes.workers import team as tm
 from tests.budgets import bounded
 from tests.parallel import kernels
 from tests.parallel.random_runs import divided

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from pdes import RunError, build_world, crew, growth, run, run_processes
-from pdes import state as s
+from pdes import RunError, build_world, run, run_processes
+from pdes.build import growth
+from pdes.core import state as s
+from pdes.workers import crew
 from tests.budgets import bounded
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import divided

@@ -173,7 +173,7 @@ def test_random_runs_on_ranks(on_ranks, ranks):
 
 PLAIN = """
 import json, sys
-from pdes.jit import jit_enabled
+from pdes.core.jit import jit_enabled
 from tests.parallel import matrix
 from tests.parallel.fingerprint import fingerprint
 found = {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pdes import RunError, build_world, run
-from pdes.state import CONST_RTO, CONST_WINDOW
+from pdes.core.state import CONST_RTO, CONST_WINDOW
 from tests.pdes import naive
 
 FLOW = ("src", "dst", "group", "seq", "lane", "bytes", "start_ps", "finish_ps")

@@ -1,14 +1,14 @@
 """Entry points to single helpers of the engine, so that tests can call them compiled."""
 
-from pdes.batch import order_ties, sort_batch
-from pdes.events import add_event, take_event
-from pdes.fifo import after, push, take_block
-from pdes.hashing import mix, mix2, mix3
-from pdes.hashmap import FREE, find, get, remove
-from pdes.heap import heap_pop, heap_push
-from pdes.jit import kernel, reader
-from pdes.link import link_send
-from pdes.state import Messages
+from pdes.core.fifo import after, push, take_block
+from pdes.core.hashing import mix, mix2, mix3
+from pdes.core.hashmap import FREE, find, get, remove
+from pdes.core.heap import heap_pop, heap_push
+from pdes.core.jit import kernel, reader
+from pdes.core.state import Messages
+from pdes.messages.events import add_event, take_event
+from pdes.network.batch import order_ties, sort_batch
+from pdes.network.link import link_send
 
 messages_at = reader(Messages)
 

@@ -1,4 +1,4 @@
-"""What passes at the ends of messages that go as packets (pdes/endpoints.py), once more in plain Python."""
+"""What passes at the ends of messages that go as packets (pdes/npu/endpoints.py), once more in plain Python."""
 
 from types import SimpleNamespace
 

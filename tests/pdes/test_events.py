@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import state as s
-from pdes.events import EVENT_WORDS, KIND_SHIFT, LEFT, STEP, begin_with, empty_queue
-from pdes.jit import Directory
+from pdes.core import state as s
+from pdes.core.jit import Directory
+from pdes.messages.events import EVENT_WORDS, KIND_SHIFT, LEFT, STEP, begin_with, empty_queue
 from tests.budgets import bounded
 from tests.pdes import kernels
 

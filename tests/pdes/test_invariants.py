@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from pdes import RunError, Settings, build_world, run
-from pdes import state as s
-from pdes.harvest import check, harvest
+from pdes.core import state as s
+from pdes.harvest.gathering import check, harvest
 from tests.pdes import naive
 from tests.pdes.cases import BASE, Traces
 from tests.pdes.compare import by_hand, simulate

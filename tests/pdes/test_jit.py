@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import pdes
-from pdes import Settings, compiler, jit
-from pdes.jit import kernel
+from pdes import Settings
+from pdes.core import compiler, jit
+from pdes.core.jit import kernel
 from tests.pdes.compare import simulate
 from tests.plain_python import plain_python
 from topologies import build
@@ -15,7 +16,7 @@ from workload import collective_program
 
 TINY = """
 from tests.pdes.test_jit import tiny
-from pdes.jit import jit_enabled
+from pdes.core.jit import jit_enabled
 results = tiny()
 print(jit_enabled(), results.digest, results.finish_time_ps, results.counters["dropped_packets"])
 """

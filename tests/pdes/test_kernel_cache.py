@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pdes import compiler, jit, kernel_cache
-from pdes.jit import kernel
+from pdes.core import compiler, jit, kernel_cache
+from pdes.core.jit import kernel
 
 NOBODY = 65534
 

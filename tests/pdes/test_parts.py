@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdes import Settings, build_world, calibration, run
-from pdes import state as s
-from pdes.driver import crew_of
-from pdes.link import BYTES_MASK, LINK_BITS
+from pdes import Settings, build_world, run
+from pdes.core import calibration
+from pdes.core import state as s
+from pdes.network.link import BYTES_MASK, LINK_BITS
+from pdes.workers.threads import crew_of
 from tests.pdes import kernels, naive
 from tests.pdes.cases import Traces
 from tests.pdes.compare import simulate

@@ -6,7 +6,7 @@ import pytest
 
 import pdes
 from pdes import Settings
-from pdes.jit import Directory, inline, kernel, reader
+from pdes.core.jit import Directory, inline, kernel, reader
 from topologies import build
 from workload import collective_program
 

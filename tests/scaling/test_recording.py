@@ -6,7 +6,7 @@ import pytest
 import partition
 import pdes
 import topologies
-from pdes.recording import Cost, Recording, busiest_ns, exchange, fit, projected_s, record_windows, replay
+from pdes.workers.recording import Cost, Recording, busiest_ns, exchange, fit, projected_s, record_windows, replay
 from workload import collective_program, pairs_program, permutation
 
 SETTINGS = pdes.Settings(record_nodes=False, record_flows=False)
@@ -97,7 +97,7 @@ def test_the_answer_by_hand():
     assert busiest_ns(recording, cost, 2).tolist() == [20 + 700, 20 + 500]
     assert projected_s(recording, cost, 2, sync_ns=1000.0) == pytest.approx((720 + 520 + 2000) * 1e-9)
     assert projected_s(recording, cost, 4, sync_ns=np.array([1.0, 2.0])) == pytest.approx((410 + 510 + 3) * 1e-9)
-    # 3 ranks have LP 0, LP 1, LPs 2 and 3, as pdes.layout.share deals them
+    # 3 ranks have LP 0, LP 1, LPs 2 and 3, as pdes.build.layout.share deals them
     assert busiest_ns(recording, cost, 3).tolist() == [20 + 700, 10 + 500]
     with pytest.raises(ValueError, match=r"^5 ranks; expected at most 4, one for each LP$"):
         busiest_ns(recording, cost, 5)

@@ -9,7 +9,7 @@ from nadi.closed_form import closed_form
 from nadi.idle_fabric import Play
 from nadi.idle_paths import fabric_of
 from pdes import Settings
-from pdes.fidelity import fidelity
+from pdes.messages.fidelity import fidelity
 from workload import collective_program
 from workload.sends import message_count, pairs
 

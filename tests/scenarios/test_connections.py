@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import topologies
-from pdes import Settings, build_world, packet, run_messages
-from pdes.fidelity import fidelity
+from pdes import Settings, build_world, run_messages
+from pdes.core import packet
+from pdes.messages.fidelity import fidelity
 from tests.fidelity.naive import by_hand
 from tests.pdes.compare import check, differences
 from tests.scenarios.running import simulate

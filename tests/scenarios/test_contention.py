@@ -1,4 +1,4 @@
-"""Compute that is slower while collectives run (pdes/contention.py), beside exact fractions."""
+"""Compute that is slower while collectives run (pdes/npu/contention.py), beside exact fractions."""
 
 from fractions import Fraction
 from math import ceil, floor

@@ -8,7 +8,7 @@ import pdes
 import topologies
 import workload
 from nadi.estimate import estimate
-from pdes import fidelity
+from pdes.messages import fidelity
 from tests.scenarios.running import simulate
 from workload.traffic import sample, traffic
 

@@ -12,8 +12,9 @@ from nadi import played as played_module
 from nadi.idle_fabric import Play
 from nadi.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times, with_own_ties
 from nadi.in_network import with_reducers
-from pdes import Settings, build_world, idle_state, run_messages
-from pdes.fidelity import fidelity
+from pdes import Settings, build_world, run_messages
+from pdes.closed_forms import idle_state
+from pdes.messages.fidelity import fidelity
 from tests.plain_python import plain_python
 from tests.scenarios import closed_forms
 from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps

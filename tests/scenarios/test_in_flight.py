@@ -1,4 +1,4 @@
-"""A limit of the collectives that an NPU does at a time (pdes/in_flight.py): times, who goes next, nobody is stuck."""
+"""A limit of the collectives that an NPU does at a time (npu/in_flight.py): times, who goes next, nobody is stuck."""
 
 import numpy as np
 import pytest

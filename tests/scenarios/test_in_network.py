@@ -8,7 +8,8 @@ import topologies
 from nadi.closed_form import closed_form
 from nadi.in_network import with_reducers, without_reducers
 from nadi.played import Played
-from pdes import SharedBuffer, congestion
+from pdes import SharedBuffer
+from pdes.nic import congestion
 from tests.scenarios.running import check
 from workload import collective_program
 from workload.collectives import algorithms

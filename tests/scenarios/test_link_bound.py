@@ -7,7 +7,8 @@ import pdes
 import topologies
 import workload
 from nadi.link_bound import link_bound_ps
-from pdes import balancing, fidelity
+from pdes.messages import fidelity
+from pdes.network import balancing
 from tests.scenarios.running import simulate
 
 FABRICS = (

@@ -1,4 +1,4 @@
-"""Messages that are asked for before they are sent (pdes/rendezvous.py): times to the picosecond, order, who waits."""
+"""Messages that are asked for before they are sent (nic/rendezvous.py): times to the picosecond, order, who waits."""
 
 from types import SimpleNamespace
 

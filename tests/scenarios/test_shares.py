@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import topologies
-from pdes import Settings, build_world, congestion, run, run_messages
-from pdes import state as s
-from pdes.driver import settled
-from pdes.fidelity import fidelity
+from pdes import Settings, build_world, run, run_messages
+from pdes.core import state as s
+from pdes.messages.fidelity import fidelity
+from pdes.nic import congestion
+from pdes.workers.threads import settled
 from tests.fabric.compare import differences
 from tests.fabric.driven import Driven
 from tests.fidelity.naive import by_hand

@@ -1,4 +1,4 @@
-"""Phases of collectives that take turns in a dimension (pdes/tokens.py): times to the picosecond, and who goes next."""
+"""Phases of collectives that take turns in a dimension (npu/tokens.py): times to the picosecond, and who goes next."""
 
 from types import SimpleNamespace
 

@@ -13,7 +13,7 @@ import pytest
 import et
 from nadi import slurm as batch
 from nadi.cli import main
-from pdes.jit import cache_dir
+from pdes.core.jit import cache_dir
 from tests.faults import segments
 from tests.needs import BIN, mpich
 

@@ -22,7 +22,7 @@ EVEN, GRAINS = "even", "grains"
 CHUNKS = ("auto", EVEN, GRAINS)
 """How a buffer is dealt out to channels: evenly (NCCL 2.20 and later), or in chunks of a grain or more (before)."""
 NVLINK_PAYLOAD = 128 / 160
-"""Of an NVLink's rate, as the fabric frames it (pdes.framing): shares are counted of that."""
+"""Of an NVLink's rate, as the fabric frames it (pdes.network.framing): shares are counted of that."""
 _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
 """The least chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)."""
 

@@ -1,0 +1,75 @@
+"""Switches that share a buffer, as they begin: what each may share, and how much may still come after a pause."""
+
+import numpy as np
+
+from pdes.build.settings import PAUSE_FRAME_BYTES
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.core.memory import aligned, zeros
+
+
+def classes_in_use(settings):
+    """How many data classes a run has."""
+    return 1 + settings.p2p_class
+
+
+def headrooms(graph, fabric, settings):
+    """int64[links]: bytes of a class that may come over a link after its receiver has asked for a pause.
+
+    The pause frame waits behind a packet that has just begun, both ways take their time, and at the other end a packet
+    may just have begun; one more is the packet that asked. (IEEE 802.1Qbb annex O counts the same terms.)
+    """
+    if settings.switch.headroom_bytes:
+        return np.full(graph.links, settings.switch.headroom_bytes, np.int64)
+    packet = settings.mtu_bytes + settings.header_bytes
+    there_and_back = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
+    return np.ceil(there_and_back / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
+
+
+def shared_buffers(graph, fabric, part, settings):
+    """Arrays gate, pool, backlog, facing, depth and pause_log of an LP.
+
+    The log has room for twice the pauses that are kept, so that no more are lost in the cell in which it fills up.
+
+    Raises:
+        RunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
+    """
+    if settings.switch is None:
+        one = np.zeros(1, np.int32)
+        unused = {"gate": zeros(1), "pool": zeros(1), "backlog": one, "facing": one}
+        return unused | {"depth": one, "pause_log": zeros(1)}
+    gate = np.zeros((max(1, len(part.links)), s.GATE_WORDS), np.int64)
+    gate[:, s.GATE_TURN] = (settings.switch.weights or (0,))[0] << 1
+    pool = np.zeros((max(1, len(part.nodes)), s.POOL_WORDS), np.int64)
+    pool[:, s.POOL_SHARED] = settings.switch.buffer_bytes
+    if settings.switch.pfc and len(part.links):
+        headroom = headrooms(graph, fabric, settings)[part.links ^ 1]
+        gate[: len(part.links), s.GATE_HEADROOM] = headroom
+        of_node = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
+        pool[: len(part.nodes), s.POOL_SHARED] -= of_node * classes_in_use(settings)
+    switches = np.flatnonzero(part.nodes >= graph.npus)
+    short = switches[pool[switches, s.POOL_SHARED] <= 0]
+    if len(short):
+        node = int(part.nodes[short[0]])
+        need = settings.switch.buffer_bytes - int(pool[short[0], s.POOL_SHARED])
+        raise RunError(
+            f"switch {node}: a buffer of {settings.switch.buffer_bytes} bytes, but the headrooms of its ports take "
+            f"{need}; expected a larger buffer or smaller headrooms"
+        )
+    packet = settings.mtu_bytes + settings.header_bytes
+    most = min(1024, round(1024 * settings.switch.alpha)) * settings.switch.buffer_bytes >> 10
+    if len(switches) and not settings.switch.pfc and most < packet:
+        raise RunError(
+            f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and alpha {settings.switch.alpha} lets "
+            f"{most} bytes wait in a queue; expected at least a packet of {packet}"
+        )
+    facing = np.zeros(graph.links, np.int32)
+    facing[part.links ^ 1] = np.arange(len(part.links))
+    return {
+        "gate": aligned(gate),
+        "pool": aligned(pool),
+        "backlog": zeros(len(part.links), np.int32),
+        "facing": facing,
+        "depth": zeros(len(part.links) * settings.queue_samples, np.int32),
+        "pause_log": zeros(2 * 2 * settings.logged_pauses),
+    }

@@ -1,0 +1,151 @@
+"""What all logical processes know of the fabric: classes of links, how long cells and windows are, timeouts."""
+
+import math
+
+import numpy as np
+
+from pdes.build.schedule import fastest_psb, link_changes, slowest
+from pdes.build.settings import PAUSE_FRAME_BYTES
+from pdes.core import packet
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.network.boundary import CROSSING_WORDS
+from pdes.network.framing import FLIT_BYTES, is_framed
+
+MAX_BATCH = 60_000
+MAX_CELL_PS = 1 << 36
+NEVER_CUT = 1 << 16
+REFERENCE_BPS = 25e9
+"""Rate at which the marking thresholds are given."""
+MAX_RTO_PS = 10**15
+"""Doubled six times (pdes.nic.port.MAX_BACKOFF) it is far from INF."""
+NPU_KIND = 0
+QUEUE_BYTES = 1_000_000
+"""What a queue without a limit is taken to hold when a timeout must be settled."""
+
+
+class Fabric:
+    """Links by class, and the times that follow from them.
+
+    Attributes:
+        psb: float64[links], ps per byte.
+        fastest_psb: float64[links], the least that a link ever takes.
+        changes: of links during the run, (ps, link, class) in the order in which they are made.
+        latency_ps: int64[nodes], from arrival to departure, where that is not part of delay_ps.
+        delay_ps: int64[links], on the wire; to a switch that shares its buffer, its forwarding latency too.
+        cut: int8[nodes], 1 = the switch cuts through.
+        classes: the `link_class` table.
+        link_class: class of each link.
+        smallest_bytes: no packet is smaller.
+        crossing_words: of a packet in an outbox.
+        reach_ps: int64[links], from the begin of the smallest packet's sending to when the other end may act on it.
+        cell_ps: no link is shorter.
+        batch: most packets that arrive at one node in a cell.
+    """
+
+    def __init__(self, graph, settings):
+        self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
+        self.fastest_psb = fastest_psb(self.psb, settings.faults)
+        self.cut = np.zeros(graph.nodes, np.int8)
+        self.latency_ps = graph.node_latency_ps.astype(np.int64)
+        self.delay_ps = graph.link_delay_ps.astype(np.int64)
+        if settings.switch:
+            self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
+            self.latency_ps = np.zeros_like(self.latency_ps)
+        if settings.cut_through:
+            self.cut[graph.npus :] = 1
+        seen = np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
+        framed = is_framed(graph, settings)
+        self.classes, self.link_class = self._classes(seen, framed, settings)
+        self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)
+        if settings.switch:
+            self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
+        if framed.any():
+            self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
+        self.crossing_words = CROSSING_WORDS
+        if "telemetry" in settings.control.signals:
+            self.crossing_words += s.TELEMETRY_WORDS
+        first = np.minimum(self.smallest_bytes, seen)
+        self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
+        exact_ps = self.smallest_bytes * self.fastest_psb
+        least_ps = np.minimum(exact_ps, np.maximum(1, (exact_ps + 0.5).astype(np.int64)))
+        in_flight = np.bincount(graph.link_dst, weights=1 / least_ps, minlength=graph.nodes)
+        degree = np.bincount(graph.link_dst, minlength=graph.nodes)
+        room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
+        self.cell_ps = int(min(self.reach_ps.min(), room, MAX_CELL_PS))
+        if room < 1 and not settings.fidelity.act:
+            raise RunError(
+                f"a node of {degree.max()} links, over which {in_flight.max():,.0f} packets a picosecond come: at most "
+                f"{MAX_BATCH} in all are possible at a time"
+            )
+        if exact_ps.min(initial=1) < 0.5 and not settings.fidelity.act:
+            raise RunError(
+                f"the smallest packet, of {self.smallest_bytes} bytes, takes less than half a picosecond over a "
+                "link; expected slower links or larger packets"
+            )
+        self.batch = math.ceil(self.cell_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
+        self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)
+        if len(self.classes) > s.MAX_CLASSES:
+            raise RunError(f"links of {len(self.classes)} different kinds: at most {s.MAX_CLASSES} are possible")
+
+    def _classes(self, seen, framed, settings):
+        """The `link_class` table and the class of each link.
+
+        seen: bytes that the receiving end waits for; framed: links of NVLink.
+        """
+        rows = np.zeros((len(seen), s.CLASS_WORDS), np.int64)
+        rows[:, s.CLASS_PSB] = self.psb.view(np.int64)
+        rows[:, s.CLASS_DELAY] = self.delay_ps
+        rows[:, s.CLASS_SEEN] = seen
+        rows[:, s.CLASS_SPECIAL] = s.CARE * int("telemetry" in settings.control.signals)
+        rows[:, s.CLASS_SPECIAL] |= s.FRAMED * framed.astype(np.int64)
+        switch = settings.switch
+        if switch:
+            scale = 8e12 / self.psb / REFERENCE_BPS
+            rows[:, s.CLASS_KMIN] = switch.kmin_bytes * scale
+            rows[:, s.CLASS_KMAX] = switch.kmax_bytes * scale
+            rows[:, s.CLASS_PMAX] = int(switch.pmax * 2**32)
+        kinds, number = np.unique(rows, axis=0, return_inverse=True)
+        if len(kinds) > s.MAX_CLASSES:
+            raise RunError(f"links of {len(kinds)} different rates and delays: at most {s.MAX_CLASSES} are possible")
+        return kinds, number.reshape(-1)
+
+
+def round_trip_ps(graph, settings):
+    """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""
+    routing = graph.routing
+    if hasattr(routing, "home"):
+        hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
+    else:
+        ring = (routing.mode[: graph.npus] == 0).any(axis=0)
+        single = (routing.mode[: graph.npus] == 2).any(axis=0)
+        hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
+    psb = 8e12 / graph.link_rate_bps.min()
+    wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
+    per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
+    return int(hops * per_hop), hops
+
+
+def window_packets(graph, settings):
+    """The window of a queue pair: as set, or what fills the fastest port over the longest round trip, and one more."""
+    if settings.window_bytes:
+        return max(1, settings.window_bytes // settings.mtu_bytes)
+    from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
+    rtt, _ = round_trip_ps(graph, settings)
+    wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
+    return min(math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2, packet.HALF_PSN // 2)
+
+
+def rto_ps(graph, settings):
+    """The timeout: as set; none where nothing can be lost; else four times the round trip with every queue full."""
+    limit = settings.queue_limit_bytes
+    if settings.switch and not (settings.switch.pfc and not settings.switch.headroom_bytes):
+        limit = settings.switch.buffer_bytes * settings.switch.alpha / (1 + settings.switch.alpha)
+    if not limit and settings.faults.can_lose(settings):
+        limit = QUEUE_BYTES
+    if settings.rto_ps or not limit:
+        return settings.rto_ps
+    rtt, hops = round_trip_ps(graph, settings)
+    rate_bps, added_ps = slowest(settings.faults, int(graph.link_rate_bps.min()))
+    queue = limit * 8e12 / rate_bps
+    return min(int(4 * (rtt + hops * (queue + 2 * added_ps))) + 1_000_000, MAX_RTO_PS)

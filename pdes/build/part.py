@@ -1,0 +1,93 @@
+"""The part of the fabric that one logical process holds, and its links to other LPs.
+
+An LP numbers its own nodes in the order of their numbers in the whole fabric, so its NPUs come first, and its outgoing
+links node by node. Behind them stand the links that come from other LPs, neighbour by neighbour. Links between two LPs
+are numbered, on both sides, in the order of their numbers in the whole fabric.
+"""
+
+import numpy as np
+
+from pdes.core import state as s
+from pdes.network.boundary import HEADER_WORDS
+
+
+def offsets(counts):
+    """CSR offsets of counts."""
+    ptr = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=ptr[1:])
+    return ptr
+
+
+class Part:
+    """Nodes and links of one LP.
+
+    Attributes:
+        number: of the LP.
+        crossing_words: of a packet in an outbox.
+        nodes: int64[n], own nodes' numbers in the fabric, ascending.
+        npus: how many of them are NPUs; they come first.
+        local: int64[nodes of the fabric], own number of a node, -1 = another LP's.
+        links: int64[m], own outgoing links' numbers in the fabric, node by node.
+        out_ptr: int64[n + 1], own outgoing links of a node.
+        neighbours: numbers of the LPs to which links go, ascending.
+        links_out, links_in: per neighbour, int64[] links to it and from it, ascending.
+        rooms: per neighbour, the most packets that go there in a window.
+        rooms_in: per neighbour, the most that come from there.
+    """
+
+    def __init__(self, graph, fabric, owner, number, lookahead_ps):
+        self.number = number
+        self.crossing_words = fabric.crossing_words
+        self.nodes = np.flatnonzero(owner == number)
+        self.npus = int(np.searchsorted(self.nodes, graph.npus))
+        self.local = np.full(graph.nodes, -1, np.int64)
+        self.local[self.nodes] = np.arange(len(self.nodes))
+        src, dst = graph.link_src, graph.link_dst
+        own = np.flatnonzero(owner[src] == number)
+        self.links = own[np.argsort(self.local[src[own]], kind="stable")]
+        self.out_ptr = offsets(np.bincount(self.local[src[self.links]], minlength=len(self.nodes)))
+        leaving = own[owner[dst[own]] != number]
+        coming = np.flatnonzero((owner[dst] == number) & (owner[src] != number))
+        self.neighbours = np.unique(owner[dst[leaving]]).tolist()
+        self.links_out = [leaving[owner[dst[leaving]] == other] for other in self.neighbours]
+        self.links_in = [coming[owner[src[coming]] == other] for other in self.neighbours]
+        most = lookahead_ps // np.maximum((fabric.smallest_bytes * fabric.fastest_psb + 0.5).astype(np.int64), 1) + 2
+        self.rooms = [int(most[links].sum()) for links in self.links_out]
+        self.rooms_in = [int(most[links].sum()) for links in self.links_in]
+
+    def half_words(self, room):
+        """Length of half an outbox that holds so many packets, in whole cache lines."""
+        return HEADER_WORDS + -(-room * self.crossing_words // 8) * 8
+
+    def outbox_at(self):
+        """int64[neighbours x 2]: where the halves begin, and behind them the length of the outbox."""
+        return offsets([self.half_words(room) for room in self.rooms for _ in range(2)])
+
+    def tx_of(self, graph):
+        """int64[links of the fabric]: own row of an outgoing link, 0 for those of others."""
+        rows = np.zeros(graph.links, np.int64)
+        rows[self.links] = np.arange(len(self.links))
+        return rows
+
+    def tx_rows(self, graph, fabric, owner):
+        """The `tx` table: own outgoing links, then those that come from other LPs."""
+        links = np.concatenate([self.links, *self.links_in]).astype(np.int64)
+        neighbour = np.full(int(owner.max()) + 1, -1, np.int64)
+        neighbour[self.neighbours] = np.arange(len(self.neighbours))
+        dst = graph.link_dst[links]
+        node = np.where(self.local[dst] >= 0, self.local[dst], len(self.nodes) + neighbour[owner[dst]])
+        tx = np.zeros((len(links), s.TX_WORDS), np.int64)
+        tx[:, s.TX_META] = node | (links << 22) | (fabric.link_class[links] << 46)
+        return tx
+
+    def far(self, graph):
+        """int64[own links]: place of a link among those to its neighbour."""
+        far = np.zeros(len(self.links), np.int64)
+        rows = self.tx_of(graph)
+        for links in self.links_out:
+            far[rows[links]] = np.arange(len(links))
+        return far
+
+    def ghost(self):
+        """int64[neighbours]: `tx` row of the first link that comes from a neighbour."""
+        return offsets([len(self.links), *(len(links) for links in self.links_in)])[1:-1]

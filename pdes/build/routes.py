@@ -1,0 +1,200 @@
+"""The routing tables of one logical process as cells of port sets (pdes/network/routing.py)."""
+
+import numpy as np
+
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.core.jit import kernel
+from pdes.core.memory import aligned
+from pdes.network.framing import NVSWITCH_KIND
+from pdes.network.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT, UNREACHABLE, salt_of
+
+NO_CELL = np.int32(0)
+
+
+@kernel
+def fill_salts(salt, nodes, seed):
+    """Salts of nodes by their numbers in the fabric."""
+    for i in range(salt.shape[0]):
+        salt[i] = salt_of(seed, nodes[i])
+
+
+def _cells(graph, part):
+    """int32[sets]: a cell for each port set of own links; and the members of those of several, each list once."""
+    routing = graph.routing
+    count = np.diff(routing.set_ptr).astype(np.int64)
+    if len(count) and count.max() > s.MAX_SET:
+        raise RunError(f"{count.max()} equal-cost links: at most {s.MAX_SET} are possible")
+    own = np.full(graph.links, -1, np.int64)
+    own[part.links] = np.arange(len(part.links)) - np.repeat(part.out_ptr[:-1], np.diff(part.out_ptr))
+    member = own[routing.set_link].astype(np.int32)
+    first = np.zeros(len(count), np.int64)
+    some = np.flatnonzero(count)
+    some = some[member[routing.set_ptr[some]] >= 0]
+    single = some[count[some] == 1]
+    first[single] = member[routing.set_ptr[single]]
+    lists = _Shared()
+    for i in some[count[some] > 1].tolist():
+        first[i] = lists.place(member[routing.set_ptr[i] : routing.set_ptr[i + 1]])
+    return ((count << SET_SHIFT) | first).astype(np.int32), lists.values()
+
+
+class _Shared:
+    """Lists of int32 one after another; equal ones stand there once."""
+
+    def __init__(self):
+        self._at = {}
+        self._parts = []
+        self._length = 0
+
+    def place(self, values):
+        """Where the list begins."""
+        key = values.tobytes()
+        if key not in self._at:
+            self._at[key] = self._length
+            self._parts.append(values)
+            self._length += len(values)
+        return self._at[key]
+
+    def values(self):
+        """All lists."""
+        return np.concatenate([np.zeros(0, np.int32), *self._parts])
+
+
+def routing_tables(graph, fabric, part, settings):
+    """Routes of the LP, and the constants mode, dimensions and homes."""
+    routing = graph.routing
+    cells, link = _cells(graph, part)
+    salt = np.empty(len(part.nodes), np.int64)
+    fill_salts(salt, part.nodes, settings.seed)
+    node = np.zeros((max(1, len(part.nodes)), s.NODE_WORDS), np.int64)
+    own = node[: len(part.nodes)]
+    own[:, s.NODE_SALT] = salt
+    own[:, s.NODE_BASE] = part.out_ptr[:-1]
+    own[:, s.NODE_FORWARD] = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
+    fields = {name: np.zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
+    fields |= {"link": link, "node": node}
+    if settings.balancing.has_flowlets:
+        fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2, np.int64)
+    if settings.balancing.by_host:
+        fields["host"] = graph.host.astype(np.int32)
+    if hasattr(routing, "home"):
+        fields |= _by_table(graph, part, cells, own)
+        constants = (MODE_ONE_HOME if routing.home.shape[1] == 1 else MODE_TABLE), 0, routing.home.shape[1]
+    else:
+        fields |= _by_dimension(graph, part, cells)
+        constants = MODE_DIMENSIONS, len(routing.sizes), 1
+    return s.Routes(**{name: aligned(_not_empty(values)) for name, values in fields.items()}), *constants
+
+
+def _not_empty(values):
+    """An empty array has no address to read from."""
+    return values if values.size else np.zeros(1, values.dtype)
+
+
+def _by_table(graph, part, cells, node):
+    """Rows of own switches, written into `node`; hops also of others that NPUs of several ports look at."""
+    r = graph.routing
+    homes = len(r.home_node)
+    column = np.full(graph.nodes, -1, np.int32)
+    column[r.home_node] = np.arange(homes)
+    node[:, s.NODE_COLUMN] = column[part.nodes]
+    switches = np.flatnonzero(r.row[part.nodes] >= 0)
+    sets = r.next_set[r.row[part.nodes[switches]]]
+    first, last, default, cell, row = _stretches(np.where(sets >= 0, cells[sets], NO_CELL))
+    for word, values in (
+        (s.NODE_FIRST, first),
+        (s.NODE_LAST, last),
+        (s.NODE_DEFAULT, default),
+        (s.NODE_ROW, row),
+    ):
+        node[switches, word] = values
+    fields = {
+        "cell": cell,
+        "attach": np.where(r.attach_set >= 0, cells[r.attach_set], NO_CELL),
+        "home": r.home.astype(np.int32),
+    }
+    one_way = r.home.shape[1] == 1 and np.diff(part.out_ptr[: part.npus + 1]).max(initial=0) <= 1
+    return fields if one_way else fields | _hops(graph, part, column)
+
+
+def _stretches(cells):
+    """Rows of cells without what equals the row's default at either end, each stretch once.
+
+    Returns first and last + 1 column, default cell, the stretches, and where column 0 of each row would stand there.
+    No cell (NO_CELL: the switch itself, or unreachable) may be taken for any other.
+    """
+    rows, homes = cells.shape
+    some = cells != NO_CELL
+    best = (np.zeros(rows, np.int64), np.full(rows, homes + 1), np.zeros(rows, np.int32))
+    for column in (some.argmax(axis=1), homes - 1 - some[:, ::-1].argmax(axis=1)):
+        default = cells[np.arange(rows), column]
+        differs = some & (cells != default[:, None])
+        any_differs = differs.any(axis=1)
+        first = np.where(any_differs, differs.argmax(axis=1), 0)
+        last = np.where(any_differs, homes - differs[:, ::-1].argmax(axis=1), 0)
+        shorter = last - first < best[1] - best[0]
+        best = tuple(np.where(shorter, new, old) for new, old in zip((first, last, default), best, strict=True))
+    first, last, default = best
+    shared = _Shared()
+    row = [shared.place(cells[i, a:b]) - a for i, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True))]
+    return first, last, default, shared.values(), np.array(row, np.int64)
+
+
+def _hops(graph, part, column):
+    """Hops to homes from own switches and those at the other end of NPUs' ports."""
+    r = graph.routing
+    beyond = graph.link_dst[part.links[: part.out_ptr[part.npus]]]
+    extra = np.unique(beyond[part.local[beyond] < 0])
+    entries = np.concatenate([part.nodes, extra])
+    switch = r.row[entries] >= 0
+    kept = r.row[entries[switch]]
+    hop_row = np.zeros(len(entries), np.int64)
+    hop_row[switch] = np.arange(len(kept)) * len(r.home_node)
+    via = np.where(part.local[beyond] >= 0, part.local[beyond], len(part.nodes) + np.searchsorted(extra, beyond))
+    hops, own = r.hops[kept].astype(np.int8), column[entries]
+    if _shares_leaves(graph):
+        hops, own = _nvswitches_first(graph, entries, hops, own)
+    return {
+        "hops": hops,
+        "hop_row": hop_row,
+        "hop_column": own,
+        "via": via.astype(np.int32),
+    }
+
+
+def _shares_leaves(graph):
+    """Whether NPUs behind one NVSwitch have another home in common: then both are equally near."""
+    home = graph.routing.home
+    kind = graph.node_kind[graph.routing.home_node]
+    inside = np.where((home >= 0) & (kind[home] == NVSWITCH_KIND), home, -1).max(axis=1)
+    npu, at = np.nonzero((home >= 0) & (kind[home] != NVSWITCH_KIND) & (inside >= 0)[:, None])
+    pairs = inside[npu].astype(np.int64) * len(kind) + home[npu, at]
+    return len(np.unique(pairs)) < len(pairs)
+
+
+def _nvswitches_first(graph, entries, hops, own):
+    """Hops counted twice, and a home other than an NVSwitch one away from itself: so NPUs prefer the NVSwitch.
+
+    NPUs compare hops; a switch knows by its own column that it is a home.
+    """
+    later = (own >= 0) & (graph.node_kind[entries] != NVSWITCH_KIND)
+    row = np.cumsum(graph.routing.row[entries] >= 0) - 1
+    twice = np.where(hops < UNREACHABLE, 2 * hops.astype(np.int64), UNREACHABLE)
+    if twice[hops < UNREACHABLE].max(initial=0) >= UNREACHABLE:
+        raise RunError(f"{graph.name}: a path of more than {UNREACHABLE // 2} links between switches")
+    twice[row[later], own[later]] = 1
+    return twice.astype(np.int8), np.where(later, -1, own).astype(np.int32)
+
+
+def _by_dimension(graph, part, cells):
+    """Own coordinates, and those of all destinations."""
+    r = graph.routing
+    return {
+        "cell": cells[r.sets],
+        "here": r.digit[part.nodes].astype(np.int32),
+        "digit": r.digit[: graph.npus].astype(np.int32),
+        "mode": r.mode[part.nodes].astype(np.int8),
+        "offset": r.offset[part.nodes].astype(np.int64),
+        "size": r.sizes.astype(np.int64),
+    }

@@ -1,0 +1,254 @@
+"""What fails, slows down or comes back during a run: as a value, and as the changes that each LP makes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pdes.build.routes import routing_tables
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.core.memory import aligned
+from pdes.network.routing import MODE_TABLE, UNREACHABLE
+
+ALWAYS_LOST = 1 << 32
+TABLES = {
+    "table64": ("node", "hop_row"),
+    "table32": ("cell", "attach", "home", "link", "hop_column", "via"),
+    "table8": ("hops",),
+}
+"""What may differ between sets of routing tables, in the order of pdes.network.faults.change_routes."""
+
+
+@dataclass(frozen=True)
+class LinkFault:
+    """Something of some links changes from at_ps to before until_ps: what is not 0 or False.
+
+    links are numbers of directed links. rate_bps is another rate, added_latency_ps comes on top of the delay,
+    error_rate is the probability that a packet is lost.
+    """
+
+    links: tuple[int, ...]
+    at_ps: int
+    until_ps: int = s.INF
+    down: bool = False
+    rate_bps: int = 0
+    added_latency_ps: int = 0
+    error_rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class NpuFault:
+    """Computation that an NPU begins from at_ps to before until_ps takes `slowdown` times as long."""
+
+    npu: int
+    at_ps: int
+    until_ps: int = s.INF
+    slowdown: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Faults:
+    """The schedule of a run.
+
+    Attributes:
+        links, npus: what happens.
+        detection_ps: routes change so long after links go down or come up.
+        routings: the routing without each of the sets of links that `down_sets` gives.
+    """
+
+    links: tuple[LinkFault, ...] = ()
+    npus: tuple[NpuFault, ...] = ()
+    detection_ps: int = 1_000_000_000
+    routings: Mapping[frozenset[int], object] = field(default_factory=dict)
+
+    def __bool__(self):
+        return bool(self.links or self.npus)
+
+    def can_lose(self, settings):
+        """Whether packets may get lost. A pause that comes late, or a rate beyond the buffers, can overflow them."""
+        return any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
+
+
+NO_FAULTS = Faults()
+
+
+def down_sets(links):
+    """What is down after each change of that: (ps, frozenset of links) in order of time."""
+    times = sorted({t for f in links if f.down for t in (f.at_ps, f.until_ps) if t < s.INF})
+    found = []
+    down = frozenset()
+    for time in times:
+        before, down = down, frozenset(n for f in links if f.down and f.at_ps <= time < f.until_ps for n in f.links)
+        if down != before:
+            found.append((time, down))
+    return found
+
+
+def fastest_psb(psb, faults):
+    """float64[links]: the least ps per byte that each link ever has."""
+    fastest = psb.copy()
+    for fault in faults.links:
+        if fault.rate_bps:
+            which = list(fault.links)
+            fastest[which] = np.minimum(fastest[which], 8e12 / fault.rate_bps)
+    return fastest
+
+
+def slowest(faults, rate_bps):
+    """The lowest rate, at most rate_bps, and the most latency that is added."""
+    rates = [fault.rate_bps for fault in faults.links if fault.rate_bps]
+    return min([rate_bps, *rates]), max([0, *(fault.added_latency_ps for fault in faults.links)])
+
+
+def _cell_begin(time_ps, cell_ps):
+    """Begin of the first cell that begins at or after a time."""
+    return -(-time_ps // cell_ps) * cell_ps
+
+
+def _boundaries(faults, cell_ps):
+    """When something of these faults changes: (begin of the cell, latest time that counts in it), ascending."""
+    last = {}
+    for time in sorted({t for f in faults for t in (f.at_ps, f.until_ps) if t < s.INF}):
+        last[_cell_begin(time, cell_ps)] = time
+    return last.items()
+
+
+def link_changes(faults, cell_ps, link_class, classes):
+    """Changes of links, (ps, link, class) in order, and the class table with what they need."""
+    table = list(classes)
+    number = {row.tobytes(): i for i, row in enumerate(classes)}
+    of_link = {}
+    for fault in faults.links:
+        for link in fault.links:
+            of_link.setdefault(link, []).append(fault)
+    changes = []
+    for link, own in sorted(of_link.items()):
+        current = int(link_class[link])
+        for begin, time in _boundaries(own, cell_ps):
+            row = _class_row(classes[link_class[link]], [f for f in own if f.at_ps <= time < f.until_ps])
+            new = number.setdefault(row.tobytes(), len(table))
+            if new == len(table):
+                table.append(row)
+            if new != current:
+                changes.append((begin, link, new))
+                current = new
+    if faults.links:
+        table.append(_pit_class(classes[0]))
+    return sorted(changes), np.array(table)
+
+
+def _pit_class(row):
+    """The last class, where there are faults of links: takes no time, and all is lost."""
+    row = np.zeros_like(row)
+    row[s.CLASS_ERROR] = ALWAYS_LOST
+    row[s.CLASS_SPECIAL] = s.CARE
+    return row
+
+
+def with_pit(net, faults, mode):
+    """Net with a link on which all is lost, where faults may leave a switch without a way; mode: of the routing."""
+    if mode != MODE_TABLE or not any(fault.down for fault in faults.links):
+        return net
+    pit = len(net.tx) // s.TX_WORDS
+    net.const[s.CONST_PIT] = pit
+    row = np.zeros(s.TX_WORDS, np.int64)
+    row[s.TX_META] = (len(net.link_class) // s.CLASS_WORDS - 1) << 46
+    longer = {"tx": np.append(net.tx, row), "tx_dropped": np.append(net.tx_dropped, np.zeros(pit, np.int64))}
+    if net.const[s.CONST_SWITCH_HOOK] != 0 or len(net.gate) > 1:
+        longer["gate"] = np.append(net.gate, np.zeros((pit + 1) * s.GATE_WORDS - len(net.gate), np.int64))
+    return net._replace(**{name: aligned(array) for name, array in longer.items()})
+
+
+def _class_row(row, faults):
+    """The class of a link under these faults; row: its own."""
+    row = row.copy()
+    for fault in faults:
+        if fault.rate_bps:
+            row[s.CLASS_PSB] = np.float64(8e12 / fault.rate_bps).view(np.int64)
+        row[s.CLASS_DELAY] += fault.added_latency_ps
+        if fault.down:
+            row[s.CLASS_ERROR] = ALWAYS_LOST
+        elif fault.error_rate:
+            row[s.CLASS_ERROR] = max(int(row[s.CLASS_ERROR]), round(fault.error_rate * 2**32))
+    row[s.CLASS_SPECIAL] |= s.CARE * int(row[s.CLASS_ERROR] > 0)
+    return row
+
+
+def scheduled(graph, fabric, part, settings):
+    """Routes of an LP; the constants mode, dimensions and homes; its Schedule; how many sets of tables that has."""
+    faults = settings.faults
+    routes, *routing = routing_tables(graph, fabric, part, settings)
+    routings = [frozenset()]
+    changes = [(t, s.CHANGE_LINK, own, number) for t, own, number in _of_own_links(fabric, part)]
+    changes += _npu_changes(faults, fabric.cell_ps, part)
+    epoch_at = {}
+    for time, down in down_sets(faults.links):
+        if down not in routings:
+            routings.append(down)
+        epoch_at[_cell_begin(time + faults.detection_ps, fabric.cell_ps)] = routings.index(down)
+    changes += [(time, s.CHANGE_ROUTES, 0, epoch) for time, epoch in epoch_at.items()]
+    tables = {}
+    if len(routings) > 1:
+        routes, tables = _epochs(graph, fabric, part, settings, routes, routings)
+    empty = {name: np.zeros(1, dtype) for name, dtype in (("table64", "i8"), ("table32", "i4"), ("table8", "i1"))}
+    change = aligned(np.array(sorted(changes), np.int64)) if changes else np.zeros(1, np.int64)
+    return routes, routing, s.Schedule(change=change, **(empty | tables)), len(routings)
+
+
+def _of_own_links(fabric, part):
+    """(ps, row, class) of own outgoing links."""
+    row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes else {}
+    return [(time, row[link], number) for time, link, number in fabric.changes if link in row]
+
+
+def _npu_changes(faults, cell_ps, part):
+    """Changes of own NPUs."""
+    changes = []
+    for npu in sorted({fault.npu for fault in faults.npus}):
+        own = [fault for fault in faults.npus if fault.npu == npu]
+        local = int(part.local[npu])
+        if local >= 0:
+            for begin, time in _boundaries(own, cell_ps):
+                slow = [round(1024 * f.slowdown) for f in own if f.at_ps <= time < f.until_ps]
+                changes.append((begin, s.CHANGE_NPU, local, slow[0] if slow else 0))
+    return changes
+
+
+def _epochs(graph, fabric, part, settings, routes, routings):
+    """Routes with room for all sets of tables, and these one after another."""
+    all_routes = [routes]
+    for down in routings[1:]:
+        if down not in settings.faults.routings:
+            raise RunError(f"no routing is given without the {len(down)} links that are down")
+        other = replace(graph, routing=settings.faults.routings[down])
+        tables, *_ = routing_tables(other, fabric, part, settings)
+        all_routes.append(_without_ports(tables, part, down))
+    grown, packed = {}, {}
+    for into, names in TABLES.items():
+        blocks = []
+        for name in names:
+            arrays = [getattr(tables, name) for tables in all_routes]
+            length = max(len(array) for array in arrays)
+            padded = [np.concatenate([array, np.zeros(length - len(array), array.dtype)]) for array in arrays]
+            grown[name] = aligned(padded[0])
+            blocks += padded
+        packed[into] = aligned(np.concatenate(blocks))
+    return routes._replace(**grown), packed
+
+
+def _without_ports(routes, part, down):
+    """NPUs' ports that are down lead to a switch that is far from everything."""
+    ports = part.links[: part.out_ptr[part.npus]]
+    dead = np.isin(ports, list(down))
+    if len(routes.via) != len(ports) or len(ports) == part.npus or not dead.any():
+        return routes
+    homes = int(routes.home.max()) + 1
+    via = routes.via.copy()
+    via[dead] = len(routes.hop_row)
+    return routes._replace(
+        via=via,
+        hop_row=np.append(routes.hop_row, len(routes.hops)),
+        hop_column=np.append(routes.hop_column, np.int32(-1)),
+        hops=np.append(routes.hops, np.full(homes, UNREACHABLE, np.int8)),
+    )

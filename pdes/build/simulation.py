@@ -1,0 +1,100 @@
+"""A run under way: the logical processes that this process holds, and what has been taken out of them so far."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pdes.build.part import Part
+from pdes.build.settings import Settings
+from pdes.core import state as s
+from pdes.core.jit import Directory, hook_address
+
+
+class LogicalProcess:
+    """One LP: its part of the fabric, its world, and the flow records taken out of it.
+
+    Attributes:
+        part: its nodes and links.
+        row_ptr: int64[own NPUs + 1], trace rows of its NPUs.
+        flows_out, flows_in: records of messages posted and complete.
+
+    Args:
+        hooks: what kernels call by address: constant (CONST_*) -> hook.
+    """
+
+    def __init__(self, part: Part, world: s.World, row_ptr: np.ndarray, hooks: dict):
+        self.part = part
+        self.row_ptr = row_ptr
+        self.flows_out: list[np.ndarray] = []
+        self.flows_in: list[np.ndarray] = []
+        self._world = world
+        self._directory = Directory(world)
+        world.net.const[s.CONST_ADDRESS] = self.address
+        for index, function in hooks.items():
+            world.net.const[index] = hook_address(function)
+
+    def look_up_ways_back(self, back: "LogicalProcess"):
+        """Have kernels find the way of acknowledgements in the world of an LP of the whole fabric, which stays."""
+        self._back = back
+        self._world.net.const[s.CONST_BACK] = back.address
+
+    @property
+    def world(self) -> s.World:
+        """All its state; another one, of longer arrays, when a pool grows."""
+        return self._world
+
+    @world.setter
+    def world(self, world: s.World):
+        self._world = world
+        self._directory.update(world)
+
+    @property
+    def address(self) -> int:
+        """Where kernels find the world."""
+        return self._directory.address
+
+    def take_flows(self):
+        """Move the flow records out of the world."""
+        w = self._world
+        for ctl, array, words, into in (
+            (s.CTL_FLOWS_OUT, w.qps.flow_out, s.FLOW_OUT_WORDS, self.flows_out),
+            (s.CTL_FLOWS_IN, w.qps.flow_in, s.FLOW_IN_WORDS, self.flows_in),
+        ):
+            rows = int(w.net.ctl[ctl])
+            if rows:
+                into.append(array[: rows * words].reshape(rows, words).copy())
+                w.net.ctl[ctl] = 0
+
+
+@dataclass
+class Simulation:
+    """A run, or this process's part of it."""
+
+    graph: object
+    program: object
+    settings: Settings
+    lps: list[LogicalProcess]
+    setup_s: float
+
+    @property
+    def world(self) -> s.World:
+        """The world of a run with one LP."""
+        (lp,) = self.lps
+        return lp.world
+
+    @world.setter
+    def world(self, world: s.World):
+        (lp,) = self.lps
+        lp.world = world
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """How far a run is; messages: received, where they go whole."""
+
+    now_ps: int
+    packet_hops: int
+    nodes_done: int
+    nodes_total: int
+    wall_s: float
+    messages: int | None = None

@@ -1,0 +1,149 @@
+"""What the kernel of closed forms works on (closed_form.py): rows, collectives and messages of classes of NPUs."""
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from pdes.core.jit import reader
+from pdes.core.state import LANES
+
+Int8 = Annotated[np.ndarray, np.int8]
+Int32 = Annotated[np.ndarray, np.int32]
+Int64 = Annotated[np.ndarray, np.int64]
+
+CTL_AT = 0  # class whose rows start now, -1 = none
+CTL_NOW = 1
+CTL_EVENTS = 2  # in the heap
+CTL_ROOM = 3  # of the heap
+CTL_MOST = 4  # events that one row may make
+CTL_DONE = 5  # rows
+CTL_FINISH = 6  # when the last of them was done
+CTL_SERIAL = 7  # collectives of a group go one after another
+CTL_LATE = 8  # an event beyond what the engine can count
+CTL_WORDS = 9
+
+CLASS_TRACE = 0
+CLASS_ROW = 1  # first of its rows
+CLASS_SLOT = 2  # first of its slots
+CLASS_SEND = 3  # first of its sends
+CLASS_PORT = 4  # first of its ports
+CLASS_READY_HEAD = 5
+CLASS_READY_TAIL = 6
+CLASS_LANE = 7  # rows in the lanes, a word each
+CLASS_WAIT_HEAD = CLASS_LANE + LANES  # likewise
+CLASS_WAIT_TAIL = CLASS_WAIT_HEAD + LANES  # likewise
+CLASS_WORDS = CLASS_WAIT_TAIL + LANES
+
+GROUP_INSTANCE = 0  # first of its collectives
+GROUP_NEEDED = 1  # members that a collective waits for
+GROUP_MEMBER = 2  # first of its members
+GROUP_MEMBERS = 3
+GROUP_WORDS = 4
+
+EVENT_BEGIN, EVENT_LEFT, EVENT_LANE = 0, 1, 2
+EVENT_ARRIVED = EVENT_LANE + LANES
+EVENT_TOGETHER = EVENT_ARRIVED + 1
+"""At one moment in this order; EVENT_LANE + lane for each lane."""
+
+
+class Traces(NamedTuple):
+    """Columns of Program that are read, see there; send: int32[N], how-manieth send of its trace a row is."""
+
+    ptr: Int64
+    kind: Int8
+    lane: Int8
+    duration_ps: Int64
+    group: Int32
+    seq: Int32
+    schedule: Int32
+    send: Int32
+    child_ptr: Int64
+    child: Int32
+    slot_ptr: Int64
+    coll_ptr: Int64
+    coll_node: Int32
+
+
+class Rows(NamedTuple):
+    """Rows of all classes.
+
+    Attributes:
+        state: int32[], parents that are not done; then the next row of the list that it is in.
+        flag: int8[], ROW_*.
+        start_ps: int64[], -1 = not yet.
+        finish_ps: int64[], likewise.
+    """
+
+    state: Int32
+    flag: Int8
+    start_ps: Int64
+    finish_ps: Int64
+
+
+class Collectives(NamedTuple):
+    """Classes of groups and what they do.
+
+    Attributes:
+        slot_group: int32[], class of the group, of each slot of each class.
+        slot_next: int32[], collectives of the slot that are done.
+        group: int64[Q*GROUP_WORDS].
+        member: int32[], a class, for each member of each class of groups,
+        member_slot: int32[], and its slot there.
+        came: int32[instances], members that are ready.
+        time_ps: int64[instances], closed form.
+    """
+
+    slot_group: Int32
+    slot_next: Int32
+    group: Int64
+    member: Int32
+    member_slot: Int32
+    came: Int32
+    time_ps: Int64
+
+
+class Sends(NamedTuple):
+    """Sends of all classes, in the order of their rows.
+
+    Attributes:
+        message: int32[], row of the columns below.
+        port: int32[], of the class, that it leaves by.
+        to: int32[], class that receives it,
+        to_row: int32[], and its row there.
+        arrived_ps: int64[], -1 = not yet.
+        port_free_ps: int64[], of all ports of all classes.
+        hold_ps: int64[M], for which a message holds its port,
+        left_ps: int64[M], from when it begins until its sender is done,
+        total_ps: int64[M], and until its receiver has it.
+    """
+
+    message: Int32
+    port: Int32
+    to: Int32
+    to_row: Int32
+    arrived_ps: Int64
+    port_free_ps: Int64
+    hold_ps: Int64
+    left_ps: Int64
+    total_ps: Int64
+
+
+class Work(NamedTuple):
+    """All of it.
+
+    Attributes:
+        ctl: int64[CTL_WORDS].
+        classes: int64[C*CLASS_WORDS].
+        heap: int64[2*room], see pdes.core.heap.
+    """
+
+    ctl: Int64
+    classes: Int64
+    heap: Int64
+    traces: Traces
+    rows: Rows
+    collectives: Collectives
+    sends: Sends
+
+
+work_of = reader(Work)

@@ -1,0 +1,100 @@
+"""How fast this machine is at what event-driven simulators do: pop and push on a heap of pending events.
+
+A 4-ary heap of (time, key, slot), ordered by time and then by key, held at a constant number of entries: each round
+takes the least entry and puts it back later (the hold model of Vaucher and Duval, CACM 1975). `nadi bench` states
+packet-hops per second as a multiple of this rate, so that figures of different machines can be compared.
+"""
+
+import time
+
+import numpy as np
+
+from pdes.core.hashing import mix, mix2
+from pdes.core.jit import inline, kernel
+
+PENDING = 10_000
+ROUNDS = 2_000_000
+SPREAD_PS = 1 << 21
+
+
+@inline
+def _push(times, keys, slots, size, when, key, slot):
+    """Add an entry to a heap of `size` entries."""
+    i = size
+    while i > 0:
+        parent = (i - 1) >> 2
+        t = times[parent]
+        if t < when or (t == when and keys[parent] <= key):
+            break
+        times[i] = t
+        keys[i] = keys[parent]
+        slots[i] = slots[parent]
+        i = parent
+    times[i] = when
+    keys[i] = key
+    slots[i] = slot
+
+
+@inline
+def _pop(times, keys, slots, size):
+    """Take entry 0, the least, out of a heap of `size` entries: the last one sinks from the top."""
+    last = size - 1
+    when = times[last]
+    key = keys[last]
+    slot = slots[last]
+    i = 0
+    while True:
+        child = 4 * i + 1
+        if child >= last:
+            break
+        least = child
+        soonest = times[child]
+        for other in range(child + 1, min(child + 4, last)):
+            t = times[other]
+            if t < soonest or (t == soonest and keys[other] < keys[least]):
+                least = other
+                soonest = t
+        if soonest > when or (soonest == when and keys[least] >= key):
+            break
+        times[i] = soonest
+        keys[i] = keys[least]
+        slots[i] = slots[least]
+        i = least
+    times[i] = when
+    keys[i] = key
+    slots[i] = slot
+
+
+@kernel
+def fill(times, keys, slots):
+    """Fill the heap with entries at hashed times (ps)."""
+    for slot in range(times.shape[0]):
+        _push(times, keys, slots, slot, mix2(slot, 1) & (SPREAD_PS - 1), mix2(slot, 2), slot)
+
+
+@kernel
+def hold(times, keys, slots, rounds):
+    """Pop the least entry and push it back later, `rounds` times; returns the sum of the times popped (mod 2^62)."""
+    size = times.shape[0]
+    total = 0
+    for turn in range(rounds):
+        when = times[0]
+        slot = slots[0]
+        total = (total + when) & ((1 << 62) - 1)
+        _pop(times, keys, slots, size)
+        h = mix(slot * 0x9E3779 + turn)
+        _push(times, keys, slots, size - 1, when + 1 + (h & (SPREAD_PS - 1)), h, slot)
+    return total
+
+
+def pairs_per_second(pending=PENDING, rounds=ROUNDS, runs=3):
+    """Pop and push pairs per second, the median of some runs; compiled before the clock starts."""
+    times, keys, slots = (np.zeros(pending, np.int64) for _ in range(3))
+    fill(times, keys, slots)
+    hold(times, keys, slots, 1)
+    rates = []
+    for _ in range(runs):
+        begun = time.perf_counter()
+        hold(times, keys, slots, rounds)
+        rates.append(rounds / (time.perf_counter() - begun))
+    return float(np.median(rates))

@@ -1,0 +1,56 @@
+"""Open addressing with linear probing: int64 keys, int32 values, a power of two long, never more than half full."""
+
+import numpy as np
+
+from pdes.core.hashing import mix2
+from pdes.core.jit import inline, kernel
+
+FREE = -1
+
+
+@inline
+def find(keys, key):
+    """Position of `key`, or of the free place where it belongs."""
+    mask = keys.shape[0] - 1
+    at = mix2(key, 0x51ED27) & mask
+    while keys[at] != FREE and keys[at] != key:
+        at = (at + 1) & mask
+    return at
+
+
+@inline
+def get(keys, values, key):
+    """Value of `key`, or -1."""
+    at = find(keys, key)
+    if keys[at] == FREE:
+        return np.int64(-1)
+    return np.int64(values[at])
+
+
+@inline
+def remove(keys, values, key):
+    """Take `key` out and close the gap (Knuth, volume 3, algorithm R)."""
+    mask = keys.shape[0] - 1
+    gap = find(keys, key)
+    if keys[gap] != FREE:
+        at = gap
+        while True:
+            at = (at + 1) & mask
+            if keys[at] == FREE:
+                break
+            home = mix2(keys[at], 0x51ED27) & mask
+            if ((at - home) & mask) >= ((at - gap) & mask):
+                keys[gap] = keys[at]
+                values[gap] = values[at]
+                gap = at
+        keys[gap] = FREE
+
+
+@kernel
+def rehash(keys, values, new_keys, new_values):
+    """Copy all pairs into a larger, empty map."""
+    for i in range(keys.shape[0]):
+        if keys[i] != FREE:
+            at = find(new_keys, keys[i])
+            new_keys[at] = keys[i]
+            new_values[at] = values[i]

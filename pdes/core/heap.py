@@ -1,0 +1,72 @@
+"""A node's own events: a binary heap of (time, slot) pairs side by side, at most one entry a slot.
+
+Slots of an NPU: its ports by number, then one for each lane, the retransmission timer, and the ports' pacing. Equal
+times go by slot.
+"""
+
+from pdes.core.jit import inline
+
+
+@inline
+def rise(heap, base, i, time, slot):
+    """Put an entry at place i of the heap or, past later ones, above it."""
+    while i > 0:
+        parent = (i - 1) >> 1
+        p = 2 * (base + parent)
+        if heap[p] < time or (heap[p] == time and heap[p + 1] < slot):
+            break
+        heap[2 * (base + i)] = heap[p]
+        heap[2 * (base + i) + 1] = heap[p + 1]
+        i = parent
+    heap[2 * (base + i)] = time
+    heap[2 * (base + i) + 1] = slot
+
+
+@inline
+def heap_push(heap, base, size, time, slot):
+    """Add an entry to the heap of `size` entries at pair `base`."""
+    rise(heap, base, size, time, slot)
+
+
+@inline
+def heap_pop(heap, base, size):
+    """Take the least entry, at pair `base`, out of the heap of `size` entries."""
+    last = size - 1
+    time = heap[2 * (base + last)]
+    slot = heap[2 * (base + last) + 1]
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= last:
+            break
+        c = 2 * (base + child)
+        if child + 1 < last and (heap[c + 2] < heap[c] or (heap[c + 2] == heap[c] and heap[c + 3] < heap[c + 1])):
+            child += 1
+            c += 2
+        if heap[c] > time or (heap[c] == time and heap[c + 1] > slot):
+            break
+        heap[2 * (base + i)] = heap[c]
+        heap[2 * (base + i) + 1] = heap[c + 1]
+        i = child
+    heap[2 * (base + i)] = time
+    heap[2 * (base + i) + 1] = slot
+
+
+@inline
+def heap_hasten(heap, base, size, time, slot):
+    """Move the entry of `slot`, which is in the heap, to an earlier time."""
+    i = size - 1
+    while heap[2 * (base + i) + 1] != slot:
+        i -= 1
+    rise(heap, base, i, time, slot)
+
+
+@inline
+def heap_postpone(heap, base, size, time, slot):
+    """Move the entry of `slot`, which is in the heap, to a later time: out past all others, and in again."""
+    i = size - 1
+    while heap[2 * (base + i) + 1] != slot:
+        i -= 1
+    rise(heap, base, i, -1, slot)
+    heap_pop(heap, base, size)
+    heap_push(heap, base, size - 1, time, slot)

@@ -1,0 +1,313 @@
+"""Decorators of kernels, records, and a cache that an edit anywhere in the kernel empties.
+
+`kernel` compiles an entry point, `inline` a helper that is merged into its callers, `outline` one that is called,
+`hook` one of eight integers that is called by its address (`call_hook`), so that only what a run uses is compiled:
+what is done per packet is inline; what is done per message or trace row is not, so that each caller does not carry a
+copy of it. State is passed as records (`reader`).
+
+Nothing here needs Numba until something has to be compiled: what a decorator gives stands for the function, and asks
+`pdes.core.compiler` for Numba's when Numba asks for its type. What was compiled before is loaded as machine code
+(`pdes.core.machine_code`).
+
+A cached kernel does not notice an edit in another file, so the cache folder is named by a hash of all kernel sources
+and of the options that change code. `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from
+it is run, so a folder that others can write to is not used (`pdes.core.kernel_cache`).
+`NUMBA_DISABLE_JIT=1` runs the same source as plain Python.
+"""
+
+import ctypes
+import functools
+import hashlib
+import importlib
+import os
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+
+from pdes.core import kernel_cache, machine_code
+
+# Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie
+# (`pdes.core.compiler`). Plain Python sees the NamedTuple itself.
+
+ENTRY_WORDS = 2
+"""Of an array in a directory: its address, and its number of items."""
+
+
+def _arrays(record):
+    """Name, declared dtype and array of all fields of a nested NamedTuple in order."""
+    hints = get_type_hints(type(record), include_extras=True)
+    for name, field in zip(record._fields, record, strict=True):
+        if isinstance(field, tuple):
+            yield from _arrays(field)
+        else:
+            yield name, np.dtype(hints[name].__metadata__[0]), field
+
+
+class Directory:
+    """Where the arrays of a NamedTuple lie, so that a kernel takes one address in place of a hundred arrays."""
+
+    def __init__(self, record):
+        self._record = record
+        self._entries = np.zeros(ENTRY_WORDS * sum(1 for _ in _arrays(record)), np.int64)
+        self.update(record)
+
+    @property
+    def address(self) -> int:
+        """What `reader` kernels take."""
+        return self._entries.ctypes.data
+
+    def update(self, record):
+        """Have the same address stand for another record of the same type."""
+        self._record = record
+        for i, (name, dtype, array) in enumerate(_arrays(record)):
+            if array.dtype != dtype or not array.flags.c_contiguous:
+                raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
+            self._entries[ENTRY_WORDS * i] = array.ctypes.data
+            self._entries[ENTRY_WORDS * i + 1] = len(array)
+        if not jit_enabled():
+            _BY_ADDRESS[self.address] = record
+
+
+_BY_ADDRESS: dict[int, tuple] = {}
+
+
+def source_hash() -> str:
+    """Hash of all kernel sources, where they lie (Numba loads no code of another folder), and what else counts."""
+    folder = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256(bytes(folder))
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode())
+        digest.update(path.read_bytes())
+    for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        digest.update(f"{name}={os.environ.get(name, '')}".encode())
+    digest.update(metadata.version("numba").encode())
+    return digest.hexdigest()[:16]
+
+
+def _settled_cache() -> tuple[Path, str]:
+    usual = os.environ.get("XDG_CACHE_HOME", "")
+    base = os.environ.get("NADI_CACHE_DIR") or os.path.join(  # noqa: PTH118 - without a home, "~" stays as it is
+        usual if os.path.isabs(usual) else os.path.expanduser("~/.cache"),  # noqa: PTH111, PTH117
+        "nadi",
+    )
+    return kernel_cache.settle(Path(base), source_hash())
+
+
+def cache_dir() -> Path:
+    """Folder of compiled kernels for these sources: of NADI_CACHE_DIR, or the user's own, or a private one."""
+    return _settled_cache()[0]
+
+
+@functools.cache
+def _folder() -> Path:
+    """`cache_dir` as it was when this process first asked."""
+    return cache_dir()
+
+
+def cache_complaint() -> str:
+    """Why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
+    return _settled_cache()[1] or next(iter(kernel_cache.FAILURES), "")
+
+
+KERNEL, ONE_WORKER_KERNEL = "team.work-", "message_loop.work_messages-"
+CLOSED_FORM_KERNEL = "closed_form.advance-"
+"""Main kernels: of packets, of messages that go whole, and of closed forms."""
+
+
+def is_warm(kernel: str = KERNEL) -> bool:
+    """Whether a main kernel for these sources lies in the cache, whole."""
+    files = [file for file in cache_dir().rglob(f"{kernel}*") if file.suffix in kernel_cache.SUFFIXES]
+    return {file.suffix for file in files} == {*kernel_cache.SUFFIXES} and all(map(kernel_cache.is_intact, files))
+
+
+def jit_enabled() -> bool:
+    """False under NUMBA_DISABLE_JIT=1."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
+
+
+def _compiler():
+    """What knows Numba, imported when something has to be compiled."""
+    return importlib.import_module("pdes.core.compiler")
+
+
+class _Deferred:
+    """A function of kernels that Numba compiles when it is needed, and only if its machine code is not kept."""
+
+    def __init__(self, function, how):
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self._how = how
+        self._ready = {}
+
+    @functools.cached_property
+    def dispatcher(self):
+        """What Numba makes of it."""
+        return _compiler().dispatcher(self.py_func, self._how)
+
+    @property
+    def _numba_type_(self):
+        return self.dispatcher._numba_type_
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.dispatcher, name)
+
+    def __reduce__(self):
+        return self.__qualname__
+
+    def __call__(self, *arguments):
+        return self.ready(arguments)(*arguments)
+
+    def ready(self, arguments):
+        """What runs a kernel with arguments like these."""
+        kind = machine_code.kinds(arguments) if machine_code.is_kept(self.py_func) else None
+        if kind is None:
+            return self.dispatcher
+        if kind not in self._ready:
+            run = machine_code.load(_folder(), self.py_func, kind)
+            if run is None:
+                symbol, gives, code = _compiler().compiled_kernel(self.dispatcher, arguments)
+                machine_code.keep(_folder(), self.py_func, kind, symbol, gives, code)
+                run = self.dispatcher
+            self._ready[kind] = run
+        return self._ready[kind]
+
+    def address(self):
+        """Where `call_hook` finds a hook."""
+        kind = machine_code.HOOK
+        if kind not in self._ready:
+            kept = machine_code.is_kept(self.py_func)
+            address = machine_code.load(_folder(), self.py_func, kind) if kept else None
+            if address is None:
+                address, symbol, code = _compiler().compiled_hook(self.dispatcher)
+                if kept:
+                    machine_code.keep(_folder(), self.py_func, kind, symbol, "int64", code)
+            self._ready[kind] = address
+        return self._ready[kind]
+
+
+class _Primitive:
+    """An instruction of the machine, by its name in `pdes.core.compiler`."""
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def _numba_type_(self):
+        return _compiler().type_of_primitive(self.__name__)
+
+
+class _Reader:
+    """A function of kernels, from the address of a Directory to its record."""
+
+    def __init__(self, record):
+        self._record = record
+
+    @functools.cached_property
+    def _numba_type_(self):
+        return _compiler().type_of_reader(self._record)
+
+
+def reader(record):
+    """A function of kernels, from the address of a Directory to its record of this NamedTuple class."""
+    return _Reader(record) if jit_enabled() else lambda address: _BY_ADDRESS[int(address)]
+
+
+def kernel(function):
+    """Have a function be an entry point of compiled code."""
+    return _Deferred(function, "kernel") if jit_enabled() else function
+
+
+def inline(function):
+    """Have a function be merged into the kernels that call it."""
+    return _Deferred(function, "inline") if jit_enabled() else function
+
+
+def outline(function):
+    """Have a function be called by kernels."""
+    return _Deferred(function, "outline") if jit_enabled() else function
+
+
+def hook(function):
+    """Have a function of eight integers be called by its address."""
+    return _Deferred(function, "hook") if jit_enabled() else function
+
+
+def primitive(function):
+    """Have kernels use the machine's instruction in place of a function."""
+    return _Primitive(function) if jit_enabled() else function
+
+
+def compile_for(compiled, *arguments):
+    """Compile a kernel, or load it from the cache, for arguments like these."""
+    if jit_enabled():
+        compiled.ready(arguments)
+
+
+_HOOKS_BY_ADDRESS: dict = {}
+
+
+def hook_address(function) -> int:
+    """Where `call_hook` finds a hook, compiled or loaded from the cache."""
+    if jit_enabled():
+        return function.address()
+    _HOOKS_BY_ADDRESS[id(function)] = function
+    return id(function)
+
+
+@primitive
+def call_hook(address, *arguments):
+    """Call a hook."""
+    return _HOOKS_BY_ADDRESS[int(address)](*arguments)
+
+
+@primitive
+def peek(address):
+    """The int64 word at an address."""
+    return ctypes.c_int64.from_address(int(address)).value
+
+
+@primitive
+def load_acquire(array, index):
+    """A word that another worker writes with `store_release`."""
+    return array[index]
+
+
+@primitive
+def store_release(array, index, value):
+    """Publish a word, and with it all that was written before."""
+    array[index] = value
+
+
+@primitive
+def fetch_add(array, index, value):
+    """Add to a word; plain Python is for one worker."""
+    array[index] += value
+    return array[index] - value
+
+
+@primitive
+def yield_core():
+    """Let another thread have the core."""
+    time.sleep(0)
+
+
+@primitive
+def trailing_zeros(x):
+    """Number of the lowest bit that is set in x > 0."""
+    return (int(x) & -int(x)).bit_length() - 1
+
+
+@primitive
+def leading_zeros(x):
+    """How many of the 64 bits of x > 0 stand before the highest that is set."""
+    return 64 - int(x).bit_length()
+
+
+@primitive
+def prefetch(array, index):
+    """Ask for the cache line of an item before it is needed."""

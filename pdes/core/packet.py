@@ -1,0 +1,92 @@
+"""A packet is four int64 words.
+
+word 0  ps: when the receiving node may act on it (its last byte is in, or its header where the node cuts through)
+word 1  destination NPU | source NPU << 20 | bytes on the wire << 40 | flags << 56
+word 2  sequence number, 24 bits | sender's queue pair << 24 | entropy of its path << 48 (15 bits)
+word 3  message tag: group << 44 | how-manieth << 24 | lane; for send and receive, group is P2P and lane the tag
+"""
+
+import numpy as np
+
+from pdes.core.jit import inline
+
+MAX_NPUS = 1 << 19
+MAX_GROUPS = (1 << 19) - 1
+MAX_SEQ = 1 << 20
+MAX_LANES = 1 << 24
+MAX_WIRE_BYTES = 0xFFFF
+P2P = (1 << 19) - 1
+"""Group number of messages between two NPUs."""
+CONNECTION_SHIFT = 19
+"""A connection of two NPUs is named by group | number << CONNECTION_SHIFT: with 6 bits of number, 25 in all."""
+SHARES_SHIFT = 25
+"""Above that stands, where messages are posted, its share of the line rate: SHARE_UNITS / that, 0 = all."""
+SHARE_UNITS = 1024
+CONTROL = P2P - 1
+"""Group of the queue pairs of answers to requests (pdes/nic/rendezvous.py)."""
+
+FLAG_ACK = 1
+"""Control: an acknowledgement, or with FLAG_CNP a congestion notification."""
+FLAG_LAST = 2
+FLAG_NAK = 4
+FLAG_MARK = 8
+"""Congestion was met; on an acknowledgement: its packet had met it."""
+FLAG_CNP = 16
+FLAG_TRIMMED = 32
+"""Data that was cut to its header: control."""
+FLAG_CLASS = 64
+"""Data of class 1."""
+PAUSE_FRAME = 0xFFFFF
+"""As a destination: whoever is at the other end of the link. Word 2 is data class << 1 | 1 to pause."""
+
+NPU_MASK = 0xFFFFF
+PSN_MASK = 0xFFFFFF
+HALF_PSN = 1 << 23
+
+
+@inline
+def destination(w1):
+    """NPU that the packet goes to."""
+    return w1 & NPU_MASK
+
+
+@inline
+def source(w1):
+    """NPU that the packet comes from."""
+    return (w1 >> 20) & NPU_MASK
+
+
+@inline
+def wire_bytes(w1):
+    """Bytes on the wire, headers and gaps included."""
+    return (w1 >> 40) & 0xFFFF
+
+
+@inline
+def flags(w1):
+    """FLAG_* bits."""
+    return w1 >> 56
+
+
+@inline
+def header(dst, src, size, flag):
+    """Word 1."""
+    return dst | (src << 20) | (size << 40) | (flag << 56)
+
+
+@inline
+def identity(w2):
+    """Sequence number and entropy: what of word 2 is the same on any partition."""
+    return (w2 & PSN_MASK) | (w2 >> 48 << 24)
+
+
+@inline
+def entropy(w2):
+    """The path's entropy, 15 bits."""
+    return w2 >> 48
+
+
+@inline
+def data_class(w1):
+    """Class of a data packet."""
+    return np.int64(flags(w1) & FLAG_CLASS != 0)

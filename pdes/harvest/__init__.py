@@ -1,0 +1,1 @@
+"""What a run has brought: from worlds to results, or to who waits for whom."""

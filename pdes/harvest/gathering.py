@@ -1,0 +1,352 @@
+"""What a run has brought: from the worlds of the logical processes to Results, over any number of processes."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from pdes.core import packet
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.core.memory import peak_rss_bytes
+from pdes.harvest.deadlock import circle, held_links
+from pdes.harvest.observed import depth_rows, pause_rows, pauses, queues
+from pdes.harvest.stall import TOO_LATE_TEXT, too_late, waiting_rows
+from pdes.network.link import BYTES_MASK, PACKETS_MASK, WAIT_BITS
+from pdes.nic import rendezvous
+from pdes.npu.in_flight import CALL_LANE
+from pdes.results import Results
+
+COUNTERS = {
+    "packet_hops": s.COUNT_HOPS,
+    "events": s.COUNT_EVENTS,
+    "flows": s.COUNT_FLOWS,
+    "data_packets": s.COUNT_DATA_PACKETS,
+    "ack_packets": s.COUNT_ACK_PACKETS,
+    "retransmitted_packets": s.COUNT_RETRANSMITTED,
+    "dropped_packets": s.COUNT_DROPPED_PACKETS,
+    "timeouts": s.COUNT_TIMEOUTS,
+    "lost_packets": s.COUNT_LOST_PACKETS,
+    "marked_packets": s.COUNT_MARKED,
+    "pause_frames": s.COUNT_PAUSES,
+    "trimmed_packets": s.COUNT_TRIMMED,
+    "congestion_notifications": s.COUNT_CNPS,
+    "bytes_sent": s.COUNT_BYTES_SENT,
+    "bytes_received": s.COUNT_BYTES_RECEIVED,
+    "bytes_dropped": s.COUNT_BYTES_DROPPED,
+    "payload_bytes": s.COUNT_PAYLOAD_BYTES,
+    "trace_nodes": s.COUNT_NODES,
+}
+_GATE_COLUMNS = {
+    "buffered_bytes": s.GATE_LONGEST,
+    "marked_packets": s.GATE_MARKED,
+    "trimmed_packets": s.GATE_TRIMMED,
+    "pause_frames": s.GATE_PAUSES,
+    "paused_ps": s.GATE_PAUSED_PS,
+}
+LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", *_GATE_COLUMNS)
+
+
+@dataclass
+class Harvest:
+    """What the LPs of one process have brought.
+
+    Attributes:
+        count: int64[COUNT_WORDS], sums over LPs; windows are those of one LP.
+        finish_ps: last trace row finished.
+        now_ps: where the last LP stopped.
+        left: trace rows not finished.
+        waits: who waits for whom, one line each.
+        too_late: whether something was to happen later than the engine can count.
+        depths: int64[k, 3], see pdes.harvest.observed.depth_rows; depth_ps: the longest stretch.
+        pauses: int64[k, 2], their log, of which the first kept_pauses are kept.
+        held: int64[k, 3], links that a pause holds back while work is left, and their ends.
+        npus: int64[n], own NPUs, ascending.
+        rows: int64[n], how many trace rows of each were recorded.
+        start_ps, finish_times_ps: int64[sum of rows].
+        flows_out, flows_in: int64[m, words] records.
+        links: int64[k], own links.
+        link_columns: int64[columns, k].
+        asked_for: whether some messages are asked for before they are sent.
+        called: whether members of collectives are called.
+        not_given_back: pools to which something was not given back.
+        peak_rss_bytes: the most memory that the process has had.
+    """
+
+    count: np.ndarray
+    finish_ps: int
+    now_ps: int
+    left: int
+    waits: list[str]
+    too_late: bool
+    depths: np.ndarray
+    depth_ps: int
+    pauses: np.ndarray
+    kept_pauses: int
+    held: np.ndarray
+    npus: np.ndarray
+    rows: np.ndarray
+    start_ps: np.ndarray
+    finish_times_ps: np.ndarray
+    flows_out: np.ndarray
+    flows_in: np.ndarray
+    links: np.ndarray
+    link_columns: np.ndarray
+    asked_for: bool
+    called: bool
+    not_given_back: list[str]
+    peak_rss_bytes: int
+
+
+def harvest(sim) -> Harvest:
+    """What the LPs of a Simulation have brought."""
+    for lp in sim.lps:
+        lp.take_flows()
+    worlds = [lp.world for lp in sim.lps]
+    parts = [lp.part for lp in sim.lps]
+    count = np.sum([w.net.count for w in worlds], axis=0)
+    count[s.COUNT_WINDOWS] = worlds[0].net.count[s.COUNT_WINDOWS]
+    npus = np.concatenate([part.nodes[: part.npus] for part in parts])
+    order = np.argsort(npus, kind="stable")
+    recorded = sim.settings.record_nodes
+    rows = np.concatenate([np.diff(lp.row_ptr) if recorded else np.zeros(lp.part.npus, np.int64) for lp in sim.lps])
+    kept = [slice(int(lp.row_ptr[-1]) if recorded else 0) for lp in sim.lps]
+    times = [
+        _in_order([getattr(w.rows, name)[own] for w, own in zip(worlds, kept, strict=True)], rows, order)
+        for name in ("start", "finish")
+    ]
+    left = sum(int(w.net.ctl[s.CTL_LEFT]) for w in worlds)
+    depths = [depth_rows(lp) for lp in sim.lps]
+    return Harvest(
+        count=count,
+        finish_ps=max(int(w.net.ctl[s.CTL_FINISH]) for w in worlds),
+        now_ps=max(int(w.net.ctl[s.CTL_NOW]) for w in worlds),
+        left=left,
+        waits=[line for lp in sim.lps for line in waiting_rows(lp)] if left else [],
+        too_late=left > 0 and any(too_late(lp) for lp in sim.lps),
+        depths=np.concatenate([rows for rows, _ in depths]),
+        depth_ps=max(width_ps for _, width_ps in depths),
+        pauses=np.concatenate([pause_rows(lp) for lp in sim.lps]),
+        kept_pauses=sim.settings.logged_pauses,
+        held=np.concatenate([held_links(sim.graph, lp) for lp in sim.lps]),
+        npus=npus[order],
+        rows=rows[order],
+        start_ps=times[0],
+        finish_times_ps=times[1],
+        flows_out=_stacked([lp.flows_out for lp in sim.lps], s.FLOW_OUT_WORDS),
+        flows_in=_stacked([lp.flows_in for lp in sim.lps], s.FLOW_IN_WORDS),
+        links=np.concatenate([part.links for part in parts]),
+        link_columns=np.concatenate([_link_columns(sim.graph, lp) for lp in sim.lps], axis=1),
+        asked_for=sim.settings.rendezvous_bytes > 0,
+        called=sim.settings.collectives_in_flight > 0,
+        not_given_back=[text for w in worlds for text in _not_given_back(w)],
+        peak_rss_bytes=peak_rss_bytes(),
+    )
+
+
+def _stacked(lists, words):
+    """The blocks of rows in these lists as one array, of which they are parts from now on: none is there twice."""
+    rows = np.empty((sum(len(block) for blocks in lists for block in blocks), words), np.int64)
+    end = 0
+    for blocks in lists:
+        for i, block in enumerate(blocks):
+            begin, end = end, end + len(block)
+            rows[begin:end] = block
+            blocks[i] = rows[begin:end]
+    return rows
+
+
+def _in_order(values, rows, order):
+    """Runs of `rows` values each, put in another order of the runs."""
+    values = np.concatenate(values)
+    begin = np.cumsum(rows) - rows
+    ends = np.cumsum(rows[order])
+    at = np.arange(len(values)) - np.repeat(ends - rows[order], rows[order]) + np.repeat(begin[order], rows[order])
+    return values[at]
+
+
+def _link_columns(graph, lp):
+    """Per own link: what it sent and how long its queue was."""
+    net = lp.world.net
+    own = len(lp.part.links)
+    tx = net.tx.reshape(-1, s.TX_WORDS)[:own]
+    psb = 8e12 / graph.link_rate_bps[lp.part.links]
+    sent_bytes, packets = tx[:, s.TX_BYTES], tx[:, s.TX_PACKETS]
+    longest_wait_ps = (sent_bytes >> s.BYTES_BITS << WAIT_BITS) | (packets >> s.PACKETS_BITS)
+    queue = (longest_wait_ps / psb).astype(np.int64)
+    gate = np.zeros((own, s.GATE_WORDS), np.int64)
+    if net.const[s.CONST_SWITCH_HOOK] != 0:
+        gate = net.gate.reshape(-1, s.GATE_WORDS)[:own]
+    of_gate = [gate[:, word] for word in _GATE_COLUMNS.values()]
+    return np.stack([sent_bytes & BYTES_MASK, packets & PACKETS_MASK, net.tx_dropped[:own], queue, *of_gate])
+
+
+def _not_given_back(w):
+    """Pools of a world to which something was not given back."""
+    pools = (
+        ("blocks", w.net.ctl[s.CTL_FREE_BLOCKS], len(w.net.block_free)),
+        ("messages", w.net.ctl[s.CTL_FREE_MSGS], len(w.qps.msg_free)),
+        ("collective instances", w.net.ctl[s.CTL_FREE_INSTS], len(w.insts.inst_free)),
+    )
+    return [f"{free} of {expected} {name} given back" for name, free, expected in pools if free != expected]
+
+
+def digest(count) -> str:
+    """Hash of the completion time of every trace row and flow, the same for any partition."""
+    words = count[[s.COUNT_DIGEST_A, s.COUNT_DIGEST_B, s.COUNT_FLOWS, s.COUNT_NODES]]
+    return hashlib.sha256(words.astype("<i8").tobytes()).hexdigest()[:32]
+
+
+def merge(harvests) -> Harvest:
+    """What all processes have brought, as one."""
+    npus = np.concatenate([h.npus for h in harvests])
+    order = np.argsort(npus, kind="stable")
+    rows = np.concatenate([h.rows for h in harvests])
+    count = np.sum([h.count for h in harvests], axis=0)
+    count[s.COUNT_WINDOWS] = harvests[0].count[s.COUNT_WINDOWS]
+    return Harvest(
+        count=count,
+        finish_ps=max(h.finish_ps for h in harvests),
+        now_ps=max(h.now_ps for h in harvests),
+        left=sum(h.left for h in harvests),
+        waits=[line for h in harvests for line in h.waits],
+        too_late=any(h.too_late for h in harvests),
+        depths=np.concatenate([h.depths for h in harvests]),
+        depth_ps=max(h.depth_ps for h in harvests),
+        pauses=np.concatenate([h.pauses for h in harvests]),
+        kept_pauses=harvests[0].kept_pauses,
+        held=np.concatenate([h.held for h in harvests]),
+        npus=npus[order],
+        rows=rows[order],
+        start_ps=_in_order([h.start_ps for h in harvests], rows, order),
+        finish_times_ps=_in_order([h.finish_times_ps for h in harvests], rows, order),
+        flows_out=np.concatenate([h.flows_out for h in harvests]),
+        flows_in=np.concatenate([h.flows_in for h in harvests]),
+        links=np.concatenate([h.links for h in harvests]),
+        link_columns=np.concatenate([h.link_columns for h in harvests], axis=1),
+        asked_for=harvests[0].asked_for,
+        called=harvests[0].called,
+        not_given_back=[text for h in harvests for text in h.not_given_back],
+        peak_rss_bytes=sum(h.peak_rss_bytes for h in harvests),
+    )
+
+
+def check(whole: Harvest):
+    """All is done and the engine has kept its promises.
+
+    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances given back.
+
+    Raises:
+        RunError: who waits for whom, if work is left; or what promise is broken (a defect, never the user's fault).
+    """
+    if whole.left > 0:
+        raise RunError(TOO_LATE_TEXT if whole.too_late else _who_waits(whole))
+    c = whole.count
+    sent, received, dropped = (int(c[i]) for i in (s.COUNT_BYTES_SENT, s.COUNT_BYTES_RECEIVED, s.COUNT_BYTES_DROPPED))
+    if sent != received + dropped:
+        raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
+    made = int(c[s.COUNT_DATA_PACKETS] + c[s.COUNT_ACK_PACKETS] + c[s.COUNT_CNPS])
+    gone = int(c[s.COUNT_CONSUMED_PACKETS] + c[s.COUNT_DROPPED_PACKETS])
+    if made != gone:
+        raise RunError(f"engine defect: {made} packets taken, {gone} given back")
+    if whole.not_given_back:
+        raise RunError(f"engine defect: {whole.not_given_back[0]}")
+
+
+MOST_LINES = 12
+
+
+def _who_waits(whole):
+    """The rows that are under way and what each waits for, a line each."""
+    more = f"\n  and {len(whole.waits) - MOST_LINES} more" if len(whole.waits) > MOST_LINES else ""
+    nodes = circle(whole.held)
+    if nodes:
+        around = " -> ".join(str(node) for node in [*nodes, nodes[0]])
+        more += f"\n  deadlock: every link of {around} waits for the next, paused by the switch at its end"
+    head = f"nothing is left to happen at {whole.now_ps} ps, but {whole.left} trace nodes are not done:"
+    return head + "".join(f"\n  {line}" for line in whole.waits[:MOST_LINES]) + more
+
+
+REQUEST, ANSWER, CALL = 1, 2, 3
+"""Column control of the flows; 0 is data."""
+
+
+def _control(tag, whole):
+    """int8[m]: what messages are."""
+    kind = tag & rendezvous.KIND_MASK
+    is_call = (tag >> 44 != packet.P2P) & (tag & 0xFFFFFF == CALL_LANE)
+    cases = {
+        REQUEST: whole.asked_for & (kind == rendezvous.REQUEST),
+        ANSWER: whole.asked_for & (kind == rendezvous.CLEAR),
+        CALL: whole.called & is_call,
+    }
+    return np.select(list(cases.values()), list(cases), 0).astype(np.int8)
+
+
+def _order_of_posts(rows, ordinal, whole):
+    """int64[rows]: flow records by pair of NPUs, group of their queue pair, and ordinal there, which is that column."""
+    group = (rows[:, 1] >> 44).astype(np.int32)
+    group[_control(rows[:, 1], whole) >= ANSWER] = packet.CONTROL
+    return np.lexsort((rows[:, 1], rows[:, ordinal], group, rows[:, 0]))
+
+
+def _flows(whole):
+    """Messages with both their ends: posted at the sender, complete at the receiver."""
+    out, into = whole.flows_out, whole.flows_in
+    posted, complete = _order_of_posts(out, 4, whole), _order_of_posts(into, 2, whole)
+    if len(out) != len(into) or any(np.any(out[posted, word] != into[complete, word]) for word in (0, 1)):
+        raise RunError("engine defect: messages posted and messages complete differ")
+    pair, start_ps = out[posted, 0], out[posted, 3]
+    order = np.lexsort((pair >> 20, pair & packet.NPU_MASK, start_ps))
+    pair, start_ps, finish_ps = pair[order], start_ps[order], into[complete, 3][order]
+    posted = posted[order]
+    del complete, order  # a word of every message each
+    tag = out[posted, 1]
+    control = _control(tag, whole)
+    group = tag >> 44
+    group[group == packet.P2P] = -1
+    lane = tag & (0xFFFFFF ^ (rendezvous.KIND_MASK if whole.asked_for else 0))
+    lane[control == CALL] = -1
+    return {
+        "src": pair & packet.NPU_MASK,
+        "dst": pair >> 20,
+        "group": group,
+        "seq": (tag >> 24) & 0xFFFFF,
+        "lane": lane,
+        "control": control,
+        "bytes": out[posted, 2],
+        "start_ps": start_ps,
+        "finish_ps": finish_ps,
+    }
+
+
+def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:
+    """Results of a run.
+
+    Args:
+        whole: of all processes.
+        own: the part whose trace rows the results are to hold.
+        graph: the fabric.
+        seconds: wall_s and the like, and settled.
+    """
+    counters = {name: int(whole.count[index]) for name, index in COUNTERS.items()}
+    counters["windows"] = int(whole.count[s.COUNT_WINDOWS])
+    counters["packets"] = counters["data_packets"] + counters["ack_packets"]
+    rows = np.zeros(graph.npus, np.int64)
+    rows[own.npus] = own.rows
+    links = {name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS}
+    for name, values in zip(LINK_COLUMNS, whole.link_columns, strict=True):
+        links[name][whole.links] = values
+    return Results(
+        finish_time_ps=whole.finish_ps,
+        digest=digest(whole.count),
+        counters=counters,
+        npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
+        node_start_ps=own.start_ps,
+        node_finish_ps=own.finish_times_ps,
+        flows=_flows(whole),
+        links=links,
+        queues=queues(whole.depths, whole.depth_ps),
+        pauses=pauses(whole.pauses, whole.kept_pauses),
+        **seconds,
+    )

@@ -1,0 +1,172 @@
+"""When events run out and work is left, or a queue pair gives up: who waits for whom."""
+
+import numpy as np
+
+from pdes.build.schedule import ALWAYS_LOST
+from pdes.core import state as s
+from pdes.network.faults import CLASS_SHIFT
+from pdes.network.link import NODE_MASK
+from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
+
+MOST_PLACES = 8
+TOO_LATE_TEXT = (
+    f"simulated time goes beyond {s.LONGEST_RUN_PS} ps, 26 days, which is more than the engine can count; "
+    "expected faster links, smaller messages or shorter delays"
+)
+
+
+def too_late(lp):
+    """Whether something of the LP was to happen later than the engine can count, and so never does."""
+    w = lp.world
+    npus = lp.part.npus
+    pending = (
+        w.net.next_time,
+        w.net.tx.reshape(-1, s.TX_WORDS)[:, s.TX_BUSY],
+        w.npus.npu.reshape(-1, s.NPU_WORDS)[:npus, s.NPU_RTO_AT],
+        w.npus.heap[::2],
+    )
+    return w.net.ctl[s.CTL_NOW] > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
+
+
+def failed_queue_pair(lp):
+    """One line about the queue pair that tried too often."""
+    w = lp.world
+    row = int(w.net.ctl[s.CTL_FAILED_QP]) * s.QP_WORDS
+    src = int(w.npus.npu[w.qps.qp[row + s.QP_NPU] * s.NPU_WORDS + s.NPU_GLOBAL])
+    return (
+        f"npu {src} to npu {w.qps.qp[row + s.QP_DST]}: packet {w.qps.qp[row + s.QP_UNA]} unacknowledged after "
+        f"{w.qps.qp[row + s.QP_RETRIES]} timeouts (at {w.net.ctl[s.CTL_NOW]} ps); "
+        "a queue_limit below one packet or too short a retransmit_timeout does this" + _and_down(lp)
+    )
+
+
+def down_places(lp):
+    """What faults have down now, of the links that leave the LP's nodes, as [[faults]] calls them, by number.
+
+    A switch none of whose links is up stands for them. A link to a node of another LP is known by its number alone.
+    """
+    net, part = lp.world.net, lp.part
+    meta = net.tx.reshape(-1, s.TX_WORDS)[: len(part.links), s.TX_META]
+    is_down = net.link_class.reshape(-1, s.CLASS_WORDS)[meta >> CLASS_SHIFT, s.CLASS_ERROR] == ALWAYS_LOST
+    down_before = np.concatenate([[0], np.cumsum(is_down)])
+    down, links = np.diff(down_before[part.out_ptr]), np.diff(part.out_ptr)
+    whole = [own for own in np.flatnonzero((down == links) & (links > 0)).tolist() if own >= part.npus]
+    places = [f"switch {part.nodes[own]}" for own in whole]
+    source = np.repeat(np.arange(len(part.nodes)), links)
+    target = meta & NODE_MASK
+    named = set()
+    for row in np.flatnonzero(is_down).tolist():
+        a, b, cable = int(source[row]), int(target[row]), int(part.links[row]) >> 1
+        if a in whole or b in whole or cable in named:
+            continue
+        named.add(cable)
+        if b >= len(part.nodes):
+            places.append(f"link {2 * cable}")
+            continue
+        between = np.flatnonzero((source == a) & (target == b))
+        which = "" if is_down[between].all() else f" cable {between.tolist().index(row)}"
+        places.append(f"link {part.nodes[a]}-{part.nodes[b]}{which}")
+    return list(dict.fromkeys(places))
+
+
+def _and_down(lp):
+    """What is down, as the rest of a line; empty if nothing is."""
+    places = down_places(lp)
+    if not places:
+        return ""
+    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+    return f"; down by faults: {', '.join(places[:MOST_PLACES])}{more}"
+
+
+def _unfinished(lp):
+    """Own number of the NPU and trace row of what has started, or could, and is not done."""
+    w = lp.world
+    flag = w.rows.flag[: lp.row_ptr[-1]]
+    begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
+    npu = np.searchsorted(lp.row_ptr, begun, side="right") - 1
+    return npu, begun - lp.row_ptr[npu]
+
+
+def _asked(lp):
+    """(own number of an NPU, MSG_REF without its lane) of what is asked for and not answered: the NPU that is asked."""
+    w = lp.world
+    asked = {}
+    for row in range(0, int(w.net.ctl[s.CTL_QPS]) * s.QP_WORDS, s.QP_WORDS):
+        message = int(w.qps.qp[row + s.QP_PENDING]) - 1
+        while message >= 0:
+            ref = int(w.qps.msg[message * s.MSG_WORDS + s.MSG_REF])
+            if ref >= s.REF_INSTANCE:
+                ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
+            asked.setdefault((int(w.qps.qp[row + s.QP_NPU]), ref), int(w.qps.qp[row + s.QP_DST]))
+            message = int(w.qps.msg[message * s.MSG_WORDS + s.MSG_NEXT])
+    return asked
+
+
+def _collective_waits(lp, npu, row, at, asked):
+    """What a member of a collective waits for; npu: its own number in the LP; asked: as _asked gives it."""
+    w, t, plans = lp.world, lp.world.trace, lp.world.plans
+    slot = int(w.npus.npu[npu * s.NPU_WORDS + s.NPU_SLOT_BASE] + t.group[at])
+    group, seq = int(plans.slot_group[slot]), int(t.seq[at])
+    members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
+    name = f"npu {lp.part.nodes[npu]} row {row}: collective {seq} of group {group}"
+    flag = int(w.rows.flag[lp.row_ptr[npu] + row])
+    if not flag & s.ROW_STARTED and (not w.net.const[s.CONST_SERIAL_COLLECTIVES] or w.rows.slot_next[slot] == seq):
+        in_flight = int(w.npus.system[npu * s.SYSTEM_WORDS + s.SYSTEM_IN_FLIGHT])
+        return f"{name} waits for a place: collectives in flight on the npu: {in_flight}"
+    if not flag & s.ROW_STARTED:
+        return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
+    key = (npu << 40) | (group << 20) | seq
+    hit = np.flatnonzero(w.insts.inst_key == key)
+    if not len(hit):
+        return f"{name} waits for nothing (engine defect)"
+    inst = int(w.insts.inst_val[hit[0]])
+    plan = int(w.insts.inst[inst * s.INST_WORDS + s.INST_PLAN])
+    schedule = int(w.insts.inst[inst * s.INST_WORDS + s.INST_SCHEDULE])
+    stride = int(w.net.const[s.CONST_LANE_STRIDE])
+    for lane in range(int(plans.plan_ptr[plan + 1] - plans.plan_ptr[plan])):
+        first = int(plans.lane_ptr[plans.plan_ptr[plan] + lane])
+        step = first + int(w.insts.inst_pc[inst * stride + lane] >> 1)
+        begun = (npu, s.REF_INSTANCE | inst) in asked and w.insts.inst_arrived[inst * stride + lane] > 0
+        if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.recv_peer[step] >= 0 and not begun:
+            peer = int(plans.recv_peer[step])
+            view = int(plans.lane_row[(plans.plan_ptr[plan] + lane) * s.LANE_WORDS + s.LANE_VIEW])
+            if view >= 0:
+                peer = _in_line(plans, view, int(plans.slot_member[slot]), peer)
+            elif plans.relative[schedule]:
+                peer = (peer + int(plans.slot_member[slot])) % int(plans.members[schedule])
+            return f"{name}, lane {lane} step {step - first}, waits for npu {members[peer]}"
+    if (npu, s.REF_INSTANCE | inst) in asked:
+        return f"{name} waits for npu {asked[npu, s.REF_INSTANCE | inst]} to receive what it sends"
+    return f"{name} waits for its sends to leave"
+
+
+def _in_line(plans, view, member, offset):
+    """The member that stands `offset` places after this one in its line of a view."""
+    size, _, first = plans.view_row[view * s.VIEW_WORDS : view * s.VIEW_WORDS + 3].tolist()
+    at = int(plans.view_at[first + member])
+    return int(plans.view_member[first + at - at % size + (at + offset) % size])
+
+
+def waiting_rows(lp):
+    """The rows of an LP that are under way and what each waits for, a line each."""
+    w, t = lp.world, lp.world.trace
+    lines = []
+    asked = _asked(lp)
+    for own, row in zip(*(numbers.tolist() for numbers in _unfinished(lp)), strict=True):
+        npu = int(lp.part.nodes[own])
+        at = int(w.npus.npu[own * s.NPU_WORDS + s.NPU_TRACE_BASE]) + row
+        kind = t.kind[at]
+        if kind == KIND_RECV:
+            lines.append(
+                f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {npu + t.peer[at]}"
+            )
+        elif kind == KIND_SEND:
+            waits = "waits for its receive to be posted" if (own, row) in asked else "has not left"
+            lines.append(f"npu {npu} row {row}: send to npu {npu + t.peer[at]} {waits}")
+        elif kind == KIND_COLLECTIVE:
+            lines.append(_collective_waits(lp, own, row, at, asked))
+        else:
+            lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
+    if lines:
+        lines[0] += _and_down(lp)
+    return lines

@@ -1,0 +1,286 @@
+"""What will happen to messages that go whole: (ps, order, item) triples of all NPUs, taken out first time first.
+
+At one moment events go by kind, in the order below, then by key. NPUs' own clocks and messages come before STEPs, so
+all messages that want a link at a moment are known when the first takes it.
+
+Time only goes forward, so events of later moments lie in the lists of a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan,
+"Faster algorithms for the shortest path problem", 1990), whose digits have six bits: in the list of the highest digit
+in which their time differs from now, and of that digit's value. When now has gone on, the first list holds the next
+moment; what it has for later goes into lists of lower digits, a few times an event at most. Where many NPUs do the same
+at the same moment, an event comes and goes by a few list operations, however many there are.
+
+The events of the moment at hand are one sorted list. STEPs that join them before the first STEP has its turn wait in a
+list of their own, which is sorted and merged then. All else that joins them goes through a small heap, as it is rare:
+what takes no time.
+"""
+
+import numpy as np
+
+from pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
+from pdes.core.memory import full, zeros
+from pdes.core.state import CTL_EVENTS
+
+EVENT_WORDS = 4
+EVENT_PS, EVENT_ORDER, EVENT_ITEM, EVENT_NEXT = range(EVENT_WORDS)
+KIND_SHIFT = 60
+KEY_SHIFT = 40
+OWN, LEFT, LAUNCH, TAKE, ARRIVE, STEP = range(6)
+"""Key and item: of OWN an NPU << KEY_SHIFT | lane (LANES: the begin of the run), and the NPU; of LAUNCH, the first step
+of a collective, the instance's key and itself; of the others a message's sender << KEY_SHIFT | how-manieth of the
+sender, and the message. LEFT: its last byte has left; in place of the message -1 - instance, whose other sends have
+left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it goes on from where it is."""
+
+NONE = -1
+DIGIT_BITS = 6
+DIGITS = 11
+LISTS = 1 << DIGIT_BITS
+
+# Words of `queue`; rows of events are named by their first word.
+QUEUE_NOW = 0  # ps: the moment at hand
+QUEUE_KIND = 1  # the latest kind of this moment so far
+QUEUE_DUE = 2  # events of this moment, sorted
+QUEUE_WAITING = 3  # STEPs that joined them, first and last
+QUEUE_WAITING_LAST = 4
+QUEUE_RUSH = 5  # how many are in the heap `rush`
+QUEUE_FREE = 6  # rows given back
+QUEUE_FRESH = 7  # first row that was never used
+QUEUE_FULL = 8  # DIGITS words: which lists of a digit are not empty
+QUEUE_LISTS = 32  # first and last event of each list
+QUEUE_WORDS = QUEUE_LISTS + 2 * DIGITS * LISTS
+
+
+def empty_queue():
+    """The words of `queue` at time 0."""
+    queue = zeros(QUEUE_WORDS)
+    queue[[QUEUE_DUE, QUEUE_WAITING, QUEUE_WAITING_LAST, QUEUE_FREE]] = NONE
+    queue[QUEUE_LISTS:] = full(QUEUE_WORDS - QUEUE_LISTS, NONE)
+    return queue
+
+
+def begin_with(messages, ctl, orders, items):
+    """Have events at time 0, in ascending order of `orders`, be the first that are taken."""
+    count = len(orders)
+    rows = messages.event[: count * EVENT_WORDS].reshape(-1, EVENT_WORDS)
+    rows[:, EVENT_PS] = 0
+    rows[:, EVENT_ORDER] = orders
+    rows[:, EVENT_ITEM] = items
+    rows[:, EVENT_NEXT] = np.append(np.arange(1, count), 0) * EVENT_WORDS
+    if count:
+        rows[-1, EVENT_NEXT] = NONE
+        messages.queue[QUEUE_DUE] = 0
+    messages.queue[QUEUE_FRESH] = count * EVENT_WORDS
+    ctl[CTL_EVENTS] = count
+
+
+@inline
+def put_in_list(queue, event, e):
+    """Put an event of a later moment into the list where it belongs."""
+    time = event[e + EVENT_PS]
+    digit = (63 - leading_zeros(time ^ queue[QUEUE_NOW])) // DIGIT_BITS
+    value = (time >> (DIGIT_BITS * digit)) & (LISTS - 1)
+    which = QUEUE_LISTS + 2 * (digit * LISTS + value)
+    last = queue[which + 1]
+    event[e + EVENT_NEXT] = NONE
+    queue[which + 1] = e
+    if last < 0:
+        queue[which] = e
+        queue[QUEUE_FULL + digit] |= np.int64(1) << value
+    else:
+        event[last + EVENT_NEXT] = e
+
+
+@outline
+def rush_in(queue, event, rush, e):
+    """Put an event of this moment into the heap."""
+    i = queue[QUEUE_RUSH]
+    queue[QUEUE_RUSH] = i + 1
+    order = event[e + EVENT_ORDER]
+    while i > 0:
+        parent = (i - 1) >> 1
+        if event[rush[parent] + EVENT_ORDER] < order:
+            break
+        rush[i] = rush[parent]
+        i = parent
+    rush[i] = e
+
+
+@outline
+def rush_out(queue, event, rush):
+    """Take the first event out of the heap."""
+    first = rush[0]
+    size = queue[QUEUE_RUSH] - 1
+    queue[QUEUE_RUSH] = size
+    last = rush[size]
+    order = event[last + EVENT_ORDER]
+    i = 0
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        if child + 1 < size and event[rush[child + 1] + EVENT_ORDER] < event[rush[child] + EVENT_ORDER]:
+            child += 1
+        if order < event[rush[child] + EVENT_ORDER]:
+            break
+        rush[i] = rush[child]
+        i = child
+    rush[i] = last
+    return first
+
+
+@inline
+def add_event(ctl, messages, time, kind, key, item):
+    """Add an event; there is room for one more than there ever are."""
+    queue, event = messages.queue, messages.event
+    ctl[CTL_EVENTS] += 1
+    e = queue[QUEUE_FREE]
+    if e >= 0:
+        queue[QUEUE_FREE] = event[e + EVENT_NEXT]
+    else:
+        e = queue[QUEUE_FRESH]
+        queue[QUEUE_FRESH] = e + EVENT_WORDS
+    event[e + EVENT_PS] = time
+    event[e + EVENT_ORDER] = (kind << KIND_SHIFT) | key
+    event[e + EVENT_ITEM] = item
+    if time > queue[QUEUE_NOW]:
+        put_in_list(queue, event, e)
+    elif kind == STEP and queue[QUEUE_KIND] < STEP:
+        event[e + EVENT_NEXT] = NONE
+        last = queue[QUEUE_WAITING_LAST]
+        queue[QUEUE_WAITING_LAST] = e
+        if last < 0:
+            queue[QUEUE_WAITING] = e
+        else:
+            event[last + EVENT_NEXT] = e
+    else:
+        rush_in(queue, event, messages.rush, e)
+
+
+@outline
+def merged(event, a, b):
+    """Two sorted lists as one: its first event."""
+    first = np.int64(NONE)
+    last = np.int64(NONE)
+    while a >= 0 or b >= 0:
+        if b < 0 or (a >= 0 and event[a + EVENT_ORDER] <= event[b + EVENT_ORDER]):
+            e = a
+            a = event[a + EVENT_NEXT]
+        else:
+            e = b
+            b = event[b + EVENT_NEXT]
+        if last < 0:
+            first = e
+        else:
+            event[last + EVENT_NEXT] = e
+        last = e
+        if a < 0 or b < 0:
+            event[last + EVENT_NEXT] = max(a, b)
+            break
+    return first
+
+
+@inline
+def cut_run(event, e):
+    """End the list at `e` where its order first falls: the rest."""
+    rest = event[e + EVENT_NEXT]
+    while rest >= 0 and event[e + EVENT_ORDER] <= event[rest + EVENT_ORDER]:
+        e = rest
+        rest = event[e + EVENT_NEXT]
+    event[e + EVENT_NEXT] = NONE
+    return rest
+
+
+@outline
+def sorted_list(event, first):
+    """A list by order: its first event. Runs that ascend are merged two by two, until one is left."""
+    while True:
+        rest = first
+        first = np.int64(NONE)
+        last = np.int64(NONE)
+        runs = 0
+        while rest >= 0:
+            a = rest
+            b = cut_run(event, a)
+            rest = np.int64(NONE)
+            if b >= 0:
+                rest = cut_run(event, b)
+            a = merged(event, a, b)
+            if last < 0:
+                first = a
+            else:
+                event[last + EVENT_NEXT] = a
+            while rest >= 0 and event[a + EVENT_NEXT] >= 0:
+                a = event[a + EVENT_NEXT]
+            last = a
+            runs += 1
+        if runs <= 1:
+            return first
+
+
+@outline
+def next_moment(messages):
+    """Go on to the earliest event."""
+    queue, event = messages.queue, messages.event
+    digit = 0
+    while queue[QUEUE_FULL + digit] == 0:
+        digit += 1
+    value = trailing_zeros(queue[QUEUE_FULL + digit])
+    queue[QUEUE_FULL + digit] &= ~(np.int64(1) << value)
+    which = QUEUE_LISTS + 2 * (digit * LISTS + value)
+    first = queue[which]
+    queue[which] = NONE
+    queue[which + 1] = NONE
+    now = event[first + EVENT_PS]
+    if digit > 0:
+        e = event[first + EVENT_NEXT]
+        while e >= 0:
+            now = min(now, event[e + EVENT_PS])
+            e = event[e + EVENT_NEXT]
+    queue[QUEUE_NOW] = now
+    queue[QUEUE_KIND] = 0
+    due = np.int64(NONE)
+    last = np.int64(NONE)
+    falls = False
+    e = first
+    while e >= 0:
+        following = event[e + EVENT_NEXT]
+        if event[e + EVENT_PS] > now:
+            put_in_list(queue, event, e)
+        else:
+            if last < 0:
+                due = e
+            else:
+                event[last + EVENT_NEXT] = e
+                falls = falls or event[last + EVENT_ORDER] > event[e + EVENT_ORDER]
+            last = e
+        e = following
+    event[last + EVENT_NEXT] = NONE
+    if falls:
+        due = sorted_list(event, due)
+    queue[QUEUE_DUE] = due
+
+
+@inline
+def take_event(ctl, messages):
+    """Take the first event out; its time, order and item."""
+    queue, event = messages.queue, messages.event
+    ctl[CTL_EVENTS] -= 1
+    if queue[QUEUE_DUE] < 0 and queue[QUEUE_WAITING] < 0 and queue[QUEUE_RUSH] == 0:
+        next_moment(messages)
+    e = queue[QUEUE_DUE]
+    hurries = queue[QUEUE_RUSH] > 0 and (e < 0 or event[messages.rush[0] + EVENT_ORDER] < event[e + EVENT_ORDER])
+    if hurries:
+        e = messages.rush[0]
+    if queue[QUEUE_WAITING] >= 0 and (e < 0 or event[e + EVENT_ORDER] >> KIND_SHIFT == STEP):
+        waiting = sorted_list(event, queue[QUEUE_WAITING])
+        queue[QUEUE_WAITING] = NONE
+        queue[QUEUE_WAITING_LAST] = NONE
+        e = merged(event, queue[QUEUE_DUE], waiting)
+        queue[QUEUE_DUE] = e
+        hurries = queue[QUEUE_RUSH] > 0 and event[messages.rush[0] + EVENT_ORDER] < event[e + EVENT_ORDER]
+    if hurries:
+        e = rush_out(queue, event, messages.rush)
+    else:
+        queue[QUEUE_DUE] = event[e + EVENT_NEXT]
+    order = event[e + EVENT_ORDER]
+    queue[QUEUE_KIND] = max(queue[QUEUE_KIND], order >> KIND_SHIFT)
+    event[e + EVENT_NEXT] = queue[QUEUE_FREE]
+    queue[QUEUE_FREE] = e
+    return event[e + EVENT_PS], order, event[e + EVENT_ITEM]

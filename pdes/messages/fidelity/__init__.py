@@ -1,0 +1,72 @@
+"""How messages cross the network, where not as packets. One file each, found here.
+
+A file holds TITLE, a hook `act(address, message, now, ...)` that has a message go on from where it is, and
+`alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps)`, what messages take on an idle path: float64[k] ps
+per byte and int64[k] delays of its links, int64[] latencies of its switches, int64[m] bytes -> int64[m]. A message
+goes on by events (events.py): LEFT when its last byte has left its sender, ARRIVE when it is in, STEP when it is
+to go on from a node. Packets stand in the rest of the engine.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pdes.core.errors import RunError
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The model of a run; act and alone_ps are None for packets.
+
+    endpoint_delay_ps passes before the first step of a collective, and before a receiver acts on a message.
+    reduction_psb is ps per byte of an NPU's memory: a message that is added to what is there takes three times its
+    bytes longer (two reads and a write), 0 = no time. Times of transfers and reductions are cut to multiples of
+    resolution_ps. links_are_busy: messages wait for each other (LINKS_ARE_BUSY of the module, if it says so).
+
+    Of packets only: send_latency_ps passes from when a message is posted until its first packet may be sent; with
+    acknowledged a message counts, at both ends, from when its last acknowledgement is back at its sender.
+
+    is_closed_form: nothing crosses the network; collectives and messages take what they would alone on that of packets
+    (pdes/closed_forms/closed_form.py).
+    """
+
+    name: str
+    act: Callable | None = None
+    alone_ps: Callable | None = None
+    endpoint_delay_ps: int = 0
+    reduction_psb: float = 0.0
+    resolution_ps: int = 1
+    links_are_busy: bool = True
+    send_latency_ps: int = 0
+    acknowledged: bool = False
+    is_closed_form: bool = False
+
+    @property
+    def has_endpoints(self) -> bool:
+        """Whether something of packets passes at the ends of messages."""
+        own = self.endpoint_delay_ps or self.reduction_psb or self.send_latency_ps or self.acknowledged
+        return bool(own) and self.act is None
+
+
+PACKET = Fidelity("packet")
+
+
+def names() -> list[str]:
+    """Every model that a run may name."""
+    return ["packet", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
+
+
+def fidelity(name: str, **parameters) -> Fidelity:
+    """The model of that name.
+
+    Raises:
+        RunError: there is none.
+    """
+    if name not in names():
+        raise RunError(f"fidelity {name!r}; expected one of {', '.join(names())}")
+    if name == "packet":
+        return Fidelity(name, **parameters)
+    module = importlib.import_module(f"{__name__}.{name}")
+    busy = getattr(module, "LINKS_ARE_BUSY", True)
+    return Fidelity(name, module.act, module.alone_ps, links_are_busy=busy, **parameters)

@@ -1,0 +1,78 @@
+"""Analytical, congestion-aware: a message is stored and forwarded as a whole over one link after another.
+
+A link sends one message at a time, in the order in which they come to it; those that come at the same moment in the
+order of their senders, and of one sender as they were posted. A connection that is driven at a share of its port's
+rate holds the port no longer than others do, but takes as long as the share says. As ASTRA-sim's congestion-aware
+network (Won et al., ISPASS 2023), which has one dimension; here any fabric.
+"""
+
+import numpy as np
+
+from pdes.core.jit import hook
+from pdes.core.packet import SHARE_UNITS
+from pdes.core.state import (
+    CLASS_DELAY,
+    CLASS_WORDS,
+    COUNT_HOPS,
+    INF,
+    MSG_BYTES,
+    MSG_NODE,
+    MSG_QP,
+    MSG_WORDS,
+    QP_ARRIVED,
+    QP_DST,
+    QP_NPU,
+    QP_SHARES,
+    QP_WORDS,
+    TX_BUSY,
+    TX_META,
+    TX_WORDS,
+)
+from pdes.core.world import world_at
+from pdes.messages.events import ARRIVE, STEP
+from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
+from pdes.network.link import NODE_MASK, count_sent, link_psb
+from pdes.network.path import forwarding_ps
+
+TITLE = "whole messages, stored and forwarded; each link sends one at a time"
+
+
+@hook
+def act(address, message, now, _a, _b, _c, _d, _e):
+    """Have a message cross the next link."""
+    w = world_at(address)
+    net, qps = w.net, w.qps
+    row = qps.msg[message * MSG_WORDS + MSG_QP] * QP_WORDS
+    size = qps.msg[message * MSG_WORDS + MSG_BYTES]
+    node = qps.msg[message * MSG_WORDS + MSG_NODE]
+    link = link_of_connection(net, w.routes, qps, row, node)
+    tx = link * TX_WORDS
+    meta = net.tx[tx + TX_META]
+    start = min(max(now, net.tx[tx + TX_BUSY]), INF)
+    psb = link_psb(net, link)
+    sent = start + whole_ps(net, size, psb, 0)
+    net.tx[tx + TX_BUSY] = sent
+    count_sent(net, tx, size, start - now)
+    net.count[COUNT_HOPS] += 1
+    at_npu = node == qps.qp[row + QP_NPU]
+    if at_npu and qps.qp[row + QP_SHARES] > SHARE_UNITS:
+        start = max(start, qps.qp[row + QP_ARRIVED])
+        psb *= qps.qp[row + QP_SHARES] / SHARE_UNITS
+        sent = start + whole_ps(net, size, psb, 0)
+        qps.qp[row + QP_ARRIVED] = sent
+    if at_npu:
+        leaves(w, message, sent, now)
+    after = meta & NODE_MASK
+    qps.msg[message * MSG_WORDS + MSG_NODE] = after
+    at = start + whole_ps(net, size, psb, net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY])
+    if after == qps.qp[row + QP_DST]:
+        add_message_event(net, qps, w.messages, at, ARRIVE, message)
+    else:
+        add_message_event(net, qps, w.messages, at + forwarding_ps(net, w.routes, after), STEP, message)
+    return 0
+
+
+def alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps):
+    """The bytes at the rate of each link and its delay, and the latencies of the switches."""
+    whole = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
+    return forwarding_ps.sum() + (whole - whole % resolution_ps).sum(axis=1)

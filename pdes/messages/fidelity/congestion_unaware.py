@@ -1,0 +1,69 @@
+"""Analytical, congestion-unaware: a message takes all latencies of its path and its bytes at the slowest rate.
+
+No message waits for another, however many cross a link. The first link counts with the share of its rate at which the
+connection is driven. Messages of one connection (two NPUs, one group) arrive in the order in which they were posted. As
+ASTRA-sim's analytical network (Won et al., ISPASS 2023), which counts but the first dimension in which two NPUs differ.
+"""
+
+import numpy as np
+
+from pdes.core.jit import hook
+from pdes.core.packet import SHARE_UNITS
+from pdes.core.state import (
+    CLASS_DELAY,
+    CLASS_WORDS,
+    COUNT_HOPS,
+    MSG_BYTES,
+    MSG_NODE,
+    MSG_QP,
+    MSG_WORDS,
+    QP_ARRIVED,
+    QP_DST,
+    QP_SHARES,
+    QP_WORDS,
+    TX_META,
+    TX_WORDS,
+)
+from pdes.core.world import world_at
+from pdes.messages.events import ARRIVE
+from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
+from pdes.network.link import NODE_MASK, count_sent, link_psb
+from pdes.network.path import forwarding_ps
+
+TITLE = "latencies and rate of the path; no message waits for another"
+LINKS_ARE_BUSY = False
+
+
+@hook
+def act(address, message, now, _a, _b, _c, _d, _e):
+    """Have a message cross all its path."""
+    w = world_at(address)
+    net, qps = w.net, w.qps
+    row = qps.msg[message * MSG_WORDS + MSG_QP] * QP_WORDS
+    size = qps.msg[message * MSG_WORDS + MSG_BYTES]
+    dst = qps.qp[row + QP_DST]
+    node = qps.msg[message * MSG_WORDS + MSG_NODE]
+    latency = np.int64(0)
+    slowest = 0.0
+    shares = max(SHARE_UNITS, qps.qp[row + QP_SHARES]) / SHARE_UNITS
+    while node != dst:
+        latency += forwarding_ps(net, w.routes, node)
+        link = link_of_connection(net, w.routes, qps, row, node)
+        meta = net.tx[link * TX_WORDS + TX_META]
+        latency += net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY]
+        slowest = max(slowest, link_psb(net, link) * shares)
+        shares = 1.0
+        count_sent(net, link * TX_WORDS, size, 0)
+        net.count[COUNT_HOPS] += 1
+        node = meta & NODE_MASK
+    arrived = max(now + whole_ps(net, size, slowest, latency), qps.qp[row + QP_ARRIVED])
+    qps.qp[row + QP_ARRIVED] = arrived
+    leaves(w, message, now + whole_ps(net, size, slowest, 0), now)
+    add_message_event(net, qps, w.messages, arrived, ARRIVE, message)
+    return 0
+
+
+def alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps):
+    """All latencies, and the bytes at the slowest rate."""
+    whole = (size_bytes * psb.max() + 0.5).astype(np.int64) + delay_ps.sum() + forwarding_ps.sum()
+    return whole - whole % resolution_ps

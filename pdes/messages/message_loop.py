@@ -1,0 +1,246 @@
+"""NPUs and messages that go whole, one event after another: the kernel of the fidelities beside packets.
+
+One worker has all NPUs. At each moment everything that follows from the event at hand is done before the next, as in
+pdes/npu/npu_window.py, whose trace rows, lanes and collectives these are.
+"""
+
+import numpy as np
+
+from pdes.core.heap import heap_pop
+from pdes.core.jit import call_hook, inline, kernel
+from pdes.core.packet import P2P, destination
+from pdes.core.state import (
+    CONST_ACT,
+    CONST_ADDRESS,
+    CONST_LANE_STRIDE,
+    COUNT_BYTES_RECEIVED,
+    COUNT_CONSUMED_PACKETS,
+    COUNT_EVENTS,
+    COUNT_PAYLOAD_BYTES,
+    CTL_CHECK,
+    CTL_EVENTS,
+    CTL_NOW,
+    CTL_RESUME_NODE,
+    INST_KEY,
+    INST_LANES_LEFT,
+    INST_LEFT_ORDINAL,
+    INST_LEFT_PS,
+    INST_PLAN,
+    INST_SENDS_LEFT,
+    INST_STARTED,
+    INST_WORDS,
+    LANES,
+    LONGEST_RUN_PS,
+    MSG_BYTES,
+    MSG_ORDINAL,
+    MSG_REF,
+    MSG_TAG,
+    MSG_WORDS,
+    NPU_HEAP_BASE,
+    NPU_HEAP_SIZE,
+    NPU_NOW,
+    NPU_PORTS,
+    NPU_READY_HEAD,
+    NPU_WORDS,
+    REF_INSTANCE,
+)
+from pdes.core.status import DONE, FULL
+from pdes.core.world import world_at
+from pdes.messages.events import (
+    ARRIVE,
+    KEY_SHIFT,
+    KIND_SHIFT,
+    LAUNCH,
+    LEFT,
+    OWN,
+    TAKE,
+    add_event,
+    take_event,
+)
+from pdes.messages.whole import add_message_event, ends_of, instance_for, taken_at
+from pdes.nic.message_pool import give_row_back
+from pdes.nic.transport import finish_flow
+from pdes.npu.agenda import take_due
+from pdes.npu.collective import advance, begins_after, close_if_done, send_has_left
+from pdes.npu.npu_window import NOTHING, receive_row, short_of, start_row
+from pdes.npu.trace import finish_row, leave_lane, next_ready
+
+PAUSED, TOO_LATE = 4, 5
+KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
+
+
+@inline
+def move_lanes(w, node):
+    """Have the lanes that have just begun a row wait among all events, not in the NPU's heap."""
+    n = node * NPU_WORDS
+    npu, heap = w.npus.npu, w.npus.heap
+    base = npu[n + NPU_HEAP_BASE]
+    while npu[n + NPU_HEAP_SIZE] > 0:
+        time = heap[2 * base]
+        lane = heap[2 * base + 1] - npu[n + NPU_PORTS]
+        heap_pop(heap, base, npu[n + NPU_HEAP_SIZE])
+        npu[n + NPU_HEAP_SIZE] -= 1
+        add_event(w.net.ctl, w.messages, time, OWN, (node << KEY_SHIFT) | lane, node)
+
+
+@inline
+def begin_row(w, node, now):
+    """Start the NPU's first ready row. Returns as `start_row`; a collective begins after the endpoint's delay."""
+    row = next_ready(w.npus, w.rows, node)
+    done, inst = start_row(w.net.const[CONST_ADDRESS], node, row, now)
+    move_lanes(w, node)
+    if inst >= 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
+        i = inst * INST_WORDS
+        delay = begins_after(w.net, w.plans, w.insts.inst[i + INST_PLAN])
+        if delay == 0:
+            return done, inst
+        w.insts.inst[i + INST_STARTED] = 0
+        add_event(w.net.ctl, w.messages, now + delay, LAUNCH, w.insts.inst[i + INST_KEY], inst)
+        inst = np.int64(NOTHING)
+    return done, inst
+
+
+@inline
+def take_message(w, node, message, now):
+    """The receiver acts on a message, which is then given back. Returns as `start_row`."""
+    net, qps = w.net, w.qps
+    m = message * MSG_WORDS
+    ends = ends_of(qps, message)
+    tag = qps.msg[m + MSG_TAG]
+    finish_flow(net, qps, ends, tag, qps.msg[m + MSG_ORDINAL], now)
+    give_row_back(net, qps, message)
+    if tag >> 44 == P2P:
+        return receive_row(net.const[CONST_ADDRESS], node, ends, tag), np.int64(NOTHING)
+    inst = instance_for(w, node, tag >> 44, (tag >> 24) & 0xFFFFF)
+    w.insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (tag & 0xFFFFFF)] += 1
+    return np.int64(NOTHING), inst
+
+
+@inline
+def has_left(w, message):
+    """A message's last byte has left, or that of an instance's last one (-1 - instance). Returns as `start_row`."""
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    if message < 0:
+        inst = -1 - message
+        w.insts.inst[inst * INST_WORDS + INST_SENDS_LEFT] -= 1
+        return done, inst
+    ref = w.qps.msg[message * MSG_WORDS + MSG_REF]
+    if ref >= REF_INSTANCE:
+        inst = send_has_left(w.net, w.insts, ref)
+    else:
+        done = ref
+    return done, inst
+
+
+@inline
+def has_arrived(w, node, message, now):
+    """A message is in. Returns as `start_row`."""
+    size = w.qps.msg[message * MSG_WORDS + MSG_BYTES]
+    w.net.count[COUNT_CONSUMED_PACKETS] += 1
+    w.net.count[COUNT_BYTES_RECEIVED] += size
+    w.net.count[COUNT_PAYLOAD_BYTES] += size
+    at = taken_at(w, node, message, now)
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    if at == now:
+        done, inst = take_message(w, node, message, now)
+    else:
+        add_message_event(w.net, w.qps, w.messages, at, TAKE, message)
+    return done, inst
+
+
+@inline
+def await_last_byte(w, inst, order, now):
+    """If an instance waits only for bytes of which it was not told, have it told; order: of the event at hand."""
+    i = inst * INST_WORDS
+    row = w.insts.inst
+    left_ps = row[i + INST_LEFT_PS]
+    if left_ps >= now and row[i + INST_LANES_LEFT] == 0 and row[i + INST_SENDS_LEFT] == 0:
+        key = (row[i + INST_KEY] >> KEY_SHIFT << KEY_SHIFT) | row[i + INST_LEFT_ORDINAL]
+        if left_ps > now or (LEFT << KIND_SHIFT) | key > order:
+            row[i + INST_SENDS_LEFT] = 1
+            row[i + INST_LEFT_PS] = 0
+            add_event(w.net.ctl, w.messages, left_ps, LEFT, key, -1 - inst)
+
+
+@inline
+def node_of(w, kind, order, item):
+    """The NPU to which an event happens; of a STEP its sender."""
+    if kind == OWN:
+        return item
+    if kind == LAUNCH:
+        return w.insts.inst[item * INST_WORDS + INST_KEY] >> 40
+    if kind == TAKE or kind == ARRIVE:
+        return destination(ends_of(w.qps, item))
+    return (order >> KEY_SHIFT) & KEY_NPU_MASK
+
+
+@inline
+def happen(w, node, kind, order, item, now):
+    """Let an event happen. Returns as `start_row`."""
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    if kind == OWN:
+        lane = order & ((1 << KEY_SHIFT) - 1)
+        if lane < LANES:
+            done = leave_lane(w.npus, w.rows, node, lane)
+        elif lane > LANES:
+            inst = take_due(w.net, w.npus, w.insts, node, now)
+            move_lanes(w, node)
+    elif kind == LEFT:
+        done, inst = has_left(w, item)
+    elif kind == LAUNCH:
+        inst = item
+        w.insts.inst[inst * INST_WORDS + INST_STARTED] = 1
+    elif kind == TAKE:
+        done, inst = take_message(w, node, item, now)
+    elif kind == ARRIVE:
+        done, inst = has_arrived(w, node, item, now)
+    else:
+        call_hook(w.net.const[CONST_ACT], w.net.const[CONST_ADDRESS], item, now, 0, 0, 0, 0, 0)
+    return done, inst
+
+
+@kernel
+def work_messages(address, most):
+    """Go on until nothing is left to happen (DONE), a pool is short (FULL), or for `most` events (PAUSED).
+
+    TOO_LATE: what comes next lies beyond LONGEST_RUN_PS.
+    """
+    w = world_at(address)
+    net = w.net
+    ctl = net.ctl
+    events = 0
+    order = np.int64(0)
+    while True:
+        if ctl[CTL_CHECK] == 1 and short_of(net, w.qps) > 0:
+            return FULL
+        node = ctl[CTL_RESUME_NODE]
+        now = ctl[CTL_NOW]
+        if node >= 0 and w.npus.npu[node * NPU_WORDS + NPU_READY_HEAD] >= 0:
+            done, inst = begin_row(w, node, now)
+        else:
+            if ctl[CTL_EVENTS] == 0:
+                ctl[CTL_RESUME_NODE] = -1
+                return DONE
+            if events == most:
+                return PAUSED
+            events += 1
+            net.count[COUNT_EVENTS] += 1
+            now, order, item = take_event(ctl, w.messages)
+            kind = order >> KIND_SHIFT
+            if now > LONGEST_RUN_PS:
+                return TOO_LATE
+            node = node_of(w, kind, order, item)
+            ctl[CTL_RESUME_NODE] = node
+            ctl[CTL_NOW] = now
+            w.npus.npu[node * NPU_WORDS + NPU_NOW] = now
+            done, inst = happen(w, node, kind, order, item, now)
+        if inst >= 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
+            advance(address, node, inst, now)
+            move_lanes(w, node)
+            await_last_byte(w, inst, order, now)
+            done = close_if_done(net, w.insts, inst)
+        if done >= 0:
+            finish_row(address, node, done, now)

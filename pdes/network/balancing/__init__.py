@@ -1,0 +1,55 @@
+"""Load balancing: which of several equal links a switch takes for a packet. One file each, found here.
+
+A file holds TITLE and a hook `pick(address, node, first, count, w1, w2, now, spare)` that gives a number below `count`.
+ECMP, the rule of all others by default, stands in routing.py. What a rule decides may depend on the switch's own
+state and past only, so it is the same on any partition.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pdes.core.errors import RunError
+
+
+@dataclass(frozen=True)
+class Balancing:
+    """The rule of a run; pick is None for ECMP.
+
+    reorders: packets of one flow may overtake each other. has_flowlets, by_host: what the rule needs in Routes.
+    """
+
+    name: str
+    pick: Callable | None
+    reorders: bool = False
+    has_flowlets: bool = False
+    by_host: bool = False
+
+
+ECMP = Balancing("ecmp", None)
+
+
+def names() -> list[str]:
+    """Every rule that a run may name."""
+    return ["ecmp", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
+
+
+def balancing(name: str) -> Balancing:
+    """The rule of that name.
+
+    Raises:
+        RunError: there is none.
+    """
+    if name not in names():
+        raise RunError(f"load balancing {name!r}; expected one of {', '.join(names())}")
+    if name == "ecmp":
+        return ECMP
+    module = importlib.import_module(f"{__name__}.{name}")
+    return Balancing(
+        name,
+        module.pick,
+        getattr(module, "REORDERS", False),
+        getattr(module, "HAS_FLOWLETS", False),
+        getattr(module, "BY_HOST", False),
+    )

@@ -1,0 +1,73 @@
+"""Adaptive routing: a destination's packets go over all links in turn, those left out where more waits.
+
+A switch keeps for each of FLOWLETS destinations, data and control apart, how many packets it has sent there. Every
+`count` of them begin at another link, by a hash, and take one link after another: so each link, and all that follows
+it, gets the same share to within a packet, where packets at random differ by the root of their number (per-destination
+round robin, as in Cao et al., CoNEXT 2013). Turns that began at the same link each time would lock flows of equal
+packets into a pattern: what collides further on would do so for ever.
+
+A link whose port has more work left than another's, by more than SLACK_PACKETS full packets, loses its turn to the
+next. The work is the rest of the packet on the wire and all data that waits.
+"""
+
+import numpy as np
+
+from pdes.core.hashing import mix3
+from pdes.core.jit import hook, inline
+from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
+from pdes.core.state import (
+    CONST_HEADER,
+    CONST_MTU,
+    CONST_SWITCH_HOOK,
+    FLOWLETS,
+    GATE_QUEUED,
+    GATE_WORDS,
+    INF,
+    NODE_BASE,
+    NODE_WORDS,
+    TX_BUSY,
+    TX_WORDS,
+)
+from pdes.core.world import world_at
+from pdes.network.link import link_psb
+from pdes.network.routing import salt
+from pdes.network.shared_switch import bring_up
+
+TITLE = "each destination's packets over all links in turn, but those where more waits"
+REORDERS = True
+HAS_FLOWLETS = True
+SLACK_PACKETS = 8
+
+
+@inline
+def work_left(net, link, now):
+    """Time that the port needs for all that it has (ps)."""
+    work = max(0, net.tx[link * TX_WORDS + TX_BUSY] - now)
+    if net.const[CONST_SWITCH_HOOK] != 0:
+        g = link * GATE_WORDS + GATE_QUEUED
+        work += np.int64((net.gate[g] + net.gate[g + 1]) * link_psb(net, link))
+    return work
+
+
+@hook
+def pick(address, node, first, count, w1, _w2, now, _spare):
+    """The link whose turn it is, of those with little more work left than the least."""
+    world = world_at(address)
+    net, routes = world.net, world.routes
+    is_control = np.int64(flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0)
+    at = 2 * (node * FLOWLETS + (destination(w1) & (FLOWLETS - 1))) + is_control
+    sent = routes.flowlet[at]
+    routes.flowlet[at] = sent + 1
+    which = (sent + ((mix3(salt(routes, node) + is_control, destination(w1), sent // count) * count) >> 32)) % count
+    base = routes.node[node * NODE_WORDS + NODE_BASE]
+    if net.const[CONST_SWITCH_HOOK] != 0:
+        bring_up(net, node, now + 1)
+    least = np.int64(INF)
+    for i in range(count):
+        least = min(least, work_left(net, base + routes.link[first + i], now))
+    slack = SLACK_PACKETS * (net.const[CONST_MTU] + net.const[CONST_HEADER])
+    link = base + routes.link[first + which]
+    while work_left(net, link, now) > least + np.int64(slack * link_psb(net, link)):
+        which = (which + 1) % count
+        link = base + routes.link[first + which]
+    return which

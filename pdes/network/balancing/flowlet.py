@@ -1,0 +1,34 @@
+"""Flowlets: a flow may take another link after a gap longer than paths differ (Kandula et al., CCR 2007; CONGA, 2014).
+
+A switch keeps, for each of FLOWLETS hashes of flows, when the last packet came and which link it took. Flows with the
+same hash share an entry, as in hardware.
+"""
+
+import numpy as np
+
+from pdes.core.hashing import mix3
+from pdes.core.jit import hook
+from pdes.core.packet import entropy, identity
+from pdes.core.state import CONST_FLOWLET_GAP, FLOWLETS
+from pdes.core.world import world_at
+from pdes.network.routing import salt
+
+TITLE = "each burst of a flow at random"
+HAS_FLOWLETS = True
+ENDS_MASK = (1 << 40) - 1
+
+
+@hook
+def pick(address, node, _first, count, w1, w2, now, _spare):
+    """The link of the flow's last packet, or after a gap any."""
+    world = world_at(address)
+    routes = world.routes
+    flow = mix3(salt(routes, node), w1 & ENDS_MASK, entropy(w2))
+    at = 2 * (node * FLOWLETS + (flow & (FLOWLETS - 1)))
+    last = routes.flowlet[at]
+    which = routes.flowlet[at + 1]
+    if last == 0 or now - last > world.net.const[CONST_FLOWLET_GAP] or which >= count:
+        which = np.int64((mix3(flow, identity(w2), now) * count) >> 32)
+        routes.flowlet[at + 1] = which
+    routes.flowlet[at] = max(now, 1)
+    return which

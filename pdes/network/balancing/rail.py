@@ -1,0 +1,16 @@
+"""Rail-aware: by the destination's host, so that on every rail what goes to one host meets at one spine only."""
+
+import numpy as np
+
+from pdes.core.jit import hook
+from pdes.core.packet import destination
+from pdes.core.world import world_at
+
+TITLE = "by the destination's host"
+BY_HOST = True
+
+
+@hook
+def pick(address, _node, _first, count, w1, _w2, _now, _spare):
+    """The same link for all that goes to one host."""
+    return np.int64(world_at(address).routes.host[destination(w1)]) % count

@@ -1,0 +1,17 @@
+"""Packet spraying: every packet takes a link of its own, at random (Dixit et al., INFOCOM 2013)."""
+
+from pdes.core.hashing import mix3
+from pdes.core.jit import hook
+from pdes.core.packet import identity
+from pdes.core.world import world_at
+from pdes.network.routing import salt
+
+TITLE = "each packet at random"
+REORDERS = True
+
+
+@hook
+def pick(address, node, _first, count, w1, w2, now, _spare):
+    """A link by a hash of the packet, the switch and the time, so that a packet sent again may take another."""
+    routes = world_at(address).routes
+    return (mix3(salt(routes, node) + w1, identity(w2), now) * count) >> 32

@@ -1,0 +1,12 @@
+"""Static routing by destination: the destination's number, modulo the links (D-mod-k, Zahavi, 2012)."""
+
+from pdes.core.jit import hook
+from pdes.core.packet import destination
+
+TITLE = "by the destination's number"
+
+
+@hook
+def pick(_address, _node, _first, count, w1, _w2, _now, _spare):
+    """The same link for all that goes to one NPU."""
+    return destination(w1) % count

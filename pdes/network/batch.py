@@ -1,0 +1,213 @@
+"""What arrives at a node in a window: gathered from its inbox, sorted by time, ties in a fair order."""
+
+import numpy as np
+
+from pdes.core.fifo import NONE, prefetch_block
+from pdes.core.hashing import mix3
+from pdes.core.jit import inline
+from pdes.core.state import (
+    BLOCK_RECORDS,
+    BLOCK_SHIFT,
+    CONST_RESERVE_BLOCKS,
+    CONST_SEED,
+    COUNT_EVENTS,
+    COUNT_HOPS,
+    CTL_BATCH,
+    CTL_BATCH_FREED,
+    CTL_FREE_BLOCKS,
+    CTL_NEED,
+    CTL_RESUME_AT,
+    CTL_SIDE,
+    NEED_BLOCKS,
+    RECORD_WORDS,
+)
+from pdes.network.link import LINK_BITS, LINK_MASK, inbox_of
+
+BUCKETS = 256
+SMALL_BATCH = 24
+
+
+@inline
+def blocks_short(net):
+    """Whether the pool of blocks may not do for a node's batch."""
+    if net.ctl[CTL_FREE_BLOCKS] < net.const[CONST_RESERVE_BLOCKS]:
+        net.ctl[CTL_NEED] = NEED_BLOCKS
+        return True
+    return False
+
+
+@inline
+def take_batch(net, inbox, node, begin, end):
+    """Gather and order what arrives at the node before `end` (`ctl[CTL_BATCH]` packets)."""
+    batch = gather(net, inbox, node)
+    net.ctl[CTL_BATCH] = batch
+    net.ctl[CTL_RESUME_AT] = 0
+    net.count[COUNT_HOPS] += batch
+    net.count[COUNT_EVENTS] += batch
+    if batch > 1:
+        sort_batch(inbox, batch, begin, end)
+        order_ties(net, inbox, batch, begin)
+
+
+@inline
+def inbox_blocks(net, node):
+    """First and last block of a node's inbox, NONE where it is empty."""
+    box = inbox_of(node, net.ctl[CTL_SIDE])
+    return np.int64(net.inbox[box]) >> BLOCK_SHIFT, np.int64(net.inbox[box + 1]) >> BLOCK_SHIFT
+
+
+@inline
+def gather(net, inbox, node):
+    """Collect the packets of the node's inbox, which arrive in this window, into the batch; returns their number.
+
+    The records stay where they are until the batch is done (`give_back`).
+    """
+    record = net.record
+    batch = 0
+    freed = 0
+    box = inbox_of(node, net.ctl[CTL_SIDE])
+    pos = np.int64(net.inbox[box])
+    if pos >= 0:
+        tail = np.int64(net.inbox[box + 1])
+        net.inbox[box] = NONE
+        net.inbox[box + 1] = NONE
+        while pos != tail:
+            inbox.batch_key[batch] = (record[pos * RECORD_WORDS] >> LINK_BITS << 16) | batch
+            inbox.batch_pos[batch] = pos
+            batch += 1
+            pos += 1
+            if pos & (BLOCK_RECORDS - 1) == 0:
+                block = (pos >> BLOCK_SHIFT) - 1
+                inbox.batch_freed[freed] = block
+                freed += 1
+                block = np.int64(net.block_next[block])
+                pos = block << BLOCK_SHIFT
+                if block != tail >> BLOCK_SHIFT:
+                    prefetch_block(net, np.int64(net.block_next[block]))
+        inbox.batch_freed[freed] = pos >> BLOCK_SHIFT
+        freed += 1
+    net.ctl[CTL_BATCH_FREED] = freed
+    return batch
+
+
+@inline
+def give_back(net, inbox):
+    """Return the blocks that the batch has emptied."""
+    free = net.ctl[CTL_FREE_BLOCKS]
+    freed = net.ctl[CTL_BATCH_FREED]
+    for i in range(freed):
+        net.block_free[free + i] = inbox.batch_freed[i]
+    net.ctl[CTL_FREE_BLOCKS] = free + freed
+
+
+@inline
+def sort_run(keys, first, last):
+    """Sort keys[first:last]: by insertion when few, else as a heap (never quadratic)."""
+    count = last - first
+    if count > SMALL_BATCH:
+        for i in range(count // 2 - 1, -1, -1):
+            sink(keys, first, i, count)
+        for end in range(count - 1, 0, -1):
+            top = keys[first]
+            keys[first] = keys[first + end]
+            keys[first + end] = top
+            sink(keys, first, np.int64(0), end)
+    else:
+        for i in range(first + 1, last):
+            k = keys[i]
+            j = i - 1
+            while j >= first and keys[j] > k:
+                keys[j + 1] = keys[j]
+                j -= 1
+            keys[j + 1] = k
+
+
+@inline
+def sink(keys, first, i, count):
+    """Restore the order of a largest-first heap of `count` keys from entry i downwards."""
+    k = keys[first + i]
+    while 2 * i + 1 < count:
+        child = 2 * i + 1
+        if child + 1 < count and keys[first + child + 1] > keys[first + child]:
+            child += 1
+        if keys[first + child] <= k:
+            break
+        keys[first + i] = keys[first + child]
+        i = child
+    keys[first + i] = k
+
+
+@inline
+def sort_batch(inbox, batch, begin, end):
+    """Sort the batch by time: into buckets first when it is large."""
+    key = inbox.batch_key
+    if batch <= SMALL_BATCH:
+        sort_run(key, 0, batch)
+        return
+    shift = 16
+    while end - begin >> (shift - 16) > min(2 * batch, BUCKETS):
+        shift += 1
+    buckets = (end - begin >> (shift - 16)) + 1
+    bucket = inbox.bucket
+    for b in range(buckets):
+        bucket[b] = 0
+    for i in range(batch):
+        inbox.batch_tmp[i] = key[i]
+        bucket[(key[i] >> shift) + 1] += 1
+    for b in range(buckets - 1):
+        bucket[b + 1] += bucket[b]
+    for i in range(batch):
+        b = inbox.batch_tmp[i] >> shift
+        key[bucket[b]] = inbox.batch_tmp[i]
+        bucket[b] += 1
+    first = 0
+    for b in range(buckets):
+        if bucket[b] - first > 1:
+            sort_run(key, first, bucket[b])
+        first = bucket[b]
+
+
+@inline
+def came_over(net, inbox, index):
+    """The link, by its number in the whole fabric, over which packet `index` of the batch has come."""
+    return net.record[inbox.batch_pos[index] * RECORD_WORDS] & LINK_MASK
+
+
+@inline
+def order_ties(net, inbox, batch, begin):
+    """Order packets that arrive at the same time over different links by a hash of (seed, link, time).
+
+    That is fair (a fixed order would starve one of two senders that always tie) and the same on any partition.
+    """
+    key = inbox.batch_key
+    seed = net.const[CONST_SEED]
+    first = 0
+    while first < batch - 1:
+        time = key[first] >> 16
+        last = first + 1
+        while last < batch and key[last] >> 16 == time:
+            last += 1
+        if last - first > 1:
+            for i in range(first, last):
+                index = key[i] & 0xFFFF
+                link = came_over(net, inbox, index)
+                inbox.batch_tmp[i] = mix3(seed, link, begin + time) << 16 | index
+            sort_run(inbox.batch_tmp, first, last)
+            order_equal_hashes(net, inbox, first, last)
+            for i in range(first, last):
+                key[i] = time << 16 | (inbox.batch_tmp[i] & 0xFFFF)
+        first = last
+
+
+@inline
+def order_equal_hashes(net, inbox, first, last):
+    """Where two links have the same hash, the lower link comes first."""
+    tmp = inbox.batch_tmp
+    for i in range(first + 1, last):
+        k = tmp[i]
+        link = came_over(net, inbox, k & 0xFFFF)
+        j = i - 1
+        while j >= first and tmp[j] >> 16 == k >> 16 and came_over(net, inbox, tmp[j] & 0xFFFF) > link:
+            tmp[j + 1] = tmp[j]
+            j -= 1
+        tmp[j + 1] = k

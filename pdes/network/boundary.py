@@ -1,0 +1,67 @@
+"""Packets that cross from one logical process to another.
+
+An outbox has two halves for each neighbour, written in turn: while a window writes one, the neighbour takes in the
+other, which the window before wrote. A half is a header, whose first word counts, and then records of five words: the
+four of a packet, its first the time of arrival, and the link's place among the links between the two; and what the
+packet has met, where packets carry telemetry. A link carries
+no more packets in a window than fit on the wire, so a half never overflows. The neighbour finds a half by its address,
+which may lie in its own memory, in memory shared between processes, or in a buffer that MPI has filled.
+"""
+
+from pdes.core.jit import inline, peek
+from pdes.core.state import (
+    CONST_CROSSING,
+    CONST_NEIGHBOURS,
+    CONST_NODES_LOCAL,
+    CTL_OUT_SOONEST,
+    CTL_PARITY,
+    INF,
+)
+
+HEADER_WORDS = 8
+CROSSING_WORDS = 5
+WORD_BYTES = 8
+NODE_BITS = (1 << 22) - 1
+
+
+@inline
+def put_out(net, link, meta, ready, w1, w2, w3):
+    """Put a packet into the outbox for the LP at the other end of the link; its place there."""
+    neighbour = (meta & NODE_BITS) - net.const[CONST_NODES_LOCAL]
+    half = net.out_at[2 * neighbour + net.ctl[CTL_PARITY]]
+    count = net.outbox[half]
+    net.outbox[half] = count + 1
+    p = half + HEADER_WORDS + count * net.const[CONST_CROSSING]
+    net.outbox[p] = ready
+    net.outbox[p + 1] = w1
+    net.outbox[p + 2] = w2
+    net.outbox[p + 3] = w3
+    net.outbox[p + 4] = net.far[link]
+    net.ctl[CTL_OUT_SOONEST] = min(net.ctl[CTL_OUT_SOONEST], ready)
+    return p
+
+
+@inline
+def empty_outbox(net):
+    """Begin a window: nothing is in the halves that it writes."""
+    for neighbour in range(net.const[CONST_NEIGHBOURS]):
+        net.outbox[net.out_at[2 * neighbour + net.ctl[CTL_PARITY]]] = 0
+    net.ctl[CTL_OUT_SOONEST] = INF
+
+
+@inline
+def arrived(net, neighbour):
+    """Address of the half that the neighbour wrote in the window before."""
+    return net.in_at[2 * neighbour + 1 - net.ctl[CTL_PARITY]]
+
+
+@inline
+def crossing(net, address, i):
+    """Address of the i-th record of a half."""
+    return address + WORD_BYTES * (HEADER_WORDS + i * net.const[CONST_CROSSING])
+
+
+@inline
+def crossings(address):
+    """Number of records in a half."""
+    return peek(address)

@@ -1,0 +1,134 @@
+"""Routing where there is more to look at than one row: NPUs with several homes or ports, and dimensions (hooks).
+
+Tables name several homes of a destination: the nearest is taken. Dimensions are corrected one after another.
+"""
+
+import numpy as np
+
+from pdes.core.hashing import mix
+from pdes.core.jit import hook, inline
+from pdes.core.packet import entropy
+from pdes.core.state import (
+    CONST_DIMENSIONS,
+    CONST_HOMES,
+    CONST_PIT,
+    CONST_ROUTE_MODE,
+    CONST_SEED,
+    NODE_BASE,
+    NODE_COLUMN,
+    NODE_WORDS,
+)
+from pdes.core.world import world_at
+from pdes.network.routing import DIM_RING, DIM_TABLE, MODE_DIMENSIONS, UNREACHABLE, cell_to, choose, salt, salt_of
+
+
+@inline
+def switch_cell(net, routes, node, dst, w2):
+    """Table mode, at a switch: the cell of the destination's nearest home.
+
+    The packet's entropy decides between equals. Where faults have left no way, it leads into the pit.
+    """
+    homes = net.const[CONST_HOMES]
+    best = UNREACHABLE
+    cell = np.int64(0)
+    equals = 0
+    for i in range(homes):
+        column = routes.home[dst * homes + i]
+        if column >= 0:
+            here = column == routes.node[node * NODE_WORDS + NODE_COLUMN]
+            hops = np.int64(0)
+            if not here:
+                hops = np.int64(routes.hops[routes.hop_row[node] + column])
+            if hops < best:
+                best = hops
+                equals = 0
+            if hops == best and hops < UNREACHABLE:
+                equals += 1
+                if (mix(salt(routes, node) ^ ((entropy(w2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
+                    if here:
+                        cell = np.int64(routes.attach[dst * homes + i])
+                    else:
+                        cell = cell_to(routes, node, column)
+    if equals == 0 and net.const[CONST_PIT] > 0:
+        cell = net.const[CONST_PIT] - routes.node[node * NODE_WORDS + NODE_BASE]
+    return cell
+
+
+@inline
+def dimension_cell(net, routes, node, dst, w2):
+    """Dimension mode: the cell that corrects the first coordinate that differs."""
+    dims = net.const[CONST_DIMENSIONS]
+    d = 0
+    while d < dims - 1 and routes.here[node * dims + d] == routes.digit[dst * dims + d]:
+        d += 1
+    at = routes.offset[node * dims + d]
+    mode = routes.mode[node * dims + d]
+    want = routes.digit[dst * dims + d]
+    if mode == DIM_TABLE:
+        at += want
+    elif mode == DIM_RING:
+        size = routes.size[d]
+        ahead = want - routes.here[node * dims + d]
+        if ahead < 0:
+            ahead += size
+        opposite = 2 * ahead == size
+        if 2 * ahead > size or (opposite and mix(salt_of(net.const[CONST_SEED], dst) ^ entropy(w2)) & 1 == 1):
+            at += 1
+    return routes.cell[at]
+
+
+@inline
+def hops_by(net, routes, out, dst):
+    """Table mode: switches between the far end of an NPU's outgoing link and the destination (UNREACHABLE if none)."""
+    homes = net.const[CONST_HOMES]
+    via = routes.via[out]
+    best = UNREACHABLE
+    for i in range(homes):
+        column = routes.home[dst * homes + i]
+        if column >= 0:
+            hops = np.int64(0)
+            if column != routes.hop_column[via]:
+                hops = np.int64(routes.hops[routes.hop_row[via] + column])
+            if hops < best:
+                best = hops
+    return best
+
+
+@inline
+def npu_port(net, routes, node, dst, w2):
+    """Table mode, at an NPU of several ports: one of the ports whose switch is nearest to the destination."""
+    best = UNREACHABLE
+    count = 0
+    for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
+        hops = hops_by(net, routes, out, dst)
+        if hops < best:
+            best = hops
+            count = 0
+        if hops == best:
+            count += 1
+    pick = (mix(salt(routes, node) ^ (entropy(w2) * 0x9E3779B1)) * count) >> 32
+    link = np.int64(net.out_ptr[node])
+    for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
+        if hops_by(net, routes, out, dst) == best:
+            if pick == 0:
+                link = out
+            pick -= 1
+    return link
+
+
+@hook
+def cell_of_several(address, node, dst, w2, _a, _b, _c, _d):
+    """The cell of a switch towards an NPU."""
+    w = world_at(address)
+    if w.net.const[CONST_ROUTE_MODE] == MODE_DIMENSIONS:
+        return np.int64(dimension_cell(w.net, w.routes, node, dst, w2))
+    return switch_cell(w.net, w.routes, node, dst, w2)
+
+
+@hook
+def port_of_several(address, node, dst, w2, _a, _b, _c, _d):
+    """Outgoing link of an NPU of several ports towards another."""
+    w = world_at(address)
+    if w.net.const[CONST_ROUTE_MODE] == MODE_DIMENSIONS:
+        return choose(w.routes, dimension_cell(w.net, w.routes, node, dst, w2), node, w2)
+    return np.int64(npu_port(w.net, w.routes, node, dst, w2))

@@ -1,0 +1,40 @@
+"""What a packet is on a link of NVLink: no headers of Ethernet, but flits.
+
+A flit is 16 bytes. 128 bytes of payload travel with a header flit, and a flit of response comes back for them over
+the other direction, which is loaded alike: 32 bytes of each direction for 128 of payload, so 80 % of the rate is
+payload (NVIDIA Tesla P100 white paper, "NVLink": packets of a header flit and up to 16 data flits; writes of an SM
+are lines of 128 bytes). What else the simulator sends over such links (acknowledgements, pauses) is one flit.
+"""
+
+import numpy as np
+
+from pdes.core.jit import inline
+from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags
+from pdes.core.state import CONST_HEADER
+
+FLIT_BYTES = 16
+LINE_BYTES = 128
+PER_LINE_BYTES = 2 * FLIT_BYTES
+
+NVSWITCH_KIND = 2
+
+
+@inline
+def framed_bytes(net, w1, size):
+    """Bytes that a packet of `size` bytes elsewhere takes on a link of NVLink."""
+    if flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0 or destination(w1) == PAUSE_FRAME:
+        return np.int64(FLIT_BYTES)
+    payload = size - net.const[CONST_HEADER]
+    return payload + max(1, (payload + LINE_BYTES - 1) // LINE_BYTES) * PER_LINE_BYTES
+
+
+def is_framed(graph, settings):
+    """bool[links]: the links of NVSwitches, where the run frames them."""
+    kind = graph.node_kind == NVSWITCH_KIND
+    return (kind[graph.link_src] | kind[graph.link_dst]) & settings.nvlink_framing
+
+
+def wire_bytes(payload_bytes, framed, settings):
+    """Bytes of a data packet on a link; arrays and numbers go together as NumPy has it."""
+    lines = np.maximum(1, -(-payload_bytes // LINE_BYTES))
+    return np.where(framed, payload_bytes + lines * PER_LINE_BYTES, payload_bytes + settings.header_bytes)

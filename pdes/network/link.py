@@ -1,0 +1,336 @@
+"""A port sends a packet: it is busy for the packet's bits, then the packet is on the wire."""
+
+import numpy as np
+
+from pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carry, prefetch_block, push, take_block
+from pdes.core.hashing import mix3
+from pdes.core.jit import inline, outline, prefetch, trailing_zeros
+from pdes.core.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
+from pdes.core.state import (
+    BLOCK_RECORDS,
+    BLOCK_SHIFT,
+    BYTES_BITS,
+    CARE,
+    CLASS_DELAY,
+    CLASS_ERROR,
+    CLASS_PSB,
+    CLASS_SEEN,
+    CLASS_SPECIAL,
+    CLASS_WORDS,
+    CONST_CELL,
+    CONST_HEADER,
+    CONST_LOOKAHEAD,
+    CONST_MTU,
+    CONST_NODES_LOCAL,
+    CONST_RESERVE_BLOCKS,
+    CONST_SEED,
+    COUNT_BYTES_DROPPED,
+    COUNT_DROPPED_PACKETS,
+    COUNT_LOST_PACKETS,
+    CTL_BEGIN,
+    CTL_FAR_SOONEST,
+    CTL_FREE_BLOCKS,
+    CTL_NEED,
+    CTL_NOW,
+    CTL_PENDING,
+    CTL_SIDE,
+    CTL_SOONEST,
+    FRAMED,
+    INF,
+    NEED_BLOCKS,
+    PACKETS_BITS,
+    RECORD_WORDS,
+    SIDES,
+    TX_BUSY,
+    TX_BYTES,
+    TX_META,
+    TX_PACKETS,
+    TX_WORDS,
+)
+from pdes.network.boundary import put_out
+from pdes.network.framing import framed_bytes
+
+NODE_MASK = (1 << 22) - 1
+LINK_BITS = 24
+LINK_MASK = (1 << LINK_BITS) - 1
+BYTES_MASK = (1 << BYTES_BITS) - 1
+PACKETS_MASK = (1 << PACKETS_BITS) - 1
+WAIT_BITS = 62 - PACKETS_BITS
+WAIT_MASK = (1 << WAIT_BITS) - 1
+MAX_WAIT_PS = (1 << (62 - BYTES_BITS + WAIT_BITS)) - 1
+
+
+@inline
+def serialisation_ps(size_bytes, ps_per_byte):
+    """Time on the wire, rounded once per packet from bits and rate."""
+    return np.int64(size_bytes * ps_per_byte + 0.5)
+
+
+@inline
+def link_psb(net, link):
+    """Picoseconds per byte of an outgoing link."""
+    return net.link_classf[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_PSB]
+
+
+@inline
+def on_link_bytes(net, link, w1, size):
+    """Bytes on an outgoing link of a packet that has `size` bytes where no flits are."""
+    if net.link_class[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_SPECIAL] & FRAMED != 0:
+        size = framed_bytes(net, w1, size)
+    return size
+
+
+@inline
+def share_psb(net, link, w1, shares):
+    """Picoseconds per byte at SHARE_UNITS / shares of a link's rate (0 = all), framed as packets of w1 are."""
+    psb = link_psb(net, link)
+    if shares > SHARE_UNITS:
+        full = net.const[CONST_MTU] + net.const[CONST_HEADER]
+        psb *= shares / SHARE_UNITS * on_link_bytes(net, link, w1, full) / full
+    return psb
+
+
+@inline
+def inbox_of(node, side):
+    """Place in `net.inbox` of one of the node's inboxes."""
+    return 2 * (node * SIDES + side)
+
+
+@inline
+def inbox_for(net, meta, ready):
+    """Place in `net.inbox` of the inbox at the end of the link for the cell of `ready`, and word 0 of a packet there.
+
+    That is the cell in hand or one of the SIDES - 1 after it. Time and link of a packet in an inbox share a word.
+    """
+    cell = net.const[CONST_CELL]
+    later = ready - net.ctl[CTL_NOW]
+    ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
+    side = (net.ctl[CTL_SIDE] + ahead) & (SIDES - 1)
+    net.ctl[CTL_PENDING + side] = 1
+    w0 = ((later - ahead * cell) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
+    return inbox_of(meta & NODE_MASK, side), w0
+
+
+@inline
+def put_in(net, box, w0, w1, w2, w3):
+    """Put a packet into an inbox; its record."""
+    tail = np.int64(net.inbox[box + 1])
+    if tail < 0:
+        tail = take_block(net)
+        net.inbox[box] = tail
+    net.inbox[box + 1] = append(net, tail, w0, w1, w2, w3)
+    return tail
+
+
+@inline
+def deliver(net, meta, ready, w1, w2, w3):
+    """Put a packet into the inbox of the node at the end of the link, for the cell in which it arrives; its record."""
+    box, w0 = inbox_for(net, meta, ready)
+    return put_in(net, box, w0, w1, w2, w3)
+
+
+@inline
+def reach(net):
+    """Inboxes take what arrives before."""
+    return net.ctl[CTL_NOW] + SIDES * net.const[CONST_CELL]
+
+
+@inline
+def far_reach(net):
+    """Outboxes take what arrives before: the end of the next window."""
+    return net.ctl[CTL_BEGIN] + 2 * net.const[CONST_LOOKAHEAD]
+
+
+@inline
+def wait(net, link, ready, w1, w2, w3):
+    """Have a packet wait on its link; its record."""
+    tail = np.int64(net.wait_tail[link])
+    if tail < 0:
+        tail = take_block(net)
+        net.wait_head[link] = tail
+        net.waiting[link >> 5] |= 1 << (link & 31)
+    net.wait_tail[link] = push(net, tail, ready, w1, w2, w3)
+    return tail
+
+
+@inline
+def prefetch_inbox(net, link):
+    """Ask for the place where the next packet over the link will stand in the inbox at its end."""
+    side = (net.ctl[CTL_SIDE] + 1) & (SIDES - 1)
+    tail = np.int64(net.inbox[inbox_of(net.tx[link * TX_WORDS + TX_META] & NODE_MASK, side) + 1])
+    if tail >= 0:
+        prefetch(net.record, tail * RECORD_WORDS)
+
+
+@inline
+def longest_wait_ps(sent_bytes, packets):
+    """The longest wait of a packet for a port, from words TX_BYTES and TX_PACKETS of its `tx` row."""
+    return (sent_bytes >> BYTES_BITS << WAIT_BITS) | (packets >> PACKETS_BITS)
+
+
+@inline
+def count_sent(net, q, size, wait_ps):
+    """Count a packet at `tx` row q, and how long it has waited for the port."""
+    sent_bytes = net.tx[q + TX_BYTES] + size
+    packets = net.tx[q + TX_PACKETS] + 1
+    if wait_ps > longest_wait_ps(sent_bytes, packets):
+        wait_ps = min(wait_ps, MAX_WAIT_PS)
+        sent_bytes = (sent_bytes & BYTES_MASK) | (wait_ps >> WAIT_BITS << BYTES_BITS)
+        packets = (packets & PACKETS_MASK) | ((wait_ps & WAIT_MASK) << PACKETS_BITS)
+    net.tx[q + TX_BYTES] = sent_bytes
+    net.tx[q + TX_PACKETS] = packets
+
+
+@inline
+def drop(net, link, w1):
+    """Count a packet that is lost at outgoing link `link`."""
+    net.tx_dropped[link] += 1
+    net.count[COUNT_DROPPED_PACKETS] += 1
+    net.count[COUNT_BYTES_DROPPED] += wire_bytes(w1)
+
+
+@inline
+def is_lost(net, meta, error, packets):
+    """Whether the packet that is the `packets`-th of its link is lost on it; error: of 2^32."""
+    return mix3(net.const[CONST_SEED] + 0x10E, (meta >> 22) & LINK_MASK, packets) < error
+
+
+@inline
+def hand_over(net, link, meta, ready, w1, w2, w3):
+    """Put a packet that arrives at `ready` where it waits until then. Returns which memory that is, and where."""
+    is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
+    what = SET_DOWN
+    if ready < reach(net) and not is_far:
+        at = deliver(net, meta, ready, w1, w2, w3)
+    elif is_far and ready < far_reach(net):
+        at = put_out(net, link, meta, ready, w1, w2, w3)
+        what = PUT_OUT
+    else:
+        if is_far:
+            net.ctl[CTL_FAR_SOONEST] = min(net.ctl[CTL_FAR_SOONEST], ready)
+        else:
+            net.ctl[CTL_SOONEST] = min(net.ctl[CTL_SOONEST], ready)
+        at = wait(net, link, ready, w1, w2, w3)
+    return what, at
+
+
+@outline
+def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
+    """The same where a packet may be lost on its way, or carries what it meets."""
+    q = link * TX_WORDS
+    error = net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_ERROR]
+    if (
+        error > 0
+        and destination(w1) != PAUSE_FRAME
+        and is_lost(net, meta, error, net.tx[q + TX_PACKETS] & PACKETS_MASK)
+    ):
+        net.count[COUNT_LOST_PACKETS] += 1
+        drop(net, link, w1)
+    else:
+        what, at = hand_over(net, link, meta, ready, w1, w2, w3)
+        carry(net, what, at)
+
+
+@inline
+def occupy(net, link, asked, start, w1):
+    """Send over outgoing link `link` from `start` (not before it is idle); asked: when the packet came to the port.
+
+    Returns what of the link is special and when the packet arrives. A receiving node that cuts through gets it once its
+    header is in, unless it is its destination.
+    """
+    size = wire_bytes(w1)
+    q = link * TX_WORDS
+    meta = net.tx[q + TX_META]
+    c = (meta >> 46) * CLASS_WORDS
+    special = net.link_class[c + CLASS_SPECIAL]
+    if special & FRAMED != 0:
+        size = framed_bytes(net, w1, size)
+    psb = net.link_classf[c + CLASS_PSB]
+    busy = start + serialisation_ps(size, psb)
+    net.tx[q + TX_BUSY] = busy
+    seen = net.link_class[c + CLASS_SEEN]
+    ready = busy
+    if size > seen:
+        ready = start + serialisation_ps(seen, psb)
+    ready += net.link_class[c + CLASS_DELAY]
+    count_sent(net, q, size, start - asked)
+    return special, ready
+
+
+@inline
+def link_send(net, link, asked, start, w1, w2, w3):
+    """Send a packet over outgoing link `link`, as `occupy`.
+
+    What arrives within the next few cells goes to the node's inboxes; what arrives later waits on the link (`release`).
+    For a node of another LP, what arrives in the next window goes to the outbox.
+    """
+    special, ready = occupy(net, link, asked, start, w1)
+    meta = net.tx[link * TX_WORDS + TX_META]
+    if special & CARE != 0:
+        hand_over_with_care(net, link, meta, ready, w1, w2, w3)
+    else:
+        hand_over(net, link, meta, ready, w1, w2, w3)
+
+
+@inline
+def prefetch_waiting(net, word):
+    """Ask for the heads of what waits on 32 links."""
+    left = net.waiting[word]
+    while left != 0:
+        link = (word << 5) + trailing_zeros(left)
+        left &= left - 1
+        prefetch_block(net, np.int64(net.wait_head[link]) >> BLOCK_SHIFT)
+        prefetch(net.tx, link * TX_WORDS)
+
+
+@outline
+def release(net):
+    """Send on what waits on links and now arrives soon enough.
+
+    Called when something that waits arrives in the cell in hand, which so is once in several cells, or at another LP
+    in the next window. True if interrupted because the pool of blocks is short.
+    """
+    soonest = INF
+    far_soonest = INF
+    for word in range(net.waiting.shape[0]):
+        if word + 1 < net.waiting.shape[0]:
+            prefetch_waiting(net, word + 1)
+        left = net.waiting[word]
+        while left != 0:
+            link = (word << 5) + trailing_zeros(left)
+            left &= left - 1
+            if net.ctl[CTL_FREE_BLOCKS] < net.const[CONST_RESERVE_BLOCKS]:
+                net.ctl[CTL_NEED] = NEED_BLOCKS
+                return True
+            head = np.int64(net.wait_head[link])
+            meta = net.tx[link * TX_WORDS + TX_META]
+            is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
+            end = reach(net)
+            if is_far:
+                end = far_reach(net)
+            prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
+            while head >= 0:
+                p = head * RECORD_WORDS
+                if head & (BLOCK_RECORDS - 1) == 0:
+                    prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
+                ready = net.record[p]
+                if ready >= end:
+                    if is_far:
+                        far_soonest = min(far_soonest, ready)
+                    else:
+                        soonest = min(soonest, ready)
+                    break
+                carry(net, TAKE_UP, head)
+                w1, w2, w3 = net.record[p + 1], net.record[p + 2], net.record[p + 3]
+                if is_far:
+                    carry(net, PUT_OUT, put_out(net, link, meta, ready, w1, w2, w3))
+                else:
+                    carry(net, SET_DOWN, deliver(net, meta, ready, w1, w2, w3))
+                head = after(net, head)
+            net.wait_head[link] = head
+            if head < 0:
+                net.wait_tail[link] = NONE
+                net.waiting[word] &= ~(1 << (link & 31))
+    net.ctl[CTL_SOONEST] = soonest
+    net.ctl[CTL_FAR_SOONEST] = far_soonest
+    return False

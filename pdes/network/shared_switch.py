@@ -1,0 +1,579 @@
+"""A switch whose ports share a buffer: dynamic thresholds, pauses or drops, marks (docs/fabric.md).
+
+Departures and arrivals of one switch belong in one order of time, since its ports share the buffer. Keeping that order
+for every packet would cost a heap. But the buffer's use only matters where a threshold is near: until a packet would
+pass one, each port goes its own way, and is brought up to the time of a packet that comes to it. What other ports have
+not sent yet makes the buffer look fuller than it is, so a packet that passes the test then passes it for certain; one
+that does not has all ports brought up to its time, and is tested again. While a pause is in force the whole switch
+goes in order of time, since each departure may end it.
+"""
+
+import numpy as np
+
+from pdes.core.fifo import (
+    NONE,
+    SET_DOWN,
+    TAKE_UP,
+    append,
+    carry,
+    ends,
+    head_of,
+    prefetch_block,
+    tail_of,
+    take_block,
+    without_first,
+)
+from pdes.core.hashing import mix3
+from pdes.core.jit import hook, inline, outline, prefetch
+from pdes.core.packet import (
+    FLAG_ACK,
+    FLAG_MARK,
+    FLAG_TRIMMED,
+    PAUSE_FRAME,
+    data_class,
+    destination,
+    flags,
+    header,
+    wire_bytes,
+)
+from pdes.core.state import (
+    CLASS_KMAX,
+    CLASS_KMIN,
+    CLASS_PMAX,
+    CLASS_WORDS,
+    CONST_ALPHA,
+    CONST_BALANCE,
+    CONST_DEPTHS,
+    CONST_ECN,
+    CONST_HEADER,
+    CONST_NODES_LOCAL,
+    CONST_NPUS_LOCAL,
+    CONST_PFC,
+    CONST_PFC_BYTES,
+    CONST_RESUME_OFFSET,
+    CONST_SEED,
+    CONST_TELEMETRY,
+    CONST_TRIM,
+    CONST_WEIGHTS,
+    CONTROL,
+    COUNT_BYTES_DROPPED,
+    COUNT_EVENTS,
+    COUNT_MARKED,
+    COUNT_PAUSES,
+    COUNT_TRIMMED,
+    CTL_BATCH,
+    CTL_DEPTH_PS,
+    CTL_SIDE,
+    FRAMES,
+    GATE_ASKED,
+    GATE_HEADROOM,
+    GATE_HELD,
+    GATE_IN,
+    GATE_LONGEST,
+    GATE_MARKED,
+    GATE_MASK,
+    GATE_PAUSED,
+    GATE_PAUSES,
+    GATE_PLACE,
+    GATE_QUEUED,
+    GATE_QUEUES,
+    GATE_TRIMMED,
+    GATE_TRIMMED_TURN,
+    GATE_TURN,
+    GATE_WORDS,
+    INF,
+    MAX_TELEMETRY_HOPS,
+    POOL_ASKED,
+    POOL_PORTS,
+    POOL_SHARED,
+    POOL_USED,
+    POOL_WORDS,
+    RECORD_WORDS,
+    TELEMETRY_CLASS_SHIFT,
+    TELEMETRY_FIRST,
+    TELEMETRY_HOPS,
+    TELEMETRY_QUEUE_SHIFT,
+    TRIMMED,
+    TX_BUSY,
+    TX_BYTES,
+    TX_META,
+    TX_PACKETS,
+    TX_WORDS,
+)
+from pdes.core.world import world_at
+from pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, take_batch
+from pdes.network.link import LINK_MASK, PACKETS_MASK, drop, inbox_of, link_send, prefetch_inbox
+from pdes.network.pause import PAUSE, RESUME, on_pause, pause_word, paused_link
+from pdes.network.routing import balanced, choose, switch_cell_to
+
+AHEAD = 4
+TRIMMED_A_TURN = 10
+"""So many trimmed packets go for each data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)."""
+TIME_BITS = 40
+TIME_MASK = (1 << TIME_BITS) - 1
+TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
+TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
+
+
+@inline
+def threshold(net, pool):
+    """Bytes that one queue, or one way in, may use of the shared part: a share of what is free."""
+    free = max(0, net.pool[pool + POOL_SHARED] - net.pool[pool + POOL_USED])
+    return (free * net.const[CONST_ALPHA]) >> 10
+
+
+@inline
+def may_go(net, link):
+    """Whether something waits at the port that no pause holds back."""
+    g = link * GATE_WORDS
+    return net.gate[g + GATE_MASK] & ~net.gate[g + GATE_PAUSED] != 0
+
+
+@inline
+def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
+    """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
+    g = link * GATE_WORDS
+    gate = net.gate
+    mask = gate[g + GATE_MASK]
+    bit = 1 << queue
+    if mask == 0:
+        pool = node * POOL_WORDS
+        place = net.out_ptr[node] + net.pool[pool + POOL_PORTS]
+        net.backlog[place] = link
+        gate[g + GATE_PLACE] = place
+        net.pool[pool + POOL_PORTS] += 1
+    at = g + GATE_QUEUES + queue
+    head = head_of(gate[at])
+    tail = tail_of(gate[at])
+    if mask & bit == 0:
+        head = tail = take_block(net)
+        gate[g + GATE_MASK] = mask | bit
+    gate[at] = ends(head, append(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3))
+    carry(net, SET_DOWN, tail)
+
+
+@inline
+def fall_out(net, node, link):
+    """Nothing waits at the port any more."""
+    pool = node * POOL_WORDS
+    last = net.out_ptr[node] + net.pool[pool + POOL_PORTS] - 1
+    place = net.gate[link * GATE_WORDS + GATE_PLACE]
+    moved = np.int64(net.backlog[last])
+    net.backlog[place] = moved
+    net.gate[moved * GATE_WORDS + GATE_PLACE] = place
+    net.pool[pool + POOL_PORTS] -= 1
+
+
+@inline
+def meet(net, link, start, left):
+    """Write into the packet in hand what it meets at this port; left: bytes that wait behind it."""
+    hops = net.carried[TELEMETRY_HOPS]
+    if hops < MAX_TELEMETRY_HOPS:
+        q = link * TX_WORDS
+        at = TELEMETRY_FIRST + 2 * hops
+        sent_bytes = net.tx[q + TX_BYTES] & TELEMETRY_BYTES_MASK
+        net.carried[at] = (start & TELEMETRY_TIME_MASK) | (net.tx[q + TX_META] >> 46 << TELEMETRY_CLASS_SHIFT)
+        net.carried[at + 1] = sent_bytes | (left << TELEMETRY_QUEUE_SHIFT)
+        net.carried[TELEMETRY_HOPS] = hops + 1
+
+
+@inline
+def is_marked(net, link, left):
+    """Whether a packet that leaves `left` bytes of its class behind is marked (RED on the queue in hand)."""
+    meta = net.tx[link * TX_WORDS + TX_META]
+    c = (meta >> 46) * CLASS_WORDS
+    low = net.link_class[c + CLASS_KMIN]
+    high = net.link_class[c + CLASS_KMAX]
+    if left >= high:
+        return True
+    if left <= low:
+        return False
+    packets = net.tx[link * TX_WORDS + TX_PACKETS] & PACKETS_MASK
+    h = mix3(net.const[CONST_SEED] + 0xECE, (meta >> 22) & LINK_MASK, packets)
+    return h < np.int64(net.link_class[c + CLASS_PMAX] * (left - low) / (high - low))
+
+
+@inline
+def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
+    """A data packet leaves; left: bytes of its class that wait behind it, all_left: of both classes."""
+    if net.const[CONST_ECN] == 1 and left > 0 and is_marked(net, link, left):
+        w1 |= FLAG_MARK << 56
+        net.gate[link * GATE_WORDS + GATE_MARKED] += 1
+        net.count[COUNT_MARKED] += 1
+    if net.const[CONST_TELEMETRY] != 0:
+        meet(net, link, start, all_left)
+    link_send(net, link, asked, start, w1, w2, w3)
+
+
+@inline
+def control_waits(mask):
+    """Of a bit set of queues those of control: 1 control packets, 2 pause frames."""
+    return (mask >> CONTROL) & 3
+
+
+@inline
+def send_control(net, node, link, queue, now, w1, w2, w3):
+    """Send a control packet or a pause frame, or have it wait for the port in its queue."""
+    idle = net.tx[link * TX_WORDS + TX_BUSY] <= now
+    if idle and control_waits(net.gate[link * GATE_WORDS + GATE_MASK]) == 0:
+        link_send(net, link, now, now, w1, w2, w3)
+    else:
+        line_up(net, node, link, queue, now, 0, w1, w2, w3)
+
+
+@inline
+def send_trimmed(net, node, link, now, w1, w2, w3):
+    """Send a packet that was cut to its header, or have it wait; the port has sent what departs up to now."""
+    if net.tx[link * TX_WORDS + TX_BUSY] <= now and not may_go(net, link):
+        link_send(net, link, now, now, w1, w2, w3)
+    else:
+        line_up(net, node, link, TRIMMED, now, 0, w1, w2, w3)
+
+
+@outline
+def ask(net, node, link, klass, what, now):
+    """Send a pause frame over the link: PAUSE or RESUME what comes back over its reverse."""
+    g = link * GATE_WORDS
+    pool = node * POOL_WORDS
+    if what == PAUSE:
+        net.gate[g + GATE_ASKED] |= 1 << klass
+        net.pool[pool + POOL_ASKED] += 1
+        net.gate[g + GATE_PAUSES] += 1
+        net.count[COUNT_PAUSES] += 1
+    else:
+        net.gate[g + GATE_ASKED] &= ~(1 << klass)
+        net.pool[pool + POOL_ASKED] -= 1
+    size = net.const[CONST_PFC_BYTES]
+    send_control(net, node, link, FRAMES, now, header(PAUSE_FRAME, 0, size, FLAG_ACK), pause_word(klass, what), 0)
+
+
+@inline
+def let_out(net, node, way_in, klass, size, now):
+    """A packet leaves the buffer; the other end of the link it came over may go on."""
+    pool = node * POOL_WORDS
+    if net.const[CONST_PFC] == 0:
+        net.pool[pool + POOL_USED] -= size
+        return
+    g = way_in * GATE_WORDS
+    gate = net.gate
+    held = min(gate[g + GATE_HELD + klass], size)
+    gate[g + GATE_HELD + klass] -= held
+    gate[g + GATE_IN + klass] -= size - held
+    net.pool[pool + POOL_USED] -= size - held
+    if gate[g + GATE_ASKED] & (1 << klass) != 0 and gate[g + GATE_HELD + klass] == 0:
+        used = gate[g + GATE_IN + klass]
+        if used == 0 or used + net.const[CONST_RESUME_OFFSET] <= threshold(net, pool):
+            ask(net, node, way_in, klass, RESUME, now)
+
+
+@inline
+def weighted_class(net, g, ready):
+    """The class whose turn it is, of those in the bit set `ready`, by weights; counts the packet."""
+    weights = net.const[CONST_WEIGHTS]
+    klass = net.gate[g + GATE_TURN] & 1
+    left = net.gate[g + GATE_TURN] >> 1
+    if left == 0 or ready & (1 << klass) == 0:
+        if left == 0 or ready & (1 << (1 - klass)) != 0:
+            klass = 1 - klass
+        if ready & (1 << klass) == 0:
+            klass = 1 - klass
+        left = (weights >> (16 * klass)) & 0xFFFF
+    net.gate[g + GATE_TURN] = klass | ((left - 1) << 1)
+    return klass
+
+
+@inline
+def next_queue(net, g, ready):
+    """Of the queues in the bit set `ready` the one that sends next: pause frames, control, then trimmed or data."""
+    first = control_waits(ready)
+    if first != 0:
+        return CONTROL + (first >> 1)
+    data = ready & 3
+    if ready >> TRIMMED != 0 and (data == 0 or net.gate[g + GATE_TRIMMED_TURN] < TRIMMED_A_TURN):
+        if data != 0:
+            net.gate[g + GATE_TRIMMED_TURN] += 1
+        return np.int64(TRIMMED)
+    if net.const[CONST_TRIM] != 0:
+        net.gate[g + GATE_TRIMMED_TURN] = 0
+    if net.const[CONST_WEIGHTS] != 0:
+        return weighted_class(net, g, data)
+    return np.int64(ready & 1 == 0)
+
+
+@outline
+def depart(net, node, link, start):
+    """Send the next packet that waits at the port and may go."""
+    g = link * GATE_WORDS
+    gate = net.gate
+    queue = next_queue(net, g, gate[g + GATE_MASK] & ~gate[g + GATE_PAUSED])
+    place = g + GATE_QUEUES + queue
+    head = head_of(gate[place])
+    carry(net, TAKE_UP, head)
+    p = head * RECORD_WORDS
+    w0 = net.record[p]
+    w1 = net.record[p + 1]
+    w2 = net.record[p + 2]
+    w3 = net.record[p + 3]
+    gate[place] = without_first(net, gate[place])
+    if gate[place] == NONE:
+        gate[g + GATE_MASK] &= ~(1 << queue)
+        if gate[g + GATE_MASK] == 0:
+            fall_out(net, node, link)
+    asked = start - ((start - w0) & TIME_MASK)
+    net.count[COUNT_EVENTS] += 1
+    if queue >= CONTROL:
+        link_send(net, link, asked, start, w1, w2, w3)
+    else:
+        size = wire_bytes(w1)
+        gate[g + GATE_QUEUED + queue] -= size
+        left = gate[g + GATE_QUEUED + queue]
+        set_off(net, link, asked, start, left, left + gate[g + GATE_QUEUED + 1 - queue], w1, w2, w3)
+        let_out(net, node, w0 >> TIME_BITS, queue, size, start)
+
+
+@inline
+def bring_up_port(net, node, link, until):
+    """Have a port send all that departs before `until`."""
+    while may_go(net, link) and net.tx[link * TX_WORDS + TX_BUSY] < until:
+        depart(net, node, link, net.tx[link * TX_WORDS + TX_BUSY])
+
+
+@outline
+def bring_up_in_order(net, node, until):
+    """Have all ports send what departs before `until`, in order of time; equal times by the numbers of the links."""
+    pool = node * POOL_WORDS
+    base = net.out_ptr[node]
+    while True:
+        soonest = until
+        which = np.int64(-1)
+        for i in range(base, base + net.pool[pool + POOL_PORTS]):
+            link = np.int64(net.backlog[i])
+            busy = net.tx[link * TX_WORDS + TX_BUSY]
+            if (busy < soonest or (busy == soonest and which >= 0 and link < which)) and may_go(net, link):
+                soonest = busy
+                which = link
+        if which < 0:
+            return
+        depart(net, node, which, soonest)
+
+
+@inline
+def bring_up_for(net, node, link, now):
+    """Before something happens at a port: have it, or all where their order matters, send what departs up to now."""
+    if net.pool[node * POOL_WORDS + POOL_ASKED] > 0:
+        bring_up_in_order(net, node, now + 1)
+    else:
+        bring_up_port(net, node, link, now + 1)
+
+
+@inline
+def bring_up(net, node, until):
+    """Have all ports send what departs before `until`."""
+    pool = node * POOL_WORDS
+    if net.pool[pool + POOL_ASKED] > 0:
+        bring_up_in_order(net, node, until)
+        return
+    i = net.pool[pool + POOL_PORTS] - 1
+    while i >= 0:
+        bring_up_port(net, node, np.int64(net.backlog[net.out_ptr[node] + i]), until)
+        i -= 1
+
+
+@outline
+def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
+    """A data packet that may pass a threshold, with all ports up to time. True if it goes on (its bytes counted)."""
+    bring_up(net, node, now + 1)
+    carry(net, TAKE_UP, at)
+    pool = node * POOL_WORDS
+    gate = net.gate
+    size = wire_bytes(w1)
+    limit = threshold(net, pool)
+    fits = net.pool[pool + POOL_USED] + size <= net.pool[pool + POOL_SHARED]
+    if net.const[CONST_PFC] == 1:
+        g = way_in * GATE_WORDS
+        if gate[g + GATE_IN + klass] + size <= limit and fits:
+            gate[g + GATE_IN + klass] += size
+            net.pool[pool + POOL_USED] += size
+            return True
+        if gate[g + GATE_HELD + klass] + size > gate[g + GATE_HEADROOM]:
+            drop(net, link, w1)
+            return False
+        gate[g + GATE_HELD + klass] += size
+        if gate[g + GATE_ASKED] & (1 << klass) == 0:
+            ask(net, node, way_in, klass, PAUSE, now)
+        return True
+    queued = gate[link * GATE_WORDS + GATE_QUEUED + klass]
+    if queued + size <= limit and fits:
+        net.pool[pool + POOL_USED] += size
+        return True
+    if net.const[CONST_TRIM] == 1:
+        cut = net.const[CONST_HEADER]
+        net.count[COUNT_BYTES_DROPPED] += size - cut
+        net.count[COUNT_TRIMMED] += 1
+        gate[link * GATE_WORDS + GATE_TRIMMED] += 1
+        w1 = (w1 & ~(0xFFFF << 40)) | (cut << 40) | (FLAG_TRIMMED << 56)
+        send_trimmed(net, node, link, now, w1, w2, w3)
+    else:
+        drop(net, link, w1)
+    return False
+
+
+@outline
+def widen(net, columns):
+    """Make the columns of `depth` twice as wide."""
+    net.ctl[CTL_DEPTH_PS] *= 2
+    for row in range(net.depth.shape[0] // columns):
+        base = row * columns
+        for i in range(columns // 2):
+            net.depth[base + i] = max(net.depth[base + 2 * i], net.depth[base + 2 * i + 1])
+        for i in range(columns // 2, columns):
+            net.depth[base + i] = 0
+
+
+@inline
+def sample(net, link, now, waiting):
+    """Note how many bytes wait at a port, in a column for the time."""
+    columns = net.const[CONST_DEPTHS]
+    while now >= net.ctl[CTL_DEPTH_PS] * columns:
+        widen(net, columns)
+    at = link * columns + now // net.ctl[CTL_DEPTH_PS]
+    net.depth[at] = max(np.int64(net.depth[at]), waiting)
+
+
+@inline
+def take_data(net, node, link, way_in, now, at, w1, w2, w3):
+    """A data packet, record `at`, from `way_in` for the port of `link`."""
+    pool = node * POOL_WORDS
+    g = link * GATE_WORDS
+    klass = data_class(w1)
+    bring_up_for(net, node, link, now)
+    carry(net, TAKE_UP, at)
+    size = wire_bytes(w1)
+    limit = threshold(net, pool)
+    goes = (
+        net.tx[link * TX_WORDS + TX_BUSY] <= now
+        and net.gate[g + GATE_MASK] == 0
+        and net.gate[g + GATE_PAUSED] & (1 << klass) == 0
+    )
+    used = net.pool[pool + POOL_USED] + size
+    fits = used <= net.pool[pool + POOL_SHARED]
+    if goes and net.pool[pool + POOL_ASKED] == 0 and used <= limit and fits:
+        set_off(net, link, now, now, np.int64(0), np.int64(0), w1, w2, w3)
+        return
+    if net.const[CONST_PFC] == 1:
+        in_use = net.gate[way_in * GATE_WORDS + GATE_IN + klass] + size
+        clear = in_use <= limit and fits and net.pool[pool + POOL_ASKED] == 0
+        if clear:
+            net.gate[way_in * GATE_WORDS + GATE_IN + klass] = in_use
+            net.pool[pool + POOL_USED] = used
+    else:
+        clear = net.gate[g + GATE_QUEUED + klass] + size <= limit and fits
+        if clear:
+            net.pool[pool + POOL_USED] = used
+    if not clear and not near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
+        return
+    idle = net.tx[link * TX_WORDS + TX_BUSY] <= now and net.gate[g + GATE_PAUSED] & (1 << klass) == 0
+    if idle and net.gate[g + GATE_MASK] & ~net.gate[g + GATE_PAUSED] == 0 and net.gate[g + GATE_QUEUED + klass] == 0:
+        others = net.gate[g + GATE_QUEUED + 1 - klass]
+        set_off(net, link, now, now, np.int64(0), others, w1, w2, w3)
+        let_out(net, node, way_in, klass, size, now)
+        return
+    line_up(net, node, link, klass, now, way_in, w1, w2, w3)
+    net.gate[g + GATE_QUEUED + klass] += size
+    both = net.gate[g + GATE_QUEUED] + net.gate[g + GATE_QUEUED + 1]
+    net.gate[g + GATE_LONGEST] = max(net.gate[g + GATE_LONGEST], both)
+    if net.const[CONST_DEPTHS] > 0:
+        sample(net, link, now, both)
+
+
+@inline
+def take_control(net, node, link, now, at, w1, w2, w3):
+    """A control packet, or one that was trimmed, record `at`, for the port of `link`."""
+    bring_up_for(net, node, link, now)
+    carry(net, TAKE_UP, at)
+    if flags(w1) & FLAG_ACK != 0:
+        send_control(net, node, link, CONTROL, now, w1, w2, w3)
+    else:
+        send_trimmed(net, node, link, now, w1, w2, w3)
+
+
+@outline
+def take_pause(net, node, record, w2, now):
+    """A pause frame from the other end of a link."""
+    link = np.int64(paused_link(net, record))
+    bring_up_for(net, node, link, now)
+    on_pause(net, record, w2, now)
+    if may_go(net, link) and net.tx[link * TX_WORDS + TX_BUSY] <= now:
+        depart(net, node, link, now)
+
+
+@inline
+def act(net, inbox, routes, node, begin, end):
+    """One switch in one cell: the packets of the batch in order of time, and what departs."""
+    batch = net.ctl[CTL_BATCH]
+    rule = net.const[CONST_BALANCE] != 0
+    record = net.record
+    for i in range(batch):
+        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+        link = np.int64(-1)
+        if destination(record[p + 1]) != PAUSE_FRAME:
+            cell = switch_cell_to(net, routes, node, destination(record[p + 1]), record[p + 2])
+            link = choose(routes, cell, node, record[p + 2])
+            inbox.batch_tmp[i] = cell
+            prefetch(net.tx, link * TX_WORDS)
+            prefetch(net.gate, link * GATE_WORDS)
+        inbox.batch_out[i] = link
+    for i in range(batch):
+        if i + AHEAD < batch and inbox.batch_out[i + AHEAD] >= 0:
+            prefetch_inbox(net, inbox.batch_out[i + AHEAD])
+        key = inbox.batch_key[i]
+        now = begin + (key >> 16)
+        at = inbox.batch_pos[key & 0xFFFF]
+        p = at * RECORD_WORDS
+        w1 = record[p + 1]
+        w2 = record[p + 2]
+        w3 = record[p + 3]
+        link = inbox.batch_out[i]
+        if rule and link >= 0:
+            link = balanced(net, routes, inbox.batch_tmp[i], node, w1, w2, now)
+        if link < 0:
+            take_pause(net, node, p, w2, now)
+        elif flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
+            take_control(net, node, link, now, at, w1, w2, w3)
+        else:
+            way_in = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
+            take_data(net, node, link, way_in, now, at, w1, w2, w3)
+    bring_up(net, node, end)
+
+
+@inline
+def next_departure(net, node):
+    """When a port of the switch next falls idle that has something to send, INF never."""
+    soonest = np.int64(INF)
+    base = net.out_ptr[node]
+    for i in range(base, base + net.pool[node * POOL_WORDS + POOL_PORTS]):
+        link = np.int64(net.backlog[i])
+        if may_go(net, link):
+            soonest = min(soonest, net.tx[link * TX_WORDS + TX_BUSY])
+    return soonest
+
+
+@hook
+def shared_switches(address, begin, end, _a, _b, _c, _d, _e):
+    """Let every switch act on what happens in a cell; 1 if interrupted because a pool is short."""
+    world = world_at(address)
+    net, inbox, routes = world.net, world.inbox, world.routes
+    nodes = net.const[CONST_NODES_LOCAL]
+    for node in range(net.const[CONST_NPUS_LOCAL], nodes):
+        has_mail = net.inbox[inbox_of(node, net.ctl[CTL_SIDE])] >= 0
+        if has_mail or net.next_time[node] < end:
+            if blocks_short(net):
+                return 1
+            following, _ = inbox_blocks(net, min(node + 1, nodes - 1))
+            if following >= 0:
+                prefetch_block(net, following)
+            take_batch(net, inbox, node, begin, end)
+            act(net, inbox, routes, node, begin, end)
+            give_back(net, inbox)
+            net.next_time[node] = next_departure(net, node)
+    return 0

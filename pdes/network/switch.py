@@ -1,0 +1,187 @@
+"""An output-queued switch with FIFO ports: a packet's departure is known when it arrives.
+
+The port's unfinished work is `busy - now`; a packet that would take it over the limit is dropped (drop-tail). Store and
+forward, or cut-through: then the event is the arrival of the header, and the last byte must not leave before it has
+come in.
+"""
+
+import numpy as np
+
+from pdes.core.fifo import NONE, prefetch_following
+from pdes.core.jit import inline, outline, prefetch
+from pdes.core.packet import destination, wire_bytes
+from pdes.core.state import (
+    BOX_LATER,
+    BOX_NONE,
+    CARE,
+    CONST_BALANCE,
+    CONST_CUT_BYTES,
+    CONST_NODES_LOCAL,
+    CONST_NPUS_LOCAL,
+    CONST_QUEUE_LIMIT,
+    CTL_BATCH,
+    CTL_SIDE,
+    NODE_FORWARD,
+    NODE_WORDS,
+    RECORD_WORDS,
+    TX_BUSY,
+    TX_META,
+    TX_WORDS,
+)
+from pdes.network.batch import blocks_short, give_back, inbox_blocks, take_batch
+from pdes.network.link import (
+    LINK_MASK,
+    NODE_MASK,
+    drop,
+    hand_over,
+    hand_over_with_care,
+    inbox_for,
+    inbox_of,
+    link_psb,
+    occupy,
+    put_in,
+    reach,
+    serialisation_ps,
+)
+from pdes.network.routing import balanced, choose, switch_cell_to
+
+AHEAD = 8
+"""How many packets ahead the place of the next record is asked for."""
+
+
+@inline
+def last_byte_ps(net, inbox, key, w1):
+    """Cut-through: from the event (the header is in) to the packet's last byte."""
+    size = wire_bytes(w1)
+    psb = inbox.rx_psb[net.record[inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS] & LINK_MASK]
+    head = min(size, net.const[CONST_CUT_BYTES])
+    return serialisation_ps(size, psb) - serialisation_ps(head, psb)
+
+
+@inline
+def choose_links(net, inbox, routes, node):
+    """Find the link of every packet of the batch, or, where a rule chooses, the cell."""
+    record = net.record
+    for i in range(net.ctl[CTL_BATCH]):
+        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+        cell = switch_cell_to(net, routes, node, destination(record[p + 1]), record[p + 2])
+        link = choose(routes, cell, node, record[p + 2])
+        inbox.batch_tmp[i] = cell
+        inbox.batch_out[i] = link
+        prefetch(net.tx, link * TX_WORDS)
+
+
+@inline
+def send_batch(net, inbox, routes, node, begin, ahead, last):
+    """Have the ports send the packets of the batch, in the order of their arrival.
+
+    Says of each where it goes (`batch_box`), and its word 0 there or when it arrives (`batch_tmp`). Asks for what the
+    next switch finds in its inbox, blocks `ahead` to `last`.
+    """
+    batch = net.ctl[CTL_BATCH]
+    limit = net.const[CONST_QUEUE_LIMIT]
+    forward = routes.node[node * NODE_WORDS + NODE_FORWARD]
+    latency = forward >> 1
+    cut = forward & 1 == 1
+    rule = net.const[CONST_BALANCE] != 0
+    record = net.record
+    end = reach(net)
+    nodes = net.const[CONST_NODES_LOCAL]
+    for i in range(batch):
+        if i & 3 == 0 and ahead >= 0:
+            ahead = prefetch_following(net, ahead, last)
+        key = inbox.batch_key[i]
+        at = begin + (key >> 16)
+        p = inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS
+        w1 = record[p + 1]
+        at += latency
+        link = inbox.batch_out[i]
+        if rule:
+            link = balanced(net, routes, inbox.batch_tmp[i], node, w1, record[p + 2], at)
+            inbox.batch_out[i] = link
+        inbox.batch_box[i] = BOX_NONE
+        q = link * TX_WORDS
+        start = max(net.tx[q + TX_BUSY], at)
+        if cut:
+            rest = last_byte_ps(net, inbox, key, w1)
+            start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
+        if limit > 0:
+            psb = link_psb(net, link)
+            # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
+            if psb > 0 and start - at + serialisation_ps(wire_bytes(w1), psb) > limit * psb:
+                drop(net, link, w1)
+                continue
+        special, ready = occupy(net, link, at, start, w1)
+        meta = net.tx[q + TX_META]
+        if special & CARE != 0:
+            hand_over_with_care(net, link, meta, ready, w1, record[p + 2], record[p + 3])
+        elif ready < end and meta & NODE_MASK < nodes:
+            box, w0 = inbox_for(net, meta, ready)
+            prefetch(net.inbox, box)
+            inbox.batch_box[i] = box
+            inbox.batch_tmp[i] = w0
+        else:
+            prefetch(net.wait_tail, link)
+            inbox.batch_box[i] = BOX_LATER
+            inbox.batch_tmp[i] = ready
+
+
+@inline
+def prefetch_place(net, inbox, i):
+    """Ask for the place where packet i of the batch will stand."""
+    box = inbox.batch_box[i]
+    tail = np.int64(NONE)
+    if box >= 0:
+        tail = np.int64(net.inbox[box + 1])
+    elif box == BOX_LATER:
+        tail = np.int64(net.wait_tail[inbox.batch_out[i]])
+    if tail >= 0:
+        prefetch(net.record, tail * RECORD_WORDS)
+
+
+@inline
+def set_down_batch(net, inbox):
+    """Put the packets of the batch where they wait."""
+    batch = net.ctl[CTL_BATCH]
+    record = net.record
+    for i in range(batch):
+        if i + AHEAD < batch:
+            prefetch_place(net, inbox, i + AHEAD)
+        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+        box = inbox.batch_box[i]
+        if box >= 0:
+            put_in(net, box, inbox.batch_tmp[i], record[p + 1], record[p + 2], record[p + 3])
+        elif box == BOX_LATER:
+            link = inbox.batch_out[i]
+            meta = net.tx[link * TX_WORDS + TX_META]
+            hand_over(net, link, meta, inbox.batch_tmp[i], record[p + 1], record[p + 2], record[p + 3])
+
+
+@inline
+def switch_forward(net, inbox, routes, node, begin):
+    """Send the packets of the batch on.
+
+    One thing after the other for all of them, so that what the next needs of memory has been asked for by then.
+    """
+    ahead, last = inbox_blocks(net, min(node + 1, net.const[CONST_NODES_LOCAL] - 1))
+    if ahead >= 0:
+        prefetch(net.block_next, ahead)
+    choose_links(net, inbox, routes, node)
+    send_batch(net, inbox, routes, node, begin, ahead, last)
+    set_down_batch(net, inbox)
+
+
+@outline
+def switches_window(net, inbox, routes, begin, end):
+    """Let every switch act on what arrives before `end`. True if interrupted because a pool is short."""
+    for node in range(net.const[CONST_NPUS_LOCAL], net.const[CONST_NODES_LOCAL]):
+        if net.inbox[inbox_of(node, net.ctl[CTL_SIDE])] >= 0:
+            if blocks_short(net):
+                return True
+            if node + 2 < net.const[CONST_NODES_LOCAL]:
+                prefetch(net.inbox, inbox_of(node + 2, net.ctl[CTL_SIDE]))
+                prefetch(routes.node, (node + 1) * NODE_WORDS)
+            take_batch(net, inbox, node, begin, end)
+            switch_forward(net, inbox, routes, node, begin)
+            give_back(net, inbox)
+    return False

@@ -1,0 +1,289 @@
+"""DCQCN: rate control by congestion notification packets (Zhu et al., SIGCOMM 2015, section 3.1 and figure 7).
+
+A queue pair sends at line rate until its first CNP; then
+
+    CNP                      RT = RC, RC = RC (1 - alpha / 2), alpha = (1 - g) alpha + g       (equation 1)
+    no CNP for K             alpha = (1 - g) alpha                                             (equation 2)
+    timer, or B bytes sent   max(T, BC) < F: fast recovery       RC = (RT + RC) / 2            (equation 3)
+                             min(T, BC) > F: hyper increase      RT = RT + R_HAI, RC = (RT + RC) / 2
+                             otherwise:      additive increase   RT = RT + R_AI,  RC = (RT + RC) / 2 (equation 4)
+
+where T and BC count the expirations of timer and byte counter since the last cut. Timers are caught up with at the
+next event, in order of time (at one instant: alpha, a cut that was held, increase); nobody reads the row in between,
+so this is exact.
+
+The defaults are one set, that of HPCC's ns-3 which AI simulators inherit (REFERENCE.md) and which goes with CNPs at
+most every 4 us. The paper's set goes with CNPs every 50 us: alpha_update_interval_ps 55e6, rate_decrease_interval_ps 0,
+rp_timer_ps 55e6, byte_counter_bytes 10e6, fast_recovery_times 5, clamp_target_rate 1, and R_AI 40 Mb/s at 40 Gb/s.
+
+Where the paper leaves a choice:
+
+- T and BC are compared before the expiration in hand is counted, so that fast recovery lasts F iterations, as its text
+  says; ns-3 does so too. Where one of timer and byte counter is off, the other's count stands for both.
+- R_HAI is the same in each hyper increase (ns-3), not i R_HAI as in QCN.
+- A CNP sooner than rate_decrease_interval_ps after a cut raises alpha at once, and cuts when that time is over. ns-3
+  cuts on a grid of that interval which the first CNP begins; there the first cut is one interval later.
+- Without clamp_target_rate RT = RC only if a rate increase came since the last cut (ns-3, and the network cards).
+- alpha is 1 at the first CNP, and timers begin there.
+- Losses change nothing: DCQCN is for lossless networks.
+"""
+
+import numpy as np
+
+from pdes.core.jit import hook, inline
+from pdes.core.state import (
+    CC_CNP,
+    CC_LINE_PSB,
+    CC_OWN,
+    CC_PSB,
+    CC_SENT,
+    CC_START,
+    CC_WINDOW,
+    CC_WORDS,
+    CONST_WINDOW,
+    INF,
+)
+from pdes.core.world import world_at
+from pdes.nic.congestion import COUNT, DELAY_PS, RATE_BPS, STEP_BPS, SWITCH, TIME_PS, Parameter
+
+TITLE = "DCQCN (Zhu et al., SIGCOMM 2015)"
+SIGNALS = ("ecn", "cnp")
+BYTES = (1.0, 2.0**50)
+PARAMETERS = (
+    Parameter("rate_ai_bps", 5e6, "R_AI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)", range=STEP_BPS),
+    Parameter("rate_hai_bps", 50e6, "R_HAI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)", range=STEP_BPS),
+    Parameter("fixed_rate_ai_bps", 0.0, "R_AI at any line rate; 0: rate_ai_bps", {"RATE_AI": 1e6}, range=STEP_BPS),
+    Parameter("fixed_rate_hai_bps", 0.0, "R_HAI at any line rate; 0: rate_hai_bps", {"RATE_HAI": 1e6}, range=STEP_BPS),
+    Parameter(
+        "min_rate_bps", 1e9, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6}, range=RATE_BPS
+    ),
+    Parameter("g", 1 / 256, "weight of the newest feedback in alpha (paper)", {"EWMA_GAIN": 1.0}),
+    Parameter(
+        "alpha_update_interval_ps",
+        1e6,
+        "K: alpha decays after each such time without a CNP (HPCC's ns-3; paper 55 us); 0: it never decays",
+        {"ALPHA_RESUME_INTERVAL": 1e6},
+        range=TIME_PS,
+        special=0.0,
+    ),
+    Parameter(
+        "rate_decrease_interval_ps",
+        4e6,
+        "least time between two cuts (HPCC's ns-3); 0: each CNP cuts, as in the paper",
+        {"RATE_DECREASE_INTERVAL": 1e6},
+        range=DELAY_PS,
+    ),
+    Parameter(
+        "rp_timer_ps",
+        300e6,
+        "period of rate increases by time (HPCC's ns-3; paper 55 us); 0: none",
+        {"RP_TIMER": 1e6},
+        range=TIME_PS,
+        special=0.0,
+    ),
+    Parameter(
+        "byte_counter_bytes",
+        0.0,
+        "B: bytes sent between rate increases; 0: none (HPCC's ns-3; paper 10 MB)",
+        range=BYTES,
+        special=0.0,
+    ),
+    Parameter(
+        "fast_recovery_times", 1.0, "F (HPCC's ns-3; paper 5)", {"FAST_RECOVERY_TIMES": 1.0}, range=COUNT, whole=True
+    ),
+    Parameter(
+        "clamp_target_rate",
+        0.0,
+        "1: each cut sets RT = RC (paper); 0: only one that follows an increase (HPCC's ns-3)",
+        {"CLAMP_TARGET_RATE": 1.0},
+        range=SWITCH,
+        whole=True,
+    ),
+)
+(
+    PAR_AI,
+    PAR_HAI,
+    PAR_FIXED_AI,
+    PAR_FIXED_HAI,
+    PAR_MIN_RATE,
+    PAR_G,
+    PAR_ALPHA_INTERVAL,
+    PAR_CUT_INTERVAL,
+    PAR_TIMER,
+    PAR_BYTES,
+    PAR_F,
+    PAR_CLAMP,
+) = range(12)
+
+LINE = CC_OWN  # float64 bit/s
+RC = CC_OWN + 1  # float64 bit/s: current rate
+RT = CC_OWN + 2  # float64 bit/s: target rate
+ALPHA = CC_OWN + 3  # float64
+ALPHA_AT = CC_OWN + 4  # ps: alpha decays then, INF never
+INCREASE_AT = CC_OWN + 5  # ps: the timer expires then, INF never
+CUT_AT = CC_OWN + 6  # ps: no cut before
+HELD = CC_OWN + 7  # 1: a cut waits for CUT_AT
+TIME_STAGE = CC_OWN + 8  # T; F + 1 stands for all beyond F
+BYTE_STAGE = CC_OWN + 9  # BC, likewise
+BYTES = CC_OWN + 10  # sent since the byte counter expired
+
+BIT_PS = 8e12  # bit/s times ps per byte
+SCALE_BPS = 25e9  # line rate at which R_AI and R_HAI are given
+
+
+@inline
+def power(x, n):
+    """The n-th power of x by squaring: the same bits everywhere."""
+    result = 1.0
+    while n > 0:
+        if n & 1 == 1:
+            result *= x
+        x *= x
+        n >>= 1
+    return result
+
+
+@inline
+def set_rate(qps, row, rate):
+    """Pace at the rate; at line rate the port alone does."""
+    qps.ccf[row + RC] = rate
+    qps.ccf[row + CC_PSB] = 0.0 if rate >= qps.ccf[row + LINE] else BIT_PS / rate
+
+
+@inline
+def start(net, qps, row):
+    """No slow start: line rate."""
+    qps.cc[row + CC_WINDOW] = net.const[CONST_WINDOW]
+    qps.ccf[row + LINE] = BIT_PS / qps.ccf[row + CC_LINE_PSB]
+    qps.ccf[row + RT] = qps.ccf[row + LINE]
+    qps.ccf[row + ALPHA] = 1.0
+    qps.cc[row + ALPHA_AT] = INF
+    qps.cc[row + INCREASE_AT] = INF
+    set_rate(qps, row, qps.ccf[row + LINE])
+
+
+@inline
+def decay_alpha(qps, row, until):
+    """Equation 2, as often as K has passed."""
+    at = qps.cc[row + ALPHA_AT]
+    if at <= until:
+        interval = np.int64(qps.par[PAR_ALPHA_INTERVAL])
+        times = (until - at) // interval + 1
+        qps.cc[row + ALPHA_AT] = at + times * interval
+        qps.ccf[row + ALPHA] *= power(1.0 - qps.par[PAR_G], times)
+
+
+@inline
+def increase(qps, row):
+    """Fast recovery, additive or hyper increase."""
+    times = np.int64(qps.par[PAR_F])
+    by_time = qps.cc[row + TIME_STAGE]
+    by_bytes = qps.cc[row + BYTE_STAGE]
+    if qps.par[PAR_BYTES] <= 0.0:
+        by_bytes = by_time
+    if qps.par[PAR_TIMER] <= 0.0:
+        by_time = by_bytes
+    scale = qps.ccf[row + LINE] / SCALE_BPS
+    if max(by_time, by_bytes) >= times:
+        if min(by_time, by_bytes) > times:
+            step = qps.par[PAR_FIXED_HAI]
+            if step <= 0.0:
+                step = qps.par[PAR_HAI] * scale
+        else:
+            step = qps.par[PAR_FIXED_AI]
+            if step <= 0.0:
+                step = qps.par[PAR_AI] * scale
+        qps.ccf[row + RT] = min(qps.ccf[row + RT] + step, qps.ccf[row + LINE])
+    set_rate(qps, row, (qps.ccf[row + RT] + qps.ccf[row + RC]) / 2.0)
+
+
+@inline
+def count_stage(qps, row, stage):
+    """One expiration more."""
+    qps.cc[row + stage] = min(qps.cc[row + stage] + 1, np.int64(qps.par[PAR_F]) + 1)
+
+
+@inline
+def expire_timer(qps, row, until):
+    """Rate increases by time. One that changes nothing shows that those after it would not either."""
+    timer = np.int64(qps.par[PAR_TIMER])
+    while qps.cc[row + INCREASE_AT] <= until:
+        current = qps.ccf[row + RC]
+        target = qps.ccf[row + RT]
+        stage = qps.cc[row + TIME_STAGE]
+        increase(qps, row)
+        count_stage(qps, row, TIME_STAGE)
+        qps.cc[row + INCREASE_AT] += timer
+        at = qps.cc[row + INCREASE_AT]
+        same = current == qps.ccf[row + RC] and target == qps.ccf[row + RT] and stage == qps.cc[row + TIME_STAGE]
+        if same and at <= until:
+            qps.cc[row + INCREASE_AT] = at + ((until - at) // timer + 1) * timer
+
+
+@inline
+def cut(qps, row, at):
+    """Equation 1 for the rates; timer and byte counter begin anew."""
+    if qps.par[PAR_CLAMP] > 0.0 or qps.cc[row + TIME_STAGE] > 0 or qps.cc[row + BYTE_STAGE] > 0:
+        qps.ccf[row + RT] = qps.ccf[row + RC]
+    least = min(qps.par[PAR_MIN_RATE], qps.ccf[row + LINE])
+    set_rate(qps, row, max(qps.ccf[row + RC] * (1.0 - qps.ccf[row + ALPHA] / 2.0), least))
+    qps.cc[row + HELD] = 0
+    qps.cc[row + CUT_AT] = at + np.int64(qps.par[PAR_CUT_INTERVAL])
+    qps.cc[row + TIME_STAGE] = 0
+    qps.cc[row + BYTE_STAGE] = 0
+    qps.cc[row + BYTES] = 0
+    if qps.par[PAR_TIMER] > 0.0:
+        qps.cc[row + INCREASE_AT] = at + np.int64(qps.par[PAR_TIMER])
+
+
+@inline
+def catch_up(qps, row, now):
+    """What timers did until now."""
+    if qps.cc[row + HELD] == 1 and qps.cc[row + CUT_AT] <= now:
+        at = qps.cc[row + CUT_AT]
+        decay_alpha(qps, row, at)
+        expire_timer(qps, row, at - 1)
+        cut(qps, row, at)
+    decay_alpha(qps, row, now)
+    expire_timer(qps, row, now)
+
+
+@inline
+def on_cnp(qps, row, now):
+    """Equation 1."""
+    if qps.cc[row + CUT_AT] <= now:
+        cut(qps, row, now)
+    else:
+        qps.cc[row + HELD] = 1
+    qps.ccf[row + ALPHA] = (1.0 - qps.par[PAR_G]) * qps.ccf[row + ALPHA] + qps.par[PAR_G]
+    if qps.par[PAR_ALPHA_INTERVAL] > 0.0:
+        qps.cc[row + ALPHA_AT] = now + np.int64(qps.par[PAR_ALPHA_INTERVAL])
+
+
+@inline
+def on_sent(qps, row, size):
+    """Rate increases by bytes. Before the first cut they find the rate at its highest."""
+    limit = np.int64(qps.par[PAR_BYTES])
+    if limit > 0:
+        qps.cc[row + BYTES] += size
+        while qps.cc[row + BYTES] >= limit:
+            qps.cc[row + BYTES] -= limit
+            increase(qps, row)
+            count_stage(qps, row, BYTE_STAGE)
+
+
+@hook
+def update(address, q, event, now, a, _b, _c, _d):
+    """Row q of the world after an event (pdes/congestion)."""
+    world = world_at(address)
+    qps = world.qps
+    row = q * CC_WORDS
+    if event == CC_START:
+        start(world.net, qps, row)
+        return 0
+    catch_up(qps, row, now)
+    if event == CC_SENT:
+        on_sent(qps, row, a)
+    elif event == CC_CNP:
+        on_cnp(qps, row, now)
+    return 0

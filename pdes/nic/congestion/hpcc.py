@@ -1,0 +1,255 @@
+"""HPCC: the window follows the bytes in flight that packets meet on their way.
+
+Y. Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019: section 3.2 (eq. 2 to 4), section 3.3, and
+Algorithm 1, whose functions are found here by their names.
+
+Where the paper leaves a choice, this file does as the authors' ns-3 code (rdma-hw.cc): the first acknowledgement only
+fills L and sets lastUpdateSeq; U begins at 1, which is what a window of W_init means; W never exceeds W_init; `snd_nxt`
+is the next sequence number to send, after a go-back the one gone back to. W counts bytes on the wire, as txBytes does,
+and a packet may begin while less than W is in flight. Losses and marks change nothing by themselves. T is one for the
+whole fabric, W_init is the line rate times T.
+
+Section 4.1 finds a change of path by the pathID of the packet and throws away what is known of the old path. Telemetry
+has no pathID: the path is another one if it has another number of hops or classes of links, and also if a port would
+have gone back in time or would have sent more than its rate allows, as happens when packets of one queue pair alternate
+between equal paths. Then L is replaced, and U, W and W^c stay as they are until the next acknowledgement.
+"""
+
+from pdes.core.jit import hook, inline
+from pdes.core.state import (
+    CC_ACK,
+    CC_LINE_PSB,
+    CC_OWN,
+    CC_PSB,
+    CC_START,
+    CC_WINDOW,
+    CC_WORDS,
+    CLASS_PSB,
+    CLASS_WORDS,
+    CONST_BASE_RTT,
+    CONST_HEADER,
+    CONST_MTU,
+    CONST_WINDOW,
+    QP_NEXT,
+    QP_UNA,
+    QP_WORDS,
+    TELEMETRY_CLASS_SHIFT,
+    TELEMETRY_FIRST,
+    TELEMETRY_HOPS,
+    TELEMETRY_QUEUE_SHIFT,
+    TELEMETRY_SECOND,
+)
+from pdes.core.world import world_at
+from pdes.nic.congestion import COUNT, RATE_BPS, STEP_BPS, SWITCH, TIME_PS, Parameter
+
+TITLE = "HPCC: High Precision Congestion Control (SIGCOMM 2019)"
+SIGNALS = ("telemetry",)
+UTILISATION = (0.01, 1.0)
+FLOWS = (1.0, 1e9)
+PARAMETERS = (
+    Parameter("eta", 0.95, "target utilisation (section 5.1)", {"U_TARGET": 1.0}, range=UTILISATION),
+    Parameter(
+        "max_stage",
+        5.0,
+        "additive steps before a multiplicative one (section 5.1)",
+        {"MI_THRESH": 1.0},
+        range=COUNT,
+        whole=True,
+    ),
+    Parameter(
+        "flows", 16.0, "N of W_AI = W_init (1 - eta) / N, flows that a link is shared by (section 3.3)", range=FLOWS
+    ),
+    Parameter(
+        "rate_ai_bps", 0.0, "W_AI as a rate, W_AI / T, of any line rate; 0: as N says", {"RATE_AI": 1e6}, range=STEP_BPS
+    ),
+    Parameter(
+        "min_rate_bps",
+        0.0,
+        "least W / T; 0: none but W_AI, as in the paper",
+        {"MIN_RATE": 1e6},
+        range=RATE_BPS,
+        special=0.0,
+    ),
+    Parameter(
+        "base_rtt_ps",
+        0.0,
+        "T; 0: the idle round trip of a full packet over the fabric's longest path",
+        range=TIME_PS,
+        special=0.0,
+    ),
+    Parameter(
+        "fast_react",
+        1.0,
+        "0: acknowledgements between updates change nothing",
+        {"FAST_REACT": 1.0},
+        range=SWITCH,
+        whole=True,
+    ),
+)
+P_ETA, P_MAX_STAGE, P_FLOWS, P_RATE_AI, P_MIN_RATE, P_BASE_RTT, P_FAST_REACT = range(7)
+
+WC = CC_OWN  # float64 bytes: the reference window W^c
+U = CC_OWN + 1  # float64: inflight bytes of the busiest link over its rate times T, smoothed
+INC_STAGE = CC_OWN + 2
+LAST_UPDATE_SEQ = CC_OWN + 3
+HOPS = CC_OWN + 4  # of L, 0 = nothing is known
+L = CC_OWN + 5  # what the last acknowledgement carried: two words a hop, as in telemetry
+
+TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
+BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
+LATER = 1 << (TELEMETRY_CLASS_SHIFT - 1)  # ps: a time that lies further ahead lies behind
+
+
+@inline
+def round_trip(world):
+    """T in ps."""
+    t = world.qps.par[P_BASE_RTT]
+    if t <= 0.0:
+        t = float(world.net.const[CONST_BASE_RTT])
+    return t
+
+
+@inline
+def sending(world, r, w):
+    """The window of W bytes in packets, and the pacing R = W / T."""
+    packet = world.net.const[CONST_MTU] + world.net.const[CONST_HEADER]
+    packets = int(w / packet)
+    if packets * packet < w:
+        packets += 1
+    if packets > world.net.const[CONST_WINDOW]:
+        packets = world.net.const[CONST_WINDOW]
+    if packets < 1:
+        packets = 1
+    psb = round_trip(world) / w
+    if psb < world.qps.ccf[r + CC_LINE_PSB]:
+        psb = world.qps.ccf[r + CC_LINE_PSB]
+    world.qps.cc[r + CC_WINDOW] = packets
+    world.qps.ccf[r + CC_PSB] = psb
+
+
+@inline
+def start(world, r):
+    """Begin at line rate: W_init = B T."""
+    w_init = round_trip(world) / world.qps.ccf[r + CC_LINE_PSB]
+    world.qps.ccf[r + WC] = w_init
+    world.qps.ccf[r + U] = 1.0
+    sending(world, r, w_init)
+
+
+@inline
+def class_psb(world, first):
+    """1 / B of the link that a telemetry entry is of, in ps per byte."""
+    return world.net.link_classf[(first >> TELEMETRY_CLASS_SHIFT) * CLASS_WORDS + CLASS_PSB]
+
+
+@inline
+def same_path(world, r):
+    """Whether what the acknowledgement carries continues L."""
+    hops = world.net.carried[TELEMETRY_HOPS]
+    same = hops == world.qps.cc[r + HOPS]
+    if same:
+        for i in range(hops):
+            first = world.net.carried[TELEMETRY_FIRST + 2 * i]
+            last_first = world.qps.cc[r + L + 2 * i]
+            elapsed = (first - last_first) & TIME_MASK
+            if first >> TELEMETRY_CLASS_SHIFT != last_first >> TELEMETRY_CLASS_SHIFT:
+                same = False
+            elif elapsed == 0 or elapsed >= LATER:
+                same = False
+            else:
+                sent = (world.net.carried[TELEMETRY_SECOND + 2 * i] - world.qps.cc[r + L + 2 * i + 1]) & BYTES_MASK
+                packet = world.net.const[CONST_MTU] + world.net.const[CONST_HEADER]
+                if (sent - packet) * class_psb(world, first) > elapsed:
+                    same = False
+    return same
+
+
+@inline
+def measure_inflight(world, r):
+    """MeasureInflight(ack): lines 1 to 9."""
+    t = round_trip(world)
+    u = 0.0
+    tau = 0.0
+    for i in range(world.net.carried[TELEMETRY_HOPS]):
+        first = world.net.carried[TELEMETRY_FIRST + 2 * i]
+        second = world.net.carried[TELEMETRY_SECOND + 2 * i]
+        last_second = world.qps.cc[r + L + 2 * i + 1]
+        psb = class_psb(world, first)
+        elapsed = float((first - world.qps.cc[r + L + 2 * i]) & TIME_MASK)
+        tx_rate = float((second - last_second) & BYTES_MASK) / elapsed
+        queue = second >> TELEMETRY_QUEUE_SHIFT
+        if last_second >> TELEMETRY_QUEUE_SHIFT < queue:
+            queue = last_second >> TELEMETRY_QUEUE_SHIFT
+        busy = float(queue) * psb / t + tx_rate * psb
+        if busy > u:
+            u = busy
+            tau = elapsed
+    if tau > t:
+        tau = t
+    world.qps.ccf[r + U] = (1.0 - tau / t) * world.qps.ccf[r + U] + tau / t * u
+
+
+@inline
+def compute_wind(world, r, update_wc):
+    """ComputeWind(U, updateWc): lines 10 to 21. Gives W in bytes."""
+    t = round_trip(world)
+    eta = world.qps.par[P_ETA]
+    w_init = t / world.qps.ccf[r + CC_LINE_PSB]
+    w_ai = world.qps.par[P_RATE_AI] * t / 8e12
+    if w_ai <= 0.0:
+        w_ai = w_init * (1.0 - eta) / world.qps.par[P_FLOWS]
+    u = world.qps.ccf[r + U]
+    stage = world.qps.cc[r + INC_STAGE]
+    if u >= eta or stage >= world.qps.par[P_MAX_STAGE]:
+        w = world.qps.ccf[r + WC] / (u / eta) + w_ai
+        stage = 0
+    else:
+        w = world.qps.ccf[r + WC] + w_ai
+        stage += 1
+    if w < world.qps.par[P_MIN_RATE] * t / 8e12:
+        w = world.qps.par[P_MIN_RATE] * t / 8e12
+    if w > w_init:
+        w = w_init
+    if update_wc:
+        world.qps.cc[r + INC_STAGE] = stage
+        world.qps.ccf[r + WC] = w
+    return w
+
+
+@inline
+def keep(world, r):
+    """L = ack.L."""
+    hops = world.net.carried[TELEMETRY_HOPS]
+    world.qps.cc[r + HOPS] = hops
+    for i in range(2 * hops):
+        world.qps.cc[r + L + i] = world.net.carried[TELEMETRY_FIRST + i]
+
+
+@inline
+def new_ack(world, q, r):
+    """NewAck(ack): lines 22 to 29."""
+    following = world.qps.qp[q * QP_WORDS + QP_NEXT]
+    if world.qps.cc[r + HOPS] == 0:
+        world.qps.cc[r + LAST_UPDATE_SEQ] = following
+        keep(world, r)
+    else:
+        update_wc = world.qps.qp[q * QP_WORDS + QP_UNA] > world.qps.cc[r + LAST_UPDATE_SEQ]
+        if update_wc or world.qps.par[P_FAST_REACT] != 0.0:
+            if same_path(world, r):
+                measure_inflight(world, r)
+                sending(world, r, compute_wind(world, r, update_wc))
+                if update_wc:
+                    world.qps.cc[r + LAST_UPDATE_SEQ] = following
+            keep(world, r)
+
+
+@hook
+def update(address, q, event, _now, _a, _b, _c, _d):
+    """Tell the queue pair's row what happened (pdes/congestion)."""
+    world = world_at(address)
+    r = q * CC_WORDS
+    if event == CC_START:
+        start(world, r)
+    elif event == CC_ACK and world.net.carried[TELEMETRY_HOPS] > 0:
+        new_ack(world, q, r)
+    return 0

@@ -1,0 +1,339 @@
+"""NSCC: the window of Ultra Ethernet's network-signaled congestion control, from marks and delay.
+
+Ultra Ethernet Specification 1.0, section 3.6.13, whose functions (3.6.13.5, 3.6.13.6) are found here by their names. An
+acknowledgement is one of four cases:
+
+    no mark, delay <  target    proportional_increase (fast_increase where there is next to no delay)
+    no mark, delay >= target    fair_increase
+    mark,    delay >= target    multiplicative_decrease, once per base round trip, by the average delay
+    mark,    delay <  target    nothing (another path is a matter of load balancing)
+
+and quick_adapt, which after a trimmed packet or a very long delay sets the window to what came through within one
+target round trip. Increases are collected, and added once per round trip or eight packets (fulfill_adjustment).
+
+What the specification leaves open is done as the consortium's simulator does it (htsim, uec.cpp): the average delay is
+moving, delay_alpha for each acknowledgement, and a long delay without a mark pulls it towards a quarter of the base
+round trip; "delay ~= 0" is less than 1 us. What queue pairs here make different:
+
+- Bytes are bytes on the wire; newly acknowledged packets count as full ones. Windows are floats, not whole bytes.
+- config_base_rtt is the fabric's longest idle round trip of a full packet, the bandwidth that of the sender's port. The
+  largest window, 1.5 x bandwidth x base round trip, is never above the static window of the run.
+- In flight is what lies between the first unacknowledged sequence number and the next one to send.
+- LOSS_TRIMMED is OnNACK of a trimmed packet. LOSS_NAK and LOSS_TIMEOUT are OnInferredLoss: of one packet, and of all
+  that is unacknowledged, since that is sent again.
+- The receiver's window penalty and its credits (RCCC) are not modelled.
+"""
+
+from pdes.core.jit import hook, inline
+from pdes.core.state import (
+    CC_ACK,
+    CC_LINE_PSB,
+    CC_LOSS,
+    CC_OWN,
+    CC_PSB,
+    CC_START,
+    CC_WINDOW,
+    CC_WORDS,
+    CONST_BASE_RTT,
+    CONST_HEADER,
+    CONST_MTU,
+    CONST_WINDOW,
+    LOSS_TIMEOUT,
+    LOSS_TRIMMED,
+    QP_NEXT,
+    QP_SENT_MAX,
+    QP_UNA,
+    QP_WORDS,
+)
+from pdes.core.world import world_at
+from pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, TIME_PS, Parameter
+
+TITLE = "NSCC: network-signaled congestion control (Ultra Ethernet Specification 1.0)"
+SIGNALS = ("ecn", "rtt")
+RTTS = (1e-3, 1e6)
+PARAMETERS = (
+    Parameter(
+        "target_qdelay_rtts",
+        1.0,
+        "target queueing delay in base round trips (3.6.13.3: 1; 0.75 where switches trim)",
+        range=RTTS,
+    ),
+    Parameter("alpha_packets", 4.0, "proportional increase (3.6.13.3: 4 MTU, scaled by a and b)", range=PACKETS),
+    Parameter("fi_packets", 5.0, "fair increase (3.6.13.3: 5 MTU, scaled by a)", range=PACKETS),
+    Parameter(
+        "eta_packets", 0.15, "increase per round trip in any case (3.6.13.3: 0.15 MTU, scaled by a)", range=PACKETS
+    ),
+    Parameter("fi_scale", 0.25, "fast increase per acknowledged byte (3.6.13.3: 0.25, scaled by a)", range=FACTOR),
+    Parameter("fast_increase_delay_ps", 1e6, "fast increase where the delay is less (htsim: 1 us)", range=DELAY_PS),
+    Parameter("gamma", 0.8, "multiplicative decrease (3.6.13.3)"),
+    Parameter("max_md_jump", 0.5, "least factor of one multiplicative decrease (3.6.13.3)"),
+    Parameter("delay_alpha", 0.0125, "weight of a new delay in the average (htsim)"),
+    Parameter(
+        "qa_threshold_targets", 4.0, "quick adapt acts on a longer delay, in target delays (3.6.13.3)", range=FACTOR
+    ),
+    Parameter("qa_gate", 0.125, "quick adapt acts if less of the largest window came through (3.6.13.3: 2^-3)"),
+    Parameter("adjust_packets", 8.0, "increases are added after more acknowledged packets (3.6.13.3)", range=PACKETS),
+    Parameter("max_window_bdps", 1.5, "largest window in bandwidth x base round trip (3.6.13.3)", range=RTTS),
+    Parameter("reference_rate_bps", 100e9, "of the network that scaling_a is 1 for (3.6.13.3)", range=RATE_BPS),
+    Parameter("reference_rtt_ps", 12e6, "base round trip of that network (3.6.13.3)", range=TIME_PS),
+)
+(
+    P_TARGET,
+    P_ALPHA,
+    P_FI,
+    P_ETA,
+    P_FI_SCALE,
+    P_FAST_DELAY,
+    P_GAMMA,
+    P_MAX_MD_JUMP,
+    P_DELAY_ALPHA,
+    P_QA_THRESHOLD,
+    P_QA_GATE,
+    P_ADJUST,
+    P_MAX_WINDOW,
+    P_REFERENCE_RATE,
+    P_REFERENCE_RTT,
+) = range(15)
+
+CWND = CC_OWN  # float64 bytes
+AVG_DELAY = CC_OWN + 1  # float64 ps
+BASE_RTT = CC_OWN + 2  # ps
+INC_BYTES = CC_OWN + 3  # float64 bytes^2: increases that wait, times the window
+RECEIVED = CC_OWN + 4  # bytes acknowledged since increases were added
+ACHIEVED = CC_OWN + 5  # bytes acknowledged since quick adapt looked
+IGNORED = CC_OWN + 6  # bytes acknowledged since quick adapt acted
+TO_IGNORE = CC_OWN + 7  # bytes in flight when it did: marks on them are old
+QA_END = CC_OWN + 8  # ps: quick adapt looks after; 0 = not begun
+TRIGGER_QA = CC_OWN + 9  # 1: a packet was lost since quick adapt acted
+FI_COUNT = CC_OWN + 10  # bytes acknowledged in a row with next to no delay
+INCREASE = CC_OWN + 11  # 1: the last acknowledgement was a fast increase
+LAST_DEC = CC_OWN + 12  # ps
+LAST_ADJUST = CC_OWN + 13  # ps
+
+
+@inline
+def packet_bytes(world):
+    """A full packet on the wire."""
+    return world.net.const[CONST_MTU] + world.net.const[CONST_HEADER]
+
+
+@inline
+def in_flight_bytes(world, q):
+    """What was sent and not acknowledged, in full packets."""
+    return (world.qps.qp[q * QP_WORDS + QP_NEXT] - world.qps.qp[q * QP_WORDS + QP_UNA]) * packet_bytes(world)
+
+
+@inline
+def target_qdelay(world):
+    """Target queueing delay in ps."""
+    return world.qps.par[P_TARGET] * world.net.const[CONST_BASE_RTT]
+
+
+@inline
+def scaling_a(world, r):
+    """The network's bandwidth-delay product over that of the reference network."""
+    reference = world.qps.par[P_REFERENCE_RATE] * world.qps.par[P_REFERENCE_RTT] / 8e12
+    return world.net.const[CONST_BASE_RTT] / world.qps.ccf[r + CC_LINE_PSB] / reference
+
+
+@inline
+def max_window(world, r):
+    """Largest window in bytes."""
+    most = world.qps.par[P_MAX_WINDOW] * world.qps.cc[r + BASE_RTT] / world.qps.ccf[r + CC_LINE_PSB]
+    static = float(world.net.const[CONST_WINDOW] * packet_bytes(world))
+    if most > static:
+        most = static
+    return most
+
+
+@inline
+def set_cwnd_bounds(world, r):
+    """Keep the window within its limits."""
+    if world.qps.ccf[r + CWND] > max_window(world, r):
+        world.qps.ccf[r + CWND] = max_window(world, r)
+    if world.qps.ccf[r + CWND] < packet_bytes(world):
+        world.qps.ccf[r + CWND] = float(packet_bytes(world))
+
+
+@inline
+def sending(world, r):
+    """What the sender sees: a packet may go if the window holds it whole."""
+    packets = int(world.qps.ccf[r + CWND] / packet_bytes(world))
+    if packets > world.net.const[CONST_WINDOW]:
+        packets = world.net.const[CONST_WINDOW]
+    if packets < 1:
+        packets = 1
+    world.qps.cc[r + CC_WINDOW] = packets
+    world.qps.ccf[r + CC_PSB] = 0.0
+
+
+@inline
+def start(world, r, now):
+    """Begin with the largest window (table 3-77)."""
+    world.qps.cc[r + BASE_RTT] = world.net.const[CONST_BASE_RTT]
+    world.qps.cc[r + LAST_DEC] = now
+    world.qps.cc[r + LAST_ADJUST] = now
+    world.qps.ccf[r + CWND] = max_window(world, r)
+    set_cwnd_bounds(world, r)
+
+
+@inline
+def update_delay(world, r, delay, mark):
+    """The average delay."""
+    weight = world.qps.par[P_DELAY_ALPHA]
+    sample = delay
+    if mark == 0 and delay > target_qdelay(world):
+        sample = 0.25 * world.qps.cc[r + BASE_RTT]
+    world.qps.ccf[r + AVG_DELAY] = weight * sample + (1.0 - weight) * world.qps.ccf[r + AVG_DELAY]
+
+
+@inline
+def quick_adapt(world, r, now, is_loss, mark, delay, in_flight):
+    """Set the window to what came through. Gives 1 if it did, or if a mark is older than that."""
+    done = 0
+    if mark == 1 and world.qps.cc[r + IGNORED] < world.qps.cc[r + TO_IGNORE]:
+        done = 1
+    elif now >= world.qps.cc[r + QA_END]:
+        if world.qps.cc[r + QA_END] != 0:
+            bad = is_loss == 1 or world.qps.cc[r + TRIGGER_QA] == 1
+            bad = bad or delay > world.qps.par[P_QA_THRESHOLD] * target_qdelay(world)
+            if bad and world.qps.cc[r + ACHIEVED] < world.qps.par[P_QA_GATE] * max_window(world, r):
+                world.qps.ccf[r + CWND] = float(world.qps.cc[r + ACHIEVED])
+                if world.qps.ccf[r + CWND] < packet_bytes(world):
+                    world.qps.ccf[r + CWND] = float(packet_bytes(world))
+                world.qps.cc[r + TO_IGNORE] = in_flight
+                world.qps.cc[r + IGNORED] = 0
+                world.qps.cc[r + TRIGGER_QA] = 0
+                done = 1
+        world.qps.cc[r + ACHIEVED] = 0
+        world.qps.cc[r + QA_END] = now + world.qps.cc[r + BASE_RTT] + int(target_qdelay(world))
+    if done == 1:
+        world.qps.ccf[r + INC_BYTES] = 0.0
+        world.qps.cc[r + RECEIVED] = 0
+    return done
+
+
+@inline
+def fast_increase(world, r, newly_rcvd, delay):
+    """After a window's worth without delay, grow with every acknowledgement."""
+    if delay < world.qps.par[P_FAST_DELAY]:
+        world.qps.cc[r + FI_COUNT] += newly_rcvd
+        if world.qps.cc[r + FI_COUNT] > world.qps.ccf[r + CWND] or world.qps.cc[r + INCREASE] == 1:
+            world.qps.ccf[r + CWND] += newly_rcvd * world.qps.par[P_FI_SCALE] * scaling_a(world, r)
+            world.qps.cc[r + INCREASE] = 1
+    else:
+        world.qps.cc[r + FI_COUNT] = 0
+        world.qps.cc[r + INCREASE] = 0
+
+
+@inline
+def proportional_increase(world, r, newly_rcvd, delay):
+    """Grow with the distance from the target."""
+    fast_increase(world, r, newly_rcvd, delay)
+    if world.qps.cc[r + INCREASE] == 0:
+        target = target_qdelay(world)
+        mss = world.net.const[CONST_MTU]
+        scaling_b = target / world.qps.par[P_REFERENCE_RTT]
+        alpha = world.qps.par[P_ALPHA] * mss * scaling_a(world, r) * scaling_b / target
+        world.qps.ccf[r + INC_BYTES] += alpha * newly_rcvd * (target - delay)
+
+
+@inline
+def fair_increase(world, r, newly_rcvd):
+    """Grow by as much as everyone else."""
+    fi = world.qps.par[P_FI] * world.net.const[CONST_MTU] * scaling_a(world, r)
+    world.qps.ccf[r + INC_BYTES] += fi * newly_rcvd
+
+
+@inline
+def multiplicative_decrease(world, r, now):
+    """Shrink by how far the average delay lies above the target."""
+    world.qps.cc[r + INCREASE] = 0
+    world.qps.cc[r + FI_COUNT] = 0
+    average = world.qps.ccf[r + AVG_DELAY]
+    target = target_qdelay(world)
+    if average > target and now - world.qps.cc[r + LAST_DEC] > world.qps.cc[r + BASE_RTT]:
+        factor = 1.0 - world.qps.par[P_GAMMA] * (average - target) / average
+        if factor < world.qps.par[P_MAX_MD_JUMP]:
+            factor = world.qps.par[P_MAX_MD_JUMP]
+        world.qps.ccf[r + CWND] *= factor
+        world.qps.cc[r + LAST_DEC] = now
+
+
+@inline
+def fulfill_adjustment(world, r, now):
+    """Add the increases that wait."""
+    world.qps.ccf[r + CWND] += world.qps.ccf[r + INC_BYTES] / world.qps.ccf[r + CWND]
+    if now - world.qps.cc[r + LAST_ADJUST] >= world.net.const[CONST_BASE_RTT]:
+        world.qps.ccf[r + CWND] += world.qps.par[P_ETA] * world.net.const[CONST_MTU] * scaling_a(world, r)
+        world.qps.cc[r + LAST_ADJUST] = now
+    set_cwnd_bounds(world, r)
+    world.qps.ccf[r + INC_BYTES] = 0.0
+    world.qps.cc[r + RECEIVED] = 0
+
+
+@inline
+def on_ack(world, q, r, now, newly_rcvd, mark, rtt):
+    """NSCC.OnACK; newly_rcvd in bytes."""
+    world.qps.cc[r + IGNORED] += newly_rcvd
+    world.qps.cc[r + RECEIVED] += newly_rcvd
+    world.qps.cc[r + ACHIEVED] += newly_rcvd
+    if rtt >= 0:
+        if rtt < world.qps.cc[r + BASE_RTT]:
+            world.qps.cc[r + BASE_RTT] = rtt
+        delay = float(rtt - world.qps.cc[r + BASE_RTT])
+        update_delay(world, r, delay, mark)
+        if quick_adapt(world, r, now, 0, mark, delay, in_flight_bytes(world, q)) == 0:
+            target = target_qdelay(world)
+            if mark == 0 and delay >= target:
+                fair_increase(world, r, newly_rcvd)
+            elif mark == 0:
+                proportional_increase(world, r, newly_rcvd, delay)
+            elif delay >= target:
+                multiplicative_decrease(world, r, now)
+            set_cwnd_bounds(world, r)
+            late = now - world.qps.cc[r + LAST_ADJUST] >= world.net.const[CONST_BASE_RTT]
+            if late or world.qps.cc[r + RECEIVED] > world.qps.par[P_ADJUST] * packet_bytes(world):
+                fulfill_adjustment(world, r, now)
+
+
+@inline
+def on_nack(world, q, r, now):
+    """NSCC.OnNACK: a packet was trimmed. Its queue is held to have been as long as a base round trip."""
+    in_flight = in_flight_bytes(world, q) - packet_bytes(world)
+    if in_flight < 0:
+        in_flight = 0
+    update_delay(world, r, float(world.net.const[CONST_BASE_RTT]), 1)
+    world.qps.cc[r + IGNORED] += packet_bytes(world)
+    world.qps.cc[r + TRIGGER_QA] = 1
+    if quick_adapt(world, r, now, 1, 1, 0.0, in_flight) == 0:
+        world.qps.ccf[r + CWND] -= packet_bytes(world)
+        set_cwnd_bounds(world, r)
+
+
+@inline
+def on_inferred_loss(world, r, packets):
+    """NSCC.OnInferredLoss, once for each packet."""
+    world.qps.ccf[r + CWND] -= packets * packet_bytes(world)
+    world.qps.cc[r + IGNORED] += packets * packet_bytes(world)
+    set_cwnd_bounds(world, r)
+
+
+@hook
+def update(address, q, event, now, a, b, c, _d):
+    """Tell the queue pair's row what happened (pdes/congestion)."""
+    world = world_at(address)
+    r = q * CC_WORDS
+    if event == CC_START:
+        start(world, r, now)
+    elif event == CC_ACK:
+        on_ack(world, q, r, now, a * packet_bytes(world), b, c)
+    elif event == CC_LOSS:
+        if a == LOSS_TRIMMED:
+            on_nack(world, q, r, now)
+        elif a == LOSS_TIMEOUT:
+            on_inferred_loss(world, r, world.qps.qp[q * QP_WORDS + QP_SENT_MAX] - world.qps.qp[q * QP_WORDS + QP_UNA])
+        else:
+            on_inferred_loss(world, r, 1)
+    sending(world, r)
+    return 0

@@ -1,0 +1,178 @@
+"""TIMELY: rate control by the gradient of the round-trip time (Mittal et al., SIGCOMM 2015, section 4, algorithm 1).
+
+    new_rtt_diff = new_rtt - prev_rtt;  rtt_diff = (1 - alpha) rtt_diff + alpha new_rtt_diff
+    normalized_gradient = rtt_diff / minRTT
+    new_rtt < T_low             rate = rate + delta
+    new_rtt > T_high            rate = rate (1 - beta (1 - T_high / new_rtt))
+    normalized_gradient <= 0    rate = rate + N delta;  N = 5 (hyper active increase, HAI) if the gradient has been
+                                negative for five completion events, otherwise 1
+    otherwise                   rate = rate (1 - beta normalized_gradient)
+
+Where the paper leaves a choice:
+
+- A completion event is the first acknowledgement, with a round-trip time, of a packet sent after the last completion
+  event: one per round trip, as in HPCC's ns-3. The paper's segments of 16 to 64 KB took about that long at 10 Gb/s.
+- The first round-trip time has no predecessor: its difference is 0 (the authors' code, timely-code-snippet.cc).
+- Every completion event counts for HAI whichever branch it takes, the one in hand included; a gradient of 0 or more
+  ends the count.
+- minRTT is the idle round trip of the fabric unless given: the paper wants a fixed value that represents it.
+- A queue pair begins at line rate, as RDMA does; the paper divides the line rate by the number of active flows.
+- The round-trip time is that of one packet as measured, from which the paper would subtract its serialisation.
+- Losses change nothing: TIMELY is for lossless networks.
+"""
+
+from pdes.core.jit import hook, inline
+from pdes.core.state import (
+    CC_ACK,
+    CC_LINE_PSB,
+    CC_OWN,
+    CC_PSB,
+    CC_START,
+    CC_WINDOW,
+    CC_WORDS,
+    CONST_BASE_RTT,
+    CONST_WINDOW,
+    QP_SENT_MAX,
+    QP_UNA,
+    QP_WORDS,
+)
+from pdes.core.world import world_at
+from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, RATE_BPS, STEP_BPS, TIME_PS, Parameter
+
+TITLE = "TIMELY (Mittal et al., SIGCOMM 2015)"
+SIGNALS = ("rtt",)
+PARAMETERS = (
+    Parameter(
+        "delta_bps",
+        25e6,
+        "additive step at 25 Gb/s, scaled with the line rate (paper: 10 Mb/s at 10 Gb/s; so HPCC's ns-3)",
+        range=STEP_BPS,
+    ),
+    Parameter("fixed_delta_bps", 0.0, "additive step at any line rate; 0: delta_bps", {"RATE_AI": 1e6}, range=STEP_BPS),
+    Parameter(
+        "fixed_hai_bps", 0.0, "step of HAI at any line rate; 0: hai_factor steps", {"RATE_HAI": 1e6}, range=STEP_BPS
+    ),
+    Parameter("hai_factor", 5.0, "N in HAI (paper)", range=FACTOR),
+    Parameter("hai_events", 5.0, "completion events with a negative gradient before HAI (paper)", range=COUNT),
+    Parameter(
+        "min_rate_bps", 1e9, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6}, range=RATE_BPS
+    ),
+    Parameter("alpha", 0.875, "weight of the newest difference (HPCC's ns-3)"),
+    Parameter("beta", 0.8, "multiplicative decrease (paper)"),
+    Parameter("t_low_ps", 50e6, "T_low (paper)", range=DELAY_PS),
+    Parameter("t_high_ps", 500e6, "T_high (paper)", range=TIME_PS),
+    Parameter(
+        "min_rtt_ps",
+        0.0,
+        "minRTT; 0: idle round trip of a full packet over the longest path (HPCC's ns-3: 20 us)",
+        range=TIME_PS,
+        special=0.0,
+    ),
+)
+ASCENDING = (("t_low_ps", "t_high_ps"),)
+(
+    PAR_DELTA,
+    PAR_FIXED_DELTA,
+    PAR_FIXED_HAI,
+    PAR_HAI_FACTOR,
+    PAR_HAI_EVENTS,
+    PAR_MIN_RATE,
+    PAR_ALPHA,
+    PAR_BETA,
+    PAR_T_LOW,
+    PAR_T_HIGH,
+    PAR_MIN_RTT,
+) = range(11)
+
+LINE = CC_OWN  # float64 bit/s
+RATE = CC_OWN + 1  # float64 bit/s
+RTT_DIFF = CC_OWN + 2  # float64 ps: smoothed difference
+PREV_RTT = CC_OWN + 3  # ps, 0 none
+NEGATIVE = CC_OWN + 4  # completion events in a row with a negative gradient
+SENT = CC_OWN + 5  # first sequence number not sent at the last completion event
+
+BIT_PS = 8e12  # bit/s times ps per byte
+SCALE_BPS = 25e9  # line rate at which delta is given
+
+
+@inline
+def set_rate(qps, row, rate):
+    """Pace at the rate within its bounds; at line rate the port alone does."""
+    line = qps.ccf[row + LINE]
+    rate = max(rate, qps.par[PAR_MIN_RATE])
+    if rate >= line:
+        qps.ccf[row + RATE] = line
+        qps.ccf[row + CC_PSB] = 0.0
+    else:
+        qps.ccf[row + RATE] = rate
+        qps.ccf[row + CC_PSB] = BIT_PS / rate
+
+
+@inline
+def start(net, qps, row):
+    """Line rate."""
+    qps.cc[row + CC_WINDOW] = net.const[CONST_WINDOW]
+    qps.ccf[row + LINE] = BIT_PS / qps.ccf[row + CC_LINE_PSB]
+    set_rate(qps, row, qps.ccf[row + LINE])
+
+
+@inline
+def gradient(net, qps, row, new_rtt):
+    """The normalized gradient with the new round-trip time in it."""
+    prev_rtt = qps.cc[row + PREV_RTT]
+    if prev_rtt == 0:
+        prev_rtt = new_rtt
+    alpha = qps.par[PAR_ALPHA]
+    rtt_diff = (1.0 - alpha) * qps.ccf[row + RTT_DIFF] + alpha * (new_rtt - prev_rtt)
+    qps.ccf[row + RTT_DIFF] = rtt_diff
+    qps.cc[row + PREV_RTT] = new_rtt
+    min_rtt = qps.par[PAR_MIN_RTT]
+    if min_rtt <= 0.0:
+        min_rtt = float(max(1, net.const[CONST_BASE_RTT]))
+    return rtt_diff / min_rtt
+
+
+@inline
+def on_completion(net, qps, row, new_rtt):
+    """Algorithm 1."""
+    normalized_gradient = gradient(net, qps, row, new_rtt)
+    if normalized_gradient < 0.0:
+        qps.cc[row + NEGATIVE] += 1
+    else:
+        qps.cc[row + NEGATIVE] = 0
+    delta = qps.par[PAR_FIXED_DELTA]
+    if delta <= 0.0:
+        delta = qps.par[PAR_DELTA] * (qps.ccf[row + LINE] / SCALE_BPS)
+    rate = qps.ccf[row + RATE]
+    beta = qps.par[PAR_BETA]
+    if new_rtt < qps.par[PAR_T_LOW]:
+        rate += delta
+    elif new_rtt > qps.par[PAR_T_HIGH]:
+        rate *= 1.0 - beta * (1.0 - qps.par[PAR_T_HIGH] / new_rtt)
+    elif normalized_gradient <= 0.0:
+        if qps.cc[row + NEGATIVE] >= qps.par[PAR_HAI_EVENTS]:
+            step = qps.par[PAR_FIXED_HAI]
+            if step <= 0.0:
+                step = qps.par[PAR_HAI_FACTOR] * delta
+            rate += step
+        else:
+            rate += delta
+    else:
+        rate *= 1.0 - beta * normalized_gradient
+    set_rate(qps, row, rate)
+
+
+@hook
+def update(address, q, event, _now, _a, _b, c, _d):
+    """Row q of the world after an event (pdes/congestion)."""
+    world = world_at(address)
+    qps = world.qps
+    row = q * CC_WORDS
+    if event == CC_START:
+        start(world.net, qps, row)
+    elif event == CC_ACK and c > 0:
+        qp = q * QP_WORDS
+        if qps.qp[qp + QP_UNA] > qps.cc[row + SENT]:
+            qps.cc[row + SENT] = qps.qp[qp + QP_SENT_MAX]
+            on_completion(world.net, qps, row, c)
+    return 0

@@ -1,0 +1,113 @@
+"""Queue pairs that are driven at a share of their port's line rate.
+
+What drives a queue pair has moved b bytes of payload after b * CC_PSB ps: CC_PSB is of a byte in full packets. A packet
+may leave once its own bytes are moved, which begins when the message is posted or the packet before may leave. Where
+that one had to wait, as for the port, so much is made up for as it then takes on the wire, and no more.
+So a message has left no sooner than all its bytes take at the share. Queue pairs at line rate (CC_PSB = 0) never wait.
+Under a congestion control the share is the line rate that it knows, and is held to.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pdes.core.jit import hook, inline
+from pdes.core.packet import SHARE_UNITS
+from pdes.core.state import (
+    CC_LINE_PSB,
+    CC_NEXT_SEND,
+    CC_PSB,
+    CC_START,
+    CC_WINDOW,
+    CC_WORDS,
+    CONST_HEADER,
+    CONST_MTU,
+    CONST_WINDOW,
+    MSG_BEGIN,
+    MSG_BYTES,
+    MSG_END,
+    MSG_WORDS,
+    QP_MSG_CUR,
+    QP_NEXT,
+    QP_SHARES,
+    QP_W1,
+    QP_WORDS,
+)
+from pdes.core.world import world_at
+from pdes.network.link import link_psb, on_link_bytes, serialisation_ps
+from pdes.nic.allowed import send_next_after, tell_sent
+from pdes.nic.congestion import Control
+
+
+@inline
+def moving_ps(net, qps, q):
+    """What the payload of the packet that is sent next takes to be moved."""
+    message = qps.qp[q * QP_WORDS + QP_MSG_CUR]
+    if message < 0:
+        return np.int64(0)
+    m = message * MSG_WORDS
+    size = net.const[CONST_MTU]
+    if qps.qp[q * QP_WORDS + QP_NEXT] + 1 == qps.msg[m + MSG_END]:
+        size = qps.msg[m + MSG_BYTES] - (qps.msg[m + MSG_END] - 1 - qps.msg[m + MSG_BEGIN]) * size
+    return serialisation_ps(size, qps.ccf[q * CC_WORDS + CC_PSB])
+
+
+@hook
+def begin(address, q, event, _now, shares, _b, _c, _d):
+    """Stands for a congestion control (pdes/congestion): the static window, and the rate of the share."""
+    w = world_at(address)
+    if event == CC_START:
+        row = q * CC_WORDS
+        const = w.net.const
+        w.qps.cc[row + CC_WINDOW] = const[CONST_WINDOW]
+        if shares > SHARE_UNITS:
+            full = const[CONST_MTU] + const[CONST_HEADER]
+            w.qps.ccf[row + CC_PSB] = w.qps.ccf[row + CC_LINE_PSB] * full / const[CONST_MTU]
+    return 0
+
+
+@hook
+def begin_message(address, q, now, _a, _b, _c, _d, _e):
+    """A message was posted to a queue pair that has nothing else to send."""
+    w = world_at(address)
+    w.qps.cc[q * CC_WORDS + CC_NEXT_SEND] = now + moving_ps(w.net, w.qps, q)
+    return 0
+
+
+@hook
+def drive(address, link, q, now, _seq, size, _flag, _a):
+    """In place of pdes.nic.allowed.pace: a packet leaves; when may the next? 1 if once the port falls idle."""
+    w = world_at(address)
+    row, w1 = q * CC_WORDS, w.qps.qp[q * QP_WORDS + QP_W1]
+    on_wire = serialisation_ps(on_link_bytes(w.net, link, w1, size), link_psb(w.net, link))
+    begins = max(w.qps.cc[row + CC_NEXT_SEND], now - on_wire)
+    following = max(now, begins + moving_ps(w.net, w.qps, q))
+    w.qps.cc[row + CC_NEXT_SEND] = following
+    return np.int64(following <= now + on_wire)
+
+
+@hook
+def pace_at_share(address, link, q, now, seq, size, flag, _a):
+    """In place of pdes.nic.allowed.pace where there is a congestion control: no faster than the share."""
+    w = world_at(address)
+    tell_sent(w.net, w.qps, q, now, seq, size, flag)
+    psb = w.qps.ccf[q * CC_WORDS + CC_PSB]
+    if w.qps.qp[q * QP_WORDS + QP_SHARES] > SHARE_UNITS:
+        psb = max(psb, w.qps.ccf[q * CC_WORDS + CC_LINE_PSB])
+    return send_next_after(w.net, w.qps, link, q, now, size, psb)
+
+
+DRIVEN = Control("none", begin, frozenset(), (), shares=True)
+"""What NO_CONTROL becomes where a program has shares."""
+
+
+def has_shares(program):
+    """Whether some lane of a program is driven at a share of the line rate."""
+    return bool(program.schedules.lane_shares.max(initial=1) > 1)
+
+
+def with_driven(settings, *, driven):
+    """Settings under which queue pairs are driven, if they are to be; messages that go whole need no other."""
+    if not driven or settings.fidelity.act:
+        return settings
+    return replace(settings, control=replace(settings.control, shares=True) if settings.control.update else DRIVEN)

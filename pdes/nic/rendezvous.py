@@ -1,0 +1,175 @@
+"""Large messages are asked for: the sender requests, the receiver answers when it is ready, and only then data goes.
+
+Requests and answers are messages of CONST_CONTROL_BYTES over the same transport. A request goes by the queue pair of
+its message, so that it stays in order with the smaller messages before and after it, which are sent at once. Answers
+have queue pairs of their own between two NPUs: they do not wait behind data. A receiver is ready when its receive is
+posted; a lane of a collective when it is at a step that receives. What comes to one lane, requests and small
+messages, is taken in the order in which it comes.
+"""
+
+import numpy as np
+
+from pdes.core.jit import call_hook, hook, inline, outline
+from pdes.core.packet import CONTROL
+from pdes.core.state import (
+    ASKED_CLEARED,
+    ASKED_HEAD,
+    ASKED_TAIL,
+    ASKED_WORDS,
+    CONST_ADDRESS,
+    CONST_ASK,
+    CONST_CONTROL_BYTES,
+    CONST_LANE_STRIDE,
+    CONST_RENDEZVOUS,
+    INF,
+    INST_KEY,
+    INST_WORDS,
+    MSG_BYTES,
+    MSG_GROUP,
+    MSG_NEXT,
+    MSG_REF,
+    MSG_TAG,
+    MSG_WORDS,
+    QP_PENDING,
+    QP_WORDS,
+)
+from pdes.core.world import world_at
+from pdes.nic.message_pool import give_row_back, take_row
+from pdes.nic.transport import post, queue_pair
+
+KIND_SHIFT = 22
+KIND_MASK = 3 << KIND_SHIFT
+EAGER, REQUEST, CLEAR, ASKED_FOR = 0, 1 << KIND_SHIFT, 2 << KIND_SHIFT, 3 << KIND_SHIFT
+"""Upper bits of the lane in a tag, where messages are asked for: sent at once, a request, its answer, data."""
+MAX_TAG = 1 << KIND_SHIFT
+"""Tags and lanes are below, where messages are asked for."""
+NOBODY, SENT_AT_ONCE = -1, -1
+
+
+@inline
+def is_used(net):
+    """Whether messages are asked for in this run."""
+    return net.const[CONST_RENDEZVOUS] < INF
+
+
+@hook
+def ask(address, node, dst, group, tag, size, ref, now):
+    """Ask to send a message, which waits for the answer; arguments as of pdes.nic.transport.post."""
+    w = world_at(address)
+    net, qps = w.net, w.qps
+    pending = queue_pair(net, w.npus, qps, node, dst, CONTROL) * QP_WORDS + QP_PENDING
+    message = take_row(net, qps)
+    m = message * MSG_WORDS
+    qps.msg[m + MSG_BYTES] = size
+    qps.msg[m + MSG_TAG] = tag
+    qps.msg[m + MSG_GROUP] = group
+    qps.msg[m + MSG_REF] = ref
+    qps.msg[m + MSG_NEXT] = -1
+    last = qps.qp[pending] - 1
+    if last < 0:
+        qps.qp[pending] = message + 1
+    else:
+        while qps.msg[last * MSG_WORDS + MSG_NEXT] >= 0:
+            last = qps.msg[last * MSG_WORDS + MSG_NEXT]
+        qps.msg[last * MSG_WORDS + MSG_NEXT] = message
+    post(address, node, dst, group, tag | REQUEST, net.const[CONST_CONTROL_BYTES], np.int64(NOBODY), now)
+    return 0
+
+
+@inline
+def post_or_ask(net, node, dst, group, tag, size, ref, now):
+    """Post a message, or if it is large ask to send it."""
+    if size < net.const[CONST_RENDEZVOUS]:
+        post(net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
+    else:
+        call_hook(net.const[CONST_ASK], net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
+
+
+@inline
+def answer(net, node, src, tag, now):
+    """Tell the sender of a request that its message may come."""
+    size = net.const[CONST_CONTROL_BYTES]
+    post(net.const[CONST_ADDRESS], node, src, np.int64(CONTROL), tag | CLEAR, size, np.int64(NOBODY), now)
+
+
+@inline
+def send_cleared(net, npus, qps, node, dst, tag, now):
+    """An answer has come: post the message, of several with this tag the one that was asked for first."""
+    pending = queue_pair(net, npus, qps, node, dst, CONTROL) * QP_WORDS + QP_PENDING
+    before = np.int64(-1)
+    message = qps.qp[pending] - 1
+    while qps.msg[message * MSG_WORDS + MSG_TAG] != tag:
+        before = message
+        message = qps.msg[message * MSG_WORDS + MSG_NEXT]
+    m = message * MSG_WORDS
+    if before < 0:
+        qps.qp[pending] = qps.msg[m + MSG_NEXT] + 1
+    else:
+        qps.msg[before * MSG_WORDS + MSG_NEXT] = qps.msg[m + MSG_NEXT]
+    size = qps.msg[m + MSG_BYTES]
+    group = qps.msg[m + MSG_GROUP]
+    ref = qps.msg[m + MSG_REF]
+    give_row_back(net, qps, message)
+    post(net.const[CONST_ADDRESS], node, dst, group, tag | ASKED_FOR, size, ref, now)
+
+
+@inline
+def take_first(net, qps, insts, a):
+    """Take the first of what a lane was asked for; who asks, or SENT_AT_ONCE. a: the lane's row word in `asked`."""
+    entry = insts.asked[a + ASKED_HEAD] - 1
+    insts.asked[a + ASKED_HEAD] = qps.msg[entry * MSG_WORDS + MSG_NEXT] + 1
+    src = qps.msg[entry * MSG_WORDS + MSG_TAG]
+    give_row_back(net, qps, entry)
+    return src
+
+
+@inline
+def lane_gets(net, qps, insts, at, kind, src):
+    """A request or a message has come to a lane; at: of the lane among all instances'."""
+    a = at * ASKED_WORDS
+    if kind == ASKED_FOR:
+        insts.asked[a + ASKED_CLEARED] = 0
+        insts.inst_arrived[at] += 1
+        entry = insts.asked[a + ASKED_HEAD] - 1
+        while entry >= 0 and qps.msg[entry * MSG_WORDS + MSG_TAG] == SENT_AT_ONCE:
+            take_first(net, qps, insts, a)
+            insts.inst_arrived[at] += 1
+            entry = insts.asked[a + ASKED_HEAD] - 1
+        return
+    if kind == EAGER:
+        if insts.asked[a + ASKED_HEAD] == 0 and insts.asked[a + ASKED_CLEARED] == 0:
+            insts.inst_arrived[at] += 1
+            return
+        src = np.int64(SENT_AT_ONCE)
+    entry = take_row(net, qps)
+    qps.msg[entry * MSG_WORDS + MSG_TAG] = src
+    qps.msg[entry * MSG_WORDS + MSG_NEXT] = -1
+    if insts.asked[a + ASKED_HEAD] == 0:
+        insts.asked[a + ASKED_HEAD] = entry + 1
+    else:
+        qps.msg[insts.asked[a + ASKED_TAIL] * MSG_WORDS + MSG_NEXT] = entry
+    insts.asked[a + ASKED_TAIL] = entry
+
+
+@inline
+def come_to(net, insts, at):
+    """How many messages or requests a lane has at least."""
+    come = insts.inst_arrived[at]
+    if is_used(net) and insts.asked[at * ASKED_WORDS + ASKED_HEAD] > 0:
+        come += 1
+    return come
+
+
+@outline
+def answer_next(address, node, inst, lane, now):
+    """A lane is at a step that receives, and nothing is here: have the first that asked send."""
+    w = world_at(address)
+    net, insts = w.net, w.insts
+    at = inst * net.const[CONST_LANE_STRIDE] + lane
+    a = at * ASKED_WORDS
+    if insts.inst_arrived[at] > 0 or insts.asked[a + ASKED_HEAD] == 0 or insts.asked[a + ASKED_CLEARED] == 1:
+        return
+    src = take_first(net, w.qps, insts, a)
+    insts.asked[a + ASKED_CLEARED] = 1
+    key = insts.inst[inst * INST_WORDS + INST_KEY]
+    answer(net, node, src, ((key >> 20 & 0xFFFFF) << 44) | ((key & 0xFFFFF) << 24) | lane, now)

@@ -1,0 +1,166 @@
+"""Selective repeat: the receiver keeps what comes out of order, and each acknowledgement names its packet too.
+
+A queue pair has at most SELECTIVE_PACKETS unacknowledged; bit `sequence number mod SELECTIVE_PACKETS` of a bit set
+stands for a packet. The sender takes a packet for lost when one that was sent `CONST_REORDER` later has arrived (never,
+where packets may overtake each other at will), when a switch has trimmed it, or at the timeout; then it sends just that
+one again. Messages complete in order (as InfiniBand's do), so the tags of their last packets wait at the receiver.
+"""
+
+import numpy as np
+
+from pdes.core.jit import call_hook, hook, inline
+from pdes.core.state import (
+    CONST_ADDRESS,
+    CONST_REORDER,
+    CONST_SELECTIVE,
+    MSG_BYTES,
+    MSG_END,
+    MSG_NEXT,
+    MSG_REF,
+    MSG_TAG,
+    MSG_WORDS,
+    NPU_DONE_BYTES,
+    NPU_DONE_HEAD,
+    NPU_WORDS,
+    QP_MSG_HEAD,
+    QP_NEXT,
+    QP_UNA,
+    QP_WORDS,
+    SEL_CHECKED,
+    SEL_HIGHEST,
+    SEL_LOST,
+    SEL_LOST_COUNT,
+    SEL_SEEN,
+    SEL_WORDS,
+    SELECTIVE_PACKETS,
+)
+from pdes.core.world import world_at
+from pdes.nic.message_pool import give_row_back
+
+FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)
+MESSAGE_BITS = 24
+
+
+@inline
+def is_set(bits, row, seq):
+    """Whether the bit of a sequence number is set in the bit set at `row`."""
+    return (bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] >> (seq & 31)) & 1 == 1
+
+
+@inline
+def set_bit(bits, row, seq):
+    """Set it."""
+    bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] |= 1 << (seq & 31)
+
+
+@inline
+def clear_bit(bits, row, seq):
+    """Clear it."""
+    bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] &= ~(1 << (seq & 31))
+
+
+@inline
+def take_complete(net, npus, qps, node):
+    """Take a complete message off the NPU's list: words 1 and 2 and tag of its last packet."""
+    n = node * NPU_WORDS
+    message = npus.npu[n + NPU_DONE_HEAD]
+    m = message * MSG_WORDS
+    npus.npu[n + NPU_DONE_HEAD] = qps.msg[m + MSG_NEXT]
+    npus.npu[n + NPU_DONE_BYTES] = qps.msg[m + MSG_END]
+    give_row_back(net, qps, message)
+    return qps.msg[m + MSG_BYTES], qps.msg[m + MSG_REF], qps.msg[m + MSG_TAG]
+
+
+@inline
+def has_lost(qps, q):
+    """Whether packets wait to be sent again."""
+    return qps.sel_tx[q * SEL_WORDS + SEL_LOST_COUNT] > 0
+
+
+@inline
+def lose(qps, q, seq):
+    """Have a packet sent again, unless it has arrived or waits for that already."""
+    row = q * SEL_WORDS
+    if not is_set(qps.sel_tx, row + SEL_SEEN, seq) and not is_set(qps.sel_tx, row + SEL_LOST, seq):
+        set_bit(qps.sel_tx, row + SEL_LOST, seq)
+        qps.sel_tx[row + SEL_LOST_COUNT] += 1
+
+
+@inline
+def forget(qps, q, una, until):
+    """All from `una` to before `until` has been acknowledged."""
+    row = q * SEL_WORDS
+    for seq in range(una, until):
+        clear_bit(qps.sel_tx, row + SEL_SEEN, seq)
+        if is_set(qps.sel_tx, row + SEL_LOST, seq):
+            clear_bit(qps.sel_tx, row + SEL_LOST, seq)
+            qps.sel_tx[row + SEL_LOST_COUNT] -= 1
+
+
+@inline
+def selected(net, qps, q, seq, trimmed):
+    """An acknowledgement names packet `seq`, not acknowledged before; whether a loss has shown."""
+    row = q * SEL_WORDS
+    before = qps.sel_tx[row + SEL_LOST_COUNT]
+    if trimmed:
+        lose(qps, q, seq)
+    else:
+        set_bit(qps.sel_tx, row + SEL_SEEN, seq)
+        if is_set(qps.sel_tx, row + SEL_LOST, seq):
+            clear_bit(qps.sel_tx, row + SEL_LOST, seq)
+            qps.sel_tx[row + SEL_LOST_COUNT] -= 1
+            before -= 1
+        highest = max(qps.sel_tx[row + SEL_HIGHEST], seq)
+        qps.sel_tx[row + SEL_HIGHEST] = highest
+        checked = max(qps.sel_tx[row + SEL_CHECKED], qps.qp[q * QP_WORDS + QP_UNA])
+        while checked + net.const[CONST_REORDER] <= highest:
+            lose(qps, q, checked)
+            checked += 1
+        qps.sel_tx[row + SEL_CHECKED] = checked
+    return qps.sel_tx[row + SEL_LOST_COUNT] > before
+
+
+@inline
+def lose_all(qps, q):
+    """At the timeout: what has been sent and not arrived is sent again."""
+    row = q * QP_WORDS
+    for seq in range(qps.qp[row + QP_UNA], qps.qp[row + QP_NEXT]):
+        lose(qps, q, seq)
+    qps.sel_tx[q * SEL_WORDS + SEL_CHECKED] = qps.qp[row + QP_NEXT]
+
+
+@inline
+def take_lost(qps, q):
+    """The first packet that is to be sent again, and the message that it is of."""
+    row = q * SEL_WORDS
+    seq = qps.qp[q * QP_WORDS + QP_UNA]
+    while not is_set(qps.sel_tx, row + SEL_LOST, seq):
+        seq += 1
+    clear_bit(qps.sel_tx, row + SEL_LOST, seq)
+    qps.sel_tx[row + SEL_LOST_COUNT] -= 1
+    message = qps.qp[q * QP_WORDS + QP_MSG_HEAD]
+    while qps.msg[message * MSG_WORDS + MSG_END] <= seq:
+        message = qps.msg[message * MSG_WORDS + MSG_NEXT]
+    return seq, message
+
+
+@hook
+def sender(address, what, q, a, b, trimmed, _c, _d):
+    """The sender's side: FORGET a to b, SELECTED a, LOSE_ALL, or TAKE_LOST (number << MESSAGE_BITS | message)."""
+    w = world_at(address)
+    if what == FORGET:
+        forget(w.qps, q, a, b)
+    elif what == SELECTED:
+        return np.int64(selected(w.net, w.qps, q, a, trimmed == 1))
+    elif what == LOSE_ALL:
+        lose_all(w.qps, q)
+    else:
+        seq, message = take_lost(w.qps, q)
+        return seq << MESSAGE_BITS | message
+    return np.int64(0)
+
+
+@inline
+def ask_sender(net, what, q, a, b, trimmed):
+    """Call the sender's side."""
+    return call_hook(net.const[CONST_SELECTIVE], net.const[CONST_ADDRESS], what, q, a, b, trimmed, 0, 0)

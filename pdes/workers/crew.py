@@ -1,0 +1,162 @@
+"""The workers of one process: calls the kernel, and does what it cannot: make room, report, talk to other ranks."""
+
+import threading
+import time
+
+import numpy as np
+
+from pdes.build.growth import grow
+from pdes.build.hooks import all_hooks, hooks_of
+from pdes.build.routes import fill_salts
+from pdes.build.simulation import Snapshot
+from pdes.closed_forms.closed_form_run import compile_closed_form
+from pdes.closed_forms.idle_network import play
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.core.hashmap import rehash
+from pdes.core.jit import compile_for, hook_address, jit_enabled
+from pdes.core.status import DONE, FAILED, FULL
+from pdes.harvest.stall import failed_queue_pair
+from pdes.messages.message_loop import work_messages
+from pdes.workers import team as tm
+
+PAUSE_S = 0.2
+FIRST_PAUSE_HOPS = 1
+FEWEST_HOPS_OF_A_PAUSE = 1_000
+WINDOWS_OF_A_PAUSE = 200_000
+WINDOWS_OF_A_PAUSE_PLAIN = 200
+
+
+def compile_kernels(graph=None, settings=None) -> float:
+    """Compile all kernels that a run needs, or load them; without a graph what every run needs. Seconds it took."""
+    begun = time.perf_counter()
+    words = np.zeros(1, np.int64)
+    compile_for(tm.work, words, words, words, 0, 0, 0)
+    compile_for(tm.publish, words, 0)
+    compile_for(rehash, words, words, words, words)
+    compile_for(fill_salts, words, words, 0)
+    for function in hooks_of(graph, settings).values() if graph is not None else ():
+        hook_address(function)
+    return time.perf_counter() - begun
+
+
+def compile_all() -> float:
+    """Compile all that any run needs, or load it; seconds that it took."""
+    begun = time.perf_counter()
+    compile_kernels()
+    compile_for(work_messages, 0, 0)
+    compile_for(play, 0)
+    compile_closed_form()
+    for function in all_hooks():
+        hook_address(function)
+    return time.perf_counter() - begun
+
+
+class AbortedError(Exception):
+    """Another worker failed, and says why."""
+
+
+class Crew:
+    """Workers of one process on the LPs of a Simulation.
+
+    Args:
+        sim: the LPs.
+        team: int64[], see pdes.team; found already.
+        threads: workers of this process.
+        first: number in the team of the first of them.
+        progress: called a few times a second with a Snapshot, by worker 0 of the team.
+        nodes_total: trace rows of the whole run, for the progress.
+        exchange: soonest_ps -> that of all ranks; called by worker 0 after each window, where there are ranks.
+    """
+
+    def __init__(self, sim, team, threads=1, first=0, progress=None, nodes_total=0, exchange=None):
+        self.sim = sim
+        self.team = team
+        self.threads = threads
+        self.first = first
+        self.first_event_s = 0.0
+        self._progress = progress
+        self._nodes_total = nodes_total
+        self._exchange = exchange
+        self._crew = tm.new_crew(len(sim.lps))
+        self._addresses = np.array([lp.address for lp in sim.lps], np.int64)
+        self._failure = None
+        self._begun = 0.0
+
+    def run(self):
+        """Run to the end; one thread more for each worker but the first."""
+        self._begun = time.perf_counter()
+        threads = [
+            threading.Thread(target=self._guarded, args=(self.first + i,), daemon=True) for i in range(1, self.threads)
+        ]
+        for thread in threads:
+            thread.start()
+        self._guarded(self.first)
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _guarded(self, worker):
+        """A worker's whole run; its failure stops the team."""
+        try:
+            self._work(worker)
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that called run
+            if self._failure is None or isinstance(self._failure, AbortedError):
+                self._failure = error
+            self.team[tm.TEAM_ABORT] = 1
+
+    def _work(self, worker):
+        row = tm.TEAM_FIRST + worker * tm.LINE
+        hops, windows = FIRST_PAUSE_HOPS, WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
+        done, last = 0, time.perf_counter()
+        while True:
+            status = tm.work(self.team, self._crew, self._addresses, worker, hops, windows)
+            if status == DONE:
+                return
+            if status == FULL:
+                make_room(self.sim.lps[self.team[row + tm.WORKER_LP]])
+            elif status == FAILED:
+                raise RunError(failed_queue_pair(self.sim.lps[self.team[row + tm.WORKER_LP]]))
+            elif status == tm.ABORTED:
+                raise AbortedError
+            elif status == tm.EXCHANGE:
+                tm.publish(self.team, self._exchange(int(self.team[tm.TEAM_SOONEST])))
+            elif status == tm.PAUSED:
+                now = time.perf_counter()
+                before, done = done, int(self.team[tm.TEAM_HOPS])
+                step = _next_step(done - before, now - last)
+                last = now
+                if self.first_event_s == 0.0:
+                    self.first_event_s = now - self._begun
+                hops = done + step
+                windows = int(self.team[row + tm.WORKER_NUMBER]) + (
+                    WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
+                )
+                self._report()
+
+    def _report(self):
+        if self._progress is None:
+            return
+        self._progress(
+            Snapshot(
+                now_ps=int(self.team[tm.TEAM_BEGIN]),
+                packet_hops=int(self.team[tm.TEAM_HOPS]),
+                nodes_done=-int(self.team[tm.TEAM_LEFT]),
+                nodes_total=self._nodes_total,
+                wall_s=time.perf_counter() - self._begun,
+            )
+        )
+
+
+def make_room(lp):
+    """After FULL: room in the pool that was too small."""
+    if lp.world.net.ctl[s.CTL_NEED] == s.NEED_FLOWS:
+        lp.take_flows()
+    else:
+        lp.world = grow(lp.world)
+
+
+def _next_step(done, took_s):
+    """Packet-hops until the next pause, for about PAUSE_S between two; done: packet-hops since the last one."""
+    return max(FEWEST_HOPS_OF_A_PAUSE, int(done * min(8.0, max(0.25, PAUSE_S / max(took_s, 1e-6)))))

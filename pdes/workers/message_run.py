@@ -1,0 +1,92 @@
+"""Runs a Simulation of messages that go whole to its end, on one worker."""
+
+import time
+
+import numpy as np
+
+from pdes.build.hooks import hooks_of
+from pdes.build.routes import fill_salts
+from pdes.build.simulation import Snapshot
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.core.hashmap import rehash
+from pdes.core.jit import compile_for, hook_address
+from pdes.core.status import DONE, FULL
+from pdes.harvest.gathering import check, harvest, results
+from pdes.harvest.stall import TOO_LATE_TEXT
+from pdes.messages.events import KEY_SHIFT, KIND_SHIFT, OWN, begin_with
+from pdes.messages.message_loop import PAUSED, TOO_LATE, work_messages
+from pdes.workers.crew import make_room
+
+EVENTS_OF_A_PAUSE = 1_000_000
+
+
+def compile_messages(graph=None, settings=None) -> float:
+    """Compile what a run of messages needs, or load it; without a graph what every such run needs. Seconds it took."""
+    begun = time.perf_counter()
+    words = np.zeros(1, np.int64)
+    compile_for(work_messages, 0, 0)
+    compile_for(rehash, words, words, words, words)
+    compile_for(fill_salts, words, words, 0)
+    for function in hooks_of(graph, settings).values() if graph is not None else ():
+        hook_address(function)
+    return time.perf_counter() - begun
+
+
+def run_messages(sim, progress=None):
+    """Run a Simulation that holds all NPUs in one LP to its end and return its Results.
+
+    Args:
+        sim: from build_world, of a fidelity other than packets.
+        progress: called now and then with a Snapshot.
+
+    Raises:
+        RunError: events run out and work is left (who waits for whom), or a promise of the engine is broken.
+    """
+    compile_s = compile_messages(sim.graph, sim.settings)
+    begun = time.perf_counter()
+    (lp,) = sim.lps
+    begin(lp)
+    total = int(lp.world.net.ctl[s.CTL_LEFT])
+    first_event_s = 0.0
+    while (status := work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
+        if status == FULL:
+            make_room(lp)
+        elif status == TOO_LATE:
+            raise RunError(TOO_LATE_TEXT)
+        elif status == PAUSED and progress is not None:
+            first_event_s = first_event_s or time.perf_counter() - begun
+            progress(_snapshot(lp, total, time.perf_counter() - begun))
+    wall_s = time.perf_counter() - begun
+    own = harvest(sim)
+    check(own)
+    model = sim.settings.fidelity
+    return results(
+        own,
+        own,
+        sim.graph,
+        wall_s=wall_s,
+        setup_s=sim.setup_s,
+        compile_s=compile_s,
+        first_event_s=first_event_s or wall_s,
+        settled={"endpoint_delay_ps": model.endpoint_delay_ps, "resolution_ps": model.resolution_ps},
+    )
+
+
+def begin(lp):
+    """Have every NPU that has something to do begin at time 0."""
+    w = lp.world
+    ready = np.flatnonzero(w.npus.npu.reshape(-1, s.NPU_WORDS)[: lp.part.npus, s.NPU_READY_HEAD] >= 0)
+    begin_with(w.messages, w.net.ctl, (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready)
+
+
+def _snapshot(lp, total, wall_s):
+    net = lp.world.net
+    return Snapshot(
+        now_ps=int(net.ctl[s.CTL_NOW]),
+        packet_hops=int(net.count[s.COUNT_HOPS]),
+        nodes_done=total - int(net.ctl[s.CTL_LEFT]),
+        nodes_total=total,
+        wall_s=wall_s,
+        messages=int(net.count[s.COUNT_CONSUMED_PACKETS]),
+    )

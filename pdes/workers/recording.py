@@ -1,0 +1,360 @@
+"""What a run does in each window, LP by LP, and what that takes on many ranks, measured on one core.
+
+`record_windows` runs all LPs on one worker, stops after every window and notes the packet-hops and crossings of each
+LP. `replay` then runs one of these LPs alone on what the others sent to it, as its rank would: only its own state is in
+the caches. A `Cost` fitted to replays says what each LP takes for each window, and `projected_s` what ranks take that
+meet at the end of each window: the sum of what the slowest takes.
+"""
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pdes.build.layout import Layout, share
+from pdes.build.post import Post
+from pdes.build.worlds import build_lps
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.core.status import DONE, FAILED, FULL
+from pdes.harvest.gathering import check, harvest, results
+from pdes.harvest.stall import failed_queue_pair
+from pdes.network.boundary import HEADER_WORDS, WORD_BYTES
+from pdes.nic.driven import has_shares, with_driven
+from pdes.results import Results
+from pdes.workers import team as tm
+from pdes.workers.crew import compile_kernels, make_room
+from pdes.workers.threads import settled
+
+CALLS = 1001
+FOREVER = 1 << 62
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Windows of a run, LP by LP.
+
+    Attributes:
+        hops: int32[windows, lps], packet-hops.
+        sent: int32[windows, lps], packets that the LP sent to other LPs.
+        taken: int32[windows, lps], packets that it took in from them.
+        begin_ps: int64[windows].
+        spent_ns: int64[windows], wall time of all LPs on one core, without that of calling the kernel.
+        pairs: int64[m, 2], LPs that have links from the first to the second, in order.
+        crossed: int64[m], packets that went there, of all windows.
+        results: of the run; None if it was ended after some windows.
+        came: of each LP that was asked for, per window (words, offsets of the neighbours in them): what it took in.
+    """
+
+    hops: np.ndarray
+    sent: np.ndarray
+    taken: np.ndarray
+    begin_ps: np.ndarray
+    spent_ns: np.ndarray
+    pairs: np.ndarray
+    crossed: np.ndarray
+    results: Results | None = None
+    came: dict[int, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+
+    @property
+    def windows(self):
+        """How many."""
+        return self.hops.shape[0]
+
+    @property
+    def lps(self):
+        """How many."""
+        return self.hops.shape[1]
+
+    @property
+    def wall_s(self):
+        """Time in the kernel."""
+        return float(self.spent_ns.sum()) * 1e-9
+
+
+def record_windows(sim, most_windows=None, keep=(), progress=None):
+    """Run a Simulation that holds all LPs on one worker and record each window.
+
+    Args:
+        sim: from build_world, not begun.
+        most_windows: end after so many, without results; None = run to the end.
+        keep: LPs to be replayed.
+        progress: called after every window with their number.
+
+    Raises:
+        RunError: as pdes.run.
+    """
+    compile_s = compile_kernels(sim.graph, sim.settings)
+    lps = len(sim.lps)
+    team, crew = _alone(sim.lps)
+    addresses = np.array([lp.address for lp in sim.lps], np.int64)
+    call_ns = _call_ns()
+    letters = _Letters(sim.lps)
+    hops, counts, begin_ps, spent_ns = [], [letters.none()], [], []
+    came = {number: [] for number in keep}
+    status = tm.PAUSED
+    while status != DONE and (most_windows is None or len(hops) < most_windows):
+        number = int(team[tm.TEAM_FIRST + tm.WORKER_NUMBER])
+        for lp, blobs in came.items():
+            blobs.append(letters.to(lp, 1 - (number & 1), counts[-1]))
+        begin_ps.append(int(team[tm.TEAM_FIRST + tm.WORKER_BEGIN]))
+        status, took_ns = _one_call(sim.lps, team, crew, addresses, 0)
+        spent_ns.append(max(0, took_ns - call_ns))
+        hops.append(crew[tm.CREW_FIRST + 2 * lps :].astype(np.int32))
+        counts.append(letters.counts(number & 1))
+        if progress is not None:
+            progress(len(hops))
+    counts = np.array(counts, np.int32)
+    found = Recording(
+        hops=np.array(hops, np.int32),
+        sent=_sums(counts[1:], letters.pairs[:, 0], lps),
+        taken=_sums(counts[:-1], letters.pairs[:, 1], lps),
+        begin_ps=np.array(begin_ps, np.int64),
+        spent_ns=np.array(spent_ns, np.int64),
+        pairs=letters.pairs,
+        crossed=counts.sum(axis=0, dtype=np.int64),
+        came=came,
+    )
+    if status != DONE:
+        return found
+    own = harvest(sim)
+    check(own)
+    seconds = {"wall_s": found.wall_s, "setup_s": sim.setup_s, "compile_s": compile_s, "first_event_s": 0.0}
+    return replace(found, results=results(own, own, sim.graph, settled=settled(sim), **seconds))
+
+
+def replay(graph, program, settings, owner, recording, number):
+    """Run one LP alone, on what came to it from others when it was recorded.
+
+    Args:
+        graph: the fabric, as it was recorded.
+        program: what the NPUs do, likewise.
+        settings: of the packet network, likewise.
+        owner: int[nodes], the LP of each node, likewise.
+        recording: with `came` of this LP.
+        number: of the LP.
+
+    Returns:
+        int64[windows]: wall time of the LP in each window, without that of calling the kernel (ns).
+
+    Raises:
+        RunError: it did not do what it did in the recording (a defect).
+    """
+    settings = with_driven(settings, driven=has_shares(program))
+    layout = Layout(graph, settings, owner)
+    part = layout.part(number)
+    post = _Replayed(part)
+    (lp,) = build_lps(layout, program, settings, [part], post).lps
+    team, crew = _alone([lp], exchanges=True)
+    addresses = np.array([lp.address], np.int64)
+    call_ns = _call_ns()
+    spent_ns = np.zeros(recording.windows, np.int64)
+    for window, (words, offsets) in enumerate(recording.came[number]):
+        if window > 0:
+            tm.publish(team, recording.begin_ps[window])
+            in_at = lp.world.net.in_at
+            in_at[1 - (window & 1) : 2 * len(part.neighbours) : 2] = words.ctypes.data + WORD_BYTES * offsets
+        _, took_ns = _one_call([lp], team, crew, addresses, FOREVER)
+        spent_ns[window] = max(0, took_ns - call_ns)
+        if crew[tm.CREW_FIRST + 2] != recording.hops[window, number]:
+            raise RunError(
+                f"engine defect: LP {number} did {crew[tm.CREW_FIRST + 2]} packet-hops in window {window} of its "
+                f"replay, {recording.hops[window, number]} when it was recorded"
+            )
+    return spent_ns
+
+
+class _Replayed(Post):
+    """The outbox of an LP; all that comes to it before its first window is nothing."""
+
+    def __init__(self, part):
+        super().__init__([part])
+        self._nothing = np.zeros(HEADER_WORDS, np.int64)
+
+    def address(self, sender, receiver, half):  # noqa: ARG002 - as in Post
+        """Address of an empty half."""
+        return self._nothing.ctypes.data
+
+
+class _Letters:
+    """What lies in the outboxes of LPs. `pairs`: (sender, receiver), by sender, then by receiver."""
+
+    def __init__(self, lps):
+        self._outboxes = [lp.world.net.outbox for lp in lps]
+        self._crossing_words = lps[0].part.crossing_words
+        at = [lp.part.outbox_at() for lp in lps]
+        self._halves = [[begins[half:-1:2] for begins in at] for half in range(2)]
+        pairs = [(lp.part.number, other) for lp in lps for other in lp.part.neighbours]
+        self.pairs = np.array(pairs, np.int64).reshape(-1, 2)
+        self._begin = np.concatenate([[0], np.cumsum([len(begins) for begins in self._halves[0]])])
+        self._number = {pair: number for number, pair in enumerate(pairs)}
+        self._into = {lp.part.number: lp.part.neighbours for lp in lps}
+
+    def none(self):
+        """Counts before the first window."""
+        return np.zeros(len(self.pairs), np.int32)
+
+    def counts(self, half):
+        """int32[pairs]: packets in the halves."""
+        found = self.none()
+        for box, at, begin in zip(self._outboxes, self._halves[half], self._begin[:-1], strict=True):
+            found[begin : begin + len(at)] = box[at]
+        return found
+
+    def to(self, lp, half, counts):
+        """What lies there for an LP: all halves in a row, and where each begins."""
+        pieces = []
+        for other in self._into[lp]:
+            pair = self._number[other, lp]
+            begin = int(self._halves[half][other][pair - self._begin[other]])
+            length = HEADER_WORDS + self._crossing_words * int(counts[pair])
+            pieces.append(self._outboxes[other][begin : begin + length])
+        lengths = np.array([len(piece) for piece in pieces], np.int64)
+        words = np.concatenate([*pieces, np.zeros(0, np.int64)])
+        return words, np.cumsum(lengths) - lengths
+
+
+def _sums(counts, lp_of, lps):
+    """int32[windows, lps]: counts of pairs summed by LP."""
+    found = np.zeros((len(counts), lps), np.int32)
+    for row, of_window in zip(found, counts, strict=True):
+        row[:] = np.bincount(lp_of, weights=of_window, minlength=lps)
+    return found
+
+
+def _alone(lps, *, exchanges=False):
+    """A team of one worker, and its crew."""
+    team = np.zeros(tm.team_words(1), np.int64)
+    cell_ps = int(lps[0].world.net.const[s.CONST_CELL]) if lps else 1
+    tm.found_team(team, 1, cell_ps, crew_size=1, exchanges=exchanges)
+    return team, tm.new_crew(len(lps))
+
+
+def _one_call(lps, team, crew, addresses, hops):
+    """Call the kernel and make room until it is content: what it says, and the nanoseconds in it."""
+    took_ns = 0
+    while True:
+        begun = time.perf_counter_ns()
+        status = tm.work(team, crew, addresses, 0, hops, hops)
+        took_ns += time.perf_counter_ns() - begun
+        if status not in {FULL, FAILED}:
+            return status, took_ns
+        lp = lps[team[tm.TEAM_FIRST + tm.WORKER_LP]]
+        if status == FAILED:
+            raise RunError(failed_queue_pair(lp))
+        make_room(lp)
+
+
+def _call_ns():
+    """What a call of the kernel takes that finds nothing to do."""
+    team, crew = _alone([])
+    nobody = np.empty(0, np.int64)
+    took_ns = [_one_call([], team, crew, nobody, 0)[1] for _ in range(CALLS)]
+    return int(np.median(took_ns))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an LP takes for a window: `window_ns`, and so much for each crossing and for each packet-hop."""
+
+    window_ns: float
+    crossing_ns: float
+    hop_ns: float
+
+    def of(self, recording):
+        """float64[windows, lps]: nanoseconds of each LP in each window."""
+        crossings = recording.sent + recording.taken
+        return self.window_ns + self.crossing_ns * crossings + self.hop_ns * recording.hops
+
+
+def fit(recording, replays):
+    """The Cost that fits best by least squares, no term negative, and how far it is off.
+
+    Args:
+        recording: the run.
+        replays: LP -> int64[windows], nanoseconds from `replay`. The least of several replays, window by window, is
+            free of what another process did to one of them.
+
+    Returns:
+        The Cost; the largest relative error of the time of all windows of one of these LPs.
+    """
+    lps = list(replays)
+    hops = recording.hops[:, lps].T.reshape(-1)
+    crossings = (recording.sent + recording.taken)[:, lps].T.reshape(-1)
+    rows = np.stack([np.ones(len(hops)), crossings, hops], axis=1).astype(np.float64)
+    cost = Cost(*_least_squares(rows, np.concatenate([replays[lp] for lp in lps]).astype(np.float64)).tolist())
+    fitted = cost.of(recording).sum(axis=0)
+    return cost, max(abs(float(fitted[lp]) / max(int(took.sum()), 1) - 1.0) for lp, took in replays.items())
+
+
+def _least_squares(rows, values):
+    """float64[columns]: coefficients; one that would be negative is left out and 0."""
+    columns = list(range(rows.shape[1]))
+    found = np.zeros(rows.shape[1])
+    while columns:
+        solved = np.linalg.lstsq(rows[:, columns], values, rcond=None)[0]
+        if solved.min() >= 0.0:
+            found[columns] = solved
+            break
+        del columns[int(solved.argmin())]
+    return found
+
+
+def rank_sums(values, ranks):
+    """[windows, ranks]: sums over the LPs of each rank, as `pdes.build.layout.share` gives them.
+
+    Args:
+        values: [windows, lps].
+        ranks: how many.
+
+    Raises:
+        ValueError: more ranks than LPs.
+    """
+    if ranks > values.shape[1]:
+        raise ValueError(f"{ranks} ranks; expected at most {values.shape[1]}, one for each LP")
+    return np.add.reduceat(values, [share(values.shape[1], ranks, rank).start for rank in range(ranks)], axis=1)
+
+
+def busiest_ns(recording, cost, ranks):
+    """float64[windows]: what the slowest of so many ranks takes for each window."""
+    return rank_sums(cost.of(recording), ranks).max(axis=1)
+
+
+def projected_s(recording, cost, ranks, sync_ns=0.0):
+    """Seconds that so many ranks take; sync_ns: for meeting at the end of a window, a number or one for each window."""
+    return float((busiest_ns(recording, cost, ranks) + sync_ns).sum()) * 1e-9
+
+
+class Exchange(NamedTuple):
+    """What a node tells others at the end of a window; each figure is the most of any node.
+
+    Attributes:
+        pairs: pairs of LPs, one of them on another node.
+        nodes: other nodes.
+        packets: float64[windows], packets that it sends to other nodes; of what its LPs send in a window, as large a
+            share leaves the node as does of all windows.
+    """
+
+    pairs: int
+    nodes: int
+    packets: np.ndarray
+
+
+def exchange(recording, nodes, ranks):
+    """What nodes exchange that share the ranks, contiguously and equally, as ranks share LPs."""
+    lps = [len(share(recording.lps, ranks, rank)) for rank in range(ranks)]
+    node_of = np.concatenate(
+        [np.full(sum(lps[rank] for rank in share(ranks, nodes, node)), node) for node in range(nodes)]
+    )
+    src, dst = node_of[recording.pairs].T
+    away = src != dst
+    links = np.stack([src, dst], axis=1)[away]
+    begins = [int(np.searchsorted(node_of, node)) for node in range(nodes)]
+    leaving, sent = (np.bincount(src[which], recording.crossed[which], nodes) for which in (away, slice(None)))
+    packets = np.add.reduceat(recording.sent, begins, axis=1) * (leaving / np.maximum(sent, 1.0))
+    return Exchange(
+        pairs=int(np.bincount(links[:, 0], minlength=nodes).max()),
+        nodes=int(np.bincount(np.unique(links, axis=0)[:, 0], minlength=nodes).max()),
+        packets=packets.max(axis=1),
+    )
