@@ -12,8 +12,8 @@ def hashed(array):
     return hashlib.sha256(np.ascontiguousarray(array, np.int64).tobytes()).hexdigest()[:16]
 
 
-def fingerprint(results):
-    """All that must not depend on who ran it; `windows` may, since windows are as long as the partition lets them."""
+def outcome(results):
+    """What came of a run of any fidelity; `windows` may differ, since they are as long as the partition lets them."""
     return (
         {
             "digest": results.digest,
@@ -25,8 +25,12 @@ def fingerprint(results):
         | {f"flows {name}": hashed(results.flows[name]) for name in FLOW}
         | {f"links {name}": hashed(values) for name, values in results.links.items()}
         | {f"count {name}": value for name, value in results.counters.items() if name != "windows"}
-        | {name: results.settled[name] for name in ("window_packets", "rto_ps", "cell_ps")}
     )
+
+
+def fingerprint(results):
+    """All of a run of packets that must not depend on who ran it."""
+    return outcome(results) | {name: results.settled[name] for name in ("window_packets", "rto_ps", "cell_ps")}
 
 
 def differing(found, wanted):

@@ -1,0 +1,547 @@
+"""Tiny runs that together reach all of the engine: each network model, control, rule, fault, lane and end of a message.
+
+Each is a function without arguments that gives what it brought (Brought). What two runs share is made once.
+"""
+
+import re
+from dataclasses import replace
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from et import NodeType, mem_node
+from nadi import closed_forms
+from nadi.config import NetworkSection
+from nadi.in_network import with_reducers
+from nadi.progress import Silence
+from nadi.simulate import network_settings
+from pdes import (
+    LinkFault,
+    NpuFault,
+    RunError,
+    Settings,
+    SharedBuffer,
+    balancing,
+    build_world,
+    congestion,
+    fidelity,
+    run,
+    run_messages,
+)
+from tests.fabric import scenarios as fabric_scenarios
+from tests.fabric.test_scenarios_deadlock import load, ring
+from tests.failures.common import cable, faults_of, of_switch
+from tests.parallel import matrix
+from tests.parallel.fingerprint import hashed, outcome
+from tests.pdes.cases import BASE, Traces
+from topologies import build
+from workload import (
+    CollectiveSettings,
+    ComputeModel,
+    build_program,
+    collective_program,
+    hierarchical_program,
+    pairs_program,
+    uneven_program,
+)
+from workload.remote import RemoteMemory
+
+LEAVES = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns"
+WIDE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=3,rate=100Gbps,delay=500ns"
+RAILS = "rail-optimised:npus=8,gpus_per_host=4,hosts_per_rail_leaf=1,spines=2,rate=100Gbps"
+LOSSY = {"queue_limit_bytes": 1300, "rto_ps": 9_000_000, "max_retries": 1000}
+US = 10**6
+SETTLED = {"window_packets", "rto_ps", "cell_ps"}
+
+
+class Brought(NamedTuple):
+    """What a run brought: its results, or how it failed."""
+
+    results: object = None
+    failure: str = ""
+
+    def row(self):
+        """What is recorded. `all` is a name of everything that results hold; of a failure its numbers, in order."""
+        if self.results is None:
+            return {"failure": " ".join(re.findall(r"\d+", self.failure))}
+        found = self.results
+        more = {name: found.settled[name] for name in SETTLED & found.settled.keys()} | {
+            f"{part} {name}": hashed(values)
+            for part in ("queues", "pauses")
+            for name, values in getattr(found, part).items()
+        }
+        return {
+            "digest": found.digest,
+            "packet_hops": found.counters["packet_hops"],
+            "events": found.counters["events"],
+            "finish_ps": int(found.finish_time_ps),
+            "all": hashed_words(outcome(found) | more),
+        }
+
+
+def hashed_words(values):
+    """A short name of a dictionary of plain values."""
+    return hashed(np.frombuffer(repr(sorted(values.items())).encode(), np.uint8))
+
+
+def packets(graph, program, settings, owner=None, threads=1):
+    """A run of packets."""
+    try:
+        return Brought(run(build_world(graph, program, settings, owner), threads=threads))
+    except RunError as error:
+        return Brought(failure=str(error))
+
+
+def chosen(**settings):
+    return Settings(**(BASE | settings))
+
+
+# Cases of the matrix, alone and divided
+
+
+def of_matrix(name):
+    return Brought(matrix.serial(name))
+
+
+def divided(name, method="blocks", parts=3, threads=1):
+    owner = matrix.owner_of(name, method, parts)
+    return Brought(matrix.in_threads(name, owner, threads))
+
+
+def forked(name):
+    return Brought(matrix.in_processes(name, matrix.owner_of(name, "blocks", 2), 2))
+
+
+# Congestion controls, switches, balancing
+
+
+def incasts(bytes_each=60_000):
+    """Two incasts of different length and an all-to-all beside them."""
+    traces = Traces(8)
+    for turn in range(2):
+        for src in (1, 2, 4, 5, 6):
+            traces.message(src, 0, bytes_each, turn)
+        traces.message(7, 3, bytes_each // 2, turn)
+    traces.collective(range(8), 6, 40_000)
+    return traces.program()
+
+
+PAUSING = {"buffer_bytes": 220_000, "alpha": 1.0, "kmin_bytes": 1000, "kmax_bytes": 8000}
+DROPPING = {"buffer_bytes": 12_000, "pfc": False, "alpha": 0.5, "kmin_bytes": 500, "kmax_bytes": 2000, "pmax": 0.5}
+CONTROLS = {
+    "dcqcn": ("dcqcn", {}),
+    "dcqcn, fast timers": (
+        "dcqcn",
+        {"rp_timer_ps": 3e5, "byte_counter_bytes": 2000, "fast_recovery_times": 1, "clamp_target_rate": 1,
+         "rate_decrease_interval_ps": 0},
+    ),
+    "dctcp": ("dctcp", {}),
+    "hpcc": ("hpcc", {}),
+    "hpcc, one stage, a least rate": ("hpcc", {"max_stage": 0, "min_rate_bps": 2e9, "rate_ai_bps": 1e8}),
+    "nscc": ("nscc", {}),
+    "nscc, quick to adapt": ("nscc", {"qa_threshold_targets": 0.1, "qa_gate": 1.0, "target_qdelay_rtts": 0.3}),
+    "swift": ("swift", {}),
+    "swift, no flow scaling": ("swift", {"fs_range_ps": 0, "base_target_ps": 4e5, "initial_cwnd_packets": 2}),
+    "swift, windows below one": ("swift", {"base_target_ps": 1e4, "max_mdf": 0.9, "fs_max_cwnd_packets": 8}),
+    "timely": ("timely", {"t_low_ps": 6e6, "t_high_ps": 9e6}),
+    "timely, from the first packet": ("timely", {"t_low_ps": 1e5, "t_high_ps": 4e6, "hai_events": 1}),
+}  # fmt: skip
+
+
+def controlled(control, switch, **settings):
+    name, values = CONTROLS[control]
+    own = {"cnp_interval_ps": 1_000_000, "window_bytes": 24_000} | settings
+    return packets(
+        build(WIDE),
+        incasts(),
+        chosen(switch=SharedBuffer(**switch), control=congestion.control(name, values), **own),
+    )
+
+
+RESENT = {"rto_ps": 60 * US, "max_retries": 1000}
+
+
+def switched(program=None, spec=WIDE, switch=None, **settings):
+    shared = SharedBuffer(**(PAUSING | (switch or {})))
+    return packets(build(spec), program or incasts(30_000), chosen(switch=shared, **settings))
+
+
+def balanced(rule, *, shared=False, **settings):
+    program = collective_program("all-to-all", 8, 100_000)
+    spec = RAILS if rule == "rail" else WIDE
+    own = {"balancing": balancing.balancing(rule), "flowlet_gap_ps": 300_000, "seed": 9} | settings
+    if shared:
+        own["switch"] = SharedBuffer(**PAUSING)
+    return packets(build(spec), program, chosen(**own))
+
+
+def locked():
+    """A circle of pauses."""
+    graph = ring(5)
+    switch = fabric_scenarios.buffer_of(graph, 4 * 4178, alpha=1.0)
+    own = {"balancing": balancing.balancing("static"), "switch": switch, "window_bytes": 2_000_000}
+    return packets(graph, fabric_scenarios.program(graph.npus, load(graph, 5)), Settings(**own))
+
+
+# Faults
+
+
+def faulty(make, spec=LEAVES, kind="all-to-all", **settings):
+    """make(graph): links' faults and NPUs' faults."""
+    graph = build(spec)
+    links, npus = make(graph)
+    program = collective_program(kind, graph.npus, 300_000)
+    own = {"rto_ps": 20 * US, "max_retries": 1000} | settings
+    return packets(graph, program, chosen(faults=faults_of(graph, links, npus, detection_ps=2 * US), **own))
+
+
+def uplink(graph):
+    return cable(graph, graph.npus, graph.npus + 3)
+
+
+def link_down(graph):
+    return [LinkFault(uplink(graph), 3 * US, 9 * US, down=True)], []
+
+
+def link_down_for_good(graph):
+    return [LinkFault(uplink(graph), 3 * US, down=True)], []
+
+
+def switch_down(graph):
+    return [LinkFault(of_switch(graph, graph.npus + 3), 2 * US, 8 * US, down=True)], []
+
+
+def npu_cut_off(graph):
+    return [LinkFault(of_switch(graph, 1), 2 * US, 6 * US, down=True)], []
+
+
+def slow_link(graph):
+    return [LinkFault(uplink(graph), 2 * US, 9 * US, rate_bps=10 * 10**9)], []
+
+
+def fast_link(graph):
+    return [LinkFault(uplink(graph), 2 * US, 9 * US, rate_bps=400 * 10**9)], []
+
+
+def late_link(graph):
+    return [LinkFault(uplink(graph), 2 * US, 6 * US, added_latency_ps=3 * US)], []
+
+
+def lossy_link(graph):
+    return [LinkFault(uplink(graph), 1 * US, 15 * US, error_rate=0.05)], []
+
+
+def slow_torus_link(graph):
+    return [LinkFault(cable(graph, 0, 1), 2 * US, 7 * US, rate_bps=10**9, added_latency_ps=US)], []
+
+
+def slow_npu():
+    traces = Traces(6)
+    for npu in range(6):
+        traces.collective([npu], 0, 9000, deps={npu: [traces.compute(npu, 4), traces.compute(npu, 2)]})
+        traces.compute(npu, 5)
+    graph = build(LEAVES)
+    npus = [NpuFault(1, 1 * US, 8 * US, slowdown=1.7), NpuFault(4, 0, slowdown=3.0)]
+    return packets(graph, traces.program(), chosen(faults=faults_of(graph, (), npus)))
+
+
+# The system layer
+
+
+def with_priorities(traces):
+    """Collectives later in a trace have other priorities than those before."""
+    for nodes in traces.nodes:
+        collectives = [node for node in nodes if node.type == NodeType.COMM_COLL_NODE]
+        for turn, node in enumerate(collectives):
+            node.attr.add(name="comm_priority", int32_val=7 * turn % 5)
+    return traces
+
+
+def phased(scheduling, phases=1, splits=5):
+    graph = build("torus:sizes=3x3,rate=100Gbps,delay=300ns")
+    traces = Traces(9)
+    for turn in range(3):
+        traces.collective(range(9), 0, 40_000 + 9000 * turn)
+    with_priorities(traces)
+    how = CollectiveSettings({"all-reduce": f"grid:splits={splits}"})
+    program = build_program(traces.tables(), range(9), 9, {}, ComputeModel("trace"), how, fabric=graph)
+    own = chosen(phases_per_dimension=phases, scheduling=scheduling, concurrent_collectives=True)
+    return packets(graph, program, own)
+
+
+def in_flight(scheduling, at_a_time=1, **settings):
+    """Groups that overlap, in the same order everywhere; computation beside them."""
+    traces = Traces(6)
+    groups = {"a": (0, 1, 2, 3, 4, 5), "b": (1, 4, 5), "c": (0, 2, 3, 4)}
+    for turn in range(3):
+        for name, members in groups.items():
+            for npu in members:
+                traces.collective([npu], (0, 6, 2)[turn], 5000 + 900 * turn, name)
+        for npu in range(6):
+            traces.compute(npu, 1 + (npu + turn) % 3)
+    own = {"collectives_in_flight": at_a_time, "scheduling": scheduling} | settings
+    with_priorities(traces)
+    return packets(build(LEAVES), traces.program(groups), chosen(**own))
+
+
+def slowed():
+    """Computation that collectives slow down, any number at a time."""
+    traces = Traces(6)
+    for turn in range(3):
+        traces.collective(range(6), 0, 9000)
+        for npu in range(6):
+            traces.compute(npu, 1 + (npu + turn) % 3)
+    return packets(build(LEAVES), traces.program(), chosen(compute_slowdown=1.25, concurrent_collectives=True))
+
+
+def mixed(npus=6):
+    """Collectives, messages of several sizes, some to an NPU that is not there yet, computation, memory."""
+    traces = Traces(npus)
+    for kind, size in ((0, 30_000), (7, 9_000), (6, 12_000)):
+        traces.collective(range(npus), kind, size)
+    for npu in range(npus):
+        wait = [traces.compute(npus - 1 - npu, 1 + npu)]
+        traces.message(npu, npus - 1 - npu, 900 * npu, npu, ((), wait))
+        traces.memory(npu, 2)
+    return traces.program()
+
+
+def remote():
+    """Loads and stores of remote memory beside local ones."""
+    traces = Traces(4)
+    for npu in range(4):
+        for turn in range(3):
+            kind = NodeType.MEM_LOAD_NODE if turn % 2 else NodeType.MEM_STORE_NODE
+            traces.nodes[npu].append(mem_node(traces._id(npu), "r", kind, 1000 * (1 + turn), tensor_loc=1))
+            traces.memory(npu, 1)
+        traces.collective([npu], 0, 9000)
+    compute = ComputeModel("trace", remote=RemoteMemory(latency_ps=2 * US, bandwidth_Bps=1e9))
+    program = build_program(traces.tables(), range(4), 4, {}, compute)
+    return packets(build("ring:npus=4,rate=100Gbps,delay=1us"), program, chosen())
+
+
+def at_ends(*, settings=None, **ends):
+    model = fidelity.fidelity("packet", **ends)
+    return packets(build(LEAVES), mixed(), chosen(fidelity=model, seed=4, **(settings or {})))
+
+
+SELECTIVE = {"selective_repeat": True, "reorder_packets": 3}
+
+
+# Models of the network without packets
+
+
+def whole(model, program=None, spec=LEAVES, settings=None, **parameters):
+    graph = build(spec)
+    own = chosen(fidelity=fidelity.fidelity(model, **parameters), **(settings or {}))
+    return Brought(run_messages(build_world(graph, program(graph) if program else mixed(graph.npus), own)))
+
+
+def nccl_of(graph):
+    """Rings of channels at a share of NVLink, and over NICs."""
+    traces = Traces(graph.npus)
+    groups = {"near": (0, 1, 2, 3), "also": (4, 5, 6, 7)}
+    for name, members in groups.items():
+        traces.collective(members, 0, 300_000, name)
+    traces.collective(range(graph.npus), 0, 100_000)
+    how = CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=simple,channels=3"})
+    npus = range(graph.npus)
+    return build_program(traces.tables(), npus, graph.npus, groups, ComputeModel("trace"), how, fabric=graph)
+
+
+def phases_of(graph):
+    return collective_program("all-reduce", graph.npus, 90_000, "grid:splits=4", graph)
+
+
+def closed(program, spec=RAILS, algorithms=None, **settings):
+    """A run at closed forms."""
+    graph = build(spec)
+    how = CollectiveSettings(algorithms or {})
+    made = build_program(
+        program.tables(), range(graph.npus), graph.npus, getattr(program, "groups", {}), ComputeModel("trace"), how,
+        fabric=graph,
+    )  # fmt: skip
+    own = replace(network_settings(NetworkSection(fidelity="closed-form")), **settings)
+    costs = closed_forms.CollectiveCosts(graph, own)
+    layout = closed_forms.laid_out(graph, made, costs)
+    costed = closed_forms.costed(layout, costs, how, program.tables(), np.arange(graph.npus))
+    return Brought(closed_forms.run(graph, layout, costed, costs, own, Silence()))
+
+
+def step():
+    """A pipeline of two stages of four, two micro-batches, and a sum over the stages at the end."""
+    traces = Traces(8)
+    traces.groups = {"first": (0, 1, 2, 3), "second": (4, 5, 6, 7)} | {f"pair{n}": (n, n + 4) for n in range(4)}
+    last = [()] * 8
+    for micro in range(2):
+        for stage, name in enumerate(("first", "second")):
+            for npu in traces.groups[name]:
+                if stage:
+                    last[npu] = (*last[npu], traces.receive(npu - 4, npu, 6000, micro))
+                last[npu] = (traces.compute(npu, 3, deps=last[npu]),)
+            traces.collective(traces.groups[name], 0, 40_000, name, dict(enumerate(last)))
+            for npu in traces.groups[name]:
+                last[npu] = (len(traces.nodes[npu]) - 1,)
+                if not stage:
+                    traces.send(npu, npu + 4, 6000, micro, last[npu])
+    for npu in range(4):
+        traces.collective((npu, npu + 4), 0, 70_000, f"pair{npu}", dict(enumerate(last)))
+    return traces
+
+
+# Failures
+
+
+def knot():
+    """Two NPUs that wait for each other."""
+    traces = Traces(6)
+    traces.collective(range(6), 0, 9000)
+    for npu, peer in ((1, 4), (4, 1)):
+        received = traces.receive(peer, npu, 64)
+        traces.send(npu, peer, 64, deps=[received])
+    return packets(build(LEAVES), traces.program(), chosen())
+
+
+def gives_up():
+    """Queues below one packet."""
+    return packets(build(LEAVES), mixed(), chosen(queue_limit_bytes=300, rto_ps=9 * US))
+
+
+def algorithm(name, kind="all-reduce", spec=LEAVES, size=20_000, **settings):
+    graph = build(spec)
+    running = with_reducers(graph, collective_program(kind, graph.npus, size, name, graph))[:2]
+    return packets(*running, chosen(**settings))
+
+
+def uneven():
+    """All-to-alls whose members send different sizes, some nothing."""
+    matrix_bytes = np.random.default_rng(4).integers(0, 9, (6, 6)) * 512
+    return packets(build(LEAVES), uneven_program(matrix_bytes), chosen())
+
+
+def hierarchical():
+    graph = build(RAILS)
+    return packets(graph, hierarchical_program(graph.npus, 4, 200_000), Settings())
+
+
+@cache
+def runs():
+    """Every run by name."""
+    found = {f"matrix, {name}": partial(of_matrix, name) for name in matrix.CASES if name != "symbolic"}
+    found |= {
+        "lossy in two LPs": partial(divided, "lossy", parts=2),
+        "cut through in five LPs, two threads": partial(divided, "cut_through", parts=5, threads=2),
+        "ties in LPs of one node": partial(divided, "ties", "each node alone"),
+        "RoCE in three LPs": partial(divided, "roce"),
+        "asked in two processes": partial(forked, "asked"),
+        "sprayed in two processes": partial(forked, "sprayed"),
+    }
+    found |= {f"{control}, pauses": partial(controlled, control, PAUSING) for control in CONTROLS}
+    for control in ("dcqcn", "dctcp", "hpcc", "nscc", "nscc, quick to adapt", "swift", "timely"):
+        trims = control.startswith(("nscc", "hpcc"))
+        found[f"{control}, losses{', trimmed' if trims else ''}"] = partial(
+            controlled, control, DROPPING | {"trim": trims}, **RESENT, **(SELECTIVE if trims else {})
+        )
+    found |= {
+        "strict classes": partial(switched, p2p_class=1, queue_samples=64, logged_pauses=50),
+        "weighted classes": partial(switched, switch={"weights": (1, 3)}, p2p_class=1),
+        "headroom too small": partial(switched, switch={"headroom_bytes": 600, "buffer_bytes": 30_000}, **RESENT),
+        "shared buffer that drops": partial(switched, switch=DROPPING, window_bytes=4000, **RESENT),
+        "shared buffer that trims": partial(switched, switch=DROPPING | {"trim": True}, window_bytes=9000, **RESENT),
+        "shared buffer that trims, selective": partial(
+            switched, switch=DROPPING | {"trim": True}, window_bytes=9000, **RESENT, **SELECTIVE
+        ),
+        "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
+        "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
+    }
+    for rule in balancing.names():
+        out_of_order = {"selective_repeat": True, "reorder_packets": 0} if rule in {"spray", "adaptive"} else {}
+        found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)
+        found[f"{rule}, shared buffers"] = partial(balanced, rule, shared=True, **out_of_order)
+    found |= {
+        "link down": partial(faulty, link_down),
+        "link down, selective": partial(faulty, link_down, **SELECTIVE),
+        "link down for good, shared buffers": partial(
+            faulty, link_down_for_good, switch=SharedBuffer(**PAUSING), p2p_class=1
+        ),
+        "switch down": partial(faulty, switch_down),
+        "NPU cut off": partial(faulty, npu_cut_off),
+        "NPU of several ports cut off": partial(faulty, npu_cut_off, spec=RAILS),
+        "slower link": partial(faulty, slow_link),
+        "faster link, cut through": partial(faulty, fast_link, cut_through=True),
+        "later link": partial(faulty, late_link),
+        "link that loses": partial(faulty, lossy_link, seed=3),
+        "slower link of a torus": partial(faulty, slow_torus_link, spec="torus:sizes=3x3,rate=100Gbps,delay=300ns"),
+        "slow NPUs": slow_npu,
+        "phases, first come": partial(phased, "fifo"),
+        "phases, last come, two at a time": partial(phased, "lifo", 2),
+        "phases, by priority": partial(phased, "priority"),
+        "one collective at a time, first come": partial(in_flight, "fifo"),
+        "two collectives at a time, last come": partial(in_flight, "lifo", 2),
+        "one collective at a time, by priority, rendezvous": partial(in_flight, "priority", rendezvous_bytes=1000),
+        "computation that collectives slow down": slowed,
+        "remote memory": remote,
+        "mixed, rendezvous": lambda: packets(build(LEAVES), mixed(), chosen(rendezvous_bytes=1, seed=8)),
+        "mixed, rendezvous, selective, losses": lambda: packets(
+            build(LEAVES), mixed(), chosen(rendezvous_bytes=2000, **SELECTIVE, **LOSSY)
+        ),
+        "mixed, one timer, losses": lambda: packets(
+            build(LEAVES), mixed(), chosen(queue_limit_bytes=1300, max_retries=1000)
+        ),
+        "mixed, unrecorded": lambda: packets(
+            build(LEAVES), mixed(), chosen(record_nodes=False, record_flows=False)
+        ),
+        "send latency": partial(at_ends, send_latency_ps=700_000),
+        "endpoint delay and reduction": partial(at_ends, endpoint_delay_ps=50_000, reduction_psb=9.0),
+        "endpoint delay, selective": partial(
+            at_ends, endpoint_delay_ps=50_000, reduction_psb=9.0, settings=SELECTIVE | LOSSY
+        ),
+        "acknowledged": partial(at_ends, acknowledged=True),
+        "acknowledged, selective, losses": partial(
+            at_ends, acknowledged=True, send_latency_ps=300_000, settings=SELECTIVE | LOSSY
+        ),
+        "acknowledged, cut through": partial(at_ends, acknowledged=True, settings={"cut_through": True}),
+        "acknowledged, rendezvous": partial(
+            at_ends, acknowledged=True, endpoint_delay_ps=10_000, settings={"rendezvous_bytes": 1000}
+        ),
+    }  # fmt: skip
+    for model in ("congestion_aware", "congestion_unaware"):
+        found |= {
+            f"{model}": partial(whole, model),
+            f"{model}, ends": partial(whole, model, endpoint_delay_ps=10_000, reduction_psb=3.0, resolution_ps=1000),
+            f"{model}, concurrent, torus": partial(
+                whole, model, spec="torus:sizes=3x2", settings={"concurrent_collectives": True}
+            ),
+            f"{model}, shares of NVLink": partial(whole, model, nccl_of, RAILS, {"concurrent_collectives": True}),
+            f"{model}, phases": partial(
+                whole, model, phases_of, "torus:sizes=3x3", {"phases_per_dimension": 1, "scheduling": "lifo"}
+            ),
+        }
+    found |= {
+        "closed form, a step": lambda: closed(step()),
+        "closed form, a step, NCCL": lambda: closed(step(), algorithms={"all-reduce": "nccl"}),
+        "closed form, concurrent": lambda: closed(step(), concurrent_collectives=True),
+        "closed form, leaf-spine": lambda: closed(step(), spec=WIDE),
+        "closed form, grid of a torus": lambda: closed(step(), spec="torus:sizes=4x2"),
+        "NCCL's shares of NVLink": lambda: packets(build(RAILS), nccl_of(build(RAILS)), Settings()),
+        "NCCL's LL on trees": partial(algorithm, "nccl:algo=tree,proto=ll", spec=RAILS),
+        "NCCL's shares under Swift": lambda: packets(
+            build(RAILS), nccl_of(build(RAILS)), Settings(control=congestion.control("swift"))
+        ),
+        "hierarchical": hierarchical,
+        "uneven all-to-all": uneven,
+        "direct": partial(algorithm, "direct"),
+        "halving and doubling": partial(algorithm, "halving-doubling", spec="switch:npus=8"),
+        "Bruck": partial(algorithm, "bruck", "all-gather"),
+        "two cables between two nodes": partial(algorithm, "ring", spec="ring:npus=2,rate=100Gbps,delay=0ns"),
+        "fully connected": partial(algorithm, "direct", spec="fully-connected:npus=5", cut_through=True),
+        "pairs": lambda: packets(build("fat-tree:k=4"), pairs_program(np.roll(np.arange(16), 5), 30_000), Settings()),
+        "many small messages": lambda: packets(
+            build("switch:npus=24"), collective_program("all-to-all", 24, 48), chosen()
+        ),
+        "a circle of pauses": locked,
+        "two that wait for each other": knot,
+        "a queue pair that gives up": gives_up,
+    }
+    return found
