@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from inputs.names import shown
-from nadi.ending import INTERRUPTED, Interrupts, end_others, let_first_end, speaker, speaks
-from nadi.printing import never_fail_to_print
+from nadi.launching.ending import INTERRUPTED, Interrupts, end_others, let_first_end, speaker, speaks
+from nadi.terminal.printing import never_fail_to_print
 
 FAILED = 1
 WRONG_INPUT = 2

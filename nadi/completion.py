@@ -20,7 +20,7 @@ def topology_names(incomplete: str) -> list[str]:
 def kinds(incomplete: str) -> list[str]:
     """Kinds of collectives."""
     from workload import KINDS
-    from workload.uneven import NAME as UNEVEN
+    from workload.uneven.all_to_all_v import NAME as UNEVEN
 
     return _beginning(incomplete, (*KINDS, UNEVEN))
 
@@ -28,8 +28,8 @@ def kinds(incomplete: str) -> list[str]:
 def algorithms(incomplete: str) -> list[str]:
     """Algorithms of the kind that the line says, or of any; several stand apart by commas, as "ring,direct"."""
     from workload.collectives import algorithms as known
-    from workload.uneven import ALGORITHMS
-    from workload.uneven import NAME as UNEVEN
+    from workload.uneven.all_to_all_v import ALGORITHMS
+    from workload.uneven.all_to_all_v import NAME as UNEVEN
 
     kind = next((word for word in _words() if word in kinds("")), None)
     before, comma, last = incomplete.rpartition(",")
@@ -50,7 +50,7 @@ def methods(incomplete: str) -> list[str]:
 
 def benches(incomplete: str) -> list[str]:
     """Benchmarks."""
-    from nadi.bench import BENCHES
+    from nadi.benchmarks.bench import BENCHES
 
     return _beginning(incomplete, BENCHES)
 

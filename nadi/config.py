@@ -1,15 +1,11 @@
-"""Run files: TOML to a validated, immutable configuration.
+"""What a run file may say: an immutable, validated configuration; nadi/run_file.py reads one.
 
-Each section is a model; its fields are the keys. Values carry units as people write them. Whatever is wrong raises
-ConfigError with one line: file, section and key, what was found, what was expected. An unknown key names the nearest
-known one.
+Each section is a model; its fields are the keys. Values carry units as people write them.
 """
 
-import difflib
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -20,13 +16,11 @@ from pydantic import (
     PlainSerializer,
     SerializerFunctionWrapHandler,
     StrictBool,
-    ValidationError,
     field_validator,
     model_serializer,
     model_validator,
 )
 
-import inputs
 from nadi.bounds import (
     MOST_AT_A_TIME,
     MOST_BUFFER_BYTES,
@@ -36,12 +30,10 @@ from nadi.bounds import (
     MOST_WIRE_BYTES,
     MOST_WORKERS,
 )
-from nadi.errors import ConfigError
 from nadi.faults import FaultSection
-from nadi.from_model import settled
 from topologies import parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES, MOST_NODES
-from topologies.clusters import Cluster, clusters, find
+from topologies.clusters import find
 from topologies.units import (
     format_bytes,
     format_flops,
@@ -60,7 +52,6 @@ AUTO = 0
 UNLIMITED = 0
 WEIGHT_WORDS = ("traces", "fabric")
 _LONGEST_VALUE = 60
-_OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
 
 
 def _format_flops(rate: float | None) -> str | None:
@@ -269,9 +260,9 @@ class SystemSection(Section):
 _OF_PACKETS = ("collectives_in_flight", "rendezvous_bytes", "rendezvous_control_bytes", "compute_slowdown")
 """Keys of [system] that only the packet network has."""
 _SHARED = {"buffer": "32MB", "pfc": True, "pfc_alpha": 0.125, "ecn": True, "trimming": False, "p2p_class": 0}
-_PFC = {"pfc_headroom": "auto", "pfc_resume_offset": "8192B"}
-_ECN = {"ecn_kmin": "100kB", "ecn_kmax": "400kB", "ecn_pmax": 0.2}
-_FABRIC_KEYS = (*_SHARED, "class_weights", *_PFC, *_ECN)
+PFC_KEYS = {"pfc_headroom": "auto", "pfc_resume_offset": "8192B"}
+ECN_KEYS = {"ecn_kmin": "100kB", "ecn_kmax": "400kB", "ecn_pmax": 0.2}
+FABRIC_KEYS = (*_SHARED, "class_weights", *PFC_KEYS, *ECN_KEYS)
 """Keys that only switches with shared buffers have."""
 _OF_FIDELITY: dict[str, dict[str, object]] = {
     "analytical": {
@@ -381,7 +372,7 @@ class NetworkSection(Section):
         named = values.get("fidelity", "packet")
         model = _FIDELITY_LIKE.get(named, named) if isinstance(named, str) else named
         for key in values if model in ("packet", *_OF_FIDELITY) else ():
-            has_it = _fidelity_of(key)
+            has_it = fidelity_of(key)
             if key in cls.model_fields and has_it not in {"", model}:
                 raise ValueError(
                     f'{key} stands beside fidelity = "{named}"; expected fidelity = "{has_it}", or no {key}'
@@ -389,11 +380,11 @@ class NetworkSection(Section):
         if isinstance(model, str) and model in _OF_FIDELITY:
             return {key: value for key, value in _OF_FIDELITY[model].items() if value is not None} | values
         if values.get("switch", "auto") == "auto":
-            shares = values.get("congestion_control", "none") != "none" or any(key in values for key in _FABRIC_KEYS)
+            shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
         if values["switch"] == "shared-buffer":
             values = _SHARED | values
-            values = (_PFC if values["pfc"] is True else {}) | (_ECN if values["ecn"] is True else {}) | values
+            values = (PFC_KEYS if values["pfc"] is True else {}) | (ECN_KEYS if values["ecn"] is True else {}) | values
         return values
 
     @model_validator(mode="after")
@@ -407,11 +398,11 @@ class NetworkSection(Section):
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
         own = {"", _FIDELITY_LIKE.get(self.fidelity, self.fidelity)}
-        return {key: value for key, value in written.items() if _fidelity_of(key) in own}
+        return {key: value for key, value in written.items() if fidelity_of(key) in own}
 
     def _complaint(self) -> str:
         """What does not go together; empty if all is well."""
-        given = [key for key in _FABRIC_KEYS if getattr(self, key) is not None]
+        given = [key for key in FABRIC_KEYS if getattr(self, key) is not None]
         if self.switch == "output-queued":
             return f'{given[0]} stands beside switch = "output-queued"; expected "shared-buffer"' if given else ""
         found = []
@@ -421,7 +412,7 @@ class NetworkSection(Section):
             found += ['switching = "cut-through" with switch = "shared-buffer"; expected "store-and-forward"']
         if self.trimming and self.pfc:
             found += ["trimming = true with pfc = true; expected pfc = false, or no trimming"]
-        for switch, keys in (("pfc", _PFC), ("ecn", _ECN)):
+        for switch, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
             unused = [key for key in keys if key in given and not getattr(self, switch)]
             found += [f"{key} stands beside {switch} = false; expected {switch} = true, or no {key}" for key in unused]
         if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):
@@ -430,7 +421,7 @@ class NetworkSection(Section):
         return found[0] if found else ""
 
 
-def _fidelity_of(key: str) -> str:
+def fidelity_of(key: str) -> str:
     """The model of the network that has a key, empty where all have it."""
     if key in _OF_ALL:
         return ""
@@ -547,301 +538,3 @@ class RunConfig(Section):
     def settled(self) -> dict[str, Any]:
         """All values as a run file would have them, defaults too; for summary.json."""
         return self.model_dump(mode="json", exclude_none=True)
-
-
-def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a run file.
-
-    Args:
-        path: the TOML file; its relative paths are relative to its folder. None = there is none, all is said by
-            overrides.
-        overrides: "section.key=value", each in place of what the file says; their paths are relative to the file too.
-
-    Raises:
-        ConfigError: the file cannot be read or is no TOML; an unknown section or key, a wrong value, a missing one.
-        WorkloadError: the model or the plan is not known, or they do not go together.
-    """
-    tree = _read_toml(path) if path else {}
-    source = path or "nadi run"
-    for override in overrides:
-        _apply(tree, override)
-    where = _nul(tree)
-    if where:
-        raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
-    try:
-        config = RunConfig.model_validate(_with_cluster(tree))
-    except ValidationError as error:
-        raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
-    folder = path.parent if path else Path()
-    try:
-        return settled(_with_paths_from(config, folder), folder)
-    except ValueError as error:
-        raise ConfigError(f"{source}: {error}") from None
-
-
-def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
-    """A [network] section of defaults and "network.key=value", for commands without a run file.
-
-    Args:
-        overrides: "network.key=value", each.
-        spec: of the fabric; where it names a cluster, the defaults are the cluster's.
-
-    Raises:
-        ConfigError: another section, an unknown key, or a wrong value.
-    """
-    tree: dict[str, Any] = {"network": {}}
-    for override in overrides:
-        _apply(tree, override)
-    if set(tree) != {"network"}:
-        raise ConfigError(f"--set {next(key for key in tree if key != 'network')}: expected network.<key>=<value>")
-    try:
-        return NetworkSection.model_validate(_with_cluster({**tree, "topology": {"spec": spec}})["network"])
-    except ValidationError as error:
-        raise ConfigError(f"--set: {explain(error, NetworkSection, ('network',))}") from None
-
-
-_OF_A_COLLECTIVE = ("network", "system", "topology")
-
-
-def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
-    """What a run file would say of one collective on a fabric; it names no traces.
-
-    Args:
-        topology: a spec, or the path of a file.
-        overrides: "network.key=value", "system.key=value" and "topology.params.key=value".
-
-    Raises:
-        ConfigError: another section, an unknown key, or a wrong value.
-    """
-    tree: dict[str, Any] = {"workload": {"traces": "."}, "topology": {"spec": topology}}
-    for override in overrides:
-        section, *inner = (part.strip() for part in override.partition("=")[0].split("."))
-        if section not in _OF_A_COLLECTIVE or (section == "topology" and inner[:1] != ["params"]):
-            raise ConfigError(
-                f"--set {override}: expected network.<key>=<value>, system.<key>=<value> or "
-                "topology.params.<key>=<value>"
-            )
-        _apply(tree, override)
-    where = _nul(tree)
-    if where:
-        raise ConfigError(f"--set: {_place(where)}: found a NUL; expected text without one")
-    try:
-        return RunConfig.model_validate(_with_cluster(tree))
-    except ValidationError as error:
-        raise ConfigError(f"--set: {explain(error, RunConfig)}") from None
-
-
-def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, ...] = ()) -> str:
-    """The first complaint of a ValidationError as one line; unknown keys go before others.
-
-    Args:
-        error: what pydantic found.
-        model: the model that was validated.
-        inside: section that the model is.
-    """
-    complaints = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    found = complaints[0]
-    where = (*inside, *(str(part) for part in found["loc"]))
-    if found["type"] == "extra_forbidden":
-        known = _fields_at(model, where[len(inside) : -1])
-        return f"{_place(where)}: unknown key; {_nearest(where[-1], known)}"
-    if found["type"] == "missing":
-        return f"{_place(where)}: missing; expected {_description(model, where[len(inside) :])}"
-    reason = found.get("ctx", {}).get("error")
-    if reason is not None:
-        return f"{_place(where)}: {reason}"
-    expected = _range(model, where[len(inside) :]) if found["type"] in _OUT_OF_RANGE else ""
-    expected = expected or _lower_first(found["msg"]).replace("input should be", "expected")
-    return f"{_place(where)}: found {short(found['input'])}; {expected}"
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        found = tomllib.loads(inputs.read_text(path))
-    except OSError as error:
-        _refuse_others(path)
-        raise ConfigError(f"{path}: {error.strerror or error}; expected a run file") from None
-    except (ValueError, RecursionError) as error:  # also wrong UTF-8, a number of 5,000 digits, lists in lists in lists
-        _refuse_others(path, "text")
-        raise ConfigError(f"{path}: no TOML: {error}; expected a run file") from None
-    if "workload" not in found and "topology" not in found:
-        _refuse_others(path, "text")  # nothing but comments
-    return found
-
-
-def _refuse_others(path: Path, *also: str) -> None:
-    """Name a file of another kind for what it is."""
-    kind = inputs.kind_of(path)
-    if kind is not None and kind.key not in {"run-file", "toml", *also}:
-        raise ConfigError(inputs.complaint(path, kind, "a run file (TOML with [workload] and [topology])"))
-
-
-def _nul(value: object, where: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Where a text holds a NUL, which no path and no name can; nothing if none does."""
-    if isinstance(value, dict):
-        inner = [(str(key), each) for key, each in value.items()]
-    elif isinstance(value, list):
-        inner = [(str(number), each) for number, each in enumerate(value)]
-    else:
-        return where if isinstance(value, str) and "\0" in value else ()
-    return next((found for key, each in inner if (found := _nul(each, (*where, key)))), ())
-
-
-def _apply(tree: dict[str, Any], override: str) -> None:
-    """Put "section.key=value" into the tree. The value is TOML where it can be, else text."""
-    path, equals, text = override.partition("=")
-    *sections, key = (part.strip() for part in path.split("."))
-    if not equals or not sections or not all(sections) or not key:
-        raise ConfigError(f"--set {override}: expected section.key=value, as network.window=1MiB")
-    for section in sections:
-        inner = tree.setdefault(section, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"--set {override}: {section} is a value, not a section")
-        tree = inner
-    try:
-        tree[key] = tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # also a number of 5,000 digits
-        tree[key] = text
-
-
-def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
-    """The cluster that a [topology] section names, as its cluster, its name or in its spec; None = none."""
-    for key in ("cluster", "name", "spec"):
-        name = topology.get(key)
-        if isinstance(name, str):
-            return clusters().get(name.partition(":")[0].strip())
-    return None
-
-
-def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
-    """What a cluster sets stands in the other sections where the run file and --set say nothing."""
-    topology = tree.get("topology")
-    cluster = cluster_of(topology) if isinstance(topology, dict) else None
-    own = cluster.defaults() if cluster else {}
-    given = {section: tree.get(section, {}) for section in own}
-    if not own or not all(isinstance(section, dict) for section in given.values()):
-        return tree
-    own["network"] = _network_defaults(own["network"], given["network"])
-    own["compute"] = _compute_defaults(own["compute"], given["compute"])
-    return tree | {section: _under(defaults, given[section]) for section, defaults in own.items()}
-
-
-def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that go together with what is given: what another model, switch or control lacks is left out."""
-    without = set(_FABRIC_KEYS) | {"congestion_control"} if given.get("switch") == "output-queued" else set()
-    for key, keys in (("pfc", _PFC), ("ecn", _ECN)):
-        without |= set(keys) if given.get(key) is False else set()
-    if without or "congestion_control" in given:
-        without.add("congestion")
-    models = {"", given.get("fidelity", "packet")}
-    return {key: value for key, value in defaults.items() if key not in without and _fidelity_of(key) in models}
-
-
-def _compute_defaults(defaults: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster's GPU or roofline, where nothing else says how long compute takes."""
-    is_open = not {"peak_flops", "gpu"} & set(given) and given.get("model") != "trace"
-    return defaults if is_open else {}
-
-
-def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, over the defaults; tables in them likewise."""
-    tables = {
-        key: {**value, **given[key]}
-        for key, value in defaults.items()
-        if isinstance(value, dict) and isinstance(given.get(key), dict)
-    }
-    return {**defaults, **given, **tables}
-
-
-def _with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
-    """Relative paths become relative to the folder of the run file."""
-    workload = config.workload.model_copy(
-        update={"traces": _join(folder, config.workload.traces), "groups": _join(folder, config.workload.groups)}
-    )
-    topology = config.topology
-    if topology.spec is not None and (folder / topology.spec).is_file():
-        topology = topology.model_copy(update={"spec": str(folder / topology.spec)})
-    topology = topology.model_copy(update={"file": _join(folder, topology.file)})
-    own = {kind: _algorithm_from(folder, spec) for kind, spec in config.system.collectives.items()}
-    system = config.system.model_copy(update={"collectives": own})
-    output = config.output.model_copy(update={"dir": _join(folder, config.output.dir)})
-    tables = tuple(_named_file(folder, table) for table in config.compute.tables)
-    gpus = {key: _named_file(folder, getattr(config.compute, key) or "") or None for key in ("gpu", "scale_from")}
-    compute = config.compute.model_copy(update={"tables": tables, **gpus})
-    engine = config.engine
-    if engine.weights not in WEIGHT_WORDS:
-        engine = engine.model_copy(update={"weights": str(folder / engine.weights)})
-    sections = {"workload": workload, "topology": topology, "system": system, "output": output, "engine": engine}
-    return config.model_copy(update=sections | {"compute": compute})
-
-
-def _named_file(folder: Path, name: str) -> str:
-    """A path of a GPU or a table from the folder; names of the library as they are."""
-    return str(folder / name) if Path(name).suffix in {".toml", ".csv", ".parquet"} else name
-
-
-def _algorithm_from(folder: Path, spec: str) -> str:
-    """`custom:file=PATH` with its path from the folder; other algorithms as they are."""
-    name, colon, rest = spec.partition(":")
-    if name != "custom":
-        return spec
-    parts = [part.partition("=") for part in rest.split(",")]
-    return (
-        name
-        + colon
-        + ",".join(
-            f"file={folder / value.strip()}" if key.strip() == "file" and value.strip() else key + equals + value
-            for key, equals, value in parts
-        )
-    )
-
-
-def _join(folder: Path, path: Path | None) -> Path | None:
-    return None if path is None else folder / path
-
-
-def _place(where: Sequence[str]) -> str:
-    """["network", "mtu"] as "[network] mtu"."""
-    if where and where[-1].isdigit():
-        return f"[{'.'.join(where)}]"
-    if len(where) <= 1:
-        return f"[{where[0]}]" if where else "run file"
-    return f"[{'.'.join(where[:-1])}] {where[-1]}"
-
-
-def _nearest(key: str, known: Mapping[str, str]) -> str:
-    near = difflib.get_close_matches(key.replace("-", "_"), known, n=1, cutoff=0.0)
-    return f"nearest known key: {near[0]}" if near else "expected none"
-
-
-def _fields_at(model: type[BaseModel], where: Sequence[str]) -> dict[str, str]:
-    """Keys of a section, and what they are."""
-    for part in (part for part in where if not part.isdigit()):
-        annotation = model.model_fields[part].annotation
-        annotation = next(iter(get_args(annotation)), annotation)
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return {}
-        model = annotation
-    return {name: field.description or str(field.annotation) for name, field in model.model_fields.items()}
-
-
-def _range(model: type[BaseModel], where: Sequence[str]) -> str:
-    """What a number may be where that has two ends, else ""."""
-    for part in where[:-1]:
-        annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return ""
-        model = annotation
-    metadata = model.model_fields[where[-1]].metadata if where[-1] in model.model_fields else []
-    ends = [next((getattr(entry, end) for entry in metadata if hasattr(entry, end)), None) for end in ("ge", "le")]
-    return "" if None in ends else f"expected {ends[0]} to {ends[1]}"
-
-
-def _description(model: type[BaseModel], where: Sequence[str]) -> str:
-    if len(where) == 1 and issubclass(model, RunConfig):
-        return "this section"
-    return _fields_at(model, where[:-1]).get(where[-1], "a value")
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -9,21 +9,24 @@ from numpy.typing import NDArray
 import pdes
 import topologies
 from et import TraceTable
-from nadi import closed_forms, fabric, fidelities
-from nadi.affordable import check_counters, check_fabric, check_rows, check_run, check_trace
+from nadi import fidelities
+from nadi.closed_forms import running
+from nadi.closed_forms.costs import CollectiveCosts
 from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
-from nadi.estimate import Estimate, estimate, of_all_ranks
-from nadi.estimate import work as work_of
-from nadi.fault_schedule import schedule
-from nadi.from_model import model_and_plan
-from nadi.gather import ALONE, Ranks
-from nadi.in_network import with_reducers, without_reducers
-from nadi.placement import place
-from nadi.progress import Progress, Silence
-from nadi.reading import Work
-from nadi.workers import SERIAL, Workers
-from nadi.world import together
+from nadi.fidelities import fabric_settings as fabric
+from nadi.launching.gather import ALONE, Ranks
+from nadi.launching.progress import Progress, Silence
+from nadi.launching.workers import SERIAL, Workers
+from nadi.launching.world import together
+from nadi.wiring.affordable import check_counters, check_fabric, check_rows, check_run, check_trace
+from nadi.wiring.estimate import Estimate, estimate, of_all_ranks
+from nadi.wiring.estimate import work as work_of
+from nadi.wiring.fault_schedule import schedule
+from nadi.wiring.from_model import model_and_plan
+from nadi.wiring.in_network import with_reducers, without_reducers
+from nadi.wiring.placement import place
+from nadi.wiring.reading import Work
 from pdes.core.jit import (
     CLOSED_FORM_KERNEL,
     KERNEL,
@@ -147,14 +150,14 @@ def _at_closed_forms(
     formulas: set[tuple[int, int]] = set()
 
     def run() -> pdes.Results:
-        costs = closed_forms.CollectiveCosts(graph, settings)
-        layout = closed_forms.laid_out(graph, work.program, costs)
+        costs = CollectiveCosts(graph, settings)
+        layout = running.laid_out(graph, work.program, costs)
         check_rows(int(layout.row_ptr[-1]), force=force)
-        costed = closed_forms.costed(layout, costs, work.collectives, work.traces, work.trace_of_npu)
-        formulas.update(closed_forms.formulas(layout, costed, work.program))
+        costed = running.costed(layout, costs, work.collectives, work.traces, work.trace_of_npu)
+        formulas.update(running.formulas(layout, costed, work.program))
         if jit_enabled() and not is_warm(CLOSED_FORM_KERNEL):
             progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")
-        return closed_forms.run(graph, layout, costed, costs, settings, progress)
+        return running.run(graph, layout, costed, costs, settings, progress)
 
     return Simulation(
         config,

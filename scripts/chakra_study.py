@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi import findings
-from nadi.config import load_config
-from nadi.progress import Silence
+from nadi.analysis import findings
+from nadi.analysis.step_times import CATEGORIES
+from nadi.analysis.training_step import throughput
+from nadi.launching.progress import Silence
+from nadi.results.staging import staged
+from nadi.run_file import load_config
 from nadi.simulate import simulate
-from nadi.staging import staged
-from nadi.step import throughput
-from nadi.step_times import CATEGORIES
 
 FABRICS = {
     "8 x 8 torus, 62 GB/s": "torus:sizes=8x8,rate=62GB/s",

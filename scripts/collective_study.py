@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 import topologies
-from nadi import fabric as fabrics
-from nadi.config import network_section
-from nadi.microbench import ALL, Collective, Row, choose, measure, parse_sizes
-from nadi.progress import progress
+from nadi.fidelities import fabric_settings as fabrics
+from nadi.launching.progress import progress
+from nadi.launching.workers import Workers
+from nadi.results.staging import staged
+from nadi.run_file import network_section
 from nadi.simulate import network_settings
-from nadi.staging import staged
-from nadi.workers import Workers
+from nadi.sweeps.microbench import ALL, Collective, Row, choose, measure, parse_sizes
 from topologies import DimensionRouting, Graph
 from topologies.units import format_bytes
 

@@ -31,10 +31,10 @@ import numpy as np
 import nadi
 import pdes
 import topologies
-from nadi.bench import BENCHES
+from nadi.benchmarks.bench import BENCHES
+from nadi.benchmarks.scaling import MPIEXEC, run_side_by_side
 from nadi.config import NetworkSection
-from nadi.partitioning import divide, traffic_load
-from nadi.scaling import MPIEXEC, run_side_by_side
+from nadi.wiring.partitioning import divide, traffic_load
 from partition import PartitionError
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 from pdes.workers.recording import busiest_ns, exchange, fit, projected_s, record_windows, replay

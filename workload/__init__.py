@@ -6,23 +6,18 @@ What the user gave wrong raises WorkloadError.
 """
 
 from workload.collectives import algorithms_of, closed_form, default_algorithm
-from workload.durations import ComputeModel
 from workload.errors import WorkloadError
-from workload.expansion import expand
 from workload.kinds import KINDS
-from workload.load import load_set, load_traces
-from workload.micro import (
-    collective_program,
-    hierarchical_program,
-    pairs_program,
-    permutation,
-    uneven_program,
-)
-from workload.program import Program, build_program
-from workload.schedules import Schedules, ScheduleSet
-from workload.settings import CollectiveSettings
-from workload.trace_files import read_set, write_set
-from workload.trace_set import TraceSet
+from workload.program.building import build_program
+from workload.program.durations import ComputeModel
+from workload.program.micro import collective_program, hierarchical_program, pairs_program, permutation, uneven_program
+from workload.program.program import Program
+from workload.program.settings import CollectiveSettings
+from workload.schedules.packed import Schedules, ScheduleSet
+from workload.trace_sets.expansion import expand
+from workload.trace_sets.files import read_set, write_set
+from workload.trace_sets.load import load_set, load_traces
+from workload.trace_sets.trace_set import TraceSet
 from workload.transformer import TransformerParams
 
 __all__ = [

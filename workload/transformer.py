@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 
 from et import CollectiveCommType, coll_node, comp_node, metadata, write_trace
 from topologies.bounds import MOST_BYTES
-from workload.check import MOST_NPUS
+from workload.bounds import MOST_NPUS
 from workload.errors import WorkloadError
 
 MIB = 1 << 20

@@ -6,17 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import topologies
-from nadi.closed_form import ClosedForm, closed_form, fullest_ps, train
+from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps, train
 from nadi.closed_forms.curves import OF_A_RUN, Asked, Curve, Effort
+from nadi.closed_forms.flows import UNKNOWN, ideal_ps
+from nadi.closed_forms.played import Played
 from nadi.closed_forms.standing import Standing
-from nadi.flows import UNKNOWN, ideal_ps
-from nadi.played import Played
 from pdes.build.settings import Settings
 from pdes.closed_forms.closed_form_run import CollectiveKeys, MessageKeys, MessageTimes
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collectives
-from workload.schedules import DONE_AT_ONCE, Schedules, ScheduleSet
-from workload.sends import message_count, packet_count
+from workload.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
+from workload.schedules.sends import message_count, packet_count
 from workload.shape import shape_of
 
 Int64 = NDArray[np.int64]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-from nadi.closed_form import ClosedForm
+from nadi.closed_forms.collective import ClosedForm
 
 _AGREE = 0.005
 _FORETELLS = 0.01

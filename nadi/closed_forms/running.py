@@ -11,7 +11,7 @@ import topologies
 from et import TraceTable
 from nadi.closed_forms.costs import CollectiveCosts, Costed
 from nadi.closed_forms.sharing import with_shared_traces
-from nadi.progress import Progress, Silence
+from nadi.launching.progress import Progress, Silence
 from pdes.closed_forms.closed_form_run import (
     ClassTimes,
     Layout,

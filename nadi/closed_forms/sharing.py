@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workload import Program
-from workload.schedules import Schedules
+from workload.schedules.packed import Schedules
 
 Int64 = NDArray[np.int64]
 

@@ -40,14 +40,14 @@ def bench(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Packet-hops per second of a standard run, beside the rate of a plain event heap on this machine."""
-    from nadi.launcher import connected_ranks
+    from nadi.launching.launcher import connected_ranks
 
     ranks = connected_ranks(os.environ)
-    from nadi.bench import BENCHES, run_bench
+    from nadi.benchmarks.bench import BENCHES, run_bench
     from nadi.errors import ConfigError
-    from nadi.progress import progress
-    from nadi.workers import Workers
-    from nadi.world import together
+    from nadi.launching.progress import progress
+    from nadi.launching.workers import Workers
+    from nadi.launching.world import together
     from topologies.bounds import MOST_BYTES
     from topologies.units import parse_bytes_within
 
@@ -72,8 +72,8 @@ def bench(
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
         return
-    from nadi.readable import buffer_text
-    from nadi.tables import console, facts
+    from nadi.terminal.readable import buffer_text
+    from nadi.terminal.tables import console, facts
 
     rows = [
         ("packet-hops", f"{figures['packet_hops']:,} in {figures['wall_s']:.3f} s (fastest of {runs})"),
@@ -89,15 +89,15 @@ def bench(
 
 
 def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, quiet: bool) -> None:
-    from nadi.progress import progress
-    from nadi.scaling import measure_pairs
+    from nadi.benchmarks.scaling import measure_pairs
+    from nadi.launching.progress import progress
 
     with progress(quiet=quiet) as shown:
         found = measure_pairs(name, shown, topology=topology, size=size, runs=runs)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    from nadi.tables import Column, FittedTable, console
+    from nadi.terminal.tables import Column, FittedTable, console
 
     table = FittedTable(
         f"{name}: two workers against one",

@@ -15,8 +15,8 @@ from nadi.completion import algorithms, kinds, topology_names
 from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
-    from nadi.collective_results import Sweep
     from nadi.config import RunConfig
+    from nadi.sweeps.sweep import Sweep
 
 
 def register(app: typer.Typer) -> None:
@@ -66,23 +66,24 @@ def collective(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Time a collective of all NPUs of an idle fabric, with algorithm and bus bandwidth and the closed form."""
-    from nadi.launcher import connected_ranks
-    from nadi.world import together
+    from nadi.launching.launcher import connected_ranks
+    from nadi.launching.world import together
 
     ranks = connected_ranks(os.environ)
     import topologies
-    from nadi import fabric
-    from nadi.affordable import check_fabric, checker
-    from nadi.collective_results import FILES, PAGE, Sweep, has_plotly, write_sweep
     from nadi.errors import ConfigError
-    from nadi.microbench import choose, listed, measure, sizes_of
-    from nadi.printing import say
-    from nadi.progress import progress
-    from nadi.reading import collective_settings
+    from nadi.fidelities import fabric_settings as fabric
+    from nadi.launching.progress import progress
+    from nadi.launching.workers import Workers
+    from nadi.results.staging import staged
+    from nadi.results.sweep_files import FILES, write_sweep
     from nadi.simulate import network_settings
-    from nadi.skew import demand
-    from nadi.staging import staged
-    from nadi.workers import Workers
+    from nadi.sweeps.microbench import choose, listed, measure, sizes_of
+    from nadi.sweeps.skew import demand
+    from nadi.sweeps.sweep import Sweep
+    from nadi.terminal.printing import say
+    from nadi.wiring.affordable import check_fabric, checker
+    from nadi.wiring.reading import collective_settings
 
     with together(ranks):
         if backend not in {"threads", "processes"}:
@@ -117,14 +118,13 @@ def collective(
     else:
         _print(sweep)
     if out:
-        without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
-        say(f"results: {out}{without}", err=as_json)
+        _say_where(out, err=as_json)
 
 
 def _config(topology: str, overrides: list[str]) -> "RunConfig":
     """What a run file would say, of a fidelity at which something crosses the network."""
-    from nadi.config import collective_config
     from nadi.errors import ConfigError
+    from nadi.run_file import collective_config
 
     config = collective_config(topology, overrides)
     if config.network.fidelity == "closed-form":
@@ -132,9 +132,19 @@ def _config(topology: str, overrides: list[str]) -> "RunConfig":
     return config
 
 
+def _say_where(out: Path, *, err: bool) -> None:
+    """In which folder the results are, and whether they lack the page."""
+    from nadi.pages import has_plotly
+    from nadi.results.sweep_files import PAGE
+    from nadi.terminal.printing import say
+
+    without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
+    say(f"results: {out}{without}", err=err)
+
+
 def _print(sweep: "Sweep") -> None:
-    from nadi.sweep_tables import sweep_table, winners_table
-    from nadi.tables import console
+    from nadi.reports.sweep import sweep_table, winners_table
+    from nadi.terminal.tables import console
 
     out = console()
     out.print(sweep_table(sweep))

@@ -36,12 +36,12 @@ def show(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Busy, marked, paused and dropping links, completion times, how pauses spread and whom they held up."""
-    from nadi.net_analysis import read_run
-    from nadi.net_findings import document
-    from nadi.net_page import check_page, write_page
-    from nadi.net_report import render
-    from nadi.printing import say
-    from nadi.tables import console
+    from nadi.analysis.network import read_run
+    from nadi.analysis.network_findings import document
+    from nadi.pages.network import check_page, write_page
+    from nadi.reports.network import render
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
 
     if out:
         check_page(out)
@@ -59,8 +59,8 @@ def show(
 
 def controls(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """All congestion controls and their parameters."""
-    from nadi.fabric import controls as known
-    from nadi.tables import Column, FittedTable, console
+    from nadi.fidelities.fabric_settings import controls as known
+    from nadi.terminal.tables import Column, FittedTable, console
 
     found = known()
     if as_json:

@@ -10,7 +10,7 @@ from nadi.completion import methods
 from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
-    from nadi.tables import FittedTable
+    from nadi.terminal.tables import FittedTable
     from partition import Report
 
 _NO_CUT = "-"
@@ -45,14 +45,14 @@ def partition(
 ) -> None:
     """Divide the fabric of a run file among parts: balance, cut, lookahead and the speed-up they promise."""
     import topologies
-    from nadi.affordable import check_fabric
-    from nadi.config import load_config
     from nadi.errors import ConfigError
     from nadi.fidelities import on_one_worker
-    from nadi.partition_plot import check_plot, write_plot
-    from nadi.partitioning import compare, divide, expected_load, measured_load
-    from nadi.printing import say
-    from nadi.tables import console
+    from nadi.pages.partition import check_plot, write_plot
+    from nadi.run_file import load_config
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
+    from nadi.wiring.affordable import check_fabric
+    from nadi.wiring.partitioning import compare, divide, expected_load, measured_load
 
     if plot:
         check_plot(plot)
@@ -91,7 +91,7 @@ def partition(
 
 def parts_table(said: "Report") -> "FittedTable":
     """A row for each part."""
-    from nadi.tables import Column, FittedTable
+    from nadi.terminal.tables import Column, FittedTable
 
     columns = Column("part", form="name"), Column("NPUs", 2), Column("switches", 3), Column("events", 1), "share"
     table = FittedTable(f"{said.parts} parts by {said.method}", *columns)
@@ -104,8 +104,8 @@ def parts_table(said: "Report") -> "FittedTable":
 
 def facts_table(said: "Report") -> "FittedTable":
     """What the partition promises, a row for each fact."""
-    from nadi.readable import time_text
-    from nadi.tables import facts
+    from nadi.terminal.readable import time_text
+    from nadi.terminal.tables import facts
 
     whence = "in the earlier run" if said.duration_is_given else "by its busiest link; a run is hardly shorter"
     rows = [
@@ -122,7 +122,7 @@ def facts_table(said: "Report") -> "FittedTable":
 
 def comparison_table(reports: "dict[str, Report]", failures: dict[str, str]) -> "FittedTable":
     """A row for each method; why others cannot stands below."""
-    from nadi.tables import Column, FittedTable
+    from nadi.terminal.tables import Column, FittedTable
 
     parts = next(iter(reports.values())).parts
     table = FittedTable(
@@ -154,7 +154,7 @@ def comparison_table(reports: "dict[str, Report]", failures: dict[str, str]) -> 
 
 
 def _lookahead(said: "Report") -> str:
-    from nadi.readable import time_text
+    from nadi.terminal.readable import time_text
 
     return time_text(said.lookahead_ps) if said.cut_links else _NO_CUT
 

@@ -9,7 +9,7 @@ import typer
 
 from nadi.bounds import MOST_WORKERS
 from nadi.options import named_path
-from nadi.printing import say
+from nadi.terminal.printing import say
 
 TABLE, PAGE = "plan.json", "plan.html"
 
@@ -47,10 +47,10 @@ def plan(
     from dataclasses import replace
 
     from nadi.errors import ConfigError
+    from nadi.launching.progress import progress
     from nadi.planner.planning import document, merged, planned
     from nadi.planner.wishes import array_script, read_documents, shard_of, swept, wish_of
-    from nadi.progress import progress
-    from nadi.staging import staged
+    from nadi.results.staging import staged
 
     if merge:
         answers = {"merged": merged(read_documents(merge, TABLE))}
@@ -86,7 +86,7 @@ def plan(
 
 def _write_page(path: Path, answers: dict[str, dict[str, Any]]) -> str:
     """Write the page, or say why there is none."""
-    from nadi.collective_results import has_plotly
+    from nadi.pages import has_plotly
     from nadi.planner.report import page
 
     if not has_plotly():
@@ -97,7 +97,7 @@ def _write_page(path: Path, answers: dict[str, dict[str, Any]]) -> str:
 
 def _show(answers: dict[str, dict[str, Any]], top: int, *, as_json: bool) -> None:
     from nadi.planner.report import plan_table
-    from nadi.tables import console
+    from nadi.terminal.tables import console
 
     if as_json:
         typer.echo(json.dumps({"answers": answers}, indent=2))

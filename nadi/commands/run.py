@@ -13,7 +13,7 @@ from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
     from nadi.config import RunConfig
-    from nadi.gather import Ranks
+    from nadi.launching.gather import Ranks
 
 WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
 BACKEND_HELP = "What the workers are: threads or processes."
@@ -81,12 +81,13 @@ def run(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Simulate a run file, or a step of a model on a cluster, and report where the time went."""
-    from nadi.launcher import connected_ranks
-    from nadi.world import together
+    from nadi.launching.launcher import connected_ranks
+    from nadi.launching.world import together
 
     ranks = connected_ranks(os.environ)
-    from nadi.config import WEIGHT_WORDS, load_config
+    from nadi.config import WEIGHT_WORDS
     from nadi.errors import ConfigError
+    from nadi.run_file import load_config
 
     named = {
         "workload.model": model,
@@ -112,15 +113,15 @@ def _simulated(
     ranks: "Ranks", config: "RunConfig", folder: Path | None, *, force: bool, as_json: bool, quiet: bool
 ) -> None:
     """Simulate what is settled; write and print what came out."""
-    from nadi.findings import merge, part
-    from nadi.from_model import remarks
-    from nadi.printing import say
-    from nadi.progress import progress
-    from nadi.report import print_report
-    from nadi.results import RUN_FILES, summary, write_results
+    from nadi.analysis.findings import merge, part
+    from nadi.launching.progress import progress
+    from nadi.launching.world import together
+    from nadi.reports.run import print_report
+    from nadi.results.run_folder import RUN_FILES, summary, write_results
+    from nadi.results.staging import staged
     from nadi.simulate import simulate
-    from nadi.staging import staged
-    from nadi.world import together
+    from nadi.terminal.printing import say
+    from nadi.wiring.from_model import remarks
 
     is_first = ranks.rank == 0
     for remark in remarks(config) if is_first else ():

@@ -46,10 +46,10 @@ def slurm(
     submit: bool = typer.Option(False, "--submit", help="Have sbatch take the script."),
 ) -> None:
     """Write a SLURM batch script for a run file, or for a sweep over values of it."""
-    from nadi import slurm as batch
-    from nadi.config import load_config
     from nadi.errors import ConfigError, OutputError
-    from nadi.printing import say
+    from nadi.launching import slurm as batch
+    from nadi.run_file import load_config
+    from nadi.terminal.printing import say
 
     if dry_run and (submit or script):
         raise ConfigError(f"--dry-run writes nothing; expected it without {'--submit' if submit else '-o'}")

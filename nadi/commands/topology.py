@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """All topologies and their parameters."""
     import topologies
-    from nadi.tables import Column, FittedTable, console
+    from nadi.terminal.tables import Column, FittedTable, console
 
     known = topologies.topologies()
     if as_json:
@@ -46,7 +46,7 @@ def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> 
 
 def clusters_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """All clusters: a fabric with what runs on it, by one name."""
-    from nadi.tables import Column, FittedTable, console
+    from nadi.terminal.tables import Column, FittedTable, console
     from topologies.clusters import clusters
 
     known = clusters().values()
@@ -67,9 +67,9 @@ def show(
 ) -> None:
     """Facts about a fabric: sizes, rates, routing, bisection."""
     import topologies
-    from nadi.affordable import check_fabric
-    from nadi.fabric_facts import labelled
-    from nadi.tables import console, facts
+    from nadi.reports.fabric import labelled
+    from nadi.terminal.tables import console, facts
+    from nadi.wiring.affordable import check_fabric
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
@@ -87,8 +87,8 @@ def build(
 ) -> None:
     """Write a fabric as a TOML file of nodes and links, to be edited and run."""
     import topologies
-    from nadi.affordable import check_fabric
-    from nadi.printing import say
+    from nadi.terminal.printing import say
+    from nadi.wiring.affordable import check_fabric
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)

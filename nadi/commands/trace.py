@@ -22,9 +22,9 @@ def show(
 ) -> None:
     """Counts by type, bytes by collective, dependencies, and the first nodes of a trace; of a set its traces."""
     import et
-    from nadi.tables import console
-    from nadi.trace_report import render, render_set
-    from workload.trace_files import describe_set, is_set
+    from nadi.reports.trace import render, render_set
+    from nadi.terminal.tables import console
+    from workload.trace_sets.files import describe_set, is_set
 
     described = describe_set(file) if is_set(file) else et.describe(file)
     if as_json:
@@ -39,8 +39,8 @@ def expand(
     prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Traces are called NAME.<npu>.et."),
 ) -> None:
     """Write a trace set as other tools read traces: a file for each NPU, with its own peers, and groups.json."""
-    from nadi.ending import unwound
-    from nadi.printing import say
+    from nadi.launching.ending import unwound
+    from nadi.terminal.printing import say
     from workload import expand as expanded
     from workload import read_set
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pdes
-from nadi import fabric
 from nadi.config import NetworkSection
+from nadi.fidelities import fabric_settings as fabric
 from nadi.fidelities.endpoints import of_endpoints
 
 ONE_WORKER = False

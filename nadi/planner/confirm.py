@@ -14,16 +14,17 @@ import numpy as np
 import workload
 from et import CollectiveCommType, NodeType, TraceTable
 from et.blocks import Block, TraceColumns
-from nadi import closed_forms, fabric
+from nadi.analysis.step_times import AXES, CATEGORIES
+from nadi.closed_forms import running
 from nadi.config import NetworkSection
+from nadi.fidelities import fabric_settings as fabric
+from nadi.launching.progress import Progress, Silence
 from nadi.planner.step import Site, StepTime
-from nadi.progress import Progress, Silence
 from nadi.simulate import network_settings, run_program
-from nadi.step_times import AXES, CATEGORIES
 from pdes.build.settings import Settings
 from topologies.clusters import Cluster
 from workload.models import Model
-from workload.trace_set import Families, TraceSet
+from workload.trace_sets.trace_set import Families, TraceSet
 from workload.training import ParallelPlan, rules
 from workload.training.generator import generate
 
@@ -114,9 +115,9 @@ def _ratio(where: Site, part: TraceSet, settings: Settings, progress: Progress |
         example_npu=part.example_npu,
         families=part.families,
     )
-    layout = closed_forms.laid_out(graph, program, where.costs)
-    costed = closed_forms.costed(layout, where.costs, where.collectives, part.traces, part.trace_of_npu)
-    alone = closed_forms.run(graph, layout, costed, where.costs, where.settings, Silence())
+    layout = running.laid_out(graph, program, where.costs)
+    costed = running.costed(layout, where.costs, where.collectives, part.traces, part.trace_of_npu)
+    alone = running.run(graph, layout, costed, where.costs, where.settings, Silence())
     together = run_program(graph, program, settings, progress)
     return together.finish_time_ps / max(alone.finish_time_ps, 1)
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nadi.analysis.step_times import CATEGORIES
 from nadi.errors import ConfigError
+from nadi.launching.progress import Progress, Silence
 from nadi.planner.candidates import Candidate, Space, candidates
 from nadi.planner.confirm import Confirmed, confirm
 from nadi.planner.ranking import Question, Ranked, ranked
 from nadi.planner.step import site
-from nadi.progress import Progress, Silence
-from nadi.step_times import CATEGORIES
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.models import Model

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from nadi.readable import in_unit, time_unit
-from nadi.step_times import CATEGORIES
-from nadi.tables import Column, FittedTable
+from nadi.analysis.step_times import CATEGORIES
+from nadi.terminal.readable import in_unit, time_unit
+from nadi.terminal.tables import Column, FittedTable
 
 _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
 """Kinds of time that are no computation, where any plan has them."""

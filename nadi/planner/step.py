@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 import topologies
 import workload
-from nadi import closed_forms, fabric
+from nadi.analysis.step_times import CATEGORIES, step_times
+from nadi.closed_forms import running
+from nadi.closed_forms.costs import CollectiveCosts
+from nadi.closed_forms.curves import OF_PLANS
 from nadi.config import NetworkSection
-from nadi.progress import Silence
+from nadi.fidelities import fabric_settings as fabric
+from nadi.launching.progress import Silence
 from nadi.simulate import network_settings
-from nadi.step_times import CATEGORIES, step_times
 from pdes.build.settings import Settings
 from topologies import Graph
 from topologies.clusters import Cluster
@@ -49,7 +52,7 @@ class Site:
     settings: Settings
     collectives: CollectiveSettings
     compute: ComputeModel
-    costs: closed_forms.CollectiveCosts
+    costs: CollectiveCosts
 
 
 def site(cluster: Cluster, gpus: int, times: ComputeTimes, fabric_keys: Mapping[str, object] | None = None) -> Site:
@@ -68,7 +71,7 @@ def site(cluster: Cluster, gpus: int, times: ComputeTimes, fabric_keys: Mapping[
     section = NetworkSection.model_validate({**cluster.network, "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
-    costs = closed_forms.CollectiveCosts(graph, settings, closed_forms.OF_PLANS)
+    costs = CollectiveCosts(graph, settings, OF_PLANS)
     return Site(graph, settings, how, ComputeModel(times=times), costs)
 
 
@@ -138,9 +141,9 @@ def _run(
         example_npu=traces.example_npu,
         families=traces.families,
     )
-    layout = closed_forms.laid_out(where.graph, program, where.costs)
-    costed = closed_forms.costed(layout, where.costs, where.collectives, traces.traces, traces.trace_of_npu)
-    results = closed_forms.run(where.graph, layout, costed, where.costs, where.settings, Silence(), most_rows=0)
+    layout = running.laid_out(where.graph, program, where.costs)
+    costed = running.costed(layout, where.costs, where.collectives, traces.traces, traces.trace_of_npu)
+    results = running.run(where.graph, layout, costed, where.costs, where.settings, Silence(), most_rows=0)
     found = step_times(program, traces.traces, traces.trace_of_npu, results)
     if found is None:
         raise AssertionError("a generated trace names no axis")

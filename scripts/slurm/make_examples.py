@@ -5,7 +5,7 @@ python scripts/slurm/make_examples.py
 
 from pathlib import Path, PurePosixPath
 
-from nadi.slurm import Job, render, sweep_tasks
+from nadi.launching.slurm import Job, render, sweep_tasks
 
 PYTHON = PurePosixPath("/path/to/nadi/.venv/bin/python")
 RUN_FILE = PurePosixPath("/path/to/run.toml")

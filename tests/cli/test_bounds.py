@@ -8,8 +8,9 @@ from pydantic import BaseModel
 
 import et
 from nadi import bounds
-from nadi.config import RunConfig, load_config
+from nadi.config import RunConfig
 from nadi.errors import ConfigError
+from nadi.run_file import load_config
 from pdes.build.fabric import MAX_RTO_PS
 from pdes.core import packet
 from pdes.core import state as engine
@@ -17,7 +18,7 @@ from pdes.network.link import BYTES_MASK
 from pdes.nic.control import ECHO_MASK
 from pdes.nic.port import MAX_BACKOFF
 from topologies import bounds as quantities
-from workload.check import MOST_OF_ONE_KEY
+from workload.bounds import MOST_OF_ONE_KEY
 
 HUGE = ("9" * 30, "1" + "0" * 300, str(2**63), str(2**62 + 1), '"99999999PB"', '"9e9s"', '"1e30ps"', '"9e90GB/s"')
 TINY = ("-1", '"-1ns"', '"1bps"', '"0.1ps"', "nan", "-inf")

@@ -5,9 +5,9 @@ import pytest
 
 import topologies
 import workload
-from nadi.closed_form import closed_form, train
-from nadi.played import Played
-from nadi.progress import Silence
+from nadi.closed_forms.collective import closed_form, train
+from nadi.closed_forms.played import Played
+from nadi.launching.progress import Silence
 from nadi.simulate import run_program
 from pdes import Settings
 
@@ -53,7 +53,7 @@ def test_it_is_played_once(monkeypatch):
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one, played = ("all-reduce", "nccl:algo=tree"), Played()
     first = _closed_form(graph, program, *one, played)
-    monkeypatch.setattr("nadi.played.Play", None)
+    monkeypatch.setattr("nadi.closed_forms.played.Play", None)
     assert _closed_form(graph, program, *one, played) == first
 
 
@@ -116,7 +116,7 @@ def formula_ps(graph, kind, algorithm, size):
 def test_formulas_meet_every_kind_of_path(monkeypatch, spec, npus, kind, algorithm):
     graph = topologies.build(spec.format(npus))
     found = formula_ps(graph, kind, algorithm, npus << 13)
-    monkeypatch.setattr("nadi.closed_form._MOST_SENDS", npus**2)
+    monkeypatch.setattr("nadi.closed_forms.collective._MOST_SENDS", npus**2)
     assert found == pytest.approx(formula_ps(graph, kind, algorithm, npus << 13), rel=1e-12)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import et
 from nadi.closed_forms import running
-from nadi.results import TABLES
+from nadi.results.run_folder import TABLES
 from tests.parallel.waiting import add_a_knot
 
 CLOSED = '[network]\nfidelity = "closed-form"\n'
@@ -143,7 +143,7 @@ def test_nadi_collective_refuses_it(nadi):
 
 
 def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
-    from nadi import affordable
+    from nadi.wiring import affordable
 
     monkeypatch.setattr(affordable, "available_bytes", lambda: 300)
     outcome = nadi("run", run, "--force")

@@ -7,11 +7,12 @@ import pytest
 
 import pdes
 import topologies
-from nadi import fabric
-from nadi.config import NetworkSection, RunConfig, SystemSection, collective_config, load_config, network_section
+from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
-from nadi.reading import compute_model
+from nadi.fidelities import fabric_settings as fabric
+from nadi.run_file import collective_config, load_config, network_section
 from nadi.simulate import network_settings
+from nadi.wiring.reading import compute_model
 from topologies.clusters import clusters, find
 from workload.compute.gpu import find_gpu
 
@@ -97,7 +98,7 @@ def test_another_congestion_control_has_parameters_of_its_own(monkeypatch, confi
     named = find("alibaba-hpn").model_copy(
         update={"network": {"congestion_control": "dcqcn", "congestion": {"g": 0.25}}}
     )
-    monkeypatch.setattr("nadi.config.clusters", lambda: {"alibaba-hpn": named})
+    monkeypatch.setattr("nadi.run_file.clusters", lambda: {"alibaba-hpn": named})
     text = '[topology]\ncluster = "alibaba-hpn"\ngpus = 16\n'
     assert config(text).network.congestion == {"g": 0.25}
     assert config(text, "network.congestion_control=hpcc").network.congestion == {}

@@ -7,15 +7,16 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from nadi import collective_results, microbench
-from nadi import progress as progress_module
-from nadi.collective_page import band_edges, figure
-from nadi.collective_results import Sweep
 from nadi.config import NetworkSection
 from nadi.errors import ConfigError
-from nadi.microbench import Row, split_names
-from nadi.sweep_tables import sweep_table
-from nadi.winners import winners
+from nadi.launching import progress as progress_module
+from nadi.pages.sweep import band_edges, figure
+from nadi.reports.sweep import sweep_table
+from nadi.results import sweep_files as collective_results
+from nadi.sweeps import microbench
+from nadi.sweeps.microbench import Row, split_names
+from nadi.sweeps.sweep import Sweep
+from nadi.sweeps.winners import winners
 from workload import WorkloadError, algorithms_of, collective_program
 
 RING = "ring:npus={},rate=100Gbps,delay=1us"
@@ -396,7 +397,7 @@ def test_bad_input_is_one_line(nadi, tmp_path, case):
 
 @pytest.mark.parametrize("most", [1, 1 << 20])
 def test_formulas_are_marked(nadi, monkeypatch, most):
-    monkeypatch.setattr("nadi.played._MOST_PACKETS", most)
+    monkeypatch.setattr("nadi.closed_forms.played._MOST_PACKETS", most)
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
     (row,) = nadi(*arguments, "--json").document["rows"]
     assert row["closed_form_played"] == (most > 1)

@@ -10,11 +10,11 @@ import pytest
 import et
 import topologies
 import workload
-from nadi import scaling
+from nadi.benchmarks import scaling
+from nadi.benchmarks.scaling import joint_rate
 from nadi.commands import workload as workload_command
-from nadi.microbench import parse_sizes
-from nadi.progress import Silence
-from nadi.scaling import joint_rate
+from nadi.launching.progress import Silence
+from nadi.sweeps.microbench import parse_sizes
 from topologies.units import parse_bytes
 
 

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.config import ConfigError, NetworkSection, RunConfig, load_config, network_section
-from nadi.fabric import fitted, shared_buffer
+from nadi.config import NetworkSection, RunConfig
+from nadi.errors import ConfigError
+from nadi.fidelities.fabric_settings import fitted, shared_buffer
+from nadi.run_file import load_config, network_section
 from nadi.simulate import network_settings
 from pdes.build.fabric import rto_ps
 from pdes.build.settings import SharedBuffer

@@ -6,7 +6,8 @@ from typing import get_args
 
 import pytest
 
-from nadi.config import RunConfig, load_config
+from nadi.config import RunConfig
+from nadi.run_file import load_config
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| (.+) \|$", re.MULTILINE)

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from nadi.analysis.step_times import CATEGORIES
 from nadi.closed_forms import running
-from nadi.config import ConfigError, load_config
-from nadi.from_model import remarks, trace_set
-from nadi.step_times import CATEGORIES
+from nadi.errors import ConfigError
+from nadi.run_file import load_config
+from nadi.wiring.from_model import remarks, trace_set
 from workload import write_set
 from workload.models import find, training_flops
 from workload.training import parallel_plan

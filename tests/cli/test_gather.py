@@ -10,16 +10,17 @@ import pytest
 import et
 import workload
 from et import CollectiveCommType
-from nadi import analysis, findings
-from nadi.config import load_config
-from nadi.findings import find, merge, part
-from nadi.gather import Ranks
-from nadi.progress import Silence
-from nadi.reading import compute_model
-from nadi.report import render
-from nadi.results import TABLES, summary, write_results
+from nadi.analysis import findings
+from nadi.analysis import node_times as analysis
+from nadi.analysis.findings import find, merge, part
+from nadi.launching.gather import Ranks
+from nadi.launching.progress import Silence
+from nadi.reports.run import render
+from nadi.results.run_folder import TABLES, summary, write_results
+from nadi.run_file import load_config
 from nadi.simulate import simulate
-from nadi.tables import console
+from nadi.terminal.tables import console
+from nadi.wiring.reading import compute_model
 from tests.workload.ranks import on_ranks
 
 SPLITS = [[0, 0, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [2, 1, 0, 1], [1, 1, 1, 1]]

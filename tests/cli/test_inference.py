@@ -2,14 +2,14 @@
 
 import pytest
 
-from nadi.serving_network import network
+from nadi.commands.workload.serving_network import network
 from workload.compute import find_gpu
 from workload.compute.times import ComputeTimes
 from workload.inference.batch import Batch, Prompts
 from workload.inference.clock import iteration_clock
 from workload.inference.deployment import settle
 from workload.models import find
-from workload.trace_files import read_set
+from workload.trace_sets.files import read_set
 from workload.training import parallel_plan
 
 _PARTS = {

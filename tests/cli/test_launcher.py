@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nadi import launcher
+from nadi.launching import launcher
 from tests.needs import BIN, mpich, open_mpi
 
 HYDRA = {"PMI_SIZE": "4", "PMI_RANK": "3"}

@@ -3,7 +3,7 @@
 import io
 from types import SimpleNamespace
 
-from nadi.progress import Silence, describe, progress
+from nadi.launching.progress import Silence, describe, progress
 
 
 def snapshot(**more):
@@ -30,7 +30,7 @@ def test_nothing_is_promised_where_packets_were_sent_again():
 
 def test_a_file_gets_a_line_every_few_seconds(monkeypatch):
     now = iter([0.0, 1.0, 6.0, 6.0, 7.0])
-    monkeypatch.setattr("nadi.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("nadi.launching.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
     stream = io.StringIO()
     with progress(stream=stream) as shown:
         shown.expect(96e6)
@@ -42,7 +42,7 @@ def test_a_file_gets_a_line_every_few_seconds(monkeypatch):
 
 def test_of_several_runs_each_line_says_which(monkeypatch):
     now = iter([0.0, 1.0, 6.0, 6.0, 12.0, 12.0])
-    monkeypatch.setattr("nadi.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("nadi.launching.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
     stream = io.StringIO()
     with progress(stream=stream) as shown:
         shown.begin("row 1 of 2")

@@ -10,7 +10,7 @@ import pytest
 import et
 from et import CollectiveCommType
 from nadi import simulate as nadi_simulate
-from nadi.results import TABLES
+from nadi.results.run_folder import TABLES
 
 SUMMARY_KEYS = {
     *(

@@ -12,8 +12,8 @@ import et
 from et import CollectiveCommType
 from inputs import shown
 from nadi.cli import main
-from nadi.printing import in_page, plain
-from nadi.terminal import Terminal
+from nadi.terminal.console import Terminal
+from nadi.terminal.printing import in_page, plain
 
 EVIL = "[red]x[/] [/] :bomb: \x1b[2J\x1b]0;title\x07 \u202eback\u2066 <script>alert(1)</script>"
 SHOWN = r"[red]x[/] [/] :bomb: \x1b[2J\x1b]0;title\x07 \u202eback\u2066 <script>alert(1)</script>"

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import et
-from nadi.readable import amount_text, buffer_text, in_unit, rate_text, size_text, time_text, time_unit
-from nadi.series import COLOURS, style
-from nadi.tables import Column, FittedTable, facts
+from nadi.pages.series import COLOURS, style
+from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, size_text, time_text, time_unit
+from nadi.terminal.tables import Column, FittedTable, facts
 from topologies.units import parse_bytes, parse_time
 
 COLUMNS = (

@@ -9,12 +9,13 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
+from nadi.in_network import with_reducers
+from nadi.progress import Silence
+from workload.remote import RemoteMemory
 
 from et import NodeType, mem_node
 from nadi import closed_forms
 from nadi.config import NetworkSection
-from nadi.in_network import with_reducers
-from nadi.progress import Silence
 from nadi.simulate import network_settings
 from pdes import (
     LinkFault,
@@ -45,7 +46,6 @@ from workload import (
     pairs_program,
     uneven_program,
 )
-from workload.remote import RemoteMemory
 
 LEAVES = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns"
 WIDE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=3,rate=100Gbps,delay=500ns"

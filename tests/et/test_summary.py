@@ -5,7 +5,7 @@ from rich.console import Console
 
 import et
 from et.schema import Node
-from nadi.trace_report import render
+from nadi.reports.trace import render
 
 
 def described(tmp_path, nodes):

@@ -11,10 +11,10 @@ from pdes.network import balancing
 from pdes.nic import congestion
 from tests.fabric.cases import largest_headrooms
 from tests.scenarios.running import check
-from workload.groups import resolve
-from workload.own import IDLE, own_traces
-from workload.program import Rows, assemble, empty_rows
-from workload.schedules import ScheduleSet
+from workload.program.assembling import Rows, assemble, empty_rows
+from workload.schedules.packed import ScheduleSet
+from workload.trace_sets.groups import resolve
+from workload.trace_sets.own import IDLE, own_traces
 
 MTU, HEADER, ACK = 4096, 82, 86
 US = 10**6

@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 
-from nadi import progress
 from nadi.cli import main
+from nadi.launching import progress
 
 progress.LINE_EVERY_S = 0.1
 LONG_S = 60
@@ -74,7 +74,7 @@ FAULTS = {
     "windows": (boom, "pdes.workers.crew.grow"),
     # before the first window, while the others are in theirs
     "starting": (boom_later, "pdes.workers.crew.Crew._work"),
-    "reading": (boom, "nadi.placement.read_work"),
+    "reading": (boom, "nadi.wiring.placement.read_work"),
     "building": (
         boom,
         "pdes.build.worlds.build_lps",
@@ -87,11 +87,11 @@ FAULTS = {
         "pdes.workers.processes.harvest",
         "pdes.workers.ranks.harvest",
     ),
-    "writing": (boom, "nadi.result_tables._nodes"),
+    "writing": (boom, "nadi.results.run_tables._nodes"),
     # from the first table on, no file can become longer than some bytes
-    "no_room": (short_files, "nadi.result_tables._rows_of_npu"),
+    "no_room": (short_files, "nadi.results.run_tables._rows_of_npu"),
     # stays for a minute between two tables
-    "slow_writing": (linger, "nadi.result_tables._links"),
+    "slow_writing": (linger, "nadi.results.run_tables._links"),
 }
 """What is done, and before which functions: under each name by which they are called."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nadi.ending import Interrupts
+from nadi.launching.ending import Interrupts
 from tests.faults.conftest import ROOT
 from tests.needs import BIN, mpich
 
@@ -89,12 +89,12 @@ def test_ranks_that_know_nothing_of_each_other_leave_it_to_the_first_to_speak():
 def test_a_second_one_ends_at_once(monkeypatch):
     ended = []
     monkeypatch.setattr(Interrupts, "_first_s", None)
-    monkeypatch.setattr("nadi.ending.os._exit", ended.append)
+    monkeypatch.setattr("nadi.launching.ending.os._exit", ended.append)
     with pytest.raises(KeyboardInterrupt):
         Interrupts._interrupt(2, None)
     Interrupts._interrupt(2, None)
     assert ended == [], "the same press, told by terminal and launcher"
-    monkeypatch.setattr("nadi.ending._SAME_PRESS_S", -1.0)
+    monkeypatch.setattr("nadi.launching.ending._SAME_PRESS_S", -1.0)
     Interrupts._interrupt(2, None)
     assert ended == [130]
 

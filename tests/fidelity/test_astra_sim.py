@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import et
-from nadi.config import load_config
-from nadi.progress import Silence
+from nadi.launching.progress import Silence
+from nadi.run_file import load_config
 from nadi.simulate import simulate
 
 MEMORY_BYTES_PER_NS, HGX_MEMORY = 1600, 3350

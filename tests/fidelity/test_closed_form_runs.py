@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 import pdes
 from et import read_trace
-from nadi import closed_forms
-from nadi.closed_form import ClosedForm
 from nadi.closed_forms import running
+from nadi.closed_forms.collective import ClosedForm
+from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.curves import OF_A_RUN, OF_PLANS, Asked, Curve
 from nadi.config import NetworkSection
-from nadi.progress import Silence
+from nadi.launching.progress import Silence
 from nadi.simulate import network_settings, run_program
 from pdes.closed_forms.closed_form_run import MessageTimes, digest_of, lay_out, run_closed_form
 from pdes.closed_forms.likeness import classes_of, every_npu, pairs_of
@@ -158,10 +158,10 @@ def run_at(graph, traces, *, fold=True, algorithms=None):
     program = build_program(
         traces.tables(), range(graph.npus), graph.npus, groups, ComputeModel("trace"), how, fabric=graph
     )
-    costs = closed_forms.CollectiveCosts(graph, SETTINGS)
-    layout = closed_forms.laid_out(graph, program, costs, fold=fold)
-    found = closed_forms.costed(layout, costs, how, traces.tables(), np.arange(graph.npus))
-    return layout, closed_forms.run(graph, layout, found, costs, SETTINGS, Silence())
+    costs = CollectiveCosts(graph, SETTINGS)
+    layout = running.laid_out(graph, program, costs, fold=fold)
+    found = running.costed(layout, costs, how, traces.tables(), np.arange(graph.npus))
+    return layout, running.run(graph, layout, found, costs, SETTINGS, Silence())
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_pipeline_bubble_is_exact():
                 traces.send(p, p + 1, 0, m, last[p])
     graph = build("ring:npus=4,rate=400Gbps,delay=0ns")
     layout, found = run_at(graph, traces)
-    hop_ps = closed_forms.CollectiveCosts(graph, SETTINGS).of_messages(layout.messages).total_ps.max()
+    hop_ps = CollectiveCosts(graph, SETTINGS).of_messages(layout.messages).total_ps.max()
     turn_ps = turn_us * 1_000_000
     assert found.finish_time_ps == (micros + stages - 1) * turn_ps + (stages - 1) * hop_ps
     ideal = micros * turn_ps
@@ -322,7 +322,7 @@ def test_sizes_between_played_ones_are_read_off_only_where_their_neighbours_agre
 def test_curves_of_nccl_are_within_one_percent_of_what_is_played(kind):
     graph = build("rail-optimised:npus=32,gpus_per_host=8,hosts_per_rail_leaf=4,spines=2")
     members, program = np.arange(0, 32, 8), Traces(32).program()
-    quick, exact = (closed_forms.CollectiveCosts(graph, SETTINGS).curve(program, kind, "nccl", members) for _ in "12")
+    quick, exact = (CollectiveCosts(graph, SETTINGS).curve(program, kind, "nccl", members) for _ in "12")
     for exponent in np.arange(21, 24.01, 0.25).tolist():
         quick.at(round(2**exponent))
     between = [round(2**exponent) for exponent in (22.1, 22.4, 23.1, 23.3)]
@@ -339,10 +339,10 @@ def test_curves_of_plans_do_not_depend_on_what_was_asked_before(kind):
     sizes = [300_000, 5_000_000, 17_000_000, 23_000_000, 200_000_000]
     told = []
     for order in (sizes, sizes[::-1]):
-        curve = closed_forms.CollectiveCosts(graph, SETTINGS, OF_PLANS).curve(program, kind, "nccl", members)
+        curve = CollectiveCosts(graph, SETTINGS, OF_PLANS).curve(program, kind, "nccl", members)
         told.append({size: curve.at(size).time_ps for size in order})
     assert told[0] == told[1]
-    exact = closed_forms.CollectiveCosts(graph, SETTINGS).curve(program, kind, "nccl", members)
+    exact = CollectiveCosts(graph, SETTINGS).curve(program, kind, "nccl", members)
     expected = [exact.play(size).time_ps for size in sizes]
     assert [told[0][size] for size in sizes] == pytest.approx(expected, rel=0.01)
 
@@ -355,10 +355,10 @@ def test_a_step_of_a_transformer_takes_what_packets_take(tmp_path):
     graph, how = build("leaf-spine:leaves=2,hosts_per_leaf=4,spines=4,uplinks=4"), CollectiveSettings({})
     compute = ComputeModel("roofline", peak_flops=1e14, memory_bandwidth_Bps=1e12)
     program = build_program([table], [0] * 8, 8, {}, compute, how, fabric=graph)
-    costs = closed_forms.CollectiveCosts(graph, SETTINGS)
-    layout = closed_forms.laid_out(graph, program, costs)
-    costed = closed_forms.costed(layout, costs, how, [table], np.zeros(8, np.int32))
-    found = closed_forms.run(graph, layout, costed, costs, SETTINGS, Silence())
+    costs = CollectiveCosts(graph, SETTINGS)
+    layout = running.laid_out(graph, program, costs)
+    costed = running.costed(layout, costs, how, [table], np.zeros(8, np.int32))
+    found = running.run(graph, layout, costed, costs, SETTINGS, Silence())
     expected = pdes.run(pdes.build_world(graph, program, PACKETS))
     assert len(layout.classes.example) == 1
     assert found.finish_time_ps == pytest.approx(expected.finish_time_ps, rel=0.05)

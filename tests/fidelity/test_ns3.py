@@ -12,8 +12,8 @@ whole nanoseconds.
 import pytest
 
 import et
-from nadi.config import load_config
-from nadi.progress import Silence
+from nadi.launching.progress import Silence
+from nadi.run_file import load_config
 from nadi.simulate import simulate
 
 NPUS, SPLITS = 8, 4

@@ -7,11 +7,12 @@ import functools
 
 import pytest
 
-from nadi import closed_forms
+from nadi.analysis.step_times import CATEGORIES, step_times
+from nadi.closed_forms import running
+from nadi.closed_forms.costs import CollectiveCosts
 from nadi.config import NetworkSection
-from nadi.progress import Silence
+from nadi.launching.progress import Silence
 from nadi.simulate import network_settings, run_program
-from nadi.step_times import CATEGORIES, step_times
 from topologies import build, clusters
 from workload import CollectiveSettings, ComputeModel, build_program
 from workload.collectives import defaults_on
@@ -105,10 +106,10 @@ def results(case, fabric, fidelity):
     settings = network_settings(NetworkSection.model_validate({**own, **SECTIONS[fidelity]}))
     if fidelity != "closed-form":
         return run_program(graph, program, settings, Silence())
-    costs = closed_forms.CollectiveCosts(graph, settings)
-    layout = closed_forms.laid_out(graph, program, costs)
-    costed = closed_forms.costed(layout, costs, how, traces.traces, traces.trace_of_npu)
-    return closed_forms.run(graph, layout, costed, costs, settings, Silence())
+    costs = CollectiveCosts(graph, settings)
+    layout = running.laid_out(graph, program, costs)
+    costed = running.costed(layout, costs, how, traces.traces, traces.trace_of_npu)
+    return running.run(graph, layout, costed, costs, settings, Silence())
 
 
 def over_packets(case, fabric, fidelity):

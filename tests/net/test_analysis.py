@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nadi.net_analysis import (
+from nadi.analysis.network import (
     causes,
     completion,
     find_pauses,

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
-from nadi.net_analysis import read_run
-from nadi.net_findings import document
-from nadi.net_page import figure
+from nadi.analysis.network import read_run
+from nadi.analysis.network_findings import document
+from nadi.pages.network import figure
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "leaf-spine:npus=12,hosts_per_leaf=4,spines=1,rate=100Gbps,uplink_rate=100Gbps,delay=1us"'

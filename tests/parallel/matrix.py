@@ -7,7 +7,7 @@ import numpy as np
 
 import partition
 from et import read_groups
-from nadi.in_network import with_reducers
+from nadi.wiring.in_network import with_reducers
 from partition import PartitionError
 from pdes import Settings, SharedBuffer, build_world, run, run_processes
 from pdes.messages import fidelity
@@ -19,7 +19,7 @@ from tests.pdes.cases import BASE, Traces
 from topologies import build
 from topologies.aggregators import with_aggregators_of
 from workload import CollectiveSettings, ComputeModel, build_program, collective_program, load_traces, pairs_program
-from workload.aggregation import switches_of
+from workload.program.aggregation import switches_of
 
 
 class Case(NamedTuple):

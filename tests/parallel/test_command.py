@@ -10,7 +10,7 @@ import pytest
 import et
 import partition
 import topologies
-from nadi.results import TABLES
+from nadi.results.run_folder import TABLES
 from tests.parallel.waiting import add_a_knot, check_said_once
 
 SPEC = "leaf-spine:leaves=4,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=1us"

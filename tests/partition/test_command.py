@@ -9,7 +9,7 @@ import pytest
 
 import partition
 import topologies
-from nadi.partition_plot import MOST_LINES, MOST_MARKS, figure, lay_out, write_plot
+from nadi.pages.partition import MOST_LINES, MOST_MARKS, figure, lay_out, write_plot
 from tests.cli.conftest import nadi, step, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "fat-tree:k=4,rate=100Gbps,delay=1us"'

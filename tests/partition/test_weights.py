@@ -16,7 +16,7 @@ from tests.every import programs
 from tests.partition.naive import arrivals, data_and_acks, fluid_loads
 from tests.scenarios.running import simulate
 from tests.topologies.naive import SMALL
-from workload.traffic import traffic
+from workload.program.traffic import traffic
 
 FABRICS = [spec for spec in SMALL if spec != "switch:npus=1"]
 

@@ -12,7 +12,7 @@ from collections import deque
 from types import SimpleNamespace
 
 from tests.workload.alpha_beta import of_lanes
-from workload.lanes import buffers, unpack
+from workload.schedules.read_back import buffers, unpack
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 RING, TABLE, SINGLE, NONE = range(4)

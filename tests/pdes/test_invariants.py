@@ -121,8 +121,8 @@ def test_a_run_looks_at_its_promises():
 @pytest.fixture
 def unchecked(monkeypatch):
     """Lets programs be built whose traces do not fit together."""
-    monkeypatch.setattr("workload.program.check_collectives", lambda *_: None)
-    monkeypatch.setattr("workload.program.check_messages", lambda *_: None)
+    monkeypatch.setattr("workload.program.building.check_collectives", lambda *_: None)
+    monkeypatch.setattr("workload.program.building.check_messages", lambda *_: None)
 
 
 def stalled(npus, traces, **chosen):

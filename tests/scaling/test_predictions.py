@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nadi.config import load_config
-from nadi.progress import Silence
+from nadi.analysis.training_step import throughput
+from nadi.launching.progress import Silence
+from nadi.run_file import load_config
 from nadi.simulate import simulate
-from nadi.step import throughput
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "predictions.py"
 

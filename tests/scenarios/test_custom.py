@@ -5,13 +5,13 @@ import pytest
 
 import et
 import topologies
-from nadi.closed_form import closed_form
+from nadi.closed_forms.collective import closed_form
 from pdes import Settings
 from tests.scenarios.running import simulate
 from tests.workload import msccl_files
 from workload import WorkloadError, collective_program, collectives
 from workload.custom import to_msccl
-from workload.traffic import traffic
+from workload.program.traffic import traffic
 
 MIB = 1 << 20
 

@@ -7,10 +7,10 @@ import et
 import pdes
 import topologies
 import workload
-from nadi.estimate import estimate
+from nadi.wiring.estimate import estimate
 from pdes.messages import fidelity
 from tests.scenarios.running import simulate
-from workload.traffic import sample, traffic
+from workload.program.traffic import sample, traffic
 
 FABRICS = (
     "switch:npus=8",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
-from nadi.step_times import AXES, CATEGORIES, step_times
+from nadi.analysis.step_times import AXES, CATEGORIES, step_times
 from tests.budgets import bounded
 from tests.scenarios.running import simulate
 from workload import build_program

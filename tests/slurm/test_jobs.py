@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import et
-from nadi import slurm as batch
 from nadi.cli import main
+from nadi.launching import slurm as batch
 from pdes.core.jit import cache_dir
 from tests.faults import segments
 from tests.needs import BIN, mpich

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nadi import slurm as batch
 from nadi.cli import main
 from nadi.errors import ConfigError
+from nadi.launching import slurm as batch
 
 ROOT = Path(__file__).parents[2]
 RUN = '[workload]\ntraces = "t"\n[topology]\nspec = "ring:npus=4"\n'

@@ -8,8 +8,8 @@ at a time in each dimension, in the order in which they become ready.
 import heapq
 from collections import Counter, defaultdict
 
-from workload.lanes import buffers, unpack
-from workload.plans import NONE
+from workload.plans.plan import NONE
+from workload.schedules.read_back import buffers, unpack
 
 
 class Network:

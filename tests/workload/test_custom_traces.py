@@ -6,8 +6,8 @@ import et
 from et import comp_node, recv_node, send_node
 from workload import WorkloadError
 from workload.custom import read_custom
-from workload.lanes import buffers, unpack
-from workload.schedules import pack
+from workload.schedules.packed import pack
+from workload.schedules.read_back import buffers, unpack
 
 PART = 1000
 

@@ -9,9 +9,9 @@ import pytest
 from tests.workload.alpha_beta import Network
 from workload import CollectiveSettings, WorkloadError, closed_form, collectives
 from workload.grid.pipeline import pipelined_ps
-from workload.lanes import buffers, unpack
-from workload.oracle import OracleError, check
-from workload.schedules import ScheduleSet, _checked, pack
+from workload.schedules.oracle import OracleError, check
+from workload.schedules.packed import ScheduleSet, _checked, pack
+from workload.schedules.read_back import buffers, unpack
 from workload.shape import Shape
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")

@@ -12,7 +12,7 @@ from et import CollectiveCommType, coll_node, metadata, table_of
 from tests.scenarios.running import simulate
 from tests.workload.ranks import on_ranks
 from workload import CollectiveSettings, WorkloadError, build_program
-from workload.own import ELSEWHERE
+from workload.trace_sets.own import ELSEWHERE
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 TORUS = "torus:sizes=2x3x4"

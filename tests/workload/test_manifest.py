@@ -13,9 +13,9 @@ import et
 from et import CollectiveCommType
 from tests.budgets import bounded
 from workload import TraceSet, WorkloadError, build_program, expand, load_set, read_set, write_set
-from workload.manifest import read_manifest, written
-from workload.own import ELSEWHERE, IDLE
-from workload.progressions import numbers_of, shortened
+from workload.trace_sets.manifest import read_manifest, written
+from workload.trace_sets.own import ELSEWHERE, IDLE
+from workload.trace_sets.progressions import numbers_of, shortened
 
 AR = CollectiveCommType.ALL_REDUCE
 MOST = 10_000
@@ -321,7 +321,7 @@ def test_writing_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def fail(*_):
         raise et.TraceError("disk")
 
-    monkeypatch.setattr("workload.trace_files.write_table", fail)
+    monkeypatch.setattr("workload.trace_sets.files.write_table", fail)
     with pytest.raises(WorkloadError, match="disk"):
         write_set(tmp_path / "a" / "b", regular(2, 2, 2))
     assert list(tmp_path.iterdir()) == []

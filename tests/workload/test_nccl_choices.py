@@ -9,7 +9,7 @@ from tests.workload.nccl_naive import GPUS, Group
 from workload.nccl.tuning import model_ps
 from workload.nccl.ways import Asked, host_of, way_of
 from workload.shape import shape_of
-from workload.tree import IF_ANY
+from workload.trees.aggregators import IF_ANY
 
 NVLINK_GBPS = {"v100": 1200, "a100": 2400, "h100": 3600, "b200": 7200}
 NIC_GBPS = {"v100": 100, "a100": 200, "h100": 400, "b200": 400}

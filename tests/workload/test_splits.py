@@ -6,7 +6,7 @@ import pytest
 import et
 import topologies
 from workload import CollectiveSettings, WorkloadError, build_program, uneven_program
-from workload.traffic import traffic
+from workload.program.traffic import traffic
 
 ALL_TO_ALL = et.CollectiveCommType.ALL_TO_ALL
 TOKEN = 512

@@ -14,8 +14,8 @@ from tests.workload.handmade import grid, two_rings
 from tests.workload.plain import plain_algorithms
 from tests.workload.test_program import workloads
 from workload import KINDS, ComputeModel, build_program, collective_program, collectives, pairs_program
-from workload.lanes import buffers, unpack
-from workload.traffic import Traffic, merge, traffic
+from workload.program.traffic import Traffic, merge, traffic
+from workload.schedules.read_back import buffers, unpack
 
 WHOLE_BUFFER_TIMES_N = ("all-gather", "gather")
 
@@ -124,7 +124,7 @@ def test_merge_adds_pairs_and_orders_them():
 
 
 def test_many_pairs_are_summed_in_between(monkeypatch):
-    monkeypatch.setattr("workload.traffic._MOST_PENDING", 5)
+    monkeypatch.setattr("workload.program.traffic._MOST_PENDING", 5)
     found = traffic(collective_program("all-to-all", 9, 9000, "direct"))
     assert as_dict(found) == summed(plan_sends("all-to-all", "direct", 9, 9000))
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from et import read_trace
-from workload import WorkloadError, build_program, load_traces, traffic_traces
-from workload.message_sizes import message_sizes
+from workload import WorkloadError, build_program, load_traces
+from workload.point_to_point import traces as traffic_traces
+from workload.point_to_point.message_sizes import message_sizes
 
 MIB = 1 << 20
 ONE = message_sizes("1MiB")

@@ -10,11 +10,11 @@ import topologies
 from pdes import Settings
 from tests.pdes import compare
 from workload import WorkloadError, collective_program, collectives
-from workload.lanes import buffers, unpack
-from workload.oracle import OracleError, check_uneven
-from workload.plans import NONE
-from workload.schedules import _checked, pack
-from workload.uneven import ALGORITHMS, all_to_all_v, buffer_bytes, units
+from workload.plans.plan import NONE
+from workload.schedules.oracle import OracleError, check_uneven
+from workload.schedules.packed import _checked, pack
+from workload.schedules.read_back import buffers, unpack
+from workload.uneven.all_to_all_v import ALGORITHMS, all_to_all_v, buffer_bytes, units
 
 HOSTS = (0, 0, 1, 1, 0, 0, 1, 1)
 

@@ -9,10 +9,10 @@ from tests.workload.alpha_beta import Network
 from tests.workload.handmade import grid, two_rings
 from tests.workload.test_oracle import reasons
 from workload import WorkloadError
-from workload.lanes import buffers, unpack
-from workload.oracle import OracleError, check
-from workload.plans import Lane, each_its_own, everyone_alike, lines
-from workload.schedules import _checked, pack
+from workload.plans.plan import Lane, each_its_own, everyone_alike, lines
+from workload.schedules.oracle import OracleError, check
+from workload.schedules.packed import _checked, pack
+from workload.schedules.read_back import buffers, unpack
 
 GOOD = {
     "two rings": two_rings(5),

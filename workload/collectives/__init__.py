@@ -9,7 +9,7 @@ A module has
   network in which a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at
   a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/interfaces.md,
 
-- `extent(kind, members, **parameters) -> Extent` (workload.extent): how many steps and lanes `plan` makes, without
+- `extent(kind, members, **parameters) -> Extent` (plans.extent): how many steps and lanes `plan` makes, without
   making them, or a bound; it has a run refused that takes more memory than is free. Without it a bound of any
   algorithm holds, that grows with the members' square;
 
@@ -25,7 +25,7 @@ An algorithm that depends on where its members are on the fabric, or on the size
 - `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.Shape of two members or more),
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
 - `extent(kind, shape, size_bytes, **parameters) -> Extent`,
-- if switches take part in it, `TREES`, which trees of them (workload.tree): "all", "hosts" or "hosts and rails", or
+- if switches take part in it, `TREES`, which trees of them (trees.aggregators): "all", "hosts" or "hosts and rails", or
   what says that of the parameters; the shape has them, and if a plan uses them its last members are their aggregators,
 - if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do,
 - if it chooses among several ways, `describe(kind, shape, size_bytes, **parameters) -> str`, for tables.
@@ -34,12 +34,12 @@ One that `NAMED_ONLY = True` marks is neither a default nor among those that `al
 kinds that `NAMED_ONLY` lists.
 
 Every algorithm has two parameters more, PARTS: the buffer may be cut into parts that are collectives of their own
-(workload.dataset_splits).
+(workload.plans.dataset_splits).
 
 Buffers: all-reduce, reduce, broadcast and barrier work on all of S at each member. Of the others, member m owns the
 m-th of n equal parts: all-gather and gather begin with the own part and end with all parts; reduce-scatter and scatter
 begin with all parts and end with the own one, summed or the root's; all-to-all sends part i to member i and ends with
-part i from member i in a second buffer (region 1 of workload.plans). The root is member 0: traces name none.
+part i from member i in a second buffer (region 1 of workload.plans.plan). The root is member 0: traces name none.
 """
 
 import functools
@@ -51,11 +51,11 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from topologies import NVSWITCH, Graph
-from workload.dataset_splits import in_parts
 from workload.errors import WorkloadError
-from workload.extent import Extent, of_any
 from workload.kinds import kind_index
-from workload.plans import Plans
+from workload.plans.dataset_splits import in_parts
+from workload.plans.extent import Extent, of_any
+from workload.plans.plan import Plans
 from workload.shape import Shape
 
 PREFERRED = ("ring", "direct", "dissemination")

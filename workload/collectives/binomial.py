@@ -8,9 +8,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from workload.extent import Extent
-from workload.plans import Lane, Plans, each_its_own
-from workload.trees import Branch, branches, parent
+from workload.plans.extent import Extent
+from workload.plans.plan import Lane, Plans, each_its_own
+from workload.trees.binomial import Branch, branches, parent
 
 NAME = "binomial"
 KINDS = ("broadcast", "reduce", "scatter", "gather")

@@ -9,10 +9,10 @@ Reduce-scatter is the all-gather backwards (Traff, "Optimal, non-pipelined reduc
 
 from itertools import pairwise
 
-from workload.extent import Extent
-from workload.plans import Lane, Plans, each_its_own
-from workload.spreading import extent as spreading_extent
-from workload.spreading import gathered, near_first, reduced, rounds_ps
+from workload.plans.extent import Extent
+from workload.plans.plan import Lane, Plans, each_its_own
+from workload.plans.spreading import extent as spreading_extent
+from workload.plans.spreading import gathered, near_first, reduced, rounds_ps
 
 NAME = "bruck"
 KINDS = ("all-to-all", "all-gather", "reduce-scatter")

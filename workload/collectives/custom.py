@@ -10,9 +10,9 @@ from pathlib import Path
 from topologies.units import parse_bytes
 from workload.custom import is_msccl, read_custom
 from workload.errors import WorkloadError
-from workload.extent import Extent
 from workload.kinds import KINDS as ALL_KINDS
-from workload.plans import Plans
+from workload.plans.extent import Extent
+from workload.plans.plan import Plans
 from workload.shape import Shape
 
 NAME = "custom"

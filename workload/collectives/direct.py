@@ -9,8 +9,8 @@ the other way round as the send `window` before it went. A window of 1 is the pa
 """
 
 from workload.errors import WorkloadError
-from workload.extent import Extent
-from workload.plans import Lane, Plans, each_its_own, everyone_alike
+from workload.plans.extent import Extent
+from workload.plans.plan import Lane, Plans, each_its_own, everyone_alike
 
 NAME = "direct"
 KINDS = ("all-to-all", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "gather", "scatter")

@@ -4,8 +4,8 @@ After ceil(log2 n) rounds each has heard, through others, from all (Hensgen, Fin
 barrier synchronization", 1988). Messages carry no bytes.
 """
 
-from workload.extent import Extent
-from workload.plans import Lane, Plans, everyone_alike
+from workload.plans.extent import Extent
+from workload.plans.plan import Lane, Plans, everyone_alike
 
 NAME = "dissemination"
 KINDS = ("barrier",)

@@ -8,8 +8,8 @@ Computing 35, 2009; all-reduce as NCCL has it is the reduction and the broadcast
 
 from typing import NamedTuple
 
-from workload.extent import Extent
-from workload.plans import NONE, Lane, Plans, each_its_own
+from workload.plans.extent import Extent
+from workload.plans.plan import NONE, Lane, Plans, each_its_own
 
 NAME = "double-binary-tree"
 KINDS = ("all-reduce", "broadcast", "reduce")

@@ -10,8 +10,8 @@ fabric's dimensions are one dimension.
 """
 
 from workload import grid
-from workload.extent import Extent
-from workload.plans import Plans
+from workload.plans.extent import Extent
+from workload.plans.plan import Plans
 from workload.shape import Shape
 
 NAME = "grid"

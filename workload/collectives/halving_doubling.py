@@ -6,11 +6,11 @@ of collective communication operations in MPICH", 2005, section 4.5). The halves
 need no folding.
 """
 
-from workload import folding, spreading
-from workload.extent import Extent
-from workload.folding import Exchange, exchanged, power_below
-from workload.plans import Plans
-from workload.spreading import gathered, near_first, reduced, rounds_ps
+from workload.plans import folding, spreading
+from workload.plans.extent import Extent
+from workload.plans.folding import Exchange, exchanged, power_below
+from workload.plans.plan import Plans
+from workload.plans.spreading import gathered, near_first, reduced, rounds_ps
 
 NAME = "halving-doubling"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")

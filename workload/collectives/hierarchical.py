@@ -4,8 +4,8 @@ The phases are those of `grid`, on the places in a host and the hosts.
 """
 
 from workload import grid
-from workload.extent import Extent
-from workload.plans import Plans
+from workload.plans.extent import Extent
+from workload.plans.plan import Plans
 from workload.shape import Shape
 
 NAME = "hierarchical"

@@ -1,18 +1,18 @@
 """In-network reduction: switches sum up what their children send, and send the result on (SHARP).
 
-Every chunk goes up a tree of aggregators in the switches (workload.tree) from the members that contribute to it: each
-aggregator sends one sum for all its children. From the root it comes down to the members that need it, copied where
+Every chunk goes up a tree of aggregators in the switches (trees.aggregators) from the members that contribute to
+it: each aggregator sends one sum for all its children. From the root it comes down to those that need it, copied where
 ways part. An all-reduce so moves S over each link in each direction, once, where a ring moves 2 (n-1)/n S (Graham et
 al., "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
 """
 
-from workload import tree_lanes
 from workload.errors import WorkloadError
-from workload.extent import Extent
-from workload.plans import MOST_STEPS, Plans, each_its_own
+from workload.plans.extent import Extent
+from workload.plans.plan import MOST_STEPS, Plans, each_its_own
 from workload.shape import Shape
-from workload.tree import ROOT, Tree
-from workload.tree_lanes import Flow, aggregator_lanes, member_lanes, members_below
+from workload.trees import lanes as tree_lanes
+from workload.trees.aggregators import ROOT, Tree
+from workload.trees.lanes import Flow, aggregator_lanes, member_lanes, members_below
 
 NAME = "in-network"
 KINDS = ("all-reduce", "reduce", "broadcast", "reduce-scatter", "all-gather", "barrier")

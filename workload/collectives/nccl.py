@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from workload.extent import Extent
 from workload.nccl import collnet_plans, nvls_plans, pat_plans, pxn_plans, ring_plans, tree_plans
 from workload.nccl.generations import AUTO, generations
 from workload.nccl.overrides import ALGORITHMS, PROTOCOLS
 from workload.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, TREE
 from workload.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, Asked, Way, host_of, way_of
-from workload.plans import Plans
+from workload.plans.extent import Extent
+from workload.plans.plan import Plans
 from workload.shape import Shape
-from workload.tree import IF_ANY
+from workload.trees.aggregators import IF_ANY
 
 NAME = "nccl"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")

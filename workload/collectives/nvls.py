@@ -6,11 +6,11 @@ so moves S (n+1)/n bytes over each link in each direction, of the ring's 2 S (n-
 of the link's rate. What the switch reads is modelled as sent by the members: requests to read are not there.
 """
 
-from workload import multimem
 from workload.errors import WorkloadError
-from workload.extent import Extent
-from workload.multimem import aggregator_lanes, chunks_of_share, member_lanes
-from workload.plans import Plans, each_its_own
+from workload.plans import multimem
+from workload.plans.extent import Extent
+from workload.plans.multimem import aggregator_lanes, chunks_of_share, member_lanes
+from workload.plans.plan import Plans, each_its_own
 from workload.shape import Shape
 
 NAME = "nvls"
@@ -22,9 +22,9 @@ LIMITS = {"chunks": (0, 4096)}
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Lanes of workload.multimem.
+    """Lanes of workload.plans.multimem.
 
-    chunks: of each share; 0 = as workload.multimem.chunks_of_share has it.
+    chunks: of each share; 0 = as workload.plans.multimem.chunks_of_share has it.
 
     Raises:
         WorkloadError: the members are not on one switch, or more steps than memory is for.

@@ -1,18 +1,19 @@
 """NVLS in each host and SHARP between hosts (NCCL's CollNet): NVSwitches sum and copy, a switch tree per rail adds up.
 
-As `nvls-tree`, but the shares of all hosts are summed by the switches of their rail (workload.tree): a NIC sends and
-gets S/g once, of g members of a host.
+As `nvls-tree`, but the shares of all hosts are summed by the switches of their rail (trees.aggregators): a NIC sends
+and gets S/g once, of g members of a host.
 """
 
-from workload import multimem, tree_lanes
-from workload.extent import Extent, total
-from workload.multimem import AT_LINE_RATE, OTHERS, SUMS, Pace, aggregator_lanes, chunks_of_share, member_lanes
-from workload.plans import Lane, Plans, each_its_own
+from workload.plans import multimem
+from workload.plans.extent import Extent, total
+from workload.plans.multimem import AT_LINE_RATE, OTHERS, SUMS, Pace, aggregator_lanes, chunks_of_share, member_lanes
+from workload.plans.plan import Lane, Plans, each_its_own
 from workload.shape import Shape
-from workload.tree import ROOT, Branch
-from workload.tree_lanes import Flow
-from workload.tree_lanes import aggregator_lanes as rail_aggregators
-from workload.tree_lanes import member_lanes as rail_member
+from workload.trees import lanes as tree_lanes
+from workload.trees.aggregators import ROOT, Branch
+from workload.trees.lanes import Flow
+from workload.trees.lanes import aggregator_lanes as rail_aggregators
+from workload.trees.lanes import member_lanes as rail_member
 
 NAME = "nvls-sharp"
 KINDS = ("all-reduce",)
@@ -23,9 +24,9 @@ LIMITS = {"chunks": (0, 4096)}
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Lanes of workload.multimem, and between SUMS and RESULTS one up to the rail's tree and one that takes totals.
+    """Lanes of plans.multimem, and between SUMS and RESULTS one up to the rail's tree and one that takes totals.
 
-    chunks: of each share; 0 = as workload.multimem.chunks_of_share has it.
+    chunks: of each share; 0 = as workload.plans.multimem.chunks_of_share has it.
 
     Raises:
         WorkloadError: more steps than memory is for.

@@ -5,14 +5,14 @@ members in the same place of all hosts adds these up and brings the total back, 
 the NVSwitch copies it to all of the host.
 """
 
-from workload import multimem
 from workload.errors import WorkloadError
-from workload.extent import Extent
-from workload.multimem import AT_LINE_RATE, OTHERS, SUMS, Pace, aggregator_lanes, chunks_of_share, member_lanes
 from workload.nccl.trees import host_parent
-from workload.plans import Lane, Plans, each_its_own
+from workload.plans import multimem
+from workload.plans.extent import Extent
+from workload.plans.multimem import AT_LINE_RATE, OTHERS, SUMS, Pace, aggregator_lanes, chunks_of_share, member_lanes
+from workload.plans.plan import Lane, Plans, each_its_own
 from workload.shape import Shape
-from workload.tree import Branch
+from workload.trees.aggregators import Branch
 
 NAME = "nvls-tree"
 KINDS = ("all-reduce",)
@@ -28,9 +28,9 @@ _UP, _TOTAL, _DOWN, _LANES = range(2, 6)
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Lanes of workload.multimem, and between SUMS and RESULTS those of two trees over hosts.
+    """Lanes of workload.plans.multimem, and between SUMS and RESULTS those of two trees over hosts.
 
-    chunks: of each share, an even number; 0 = as workload.multimem.chunks_of_share has it.
+    chunks: of each share, an even number; 0 = as workload.plans.multimem.chunks_of_share has it.
 
     Raises:
         WorkloadError: one host, or more steps than memory is for.

@@ -4,8 +4,8 @@ A step waits for the message of the one before, so that each member has one mess
 Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, sections 4.2 and 4.4).
 """
 
-from workload.extent import Extent
-from workload.plans import Lane, Plans, everyone_alike
+from workload.plans.extent import Extent
+from workload.plans.plan import Lane, Plans, everyone_alike
 
 NAME = "pairwise"
 KINDS = ("all-to-all", "reduce-scatter")

@@ -6,10 +6,10 @@ Reduce-scatter is the same backwards (Jeaugey, "PAT: a new algorithm for all-gat
 scale", arXiv 2506.20252, 2025).
 """
 
-from workload import spreading
-from workload.extent import Extent
-from workload.plans import Plans
-from workload.spreading import far_first, gathered, reduced, rounds_ps
+from workload.plans import spreading
+from workload.plans.extent import Extent
+from workload.plans.plan import Plans
+from workload.plans.spreading import far_first, gathered, reduced, rounds_ps
 
 NAME = "pat"
 KINDS = ("all-gather", "reduce-scatter")

@@ -5,11 +5,11 @@ Rabenseifner and Gropp, "Optimization of collective communication operations in 
 is then that of Bruck's rounds, for a folded member's block does not stand beside its host's.
 """
 
-from workload import folding, spreading
-from workload.extent import Extent
-from workload.folding import Exchange, exchanged, power_below
-from workload.plans import Plans
-from workload.spreading import gathered, near_first, rounds_ps
+from workload.plans import folding, spreading
+from workload.plans.extent import Extent
+from workload.plans.folding import Exchange, exchanged, power_below
+from workload.plans.plan import Plans
+from workload.plans.spreading import gathered, near_first, rounds_ps
 
 NAME = "recursive-doubling"
 KINDS = ("all-reduce", "all-gather", "barrier")

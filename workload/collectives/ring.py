@@ -14,8 +14,8 @@ move their share of every chunk.
 from typing import NamedTuple
 
 from workload.errors import WorkloadError
-from workload.extent import Extent, of_chains
-from workload.plans import Lane, Plans, each_its_own, everyone_alike
+from workload.plans.extent import Extent, of_chains
+from workload.plans.plan import Lane, Plans, each_its_own, everyone_alike
 
 NAME = "ring"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")

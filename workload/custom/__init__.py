@@ -13,9 +13,9 @@ from workload.custom.flow import check_races, flow_of
 from workload.custom.msccl import read_msccl
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
-from workload.oracle import OracleError, check
-from workload.plans import Plans
-from workload.schedules import pack
+from workload.plans.plan import Plans
+from workload.schedules.oracle import OracleError, check
+from workload.schedules.packed import pack
 
 __all__ = ["is_msccl", "read_custom", "to_msccl"]
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from et import NodeType, TraceTable, read_trace, topological_order
 from workload.custom.flow import Flow, flow_of
 from workload.errors import WorkloadError
-from workload.plans import Lane, Plans, each_its_own
+from workload.plans.plan import Lane, Plans, each_its_own
 
 KINDS = ("all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter")
 _PS_PER_US = 10**6

@@ -8,9 +8,9 @@ import xml.etree.ElementTree as ET
 
 from workload.custom.msccl import KIND_OF
 from workload.errors import WorkloadError
-from workload.lanes import buffers, unpack
-from workload.plans import NONE, PLAIN, Plans, Step
-from workload.schedules import pack
+from workload.plans.plan import NONE, PLAIN, Plans, Step
+from workload.schedules.packed import pack
+from workload.schedules.read_back import buffers, unpack
 
 _NAME_OF = {kind: name for name, kind in reversed(KIND_OF.items())}
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from workload.errors import WorkloadError
-from workload.plans import NONE, Plans, Step
+from workload.plans.plan import NONE, Plans, Step
 
 Name = Callable[[int, int, int], str]
 """What the user calls a step, by member, lane and number."""

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import inputs
 from workload.errors import WorkloadError
-from workload.plans import Lane, Plans, each_its_own
+from workload.plans.plan import Lane, Plans, each_its_own
 
 KIND_OF = {
     "allreduce": "all-reduce",

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from workload.extent import Extent
 from workload.grid.levels import Levels
 from workload.grid.phases import chosen, phases
+from workload.plans.extent import Extent
 
 
 def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> Extent:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from workload.plans import NONE, Attributes, Lane, Step
+from workload.plans.plan import NONE, Attributes, Lane, Step
 
 Rows = list[tuple[Attributes, Sequence[Step]]]
 """Lanes of a phase, whose steps count lanes and regions from the phase's own."""

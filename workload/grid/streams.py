@@ -20,9 +20,9 @@ from workload.errors import WorkloadError
 from workload.grid.levels import Levels
 from workload.grid.phases import Phase, chosen, phases
 from workload.grid.steps import Rows, append_phase, with_peers
-from workload.lanes import buffers, unpack
-from workload.plans import NONE, PLAIN, Attributes, Lane, Plans, Step, View, each_its_own, everyone_alike, lines
-from workload.schedules import pack
+from workload.plans.plan import NONE, PLAIN, Attributes, Lane, Plans, Step, View, each_its_own, everyone_alike, lines
+from workload.schedules.packed import pack
+from workload.schedules.read_back import buffers, unpack
 
 Int32 = NDArray[np.int32]
 _MOST_STEPS = 1 << 21

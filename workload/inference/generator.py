@@ -12,7 +12,7 @@ from workload.inference.deployment import Engine, Serving, engines
 from workload.inference.npu_trace import NpuTrace, Transfer, Transfers, member_rows, no_transfers
 from workload.inference.requests import Request, Stream, requests_of
 from workload.inference.transfer import Route, routes
-from workload.trace_set import Families, TraceSet
+from workload.trace_sets.trace_set import Families, TraceSet
 from workload.training import ranks
 from workload.training.stages import chunks
 

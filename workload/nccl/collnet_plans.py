@@ -7,14 +7,14 @@ src/device/all_reduce.h, NCCL_ALGO_COLLNET_DIRECT). Chunks follow one another th
 
 from collections.abc import Sequence
 
-from workload import tree_lanes
-from workload.extent import Extent, total
-from workload.multimem import chunks_of_share
 from workload.nccl.ways import Way
-from workload.plans import AT_ONCE, Lane, Plans, each_its_own
+from workload.plans.extent import Extent, total
+from workload.plans.multimem import chunks_of_share
+from workload.plans.plan import AT_ONCE, Lane, Plans, each_its_own
 from workload.shape import Shape
-from workload.tree import Branch
-from workload.tree_lanes import Flow, aggregator_lanes, member_lanes
+from workload.trees import lanes as tree_lanes
+from workload.trees.aggregators import Branch
+from workload.trees.lanes import Flow, aggregator_lanes, member_lanes
 
 _DEAL = 0
 """Lane that sends shares to their heads; after it one for each other member, which adds what that sends."""

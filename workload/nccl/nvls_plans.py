@@ -1,19 +1,19 @@
-"""Lanes of NVLS inside NCCL's choice: those of `workload.multimem`, paced as NCCL plans them, and trees over hosts.
+"""Lanes of NVLS inside NCCL's choice: those of `plans.multimem`, paced as NCCL plans them, and trees over hosts.
 
 A head is the member that owns a share of the buffer: it has its NVSwitch sum the share up and spread the result, at the
 pace that NCCL plans for a head times NVLS' efficiency (`Way.shares`). What members send up for all heads together goes
 as fast as all heads pull.
 """
 
-from workload import multimem
 from workload.collectives import nvls_sharp, nvls_tree
-from workload.extent import Extent
-from workload.multimem import AT_LINE_RATE, Pace, aggregator_lanes, chunks_of_share, member_lanes
 from workload.nccl.tuning import NVLS_TREE
 from workload.nccl.ways import Way
-from workload.plans import Plans, each_its_own
+from workload.plans import multimem
+from workload.plans.extent import Extent
+from workload.plans.multimem import AT_LINE_RATE, Pace, aggregator_lanes, chunks_of_share, member_lanes
+from workload.plans.plan import Plans, each_its_own
 from workload.shape import Shape
-from workload.tree import Branch
+from workload.trees.aggregators import Branch
 
 _FIRST_DRIVEN = {"all-reduce": 16, "reduce-scatter": 18, "all-gather": 20}
 """The first of two connections: what is summed, and what is spread. Those of rings come after."""

@@ -1,12 +1,12 @@
 """PAT inside NCCL's choice: the lanes of algorithm `pat` with NCCL's latencies, one NPU a host."""
 
-from workload import spreading
-from workload.extent import Extent
 from workload.nccl.hops import hop_ps, lane_ps, link_ps
 from workload.nccl.ways import Way
-from workload.plans import Plans
+from workload.plans import spreading
+from workload.plans.extent import Extent
+from workload.plans.plan import Plans
+from workload.plans.spreading import far_first, gathered, reduced
 from workload.shape import Shape
-from workload.spreading import far_first, gathered, reduced
 
 
 def plan(kind: str, shape: Shape, way: Way) -> Plans:

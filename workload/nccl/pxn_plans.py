@@ -12,11 +12,11 @@ host's members are not numbered in a row, from where they are copied into the ou
 from collections import Counter
 from typing import NamedTuple
 
-from workload.extent import Extent
 from workload.nccl.hops import hop_ps, lane_ps, link_ps
 from workload.nccl.hosts import Hosts, hosts_of
 from workload.nccl.ways import MOST_CHANNELS, Way
-from workload.plans import Lane, Plans, each_its_own, everyone_alike
+from workload.plans.extent import Extent
+from workload.plans.plan import Lane, Plans, each_its_own, everyone_alike
 from workload.shape import Shape
 
 _SCRATCH = 2

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workload.extent import Extent, of_chains
 from workload.nccl.hops import hop_of, lane_ps, link_ps
 from workload.nccl.rings import ring
 from workload.nccl.tuning import ring_steps
 from workload.nccl.ways import Way
-from workload.plans import NONE, Lane, Plans, each_its_own, everyone_alike, lines
+from workload.plans.extent import Extent, of_chains
+from workload.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
 from workload.shape import Shape
 
 MOST_TABLE_STEPS = 2_000_000

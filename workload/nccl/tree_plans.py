@@ -8,11 +8,11 @@ receives from the parent, and one for each child that sends down.
 from collections import Counter
 from itertools import accumulate
 
-from workload.extent import Extent
 from workload.nccl.hops import hop_of, hop_ps, lane_ps, link_ps
 from workload.nccl.trees import Tree, tree
 from workload.nccl.ways import Way
-from workload.plans import Lane, Plans, each_its_own
+from workload.plans.extent import Extent
+from workload.plans.plan import Lane, Plans, each_its_own
 from workload.shape import Shape
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from et import TraceTable
 from workload.models.model import Model
-from workload.trace_set import TraceSet
+from workload.trace_sets.trace_set import TraceSet
 from workload.training import ranks, rules, stages
 from workload.training.parallel_plan import ParallelPlan
 from workload.training.rules import Framework

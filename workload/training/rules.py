@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from workload.check import MOST_NPUS
+from workload.bounds import MOST_NPUS
 from workload.errors import WorkloadError
 from workload.models.model import Model
 from workload.training.parallel_plan import ParallelPlan

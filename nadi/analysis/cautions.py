@@ -1,0 +1,119 @@
+"""What a run leaves out or cannot mean, to be said in the report and in summary.json: one sentence each."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.analysis.node_times import utilisation
+from nadi.simulate import Simulation
+from nadi.wiring.from_model import remarks
+from workload.trace_sets.view import COLLECTIVE, COMPUTE, MEMORY
+
+NOBODY_WAITS = (
+    "with [network] congestion_aware = false no message waits for another, so times are too short; "
+    'congestion_aware = true or fidelity = "packet" tells by how much'
+)
+
+
+class Counts(NamedTuple):
+    """What the NPUs of a rank do.
+
+    Attributes:
+        nodes: trace nodes.
+        timed: of these compute and memory nodes.
+        collectives: of these collectives.
+        remote: of these with a tensor that is not in local memory, where [memory] says nothing of remote memory.
+        remote_npus: on how many NPUs.
+        first_remote: file and node of the first of them; "" if there is none.
+    """
+
+    nodes: int
+    timed: int
+    collectives: int
+    remote: int
+    remote_npus: int
+    first_remote: str
+
+
+def count(simulation: Simulation) -> Counts:
+    """Counts of this rank's NPUs."""
+    program = simulation.program
+    npus = np.bincount(program.trace_of_npu[program.trace_of_npu >= 0], minlength=len(program.trace_ptr) - 1)
+    users = np.repeat(npus, np.diff(program.trace_ptr))
+    kind = program.node_kind
+    remote, remote_npus, first = 0, 0, ""
+    is_modelled = simulation.config.memory.remote is not None
+    for number, table in enumerate([] if is_modelled else simulation.traces):
+        rows = np.flatnonzero(table.tensor_loc)
+        running = int(np.count_nonzero(simulation.trace_of_npu == number))
+        if len(rows) and running:
+            first = first or f"{table.path}: node {table.node_id[rows[0]]}"
+            remote += running * len(rows)
+            remote_npus += running
+    return Counts(
+        nodes=int(users.sum()),
+        timed=int(users[(kind == COMPUTE) | (kind == MEMORY)].sum()),
+        collectives=int(users[kind == COLLECTIVE].sum()),
+        remote=remote,
+        remote_npus=remote_npus,
+        first_remote=first,
+    )
+
+
+def cautions(simulation: Simulation, of_ranks: Sequence[Counts]) -> list[str]:
+    """Sentences about a run, from what the NPUs of all ranks do."""
+    total = Counts(
+        nodes=sum(each.nodes for each in of_ranks),
+        timed=sum(each.timed for each in of_ranks),
+        collectives=sum(each.collectives for each in of_ranks),
+        remote=sum(each.remote for each in of_ranks),
+        remote_npus=sum(each.remote_npus for each in of_ranks),
+        first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
+    )
+    said = remarks(simulation.config, simulation.graph.npus)
+    if total.remote:
+        said.append(
+            f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "
+            f"(tensor_loc other than 0, first in {total.first_remote}); without [memory] remote they are treated as "
+            "local"
+        )
+    if simulation.results.finish_time_ps == 0:
+        said.append(_why_no_time(simulation, total))
+    if not simulation.settings.fidelity.links_are_busy:
+        said += _too_much(simulation)
+    return said
+
+
+def _too_much(simulation: Simulation) -> list[str]:
+    """Whether links would have to carry more than they can."""
+    graph, results = simulation.graph, simulation.results
+    share = utilisation(graph, results.links["tx_bytes"], results.finish_time_ps)
+    if not (share > 1).any():
+        return []
+    most = int(share.argmax())
+    name = f"{graph.node_name(graph.link_src[most])} → {graph.node_name(graph.link_dst[most])}"
+    count = f"{np.count_nonzero(share > 1):,} of {graph.links:,} links"
+    return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {NOBODY_WAITS}"]
+
+
+def _why_no_time(simulation: Simulation, total: Counts) -> str:
+    """Why a run takes no time, as far as the traces tell."""
+    if total.nodes == 0:
+        files = "the trace is" if len(simulation.traces) == 1 else f"all {len(simulation.traces)} traces are"
+        path = simulation.traces[0].path if simulation.traces else simulation.config.workload.traces or ""
+        return f"no NPU has anything to do: {files} without nodes ({path})"
+    reasons = []
+    if total.timed and simulation.config.compute.model == "trace":
+        reasons.append(f'{total.timed:,} compute and memory nodes have no duration, and [compute] model is "trace"')
+    elif total.timed:
+        reasons.append(
+            f"{total.timed:,} compute and memory nodes have neither a duration nor, for a roofline, num_ops or "
+            "tensor_size"
+        )
+    if total.collectives:
+        reasons.append(f"{total.collectives:,} collectives have nobody to send to")
+    others = total.nodes - total.timed - total.collectives
+    if others:
+        reasons.append(f"{others:,} nodes are of types that take no time")
+    return f"the run takes no time: {'; '.join(reasons)}"

@@ -1,0 +1,266 @@
+"""What a run shows: the analysis of a Simulation, with names, algorithms and closed forms beside the times.
+
+On several ranks each analyses its own NPUs (`part`), and rank 0 puts the parts together (`merge`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.analysis.cautions import Counts, cautions, count
+from nadi.analysis.node_times import (
+    Collectives,
+    NpuTimes,
+    bandwidths_Bps,
+    find_collectives,
+    merge_collectives,
+    npu_times,
+    utilisation,
+)
+from nadi.analysis.serving import Figures, Requests, figures, requests_of
+from nadi.analysis.step_times import step_times
+from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps
+from nadi.closed_forms.played import Played
+from nadi.simulate import Simulation
+from workload import KINDS
+from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE
+from workload.trace_sets.exchange import Exchange, alone
+from workload.uneven.all_to_all_v import NAME as UNEVEN
+
+Float64 = NDArray[np.float64]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+_ANY_SIZE = -1
+_MOST_PACKETS = 1 << 21
+"""That are played for the closed forms of a run, in two seconds or so, each kind, size and number of members once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """Analysis of a run with c collectives.
+
+    Attributes:
+        npu_times: where each NPU's time went.
+        collectives: c of them, kinds filled in.
+        group_names: c names as the traces have them, "" = all NPUs.
+        algorithms: c names.
+        closed_form_ps: float64[c], on an idle network.
+        closed_form_played: bool[c], its steps were played; else that is what a formula says.
+        algorithm_Bps: float64[c], size over time.
+        bus_Bps: float64[c], that times the factor of nccl-tests.
+        utilisation: float64[links], what a link sent over what it could have sent in the run.
+        warnings: what the run leaves out or cannot mean; see analysis.cautions.
+        step_times: int64[npus, c], where each NPU's time went by axis (analysis.step_times); None = no name tells.
+        serving: figures of requests; None = no name tells of any.
+    """
+
+    npu_times: NpuTimes
+    collectives: Collectives
+    group_names: list[str]
+    algorithms: list[str]
+    closed_form_ps: Float64
+    closed_form_played: NDArray[np.bool_]
+    algorithm_Bps: Float64  # noqa: N815 - bytes, not bits
+    bus_Bps: Float64  # noqa: N815 - bytes, not bits
+    utilisation: Float64
+    warnings: list[str]
+    step_times: Int64 | None = None
+    serving: Figures | None = None
+
+    @property
+    def ratio(self) -> Float64:
+        """float64[c]: time over closed form; NaN where that is 0."""
+        time_ps = self.collectives.time_ps
+        ratio = np.full(len(time_ps), np.nan)
+        np.divide(time_ps, self.closed_form_ps, out=ratio, where=self.closed_form_ps > 0)
+        return ratio
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one rank has of the findings: that of its own k NPUs.
+
+    Attributes:
+        npus: int64[k], their numbers.
+        npu_times: where the time of each went, k of them.
+        collectives: their part of each collective, kinds filled in.
+        group_names: of the groups in which they ran collectives.
+        closed_forms: by group, kind and size.
+        uneven: group and place of the all-to-alls with split sizes; their closed forms are by group, place and -1.
+        counts: of what they do.
+        step_times: int64[k, c], where the time of each went by axis; see analysis.step_times; None = no name tells.
+        requests: when they came and had tokens, as far as these NPUs tell; None = no name tells of any.
+    """
+
+    npus: Int64
+    npu_times: NpuTimes
+    collectives: Collectives
+    group_names: dict[int, str]
+    closed_forms: dict[tuple[int, int, int], ClosedForm]
+    uneven: set[tuple[int, int]]
+    counts: Counts
+    step_times: Int64 | None
+    requests: Requests | None = None
+
+
+def find(simulation: Simulation) -> Findings:
+    """Analyse a run of one rank."""
+    return merge(simulation, [part(simulation)])
+
+
+def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
+    """Analyse what the NPUs of this rank did; NPUs of other ranks have no trace in its Program.
+
+    Args:
+        simulation: the run.
+        exchange: with the other ranks, which all call this.
+    """
+    results, program = simulation.results, simulation.program
+    nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
+    npus = np.flatnonzero(program.trace_of_npu >= 0)
+    times = npu_times(program, *nodes, results.finish_time_ps)
+    found = find_collectives(program, *nodes, results.folded and results.folded.group_like)
+    if results.folded:
+        times = NpuTimes(*(column[results.folded.like] for column in times))
+    found = found._replace(kind=_kinds(simulation, found))
+    schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
+    uneven = _uneven(simulation, found)
+    unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
+    played = Played(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
+    steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
+    return Part(
+        npus=npus,
+        npu_times=NpuTimes(*(column[npus] for column in times)),
+        collectives=found,
+        group_names=_group_names(simulation, found),
+        closed_forms=_closed_forms(simulation, found, schedule, uneven, played),
+        uneven=uneven,
+        counts=count(simulation),
+        step_times=None if steps is None else steps[npus],
+        requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
+    )
+
+
+def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
+    """Findings of a run, from the parts of all its ranks.
+
+    Args:
+        simulation: of any rank that has all links.
+        parts: in any order.
+    """
+    results = simulation.results
+    place = np.argsort(np.concatenate([p.npus for p in parts]))
+    times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
+    found = merge_collectives([p.collectives for p in parts])
+    of_step = [p.step_times for p in parts]
+    any_step = any(steps is not None for steps in of_step)
+    names: dict[int, str] = {}
+    closed_forms: dict[tuple[int, int, int], ClosedForm] = {}
+    uneven: set[tuple[int, int]] = set()
+    for p in parts:
+        names |= p.group_names
+        closed_forms |= p.closed_forms
+        uneven |= p.uneven
+    keys = list(_keys(found, uneven))
+    kinds = [
+        UNEVEN if key[2] == _ANY_SIZE else KINDS[kind] for key, kind in zip(keys, found.kind.tolist(), strict=True)
+    ]
+    algorithm_of = {kind: simulation.collectives.algorithm_of(kind) for kind in set(kinds)}
+    sizes = zip(
+        found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), found.time_ps.tolist(), strict=True
+    )
+    bandwidths = np.array([bandwidths_Bps(*row) for row in sizes]).reshape(-1, 2)
+    return Findings(
+        npu_times=NpuTimes(*times),
+        collectives=found,
+        group_names=[names[group] for group in found.group.tolist()],
+        algorithms=[algorithm_of[kind] for kind in kinds],
+        closed_form_ps=np.array([closed_forms[key].time_ps for key in keys], np.float64),
+        closed_form_played=np.array([closed_forms[key].is_played for key in keys], np.bool_),
+        algorithm_Bps=bandwidths[:, 0],
+        bus_Bps=bandwidths[:, 1],
+        utilisation=utilisation(
+            simulation.graph,
+            results.links["tx_bytes"],
+            results.finish_time_ps,
+            simulation.settings.faults.links,
+            int(results.settled.get("cell_ps", 1)),
+        ),
+        warnings=cautions(simulation, [p.counts for p in parts]),
+        step_times=np.concatenate([steps for steps in of_step if steps is not None])[place] if any_step else None,
+        serving=figures(p.requests for p in parts),
+    )
+
+
+def _kinds(simulation: Simulation, found: Collectives) -> NDArray[np.int8]:
+    """Kind of each collective, from the trace of one member."""
+    kind = np.empty(len(found.group), np.int8)
+    trace = simulation.trace_of_npu[found.npu]
+    by_trace = np.argsort(trace, kind="stable")
+    for own in np.split(by_trace, np.flatnonzero(np.diff(trace[by_trace])) + 1):
+        if len(own):
+            kind[own] = KIND_OF_COMM_TYPE[simulation.traces[trace[own[0]]].comm_type[found.row[own]]]
+    return kind
+
+
+def _group_names(simulation: Simulation, found: Collectives) -> dict[int, str]:
+    """Name of each group, from the trace of one member."""
+    names = {}
+    groups, first = np.unique(found.group, return_index=True)
+    for group, npu, row in zip(groups.tolist(), found.npu[first].tolist(), found.row[first].tolist(), strict=True):
+        trace = simulation.traces[simulation.trace_of_npu[npu]]
+        names[group] = trace.group_names[trace.group[row]]
+    return names
+
+
+def _uneven(simulation: Simulation, found: Collectives) -> set[tuple[int, int]]:
+    """Group and place of the all-to-alls with split sizes, from the trace of one member."""
+    uneven = set()
+    for i in np.flatnonzero(found.kind == ALL_TO_ALL).tolist():
+        trace = simulation.traces[simulation.trace_of_npu[found.npu[i]]]
+        if trace.in_split_size[found.row[i]] > 0:
+            uneven.add((int(found.group[i]), int(found.seq[i])))
+    return uneven
+
+
+def _keys(found: Collectives, uneven: set[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Group, kind and size of each collective; of uneven ones group, place and _ANY_SIZE."""
+    columns = (found.group.tolist(), found.seq.tolist(), found.kind.tolist(), found.size_bytes.tolist())
+    for group, seq, kind, size_bytes in zip(*columns, strict=True):
+        yield (group, seq, _ANY_SIZE) if (group, seq) in uneven else (group, kind, size_bytes)
+
+
+def _closed_forms(
+    simulation: Simulation, found: Collectives, schedule: Int32, uneven: set[tuple[int, int]], played: Played
+) -> dict[tuple[int, int, int], ClosedForm]:
+    """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
+    program, graph, settings = simulation.program, simulation.graph, simulation.settings
+    known: dict[tuple[int, int, int], ClosedForm] = {}
+    for i, key in enumerate(_keys(found, uneven)):
+        if key in known:
+            continue
+        if settings.fidelity.is_closed_form:
+            told = int(schedule[i]), int(found.size_bytes[i])
+            known[key] = ClosedForm(float(found.time_ps[i]), is_played=told not in simulation.formulas)
+            continue
+        group, kind, size_bytes = int(found.group[i]), KINDS[found.kind[i]], int(found.size_bytes[i])
+        members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
+        if key[2] == _ANY_SIZE:
+            fullest = fullest_ps(graph, program, settings, int(schedule[i]), members, size_bytes)
+            known[key] = ClosedForm(fullest, is_played=False)
+            continue
+        known[key] = closed_form(
+            graph,
+            program,
+            settings,
+            kind=kind,
+            algorithm=simulation.collectives.algorithm_of(kind),
+            schedule=int(schedule[i]),
+            members=members,
+            size_bytes=size_bytes,
+            played=played,
+        )
+    return known

@@ -1,0 +1,79 @@
+"""A training step in figures: where the time went, tokens per second, and what share of the GPUs was used."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.analysis.step_times import CATEGORIES
+from nadi.simulate import Simulation
+from nadi.wiring.from_model import model_and_plan
+from workload.compute import find_gpu
+
+Int64 = NDArray[np.int64]
+PS_PER_S = 1e12
+
+
+class Throughput(NamedTuple):
+    """Of the steps of a model.
+
+    Attributes:
+        steps: optimizer steps.
+        tokens_per_s: of all replicas.
+        model_flops: operations that a step needs: arXiv 2104.04473, without what is worked out again.
+        hardware_flops: those and what recomputation adds.
+        mfu: model_flops over what the plan's GPUs could do in that time at their peak for the plan's data type
+            (PaLM, arXiv 2204.02311, appendix B); None = no GPU is known.
+        hfu: likewise of hardware_flops.
+    """
+
+    steps: int
+    tokens_per_s: float
+    model_flops: int
+    hardware_flops: int
+    mfu: float | None
+    hfu: float | None
+
+
+def throughput(simulation: Simulation) -> Throughput | None:
+    """Of a run that names a model; None of others, and of one that takes no time."""
+    found, finish_ps = model_and_plan(simulation.config), simulation.results.finish_time_ps
+    if found is None or finish_ps == 0:
+        return None
+    from workload.models import training_flops
+
+    model, plan = found
+    step_s = finish_ps / plan.steps / PS_PER_S
+    needed = training_flops(model, plan.global_batch, plan.sequence)
+    done = training_flops(model, plan.global_batch, plan.sequence, recompute=plan.recompute)
+    gpu = simulation.config.compute.gpu
+    peak = simulation.config.compute.peak_flops or (find_gpu(gpu).peak_flops.get(plan.dtype) if gpu else None)
+    could = None if peak is None else peak * plan.gpus * step_s
+    return Throughput(
+        steps=plan.steps,
+        tokens_per_s=plan.global_batch * plan.sequence / step_s,
+        model_flops=needed,
+        hardware_flops=done,
+        mfu=None if could is None else needed / could,
+        hfu=None if could is None else done / could,
+    )
+
+
+def document(simulation: Simulation, times: Int64 | None) -> dict[str, Any]:
+    """What summary.json says of the step; times: int64[npus, len(CATEGORIES)], None = names tell no axes."""
+    made: dict[str, Any] = {}
+    rates = throughput(simulation)
+    if rates is not None:
+        made["time_ps"] = simulation.results.finish_time_ps / rates.steps
+        made |= {key: value for key, value in rates._asdict().items() if value is not None}
+    if times is not None:
+        busy = at_work(times)
+        made["npus"] = len(busy)
+        made |= {f"{name}_ps": float(value) for name, value in zip(CATEGORIES, busy.mean(axis=0), strict=True)}
+    return made
+
+
+def at_work(times: Int64) -> Int64:
+    """The rows of NPUs that have anything to do."""
+    busy = times[times[:, : CATEGORIES.index("idle")].sum(axis=1) > 0]
+    return busy if len(busy) else times

@@ -1,0 +1,268 @@
+"""What messages of a group pass on an idle fabric: ports, links, and the time of a packet on them."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+import topologies
+from pdes.build.fabric import window_packets
+from pdes.build.settings import Settings
+from pdes.messages.fidelity import Fidelity
+from pdes.network.framing import FLIT_BYTES, is_framed, wire_bytes
+from topologies import Graph
+from workload.plans.plan import NONE
+
+ACKNOWLEDGEMENT = -1
+"""In place of a packet's payload."""
+
+_PS_PER_S = 10**12
+_LARGE_WINDOW = 1 << 40
+_BY_SENDER = -1
+_WHOLE = 1 << 62
+"""Payload of a packet that no message needs two of."""
+
+
+class Hop(NamedTuple):
+    """A link on a message's way.
+
+    Attributes:
+        ps_per_byte: of what is on the link.
+        framed: as NVLink frames it (pdes.network.framing).
+        delay_ps: of the link.
+        latency_ps: of the switch that sends on it, 0 for the first link.
+        shares: a message that goes whole takes as many times as long on the link; packets know shares otherwise.
+    """
+
+    ps_per_byte: float
+    framed: bool
+    delay_ps: int
+    latency_ps: int
+    shares: float = 1
+
+
+class Path(NamedTuple):
+    """From a member to another; members that stand alike have equal paths.
+
+    Attributes:
+        first: number of the port that the sender sends by.
+        last: number of the port at which packets queue after that: of the slowest link, of several the last, which
+            only the last of all shares with other pairs; -1 = there is one link.
+        hops: all links in order.
+    """
+
+    first: int
+    last: int
+    hops: tuple[Hop, ...]
+
+
+Pair = tuple[int, int]
+"""Sender and receiver, members of the group."""
+Key = tuple[tuple[Pair, Path], ...]
+
+
+class Times(NamedTuple):
+    """Picoseconds of a packet on a path.
+
+    Attributes:
+        first_ps: the first port is busy.
+        head_ps: from when it begins to be sent until the second port may begin.
+        last_ps: the second port is busy.
+        tail_ps: from its last bit sent until the second port, which begins at once, is done, or is here if there is
+            none.
+        after_ps: from there until its last bit is here.
+        left_ps: from when it begins to be sent until its last byte has left.
+    """
+
+    first_ps: float
+    head_ps: float
+    last_ps: float
+    tail_ps: float
+    after_ps: float
+    left_ps: float
+
+
+class Ends(NamedTuple):
+    """What passes at the ends of a message, beside its Times.
+
+    Attributes:
+        begin_ps: before the first step of a collective.
+        send_ps: from when it is posted until its first packet may be sent.
+        act_ps: before its receiver acts on it.
+        memory_psb: per byte that goes through memory where it is added to what is there, 0 = no time.
+        resolution_ps: of that time.
+        counts_back: it counts from when its last acknowledgement is back.
+    """
+
+    begin_ps: float = 0.0
+    send_ps: float = 0.0
+    act_ps: float = 0.0
+    memory_psb: float = 0.0
+    resolution_ps: float = 1.0
+    counts_back: float = 0.0
+
+
+class Fabric(NamedTuple):
+    """What a schedule is played on.
+
+    Attributes:
+        paths: by sender and receiver, members of the group.
+        links: likewise, by which packets come to the switch of the path's last port, that switch's latency (ps), and by
+            which they come to the receiver.
+        mtu_bytes: payload of a full packet.
+        window_packets: that a queue pair may have unacknowledged.
+        seed: by which packets that come to a node at the same moment are ordered; -1 = by the sender, which then stands
+            in place of the links.
+        times: of a packet with that payload, or of an acknowledgement, on those links.
+        moved_ps: per byte of payload in full packets at the line rate of a link; None = messages go whole.
+        ends: of messages.
+    """
+
+    paths: dict[Pair, Path]
+    links: dict[Pair, tuple[int, int, int]]
+    mtu_bytes: int
+    window_packets: int
+    seed: int
+    times: Callable[[tuple[Hop, ...], int], Times]
+    moved_ps: Callable[[Hop], float] | None
+    ends: Ends = Ends()
+
+    @property
+    def is_whole(self) -> bool:
+        """Messages go whole, and nothing is acknowledged."""
+        return self.moved_ps is None
+
+    @property
+    def key(self) -> Key:
+        """Equal for groups that stand alike."""
+        return tuple(self.paths.items())
+
+
+def with_own_ties(fabric: Fabric) -> Fabric:
+    """With ports in place of links where packets tie, so that groups that stand alike take the same time."""
+    if fabric.seed == _BY_SENDER:
+        return fabric
+    ties = {pair: (path.first, fabric.links[pair][1], path.last) for pair, path in fabric.paths.items()}
+    return fabric._replace(links=ties)
+
+
+def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[Pair]) -> Fabric:
+    """What a group's messages pass.
+
+    Args:
+        graph: the network, with the aggregators that are members.
+        settings: packets and switching.
+        npus: of each member.
+        pairs: members that send and receive; acknowledgements go the other way.
+    """
+    both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
+    links = {(src, dst): topologies.route(graph, npus[src], npus[dst]) for src, dst in both}
+    ports: dict[object, int] = {}
+    paths, ties = {}, {}
+    for (pair, own), way in zip(links.items(), ways_of(graph, settings, list(links.values())), strict=True):
+        queue = _slowest(way)
+        last = NONE
+        if queue > 0 and settings.fidelity.links_are_busy:
+            key: object = ("last", own[queue]) if queue == len(own) - 1 else pair
+            last = ports.setdefault(key, len(ports))
+        paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way)
+        ties[pair] = own[max(0, queue - 1)], way[queue].latency_ps, own[-1]
+    fabric = Fabric(
+        paths=paths,
+        links=ties,
+        mtu_bytes=settings.mtu_bytes,
+        window_packets=window_packets(graph, settings),
+        seed=settings.seed,
+        times=lambda way, size: packet_times(way, size, settings),
+        moved_ps=lambda hop: (
+            float(wire_bytes(settings.mtu_bytes, np.array(hop.framed), settings)) * hop.ps_per_byte / settings.mtu_bytes
+        ),
+        ends=_ends(settings.fidelity),
+    )
+    if settings.fidelity.alone_ps:
+        return fabric._replace(
+            mtu_bytes=_WHOLE,
+            window_packets=_LARGE_WINDOW,
+            times=lambda way, size: _whole(way, size, settings.fidelity),
+            moved_ps=None,
+            seed=_BY_SENDER,
+            links={(a, b): (npus[a], latency_ps, npus[a]) for (a, b), (_, latency_ps, _) in ties.items()},
+        )
+    return fabric
+
+
+def _ends(model: Fidelity) -> Ends:
+    """What passes at the ends of messages; the Times of those that go whole have what passes before receivers act."""
+    return Ends(
+        begin_ps=float(model.endpoint_delay_ps),
+        send_ps=float(model.send_latency_ps),
+        act_ps=0.0 if model.alone_ps else float(model.endpoint_delay_ps),
+        memory_psb=model.reduction_psb,
+        resolution_ps=float(model.resolution_ps),
+        counts_back=float(model.acknowledged),
+    )
+
+
+def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[tuple[Hop, ...]]:
+    """The hops of each route; equal ones are one object."""
+    links = np.array([link for route in routes for link in route], np.int64)
+    ends = np.cumsum(np.array([len(route) for route in routes], np.int64))
+    latency = graph.node_latency_ps[graph.link_src[links]]
+    latency[ends - np.array([len(route) for route in routes], np.int64)] = 0
+    framed = is_framed(graph, settings)[links]
+    columns = 8 * _PS_PER_S / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency
+    hops = [Hop(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]
+    known: dict[tuple[Hop, ...], tuple[Hop, ...]] = {}
+    ways = (tuple(hops[end - len(route) : end]) for route, end in zip(routes, ends.tolist(), strict=True))
+    return [known.setdefault(way, way) for way in ways]
+
+
+def _slowest(way: tuple[Hop, ...]) -> int:
+    """Of the links after the first, the last of the slowest; 0 = there is none."""
+    return max(range(1, len(way)), key=lambda i: (way[i].ps_per_byte, i), default=0)
+
+
+def packet_times(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> Times:
+    """A packet, or an acknowledgement, on these links; a port takes whole picoseconds, so that what ties does tie.
+
+    Args:
+        way: all links in order.
+        size_bytes: payload; ACKNOWLEDGEMENT = an acknowledgement.
+        settings: packets and switching.
+    """
+    framed = np.array([hop.framed for hop in way])
+    if size_bytes == ACKNOWLEDGEMENT:
+        on_wire = np.where(framed, FLIT_BYTES, settings.ack_bytes)
+    else:
+        on_wire = wire_bytes(size_bytes, framed, settings)
+    psb = np.array([hop.ps_per_byte for hop in way])
+    forwarded = np.minimum(on_wire, settings.cut_through_header_bytes) if settings.cut_through else on_wire
+    own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, forwarded))
+    fixed = [hop.delay_ps + (way[i + 1].latency_ps if i + 1 < len(way) else 0) for i, hop in enumerate(way)]
+    queue = _slowest(way)
+    before = sum(forward[1:queue]) + sum(fixed[:queue])
+    after_ps = sum(forward[queue + 1 :]) + sum(fixed[queue:])
+    tail_ps = before + forward[queue] if queue else 0.0
+    return Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps, own[0])
+
+
+def _whole(way: tuple[Hop, ...], size_bytes: int, model: Fidelity) -> Times:
+    """A message that goes whole, by the run's model: over one link after another, or with no link ever busy."""
+    if size_bytes == ACKNOWLEDGEMENT:
+        return Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def cut(time_ps: float) -> float:
+        return time_ps - time_ps % model.resolution_ps
+
+    serial = [float(int(size_bytes * hop.ps_per_byte * hop.shares + 0.5)) for hop in way]
+    if not model.links_are_busy:
+        total_ps = cut(max(serial) + sum(hop.delay_ps + hop.latency_ps for hop in way))
+        return Times(0.0, total_ps, 0.0, total_ps, float(model.endpoint_delay_ps), cut(max(serial)))
+    across = [cut(one + hop.delay_ps) for one, hop in zip(serial, way, strict=True)]
+    across_ps = [one + hop.latency_ps for one, hop in zip(across, way, strict=True)]
+    first_ps, queue = cut(float(int(size_bytes * way[0].ps_per_byte + 0.5))), _slowest(way)
+    if queue == 0:
+        return Times(first_ps, 0.0, 0.0, across_ps[0] - first_ps, float(model.endpoint_delay_ps), cut(serial[0]))
+    head_ps, last_ps = sum(across_ps[:queue]) + way[queue].latency_ps, cut(serial[queue])
+    after_ps = across[queue] - last_ps + sum(across_ps[queue + 1 :]) + model.endpoint_delay_ps
+    return Times(first_ps, head_ps, last_ps, head_ps - first_ps + last_ps, after_ps, cut(serial[0]))

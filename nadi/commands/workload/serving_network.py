@@ -1,0 +1,57 @@
+"""What communication of serving takes on a cluster, for the scheduler's clock: closed forms on an idle network."""
+
+from functools import cache
+
+import numpy as np
+
+import topologies
+import workload
+from nadi.closed_forms.collective import train
+from nadi.closed_forms.costs import CollectiveCosts
+from nadi.closed_forms.curves import Curve
+from nadi.config import NetworkSection
+from nadi.fidelities import fabric_settings as fabric
+from nadi.simulate import network_settings
+from topologies.clusters import find
+from workload import KINDS, CollectiveSettings
+from workload.collectives import defaults_on
+from workload.inference.clock import Link, Network
+from workload.kinds import ALL_GATHER
+from workload.training import ParallelPlan, ranks
+from workload.training.items import Collective
+
+
+def network(name: str, gpus: int) -> Network:
+    """Of the first GPUs of a cluster.
+
+    Raises:
+        TopologyError: it is not known, or has no fabric of so many.
+    """
+    cluster = find(name)
+    graph = topologies.build(cluster.topology(gpus))
+    section = NetworkSection.model_validate({**cluster.network, "fidelity": "closed-form"})
+    settings = fabric.fitted(graph, network_settings(section, record_flows=False))
+    how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
+    costs = CollectiveCosts(graph, settings)
+    program = workload.collective_program("all-reduce", graph.npus, 1, "ring")
+
+    @cache
+    def curve(kind: str, members: tuple[int, ...]) -> Curve:
+        return costs.curve(program, kind, how.algorithm_of(kind), np.array(members, np.int64))
+
+    def of_engine(plan: ParallelPlan, first: int) -> Link:
+        groups = {family: tuple(npu + first for npu in own[0]) for family, own in ranks.families(plan).items()}
+        beside = first + ranks.stage_size(plan)
+
+        def collective_ps(item: Collective) -> float:
+            members = groups[item.family]
+            whole = item.bytes * (len(members) if item.kind == ALL_GATHER else 1)
+            return curve(KINDS[item.kind], members).at(whole).time_ps
+
+        @cache
+        def message_ps(size: int) -> float:
+            return train(graph, topologies.route(graph, first, beside), size, settings).total_ps
+
+        return Link(collective_ps, message_ps)
+
+    return of_engine

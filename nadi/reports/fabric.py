@@ -1,0 +1,68 @@
+"""What `nadi topology show` says of a fabric: the facts of topologies.describe with labels and units for people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nadi.terminal.readable import amount_text, rate_text, time_text
+from topologies import Graph
+
+_MOST_NAMES = 8
+
+
+def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
+    """Labels and what they say, in the order of a table.
+
+    Args:
+        facts: of topologies.describe.
+        graph: what they are of.
+    """
+    switches = ", ".join(f"{count:,} {name}" for name, count in facts["switches"].items())
+    cables = ", ".join(f"{count:,} of {rate_text(int(rate))}" for rate, count in facts["rates_bps"].items())
+    rows = [
+        ("fabric", facts["name"]),
+        ("NPUs", f"{facts['npus']:,}"),
+        *([("accelerator", graph.accelerator.upper())] if graph.accelerator else []),
+        ("logical dimensions", "x".join(map(str, facts["dims"]))),
+        ("hosts", f"{facts['hosts']:,}"),
+        ("pods", f"{facts['pods']:,}" if facts["pods"] else "none"),
+        ("switches", switches or "none"),
+        ("nodes", f"{facts['nodes']:,}, NPUs and switches"),
+        ("names of nodes", _names(graph)),
+        ("cables", cables or "none"),
+        ("links", f"{facts['links']:,}, two to a cable"),
+        ("delay of a cable", _delay(facts["min_delay_ps"], facts["max_delay_ps"])),
+        ("longest path", _hops(facts["diameter_hops"])),
+        ("equal next links", f"{facts['ecmp_width']} at most"),
+        ("routing", "shortest paths, by table" if facts["routing"] == "table" else f"by dimension, {facts['routing']}"),
+        ("routing tables", amount_text(facts["routing_bytes"])),
+        ("bisection", f"{rate_text(facts['bisection_bps'])} one way"),
+    ]
+    for tier in facts.get("tiers", ()):
+        what = f"{tier['cables']:,} cables, {rate_text(tier['rate_bps'])} one way"
+        rows.append((_tier(tier["tier"], in_server=tier["in_server"]), what))
+    return rows
+
+
+def _delay(least_ps: int, most_ps: int) -> str:
+    return time_text(least_ps) if least_ps == most_ps else f"{time_text(least_ps)} to {time_text(most_ps)}"
+
+
+def _hops(count: int) -> str:
+    return f"{count} hop" if count == 1 else f"{count} hops"
+
+
+def _names(graph: Graph) -> str:
+    """The first node of each sort, as reports and [[faults]] name it."""
+    first: dict[str, str] = {}
+    for node in (0, *range(graph.npus, graph.nodes)):
+        name = graph.node_name(node)
+        first.setdefault(name.rpartition(" ")[0] or name, name)
+    more = ["..."] if len(first) < graph.nodes else []
+    return ", ".join([*list(first.values())[:_MOST_NAMES], *more])
+
+
+def _tier(below: int, *, in_server: bool) -> str:
+    """Which cables: between NPUs and switches, or between switches so many links away from an NPU."""
+    if below == 0:
+        return "NPUs to NVSwitches" if in_server else "NPUs to switches"
+    return f"switch tier {below} to {below + 1}"

@@ -1,0 +1,184 @@
+"""The Parquet tables of a run."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from nadi.analysis.findings import Findings
+from nadi.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
+from nadi.closed_forms.flows import UNKNOWN, ideal_ps, slowdown
+from nadi.launching.gather import Ranks
+from nadi.simulate import Simulation
+from workload import KINDS
+
+NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
+LANES = ("cpu", "compute", "memory", "remote")
+
+
+def write_flows(simulation: Simulation, path: Path) -> None:
+    """One row for each message."""
+    pq.write_table(_flows(simulation), path)
+
+
+def write_findings(simulation: Simulation, findings: Findings, folder: Path) -> None:
+    """Links, collectives and NPUs."""
+    pq.write_table(_links(simulation, findings), folder / "links.parquet")
+    pq.write_table(_collectives(findings), folder / "collectives.parquet")
+    pq.write_table(_npus(simulation, findings), folder / "npus.parquet")
+
+
+def write_columns(columns: Mapping[str, NDArray[np.generic]], path: Path) -> None:
+    """A table as it is."""
+    pq.write_table(pa.table(dict(columns)), path)
+
+
+def write_nodes(simulation: Simulation, path: Path | None, ranks: Ranks) -> None:
+    """One row for each trace node of each NPU, in blocks of NPUs that are the same for any number of ranks."""
+    names = _NodeNames(simulation)
+    with pq.ParquetWriter(path, _NODE_SCHEMA) if path else nullcontext() as writer:
+        for npus in npu_blocks(_rows_of_npu(simulation, ranks)):
+            parts = ranks.gather(_nodes(simulation, names, npus))
+            if writer and parts:
+                writer.write_table(_by_npu(parts))
+
+
+def _rows_of_npu(simulation: Simulation, ranks: Ranks) -> NDArray[np.int64]:
+    """int64[npus]: trace nodes of each NPU, of all ranks."""
+    own = np.flatnonzero(simulation.program.trace_of_npu >= 0)
+    rows_of_npu = np.zeros(simulation.program.npus, np.int64)
+    for npus, rows in ranks.exchange((own, np.diff(simulation.results.npu_node_ptr)[own])):
+        rows_of_npu[npus] = rows
+    return rows_of_npu
+
+
+def _nodes(simulation: Simulation, names: "_NodeNames", npus: range) -> pa.Table:
+    """Trace nodes of those NPUs of a block that are this rank's."""
+    program, results = simulation.program, simulation.results
+    rows = rows_of(program, results.npu_node_ptr, npus)
+    kind = program.node_kind[rows.at]
+    group = np.full(len(rows.at), -1, np.int32)
+    is_collective = kind == COLLECTIVE
+    npu, at = rows.npu[is_collective], rows.at[is_collective]
+    group[is_collective] = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
+    columns = {
+        "npu": rows.npu,
+        "row": rows.row,
+        "node_id": names.ids(rows.npu, rows.row),
+        "name": names.names(rows.npu, rows.row),
+        "kind": _words(NODE_KINDS, kind),
+        "lane": _words(LANES, np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[rows.at], -1)),
+        "group": pa.array(group, mask=group < 0),
+        "bytes": program.node_bytes[rows.at],
+        "start_ps": results.node_start_ps[rows.result],
+        "finish_ps": results.node_finish_ps[rows.result],
+    }
+    return pa.table(columns).cast(_NODE_SCHEMA)
+
+
+def _by_npu(parts: Sequence[pa.Table]) -> pa.Table:
+    """Tables of several ranks as one, in the order of NPUs."""
+    if len(parts) == 1:
+        return parts[0]
+    table = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    return table.take(np.argsort(table["npu"].to_numpy(), kind="stable"))
+
+
+_WORD = pa.dictionary(pa.int32(), pa.string())
+_NODE_SCHEMA = pa.schema(
+    {
+        "npu": pa.int32(),
+        "row": pa.int32(),
+        "node_id": pa.uint64(),
+        "name": _WORD,
+        "kind": _WORD,
+        "lane": _WORD,
+        "group": pa.int32(),
+        "bytes": pa.int64(),
+        "start_ps": pa.int64(),
+        "finish_ps": pa.int64(),
+    }
+)
+
+
+class _NodeNames:
+    """Ids and names of trace nodes; all traces' names as one dictionary, each word once."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        traces = simulation.traces
+        self._ptr = np.cumsum([0, *(len(trace) for trace in traces)])
+        self._trace_of_npu = simulation.trace_of_npu
+        self._ids = np.concatenate([np.zeros(0, np.uint64), *(trace.node_id for trace in traces)])
+        words = pa.array([name for trace in traces for name in trace.names], pa.string()).dictionary_encode()
+        self._words, self._index = words.dictionary, words.indices.to_numpy()
+
+    def ids(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return self._ids[self._ptr[self._trace_of_npu[npu]] + row]
+
+    def names(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> pa.DictionaryArray:
+        index = self._index[self._ptr[self._trace_of_npu[npu]] + row]
+        return pa.DictionaryArray.from_arrays(index.astype(np.int32), self._words)
+
+
+def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryArray:
+    """Words by number, null below 0."""
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), pa.array(words))
+
+
+def _flows(simulation: Simulation) -> pa.Table:
+    flows = simulation.results.flows
+    ideal = ideal_ps(simulation.graph, simulation.settings, flows)
+    unknown = ideal == UNKNOWN
+    more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
+    return pa.table({**flows, **more})
+
+
+def _links(simulation: Simulation, findings: Findings) -> pa.Table:
+    graph = simulation.graph
+    names = [graph.node_name(node) for node in range(graph.nodes)]
+    return pa.table(
+        {
+            "link": np.arange(graph.links),
+            "src": _words(tuple(names), graph.link_src),
+            "dst": _words(tuple(names), graph.link_dst),
+            "rate_bps": graph.link_rate_bps,
+            "delay_ps": graph.link_delay_ps,
+            **simulation.results.links,
+            "utilisation": findings.utilisation,
+        }
+    )
+
+
+def _collectives(findings: Findings) -> pa.Table:
+    found = findings.collectives
+    return pa.table(
+        {
+            "group": found.group,
+            "group_name": pa.array(findings.group_names, pa.string()),
+            "seq": found.seq,
+            "kind": _words(KINDS, found.kind),
+            "algorithm": pa.array(findings.algorithms, pa.string()),
+            "members": found.members,
+            "bytes": found.size_bytes,
+            "start_ps": found.start_ps,
+            "ready_ps": found.ready_ps,
+            "finish_ps": found.finish_ps,
+            "time_ps": found.time_ps,
+            "algbw_Bps": findings.algorithm_Bps,
+            "busbw_Bps": findings.bus_Bps,
+            "closed_form_ps": findings.closed_form_ps,
+            "closed_form_played": findings.closed_form_played,
+            "ratio": findings.ratio,
+        }
+    )
+
+
+def _npus(simulation: Simulation, findings: Findings) -> pa.Table:
+    """One row for each NPU; `like` is given where the trace nodes of another stand for its own."""
+    times, folded = findings.npu_times, simulation.results.folded
+    more = {"like": folded.like} if folded else {}
+    return pa.table({"npu": np.arange(len(times.idle_ps)), **times._asdict(), **more})

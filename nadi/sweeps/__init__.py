@@ -1,0 +1,1 @@
+"""Sweeps of `nadi collective`: one collective, size after size, algorithm by algorithm."""

@@ -1,0 +1,117 @@
+"""Runs that name a model and a parallel plan in place of traces.
+
+What makes traces is imported where a run names a model: a run of traces needs none of it, and starts sooner.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.errors import ConfigError
+from topologies.clusters import find as find_cluster
+from workload.compute import find_gpu, gpu_names
+from workload.trace_sets.own import ELSEWHERE, IDLE
+from workload.trace_sets.trace_set import TraceSet
+
+if TYPE_CHECKING:
+    from nadi.config import RunConfig
+    from workload.models import Model
+    from workload.training import ParallelPlan
+
+
+def settled(config: "RunConfig", folder: Path) -> "RunConfig":
+    """The configuration with plan and GPU settled, and of a cluster as many GPUs as the plan has.
+
+    Args:
+        config: of a run file; unless it names a model, it stays as it is.
+        folder: of the run file, from which the path of a model counts.
+
+    Raises:
+        WorkloadError: the model is not known, or cannot be trained by the plan.
+        TopologyError: the cluster has no fabric of so many GPUs.
+        ConfigError: nothing says how long its operators take.
+    """
+    workload = config.workload
+    if workload.model is None:
+        return config
+    from workload.models import find
+    from workload.training import parallel_plan, rules
+
+    name = str(folder / workload.model) if (folder / workload.model).is_file() else workload.model
+    model, plan = find(name), parallel_plan(workload.plan or {})
+    rules.check(model, plan, workload.framework)
+    plan = rules.settle(model, plan, workload.framework)
+    workload = workload.model_copy(update={"model": name, "plan": str(plan)})
+    topology = config.topology
+    if topology.cluster is not None and topology.gpus is None:
+        find_cluster(topology.cluster).topology(plan.gpus)
+        topology = topology.model_copy(update={"gpus": plan.gpus})
+    if config.compute.gpu is None and config.compute.peak_flops is None:
+        known = ", ".join(gpu_names())
+        raise ConfigError(f"[compute] gpu: missing beside [workload] model; expected one of {known}, or a TOML file")
+    return config.model_copy(update={"workload": workload, "topology": topology})
+
+
+def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
+    """Of a settled configuration; None where it names traces."""
+    if config.workload.model is None:
+        return None
+    from workload.models import find
+    from workload.training import parallel_plan
+
+    return find(config.workload.model), parallel_plan(config.workload.plan or {})
+
+
+def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
+    """What is to be known of the model's run: GPUs of whose memory it takes more than there is, and idle NPUs.
+
+    Args:
+        config: settled.
+        npus: of the fabric; None = not known yet.
+    """
+    found = model_and_plan(config)
+    if found is None:
+        return []
+    from workload.memory import does_not_fit
+
+    said = []
+    gpu = config.compute.gpu
+    if gpu is not None:
+        said = [does_not_fit(*found, find_gpu(gpu).memory_bytes, config.workload.framework)]
+    plan = found[1]
+    if npus is not None and plan.gpus < npus:
+        said.append(f"{npus - plan.gpus:,} of {npus:,} NPUs have nothing to do: the plan is of {plan.gpus:,} GPUs")
+    return [text for text in said if text]
+
+
+def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> TraceSet:
+    """The traces of the configuration's model and plan.
+
+    Args:
+        config: settled, with a model.
+        npus: of the fabric, of which those beyond the plan's have nothing to do.
+        own: bool[npus], NPUs of this rank; None = all.
+
+    Raises:
+        ConfigError: the fabric has fewer NPUs than the plan.
+    """
+    from workload.models import find
+    from workload.training import parallel_plan
+    from workload.training.generator import generate
+
+    model, plan = find(config.workload.model or ""), parallel_plan(config.workload.plan or {})
+    if plan.gpus > npus:
+        replicas = npus * plan.dp // plan.gpus
+        smaller = f"dp{replicas} ({replicas * plan.gpus // plan.dp} GPUs), or " if replicas else ""
+        raise ConfigError(
+            f"[workload] plan: {plan} is of {plan.gpus} GPUs, the fabric has {npus} NPUs; expected {smaller}"
+            f"a fabric of {plan.gpus}"
+        )
+    made = generate(model, plan, config.workload.framework)
+    trace_of_npu = np.full(npus, IDLE, np.int32)
+    trace_of_npu[: plan.gpus] = made.trace_of_npu
+    if own is not None:
+        trace_of_npu[~own] = ELSEWHERE
+    return TraceSet(made.traces, trace_of_npu, made.example_npu, made.families)

@@ -1,0 +1,151 @@
+"""From a run file to what its NPUs do."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import workload
+from et import TraceTable, read_groups
+from nadi.config import RunConfig
+from nadi.errors import ConfigError
+from nadi.wiring.affordable import schedule_bytes
+from nadi.wiring.from_model import trace_set
+from topologies import Graph
+from workload import CollectiveSettings, ComputeModel, Program
+from workload.collectives import defaults_on
+from workload.compute import ALONE, IN_STEPS, ComputeTimes, Efficiencies, find_gpu, read_tables
+from workload.program.memory_pool import with_memory_nodes
+from workload.program.remote import RemoteMemory
+from workload.trace_sets.exchange import Exchange, alone
+
+BITS_PER_BYTE = 8
+
+
+class Work(NamedTuple):
+    """What the NPUs do, or those of this rank.
+
+    Attributes:
+        traces: distinct trace files.
+        trace_of_npu: int32[npus], trace of each NPU, -1 = none, -2 = another rank's.
+        program: what the engine runs.
+        collectives: how collectives are done.
+    """
+
+    traces: list[TraceTable]
+    trace_of_npu: NDArray[np.int32]
+    program: Program
+    collectives: CollectiveSettings
+
+
+def read_work(
+    config: RunConfig,
+    graph: Graph,
+    own: NDArray[np.bool_] | None = None,
+    exchange: Exchange = alone,
+    *,
+    force: bool = False,
+) -> Work:
+    """Read the traces of a run file and check them against each other.
+
+    Args:
+        config: the run file.
+        graph: the fabric.
+        own: bool[npus], NPUs of this rank; None = all.
+        exchange: what the ranks tell each other by.
+        force: make plans of collectives that take more memory than is free.
+
+    Raises:
+        TraceError, WorkloadError: the traces are wrong, or plans take more memory than is free.
+    """
+    traces = _trace_set(config, graph.npus, own, exchange)
+    if config.memory.remote == "pool":
+        traces = with_memory_nodes(traces, config.memory.remote_npus, graph.host, exchange)
+    groups = read_groups(config.workload.groups) if config.workload.groups else {}
+    collectives = collective_settings(config, graph, force=force)
+    program = workload.build_program(
+        traces.traces,
+        traces.trace_of_npu,
+        graph.npus,
+        groups,
+        compute_model(config),
+        collectives,
+        fabric=graph,
+        exchange=exchange,
+        example_npu=traces.example_npu,
+        families=traces.families,
+    )
+    return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
+
+
+def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:
+    """How collectives are done on a fabric; force: also with plans that take more memory than is free.
+
+    Raises:
+        WorkloadError: unknown kind, algorithm or parameter.
+    """
+    system = config.system
+    return CollectiveSettings(
+        defaults_on(graph) | system.collectives,
+        config.workload.all_gather_size,
+        splits=system.splits,
+        dataset_splits=system.dataset_splits,
+        chains=system.active_chunks_per_dimension or 1,
+        dimension_order=system.dimension_order,
+        most_bytes=schedule_bytes(force=force),
+    )
+
+
+def _trace_set(config: RunConfig, npus: int, own: NDArray[np.bool_] | None, exchange: Exchange) -> workload.TraceSet:
+    """Of the traces, or of the model that the run file names."""
+    section = config.workload
+    if section.traces is None:
+        return trace_set(config, npus, own)
+    return workload.load_set(section.traces, npus, strict=section.strict, own=own, exchange=exchange)
+
+
+def compute_model(config: RunConfig) -> ComputeModel:
+    """How durations are found.
+
+    Raises:
+        WorkloadError: a GPU or a table is not known or wrong.
+    """
+    bandwidth_bps = config.memory.bandwidth
+    return ComputeModel(
+        mode=config.compute.model,
+        peak_flops=config.compute.peak_flops,
+        memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
+        memory_latency_ps=config.memory.latency,
+        times=_compute_times(config),
+        remote=_remote_memory(config),
+    )
+
+
+def _remote_memory(config: RunConfig) -> RemoteMemory | None:
+    memory = config.memory
+    if memory.remote is None:
+        return None
+    bandwidth_bps = memory.remote_bandwidth
+    return RemoteMemory(
+        latency_ps=memory.remote_latency,
+        bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
+        is_there=memory.remote != "none",
+    )
+
+
+def _compute_times(config: RunConfig) -> ComputeTimes | None:
+    section = config.compute
+    if section.gpu is None:
+        beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
+        if beside is not None:
+            raise ConfigError(f'[compute] {beside} stands without gpu; expected gpu = "h100", or no {beside}')
+        return None
+    if section.scale_from is not None and not section.tables:
+        raise ConfigError("[compute] scale_from stands without tables; expected tables that have rows of it")
+    return ComputeTimes(
+        find_gpu(section.gpu),
+        read_tables(section.tables),
+        scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
+        efficiencies=Efficiencies(**section.efficiency),
+        pace=IN_STEPS if section.pace == "step" else ALONE,
+    )

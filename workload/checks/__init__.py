@@ -1,0 +1,1 @@
+"""What must hold in traces before a run, so that the engine never waits for what cannot come."""

@@ -1,0 +1,1 @@
+"""Plans, what one member of a collective does, and what several algorithms make theirs of."""

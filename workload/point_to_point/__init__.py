@@ -1,0 +1,1 @@
+"""Traces of messages between pairs of NPUs, without a model or collectives."""

@@ -1,0 +1,1 @@
+"""From traces to a Program, what each NPU does as arrays that the engine walks."""

@@ -1,0 +1,120 @@
+"""What the aggregators in switches do: the collectives of the groups that are reduced in the network, all at once.
+
+A Program names who needs which switches (`Use`); its NPUs, groups and traces are those of the user. `extended` makes of
+it the program that runs: aggregators are NPUs after the last (topologies.aggregators), members after the last of their
+groups, and their traces hold each collective of each of their groups, without dependencies.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.pointers import pointers
+from workload.program.assembling import assemble, empty_rows
+from workload.program.program import Program, Use
+from workload.trace_sets.groups import GroupTable
+from workload.trace_sets.view import COLLECTIVE
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+
+def switches_of(program: Program) -> list[int]:
+    """Nodes of the fabric that hold aggregators, ascending; as often as a group needs one there at most."""
+    most = Counter[int]()
+    for use in program.in_network:
+        most |= Counter(use.switches)
+    return sorted(most.elements())
+
+
+def extended(program: Program, *, acting: bool = True) -> Program:
+    """The program with its aggregators as NPUs.
+
+    Args:
+        program: with uses.
+        acting: False = another rank tells what aggregators do; here they have no trace.
+    """
+    switches, uses = switches_of(program), sorted(program.in_network, key=lambda use: use.group)
+    npu_of = {key: program.npus + i for i, key in enumerate(_counted(switches))}
+    served: list[list[tuple[Use, int]]] = [[] for _ in switches]
+    for use in uses:
+        for member, key in enumerate(_counted(use.switches), start=len(use.members)):
+            served[npu_of[key] - program.npus].append((use, member))
+    own = _aggregators(program, served)
+    groups = _groups(program, uses, npu_of)
+    traces, slots = len(program.trace_ptr) - 1, int(program.trace_slot_ptr[-1])
+    trace = np.arange(traces, traces + len(switches), dtype=np.int32)
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(program, name), getattr(own, name)])
+        for name in (*(n for n in own._fields if n.startswith("node_")), "slot_group", "slot_member", "coll_node")
+    }
+    return program._replace(
+        npus=program.npus + len(switches),
+        trace_of_npu=np.concatenate([program.trace_of_npu, trace if acting else np.full_like(trace, -1)]),
+        trace_ptr=_longer(program.trace_ptr, own.trace_ptr),
+        **joined,
+        child_ptr=_longer(program.child_ptr, own.child_ptr),
+        slot_ptr=_longer(program.slot_ptr, own.slot_ptr),
+        group_ptr=groups[0],
+        group_member=groups[1],
+        trace_slot_ptr=_longer(program.trace_slot_ptr, own.trace_slot_ptr),
+        coll_ptr=np.concatenate([program.coll_ptr[: slots + 1], own.coll_ptr[1:] + program.coll_ptr[slots]]),
+        recv_ptr=_longer(program.recv_ptr, own.recv_ptr),
+        in_network=(),
+    )
+
+
+def _counted(switches: Sequence[int]) -> list[tuple[int, int]]:
+    """Each switch, and how often it stands before."""
+    before = Counter[int]()
+    found = []
+    for switch in switches:
+        found.append((switch, before[switch]))
+        before[switch] += 1
+    return found
+
+
+def _longer(pointer: Int64, more: Int64) -> Int64:
+    return np.concatenate([pointer, pointer[-1] + more[1:]])
+
+
+def _aggregators(program: Program, served: list[list[tuple[Use, int]]]) -> Program:
+    """The aggregators alone, a trace each, with the groups of the program.
+
+    served: by each, a group and its own member number there.
+    """
+    rows = []
+    for of_one in served:
+        own = [use for use, _ in of_one]
+        counts = [len(use.schedule) for use in own]
+        rows.append(
+            empty_rows(sum(counts))._replace(
+                kind=np.full(sum(counts), COLLECTIVE, np.int8),
+                bytes=np.concatenate([use.bytes for use in own]),
+                seq=np.concatenate([np.arange(count, dtype=np.int32) for count in counts]),
+                group=np.repeat(np.arange(len(own), dtype=np.int32), counts),
+                schedule=np.concatenate([use.schedule for use in own]),
+                priority=np.concatenate([use.priority for use in own]),
+            )
+        )
+    table = GroupTable(
+        group_ptr=program.group_ptr,
+        group_member=program.group_member,
+        slot_ptr=pointers([len(of_one) for of_one in served]),
+        slot_group=np.array([use.group for of_one in served for use, _ in of_one], np.int32),
+        slot_member=np.array([member for of_one in served for _, member in of_one], np.int32),
+    )
+    return assemble(np.arange(len(served), dtype=np.int32), rows, table, program.schedules)
+
+
+def _groups(program: Program, uses: Sequence[Use], npu_of: dict[tuple[int, int], int]) -> tuple[Int64, Int32]:
+    """group_ptr and group_member, with aggregators after the members, and members also where no own NPU is one."""
+    pointer, members = program.group_ptr, program.group_member
+    found = [members[pointer[group] : pointer[group + 1]] for group in range(len(pointer) - 1)]
+    for use in uses:
+        aggregators = [npu_of[key] for key in _counted(use.switches)]
+        found[use.group] = np.concatenate([use.members, aggregators]).astype(np.int32)
+    return pointers([len(group) for group in found]), np.concatenate(found).astype(np.int32)

@@ -1,0 +1,146 @@
+"""Rows of distinct traces, put together to a Program: their children, their collectives and their receives."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.pointers import pointers
+from workload.program.program import Program
+from workload.schedules.packed import DONE_AT_ONCE, Schedules
+from workload.trace_sets.groups import GroupTable
+from workload.trace_sets.view import COLLECTIVE, RECV
+
+Int8 = NDArray[np.int8]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+NOT_HERE = -1
+
+
+class Rows(NamedTuple):
+    """The rows of one distinct trace of n nodes: columns of Program, and its parents as CSR."""
+
+    kind: Int8
+    lane: Int8
+    duration_ps: Int64
+    bytes: Int64
+    peer: Int32
+    tag: Int32
+    seq: Int32
+    group: Int32
+    schedule: Int32
+    priority: Int32
+    dep_ptr: Int64
+    dep: Int32
+
+
+_COLUMNS = tuple(name for name in Rows._fields if name not in {"dep_ptr", "dep"})
+
+
+def empty_rows(n: int) -> Rows:
+    """Rows of n nodes without work, bytes or parents, to be filled."""
+    int8, int32, int64 = np.zeros(n, np.int8), np.zeros(n, np.int32), np.zeros(n, np.int64)
+    return Rows(
+        kind=int8,
+        lane=int8.copy(),
+        duration_ps=int64,
+        bytes=int64.copy(),
+        peer=int32,
+        tag=int32.copy(),
+        seq=int32.copy(),
+        group=int32.copy(),
+        schedule=np.full(n, DONE_AT_ONCE, np.int32),
+        priority=int32.copy(),
+        dep_ptr=np.zeros(n + 1, np.int64),
+        dep=np.zeros(0, np.int32),
+    )
+
+
+def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, schedules: Schedules) -> Program:
+    """Put distinct traces together.
+
+    Args:
+        own_rows: int32[npus], the trace of each NPU, -1 = another rank's.
+        distinct: traces, each run by at least one NPU.
+        groups: slots of all NPUs.
+        schedules: to which the rows' schedule numbers refer.
+    """
+    trace_ptr = pointers([len(rows.kind) for rows in distinct])
+    none = empty_rows(0)  # a rank may have no NPUs
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(rows, name) for rows in (none, *distinct)]) for name in _COLUMNS
+    }
+    deps = np.concatenate([np.diff(rows.dep_ptr) for rows in (none, *distinct)])
+    parents = (rows.dep + start for rows, start in zip(distinct, trace_ptr[:-1], strict=True))
+    parent = np.concatenate([np.zeros(0, np.int64), *parents])
+    child_ptr, child = _children(deps, parent.astype(np.int64), trace_ptr)
+    slots_of_trace = np.zeros(len(distinct), np.int64)
+    here = own_rows != NOT_HERE
+    slots_of_trace[own_rows[here]] = np.diff(groups.slot_ptr)[here]
+    trace_slot_ptr, coll_ptr, coll_node = _collective_lists(columns, trace_ptr, slots_of_trace)
+    recv_ptr, recv_key, recv_node = _receive_lists(columns, trace_ptr)
+    return Program(
+        npus=len(own_rows),
+        trace_of_npu=own_rows.astype(np.int32),
+        trace_ptr=trace_ptr,
+        **{f"node_{name}": column for name, column in columns.items()},
+        node_deps=deps.astype(np.int32),
+        child_ptr=child_ptr,
+        child=child,
+        slot_ptr=groups.slot_ptr,
+        slot_group=groups.slot_group,
+        slot_member=groups.slot_member,
+        group_ptr=groups.group_ptr,
+        group_member=groups.group_member,
+        trace_slot_ptr=trace_slot_ptr,
+        coll_ptr=coll_ptr,
+        coll_node=coll_node,
+        recv_ptr=recv_ptr,
+        recv_key=recv_key,
+        recv_node=recv_node,
+        schedules=schedules,
+    )
+
+
+def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArray[np.integer]) -> Int64:
+    """int64[]: the key by which a message finds its receive; wraps for peers from 0 on, as int64 does."""
+    biased = (peer.astype(np.int64) + (1 << 19)) << 44
+    return biased | (tag.astype(np.int64) << 20) | seq.astype(np.int64)
+
+
+def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int32]:
+    """CSR of children; parent: rows over all traces, node after node, deps of them each."""
+    row = np.repeat(np.arange(len(deps)), deps)
+    start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))
+    by_parent = np.argsort(parent, kind="stable")
+    child = (row - start[row])[by_parent] if len(row) else row
+    return pointers(np.bincount(parent, minlength=len(deps))), child.astype(np.int32)
+
+
+def _trace_of_row(trace_ptr: Int64) -> Int64:
+    return np.repeat(np.arange(len(trace_ptr) - 1), np.diff(trace_ptr))
+
+
+def _collective_lists(
+    columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64, slots_of_trace: Int64
+) -> tuple[Int64, Int64, Int32]:
+    """trace_slot_ptr, coll_ptr and coll_node of Program."""
+    trace_slot_ptr = pointers(slots_of_trace)
+    rows = np.flatnonzero(columns["kind"] == COLLECTIVE)
+    trace = _trace_of_row(trace_ptr)[rows]
+    entry = trace_slot_ptr[trace] + columns["group"][rows]
+    order = np.lexsort((columns["seq"][rows], entry))
+    counts = np.bincount(entry, minlength=int(trace_slot_ptr[-1]))
+    return trace_slot_ptr, pointers(counts), (rows - trace_ptr[trace])[order].astype(np.int32)
+
+
+def _receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64) -> tuple[Int64, Int64, Int32]:
+    """recv_ptr, recv_key and recv_node of Program."""
+    rows = np.flatnonzero(columns["kind"] == RECV)
+    trace = _trace_of_row(trace_ptr)[rows]
+    key = receive_key(*(columns[name][rows] for name in ("peer", "tag", "seq")))
+    order = np.lexsort((key, trace))
+    counts = np.bincount(trace, minlength=len(trace_ptr) - 1)
+    return pointers(counts), key[order], (rows - trace_ptr[trace])[order].astype(np.int32)

@@ -1,0 +1,358 @@
+"""From traces to a Program: what each NPU does, as arrays that the engine walks."""
+
+import hashlib
+import operator
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from et import TraceTable
+from topologies import Graph
+from workload import collectives
+from workload.bounds import MOST_NPUS
+from workload.checks.collectives import check_collectives
+from workload.checks.messages import check_messages
+from workload.checks.traces import check_sizes
+from workload.errors import WorkloadError
+from workload.kinds import KINDS
+from workload.program.assembling import NOT_HERE, Rows, assemble, empty_rows
+from workload.program.durations import ComputeModel, durations_ps
+from workload.program.program import Program, Use
+from workload.program.remote import lanes
+from workload.program.settings import CollectiveSettings
+from workload.schedules.packed import DONE_AT_ONCE, ScheduleSet
+from workload.shape import Shape, shape_of
+from workload.trace_sets.exchange import Exchange, agree, alone
+from workload.trace_sets.groups import GroupTable, resolve
+from workload.trace_sets.own import IDLE, own_traces
+from workload.trace_sets.trace_set import Families
+from workload.trace_sets.view import AS_WRITTEN, TraceView
+from workload.trees.aggregators import IF_ANY, trees_of
+from workload.uneven.all_to_all_v import NAME as UNEVEN
+from workload.uneven.all_to_all_v import units
+from workload.uneven.splits import Matrices, matrices
+
+Int8 = NDArray[np.int8]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+_LARGEST_PRODUCT = 2**62  # of buffer and chunks: the engine multiplies them
+
+
+def build_program(
+    traces: Sequence[TraceTable],
+    trace_of_npu: ArrayLike,
+    npus: int,
+    groups: Mapping[str, tuple[int, ...]] | None = None,
+    compute: ComputeModel | None = None,
+    settings: CollectiveSettings | None = None,
+    *,
+    fabric: Graph | None = None,
+    exchange: Exchange = alone,
+    example_npu: ArrayLike | None = None,
+    families: Families | None = None,
+) -> Program:
+    """Check traces against each other and build what the engine runs.
+
+    On several ranks each builds the part of its own NPUs; checks and group numbers are those of all ranks together, and
+    so are errors: all ranks raise the same.
+
+    Args:
+        traces: distinct traces.
+        trace_of_npu: int[npus], the trace of each NPU, IDLE (-1) = it has none, ELSEWHERE (-2) = it is another rank's.
+        npus: NPUs of the fabric.
+        groups: members of each named group; METADATA nodes may name others.
+        compute: how durations are found; as recorded unless told otherwise.
+        settings: how collectives are done.
+        fabric: which the NPUs are on; needed by some collective algorithms only.
+        exchange: with the other ranks; see workload.trace_sets.exchange.
+        example_npu: int[traces], whose numbers the peers of a trace are, AS_WRITTEN (-1) = everybody's; None = of all
+            traces. See workload.trace_sets.trace_set.
+        families: groups by name of which each NPU is in one.
+
+    Raises:
+        WorkloadError: whatever is wrong with the traces, see workload.checks.traces, workload.checks.collectives,
+            workload.checks.messages, workload.trace_sets.groups, workload.uneven.splits and workload.program.durations.
+    """
+    compute, settings = compute or ComputeModel(), settings or CollectiveSettings()
+    trace = np.asarray(trace_of_npu, np.int32)
+    has_traces = agree(exchange, lambda: _check_traces(traces, trace, npus))
+    if not any(exchange(has_traces)):
+        raise WorkloadError(f"no trace for any of {npus} NPUs: expected at least one")
+    dims = None if fabric is None else fabric.dims
+    examples = None if example_npu is None else np.asarray(example_npu, np.int32)
+    own = agree(exchange, lambda: own_traces(traces, trace, dims, examples))
+    agree(exchange, lambda: own.each(lambda view, users: check_sizes(view, users, npus)))
+    table = resolve(own, npus, groups or {}, exchange, dims or (), families)
+    check_collectives(own, table, exchange)
+    check_messages(own, exchange)
+    chooser = _Chooser(settings, table, fabric, matrices(own, table, exchange))
+    distinct = _Distinct()
+    own_rows = np.full(npus, NOT_HERE, np.int32)
+
+    def add_rows(view: TraceView, users: Int64) -> None:
+        for alike in _alike(view, table, users, chooser):
+            rows = _rows(view, table, int(alike[0]), compute, chooser)
+            own_rows[alike] = _share(distinct, view, rows, alike)
+
+    agree(exchange, lambda: own.each(add_rows))
+    if np.any(trace == IDLE):
+        own_rows[trace == IDLE] = distinct.number(empty_rows(0))
+    program = assemble(own_rows, distinct.rows, table, chooser.schedules.pack())
+    uses = tuple(chooser.use(*told) for told in _told(program, chooser, exchange))
+    return program._replace(in_network=uses, schedules=chooser.schedules.pack()) if uses else program
+
+
+class _Distinct:
+    """Traces as they come, equal ones once."""
+
+    def __init__(self) -> None:
+        self.rows: list[Rows] = []
+        self._number: dict[bytes, int] = {}
+
+    def number(self, rows: Rows) -> int:
+        digest = hashlib.blake2b()
+        for column in rows:
+            digest.update(len(column).to_bytes(8, "little"))
+            digest.update(np.ascontiguousarray(column).data)
+        key = digest.digest()
+        if key not in self._number:
+            self._number[key] = len(self.rows)
+            self.rows.append(rows)
+        return self._number[key]
+
+
+def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool:
+    """Check that the traces are those of npus NPUs; whether this rank has any."""
+    if not 1 <= npus < MOST_NPUS:
+        raise WorkloadError(f"{npus} NPUs: expected 1 to {MOST_NPUS - 1}")
+    lacking = npus + np.flatnonzero(trace[npus:] >= 0)
+    if len(lacking):
+        npu = int(lacking[0])
+        raise WorkloadError(f"{traces[trace[npu]].path}: trace of NPU {npu}, but the fabric has {npus} NPUs", npu)
+    if len(trace) != npus:
+        raise WorkloadError(f"traces for {len(trace)} NPUs: expected one for each of {npus} (-1 = idle)")
+    return bool(np.any(trace >= 0))
+
+
+class _Told(NamedTuple):
+    """What a rank tells of a group that switches reduce: see Use; asked: kind, or "" = not in the network."""
+
+    group: int
+    members: Int32
+    asked: list[str]
+    bytes: Int64
+    priority: Int32
+
+
+def _told(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_Told]:
+    """All groups with collectives that switches reduce, each told by the rank of its first member."""
+    if not chooser.trees:
+        return []
+    found = []
+    for trace in range(len(program.trace_ptr) - 1):
+        users = np.flatnonzero(program.trace_of_npu == trace)
+        for slot, entry in enumerate(range(int(program.trace_slot_ptr[trace]), int(program.trace_slot_ptr[trace + 1]))):
+            rows = program.trace_ptr[trace] + program.coll_node[program.coll_ptr[entry] : program.coll_ptr[entry + 1]]
+            asked = [chooser.trees_of.get(schedule, "") for schedule in program.node_schedule[rows].tolist()]
+            if not any(asked):
+                continue
+            own = program.slot_ptr[users] + slot
+            for at in own[program.slot_member[own] == 0].tolist():
+                group = int(program.slot_group[at])
+                members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
+                told = _Told(group, members, asked, program.node_bytes[rows], program.node_priority[rows])
+                found.append((at, told))
+    found.sort(key=operator.itemgetter(0))
+    return [told for of_rank in exchange([told for _, told in found]) for told in of_rank]
+
+
+def _trees(settings: CollectiveSettings) -> str:
+    """Trees of the algorithms that switches take part in, "" = there are none.
+
+    Raises:
+        WorkloadError: they differ; a group has one set of aggregators. Those that can do without give way.
+    """
+    chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS if kind in settings.algorithm)
+    wanted = {choice.trees: choice.name for choice in chosen if choice.trees}
+    found = {trees: name for trees, name in wanted.items() if not trees.startswith(IF_ANY)} or wanted
+    if len(found) > 1:
+        both = " and ".join(f"{name} (trees over {trees})" for trees, name in sorted(found.items()))
+        raise WorkloadError(f"collectives: found {both} in one run; expected algorithms over the same trees")
+    return next(iter(found), "")
+
+
+class _Chooser:
+    """Finds the schedule of each collective; the NPUs that run a trace have the same groups.
+
+    trees: those of the kinds that are reduced in switches, "" = none is. trees_of: kind of each schedule that is.
+    """
+
+    def __init__(
+        self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None, uneven: Matrices
+    ) -> None:
+        self.settings = settings
+        self.schedules = ScheduleSet(settings.most_bytes)
+        self.trees = _trees(settings)
+        self.trees_of: dict[int, str] = {}
+        self._uneven = uneven
+        self._uneven_of: dict[int, list[Int64]] = {}
+        for (group, _), matrix in sorted(uneven.items(), key=operator.itemgetter(0)):
+            self._uneven_of.setdefault(group, []).append(matrix)
+        self._uneven_schedules: dict[tuple[int, tuple[int, ...] | None], tuple[int, int]] = {}
+        self._groups, self._fabric = groups, fabric
+        self._shapes: dict[int, Shape] = {}
+        self._known: dict[tuple[str, int, Shape | None, int], int] = {}
+
+    def needs_shape(self, kind: str) -> bool:
+        """Whether the algorithm of a kind depends on the group's shape and on the size."""
+        return collectives.choose(kind, self.settings.algorithm_of(kind)).needs_shape
+
+    def schedule(self, kind: str, group: int, size_bytes: int) -> int:
+        """Number of the schedule."""
+        members = len(self._groups.members(group))
+        shape = self._shape(group) if members > 1 and self.needs_shape(kind) else None
+        return self._add(kind, members, shape, size_bytes)
+
+    def use(self, group: int, members: Int32, asked: list[str], size_bytes: Int64, priority: Int32) -> Use:
+        """What the aggregators of a group do, whose members may be another rank's."""
+        fabric = cast("Graph", self._fabric)  # else there is no tree
+        is_held = len(self._groups.members(group)) > 0
+        shape = self._shape(group) if is_held else shape_of(fabric, members, trees=self.trees)
+        wanted = list(zip(asked, size_bytes.tolist(), strict=True))
+        number = {
+            (kind, size): self._add(kind, len(members), shape, size) if kind else DONE_AT_ONCE
+            for kind, size in dict.fromkeys(wanted)
+        }
+        switches = trees_of(fabric, members, self.trees)[1]
+        return Use(group, members, switches, np.array([number[one] for one in wanted], np.int32), size_bytes, priority)
+
+    def _add(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> int:
+        key = kind, members, shape, size_bytes
+        if key in self._known:
+            return self._known[key]
+        algorithm = self.settings.algorithm_of(kind)
+        number = self._known[key] = self.schedules.add(kind, algorithm, members, shape, size_bytes)
+        if number != DONE_AT_ONCE and self.schedules.aggregators(number):
+            self.trees_of[number] = kind
+        return number
+
+    def uneven(self, group: int, seq: int) -> tuple[int, int]:
+        """Number of the schedule of a group's uneven all-to-all, and the bytes of the buffer that it works on."""
+        matrix = self._uneven[group, seq]
+        algorithm = self.settings.algorithm_of(UNEVEN)
+        shape = self._shape(group) if algorithm == "hierarchical" and len(matrix) > 1 else None
+        key = id(matrix), shape.host if shape else None  # equal matrices are one array
+        if key not in self._uneven_schedules:
+            schedule, cut = self.schedules.add_uneven(matrix, algorithm, key[1]), units(matrix)
+            chunks = cut.chunks if schedule == DONE_AT_ONCE else self.schedules.chunks(schedule)
+            self._uneven_schedules[key] = schedule, chunks * cut.unit_bytes
+        return self._uneven_schedules[key]
+
+    def likeness(self, group: int, *, by_shape: bool) -> object:
+        """Groups of equal likeness have equal schedules; by_shape: of algorithms that ask for the group's shape."""
+        members = len(self._groups.members(group))
+        shape = (by_shape and self._shape(group)) or members
+        return shape, tuple(id(matrix) for matrix in self._uneven_of.get(group, ()))  # equal matrices are one array
+
+    def _shape(self, group: int) -> Shape | None:
+        if group not in self._shapes and self._fabric is not None:
+            self._shapes[group] = shape_of(self._fabric, self._groups.members(group), trees=self.trees)
+        return self._shapes.get(group)
+
+
+def _alike(view: TraceView, table: GroupTable, users: Int64, chooser: _Chooser) -> list[Int64]:
+    """The users of a trace, apart where they have groups of their own that stand unlike on the fabric."""
+    groups = table.slot_group[table.slot_ptr[users][:, None] + np.arange(len(view.slot_names))]
+    groups = groups[:, np.any(groups != groups[:1], axis=0)]
+    if groups.shape[1] == 0:
+        return [users]
+    kinds = (KINDS[kind] for kind in np.unique(view.coll_kind).tolist())
+    by_shape = bool(np.any(view.coll_uneven)) or any(chooser.needs_shape(kind) for kind in kinds)
+    found, row = np.unique(groups, return_inverse=True)
+    number: dict[object, int] = {}
+    likeness = [number.setdefault(chooser.likeness(group, by_shape=by_shape), len(number)) for group in found.tolist()]
+    alike, first, of_user = np.unique(
+        np.array(likeness)[row.reshape(groups.shape)], axis=0, return_index=True, return_inverse=True
+    )
+    return [users[of_user.reshape(-1) == i] for i in np.argsort(first).tolist()[: len(alike)]]
+
+
+def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> Rows:
+    """The rows of a trace that npu and others run, without peers."""
+    n = len(view.table)
+    rows = empty_rows(n)._replace(
+        kind=view.kind, lane=lanes(view, compute.remote), duration_ps=durations_ps(view, compute)
+    )
+    rows = rows._replace(dep_ptr=view.table.dep_ptr, dep=view.table.dep)
+    rows.bytes[view.p2p_rows] = view.table.comm_size[view.p2p_rows]
+    rows.tag[view.p2p_rows] = view.p2p_tag
+    rows.seq[view.p2p_rows] = view.p2p_seq
+    rows.seq[view.coll_rows] = view.coll_seq
+    rows.group[view.coll_rows] = view.coll_slot
+    groups = table.slot_group[table.slots_of(npu)]
+    _fill_collectives(rows, view, table, groups, chooser)
+    _fill_uneven(rows, view, groups, chooser)
+    return rows
+
+
+def _fill_uneven(rows: Rows, view: TraceView, groups: Int32, chooser: _Chooser) -> None:
+    """Buffer and schedule of each all-to-all with split sizes; groups: int32[slots]."""
+    for at in np.flatnonzero(view.coll_uneven).tolist():
+        schedule, size_bytes = chooser.uneven(int(groups[view.coll_slot[at]]), int(view.coll_seq[at]))
+        row = int(view.coll_rows[at])
+        if schedule != DONE_AT_ONCE and size_bytes * chooser.schedules.pieces(schedule) > _LARGEST_PRODUCT:
+            raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
+        rows.bytes[row], rows.schedule[row] = size_bytes, schedule
+        rows.priority[row] = view.table.comm_priority[row]
+
+
+def _fill_collectives(rows: Rows, view: TraceView, table: GroupTable, groups: Int32, chooser: _Chooser) -> None:
+    """Buffer and schedule of each collective without split sizes; groups: int32[slots]."""
+    even = ~view.coll_uneven
+    coll_rows, coll_kind, coll_slot = view.coll_rows[even], view.coll_kind[even], view.coll_slot[even]
+    factor = chooser.settings.buffer_factor(table.sizes()[groups])[coll_kind, coll_slot]
+    size = np.maximum(view.table.comm_size[coll_rows], 0)
+    _check_products(view, coll_rows, size, factor)
+    by_size = np.zeros(len(KINDS), np.bool_)
+    for kind in np.unique(coll_kind).tolist():
+        by_size[kind] = chooser.needs_shape(KINDS[kind])
+    sizes, size_of_row = np.unique(np.where(by_size[coll_kind], size * factor, 0), return_inverse=True)
+    pairs, pair_of_row = np.unique(coll_kind.astype(np.int64) * 2**32 + coll_slot, return_inverse=True)
+    alike, alike_of_row = np.unique(pair_of_row * len(sizes) + size_of_row, return_inverse=True)
+    chosen = np.zeros(len(alike), np.int32)
+    pieces = np.ones(len(alike), np.int64)
+    for i, one in enumerate(alike.tolist()):
+        pair, size_bytes = int(pairs[one // len(sizes)]), int(sizes[one % len(sizes)])
+        chosen[i] = chooser.schedule(KINDS[pair >> 32], int(groups[pair & (2**32 - 1)]), size_bytes)
+        if chosen[i] != DONE_AT_ONCE:
+            pieces[i] = chooser.schedules.pieces(int(chosen[i]))
+    _check_products(view, coll_rows, size, factor * pieces[alike_of_row])
+    rows.bytes[coll_rows] = size * factor
+    rows.priority[coll_rows] = view.table.comm_priority[coll_rows]
+    rows.schedule[coll_rows] = chosen[alike_of_row]
+
+
+def _check_products(view: TraceView, coll_rows: Int32, size: Int64, factor: Int64) -> None:
+    """Refuse sizes that times their factors the engine cannot hold; int64[] of the collectives."""
+    too_large = size > _LARGEST_PRODUCT // np.maximum(factor, 1)
+    if np.any(too_large):
+        row = int(coll_rows[np.argmax(too_large)])
+        raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
+
+
+def _share(distinct: _Distinct, view: TraceView, rows: Rows, users: Int64) -> list[int]:
+    """Numbers of the traces that the users of one trace run: peers are relative, so some may differ."""
+    if len(view.p2p_rows) == 0:
+        return [distinct.number(rows)] * len(users)
+    if view.example != AS_WRITTEN:
+        rows.peer[view.p2p_rows] = view.p2p_peer - view.example
+        return [distinct.number(rows)] * len(users)
+    numbers = []
+    for npu in users.tolist():
+        peer = np.zeros(len(view.table), np.int32)
+        peer[view.p2p_rows] = view.p2p_peer - npu
+        numbers.append(distinct.number(rows._replace(peer=peer)))
+    return numbers

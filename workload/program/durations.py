@@ -1,0 +1,154 @@
+"""How long compute and memory nodes take: as recorded, by their operators on a GPU, or by a roofline."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies.bounds import LONGEST_PS
+from workload.compute.times import ComputeTimes
+from workload.errors import WorkloadError
+from workload.program.remote import REMOTE_KEY, RemoteMemory, is_remote
+from workload.trace_sets.view import COMPUTE, CPU_LANE, MEMORY, TraceView
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+MODES = ("auto", "trace", "roofline")
+GPU_KEY = '[compute] gpu, as "h100"'
+PEAK_FLOPS_KEY = f'{GPU_KEY}, or peak_flops, as "312TFLOPS"'
+BANDWIDTH_KEY = f'{GPU_KEY}, or [memory] bandwidth, as "2TB/s"'
+PS_PER_MICRO = 1_000_000
+PS_PER_SECOND = 1e12
+_LONGEST_MICROS = LONGEST_PS // PS_PER_MICRO
+
+
+@dataclass(frozen=True)
+class ComputeModel:
+    """How durations are found.
+
+    A roofline says max(num_ops / peak_flops, tensor_size / memory_bandwidth_Bps) for compute nodes (Williams, Waterman
+    and Patterson, CACM 2009) and memory_latency_ps + tensor_size / memory_bandwidth_Bps for memory nodes (with the
+    latency and bandwidth of remote memory where their tensor is there). It describes
+    the accelerator: nodes on the CPU always take the trace's duration. Where a GPU is named, nodes that say which
+    operators they do take as long as these do one after another, in place of the roofline.
+
+    Attributes:
+        mode: "trace" takes the trace's duration; "roofline" the operators or the roofline, and refuses compute nodes
+            that say no operators, num_ops or tensor_size; "auto" takes the trace's duration where it is not 0, else
+            what "roofline" takes where the node says any of them (memory nodes: tensor_size), else 0.
+        peak_flops: floating-point operations per second, None = those that the GPU's matrix products reach.
+        memory_bandwidth_Bps: bytes per second, None = those that the GPU's memory reaches.
+        memory_latency_ps: of each memory node.
+        times: of operators on a GPU, None = no GPU is named.
+        remote: memory of nodes whose tensor is not in the NPU's own, None = these are as local ones.
+
+    Raises:
+        WorkloadError: another mode, or a value that is not positive (latency: negative).
+    """
+
+    mode: str = "auto"
+    peak_flops: float | None = None
+    memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
+    memory_latency_ps: int = 0
+    times: ComputeTimes | None = None
+    remote: RemoteMemory | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise WorkloadError(f"compute mode {self.mode!r}: expected one of {', '.join(MODES)}")
+        for name in ("peak_flops", "memory_bandwidth_Bps"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise WorkloadError(f"{name} is {value}: expected a positive number")
+        if self.memory_latency_ps < 0:
+            raise WorkloadError(f"memory_latency_ps is {self.memory_latency_ps}: expected 0 or more")
+
+    @property
+    def flops(self) -> float | None:
+        """Operations per second of nodes that say no operators, None = not known."""
+        return self.times.product_flops if self.peak_flops is None and self.times else self.peak_flops
+
+    @property
+    def bandwidth_Bps(self) -> float | None:  # noqa: N802 - bytes, not bits
+        """Bytes per second of memory nodes and of nodes that say no operators, None = not known."""
+        return self.times.memory_Bps if self.memory_bandwidth_Bps is None and self.times else self.memory_bandwidth_Bps
+
+
+def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
+    """int64[n]: picoseconds of each node of kinds COMPUTE and MEMORY, 0 for others.
+
+    Recorded times are exact; a roofline is rounded to the nearest picosecond.
+
+    Raises:
+        WorkloadError: a duration beyond 11 days, a roofline that needs a rate that is not known, or (mode "roofline") a
+            compute node that says neither num_ops nor tensor_size.
+    """
+    table = view.table
+    has_operators = (table.operators > 0) & (view.kind == COMPUTE)
+    has_work = (table.num_ops >= 0) | (table.tensor_size >= 0) | has_operators
+    on_cpu = (view.kind == COMPUTE) & (view.lane == CPU_LANE)
+    timed = (view.kind == COMPUTE) | (view.kind == MEMORY)
+    too_long = timed & (table.duration_micros > _LONGEST_MICROS)
+    _refuse(view, too_long, f"duration_micros is beyond {_LONGEST_MICROS}, expected less")
+    recorded = np.where(timed & ~too_long, table.duration_micros, 0) * PS_PER_MICRO
+    if model.mode == "trace":
+        return recorded
+    modelled = timed & ~on_cpu
+    if model.mode == "auto":
+        modelled &= (recorded == 0) & np.where(view.kind == MEMORY, table.tensor_size >= 0, has_work)
+    else:
+        without = 'no operators, num_ops or tensor_size, expected one, or [compute] model = "auto" in the run file'
+        _refuse(view, modelled & (view.kind == COMPUTE) & ~has_work, without)
+    if not np.any(modelled):
+        return recorded
+    by_operators = modelled & has_operators
+    if model.times is None:
+        bare = by_operators & (table.num_ops < 0) & (table.tensor_size < 0)
+        _refuse(view, bare, f"operators are given but no GPU that does them, expected {GPU_KEY}")
+        return np.where(modelled, _roofline_ps(view, modelled, model), recorded)
+    found = np.where(modelled, _roofline_ps(view, modelled & ~by_operators, model), recorded)
+    return np.where(by_operators, _operators_ps(view, by_operators, model.times), found)
+
+
+def _operators_ps(view: TraceView, chosen: Mask, times: ComputeTimes) -> Int64:
+    """int64[n]: picoseconds of the chosen nodes' operators, one after another."""
+    rows = np.where(chosen, view.table.operators, 0)
+    of_row = np.zeros(len(view.table.operator_lists), np.int64)
+    for row in np.unique(rows[chosen]).tolist():
+        try:
+            of_row[row] = times.text_ps(view.table.operator_lists[row])
+        except WorkloadError as error:
+            _refuse(view, chosen & (rows == row), str(error))
+    _refuse(view, of_row[rows] > LONGEST_PS, "takes longer than 11 days, expected less")
+    return of_row[rows]
+
+
+def _roofline_ps(view: TraceView, modelled: Mask, model: ComputeModel) -> Int64:
+    is_memory = view.kind == MEMORY
+    num_ops = np.where(modelled & ~is_memory, np.maximum(view.table.num_ops, 0), 0)
+    size = np.where(modelled, np.maximum(view.table.tensor_size, 0), 0)
+    elsewhere = is_remote(view) & modelled if model.remote is not None else np.zeros(len(size), np.bool_)
+    local = np.where(elsewhere, 0, size)
+    compute_ps = _seconds(view, num_ops, model.flops, "num_ops", PEAK_FLOPS_KEY) * PS_PER_SECOND
+    memory_ps = _seconds(view, local, model.bandwidth_Bps, "tensor_size", BANDWIDTH_KEY) * PS_PER_SECOND
+    memory_ps += np.where(is_memory, model.memory_latency_ps, 0)
+    if model.remote is not None:
+        away = _seconds(view, size - local, model.remote.bandwidth_Bps, "tensor_size", REMOTE_KEY) * PS_PER_SECOND
+        memory_ps = np.where(elsewhere, model.remote.latency_ps + away, memory_ps)
+    longest_ps = np.maximum(compute_ps, memory_ps)
+    _refuse(view, longest_ps > LONGEST_PS, "takes longer than 11 days, expected less")
+    return np.rint(longest_ps).astype(np.int64)
+
+
+def _seconds(view: TraceView, work: Int64, rate: float | None, column: str, key: str) -> NDArray[np.float64]:
+    """What work takes at a rate; key: of the run file, where the rate would stand."""
+    if rate is None:
+        _refuse(view, work > 0, f"{column} is given but no rate to divide it by, expected {key}")
+        return np.zeros(len(work))
+    return work / rate
+
+
+def _refuse(view: TraceView, wrong: Mask, text: str) -> None:
+    if np.any(wrong):
+        raise WorkloadError(f"{view.node(int(np.argmax(wrong)))}: {text}")

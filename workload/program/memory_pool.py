@@ -1,0 +1,177 @@
+"""Remote memory that NPUs share: accesses become messages to memory nodes, over the fabric as all others.
+
+A memory node is an NPU of the fabric without a trace of its own. A load asks it by a message of REQUEST_BYTES, which
+then reads, one access at a time in the order in which requests come, and sends what was read; a store sends the data,
+and the memory node tells by REQUEST_BYTES when it has written. So the pool is as far and as fast as the fabric makes it
+(ASTRA-sim 2.0's memory pool; Won et al., ISPASS 2023, section IV-C).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from google.protobuf.message import Message
+from numpy.typing import NDArray
+
+from et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
+from workload.errors import WorkloadError
+from workload.trace_sets.exchange import Exchange, agree
+from workload.trace_sets.own import ELSEWHERE
+from workload.trace_sets.trace_set import TraceSet
+from workload.trace_sets.view import AS_WRITTEN
+
+REQUEST_BYTES = 64
+"""Of a request to load, or of the word that something was stored: a line of a cache, as CXL.mem's messages carry."""
+MOST_ACCESSES = 1 << 24
+"""Of an NPU: each has a tag."""
+_REMOTE_LOC = 1
+_MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
+
+
+class _Access(NamedTuple):
+    """What a memory node does for one NPU; its tag is how many of this NPU come before."""
+
+    is_load: bool
+    bytes: int
+
+
+def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: NDArray[np.int32], exchange: Exchange) -> TraceSet:
+    """Traces in which nodes whose tensor is elsewhere are messages, and memory nodes have traces that answer them.
+
+    Args:
+        given: traces of all NPUs, or those of a rank.
+        servers: NPUs that are memory nodes.
+        host: int[npus], server of each NPU: an NPU uses a memory node of its own host if there is one, else the
+            how-manieth its number says.
+        exchange: with the other ranks.
+
+    Raises:
+        WorkloadError: a memory node that the fabric lacks, that is named twice or has a trace; too many accesses.
+    """
+    agree(exchange, lambda: _check(given, servers))
+    trace_of_npu = np.array(given.trace_of_npu, np.int32)
+    traces, examples = list(given.traces), list(given.example_npu)
+    accesses: dict[int, list[_Access]] = {}
+    made: dict[tuple[int, int, int], int] = {}
+
+    def convert() -> None:
+        for npu in np.flatnonzero(trace_of_npu >= 0).tolist():
+            number = int(trace_of_npu[npu])
+            rows = _remote_rows(given.traces[number])
+            if not len(rows):
+                continue
+            server = _server(npu, servers, host)
+            example = int(given.example_npu[number])
+            shift = 0 if example == AS_WRITTEN else npu - example
+            key = number, server, shift
+            if key not in made:
+                made[key] = len(traces)
+                traces.append(_with_messages(given.traces[number], rows, server, shift))
+                examples.append(AS_WRITTEN)
+            trace_of_npu[npu] = made[key]
+            accesses[npu] = _accesses(given.traces[number], rows)
+
+    agree(exchange, convert)
+    told = {npu: wanted for of_rank in exchange(accesses) for npu, wanted in of_rank.items()}
+    for server in servers:
+        if trace_of_npu[server] == ELSEWHERE:
+            continue
+        clients = [npu for npu in sorted(told) if _server(npu, servers, host) == server]
+        if clients:
+            trace_of_npu[server] = len(traces)
+            traces.append(_answers(server, {npu: told[npu] for npu in clients}))
+            examples.append(AS_WRITTEN)
+    return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), given.families)
+
+
+def _check(given: TraceSet, servers: Sequence[int]) -> None:
+    if len(set(servers)) != len(servers):
+        raise WorkloadError(f"memory nodes {sorted(servers)}: expected each once")
+    for server in servers:
+        if not 0 <= server < given.npus:
+            raise WorkloadError(f"memory node {server}: expected an NPU of the fabric, 0 to {given.npus - 1}")
+        if given.trace_of_npu[server] >= 0:
+            path = given.traces[given.trace_of_npu[server]].path
+            raise WorkloadError(f"{path}: trace of NPU {server}, which is a memory node; expected none", server)
+
+
+def _server(npu: int, servers: Sequence[int], host: NDArray[np.int32]) -> int:
+    own = [server for server in servers if host[server] == host[npu]]
+    return (own or list(servers))[npu % len(own or servers)]
+
+
+def _remote_rows(table: TraceTable) -> NDArray[np.int64]:
+    return np.flatnonzero(np.isin(table.type, _MEMORY_TYPES) & (table.tensor_loc != 0))
+
+
+def _accesses(table: TraceTable, rows: NDArray[np.int64]) -> list[_Access]:
+    is_load = table.type[rows] == NodeType.MEM_LOAD_NODE
+    size = np.maximum(table.tensor_size[rows], 1)
+    return [_Access(*each) for each in zip(is_load.tolist(), size.tolist(), strict=True)]
+
+
+def _with_messages(table: TraceTable, rows: NDArray[np.int64], server: int, shift: int) -> TraceTable:
+    """The trace with a send before each row, which takes the row's parents; the row receives what comes back."""
+    n, more = len(table), len(rows)
+    if more > MOST_ACCESSES:
+        raise WorkloadError(f"{table.path}: {more} accesses to remote memory, expected at most {MOST_ACCESSES}")
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(table):
+        value = getattr(table, field.name)
+        if isinstance(value, np.ndarray) and field.name not in {"dep_ptr", "dep"}:
+            columns[field.name] = np.concatenate([value, value[rows]])
+    is_load = table.type[rows] == NodeType.MEM_LOAD_NODE
+    size = np.maximum(table.tensor_size[rows], 1)
+    there, back = np.where(is_load, REQUEST_BYTES, size), np.where(is_load, size, REQUEST_BYTES)
+    for name in ("comm_src", "comm_dst"):
+        columns[name][columns[name] >= 0] += shift
+    new = np.arange(n, n + more)
+    columns["type"][rows], columns["type"][new] = NodeType.COMM_RECV_NODE, NodeType.COMM_SEND_NODE
+    columns["comm_size"][rows], columns["comm_size"][new] = back, there
+    for at in (rows, new):
+        columns["comm_tag"][at] = np.arange(more)
+        columns["tensor_loc"][at] = 0
+        columns["duration_micros"][at] = 0
+        columns["comm_src"][at] = columns["comm_dst"][at] = -1
+    columns["comm_src"][rows], columns["comm_dst"][new] = server, server
+    columns["node_id"][new] = _free_ids(table, more)
+    names = NameTable.of([name.encode() for name in (*table.names, *(f"{table.names[i]}/request" for i in rows))])
+    parents = [table.dep[table.dep_ptr[i] : table.dep_ptr[i + 1]] for i in range(n)]
+    moved = [parents[i] for i in rows]
+    for send, row in zip(new.tolist(), rows.tolist(), strict=True):
+        parents[row] = np.array([send], np.int32)
+    all_parents = [*parents, *moved]
+    dep_ptr = np.zeros(n + more + 1, np.int64)
+    np.cumsum([len(each) for each in all_parents], out=dep_ptr[1:])
+    dep = np.concatenate([np.zeros(0, np.int32), *all_parents]).astype(np.int32)
+    return dataclasses.replace(table, **columns, names=names, dep_ptr=dep_ptr, dep=dep)
+
+
+def _free_ids(table: TraceTable, count: int) -> NDArray[np.uint64]:
+    """Ids that the trace does not have."""
+    taken = set(table.node_id.tolist())
+    found: list[int] = []
+    candidate = len(taken)
+    while len(found) < count:
+        candidate += 1
+        if candidate not in taken:
+            found.append(candidate)
+    return np.array(found, np.uint64)
+
+
+def _answers(server: int, wanted: dict[int, list[_Access]]) -> TraceTable:
+    """The trace of a memory node: for each access a receive, then the memory, then a send."""
+    nodes: list[Message] = []
+    for npu, accesses in wanted.items():
+        for tag, access in enumerate(accesses):
+            at = len(nodes) + 1
+            what = "load" if access.is_load else "store"
+            there, back = (REQUEST_BYTES, access.bytes) if access.is_load else (access.bytes, REQUEST_BYTES)
+            kind = NodeType.MEM_LOAD_NODE if access.is_load else NodeType.MEM_STORE_NODE
+            nodes += [
+                recv_node(at, f"{what} {tag} of npu {npu}/asked", npu, server, there, tag),
+                mem_node(at + 1, f"{what} {tag} of npu {npu}", kind, access.bytes, tensor_loc=_REMOTE_LOC, deps=[at]),
+                send_node(at + 2, f"{what} {tag} of npu {npu}/answered", server, npu, back, tag, deps=[at + 1]),
+            ]
+    return table_of(metadata(), nodes, f"<memory node {server}>")

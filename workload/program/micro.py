@@ -1,0 +1,207 @@
+"""The smallest programs: one collective, or one message per NPU, for benchmarks and scenarios."""
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from et import CollectiveCommType, coll_node, metadata, table_of
+from topologies import Graph
+from workload.bounds import MOST_NPUS
+from workload.errors import WorkloadError
+from workload.kinds import BARRIER, kind_index
+from workload.pointers import pointers
+from workload.program.assembling import Rows, assemble, empty_rows
+from workload.program.building import build_program
+from workload.program.program import Program
+from workload.program.settings import CollectiveSettings
+from workload.schedules.packed import ScheduleSet
+from workload.trace_sets.groups import GroupTable, resolve
+from workload.trace_sets.own import IDLE, own_traces
+from workload.trace_sets.view import COLLECTIVE, RECV, SEND
+from workload.uneven.all_to_all_v import NAME as UNEVEN
+from workload.uneven.all_to_all_v import units
+
+Int64 = NDArray[np.int64]
+
+NOBODY = -1
+
+
+def collective_program(
+    kind: str,
+    npus: int,
+    size_bytes: int,
+    algorithm: str | None = None,
+    fabric: Graph | None = None,
+    most_bytes: int | None = None,
+) -> Program:
+    """One collective of all NPUs.
+
+    Args:
+        kind: see workload.kinds.KINDS.
+        npus: members.
+        size_bytes: the whole buffer S, also for all-gather and gather (as nccl-tests counts). A barrier has none.
+        algorithm: its default for None.
+        fabric: which the NPUs are on; needed by some algorithms only.
+        most_bytes: memory that the algorithm's plans may take, None = whatever they do.
+
+    Raises:
+        WorkloadError: unknown kind or algorithm, size_bytes not positive (barrier excepted), too many NPUs, or more
+            memory than the plans may take.
+    """
+    row = kind_index(kind)
+    comm_type = CollectiveCommType.BARRIER if row == BARRIER else CollectiveCommType(row)
+    if size_bytes < 1 and row != BARRIER:
+        raise WorkloadError(f"{kind} of {size_bytes} B: expected at least 1")
+    chosen = {kind: algorithm} if algorithm else {}
+    settings = CollectiveSettings(chosen, all_gather_size="total", most_bytes=most_bytes)
+    node = coll_node(0, kind, comm_type, max(size_bytes, 0))
+    table, trace_of_npu = table_of(metadata(), [node]), np.zeros(npus, np.int32)
+    return build_program([table], trace_of_npu, npus, settings=settings, fabric=fabric)
+
+
+def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric: Graph | None = None) -> Program:
+    """One all-to-all with other bytes for each pair, of all NPUs.
+
+    Args:
+        matrix_bytes: int[npus, npus], bytes from NPU (row) to NPU (column).
+        algorithm: one of workload.uneven.all_to_all_v.ALGORITHMS, None = its default.
+        fabric: which the NPUs are on; needed by some algorithms only.
+
+    Raises:
+        WorkloadError: no such algorithm, a matrix that cannot be, or no byte in it.
+    """
+    units(matrix_bytes)
+    rows = np.asarray(matrix_bytes, np.int64).tolist()
+    if not any(map(any, rows)):
+        raise WorkloadError(f"{UNEVEN}: no bytes at all, expected some")
+    number = {row: i for i, row in enumerate(dict.fromkeys(map(tuple, rows)))}
+    tables = [
+        table_of(metadata(), [coll_node(0, UNEVEN, CollectiveCommType.ALL_TO_ALL, sum(row), in_split_size=row)])
+        for row in number
+    ]
+    settings = CollectiveSettings({UNEVEN: algorithm} if algorithm else {})
+    trace_of_npu = np.array([number[tuple(row)] for row in rows], np.int32)
+    return build_program(tables, trace_of_npu, len(rows), settings=settings, fabric=fabric)
+
+
+def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
+    """An all-reduce in three steps, of which the one in the middle is a ring per rail.
+
+    Reduce-scatter in each group of neighbours, all-reduce of the shards among the NPUs of equal place in their groups,
+    all-gather in each group.
+
+    Args:
+        npus: a multiple of `group`.
+        group: neighbours by number, such as the NPUs of a server; 2 to npus / 2.
+        size_bytes: the whole buffer, a multiple of `group`.
+
+    Raises:
+        WorkloadError: sizes that do not divide, or are out of range.
+    """
+    if not (2 <= group <= npus // 2 and npus % group == 0 and npus < MOST_NPUS):
+        raise WorkloadError(f"{npus} NPUs in groups of {group}: expected two groups or more of equal size")
+    if size_bytes < group or size_bytes % group:
+        raise WorkloadError(f"all-reduce of {size_bytes} B in groups of {group}: expected a multiple of {group}")
+    hosts = npus // group
+    schedules = ScheduleSet()
+    settings = CollectiveSettings()
+    steps = (("reduce-scatter", group), ("all-reduce", hosts), ("all-gather", group))
+    rows = empty_rows(3)._replace(
+        kind=np.full(3, COLLECTIVE, np.int8),
+        bytes=np.array([size_bytes, size_bytes // group, size_bytes], np.int64),
+        seq=np.array([0, 0, 1], np.int32),
+        group=np.array([0, 1, 0], np.int32),
+        schedule=np.array([schedules.add(kind, settings.algorithm_of(kind), n) for kind, n in steps], np.int32),
+        dep_ptr=np.array([0, 0, 1, 2], np.int64),
+        dep=np.array([0, 1], np.int32),
+    )
+    npu = np.arange(npus, dtype=np.int32)
+    members = [npu, npu, npu.reshape(hosts, group).T.reshape(-1)]
+    sizes = [npus] + [group] * hosts + [hosts] * group
+    groups = GroupTable(
+        group_ptr=pointers(sizes),
+        group_member=np.concatenate(members).astype(np.int32),
+        slot_ptr=2 * np.arange(npus + 1, dtype=np.int64),
+        slot_group=np.stack([1 + npu // group, 1 + hosts + npu % group], axis=1).reshape(-1).astype(np.int32),
+        slot_member=np.stack([npu % group, npu // group], axis=1).reshape(-1).astype(np.int32),
+    )
+    return assemble(np.zeros(npus, np.int32), [rows], groups, schedules.pack())
+
+
+def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
+    """Every NPU sends one message at once, and receives those that are for it.
+
+    Args:
+        destination: int[npus], to whom each NPU sends, -1 = to nobody.
+        size_bytes: of each message.
+
+    Returns:
+        A program whose traces hold the send, if any, and then the receives by sender. NPUs with equal distances share
+        them.
+
+    Raises:
+        WorkloadError: a destination out of range or the NPU itself, or size_bytes negative.
+    """
+    to = np.asarray(destination, np.int64)
+    npus = len(to)
+    wrong = (to < NOBODY) | (to >= npus) | (to == np.arange(npus))
+    if not 1 <= npus < MOST_NPUS:
+        raise WorkloadError(f"{npus} NPUs: expected 1 to {MOST_NPUS - 1}")
+    if np.any(wrong):
+        npu = int(np.argmax(wrong))
+        raise WorkloadError(f"destination {to[npu]} of NPU {npu}: expected another NPU from 0 to {npus - 1}, or -1")
+    if size_bytes < 0:
+        raise WorkloadError(f"messages of {size_bytes} B: expected 0 or more")
+    own_rows, distinct = _shared(npus, *_ends(to))
+    rows = [_message_rows(kind, peer, size_bytes) for kind, peer in distinct]
+    groups = resolve(own_traces([], np.full(npus, IDLE, np.int32)), npus, {})
+    return assemble(own_rows, rows, groups, ScheduleSet().pack())
+
+
+def permutation(npus: int, seed: int = 0) -> Int64:
+    """int64[npus]: a random destination for each NPU, all different and none its own (one random cycle).
+
+    Raises:
+        WorkloadError: fewer than two NPUs.
+    """
+    if npus < 2:
+        raise WorkloadError(f"permutation of {npus} NPUs: expected at least 2")
+    cycle = np.random.default_rng(seed).permutation(npus)
+    destination = np.empty(npus, np.int64)
+    destination[cycle] = np.roll(cycle, -1)
+    return destination
+
+
+def _ends(to: Int64) -> tuple[Int64, Int64, Int64]:
+    """NPU, SEND or RECV, and relative peer of every end of a message: by NPU, the send first, then by sender."""
+    senders = np.flatnonzero(to != NOBODY)
+    npu = np.concatenate([senders, to[senders]])
+    other = np.concatenate([to[senders], senders])
+    kind = np.repeat([SEND, RECV], len(senders))
+    order = np.lexsort((other, kind, npu))
+    return npu[order], kind[order], (other - npu)[order]
+
+
+def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[NDArray[np.int32], list[tuple[Int64, Int64]]]:
+    """The trace of each NPU, and kinds and peers of each distinct trace."""
+    ptr = np.searchsorted(npu, np.arange(npus + 1)).tolist()
+    number: dict[bytes, int] = {}
+    own_rows = np.empty(npus, np.int32)
+    distinct: list[tuple[Int64, Int64]] = []
+    for i, (begin, end) in enumerate(pairwise(ptr)):
+        key = kind[begin:end].tobytes() + peer[begin:end].tobytes()
+        if key not in number:
+            number[key] = len(distinct)
+            distinct.append((kind[begin:end], peer[begin:end]))
+        own_rows[i] = number[key]
+    return own_rows, distinct
+
+
+def _message_rows(kind: Int64, peer: Int64, size_bytes: int) -> Rows:
+    rows = empty_rows(len(kind))
+    return rows._replace(
+        kind=kind.astype(np.int8),
+        bytes=np.full(len(kind), size_bytes, np.int64),
+        peer=peer.astype(np.int32),
+    )

@@ -1,0 +1,85 @@
+"""How collectives are done: which algorithm, what their comm_size counts, and what the system layer lets run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload import collectives
+from workload.errors import WorkloadError
+from workload.kinds import ALL_GATHER, BARRIER, GATHER, KINDS
+from workload.uneven.all_to_all_v import ALGORITHMS, check_algorithm
+from workload.uneven.all_to_all_v import NAME as UNEVEN
+
+Int64 = NDArray[np.int64]
+
+ALL_GATHER_SIZES = ("contribution", "total")
+
+
+@dataclass(frozen=True)
+class CollectiveSettings:
+    """Settings of all collectives of a run.
+
+    comm_size is the whole buffer S for all-reduce, reduce, broadcast, all-to-all, reduce-scatter and scatter (at the
+    root). For all-gather and gather writers differ: it is what each member contributes, as in ASTRA-sim and in traces
+    of PyTorch (their comm_size is the input), so that S is n times as much; or the whole. A barrier has no bytes.
+
+    Attributes:
+        algorithm: name of the algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; kinds
+            that it lacks get their default. The kind all-to-all-v is an all-to-all with split sizes.
+        all_gather_size: what comm_size of all-gather and gather is, "contribution" or "total".
+        splits: of algorithms of several dimensions that say no number.
+        dataset_splits: of all others that say no number, and of those where splits is 1.
+        chains: of those others, how many parts are under way at a time.
+        dimension_order: of algorithms that have an order of the dimensions and say none.
+        most_bytes: memory that plans of collectives may take while they are made, None = whatever they do.
+
+    Raises:
+        WorkloadError: unknown kind, algorithm or parameter, or a value that is none of the known ones.
+    """
+
+    algorithm: Mapping[str, str] = field(default_factory=dict)
+    all_gather_size: str = "contribution"
+    splits: int = 1
+    dimension_order: str = "baseline"
+    dataset_splits: int = 1
+    chains: int = 1
+    most_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for kind in self.algorithm:
+            if kind == UNEVEN:
+                check_algorithm(self.algorithm_of(kind))
+            else:
+                collectives.choose(kind, self.algorithm_of(kind))
+        if self.all_gather_size not in ALL_GATHER_SIZES:
+            raise WorkloadError(f"all_gather_size {self.all_gather_size!r}: expected {' or '.join(ALL_GATHER_SIZES)}")
+
+    def algorithm_of(self, kind: str) -> str:
+        """The algorithm that a kind gets, with its parameters; the run's where it has them and names none."""
+        if kind == UNEVEN:
+            return self.algorithm.get(kind) or ALGORITHMS[0]
+        spec = self.algorithm.get(kind) or collectives.default_algorithm(kind)
+        name, _, given = spec.partition(":")
+        module = collectives.algorithms().get(name)
+        known: Mapping[str, object] = getattr(module, "PARAMETERS", {})
+        named = {part.partition("=")[0].strip() for part in given.split(",")}
+        wanted: list[tuple[str, int | str]] = [
+            ("splits", self.splits if self.splits > 1 else self.dataset_splits),
+            ("order", self.dimension_order),
+        ]
+        if "splits" not in known and kind != KINDS[BARRIER] and getattr(module, "NAMED_ONLY", False) is not True:
+            known = {**known, **collectives.PARTS}
+            if named.isdisjoint(collectives.PARTS):
+                wanted += [("dataset_splits", self.dataset_splits), ("chains", min(self.chains, self.dataset_splits))]
+        added = [f"{key}={value}" for key, value in wanted if key in known and key not in named and known[key] != value]
+        return f"{name}:{','.join(filter(None, [given, *added]))}" if added else spec
+
+    def buffer_factor(self, members: Int64) -> Int64:
+        """int64[len(KINDS), len(members)]: S is this times comm_size, by kind and number of members."""
+        factor = np.ones((len(KINDS), len(members)), np.int64)
+        factor[BARRIER] = 0
+        if self.all_gather_size == "contribution":
+            factor[[ALL_GATHER, GATHER]] = members
+        return factor

@@ -1,0 +1,394 @@
+"""Traffic: what every NPU will send to whom over a whole run, known before the first packet moves.
+
+Sends stand in the traces, collectives in their schedules; neither depends on time. Steps of a plan are summed by peer
+before they are spread over the NPUs that run it, so that a ring of 16,384 members costs no more than its 16,384 pairs.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.program.program import Program
+from workload.schedules.packed import Schedules
+from workload.trace_sets.view import COLLECTIVE, SEND
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+_PEER_BIAS = 1 << 20  # more than any NPU number
+_MOST_PENDING = 1 << 22
+_FEWEST_PAIRS = 1 << 10
+"""Of one schedule and size, where pairs are sampled."""
+
+
+class Traffic(NamedTuple):
+    """Bytes and messages of p pairs of NPUs, by src and then dst, each pair once.
+
+    Attributes:
+        src: int32[p], sending NPU.
+        dst: int32[p], receiving NPU.
+        bytes: int64[p], payload. Where a lane's bytes on the wire are not those of its data and its chunks differ by a
+            byte, less than a byte a message may be missing.
+        messages: int64[p], in how many messages; those of no bytes count too.
+    """
+
+    src: Int32
+    dst: Int32
+    bytes: Int64
+    messages: Int64
+
+
+def traffic(program: Program) -> Traffic:
+    """What the NPUs that have a trace send.
+
+    NPUs whose trace_of_npu is negative contribute nothing: parts of a program that know the traces of different NPUs
+    give parts that `merge` puts together.
+    """
+    pairs = _Pairs()
+    users = _Users(program)
+    for part in _sends(program, users):
+        pairs.add(part)
+    for part, _ in _collectives(program, users):
+        pairs.add(part)
+    return pairs.total()
+
+
+class Sample(NamedTuple):
+    """Some of the pairs of a program, not summed: a pair may stand more than once.
+
+    Attributes:
+        src: int64[p], sending NPU.
+        dst: int64[p], receiving NPU.
+        bytes: int64[p], payload of the pair.
+        messages: int64[p], in how many messages.
+        weight: float64[p], how many pairs like it each stands for.
+    """
+
+    src: Int64
+    dst: Int64
+    bytes: Int64
+    messages: Int64
+    weight: NDArray[np.float64]
+
+
+def sample(program: Program, most_pairs: int) -> Sample:
+    """What the NPUs that have a trace send, from about so many pairs: every k-th NPU, where there are more.
+
+    Sums with weights are those of `traffic`, exactly so where NPUs that do the same send as much.
+    """
+    users = _Users(program)
+    parts = [(part, 1.0) for part in _sends(program, users)]
+    parts += list(_collectives(program, users, most_pairs))
+    src, dst, size_bytes, messages = (
+        np.concatenate(column).astype(np.int64) for column in zip(*(part for part, _ in parts), strict=True)
+    )
+    weight = np.concatenate([np.full(len(part.src), weight) for part, weight in parts])
+    return Sample(src, dst, size_bytes, messages, weight)
+
+
+def merge(parts: Sequence[Traffic]) -> Traffic:
+    """The sum of several; a pair may stand in more than one, and more than once in one."""
+    return _summed(parts)
+
+
+class _Part(NamedTuple):
+    """As Traffic, before it is summed: in any order, pairs more than once."""
+
+    src: NDArray[np.integer]
+    dst: NDArray[np.integer]
+    bytes: Int64
+    messages: Int64
+
+
+class _Pairs:
+    """Collects pairs, and sums them before they grow too many."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._pending = 0
+
+    def add(self, part: _Part) -> None:
+        self._parts.append(part)
+        self._pending += len(part.src)
+        if self._pending > _MOST_PENDING:
+            self._parts = [_Part(*self.total())]
+            self._pending = 0
+
+    def total(self) -> Traffic:
+        return _summed(self._parts)
+
+
+def _summed(parts: Sequence[Traffic | _Part]) -> Traffic:
+    if not parts:
+        empty = np.zeros(0, np.int64)
+        return Traffic(empty.astype(np.int32), empty.astype(np.int32), empty, empty.copy())
+    src, dst, size_bytes, messages = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+    key, size_bytes, messages = _sums(src << 32 | dst, size_bytes, messages)
+    return Traffic((key >> 32).astype(np.int32), (key & (2**32 - 1)).astype(np.int32), size_bytes, messages)
+
+
+class _Users:
+    """Which NPUs run each trace."""
+
+    def __init__(self, program: Program) -> None:
+        by_trace = np.argsort(program.trace_of_npu, kind="stable")
+        self._npu = by_trace
+        self._ptr = np.searchsorted(program.trace_of_npu[by_trace], np.arange(len(program.trace_ptr)))
+
+    def spread(self, trace: Int64) -> tuple[Int64, Int64]:
+        """Each entry once for every NPU that runs its trace: row of the entry int64[], NPU int64[]."""
+        row, at = _spans(self._ptr[trace], self._ptr[trace + 1])
+        return row, self._npu[at]
+
+
+def _sends(program: Program, users: _Users) -> Iterator[_Part]:
+    rows = np.flatnonzero(program.node_kind == SEND)
+    key = _trace_of(program, rows) << 21 | (program.node_peer[rows].astype(np.int64) + _PEER_BIAS)
+    key, size_bytes, messages = _sums(key, program.node_bytes[rows], np.ones(len(rows), np.int64))
+    row, npu = users.spread(key >> 21)
+    peer = (key & (2**21 - 1)) - _PEER_BIAS
+    yield _Part(npu, npu + peer[row], size_bytes[row], messages[row])
+
+
+def _collectives(program: Program, users: _Users, most_pairs: int | None = None) -> Iterator[tuple[_Part, float]]:
+    """One schedule and buffer size after another; of most_pairs in all only some calls, each for so many."""
+    rows = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
+    of_rows = (column[rows].astype(np.int64) for column in (program.node_schedule, program.node_bytes))
+    group_slot = program.node_group[rows].astype(np.int64)
+    (schedule, size_bytes, trace, slot), times = _distinct((*of_rows, _trace_of(program, rows), group_slot))
+    starts = np.flatnonzero((np.diff(schedule, prepend=-1) != 0) | (np.diff(size_bytes, prepend=-1) != 0))
+    known: dict[int, list[tuple[_Buffer, list[_Peer]]]] = {}
+    share = None if most_pairs is None else max(most_pairs // max(len(starts), 1), _FEWEST_PAIRS)
+    for begin, end in pairwise([*starts.tolist(), len(schedule)]):
+        alike = slice(begin, end)
+        row, npu = users.spread(trace[alike])
+        at = program.slot_ptr[npu] + slot[alike][row]
+        calls = _Calls(
+            npu,
+            program.slot_member[at].astype(np.int64),
+            program.group_ptr[program.slot_group[at]],
+            times[alike][row],
+            int(schedule[begin]),
+            int(size_bytes[begin]),
+        )
+        if program.schedules.relative[calls.schedule]:
+            if calls.schedule not in known:
+                known[calls.schedule] = _buffers(program.schedules, calls.schedule)
+            peers_each = sum(len(peers) for _, peers in known[calls.schedule])
+            some, weight = _some(calls, len(calls.npu) * peers_each, share)
+            for buffer, peers in known[calls.schedule]:
+                yield from ((part, weight) for part in _relative(program, some, buffer, peers))
+        else:
+            some, weight = _some(calls, _steps_of(program.schedules, calls), share)
+            yield _absolute(program, some), weight
+
+
+def _some(calls: "_Calls", pairs: int, most: int | None) -> tuple["_Calls", float]:
+    """Calls evenly apart, of which about `most` pairs come, and for how many each stands."""
+    if most is None or pairs <= most or len(calls.npu) == 0:
+        return calls, 1.0
+    keep = np.arange(0, len(calls.npu), -(-pairs // most))
+    some = calls._replace(
+        npu=calls.npu[keep],
+        member=calls.member[keep],
+        group_begin=calls.group_begin[keep],
+        times=calls.times[keep],
+    )
+    return some, len(calls.npu) / len(keep)
+
+
+def _steps_of(schedules: Schedules, calls: "_Calls") -> int:
+    """Steps of the plans of all members that call."""
+    plan = schedules.plan_of[schedules.plan_of_ptr[calls.schedule] + calls.member]
+    return int((schedules.lane_ptr[schedules.plan_ptr[plan + 1]] - schedules.lane_ptr[schedules.plan_ptr[plan]]).sum())
+
+
+class _Calls(NamedTuple):
+    """Collectives of one schedule and size: NPU, member number, begin of its group, how often: int64[calls]."""
+
+    npu: Int64
+    member: Int64
+    group_begin: Int64
+    times: Int64
+    schedule: int
+    size_bytes: int
+
+
+class _Buffer(NamedTuple):
+    """What some lanes of a relative plan have in common.
+
+    Attributes:
+        view: among the views of all schedules, -1 = none.
+        part: which of `parts` equal parts of the buffer, which the view may cut further.
+        parts: see part.
+        chunks: into how many the part is cut.
+        wire_num: bytes on the wire per wire_den bytes of data.
+        wire_den: see wire_num.
+        in_message: chunks of each message where the wire factor is not 1; else 0 = any number.
+    """
+
+    view: int
+    part: int
+    parts: int
+    chunks: int
+    wire_num: int
+    wire_den: int
+    in_message: int
+
+
+class _Peer(NamedTuple):
+    """All that the lanes of one buffer send to one peer.
+
+    Attributes:
+        offset: of the peer in the group, or in the member's line of the view.
+        messages: sends.
+        visits: how often it is sent all chunks, but for
+        odd_chunk: int64[], these, counted from the member's own,
+        odd_visits: int64[], which are sent as often more (or less).
+    """
+
+    offset: int
+    messages: int
+    visits: int
+    odd_chunk: Int64
+    odd_visits: Int64
+
+
+def _buffers(schedules: Schedules, schedule: int) -> list[tuple[_Buffer, list[_Peer]]]:
+    """The buffers of a relative plan and whom parts of them are sent to."""
+    s, plan = schedules, schedules.plan_of[schedules.plan_of_ptr[schedule]]
+    rows_of: dict[_Buffer, list[NDArray[np.integer]]] = {}
+    for lane in range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])):
+        steps = slice(int(s.lane_ptr[lane]), int(s.lane_ptr[lane + 1]))
+        sends = np.flatnonzero(s.send_peer[steps] >= 0) + steps.start
+        view = int(s.lane_view[lane])
+        wire = int(s.lane_wire_num[lane]), int(s.lane_wire_den[lane])
+        counts = np.zeros(len(sends), np.int64) if wire[0] == wire[1] else s.send_count[sends]
+        for count in np.unique(counts).tolist():
+            buffer = _Buffer(
+                view + int(s.view_base[schedule]) if view >= 0 else -1,
+                int(s.lane_part[lane]),
+                int(s.lane_parts[lane]),
+                int(s.lane_chunks[lane]),
+                *wire,
+                count,
+            )
+            rows_of.setdefault(buffer, []).append(sends[counts == count])
+    return [(buffer, _peers(s, buffer.chunks, np.concatenate(rows))) for buffer, rows in rows_of.items()]
+
+
+def _peers(schedules: Schedules, chunks: int, sends: NDArray[np.integer]) -> list[_Peer]:
+    """To whom some steps send. Most plans send all chunks equally often, but for a few (a ring) or but one."""
+    begin = schedules.send_chunk[sends].astype(np.int64)
+    step, chunk = _spans(begin, begin + schedules.send_count[sends])
+    key, visits = _sums(
+        schedules.send_peer[sends][step].astype(np.int64) * chunks + chunk % chunks, np.ones(len(step), np.int64)
+    )
+    offset, messages = np.unique(schedules.send_peer[sends], return_counts=True)
+    bounds = np.searchsorted(key, np.append(offset, offset[-1:] + 1).astype(np.int64) * chunks)
+    found = []
+    for i in range(len(offset)):
+        of_peer = slice(bounds[i], bounds[i + 1])
+        found.append(_peer(int(offset[i]), int(messages[i]), chunks, key[of_peer] % chunks, visits[of_peer]))
+    return found
+
+
+def _peer(offset: int, messages: int, chunks: int, chunk: Int64, visits: Int64) -> _Peer:
+    """Of the visits of some chunks (all others have none), the usual number and what differs from it."""
+    number, count = np.unique(np.append(visits, 0), return_counts=True)
+    count[0] += chunks - len(chunk) - 1  # visits are at least 1, so number[0] is 0
+    usual = int(number[np.argmax(count)])
+    if usual:
+        every = np.zeros(chunks, np.int64)
+        every[chunk] = visits
+        chunk, visits = np.arange(chunks), every
+    odd = visits != usual
+    return _Peer(offset, messages, usual, chunk[odd], visits[odd] - usual)
+
+
+def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Peer]) -> Iterator[_Part]:
+    s = program.schedules
+    n, place = int(s.members[calls.schedule]), calls.member
+    part, parts, chunks = np.full(len(place), buffer.part, np.int64), buffer.parts, buffer.chunks
+    if buffer.view >= 0:
+        own = slice(int(s.view_ptr[buffer.view]), int(s.view_ptr[buffer.view + 1]))
+        n, inner, at = int(s.view_size[buffer.view]), int(s.view_parts[buffer.view]), s.view_at[own][calls.member]
+        place = (at % n).astype(np.int64)
+        begin = own.start + at - place
+        part, parts = part * inner + s.view_part[own][calls.member], parts * inner
+    first = part * chunks
+    pieces = parts * chunks
+    whole = _chunk_bytes(first, first + chunks, calls.size_bytes, pieces)
+    own_chunk = place * chunks // n
+    for peer in peers:
+        if calls.size_bytes % pieces == 0:  # all chunks are equal
+            visits = peer.visits * chunks + int(peer.odd_visits.sum())
+            size_bytes = np.full(len(calls.npu), visits * (calls.size_bytes // pieces))
+            if buffer.in_message:
+                message = calls.size_bytes // pieces * buffer.in_message
+                size_bytes[:] = peer.messages * -(-message * buffer.wire_num // buffer.wire_den)
+        else:
+            size_bytes = peer.visits * whole
+            for chunk, visits in zip(peer.odd_chunk.tolist(), peer.odd_visits.tolist(), strict=True):
+                one = first + (own_chunk + chunk) % chunks
+                size_bytes += visits * _chunk_bytes(one, one + 1, calls.size_bytes, pieces)
+            size_bytes = -(-size_bytes * buffer.wire_num // buffer.wire_den)
+        to = (place + peer.offset) % n
+        if buffer.view >= 0:
+            to = s.view_member[begin + to]
+        dst = program.group_member[calls.group_begin + to]
+        yield _Part(calls.npu, dst, size_bytes * calls.times, peer.messages * calls.times)
+
+
+def _absolute(program: Program, calls: _Calls) -> _Part:
+    s = program.schedules
+    plan = s.plan_of[s.plan_of_ptr[calls.schedule] + calls.member]
+    call, step = _spans(s.lane_ptr[s.plan_ptr[plan]], s.lane_ptr[s.plan_ptr[plan + 1]])
+    sends = s.send_peer[step] >= 0
+    call, step = call[sends], step[sends]
+    lane = np.searchsorted(s.lane_ptr, step, side="right") - 1
+    chunks = s.lane_chunks[lane].astype(np.int64)
+    begin: Int64 = s.lane_part[lane] * chunks + s.send_chunk[step] % chunks
+    size_bytes = _chunk_bytes(begin, begin + s.send_count[step], calls.size_bytes, chunks * s.lane_parts[lane])
+    size_bytes = -(-size_bytes * s.lane_wire_num[lane] // s.lane_wire_den[lane])
+    dst = program.group_member[calls.group_begin[call] + s.send_peer[step]]
+    return _Part(calls.npu[call], dst, size_bytes * calls.times[call], calls.times[call])
+
+
+def _chunk_bytes(begin: Int64, end: Int64, size_bytes: int, chunks: int | Int64) -> Int64:
+    """Bytes of chunks [begin, end)."""
+    return end * size_bytes // chunks - begin * size_bytes // chunks
+
+
+def _trace_of(program: Program, rows: Int64) -> Int64:
+    return np.searchsorted(program.trace_ptr, rows, side="right").astype(np.int64) - 1
+
+
+def _spans(begin: NDArray[np.integer], end: NDArray[np.integer]) -> tuple[Int64, Int64]:
+    """All numbers of ranges [begin, end), one range after another: row of the range int64[], number int64[]."""
+    sizes = (end - begin).astype(np.int64)
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    return row, np.arange(len(row)) + (begin - np.cumsum(sizes) + sizes)[row]
+
+
+def _sums(key: Int64, *columns: Int64) -> tuple[Int64, ...]:
+    """Distinct keys, ascending, and the columns summed over equal ones; int64 throughout, as bytes may be many."""
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+    return (key[first], *(np.add.reduceat(c[order], first) if len(key) else c for c in columns))
+
+
+def _distinct(columns: tuple[Int64, ...]) -> tuple[list[Int64], Int64]:
+    """Distinct rows, ascending by the first column, then the next, and how often each stands."""
+    order = np.lexsort(columns[::-1])
+    ordered = [column[order] for column in columns]
+    is_first = np.zeros(len(order), np.bool_)
+    is_first[:1] = True
+    for column in ordered:
+        is_first[1:] |= column[1:] != column[:-1]
+    first = np.flatnonzero(is_first)
+    return [column[first] for column in ordered], np.diff(first, append=len(order))

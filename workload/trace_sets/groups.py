@@ -1,0 +1,273 @@
+"""Groups (communicators): from the names in traces to members and to the slots of each NPU.
+
+A slot is an NPU's own number for a group: group names in the order in which its trace first uses them. Two NPUs that
+do the same in different groups so have the same rows. Every name is a group of its own, even with equal members,
+because its collectives are counted apart. So is, for each set of dimensions that a collective of all NPUs is restricted
+to, every line (plane, ...) of NPUs that share their coordinates in the other dimensions. The name of a family means,
+for each NPU, the one group of the family that it is in.
+
+Group numbers are the same for any number of ranks: groups are counted by the first NPU that uses them and its slot
+there. A rank holds the members of the groups that its own NPUs use.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.errors import WorkloadError
+from workload.pointers import pointers
+from workload.trace_sets.exchange import Exchange, agree, alone
+from workload.trace_sets.own import OwnTraces
+from workload.trace_sets.trace_set import NO_GROUP, Families, group_of_npu
+from workload.trace_sets.view import WHOLE, TraceView
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+ALL_NPUS = ""
+
+
+class GroupTable(NamedTuple):
+    """G groups of all ranks and the slots of a rank's NPUs.
+
+    Attributes:
+        group_ptr: int64[G+1], members of a group are group_member[group_ptr[g]:group_ptr[g+1]]; none where no NPU of
+            this rank uses it. Group 0 is all NPUs, on every rank.
+        group_member: int32[], NPUs; the place in the group is the member number.
+        slot_ptr: int64[npus+1], slots of an NPU, none for idle ones and those of other ranks.
+        slot_group: int32[], the group.
+        slot_member: int32[], the NPU's member number there.
+    """
+
+    group_ptr: Int64
+    group_member: Int32
+    slot_ptr: Int64
+    slot_group: Int32
+    slot_member: Int32
+
+    def slots_of(self, npu: int) -> slice:
+        """Rows of slot_group and slot_member that are an NPU's."""
+        return slice(int(self.slot_ptr[npu]), int(self.slot_ptr[npu + 1]))
+
+    def sizes(self) -> Int64:
+        """int64[G]: number of members of each group, 0 where they are not held."""
+        return np.diff(self.group_ptr)
+
+    def members(self, group: int) -> Int32:
+        """NPUs of a group in member order, none where they are not held."""
+        return self.group_member[self.group_ptr[group] : self.group_ptr[group + 1]]
+
+
+def resolve(
+    own: OwnTraces,
+    npus: int,
+    groups: Mapping[str, tuple[int, ...]],
+    exchange: Exchange = alone,
+    dims: tuple[int, ...] = (),
+    families: Families | None = None,
+) -> GroupTable:
+    """Find the groups that the traces use.
+
+    Args:
+        own: traces of this rank's NPUs.
+        npus: NPUs of the fabric.
+        groups: members of each named group; what it lacks may stand in METADATA nodes of the trace.
+        exchange: with the other ranks.
+        dims: extents of the fabric's dimensions, fastest first, which collectives may be restricted to.
+        families: groups by name; see workload.trace_sets.trace_set.
+
+    Raises:
+        WorkloadError: unknown group, a member out of range or twice, a name that is a group's and a family's, or an
+            NPU that is no member of a group of its trace.
+    """
+    book = _Book(npus, groups, families or {}, dims)
+    slots = agree(exchange, lambda: own.each(book.slots))
+    slot_ptr, local = _by_npu(own, slots, npus)
+    owner = np.repeat(np.arange(npus), np.diff(slot_ptr))
+    first_uses = _first_uses(slot_ptr, local, owner, book.keys)
+    number_of = _numbers(exchange(first_uses))
+    group_of = np.array([0, *(number_of[key] for key in book.keys[1:])], np.int32)
+    slot_group = group_of[local]
+    sizes = np.zeros(len(number_of) + 1, np.int64)
+    sizes[group_of] = [len(members) for members in book.members]
+    group_ptr = pointers(sizes)
+    group_member = np.concatenate([book.members[i] for i in np.argsort(group_of).tolist()])
+    slot_member, is_member = _member_numbers(group_ptr, group_member, slot_group, owner, npus)
+    table = GroupTable(group_ptr, group_member, slot_ptr, slot_group, slot_member)
+    agree(exchange, lambda: _check_membership(own, table, owner, is_member))
+    return table
+
+
+def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member: NDArray[np.bool_]) -> None:
+    """Every slot's NPU is one of the group's members; owner and is_member: of each slot."""
+    if np.all(is_member):
+        return
+    at = int(np.argmin(is_member))
+    npu = int(owner[at])
+    view = own.views[own.trace_of_npu[npu]]
+    raise WorkloadError(
+        f"{view.first_use(at - int(table.slot_ptr[npu]))}: NPU {npu} runs it but is not one of "
+        f"the group's {len(table.members(int(table.slot_group[at])))} members",
+        npu,
+    )
+
+
+class _FirstUse(NamedTuple):
+    """Where a group stands first; key: the same on all ranks."""
+
+    npu: int
+    slot: int
+    key: bytes
+
+
+def _by_npu(own: OwnTraces, slots: Sequence[Int32], npus: int) -> tuple[Int64, Int32]:
+    """Slots of NPU after NPU: int64[npus+1] where each one's begin, int32[] the groups' numbers in the book.
+
+    Args:
+        own: traces of this rank's NPUs.
+        slots: int32[users, slots] or, where they are the same for all users, int32[1, slots] for each trace.
+        npus: NPUs of the fabric.
+    """
+    many = np.zeros(npus, np.int64)
+    for found, users in zip(slots, own.users, strict=True):
+        many[users] = found.shape[1]
+    slot_ptr = pointers(many)
+    local = np.empty(int(slot_ptr[-1]), np.int32)
+    for found, users in zip(slots, own.users, strict=True):
+        local[slot_ptr[users][:, None] + np.arange(found.shape[1])] = found
+    return slot_ptr, local
+
+
+def _first_uses(slot_ptr: Int64, local: Int32, owner: Int64, keys: Sequence[bytes]) -> list[_FirstUse]:
+    """Where each group but that of all NPUs stands first; local, owner: group in the book and NPU of each slot."""
+    found, first = np.unique(local, return_index=True)
+    npu = owner[first]
+    places = zip(found.tolist(), npu.tolist(), (first - slot_ptr[npu]).tolist(), strict=True)
+    return [_FirstUse(npu, slot, keys[group]) for group, npu, slot in places if group]
+
+
+class _Book:
+    """Numbers groups as they come, 0 = all NPUs.
+
+    Attributes:
+        members: NPUs of each group.
+        keys: of each group, the same on all ranks.
+    """
+
+    def __init__(
+        self, npus: int, groups: Mapping[str, tuple[int, ...]], families: Families, dims: tuple[int, ...]
+    ) -> None:
+        self.members = [np.arange(npus, dtype=np.int32)]
+        self.keys = [b""]
+        self._npus, self._groups, self._families, self._dims = npus, groups, families, dims
+        self._number: dict[object, int] = {ALL_NPUS: 0}
+        self._of_npu: dict[str, Int32] = {}
+
+    def slots(self, view: TraceView, users: Int64) -> Int32:
+        """int32[users, slots], the groups of a trace's slots; int32[1, slots] where all users have the same."""
+        own = [d != WHOLE or name in self._families for name, d in zip(view.slot_names, view.slot_dims, strict=True)]
+        found = np.zeros((len(users) if any(own) else 1, len(own)), np.int32)
+        for slot, (name, dims) in enumerate(zip(view.slot_names, view.slot_dims, strict=True)):
+            if dims != WHOLE:
+                found[:, slot] = [self._number_along(npu, dims) for npu in users.tolist()]
+            elif name in self._families:
+                found[:, slot] = self._numbers_in(view, slot, users)
+            else:
+                found[:, slot] = self._number_of(view, slot)
+        return found
+
+    def _add(self, members: Int32, key: bytes) -> int:
+        self.members.append(members)
+        self.keys.append(key)
+        return len(self.members) - 1
+
+    def _numbers_in(self, view: TraceView, slot: int, users: Int64) -> Int32:
+        """Of each user the group of a family that it is in."""
+        name = view.slot_names[slot]
+        groups = self._families[name]
+        if name in self._groups:
+            raise WorkloadError(f'group "{name}": stands in the group file, too, but is a family of the trace set')
+        if name not in self._of_npu:
+            self._of_npu[name] = group_of_npu(groups, self._npus)
+        place = self._of_npu[name][users]
+        if np.any(place == NO_GROUP):
+            npu = int(users[np.argmax(place == NO_GROUP)])
+            raise WorkloadError(
+                f"{view.first_use(slot)}: NPU {npu} runs it but is in none of the family's {len(groups)} groups", npu
+            )
+        used, row = np.unique(place, return_inverse=True)
+        numbers = []
+        for at in used.tolist():
+            key = (name, at)
+            if key not in self._number:
+                self._number[key] = self._add(self._checked(name, groups[at]), _digest(name, groups[at]))
+            numbers.append(self._number[key])
+        return np.array(numbers, np.int32)[row.reshape(-1)]
+
+    def _number_along(self, npu: int, dims: int) -> int:
+        """The group of the NPUs that differ from this one in some dimensions only; dims: bit d for dimension d."""
+        taking_part = [d for d in range(len(self._dims)) if dims >> d & 1]
+        strides = {d: math.prod(self._dims[:d]) for d in taking_part}
+        corner = npu - sum(npu // stride % self._dims[d] * stride for d, stride in strides.items())
+        key = (dims, corner)
+        if key not in self._number:
+            members = np.array([corner], np.int32)
+            for d, stride in strides.items():
+                members = (members + (np.arange(self._dims[d], dtype=np.int32) * stride)[:, None]).reshape(-1)
+            self._number[key] = self._add(members, _digest(f"dimensions {dims}", tuple(members.tolist())))
+        return self._number[key]
+
+    def _number_of(self, view: TraceView, slot: int) -> int:
+        name = view.slot_names[slot]
+        key: object = name
+        if name != ALL_NPUS and name not in self._groups:
+            if name not in view.table.metadata_groups:
+                known = ", ".join(f'"{g}"' for g in [*self._families, *self._groups][:8]) or "none"
+                place = "the trace set" if self._families else "the group file"
+                raise WorkloadError(f"{view.first_use(slot)}: unknown group, expected one of {place} ({known})")
+            key = (name, view.table.metadata_groups[name])
+        if key not in self._number:
+            members = self._groups[name] if name in self._groups else view.table.metadata_groups[name]
+            checked = self._checked(name, members or tuple(range(self._npus)))
+            self._number[key] = self._add(checked, _digest(name, members))
+        return self._number[key]
+
+    def _checked(self, name: str, members: tuple[int, ...]) -> Int32:
+        out_of_range = [m for m in members if not 0 <= m < self._npus]
+        if out_of_range:
+            raise WorkloadError(f'group "{name}": member {out_of_range[0]}, expected an NPU from 0 to {self._npus - 1}')
+        if len(set(members)) < len(members):
+            raise WorkloadError(f'group "{name}": a member stands twice, expected each once')
+        return np.array(members, np.int32)
+
+
+def _digest(name: str, members: tuple[int, ...]) -> bytes:
+    digest = hashlib.blake2b(np.array([len(members), *members], np.int64).tobytes(), digest_size=16)
+    digest.update(name.encode(errors="surrogatepass"))
+    return digest.digest()
+
+
+def _numbers(of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
+    """The number of each group, from where it stands first on each rank."""
+    first: dict[bytes, _FirstUse] = {}
+    for use in sorted(chain.from_iterable(of_ranks)):
+        first.setdefault(use.key, use)
+    return {key: number for number, key in enumerate(first, 1)}
+
+
+def _member_numbers(
+    group_ptr: Int64, group_member: Int32, slot_group: Int32, owner: Int64, npus: int
+) -> tuple[Int32, NDArray[np.bool_]]:
+    """Place of each slot's NPU in its group, and whether it has one."""
+    sizes = np.diff(group_ptr)
+    keys = np.repeat(np.arange(len(sizes)), sizes) * npus + group_member
+    by_key = np.argsort(keys)
+    wanted = slot_group.astype(np.int64) * npus + owner
+    at = np.minimum(np.searchsorted(keys[by_key], wanted), len(keys) - 1)
+    row = by_key[at]
+    return (row - group_ptr[slot_group]).astype(np.int32), keys[row] == wanted

@@ -1,0 +1,148 @@
+"""Finding and reading the traces of a run."""
+
+import dataclasses
+import hashlib
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import inputs
+from et import TraceTable, read_trace
+from workload.errors import WorkloadError
+from workload.trace_sets import manifest
+from workload.trace_sets.exchange import Exchange, alone
+from workload.trace_sets.files import is_set, read_set
+from workload.trace_sets.own import ELSEWHERE, IDLE
+from workload.trace_sets.trace_set import TraceSet
+from workload.trace_sets.view import AS_WRITTEN
+
+Mask = NDArray[np.bool_]
+
+
+def load_set(
+    path: str | os.PathLike[str],
+    npus: int,
+    *,
+    strict: bool = True,
+    own: Mask | None = None,
+    exchange: Exchange = alone,
+) -> TraceSet:
+    """Read what `[workload] traces` of a run file names: the folder of a trace set, or what load_traces reads.
+
+    Args:
+        path: see above.
+        npus: NPUs of the fabric.
+        strict: as in et.read_trace.
+        own: bool[npus], the NPUs that this rank runs; None = all.
+        exchange: with the other ranks.
+
+    Raises:
+        WorkloadError: as read_set or load_traces.
+        et.TraceError: a file is wrong.
+    """
+    if is_set(path):
+        return read_set(path, npus, strict=strict, own=own)
+    traces, trace_of_npu = load_traces(path, npus, strict=strict, own=own, exchange=exchange)
+    return TraceSet(traces, trace_of_npu, np.full(len(traces), AS_WRITTEN, np.int32))
+
+
+def load_traces(
+    prefix: str | os.PathLike[str],
+    npus: int,
+    *,
+    strict: bool = True,
+    own: Mask | None = None,
+    exchange: Exchange = alone,
+) -> tuple[list[TraceTable], NDArray[np.int32]]:
+    """Read the traces `<prefix>.<npu>.et` (or `.et.gz`) of a rank's own NPUs; equal files are read once.
+
+    Every rank looks which files there are, but opens those of its own NPUs only.
+
+    Args:
+        prefix: folder and beginning of the names; or one file, which then every NPU runs.
+        npus: NPUs of the fabric. Those without a file are idle.
+        strict: as in et.read_trace.
+        own: bool[npus], the NPUs that this rank runs; None = all.
+        exchange: with the other ranks: a trace has the name of the first file that is equal to it, whoever reads that.
+
+    Returns:
+        Distinct traces, and int32[npus]: the trace of each NPU, IDLE (-1) = it has none, ELSEWHERE (-2) = another
+        rank's.
+
+    Raises:
+        WorkloadError: no file, two files for one NPU, or a file for an NPU that the fabric lacks.
+        et.TraceError: a file is wrong.
+    """
+    own = np.ones(npus, np.bool_) if own is None else own
+    trace_of_npu = np.where(own, IDLE, ELSEWHERE).astype(np.int32)
+    path = Path(prefix)
+    if path.is_file():
+        trace_of_npu[own] = 0
+        return [read_trace(path, strict=strict)] if np.any(own) else [], trace_of_npu
+    files = _find(path, npus)
+    users = _users_of_contents({npu: file for npu, file in sorted(files.items()) if own[npu]})
+    first_user = _first_of_ranks(exchange({content: npus[0] for content, npus in users.items()}))
+    traces: list[TraceTable] = []
+    for content, own_users in users.items():
+        trace_of_npu[own_users] = len(traces)
+        trace = read_trace(files[own_users[0]], strict=strict)
+        traces.append(dataclasses.replace(trace, path=str(files[first_user[content]])))
+    return traces, trace_of_npu
+
+
+def _find(prefix: Path, npus: int) -> dict[int, Path]:
+    """The file of each NPU."""
+    name = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et(\.gz)?")
+    files: dict[int, Path] = {}
+    for file in _listed(prefix.parent):
+        match = name.fullmatch(file.name)
+        if match is None:
+            continue
+        npu = int(match[1])
+        if npu in files:
+            raise WorkloadError(f"{file}: NPU {npu} has {files[npu].name} too, expected one file")
+        files[npu] = file
+    if not files:
+        kind = inputs.kind_of(prefix)
+        found = f"is {kind.words}, and there are no traces" if kind else "no traces"
+        beside = prefix.parent / manifest.NAME
+        hint = f"; {prefix.parent} is a trace set" if beside.is_file() else ""
+        raise WorkloadError(f"{prefix}: {found}, looked for {prefix}.<npu>.et, {prefix}.<npu>.et.gz and {prefix}{hint}")
+    if max(files) >= npus:
+        raise WorkloadError(f"{files[max(files)]}: trace of NPU {max(files)}, but the fabric has {npus} NPUs")
+    return files
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder, if it is one."""
+    try:
+        return sorted(folder.iterdir()) if folder.is_dir() else []
+    except OSError as error:
+        raise WorkloadError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
+
+
+def _users_of_contents(files: dict[int, Path]) -> dict[bytes, list[int]]:
+    """NPUs with equal files, by a digest of what is in them."""
+    users: dict[bytes, list[int]] = {}
+    for npu, file in files.items():
+        users.setdefault(_digest(file), []).append(npu)
+    return users
+
+
+def _first_of_ranks(of_ranks: list[dict[bytes, int]]) -> dict[bytes, int]:
+    """The least NPU that any rank has, of each content."""
+    first: dict[bytes, int] = {}
+    for found in of_ranks:
+        for content, npu in found.items():
+            first[content] = min(npu, first.get(content, npu))
+    return first
+
+
+def _digest(file: Path) -> bytes:
+    try:
+        return hashlib.blake2b(inputs.read_bytes(file), digest_size=16).digest()
+    except OSError as error:
+        raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error

@@ -1,0 +1,223 @@
+"""The manifest of a trace set: which file each NPU runs, and the families of groups; docs/traces.md says its format."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import inputs
+from workload.bounds import MOST_NPUS
+from workload.errors import WorkloadError
+from workload.trace_sets.own import IDLE
+from workload.trace_sets.progressions import numbers_of, shortened
+from workload.trace_sets.trace_set import Families
+from workload.trace_sets.view import AS_WRITTEN
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+NAME = "traces.json"
+VERSION = 1
+_KEYS = ("version", "npus", "traces", "idle", "families")
+_TRACE_KEYS = ("file", "example", "nodes", "npus")
+_FAMILY_KEYS = ("groups", "members")
+_EXPECTED = "the manifest of a trace set"
+
+
+class Manifest(NamedTuple):
+    """What a manifest says of T traces.
+
+    Attributes:
+        files: their names, beside the manifest.
+        nodes: how many nodes each has.
+        example_npu: int32[T], see TraceSet.
+        trace_of_npu: int32[npus], IDLE (-1) = none.
+        families: see TraceSet.
+    """
+
+    files: tuple[str, ...]
+    nodes: tuple[int, ...]
+    example_npu: Int32
+    trace_of_npu: Int32
+    families: Families
+
+
+def written(manifest: Manifest) -> str:
+    """The text of a manifest: JSON, a line for each trace and family."""
+    traces = [
+        {
+            "file": file,
+            "example": example,
+            "nodes": nodes,
+            "npus": shortened(np.flatnonzero(manifest.trace_of_npu == trace).tolist()),
+        }
+        for trace, (file, nodes, example) in enumerate(
+            zip(manifest.files, manifest.nodes, manifest.example_npu.tolist(), strict=True)
+        )
+    ]
+    lines = [f'"version": {VERSION}', f'"npus": {len(manifest.trace_of_npu)}']
+    lines.append('"traces": [\n' + ",\n".join(json.dumps(trace) for trace in traces) + "\n]")
+    idle = shortened(np.flatnonzero(manifest.trace_of_npu == IDLE).tolist())
+    lines += [f'"idle": {json.dumps(idle)}'] * bool(idle)
+    families = (f"{json.dumps(name)}: {json.dumps(_family(groups))}" for name, groups in manifest.families.items())
+    lines.append('"families": {\n' + ",\n".join(families) + "\n}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest and check what it says.
+
+    Raises:
+        WorkloadError: it cannot be read, is no JSON or of another version; a key is unknown, missing or wrong; an NPU
+            is in no trace or in two, or in two groups of a family.
+    """
+    data = _object(path, _json(path), _KEYS, "", may_lack=("idle",))
+    if data["version"] != VERSION or type(data["version"]) is not int:
+        raise WorkloadError(f"{path}: version is {_short(data['version'])}, expected {VERSION}")
+    npus = data["npus"]
+    if type(npus) is not int or not 1 <= npus < MOST_NPUS:
+        raise WorkloadError(f"{path}: npus is {_short(npus)}, expected 1 to {MOST_NPUS - 1}")
+    if not isinstance(data["traces"], list) or not data["traces"]:
+        raise WorkloadError(f"{path}: traces is {_short(data['traces'])}, expected a list of traces")
+    traces = [_object(path, trace, _TRACE_KEYS, f"trace {number}: ") for number, trace in enumerate(data["traces"])]
+    for number, trace in enumerate(traces):
+        _check_trace(path, number, trace)
+    files = tuple(trace["file"] for trace in traces)
+    if len(set(files)) < len(files):
+        twice = next(file for file in files if files.count(file) > 1)
+        raise WorkloadError(f"{path}: file {twice} stands twice, expected each once")
+    if not isinstance(data["families"], dict):
+        raise WorkloadError(f"{path}: families is {_short(data['families'])}, expected an object of families")
+    users = [_npus(path, f"{trace['file']}: npus: ", trace["npus"], npus) for trace in traces]
+    idle = _npus(path, "idle: ", data.get("idle", []), npus)
+    for trace, own in zip(traces, users, strict=True):
+        if trace["example"] != AS_WRITTEN and trace["example"] not in own:
+            raise WorkloadError(f"{path}: {trace['file']}: example is {trace['example']}, expected one of its NPUs")
+    return Manifest(
+        files,
+        tuple(trace["nodes"] for trace in traces),
+        np.array([trace["example"] for trace in traces], np.int32),
+        _trace_of_npu(path, files, users, idle, npus),
+        {name: _groups(path, name, family, npus) for name, family in data["families"].items()},
+    )
+
+
+def _json(path: Path) -> object:
+    try:
+        found: object = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)
+    except OSError as error:
+        raise WorkloadError(f"{path}: {error.strerror or error}, expected {_EXPECTED}") from error
+    except (ValueError, RecursionError) as error:  # also wrong UTF-8, a number of 5,000 digits
+        raise WorkloadError(f"{path}: {error}, expected {_EXPECTED} (JSON)") from error
+    return found
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f'"{next(name for name in names if names.count(name) > 1)}" stands twice')
+    return data
+
+
+def _object(path: Path, value: object, keys: Sequence[str], where: str, may_lack: Sequence[str] = ()) -> dict[str, Any]:
+    """An object with these keys and no others."""
+    if not isinstance(value, dict):
+        raise WorkloadError(f"{path}: {where}found {_short(value)}, expected an object with {', '.join(keys)}")
+    unknown = [key for key in value if key not in keys]
+    missing = [key for key in keys if key not in value and key not in may_lack]
+    if unknown or missing:
+        what = f"unknown key {unknown[0]}" if unknown else f"no {missing[0]}"
+        raise WorkloadError(f"{path}: {where}{what}, expected {', '.join(keys)}")
+    return value
+
+
+def _check_trace(path: Path, number: int, trace: Mapping[str, Any]) -> None:
+    """The file is a plain name; example and nodes are numbers."""
+    file, example, nodes = (trace[key] for key in ("file", "example", "nodes"))
+    if not isinstance(file, str) or not file or file in {".", ".."} or "/" in file or "\0" in file:
+        raise WorkloadError(f"{path}: trace {number}: file is {_short(file)}, expected a name beside the manifest")
+    if type(example) is not int or example < AS_WRITTEN:
+        raise WorkloadError(f"{path}: {file}: example is {_short(example)}, expected an NPU, or -1")
+    if type(nodes) is not int or nodes < 0:
+        raise WorkloadError(f"{path}: {file}: nodes is {_short(nodes)}, expected their number")
+
+
+def _npus(path: Path, where: str, entries: object, npus: int) -> Int64:
+    try:
+        found = numbers_of(entries, npus)
+    except ValueError as error:
+        raise WorkloadError(f"{path}: {where}{error}") from None
+    wrong = found[found < 0]
+    if len(wrong):
+        raise WorkloadError(f"{path}: {where}found NPU {wrong[0]}, expected 0 to {npus - 1}")
+    return found
+
+
+def _trace_of_npu(path: Path, files: Sequence[str], users: Sequence[Int64], idle: Int64, npus: int) -> Int32:
+    """The trace of each NPU; each NPU stands once."""
+    every = np.concatenate([*users, idle])
+    many = np.bincount(every, minlength=npus)
+    if np.any(many > 1):
+        npu = int(np.argmax(many > 1))
+        named = zip([*files, "idle"], [*users, idle], strict=True)
+        places = [name for name, own in named for _ in range(int(np.count_nonzero(own == npu)))]
+        raise WorkloadError(f"{path}: NPU {npu} is in {places[0]} and in {places[1]}, expected one trace for each NPU")
+    if np.any(many == 0):
+        raise WorkloadError(f"{path}: NPU {int(np.argmin(many))} is in no trace, expected it in one, or in idle")
+    found = np.empty(npus, np.int32)
+    found[every] = np.repeat(np.arange(len(users) + 1), [*(len(own) for own in users), len(idle)])
+    found[idle] = IDLE
+    return found
+
+
+def _family(groups: Sequence[tuple[int, ...]]) -> object:
+    """A family: where its groups begin and what is added to that for their members, or group by group."""
+    if len(groups) > 1 and len({len(members) for members in groups}) == 1:
+        table = np.array(groups, np.int64)
+        if np.all(table - table[:, :1] == table[0] - table[0, 0]):
+            return {"groups": shortened(table[:, 0].tolist()), "members": shortened((table[0] - table[0, 0]).tolist())}
+    return [shortened(members) for members in groups]
+
+
+def _groups(path: Path, name: str, family: object, npus: int) -> tuple[tuple[int, ...], ...]:
+    """The groups of a family, checked: each NPU is in one at most."""
+    where = f'family "{name}": '
+    if name in {"", "0"}:
+        raise WorkloadError(f"{path}: {where}that name always means all NPUs, expected another one")
+    if isinstance(family, list):
+        groups = tuple(tuple(_npus(path, where, members, npus).tolist()) for members in family)
+    else:
+        parts = _object(path, family, _FAMILY_KEYS, where)
+        begin = _npus(path, f"{where}groups: ", parts["groups"], npus)
+        try:
+            members = numbers_of(parts["members"], npus)
+        except ValueError as error:
+            raise WorkloadError(f"{path}: {where}members: {error}") from None
+        if len(begin) * len(members) > npus:
+            raise WorkloadError(
+                f"{path}: {where}{len(begin)} groups of {len(members)}, expected at most {npus} members"
+            )
+        groups = tuple(map(tuple, (begin[:, None] + members).tolist()))
+    _check_groups(f"{path}: {where}", groups, npus)
+    return groups
+
+
+def _check_groups(where: str, groups: Sequence[tuple[int, ...]], npus: int) -> None:
+    if not groups or not all(groups):
+        raise WorkloadError(f"{where}{'a group without members' if groups else 'no group'}, expected groups of NPUs")
+    every = np.array([npu for members in groups for npu in members], np.int64)
+    wrong = every[(every < 0) | (every >= npus)]
+    if len(wrong):
+        raise WorkloadError(f"{where}member {wrong[0]}, expected an NPU from 0 to {npus - 1}")
+    many = np.bincount(every, minlength=npus)
+    if np.any(many > 1):
+        raise WorkloadError(f"{where}NPU {int(np.argmax(many > 1))} stands in it twice, expected it in one group")
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 60 else f"{text[:60]}..."

@@ -1,0 +1,1 @@
+"""All-to-alls in which each pair exchanges another number of bytes: what traces say of them, and their plans."""
