@@ -61,7 +61,7 @@ class Crew:
 
     Args:
         sim: the LPs.
-        team: int64[], see pdes.team; found already.
+        team: int64[], see pdes.workers.team; found already.
         threads: workers of this process.
         first: number in the team of the first of them.
         progress: called a few times a second with a Snapshot, by worker 0 of the team.

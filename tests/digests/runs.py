@@ -9,14 +9,15 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from nadi.in_network import with_reducers
-from nadi.progress import Silence
-from workload.remote import RemoteMemory
 
 from et import NodeType, mem_node
-from nadi import closed_forms
+from nadi.closed_forms import running
+from nadi.closed_forms.costs import CollectiveCosts
+from nadi.closed_forms.running import laid_out
 from nadi.config import NetworkSection
+from nadi.launching.progress import Silence
 from nadi.simulate import network_settings
+from nadi.wiring.in_network import with_reducers
 from pdes import (
     LinkFault,
     NpuFault,
@@ -46,6 +47,7 @@ from workload import (
     pairs_program,
     uneven_program,
 )
+from workload.program.remote import RemoteMemory
 
 LEAVES = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns"
 WIDE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=3,rate=100Gbps,delay=500ns"
@@ -363,10 +365,10 @@ def closed(program, spec=RAILS, algorithms=None, **settings):
         fabric=graph,
     )  # fmt: skip
     own = replace(network_settings(NetworkSection(fidelity="closed-form")), **settings)
-    costs = closed_forms.CollectiveCosts(graph, own)
-    layout = closed_forms.laid_out(graph, made, costs)
-    costed = closed_forms.costed(layout, costs, how, program.tables(), np.arange(graph.npus))
-    return Brought(closed_forms.run(graph, layout, costed, costs, own, Silence()))
+    costs = CollectiveCosts(graph, own)
+    layout = laid_out(graph, made, costs)
+    costed = running.costed(layout, costs, how, program.tables(), np.arange(graph.npus))
+    return Brought(running.run(graph, layout, costed, costs, own, Silence()))
 
 
 def step():
