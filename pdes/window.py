@@ -9,35 +9,8 @@ inbox, sorts that small batch and works through it. Idle time is jumped over. Wi
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from pdes.core.jit import call_hook, inline, outline, peek, prefetch
 from pdes.core.state import (
-    CONST_ADDRESS,
-    CONST_CELL,
-    CONST_FAULT_HOOK,
-    CONST_LOOKAHEAD,
-    CONST_NEIGHBOURS,
-    CONST_SWITCH_HOOK,
-    COUNT_HOPS,
-    COUNT_WINDOWS,
-    CTL_BEGIN,
-    CTL_CELL_OPEN,
-    CTL_COST,
-    CTL_FAILED_QP,
-    CTL_FAR_SOONEST,
-    CTL_FAULT_PS,
-    CTL_IN_AT,
-    CTL_IN_NEIGHBOUR,
-    CTL_LEFT,
-    CTL_NEXT,
-    CTL_NOW,
-    CTL_OUT_SOONEST,
-    CTL_PARITY,
-    CTL_PENDING,
-    CTL_SIDE,
-    CTL_SOONEST,
-    CTL_WINDOW_OPEN,
     INF,
     SIDES,
-    TX_META,
-    TX_WORDS,
 )
 from pdes.core.status import DONE, FAILED, FULL, GOING_ON
 from pdes.core.world import world_at
@@ -55,42 +28,42 @@ AHEAD = 6
 def earliest(net):
     """Time of the LP's next own event, INF if there is none; of packets in inboxes, the start of their cell."""
     ctl = net.ctl
-    soonest = ctl[CTL_SOONEST]
+    soonest = ctl.soonest_ps
     for node in range(net.next_time.shape[0]):
         soonest = min(soonest, net.next_time[node])
     for ahead in range(SIDES):
-        if ctl[CTL_PENDING + ((ctl[CTL_SIDE] + ahead) & (SIDES - 1))] == 1:
-            soonest = min(soonest, ctl[CTL_NOW] + ahead * net.const[CONST_CELL])
+        if ctl.pending[ctl.side + ahead & SIDES - 1] == 1:
+            soonest = min(soonest, ctl.now_ps + ahead * net.const.cell_ps)
     return soonest
 
 
 @inline
 def open_cell(net, begin):
     """Begin a cell."""
-    net.ctl[CTL_NOW] = begin
-    net.ctl[CTL_SIDE] = begin // net.const[CONST_CELL] & (SIDES - 1)
-    net.ctl[CTL_CELL_OPEN] = 1
+    net.ctl.now_ps = begin
+    net.ctl.side = begin // net.const.cell_ps & (SIDES - 1)
+    net.ctl.cell_open = 1
 
 
 @inline
 def close_cell(net):
     """End a cell: its inboxes are empty."""
-    net.ctl[CTL_PENDING + net.ctl[CTL_SIDE]] = 0
-    net.ctl[CTL_CELL_OPEN] = 0
+    net.ctl.pending[net.ctl.side] = 0
+    net.ctl.cell_open = 0
 
 
 @inline
 def open_window(net, begin, number):
     """Begin a window, which is the `number`-th of the run."""
     ctl = net.ctl
-    ctl[CTL_BEGIN] = begin
-    ctl[CTL_PARITY] = number & 1
-    ctl[CTL_IN_NEIGHBOUR] = 0
-    ctl[CTL_IN_AT] = 0
-    ctl[CTL_WINDOW_OPEN] = 1
-    ctl[CTL_COST] = -net.count[COUNT_HOPS]
+    ctl.begin_ps = begin
+    ctl.parity = number & 1
+    ctl.in_neighbour = 0
+    ctl.in_at = 0
+    ctl.window_open = 1
+    ctl.cost = -net.count.hops
     open_cell(net, begin)
-    ctl[CTL_CELL_OPEN] = 0
+    ctl.cell_open = 0
     empty_outbox(net)
 
 
@@ -98,12 +71,12 @@ def open_window(net, begin, number):
 def close_window(net):
     """End a window. What waits for another LP must go out in the window before the one in which it arrives."""
     ctl = net.ctl
-    ctl[CTL_WINDOW_OPEN] = 0
-    ctl[CTL_COST] += net.count[COUNT_HOPS]
-    ctl[CTL_NEXT] = min(earliest(net), ctl[CTL_OUT_SOONEST])
-    if ctl[CTL_FAR_SOONEST] < INF:
-        ctl[CTL_NEXT] = min(ctl[CTL_NEXT], ctl[CTL_FAR_SOONEST] - net.const[CONST_LOOKAHEAD])
-    net.count[COUNT_WINDOWS] += 1
+    ctl.window_open = 0
+    ctl.cost += net.count.hops
+    ctl.next_ps = min(earliest(net), ctl.out_soonest_ps)
+    if ctl.far_soonest_ps < INF:
+        ctl.next_ps = min(ctl.next_ps, ctl.far_soonest_ps - net.const.lookahead_ps)
+    net.count.windows += 1
 
 
 @inline
@@ -116,40 +89,40 @@ def link_of(net, neighbour, half, i):
 def take_in(net):
     """Take in what the neighbours sent in the window before. True if interrupted because blocks are short."""
     ctl = net.ctl
-    while ctl[CTL_IN_NEIGHBOUR] < net.const[CONST_NEIGHBOURS]:
-        neighbour = ctl[CTL_IN_NEIGHBOUR]
+    while ctl.in_neighbour < net.const.neighbours:
+        neighbour = ctl.in_neighbour
         half = arrived(net, neighbour)
         count = crossings(half)
-        while ctl[CTL_IN_AT] < count:
+        while ctl.in_at < count:
             if blocks_short(net):
                 return True
-            i = ctl[CTL_IN_AT]
+            i = ctl.in_at
             if i + 2 * AHEAD < count:
-                prefetch(net.tx, link_of(net, neighbour, half, i + 2 * AHEAD) * TX_WORDS)
+                prefetch(net.tx, link_of(net, neighbour, half, i + 2 * AHEAD))
                 prefetch_inbox(net, link_of(net, neighbour, half, i + AHEAD))
             p = crossing(net, half, i)
             carry(net, CARRY_IN, p)
             ready = peek(p)
             link = link_of(net, neighbour, half, i)
             if ready < reach(net):
-                meta = net.tx[link * TX_WORDS + TX_META]
+                meta = net.tx[link].meta
                 at = deliver(net, meta, ready, peek(p + 8), peek(p + 16), peek(p + 24))
             else:
-                ctl[CTL_SOONEST] = min(ctl[CTL_SOONEST], ready)
+                ctl.soonest_ps = min(ctl.soonest_ps, ready)
                 at = wait(net, link, ready, peek(p + 8), peek(p + 16), peek(p + 24))
             carry(net, SET_DOWN, at)
-            ctl[CTL_IN_AT] = i + 1
-        ctl[CTL_IN_AT] = 0
-        ctl[CTL_IN_NEIGHBOUR] += 1
+            ctl.in_at = i + 1
+        ctl.in_at = 0
+        ctl.in_neighbour += 1
     return False
 
 
 @inline
 def switches_act(net, inbox, routes, begin, end):
     """Let every switch act on what happens in a cell. True if interrupted because a pool is short."""
-    hook = net.const[CONST_SWITCH_HOOK]
+    hook = net.hooks.shared_switches
     if hook != 0:
-        return call_hook(hook, net.const[CONST_ADDRESS], begin, end, 0, 0, 0, 0, 0) != 0
+        return call_hook(hook, net.const.address, begin, end, 0, 0, 0, 0, 0) != 0
     return switches_window(net, inbox, routes, begin, end)
 
 
@@ -163,35 +136,35 @@ def window(address, begin, number):
     w = world_at(address)
     net = w.net
     ctl = net.ctl
-    hops = net.count[COUNT_HOPS]
-    left = ctl[CTL_LEFT]
-    cell = net.const[CONST_CELL]
-    end = begin + net.const[CONST_LOOKAHEAD]
-    if ctl[CTL_WINDOW_OPEN] == 0:
+    hops = net.count.hops
+    left = ctl.rows_left
+    cell = net.const.cell_ps
+    end = begin + net.const.lookahead_ps
+    if ctl.window_open == 0:
         open_window(net, begin, number)
     status = GOING_ON
-    if take_in(net) or (ctl[CTL_FAR_SOONEST] < far_reach(net) and release(net)):
+    if take_in(net) or (ctl.far_soonest_ps < far_reach(net) and release(net)):
         status = FULL
     while status == GOING_ON:
-        if ctl[CTL_CELL_OPEN] == 0:
+        if ctl.cell_open == 0:
             soonest = earliest(net)
             if soonest >= end:
                 status = DONE
                 break
             open_cell(net, soonest // cell * cell)
-            if ctl[CTL_FAULT_PS] <= ctl[CTL_NOW]:
-                call_hook(net.const[CONST_FAULT_HOOK], address, 0, 0, 0, 0, 0, 0, 0)
-        now = ctl[CTL_NOW]
+            if ctl.fault_ps <= ctl.now_ps:
+                call_hook(net.hooks.make_changes, address, 0, 0, 0, 0, 0, 0, 0)
+        now = ctl.now_ps
         if (
-            (ctl[CTL_SOONEST] < now + cell and release(net))
+            (ctl.soonest_ps < now + cell and release(net))
             or npus_window(address, now, now + cell)
             or switches_act(net, w.inbox, w.routes, now, now + cell)
         ):
             status = FULL
         else:
             close_cell(net)
-            if ctl[CTL_FAILED_QP] >= 0:
+            if ctl.failed_queue_pair >= 0:
                 status = FAILED
     if status == DONE:
         close_window(net)
-    return status, net.count[COUNT_HOPS] - hops, left - ctl[CTL_LEFT], ctl[CTL_COST], ctl[CTL_NEXT]
+    return status, net.count.hops - hops, left - ctl.rows_left, ctl.cost, ctl.next_ps

@@ -39,19 +39,19 @@ def shared_buffers(graph, fabric, part, settings):
         unused = {"gate": zeros(1), "pool": zeros(1), "backlog": one, "facing": one}
         return unused | {"depth": one, "pause_log": zeros(1)}
     gate = np.zeros((max(1, len(part.links)), s.GATE_WORDS), np.int64)
-    gate[:, s.GATE_TURN] = (settings.switch.weights or (0,))[0] << 1
+    gate.turn = (settings.switch.weights or (0,))[0] << 1
     pool = np.zeros((max(1, len(part.nodes)), s.POOL_WORDS), np.int64)
-    pool[:, s.POOL_SHARED] = settings.switch.buffer_bytes
+    pool.shared_bytes = settings.switch.buffer_bytes
     if settings.switch.pfc and len(part.links):
         headroom = headrooms(graph, fabric, settings)[part.links ^ 1]
-        gate[: len(part.links), s.GATE_HEADROOM] = headroom
+        gate.headroom_bytes[: len(part.links)] = headroom
         of_node = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
-        pool[: len(part.nodes), s.POOL_SHARED] -= of_node * classes_in_use(settings)
+        pool.shared_bytes[: len(part.nodes)] -= of_node * classes_in_use(settings)
     switches = np.flatnonzero(part.nodes >= graph.npus)
-    short = switches[pool[switches, s.POOL_SHARED] <= 0]
+    short = switches[pool.shared_bytes[switches] <= 0]
     if len(short):
         node = int(part.nodes[short[0]])
-        need = settings.switch.buffer_bytes - int(pool[short[0], s.POOL_SHARED])
+        need = settings.switch.buffer_bytes - int(pool.shared_bytes[short[0]])
         raise RunError(
             f"switch {node}: a buffer of {settings.switch.buffer_bytes} bytes, but the headrooms of its ports take "
             f"{need}; expected a larger buffer or smaller headrooms"

@@ -94,17 +94,17 @@ class Fabric:
         seen: bytes that the receiving end waits for; framed: links of NVLink.
         """
         rows = np.zeros((len(seen), s.CLASS_WORDS), np.int64)
-        rows[:, s.CLASS_PSB] = self.psb.view(np.int64)
-        rows[:, s.CLASS_DELAY] = self.delay_ps
-        rows[:, s.CLASS_SEEN] = seen
-        rows[:, s.CLASS_SPECIAL] = s.CARE * int("telemetry" in settings.control.signals)
-        rows[:, s.CLASS_SPECIAL] |= s.FRAMED * framed.astype(np.int64)
+        rows.ps_per_byte = self.psb.view(np.int64)
+        rows.delay_ps = self.delay_ps
+        rows.seen_bytes = seen
+        rows.special = s.CARE * int("telemetry" in settings.control.signals)
+        rows.special |= s.FRAMED * framed.astype(np.int64)
         switch = settings.switch
         if switch:
             scale = 8e12 / self.psb / REFERENCE_BPS
-            rows[:, s.CLASS_KMIN] = switch.kmin_bytes * scale
-            rows[:, s.CLASS_KMAX] = switch.kmax_bytes * scale
-            rows[:, s.CLASS_PMAX] = int(switch.pmax * 2**32)
+            rows.kmin_bytes = switch.kmin_bytes * scale
+            rows.kmax_bytes = switch.kmax_bytes * scale
+            rows.pmax = int(switch.pmax * 2**32)
         kinds, number = np.unique(rows, axis=0, return_inverse=True)
         if len(kinds) > s.MAX_CLASSES:
             raise RunError(f"links of {len(kinds)} different rates and delays: at most {s.MAX_CLASSES} are possible")

@@ -5,7 +5,7 @@ import numpy as np
 from pdes.core import state as s
 from pdes.core.hashmap import rehash
 from pdes.core.memory import full, zeros
-from pdes.messages.events import EVENT_WORDS, QUEUE_FRESH, QUEUE_RUSH
+from pdes.messages.events import QUEUE_FRESH, QUEUE_RUSH
 
 
 def _longer(array, length):
@@ -17,18 +17,18 @@ def _longer(array, length):
 
 def _grow_blocks(w):
     old = len(w.net.block_next)
-    new = old + max(old // 2, 4 * int(w.net.const[s.CONST_RESERVE_BLOCKS]))
-    free = int(w.net.ctl[s.CTL_FREE_BLOCKS])
+    new = old + max(old // 2, 4 * int(w.net.const.reserve_blocks))
+    free = int(w.net.ctl.free_blocks)
     block_free = _longer(w.net.block_free, new)
     block_free[free : free + new - old] = np.arange(new - 1, old - 1, -1)
-    w.net.ctl[s.CTL_FREE_BLOCKS] = free + new - old
+    w.net.ctl.free_blocks = free + new - old
     grown = w.net._replace(
-        record=_longer(w.net.record, new * s.BLOCK_RECORDS * s.RECORD_WORDS),
+        record=_longer(w.net.record, new * s.BLOCK_RECORDS),
         block_next=_longer(w.net.block_next, new),
         block_free=block_free,
     )
-    if w.net.const[s.CONST_TELEMETRY] != 0:
-        grown = grown._replace(telemetry=_longer(w.net.telemetry, new * s.BLOCK_RECORDS * s.TELEMETRY_WORDS))
+    if w.net.hooks.telemetry != 0:
+        grown = grown._replace(telemetry=_longer(w.net.telemetry, new * s.BLOCK_RECORDS))
     return w._replace(net=grown)
 
 
@@ -43,26 +43,26 @@ def _grow_free_list(w, ctl, free_list, added):
 
 
 def _grow_msgs(w):
-    added = len(w.qps.msg_free) + int(w.net.const[s.CONST_RESERVE_MSGS])
+    added = len(w.qps.msg_free) + int(w.net.const.reserve_messages)
     free = _grow_free_list(w, s.CTL_FREE_MSGS, w.qps.msg_free, added)
-    w = w._replace(qps=w.qps._replace(msg_free=free, msg=_longer(w.qps.msg, len(free) * s.MSG_WORDS)))
+    w = w._replace(qps=w.qps._replace(msg_free=free, msg=_longer(w.qps.msg, len(free))))
     return _with_room_for_events(w)
 
 
 def _grow_insts(w):
-    stride = int(w.net.const[s.CONST_LANE_STRIDE])
+    stride = int(w.net.const.lane_stride)
     old = len(w.insts.inst_free)
     free = _grow_free_list(w, s.CTL_FREE_INSTS, w.insts.inst_free, old)
     key, val = _rehashed(w.insts.inst_key, w.insts.inst_val, 2 * len(free))
     grown = w.insts._replace(
         inst_free=free,
-        inst=_longer(w.insts.inst, len(free) * s.INST_WORDS),
+        inst=_longer(w.insts.inst, len(free)),
         inst_pc=_longer(w.insts.inst_pc, len(free) * stride),
         inst_arrived=_longer(w.insts.inst_arrived, len(free) * stride),
         inst_left=_longer(w.insts.inst_left, len(free) * stride),
         inst_due=_longer(w.insts.inst_due, len(free) * (stride + 1)),
         inst_later=_longer(w.insts.inst_later, len(free) * (stride + 1)),
-        phase=_longer(w.insts.phase, len(free) * int(w.net.const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),
+        phase=_longer(w.insts.phase, len(free) * int(w.net.const.phase_stride)),
         called=_longer(w.insts.called, len(free) * (len(w.insts.called) // old)),
         asked=_longer(w.insts.asked, len(free) * (len(w.insts.asked) // old)),
         taken=_longer(w.insts.taken, len(free) * (len(w.insts.taken) // old)),
@@ -82,14 +82,14 @@ def events_room(npus, messages, instances, stride):
 
 def _with_room_for_events(w):
     """Where messages go whole, the world with room for the events of as many messages and instances as there can be."""
-    if w.net.const[s.CONST_ACT] == 0:
+    if w.net.hooks.act == 0:
         return w
-    stride = int(w.net.const[s.CONST_LANE_STRIDE])
-    npus, instances = int(w.net.const[s.CONST_NPUS_LOCAL]), len(w.insts.inst_free)
+    stride = int(w.net.const.lane_stride)
+    npus, instances = int(w.net.const.npus), len(w.insts.inst_free)
     room = events_room(npus, len(w.qps.msg_free), instances, stride)
     old = w.messages
     used, rushing = int(old.queue[QUEUE_FRESH]), int(old.queue[QUEUE_RUSH])
-    event, rush = zeros(room * EVENT_WORDS), zeros(room)
+    event, rush = zeros(room), zeros(room)
     event[:used], rush[:rushing] = old.event[:used], old.rush[:rushing]  # what is not touched takes no memory
     return w._replace(messages=old._replace(event=event, rush=rush))
 
@@ -105,23 +105,23 @@ def _rehashed(keys, values, least):
 
 
 def _grow_qps(w):
-    least = max(2 * len(w.qps.qp_key), 4 * int(w.net.const[s.CONST_RESERVE_QPS]))
+    least = max(2 * len(w.qps.qp_key), 4 * int(w.net.const.reserve_queue_pairs))
     key, val = _rehashed(w.qps.qp_key, w.qps.qp_val, least)
-    grown = w.qps._replace(qp=_longer(w.qps.qp, len(key) // 2 * s.QP_WORDS), qp_key=key, qp_val=val)
-    if w.net.const[s.CONST_CC_HOOK] != 0:
-        cc = _longer(w.qps.cc, len(key) // 2 * s.CC_WORDS)
-        grown = grown._replace(cc=cc, ccf=cc.view(np.float64))
-    if w.net.const[s.CONST_SELECTIVE] != 0:
-        grown = grown._replace(sel_tx=_longer(w.qps.sel_tx, len(key) // 2 * s.SEL_WORDS))
+    grown = w.qps._replace(qp=_longer(w.qps.qp, len(key) // 2), qp_key=key, qp_val=val)
+    if w.net.hooks.congestion_control != 0:
+        cc = _longer(w.qps.cc, len(key) // 2)
+        grown = grown._replace(cc=cc, cc=cc.view(np.float64))
+    if w.net.hooks.selective_sender != 0:
+        grown = grown._replace(sel_tx=_longer(w.qps.sel_tx, len(key) // 2))
     return w._replace(qps=grown)
 
 
 def _grow_rxqps(w):
     key, val = _rehashed(w.qps.rx_key, w.qps.rx_val, 2 * len(w.qps.rx_key))
-    grown = w.qps._replace(rxqp=_longer(w.qps.rxqp, len(key) // 2 * s.RXQP_WORDS), rx_key=key, rx_val=val)
-    if w.net.const[s.CONST_SELECTIVE] != 0:
-        grown = grown._replace(sel_rx=_longer(w.qps.sel_rx, len(key) // 2 * s.SEL_WORDS))
-    if w.net.const[s.CONST_REDUCES] != 0:
+    grown = w.qps._replace(rxqp=_longer(w.qps.rxqp, len(key) // 2), rx_key=key, rx_val=val)
+    if w.net.hooks.selective_sender != 0:
+        grown = grown._replace(sel_rx=_longer(w.qps.sel_rx, len(key) // 2))
+    if w.net.const.reduces != 0:
         grown = grown._replace(begun=_longer(w.qps.begun, len(key) // 2))
     return w._replace(qps=grown)
 
@@ -137,4 +137,4 @@ _GROW = {
 
 def grow(world):
     """The world with room in the pool that was short (`ctl[CTL_NEED]`)."""
-    return _GROW[int(world.net.ctl[s.CTL_NEED])](world)
+    return _GROW[int(world.net.ctl.need)](world)

@@ -77,7 +77,7 @@ class Part:
         dst = graph.link_dst[links]
         node = np.where(self.local[dst] >= 0, self.local[dst], len(self.nodes) + neighbour[owner[dst]])
         tx = np.zeros((len(links), s.TX_WORDS), np.int64)
-        tx[:, s.TX_META] = node | (links << 22) | (fabric.link_class[links] << 46)
+        tx.meta = node | (links << 22) | (fabric.link_class[links] << 46)
         return tx
 
     def far(self, graph):

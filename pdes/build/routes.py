@@ -69,9 +69,9 @@ def routing_tables(graph, fabric, part, settings):
     fill_salts(salt, part.nodes, settings.seed)
     node = np.zeros((max(1, len(part.nodes)), s.NODE_WORDS), np.int64)
     own = node[: len(part.nodes)]
-    own[:, s.NODE_SALT] = salt
-    own[:, s.NODE_BASE] = part.out_ptr[:-1]
-    own[:, s.NODE_FORWARD] = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
+    own.salt = salt
+    own.first_link = part.out_ptr[:-1]
+    own.forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
     fields = {name: np.zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
     fields |= {"link": link, "node": node}
     if settings.balancing.has_flowlets:
@@ -98,7 +98,7 @@ def _by_table(graph, part, cells, node):
     homes = len(r.home_node)
     column = np.full(graph.nodes, -1, np.int32)
     column[r.home_node] = np.arange(homes)
-    node[:, s.NODE_COLUMN] = column[part.nodes]
+    node.column = column[part.nodes]
     switches = np.flatnonzero(r.row[part.nodes] >= 0)
     sets = r.next_set[r.row[part.nodes[switches]]]
     first, last, default, cell, row = _stretches(np.where(sets >= 0, cells[sets], NO_CELL))

@@ -141,8 +141,8 @@ def link_changes(faults, cell_ps, link_class, classes):
 def _pit_class(row):
     """The last class, where there are faults of links: takes no time, and all is lost."""
     row = np.zeros_like(row)
-    row[s.CLASS_ERROR] = ALWAYS_LOST
-    row[s.CLASS_SPECIAL] = s.CARE
+    row.error = ALWAYS_LOST
+    row.special = s.CARE
     return row
 
 
@@ -150,13 +150,13 @@ def with_pit(net, faults, mode):
     """Net with a link on which all is lost, where faults may leave a switch without a way; mode: of the routing."""
     if mode != MODE_TABLE or not any(fault.down for fault in faults.links):
         return net
-    pit = len(net.tx) // s.TX_WORDS
-    net.const[s.CONST_PIT] = pit
+    pit = len(net.tx)
+    net.const.pit = pit
     row = np.zeros(s.TX_WORDS, np.int64)
-    row[s.TX_META] = (len(net.link_class) // s.CLASS_WORDS - 1) << 46
+    row.meta = (len(net.link_class) - 1) << 46
     longer = {"tx": np.append(net.tx, row), "tx_dropped": np.append(net.tx_dropped, np.zeros(pit, np.int64))}
-    if net.const[s.CONST_SWITCH_HOOK] != 0 or len(net.gate) > 1:
-        longer["gate"] = np.append(net.gate, np.zeros((pit + 1) * s.GATE_WORDS - len(net.gate), np.int64))
+    if net.hooks.shared_switches != 0 or len(net.gate) > 1:
+        longer["gate"] = np.append(net.gate, np.zeros(pit + 1 - len(net.gate), np.int64))
     return net._replace(**{name: aligned(array) for name, array in longer.items()})
 
 
@@ -165,13 +165,13 @@ def _class_row(row, faults):
     row = row.copy()
     for fault in faults:
         if fault.rate_bps:
-            row[s.CLASS_PSB] = np.float64(8e12 / fault.rate_bps).view(np.int64)
-        row[s.CLASS_DELAY] += fault.added_latency_ps
+            row.ps_per_byte = np.float64(8e12 / fault.rate_bps).view(np.int64)
+        row.delay_ps += fault.added_latency_ps
         if fault.down:
-            row[s.CLASS_ERROR] = ALWAYS_LOST
+            row.error = ALWAYS_LOST
         elif fault.error_rate:
-            row[s.CLASS_ERROR] = max(int(row[s.CLASS_ERROR]), round(fault.error_rate * 2**32))
-    row[s.CLASS_SPECIAL] |= s.CARE * int(row[s.CLASS_ERROR] > 0)
+            row.error = max(int(row.error), round(fault.error_rate * 2**32))
+    row.special |= s.CARE * int(row.error > 0)
     return row
 
 

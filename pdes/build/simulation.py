@@ -29,14 +29,14 @@ class LogicalProcess:
         self.flows_in: list[np.ndarray] = []
         self._world = world
         self._directory = Directory(world)
-        world.net.const[s.CONST_ADDRESS] = self.address
+        world.net.const.address = self.address
         for index, function in hooks.items():
             world.net.const[index] = hook_address(function)
 
     def look_up_ways_back(self, back: "LogicalProcess"):
         """Have kernels find the way of acknowledgements in the world of an LP of the whole fabric, which stays."""
         self._back = back
-        self._world.net.const[s.CONST_BACK] = back.address
+        self._world.net.const.back = back.address
 
     @property
     def world(self) -> s.World:

@@ -19,7 +19,7 @@ from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.memory import aligned, full, zeros
-from pdes.messages.events import EVENT_WORDS, empty_queue
+from pdes.messages.events import empty_queue
 from pdes.messages.fidelity import PACKET
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
@@ -115,7 +115,7 @@ def _lane_rows(schedules):
         s.LANE_BEGINS: schedules.lane_begins,
     }.items():
         rows[:, word] = column
-    views = rows[:, s.LANE_VIEW]
+    views = rows.view_number
     for base, first in zip(schedules.view_base.tolist(), schedules.plan_of_ptr[:-1].tolist(), strict=True):
         if base:  # only a schedule of one plan has views
             plan = schedules.plan_of[first]
@@ -142,9 +142,9 @@ def _lanes_alike(schedules):
 def _view_rows(schedules):
     """Rows of all views (VIEW_*)."""
     rows = np.zeros((len(schedules.view_size), s.VIEW_WORDS), np.int64)
-    rows[:, s.VIEW_SIZE] = schedules.view_size
-    rows[:, s.VIEW_PARTS] = schedules.view_parts
-    rows[:, s.VIEW_FIRST] = schedules.view_ptr[:-1]
+    rows.members = schedules.view_size
+    rows.parts = schedules.view_parts
+    rows.first = schedules.view_ptr[:-1]
     return rows.reshape(-1)
 
 
@@ -181,11 +181,11 @@ def _npu_rows(program, part, settings):
     for column in lists:
         npu[:, column] = -1
     npu[:, s.NPU_LANE : s.NPU_WAIT_TAIL + s.LANES] = -1
-    npu[:, s.NPU_RTO_AT] = s.INF
+    npu.rto_at_ps = s.INF
     own = npu[: part.npus]
-    own[:, s.NPU_PORTS] = ports
-    own[:, s.NPU_HEAP_BASE] = offsets(_slots(ports, settings))[:-1]
-    own[:, s.NPU_GLOBAL] = part.nodes[: part.npus]
+    own.ports = ports
+    own.heap = offsets(_slots(ports, settings))[:-1]
+    own.number = part.nodes[: part.npus]
     busy = np.flatnonzero(part.nodes[: part.npus] < program.npus)
     trace = np.full(part.npus, -1, np.int64)
     trace[busy] = np.asarray(program.trace_of_npu)[part.nodes[busy]]
@@ -195,11 +195,11 @@ def _npu_rows(program, part, settings):
     length = np.zeros(part.npus, np.int64)
     length[has_trace] = np.diff(trace_ptr)[of]
     row_ptr = offsets(length)
-    own[:, s.NPU_LEFT] = length
-    own[:, s.NPU_ROW_BASE] = row_ptr[:-1]
-    own[has_trace, s.NPU_TRACE] = of
-    own[has_trace, s.NPU_TRACE_BASE] = trace_ptr[of]
-    own[has_trace, s.NPU_SLOT_BASE] = np.asarray(program.slot_ptr)[part.nodes[has_trace]]
+    own.rows_left = length
+    own.row_base = row_ptr[:-1]
+    own.trace_number[has_trace] = of
+    own.trace_base[has_trace] = trace_ptr[of]
+    own.slot_base[has_trace] = np.asarray(program.slot_ptr)[part.nodes[has_trace]]
     templates = _ready_templates(program)
     for column, ends in ((s.NPU_READY_HEAD, 1), (s.NPU_READY_TAIL, 2)):
         own[has_trace, column] = np.array([template[ends] for template in templates], np.int64)[of]
@@ -315,7 +315,7 @@ def _constants(layout, program, settings, part, routing):
     }.items():
         const[index] = value
     if settings.switch:
-        const[s.CONST_RESERVE_BLOCKS] += fabric.batch // s.BLOCK_RECORDS + 4 * degree
+        const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
     return const
 
 
@@ -345,16 +345,16 @@ def _net(layout, part, const, npu, post, settings):
     """Nodes, links and packets, all idle; NPUs with rows that are ready begin at time 0."""
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
-    blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const[s.CONST_RESERVE_BLOCKS])
+    blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const.reserve_blocks)
     ctl = zeros(s.CTL_WORDS)
-    ctl[s.CTL_FREE_BLOCKS] = blocks
-    ctl[s.CTL_RESUME_NODE] = ctl[s.CTL_FAILED_QP] = -1
-    ctl[s.CTL_LEFT] = npu[:, s.NPU_LEFT].sum()
-    ctl[s.CTL_CHECK] = 1
-    ctl[s.CTL_DEPTH_PS] = FIRST_DEPTH_PS
-    ctl[s.CTL_SOONEST] = ctl[s.CTL_FAR_SOONEST] = ctl[s.CTL_OUT_SOONEST] = ctl[s.CTL_FAULT_PS] = s.INF
+    ctl.free_blocks = blocks
+    ctl.resume_node = ctl.failed_queue_pair = -1
+    ctl.rows_left = npu.rows_left.sum()
+    ctl.check = 1
+    ctl.depth_ps = FIRST_DEPTH_PS
+    ctl.soonest_ps = ctl.far_soonest_ps = ctl.out_soonest_ps = ctl.fault_ps = s.INF
     next_time = full(max(len(npu), len(part.nodes)) if settings.switch else len(npu), s.INF)
-    next_time[: len(npu)][npu[:, s.NPU_READY_HEAD] >= 0] = 0
+    next_time[: len(npu)][npu.ready_head >= 0] = 0
     link_class = aligned(fabric.classes)
     in_at = [post.address(other, part.number, half) for other in part.neighbours for half in range(2)]
     return s.Net(
@@ -369,9 +369,9 @@ def _net(layout, part, const, npu, post, settings):
         out_ptr=part.out_ptr,
         tx=aligned(tx),
         link_class=link_class,
-        link_classf=link_class.view(np.float64),
+        link_class=link_class.view(np.float64),
         tx_dropped=zeros(len(part.links)),
-        record=zeros(blocks * s.BLOCK_RECORDS * s.RECORD_WORDS),
+        record=zeros(blocks * s.BLOCK_RECORDS),
         block_next=zeros(blocks, np.int32),
         block_free=_free_list(blocks).astype(np.int32),
         far=aligned(part.far(graph)),
@@ -380,7 +380,7 @@ def _net(layout, part, const, npu, post, settings):
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
         **shared_buffers(graph, fabric, part, settings),
-        telemetry=zeros(blocks * s.BLOCK_RECORDS * s.TELEMETRY_WORDS if const[s.CONST_TELEMETRY] else 1),
+        telemetry=zeros(blocks * s.BLOCK_RECORDS if hooks.telemetry else 1),
         carried=zeros(s.TELEMETRY_WORDS),
     )
 
@@ -402,36 +402,36 @@ def _inbox(fabric):
 def _npus(part, npu, const, settings):
     """NPUs, their idle ports and empty heaps."""
     port = np.zeros((max(1, int(part.out_ptr[part.npus])), s.PORT_WORDS), np.int64)
-    port[:, s.PORT_RING] = port[:, s.PORT_SENT_REF] = -1
-    port[:, s.PORT_KICK_NEXT] = -2
-    port[:, s.PORT_PACED] = -1
-    port[:, s.PORT_PACE_AT] = s.INF
-    slots = int(npu[-1, s.NPU_HEAP_BASE] + _slots(npu[-1, s.NPU_PORTS], settings))
-    token = np.zeros((max(1, part.npus * int(const[s.CONST_DIMENSIONS_GATED])), s.TOKEN_WORDS), np.int64)
-    token[:, s.TOKEN_HEAD] = -1
+    port.ring = port.sent_ref = -1
+    port.kick_next = -2
+    port.paced = -1
+    port.pace_at_ps = s.INF
+    slots = int(npu.heap[-1] + _slots(npu.ports[-1], settings))
+    token = np.zeros((max(1, part.npus * int(const.gated_dimensions)), s.TOKEN_WORDS), np.int64)
+    token.waiting = -1
     return s.Npus(
         npu=aligned(npu),
         port=aligned(port),
         heap=zeros(2 * slots),
         token=aligned(token),
-        system=zeros(max(1, part.npus) * s.SYSTEM_WORDS),
+        system=zeros(max(1, part.npus)),
     )
 
 
 def _qps(part, const, ctl, settings):
     """No queue pairs yet, and room for some messages and flow records."""
-    sends = int(const[s.CONST_RESERVE_MSGS])
+    sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
-    ctl[s.CTL_FREE_MSGS] = msgs
+    ctl.free_messages = msgs
     qp_key, qp_val = _empty_map(2 * part.npus + sends)
     rx_key, rx_val = _empty_map(2 * part.npus)
-    selective = const[s.CONST_SELECTIVE] == 1
-    cc = zeros(len(qp_key) // 2 * s.CC_WORDS if settings.control.update else 1)
+    selective = hooks.selective_sender == 1
+    cc = zeros(len(qp_key) // 2 if settings.control.update else 1)
     return s.Qps(
-        qp=zeros(len(qp_key) // 2 * s.QP_WORDS),
-        msg=zeros(msgs * s.MSG_WORDS),
+        qp=zeros(len(qp_key) // 2),
+        msg=zeros(msgs),
         msg_free=_free_list(msgs),
-        rxqp=zeros(len(rx_key) // 2 * s.RXQP_WORDS),
+        rxqp=zeros(len(rx_key) // 2),
         flow_out=zeros((FLOW_ROWS + sends) * s.FLOW_OUT_WORDS),
         flow_in=zeros(FLOW_ROWS * s.FLOW_IN_WORDS),
         qp_key=qp_key,
@@ -439,11 +439,11 @@ def _qps(part, const, ctl, settings):
         rx_key=rx_key,
         rx_val=rx_val,
         cc=cc,
-        ccf=cc.view(np.float64),
+        cc=cc.view(np.float64),
         par=aligned(settings.control.values, np.float64),
-        sel_tx=zeros(len(qp_key) // 2 * s.SEL_WORDS if selective else 1),
-        sel_rx=zeros(len(rx_key) // 2 * s.SEL_WORDS if selective else 1),
-        begun=zeros(len(rx_key) // 2 if const[s.CONST_REDUCES] else 1),
+        sel_tx=zeros(len(qp_key) // 2 if selective else 1),
+        sel_rx=zeros(len(rx_key) // 2 if selective else 1),
+        begun=zeros(len(rx_key) // 2 if const.reduces else 1),
     )
 
 
@@ -462,20 +462,20 @@ def _rows(state, slots, recorded):
 def _insts(part, const, ctl):
     """No collective under way."""
     insts = max(2 * part.npus, 64)
-    ctl[s.CTL_FREE_INSTS] = insts
+    ctl.free_instances = insts
     key, val = _empty_map(insts)
-    called = int(const[s.CONST_LANE_STRIDE]) if const[s.CONST_IN_FLIGHT] > 0 else 1
-    asked = int(const[s.CONST_LANE_STRIDE]) * s.ASKED_WORDS if const[s.CONST_RENDEZVOUS] < s.INF else 1
-    taken = int(const[s.CONST_LANE_STRIDE]) * s.TAKEN_WORDS if const[s.CONST_REDUCES] == 1 else 1
+    called = int(const.lane_stride) if const.collectives_in_flight > 0 else 1
+    asked = int(const.lane_stride) if const.rendezvous_bytes < s.INF else 1
+    taken = int(const.lane_stride) if const.reduces == 1 else 1
     return s.Insts(
-        inst=zeros(insts * s.INST_WORDS),
+        inst=zeros(insts),
         inst_free=_free_list(insts),
-        inst_pc=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
-        inst_arrived=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
-        inst_left=zeros(insts * int(const[s.CONST_LANE_STRIDE])),
-        inst_due=zeros(insts * int(const[s.CONST_LANE_STRIDE] + 1)),
-        inst_later=zeros(insts * int(const[s.CONST_LANE_STRIDE] + 1)),
-        phase=zeros(insts * int(const[s.CONST_PHASE_STRIDE]) * s.PHASE_WORDS),
+        inst_pc=zeros(insts * int(const.lane_stride)),
+        inst_arrived=zeros(insts * int(const.lane_stride)),
+        inst_left=zeros(insts * int(const.lane_stride)),
+        inst_due=zeros(insts * int(const.lane_stride + 1)),
+        inst_later=zeros(insts * int(const.lane_stride + 1)),
+        phase=zeros(insts * int(const.phase_stride)),
         called=zeros(insts * called, np.int32),
         asked=zeros(insts * asked),
         taken=zeros(insts * taken),
@@ -490,10 +490,10 @@ def _messages(program, part, const, ctl, settings):
     receives = np.asarray(steps.recv_peer) >= 0 if model.reduction_psb else np.zeros(len(steps.recv_peer), np.bool_)
     room = 1
     if model.act:
-        stride = int(const[s.CONST_LANE_STRIDE])
-        room = events_room(part.npus, int(ctl[s.CTL_FREE_MSGS]), int(ctl[s.CTL_FREE_INSTS]), stride)
+        stride = int(const.lane_stride)
+        room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
     return s.Messages(
-        event=zeros(room * EVENT_WORDS),
+        event=zeros(room),
         queue=empty_queue(),
         rush=zeros(room),
         receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
@@ -560,9 +560,9 @@ def _build_lp(layout, program, settings, part, tables, post):
     npu, state, row_ptr = _npu_rows(program, part, settings)
     const = _constants(layout, program, settings, part, routing)
     net = with_pit(_net(layout, part, const, npu, post, settings), settings.faults, routing[0])
-    const[s.CONST_EPOCHS] = epochs
+    const.epochs = epochs
     if len(schedule.change) >= s.CHANGE_WORDS:
-        net.ctl[s.CTL_FAULT_PS] = schedule.change[s.CHANGE_PS]
+        net.ctl.fault_ps = schedule.change.begin_ps
     trace, plans = tables
     world = s.World(
         net=net,

@@ -27,6 +27,7 @@ from numba.np.numpy_support import from_dtype
 
 from pdes.core import kernel_cache
 from pdes.core.jit import ENTRY_WORDS, cache_dir
+from pdes.core.rows.row import dtype_of
 
 
 class _NoEnvironment:
@@ -96,7 +97,8 @@ class ItemsType(types.Type):
 
 
 class RecordType(types.Type):
-    """A NamedTuple whose fields are arrays (Annotated with their dtype) or such NamedTuples, by its first entry.
+    """A NamedTuple whose fields are arrays (Annotated with their dtype or kind of row) or such NamedTuples, by its first
+    entry. A field that is one row (Annotated np.record) is that row itself.
 
     Attributes:
         fields: by name, the entry where the field begins, from the record's first, and its type.
@@ -110,7 +112,8 @@ class RecordType(types.Type):
         for name in record._fields:
             hint = hints[name]
             if hasattr(hint, "__metadata__"):
-                kind, entries = ItemsType(from_dtype(np.dtype(hint.__metadata__[0]))), 1
+                items = from_dtype(dtype_of(hint.__metadata__[0]))
+                kind, entries = items if hint.__origin__ is np.record else ItemsType(items), 1
             else:
                 kind = RecordType(hint)
                 entries = kind.entries
@@ -139,9 +142,12 @@ class _RecordAttributes(AttributeTemplate):
 
 
 @lower_getattr_generic(RecordType)
-def _lower_field(_context, builder, record, value, name):
-    entry, _kind = record.fields[name]
-    return builder.gep(value, [ir.Constant(ir.IntType(64), ENTRY_WORDS * entry)])
+def _lower_field(context, builder, record, value, name):
+    entry, kind = record.fields[name]
+    place = builder.gep(value, [ir.Constant(ir.IntType(64), ENTRY_WORDS * entry)])
+    if isinstance(kind, types.Record):
+        return builder.inttoptr(_load_invariant(builder, place), context.get_value_type(kind))
+    return place
 
 
 @infer_getattr
@@ -233,21 +239,41 @@ def leading_zeros(_typing_context, _x):
     return types.int64(types.int64), codegen
 
 
+def _prefetch(builder, pointer):
+    i32 = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(function, [pointer, i32(0), i32(3), i32(1)])
+
+
 @intrinsic
 def prefetch(_typing_context, array, _index):
     """The machine's instruction."""
 
     def codegen(context, builder, signature, args):
-        pointer = builder.bitcast(
-            item_pointer(context, builder, signature, args, checked=False), ir.IntType(8).as_pointer()
-        )
-        i32 = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
+        row = item_pointer(context, builder, signature, args, checked=False)
+        _prefetch(builder, builder.bitcast(row, ir.IntType(8).as_pointer()))
         return context.get_dummy_value()
 
     return types.void(array, types.int64), codegen
+
+
+CACHE_LINE = 64
+
+
+@intrinsic
+def prefetch_line(_typing_context, array, _index, _line):
+    """The machine's instruction."""
+
+    def codegen(context, builder, signature, args):
+        row = item_pointer(context, builder, signature, args, checked=False)
+        at = builder.add(
+            builder.ptrtoint(row, ir.IntType(64)), builder.mul(args[2], ir.Constant(ir.IntType(64), CACHE_LINE))
+        )
+        _prefetch(builder, builder.inttoptr(at, ir.IntType(8).as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), codegen
 
 
 @intrinsic
@@ -434,6 +460,23 @@ def type_of_reader(record):
         return kind(types.int64), codegen
 
     return _type_of(record_at)
+
+
+def type_of_seer(row):
+    """Numba's type of a function from an array of rows to the same memory as rows of another kind."""
+    kind = ItemsType(from_dtype(row.dtype))
+
+    @intrinsic
+    def seen(_typing_context, rows):
+        if not isinstance(rows, ItemsType) or rows.dtype.size != kind.dtype.size:
+            raise TypeError(f"{rows} as rows of {row.__name__}: expected rows as long as those")
+
+        def codegen(_context, _builder, _signature, args):
+            return args[0]
+
+        return kind(rows), codegen
+
+    return _type_of(seen)
 
 
 def _type_of(primitive):

@@ -13,11 +13,7 @@ from pdes.core.jit import call_hook, inline, prefetch
 from pdes.core.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
-    CONST_ADDRESS,
-    CONST_TELEMETRY,
-    CTL_FREE_BLOCKS,
     INF,
-    RECORD_WORDS,
 )
 
 NONE = -1
@@ -27,8 +23,8 @@ HEAD_MASK = (1 << 32) - 1
 @inline
 def prefetch_block(net, block):
     """Ask for the records of a block."""
-    for line in range(BLOCK_RECORDS * RECORD_WORDS // 8):
-        prefetch(net.record, block * BLOCK_RECORDS * RECORD_WORDS + 8 * line)
+    for line in range(BLOCK_RECORDS // 8):
+        prefetch(net.record, block * BLOCK_RECORDS + 8 * line)
 
 
 @inline
@@ -48,16 +44,16 @@ def prefetch_following(net, block, last):
 @inline
 def take_block(net):
     """First record of a block from the pool, which must have one."""
-    free = net.ctl[CTL_FREE_BLOCKS] - 1
-    net.ctl[CTL_FREE_BLOCKS] = free
+    free = net.ctl.free_blocks - 1
+    net.ctl.free_blocks = free
     return np.int64(net.block_free[free]) << BLOCK_SHIFT
 
 
 @inline
 def free_block(net, block):
     """Give a block back."""
-    net.block_free[net.ctl[CTL_FREE_BLOCKS]] = block
-    net.ctl[CTL_FREE_BLOCKS] += 1
+    net.block_free[net.ctl.free_blocks] = block
+    net.ctl.free_blocks += 1
 
 
 SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)
@@ -66,15 +62,14 @@ SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)
 @inline
 def carry(net, what, at):
     """Where packets carry what they meet (pdes/network/telemetry.py): move that to or from the packet in hand."""
-    if net.const[CONST_TELEMETRY] != 0:
-        call_hook(net.const[CONST_TELEMETRY], net.const[CONST_ADDRESS], what, at, 0, 0, 0, 0, 0)
+    if net.hooks.telemetry != 0:
+        call_hook(net.hooks.telemetry, net.const.address, what, at, 0, 0, 0, 0, 0)
 
 
 @inline
 def append(net, tail, time, w1, w2, w3):
     """Write a record at `tail`, a place in a block, and return the next place. The pool must have a block."""
-    record = net.record
-    p = tail * RECORD_WORDS
+    packet = net.record[tail]
     record[p] = time
     record[p + 1] = w1
     record[p + 2] = w2
@@ -91,7 +86,7 @@ def append(net, tail, time, w1, w2, w3):
 def push(net, tail, time, w1, w2, w3):
     """The same where the reader sees the end by the time INF."""
     tail = append(net, tail, time, w1, w2, w3)
-    net.record[tail * RECORD_WORDS] = INF
+    net.record[tail].ready_ps = INF
     return tail
 
 
@@ -136,7 +131,7 @@ def after(net, head):
         block = (head >> BLOCK_SHIFT) - 1
         head = np.int64(net.block_next[block]) << BLOCK_SHIFT
         free_block(net, block)
-    if net.record[head * RECORD_WORDS] == INF:
+    if net.record[head].ready_ps == INF:
         free_block(net, head >> BLOCK_SHIFT)
         head = np.int64(NONE)
     return head

@@ -28,6 +28,7 @@ from typing import get_type_hints
 import numpy as np
 
 from pdes.core import kernel_cache, machine_code
+from pdes.core.rows.row import Row, dtype_of
 
 # Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie
 # (`pdes.core.compiler`). Plain Python sees the NamedTuple itself.
@@ -37,13 +38,14 @@ ENTRY_WORDS = 2
 
 
 def _arrays(record):
-    """Name, declared dtype and array of all fields of a nested NamedTuple in order."""
+    """Name, declared dtype and array of all fields of a nested NamedTuple in order; of a single row, its array."""
     hints = get_type_hints(type(record), include_extras=True)
     for name, field in zip(record._fields, record, strict=True):
         if isinstance(field, tuple):
             yield from _arrays(field)
         else:
-            yield name, np.dtype(hints[name].__metadata__[0]), field
+            array = field.base if isinstance(field, np.record) else field
+            yield name, dtype_of(hints[name].__metadata__[0]), array
 
 
 class Directory:
@@ -217,6 +219,22 @@ def reader(record):
     return _Reader(record) if jit_enabled() else lambda address: _BY_ADDRESS[int(address)]
 
 
+class _Seer:
+    """A function of kernels, from an array of rows to the same memory as rows of another kind."""
+
+    def __init__(self, row):
+        self._row = row
+
+    @functools.cached_property
+    def _numba_type_(self):
+        return _compiler().type_of_seer(self._row)
+
+
+def seen_as(row: type[Row]):
+    """A function of kernels, from an array of rows to the same memory as rows of another kind, as long as those."""
+    return _Seer(row) if jit_enabled() else lambda rows: rows.view(np.ndarray).view(row.dtype).view(np.recarray)
+
+
 def kernel(function):
     """Have a function be an entry point of compiled code."""
     return _Deferred(function, "kernel") if jit_enabled() else function
@@ -311,3 +329,8 @@ def leading_zeros(x):
 @primitive
 def prefetch(array, index):
     """Ask for the cache line of an item before it is needed."""
+
+
+@primitive
+def prefetch_line(array, index, line):
+    """Ask for another cache line of a row, counted from that where the row begins."""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pdes.core.rows.row import dtype_of
+
 CACHE_LINE = 64
 HUGE_PAGE = 2 << 20
 AREA = 16 * HUGE_PAGE
@@ -41,15 +43,23 @@ _areas = [_Area(0)]
 
 
 def zeros(length, dtype=np.int64):
-    """A zeroed array of `length` items (at least one) whose first byte is on a cache line."""
-    size = max(1, int(length)) * np.dtype(dtype).itemsize
+    """A zeroed array of `length` items (at least one) whose first byte is on a cache line; dtype: or a kind of row."""
+    dtype = dtype_of(dtype)
+    size = max(1, int(length)) * dtype.itemsize
     if size >= AREA // 4:
-        return _Area(size).take(size).view(dtype)
-    taken = _areas[-1].take(size)
-    if taken is None:
-        _areas[-1] = _Area(AREA)
+        taken = _Area(size).take(size)
+    else:
         taken = _areas[-1].take(size)
-    return taken.view(dtype)
+        if taken is None:
+            _areas[-1] = _Area(AREA)
+            taken = _areas[-1].take(size)
+    array = taken.view(dtype)
+    return array.view(np.recarray) if dtype.names else array
+
+
+def row_of_zeros(kind):
+    """One zeroed row."""
+    return zeros(1, kind)[0]
 
 
 def full(length, value, dtype=np.int64):

@@ -1,6 +1,11 @@
-"""Kernels find the world of a logical process by one address."""
+"""Kernels find the world of a logical process by one address, and in its pool of messages rows of other kinds."""
 
-from pdes.core.jit import reader
+from pdes.core.jit import reader, seen_as
+from pdes.core.rows.messages import WholeMessage
+from pdes.core.rows.nic import LaterMessage, Request
 from pdes.core.state import World
 
 world_at = reader(World)
+whole_messages = seen_as(WholeMessage)
+requests = seen_as(Request)
+later_messages = seen_as(LaterMessage)

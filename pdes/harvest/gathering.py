@@ -105,7 +105,7 @@ def harvest(sim) -> Harvest:
     worlds = [lp.world for lp in sim.lps]
     parts = [lp.part for lp in sim.lps]
     count = np.sum([w.net.count for w in worlds], axis=0)
-    count[s.COUNT_WINDOWS] = worlds[0].net.count[s.COUNT_WINDOWS]
+    count.windows = worlds[0].net.count.windows
     npus = np.concatenate([part.nodes[: part.npus] for part in parts])
     order = np.argsort(npus, kind="stable")
     recorded = sim.settings.record_nodes
@@ -115,12 +115,12 @@ def harvest(sim) -> Harvest:
         _in_order([getattr(w.rows, name)[own] for w, own in zip(worlds, kept, strict=True)], rows, order)
         for name in ("start", "finish")
     ]
-    left = sum(int(w.net.ctl[s.CTL_LEFT]) for w in worlds)
+    left = sum(int(w.net.ctl.rows_left) for w in worlds)
     depths = [depth_rows(lp) for lp in sim.lps]
     return Harvest(
         count=count,
-        finish_ps=max(int(w.net.ctl[s.CTL_FINISH]) for w in worlds),
-        now_ps=max(int(w.net.ctl[s.CTL_NOW]) for w in worlds),
+        finish_ps=max(int(w.net.ctl.finish_ps) for w in worlds),
+        now_ps=max(int(w.net.ctl.now_ps) for w in worlds),
         left=left,
         waits=[line for lp in sim.lps for line in waiting_rows(lp)] if left else [],
         too_late=left > 0 and any(too_late(lp) for lp in sim.lps),
@@ -171,11 +171,11 @@ def _link_columns(graph, lp):
     own = len(lp.part.links)
     tx = net.tx.reshape(-1, s.TX_WORDS)[:own]
     psb = 8e12 / graph.link_rate_bps[lp.part.links]
-    sent_bytes, packets = tx[:, s.TX_BYTES], tx[:, s.TX_PACKETS]
+    sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     longest_wait_ps = (sent_bytes >> s.BYTES_BITS << WAIT_BITS) | (packets >> s.PACKETS_BITS)
     queue = (longest_wait_ps / psb).astype(np.int64)
     gate = np.zeros((own, s.GATE_WORDS), np.int64)
-    if net.const[s.CONST_SWITCH_HOOK] != 0:
+    if net.hooks.shared_switches != 0:
         gate = net.gate.reshape(-1, s.GATE_WORDS)[:own]
     of_gate = [gate[:, word] for word in _GATE_COLUMNS.values()]
     return np.stack([sent_bytes & BYTES_MASK, packets & PACKETS_MASK, net.tx_dropped[:own], queue, *of_gate])
@@ -184,9 +184,9 @@ def _link_columns(graph, lp):
 def _not_given_back(w):
     """Pools of a world to which something was not given back."""
     pools = (
-        ("blocks", w.net.ctl[s.CTL_FREE_BLOCKS], len(w.net.block_free)),
-        ("messages", w.net.ctl[s.CTL_FREE_MSGS], len(w.qps.msg_free)),
-        ("collective instances", w.net.ctl[s.CTL_FREE_INSTS], len(w.insts.inst_free)),
+        ("blocks", w.net.ctl.free_blocks, len(w.net.block_free)),
+        ("messages", w.net.ctl.free_messages, len(w.qps.msg_free)),
+        ("collective instances", w.net.ctl.free_instances, len(w.insts.inst_free)),
     )
     return [f"{free} of {expected} {name} given back" for name, free, expected in pools if free != expected]
 
@@ -203,7 +203,7 @@ def merge(harvests) -> Harvest:
     order = np.argsort(npus, kind="stable")
     rows = np.concatenate([h.rows for h in harvests])
     count = np.sum([h.count for h in harvests], axis=0)
-    count[s.COUNT_WINDOWS] = harvests[0].count[s.COUNT_WINDOWS]
+    count.windows = harvests[0].count.windows
     return Harvest(
         count=count,
         finish_ps=max(h.finish_ps for h in harvests),
@@ -245,8 +245,8 @@ def check(whole: Harvest):
     sent, received, dropped = (int(c[i]) for i in (s.COUNT_BYTES_SENT, s.COUNT_BYTES_RECEIVED, s.COUNT_BYTES_DROPPED))
     if sent != received + dropped:
         raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
-    made = int(c[s.COUNT_DATA_PACKETS] + c[s.COUNT_ACK_PACKETS] + c[s.COUNT_CNPS])
-    gone = int(c[s.COUNT_CONSUMED_PACKETS] + c[s.COUNT_DROPPED_PACKETS])
+    made = int(c.data_packets + c.ack_packets + c.congestion_notifications)
+    gone = int(c.consumed_packets + c.dropped_packets)
     if made != gone:
         raise RunError(f"engine defect: {made} packets taken, {gone} given back")
     if whole.not_given_back:
@@ -330,7 +330,7 @@ def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:
         seconds: wall_s and the like, and settled.
     """
     counters = {name: int(whole.count[index]) for name, index in COUNTERS.items()}
-    counters["windows"] = int(whole.count[s.COUNT_WINDOWS])
+    counters["windows"] = int(whole.count.windows)
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
     rows = np.zeros(graph.npus, np.int64)
     rows[own.npus] = own.rows

@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from pdes.core import state as s
-
 
 def depth_rows(lp):
     """int64[k, 3]: link, begin of the stretch (ps) and most bytes that waited; and how long a stretch is."""
     net = lp.world.net
-    columns = int(net.const[s.CONST_DEPTHS])
-    width_ps = int(net.ctl[s.CTL_DEPTH_PS])
+    columns = int(net.const.depths)
+    width_ps = int(net.ctl.depth_ps)
     if columns == 0:
         return np.zeros((0, 3), np.int64), width_ps
     depth = net.depth[: len(lp.part.links) * columns].reshape(-1, columns)
@@ -21,7 +19,7 @@ def pause_rows(lp):
     """int64[k, 2]: the log of pauses."""
     net = lp.world.net
     rows = len(net.pause_log) // 2
-    return net.pause_log[: 2 * rows].reshape(-1, 2)[: int(net.ctl[s.CTL_PAUSES])]
+    return net.pause_log[: 2 * rows].reshape(-1, 2)[: int(net.ctl.pauses)]
 
 
 def queues(rows, width_ps):

@@ -21,21 +21,21 @@ def too_late(lp):
     npus = lp.part.npus
     pending = (
         w.net.next_time,
-        w.net.tx.reshape(-1, s.TX_WORDS)[:, s.TX_BUSY],
-        w.npus.npu.reshape(-1, s.NPU_WORDS)[:npus, s.NPU_RTO_AT],
+        w.net.tx.reshape(-1, s.TX_WORDS).busy_ps,
+        w.npus.npu.reshape(-1, s.NPU_WORDS).rto_at_ps[:npus],
         w.npus.heap[::2],
     )
-    return w.net.ctl[s.CTL_NOW] > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
+    return w.net.ctl.now_ps > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
 
 
 def failed_queue_pair(lp):
     """One line about the queue pair that tried too often."""
     w = lp.world
-    row = int(w.net.ctl[s.CTL_FAILED_QP]) * s.QP_WORDS
-    src = int(w.npus.npu[w.qps.qp[row + s.QP_NPU] * s.NPU_WORDS + s.NPU_GLOBAL])
+    row = int(w.net.ctl.failed_queue_pair)
+    src = int(w.npus.npu[w.qps.qp[row].npu].number)
     return (
-        f"npu {src} to npu {w.qps.qp[row + s.QP_DST]}: packet {w.qps.qp[row + s.QP_UNA]} unacknowledged after "
-        f"{w.qps.qp[row + s.QP_RETRIES]} timeouts (at {w.net.ctl[s.CTL_NOW]} ps); "
+        f"npu {src} to npu {w.qps.qp[row].dst}: packet {w.qps.qp[row].una} unacknowledged after "
+        f"{w.qps.qp[row].retries} timeouts (at {w.net.ctl.now_ps} ps); "
         "a queue_limit below one packet or too short a retransmit_timeout does this" + _and_down(lp)
     )
 
@@ -46,8 +46,8 @@ def down_places(lp):
     A switch none of whose links is up stands for them. A link to a node of another LP is known by its number alone.
     """
     net, part = lp.world.net, lp.part
-    meta = net.tx.reshape(-1, s.TX_WORDS)[: len(part.links), s.TX_META]
-    is_down = net.link_class.reshape(-1, s.CLASS_WORDS)[meta >> CLASS_SHIFT, s.CLASS_ERROR] == ALWAYS_LOST
+    meta = net.tx.reshape(-1, s.TX_WORDS).meta[: len(part.links)]
+    is_down = net.link_class.reshape(-1, s.CLASS_WORDS).error[meta >> CLASS_SHIFT] == ALWAYS_LOST
     down_before = np.concatenate([[0], np.cumsum(is_down)])
     down, links = np.diff(down_before[part.out_ptr]), np.diff(part.out_ptr)
     whole = [own for own in np.flatnonzero((down == links) & (links > 0)).tolist() if own >= part.npus]
@@ -91,27 +91,27 @@ def _asked(lp):
     """(own number of an NPU, MSG_REF without its lane) of what is asked for and not answered: the NPU that is asked."""
     w = lp.world
     asked = {}
-    for row in range(0, int(w.net.ctl[s.CTL_QPS]) * s.QP_WORDS, s.QP_WORDS):
-        message = int(w.qps.qp[row + s.QP_PENDING]) - 1
+    for row in range(0, int(w.net.ctl.queue_pairs), s.QP_WORDS):
+        message = int(w.qps.qp[row].pending) - 1
         while message >= 0:
-            ref = int(w.qps.msg[message * s.MSG_WORDS + s.MSG_REF])
+            ref = int(w.qps.msg[message].ref)
             if ref >= s.REF_INSTANCE:
                 ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
-            asked.setdefault((int(w.qps.qp[row + s.QP_NPU]), ref), int(w.qps.qp[row + s.QP_DST]))
-            message = int(w.qps.msg[message * s.MSG_WORDS + s.MSG_NEXT])
+            asked.setdefault((int(w.qps.qp[row].npu), ref), int(w.qps.qp[row].dst))
+            message = int(w.qps.msg[message].next_message)
     return asked
 
 
 def _collective_waits(lp, npu, row, at, asked):
     """What a member of a collective waits for; npu: its own number in the LP; asked: as _asked gives it."""
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
-    slot = int(w.npus.npu[npu * s.NPU_WORDS + s.NPU_SLOT_BASE] + t.group[at])
+    slot = int(w.npus.npu[npu].slot_base + t.group[at])
     group, seq = int(plans.slot_group[slot]), int(t.seq[at])
     members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
     name = f"npu {lp.part.nodes[npu]} row {row}: collective {seq} of group {group}"
     flag = int(w.rows.flag[lp.row_ptr[npu] + row])
-    if not flag & s.ROW_STARTED and (not w.net.const[s.CONST_SERIAL_COLLECTIVES] or w.rows.slot_next[slot] == seq):
-        in_flight = int(w.npus.system[npu * s.SYSTEM_WORDS + s.SYSTEM_IN_FLIGHT])
+    if not flag & s.ROW_STARTED and (not w.net.const.serial_collectives or w.rows.slot_next[slot] == seq):
+        in_flight = int(w.npus.system[npu].in_flight)
         return f"{name} waits for a place: collectives in flight on the npu: {in_flight}"
     if not flag & s.ROW_STARTED:
         return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
@@ -120,16 +120,16 @@ def _collective_waits(lp, npu, row, at, asked):
     if not len(hit):
         return f"{name} waits for nothing (engine defect)"
     inst = int(w.insts.inst_val[hit[0]])
-    plan = int(w.insts.inst[inst * s.INST_WORDS + s.INST_PLAN])
-    schedule = int(w.insts.inst[inst * s.INST_WORDS + s.INST_SCHEDULE])
-    stride = int(w.net.const[s.CONST_LANE_STRIDE])
+    plan = int(w.insts.inst[inst].plan)
+    schedule = int(w.insts.inst[inst].schedule)
+    stride = int(w.net.const.lane_stride)
     for lane in range(int(plans.plan_ptr[plan + 1] - plans.plan_ptr[plan])):
         first = int(plans.lane_ptr[plans.plan_ptr[plan] + lane])
         step = first + int(w.insts.inst_pc[inst * stride + lane] >> 1)
         begun = (npu, s.REF_INSTANCE | inst) in asked and w.insts.inst_arrived[inst * stride + lane] > 0
         if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.recv_peer[step] >= 0 and not begun:
             peer = int(plans.recv_peer[step])
-            view = int(plans.lane_row[(plans.plan_ptr[plan] + lane) * s.LANE_WORDS + s.LANE_VIEW])
+            view = int(plans.lane_row[plans.plan_ptr[plan] + lane].view_number)
             if view >= 0:
                 peer = _in_line(plans, view, int(plans.slot_member[slot]), peer)
             elif plans.relative[schedule]:
@@ -142,7 +142,7 @@ def _collective_waits(lp, npu, row, at, asked):
 
 def _in_line(plans, view, member, offset):
     """The member that stands `offset` places after this one in its line of a view."""
-    size, _, first = plans.view_row[view * s.VIEW_WORDS : view * s.VIEW_WORDS + 3].tolist()
+    size, _, first = plans.view_row[view : view + 3].tolist()
     at = int(plans.view_at[first + member])
     return int(plans.view_member[first + at - at % size + (at + offset) % size])
 
@@ -154,7 +154,7 @@ def waiting_rows(lp):
     asked = _asked(lp)
     for own, row in zip(*(numbers.tolist() for numbers in _unfinished(lp)), strict=True):
         npu = int(lp.part.nodes[own])
-        at = int(w.npus.npu[own * s.NPU_WORDS + s.NPU_TRACE_BASE]) + row
+        at = int(w.npus.npu[own].trace_base) + row
         kind = t.kind[at]
         if kind == KIND_RECV:
             lines.append(

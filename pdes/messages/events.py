@@ -18,7 +18,6 @@ import numpy as np
 
 from pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
 from pdes.core.memory import full, zeros
-from pdes.core.state import CTL_EVENTS
 
 EVENT_WORDS = 4
 EVENT_PS, EVENT_ORDER, EVENT_ITEM, EVENT_NEXT = range(EVENT_WORDS)
@@ -60,33 +59,33 @@ def empty_queue():
 def begin_with(messages, ctl, orders, items):
     """Have events at time 0, in ascending order of `orders`, be the first that are taken."""
     count = len(orders)
-    rows = messages.event[: count * EVENT_WORDS].reshape(-1, EVENT_WORDS)
-    rows[:, EVENT_PS] = 0
-    rows[:, EVENT_ORDER] = orders
-    rows[:, EVENT_ITEM] = items
-    rows[:, EVENT_NEXT] = np.append(np.arange(1, count), 0) * EVENT_WORDS
+    rows = messages.event[:count].reshape(-1, EVENT_WORDS)
+    rows.time_ps = 0
+    rows.order = orders
+    rows.which = items
+    rows.next_event = np.append(np.arange(1, count), 0)
     if count:
-        rows[-1, EVENT_NEXT] = NONE
+        rows.next_event[-1] = NONE
         messages.queue[QUEUE_DUE] = 0
-    messages.queue[QUEUE_FRESH] = count * EVENT_WORDS
-    ctl[CTL_EVENTS] = count
+    messages.queue[QUEUE_FRESH] = count
+    ctl.events = count
 
 
 @inline
 def put_in_list(queue, event, e):
     """Put an event of a later moment into the list where it belongs."""
-    time = event[e + EVENT_PS]
+    time = event[e].time_ps
     digit = (63 - leading_zeros(time ^ queue[QUEUE_NOW])) // DIGIT_BITS
     value = (time >> (DIGIT_BITS * digit)) & (LISTS - 1)
     which = QUEUE_LISTS + 2 * (digit * LISTS + value)
     last = queue[which + 1]
-    event[e + EVENT_NEXT] = NONE
+    event[e].next_event = NONE
     queue[which + 1] = e
     if last < 0:
         queue[which] = e
         queue[QUEUE_FULL + digit] |= np.int64(1) << value
     else:
-        event[last + EVENT_NEXT] = e
+        event[last].next_event = e
 
 
 @outline
@@ -94,10 +93,10 @@ def rush_in(queue, event, rush, e):
     """Put an event of this moment into the heap."""
     i = queue[QUEUE_RUSH]
     queue[QUEUE_RUSH] = i + 1
-    order = event[e + EVENT_ORDER]
+    order = event[e].order
     while i > 0:
         parent = (i - 1) >> 1
-        if event[rush[parent] + EVENT_ORDER] < order:
+        if event[rush[parent]].order < order:
             break
         rush[i] = rush[parent]
         i = parent
@@ -111,13 +110,13 @@ def rush_out(queue, event, rush):
     size = queue[QUEUE_RUSH] - 1
     queue[QUEUE_RUSH] = size
     last = rush[size]
-    order = event[last + EVENT_ORDER]
+    order = event[last].order
     i = 0
     while 2 * i + 1 < size:
         child = 2 * i + 1
-        if child + 1 < size and event[rush[child + 1] + EVENT_ORDER] < event[rush[child] + EVENT_ORDER]:
+        if child + 1 < size and event[rush[child + 1]].order < event[rush[child]].order:
             child += 1
-        if order < event[rush[child] + EVENT_ORDER]:
+        if order < event[rush[child]].order:
             break
         rush[i] = rush[child]
         i = child
@@ -129,26 +128,26 @@ def rush_out(queue, event, rush):
 def add_event(ctl, messages, time, kind, key, item):
     """Add an event; there is room for one more than there ever are."""
     queue, event = messages.queue, messages.event
-    ctl[CTL_EVENTS] += 1
+    ctl.events += 1
     e = queue[QUEUE_FREE]
     if e >= 0:
-        queue[QUEUE_FREE] = event[e + EVENT_NEXT]
+        queue[QUEUE_FREE] = event[e].next_event
     else:
         e = queue[QUEUE_FRESH]
         queue[QUEUE_FRESH] = e + EVENT_WORDS
-    event[e + EVENT_PS] = time
-    event[e + EVENT_ORDER] = (kind << KIND_SHIFT) | key
-    event[e + EVENT_ITEM] = item
+    event[e].time_ps = time
+    event[e].order = (kind << KIND_SHIFT) | key
+    event[e].which = item
     if time > queue[QUEUE_NOW]:
         put_in_list(queue, event, e)
     elif kind == STEP and queue[QUEUE_KIND] < STEP:
-        event[e + EVENT_NEXT] = NONE
+        event[e].next_event = NONE
         last = queue[QUEUE_WAITING_LAST]
         queue[QUEUE_WAITING_LAST] = e
         if last < 0:
             queue[QUEUE_WAITING] = e
         else:
-            event[last + EVENT_NEXT] = e
+            event[last].next_event = e
     else:
         rush_in(queue, event, messages.rush, e)
 
@@ -159,19 +158,19 @@ def merged(event, a, b):
     first = np.int64(NONE)
     last = np.int64(NONE)
     while a >= 0 or b >= 0:
-        if b < 0 or (a >= 0 and event[a + EVENT_ORDER] <= event[b + EVENT_ORDER]):
+        if b < 0 or (a >= 0 and event[a].order <= event[b].order):
             e = a
-            a = event[a + EVENT_NEXT]
+            a = event[a].next_event
         else:
             e = b
-            b = event[b + EVENT_NEXT]
+            b = event[b].next_event
         if last < 0:
             first = e
         else:
-            event[last + EVENT_NEXT] = e
+            event[last].next_event = e
         last = e
         if a < 0 or b < 0:
-            event[last + EVENT_NEXT] = max(a, b)
+            event[last].next_event = max(a, b)
             break
     return first
 
@@ -179,11 +178,11 @@ def merged(event, a, b):
 @inline
 def cut_run(event, e):
     """End the list at `e` where its order first falls: the rest."""
-    rest = event[e + EVENT_NEXT]
-    while rest >= 0 and event[e + EVENT_ORDER] <= event[rest + EVENT_ORDER]:
+    rest = event[e].next_event
+    while rest >= 0 and event[e].order <= event[rest].order:
         e = rest
-        rest = event[e + EVENT_NEXT]
-    event[e + EVENT_NEXT] = NONE
+        rest = event[e].next_event
+    event[e].next_event = NONE
     return rest
 
 
@@ -205,9 +204,9 @@ def sorted_list(event, first):
             if last < 0:
                 first = a
             else:
-                event[last + EVENT_NEXT] = a
-            while rest >= 0 and event[a + EVENT_NEXT] >= 0:
-                a = event[a + EVENT_NEXT]
+                event[last].next_event = a
+            while rest >= 0 and event[a].next_event >= 0:
+                a = event[a].next_event
             last = a
             runs += 1
         if runs <= 1:
@@ -227,12 +226,12 @@ def next_moment(messages):
     first = queue[which]
     queue[which] = NONE
     queue[which + 1] = NONE
-    now = event[first + EVENT_PS]
+    now = event[first].time_ps
     if digit > 0:
-        e = event[first + EVENT_NEXT]
+        e = event[first].next_event
         while e >= 0:
-            now = min(now, event[e + EVENT_PS])
-            e = event[e + EVENT_NEXT]
+            now = min(now, event[e].time_ps)
+            e = event[e].next_event
     queue[QUEUE_NOW] = now
     queue[QUEUE_KIND] = 0
     due = np.int64(NONE)
@@ -240,18 +239,18 @@ def next_moment(messages):
     falls = False
     e = first
     while e >= 0:
-        following = event[e + EVENT_NEXT]
-        if event[e + EVENT_PS] > now:
+        following = event[e].next_event
+        if event[e].time_ps > now:
             put_in_list(queue, event, e)
         else:
             if last < 0:
                 due = e
             else:
-                event[last + EVENT_NEXT] = e
-                falls = falls or event[last + EVENT_ORDER] > event[e + EVENT_ORDER]
+                event[last].next_event = e
+                falls = falls or event[last].order > event[e].order
             last = e
         e = following
-    event[last + EVENT_NEXT] = NONE
+    event[last].next_event = NONE
     if falls:
         due = sorted_list(event, due)
     queue[QUEUE_DUE] = due
@@ -261,26 +260,26 @@ def next_moment(messages):
 def take_event(ctl, messages):
     """Take the first event out; its time, order and item."""
     queue, event = messages.queue, messages.event
-    ctl[CTL_EVENTS] -= 1
+    ctl.events -= 1
     if queue[QUEUE_DUE] < 0 and queue[QUEUE_WAITING] < 0 and queue[QUEUE_RUSH] == 0:
         next_moment(messages)
     e = queue[QUEUE_DUE]
-    hurries = queue[QUEUE_RUSH] > 0 and (e < 0 or event[messages.rush[0] + EVENT_ORDER] < event[e + EVENT_ORDER])
+    hurries = queue[QUEUE_RUSH] > 0 and (e < 0 or event[messages.rush[0]].order < event[e].order)
     if hurries:
         e = messages.rush[0]
-    if queue[QUEUE_WAITING] >= 0 and (e < 0 or event[e + EVENT_ORDER] >> KIND_SHIFT == STEP):
+    if queue[QUEUE_WAITING] >= 0 and (e < 0 or event[e].order >> KIND_SHIFT == STEP):
         waiting = sorted_list(event, queue[QUEUE_WAITING])
         queue[QUEUE_WAITING] = NONE
         queue[QUEUE_WAITING_LAST] = NONE
         e = merged(event, queue[QUEUE_DUE], waiting)
         queue[QUEUE_DUE] = e
-        hurries = queue[QUEUE_RUSH] > 0 and event[messages.rush[0] + EVENT_ORDER] < event[e + EVENT_ORDER]
+        hurries = queue[QUEUE_RUSH] > 0 and event[messages.rush[0]].order < event[e].order
     if hurries:
         e = rush_out(queue, event, messages.rush)
     else:
-        queue[QUEUE_DUE] = event[e + EVENT_NEXT]
-    order = event[e + EVENT_ORDER]
+        queue[QUEUE_DUE] = event[e].next_event
+    order = event[e].order
     queue[QUEUE_KIND] = max(queue[QUEUE_KIND], order >> KIND_SHIFT)
-    event[e + EVENT_NEXT] = queue[QUEUE_FREE]
+    event[e].next_event = queue[QUEUE_FREE]
     queue[QUEUE_FREE] = e
-    return event[e + EVENT_PS], order, event[e + EVENT_ITEM]
+    return event[e].time_ps, order, event[e].which

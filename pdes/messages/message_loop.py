@@ -10,38 +10,9 @@ from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, kernel
 from pdes.core.packet import P2P, destination
 from pdes.core.state import (
-    CONST_ACT,
-    CONST_ADDRESS,
-    CONST_LANE_STRIDE,
-    COUNT_BYTES_RECEIVED,
-    COUNT_CONSUMED_PACKETS,
-    COUNT_EVENTS,
-    COUNT_PAYLOAD_BYTES,
-    CTL_CHECK,
-    CTL_EVENTS,
-    CTL_NOW,
-    CTL_RESUME_NODE,
-    INST_KEY,
-    INST_LANES_LEFT,
-    INST_LEFT_ORDINAL,
-    INST_LEFT_PS,
-    INST_PLAN,
-    INST_SENDS_LEFT,
-    INST_STARTED,
-    INST_WORDS,
     LANES,
     LONGEST_RUN_PS,
-    MSG_BYTES,
     MSG_ORDINAL,
-    MSG_REF,
-    MSG_TAG,
-    MSG_WORDS,
-    NPU_HEAP_BASE,
-    NPU_HEAP_SIZE,
-    NPU_NOW,
-    NPU_PORTS,
-    NPU_READY_HEAD,
-    NPU_WORDS,
     REF_INSTANCE,
 )
 from pdes.core.status import DONE, FULL
@@ -72,14 +43,14 @@ KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
 @inline
 def move_lanes(w, node):
     """Have the lanes that have just begun a row wait among all events, not in the NPU's heap."""
-    n = node * NPU_WORDS
+    npu_row = npu[node]
     npu, heap = w.npus.npu, w.npus.heap
-    base = npu[n + NPU_HEAP_BASE]
-    while npu[n + NPU_HEAP_SIZE] > 0:
+    base = npu_row.heap
+    while npu_row.heap_size > 0:
         time = heap[2 * base]
-        lane = heap[2 * base + 1] - npu[n + NPU_PORTS]
-        heap_pop(heap, base, npu[n + NPU_HEAP_SIZE])
-        npu[n + NPU_HEAP_SIZE] -= 1
+        lane = heap[2 * base + 1] - npu_row.ports
+        heap_pop(heap, base, npu_row.heap_size)
+        npu_row.heap_size -= 1
         add_event(w.net.ctl, w.messages, time, OWN, (node << KEY_SHIFT) | lane, node)
 
 
@@ -87,15 +58,15 @@ def move_lanes(w, node):
 def begin_row(w, node, now):
     """Start the NPU's first ready row. Returns as `start_row`; a collective begins after the endpoint's delay."""
     row = next_ready(w.npus, w.rows, node)
-    done, inst = start_row(w.net.const[CONST_ADDRESS], node, row, now)
+    done, inst = start_row(w.net.const.address, node, row, now)
     move_lanes(w, node)
-    if inst >= 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
-        i = inst * INST_WORDS
-        delay = begins_after(w.net, w.plans, w.insts.inst[i + INST_PLAN])
+    if inst >= 0 and w.insts.inst[inst].started == 1:
+        collective = w.insts.inst[inst]
+        delay = begins_after(w.net, w.plans, collective.plan)
         if delay == 0:
             return done, inst
-        w.insts.inst[i + INST_STARTED] = 0
-        add_event(w.net.ctl, w.messages, now + delay, LAUNCH, w.insts.inst[i + INST_KEY], inst)
+        collective.started = 0
+        add_event(w.net.ctl, w.messages, now + delay, LAUNCH, collective.key, inst)
         inst = np.int64(NOTHING)
     return done, inst
 
@@ -104,15 +75,14 @@ def begin_row(w, node, now):
 def take_message(w, node, message, now):
     """The receiver acts on a message, which is then given back. Returns as `start_row`."""
     net, qps = w.net, w.qps
-    m = message * MSG_WORDS
     ends = ends_of(qps, message)
-    tag = qps.msg[m + MSG_TAG]
-    finish_flow(net, qps, ends, tag, qps.msg[m + MSG_ORDINAL], now)
+    tag = qps.msg[message].tag
+    finish_flow(net, qps, ends, tag, qps.msg[message + MSG_ORDINAL], now)
     give_row_back(net, qps, message)
     if tag >> 44 == P2P:
-        return receive_row(net.const[CONST_ADDRESS], node, ends, tag), np.int64(NOTHING)
+        return receive_row(net.const.address, node, ends, tag), np.int64(NOTHING)
     inst = instance_for(w, node, tag >> 44, (tag >> 24) & 0xFFFFF)
-    w.insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (tag & 0xFFFFFF)] += 1
+    w.insts.inst_arrived[inst * net.const.lane_stride + (tag & 0xFFFFFF)] += 1
     return np.int64(NOTHING), inst
 
 
@@ -123,9 +93,9 @@ def has_left(w, message):
     inst = np.int64(NOTHING)
     if message < 0:
         inst = -1 - message
-        w.insts.inst[inst * INST_WORDS + INST_SENDS_LEFT] -= 1
+        w.insts.inst[inst].sends_left -= 1
         return done, inst
-    ref = w.qps.msg[message * MSG_WORDS + MSG_REF]
+    ref = w.qps.msg[message].ref
     if ref >= REF_INSTANCE:
         inst = send_has_left(w.net, w.insts, ref)
     else:
@@ -136,10 +106,10 @@ def has_left(w, message):
 @inline
 def has_arrived(w, node, message, now):
     """A message is in. Returns as `start_row`."""
-    size = w.qps.msg[message * MSG_WORDS + MSG_BYTES]
-    w.net.count[COUNT_CONSUMED_PACKETS] += 1
-    w.net.count[COUNT_BYTES_RECEIVED] += size
-    w.net.count[COUNT_PAYLOAD_BYTES] += size
+    size = w.qps.msg[message].payload_bytes
+    w.net.count.consumed_packets += 1
+    w.net.count.received_bytes += size
+    w.net.count.payload_bytes += size
     at = taken_at(w, node, message, now)
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
@@ -153,14 +123,13 @@ def has_arrived(w, node, message, now):
 @inline
 def await_last_byte(w, inst, order, now):
     """If an instance waits only for bytes of which it was not told, have it told; order: of the event at hand."""
-    i = inst * INST_WORDS
-    row = w.insts.inst
-    left_ps = row[i + INST_LEFT_PS]
-    if left_ps >= now and row[i + INST_LANES_LEFT] == 0 and row[i + INST_SENDS_LEFT] == 0:
-        key = (row[i + INST_KEY] >> KEY_SHIFT << KEY_SHIFT) | row[i + INST_LEFT_ORDINAL]
+    collective = w.insts.inst[inst]
+    left_ps = collective.left_ps
+    if left_ps >= now and collective.lanes_left == 0 and collective.sends_left == 0:
+        key = (collective.key >> KEY_SHIFT << KEY_SHIFT) | collective.left_ordinal
         if left_ps > now or (LEFT << KIND_SHIFT) | key > order:
-            row[i + INST_SENDS_LEFT] = 1
-            row[i + INST_LEFT_PS] = 0
+            collective.sends_left = 1
+            collective.left_ps = 0
             add_event(w.net.ctl, w.messages, left_ps, LEFT, key, -1 - inst)
 
 
@@ -170,7 +139,7 @@ def node_of(w, kind, order, item):
     if kind == OWN:
         return item
     if kind == LAUNCH:
-        return w.insts.inst[item * INST_WORDS + INST_KEY] >> 40
+        return w.insts.inst[item].key >> 40
     if kind == TAKE or kind == ARRIVE:
         return destination(ends_of(w.qps, item))
     return (order >> KEY_SHIFT) & KEY_NPU_MASK
@@ -192,13 +161,13 @@ def happen(w, node, kind, order, item, now):
         done, inst = has_left(w, item)
     elif kind == LAUNCH:
         inst = item
-        w.insts.inst[inst * INST_WORDS + INST_STARTED] = 1
+        w.insts.inst[inst].started = 1
     elif kind == TAKE:
         done, inst = take_message(w, node, item, now)
     elif kind == ARRIVE:
         done, inst = has_arrived(w, node, item, now)
     else:
-        call_hook(w.net.const[CONST_ACT], w.net.const[CONST_ADDRESS], item, now, 0, 0, 0, 0, 0)
+        call_hook(w.net.hooks.act, w.net.const.address, item, now, 0, 0, 0, 0, 0)
     return done, inst
 
 
@@ -214,30 +183,30 @@ def work_messages(address, most):
     events = 0
     order = np.int64(0)
     while True:
-        if ctl[CTL_CHECK] == 1 and short_of(net, w.qps) > 0:
+        if ctl.check == 1 and short_of(net, w.qps) > 0:
             return FULL
-        node = ctl[CTL_RESUME_NODE]
-        now = ctl[CTL_NOW]
-        if node >= 0 and w.npus.npu[node * NPU_WORDS + NPU_READY_HEAD] >= 0:
+        node = ctl.resume_node
+        now = ctl.now_ps
+        if node >= 0 and w.npus.npu[node].ready_head >= 0:
             done, inst = begin_row(w, node, now)
         else:
-            if ctl[CTL_EVENTS] == 0:
-                ctl[CTL_RESUME_NODE] = -1
+            if ctl.events == 0:
+                ctl.resume_node = -1
                 return DONE
             if events == most:
                 return PAUSED
             events += 1
-            net.count[COUNT_EVENTS] += 1
+            net.count.events += 1
             now, order, item = take_event(ctl, w.messages)
             kind = order >> KIND_SHIFT
             if now > LONGEST_RUN_PS:
                 return TOO_LATE
             node = node_of(w, kind, order, item)
-            ctl[CTL_RESUME_NODE] = node
-            ctl[CTL_NOW] = now
-            w.npus.npu[node * NPU_WORDS + NPU_NOW] = now
+            ctl.resume_node = node
+            ctl.now_ps = now
+            w.npus.npu[node].now_ps = now
             done, inst = happen(w, node, kind, order, item, now)
-        if inst >= 0 and w.insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
+        if inst >= 0 and w.insts.inst[inst].started == 1:
             advance(address, node, inst, now)
             move_lanes(w, node)
             await_last_byte(w, inst, order, now)

@@ -8,18 +8,7 @@ from pdes.core.jit import inline
 from pdes.core.state import (
     BLOCK_RECORDS,
     BLOCK_SHIFT,
-    CONST_RESERVE_BLOCKS,
-    CONST_SEED,
-    COUNT_EVENTS,
-    COUNT_HOPS,
-    CTL_BATCH,
-    CTL_BATCH_FREED,
-    CTL_FREE_BLOCKS,
-    CTL_NEED,
-    CTL_RESUME_AT,
-    CTL_SIDE,
     NEED_BLOCKS,
-    RECORD_WORDS,
 )
 from pdes.network.link import LINK_BITS, LINK_MASK, inbox_of
 
@@ -30,8 +19,8 @@ SMALL_BATCH = 24
 @inline
 def blocks_short(net):
     """Whether the pool of blocks may not do for a node's batch."""
-    if net.ctl[CTL_FREE_BLOCKS] < net.const[CONST_RESERVE_BLOCKS]:
-        net.ctl[CTL_NEED] = NEED_BLOCKS
+    if net.ctl.free_blocks < net.const.reserve_blocks:
+        net.ctl.need = NEED_BLOCKS
         return True
     return False
 
@@ -40,10 +29,10 @@ def blocks_short(net):
 def take_batch(net, inbox, node, begin, end):
     """Gather and order what arrives at the node before `end` (`ctl[CTL_BATCH]` packets)."""
     batch = gather(net, inbox, node)
-    net.ctl[CTL_BATCH] = batch
-    net.ctl[CTL_RESUME_AT] = 0
-    net.count[COUNT_HOPS] += batch
-    net.count[COUNT_EVENTS] += batch
+    net.ctl.batch = batch
+    net.ctl.resume_at = 0
+    net.count.hops += batch
+    net.count.events += batch
     if batch > 1:
         sort_batch(inbox, batch, begin, end)
         order_ties(net, inbox, batch, begin)
@@ -52,7 +41,7 @@ def take_batch(net, inbox, node, begin, end):
 @inline
 def inbox_blocks(net, node):
     """First and last block of a node's inbox, NONE where it is empty."""
-    box = inbox_of(node, net.ctl[CTL_SIDE])
+    box = inbox_of(node, net.ctl.side)
     return np.int64(net.inbox[box]) >> BLOCK_SHIFT, np.int64(net.inbox[box + 1]) >> BLOCK_SHIFT
 
 
@@ -65,14 +54,14 @@ def gather(net, inbox, node):
     record = net.record
     batch = 0
     freed = 0
-    box = inbox_of(node, net.ctl[CTL_SIDE])
+    box = inbox_of(node, net.ctl.side)
     pos = np.int64(net.inbox[box])
     if pos >= 0:
         tail = np.int64(net.inbox[box + 1])
         net.inbox[box] = NONE
         net.inbox[box + 1] = NONE
         while pos != tail:
-            inbox.batch_key[batch] = (record[pos * RECORD_WORDS] >> LINK_BITS << 16) | batch
+            inbox.batch_key[batch] = (record[pos] >> LINK_BITS << 16) | batch
             inbox.batch_pos[batch] = pos
             batch += 1
             pos += 1
@@ -86,18 +75,18 @@ def gather(net, inbox, node):
                     prefetch_block(net, np.int64(net.block_next[block]))
         inbox.batch_freed[freed] = pos >> BLOCK_SHIFT
         freed += 1
-    net.ctl[CTL_BATCH_FREED] = freed
+    net.ctl.batch_freed = freed
     return batch
 
 
 @inline
 def give_back(net, inbox):
     """Return the blocks that the batch has emptied."""
-    free = net.ctl[CTL_FREE_BLOCKS]
-    freed = net.ctl[CTL_BATCH_FREED]
+    free = net.ctl.free_blocks
+    freed = net.ctl.batch_freed
     for i in range(freed):
         net.block_free[free + i] = inbox.batch_freed[i]
-    net.ctl[CTL_FREE_BLOCKS] = free + freed
+    net.ctl.free_blocks = free + freed
 
 
 @inline
@@ -170,7 +159,7 @@ def sort_batch(inbox, batch, begin, end):
 @inline
 def came_over(net, inbox, index):
     """The link, by its number in the whole fabric, over which packet `index` of the batch has come."""
-    return net.record[inbox.batch_pos[index] * RECORD_WORDS] & LINK_MASK
+    return net.record[inbox.batch_pos[index]].ready_ps & LINK_MASK
 
 
 @inline
@@ -180,7 +169,7 @@ def order_ties(net, inbox, batch, begin):
     That is fair (a fixed order would starve one of two senders that always tie) and the same on any partition.
     """
     key = inbox.batch_key
-    seed = net.const[CONST_SEED]
+    seed = net.const.seed
     first = 0
     while first < batch - 1:
         time = key[first] >> 16

@@ -10,11 +10,6 @@ which may lie in its own memory, in memory shared between processes, or in a buf
 
 from pdes.core.jit import inline, peek
 from pdes.core.state import (
-    CONST_CROSSING,
-    CONST_NEIGHBOURS,
-    CONST_NODES_LOCAL,
-    CTL_OUT_SOONEST,
-    CTL_PARITY,
     INF,
 )
 
@@ -27,38 +22,38 @@ NODE_BITS = (1 << 22) - 1
 @inline
 def put_out(net, link, meta, ready, w1, w2, w3):
     """Put a packet into the outbox for the LP at the other end of the link; its place there."""
-    neighbour = (meta & NODE_BITS) - net.const[CONST_NODES_LOCAL]
-    half = net.out_at[2 * neighbour + net.ctl[CTL_PARITY]]
+    neighbour = (meta & NODE_BITS) - net.const.nodes
+    half = net.out_at[2 * neighbour + net.ctl.parity]
     count = net.outbox[half]
     net.outbox[half] = count + 1
-    p = half + HEADER_WORDS + count * net.const[CONST_CROSSING]
+    p = half + HEADER_WORDS + count * net.const.crossing_words
     net.outbox[p] = ready
     net.outbox[p + 1] = w1
     net.outbox[p + 2] = w2
     net.outbox[p + 3] = w3
     net.outbox[p + 4] = net.far[link]
-    net.ctl[CTL_OUT_SOONEST] = min(net.ctl[CTL_OUT_SOONEST], ready)
+    net.ctl.out_soonest_ps = min(net.ctl.out_soonest_ps, ready)
     return p
 
 
 @inline
 def empty_outbox(net):
     """Begin a window: nothing is in the halves that it writes."""
-    for neighbour in range(net.const[CONST_NEIGHBOURS]):
-        net.outbox[net.out_at[2 * neighbour + net.ctl[CTL_PARITY]]] = 0
-    net.ctl[CTL_OUT_SOONEST] = INF
+    for neighbour in range(net.const.neighbours):
+        net.outbox[net.out_at[2 * neighbour + net.ctl.parity]] = 0
+    net.ctl.out_soonest_ps = INF
 
 
 @inline
 def arrived(net, neighbour):
     """Address of the half that the neighbour wrote in the window before."""
-    return net.in_at[2 * neighbour + 1 - net.ctl[CTL_PARITY]]
+    return net.in_at[2 * neighbour + 1 - net.ctl.parity]
 
 
 @inline
 def crossing(net, address, i):
     """Address of the i-th record of a half."""
-    return address + WORD_BYTES * (HEADER_WORDS + i * net.const[CONST_CROSSING])
+    return address + WORD_BYTES * (HEADER_WORDS + i * net.const.crossing_words)
 
 
 @inline

@@ -8,16 +8,6 @@ import numpy as np
 from pdes.core.hashing import mix
 from pdes.core.jit import hook, inline
 from pdes.core.packet import entropy
-from pdes.core.state import (
-    CONST_DIMENSIONS,
-    CONST_HOMES,
-    CONST_PIT,
-    CONST_ROUTE_MODE,
-    CONST_SEED,
-    NODE_BASE,
-    NODE_COLUMN,
-    NODE_WORDS,
-)
 from pdes.core.world import world_at
 from pdes.network.routing import DIM_RING, DIM_TABLE, MODE_DIMENSIONS, UNREACHABLE, cell_to, choose, salt, salt_of
 
@@ -28,14 +18,15 @@ def switch_cell(net, routes, node, dst, w2):
 
     The packet's entropy decides between equals. Where faults have left no way, it leads into the pit.
     """
-    homes = net.const[CONST_HOMES]
+    forwarding = routes.node[node]
+    homes = net.const.homes
     best = UNREACHABLE
     cell = np.int64(0)
     equals = 0
     for i in range(homes):
         column = routes.home[dst * homes + i]
         if column >= 0:
-            here = column == routes.node[node * NODE_WORDS + NODE_COLUMN]
+            here = column == forwarding.column
             hops = np.int64(0)
             if not here:
                 hops = np.int64(routes.hops[routes.hop_row[node] + column])
@@ -49,15 +40,15 @@ def switch_cell(net, routes, node, dst, w2):
                         cell = np.int64(routes.attach[dst * homes + i])
                     else:
                         cell = cell_to(routes, node, column)
-    if equals == 0 and net.const[CONST_PIT] > 0:
-        cell = net.const[CONST_PIT] - routes.node[node * NODE_WORDS + NODE_BASE]
+    if equals == 0 and net.const.pit > 0:
+        cell = net.const.pit - forwarding.first_link
     return cell
 
 
 @inline
 def dimension_cell(net, routes, node, dst, w2):
     """Dimension mode: the cell that corrects the first coordinate that differs."""
-    dims = net.const[CONST_DIMENSIONS]
+    dims = net.const.dimensions
     d = 0
     while d < dims - 1 and routes.here[node * dims + d] == routes.digit[dst * dims + d]:
         d += 1
@@ -72,7 +63,7 @@ def dimension_cell(net, routes, node, dst, w2):
         if ahead < 0:
             ahead += size
         opposite = 2 * ahead == size
-        if 2 * ahead > size or (opposite and mix(salt_of(net.const[CONST_SEED], dst) ^ entropy(w2)) & 1 == 1):
+        if 2 * ahead > size or (opposite and mix(salt_of(net.const.seed, dst) ^ entropy(w2)) & 1 == 1):
             at += 1
     return routes.cell[at]
 
@@ -80,7 +71,7 @@ def dimension_cell(net, routes, node, dst, w2):
 @inline
 def hops_by(net, routes, out, dst):
     """Table mode: switches between the far end of an NPU's outgoing link and the destination (UNREACHABLE if none)."""
-    homes = net.const[CONST_HOMES]
+    homes = net.const.homes
     via = routes.via[out]
     best = UNREACHABLE
     for i in range(homes):
@@ -120,7 +111,7 @@ def npu_port(net, routes, node, dst, w2):
 def cell_of_several(address, node, dst, w2, _a, _b, _c, _d):
     """The cell of a switch towards an NPU."""
     w = world_at(address)
-    if w.net.const[CONST_ROUTE_MODE] == MODE_DIMENSIONS:
+    if w.net.const.route_mode == MODE_DIMENSIONS:
         return np.int64(dimension_cell(w.net, w.routes, node, dst, w2))
     return switch_cell(w.net, w.routes, node, dst, w2)
 
@@ -129,6 +120,6 @@ def cell_of_several(address, node, dst, w2, _a, _b, _c, _d):
 def port_of_several(address, node, dst, w2, _a, _b, _c, _d):
     """Outgoing link of an NPU of several ports towards another."""
     w = world_at(address)
-    if w.net.const[CONST_ROUTE_MODE] == MODE_DIMENSIONS:
+    if w.net.const.route_mode == MODE_DIMENSIONS:
         return choose(w.routes, dimension_cell(w.net, w.routes, node, dst, w2), node, w2)
     return np.int64(npu_port(w.net, w.routes, node, dst, w2))

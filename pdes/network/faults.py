@@ -7,26 +7,9 @@ can tell the difference, since a change makes no event.
 
 from pdes.core.jit import hook, inline
 from pdes.core.state import (
-    CHANGE_INDEX,
-    CHANGE_KIND,
     CHANGE_LINK,
     CHANGE_NPU,
-    CHANGE_PS,
-    CHANGE_VALUE,
-    CHANGE_WORDS,
-    CLASS_DELAY,
-    CLASS_WORDS,
-    CONST_EPOCHS,
-    CTL_FAULT_AT,
-    CTL_FAULT_PS,
-    CTL_NOW,
     INF,
-    NPU_SLOW,
-    NPU_WORDS,
-    TX_BUSY,
-    TX_META,
-    TX_PACKETS,
-    TX_WORDS,
 )
 from pdes.core.world import world_at
 
@@ -47,13 +30,13 @@ def change_link(net, link, new_class):
     If its delay falls, the port rests until nothing it sends can overtake what is on the wire: packets that wait on a
     link are in the order of their arrival.
     """
-    q = link * TX_WORDS
-    meta = net.tx[q + TX_META]
-    before = net.link_class[(meta >> CLASS_SHIFT) * CLASS_WORDS + CLASS_DELAY]
-    after = net.link_class[new_class * CLASS_WORDS + CLASS_DELAY]
-    if after < before and net.tx[q + TX_PACKETS] != 0:
-        net.tx[q + TX_BUSY] += before - after
-    net.tx[q + TX_META] = (meta & META_MASK) | (new_class << CLASS_SHIFT)
+    tx = net.tx[link]
+    meta = tx.meta
+    before = net.link_class[meta >> CLASS_SHIFT].delay_ps
+    after = net.link_class[new_class].delay_ps
+    if after < before and tx.sent_packets != 0:
+        tx.busy_ps += before - after
+    tx.meta = (meta & META_MASK) | (new_class << CLASS_SHIFT)
 
 
 @inline
@@ -87,22 +70,22 @@ def make_changes(address, _a, _b, _c, _d, _e, _f, _g):
     net, schedule = world.net, world.schedule
     change = schedule.change
     ctl = net.ctl
-    at = ctl[CTL_FAULT_AT]
-    last = change.shape[0] // CHANGE_WORDS
-    while at < last and change[at * CHANGE_WORDS + CHANGE_PS] <= ctl[CTL_NOW]:
-        row = at * CHANGE_WORDS
-        kind = change[row + CHANGE_KIND]
-        index = change[row + CHANGE_INDEX]
-        value = change[row + CHANGE_VALUE]
+    at = ctl.fault_at
+    last = change.shape[0]
+    while at < last and change[at].begin_ps <= ctl.now_ps:
+        change_row = change[at]
+        kind = change_row.kind
+        index = change_row.index
+        value = change_row.value
         if kind == CHANGE_LINK:
             change_link(net, index, value)
         elif kind == CHANGE_NPU:
-            world.npus.npu[index * NPU_WORDS + NPU_SLOW] = value
+            world.npus.npu[index].slow_1024ths = value
         else:
-            change_routes(world.routes, schedule, value, net.const[CONST_EPOCHS])
+            change_routes(world.routes, schedule, value, net.const.epochs)
         at += 1
-    ctl[CTL_FAULT_AT] = at
-    ctl[CTL_FAULT_PS] = INF
+    ctl.fault_at = at
+    ctl.fault_ps = INF
     if at < last:
-        ctl[CTL_FAULT_PS] = change[at * CHANGE_WORDS + CHANGE_PS]
+        ctl.fault_ps = change[at].begin_ps
     return 0

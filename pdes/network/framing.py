@@ -10,7 +10,6 @@ import numpy as np
 
 from pdes.core.jit import inline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags
-from pdes.core.state import CONST_HEADER
 
 FLIT_BYTES = 16
 LINE_BYTES = 128
@@ -24,7 +23,7 @@ def framed_bytes(net, w1, size):
     """Bytes that a packet of `size` bytes elsewhere takes on a link of NVLink."""
     if flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0 or destination(w1) == PAUSE_FRAME:
         return np.int64(FLIT_BYTES)
-    payload = size - net.const[CONST_HEADER]
+    payload = size - net.const.header_bytes
     return payload + max(1, (payload + LINE_BYTES - 1) // LINE_BYTES) * PER_LINE_BYTES
 
 

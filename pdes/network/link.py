@@ -11,41 +11,11 @@ from pdes.core.state import (
     BLOCK_SHIFT,
     BYTES_BITS,
     CARE,
-    CLASS_DELAY,
-    CLASS_ERROR,
-    CLASS_PSB,
-    CLASS_SEEN,
-    CLASS_SPECIAL,
-    CLASS_WORDS,
-    CONST_CELL,
-    CONST_HEADER,
-    CONST_LOOKAHEAD,
-    CONST_MTU,
-    CONST_NODES_LOCAL,
-    CONST_RESERVE_BLOCKS,
-    CONST_SEED,
-    COUNT_BYTES_DROPPED,
-    COUNT_DROPPED_PACKETS,
-    COUNT_LOST_PACKETS,
-    CTL_BEGIN,
-    CTL_FAR_SOONEST,
-    CTL_FREE_BLOCKS,
-    CTL_NEED,
-    CTL_NOW,
-    CTL_PENDING,
-    CTL_SIDE,
-    CTL_SOONEST,
     FRAMED,
     INF,
     NEED_BLOCKS,
     PACKETS_BITS,
-    RECORD_WORDS,
     SIDES,
-    TX_BUSY,
-    TX_BYTES,
-    TX_META,
-    TX_PACKETS,
-    TX_WORDS,
 )
 from pdes.network.boundary import put_out
 from pdes.network.framing import framed_bytes
@@ -69,13 +39,13 @@ def serialisation_ps(size_bytes, ps_per_byte):
 @inline
 def link_psb(net, link):
     """Picoseconds per byte of an outgoing link."""
-    return net.link_classf[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_PSB]
+    return net.link_class[net.tx[link].meta >> 46].ps_per_byte
 
 
 @inline
 def on_link_bytes(net, link, w1, size):
     """Bytes on an outgoing link of a packet that has `size` bytes where no flits are."""
-    if net.link_class[(net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS + CLASS_SPECIAL] & FRAMED != 0:
+    if net.link_class[net.tx[link].meta >> 46].special & FRAMED != 0:
         size = framed_bytes(net, w1, size)
     return size
 
@@ -85,7 +55,7 @@ def share_psb(net, link, w1, shares):
     """Picoseconds per byte at SHARE_UNITS / shares of a link's rate (0 = all), framed as packets of w1 are."""
     psb = link_psb(net, link)
     if shares > SHARE_UNITS:
-        full = net.const[CONST_MTU] + net.const[CONST_HEADER]
+        full = net.const.mtu_bytes + net.const.header_bytes
         psb *= shares / SHARE_UNITS * on_link_bytes(net, link, w1, full) / full
     return psb
 
@@ -102,11 +72,11 @@ def inbox_for(net, meta, ready):
 
     That is the cell in hand or one of the SIDES - 1 after it. Time and link of a packet in an inbox share a word.
     """
-    cell = net.const[CONST_CELL]
-    later = ready - net.ctl[CTL_NOW]
+    cell = net.const.cell_ps
+    later = ready - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
-    side = (net.ctl[CTL_SIDE] + ahead) & (SIDES - 1)
-    net.ctl[CTL_PENDING + side] = 1
+    side = (net.ctl.side + ahead) & (SIDES - 1)
+    net.ctl.pending[side] = 1
     w0 = ((later - ahead * cell) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
     return inbox_of(meta & NODE_MASK, side), w0
 
@@ -132,13 +102,13 @@ def deliver(net, meta, ready, w1, w2, w3):
 @inline
 def reach(net):
     """Inboxes take what arrives before."""
-    return net.ctl[CTL_NOW] + SIDES * net.const[CONST_CELL]
+    return net.ctl.now_ps + SIDES * net.const.cell_ps
 
 
 @inline
 def far_reach(net):
     """Outboxes take what arrives before: the end of the next window."""
-    return net.ctl[CTL_BEGIN] + 2 * net.const[CONST_LOOKAHEAD]
+    return net.ctl.begin_ps + 2 * net.const.lookahead_ps
 
 
 @inline
@@ -156,10 +126,10 @@ def wait(net, link, ready, w1, w2, w3):
 @inline
 def prefetch_inbox(net, link):
     """Ask for the place where the next packet over the link will stand in the inbox at its end."""
-    side = (net.ctl[CTL_SIDE] + 1) & (SIDES - 1)
-    tail = np.int64(net.inbox[inbox_of(net.tx[link * TX_WORDS + TX_META] & NODE_MASK, side) + 1])
+    side = (net.ctl.side + 1) & (SIDES - 1)
+    tail = np.int64(net.inbox[inbox_of(net.tx[link].meta & NODE_MASK, side) + 1])
     if tail >= 0:
-        prefetch(net.record, tail * RECORD_WORDS)
+        prefetch(net.record, tail)
 
 
 @inline
@@ -171,34 +141,35 @@ def longest_wait_ps(sent_bytes, packets):
 @inline
 def count_sent(net, q, size, wait_ps):
     """Count a packet at `tx` row q, and how long it has waited for the port."""
-    sent_bytes = net.tx[q + TX_BYTES] + size
-    packets = net.tx[q + TX_PACKETS] + 1
+    tx = net.tx[q]
+    sent_bytes = tx.sent_bytes + size
+    packets = tx.sent_packets + 1
     if wait_ps > longest_wait_ps(sent_bytes, packets):
         wait_ps = min(wait_ps, MAX_WAIT_PS)
         sent_bytes = (sent_bytes & BYTES_MASK) | (wait_ps >> WAIT_BITS << BYTES_BITS)
         packets = (packets & PACKETS_MASK) | ((wait_ps & WAIT_MASK) << PACKETS_BITS)
-    net.tx[q + TX_BYTES] = sent_bytes
-    net.tx[q + TX_PACKETS] = packets
+    tx.sent_bytes = sent_bytes
+    tx.sent_packets = packets
 
 
 @inline
 def drop(net, link, w1):
     """Count a packet that is lost at outgoing link `link`."""
     net.tx_dropped[link] += 1
-    net.count[COUNT_DROPPED_PACKETS] += 1
-    net.count[COUNT_BYTES_DROPPED] += wire_bytes(w1)
+    net.count.dropped_packets += 1
+    net.count.dropped_bytes += wire_bytes(w1)
 
 
 @inline
 def is_lost(net, meta, error, packets):
     """Whether the packet that is the `packets`-th of its link is lost on it; error: of 2^32."""
-    return mix3(net.const[CONST_SEED] + 0x10E, (meta >> 22) & LINK_MASK, packets) < error
+    return mix3(net.const.seed + 0x10E, (meta >> 22) & LINK_MASK, packets) < error
 
 
 @inline
 def hand_over(net, link, meta, ready, w1, w2, w3):
     """Put a packet that arrives at `ready` where it waits until then. Returns which memory that is, and where."""
-    is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
+    is_far = meta & NODE_MASK >= net.const.nodes
     what = SET_DOWN
     if ready < reach(net) and not is_far:
         at = deliver(net, meta, ready, w1, w2, w3)
@@ -207,9 +178,9 @@ def hand_over(net, link, meta, ready, w1, w2, w3):
         what = PUT_OUT
     else:
         if is_far:
-            net.ctl[CTL_FAR_SOONEST] = min(net.ctl[CTL_FAR_SOONEST], ready)
+            net.ctl.far_soonest_ps = min(net.ctl.far_soonest_ps, ready)
         else:
-            net.ctl[CTL_SOONEST] = min(net.ctl[CTL_SOONEST], ready)
+            net.ctl.soonest_ps = min(net.ctl.soonest_ps, ready)
         at = wait(net, link, ready, w1, w2, w3)
     return what, at
 
@@ -217,14 +188,10 @@ def hand_over(net, link, meta, ready, w1, w2, w3):
 @outline
 def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
     """The same where a packet may be lost on its way, or carries what it meets."""
-    q = link * TX_WORDS
-    error = net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_ERROR]
-    if (
-        error > 0
-        and destination(w1) != PAUSE_FRAME
-        and is_lost(net, meta, error, net.tx[q + TX_PACKETS] & PACKETS_MASK)
-    ):
-        net.count[COUNT_LOST_PACKETS] += 1
+    tx = net.tx[link]
+    error = net.link_class[meta >> 46].error
+    if error > 0 and destination(w1) != PAUSE_FRAME and is_lost(net, meta, error, tx.sent_packets & PACKETS_MASK):
+        net.count.lost_packets += 1
         drop(net, link, w1)
     else:
         what, at = hand_over(net, link, meta, ready, w1, w2, w3)
@@ -238,22 +205,23 @@ def occupy(net, link, asked, start, w1):
     Returns what of the link is special and when the packet arrives. A receiving node that cuts through gets it once its
     header is in, unless it is its destination.
     """
+    tx = net.tx[link]
     size = wire_bytes(w1)
-    q = link * TX_WORDS
-    meta = net.tx[q + TX_META]
-    c = (meta >> 46) * CLASS_WORDS
-    special = net.link_class[c + CLASS_SPECIAL]
+    meta = tx.meta
+    c = meta >> 46
+    link_class = net.link_class[c]
+    special = link_class.special
     if special & FRAMED != 0:
         size = framed_bytes(net, w1, size)
-    psb = net.link_classf[c + CLASS_PSB]
+    psb = net.link_class[c].ps_per_byte
     busy = start + serialisation_ps(size, psb)
-    net.tx[q + TX_BUSY] = busy
-    seen = net.link_class[c + CLASS_SEEN]
+    tx.busy_ps = busy
+    seen = link_class.seen_bytes
     ready = busy
     if size > seen:
         ready = start + serialisation_ps(seen, psb)
-    ready += net.link_class[c + CLASS_DELAY]
-    count_sent(net, q, size, start - asked)
+    ready += link_class.delay_ps
+    count_sent(net, link, size, start - asked)
     return special, ready
 
 
@@ -265,7 +233,7 @@ def link_send(net, link, asked, start, w1, w2, w3):
     For a node of another LP, what arrives in the next window goes to the outbox.
     """
     special, ready = occupy(net, link, asked, start, w1)
-    meta = net.tx[link * TX_WORDS + TX_META]
+    meta = net.tx[link].meta
     if special & CARE != 0:
         hand_over_with_care(net, link, meta, ready, w1, w2, w3)
     else:
@@ -280,7 +248,7 @@ def prefetch_waiting(net, word):
         link = (word << 5) + trailing_zeros(left)
         left &= left - 1
         prefetch_block(net, np.int64(net.wait_head[link]) >> BLOCK_SHIFT)
-        prefetch(net.tx, link * TX_WORDS)
+        prefetch(net.tx, link)
 
 
 @outline
@@ -299,21 +267,21 @@ def release(net):
         while left != 0:
             link = (word << 5) + trailing_zeros(left)
             left &= left - 1
-            if net.ctl[CTL_FREE_BLOCKS] < net.const[CONST_RESERVE_BLOCKS]:
-                net.ctl[CTL_NEED] = NEED_BLOCKS
+            if net.ctl.free_blocks < net.const.reserve_blocks:
+                net.ctl.need = NEED_BLOCKS
                 return True
             head = np.int64(net.wait_head[link])
-            meta = net.tx[link * TX_WORDS + TX_META]
-            is_far = meta & NODE_MASK >= net.const[CONST_NODES_LOCAL]
+            meta = net.tx[link].meta
+            is_far = meta & NODE_MASK >= net.const.nodes
             end = reach(net)
             if is_far:
                 end = far_reach(net)
             prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
             while head >= 0:
-                p = head * RECORD_WORDS
+                packet = net.record[head]
                 if head & (BLOCK_RECORDS - 1) == 0:
                     prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
-                ready = net.record[p]
+                ready = packet.ready_ps
                 if ready >= end:
                     if is_far:
                         far_soonest = min(far_soonest, ready)
@@ -321,7 +289,7 @@ def release(net):
                         soonest = min(soonest, ready)
                     break
                 carry(net, TAKE_UP, head)
-                w1, w2, w3 = net.record[p + 1], net.record[p + 2], net.record[p + 3]
+                w1, w2, w3 = packet.w1, packet.w2, packet.w3
                 if is_far:
                     carry(net, PUT_OUT, put_out(net, link, meta, ready, w1, w2, w3))
                 else:
@@ -331,6 +299,6 @@ def release(net):
             if head < 0:
                 net.wait_tail[link] = NONE
                 net.waiting[word] &= ~(1 << (link & 31))
-    net.ctl[CTL_SOONEST] = soonest
-    net.ctl[CTL_FAR_SOONEST] = far_soonest
+    net.ctl.soonest_ps = soonest
+    net.ctl.far_soonest_ps = far_soonest
     return False

@@ -3,14 +3,13 @@
 import numpy as np
 
 from pdes.core.jit import inline
-from pdes.core.state import CONST_NPUS_LOCAL, NODE_FORWARD, NODE_WORDS
 from pdes.network.routing import choose, npu_route, switch_cell_to
 
 
 @inline
 def next_link(net, routes, node, dst, w2):
     """Outgoing link of a node towards an NPU."""
-    if node < net.const[CONST_NPUS_LOCAL]:
+    if node < net.const.npus:
         return npu_route(net, node, dst, w2)
     return choose(routes, switch_cell_to(net, routes, node, dst, w2), node, w2)
 
@@ -18,6 +17,6 @@ def next_link(net, routes, node, dst, w2):
 @inline
 def forwarding_ps(net, routes, node):
     """From arrival to departure at a node on the way."""
-    if node < net.const[CONST_NPUS_LOCAL]:
+    if node < net.const.npus:
         return np.int64(0)
-    return routes.node[node * NODE_WORDS + NODE_FORWARD] >> 1
+    return routes.node[node].forward >> 1

@@ -4,15 +4,6 @@ A pause lasts until its resume: real ports refresh theirs before it runs out.
 """
 
 from pdes.core.jit import inline
-from pdes.core.state import (
-    CTL_PAUSES,
-    GATE_PAUSED,
-    GATE_PAUSED_PS,
-    GATE_SINCE,
-    GATE_WORDS,
-    TX_META,
-    TX_WORDS,
-)
 from pdes.network.link import LINK_MASK
 
 PAUSE, RESUME = 1, 0
@@ -27,17 +18,17 @@ def pause_word(data_class, ask):
 @inline
 def paused_link(net, record):
     """The own outgoing link that the pause frame at `record` (its place in words) is about."""
-    return net.facing[net.record[record] & LINK_MASK]
+    return net.facing[net.record[record].ready_ps & LINK_MASK]
 
 
 @inline
 def log_pause(net, link, w2, now):
     """Note a pause or resume, as long as there is room."""
-    at = 2 * net.ctl[CTL_PAUSES]
-    net.ctl[CTL_PAUSES] += 1
+    at = 2 * net.ctl.pauses
+    net.ctl.pauses += 1
     if at + 1 < net.pause_log.shape[0]:
         net.pause_log[at] = now
-        net.pause_log[at + 1] = ((net.tx[link * TX_WORDS + TX_META] >> 22) & LINK_MASK) << 2 | (w2 & 3)
+        net.pause_log[at + 1] = ((net.tx[link].meta >> 22) & LINK_MASK) << 2 | (w2 & 3)
 
 
 @inline
@@ -45,13 +36,13 @@ def on_pause(net, record, w2, now):
     """A pause frame has come; returns the link that it is about."""
     link = paused_link(net, record)
     log_pause(net, link, w2, now)
-    g = link * GATE_WORDS
+    gate = net.gate[link]
     data_class = w2 >> 1
     bit = 1 << data_class
     if w2 & 1 == PAUSE:
-        net.gate[g + GATE_PAUSED] |= bit
-        net.gate[g + GATE_SINCE + data_class] = now
+        gate.paused |= bit
+        gate.since_ps[data_class] = now
     else:
-        net.gate[g + GATE_PAUSED] &= ~bit
-        net.gate[g + GATE_PAUSED_PS] += now - net.gate[g + GATE_SINCE + data_class]
+        gate.paused &= ~bit
+        gate.paused_ps += now - gate.since_ps[data_class]
     return link

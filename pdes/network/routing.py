@@ -11,20 +11,6 @@ import numpy as np
 from pdes.core.hashing import mix, mix3
 from pdes.core.jit import call_hook, inline
 from pdes.core.packet import entropy
-from pdes.core.state import (
-    CONST_ADDRESS,
-    CONST_BALANCE,
-    CONST_PORT_HOOK,
-    CONST_ROUTE_HOOK,
-    NODE_BASE,
-    NODE_COLUMN,
-    NODE_DEFAULT,
-    NODE_FIRST,
-    NODE_LAST,
-    NODE_ROW,
-    NODE_SALT,
-    NODE_WORDS,
-)
 
 MODE_ONE_HOME, MODE_TABLE, MODE_DIMENSIONS = 0, 1, 2
 DIM_RING, DIM_TABLE, DIM_SINGLE, DIM_NONE = 0, 1, 2, 3
@@ -42,7 +28,7 @@ def salt_of(seed, node):
 @inline
 def salt(routes, node):
     """The node's salt."""
-    return routes.node[node * NODE_WORDS + NODE_SALT]
+    return routes.node[node].salt
 
 
 @inline
@@ -53,16 +39,16 @@ def choose(routes, cell, node, w2):
     if count > 1:
         h = mix(salt(routes, node) ^ (entropy(w2) * 0x9E3779B1))
         first = np.int64(routes.link[first + ((h * count) >> 32)])
-    return routes.node[node * NODE_WORDS + NODE_BASE] + first
+    return routes.node[node].first_link + first
 
 
 @inline
 def cell_to(routes, node, column):
     """Table mode: the cell of a switch for a home that it is not."""
-    n = node * NODE_WORDS
-    cell = routes.node[n + NODE_DEFAULT]
-    if column >= routes.node[n + NODE_FIRST] and column < routes.node[n + NODE_LAST]:
-        cell = np.int64(routes.cell[routes.node[n + NODE_ROW] + column])
+    forwarding = routes.node[node]
+    cell = forwarding.default
+    if column >= forwarding.first and column < forwarding.last:
+        cell = np.int64(routes.cell[forwarding.row + column])
     return cell
 
 
@@ -71,17 +57,17 @@ def npu_route(net, node, dst, w2):
     """Outgoing link of an NPU towards another."""
     if net.out_ptr[node + 1] - net.out_ptr[node] == 1:
         return net.out_ptr[node]
-    return call_hook(net.const[CONST_PORT_HOOK], net.const[CONST_ADDRESS], node, dst, w2, 0, 0, 0, 0)
+    return call_hook(net.hooks.choose_port, net.const.address, node, dst, w2, 0, 0, 0, 0)
 
 
 @inline
 def switch_cell_to(net, routes, node, dst, w2):
     """The cell of a switch towards an NPU."""
-    hook = net.const[CONST_ROUTE_HOOK]
+    hook = net.hooks.route
     if hook != 0:
-        return call_hook(hook, net.const[CONST_ADDRESS], node, dst, w2, 0, 0, 0, 0)
+        return call_hook(hook, net.const.address, node, dst, w2, 0, 0, 0, 0)
     column = np.int64(routes.home[dst])
-    if column == routes.node[node * NODE_WORDS + NODE_COLUMN]:
+    if column == routes.node[node].column:
         return np.int64(routes.attach[dst])
     return cell_to(routes, node, column)
 
@@ -92,6 +78,6 @@ def balanced(net, routes, cell, node, w1, w2, now):
     first = cell & SET_MASK
     count = cell >> SET_SHIFT
     if count > 1:
-        which = call_hook(net.const[CONST_BALANCE], net.const[CONST_ADDRESS], node, first, count, w1, w2, now, 0)
+        which = call_hook(net.hooks.balancing, net.const.address, node, first, count, w1, w2, now, 0)
         first = np.int64(routes.link[first + which])
-    return routes.node[node * NODE_WORDS + NODE_BASE] + first
+    return routes.node[node].first_link + first

@@ -37,68 +37,16 @@ from pdes.core.packet import (
     wire_bytes,
 )
 from pdes.core.state import (
-    CLASS_KMAX,
-    CLASS_KMIN,
-    CLASS_PMAX,
-    CLASS_WORDS,
-    CONST_ALPHA,
-    CONST_BALANCE,
-    CONST_DEPTHS,
-    CONST_ECN,
-    CONST_HEADER,
-    CONST_NODES_LOCAL,
-    CONST_NPUS_LOCAL,
-    CONST_PFC,
-    CONST_PFC_BYTES,
-    CONST_RESUME_OFFSET,
-    CONST_SEED,
-    CONST_TELEMETRY,
-    CONST_TRIM,
-    CONST_WEIGHTS,
     CONTROL,
-    COUNT_BYTES_DROPPED,
-    COUNT_EVENTS,
-    COUNT_MARKED,
-    COUNT_PAUSES,
-    COUNT_TRIMMED,
-    CTL_BATCH,
-    CTL_DEPTH_PS,
-    CTL_SIDE,
     FRAMES,
-    GATE_ASKED,
-    GATE_HEADROOM,
-    GATE_HELD,
-    GATE_IN,
-    GATE_LONGEST,
-    GATE_MARKED,
-    GATE_MASK,
-    GATE_PAUSED,
-    GATE_PAUSES,
-    GATE_PLACE,
     GATE_QUEUED,
     GATE_QUEUES,
-    GATE_TRIMMED,
-    GATE_TRIMMED_TURN,
-    GATE_TURN,
-    GATE_WORDS,
     INF,
     MAX_TELEMETRY_HOPS,
-    POOL_ASKED,
-    POOL_PORTS,
-    POOL_SHARED,
-    POOL_USED,
-    POOL_WORDS,
-    RECORD_WORDS,
     TELEMETRY_CLASS_SHIFT,
     TELEMETRY_FIRST,
-    TELEMETRY_HOPS,
     TELEMETRY_QUEUE_SHIFT,
     TRIMMED,
-    TX_BUSY,
-    TX_BYTES,
-    TX_META,
-    TX_PACKETS,
-    TX_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, take_batch
@@ -118,36 +66,36 @@ TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 @inline
 def threshold(net, pool):
     """Bytes that one queue, or one way in, may use of the shared part: a share of what is free."""
-    free = max(0, net.pool[pool + POOL_SHARED] - net.pool[pool + POOL_USED])
-    return (free * net.const[CONST_ALPHA]) >> 10
+    pool_pool = net.pool[pool]
+    free = max(0, pool_pool.shared_bytes - pool_pool.used_bytes)
+    return (free * net.const.alpha_1024ths) >> 10
 
 
 @inline
 def may_go(net, link):
     """Whether something waits at the port that no pause holds back."""
-    g = link * GATE_WORDS
-    return net.gate[g + GATE_MASK] & ~net.gate[g + GATE_PAUSED] != 0
+    gate = net.gate[link]
+    return gate.mask & ~gate.paused != 0
 
 
 @inline
 def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
     """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
-    g = link * GATE_WORDS
     gate = net.gate
-    mask = gate[g + GATE_MASK]
+    mask = gate[link].mask
     bit = 1 << queue
     if mask == 0:
-        pool = node * POOL_WORDS
-        place = net.out_ptr[node] + net.pool[pool + POOL_PORTS]
+        pool_row = net.pool[node]
+        place = net.out_ptr[node] + pool_row.ports
         net.backlog[place] = link
-        gate[g + GATE_PLACE] = place
-        net.pool[pool + POOL_PORTS] += 1
-    at = g + GATE_QUEUES + queue
+        gate[link].place = place
+        pool_row.ports += 1
+    at = link + GATE_QUEUES + queue
     head = head_of(gate[at])
     tail = tail_of(gate[at])
     if mask & bit == 0:
         head = tail = take_block(net)
-        gate[g + GATE_MASK] = mask | bit
+        gate[link].mask = mask | bit
     gate[at] = ends(head, append(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3))
     carry(net, SET_DOWN, tail)
 
@@ -155,52 +103,53 @@ def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
 @inline
 def fall_out(net, node, link):
     """Nothing waits at the port any more."""
-    pool = node * POOL_WORDS
-    last = net.out_ptr[node] + net.pool[pool + POOL_PORTS] - 1
-    place = net.gate[link * GATE_WORDS + GATE_PLACE]
+    pool_row = net.pool[node]
+    last = net.out_ptr[node] + pool_row.ports - 1
+    place = net.gate[link].place
     moved = np.int64(net.backlog[last])
     net.backlog[place] = moved
-    net.gate[moved * GATE_WORDS + GATE_PLACE] = place
-    net.pool[pool + POOL_PORTS] -= 1
+    net.gate[moved].place = place
+    pool_row.ports -= 1
 
 
 @inline
 def meet(net, link, start, left):
     """Write into the packet in hand what it meets at this port; left: bytes that wait behind it."""
-    hops = net.carried[TELEMETRY_HOPS]
+    hops = net.carried.hops
     if hops < MAX_TELEMETRY_HOPS:
-        q = link * TX_WORDS
+        tx = net.tx[link]
         at = TELEMETRY_FIRST + 2 * hops
-        sent_bytes = net.tx[q + TX_BYTES] & TELEMETRY_BYTES_MASK
-        net.carried[at] = (start & TELEMETRY_TIME_MASK) | (net.tx[q + TX_META] >> 46 << TELEMETRY_CLASS_SHIFT)
+        sent_bytes = tx.sent_bytes & TELEMETRY_BYTES_MASK
+        net.carried[at] = (start & TELEMETRY_TIME_MASK) | (tx.meta >> 46 << TELEMETRY_CLASS_SHIFT)
         net.carried[at + 1] = sent_bytes | (left << TELEMETRY_QUEUE_SHIFT)
-        net.carried[TELEMETRY_HOPS] = hops + 1
+        net.carried.hops = hops + 1
 
 
 @inline
 def is_marked(net, link, left):
     """Whether a packet that leaves `left` bytes of its class behind is marked (RED on the queue in hand)."""
-    meta = net.tx[link * TX_WORDS + TX_META]
-    c = (meta >> 46) * CLASS_WORDS
-    low = net.link_class[c + CLASS_KMIN]
-    high = net.link_class[c + CLASS_KMAX]
+    tx = net.tx[link]
+    meta = tx.meta
+    link_class = net.link_class[meta >> 46]
+    low = link_class.kmin_bytes
+    high = link_class.kmax_bytes
     if left >= high:
         return True
     if left <= low:
         return False
-    packets = net.tx[link * TX_WORDS + TX_PACKETS] & PACKETS_MASK
-    h = mix3(net.const[CONST_SEED] + 0xECE, (meta >> 22) & LINK_MASK, packets)
-    return h < np.int64(net.link_class[c + CLASS_PMAX] * (left - low) / (high - low))
+    packets = tx.sent_packets & PACKETS_MASK
+    h = mix3(net.const.seed + 0xECE, (meta >> 22) & LINK_MASK, packets)
+    return h < np.int64(link_class.pmax * (left - low) / (high - low))
 
 
 @inline
 def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
     """A data packet leaves; left: bytes of its class that wait behind it, all_left: of both classes."""
-    if net.const[CONST_ECN] == 1 and left > 0 and is_marked(net, link, left):
+    if net.const.ecn == 1 and left > 0 and is_marked(net, link, left):
         w1 |= FLAG_MARK << 56
-        net.gate[link * GATE_WORDS + GATE_MARKED] += 1
-        net.count[COUNT_MARKED] += 1
-    if net.const[CONST_TELEMETRY] != 0:
+        net.gate[link].marked_packets += 1
+        net.count.marked_packets += 1
+    if net.hooks.telemetry != 0:
         meet(net, link, start, all_left)
     link_send(net, link, asked, start, w1, w2, w3)
 
@@ -214,8 +163,8 @@ def control_waits(mask):
 @inline
 def send_control(net, node, link, queue, now, w1, w2, w3):
     """Send a control packet or a pause frame, or have it wait for the port in its queue."""
-    idle = net.tx[link * TX_WORDS + TX_BUSY] <= now
-    if idle and control_waits(net.gate[link * GATE_WORDS + GATE_MASK]) == 0:
+    idle = net.tx[link].busy_ps <= now
+    if idle and control_waits(net.gate[link].mask) == 0:
         link_send(net, link, now, now, w1, w2, w3)
     else:
         line_up(net, node, link, queue, now, 0, w1, w2, w3)
@@ -224,7 +173,7 @@ def send_control(net, node, link, queue, now, w1, w2, w3):
 @inline
 def send_trimmed(net, node, link, now, w1, w2, w3):
     """Send a packet that was cut to its header, or have it wait; the port has sent what departs up to now."""
-    if net.tx[link * TX_WORDS + TX_BUSY] <= now and not may_go(net, link):
+    if net.tx[link].busy_ps <= now and not may_go(net, link):
         link_send(net, link, now, now, w1, w2, w3)
     else:
         line_up(net, node, link, TRIMMED, now, 0, w1, w2, w3)
@@ -233,69 +182,70 @@ def send_trimmed(net, node, link, now, w1, w2, w3):
 @outline
 def ask(net, node, link, klass, what, now):
     """Send a pause frame over the link: PAUSE or RESUME what comes back over its reverse."""
-    g = link * GATE_WORDS
-    pool = node * POOL_WORDS
+    gate = net.gate[link]
+    pool_row = net.pool[node]
     if what == PAUSE:
-        net.gate[g + GATE_ASKED] |= 1 << klass
-        net.pool[pool + POOL_ASKED] += 1
-        net.gate[g + GATE_PAUSES] += 1
-        net.count[COUNT_PAUSES] += 1
+        gate.asked |= 1 << klass
+        pool_row.asked += 1
+        gate.pause_frames += 1
+        net.count.pause_frames += 1
     else:
-        net.gate[g + GATE_ASKED] &= ~(1 << klass)
-        net.pool[pool + POOL_ASKED] -= 1
-    size = net.const[CONST_PFC_BYTES]
+        gate.asked &= ~(1 << klass)
+        pool_row.asked -= 1
+    size = net.const.pause_frame_bytes
     send_control(net, node, link, FRAMES, now, header(PAUSE_FRAME, 0, size, FLAG_ACK), pause_word(klass, what), 0)
 
 
 @inline
 def let_out(net, node, way_in, klass, size, now):
     """A packet leaves the buffer; the other end of the link it came over may go on."""
-    pool = node * POOL_WORDS
-    if net.const[CONST_PFC] == 0:
-        net.pool[pool + POOL_USED] -= size
+    pool = net.pool[node]
+    if net.const.pfc == 0:
+        pool.used_bytes -= size
         return
-    g = way_in * GATE_WORDS
-    gate = net.gate
-    held = min(gate[g + GATE_HELD + klass], size)
-    gate[g + GATE_HELD + klass] -= held
-    gate[g + GATE_IN + klass] -= size - held
-    net.pool[pool + POOL_USED] -= size - held
-    if gate[g + GATE_ASKED] & (1 << klass) != 0 and gate[g + GATE_HELD + klass] == 0:
-        used = gate[g + GATE_IN + klass]
-        if used == 0 or used + net.const[CONST_RESUME_OFFSET] <= threshold(net, pool):
+    gate = net.gate[way_in]
+    held = min(gate.held_bytes[klass], size)
+    gate.held_bytes[klass] -= held
+    gate.in_bytes[klass] -= size - held
+    pool.used_bytes -= size - held
+    if gate.asked & (1 << klass) != 0 and gate.held_bytes[klass] == 0:
+        used = gate.in_bytes[klass]
+        if used == 0 or used + net.const.resume_offset_bytes <= threshold(net, node):
             ask(net, node, way_in, klass, RESUME, now)
 
 
 @inline
 def weighted_class(net, g, ready):
     """The class whose turn it is, of those in the bit set `ready`, by weights; counts the packet."""
-    weights = net.const[CONST_WEIGHTS]
-    klass = net.gate[g + GATE_TURN] & 1
-    left = net.gate[g + GATE_TURN] >> 1
+    gate = net.gate[g]
+    weights = net.const.class_weights
+    klass = gate.turn & 1
+    left = gate.turn >> 1
     if left == 0 or ready & (1 << klass) == 0:
         if left == 0 or ready & (1 << (1 - klass)) != 0:
             klass = 1 - klass
         if ready & (1 << klass) == 0:
             klass = 1 - klass
         left = (weights >> (16 * klass)) & 0xFFFF
-    net.gate[g + GATE_TURN] = klass | ((left - 1) << 1)
+    gate.turn = klass | ((left - 1) << 1)
     return klass
 
 
 @inline
 def next_queue(net, g, ready):
     """Of the queues in the bit set `ready` the one that sends next: pause frames, control, then trimmed or data."""
+    gate = net.gate[g]
     first = control_waits(ready)
     if first != 0:
         return CONTROL + (first >> 1)
     data = ready & 3
-    if ready >> TRIMMED != 0 and (data == 0 or net.gate[g + GATE_TRIMMED_TURN] < TRIMMED_A_TURN):
+    if ready >> TRIMMED != 0 and (data == 0 or gate.trimmed_turn < TRIMMED_A_TURN):
         if data != 0:
-            net.gate[g + GATE_TRIMMED_TURN] += 1
+            gate.trimmed_turn += 1
         return np.int64(TRIMMED)
-    if net.const[CONST_TRIM] != 0:
-        net.gate[g + GATE_TRIMMED_TURN] = 0
-    if net.const[CONST_WEIGHTS] != 0:
+    if net.const.trim != 0:
+        gate.trimmed_turn = 0
+    if net.const.class_weights != 0:
         return weighted_class(net, g, data)
     return np.int64(ready & 1 == 0)
 
@@ -303,52 +253,52 @@ def next_queue(net, g, ready):
 @outline
 def depart(net, node, link, start):
     """Send the next packet that waits at the port and may go."""
-    g = link * GATE_WORDS
     gate = net.gate
-    queue = next_queue(net, g, gate[g + GATE_MASK] & ~gate[g + GATE_PAUSED])
-    place = g + GATE_QUEUES + queue
+    queue = next_queue(net, link, gate[link].mask & ~gate[link].paused)
+    place = link + GATE_QUEUES + queue
     head = head_of(gate[place])
     carry(net, TAKE_UP, head)
-    p = head * RECORD_WORDS
-    w0 = net.record[p]
-    w1 = net.record[p + 1]
-    w2 = net.record[p + 2]
-    w3 = net.record[p + 3]
+    packet = net.record[head]
+    w0 = packet.ready_ps
+    w1 = packet.w1
+    w2 = packet.w2
+    w3 = packet.w3
     gate[place] = without_first(net, gate[place])
     if gate[place] == NONE:
-        gate[g + GATE_MASK] &= ~(1 << queue)
-        if gate[g + GATE_MASK] == 0:
+        gate[link].mask &= ~(1 << queue)
+        if gate[link].mask == 0:
             fall_out(net, node, link)
     asked = start - ((start - w0) & TIME_MASK)
-    net.count[COUNT_EVENTS] += 1
+    net.count.events += 1
     if queue >= CONTROL:
         link_send(net, link, asked, start, w1, w2, w3)
     else:
         size = wire_bytes(w1)
-        gate[g + GATE_QUEUED + queue] -= size
-        left = gate[g + GATE_QUEUED + queue]
-        set_off(net, link, asked, start, left, left + gate[g + GATE_QUEUED + 1 - queue], w1, w2, w3)
+        gate[link].queued_bytes[queue] -= size
+        left = gate[link].queued_bytes[queue]
+        set_off(net, link, asked, start, left, left + gate[link + GATE_QUEUED + 1 - queue], w1, w2, w3)
         let_out(net, node, w0 >> TIME_BITS, queue, size, start)
 
 
 @inline
 def bring_up_port(net, node, link, until):
     """Have a port send all that departs before `until`."""
-    while may_go(net, link) and net.tx[link * TX_WORDS + TX_BUSY] < until:
-        depart(net, node, link, net.tx[link * TX_WORDS + TX_BUSY])
+    tx = net.tx[link]
+    while may_go(net, link) and tx.busy_ps < until:
+        depart(net, node, link, tx.busy_ps)
 
 
 @outline
 def bring_up_in_order(net, node, until):
     """Have all ports send what departs before `until`, in order of time; equal times by the numbers of the links."""
-    pool = node * POOL_WORDS
+    pool_row = net.pool[node]
     base = net.out_ptr[node]
     while True:
         soonest = until
         which = np.int64(-1)
-        for i in range(base, base + net.pool[pool + POOL_PORTS]):
+        for i in range(base, base + pool_row.ports):
             link = np.int64(net.backlog[i])
-            busy = net.tx[link * TX_WORDS + TX_BUSY]
+            busy = net.tx[link].busy_ps
             if (busy < soonest or (busy == soonest and which >= 0 and link < which)) and may_go(net, link):
                 soonest = busy
                 which = link
@@ -360,7 +310,7 @@ def bring_up_in_order(net, node, until):
 @inline
 def bring_up_for(net, node, link, now):
     """Before something happens at a port: have it, or all where their order matters, send what departs up to now."""
-    if net.pool[node * POOL_WORDS + POOL_ASKED] > 0:
+    if net.pool[node].asked > 0:
         bring_up_in_order(net, node, now + 1)
     else:
         bring_up_port(net, node, link, now + 1)
@@ -369,11 +319,11 @@ def bring_up_for(net, node, link, now):
 @inline
 def bring_up(net, node, until):
     """Have all ports send what departs before `until`."""
-    pool = node * POOL_WORDS
-    if net.pool[pool + POOL_ASKED] > 0:
+    pool_row = net.pool[node]
+    if pool_row.asked > 0:
         bring_up_in_order(net, node, until)
         return
-    i = net.pool[pool + POOL_PORTS] - 1
+    i = pool_row.ports - 1
     while i >= 0:
         bring_up_port(net, node, np.int64(net.backlog[net.out_ptr[node] + i]), until)
         i -= 1
@@ -382,35 +332,35 @@ def bring_up(net, node, until):
 @outline
 def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
     """A data packet that may pass a threshold, with all ports up to time. True if it goes on (its bytes counted)."""
+    pool = net.pool[node]
     bring_up(net, node, now + 1)
     carry(net, TAKE_UP, at)
-    pool = node * POOL_WORDS
     gate = net.gate
     size = wire_bytes(w1)
-    limit = threshold(net, pool)
-    fits = net.pool[pool + POOL_USED] + size <= net.pool[pool + POOL_SHARED]
-    if net.const[CONST_PFC] == 1:
-        g = way_in * GATE_WORDS
-        if gate[g + GATE_IN + klass] + size <= limit and fits:
-            gate[g + GATE_IN + klass] += size
-            net.pool[pool + POOL_USED] += size
+    limit = threshold(net, node)
+    fits = pool.used_bytes + size <= pool.shared_bytes
+    if net.const.pfc == 1:
+        gate_row = gate[way_in]
+        if gate_row.in_bytes[klass] + size <= limit and fits:
+            gate_row.in_bytes[klass] += size
+            pool.used_bytes += size
             return True
-        if gate[g + GATE_HELD + klass] + size > gate[g + GATE_HEADROOM]:
+        if gate_row.held_bytes[klass] + size > gate_row.headroom_bytes:
             drop(net, link, w1)
             return False
-        gate[g + GATE_HELD + klass] += size
-        if gate[g + GATE_ASKED] & (1 << klass) == 0:
+        gate_row.held_bytes[klass] += size
+        if gate_row.asked & (1 << klass) == 0:
             ask(net, node, way_in, klass, PAUSE, now)
         return True
-    queued = gate[link * GATE_WORDS + GATE_QUEUED + klass]
+    queued = gate[link].queued_bytes[klass]
     if queued + size <= limit and fits:
-        net.pool[pool + POOL_USED] += size
+        pool.used_bytes += size
         return True
-    if net.const[CONST_TRIM] == 1:
-        cut = net.const[CONST_HEADER]
-        net.count[COUNT_BYTES_DROPPED] += size - cut
-        net.count[COUNT_TRIMMED] += 1
-        gate[link * GATE_WORDS + GATE_TRIMMED] += 1
+    if net.const.trim == 1:
+        cut = net.const.header_bytes
+        net.count.dropped_bytes += size - cut
+        net.count.trimmed_packets += 1
+        gate[link].trimmed_packets += 1
         w1 = (w1 & ~(0xFFFF << 40)) | (cut << 40) | (FLAG_TRIMMED << 56)
         send_trimmed(net, node, link, now, w1, w2, w3)
     else:
@@ -421,7 +371,7 @@ def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
 @outline
 def widen(net, columns):
     """Make the columns of `depth` twice as wide."""
-    net.ctl[CTL_DEPTH_PS] *= 2
+    net.ctl.depth_ps *= 2
     for row in range(net.depth.shape[0] // columns):
         base = row * columns
         for i in range(columns // 2):
@@ -433,56 +383,54 @@ def widen(net, columns):
 @inline
 def sample(net, link, now, waiting):
     """Note how many bytes wait at a port, in a column for the time."""
-    columns = net.const[CONST_DEPTHS]
-    while now >= net.ctl[CTL_DEPTH_PS] * columns:
+    columns = net.const.depths
+    while now >= net.ctl.depth_ps * columns:
         widen(net, columns)
-    at = link * columns + now // net.ctl[CTL_DEPTH_PS]
+    at = link * columns + now // net.ctl.depth_ps
     net.depth[at] = max(np.int64(net.depth[at]), waiting)
 
 
 @inline
 def take_data(net, node, link, way_in, now, at, w1, w2, w3):
     """A data packet, record `at`, from `way_in` for the port of `link`."""
-    pool = node * POOL_WORDS
-    g = link * GATE_WORDS
+    way_in_gate = net.gate[way_in]
+    tx = net.tx[link]
+    pool = net.pool[node]
+    gate = net.gate[link]
     klass = data_class(w1)
     bring_up_for(net, node, link, now)
     carry(net, TAKE_UP, at)
     size = wire_bytes(w1)
-    limit = threshold(net, pool)
-    goes = (
-        net.tx[link * TX_WORDS + TX_BUSY] <= now
-        and net.gate[g + GATE_MASK] == 0
-        and net.gate[g + GATE_PAUSED] & (1 << klass) == 0
-    )
-    used = net.pool[pool + POOL_USED] + size
-    fits = used <= net.pool[pool + POOL_SHARED]
-    if goes and net.pool[pool + POOL_ASKED] == 0 and used <= limit and fits:
+    limit = threshold(net, node)
+    goes = tx.busy_ps <= now and gate.mask == 0 and gate.paused & (1 << klass) == 0
+    used = pool.used_bytes + size
+    fits = used <= pool.shared_bytes
+    if goes and pool.asked == 0 and used <= limit and fits:
         set_off(net, link, now, now, np.int64(0), np.int64(0), w1, w2, w3)
         return
-    if net.const[CONST_PFC] == 1:
-        in_use = net.gate[way_in * GATE_WORDS + GATE_IN + klass] + size
-        clear = in_use <= limit and fits and net.pool[pool + POOL_ASKED] == 0
+    if net.const.pfc == 1:
+        in_use = way_in_gate.in_bytes[klass] + size
+        clear = in_use <= limit and fits and pool.asked == 0
         if clear:
-            net.gate[way_in * GATE_WORDS + GATE_IN + klass] = in_use
-            net.pool[pool + POOL_USED] = used
+            way_in_gate.in_bytes[klass] = in_use
+            pool.used_bytes = used
     else:
-        clear = net.gate[g + GATE_QUEUED + klass] + size <= limit and fits
+        clear = gate.queued_bytes[klass] + size <= limit and fits
         if clear:
-            net.pool[pool + POOL_USED] = used
+            pool.used_bytes = used
     if not clear and not near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
         return
-    idle = net.tx[link * TX_WORDS + TX_BUSY] <= now and net.gate[g + GATE_PAUSED] & (1 << klass) == 0
-    if idle and net.gate[g + GATE_MASK] & ~net.gate[g + GATE_PAUSED] == 0 and net.gate[g + GATE_QUEUED + klass] == 0:
-        others = net.gate[g + GATE_QUEUED + 1 - klass]
+    idle = tx.busy_ps <= now and gate.paused & (1 << klass) == 0
+    if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
+        others = net.gate[link + GATE_QUEUED + 1 - klass]
         set_off(net, link, now, now, np.int64(0), others, w1, w2, w3)
         let_out(net, node, way_in, klass, size, now)
         return
     line_up(net, node, link, klass, now, way_in, w1, w2, w3)
-    net.gate[g + GATE_QUEUED + klass] += size
-    both = net.gate[g + GATE_QUEUED] + net.gate[g + GATE_QUEUED + 1]
-    net.gate[g + GATE_LONGEST] = max(net.gate[g + GATE_LONGEST], both)
-    if net.const[CONST_DEPTHS] > 0:
+    gate.queued_bytes[klass] += size
+    both = gate.queued_bytes[0] + gate.queued_bytes[1]
+    gate.longest_bytes = max(gate.longest_bytes, both)
+    if net.const.depths > 0:
         sample(net, link, now, both)
 
 
@@ -503,25 +451,25 @@ def take_pause(net, node, record, w2, now):
     link = np.int64(paused_link(net, record))
     bring_up_for(net, node, link, now)
     on_pause(net, record, w2, now)
-    if may_go(net, link) and net.tx[link * TX_WORDS + TX_BUSY] <= now:
+    if may_go(net, link) and net.tx[link].busy_ps <= now:
         depart(net, node, link, now)
 
 
 @inline
 def act(net, inbox, routes, node, begin, end):
     """One switch in one cell: the packets of the batch in order of time, and what departs."""
-    batch = net.ctl[CTL_BATCH]
-    rule = net.const[CONST_BALANCE] != 0
+    batch = net.ctl.batch
+    rule = net.hooks.balancing != 0
     record = net.record
     for i in range(batch):
-        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
         link = np.int64(-1)
         if destination(record[p + 1]) != PAUSE_FRAME:
             cell = switch_cell_to(net, routes, node, destination(record[p + 1]), record[p + 2])
             link = choose(routes, cell, node, record[p + 2])
             inbox.batch_tmp[i] = cell
-            prefetch(net.tx, link * TX_WORDS)
-            prefetch(net.gate, link * GATE_WORDS)
+            prefetch(net.tx, link)
+            prefetch(net.gate, link)
         inbox.batch_out[i] = link
     for i in range(batch):
         if i + AHEAD < batch and inbox.batch_out[i + AHEAD] >= 0:
@@ -529,7 +477,7 @@ def act(net, inbox, routes, node, begin, end):
         key = inbox.batch_key[i]
         now = begin + (key >> 16)
         at = inbox.batch_pos[key & 0xFFFF]
-        p = at * RECORD_WORDS
+        p = at
         w1 = record[p + 1]
         w2 = record[p + 2]
         w3 = record[p + 3]
@@ -551,10 +499,10 @@ def next_departure(net, node):
     """When a port of the switch next falls idle that has something to send, INF never."""
     soonest = np.int64(INF)
     base = net.out_ptr[node]
-    for i in range(base, base + net.pool[node * POOL_WORDS + POOL_PORTS]):
+    for i in range(base, base + net.pool[node].ports):
         link = np.int64(net.backlog[i])
         if may_go(net, link):
-            soonest = min(soonest, net.tx[link * TX_WORDS + TX_BUSY])
+            soonest = min(soonest, net.tx[link].busy_ps)
     return soonest
 
 
@@ -563,9 +511,9 @@ def shared_switches(address, begin, end, _a, _b, _c, _d, _e):
     """Let every switch act on what happens in a cell; 1 if interrupted because a pool is short."""
     world = world_at(address)
     net, inbox, routes = world.net, world.inbox, world.routes
-    nodes = net.const[CONST_NODES_LOCAL]
-    for node in range(net.const[CONST_NPUS_LOCAL], nodes):
-        has_mail = net.inbox[inbox_of(node, net.ctl[CTL_SIDE])] >= 0
+    nodes = net.const.nodes
+    for node in range(net.const.npus, nodes):
+        has_mail = net.inbox[inbox_of(node, net.ctl.side)] >= 0
         if has_mail or net.next_time[node] < end:
             if blocks_short(net):
                 return 1

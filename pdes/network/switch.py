@@ -14,19 +14,6 @@ from pdes.core.state import (
     BOX_LATER,
     BOX_NONE,
     CARE,
-    CONST_BALANCE,
-    CONST_CUT_BYTES,
-    CONST_NODES_LOCAL,
-    CONST_NPUS_LOCAL,
-    CONST_QUEUE_LIMIT,
-    CTL_BATCH,
-    CTL_SIDE,
-    NODE_FORWARD,
-    NODE_WORDS,
-    RECORD_WORDS,
-    TX_BUSY,
-    TX_META,
-    TX_WORDS,
 )
 from pdes.network.batch import blocks_short, give_back, inbox_blocks, take_batch
 from pdes.network.link import (
@@ -53,22 +40,21 @@ AHEAD = 8
 def last_byte_ps(net, inbox, key, w1):
     """Cut-through: from the event (the header is in) to the packet's last byte."""
     size = wire_bytes(w1)
-    psb = inbox.rx_psb[net.record[inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS] & LINK_MASK]
-    head = min(size, net.const[CONST_CUT_BYTES])
+    psb = inbox.rx_psb[net.record[inbox.batch_pos[key & 0xFFFF]].ready_ps & LINK_MASK]
+    head = min(size, net.const.cut_bytes)
     return serialisation_ps(size, psb) - serialisation_ps(head, psb)
 
 
 @inline
 def choose_links(net, inbox, routes, node):
     """Find the link of every packet of the batch, or, where a rule chooses, the cell."""
-    record = net.record
-    for i in range(net.ctl[CTL_BATCH]):
-        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+    for i in range(net.ctl.batch):
+        packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         cell = switch_cell_to(net, routes, node, destination(record[p + 1]), record[p + 2])
         link = choose(routes, cell, node, record[p + 2])
         inbox.batch_tmp[i] = cell
         inbox.batch_out[i] = link
-        prefetch(net.tx, link * TX_WORDS)
+        prefetch(net.tx, link)
 
 
 @inline
@@ -78,21 +64,20 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
     Says of each where it goes (`batch_box`), and its word 0 there or when it arrives (`batch_tmp`). Asks for what the
     next switch finds in its inbox, blocks `ahead` to `last`.
     """
-    batch = net.ctl[CTL_BATCH]
-    limit = net.const[CONST_QUEUE_LIMIT]
-    forward = routes.node[node * NODE_WORDS + NODE_FORWARD]
+    batch = net.ctl.batch
+    limit = net.const.queue_limit_bytes
+    forward = routes.node[node].forward
     latency = forward >> 1
     cut = forward & 1 == 1
-    rule = net.const[CONST_BALANCE] != 0
-    record = net.record
+    rule = net.hooks.balancing != 0
     end = reach(net)
-    nodes = net.const[CONST_NODES_LOCAL]
+    nodes = net.const.nodes
     for i in range(batch):
         if i & 3 == 0 and ahead >= 0:
             ahead = prefetch_following(net, ahead, last)
         key = inbox.batch_key[i]
         at = begin + (key >> 16)
-        p = inbox.batch_pos[key & 0xFFFF] * RECORD_WORDS
+        packet = net.record[inbox.batch_pos[key & 0xFFFF]]
         w1 = record[p + 1]
         at += latency
         link = inbox.batch_out[i]
@@ -100,8 +85,8 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, record[p + 2], at)
             inbox.batch_out[i] = link
         inbox.batch_box[i] = BOX_NONE
-        q = link * TX_WORDS
-        start = max(net.tx[q + TX_BUSY], at)
+        tx = net.tx[link]
+        start = max(tx.busy_ps, at)
         if cut:
             rest = last_byte_ps(net, inbox, key, w1)
             start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
@@ -112,7 +97,7 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
                 drop(net, link, w1)
                 continue
         special, ready = occupy(net, link, at, start, w1)
-        meta = net.tx[q + TX_META]
+        meta = tx.meta
         if special & CARE != 0:
             hand_over_with_care(net, link, meta, ready, w1, record[p + 2], record[p + 3])
         elif ready < end and meta & NODE_MASK < nodes:
@@ -136,24 +121,23 @@ def prefetch_place(net, inbox, i):
     elif box == BOX_LATER:
         tail = np.int64(net.wait_tail[inbox.batch_out[i]])
     if tail >= 0:
-        prefetch(net.record, tail * RECORD_WORDS)
+        prefetch(net.record, tail)
 
 
 @inline
 def set_down_batch(net, inbox):
     """Put the packets of the batch where they wait."""
-    batch = net.ctl[CTL_BATCH]
-    record = net.record
+    batch = net.ctl.batch
     for i in range(batch):
         if i + AHEAD < batch:
             prefetch_place(net, inbox, i + AHEAD)
-        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+        packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         box = inbox.batch_box[i]
         if box >= 0:
             put_in(net, box, inbox.batch_tmp[i], record[p + 1], record[p + 2], record[p + 3])
         elif box == BOX_LATER:
             link = inbox.batch_out[i]
-            meta = net.tx[link * TX_WORDS + TX_META]
+            meta = net.tx[link].meta
             hand_over(net, link, meta, inbox.batch_tmp[i], record[p + 1], record[p + 2], record[p + 3])
 
 
@@ -163,7 +147,7 @@ def switch_forward(net, inbox, routes, node, begin):
 
     One thing after the other for all of them, so that what the next needs of memory has been asked for by then.
     """
-    ahead, last = inbox_blocks(net, min(node + 1, net.const[CONST_NODES_LOCAL] - 1))
+    ahead, last = inbox_blocks(net, min(node + 1, net.const.nodes - 1))
     if ahead >= 0:
         prefetch(net.block_next, ahead)
     choose_links(net, inbox, routes, node)
@@ -174,13 +158,13 @@ def switch_forward(net, inbox, routes, node, begin):
 @outline
 def switches_window(net, inbox, routes, begin, end):
     """Let every switch act on what arrives before `end`. True if interrupted because a pool is short."""
-    for node in range(net.const[CONST_NPUS_LOCAL], net.const[CONST_NODES_LOCAL]):
-        if net.inbox[inbox_of(node, net.ctl[CTL_SIDE])] >= 0:
+    for node in range(net.const.npus, net.const.nodes):
+        if net.inbox[inbox_of(node, net.ctl.side)] >= 0:
             if blocks_short(net):
                 return True
-            if node + 2 < net.const[CONST_NODES_LOCAL]:
-                prefetch(net.inbox, inbox_of(node + 2, net.ctl[CTL_SIDE]))
-                prefetch(routes.node, (node + 1) * NODE_WORDS)
+            if node + 2 < net.const.nodes:
+                prefetch(net.inbox, inbox_of(node + 2, net.ctl.side))
+                prefetch(routes.node, node + 1)
             take_batch(net, inbox, node, begin, end)
             switch_forward(net, inbox, routes, node, begin)
             give_back(net, inbox)

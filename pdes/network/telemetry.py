@@ -17,11 +17,11 @@ def carry(address, what, at, _a, _b, _c, _d, _e):
     net = world_at(address).net
     for i in range(TELEMETRY_WORDS):
         if what == SET_DOWN:
-            net.telemetry[at * TELEMETRY_WORDS + i] = net.carried[i]
+            net.telemetry[at + i] = net.carried[i]
         elif what == PUT_OUT:
             net.outbox[at + CROSSING_WORDS + i] = net.carried[i]
         elif what == CARRY_IN:
             net.carried[i] = peek(at + WORD_BYTES * (CROSSING_WORDS + i))
         else:
-            net.carried[i] = net.telemetry[at * TELEMETRY_WORDS + i]
+            net.carried[i] = net.telemetry[at + i]
     return 0

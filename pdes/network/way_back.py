@@ -8,18 +8,7 @@ way is that of a world of the whole fabric without faults (CONST_BACK), the same
 from pdes.core.jit import inline
 from pdes.core.packet import FLAG_ACK, destination, header, source
 from pdes.core.state import (
-    CLASS_DELAY,
-    CLASS_SEEN,
-    CLASS_SPECIAL,
-    CLASS_WORDS,
-    CONST_ACK,
-    CONST_BACK,
     FRAMED,
-    PORT_CTRL_COUNT,
-    PORT_WORDS,
-    TX_BUSY,
-    TX_META,
-    TX_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.network.framing import framed_bytes
@@ -31,7 +20,7 @@ from pdes.network.routing import npu_route
 @inline
 def bytes_on(net, c, w1, size):
     """Bytes of a packet on a link of the class at word c."""
-    if net.link_class[c + CLASS_SPECIAL] & FRAMED != 0:
+    if net.link_class[c].special & FRAMED != 0:
         size = framed_bytes(net, w1, size)
     return size
 
@@ -41,32 +30,33 @@ def left_at(w, node, w1, w2, now):
     """When the acknowledgement of a packet that has just been acknowledged (its words) leaves the receiver's port."""
     net = w.net
     link = npu_route(net, node, source(w1), w2)
-    ack = header(source(w1), destination(w1), net.const[CONST_ACK], FLAG_ACK)
-    size = bytes_on(net, (net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS, ack, net.const[CONST_ACK])
-    waiting = w.npus.port[link * PORT_WORDS + PORT_CTRL_COUNT]
-    return max(now, net.tx[link * TX_WORDS + TX_BUSY]) + waiting * serialisation_ps(size, link_psb(net, link))
+    tx = net.tx[link]
+    ack = header(source(w1), destination(w1), net.const.ack_bytes, FLAG_ACK)
+    size = bytes_on(net, tx.meta >> 46, ack, net.const.ack_bytes)
+    waiting = w.npus.port[link].control_packets
+    return max(now, tx.busy_ps) + waiting * serialisation_ps(size, link_psb(net, link))
 
 
 @inline
 def back_at(w, node, w1, w2, now):
     """When it is back at the sender; node: the receiver."""
     me, peer = destination(w1), source(w1)
-    back = world_at(w.net.const[CONST_BACK])
+    back = world_at(w.net.const.back)
     net = back.net
-    ack = header(peer, me, net.const[CONST_ACK], FLAG_ACK)
+    ack = header(peer, me, net.const.ack_bytes, FLAG_ACK)
     link = next_link(net, back.routes, me, peer, w2)
-    c = (net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS
-    size = bytes_on(net, c, ack, net.const[CONST_ACK])
+    c = net.tx[link].meta >> 46
+    size = bytes_on(net, c, ack, net.const.ack_bytes)
     begin = left_at(w, node, w1, w2, now) - serialisation_ps(size, link_psb(net, link))
     while True:
         psb = link_psb(net, link)
-        delay = net.link_class[c + CLASS_DELAY]
-        seen = begin + serialisation_ps(min(size, net.link_class[c + CLASS_SEEN]), psb) + delay
+        delay = net.link_class[c].delay_ps
+        seen = begin + serialisation_ps(min(size, net.link_class[c].seen_bytes), psb) + delay
         at = begin + serialisation_ps(size, psb) + delay
-        far = net.tx[link * TX_WORDS + TX_META] & NODE_MASK
+        far = net.tx[link].meta & NODE_MASK
         if far == peer:
             return at
         link = next_link(net, back.routes, far, peer, w2)
-        c = (net.tx[link * TX_WORDS + TX_META] >> 46) * CLASS_WORDS
-        size = bytes_on(net, c, ack, net.const[CONST_ACK])
+        c = net.tx[link].meta >> 46
+        size = bytes_on(net, c, ack, net.const.ack_bytes)
         begin = max(seen, at - serialisation_ps(size, link_psb(net, link))) + forwarding_ps(net, back.routes, far)

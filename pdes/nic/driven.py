@@ -14,24 +14,7 @@ import numpy as np
 from pdes.core.jit import hook, inline
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.state import (
-    CC_LINE_PSB,
-    CC_NEXT_SEND,
-    CC_PSB,
     CC_START,
-    CC_WINDOW,
-    CC_WORDS,
-    CONST_HEADER,
-    CONST_MTU,
-    CONST_WINDOW,
-    MSG_BEGIN,
-    MSG_BYTES,
-    MSG_END,
-    MSG_WORDS,
-    QP_MSG_CUR,
-    QP_NEXT,
-    QP_SHARES,
-    QP_W1,
-    QP_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.network.link import link_psb, on_link_bytes, serialisation_ps
@@ -42,14 +25,15 @@ from pdes.nic.congestion import Control
 @inline
 def moving_ps(net, qps, q):
     """What the payload of the packet that is sent next takes to be moved."""
-    message = qps.qp[q * QP_WORDS + QP_MSG_CUR]
+    qp = qps.qp[q]
+    message = qp.current_message
     if message < 0:
         return np.int64(0)
-    m = message * MSG_WORDS
-    size = net.const[CONST_MTU]
-    if qps.qp[q * QP_WORDS + QP_NEXT] + 1 == qps.msg[m + MSG_END]:
-        size = qps.msg[m + MSG_BYTES] - (qps.msg[m + MSG_END] - 1 - qps.msg[m + MSG_BEGIN]) * size
-    return serialisation_ps(size, qps.ccf[q * CC_WORDS + CC_PSB])
+    msg = qps.msg[message]
+    size = net.const.mtu_bytes
+    if qp.next_seq + 1 == msg.end_seq:
+        size = msg.payload_bytes - (msg.end_seq - 1 - msg.begin_seq) * size
+    return serialisation_ps(size, qps.cc[q].pace_ps_per_byte)
 
 
 @hook
@@ -57,12 +41,11 @@ def begin(address, q, event, _now, shares, _b, _c, _d):
     """Stands for a congestion control (pdes/congestion): the static window, and the rate of the share."""
     w = world_at(address)
     if event == CC_START:
-        row = q * CC_WORDS
         const = w.net.const
-        w.qps.cc[row + CC_WINDOW] = const[CONST_WINDOW]
+        w.qps.cc[q].window_packets = const.window_packets
         if shares > SHARE_UNITS:
-            full = const[CONST_MTU] + const[CONST_HEADER]
-            w.qps.ccf[row + CC_PSB] = w.qps.ccf[row + CC_LINE_PSB] * full / const[CONST_MTU]
+            full = const.mtu_bytes + const.header_bytes
+            w.qps.cc[q].pace_ps_per_byte = w.qps.cc[q].line_ps_per_byte * full / const.mtu_bytes
     return 0
 
 
@@ -70,7 +53,7 @@ def begin(address, q, event, _now, shares, _b, _c, _d):
 def begin_message(address, q, now, _a, _b, _c, _d, _e):
     """A message was posted to a queue pair that has nothing else to send."""
     w = world_at(address)
-    w.qps.cc[q * CC_WORDS + CC_NEXT_SEND] = now + moving_ps(w.net, w.qps, q)
+    w.qps.cc[q].next_send_ps = now + moving_ps(w.net, w.qps, q)
     return 0
 
 
@@ -78,11 +61,12 @@ def begin_message(address, q, now, _a, _b, _c, _d, _e):
 def drive(address, link, q, now, _seq, size, _flag, _a):
     """In place of pdes.nic.allowed.pace: a packet leaves; when may the next? 1 if once the port falls idle."""
     w = world_at(address)
-    row, w1 = q * CC_WORDS, w.qps.qp[q * QP_WORDS + QP_W1]
+    row, w1 = q, w.qps.qp[q].w1
+    cc = w.qps.cc[row]
     on_wire = serialisation_ps(on_link_bytes(w.net, link, w1, size), link_psb(w.net, link))
-    begins = max(w.qps.cc[row + CC_NEXT_SEND], now - on_wire)
+    begins = max(cc.next_send_ps, now - on_wire)
     following = max(now, begins + moving_ps(w.net, w.qps, q))
-    w.qps.cc[row + CC_NEXT_SEND] = following
+    cc.next_send_ps = following
     return np.int64(following <= now + on_wire)
 
 
@@ -91,9 +75,9 @@ def pace_at_share(address, link, q, now, seq, size, flag, _a):
     """In place of pdes.nic.allowed.pace where there is a congestion control: no faster than the share."""
     w = world_at(address)
     tell_sent(w.net, w.qps, q, now, seq, size, flag)
-    psb = w.qps.ccf[q * CC_WORDS + CC_PSB]
-    if w.qps.qp[q * QP_WORDS + QP_SHARES] > SHARE_UNITS:
-        psb = max(psb, w.qps.ccf[q * CC_WORDS + CC_LINE_PSB])
+    psb = w.qps.cc[q].pace_ps_per_byte
+    if w.qps.qp[q].shares > SHARE_UNITS:
+        psb = max(psb, w.qps.cc[q].line_ps_per_byte)
     return send_next_after(w.net, w.qps, link, q, now, size, psb)
 
 

@@ -3,20 +3,19 @@
 import numpy as np
 
 from pdes.core.jit import inline
-from pdes.core.state import CTL_CHECK, CTL_FREE_MSGS
 
 
 @inline
 def take_row(net, qps):
     """A free row. Whether enough are left is looked at before the next event (CTL_CHECK)."""
-    free = net.ctl[CTL_FREE_MSGS] - 1
-    net.ctl[CTL_FREE_MSGS] = free
-    net.ctl[CTL_CHECK] = 1
+    free = net.ctl.free_messages - 1
+    net.ctl.free_messages = free
+    net.ctl.check = 1
     return np.int64(qps.msg_free[free])
 
 
 @inline
 def give_row_back(net, qps, row):
     """Give it back."""
-    qps.msg_free[net.ctl[CTL_FREE_MSGS]] = row
-    net.ctl[CTL_FREE_MSGS] += 1
+    qps.msg_free[net.ctl.free_messages] = row
+    net.ctl.free_messages += 1

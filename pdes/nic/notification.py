@@ -2,7 +2,6 @@
 
 from pdes.core.jit import hook
 from pdes.core.packet import FLAG_ACK, FLAG_CNP
-from pdes.core.state import CONST_CNP_INTERVAL, COUNT_ACK_PACKETS, COUNT_CNPS, RXQP_NAK_SENT
 from pdes.core.world import world_at
 from pdes.nic.transport import send_ack
 
@@ -11,10 +10,11 @@ from pdes.nic.transport import send_ack
 def notify(address, node, now, w1, w2, row, _a, _b):
     """Send a notification for a marked packet, unless one was sent just before. row: of `rxqp`, in words."""
     w = world_at(address)
-    last = w.qps.rxqp[row + RXQP_NAK_SENT] >> 1
-    if last == 0 or now - last >= w.net.const[CONST_CNP_INTERVAL]:
-        w.qps.rxqp[row + RXQP_NAK_SENT] = (w.qps.rxqp[row + RXQP_NAK_SENT] & 1) | (now << 1)
-        w.net.count[COUNT_CNPS] += 1
-        w.net.count[COUNT_ACK_PACKETS] -= 1
+    rxqp = w.qps.rxqp[row]
+    last = rxqp.nak_sent >> 1
+    if last == 0 or now - last >= w.net.const.cnp_interval_ps:
+        rxqp.nak_sent = (rxqp.nak_sent & 1) | (now << 1)
+        w.net.count.congestion_notifications += 1
+        w.net.count.ack_packets -= 1
         send_ack(w.net, w.npus, node, now, w1, w2, 0, 0, FLAG_ACK | FLAG_CNP)
     return 0

@@ -7,14 +7,14 @@ the queue pair, which is the order in which the NPU made them.
 import numpy as np
 
 from pdes.core.jit import inline, outline
-from pdes.core.state import CC_CHILD, CC_NEXT_SEND, CC_SIBLING, CC_WORDS, PORT_PACED, PORT_WORDS
+from pdes.core.state import PORT_PACED
 
 
 @inline
 def before(qps, a, b):
     """Whether queue pair a may send before b."""
-    at = qps.cc[a * CC_WORDS + CC_NEXT_SEND]
-    bt = qps.cc[b * CC_WORDS + CC_NEXT_SEND]
+    at = qps.cc[a].next_send_ps
+    bt = qps.cc[b].next_send_ps
     return at < bt or (at == bt and a < b)
 
 
@@ -24,17 +24,18 @@ def join(qps, a, b):
     top, under = a, b
     if before(qps, b, a):
         top, under = b, a
-    qps.cc[under * CC_WORDS + CC_SIBLING] = qps.cc[top * CC_WORDS + CC_CHILD]
-    qps.cc[top * CC_WORDS + CC_CHILD] = under
+    qps.cc[under].sibling = qps.cc[top].child
+    qps.cc[top].child = under
     return top
 
 
 @inline
 def hold_back(npus, qps, link, q):
     """Have a queue pair wait until CC_NEXT_SEND."""
-    p = link * PORT_WORDS + PORT_PACED
-    qps.cc[q * CC_WORDS + CC_CHILD] = -1
-    qps.cc[q * CC_WORDS + CC_SIBLING] = -1
+    cc = qps.cc[q]
+    p = link + PORT_PACED
+    cc.child = -1
+    cc.sibling = -1
     if npus.port[p] < 0:
         npus.port[p] = q
     else:
@@ -44,29 +45,29 @@ def hold_back(npus, qps, link, q):
 @outline
 def take_soonest(npus, qps, link):
     """Take the queue pair that may send soonest out of the port's heap: its children join in pairs, then all."""
-    p = link * PORT_WORDS + PORT_PACED
+    p = link + PORT_PACED
     q = npus.port[p]
-    rest = qps.cc[q * CC_WORDS + CC_CHILD]
+    rest = qps.cc[q].child
     pairs = np.int64(-1)
     while rest >= 0:
         first = rest
-        second = qps.cc[first * CC_WORDS + CC_SIBLING]
+        second = qps.cc[first].sibling
         rest = np.int64(-1)
         top = first
         if second >= 0:
-            rest = qps.cc[second * CC_WORDS + CC_SIBLING]
+            rest = qps.cc[second].sibling
             top = join(qps, first, second)
-        qps.cc[top * CC_WORDS + CC_SIBLING] = pairs
+        qps.cc[top].sibling = pairs
         pairs = top
     top = np.int64(-1)
     while pairs >= 0:
-        following = qps.cc[pairs * CC_WORDS + CC_SIBLING]
+        following = qps.cc[pairs].sibling
         if top < 0:
             top = pairs
         else:
             top = join(qps, top, pairs)
         pairs = following
     if top >= 0:
-        qps.cc[top * CC_WORDS + CC_SIBLING] = -1
+        qps.cc[top].sibling = -1
     npus.port[p] = top
     return q

@@ -10,71 +10,8 @@ from pdes.core.heap import heap_hasten, heap_push
 from pdes.core.jit import call_hook, inline
 from pdes.core.packet import FLAG_LAST, PSN_MASK, data_class, wire_bytes
 from pdes.core.state import (
-    CC_NEXT_SEND,
-    CC_WORDS,
-    CONST_ADDRESS,
-    CONST_CC_HOOK,
-    CONST_HEADER,
-    CONST_MTU,
-    CONST_NIC,
-    CONST_PACE,
-    CONST_RTO,
-    CONST_RTT,
-    CONST_SELECTIVE,
-    CONST_SWITCH_HOOK,
-    COUNT_BYTES_SENT,
-    COUNT_DATA_PACKETS,
-    COUNT_RETRANSMITTED,
-    GATE_PAUSED,
-    GATE_WORDS,
     INF,
     LANES,
-    MSG_BEGIN,
-    MSG_BYTES,
-    MSG_END,
-    MSG_NEXT,
-    MSG_REF,
-    MSG_TAG,
-    MSG_WORDS,
-    NPU_HEAP_BASE,
-    NPU_HEAP_SIZE,
-    NPU_KICK_HEAD,
-    NPU_NOW,
-    NPU_PORTS,
-    NPU_RTO_AT,
-    NPU_WORDS,
-    PORT_CTRL_COUNT,
-    PORT_CTRL_HEAD,
-    PORT_CTRL_TAIL,
-    PORT_KICK_NEXT,
-    PORT_PACE_AT,
-    PORT_PACED,
-    PORT_RING,
-    PORT_SCHEDULED,
-    PORT_SENT_REF,
-    PORT_TRANSIT_BYTES,
-    PORT_TRANSIT_COUNT,
-    PORT_TRANSIT_HEAD,
-    PORT_TURN,
-    PORT_WORDS,
-    QP_ACTIVE,
-    QP_CUR_END,
-    QP_CUR_TAG,
-    QP_DEADLINE,
-    QP_END,
-    QP_MSG_CUR,
-    QP_NEXT,
-    QP_PORT,
-    QP_RETRIES,
-    QP_RING_NEXT,
-    QP_SENT_MAX,
-    QP_UNA,
-    QP_W1,
-    QP_W2,
-    QP_WORDS,
-    RECORD_WORDS,
-    TX_BUSY,
-    TX_WORDS,
 )
 from pdes.network.link import link_send
 from pdes.nic.control import window_of
@@ -89,81 +26,84 @@ MAX_BACKOFF = 6
 @inline
 def set_event(npus, node, time, slot):
     """Put the node's event `slot` into its heap."""
-    n = node * NPU_WORDS
-    size = npus.npu[n + NPU_HEAP_SIZE]
-    heap_push(npus.heap, npus.npu[n + NPU_HEAP_BASE], size, time, slot)
-    npus.npu[n + NPU_HEAP_SIZE] = size + 1
+    npu = npus.npu[node]
+    size = npu.heap_size
+    heap_push(npus.heap, npu.heap, size, time, slot)
+    npu.heap_size = size + 1
 
 
 @inline
 def kick(npus, node, link):
     """Have the port tried once the node has done all else of this moment."""
-    p = link * PORT_WORDS
-    if npus.port[p + PORT_SCHEDULED] == 0 and npus.port[p + PORT_KICK_NEXT] == NOT_KICKED:
-        npus.port[p + PORT_KICK_NEXT] = npus.npu[node * NPU_WORDS + NPU_KICK_HEAD]
-        npus.npu[node * NPU_WORDS + NPU_KICK_HEAD] = link
+    npu = npus.npu[node]
+    port = npus.port[link]
+    if port.scheduled == 0 and port.kick_next == NOT_KICKED:
+        port.kick_next = npu.kick_head
+        npu.kick_head = link
 
 
 @inline
 def queue_control(net, npus, link, now, w1, w2, w3):
     """Queue an acknowledgement."""
-    p = link * PORT_WORDS
-    tail = npus.port[p + PORT_CTRL_TAIL]
-    if npus.port[p + PORT_CTRL_COUNT] == 0:
+    port = npus.port[link]
+    tail = port.control_tail
+    if port.control_packets == 0:
         tail = take_block(net)
-        npus.port[p + PORT_CTRL_HEAD] = tail
-    npus.port[p + PORT_CTRL_COUNT] += 1
-    npus.port[p + PORT_CTRL_TAIL] = push(net, tail, now, w1, w2, w3)
+        port.control_head = tail
+    port.control_packets += 1
+    port.control_tail = push(net, tail, now, w1, w2, w3)
     carry(net, SET_DOWN, tail)
 
 
 @inline
 def may_send(net, qps, q):
     """Whether a queue pair has something to send and room in its window, or something to send again."""
-    row = q * QP_WORDS
-    if net.const[CONST_SELECTIVE] != 0 and has_lost(qps, q):
+    qp = qps.qp[q]
+    if net.hooks.selective_sender != 0 and has_lost(qps, q):
         return True
-    following = qps.qp[row + QP_NEXT]
-    return following < qps.qp[row + QP_END] and following - qps.qp[row + QP_UNA] < window_of(net, qps, q)
+    following = qp.next_seq
+    return following < qp.end_seq and following - qp.una < window_of(net, qps, q)
 
 
 @inline
 def take_turns(npus, qps, link, q):
     """Put a queue pair behind those that take turns at the port."""
+    port = npus.port[link]
     qp = qps.qp
-    row = q * QP_WORDS
-    qp[row + QP_ACTIVE] = TAKES_TURNS
-    last = npus.port[link * PORT_WORDS + PORT_RING]
+    qp_row = qp[q]
+    qp_row.active = TAKES_TURNS
+    last = port.ring
     if last < 0:
-        qp[row + QP_RING_NEXT] = q
+        qp_row.ring_next = q
     else:
-        qp[row + QP_RING_NEXT] = qp[last * QP_WORDS + QP_RING_NEXT]
-        qp[last * QP_WORDS + QP_RING_NEXT] = q
-    npus.port[link * PORT_WORDS + PORT_RING] = q
+        qp_row.ring_next = qp[last].ring_next
+        qp[last].ring_next = q
+    port.ring = q
 
 
 @inline
 def leave_turns(npus, qps, link, q):
     """Take the queue pair whose turn it is out of the port's list."""
-    last = npus.port[link * PORT_WORDS + PORT_RING]
-    qps.qp[q * QP_WORDS + QP_ACTIVE] = 0
+    qp = qps.qp[q]
+    port = npus.port[link]
+    last = port.ring
+    qp.active = 0
     if last == q:
-        npus.port[link * PORT_WORDS + PORT_RING] = -1
+        port.ring = -1
     else:
-        qps.qp[last * QP_WORDS + QP_RING_NEXT] = qps.qp[q * QP_WORDS + QP_RING_NEXT]
+        qps.qp[last].ring_next = qp.ring_next
 
 
 @inline
 def activate(net, npus, qps, node, q):
     """Let a queue pair take turns if it has something to send and room in its window."""
-    row = q * QP_WORDS
-    qp = qps.qp
-    if qp[row + QP_ACTIVE] != 0 or not may_send(net, qps, q):
+    qp = qps.qp[q]
+    if qp.active != 0 or not may_send(net, qps, q):
         return
-    link = qp[row + QP_PORT]
-    now = npus.npu[node * NPU_WORDS + NPU_NOW]
-    if net.const[CONST_CC_HOOK] != 0 and qps.cc[q * CC_WORDS + CC_NEXT_SEND] > now:
-        qp[row + QP_ACTIVE] = HELD_BACK
+    link = qp.port
+    now = npus.npu[node].now_ps
+    if net.hooks.congestion_control != 0 and qps.cc[q].next_send_ps > now:
+        qp.active = HELD_BACK
         hold_back(npus, qps, link, q)
     else:
         take_turns(npus, qps, link, q)
@@ -173,96 +113,99 @@ def activate(net, npus, qps, node, q):
 @inline
 def take_message(qps, row, message):
     """Make `message` the one that the queue pair at `row` sends from."""
-    qps.qp[row + QP_MSG_CUR] = message
+    msg = qps.msg[message]
+    qp = qps.qp[row]
+    qp.current_message = message
     if message >= 0:
-        qps.qp[row + QP_CUR_END] = qps.msg[message * MSG_WORDS + MSG_END]
-        qps.qp[row + QP_CUR_TAG] = qps.msg[message * MSG_WORDS + MSG_TAG]
+        qp.current_end = msg.end_seq
+        qp.current_tag = msg.tag
 
 
 @inline
 def set_timer(npus, node, deadline):
     """Have the NPU's retransmission timer run out at `deadline`, unless it does so before."""
-    n = node * NPU_WORDS
-    at = npus.npu[n + NPU_RTO_AT]
+    npu = npus.npu[node]
+    at = npu.rto_at_ps
     if deadline < at:
-        npus.npu[n + NPU_RTO_AT] = deadline
-        slot = npus.npu[n + NPU_PORTS] + LANES
+        npu.rto_at_ps = deadline
+        slot = npu.ports + LANES
         if at == INF:
             set_event(npus, node, deadline, slot)
         else:
-            heap_hasten(npus.heap, npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE], deadline, slot)
+            heap_hasten(npus.heap, npu.heap, npu.heap_size, deadline, slot)
 
 
 @inline
 def arm_timer(net, npus, qps, node, row, now):
     """Start the retransmission timer of the queue pair at `row`."""
-    rto = net.const[CONST_RTO]
+    qp = qps.qp[row]
+    rto = net.const.rto_ps
     if rto > 0:
-        deadline = now + (rto << min(qps.qp[row + QP_RETRIES], MAX_BACKOFF))
-        qps.qp[row + QP_DEADLINE] = deadline
+        deadline = now + (rto << min(qp.retries, MAX_BACKOFF))
+        qp.deadline_ps = deadline
         set_timer(npus, node, deadline)
 
 
 @inline
 def send_data(net, npus, qps, node, link, q, now):
     """Send the next packet of queue pair q, whose turn it is, and give the turn to the next."""
-    row = q * QP_WORDS
-    qp = qps.qp
-    again = net.const[CONST_SELECTIVE] != 0 and has_lost(qps, q)
+    port = npus.port[link]
+    qp = qps.qp[q]
+    again = net.hooks.selective_sender != 0 and has_lost(qps, q)
     if again:
         lost = ask_sender(net, TAKE_LOST, q, 0, 0, 0)
         seq = lost >> MESSAGE_BITS
         message = lost & ((1 << MESSAGE_BITS) - 1)
-        tag = qps.msg[message * MSG_WORDS + MSG_TAG]
-        end = qps.msg[message * MSG_WORDS + MSG_END]
+        tag = qps.msg[message].tag
+        end = qps.msg[message].end_seq
     else:
-        seq = qp[row + QP_NEXT]
-        qp[row + QP_NEXT] = seq + 1
-        message = qp[row + QP_MSG_CUR]
-        tag = qp[row + QP_CUR_TAG]
-        end = qp[row + QP_CUR_END]
-    size = net.const[CONST_MTU]
+        seq = qp.next_seq
+        qp.next_seq = seq + 1
+        message = qp.current_message
+        tag = qp.current_tag
+        end = qp.current_end
+    size = net.const.mtu_bytes
     flag = 0
-    fresh = seq >= qp[row + QP_SENT_MAX]
+    fresh = seq >= qp.sent_max
     if fresh:
-        qp[row + QP_SENT_MAX] = seq + 1
+        qp.sent_max = seq + 1
     else:
-        net.count[COUNT_RETRANSMITTED] += 1
+        net.count.retransmitted_packets += 1
     if seq + 1 == end:
         flag = FLAG_LAST
-        m = message * MSG_WORDS
-        size = qps.msg[m + MSG_BYTES] - (end - 1 - qps.msg[m + MSG_BEGIN]) * size
+        msg = qps.msg[message]
+        size = msg.payload_bytes - (end - 1 - msg.begin_seq) * size
         if fresh:
-            npus.port[link * PORT_WORDS + PORT_SENT_REF] = qps.msg[m + MSG_REF]
+            port.sent_ref = msg.ref
         if not again:
-            take_message(qps, row, qps.msg[m + MSG_NEXT])
-    size += net.const[CONST_HEADER]
-    if seq == qp[row + QP_UNA]:
-        arm_timer(net, npus, qps, node, row, now)
+            take_message(qps, q, msg.next_message)
+    size += net.const.header_bytes
+    if seq == qp.una:
+        arm_timer(net, npus, qps, node, q, now)
     due = True
-    if net.const[CONST_CC_HOOK] != 0:
-        due = call_hook(net.const[CONST_PACE], net.const[CONST_ADDRESS], link, q, now, seq, size, flag, 0) == 1
-        if net.const[CONST_RTT] == 1 and flag & FLAG_LAST == 0:
+    if net.hooks.congestion_control != 0:
+        due = call_hook(net.hooks.pace, net.const.address, link, q, now, seq, size, flag, 0) == 1
+        if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = now + 1
     if not may_send(net, qps, q):
         leave_turns(npus, qps, link, q)
     elif due:
-        npus.port[link * PORT_WORDS + PORT_RING] = q
+        port.ring = q
     else:
         leave_turns(npus, qps, link, q)
-        qp[row + QP_ACTIVE] = HELD_BACK
+        qp.active = HELD_BACK
         hold_back(npus, qps, link, q)
-    net.count[COUNT_DATA_PACKETS] += 1
-    net.count[COUNT_BYTES_SENT] += size
-    w1 = qp[row + QP_W1] | (size << 40) | (flag << 56)
-    return w1, qp[row + QP_W2] | (seq & PSN_MASK), tag
+    net.count.data_packets += 1
+    net.count.sent_bytes += size
+    w1 = qp.w1 | (size << 40) | (flag << 56)
+    return w1, qp.w2 | (seq & PSN_MASK), tag
 
 
 @inline
 def take(net, head):
     """Words of the record at `head` of a queue."""
-    p = head * RECORD_WORDS
-    return net.record[p], net.record[p + 1], net.record[p + 2], net.record[p + 3]
+    packet = net.record[head]
+    return packet.ready_ps, packet.w1, packet.w2, packet.w3
 
 
 @inline
@@ -271,43 +214,43 @@ def first_to_send(npus, qps, link):
 
     One that has nothing left to send goes: it went back, and then an acknowledgement of all came after all.
     """
-    p = link * PORT_WORDS
-    last = npus.port[p + PORT_RING]
+    port = npus.port[link]
+    last = port.ring
     while last >= 0:
-        q = qps.qp[last * QP_WORDS + QP_RING_NEXT]
-        row = q * QP_WORDS
-        if qps.qp[row + QP_NEXT] < qps.qp[row + QP_END]:
+        q = qps.qp[last].ring_next
+        qp = qps.qp[q]
+        if qp.next_seq < qp.end_seq:
             return q
         leave_turns(npus, qps, link, q)
-        last = npus.port[p + PORT_RING]
+        last = port.ring
     return last
 
 
 @inline
 def set_pace(net, npus, node, link, at):
     """Have the port tried at `at`, unless that is so before."""
-    p = link * PORT_WORDS
-    n = node * NPU_WORDS
-    before = npus.port[p + PORT_PACE_AT]
+    port = npus.port[link]
+    npu = npus.npu[node]
+    before = port.pace_at_ps
     if at < before:
-        npus.port[p + PORT_PACE_AT] = at
-        slot = npus.npu[n + NPU_PORTS] + LANES + 1 + link - net.out_ptr[node]
+        port.pace_at_ps = at
+        slot = npu.ports + LANES + 1 + link - net.out_ptr[node]
         if before == INF:
             set_event(npus, node, at, slot)
         else:
-            heap_hasten(npus.heap, npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE], at, slot)
+            heap_hasten(npus.heap, npu.heap, npu.heap_size, at, slot)
 
 
 @inline
 def someone_waits(net, npus, qps, node, link, busy):
     """Whether a queue pair may want the port by the time it falls idle; one that wants it later sets the pace."""
-    p = link * PORT_WORDS
-    if npus.port[p + PORT_RING] >= 0:
+    port = npus.port[link]
+    if port.ring >= 0:
         return True
-    if net.const[CONST_CC_HOOK] == 0 or npus.port[p + PORT_PACED] < 0:
+    if net.hooks.congestion_control == 0 or port.paced < 0:
         return False
-    soonest = npus.port[p + PORT_PACED]
-    at = qps.cc[soonest * CC_WORDS + CC_NEXT_SEND]
+    soonest = port.paced
+    at = qps.cc[soonest].next_send_ps
     if at > busy:
         set_pace(net, npus, node, link, at)
     return at <= busy
@@ -316,13 +259,13 @@ def someone_waits(net, npus, qps, node, link, busy):
 @inline
 def transit_allowed(net, npus, link):
     """Whether a packet on its way through the NPU waits that no pause holds back."""
-    p = link * PORT_WORDS
-    if npus.port[p + PORT_TRANSIT_COUNT] == 0:
+    port = npus.port[link]
+    if port.transit_packets == 0:
         return False
-    if net.const[CONST_SWITCH_HOOK] == 0:
+    if net.hooks.shared_switches == 0:
         return True
-    w1 = net.record[npus.port[p + PORT_TRANSIT_HEAD] * RECORD_WORDS + 1]
-    return net.gate[link * GATE_WORDS + GATE_PAUSED] & (1 << data_class(w1)) == 0
+    w1 = net.record[port.transit_head].w1
+    return net.gate[link].paused & (1 << data_class(w1)) == 0
 
 
 @inline
@@ -331,45 +274,45 @@ def transmit(net, npus, qps, node, link, now):
 
     While more is left, or someone waits for the last byte, an event brings the NPU back when the port is idle.
     """
-    p = link * PORT_WORDS
-    port = npus.port
-    busy = net.tx[link * TX_WORDS + TX_BUSY]
-    has_control = port[p + PORT_CTRL_COUNT] > 0
+    tx = net.tx[link]
+    port = npus.port[link]
+    busy = tx.busy_ps
+    has_control = port.control_packets > 0
     has_transit = transit_allowed(net, npus, link)
     first = np.int64(-1)
-    if net.const[CONST_NIC] == 0:
+    if net.hooks.first_allowed == 0:
         first = first_to_send(npus, qps, link)
     elif busy > now or not has_control:
-        first = call_hook(net.const[CONST_NIC], net.const[CONST_ADDRESS], node, link, now, 0, 0, 0, 0)
+        first = call_hook(net.hooks.first_allowed, net.const.address, node, link, now, 0, 0, 0, 0)
     if not has_control and not has_transit and first < 0:
         return
     if busy <= now:
         asked = now
         if has_control:
-            control = port[p + PORT_CTRL_HEAD]
+            control = port.control_head
             carry(net, TAKE_UP, control)
             asked, w1, w2, w3 = take(net, control)
-            port[p + PORT_CTRL_COUNT] -= 1
-            port[p + PORT_CTRL_HEAD] = after(net, control)
-        elif has_transit and (first < 0 or port[p + PORT_TURN] == 1):
-            transit = port[p + PORT_TRANSIT_HEAD]
+            port.control_packets -= 1
+            port.control_head = after(net, control)
+        elif has_transit and (first < 0 or port.turn == 1):
+            transit = port.transit_head
             carry(net, TAKE_UP, transit)
             asked, w1, w2, w3 = take(net, transit)
-            port[p + PORT_TRANSIT_COUNT] -= 1
-            port[p + PORT_TRANSIT_HEAD] = after(net, transit)
-            port[p + PORT_TRANSIT_BYTES] -= wire_bytes(w1)
-            port[p + PORT_TURN] = 0
+            port.transit_packets -= 1
+            port.transit_head = after(net, transit)
+            port.transit_bytes -= wire_bytes(w1)
+            port.turn = 0
         else:
             w1, w2, w3 = send_data(net, npus, qps, node, link, first, now)
-            port[p + PORT_TURN] = 1
+            port.turn = 1
         link_send(net, link, asked, now, w1, w2, w3)
-        busy = net.tx[link * TX_WORDS + TX_BUSY]
+        busy = tx.busy_ps
         if (
-            port[p + PORT_SENT_REF] < 0
-            and port[p + PORT_CTRL_COUNT] == 0
-            and port[p + PORT_TRANSIT_COUNT] == 0
+            port.sent_ref < 0
+            and port.control_packets == 0
+            and port.transit_packets == 0
             and not someone_waits(net, npus, qps, node, link, busy)
         ):
             return
-    port[p + PORT_SCHEDULED] = 1
+    port.scheduled = 1
     set_event(npus, node, busy, link - net.out_ptr[node])

@@ -12,26 +12,9 @@ import numpy as np
 from pdes.core.jit import call_hook, hook, inline, outline
 from pdes.core.packet import CONTROL
 from pdes.core.state import (
-    ASKED_CLEARED,
-    ASKED_HEAD,
-    ASKED_TAIL,
-    ASKED_WORDS,
-    CONST_ADDRESS,
-    CONST_ASK,
-    CONST_CONTROL_BYTES,
-    CONST_LANE_STRIDE,
-    CONST_RENDEZVOUS,
     INF,
-    INST_KEY,
-    INST_WORDS,
-    MSG_BYTES,
     MSG_GROUP,
-    MSG_NEXT,
-    MSG_REF,
-    MSG_TAG,
-    MSG_WORDS,
     QP_PENDING,
-    QP_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.nic.message_pool import give_row_back, take_row
@@ -49,7 +32,7 @@ NOBODY, SENT_AT_ONCE = -1, -1
 @inline
 def is_used(net):
     """Whether messages are asked for in this run."""
-    return net.const[CONST_RENDEZVOUS] < INF
+    return net.const.rendezvous_bytes < INF
 
 
 @hook
@@ -57,68 +40,71 @@ def ask(address, node, dst, group, tag, size, ref, now):
     """Ask to send a message, which waits for the answer; arguments as of pdes.nic.transport.post."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    pending = queue_pair(net, w.npus, qps, node, dst, CONTROL) * QP_WORDS + QP_PENDING
+    pending = queue_pair(net, w.npus, qps, node, dst, CONTROL) + QP_PENDING
     message = take_row(net, qps)
-    m = message * MSG_WORDS
-    qps.msg[m + MSG_BYTES] = size
-    qps.msg[m + MSG_TAG] = tag
-    qps.msg[m + MSG_GROUP] = group
-    qps.msg[m + MSG_REF] = ref
-    qps.msg[m + MSG_NEXT] = -1
+    msg = qps.msg[message]
+    msg.payload_bytes = size
+    msg.tag = tag
+    qps.msg[message + MSG_GROUP] = group
+    msg.ref = ref
+    msg.next_message = -1
     last = qps.qp[pending] - 1
     if last < 0:
         qps.qp[pending] = message + 1
     else:
-        while qps.msg[last * MSG_WORDS + MSG_NEXT] >= 0:
-            last = qps.msg[last * MSG_WORDS + MSG_NEXT]
-        qps.msg[last * MSG_WORDS + MSG_NEXT] = message
-    post(address, node, dst, group, tag | REQUEST, net.const[CONST_CONTROL_BYTES], np.int64(NOBODY), now)
+        while qps.msg[last].next_message >= 0:
+            last = qps.msg[last].next_message
+        qps.msg[last].next_message = message
+    post(address, node, dst, group, tag | REQUEST, net.const.control_bytes, np.int64(NOBODY), now)
     return 0
 
 
 @inline
 def post_or_ask(net, node, dst, group, tag, size, ref, now):
     """Post a message, or if it is large ask to send it."""
-    if size < net.const[CONST_RENDEZVOUS]:
-        post(net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
+    if size < net.const.rendezvous_bytes:
+        post(net.const.address, node, dst, group, tag, size, ref, now)
     else:
-        call_hook(net.const[CONST_ASK], net.const[CONST_ADDRESS], node, dst, group, tag, size, ref, now)
+        call_hook(net.hooks.ask, net.const.address, node, dst, group, tag, size, ref, now)
 
 
 @inline
 def answer(net, node, src, tag, now):
     """Tell the sender of a request that its message may come."""
-    size = net.const[CONST_CONTROL_BYTES]
-    post(net.const[CONST_ADDRESS], node, src, np.int64(CONTROL), tag | CLEAR, size, np.int64(NOBODY), now)
+    size = net.const.control_bytes
+    post(net.const.address, node, src, np.int64(CONTROL), tag | CLEAR, size, np.int64(NOBODY), now)
 
 
 @inline
 def send_cleared(net, npus, qps, node, dst, tag, now):
     """An answer has come: post the message, of several with this tag the one that was asked for first."""
-    pending = queue_pair(net, npus, qps, node, dst, CONTROL) * QP_WORDS + QP_PENDING
+    pending = queue_pair(net, npus, qps, node, dst, CONTROL) + QP_PENDING
     before = np.int64(-1)
     message = qps.qp[pending] - 1
-    while qps.msg[message * MSG_WORDS + MSG_TAG] != tag:
+    while qps.msg[message].tag != tag:
         before = message
-        message = qps.msg[message * MSG_WORDS + MSG_NEXT]
-    m = message * MSG_WORDS
+        message = qps.msg[message].next_message
+    m = message
+    msg = qps.msg[m]
     if before < 0:
-        qps.qp[pending] = qps.msg[m + MSG_NEXT] + 1
+        qps.qp[pending] = msg.next_message + 1
     else:
-        qps.msg[before * MSG_WORDS + MSG_NEXT] = qps.msg[m + MSG_NEXT]
-    size = qps.msg[m + MSG_BYTES]
+        qps.msg[before].next_message = msg.next_message
+    size = msg.payload_bytes
     group = qps.msg[m + MSG_GROUP]
-    ref = qps.msg[m + MSG_REF]
+    ref = msg.ref
     give_row_back(net, qps, message)
-    post(net.const[CONST_ADDRESS], node, dst, group, tag | ASKED_FOR, size, ref, now)
+    post(net.const.address, node, dst, group, tag | ASKED_FOR, size, ref, now)
 
 
 @inline
 def take_first(net, qps, insts, a):
     """Take the first of what a lane was asked for; who asks, or SENT_AT_ONCE. a: the lane's row word in `asked`."""
-    entry = insts.asked[a + ASKED_HEAD] - 1
-    insts.asked[a + ASKED_HEAD] = qps.msg[entry * MSG_WORDS + MSG_NEXT] + 1
-    src = qps.msg[entry * MSG_WORDS + MSG_TAG]
+    asked = insts.asked[a]
+    entry = asked.first - 1
+    msg = qps.msg[entry]
+    asked.first = msg.next_message + 1
+    src = msg.tag
     give_row_back(net, qps, entry)
     return src
 
@@ -126,36 +112,36 @@ def take_first(net, qps, insts, a):
 @inline
 def lane_gets(net, qps, insts, at, kind, src):
     """A request or a message has come to a lane; at: of the lane among all instances'."""
-    a = at * ASKED_WORDS
+    asked = insts.asked[at]
     if kind == ASKED_FOR:
-        insts.asked[a + ASKED_CLEARED] = 0
+        asked.cleared = 0
         insts.inst_arrived[at] += 1
-        entry = insts.asked[a + ASKED_HEAD] - 1
-        while entry >= 0 and qps.msg[entry * MSG_WORDS + MSG_TAG] == SENT_AT_ONCE:
-            take_first(net, qps, insts, a)
+        entry = asked.first - 1
+        while entry >= 0 and qps.msg[entry].tag == SENT_AT_ONCE:
+            take_first(net, qps, insts, at)
             insts.inst_arrived[at] += 1
-            entry = insts.asked[a + ASKED_HEAD] - 1
+            entry = asked.first - 1
         return
     if kind == EAGER:
-        if insts.asked[a + ASKED_HEAD] == 0 and insts.asked[a + ASKED_CLEARED] == 0:
+        if asked.first == 0 and asked.cleared == 0:
             insts.inst_arrived[at] += 1
             return
         src = np.int64(SENT_AT_ONCE)
     entry = take_row(net, qps)
-    qps.msg[entry * MSG_WORDS + MSG_TAG] = src
-    qps.msg[entry * MSG_WORDS + MSG_NEXT] = -1
-    if insts.asked[a + ASKED_HEAD] == 0:
-        insts.asked[a + ASKED_HEAD] = entry + 1
+    qps.msg[entry].tag = src
+    qps.msg[entry].next_message = -1
+    if asked.first == 0:
+        asked.first = entry + 1
     else:
-        qps.msg[insts.asked[a + ASKED_TAIL] * MSG_WORDS + MSG_NEXT] = entry
-    insts.asked[a + ASKED_TAIL] = entry
+        qps.msg[asked.last].next_message = entry
+    asked.last = entry
 
 
 @inline
 def come_to(net, insts, at):
     """How many messages or requests a lane has at least."""
     come = insts.inst_arrived[at]
-    if is_used(net) and insts.asked[at * ASKED_WORDS + ASKED_HEAD] > 0:
+    if is_used(net) and insts.asked[at].first > 0:
         come += 1
     return come
 
@@ -165,11 +151,11 @@ def answer_next(address, node, inst, lane, now):
     """A lane is at a step that receives, and nothing is here: have the first that asked send."""
     w = world_at(address)
     net, insts = w.net, w.insts
-    at = inst * net.const[CONST_LANE_STRIDE] + lane
-    a = at * ASKED_WORDS
-    if insts.inst_arrived[at] > 0 or insts.asked[a + ASKED_HEAD] == 0 or insts.asked[a + ASKED_CLEARED] == 1:
+    at = inst * net.const.lane_stride + lane
+    asked = insts.asked[at]
+    if insts.inst_arrived[at] > 0 or asked.first == 0 or asked.cleared == 1:
         return
-    src = take_first(net, w.qps, insts, a)
-    insts.asked[a + ASKED_CLEARED] = 1
-    key = insts.inst[inst * INST_WORDS + INST_KEY]
+    src = take_first(net, w.qps, insts, at)
+    asked.cleared = 1
+    key = insts.inst[inst].key
     answer(net, node, src, ((key >> 20 & 0xFFFFF) << 44) | ((key & 0xFFFFF) << 24) | lane, now)

@@ -10,28 +10,8 @@ import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline
 from pdes.core.state import (
-    CONST_ADDRESS,
-    CONST_REORDER,
-    CONST_SELECTIVE,
-    MSG_BYTES,
-    MSG_END,
-    MSG_NEXT,
-    MSG_REF,
-    MSG_TAG,
-    MSG_WORDS,
-    NPU_DONE_BYTES,
-    NPU_DONE_HEAD,
-    NPU_WORDS,
-    QP_MSG_HEAD,
-    QP_NEXT,
-    QP_UNA,
-    QP_WORDS,
-    SEL_CHECKED,
-    SEL_HIGHEST,
     SEL_LOST,
-    SEL_LOST_COUNT,
     SEL_SEEN,
-    SEL_WORDS,
     SELECTIVE_PACKETS,
 )
 from pdes.core.world import world_at
@@ -62,85 +42,83 @@ def clear_bit(bits, row, seq):
 @inline
 def take_complete(net, npus, qps, node):
     """Take a complete message off the NPU's list: words 1 and 2 and tag of its last packet."""
-    n = node * NPU_WORDS
-    message = npus.npu[n + NPU_DONE_HEAD]
-    m = message * MSG_WORDS
-    npus.npu[n + NPU_DONE_HEAD] = qps.msg[m + MSG_NEXT]
-    npus.npu[n + NPU_DONE_BYTES] = qps.msg[m + MSG_END]
+    npu = npus.npu[node]
+    message = npu.done_head
+    msg = qps.msg[message]
+    npu.done_head = msg.next_message
+    npu.done_bytes = msg.end_seq
     give_row_back(net, qps, message)
-    return qps.msg[m + MSG_BYTES], qps.msg[m + MSG_REF], qps.msg[m + MSG_TAG]
+    return msg.payload_bytes, msg.ref, msg.tag
 
 
 @inline
 def has_lost(qps, q):
     """Whether packets wait to be sent again."""
-    return qps.sel_tx[q * SEL_WORDS + SEL_LOST_COUNT] > 0
+    return qps.sel_tx[q].lost_packets > 0
 
 
 @inline
 def lose(qps, q, seq):
     """Have a packet sent again, unless it has arrived or waits for that already."""
-    row = q * SEL_WORDS
-    if not is_set(qps.sel_tx, row + SEL_SEEN, seq) and not is_set(qps.sel_tx, row + SEL_LOST, seq):
-        set_bit(qps.sel_tx, row + SEL_LOST, seq)
-        qps.sel_tx[row + SEL_LOST_COUNT] += 1
+    if not is_set(qps.sel_tx, q + SEL_SEEN, seq) and not is_set(qps.sel_tx, q + SEL_LOST, seq):
+        set_bit(qps.sel_tx, q + SEL_LOST, seq)
+        qps.sel_tx[q].lost_packets += 1
 
 
 @inline
 def forget(qps, q, una, until):
     """All from `una` to before `until` has been acknowledged."""
-    row = q * SEL_WORDS
     for seq in range(una, until):
-        clear_bit(qps.sel_tx, row + SEL_SEEN, seq)
-        if is_set(qps.sel_tx, row + SEL_LOST, seq):
-            clear_bit(qps.sel_tx, row + SEL_LOST, seq)
-            qps.sel_tx[row + SEL_LOST_COUNT] -= 1
+        clear_bit(qps.sel_tx, q + SEL_SEEN, seq)
+        if is_set(qps.sel_tx, q + SEL_LOST, seq):
+            clear_bit(qps.sel_tx, q + SEL_LOST, seq)
+            qps.sel_tx[q].lost_packets -= 1
 
 
 @inline
 def selected(net, qps, q, seq, trimmed):
     """An acknowledgement names packet `seq`, not acknowledged before; whether a loss has shown."""
-    row = q * SEL_WORDS
-    before = qps.sel_tx[row + SEL_LOST_COUNT]
+    selective = qps.sel_tx[q]
+    before = selective.lost_packets
     if trimmed:
         lose(qps, q, seq)
     else:
-        set_bit(qps.sel_tx, row + SEL_SEEN, seq)
-        if is_set(qps.sel_tx, row + SEL_LOST, seq):
-            clear_bit(qps.sel_tx, row + SEL_LOST, seq)
-            qps.sel_tx[row + SEL_LOST_COUNT] -= 1
+        set_bit(qps.sel_tx, q + SEL_SEEN, seq)
+        if is_set(qps.sel_tx, q + SEL_LOST, seq):
+            clear_bit(qps.sel_tx, q + SEL_LOST, seq)
+            selective.lost_packets -= 1
             before -= 1
-        highest = max(qps.sel_tx[row + SEL_HIGHEST], seq)
-        qps.sel_tx[row + SEL_HIGHEST] = highest
-        checked = max(qps.sel_tx[row + SEL_CHECKED], qps.qp[q * QP_WORDS + QP_UNA])
-        while checked + net.const[CONST_REORDER] <= highest:
+        highest = max(selective.highest, seq)
+        selective.highest = highest
+        checked = max(selective.checked, qps.qp[q].una)
+        while checked + net.const.reorder_packets <= highest:
             lose(qps, q, checked)
             checked += 1
-        qps.sel_tx[row + SEL_CHECKED] = checked
-    return qps.sel_tx[row + SEL_LOST_COUNT] > before
+        selective.checked = checked
+    return selective.lost_packets > before
 
 
 @inline
 def lose_all(qps, q):
     """At the timeout: what has been sent and not arrived is sent again."""
-    row = q * QP_WORDS
-    for seq in range(qps.qp[row + QP_UNA], qps.qp[row + QP_NEXT]):
+    qp = qps.qp[q]
+    for seq in range(qp.una, qp.next_seq):
         lose(qps, q, seq)
-    qps.sel_tx[q * SEL_WORDS + SEL_CHECKED] = qps.qp[row + QP_NEXT]
+    qps.sel_tx[q].checked = qp.next_seq
 
 
 @inline
 def take_lost(qps, q):
     """The first packet that is to be sent again, and the message that it is of."""
-    row = q * SEL_WORDS
-    seq = qps.qp[q * QP_WORDS + QP_UNA]
-    while not is_set(qps.sel_tx, row + SEL_LOST, seq):
+    qp = qps.qp[q]
+    seq = qp.una
+    while not is_set(qps.sel_tx, q + SEL_LOST, seq):
         seq += 1
-    clear_bit(qps.sel_tx, row + SEL_LOST, seq)
-    qps.sel_tx[row + SEL_LOST_COUNT] -= 1
-    message = qps.qp[q * QP_WORDS + QP_MSG_HEAD]
-    while qps.msg[message * MSG_WORDS + MSG_END] <= seq:
-        message = qps.msg[message * MSG_WORDS + MSG_NEXT]
+    clear_bit(qps.sel_tx, q + SEL_LOST, seq)
+    qps.sel_tx[q].lost_packets -= 1
+    message = qp.head_message
+    while qps.msg[message].end_seq <= seq:
+        message = qps.msg[message].next_message
     return seq, message
 
 
@@ -163,4 +141,4 @@ def sender(address, what, q, a, b, trimmed, _c, _d):
 @inline
 def ask_sender(net, what, q, a, b, trimmed):
     """Call the sender's side."""
-    return call_hook(net.const[CONST_SELECTIVE], net.const[CONST_ADDRESS], what, q, a, b, trimmed, 0, 0)
+    return call_hook(net.hooks.selective_sender, net.const.address, what, q, a, b, trimmed, 0, 0)

@@ -9,21 +9,8 @@ import numpy as np
 from pdes.core.heap import heap_hasten
 from pdes.core.jit import call_hook, inline
 from pdes.core.state import (
-    CONST_ACT,
-    CONST_ADDRESS,
-    CONST_COMPUTE_SLOW,
-    CONST_LANE_STRIDE,
-    CONST_RUNNING,
-    INST_STARTED,
-    INST_WORDS,
     LANES,
     LAUNCHING,
-    NPU_AGENDA_HEAD,
-    NPU_AGENDA_TAIL,
-    NPU_HEAP_BASE,
-    NPU_HEAP_SIZE,
-    NPU_PORTS,
-    NPU_WORDS,
     STARTED,
 )
 from pdes.nic.port import set_event
@@ -41,13 +28,13 @@ def agenda_slot(ports):
 @inline
 def lane_place(net, inst, lane):
     """Place of a lane of an instance."""
-    return inst * (net.const[CONST_LANE_STRIDE] + 1) + lane
+    return inst * (net.const.lane_stride + 1) + lane
 
 
 @inline
 def wake_place(net, inst):
     """Place of an instance as a whole."""
-    return (inst + 1) * (net.const[CONST_LANE_STRIDE] + 1) - 1
+    return (inst + 1) * (net.const.lane_stride + 1) - 1
 
 
 @inline
@@ -57,10 +44,10 @@ def arm(net, npus, insts, node, at, was_armed):
     if due & 1 == 1:
         return
     insts.inst_due[at] = due | 1
-    n = node * NPU_WORDS
-    slot = agenda_slot(npus.npu[n + NPU_PORTS])
-    if was_armed and net.const[CONST_ACT] == 0:
-        heap_hasten(npus.heap, npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE], due >> 1, slot)
+    npu = npus.npu[node]
+    slot = agenda_slot(npu.ports)
+    if was_armed and net.hooks.act == 0:
+        heap_hasten(npus.heap, npu.heap, npu.heap_size, due >> 1, slot)
     else:
         set_event(npus, node, due >> 1, slot)
 
@@ -68,23 +55,23 @@ def arm(net, npus, insts, node, at, was_armed):
 @inline
 def put_off(net, npus, insts, node, at, time):
     """Have the place `at` go on at `time`."""
-    n = node * NPU_WORDS
+    npu = npus.npu[node]
     insts.inst_due[at] = time << 1
-    head = npus.npu[n + NPU_AGENDA_HEAD]
+    head = npu.agenda_head
     if head < 0 or time < insts.inst_due[head] >> 1:
         insts.inst_later[at] = head
-        npus.npu[n + NPU_AGENDA_HEAD] = at
+        npu.agenda_head = at
         if head < 0:
-            npus.npu[n + NPU_AGENDA_TAIL] = at
-        elif net.const[CONST_ACT] == 0:
+            npu.agenda_tail = at
+        elif net.hooks.act == 0:
             insts.inst_due[head] &= ~1
         arm(net, npus, insts, node, at, head >= 0)
         return
-    tail = npus.npu[n + NPU_AGENDA_TAIL]
+    tail = npu.agenda_tail
     before = head
     if time >= insts.inst_due[tail] >> 1:
         before = tail
-        npus.npu[n + NPU_AGENDA_TAIL] = at
+        npu.agenda_tail = at
     else:
         while insts.inst_due[insts.inst_later[before]] >> 1 <= time:
             before = insts.inst_later[before]
@@ -95,19 +82,20 @@ def put_off(net, npus, insts, node, at, time):
 @inline
 def take_due(net, npus, insts, node, now):
     """The instance that may go on now, -1 if none."""
-    n = node * NPU_WORDS
-    at = npus.npu[n + NPU_AGENDA_HEAD]
+    npu = npus.npu[node]
+    at = npu.agenda_head
     if at < 0 or insts.inst_due[at] >> 1 > now:
         return np.int64(-1)
-    inst = at // (net.const[CONST_LANE_STRIDE] + 1)
+    inst = at // (net.const.lane_stride + 1)
+    collective = insts.inst[inst]
     insts.inst_due[at] = DUE
     if at == wake_place(net, inst):
         insts.inst_due[at] = 0
-        if insts.inst[inst * INST_WORDS + INST_STARTED] == LAUNCHING and net.const[CONST_COMPUTE_SLOW] != 0:
-            call_hook(net.const[CONST_RUNNING], net.const[CONST_ADDRESS], node, 1, now, 0, 0, 0, 0)
-        insts.inst[inst * INST_WORDS + INST_STARTED] = STARTED
+        if collective.started == LAUNCHING and net.const.compute_slow_1000ths != 0:
+            call_hook(net.hooks.running, net.const.address, node, 1, now, 0, 0, 0, 0)
+        collective.started = STARTED
     head = insts.inst_later[at]
-    npus.npu[n + NPU_AGENDA_HEAD] = head
+    npu.agenda_head = head
     if head >= 0:
         arm(net, npus, insts, node, head, False)
     return inst

@@ -11,18 +11,7 @@ from pdes.core.heap import heap_hasten, heap_postpone
 from pdes.core.jit import inline, outline
 from pdes.core.state import (
     COMPUTE_LANE,
-    CONST_COMPUTE_SLOW,
-    NPU_HEAP_BASE,
-    NPU_HEAP_SIZE,
-    NPU_LANE,
-    NPU_PORTS,
-    NPU_WORDS,
     SLOWDOWN_UNIT,
-    SYSTEM_RUNNING,
-    SYSTEM_SINCE,
-    SYSTEM_WORDS,
-    SYSTEM_WORK_PART,
-    SYSTEM_WORK_PS,
 )
 from pdes.core.world import world_at
 
@@ -30,11 +19,11 @@ from pdes.core.world import world_at
 @inline
 def left_ps(net, npus, node):
     """Time that the rest of the compute lane's row takes if as many collectives go on running."""
-    factor = net.const[CONST_COMPUTE_SLOW]
-    y = node * SYSTEM_WORDS
-    work = npus.system[y + SYSTEM_WORK_PS]
-    part = npus.system[y + SYSTEM_WORK_PART]
-    if npus.system[y + SYSTEM_RUNNING] == 0:
+    factor = net.const.compute_slow_1000ths
+    system = npus.system[node]
+    work = system.work_ps
+    part = system.work_part
+    if system.running == 0:
         return work + np.int64(part > 0)
     rest = (work % SLOWDOWN_UNIT) * factor + part
     return work // SLOWDOWN_UNIT * factor + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
@@ -43,36 +32,36 @@ def left_ps(net, npus, node):
 @inline
 def begin_work(net, npus, node, duration_ps, now):
     """A row begins on the compute lane: the time that it takes as things are."""
-    y = node * SYSTEM_WORDS
-    npus.system[y + SYSTEM_WORK_PS] = duration_ps
-    npus.system[y + SYSTEM_WORK_PART] = 0
-    npus.system[y + SYSTEM_SINCE] = now
+    system = npus.system[node]
+    system.work_ps = duration_ps
+    system.work_part = 0
+    system.since_ps = now
     return left_ps(net, npus, node)
 
 
 @inline
 def take_off(net, npus, node, now):
     """Take what has been done by now off what is left."""
-    factor = net.const[CONST_COMPUTE_SLOW]
-    y = node * SYSTEM_WORDS
-    elapsed = now - npus.system[y + SYSTEM_SINCE]
+    factor = net.const.compute_slow_1000ths
+    system = npus.system[node]
+    elapsed = now - system.since_ps
     done = elapsed
     part = np.int64(0)
-    if npus.system[y + SYSTEM_RUNNING] > 0:
+    if system.running > 0:
         rest = elapsed % factor * SLOWDOWN_UNIT
         done = elapsed // factor * SLOWDOWN_UNIT + rest // factor
         part = rest % factor
-    work = npus.system[y + SYSTEM_WORK_PS] - done
-    part = npus.system[y + SYSTEM_WORK_PART] - part
+    work = system.work_ps - done
+    part = system.work_part - part
     if part < 0:
         work -= 1
         part += factor
     if work < 0:
         work = np.int64(0)
         part = np.int64(0)
-    npus.system[y + SYSTEM_WORK_PS] = work
-    npus.system[y + SYSTEM_WORK_PART] = part
-    npus.system[y + SYSTEM_SINCE] = now
+    system.work_ps = work
+    system.work_part = part
+    system.since_ps = now
 
 
 @outline
@@ -80,18 +69,18 @@ def count_running(address, node, by, now):
     """One collective more runs on the NPU (by = 1), or one less (-1): compute goes on at its new pace."""
     w = world_at(address)
     net, npus = w.net, w.npus
-    n = node * NPU_WORDS
-    y = node * SYSTEM_WORDS
-    before = npus.system[y + SYSTEM_RUNNING]
+    npu = npus.npu[node]
+    system = npus.system[node]
+    before = system.running
     after = before + by
-    if npus.npu[n + NPU_LANE + COMPUTE_LANE] < 0 or (before > 0 and after > 0):
-        npus.system[y + SYSTEM_RUNNING] = after
+    if npu.lane[COMPUTE_LANE] < 0 or (before > 0 and after > 0):
+        system.running = after
         return
     take_off(net, npus, node, now)
-    npus.system[y + SYSTEM_RUNNING] = after
+    system.running = after
     end = now + left_ps(net, npus, node)
-    slot = npus.npu[n + NPU_PORTS] + COMPUTE_LANE
+    slot = npu.ports + COMPUTE_LANE
     if after > before:
-        heap_postpone(npus.heap, npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE], end, slot)
+        heap_postpone(npus.heap, npu.heap, npu.heap_size, end, slot)
     else:
-        heap_hasten(npus.heap, npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE], end, slot)
+        heap_hasten(npus.heap, npu.heap, npu.heap_size, end, slot)

@@ -14,33 +14,10 @@ from pdes.core.heap import heap_hasten
 from pdes.core.jit import hook, inline
 from pdes.core.packet import P2P
 from pdes.core.state import (
-    CONST_BACK,
-    CONST_ENDPOINT,
-    CONST_REDUCES,
-    CONST_SELECTIVE,
-    CONST_SEND_LATENCY,
-    CONST_TOLD,
-    MSG_BYTES,
     MSG_DUE,
-    MSG_NEXT,
     MSG_QP,
-    MSG_REF,
-    MSG_TAG,
-    MSG_TOLD,
     MSG_WHAT,
-    MSG_WORDS,
-    NPU_DONE_BYTES,
-    NPU_HEAP_BASE,
-    NPU_HEAP_SIZE,
-    NPU_LAST_RX,
-    NPU_PORTS,
-    NPU_WORDS,
     REF_INSTANCE,
-    RXQP_EXPECTED,
-    RXQP_WORDS,
-    SYSTEM_LATER_HEAD,
-    SYSTEM_LATER_TAIL,
-    SYSTEM_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.network.way_back import back_at
@@ -61,47 +38,47 @@ SENDS, ACTS, IS_TOLD = range(3)
 @inline
 def later_slot(npus, node):
     """Slot of the list in an NPU's heap."""
-    return agenda_slot(npus.npu[node * NPU_WORDS + NPU_PORTS]) + 1
+    return agenda_slot(npus.npu[node].ports) + 1
 
 
 @inline
 def put_off(npus, qps, node, row, what, due):
     """Have the NPU do what a row says at `due`."""
     msg = qps.msg
-    msg[row * MSG_WORDS + MSG_DUE] = due
-    msg[row * MSG_WORDS + MSG_WHAT] = what
-    y = node * SYSTEM_WORDS
-    head = npus.system[y + SYSTEM_LATER_HEAD] - 1
-    tail = npus.system[y + SYSTEM_LATER_TAIL] - 1
-    if head < 0 or due < msg[head * MSG_WORDS + MSG_DUE]:
-        msg[row * MSG_WORDS + MSG_NEXT] = head
-        npus.system[y + SYSTEM_LATER_HEAD] = row + 1
+    msg[row + MSG_DUE] = due
+    msg[row + MSG_WHAT] = what
+    system = npus.system[node]
+    head = system.later_head - 1
+    tail = system.later_tail - 1
+    if head < 0 or due < msg[head + MSG_DUE]:
+        msg[row].next_message = head
+        system.later_head = row + 1
         if head < 0:
-            npus.system[y + SYSTEM_LATER_TAIL] = row + 1
+            system.later_tail = row + 1
             set_event(npus, node, due, later_slot(npus, node))
         else:
-            n = node * NPU_WORDS
-            base, size = npus.npu[n + NPU_HEAP_BASE], npus.npu[n + NPU_HEAP_SIZE]
+            npu = npus.npu[node]
+            base, size = npu.heap, npu.heap_size
             heap_hasten(npus.heap, base, size, due, later_slot(npus, node))
         return
     before = tail
-    if due < msg[tail * MSG_WORDS + MSG_DUE]:
+    if due < msg[tail + MSG_DUE]:
         before = head
-        following = msg[before * MSG_WORDS + MSG_NEXT]
-        while msg[following * MSG_WORDS + MSG_DUE] <= due:
+        following = msg[before].next_message
+        while msg[following + MSG_DUE] <= due:
             before = following
-            following = msg[before * MSG_WORDS + MSG_NEXT]
+            following = msg[before].next_message
     else:
-        npus.system[y + SYSTEM_LATER_TAIL] = row + 1
-    msg[row * MSG_WORDS + MSG_NEXT] = msg[before * MSG_WORDS + MSG_NEXT]
-    msg[before * MSG_WORDS + MSG_NEXT] = row
+        system.later_tail = row + 1
+    msg[row].next_message = msg[before].next_message
+    msg[before].next_message = row
 
 
 @inline
 def first_due(npus, qps, node, now):
     """The first row that is due, -1 if none is."""
-    head = npus.system[node * SYSTEM_WORDS + SYSTEM_LATER_HEAD] - 1
-    if head >= 0 and qps.msg[head * MSG_WORDS + MSG_DUE] > now:
+    head = npus.system[node].later_head - 1
+    if head >= 0 and qps.msg[head + MSG_DUE] > now:
         head = np.int64(-1)
     return head
 
@@ -109,32 +86,32 @@ def first_due(npus, qps, node, now):
 @inline
 def take_first(net, npus, qps, node):
     """Take the first row off the list; its words may be read until another is taken."""
-    y = node * SYSTEM_WORDS
-    head = npus.system[y + SYSTEM_LATER_HEAD] - 1
-    following = qps.msg[head * MSG_WORDS + MSG_NEXT]
-    npus.system[y + SYSTEM_LATER_HEAD] = following + 1
+    system = npus.system[node]
+    head = system.later_head - 1
+    following = qps.msg[head].next_message
+    system.later_head = following + 1
     if following < 0:
-        npus.system[y + SYSTEM_LATER_TAIL] = 0
+        system.later_tail = 0
     give_row_back(net, qps, head)
-    return head * MSG_WORDS
+    return head
 
 
 @inline
 def arm(npus, qps, node):
     """Have an event at the time of the first row; that of the one before has happened."""
-    head = npus.system[node * SYSTEM_WORDS + SYSTEM_LATER_HEAD] - 1
+    head = npus.system[node].later_head - 1
     if head >= 0:
-        set_event(npus, node, qps.msg[head * MSG_WORDS + MSG_DUE], later_slot(npus, node))
+        set_event(npus, node, qps.msg[head + MSG_DUE], later_slot(npus, node))
 
 
 @inline
 def send(net, npus, qps, node, q, tag, size, ref, now):
     """Have a queue pair send a message; `ref` is told when its last byte has left, or its acknowledgement is back."""
-    if net.const[CONST_TOLD] == 0:
+    if net.hooks.is_acknowledged == 0:
         line_up(net, npus, qps, node, q, tag, size, ref, now)
     else:
         message = line_up(net, npus, qps, node, q, tag, size, np.int64(-1), now)
-        qps.msg[message * MSG_WORDS + MSG_TOLD] = ref
+        qps.msg[message].told = ref
 
 
 @hook
@@ -145,18 +122,18 @@ def post_at_ends(address, node, dst, connection, tag, size, ref, now):
     """
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
-    latency = net.const[CONST_SEND_LATENCY]
+    latency = net.const.send_latency_ps
     q = queue_pair(net, npus, qps, node, dst, connection)
     count_posted(net, npus, qps, node, q, tag, size, now)
     if latency == 0:
         send(net, npus, qps, node, q, tag, size, ref, now)
         return 0
     row = take_row(net, qps)
-    m = row * MSG_WORDS
-    qps.msg[m + MSG_BYTES] = size
-    qps.msg[m + MSG_TAG] = tag
-    qps.msg[m + MSG_QP] = q
-    qps.msg[m + MSG_REF] = ref
+    msg = qps.msg[row]
+    msg.payload_bytes = size
+    msg.tag = tag
+    qps.msg[row + MSG_QP] = q
+    msg.ref = ref
     put_off(npus, qps, node, row, SENDS, now + latency)
     return 0
 
@@ -165,16 +142,17 @@ def post_at_ends(address, node, dst, connection, tag, size, ref, now):
 def acted_on_at(w, node, now, w1, w2, w3):
     """When the receiver acts on a message whose last packet is here."""
     net, npus, qps = w.net, w.npus, w.qps
+    npu = npus.npu[node]
     at = now
-    if net.const[CONST_BACK] != 0:
+    if net.const.back != 0:
         at = back_at(w, node, w1, w2, now)
-    at += net.const[CONST_ENDPOINT]
-    if net.const[CONST_REDUCES] == 0:
+    at += net.const.endpoint_delay_ps
+    if net.const.reduces == 0:
         return at
-    size = npus.npu[node * NPU_WORDS + NPU_DONE_BYTES]
-    if net.const[CONST_SELECTIVE] == 0:
-        rx = npus.npu[node * NPU_WORDS + NPU_LAST_RX]
-        size = payload_bytes(net, qps, rx, qps.rxqp[rx * RXQP_WORDS + RXQP_EXPECTED], w1)
+    size = npu.done_bytes
+    if net.hooks.selective_sender == 0:
+        rx = npu.last_receiver
+        size = payload_bytes(net, qps, rx, qps.rxqp[rx].expected, w1)
     kind = np.int64(EAGER)
     if is_used(net):
         kind = w3 & KIND_MASK
@@ -194,8 +172,9 @@ def is_in(address, node, now, w1, w2, w3, _f, _g):
         done, inst = message_done(net, w.insts, node, w1, w3)
         return (inst + 1) << 32 | (done + 1)
     row = take_row(net, qps)
-    qps.msg[row * MSG_WORDS + MSG_BYTES] = w1
-    qps.msg[row * MSG_WORDS + MSG_TAG] = w3
+    msg = qps.msg[row]
+    msg.payload_bytes = w1
+    msg.tag = w3
     put_off(w.npus, qps, node, row, ACTS, at)
     return 0
 
@@ -205,7 +184,7 @@ def is_acknowledged(address, node, ref, now, _d, _e, _f, _g):
     """The last acknowledgement of a message is back; who waits for it is told when the packet in hand is done with."""
     w = world_at(address)
     row = take_row(w.net, w.qps)
-    w.qps.msg[row * MSG_WORDS + MSG_REF] = ref
+    w.qps.msg[row].ref = ref
     put_off(w.npus, w.qps, node, row, IS_TOLD, now)
     return 0
 
@@ -219,19 +198,19 @@ def do_later(address, node, now, _c, _d, _e, _f, _g):
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     head = first_due(npus, qps, node, now)
-    if msg[head * MSG_WORDS + MSG_WHAT] == SENDS:
-        while head >= 0 and msg[head * MSG_WORDS + MSG_WHAT] == SENDS:
+    if msg[head + MSG_WHAT] == SENDS:
+        while head >= 0 and msg[head + MSG_WHAT] == SENDS:
             m = take_first(net, npus, qps, node)
-            q, tag, size, ref = msg[m + MSG_QP], msg[m + MSG_TAG], msg[m + MSG_BYTES], msg[m + MSG_REF]
+            q, tag, size, ref = msg[m + MSG_QP], msg[m].tag, msg[m].payload_bytes, msg[m].ref
             send(net, npus, qps, node, q, tag, size, ref, now)
             head = first_due(npus, qps, node, now)
         arm(npus, qps, node)
         return 0
     m = take_first(net, npus, qps, node)
     arm(npus, qps, node)
-    ref = msg[m + MSG_REF]
+    ref = msg[m].ref
     if msg[m + MSG_WHAT] == ACTS:
-        done, inst = message_done(net, w.insts, node, msg[m + MSG_BYTES], msg[m + MSG_TAG])
+        done, inst = message_done(net, w.insts, node, msg[m].payload_bytes, msg[m].tag)
     elif ref >= REF_INSTANCE:
         inst = send_has_left(net, w.insts, ref)
     else:

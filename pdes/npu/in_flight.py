@@ -10,18 +10,9 @@ import numpy as np
 
 from pdes.core.jit import hook, inline, outline
 from pdes.core.state import (
-    CONST_IN_FLIGHT,
-    CONST_SCHEDULING,
-    NPU_ROW_BASE,
-    NPU_SLOT_BASE,
-    NPU_TRACE,
-    NPU_TRACE_BASE,
-    NPU_WORDS,
     ROW_CALLED,
     ROW_READY,
-    SYSTEM_IN_FLIGHT,
     SYSTEM_LINE,
-    SYSTEM_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.npu.tokens import LIFO, PRIORITY
@@ -35,7 +26,7 @@ CALL_LANE = (1 << 22) - 1
 @inline
 def has_line(npus, node):
     """Whether a collective waits in line."""
-    return npus.system[node * SYSTEM_WORDS + SYSTEM_LINE] > 0
+    return npus.system[node].line > 0
 
 
 @hook
@@ -43,16 +34,16 @@ def may_start(address, node, row, _c, _d, _e, _f, _g):
     """1 if a collective that is ready may start, with a place; if not, it waits in line, and 0."""
     w = world_at(address)
     npus, rows = w.npus, w.rows
-    first = npus.npu[node * NPU_WORDS + NPU_ROW_BASE]
-    y = node * SYSTEM_WORDS
-    if rows.flag[first + row] & ROW_CALLED != 0 or npus.system[y + SYSTEM_IN_FLIGHT] < w.net.const[CONST_IN_FLIGHT]:
-        npus.system[y + SYSTEM_IN_FLIGHT] += 1
+    first = npus.npu[node].row_base
+    system = npus.system[node]
+    if rows.flag[first + row] & ROW_CALLED != 0 or system.in_flight < w.net.const.collectives_in_flight:
+        system.in_flight += 1
         return 1
     rows.flag[first + row] |= ROW_READY
     rows.state[first + row] = NONE
-    last = npus.system[y + SYSTEM_LINE] - 1
+    last = system.line - 1
     if last < 0:
-        npus.system[y + SYSTEM_LINE] = row + 1
+        system.line = row + 1
         return 0
     while rows.state[first + last] >= 0:
         last = np.int64(rows.state[first + last])
@@ -63,8 +54,8 @@ def may_start(address, node, row, _c, _d, _e, _f, _g):
 @inline
 def leave_line(npus, rows, node, row):
     """Have a row that waits in line start in this moment, place or not."""
-    first = npus.npu[node * NPU_WORDS + NPU_ROW_BASE]
-    line = node * SYSTEM_WORDS + SYSTEM_LINE
+    first = npus.npu[node].row_base
+    line = node + SYSTEM_LINE
     following = np.int64(rows.state[first + row])
     before = npus.system[line] - 1
     if before == row:
@@ -82,15 +73,15 @@ def call(address, node, group, seq):
     """A message has come for the seq-th collective of a group: it starts if it waits in line, or else when it can."""
     w = world_at(address)
     npus, rows, trace = w.npus, w.rows, w.trace
-    n = node * NPU_WORDS
-    slot = npus.npu[n + NPU_SLOT_BASE]
-    at = trace.trace_slot_ptr[npus.npu[n + NPU_TRACE]]
+    npu = npus.npu[node]
+    slot = npu.slot_base
+    at = trace.trace_slot_ptr[npu.trace_number]
     while w.plans.slot_group[slot] != group:
         slot += 1
         at += 1
     row = np.int64(trace.coll_node[trace.coll_ptr[at] + seq])
-    waiting = npus.system[node * SYSTEM_WORDS + SYSTEM_LINE] - 1
-    first = npus.npu[n + NPU_ROW_BASE]
+    waiting = npus.system[node].line - 1
+    first = npu.row_base
     while waiting >= 0 and waiting != row:
         waiting = np.int64(rows.state[first + waiting])
     if waiting == row:
@@ -102,14 +93,14 @@ def call(address, node, group, seq):
 @inline
 def first_in_line(net, npus, rows, trace, node):
     """The row that goes next: the first that came, the last, or the first of the highest priority."""
-    n = node * NPU_WORDS
-    first = npus.npu[n + NPU_ROW_BASE]
-    base = npus.npu[n + NPU_TRACE_BASE]
-    best = npus.system[node * SYSTEM_WORDS + SYSTEM_LINE] - 1
+    npu = npus.npu[node]
+    first = npu.row_base
+    base = npu.trace_base
+    best = npus.system[node].line - 1
     row = best
     while row >= 0:
-        if net.const[CONST_SCHEDULING] == LIFO or (
-            net.const[CONST_SCHEDULING] == PRIORITY and trace.priority[base + row] > trace.priority[base + best]
+        if net.const.scheduling == LIFO or (
+            net.const.scheduling == PRIORITY and trace.priority[base + row] > trace.priority[base + best]
         ):
             best = row
         row = np.int64(rows.state[first + row])
@@ -120,7 +111,7 @@ def first_in_line(net, npus, rows, trace, node):
 def give_place_back(address, node):
     """A collective is done; the next that waits in line starts if there is a place now."""
     w = world_at(address)
-    y = node * SYSTEM_WORDS
-    w.npus.system[y + SYSTEM_IN_FLIGHT] -= 1
-    if w.npus.system[y + SYSTEM_IN_FLIGHT] < w.net.const[CONST_IN_FLIGHT] and has_line(w.npus, node):
+    system = w.npus.system[node]
+    system.in_flight -= 1
+    if system.in_flight < w.net.const.collectives_in_flight and has_line(w.npus, node):
         leave_line(w.npus, w.rows, node, first_in_line(w.net, w.npus, w.rows, w.trace, node))

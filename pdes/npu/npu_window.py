@@ -14,82 +14,21 @@ from pdes.core.jit import call_hook, hook, inline, outline, prefetch
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, PSN_MASK, destination, flags, source, wire_bytes
 from pdes.core.state import (
     COMPUTE_LANE,
-    CONST_ADDRESS,
-    CONST_ARRIVED,
-    CONST_BY_KIND,
-    CONST_COMPUTE_SLOW,
-    CONST_HANDSHAKES,
-    CONST_IN_FLIGHT,
-    CONST_LANE_STRIDE,
-    CONST_LATER,
-    CONST_MAY_START,
-    CONST_NPUS_LOCAL,
-    CONST_QUEUE_LIMIT,
-    CONST_RECORD_NODES,
-    CONST_RESERVE_MSGS,
-    CONST_RESERVE_QPS,
-    CONST_RUNNING,
-    CONST_SELECTIVE,
-    CONST_SERIAL_COLLECTIVES,
-    COUNT_EVENTS,
-    CTL_BATCH,
-    CTL_CHECK,
-    CTL_FLOWS_IN,
-    CTL_FLOWS_OUT,
-    CTL_FREE_INSTS,
-    CTL_FREE_MSGS,
-    CTL_NEED,
-    CTL_QPS,
-    CTL_RESUME_AT,
-    CTL_RESUME_NODE,
-    CTL_RXQPS,
-    CTL_SIDE,
     FLOW_IN_WORDS,
     FLOW_OUT_WORDS,
     INF,
-    INST_STARTED,
-    INST_WORDS,
     LANES,
     NEED_FLOWS,
     NEED_INSTS,
     NEED_MSGS,
     NEED_QPS,
     NEED_RXQPS,
-    NPU_DONE_HEAD,
-    NPU_GLOBAL,
-    NPU_HEAP_BASE,
-    NPU_HEAP_SIZE,
-    NPU_KICK_HEAD,
-    NPU_LANE,
-    NPU_LAST_RX,
-    NPU_NOW,
-    NPU_PORTS,
-    NPU_READY_HEAD,
-    NPU_ROW_BASE,
-    NPU_SLOT_BASE,
-    NPU_SLOW,
-    NPU_TRACE,
-    NPU_TRACE_BASE,
-    NPU_WORDS,
-    PORT_KICK_NEXT,
-    PORT_PACE_AT,
-    PORT_RING,
-    PORT_SCHEDULED,
-    PORT_SENT_REF,
-    PORT_TRANSIT_BYTES,
-    PORT_TRANSIT_COUNT,
-    PORT_TRANSIT_HEAD,
-    PORT_TRANSIT_TAIL,
-    PORT_WORDS,
-    QP_WORDS,
-    RECORD_WORDS,
     REF_INSTANCE,
     ROW_ARRIVED,
     ROW_ASKED,
     ROW_POSTED,
     ROW_READY,
     ROW_STARTED,
-    RXQP_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, give_back, take_batch
@@ -134,10 +73,11 @@ NOTHING = -1
 @inline
 def next_kicked(npus, node):
     """Take the first port of the list of ports to try."""
-    n = node * NPU_WORDS
-    link = npus.npu[n + NPU_KICK_HEAD]
-    npus.npu[n + NPU_KICK_HEAD] = npus.port[link * PORT_WORDS + PORT_KICK_NEXT]
-    npus.port[link * PORT_WORDS + PORT_KICK_NEXT] = NOT_KICKED
+    npu = npus.npu[node]
+    link = npu.kick_head
+    port = npus.port[link]
+    npu.kick_head = port.kick_next
+    port.kick_next = NOT_KICKED
     return link
 
 
@@ -146,20 +86,20 @@ def short_of(net, qps):
     """The pool (other than the blocks) that may not do for the next action (NEED_*), or 0."""
     ctl = net.ctl
     need = 0
-    if ctl[CTL_FREE_MSGS] < net.const[CONST_RESERVE_MSGS]:
+    if ctl.free_messages < net.const.reserve_messages:
         need = NEED_MSGS
-    elif 2 * (ctl[CTL_QPS] + net.const[CONST_RESERVE_QPS]) > qps.qp_key.shape[0]:
+    elif 2 * (ctl.queue_pairs + net.const.reserve_queue_pairs) > qps.qp_key.shape[0]:
         need = NEED_QPS
-    elif 2 * (ctl[CTL_RXQPS] + 1) > qps.rx_key.shape[0]:
+    elif 2 * (ctl.receivers + 1) > qps.rx_key.shape[0]:
         need = NEED_RXQPS
-    elif ctl[CTL_FREE_INSTS] < 1:
+    elif ctl.free_instances < 1:
         need = NEED_INSTS
-    elif (ctl[CTL_FLOWS_OUT] + net.const[CONST_RESERVE_MSGS]) * FLOW_OUT_WORDS > qps.flow_out.shape[0]:
+    elif (ctl.flows_out + net.const.reserve_messages) * FLOW_OUT_WORDS > qps.flow_out.shape[0]:
         need = NEED_FLOWS
-    elif (ctl[CTL_FLOWS_IN] + 1) * FLOW_IN_WORDS > qps.flow_in.shape[0]:
+    elif (ctl.flows_in + 1) * FLOW_IN_WORDS > qps.flow_in.shape[0]:
         need = NEED_FLOWS
-    ctl[CTL_NEED] = need
-    ctl[CTL_CHECK] = int(need > 0)
+    ctl.need = need
+    ctl.check = int(need > 0)
     return need
 
 
@@ -168,48 +108,48 @@ def start_row(address, node, row, now):
     """Start a row. Returns the row if it is done at once, and the instance to advance, each NOTHING if none."""
     w = world_at(address)
     net, npus, rows, trace = w.net, w.npus, w.rows, w.trace
-    n = node * NPU_WORDS
-    first = npus.npu[n + NPU_ROW_BASE]
-    r = npus.npu[n + NPU_TRACE_BASE] + row
+    npu = npus.npu[node]
+    first = npu.row_base
+    r = npu.trace_base + row
     kind = trace.kind[r]
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     if kind == KIND_COMPUTE or kind == KIND_MEMORY:
         lane = np.int64(trace.lane[r])
-        if npus.npu[n + NPU_LANE + lane] >= 0:
+        if npu.lane[lane] >= 0:
             wait_for_lane(npus, rows, node, lane, row)
             return done, inst
         duration = trace.duration_ps[r]
-        if kind == KIND_COMPUTE and npus.npu[n + NPU_SLOW] != 0:
-            duration = slowed(duration, npus.npu[n + NPU_SLOW])
-        if lane == COMPUTE_LANE and net.const[CONST_COMPUTE_SLOW] != 0:
+        if kind == KIND_COMPUTE and npu.slow_1024ths != 0:
+            duration = slowed(duration, npu.slow_1024ths)
+        if lane == COMPUTE_LANE and net.const.compute_slow_1000ths != 0:
             duration = begin_work(net, npus, node, duration, now)
         if duration == 0:
             done = row
             next_for_lane(npus, rows, node, lane)
         else:
-            npus.npu[n + NPU_LANE + lane] = row
-            set_event(npus, node, now + duration, npus.npu[n + NPU_PORTS] + lane)
+            npu.lane[lane] = row
+            set_event(npus, node, now + duration, npu.ports + lane)
     elif kind == KIND_SEND:
-        dst = npus.npu[n + NPU_GLOBAL] + np.int64(trace.peer[r])
+        dst = npu.number + np.int64(trace.peer[r])
         tag = (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r])
         post_or_ask(net, node, dst, np.int64(P2P), tag, trace.bytes[r], row, now)
     elif kind == KIND_RECV:
         if rows.flag[first + row] & ROW_ARRIVED != 0:
             done = row
         elif rows.flag[first + row] & ROW_ASKED != 0:
-            src = npus.npu[n + NPU_GLOBAL] + np.int64(trace.peer[r])
+            src = npu.number + np.int64(trace.peer[r])
             answer(net, node, src, (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r]), now)
         rows.flag[first + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
-        slot = npus.npu[n + NPU_SLOT_BASE] + trace.group[r]
-        if net.const[CONST_SERIAL_COLLECTIVES] == 1 and rows.slot_next[slot] != trace.seq[r]:
+        slot = npu.slot_base + trace.group[r]
+        if net.const.serial_collectives == 1 and rows.slot_next[slot] != trace.seq[r]:
             rows.flag[first + row] |= ROW_READY
             return done, inst
         if trace.schedule[r] < 0:
             done = row
-        elif net.const[CONST_IN_FLIGHT] > 0 and (
-            call_hook(net.const[CONST_MAY_START], address, node, row, 0, 0, 0, 0, 0) == 0
+        elif net.const.collectives_in_flight > 0 and (
+            call_hook(net.hooks.may_start, address, node, row, 0, 0, 0, 0, 0) == 0
         ):
             return done, inst
         else:
@@ -217,7 +157,7 @@ def start_row(address, node, row, now):
     else:
         done = row
     rows.flag[first + row] |= ROW_STARTED
-    if net.const[CONST_RECORD_NODES] == 1:
+    if net.const.record_nodes == 1:
         rows.start[first + row] = now
     return done, inst
 
@@ -225,9 +165,9 @@ def start_row(address, node, row, now):
 @inline
 def row_of_message(npus, trace, node, w1, w3):
     """The trace row that receives a message between two NPUs."""
-    n = node * NPU_WORDS
-    number = npus.npu[n + NPU_TRACE]
-    peer = source(w1) - npus.npu[n + NPU_GLOBAL]
+    npu = npus.npu[node]
+    number = npu.trace_number
+    peer = source(w1) - npu.number
     key = ((peer + (1 << 19)) << 44) | ((w3 & 0xFFFFFF) << 20) | ((w3 >> 24) & 0xFFFFF)
     low = trace.recv_ptr[number]
     high = trace.recv_ptr[number + 1]
@@ -246,7 +186,7 @@ def receive_row(address, node, w1, w3):
     w = world_at(address)
     rows = w.rows
     row = row_of_message(w.npus, w.trace, node, w1, w3)
-    flag = w.npus.npu[node * NPU_WORDS + NPU_ROW_BASE] + row
+    flag = w.npus.npu[node].row_base + row
     rows.flag[flag] |= ROW_ARRIVED
     if rows.flag[flag] & ROW_POSTED != 0:
         return row
@@ -260,19 +200,19 @@ def pass_on(net, npus, node, now, w1, w2, w3):
     if flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
         queue_control(net, npus, link, now, w1, w2, w3)
     else:
-        p = link * PORT_WORDS
+        port = npus.port[link]
         size = wire_bytes(w1)
-        limit = net.const[CONST_QUEUE_LIMIT]
-        if limit > 0 and npus.port[p + PORT_TRANSIT_BYTES] + size > limit:
+        limit = net.const.queue_limit_bytes
+        if limit > 0 and port.transit_bytes + size > limit:
             drop(net, link, w1)
             return
-        npus.port[p + PORT_TRANSIT_BYTES] += size
-        npus.port[p + PORT_TRANSIT_COUNT] += 1
-        tail = npus.port[p + PORT_TRANSIT_TAIL]
-        if npus.port[p + PORT_TRANSIT_COUNT] == 1:
+        port.transit_bytes += size
+        port.transit_packets += 1
+        tail = port.transit_tail
+        if port.transit_packets == 1:
             tail = take_block(net)
-            npus.port[p + PORT_TRANSIT_HEAD] = tail
-        npus.port[p + PORT_TRANSIT_TAIL] = push(net, tail, now, w1, w2, w3)
+            port.transit_head = tail
+        port.transit_tail = push(net, tail, now, w1, w2, w3)
         carry(net, SET_DOWN, tail)
     kick(npus, node, link)
 
@@ -283,40 +223,39 @@ def own_event(net, npus, rows, insts, node, now):
 
     Returns as `start_row`, and the port that fell idle or NOTHING.
     """
-    n = node * NPU_WORDS
-    npu = npus.npu
-    heap = npu[n + NPU_HEAP_BASE]
-    ports = npu[n + NPU_PORTS]
+    npu = npus.npu[node]
+    heap = npu.heap
+    ports = npu.ports
     slot = npus.heap[2 * heap + 1]
-    heap_pop(npus.heap, heap, npu[n + NPU_HEAP_SIZE])
-    npu[n + NPU_HEAP_SIZE] -= 1
+    heap_pop(npus.heap, heap, npu.heap_size)
+    npu.heap_size -= 1
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     link = np.int64(NOTHING)
     if slot < ports:
         link = net.out_ptr[node] + slot
-        p = link * PORT_WORDS
-        npus.port[p + PORT_SCHEDULED] = 0
-        ref = npus.port[p + PORT_SENT_REF]
+        port = npus.port[link]
+        port.scheduled = 0
+        ref = port.sent_ref
         if ref >= REF_INSTANCE:
             inst = send_has_left(net, insts, ref)
         elif ref >= 0:
             done = ref
-        npus.port[p + PORT_SENT_REF] = -1
+        port.sent_ref = -1
     elif slot < ports + LANES:
         done = leave_lane(npus, rows, node, slot - ports)
     elif slot == agenda_slot(ports):
         inst = take_due(net, npus, insts, node, now)
     elif slot > agenda_slot(ports):
-        both = call_hook(net.const[CONST_LATER], net.const[CONST_ADDRESS], node, now, 0, 0, 0, 0, 0)
+        both = call_hook(net.hooks.do_later, net.const.address, node, now, 0, 0, 0, 0, 0)
         done, inst = apart(both)
     elif slot > ports + LANES:
         link = net.out_ptr[node] + slot - ports - LANES - 1
-        npus.port[link * PORT_WORDS + PORT_PACE_AT] = INF
-        if npus.port[link * PORT_WORDS + PORT_SCHEDULED] == 1:
+        npus.port[link].pace_at_ps = INF
+        if npus.port[link].scheduled == 1:
             link = np.int64(NOTHING)
     else:
-        on_timeout(net.const[CONST_ADDRESS], node, now)
+        on_timeout(net.const.address, node, now)
     return done, inst, link
 
 
@@ -325,7 +264,7 @@ def message_by_kind(address, node, w1, w3, _d, _e, _f, _g):
     """A message is complete: a request, its answer, a call, or data. Returns as `start_row`, both in one word."""
     w = world_at(address)
     net, npus, rows = w.net, w.npus, w.rows
-    n = node * NPU_WORDS
+    npu = npus.npu[node]
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     kind = np.int64(EAGER)
@@ -334,24 +273,24 @@ def message_by_kind(address, node, w1, w3, _d, _e, _f, _g):
     tag = w3 - kind
     group = tag >> 44
     lane = tag & 0xFFFFFF
-    if net.const[CONST_IN_FLIGHT] > 0 and group != P2P:
+    if net.const.collectives_in_flight > 0 and group != P2P:
         call(address, node, group, (tag >> 24) & 0xFFFFF)
         if lane == CALL_LANE:
             return 0
     if kind == CLEAR:
-        send_cleared(net, npus, w.qps, node, source(w1), tag, npus.npu[n + NPU_NOW])
+        send_cleared(net, npus, w.qps, node, source(w1), tag, npu.now_ps)
     elif group != P2P:
         inst = instance(net, w.insts, node, group, (tag >> 24) & 0xFFFFF)
-        at = inst * net.const[CONST_LANE_STRIDE] + lane
+        at = inst * net.const.lane_stride + lane
         if is_used(net):
             lane_gets(net, w.qps, w.insts, at, kind, source(w1))
         else:
             w.insts.inst_arrived[at] += 1
     elif kind == REQUEST:
-        flag = npus.npu[n + NPU_ROW_BASE] + row_of_message(npus, w.trace, node, w1, tag)
+        flag = npu.row_base + row_of_message(npus, w.trace, node, w1, tag)
         rows.flag[flag] |= ROW_ASKED
         if rows.flag[flag] & ROW_POSTED != 0:
-            answer(net, node, source(w1), tag, npus.npu[n + NPU_NOW])
+            answer(net, node, source(w1), tag, npu.now_ps)
     else:
         done = receive_row(address, node, w1, tag)
     return (inst + 1) << 32 | (done + 1)
@@ -361,9 +300,9 @@ def message_by_kind(address, node, w1, w3, _d, _e, _f, _g):
 def running(address, node, by, now, _d, _e, _f, _g):
     """A collective begins to run (by = 1) or is done (-1): others may have its place, and compute its processors."""
     const = world_at(address).net.const
-    if const[CONST_COMPUTE_SLOW] != 0:
+    if const.compute_slow_1000ths != 0:
         count_running(address, node, by, now)
-    if by < 0 and const[CONST_IN_FLIGHT] > 0:
+    if by < 0 and const.collectives_in_flight > 0:
         give_place_back(address, node)
     return 0
 
@@ -380,35 +319,36 @@ def message_done(net, insts, node, w1, w3):
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     group = w3 >> 44
-    if net.const[CONST_HANDSHAKES] == 1:
-        done, inst = apart(call_hook(net.const[CONST_BY_KIND], net.const[CONST_ADDRESS], node, w1, w3, 0, 0, 0, 0))
+    if net.const.handshakes == 1:
+        done, inst = apart(call_hook(net.hooks.message_by_kind, net.const.address, node, w1, w3, 0, 0, 0, 0))
     elif group == P2P:
-        done = receive_row(net.const[CONST_ADDRESS], node, w1, w3)
+        done = receive_row(net.const.address, node, w1, w3)
     else:
         inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
-        insts.inst_arrived[inst * net.const[CONST_LANE_STRIDE] + (w3 & 0xFFFFFF)] += 1
+        insts.inst_arrived[inst * net.const.lane_stride + (w3 & 0xFFFFFF)] += 1
     return done, inst
 
 
 @inline
 def message_is_in(net, insts, node, now, w1, w2, w3):
     """A message is complete at its receiver, who acts on it now or later; words of its last packet. As `start_row`."""
-    if net.const[CONST_ARRIVED] != 0:
-        return apart(call_hook(net.const[CONST_ARRIVED], net.const[CONST_ADDRESS], node, now, w1, w2, w3, 0, 0))
+    if net.hooks.is_in != 0:
+        return apart(call_hook(net.hooks.is_in, net.const.address, node, now, w1, w2, w3, 0, 0))
     return message_done(net, insts, node, w1, w3)
 
 
 @inline
 def packet_event(net, npus, qps, node, record, now):
     """A packet has come. Returns the tag of the message that it completes, or NOTHING."""
-    carry(net, TAKE_UP, record // RECORD_WORDS)
-    w1 = net.record[record + 1]
-    w2 = net.record[record + 2]
-    w3 = net.record[record + 3]
+    packet = net.record[record]
+    carry(net, TAKE_UP, record)
+    w1 = packet.w1
+    w2 = packet.w2
+    w3 = packet.w3
     if destination(w1) == PAUSE_FRAME:
         link = on_pause(net, record, w2, now)
         kick(npus, node, link)
-    elif destination(w1) != npus.npu[node * NPU_WORDS + NPU_GLOBAL]:
+    elif destination(w1) != npus.npu[node].number:
         pass_on(net, npus, node, now, w1, w2, w3)
     elif flags(w1) & FLAG_ACK != 0:
         on_ack(net, npus, qps, node, now, w1, w2, w3)
@@ -420,9 +360,9 @@ def packet_event(net, npus, qps, node, record, now):
 @inline
 def prefetch_acknowledged(net, qps, head):
     """Ask for the queue pair that the packet at record `head` acknowledges, if it does."""
-    p = head * RECORD_WORDS
-    if flags(net.record[p + 1]) & FLAG_ACK != 0:
-        row = ((net.record[p + 2] >> 24) & PSN_MASK) * QP_WORDS
+    packet = net.record[head]
+    if flags(packet.w1) & FLAG_ACK != 0:
+        row = packet.w2 >> 24 & PSN_MASK
         prefetch(qps.qp, row)
         prefetch(qps.qp, row + 8)
 
@@ -430,26 +370,26 @@ def prefetch_acknowledged(net, qps, head):
 @inline
 def prefetch_npus(net, npus, qps, node):
     """Ask for the rows of the NPUs that come next: what is known by number first, then what that names."""
-    last = net.const[CONST_NPUS_LOCAL] - 1
-    side = net.ctl[CTL_SIDE]
+    last = net.const.npus - 1
+    side = net.ctl.side
     prefetch(net.inbox, inbox_of(min(node + 12, last), side))
     far = min(node + 6, last)
-    prefetch(npus.npu, far * NPU_WORDS)
-    prefetch(npus.port, net.out_ptr[far] * PORT_WORDS)
+    prefetch(npus.npu, far)
+    prefetch(npus.port, net.out_ptr[far])
     head = np.int64(net.inbox[inbox_of(far, side)])
     if head >= 0:
-        prefetch(net.record, head * RECORD_WORDS)
-        prefetch(net.record, head * RECORD_WORDS + 8)
+        prefetch(net.record, head)
+        prefetch(net.record, head + 8)
     next_node = min(node + 3, last)
-    near = next_node * NPU_WORDS
-    prefetch(npus.heap, 2 * npus.npu[near + NPU_HEAP_BASE])
-    rx = npus.npu[near + NPU_LAST_RX]
+    npu = npus.npu[next_node]
+    prefetch(npus.heap, 2 * npu.heap)
+    rx = npu.last_receiver
     if rx >= 0:
-        prefetch(qps.rxqp, rx * RXQP_WORDS)
-    qp = npus.port[net.out_ptr[next_node] * PORT_WORDS + PORT_RING]
+        prefetch(qps.rxqp, rx)
+    qp = npus.port[net.out_ptr[next_node]].ring
     if qp >= 0:
-        prefetch(qps.qp, qp * QP_WORDS)
-        prefetch(qps.qp, qp * QP_WORDS + 8)
+        prefetch(qps.qp, qp)
+        prefetch(qps.qp, qp + 8)
     box = inbox_of(next_node, side)
     head = np.int64(net.inbox[box])
     if head >= 0:
@@ -464,74 +404,74 @@ def npus_window(address, begin, end):
     w = world_at(address)
     net, inbox, npus, qps, rows, insts = w.net, w.inbox, w.npus, w.qps, w.rows, w.insts
     ctl = net.ctl
-    for node in range(max(0, ctl[CTL_RESUME_NODE]), net.const[CONST_NPUS_LOCAL]):
-        if ctl[CTL_RESUME_NODE] < 0:
+    for node in range(max(0, ctl.resume_node), net.const.npus):
+        if ctl.resume_node < 0:
             prefetch_npus(net, npus, qps, node)
-            if net.next_time[node] >= end and net.inbox[inbox_of(node, ctl[CTL_SIDE])] < 0:
+            if net.next_time[node] >= end and net.inbox[inbox_of(node, ctl.side)] < 0:
                 continue
             if blocks_short(net):
                 return True
             take_batch(net, inbox, node, begin, end)
-        batch = ctl[CTL_BATCH]
-        i = ctl[CTL_RESUME_AT]
-        n = node * NPU_WORDS
-        npu = npus.npu
+        batch = ctl.batch
+        i = ctl.resume_at
+        npu = npus.npu[node]
         while True:
-            if blocks_short(net) or (ctl[CTL_CHECK] == 1 and short_of(net, qps) > 0):
-                ctl[CTL_RESUME_NODE] = node
-                ctl[CTL_RESUME_AT] = i
+            if blocks_short(net) or (ctl.check == 1 and short_of(net, qps) > 0):
+                ctl.resume_node = node
+                ctl.resume_at = i
                 return True
-            now = npu[n + NPU_NOW]
+            now = npu.now_ps
             done = np.int64(NOTHING)
             inst = np.int64(NOTHING)
             link = np.int64(NOTHING)
             tag = np.int64(NOTHING)
             w1 = np.int64(0)
             w2 = np.int64(0)
-            if npu[n + NPU_READY_HEAD] >= 0:
+            if npu.ready_head >= 0:
                 row = next_ready(npus, rows, node)
                 done, inst = start_row(address, node, row, now)
-            elif net.const[CONST_SELECTIVE] != 0 and npu[n + NPU_DONE_HEAD] >= 0:
+            elif net.hooks.selective_sender != 0 and npu.done_head >= 0:
                 w1, w2, tag = take_complete(net, npus, qps, node)
-            elif npu[n + NPU_KICK_HEAD] >= 0:
+            elif npu.kick_head >= 0:
                 link = next_kicked(npus, node)
             else:
                 own = np.int64(INF)
-                if npu[n + NPU_HEAP_SIZE] > 0:
-                    own = npus.heap[2 * npu[n + NPU_HEAP_BASE]]
+                if npu.heap_size > 0:
+                    own = npus.heap[2 * npu.heap]
                 comes = np.int64(INF)
                 if i < batch:
                     comes = begin + (inbox.batch_key[i] >> 16)
                 now = min(own, comes)
                 if now >= end:
                     break
-                npu[n + NPU_NOW] = now
+                npu.now_ps = now
                 if own <= comes:
-                    net.count[COUNT_EVENTS] += 1
+                    net.count.events += 1
                     done, inst, link = own_event(net, npus, rows, insts, node, now)
                 else:
-                    record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF] * RECORD_WORDS
+                    record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
+                    packet = net.record[record]
                     i += 1
-                    w1 = net.record[record + 1]
-                    w2 = net.record[record + 2]
+                    w1 = packet.w1
+                    w2 = packet.w2
                     tag = packet_event(net, npus, qps, node, record, now)
             if tag >= 0:
                 done, inst = message_is_in(net, insts, node, now, w1, w2, tag)
-            if inst >= 0 and insts.inst[inst * INST_WORDS + INST_STARTED] == 1:
+            if inst >= 0 and insts.inst[inst].started == 1:
                 advance(address, node, inst, now)
                 done = close_if_done(net, insts, inst)
-                if done >= 0 and (net.const[CONST_COMPUTE_SLOW] | net.const[CONST_IN_FLIGHT]) != 0:
-                    call_hook(net.const[CONST_RUNNING], address, node, -1, now, 0, 0, 0, 0)
+                if done >= 0 and (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0:
+                    call_hook(net.hooks.running, address, node, -1, now, 0, 0, 0, 0)
             if done >= 0:
                 finish_row(address, node, done, now)
-            if link >= 0 and npus.port[link * PORT_WORDS + PORT_KICK_NEXT] == NOT_KICKED:
-                if npu[n + NPU_READY_HEAD] >= 0:
+            if link >= 0 and npus.port[link].kick_next == NOT_KICKED:
+                if npu.ready_head >= 0:
                     kick(npus, node, link)
                 else:
                     transmit(net, npus, qps, node, link, now)
-        ctl[CTL_RESUME_NODE] = -1
+        ctl.resume_node = -1
         give_back(net, inbox)
         net.next_time[node] = INF
-        if npu[n + NPU_HEAP_SIZE] > 0:
-            net.next_time[node] = npus.heap[2 * npu[n + NPU_HEAP_BASE]]
+        if npu.heap_size > 0:
+            net.next_time[node] = npus.heap[2 * npu.heap]
     return False

@@ -7,16 +7,7 @@ import numpy as np
 
 from pdes.core.jit import inline
 from pdes.core.state import (
-    CONST_LANE_STRIDE,
-    CONST_RESOLUTION,
     LONGEST_RUN_PS,
-    NPU_SLOT_BASE,
-    NPU_TRACE,
-    NPU_TRACE_BASE,
-    NPU_WORDS,
-    TAKEN_COUNT,
-    TAKEN_PS,
-    TAKEN_WORDS,
 )
 from pdes.npu.collective import instance
 
@@ -27,13 +18,13 @@ TOUCHES = 3
 @inline
 def lane_of(npus, trace, plans, node, group, seq, lane):
     """Number among all plans' lanes of a lane of the NPU's part of the seq-th collective of `group`, begun or not."""
-    n = node * NPU_WORDS
-    slot = npus.npu[n + NPU_SLOT_BASE]
-    at = trace.trace_slot_ptr[npus.npu[n + NPU_TRACE]]
+    npu = npus.npu[node]
+    slot = npu.slot_base
+    at = trace.trace_slot_ptr[npu.trace_number]
     while plans.slot_group[slot] != group:
         slot += 1
         at += 1
-    row = npus.npu[n + NPU_TRACE_BASE] + trace.coll_node[trace.coll_ptr[at] + seq]
+    row = npu.trace_base + trace.coll_node[trace.coll_ptr[at] + seq]
     schedule = np.int64(trace.schedule[row])
     plan = plans.plan_of_ptr[schedule]
     if not plans.relative[schedule]:
@@ -50,13 +41,13 @@ def in_lane_at(w, node, tag, size, at, is_data):
     net, messages, taken = w.net, w.messages, w.insts.taken
     number = tag & 0xFFFFFF
     inst = instance(net, w.insts, node, tag >> 44, (tag >> 24) & 0xFFFFF)
-    t = (inst * net.const[CONST_LANE_STRIDE] + number) * TAKEN_WORDS
+    taken_row = taken[inst * net.const.lane_stride + number]
     if is_data:
         lane = lane_of(w.npus, w.trace, w.plans, node, tag >> 44, (tag >> 24) & 0xFFFFF, number)
-        if messages.reduces[messages.receive_ptr[lane] + taken[t + TAKEN_COUNT]] == 1:
+        if messages.reduces[messages.receive_ptr[lane] + taken_row.messages] == 1:
             time = np.int64(min(size * messages.memory_psb[0] + 0.5, LONGEST_RUN_PS / TOUCHES))
-            at += TOUCHES * (time - time % net.const[CONST_RESOLUTION])
-        taken[t + TAKEN_COUNT] += 1
-    at = max(at, taken[t + TAKEN_PS])
-    taken[t + TAKEN_PS] = at
+            at += TOUCHES * (time - time % net.const.resolution_ps)
+        taken_row.messages += 1
+    at = max(at, taken_row.taken_ps)
+    taken_row.taken_ps = at
     return at

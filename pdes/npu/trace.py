@@ -9,25 +9,10 @@ import numpy as np
 from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import inline, outline
 from pdes.core.state import (
-    CONST_RECORD_NODES,
-    CONST_SERIAL_COLLECTIVES,
-    COUNT_DIGEST_A,
-    COUNT_DIGEST_B,
-    COUNT_NODES,
-    CTL_FINISH,
-    CTL_LEFT,
-    NPU_GLOBAL,
-    NPU_LANE,
-    NPU_LEFT,
     NPU_READY_HEAD,
     NPU_READY_TAIL,
-    NPU_ROW_BASE,
-    NPU_SLOT_BASE,
-    NPU_TRACE,
-    NPU_TRACE_BASE,
     NPU_WAIT_HEAD,
     NPU_WAIT_TAIL,
-    NPU_WORDS,
     ROW_DONE,
     ROW_READY,
 )
@@ -39,7 +24,7 @@ KIND_NOOP, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KIND_RECV, KIND_COLLECTIVE = ra
 @inline
 def list_append(npus, rows, n, head, tail, row):
     """Append a row to the NPU's list whose ends are words `head` and `tail`."""
-    base = npus.npu[n + NPU_ROW_BASE]
+    base = npus.npu[n].row_base
     rows.state[base + row] = -1
     if npus.npu[n + head] < 0:
         npus.npu[n + head] = row
@@ -51,42 +36,40 @@ def list_append(npus, rows, n, head, tail, row):
 @inline
 def make_ready(npus, rows, node, row):
     """All parents of the row are done."""
-    n = node * NPU_WORDS
-    list_append(npus, rows, n, NPU_READY_HEAD, NPU_READY_TAIL, row)
+    list_append(npus, rows, node, NPU_READY_HEAD, NPU_READY_TAIL, row)
 
 
 @inline
 def next_ready(npus, rows, node):
     """Take the first ready row."""
-    n = node * NPU_WORDS
-    row = npus.npu[n + NPU_READY_HEAD]
-    npus.npu[n + NPU_READY_HEAD] = rows.state[npus.npu[n + NPU_ROW_BASE] + row]
+    npu = npus.npu[node]
+    row = npu.ready_head
+    npu.ready_head = rows.state[npu.row_base + row]
     return row
 
 
 @inline
 def wait_for_lane(npus, rows, node, lane, row):
     """Queue a row behind the one that its lane works on."""
-    n = node * NPU_WORDS
-    list_append(npus, rows, n, NPU_WAIT_HEAD + lane, NPU_WAIT_TAIL + lane, row)
+    list_append(npus, rows, node, NPU_WAIT_HEAD + lane, NPU_WAIT_TAIL + lane, row)
 
 
 @inline
 def next_for_lane(npus, rows, node, lane):
     """The lane is idle: make the next row that waits for it ready."""
-    n = node * NPU_WORDS
-    waiting = npus.npu[n + NPU_WAIT_HEAD + lane]
+    npu = npus.npu[node]
+    waiting = npu.wait_head[lane]
     if waiting >= 0:
-        npus.npu[n + NPU_WAIT_HEAD + lane] = rows.state[npus.npu[n + NPU_ROW_BASE] + waiting]
+        npu.wait_head[lane] = rows.state[npu.row_base + waiting]
         make_ready(npus, rows, node, waiting)
 
 
 @inline
 def leave_lane(npus, rows, node, lane):
     """The lane's row is done: return it; the lane is free for the next."""
-    n = node * NPU_WORDS
-    row = npus.npu[n + NPU_LANE + lane]
-    npus.npu[n + NPU_LANE + lane] = -1
+    npu = npus.npu[node]
+    row = npu.lane[lane]
+    npu.lane[lane] = -1
     next_for_lane(npus, rows, node, lane)
     return row
 
@@ -96,21 +79,21 @@ def finish_row(address, node, row, now):
     """A row is done: tell its children, and the next collective of its group."""
     w = world_at(address)
     net, npus, rows, trace = w.net, w.npus, w.rows, w.trace
-    n = node * NPU_WORDS
-    first = npus.npu[n + NPU_ROW_BASE]
-    base = npus.npu[n + NPU_TRACE_BASE]
+    npu = npus.npu[node]
+    first = npu.row_base
+    base = npu.trace_base
     rows.flag[first + row] |= ROW_DONE
-    if net.const[CONST_RECORD_NODES] == 1:
+    if net.const.record_nodes == 1:
         rows.finish[first + row] = now
-    h = mix3(npus.npu[n + NPU_GLOBAL], row, 0x4E41)
-    net.count[COUNT_NODES] += 1
-    net.count[COUNT_DIGEST_A] += mix2(h, now)
-    net.count[COUNT_DIGEST_B] += mix2(now * 3 + 1, h)
-    npus.npu[n + NPU_LEFT] -= 1
-    net.ctl[CTL_LEFT] -= 1
-    if now > net.ctl[CTL_FINISH]:
-        net.ctl[CTL_FINISH] = now
-    if trace.kind[base + row] == KIND_COLLECTIVE and net.const[CONST_SERIAL_COLLECTIVES] == 1:
+    h = mix3(npu.number, row, 0x4E41)
+    net.count.trace_rows += 1
+    net.count.digest_a += mix2(h, now)
+    net.count.digest_b += mix2(now * 3 + 1, h)
+    npu.rows_left -= 1
+    net.ctl.rows_left -= 1
+    if now > net.ctl.finish_ps:
+        net.ctl.finish_ps = now
+    if trace.kind[base + row] == KIND_COLLECTIVE and net.const.serial_collectives == 1:
         wake_group(npus, rows, trace, node, row)
     for i in range(trace.child_ptr[base + row], trace.child_ptr[base + row + 1]):
         child = np.int64(trace.child[i])
@@ -123,13 +106,13 @@ def finish_row(address, node, row, now):
 @inline
 def wake_group(npus, rows, trace, node, row):
     """The group's next collective may start if it is ready."""
-    n = node * NPU_WORDS
-    group = np.int64(trace.group[npus.npu[n + NPU_TRACE_BASE] + row])
-    slot = npus.npu[n + NPU_SLOT_BASE] + group
+    npu = npus.npu[node]
+    group = np.int64(trace.group[npu.trace_base + row])
+    slot = npu.slot_base + group
     rows.slot_next[slot] += 1
-    i = trace.trace_slot_ptr[npus.npu[n + NPU_TRACE]] + group
+    i = trace.trace_slot_ptr[npu.trace_number] + group
     at = trace.coll_ptr[i] + rows.slot_next[slot]
     if at < trace.coll_ptr[i + 1]:
         following = np.int64(trace.coll_node[at])
-        if rows.flag[npus.npu[n + NPU_ROW_BASE] + following] & ROW_READY != 0:
+        if rows.flag[npu.row_base + following] & ROW_READY != 0:
             make_ready(npus, rows, node, following)

@@ -151,7 +151,7 @@ class Crew:
 
 def make_room(lp):
     """After FULL: room in the pool that was too small."""
-    if lp.world.net.ctl[s.CTL_NEED] == s.NEED_FLOWS:
+    if lp.world.net.ctl.need == s.NEED_FLOWS:
         lp.take_flows()
     else:
         lp.world = grow(lp.world)

@@ -47,7 +47,7 @@ def run_messages(sim, progress=None):
     begun = time.perf_counter()
     (lp,) = sim.lps
     begin(lp)
-    total = int(lp.world.net.ctl[s.CTL_LEFT])
+    total = int(lp.world.net.ctl.rows_left)
     first_event_s = 0.0
     while (status := work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
         if status == FULL:
@@ -76,17 +76,17 @@ def run_messages(sim, progress=None):
 def begin(lp):
     """Have every NPU that has something to do begin at time 0."""
     w = lp.world
-    ready = np.flatnonzero(w.npus.npu.reshape(-1, s.NPU_WORDS)[: lp.part.npus, s.NPU_READY_HEAD] >= 0)
+    ready = np.flatnonzero(w.npus.npu.reshape(-1, s.NPU_WORDS).ready_head[: lp.part.npus] >= 0)
     begin_with(w.messages, w.net.ctl, (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready)
 
 
 def _snapshot(lp, total, wall_s):
     net = lp.world.net
     return Snapshot(
-        now_ps=int(net.ctl[s.CTL_NOW]),
-        packet_hops=int(net.count[s.COUNT_HOPS]),
-        nodes_done=total - int(net.ctl[s.CTL_LEFT]),
+        now_ps=int(net.ctl.now_ps),
+        packet_hops=int(net.count.hops),
+        nodes_done=total - int(net.ctl.rows_left),
         nodes_total=total,
         wall_s=wall_s,
-        messages=int(net.count[s.COUNT_CONSUMED_PACKETS]),
+        messages=int(net.count.consumed_packets),
     )

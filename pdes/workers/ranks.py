@@ -14,7 +14,6 @@ import numpy as np
 
 from pdes.build.post import Post
 from pdes.build.worlds import build_lps
-from pdes.core import state as s
 from pdes.core.errors import AgreedRunError, RunError
 from pdes.harvest.gathering import check, harvest, merge, results
 from pdes.network.boundary import HEADER_WORDS, WORD_BYTES
@@ -235,7 +234,7 @@ def run_ranks(layout, program, settings, communicator, threads=1, progress=None,
     if node.rank_in_node == 0:
         workers = threads * node.node.Get_size()
         found_team(node.team, workers, layout.fabric.cell_ps, crew_size=threads, exchanges=node.nodes > 1)
-    nodes_total = communicator.reduce(sum(int(lp.world.net.ctl[s.CTL_LEFT]) for lp in sim.lps)) or 0
+    nodes_total = communicator.reduce(sum(int(lp.world.net.ctl.rows_left) for lp in sim.lps)) or 0
     crew = Crew(
         sim,
         node.team,

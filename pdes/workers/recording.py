@@ -15,7 +15,6 @@ import numpy as np
 from pdes.build.layout import Layout, share
 from pdes.build.post import Post
 from pdes.build.worlds import build_lps
-from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.status import DONE, FAILED, FULL
 from pdes.harvest.gathering import check, harvest, results
@@ -226,7 +225,7 @@ def _sums(counts, lp_of, lps):
 def _alone(lps, *, exchanges=False):
     """A team of one worker, and its crew."""
     team = np.zeros(tm.team_words(1), np.int64)
-    cell_ps = int(lps[0].world.net.const[s.CONST_CELL]) if lps else 1
+    cell_ps = int(lps[0].world.net.const.cell_ps) if lps else 1
     tm.found_team(team, 1, cell_ps, crew_size=1, exchanges=exchanges)
     return team, tm.new_crew(len(lps))
 

@@ -4,7 +4,6 @@ import time
 
 import numpy as np
 
-from pdes.core import state as s
 from pdes.harvest.gathering import check, harvest, results
 from pdes.workers.crew import Crew, compile_kernels
 from pdes.workers.team import found_team, team_words
@@ -45,8 +44,8 @@ def crew_of(sim, progress=None, threads=1):
     """A crew that is the whole team."""
     threads = min(threads, len(sim.lps))
     team = np.zeros(team_words(threads), np.int64)
-    found_team(team, threads, int(sim.lps[0].world.net.const[s.CONST_CELL]), crew_size=threads)
-    nodes_total = sum(int(lp.world.net.ctl[s.CTL_LEFT]) for lp in sim.lps)
+    found_team(team, threads, int(sim.lps[0].world.net.const.cell_ps), crew_size=threads)
+    nodes_total = sum(int(lp.world.net.ctl.rows_left) for lp in sim.lps)
     return Crew(sim, team, threads, progress=progress, nodes_total=nodes_total)
 
 
@@ -54,8 +53,8 @@ def settled(sim):
     """What was settled from the fabric."""
     const = sim.lps[0].world.net.const
     return {
-        "window_packets": int(const[s.CONST_WINDOW]),
-        "rto_ps": int(const[s.CONST_RTO]),
-        "lookahead_ps": int(const[s.CONST_LOOKAHEAD]),
-        "cell_ps": int(const[s.CONST_CELL]),
+        "window_packets": int(const.window_packets),
+        "rto_ps": int(const.rto_ps),
+        "lookahead_ps": int(const.lookahead_ps),
+        "cell_ps": int(const.cell_ps),
     }

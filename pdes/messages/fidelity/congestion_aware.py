@@ -11,22 +11,10 @@ import numpy as np
 from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.state import (
-    CLASS_DELAY,
-    CLASS_WORDS,
-    COUNT_HOPS,
     INF,
-    MSG_BYTES,
     MSG_NODE,
     MSG_QP,
-    MSG_WORDS,
     QP_ARRIVED,
-    QP_DST,
-    QP_NPU,
-    QP_SHARES,
-    QP_WORDS,
-    TX_BUSY,
-    TX_META,
-    TX_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.messages.events import ARRIVE, STEP
@@ -42,30 +30,31 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     """Have a message cross the next link."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    row = qps.msg[message * MSG_WORDS + MSG_QP] * QP_WORDS
-    size = qps.msg[message * MSG_WORDS + MSG_BYTES]
-    node = qps.msg[message * MSG_WORDS + MSG_NODE]
+    row = qps.msg[message + MSG_QP]
+    qp = qps.qp[row]
+    size = qps.msg[message].payload_bytes
+    node = qps.msg[message + MSG_NODE]
     link = link_of_connection(net, w.routes, qps, row, node)
-    tx = link * TX_WORDS
-    meta = net.tx[tx + TX_META]
-    start = min(max(now, net.tx[tx + TX_BUSY]), INF)
+    tx = net.tx[link]
+    meta = tx.meta
+    start = min(max(now, tx.busy_ps), INF)
     psb = link_psb(net, link)
     sent = start + whole_ps(net, size, psb, 0)
-    net.tx[tx + TX_BUSY] = sent
-    count_sent(net, tx, size, start - now)
-    net.count[COUNT_HOPS] += 1
-    at_npu = node == qps.qp[row + QP_NPU]
-    if at_npu and qps.qp[row + QP_SHARES] > SHARE_UNITS:
+    tx.busy_ps = sent
+    count_sent(net, link, size, start - now)
+    net.count.hops += 1
+    at_npu = node == qp.npu
+    if at_npu and qp.shares > SHARE_UNITS:
         start = max(start, qps.qp[row + QP_ARRIVED])
-        psb *= qps.qp[row + QP_SHARES] / SHARE_UNITS
+        psb *= qp.shares / SHARE_UNITS
         sent = start + whole_ps(net, size, psb, 0)
         qps.qp[row + QP_ARRIVED] = sent
     if at_npu:
         leaves(w, message, sent, now)
     after = meta & NODE_MASK
-    qps.msg[message * MSG_WORDS + MSG_NODE] = after
-    at = start + whole_ps(net, size, psb, net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY])
-    if after == qps.qp[row + QP_DST]:
+    qps.msg[message + MSG_NODE] = after
+    at = start + whole_ps(net, size, psb, net.link_class[meta >> 46].delay_ps)
+    if after == qp.dst:
         add_message_event(net, qps, w.messages, at, ARRIVE, message)
     else:
         add_message_event(net, qps, w.messages, at + forwarding_ps(net, w.routes, after), STEP, message)

@@ -10,19 +10,9 @@ import numpy as np
 from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.state import (
-    CLASS_DELAY,
-    CLASS_WORDS,
-    COUNT_HOPS,
-    MSG_BYTES,
     MSG_NODE,
     MSG_QP,
-    MSG_WORDS,
     QP_ARRIVED,
-    QP_DST,
-    QP_SHARES,
-    QP_WORDS,
-    TX_META,
-    TX_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.messages.events import ARRIVE
@@ -39,22 +29,23 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     """Have a message cross all its path."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    row = qps.msg[message * MSG_WORDS + MSG_QP] * QP_WORDS
-    size = qps.msg[message * MSG_WORDS + MSG_BYTES]
-    dst = qps.qp[row + QP_DST]
-    node = qps.msg[message * MSG_WORDS + MSG_NODE]
+    row = qps.msg[message + MSG_QP]
+    qp = qps.qp[row]
+    size = qps.msg[message].payload_bytes
+    dst = qp.dst
+    node = qps.msg[message + MSG_NODE]
     latency = np.int64(0)
     slowest = 0.0
-    shares = max(SHARE_UNITS, qps.qp[row + QP_SHARES]) / SHARE_UNITS
+    shares = max(SHARE_UNITS, qp.shares) / SHARE_UNITS
     while node != dst:
         latency += forwarding_ps(net, w.routes, node)
         link = link_of_connection(net, w.routes, qps, row, node)
-        meta = net.tx[link * TX_WORDS + TX_META]
-        latency += net.link_class[(meta >> 46) * CLASS_WORDS + CLASS_DELAY]
+        meta = net.tx[link].meta
+        latency += net.link_class[meta >> 46].delay_ps
         slowest = max(slowest, link_psb(net, link) * shares)
         shares = 1.0
-        count_sent(net, link * TX_WORDS, size, 0)
-        net.count[COUNT_HOPS] += 1
+        count_sent(net, link, size, 0)
+        net.count.hops += 1
         node = meta & NODE_MASK
     arrived = max(now + whole_ps(net, size, slowest, latency), qps.qp[row + QP_ARRIVED])
     qps.qp[row + QP_ARRIVED] = arrived

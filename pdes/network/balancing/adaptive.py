@@ -16,17 +16,9 @@ from pdes.core.hashing import mix3
 from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
 from pdes.core.state import (
-    CONST_HEADER,
-    CONST_MTU,
-    CONST_SWITCH_HOOK,
     FLOWLETS,
     GATE_QUEUED,
-    GATE_WORDS,
     INF,
-    NODE_BASE,
-    NODE_WORDS,
-    TX_BUSY,
-    TX_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.network.link import link_psb
@@ -42,9 +34,9 @@ SLACK_PACKETS = 8
 @inline
 def work_left(net, link, now):
     """Time that the port needs for all that it has (ps)."""
-    work = max(0, net.tx[link * TX_WORDS + TX_BUSY] - now)
-    if net.const[CONST_SWITCH_HOOK] != 0:
-        g = link * GATE_WORDS + GATE_QUEUED
+    work = max(0, net.tx[link].busy_ps - now)
+    if net.hooks.shared_switches != 0:
+        g = link + GATE_QUEUED
         work += np.int64((net.gate[g] + net.gate[g + 1]) * link_psb(net, link))
     return work
 
@@ -59,13 +51,13 @@ def pick(address, node, first, count, w1, _w2, now, _spare):
     sent = routes.flowlet[at]
     routes.flowlet[at] = sent + 1
     which = (sent + ((mix3(salt(routes, node) + is_control, destination(w1), sent // count) * count) >> 32)) % count
-    base = routes.node[node * NODE_WORDS + NODE_BASE]
-    if net.const[CONST_SWITCH_HOOK] != 0:
+    base = routes.node[node].first_link
+    if net.hooks.shared_switches != 0:
         bring_up(net, node, now + 1)
     least = np.int64(INF)
     for i in range(count):
         least = min(least, work_left(net, base + routes.link[first + i], now))
-    slack = SLACK_PACKETS * (net.const[CONST_MTU] + net.const[CONST_HEADER])
+    slack = SLACK_PACKETS * (net.const.mtu_bytes + net.const.header_bytes)
     link = base + routes.link[first + which]
     while work_left(net, link, now) > least + np.int64(slack * link_psb(net, link)):
         which = (which + 1) % count

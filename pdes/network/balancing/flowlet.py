@@ -9,7 +9,7 @@ import numpy as np
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook
 from pdes.core.packet import entropy, identity
-from pdes.core.state import CONST_FLOWLET_GAP, FLOWLETS
+from pdes.core.state import FLOWLETS
 from pdes.core.world import world_at
 from pdes.network.routing import salt
 
@@ -27,7 +27,7 @@ def pick(address, node, _first, count, w1, w2, now, _spare):
     at = 2 * (node * FLOWLETS + (flow & (FLOWLETS - 1)))
     last = routes.flowlet[at]
     which = routes.flowlet[at + 1]
-    if last == 0 or now - last > world.net.const[CONST_FLOWLET_GAP] or which >= count:
+    if last == 0 or now - last > world.net.const.flowlet_gap_ps or which >= count:
         which = np.int64((mix3(flow, identity(w2), now) * count) >> 32)
         routes.flowlet[at + 1] = which
     routes.flowlet[at] = max(now, 1)

@@ -33,14 +33,9 @@ import numpy as np
 from pdes.core.jit import hook, inline
 from pdes.core.state import (
     CC_CNP,
-    CC_LINE_PSB,
     CC_OWN,
-    CC_PSB,
     CC_SENT,
     CC_START,
-    CC_WINDOW,
-    CC_WORDS,
-    CONST_WINDOW,
     INF,
 )
 from pdes.core.world import world_at
@@ -146,20 +141,20 @@ def power(x, n):
 @inline
 def set_rate(qps, row, rate):
     """Pace at the rate; at line rate the port alone does."""
-    qps.ccf[row + RC] = rate
-    qps.ccf[row + CC_PSB] = 0.0 if rate >= qps.ccf[row + LINE] else BIT_PS / rate
+    qps.cc[row + RC] = rate
+    qps.cc[row].pace_ps_per_byte = 0.0 if rate >= qps.cc[row + LINE] else BIT_PS / rate
 
 
 @inline
 def start(net, qps, row):
     """No slow start: line rate."""
-    qps.cc[row + CC_WINDOW] = net.const[CONST_WINDOW]
-    qps.ccf[row + LINE] = BIT_PS / qps.ccf[row + CC_LINE_PSB]
-    qps.ccf[row + RT] = qps.ccf[row + LINE]
-    qps.ccf[row + ALPHA] = 1.0
+    qps.cc[row].window_packets = net.const.window_packets
+    qps.cc[row + LINE] = BIT_PS / qps.cc[row].line_ps_per_byte
+    qps.cc[row + RT] = qps.cc[row + LINE]
+    qps.cc[row + ALPHA] = 1.0
     qps.cc[row + ALPHA_AT] = INF
     qps.cc[row + INCREASE_AT] = INF
-    set_rate(qps, row, qps.ccf[row + LINE])
+    set_rate(qps, row, qps.cc[row + LINE])
 
 
 @inline
@@ -170,7 +165,7 @@ def decay_alpha(qps, row, until):
         interval = np.int64(qps.par[PAR_ALPHA_INTERVAL])
         times = (until - at) // interval + 1
         qps.cc[row + ALPHA_AT] = at + times * interval
-        qps.ccf[row + ALPHA] *= power(1.0 - qps.par[PAR_G], times)
+        qps.cc[row + ALPHA] *= power(1.0 - qps.par[PAR_G], times)
 
 
 @inline
@@ -183,7 +178,7 @@ def increase(qps, row):
         by_bytes = by_time
     if qps.par[PAR_TIMER] <= 0.0:
         by_time = by_bytes
-    scale = qps.ccf[row + LINE] / SCALE_BPS
+    scale = qps.cc[row + LINE] / SCALE_BPS
     if max(by_time, by_bytes) >= times:
         if min(by_time, by_bytes) > times:
             step = qps.par[PAR_FIXED_HAI]
@@ -193,8 +188,8 @@ def increase(qps, row):
             step = qps.par[PAR_FIXED_AI]
             if step <= 0.0:
                 step = qps.par[PAR_AI] * scale
-        qps.ccf[row + RT] = min(qps.ccf[row + RT] + step, qps.ccf[row + LINE])
-    set_rate(qps, row, (qps.ccf[row + RT] + qps.ccf[row + RC]) / 2.0)
+        qps.cc[row + RT] = min(qps.cc[row + RT] + step, qps.cc[row + LINE])
+    set_rate(qps, row, (qps.cc[row + RT] + qps.cc[row + RC]) / 2.0)
 
 
 @inline
@@ -208,14 +203,14 @@ def expire_timer(qps, row, until):
     """Rate increases by time. One that changes nothing shows that those after it would not either."""
     timer = np.int64(qps.par[PAR_TIMER])
     while qps.cc[row + INCREASE_AT] <= until:
-        current = qps.ccf[row + RC]
-        target = qps.ccf[row + RT]
+        current = qps.cc[row + RC]
+        target = qps.cc[row + RT]
         stage = qps.cc[row + TIME_STAGE]
         increase(qps, row)
         count_stage(qps, row, TIME_STAGE)
         qps.cc[row + INCREASE_AT] += timer
         at = qps.cc[row + INCREASE_AT]
-        same = current == qps.ccf[row + RC] and target == qps.ccf[row + RT] and stage == qps.cc[row + TIME_STAGE]
+        same = current == qps.cc[row + RC] and target == qps.cc[row + RT] and stage == qps.cc[row + TIME_STAGE]
         if same and at <= until:
             qps.cc[row + INCREASE_AT] = at + ((until - at) // timer + 1) * timer
 
@@ -224,9 +219,9 @@ def expire_timer(qps, row, until):
 def cut(qps, row, at):
     """Equation 1 for the rates; timer and byte counter begin anew."""
     if qps.par[PAR_CLAMP] > 0.0 or qps.cc[row + TIME_STAGE] > 0 or qps.cc[row + BYTE_STAGE] > 0:
-        qps.ccf[row + RT] = qps.ccf[row + RC]
-    least = min(qps.par[PAR_MIN_RATE], qps.ccf[row + LINE])
-    set_rate(qps, row, max(qps.ccf[row + RC] * (1.0 - qps.ccf[row + ALPHA] / 2.0), least))
+        qps.cc[row + RT] = qps.cc[row + RC]
+    least = min(qps.par[PAR_MIN_RATE], qps.cc[row + LINE])
+    set_rate(qps, row, max(qps.cc[row + RC] * (1.0 - qps.cc[row + ALPHA] / 2.0), least))
     qps.cc[row + HELD] = 0
     qps.cc[row + CUT_AT] = at + np.int64(qps.par[PAR_CUT_INTERVAL])
     qps.cc[row + TIME_STAGE] = 0
@@ -255,7 +250,7 @@ def on_cnp(qps, row, now):
         cut(qps, row, now)
     else:
         qps.cc[row + HELD] = 1
-    qps.ccf[row + ALPHA] = (1.0 - qps.par[PAR_G]) * qps.ccf[row + ALPHA] + qps.par[PAR_G]
+    qps.cc[row + ALPHA] = (1.0 - qps.par[PAR_G]) * qps.cc[row + ALPHA] + qps.par[PAR_G]
     if qps.par[PAR_ALPHA_INTERVAL] > 0.0:
         qps.cc[row + ALPHA_AT] = now + np.int64(qps.par[PAR_ALPHA_INTERVAL])
 
@@ -277,13 +272,12 @@ def update(address, q, event, now, a, _b, _c, _d):
     """Row q of the world after an event (pdes/congestion)."""
     world = world_at(address)
     qps = world.qps
-    row = q * CC_WORDS
     if event == CC_START:
-        start(world.net, qps, row)
+        start(world.net, qps, q)
         return 0
-    catch_up(qps, row, now)
+    catch_up(qps, q, now)
     if event == CC_SENT:
-        on_sent(qps, row, a)
+        on_sent(qps, q, a)
     elif event == CC_CNP:
-        on_cnp(qps, row, now)
+        on_cnp(qps, q, now)
     return 0

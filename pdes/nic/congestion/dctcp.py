@@ -24,15 +24,8 @@ from pdes.core.state import (
     CC_ACK,
     CC_LOSS,
     CC_OWN,
-    CC_PSB,
     CC_START,
-    CC_WINDOW,
-    CC_WORDS,
-    CONST_WINDOW,
     LOSS_TIMEOUT,
-    QP_SENT_MAX,
-    QP_UNA,
-    QP_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.nic.congestion import PACKETS, WINDOW_PACKETS, Parameter
@@ -64,35 +57,36 @@ CUT_END = CC_OWN + 6  # first sequence number not sent at the last cut, -1 none
 @inline
 def set_window(net, qps, row, cwnd):
     """Use cwnd, at least a packet and at most the cap; its fraction waits."""
-    cwnd = max(1.0, min(cwnd, float(net.const[CONST_WINDOW])))
-    qps.ccf[row + CWND] = cwnd
-    qps.cc[row + CC_WINDOW] = np.int64(cwnd)
+    cwnd = max(1.0, min(cwnd, float(net.const.window_packets)))
+    qps.cc[row + CWND] = cwnd
+    qps.cc[row].window_packets = np.int64(cwnd)
 
 
 @inline
 def start(net, qps, row):
     """The static window."""
-    qps.ccf[row + CC_PSB] = 0.0
-    qps.ccf[row + SSTHRESH] = float(net.const[CONST_WINDOW])
-    qps.ccf[row + ALPHA] = qps.par[PAR_INITIAL_ALPHA]
+    qps.cc[row].pace_ps_per_byte = 0.0
+    qps.cc[row + SSTHRESH] = float(net.const.window_packets)
+    qps.cc[row + ALPHA] = qps.par[PAR_INITIAL_ALPHA]
     qps.cc[row + CUT_END] = -1
-    set_window(net, qps, row, float(net.const[CONST_WINDOW]))
+    set_window(net, qps, row, float(net.const.window_packets))
 
 
 @inline
 def in_cut(qps, row, qp):
     """Whether no packet sent after the last cut has been acknowledged."""
-    return qps.cc[row + CUT_END] >= qps.qp[qp + QP_UNA]
+    return qps.cc[row + CUT_END] >= qps.qp[qp].una
 
 
 @inline
 def update_alpha(qps, row, qp):
     """Equation 1 at the end of a window of data."""
-    if qps.qp[qp + QP_UNA] > qps.cc[row + WINDOW_END]:
+    qp_qp = qps.qp[qp]
+    if qp_qp.una > qps.cc[row + WINDOW_END]:
         if qps.cc[row + ACKED] > 0:
             share = qps.cc[row + MARKED] / qps.cc[row + ACKED]
-            qps.ccf[row + ALPHA] = (1.0 - qps.par[PAR_G]) * qps.ccf[row + ALPHA] + qps.par[PAR_G] * share
-        qps.cc[row + WINDOW_END] = qps.qp[qp + QP_SENT_MAX]
+            qps.cc[row + ALPHA] = (1.0 - qps.par[PAR_G]) * qps.cc[row + ALPHA] + qps.par[PAR_G] * share
+        qps.cc[row + WINDOW_END] = qp_qp.sent_max
         qps.cc[row + ACKED] = 0
         qps.cc[row + MARKED] = 0
 
@@ -100,18 +94,18 @@ def update_alpha(qps, row, qp):
 @inline
 def cut(net, qps, row, qp, factor):
     """Equation 2 with the factor 1 - alpha / 2, or TCP's 1 / 2."""
-    cwnd = qps.ccf[row + CWND]
+    cwnd = qps.cc[row + CWND]
     set_window(net, qps, row, max(cwnd * factor, min(cwnd, qps.par[PAR_MIN_WINDOW])))
-    qps.ccf[row + SSTHRESH] = qps.ccf[row + CWND]
-    qps.cc[row + CUT_END] = qps.qp[qp + QP_SENT_MAX]
+    qps.cc[row + SSTHRESH] = qps.cc[row + CWND]
+    qps.cc[row + CUT_END] = qps.qp[qp].sent_max
 
 
 @inline
 def grow(net, qps, row, packets):
     """Slow start or congestion avoidance of TCP."""
-    cwnd = qps.ccf[row + CWND]
-    if cwnd < qps.ccf[row + SSTHRESH]:
-        cwnd = min(cwnd + packets, qps.ccf[row + SSTHRESH])
+    cwnd = qps.cc[row + CWND]
+    if cwnd < qps.cc[row + SSTHRESH]:
+        cwnd = min(cwnd + packets, qps.cc[row + SSTHRESH])
     else:
         cwnd += qps.par[PAR_INCREASE] * packets / cwnd
     set_window(net, qps, row, cwnd)
@@ -127,8 +121,8 @@ def on_ack(net, qps, row, qp, packets, mark):
     free = not in_cut(qps, row, qp)
     if mark != 0:
         if free:
-            cut(net, qps, row, qp, 1.0 - qps.ccf[row + ALPHA] / 2.0)
-    elif free or qps.ccf[row + CWND] < qps.ccf[row + SSTHRESH]:
+            cut(net, qps, row, qp, 1.0 - qps.cc[row + ALPHA] / 2.0)
+    elif free or qps.cc[row + CWND] < qps.cc[row + SSTHRESH]:
         grow(net, qps, row, packets)
 
 
@@ -147,12 +141,10 @@ def update(address, q, event, _now, a, b, _c, _d):
     world = world_at(address)
     net = world.net
     qps = world.qps
-    row = q * CC_WORDS
-    qp = q * QP_WORDS
     if event == CC_ACK:
-        on_ack(net, qps, row, qp, a, b)
+        on_ack(net, qps, q, q, a, b)
     elif event == CC_LOSS:
-        on_loss(net, qps, row, qp, a)
+        on_loss(net, qps, q, q, a)
     elif event == CC_START:
-        start(net, qps, row)
+        start(net, qps, q)
     return 0

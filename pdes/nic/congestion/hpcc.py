@@ -18,24 +18,9 @@ between equal paths. Then L is replaced, and U, W and W^c stay as they are until
 from pdes.core.jit import hook, inline
 from pdes.core.state import (
     CC_ACK,
-    CC_LINE_PSB,
     CC_OWN,
-    CC_PSB,
     CC_START,
-    CC_WINDOW,
-    CC_WORDS,
-    CLASS_PSB,
-    CLASS_WORDS,
-    CONST_BASE_RTT,
-    CONST_HEADER,
-    CONST_MTU,
-    CONST_WINDOW,
-    QP_NEXT,
-    QP_UNA,
-    QP_WORDS,
     TELEMETRY_CLASS_SHIFT,
-    TELEMETRY_FIRST,
-    TELEMETRY_HOPS,
     TELEMETRY_QUEUE_SHIFT,
     TELEMETRY_SECOND,
 )
@@ -105,51 +90,51 @@ def round_trip(world):
     """T in ps."""
     t = world.qps.par[P_BASE_RTT]
     if t <= 0.0:
-        t = float(world.net.const[CONST_BASE_RTT])
+        t = float(world.net.const.base_rtt_ps)
     return t
 
 
 @inline
 def sending(world, r, w):
     """The window of W bytes in packets, and the pacing R = W / T."""
-    packet = world.net.const[CONST_MTU] + world.net.const[CONST_HEADER]
+    packet = world.net.const.mtu_bytes + world.net.const.header_bytes
     packets = int(w / packet)
     if packets * packet < w:
         packets += 1
-    if packets > world.net.const[CONST_WINDOW]:
-        packets = world.net.const[CONST_WINDOW]
+    if packets > world.net.const.window_packets:
+        packets = world.net.const.window_packets
     if packets < 1:
         packets = 1
     psb = round_trip(world) / w
-    if psb < world.qps.ccf[r + CC_LINE_PSB]:
-        psb = world.qps.ccf[r + CC_LINE_PSB]
-    world.qps.cc[r + CC_WINDOW] = packets
-    world.qps.ccf[r + CC_PSB] = psb
+    if psb < world.qps.cc[r].line_ps_per_byte:
+        psb = world.qps.cc[r].line_ps_per_byte
+    world.qps.cc[r].window_packets = packets
+    world.qps.cc[r].pace_ps_per_byte = psb
 
 
 @inline
 def start(world, r):
     """Begin at line rate: W_init = B T."""
-    w_init = round_trip(world) / world.qps.ccf[r + CC_LINE_PSB]
-    world.qps.ccf[r + WC] = w_init
-    world.qps.ccf[r + U] = 1.0
+    w_init = round_trip(world) / world.qps.cc[r].line_ps_per_byte
+    world.qps.cc[r + WC] = w_init
+    world.qps.cc[r + U] = 1.0
     sending(world, r, w_init)
 
 
 @inline
 def class_psb(world, first):
     """1 / B of the link that a telemetry entry is of, in ps per byte."""
-    return world.net.link_classf[(first >> TELEMETRY_CLASS_SHIFT) * CLASS_WORDS + CLASS_PSB]
+    return world.net.link_class[first >> TELEMETRY_CLASS_SHIFT].ps_per_byte
 
 
 @inline
 def same_path(world, r):
     """Whether what the acknowledgement carries continues L."""
-    hops = world.net.carried[TELEMETRY_HOPS]
+    hops = world.net.carried.hops
     same = hops == world.qps.cc[r + HOPS]
     if same:
         for i in range(hops):
-            first = world.net.carried[TELEMETRY_FIRST + 2 * i]
+            first = world.net.carried.met[2 * i]
             last_first = world.qps.cc[r + L + 2 * i]
             elapsed = (first - last_first) & TIME_MASK
             if first >> TELEMETRY_CLASS_SHIFT != last_first >> TELEMETRY_CLASS_SHIFT:
@@ -158,7 +143,7 @@ def same_path(world, r):
                 same = False
             else:
                 sent = (world.net.carried[TELEMETRY_SECOND + 2 * i] - world.qps.cc[r + L + 2 * i + 1]) & BYTES_MASK
-                packet = world.net.const[CONST_MTU] + world.net.const[CONST_HEADER]
+                packet = world.net.const.mtu_bytes + world.net.const.header_bytes
                 if (sent - packet) * class_psb(world, first) > elapsed:
                     same = False
     return same
@@ -170,8 +155,8 @@ def measure_inflight(world, r):
     t = round_trip(world)
     u = 0.0
     tau = 0.0
-    for i in range(world.net.carried[TELEMETRY_HOPS]):
-        first = world.net.carried[TELEMETRY_FIRST + 2 * i]
+    for i in range(world.net.carried.hops):
+        first = world.net.carried.met[2 * i]
         second = world.net.carried[TELEMETRY_SECOND + 2 * i]
         last_second = world.qps.cc[r + L + 2 * i + 1]
         psb = class_psb(world, first)
@@ -186,7 +171,7 @@ def measure_inflight(world, r):
             tau = elapsed
     if tau > t:
         tau = t
-    world.qps.ccf[r + U] = (1.0 - tau / t) * world.qps.ccf[r + U] + tau / t * u
+    world.qps.cc[r + U] = (1.0 - tau / t) * world.qps.cc[r + U] + tau / t * u
 
 
 @inline
@@ -194,17 +179,17 @@ def compute_wind(world, r, update_wc):
     """ComputeWind(U, updateWc): lines 10 to 21. Gives W in bytes."""
     t = round_trip(world)
     eta = world.qps.par[P_ETA]
-    w_init = t / world.qps.ccf[r + CC_LINE_PSB]
+    w_init = t / world.qps.cc[r].line_ps_per_byte
     w_ai = world.qps.par[P_RATE_AI] * t / 8e12
     if w_ai <= 0.0:
         w_ai = w_init * (1.0 - eta) / world.qps.par[P_FLOWS]
-    u = world.qps.ccf[r + U]
+    u = world.qps.cc[r + U]
     stage = world.qps.cc[r + INC_STAGE]
     if u >= eta or stage >= world.qps.par[P_MAX_STAGE]:
-        w = world.qps.ccf[r + WC] / (u / eta) + w_ai
+        w = world.qps.cc[r + WC] / (u / eta) + w_ai
         stage = 0
     else:
-        w = world.qps.ccf[r + WC] + w_ai
+        w = world.qps.cc[r + WC] + w_ai
         stage += 1
     if w < world.qps.par[P_MIN_RATE] * t / 8e12:
         w = world.qps.par[P_MIN_RATE] * t / 8e12
@@ -212,28 +197,29 @@ def compute_wind(world, r, update_wc):
         w = w_init
     if update_wc:
         world.qps.cc[r + INC_STAGE] = stage
-        world.qps.ccf[r + WC] = w
+        world.qps.cc[r + WC] = w
     return w
 
 
 @inline
 def keep(world, r):
     """L = ack.L."""
-    hops = world.net.carried[TELEMETRY_HOPS]
+    hops = world.net.carried.hops
     world.qps.cc[r + HOPS] = hops
     for i in range(2 * hops):
-        world.qps.cc[r + L + i] = world.net.carried[TELEMETRY_FIRST + i]
+        world.qps.cc[r + L + i] = world.net.carried.met[i]
 
 
 @inline
 def new_ack(world, q, r):
     """NewAck(ack): lines 22 to 29."""
-    following = world.qps.qp[q * QP_WORDS + QP_NEXT]
+    qp = world.qps.qp[q]
+    following = qp.next_seq
     if world.qps.cc[r + HOPS] == 0:
         world.qps.cc[r + LAST_UPDATE_SEQ] = following
         keep(world, r)
     else:
-        update_wc = world.qps.qp[q * QP_WORDS + QP_UNA] > world.qps.cc[r + LAST_UPDATE_SEQ]
+        update_wc = qp.una > world.qps.cc[r + LAST_UPDATE_SEQ]
         if update_wc or world.qps.par[P_FAST_REACT] != 0.0:
             if same_path(world, r):
                 measure_inflight(world, r)
@@ -247,9 +233,8 @@ def new_ack(world, q, r):
 def update(address, q, event, _now, _a, _b, _c, _d):
     """Tell the queue pair's row what happened (pdes/congestion)."""
     world = world_at(address)
-    r = q * CC_WORDS
     if event == CC_START:
-        start(world, r)
-    elif event == CC_ACK and world.net.carried[TELEMETRY_HOPS] > 0:
-        new_ack(world, q, r)
+        start(world, q)
+    elif event == CC_ACK and world.net.carried.hops > 0:
+        new_ack(world, q, q)
     return 0

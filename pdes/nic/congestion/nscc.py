@@ -27,23 +27,11 @@ round trip; "delay ~= 0" is less than 1 us. What queue pairs here make different
 from pdes.core.jit import hook, inline
 from pdes.core.state import (
     CC_ACK,
-    CC_LINE_PSB,
     CC_LOSS,
     CC_OWN,
-    CC_PSB,
     CC_START,
-    CC_WINDOW,
-    CC_WORDS,
-    CONST_BASE_RTT,
-    CONST_HEADER,
-    CONST_MTU,
-    CONST_WINDOW,
     LOSS_TIMEOUT,
     LOSS_TRIMMED,
-    QP_NEXT,
-    QP_SENT_MAX,
-    QP_UNA,
-    QP_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, TIME_PS, Parameter
@@ -114,33 +102,34 @@ LAST_ADJUST = CC_OWN + 13  # ps
 @inline
 def packet_bytes(world):
     """A full packet on the wire."""
-    return world.net.const[CONST_MTU] + world.net.const[CONST_HEADER]
+    return world.net.const.mtu_bytes + world.net.const.header_bytes
 
 
 @inline
 def in_flight_bytes(world, q):
     """What was sent and not acknowledged, in full packets."""
-    return (world.qps.qp[q * QP_WORDS + QP_NEXT] - world.qps.qp[q * QP_WORDS + QP_UNA]) * packet_bytes(world)
+    qp = world.qps.qp[q]
+    return (qp.next_seq - qp.una) * packet_bytes(world)
 
 
 @inline
 def target_qdelay(world):
     """Target queueing delay in ps."""
-    return world.qps.par[P_TARGET] * world.net.const[CONST_BASE_RTT]
+    return world.qps.par[P_TARGET] * world.net.const.base_rtt_ps
 
 
 @inline
 def scaling_a(world, r):
     """The network's bandwidth-delay product over that of the reference network."""
     reference = world.qps.par[P_REFERENCE_RATE] * world.qps.par[P_REFERENCE_RTT] / 8e12
-    return world.net.const[CONST_BASE_RTT] / world.qps.ccf[r + CC_LINE_PSB] / reference
+    return world.net.const.base_rtt_ps / world.qps.cc[r].line_ps_per_byte / reference
 
 
 @inline
 def max_window(world, r):
     """Largest window in bytes."""
-    most = world.qps.par[P_MAX_WINDOW] * world.qps.cc[r + BASE_RTT] / world.qps.ccf[r + CC_LINE_PSB]
-    static = float(world.net.const[CONST_WINDOW] * packet_bytes(world))
+    most = world.qps.par[P_MAX_WINDOW] * world.qps.cc[r + BASE_RTT] / world.qps.cc[r].line_ps_per_byte
+    static = float(world.net.const.window_packets * packet_bytes(world))
     if most > static:
         most = static
     return most
@@ -149,31 +138,31 @@ def max_window(world, r):
 @inline
 def set_cwnd_bounds(world, r):
     """Keep the window within its limits."""
-    if world.qps.ccf[r + CWND] > max_window(world, r):
-        world.qps.ccf[r + CWND] = max_window(world, r)
-    if world.qps.ccf[r + CWND] < packet_bytes(world):
-        world.qps.ccf[r + CWND] = float(packet_bytes(world))
+    if world.qps.cc[r + CWND] > max_window(world, r):
+        world.qps.cc[r + CWND] = max_window(world, r)
+    if world.qps.cc[r + CWND] < packet_bytes(world):
+        world.qps.cc[r + CWND] = float(packet_bytes(world))
 
 
 @inline
 def sending(world, r):
     """What the sender sees: a packet may go if the window holds it whole."""
-    packets = int(world.qps.ccf[r + CWND] / packet_bytes(world))
-    if packets > world.net.const[CONST_WINDOW]:
-        packets = world.net.const[CONST_WINDOW]
+    packets = int(world.qps.cc[r + CWND] / packet_bytes(world))
+    if packets > world.net.const.window_packets:
+        packets = world.net.const.window_packets
     if packets < 1:
         packets = 1
-    world.qps.cc[r + CC_WINDOW] = packets
-    world.qps.ccf[r + CC_PSB] = 0.0
+    world.qps.cc[r].window_packets = packets
+    world.qps.cc[r].pace_ps_per_byte = 0.0
 
 
 @inline
 def start(world, r, now):
     """Begin with the largest window (table 3-77)."""
-    world.qps.cc[r + BASE_RTT] = world.net.const[CONST_BASE_RTT]
+    world.qps.cc[r + BASE_RTT] = world.net.const.base_rtt_ps
     world.qps.cc[r + LAST_DEC] = now
     world.qps.cc[r + LAST_ADJUST] = now
-    world.qps.ccf[r + CWND] = max_window(world, r)
+    world.qps.cc[r + CWND] = max_window(world, r)
     set_cwnd_bounds(world, r)
 
 
@@ -184,7 +173,7 @@ def update_delay(world, r, delay, mark):
     sample = delay
     if mark == 0 and delay > target_qdelay(world):
         sample = 0.25 * world.qps.cc[r + BASE_RTT]
-    world.qps.ccf[r + AVG_DELAY] = weight * sample + (1.0 - weight) * world.qps.ccf[r + AVG_DELAY]
+    world.qps.cc[r + AVG_DELAY] = weight * sample + (1.0 - weight) * world.qps.cc[r + AVG_DELAY]
 
 
 @inline
@@ -198,9 +187,9 @@ def quick_adapt(world, r, now, is_loss, mark, delay, in_flight):
             bad = is_loss == 1 or world.qps.cc[r + TRIGGER_QA] == 1
             bad = bad or delay > world.qps.par[P_QA_THRESHOLD] * target_qdelay(world)
             if bad and world.qps.cc[r + ACHIEVED] < world.qps.par[P_QA_GATE] * max_window(world, r):
-                world.qps.ccf[r + CWND] = float(world.qps.cc[r + ACHIEVED])
-                if world.qps.ccf[r + CWND] < packet_bytes(world):
-                    world.qps.ccf[r + CWND] = float(packet_bytes(world))
+                world.qps.cc[r + CWND] = float(world.qps.cc[r + ACHIEVED])
+                if world.qps.cc[r + CWND] < packet_bytes(world):
+                    world.qps.cc[r + CWND] = float(packet_bytes(world))
                 world.qps.cc[r + TO_IGNORE] = in_flight
                 world.qps.cc[r + IGNORED] = 0
                 world.qps.cc[r + TRIGGER_QA] = 0
@@ -208,7 +197,7 @@ def quick_adapt(world, r, now, is_loss, mark, delay, in_flight):
         world.qps.cc[r + ACHIEVED] = 0
         world.qps.cc[r + QA_END] = now + world.qps.cc[r + BASE_RTT] + int(target_qdelay(world))
     if done == 1:
-        world.qps.ccf[r + INC_BYTES] = 0.0
+        world.qps.cc[r + INC_BYTES] = 0.0
         world.qps.cc[r + RECEIVED] = 0
     return done
 
@@ -218,8 +207,8 @@ def fast_increase(world, r, newly_rcvd, delay):
     """After a window's worth without delay, grow with every acknowledgement."""
     if delay < world.qps.par[P_FAST_DELAY]:
         world.qps.cc[r + FI_COUNT] += newly_rcvd
-        if world.qps.cc[r + FI_COUNT] > world.qps.ccf[r + CWND] or world.qps.cc[r + INCREASE] == 1:
-            world.qps.ccf[r + CWND] += newly_rcvd * world.qps.par[P_FI_SCALE] * scaling_a(world, r)
+        if world.qps.cc[r + FI_COUNT] > world.qps.cc[r + CWND] or world.qps.cc[r + INCREASE] == 1:
+            world.qps.cc[r + CWND] += newly_rcvd * world.qps.par[P_FI_SCALE] * scaling_a(world, r)
             world.qps.cc[r + INCREASE] = 1
     else:
         world.qps.cc[r + FI_COUNT] = 0
@@ -232,17 +221,17 @@ def proportional_increase(world, r, newly_rcvd, delay):
     fast_increase(world, r, newly_rcvd, delay)
     if world.qps.cc[r + INCREASE] == 0:
         target = target_qdelay(world)
-        mss = world.net.const[CONST_MTU]
+        mss = world.net.const.mtu_bytes
         scaling_b = target / world.qps.par[P_REFERENCE_RTT]
         alpha = world.qps.par[P_ALPHA] * mss * scaling_a(world, r) * scaling_b / target
-        world.qps.ccf[r + INC_BYTES] += alpha * newly_rcvd * (target - delay)
+        world.qps.cc[r + INC_BYTES] += alpha * newly_rcvd * (target - delay)
 
 
 @inline
 def fair_increase(world, r, newly_rcvd):
     """Grow by as much as everyone else."""
-    fi = world.qps.par[P_FI] * world.net.const[CONST_MTU] * scaling_a(world, r)
-    world.qps.ccf[r + INC_BYTES] += fi * newly_rcvd
+    fi = world.qps.par[P_FI] * world.net.const.mtu_bytes * scaling_a(world, r)
+    world.qps.cc[r + INC_BYTES] += fi * newly_rcvd
 
 
 @inline
@@ -250,25 +239,25 @@ def multiplicative_decrease(world, r, now):
     """Shrink by how far the average delay lies above the target."""
     world.qps.cc[r + INCREASE] = 0
     world.qps.cc[r + FI_COUNT] = 0
-    average = world.qps.ccf[r + AVG_DELAY]
+    average = world.qps.cc[r + AVG_DELAY]
     target = target_qdelay(world)
     if average > target and now - world.qps.cc[r + LAST_DEC] > world.qps.cc[r + BASE_RTT]:
         factor = 1.0 - world.qps.par[P_GAMMA] * (average - target) / average
         if factor < world.qps.par[P_MAX_MD_JUMP]:
             factor = world.qps.par[P_MAX_MD_JUMP]
-        world.qps.ccf[r + CWND] *= factor
+        world.qps.cc[r + CWND] *= factor
         world.qps.cc[r + LAST_DEC] = now
 
 
 @inline
 def fulfill_adjustment(world, r, now):
     """Add the increases that wait."""
-    world.qps.ccf[r + CWND] += world.qps.ccf[r + INC_BYTES] / world.qps.ccf[r + CWND]
-    if now - world.qps.cc[r + LAST_ADJUST] >= world.net.const[CONST_BASE_RTT]:
-        world.qps.ccf[r + CWND] += world.qps.par[P_ETA] * world.net.const[CONST_MTU] * scaling_a(world, r)
+    world.qps.cc[r + CWND] += world.qps.cc[r + INC_BYTES] / world.qps.cc[r + CWND]
+    if now - world.qps.cc[r + LAST_ADJUST] >= world.net.const.base_rtt_ps:
+        world.qps.cc[r + CWND] += world.qps.par[P_ETA] * world.net.const.mtu_bytes * scaling_a(world, r)
         world.qps.cc[r + LAST_ADJUST] = now
     set_cwnd_bounds(world, r)
-    world.qps.ccf[r + INC_BYTES] = 0.0
+    world.qps.cc[r + INC_BYTES] = 0.0
     world.qps.cc[r + RECEIVED] = 0
 
 
@@ -292,7 +281,7 @@ def on_ack(world, q, r, now, newly_rcvd, mark, rtt):
             elif delay >= target:
                 multiplicative_decrease(world, r, now)
             set_cwnd_bounds(world, r)
-            late = now - world.qps.cc[r + LAST_ADJUST] >= world.net.const[CONST_BASE_RTT]
+            late = now - world.qps.cc[r + LAST_ADJUST] >= world.net.const.base_rtt_ps
             if late or world.qps.cc[r + RECEIVED] > world.qps.par[P_ADJUST] * packet_bytes(world):
                 fulfill_adjustment(world, r, now)
 
@@ -303,18 +292,18 @@ def on_nack(world, q, r, now):
     in_flight = in_flight_bytes(world, q) - packet_bytes(world)
     if in_flight < 0:
         in_flight = 0
-    update_delay(world, r, float(world.net.const[CONST_BASE_RTT]), 1)
+    update_delay(world, r, float(world.net.const.base_rtt_ps), 1)
     world.qps.cc[r + IGNORED] += packet_bytes(world)
     world.qps.cc[r + TRIGGER_QA] = 1
     if quick_adapt(world, r, now, 1, 1, 0.0, in_flight) == 0:
-        world.qps.ccf[r + CWND] -= packet_bytes(world)
+        world.qps.cc[r + CWND] -= packet_bytes(world)
         set_cwnd_bounds(world, r)
 
 
 @inline
 def on_inferred_loss(world, r, packets):
     """NSCC.OnInferredLoss, once for each packet."""
-    world.qps.ccf[r + CWND] -= packets * packet_bytes(world)
+    world.qps.cc[r + CWND] -= packets * packet_bytes(world)
     world.qps.cc[r + IGNORED] += packets * packet_bytes(world)
     set_cwnd_bounds(world, r)
 
@@ -323,17 +312,17 @@ def on_inferred_loss(world, r, packets):
 def update(address, q, event, now, a, b, c, _d):
     """Tell the queue pair's row what happened (pdes/congestion)."""
     world = world_at(address)
-    r = q * CC_WORDS
+    qp = world.qps.qp[q]
     if event == CC_START:
-        start(world, r, now)
+        start(world, q, now)
     elif event == CC_ACK:
-        on_ack(world, q, r, now, a * packet_bytes(world), b, c)
+        on_ack(world, q, q, now, a * packet_bytes(world), b, c)
     elif event == CC_LOSS:
         if a == LOSS_TRIMMED:
-            on_nack(world, q, r, now)
+            on_nack(world, q, q, now)
         elif a == LOSS_TIMEOUT:
-            on_inferred_loss(world, r, world.qps.qp[q * QP_WORDS + QP_SENT_MAX] - world.qps.qp[q * QP_WORDS + QP_UNA])
+            on_inferred_loss(world, q, qp.sent_max - qp.una)
         else:
-            on_inferred_loss(world, r, 1)
-    sending(world, r)
+            on_inferred_loss(world, q, 1)
+    sending(world, q)
     return 0

@@ -23,14 +23,7 @@ from pdes.core.state import (
     CC_ACK,
     CC_LOSS,
     CC_OWN,
-    CC_PSB,
     CC_START,
-    CC_WINDOW,
-    CC_WORDS,
-    CONST_BASE_RTT,
-    CONST_HEADER,
-    CONST_MTU,
-    CONST_WINDOW,
     LOSS_TIMEOUT,
 )
 from pdes.core.world import world_at
@@ -110,7 +103,7 @@ def base_target(world):
     """Queueing delay that is allowed, in ps."""
     base = world.qps.par[P_BASE_TARGET]
     if base <= 0.0:
-        base = float(world.net.const[CONST_BASE_RTT])
+        base = float(world.net.const.base_rtt_ps)
     return base
 
 
@@ -126,7 +119,7 @@ def fs_range(world):
 @inline
 def target_delay(world, r):
     """TargetDelay(): section 3.5, in ps."""
-    flow = world.qps.ccf[r + FS_ALPHA] / root(world.qps.ccf[r + CWND]) + world.qps.ccf[r + FS_BETA]
+    flow = world.qps.cc[r + FS_ALPHA] / root(world.qps.cc[r + CWND]) + world.qps.cc[r + FS_BETA]
     if flow > fs_range(world):
         flow = fs_range(world)
     if flow < 0.0:
@@ -137,30 +130,31 @@ def target_delay(world, r):
 @inline
 def round_trip(world, r):
     """The smoothed rtt in ps; before the first measurement that of the idle fabric."""
-    rtt = world.qps.ccf[r + RTT]
+    rtt = world.qps.cc[r + RTT]
     if rtt <= 0.0:
-        rtt = float(world.net.const[CONST_BASE_RTT])
+        rtt = float(world.net.const.base_rtt_ps)
     return rtt
 
 
 @inline
 def settle(world, r, now, cwnd):
     """The end of Algorithm 1: keep the window within its limits, and pace below one packet."""
-    most = float(world.net.const[CONST_WINDOW])
+    cc = world.qps.cc[r]
+    most = float(world.net.const.window_packets)
     if cwnd < world.qps.par[P_MIN_CWND]:
         cwnd = world.qps.par[P_MIN_CWND]
     if cwnd > most:
         cwnd = most
-    if cwnd < world.qps.ccf[r + CWND]:
+    if cwnd < world.qps.cc[r + CWND]:
         world.qps.cc[r + LAST_DECREASE] = now
-    world.qps.ccf[r + CWND] = cwnd
+    world.qps.cc[r + CWND] = cwnd
     if cwnd < 1.0:
-        packet = world.net.const[CONST_MTU] + world.net.const[CONST_HEADER]
-        world.qps.cc[r + CC_WINDOW] = 1
-        world.qps.ccf[r + CC_PSB] = round_trip(world, r) / cwnd / packet
+        packet = world.net.const.mtu_bytes + world.net.const.header_bytes
+        cc.window_packets = 1
+        world.qps.cc[r].pace_ps_per_byte = round_trip(world, r) / cwnd / packet
     else:
-        world.qps.cc[r + CC_WINDOW] = int(cwnd)
-        world.qps.ccf[r + CC_PSB] = 0.0
+        cc.window_packets = int(cwnd)
+        world.qps.cc[r].pace_ps_per_byte = 0.0
 
 
 @inline
@@ -168,13 +162,13 @@ def start(world, r, now):
     """A new queue pair."""
     low = 1.0 / root(world.qps.par[P_FS_MIN_CWND])
     high = 1.0 / root(world.qps.par[P_FS_MAX_CWND])
-    world.qps.ccf[r + FS_ALPHA] = fs_range(world) / (low - high)
-    world.qps.ccf[r + FS_BETA] = -world.qps.ccf[r + FS_ALPHA] * high
+    world.qps.cc[r + FS_ALPHA] = fs_range(world) / (low - high)
+    world.qps.cc[r + FS_BETA] = -world.qps.cc[r + FS_ALPHA] * high
     world.qps.cc[r + LAST_DECREASE] = NEVER
-    world.qps.cc[r + PATH_RTT] = world.net.const[CONST_BASE_RTT]
+    world.qps.cc[r + PATH_RTT] = world.net.const.base_rtt_ps
     cwnd = world.qps.par[P_INITIAL_CWND]
     if cwnd <= 0.0:
-        cwnd = float(world.net.const[CONST_WINDOW])
+        cwnd = float(world.net.const.window_packets)
     settle(world, r, now, cwnd)
 
 
@@ -191,12 +185,12 @@ def on_ack(world, r, now, num_acked, rtt):
     if rtt < world.qps.cc[r + PATH_RTT]:
         world.qps.cc[r + PATH_RTT] = rtt
     delay = float(rtt)
-    if world.qps.ccf[r + RTT] <= 0.0:
-        world.qps.ccf[r + RTT] = delay
+    if world.qps.cc[r + RTT] <= 0.0:
+        world.qps.cc[r + RTT] = delay
     else:
-        world.qps.ccf[r + RTT] = 0.875 * world.qps.ccf[r + RTT] + 0.125 * delay
+        world.qps.cc[r + RTT] = 0.875 * world.qps.cc[r + RTT] + 0.125 * delay
     target = target_delay(world, r)
-    cwnd = world.qps.ccf[r + CWND]
+    cwnd = world.qps.cc[r + CWND]
     if delay < target:
         if cwnd >= 1.0:
             cwnd += world.qps.par[P_AI] / cwnd * num_acked
@@ -214,7 +208,7 @@ def on_ack(world, r, now, num_acked, rtt):
 def on_timeout(world, r, now):
     """On retransmit timeout."""
     world.qps.cc[r + RETRANSMIT_CNT] += 1
-    cwnd = world.qps.ccf[r + CWND]
+    cwnd = world.qps.cc[r + CWND]
     if world.qps.cc[r + RETRANSMIT_CNT] >= world.qps.par[P_RETX_RESET]:
         cwnd = world.qps.par[P_MIN_CWND]
     elif can_decrease(world, r, now):
@@ -226,7 +220,7 @@ def on_timeout(world, r, now):
 def on_fast_recovery(world, r, now):
     """On fast recovery."""
     world.qps.cc[r + RETRANSMIT_CNT] = 0
-    cwnd = world.qps.ccf[r + CWND]
+    cwnd = world.qps.cc[r + CWND]
     if can_decrease(world, r, now):
         cwnd *= 1.0 - world.qps.par[P_MAX_MDF]
     settle(world, r, now, cwnd)
@@ -236,16 +230,15 @@ def on_fast_recovery(world, r, now):
 def update(address, q, event, now, a, _b, c, _d):
     """Tell the queue pair's row what happened (pdes/congestion)."""
     world = world_at(address)
-    r = q * CC_WORDS
     if event == CC_START:
-        start(world, r, now)
+        start(world, q, now)
     elif event == CC_ACK:
-        world.qps.cc[r + RETRANSMIT_CNT] = 0
+        world.qps.cc[q + RETRANSMIT_CNT] = 0
         if c >= 0:
-            on_ack(world, r, now, a, c)
+            on_ack(world, q, now, a, c)
     elif event == CC_LOSS:
         if a == LOSS_TIMEOUT:
-            on_timeout(world, r, now)
+            on_timeout(world, q, now)
         else:
-            on_fast_recovery(world, r, now)
+            on_fast_recovery(world, q, now)
     return 0

@@ -24,17 +24,8 @@ Where the paper leaves a choice:
 from pdes.core.jit import hook, inline
 from pdes.core.state import (
     CC_ACK,
-    CC_LINE_PSB,
     CC_OWN,
-    CC_PSB,
     CC_START,
-    CC_WINDOW,
-    CC_WORDS,
-    CONST_BASE_RTT,
-    CONST_WINDOW,
-    QP_SENT_MAX,
-    QP_UNA,
-    QP_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, RATE_BPS, STEP_BPS, TIME_PS, Parameter
@@ -98,22 +89,22 @@ SCALE_BPS = 25e9  # line rate at which delta is given
 @inline
 def set_rate(qps, row, rate):
     """Pace at the rate within its bounds; at line rate the port alone does."""
-    line = qps.ccf[row + LINE]
+    line = qps.cc[row + LINE]
     rate = max(rate, qps.par[PAR_MIN_RATE])
     if rate >= line:
-        qps.ccf[row + RATE] = line
-        qps.ccf[row + CC_PSB] = 0.0
+        qps.cc[row + RATE] = line
+        qps.cc[row].pace_ps_per_byte = 0.0
     else:
-        qps.ccf[row + RATE] = rate
-        qps.ccf[row + CC_PSB] = BIT_PS / rate
+        qps.cc[row + RATE] = rate
+        qps.cc[row].pace_ps_per_byte = BIT_PS / rate
 
 
 @inline
 def start(net, qps, row):
     """Line rate."""
-    qps.cc[row + CC_WINDOW] = net.const[CONST_WINDOW]
-    qps.ccf[row + LINE] = BIT_PS / qps.ccf[row + CC_LINE_PSB]
-    set_rate(qps, row, qps.ccf[row + LINE])
+    qps.cc[row].window_packets = net.const.window_packets
+    qps.cc[row + LINE] = BIT_PS / qps.cc[row].line_ps_per_byte
+    set_rate(qps, row, qps.cc[row + LINE])
 
 
 @inline
@@ -123,12 +114,12 @@ def gradient(net, qps, row, new_rtt):
     if prev_rtt == 0:
         prev_rtt = new_rtt
     alpha = qps.par[PAR_ALPHA]
-    rtt_diff = (1.0 - alpha) * qps.ccf[row + RTT_DIFF] + alpha * (new_rtt - prev_rtt)
-    qps.ccf[row + RTT_DIFF] = rtt_diff
+    rtt_diff = (1.0 - alpha) * qps.cc[row + RTT_DIFF] + alpha * (new_rtt - prev_rtt)
+    qps.cc[row + RTT_DIFF] = rtt_diff
     qps.cc[row + PREV_RTT] = new_rtt
     min_rtt = qps.par[PAR_MIN_RTT]
     if min_rtt <= 0.0:
-        min_rtt = float(max(1, net.const[CONST_BASE_RTT]))
+        min_rtt = float(max(1, net.const.base_rtt_ps))
     return rtt_diff / min_rtt
 
 
@@ -142,8 +133,8 @@ def on_completion(net, qps, row, new_rtt):
         qps.cc[row + NEGATIVE] = 0
     delta = qps.par[PAR_FIXED_DELTA]
     if delta <= 0.0:
-        delta = qps.par[PAR_DELTA] * (qps.ccf[row + LINE] / SCALE_BPS)
-    rate = qps.ccf[row + RATE]
+        delta = qps.par[PAR_DELTA] * (qps.cc[row + LINE] / SCALE_BPS)
+    rate = qps.cc[row + RATE]
     beta = qps.par[PAR_BETA]
     if new_rtt < qps.par[PAR_T_LOW]:
         rate += delta
@@ -167,12 +158,11 @@ def update(address, q, event, _now, _a, _b, c, _d):
     """Row q of the world after an event (pdes/congestion)."""
     world = world_at(address)
     qps = world.qps
-    row = q * CC_WORDS
     if event == CC_START:
-        start(world.net, qps, row)
+        start(world.net, qps, q)
     elif event == CC_ACK and c > 0:
-        qp = q * QP_WORDS
-        if qps.qp[qp + QP_UNA] > qps.cc[row + SENT]:
-            qps.cc[row + SENT] = qps.qp[qp + QP_SENT_MAX]
-            on_completion(world.net, qps, row, c)
+        qp_row = qps.qp[q]
+        if qp_row.una > qps.cc[q + SENT]:
+            qps.cc[q + SENT] = qp_row.sent_max
+            on_completion(world.net, qps, q, c)
     return 0

@@ -1,0 +1,152 @@
+"""Rows of ports, queue pairs and messages."""
+
+from pdes.core.rows.row import Kind, Row, word
+
+
+class Port(Row, words=16):
+    """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
+
+    scheduled = word(Kind.FLAG, "an event waits in the heap for the port to fall idle")
+    ring = word(Kind.QUEUE_PAIR, "last of the circular list of those that may send, -1 none")
+    kick_next = word(Kind.LINK, "next port in the NPU's list of ports to try, -2 not in the list")
+    sent_ref = word(Kind.PACKED, "who waits for the last byte of the packet on the wire, -1 nobody")
+    control_packets = word(Kind.COUNT, "acknowledgements that wait, sent first")
+    transit_packets = word(Kind.COUNT, "of others that wait on their way through")
+    turn = word(Kind.FLAG, "transit has the next turn against the queue pairs")
+    control_tail = word(Kind.RECORD, "last acknowledgement")
+    control_head = word(Kind.RECORD, "first acknowledgement")
+    transit_head = word(Kind.RECORD, "first on its way through")
+    transit_tail = word(Kind.RECORD, "last on its way through")
+    transit_bytes = word(Kind.BYTES, "that wait on their way through")
+    paced = word(Kind.QUEUE_PAIR, "of those that pacing holds back the one that may send soonest, -1 none")
+    pace_at_ps = word(Kind.TIME, "the port's pacing event in the heap, INF none")
+
+
+class QueuePair(Row):
+    """A sending queue pair."""
+
+    next_seq = word(Kind.SEQUENCE, "of the next packet to send")
+    una = word(Kind.SEQUENCE, "first not acknowledged")
+    end_seq = word(Kind.SEQUENCE, "first not posted")
+    sent_max = word(Kind.SEQUENCE, "first never sent")
+    current_end = word(Kind.SEQUENCE, "after the message of next_seq")
+    head_end = word(Kind.SEQUENCE, "after the oldest message")
+    active = word(Kind.CODE, "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0")
+    ring_next = word(Kind.QUEUE_PAIR, "circular list of the port")
+    w1 = word(Kind.PACKED, "packet word 1 without the size")
+    w2 = word(Kind.PACKED, "packet word 2 without the sequence number")
+    current_tag = word(Kind.PACKED, "packet word 3")
+    port = word(Kind.LINK, "by which it sends")
+    retries = word(Kind.COUNT, "timeouts in a row")
+    deadline_ps = word(Kind.TIME, "retransmit when no progress by then")
+    head_message = word(Kind.MESSAGE, "oldest not wholly acknowledged, -1 none")
+    current_message = word(Kind.MESSAGE, "of next_seq, -1 none")
+    tail_message = word(Kind.MESSAGE, "newest")
+    npu = word(Kind.NODE, "whose it is")
+    sibling = word(Kind.QUEUE_PAIR, "next of the same NPU, -1 none")
+    dst = word(Kind.NPU, "to which it sends")
+    connection = word(Kind.GROUP, "group | number << CONNECTION_SHIFT")
+    messages = word(Kind.COUNT, "posted")
+    shares = word(
+        Kind.RATIO,
+        "it is driven at SHARE_UNITS / that of its port's line rate; up to SHARE_UNITS: at line rate",
+    )
+    pending = word(Kind.MESSAGE, "1 + the first that waits for an answer of `dst`, 0 none (pdes/nic/rendezvous.py)")
+
+
+class CongestionState(Row, words=32):
+    """What congestion control keeps of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
+
+    window_packets = word(Kind.COUNT, "that may be unacknowledged")
+    pace_ps_per_byte = word(
+        Kind.FLOAT,
+        "ps per byte on the wire from the begin of one packet to that of the next; 0 = not paced",
+    )
+    line_ps_per_byte = word(Kind.FLOAT, "ps per byte of its port, or of its share of that")
+    next_send_ps = word(Kind.TIME, "pacing lets the next packet go then")
+    last_seq = word(Kind.SEQUENCE, "of the newest packet that ends a message, -1 none")
+    last_sent_ps = word(Kind.TIME, "when that was sent")
+    child = word(Kind.QUEUE_PAIR, "of the heap of those that pacing holds back (pdes/nic/pacing.py)")
+    sibling = word(Kind.QUEUE_PAIR, "of the same heap")
+
+
+class Message(Row, words=8):
+    """A posted message."""
+
+    payload_bytes = word(Kind.BYTES, "of the message")
+    tag = word(Kind.PACKED, "packet word 3")
+    begin_seq = word(Kind.SEQUENCE, "of its first packet")
+    end_seq = word(Kind.SEQUENCE, "after its last")
+    next_message = word(Kind.MESSAGE, "of its list, -1 none")
+    ref = word(
+        Kind.PACKED,
+        "who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody. Of a "
+        "blocking lane, 1 + its number << REF_LANE too",
+    )
+    told = word(
+        Kind.PACKED,
+        "who waits for its last acknowledgement, likewise, where that counts (pdes/npu/endpoints.py)",
+    )
+
+
+class Selective(Row, words=40):
+    """Selective repeat, rows as `qp` and `rxqp`: bit sets of sequence numbers, 32 bits a word."""
+
+    seen = word(Kind.FLAGS, "has arrived", many=16)
+    lost = word(Kind.FLAGS, "sender: is to be sent again", many=16)
+    lost_packets = word(Kind.COUNT, "of those")
+    highest = word(Kind.SEQUENCE, "sender: that has arrived")
+    checked = word(Kind.SEQUENCE, "sender: those before have been looked at for losses")
+    head_message = word(Kind.MESSAGE, "receiver: list of messages whose last packet is here, by number, -1 none")
+
+
+class Receiver(Row):
+    """A receiving queue pair."""
+
+    key = word(Kind.PACKED, "of the map")
+    expected = word(Kind.SEQUENCE, "of the next packet")
+    nak_sent = word(Kind.PACKED, "1: asked for what is missing | ps of the last congestion notification << 1")
+    messages = word(Kind.COUNT, "received")
+
+
+class FlowOut(Row):
+    """A message that was posted, kept for the results."""
+
+    pair = word(Kind.PACKED, "src | dst << 20")
+    tag = word(Kind.PACKED, "packet word 3")
+    payload_bytes = word(Kind.BYTES, "of the message")
+    posted_ps = word(Kind.TIME, "when it was posted")
+    ordinal = word(Kind.COUNT, "which of its queue pair it is")
+
+
+class FlowIn(Row):
+    """A message that is complete, kept for the results."""
+
+    pair = word(Kind.PACKED, "src | dst << 20")
+    tag = word(Kind.PACKED, "packet word 3")
+    ordinal = word(Kind.COUNT, "which of its queue pair it is")
+    finished_ps = word(Kind.TIME, "when it was")
+
+
+class Request(Row, words=8):
+    """A row of `msg` of a message that is asked for and not answered (pdes/nic/rendezvous.py)."""
+
+    payload_bytes = word(Kind.BYTES, "of the message")
+    tag = word(Kind.PACKED, "packet word 3")
+    group = word(Kind.GROUP, "as it was posted")
+    _unused = word(Kind.COUNT, "not used")
+    next_message = word(Kind.MESSAGE, "of its list, -1 none")
+    ref = word(Kind.PACKED, "as of Message")
+
+
+class LaterMessage(Row):
+    """A row of `msg` of what an NPU does with a message later (pdes/npu/endpoints.py)."""
+
+    payload_bytes = word(Kind.BYTES, "of the message")
+    tag = word(Kind.PACKED, "packet word 3")
+    connection = word(Kind.QUEUE_PAIR, "by which it goes")
+    _unused = word(Kind.COUNT, "not used")
+    next_message = word(Kind.MESSAGE, "of its list, -1 none")
+    ref = word(Kind.PACKED, "as of Message")
+    due_ps = word(Kind.TIME, "when")
+    what = word(Kind.CODE, "what is to be done")

@@ -1,0 +1,136 @@
+"""Rows of NPUs, their collectives and the plans that these follow."""
+
+from pdes.core.rows.row import Kind, Row, word
+
+
+class Npu(Row, words=40):
+    """An NPU."""
+
+    ready_head = word(Kind.ROW, "list of those ready to start, -1 none")
+    kick_head = word(Kind.LINK, "list of ports to try, -1 none")
+    now_ps = word(Kind.TIME, "of the event in hand")
+    heap_size = word(Kind.COUNT, "events of its own")
+    heap = word(Kind.PLACE, "its part of `heap`")
+    ports = word(Kind.COUNT, "how many it has")
+    number = word(Kind.NPU, "in the whole fabric")
+    last_receiver = word(Kind.RECEIVER, "of its last data packet")
+    ready_tail = word(Kind.ROW, "last of the list")
+    lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4)
+    wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4)
+    wait_tail = word(Kind.ROW, "its last", many=4)
+    rows_left = word(Kind.COUNT, "trace rows not finished")
+    first_queue_pair = word(Kind.QUEUE_PAIR, "list of its own")
+    rto_at_ps = word(Kind.TIME, "its retransmission event in the heap, INF none")
+    trace_base = word(Kind.PLACE, "first row of its trace in the tables")
+    row_base = word(Kind.PLACE, "first row of its trace in the per-NPU arrays")
+    slot_base = word(Kind.PLACE, "its first group slot")
+    trace_number = word(Kind.CODE, "which of the distinct traces it runs")
+    done_head = word(Kind.MESSAGE, "selective repeat: list of complete ones that are to be told of, -1 none")
+    done_tail = word(Kind.MESSAGE, "its last")
+    posted = word(Kind.COUNT, "messages that go whole")
+    agenda_head = word(Kind.PLACE, "list of what instances will do later, -1 none (pdes/npu/agenda.py)")
+    agenda_tail = word(Kind.PLACE, "its last")
+    done_bytes = word(Kind.BYTES, "selective repeat: payload of the complete message that was told of last")
+    slow_1024ths = word(Kind.RATIO, "of its time that compute takes, 0 as long as it is")
+    last_connection = word(Kind.QUEUE_PAIR, "messages that go whole: of the one that it posted last, -1 none")
+    last_instance = word(Kind.INSTANCE, "messages that go whole: that got the last one, -1 none")
+
+
+class System(Row):
+    """What the system layer knows of an NPU: pdes/npu/contention.py, pdes/npu/in_flight.py."""
+
+    running = word(Kind.COUNT, "collectives from their first step to their end, where they slow compute down")
+    work_ps = word(
+        Kind.DURATION,
+        "what was left of the compute lane's row at since_ps, with no collective running: whole ps",
+    )
+    work_part = word(Kind.RATIO, "and compute_slow_1000ths-ths of a ps")
+    since_ps = word(Kind.TIME, "when that was")
+    in_flight = word(Kind.COUNT, "places taken, where they are counted")
+    line = word(Kind.ROW, "1 + the first that waits for a place, 0 none")
+    later_head = word(Kind.MESSAGE, "1 + the first row of its list of messages (pdes/npu/endpoints.py), 0 none")
+    later_tail = word(Kind.MESSAGE, "1 + the last")
+
+
+class Instance(Row, words=16):
+    """An active collective on an NPU."""
+
+    key = word(Kind.PACKED, "of the map")
+    row = word(Kind.ROW, "its own")
+    slot = word(Kind.PLACE, "group slot, counted over all NPUs")
+    plan = word(Kind.PLAN, "of its member")
+    lanes_left = word(Kind.COUNT, "not done")
+    sends_left = word(Kind.COUNT, "posted, last byte not yet sent")
+    started = word(
+        Kind.CODE,
+        "STARTED: its steps may be done; LAUNCHING: the first is due later; 0: only messages for it have come",
+    )
+    buffer_bytes = word(Kind.BYTES, "of the whole buffer")
+    schedule = word(Kind.PLAN, "of the collective")
+    member = word(Kind.COUNT, "which of the group it is")
+    priority = word(Kind.CODE, "of its trace row")
+    left_ps = word(
+        Kind.TIME,
+        "when the last byte of its messages that go whole, and that no lane waits for, has left",
+    )
+    left_ordinal = word(Kind.COUNT, "of that message")
+
+
+class Asked(Row):
+    """What a lane of an active collective was asked for: pdes/nic/rendezvous.py."""
+
+    first = word(Kind.MESSAGE, "1 + the first request or message behind one that the lane has not come to, 0 none")
+    last = word(Kind.MESSAGE, "of that list")
+    cleared = word(Kind.FLAG, "a request was answered, and its message has not come")
+
+
+class Taken(Row):
+    """What the lanes of an active collective have taken, where a reduction takes time."""
+
+    messages = word(Kind.COUNT, "that are in")
+    taken_ps = word(Kind.TIME, "when the lane takes the latest of them")
+
+
+class Lane(Row, words=16):
+    """A lane of a plan: what its chunks are and who its peers are."""
+
+    plain = word(Kind.FLAG, "as if all the words that follow were not there: see workload.Schedules.lane_plain")
+    view_number = word(Kind.PLAN, "row of `view_row`, -1: the group's own order")
+    part = word(Kind.COUNT, "which of `parts` equal parts of the buffer")
+    parts = word(Kind.COUNT, "of the buffer")
+    chunks = word(Kind.COUNT, "into how many the part is cut")
+    wire_num = word(Kind.RATIO, "payload bytes per wire_den bytes of data, rounded up for each message")
+    wire_den = word(Kind.RATIO, "see wire_num")
+    latency_ps = word(Kind.DURATION, "from when a step is ready until its send is posted")
+    gate = word(Kind.CODE, "dimension of which its phase needs a token, -1 none")
+    phase = word(Kind.COUNT, "which of the plan")
+    alike = word(Kind.COUNT, "lanes of the phase")
+    blocking = word(Kind.FLAG, "a step ends no sooner than the last byte of what it sends has left")
+    connection = word(
+        Kind.PACKED,
+        "by which of those to the peer it sends, << CONNECTION_SHIFT, and if that is driven at a share of the "
+        "line rate, shares << SHARES_SHIFT; holds for plain lanes too",
+    )
+    begins = word(Kind.FLAG, "endpoint_delay_ps passes before its first send")
+
+
+class Phase(Row):
+    """A phase of an active collective: pdes/npu/tokens.py."""
+
+    state = word(Kind.CODE, "how far it is")
+    next_phase = word(Kind.PHASE, "of those that wait for the same tokens")
+
+
+class Tokens(Row):
+    """What an NPU has of the tokens of a dimension: pdes/npu/tokens.py."""
+
+    running = word(Kind.COUNT, "tokens given out")
+    waiting = word(Kind.PHASE, "list of those that wait, -1 none")
+
+
+class View(Row, words=4):
+    """The members of a group in lines."""
+
+    members = word(Kind.COUNT, "of a line")
+    parts = word(Kind.COUNT, "into how many a lane's part is cut once more")
+    first = word(Kind.PLACE, "of its members in `view_member`, `view_at` and `view_part`")

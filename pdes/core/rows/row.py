@@ -1,0 +1,104 @@
+"""How a kind of row is declared: a class whose words have a kind and a meaning.
+
+    class Token(Row):
+        ...
+
+        running = word(Kind.COUNT, "tokens given out")
+        head = word(Kind.PHASE, "list of phases that wait, -1 none")
+
+From it come the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the data dictionary
+of the docs (`nadi.commands.doctor`) and the checks of the house. A word is an int64, or with kind FLOAT a float64;
+`many` of them are an array. A row is padded to `words` words, so that it fills cache lines.
+"""
+
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+
+class Kind(Enum):
+    """What a word counts or names: by this, state could be moved to another number of ranks, or forward in time."""
+
+    TIME = "ps since the run began"
+    DURATION = "ps"
+    BYTES = "bytes"
+    COUNT = "number of things"
+    FLAG = "0 or 1"
+    FLAGS = "bit set"
+    CODE = "one of several named values"
+    SEQUENCE = "sequence number of packets"
+    RATIO = "dimensionless, in units that the meaning names"
+    FLOAT = "float64 in the unit that the meaning names"
+    PACKED = "several fields, packed and unpacked by name"
+    ADDRESS = "memory address in this process"
+    HOOK = "address of a compiled function, 0 none"
+    PLACE = "offset in an array of this world"
+    LINK = "outgoing link of this logical process (LP)"
+    NODE = "node of this LP"
+    NEIGHBOUR = "neighbour of this LP"
+    QUEUE_PAIR = "sending queue pair of this LP"
+    RECEIVER = "receiving queue pair of this LP"
+    RECORD = "packet record of this LP"
+    MESSAGE = "message of this LP"
+    INSTANCE = "active collective of this LP"
+    ROW = "trace row of an NPU of this LP"
+    PHASE = "phase of an active collective of this LP"
+    NPU = "NPU of the whole fabric"
+    GROUP = "group of the whole run, with what tells its collectives or connections apart"
+    PLAN = "plan, schedule or lane of the whole run"
+
+
+class Word(NamedTuple):
+    """One word of a row, or `many` of them side by side."""
+
+    kind: Kind
+    meaning: str
+    many: int = 1
+
+
+def word(kind: Kind, meaning: str, many: int = 1) -> Any:
+    """Declare a word of a row."""
+    return Word(kind, meaning, many)
+
+
+class Row:
+    """A kind of row; see the module.
+
+    Attributes:
+        dtype: structured, of NumPy records.
+        declared: its words by name.
+        words: their number with the padding.
+    """
+
+    dtype: ClassVar[np.dtype]
+    declared: ClassVar[dict[str, Word]]
+    words: ClassVar[int]
+
+    def __init_subclass__(cls, words: int = 0):
+        """Make the dtype.
+
+        Raises:
+            TypeError: a name that NumPy's records take for themselves, or more words than there is room for.
+        """
+        inherited = getattr(cls, "declared", {})
+        cls.declared = inherited | {name: value for name, value in vars(cls).items() if isinstance(value, Word)}
+        taken = [name for name in cls.declared if hasattr(np.record, name)]
+        if taken:
+            raise TypeError(f"{cls.__name__}: NumPy's records have attributes {', '.join(taken)} of their own")
+        used = sum(declared.many for declared in cls.declared.values())
+        cls.words = words or used
+        if used > cls.words:
+            raise TypeError(f"{cls.__name__}: {used} words, expected at most {cls.words}")
+        fields: list[tuple] = []
+        for name, declared in cls.declared.items():
+            kind = np.float64 if declared.kind is Kind.FLOAT else np.int64
+            fields.append((name, kind) if declared.many == 1 else (name, kind, (declared.many,)))
+        if used < cls.words:
+            fields.append(("_padding", np.int64, (cls.words - used,)))
+        cls.dtype = np.dtype((np.record, np.dtype(fields, align=True)))
+
+
+def dtype_of(declared: type[Row] | type[np.generic]) -> np.dtype:
+    """The dtype of an array's items: of a kind of row, or a plain type."""
+    return declared.dtype if isinstance(declared, type) and issubclass(declared, Row) else np.dtype(declared)

@@ -1,0 +1,172 @@
+"""Rows of which a logical process has one each: scalars, counters, constants and hooks."""
+
+from pdes.core.rows.row import Kind, Row, word
+
+
+class Scalars(Row, words=48):
+    """What all kernels of an LP share."""
+
+    free_blocks = word(Kind.COUNT, "blocks of records that nobody uses")
+    free_messages = word(Kind.COUNT, "rows of `msg` that nobody uses")
+    free_instances = word(Kind.COUNT, "rows of `inst` that nobody uses")
+    queue_pairs = word(Kind.COUNT, "in use")
+    receivers = word(Kind.COUNT, "receiving queue pairs in use")
+    flows_out = word(Kind.COUNT, "rows of `flow_out` in use")
+    flows_in = word(Kind.COUNT, "rows of `flow_in` in use")
+    resume_node = word(Kind.NODE, "whose batch was interrupted, -1 none")
+    resume_at = word(Kind.COUNT, "packets of its batch that are done")
+    batch = word(Kind.COUNT, "packets in the batch")
+    rows_left = word(Kind.COUNT, "trace rows not finished, all NPUs")
+    need = word(Kind.CODE, "which pool was too small (NEED_*)")
+    now_ps = word(Kind.TIME, "start of the cell")
+    finish_ps = word(Kind.TIME, "last trace row finished")
+    failed_queue_pair = word(Kind.QUEUE_PAIR, "gave up, -1 none")
+    batch_freed = word(Kind.COUNT, "blocks that the batch has emptied")
+    window_open = word(Kind.FLAG, "a window was interrupted")
+    check = word(Kind.FLAG, "something was taken from a pool other than the blocks since `short_of` last looked")
+    side = word(Kind.CODE, "which of a node's inboxes is for this cell")
+    soonest_ps = word(Kind.TIME, "earliest arrival of what waits on links")
+    pending = word(Kind.FLAG, "something lies in an inbox of this side", many=4)
+    begin_ps = word(Kind.TIME, "start of the window")
+    parity = word(Kind.CODE, "of the window's number: which of its two halves of each outbox it writes")
+    cell_open = word(Kind.FLAG, "a cell was interrupted")
+    far_soonest_ps = word(Kind.TIME, "earliest arrival of what waits on links to other LPs")
+    out_soonest_ps = word(Kind.TIME, "earliest arrival of what went to other LPs in this window")
+    in_neighbour = word(Kind.NEIGHBOUR, "whose packets are being taken in")
+    in_at = word(Kind.COUNT, "packets of it that have been")
+    next_ps = word(Kind.TIME, "earliest event of this LP after the window")
+    cost = word(Kind.COUNT, "packet-hops of the last window")
+    events = word(Kind.COUNT, "to come, of messages that go whole")
+    fault_ps = word(Kind.TIME, "the next change of the schedule, INF none")
+    fault_at = word(Kind.PLACE, "its row in `change`")
+    depth_ps = word(Kind.DURATION, "width of the columns of `depth`")
+    pauses = word(Kind.COUNT, "pauses and resumes that took effect, logged or not")
+
+
+class Counters(Row, words=24):
+    """What a run counts; sums over LPs are results."""
+
+    hops = word(Kind.COUNT, "packets sent over links")
+    events = word(Kind.COUNT, "events of NPUs' own")
+    windows = word(Kind.COUNT, "windows done")
+    data_packets = word(Kind.COUNT, "sent by NPUs")
+    ack_packets = word(Kind.COUNT, "sent by NPUs")
+    consumed_packets = word(Kind.COUNT, "that came to their end")
+    dropped_packets = word(Kind.COUNT, "for want of room")
+    retransmitted_packets = word(Kind.COUNT, "sent again")
+    sent_bytes = word(Kind.BYTES, "by NPUs")
+    received_bytes = word(Kind.BYTES, "that came to their end")
+    dropped_bytes = word(Kind.BYTES, "dropped or lost")
+    flows = word(Kind.COUNT, "messages complete")
+    timeouts = word(Kind.COUNT, "of retransmission timers")
+    trace_rows = word(Kind.COUNT, "finished")
+    digest_a = word(Kind.PACKED, "sum of a hash of all that happened")
+    digest_b = word(Kind.PACKED, "sum of another")
+    payload_bytes = word(Kind.BYTES, "of complete messages")
+    lost_packets = word(Kind.COUNT, "by links' errors and failures")
+    marked_packets = word(Kind.COUNT, "sent with a congestion mark")
+    pause_frames = word(Kind.COUNT, "sent")
+    trimmed_packets = word(Kind.COUNT, "cut to their headers")
+    congestion_notifications = word(Kind.COUNT, "sent")
+
+
+class Constants(Row, words=64):
+    """Constants of a run."""
+
+    seed = word(Kind.PACKED, "of all hashes")
+    mtu_bytes = word(Kind.BYTES, "payload of a full packet")
+    header_bytes = word(Kind.BYTES, "of a data packet")
+    ack_bytes = word(Kind.BYTES, "of an acknowledgement on the wire")
+    window_packets = word(Kind.COUNT, "that may be unacknowledged")
+    queue_limit_bytes = word(Kind.BYTES, "of a queue, 0 none")
+    rto_ps = word(Kind.DURATION, "retransmission timeout, 0 none")
+    cell_ps = word(Kind.DURATION, "no link of the fabric is shorter")
+    route_mode = word(Kind.CODE, "0 table with one home, 1 table, 2 dimensions")
+    homes = word(Kind.COUNT, "home columns of an NPU")
+    lookahead_ps = word(Kind.DURATION, "a multiple of the cell: no link to another LP is shorter")
+    npus = word(Kind.COUNT, "of this LP")
+    nodes = word(Kind.COUNT, "of this LP")
+    lane_stride = word(Kind.COUNT, "lanes kept per active collective")
+    reserve_blocks = word(Kind.COUNT, "what one action may use")
+    reserve_messages = word(Kind.COUNT, "what one action may use")
+    reserve_queue_pairs = word(Kind.COUNT, "what one action may use")
+    serial_collectives = word(Kind.FLAG, "those of a group go one after another")
+    record_nodes = word(Kind.FLAG, "times of trace rows are kept")
+    record_flows = word(Kind.FLAG, "times of messages are kept")
+    max_retries = word(Kind.COUNT, "timeouts in a row after which a queue pair gives up")
+    dimensions = word(Kind.COUNT, "of the fabric's coordinates")
+    cut_bytes = word(Kind.BYTES, "a switch that cuts through waits for these")
+    neighbours = word(Kind.COUNT, "LPs to which links go")
+    address = word(Kind.ADDRESS, "where kernels find this world")
+    base_rtt_ps = word(Kind.DURATION, "idle round trip of a full packet over the longest path")
+    cnp_interval_ps = word(
+        Kind.DURATION,
+        "a receiver sends no more than one congestion notification per queue pair in that time",
+    )
+    pause_frame_bytes = word(Kind.BYTES, "a pause frame on the wire")
+    pfc = word(Kind.FLAG, "switches pause, else they drop")
+    alpha_1024ths = word(Kind.RATIO, "of dynamic thresholds")
+    resume_offset_bytes = word(Kind.BYTES, "below the threshold at which a pause ends")
+    ecn = word(Kind.FLAG, "switches mark")
+    trim = word(Kind.FLAG, "switches that do not pause cut packets to their headers")
+    class_weights = word(Kind.PACKED, "packets of class 0 | of class 1 << 16 a turn, 0: class 0 first")
+    p2p_class = word(Kind.CODE, "data class of messages between two NPUs")
+    crossing_words = word(Kind.COUNT, "words of a packet in an outbox")
+    carries_send_time = word(Kind.FLAG, "packets carry when they were sent")
+    reorder_packets = word(Kind.COUNT, "by which one may come late before it is taken for lost")
+    flowlet_gap_ps = word(Kind.DURATION, "without packets after which a flow may take another link")
+    epochs = word(Kind.COUNT, "sets of routing tables")
+    pit = word(Kind.LINK, "`tx` row of a link on which all is lost, for what no route leads to; 0 none")
+    depths = word(Kind.COUNT, "columns of `depth`, 0: queues are not sampled")
+    endpoint_delay_ps = word(
+        Kind.DURATION,
+        "before the first step of a collective, and before a receiver acts on a message",
+    )
+    reduces = word(Kind.FLAG, "adding a message to what is there takes time")
+    resolution_ps = word(Kind.DURATION, "transfers of messages that go whole, and reductions, are cut to multiples")
+    tokens = word(Kind.COUNT, "phases that an NPU does in a dimension at a time, 0 = no limit")
+    gated_dimensions = word(Kind.COUNT, "in which phases need tokens")
+    phase_stride = word(Kind.COUNT, "phases kept per active collective")
+    scheduling = word(Kind.CODE, "which phase that waits goes next (pdes/npu/tokens.py)")
+    rendezvous_bytes = word(Kind.BYTES, "of the smallest message that is asked for before it is sent, INF none")
+    control_bytes = word(Kind.BYTES, "of a request or its answer")
+    collectives_in_flight = word(Kind.COUNT, "that an NPU does at a time, 0 = no limit")
+    compute_slow_1000ths = word(
+        Kind.RATIO,
+        "of its time that compute takes while a collective runs, 0: as long as ever",
+    )
+    handshakes = word(Kind.FLAG, "some messages are asked for, or members of collectives called")
+    send_latency_ps = word(Kind.DURATION, "from when a message is posted until its first packet may be sent")
+    back = word(Kind.ADDRESS, "where kernels find a world of the whole fabric, by whose routes acknowledgements go")
+
+
+class Hooks(Row, words=32):
+    """Addresses of what kernels call: the parts of the engine of which a run uses some."""
+
+    congestion_control = word(Kind.HOOK, "pdes/nic/congestion")
+    shared_switches = word(Kind.HOOK, "switches that share their buffer; 0: output queues without sharing")
+    telemetry = word(Kind.HOOK, "moves telemetry; 0: packets carry none")
+    balancing = word(Kind.HOOK, "by which one of several equal links is chosen (pdes/network/balancing), 0: ECMP")
+    notify = word(Kind.HOOK, "answers marks with notifications, 0: acknowledgements echo them")
+    first_allowed = word(Kind.HOOK, "says who may send at a port, 0: all that take turns may")
+    selective_sender = word(Kind.HOOK, "the sender's side of selective repeat, 0: go back N")
+    selective_receiver = word(Kind.HOOK, "the receiver's side")
+    pace = word(Kind.HOOK, "paces")
+    route = word(Kind.HOOK, "routes at switches by more than one row, 0: one row and one home")
+    choose_port = word(Kind.HOOK, "chooses among the ports of an NPU, 0: NPUs have one")
+    make_changes = word(Kind.HOOK, "makes changes of the schedule")
+    post = word(
+        Kind.HOOK,
+        "takes a message that goes whole (pdes/messages/whole.py) or is sent later, or whose acknowledgement "
+        "counts (pdes/npu/endpoints.py)",
+    )
+    act = word(Kind.HOOK, "moves messages that go whole (pdes/messages/fidelity), 0: they go as packets")
+    ask = word(Kind.HOOK, "asks to send")
+    expect = word(Kind.HOOK, "what a lane does that waits for a message")
+    may_start = word(Kind.HOOK, "holds collectives back")
+    message_by_kind = word(Kind.HOOK, "takes messages of which some are requests, answers or calls")
+    running = word(Kind.HOOK, "is told when a collective begins or ends")
+    begin_message = word(Kind.HOOK, "is told of a message to be sent next, where queue pairs are driven")
+    is_in = word(Kind.HOOK, "takes a message that is in and acted on later")
+    do_later = word(Kind.HOOK, "does what was put off")
+    is_acknowledged = word(Kind.HOOK, "is told of a message's last acknowledgement, where that counts")
