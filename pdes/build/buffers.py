@@ -3,9 +3,9 @@
 import numpy as np
 
 from pdes.build.settings import PAUSE_FRAME_BYTES
-from pdes.core import state as s
 from pdes.core.errors import RunError
-from pdes.core.memory import aligned, zeros
+from pdes.core.memory import zeros
+from pdes.core.rows.network import Gate, SharedBuffer
 
 
 def classes_in_use(settings):
@@ -36,17 +36,17 @@ def shared_buffers(graph, fabric, part, settings):
     """
     if settings.switch is None:
         one = np.zeros(1, np.int32)
-        unused = {"gate": zeros(1), "pool": zeros(1), "backlog": one, "facing": one}
+        unused = {"gate": zeros(1, Gate), "pool": zeros(1, SharedBuffer), "backlog": one, "facing": one}
         return unused | {"depth": one, "pause_log": zeros(1)}
-    gate = np.zeros((max(1, len(part.links)), s.GATE_WORDS), np.int64)
+    gate = zeros(len(part.links), Gate)
     gate.turn = (settings.switch.weights or (0,))[0] << 1
-    pool = np.zeros((max(1, len(part.nodes)), s.POOL_WORDS), np.int64)
+    pool = zeros(len(part.nodes), SharedBuffer)
     pool.shared_bytes = settings.switch.buffer_bytes
     if settings.switch.pfc and len(part.links):
         headroom = headrooms(graph, fabric, settings)[part.links ^ 1]
-        gate.headroom_bytes[: len(part.links)] = headroom
+        gate.headroom_bytes[:] = headroom
         of_node = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
-        pool.shared_bytes[: len(part.nodes)] -= of_node * classes_in_use(settings)
+        pool.shared_bytes -= of_node * classes_in_use(settings)
     switches = np.flatnonzero(part.nodes >= graph.npus)
     short = switches[pool.shared_bytes[switches] <= 0]
     if len(short):
@@ -66,8 +66,8 @@ def shared_buffers(graph, fabric, part, settings):
     facing = np.zeros(graph.links, np.int32)
     facing[part.links ^ 1] = np.arange(len(part.links))
     return {
-        "gate": aligned(gate),
-        "pool": aligned(pool),
+        "gate": gate,
+        "pool": pool,
         "backlog": zeros(len(part.links), np.int32),
         "facing": facing,
         "depth": zeros(len(part.links) * settings.queue_samples, np.int32),

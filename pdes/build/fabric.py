@@ -9,6 +9,8 @@ from pdes.build.settings import PAUSE_FRAME_BYTES
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
+from pdes.core.memory import zeros
+from pdes.core.rows.network import LinkClass, Telemetry
 from pdes.network.boundary import CROSSING_WORDS
 from pdes.network.framing import FLIT_BYTES, is_framed
 
@@ -64,7 +66,7 @@ class Fabric:
             self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
         self.crossing_words = CROSSING_WORDS
         if "telemetry" in settings.control.signals:
-            self.crossing_words += s.TELEMETRY_WORDS
+            self.crossing_words += Telemetry.words
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
         exact_ps = self.smallest_bytes * self.fastest_psb
@@ -93,8 +95,8 @@ class Fabric:
 
         seen: bytes that the receiving end waits for; framed: links of NVLink.
         """
-        rows = np.zeros((len(seen), s.CLASS_WORDS), np.int64)
-        rows.ps_per_byte = self.psb.view(np.int64)
+        rows = zeros(len(seen), LinkClass)
+        rows.ps_per_byte = self.psb
         rows.delay_ps = self.delay_ps
         rows.seen_bytes = seen
         rows.special = s.CARE * int("telemetry" in settings.control.signals)
@@ -105,10 +107,11 @@ class Fabric:
             rows.kmin_bytes = switch.kmin_bytes * scale
             rows.kmax_bytes = switch.kmax_bytes * scale
             rows.pmax = int(switch.pmax * 2**32)
-        kinds, number = np.unique(rows, axis=0, return_inverse=True)
+        words = rows[: len(seen)].view(np.int64).reshape(-1, LinkClass.words)
+        kinds, number = np.unique(words, axis=0, return_inverse=True)
         if len(kinds) > s.MAX_CLASSES:
             raise RunError(f"links of {len(kinds)} different rates and delays: at most {s.MAX_CLASSES} are possible")
-        return kinds, number.reshape(-1)
+        return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)
 
 
 def round_trip_ps(graph, settings):

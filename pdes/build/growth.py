@@ -5,7 +5,7 @@ import numpy as np
 from pdes.core import state as s
 from pdes.core.hashmap import rehash
 from pdes.core.memory import full, zeros
-from pdes.messages.events import QUEUE_FRESH, QUEUE_RUSH
+from pdes.core.rows.messages import Event
 
 
 def _longer(array, length):
@@ -32,19 +32,19 @@ def _grow_blocks(w):
     return w._replace(net=grown)
 
 
-def _grow_free_list(w, ctl, free_list, added):
+def _grow_free_list(w, counter, free_list, added):
     """The free list with the numbers of `added` new rows."""
     old = len(free_list)
-    free = int(w.net.ctl[ctl])
+    free = int(w.net.ctl[counter])
     grown = _longer(free_list, old + added)
     grown[free : free + added] = np.arange(old + added - 1, old - 1, -1)
-    w.net.ctl[ctl] = free + added
+    w.net.ctl[counter] = free + added
     return grown
 
 
 def _grow_msgs(w):
     added = len(w.qps.msg_free) + int(w.net.const.reserve_messages)
-    free = _grow_free_list(w, s.CTL_FREE_MSGS, w.qps.msg_free, added)
+    free = _grow_free_list(w, "free_messages", w.qps.msg_free, added)
     w = w._replace(qps=w.qps._replace(msg_free=free, msg=_longer(w.qps.msg, len(free))))
     return _with_room_for_events(w)
 
@@ -52,7 +52,7 @@ def _grow_msgs(w):
 def _grow_insts(w):
     stride = int(w.net.const.lane_stride)
     old = len(w.insts.inst_free)
-    free = _grow_free_list(w, s.CTL_FREE_INSTS, w.insts.inst_free, old)
+    free = _grow_free_list(w, "free_instances", w.insts.inst_free, old)
     key, val = _rehashed(w.insts.inst_key, w.insts.inst_val, 2 * len(free))
     grown = w.insts._replace(
         inst_free=free,
@@ -88,8 +88,8 @@ def _with_room_for_events(w):
     npus, instances = int(w.net.const.npus), len(w.insts.inst_free)
     room = events_room(npus, len(w.qps.msg_free), instances, stride)
     old = w.messages
-    used, rushing = int(old.queue[QUEUE_FRESH]), int(old.queue[QUEUE_RUSH])
-    event, rush = zeros(room), zeros(room)
+    used, rushing = int(old.queue.fresh), int(old.queue.rushing)
+    event, rush = zeros(room, Event), zeros(room)
     event[:used], rush[:rushing] = old.event[:used], old.rush[:rushing]  # what is not touched takes no memory
     return w._replace(messages=old._replace(event=event, rush=rush))
 
@@ -110,7 +110,9 @@ def _grow_qps(w):
     grown = w.qps._replace(qp=_longer(w.qps.qp, len(key) // 2), qp_key=key, qp_val=val)
     if w.net.hooks.congestion_control != 0:
         cc = _longer(w.qps.cc, len(key) // 2)
-        grown = grown._replace(cc=cc, cc=cc.view(np.float64))
+        grown = grown._replace(cc=cc)
+    if w.net.hooks.act != 0:
+        grown = grown._replace(arrived=_longer(w.qps.arrived, len(key) // 2))
     if w.net.hooks.selective_sender != 0:
         grown = grown._replace(sel_tx=_longer(w.qps.sel_tx, len(key) // 2))
     return w._replace(qps=grown)
@@ -136,5 +138,5 @@ _GROW = {
 
 
 def grow(world):
-    """The world with room in the pool that was short (`ctl[CTL_NEED]`)."""
+    """The world with room in the pool that was short (`ctl.need`)."""
     return _GROW[int(world.net.ctl.need)](world)

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from pdes.core import state as s
 from pdes.messages import fidelity
 from pdes.messages.whole import post_whole
 from pdes.network import balancing
@@ -58,35 +57,35 @@ def all_hooks() -> list:
 
 
 def hooks_of(graph, settings) -> dict:
-    """The hooks of a run: constant (CONST_*) that holds the address -> hook."""
+    """The hooks of a run: name (of `Hooks`) -> hook."""
     control, alone = settings.control, settings.control == DRIVEN
     ends, whole = settings.fidelity, settings.fidelity.act is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     by_row = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
     wanted = {
-        s.CONST_CC_HOOK: control.update,
-        s.CONST_PACE: control.update and (drive if alone else pace_at_share if control.shares else pace),
-        s.CONST_DRIVEN: alone and begin_message,
-        s.CONST_CNP: "cnp" in control.signals and notify,
-        s.CONST_TELEMETRY: "telemetry" in control.signals and carry,
-        s.CONST_BALANCE: settings.balancing.pick,
-        s.CONST_SWITCH_HOOK: settings.switch and shared_switches,
-        s.CONST_SELECTIVE: settings.selective_repeat and sender,
-        s.CONST_SELECTIVE_RX: settings.selective_repeat and receive,
-        s.CONST_ROUTE_HOOK: not by_row and cell_of_several,
-        s.CONST_PORT_HOOK: ports > 1 and port_of_several,
-        s.CONST_FAULT_HOOK: settings.faults and make_changes,
-        s.CONST_POST: post_whole if whole else (ends.send_latency_ps or ends.acknowledged) and post_at_ends,
-        s.CONST_ACT: settings.fidelity.act,
-        s.CONST_ASK: settings.rendezvous_bytes and ask,
-        s.CONST_EXPECT: (settings.rendezvous_bytes or settings.collectives_in_flight) and expect,
-        s.CONST_BY_KIND: (settings.rendezvous_bytes or settings.collectives_in_flight) and message_by_kind,
-        s.CONST_MAY_START: settings.collectives_in_flight and may_start,
-        s.CONST_RUNNING: (settings.collectives_in_flight or settings.compute_slowdown != 1.0) and running,
-        s.CONST_ARRIVED: not whole and acts_later and is_in,
-        s.CONST_LATER: ends.has_endpoints and do_later,
-        s.CONST_TOLD: ends.acknowledged and is_acknowledged,
-        s.CONST_NIC: (settings.switch or control.update or settings.selective_repeat) and first_allowed,
+        "congestion_control": control.update,
+        "pace": control.update and (drive if alone else pace_at_share if control.shares else pace),
+        "begin_message": alone and begin_message,
+        "notify": "cnp" in control.signals and notify,
+        "telemetry": "telemetry" in control.signals and carry,
+        "balancing": settings.balancing.pick,
+        "shared_switches": settings.switch and shared_switches,
+        "selective_sender": settings.selective_repeat and sender,
+        "selective_receiver": settings.selective_repeat and receive,
+        "route": not by_row and cell_of_several,
+        "choose_port": ports > 1 and port_of_several,
+        "make_changes": settings.faults and make_changes,
+        "post": post_whole if whole else (ends.send_latency_ps or ends.acknowledged) and post_at_ends,
+        "act": settings.fidelity.act,
+        "ask": settings.rendezvous_bytes and ask,
+        "expect": (settings.rendezvous_bytes or settings.collectives_in_flight) and expect,
+        "message_by_kind": (settings.rendezvous_bytes or settings.collectives_in_flight) and message_by_kind,
+        "may_start": settings.collectives_in_flight and may_start,
+        "running": (settings.collectives_in_flight or settings.compute_slowdown != 1.0) and running,
+        "is_in": not whole and acts_later and is_in,
+        "do_later": ends.has_endpoints and do_later,
+        "is_acknowledged": ends.acknowledged and is_acknowledged,
+        "first_allowed": (settings.switch or control.update or settings.selective_repeat) and first_allowed,
     }
-    return {constant: hook for constant, hook in wanted.items() if hook}
+    return {name: hook for name, hook in wanted.items() if hook}

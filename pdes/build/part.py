@@ -7,7 +7,8 @@ are numbered, on both sides, in the order of their numbers in the whole fabric.
 
 import numpy as np
 
-from pdes.core import state as s
+from pdes.core.memory import zeros
+from pdes.core.rows.network import OutgoingLink
 from pdes.network.boundary import HEADER_WORDS
 
 
@@ -76,7 +77,7 @@ class Part:
         neighbour[self.neighbours] = np.arange(len(self.neighbours))
         dst = graph.link_dst[links]
         node = np.where(self.local[dst] >= 0, self.local[dst], len(self.nodes) + neighbour[owner[dst]])
-        tx = np.zeros((len(links), s.TX_WORDS), np.int64)
+        tx = zeros(len(links), OutgoingLink)
         tx.meta = node | (links << 22) | (fabric.link_class[links] << 46)
         return tx
 

@@ -5,7 +5,8 @@ import numpy as np
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.jit import kernel
-from pdes.core.memory import aligned
+from pdes.core.memory import aligned, zeros
+from pdes.core.rows.network import Forwarding
 from pdes.network.framing import NVSWITCH_KIND
 from pdes.network.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT, UNREACHABLE, salt_of
 
@@ -67,12 +68,12 @@ def routing_tables(graph, fabric, part, settings):
     cells, link = _cells(graph, part)
     salt = np.empty(len(part.nodes), np.int64)
     fill_salts(salt, part.nodes, settings.seed)
-    node = np.zeros((max(1, len(part.nodes)), s.NODE_WORDS), np.int64)
+    node = zeros(len(part.nodes), Forwarding)
     own = node[: len(part.nodes)]
     own.salt = salt
     own.first_link = part.out_ptr[:-1]
     own.forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
-    fields = {name: np.zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
+    fields = {name: zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
     fields |= {"link": link, "node": node}
     if settings.balancing.has_flowlets:
         fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2, np.int64)
@@ -102,13 +103,10 @@ def _by_table(graph, part, cells, node):
     switches = np.flatnonzero(r.row[part.nodes] >= 0)
     sets = r.next_set[r.row[part.nodes[switches]]]
     first, last, default, cell, row = _stretches(np.where(sets >= 0, cells[sets], NO_CELL))
-    for word, values in (
-        (s.NODE_FIRST, first),
-        (s.NODE_LAST, last),
-        (s.NODE_DEFAULT, default),
-        (s.NODE_ROW, row),
-    ):
-        node[switches, word] = values
+    node.first[switches] = first
+    node.last[switches] = last
+    node.default[switches] = default
+    node.row[switches] = row
     fields = {
         "cell": cell,
         "attach": np.where(r.attach_set >= 0, cells[r.attach_set], NO_CELL),

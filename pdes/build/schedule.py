@@ -8,12 +8,14 @@ import numpy as np
 from pdes.build.routes import routing_tables
 from pdes.core import state as s
 from pdes.core.errors import RunError
-from pdes.core.memory import aligned
+from pdes.core.memory import aligned, row_of_zeros, zeros
+from pdes.core.rows.network import Change, Forwarding, Gate, LinkClass, OutgoingLink
 from pdes.network.routing import MODE_TABLE, UNREACHABLE
 
 ALWAYS_LOST = 1 << 32
 TABLES = {
-    "table64": ("node", "hop_row"),
+    "table_node": ("node",),
+    "table64": ("hop_row",),
     "table32": ("cell", "attach", "home", "link", "hop_column", "via"),
     "table8": ("hops",),
 }
@@ -134,13 +136,13 @@ def link_changes(faults, cell_ps, link_class, classes):
                 changes.append((begin, link, new))
                 current = new
     if faults.links:
-        table.append(_pit_class(classes[0]))
-    return sorted(changes), np.array(table)
+        table.append(_pit_class())
+    return sorted(changes), np.array(table, classes.dtype).view(np.recarray)
 
 
-def _pit_class(row):
+def _pit_class():
     """The last class, where there are faults of links: takes no time, and all is lost."""
-    row = np.zeros_like(row)
+    row = row_of_zeros(LinkClass)
     row.error = ALWAYS_LOST
     row.special = s.CARE
     return row
@@ -152,11 +154,11 @@ def with_pit(net, faults, mode):
         return net
     pit = len(net.tx)
     net.const.pit = pit
-    row = np.zeros(s.TX_WORDS, np.int64)
+    row = row_of_zeros(OutgoingLink)
     row.meta = (len(net.link_class) - 1) << 46
     longer = {"tx": np.append(net.tx, row), "tx_dropped": np.append(net.tx_dropped, np.zeros(pit, np.int64))}
     if net.hooks.shared_switches != 0 or len(net.gate) > 1:
-        longer["gate"] = np.append(net.gate, np.zeros(pit + 1 - len(net.gate), np.int64))
+        longer["gate"] = np.concatenate([net.gate, zeros(pit + 1 - len(net.gate), Gate)])
     return net._replace(**{name: aligned(array) for name, array in longer.items()})
 
 
@@ -165,7 +167,7 @@ def _class_row(row, faults):
     row = row.copy()
     for fault in faults:
         if fault.rate_bps:
-            row.ps_per_byte = np.float64(8e12 / fault.rate_bps).view(np.int64)
+            row.ps_per_byte = 8e12 / fault.rate_bps
         row.delay_ps += fault.added_latency_ps
         if fault.down:
             row.error = ALWAYS_LOST
@@ -191,8 +193,12 @@ def scheduled(graph, fabric, part, settings):
     tables = {}
     if len(routings) > 1:
         routes, tables = _epochs(graph, fabric, part, settings, routes, routings)
-    empty = {name: np.zeros(1, dtype) for name, dtype in (("table64", "i8"), ("table32", "i4"), ("table8", "i1"))}
-    change = aligned(np.array(sorted(changes), np.int64)) if changes else np.zeros(1, np.int64)
+    empty = {"table_node": zeros(1, Forwarding), "table64": zeros(1), "table32": zeros(1, np.int32)}
+    empty["table8"] = zeros(1, np.int8)
+    change = zeros(0, Change)[:0]
+    if changes:
+        change = zeros(len(changes), Change)
+        change[:] = sorted(changes)
     return routes, routing, s.Schedule(change=change, **(empty | tables)), len(routings)
 
 

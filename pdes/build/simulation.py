@@ -19,7 +19,7 @@ class LogicalProcess:
         flows_out, flows_in: records of messages posted and complete.
 
     Args:
-        hooks: what kernels call by address: constant (CONST_*) -> hook.
+        hooks: what kernels call by address: name (of `Hooks`) -> hook.
     """
 
     def __init__(self, part: Part, world: s.World, row_ptr: np.ndarray, hooks: dict):
@@ -30,8 +30,8 @@ class LogicalProcess:
         self._world = world
         self._directory = Directory(world)
         world.net.const.address = self.address
-        for index, function in hooks.items():
-            world.net.const[index] = hook_address(function)
+        for name, function in hooks.items():
+            world.net.hooks[name] = hook_address(function)
 
     def look_up_ways_back(self, back: "LogicalProcess"):
         """Have kernels find the way of acknowledgements in the world of an LP of the whole fabric, which stays."""
@@ -56,14 +56,14 @@ class LogicalProcess:
     def take_flows(self):
         """Move the flow records out of the world."""
         w = self._world
-        for ctl, array, words, into in (
-            (s.CTL_FLOWS_OUT, w.qps.flow_out, s.FLOW_OUT_WORDS, self.flows_out),
-            (s.CTL_FLOWS_IN, w.qps.flow_in, s.FLOW_IN_WORDS, self.flows_in),
+        for counter, rows, into in (
+            ("flows_out", w.qps.flow_out, self.flows_out),
+            ("flows_in", w.qps.flow_in, self.flows_in),
         ):
-            rows = int(w.net.ctl[ctl])
-            if rows:
-                into.append(array[: rows * words].reshape(rows, words).copy())
-                w.net.ctl[ctl] = 0
+            count = int(w.net.ctl[counter])
+            if count:
+                into.append(rows[:count].copy())
+                w.net.ctl[counter] = 0
 
 
 @dataclass

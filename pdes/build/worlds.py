@@ -18,7 +18,12 @@ from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
-from pdes.core.memory import aligned, full, zeros
+from pdes.core.memory import aligned, full, row_of_zeros, zeros
+from pdes.core.rows.messages import Event
+from pdes.core.rows.network import PacketRecord, Telemetry
+from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Receiver, Selective
+from pdes.core.rows.npu import Asked, Instance, Lane, Npu, Phase, System, Taken, Tokens, View
+from pdes.core.rows.run import Constants, Counters, Hooks, Scalars
 from pdes.messages.events import empty_queue
 from pdes.messages.fidelity import PACKET
 from pdes.network.batch import BUCKETS
@@ -86,46 +91,47 @@ def _tables(program):
             values = getattr(program.schedules, name)
         else:
             values = getattr(program, f"node_{name}")
-        return _padded(values, kind.__metadata__[0])
+        return values if name in made else _padded(values, kind.__metadata__[0])
 
     return tuple(part(**{n: array(n, kind) for n, kind in part.__annotations__.items()}) for part in (s.Trace, s.Plans))
 
 
 def _lane_rows(schedules):
-    """Rows of all lanes (LANE_*), with views counted over all schedules."""
-    rows = np.zeros((len(schedules.lane_ptr) - 1, s.LANE_WORDS), np.int64)
-    for word, column in {
-        s.LANE_PLAIN: schedules.lane_plain
+    """Rows of all lanes, with views counted over all schedules."""
+    lanes = len(schedules.lane_ptr) - 1
+    rows = zeros(lanes, Lane)
+    for name, column in {
+        "plain": schedules.lane_plain
         & (schedules.lane_latency_ps == 0)
         & (schedules.lane_gate < 0)
         & (schedules.lane_blocking == 0)
         & (schedules.lane_begins == 0),
-        s.LANE_VIEW: schedules.lane_view,
-        s.LANE_PART: schedules.lane_part,
-        s.LANE_PARTS: schedules.lane_parts,
-        s.LANE_CHUNKS: schedules.lane_chunks,
-        s.LANE_WIRE_NUM: schedules.lane_wire_num,
-        s.LANE_WIRE_DEN: schedules.lane_wire_den,
-        s.LANE_LATENCY: schedules.lane_latency_ps,
-        s.LANE_GATE: np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
-        s.LANE_PHASE: schedules.lane_phase,
-        s.LANE_ALIKE: _lanes_alike(schedules),
-        s.LANE_BLOCKING: schedules.lane_blocking,
-        s.LANE_CONNECTION: _connections(schedules),
-        s.LANE_BEGINS: schedules.lane_begins,
+        "view_number": schedules.lane_view,
+        "part": schedules.lane_part,
+        "parts": schedules.lane_parts,
+        "chunks": schedules.lane_chunks,
+        "wire_num": schedules.lane_wire_num,
+        "wire_den": schedules.lane_wire_den,
+        "latency_ps": schedules.lane_latency_ps,
+        "gate": np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
+        "phase": schedules.lane_phase,
+        "alike": _lanes_alike(schedules),
+        "blocking": schedules.lane_blocking,
+        "connection": _connections(schedules),
+        "begins": schedules.lane_begins,
     }.items():
-        rows[:, word] = column
-    views = rows.view_number
+        rows[name][:lanes] = column
+    views = rows.view_number[:lanes]
     for base, first in zip(schedules.view_base.tolist(), schedules.plan_of_ptr[:-1].tolist(), strict=True):
         if base:  # only a schedule of one plan has views
             plan = schedules.plan_of[first]
             own = views[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1]]
             own[own >= 0] += base
-    return rows.reshape(-1)
+    return rows
 
 
 def _connections(schedules):
-    """LANE_CONNECTION of each lane."""
+    """Word `connection` of each lane."""
     shares = np.round(schedules.lane_shares * packet.SHARE_UNITS).astype(np.int64)
     number = schedules.lane_connection.astype(np.int64)
     return number << packet.CONNECTION_SHIFT | np.where(shares > packet.SHARE_UNITS, shares, 0) << packet.SHARES_SHIFT
@@ -140,12 +146,13 @@ def _lanes_alike(schedules):
 
 
 def _view_rows(schedules):
-    """Rows of all views (VIEW_*)."""
-    rows = np.zeros((len(schedules.view_size), s.VIEW_WORDS), np.int64)
-    rows.members = schedules.view_size
-    rows.parts = schedules.view_parts
-    rows.first = schedules.view_ptr[:-1]
-    return rows.reshape(-1)
+    """Rows of all views."""
+    views = len(schedules.view_size)
+    rows = zeros(views, View)
+    rows.members[:views] = schedules.view_size
+    rows.parts[:views] = schedules.view_parts
+    rows.first[:views] = schedules.view_ptr[:-1]
+    return rows
 
 
 def _padded(values, dtype):
@@ -167,20 +174,23 @@ def _ready_templates(program):
 
 def _npu_rows(program, part, settings):
     """The `npu` table, the per-NPU rows of `Rows.state`, and their offsets."""
-    npu = np.zeros((max(1, part.npus), s.NPU_WORDS), np.int64)
+    npu = zeros(part.npus, Npu)
     ports = np.diff(part.out_ptr[: part.npus + 1])
-    lists = (
-        s.NPU_READY_HEAD,
-        s.NPU_READY_TAIL,
-        s.NPU_KICK_HEAD,
-        s.NPU_QP_HEAD,
-        s.NPU_LAST_RX,
-        s.NPU_DONE_HEAD,
-        s.NPU_AGENDA_HEAD,
-    )
-    for column in lists:
-        npu[:, column] = -1
-    npu[:, s.NPU_LANE : s.NPU_WAIT_TAIL + s.LANES] = -1
+    for name in (
+        "ready_head",
+        "ready_tail",
+        "kick_head",
+        "first_queue_pair",
+        "last_receiver",
+        "done_head",
+        "agenda_head",
+        "last_connection",
+        "last_instance",
+        "lane",
+        "wait_head",
+        "wait_tail",
+    ):
+        npu[name] = -1
     npu.rto_at_ps = s.INF
     own = npu[: part.npus]
     own.ports = ports
@@ -201,8 +211,8 @@ def _npu_rows(program, part, settings):
     own.trace_base[has_trace] = trace_ptr[of]
     own.slot_base[has_trace] = np.asarray(program.slot_ptr)[part.nodes[has_trace]]
     templates = _ready_templates(program)
-    for column, ends in ((s.NPU_READY_HEAD, 1), (s.NPU_READY_TAIL, 2)):
-        own[has_trace, column] = np.array([template[ends] for template in templates], np.int64)[of]
+    for name, ends in (("ready_head", 1), ("ready_tail", 2)):
+        own[name][has_trace] = np.array([template[ends] for template in templates], np.int64)[of]
     rows = np.zeros(max(1, int(row_ptr[-1])), np.int32)
     for i in has_trace.tolist():
         rows[row_ptr[i] : row_ptr[i + 1]] = templates[trace[i]][0]
@@ -257,70 +267,68 @@ def _free_list(length):
 
 
 def _constants(layout, program, settings, part, routing):
-    """The constants of a run (CONST_*); routing: mode, dimensions and homes."""
+    """The constants of a run; routing: mode, dimensions and homes."""
     graph, fabric = layout.graph, layout.fabric
     sends = _most_posts(program.schedules, settings)
     connections = 1 + int(program.schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
-    const = zeros(s.CONST_WORDS)
-    for index, value in {
-        s.CONST_SEED: settings.seed,
-        s.CONST_MTU: settings.mtu_bytes,
-        s.CONST_HEADER: settings.header_bytes,
-        s.CONST_ACK: settings.ack_bytes,
-        s.CONST_WINDOW: window_packets(graph, settings),
-        s.CONST_QUEUE_LIMIT: settings.queue_limit_bytes,
-        s.CONST_RTO: rto_ps(graph, settings),
-        s.CONST_CELL: fabric.cell_ps,
-        s.CONST_LOOKAHEAD: layout.lookahead_ps,
-        s.CONST_NEIGHBOURS: len(part.neighbours),
-        s.CONST_ROUTE_MODE: routing[0],
-        s.CONST_DIMENSIONS: routing[1],
-        s.CONST_HOMES: routing[2],
-        s.CONST_NPUS_LOCAL: part.npus,
-        s.CONST_NODES_LOCAL: len(part.nodes),
-        s.CONST_LANE_STRIDE: max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
-        s.CONST_RESERVE_BLOCKS: fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64,
-        s.CONST_RESERVE_MSGS: sends,
-        s.CONST_RESERVE_QPS: min(sends, graph.npus * (connections + _has_control(settings))),
-        s.CONST_SERIAL_COLLECTIVES: int(not settings.concurrent_collectives),
-        s.CONST_RECORD_NODES: int(settings.record_nodes),
-        s.CONST_RECORD_FLOWS: int(settings.record_flows),
-        s.CONST_MAX_RETRIES: settings.max_retries,
-        s.CONST_CUT_BYTES: settings.cut_through_header_bytes,
-        s.CONST_CROSSING: fabric.crossing_words,
-        s.CONST_RTT: int("rtt" in settings.control.signals),
-        s.CONST_TELEMETRY: int("telemetry" in settings.control.signals),
-        s.CONST_CNP_INTERVAL: settings.cnp_interval_ps,
-        s.CONST_BASE_RTT: round_trip_ps(graph, settings)[0],
-        s.CONST_P2P_CLASS: settings.p2p_class,
-        s.CONST_FLOWLET_GAP: settings.flowlet_gap_ps,
-        s.CONST_SELECTIVE: int(settings.selective_repeat),
-        s.CONST_TOKENS: settings.phases_per_dimension,
-        s.CONST_DIMENSIONS_GATED: 1 + int(program.schedules.lane_gate.max(initial=-1)),
-        s.CONST_PHASE_STRIDE: 1 + int(program.schedules.lane_phase.max(initial=-1)),
-        s.CONST_SCHEDULING: SCHEDULINGS.index(settings.scheduling),
-        s.CONST_RENDEZVOUS: settings.rendezvous_bytes or s.INF,
-        s.CONST_CONTROL_BYTES: settings.rendezvous_control_bytes,
-        s.CONST_IN_FLIGHT: settings.collectives_in_flight,
-        s.CONST_HANDSHAKES: int(_has_control(settings)),
-        s.CONST_COMPUTE_SLOW: _compute_slow(settings),
-        s.CONST_REORDER: settings.reorder_packets or 2 * s.SELECTIVE_PACKETS,
-        s.CONST_ENDPOINT: settings.fidelity.endpoint_delay_ps,
-        s.CONST_REDUCES: int(settings.fidelity.reduction_psb > 0),
-        s.CONST_RESOLUTION: settings.fidelity.resolution_ps,
-        s.CONST_SEND_LATENCY: settings.fidelity.send_latency_ps,
-        s.CONST_DEPTHS: settings.queue_samples if settings.switch else 0,
+    const = row_of_zeros(Constants)
+    for name, value in {
+        "seed": settings.seed,
+        "mtu_bytes": settings.mtu_bytes,
+        "header_bytes": settings.header_bytes,
+        "ack_bytes": settings.ack_bytes,
+        "window_packets": window_packets(graph, settings),
+        "queue_limit_bytes": settings.queue_limit_bytes,
+        "rto_ps": rto_ps(graph, settings),
+        "cell_ps": fabric.cell_ps,
+        "lookahead_ps": layout.lookahead_ps,
+        "neighbours": len(part.neighbours),
+        "route_mode": routing[0],
+        "dimensions": routing[1],
+        "homes": routing[2],
+        "npus": part.npus,
+        "nodes": len(part.nodes),
+        "lane_stride": max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
+        "reserve_blocks": fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64,
+        "reserve_messages": sends,
+        "reserve_queue_pairs": min(sends, graph.npus * (connections + _has_control(settings))),
+        "serial_collectives": int(not settings.concurrent_collectives),
+        "record_nodes": int(settings.record_nodes),
+        "record_flows": int(settings.record_flows),
+        "max_retries": settings.max_retries,
+        "cut_bytes": settings.cut_through_header_bytes,
+        "crossing_words": fabric.crossing_words,
+        "carries_send_time": int("rtt" in settings.control.signals),
+        "cnp_interval_ps": settings.cnp_interval_ps,
+        "base_rtt_ps": round_trip_ps(graph, settings)[0],
+        "p2p_class": settings.p2p_class,
+        "flowlet_gap_ps": settings.flowlet_gap_ps,
+        "tokens": settings.phases_per_dimension,
+        "gated_dimensions": 1 + int(program.schedules.lane_gate.max(initial=-1)),
+        "phase_stride": 1 + int(program.schedules.lane_phase.max(initial=-1)),
+        "scheduling": SCHEDULINGS.index(settings.scheduling),
+        "rendezvous_bytes": settings.rendezvous_bytes or s.INF,
+        "control_bytes": settings.rendezvous_control_bytes,
+        "collectives_in_flight": settings.collectives_in_flight,
+        "handshakes": int(_has_control(settings)),
+        "compute_slow_1000ths": _compute_slow(settings),
+        "reorder_packets": settings.reorder_packets or 2 * s.SELECTIVE_PACKETS,
+        "endpoint_delay_ps": settings.fidelity.endpoint_delay_ps,
+        "reduces": int(settings.fidelity.reduction_psb > 0),
+        "resolution_ps": settings.fidelity.resolution_ps,
+        "send_latency_ps": settings.fidelity.send_latency_ps,
+        "depths": settings.queue_samples if settings.switch else 0,
         **_of_shared_buffers(settings.switch),
     }.items():
-        const[index] = value
+        const[name] = value
     if settings.switch:
         const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
     return const
 
 
 def _compute_slow(settings):
-    """CONST_COMPUTE_SLOW."""
+    """`compute_slow_1000ths`."""
     factor = round(s.SLOWDOWN_UNIT * settings.compute_slowdown)
     return factor if factor > s.SLOWDOWN_UNIT else 0
 
@@ -331,13 +339,13 @@ def _of_shared_buffers(switch):
         return {}
     weights = switch.weights or (0, 0)
     return {
-        s.CONST_PFC: int(switch.pfc),
-        s.CONST_PFC_BYTES: PAUSE_FRAME_BYTES,
-        s.CONST_ALPHA: round(1024 * switch.alpha),
-        s.CONST_RESUME_OFFSET: switch.resume_offset_bytes,
-        s.CONST_ECN: int(switch.ecn),
-        s.CONST_TRIM: int(switch.trim),
-        s.CONST_WEIGHTS: weights[0] | weights[1] << 16,
+        "pfc": int(switch.pfc),
+        "pause_frame_bytes": PAUSE_FRAME_BYTES,
+        "alpha_1024ths": round(1024 * switch.alpha),
+        "resume_offset_bytes": switch.resume_offset_bytes,
+        "ecn": int(switch.ecn),
+        "trim": int(switch.trim),
+        "class_weights": weights[0] | weights[1] << 16,
     }
 
 
@@ -346,7 +354,7 @@ def _net(layout, part, const, npu, post, settings):
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
     blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const.reserve_blocks)
-    ctl = zeros(s.CTL_WORDS)
+    ctl = row_of_zeros(Scalars)
     ctl.free_blocks = blocks
     ctl.resume_node = ctl.failed_queue_pair = -1
     ctl.rows_left = npu.rows_left.sum()
@@ -355,23 +363,22 @@ def _net(layout, part, const, npu, post, settings):
     ctl.soonest_ps = ctl.far_soonest_ps = ctl.out_soonest_ps = ctl.fault_ps = s.INF
     next_time = full(max(len(npu), len(part.nodes)) if settings.switch else len(npu), s.INF)
     next_time[: len(npu)][npu.ready_head >= 0] = 0
-    link_class = aligned(fabric.classes)
     in_at = [post.address(other, part.number, half) for other in part.neighbours for half in range(2)]
     return s.Net(
         ctl=ctl,
-        count=zeros(s.COUNT_WORDS),
+        count=row_of_zeros(Counters),
         const=const,
+        hooks=row_of_zeros(Hooks),
         next_time=next_time,
         inbox=full(2 * s.SIDES * (len(part.nodes) + len(part.neighbours)), -1, np.int32),
         waiting=zeros(len(tx) // 32 + 1),
         wait_head=full(len(tx), -1, np.int32),
         wait_tail=full(len(tx), -1, np.int32),
         out_ptr=part.out_ptr,
-        tx=aligned(tx),
-        link_class=link_class,
-        link_class=link_class.view(np.float64),
+        tx=tx,
+        link_class=aligned(fabric.classes),
         tx_dropped=zeros(len(part.links)),
-        record=zeros(blocks * s.BLOCK_RECORDS),
+        record=zeros(blocks * s.BLOCK_RECORDS, PacketRecord),
         block_next=zeros(blocks, np.int32),
         block_free=_free_list(blocks).astype(np.int32),
         far=aligned(part.far(graph)),
@@ -380,8 +387,8 @@ def _net(layout, part, const, npu, post, settings):
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
         **shared_buffers(graph, fabric, part, settings),
-        telemetry=zeros(blocks * s.BLOCK_RECORDS if hooks.telemetry else 1),
-        carried=zeros(s.TELEMETRY_WORDS),
+        telemetry=zeros(blocks * s.BLOCK_RECORDS if "telemetry" in settings.control.signals else 1, Telemetry),
+        carried=row_of_zeros(Telemetry),
     )
 
 
@@ -401,20 +408,20 @@ def _inbox(fabric):
 
 def _npus(part, npu, const, settings):
     """NPUs, their idle ports and empty heaps."""
-    port = np.zeros((max(1, int(part.out_ptr[part.npus])), s.PORT_WORDS), np.int64)
+    port = zeros(int(part.out_ptr[part.npus]), Port)
     port.ring = port.sent_ref = -1
     port.kick_next = -2
     port.paced = -1
     port.pace_at_ps = s.INF
     slots = int(npu.heap[-1] + _slots(npu.ports[-1], settings))
-    token = np.zeros((max(1, part.npus * int(const.gated_dimensions)), s.TOKEN_WORDS), np.int64)
+    token = zeros(part.npus * int(const.gated_dimensions), Tokens)
     token.waiting = -1
     return s.Npus(
-        npu=aligned(npu),
-        port=aligned(port),
+        npu=npu,
+        port=port,
         heap=zeros(2 * slots),
-        token=aligned(token),
-        system=zeros(max(1, part.npus)),
+        token=token,
+        system=zeros(part.npus, System),
     )
 
 
@@ -425,25 +432,24 @@ def _qps(part, const, ctl, settings):
     ctl.free_messages = msgs
     qp_key, qp_val = _empty_map(2 * part.npus + sends)
     rx_key, rx_val = _empty_map(2 * part.npus)
-    selective = hooks.selective_sender == 1
-    cc = zeros(len(qp_key) // 2 if settings.control.update else 1)
+    pairs, receivers = len(qp_key) // 2, len(rx_key) // 2
     return s.Qps(
-        qp=zeros(len(qp_key) // 2),
-        msg=zeros(msgs),
+        qp=zeros(pairs, QueuePair),
+        msg=zeros(msgs, Message),
         msg_free=_free_list(msgs),
-        rxqp=zeros(len(rx_key) // 2),
-        flow_out=zeros((FLOW_ROWS + sends) * s.FLOW_OUT_WORDS),
-        flow_in=zeros(FLOW_ROWS * s.FLOW_IN_WORDS),
+        rxqp=zeros(receivers, Receiver),
+        flow_out=zeros(FLOW_ROWS + sends, FlowOut),
+        flow_in=zeros(FLOW_ROWS, FlowIn),
         qp_key=qp_key,
         qp_val=qp_val,
         rx_key=rx_key,
         rx_val=rx_val,
-        cc=cc,
-        cc=cc.view(np.float64),
+        cc=zeros(pairs if settings.control.update else 1, CongestionState),
         par=aligned(settings.control.values, np.float64),
-        sel_tx=zeros(len(qp_key) // 2 if selective else 1),
-        sel_rx=zeros(len(rx_key) // 2 if selective else 1),
-        begun=zeros(len(rx_key) // 2 if const.reduces else 1),
+        sel_tx=zeros(pairs if settings.selective_repeat else 1, Selective),
+        sel_rx=zeros(receivers if settings.selective_repeat else 1, Selective),
+        arrived=zeros(pairs if settings.fidelity.act else 1),
+        begun=zeros(receivers if const.reduces else 1),
     )
 
 
@@ -468,17 +474,17 @@ def _insts(part, const, ctl):
     asked = int(const.lane_stride) if const.rendezvous_bytes < s.INF else 1
     taken = int(const.lane_stride) if const.reduces == 1 else 1
     return s.Insts(
-        inst=zeros(insts),
+        inst=zeros(insts, Instance),
         inst_free=_free_list(insts),
         inst_pc=zeros(insts * int(const.lane_stride)),
         inst_arrived=zeros(insts * int(const.lane_stride)),
         inst_left=zeros(insts * int(const.lane_stride)),
         inst_due=zeros(insts * int(const.lane_stride + 1)),
         inst_later=zeros(insts * int(const.lane_stride + 1)),
-        phase=zeros(insts * int(const.phase_stride)),
+        phase=zeros(insts * int(const.phase_stride), Phase),
         called=zeros(insts * called, np.int32),
-        asked=zeros(insts * asked),
-        taken=zeros(insts * taken),
+        asked=zeros(insts * asked, Asked),
+        taken=zeros(insts * taken, Taken),
         inst_key=key,
         inst_val=val,
     )
@@ -493,7 +499,7 @@ def _messages(program, part, const, ctl, settings):
         stride = int(const.lane_stride)
         room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
     return s.Messages(
-        event=zeros(room),
+        event=zeros(room, Event),
         queue=empty_queue(),
         rush=zeros(room),
         receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
@@ -561,8 +567,8 @@ def _build_lp(layout, program, settings, part, tables, post):
     const = _constants(layout, program, settings, part, routing)
     net = with_pit(_net(layout, part, const, npu, post, settings), settings.faults, routing[0])
     const.epochs = epochs
-    if len(schedule.change) >= s.CHANGE_WORDS:
-        net.ctl.fault_ps = schedule.change.begin_ps
+    if len(schedule.change):
+        net.ctl.fault_ps = schedule.change[0].begin_ps
     trace, plans = tables
     world = s.World(
         net=net,

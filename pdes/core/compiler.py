@@ -97,8 +97,9 @@ class ItemsType(types.Type):
 
 
 class RecordType(types.Type):
-    """A NamedTuple whose fields are arrays (Annotated with their dtype or kind of row) or such NamedTuples, by its first
-    entry. A field that is one row (Annotated np.record) is that row itself.
+    """A NamedTuple whose fields are arrays (Annotated with their dtype or kind of row), one row or such NamedTuples.
+
+    It is the address of its first entry.
 
     Attributes:
         fields: by name, the entry where the field begins, from the record's first, and its type.
@@ -274,6 +275,31 @@ def prefetch_line(_typing_context, array, _index, _line):
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def clear_row(_typing_context, array, _index):
+    """Zeros in place of a row."""
+
+    def codegen(context, builder, signature, args):
+        row = item_pointer(context, builder, signature, args)
+        cgutils.memset(builder, row, context.get_constant(types.intp, signature.args[0].dtype.size), 0)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+@intrinsic
+def copy_row(_typing_context, into, _at, rows, _index):
+    """A copy of a row of another array of the same kind."""
+
+    def codegen(context, builder, signature, args):
+        target = item_pointer(context, builder, signature, args)
+        source = item_pointer(context, builder, types.void(rows, types.int64), args[2:])
+        cgutils.raw_memcpy(builder, target, source, 1, rows.dtype.size)
+        return context.get_dummy_value()
+
+    return types.void(into, types.int64, rows, types.int64), codegen
 
 
 @intrinsic

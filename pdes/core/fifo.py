@@ -23,8 +23,8 @@ HEAD_MASK = (1 << 32) - 1
 @inline
 def prefetch_block(net, block):
     """Ask for the records of a block."""
-    for line in range(BLOCK_RECORDS // 8):
-        prefetch(net.record, block * BLOCK_RECORDS + 8 * line)
+    for record in range(0, BLOCK_RECORDS, 2):  # two to a cache line
+        prefetch(net.record, block * BLOCK_RECORDS + record)
 
 
 @inline
@@ -70,10 +70,10 @@ def carry(net, what, at):
 def append(net, tail, time, w1, w2, w3):
     """Write a record at `tail`, a place in a block, and return the next place. The pool must have a block."""
     packet = net.record[tail]
-    record[p] = time
-    record[p + 1] = w1
-    record[p + 2] = w2
-    record[p + 3] = w3
+    packet.ready_ps = time
+    packet.w1 = w1
+    packet.w2 = w2
+    packet.w3 = w3
     tail += 1
     if tail & (BLOCK_RECORDS - 1) == 0:
         following = take_block(net)

@@ -334,3 +334,15 @@ def prefetch(array, index):
 @primitive
 def prefetch_line(array, index, line):
     """Ask for another cache line of a row, counted from that where the row begins."""
+
+
+@primitive
+def clear_row(array, index):
+    """Have all words of a row be 0."""
+    array[index] = np.zeros((), array.dtype)
+
+
+@primitive
+def copy_row(into, at, rows, index):
+    """Copy a row of another array of the same kind."""
+    into[at] = rows[index]

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.core.rows.messages import Event
+from pdes.core.rows.messages import Event, EventQueue
 from pdes.core.rows.network import (
     Change,
     Forwarding,
@@ -234,8 +234,8 @@ class Npus(NamedTuple):
     npu: Annotated[np.recarray, Npu]
     port: Annotated[np.recarray, Port]
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
-    token: Annotated[np.recarray, Tokens]  # [NPUs * dimensions * TOKEN_WORDS] pdes/npu/tokens.py
-    system: Annotated[np.recarray, System]  # [NPUs * SYSTEM_WORDS]
+    token: Annotated[np.recarray, Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
+    system: Annotated[np.recarray, System]  # [NPUs]
 
 
 class Qps(NamedTuple):
@@ -283,10 +283,10 @@ class Insts(NamedTuple):
     inst_left: Int64  # [instances * lane stride] sends of a blocking lane that have left and it has not seen
     inst_due: Int64  # [instances * (lane stride + 1)] pdes/npu/agenda.py
     inst_later: Int64  # [instances * (lane stride + 1)]
-    phase: Annotated[np.recarray, Phase]  # [instances * phase stride * PHASE_WORDS] pdes/npu/tokens.py
+    phase: Annotated[np.recarray, Phase]  # [instances * phase stride] pdes/npu/tokens.py
     called: Int32  # [instances * lane stride] 1 + the peer that a lane has called, where collectives wait for places
-    asked: Annotated[np.recarray, Asked]  # [instances * lane stride * ASKED_WORDS] where messages are asked for
-    taken: Annotated[np.recarray, Taken]  # [instances * lane stride * TAKEN_WORDS] where a reduction takes time
+    asked: Annotated[np.recarray, Asked]  # [instances * lane stride] where messages are asked for
+    taken: Annotated[np.recarray, Taken]  # [instances * lane stride] where a reduction takes time
     inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
     inst_val: Int64
 
@@ -295,7 +295,7 @@ class Messages(NamedTuple):
     """Messages that go whole (pdes/fidelity), and reductions (pdes/npu/reduction.py)."""
 
     event: Annotated[np.recarray, Event]  # rows, pdes/messages/events.py
-    queue: Int64  # what lists they are in
+    queue: Annotated[np.record, EventQueue]  # what lists they are in
     rush: Int64  # [events] heap of those of the moment in hand that are in none
     receive_ptr: Int64  # [lanes of all plans + 1] receives of a lane in `reduces`
     reduces: Int8  # 1: what is received is added to what is there
@@ -309,6 +309,7 @@ class Schedule(NamedTuple):
     """What changes during the run, read only."""
 
     change: Annotated[np.recarray, Change]  # rows, in the order in which they are made
+    table_node: Annotated[np.recarray, Forwarding]  # Routes' array of rows, for each set of routing tables
     table64: Int64  # Routes' arrays of that type, one after another, each for all sets of routing tables
     table32: Int32
     table8: Int8

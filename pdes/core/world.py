@@ -2,10 +2,13 @@
 
 from pdes.core.jit import reader, seen_as
 from pdes.core.rows.messages import WholeMessage
-from pdes.core.rows.nic import LaterMessage, Request
+from pdes.core.rows.nic import Asking, KeptMessage, LaterMessage, Request
 from pdes.core.state import World
 
 world_at = reader(World)
+
 whole_messages = seen_as(WholeMessage)
 requests = seen_as(Request)
+asking = seen_as(Asking)
+kept_messages = seen_as(KeptMessage)
 later_messages = seen_as(LaterMessage)

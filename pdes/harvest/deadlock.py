@@ -2,15 +2,13 @@
 
 import numpy as np
 
-from pdes.core import state as s
-
 
 def held_links(graph, lp):
     """int64[k, 3]: own links whose port has data that a pause holds back, with their two ends."""
     net = lp.world.net
     if net.hooks.shared_switches == 0:
         return np.zeros((0, 3), np.int64)
-    gate = net.gate.reshape(-1, s.GATE_WORDS)[: len(lp.part.links)]
+    gate = net.gate[: len(lp.part.links)]
     held = lp.part.links[(gate.mask & gate.paused) != 0]
     return np.stack([held, graph.link_src[held], graph.link_dst[held]], axis=1).astype(np.int64)
 

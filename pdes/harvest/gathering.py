@@ -8,7 +8,10 @@ import numpy as np
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
-from pdes.core.memory import peak_rss_bytes
+from pdes.core.memory import peak_rss_bytes, zeros
+from pdes.core.rows.network import Gate
+from pdes.core.rows.nic import FlowIn, FlowOut
+from pdes.core.rows.run import Counters
 from pdes.harvest.deadlock import circle, held_links
 from pdes.harvest.observed import depth_rows, pause_rows, pauses, queues
 from pdes.harvest.stall import TOO_LATE_TEXT, too_late, waiting_rows
@@ -18,31 +21,31 @@ from pdes.npu.in_flight import CALL_LANE
 from pdes.results import Results
 
 COUNTERS = {
-    "packet_hops": s.COUNT_HOPS,
-    "events": s.COUNT_EVENTS,
-    "flows": s.COUNT_FLOWS,
-    "data_packets": s.COUNT_DATA_PACKETS,
-    "ack_packets": s.COUNT_ACK_PACKETS,
-    "retransmitted_packets": s.COUNT_RETRANSMITTED,
-    "dropped_packets": s.COUNT_DROPPED_PACKETS,
-    "timeouts": s.COUNT_TIMEOUTS,
-    "lost_packets": s.COUNT_LOST_PACKETS,
-    "marked_packets": s.COUNT_MARKED,
-    "pause_frames": s.COUNT_PAUSES,
-    "trimmed_packets": s.COUNT_TRIMMED,
-    "congestion_notifications": s.COUNT_CNPS,
-    "bytes_sent": s.COUNT_BYTES_SENT,
-    "bytes_received": s.COUNT_BYTES_RECEIVED,
-    "bytes_dropped": s.COUNT_BYTES_DROPPED,
-    "payload_bytes": s.COUNT_PAYLOAD_BYTES,
-    "trace_nodes": s.COUNT_NODES,
+    "packet_hops": "hops",
+    "events": "events",
+    "flows": "flows",
+    "data_packets": "data_packets",
+    "ack_packets": "ack_packets",
+    "retransmitted_packets": "retransmitted_packets",
+    "dropped_packets": "dropped_packets",
+    "timeouts": "timeouts",
+    "lost_packets": "lost_packets",
+    "marked_packets": "marked_packets",
+    "pause_frames": "pause_frames",
+    "trimmed_packets": "trimmed_packets",
+    "congestion_notifications": "congestion_notifications",
+    "bytes_sent": "sent_bytes",
+    "bytes_received": "received_bytes",
+    "bytes_dropped": "dropped_bytes",
+    "payload_bytes": "payload_bytes",
+    "trace_nodes": "trace_rows",
 }
 _GATE_COLUMNS = {
-    "buffered_bytes": s.GATE_LONGEST,
-    "marked_packets": s.GATE_MARKED,
-    "trimmed_packets": s.GATE_TRIMMED,
-    "pause_frames": s.GATE_PAUSES,
-    "paused_ps": s.GATE_PAUSED_PS,
+    "buffered_bytes": "longest_bytes",
+    "marked_packets": "marked_packets",
+    "trimmed_packets": "trimmed_packets",
+    "pause_frames": "pause_frames",
+    "paused_ps": "paused_ps",
 }
 LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", *_GATE_COLUMNS)
 
@@ -52,7 +55,7 @@ class Harvest:
     """What the LPs of one process have brought.
 
     Attributes:
-        count: int64[COUNT_WORDS], sums over LPs; windows are those of one LP.
+        count: Counters, sums over LPs; windows are those of one LP.
         finish_ps: last trace row finished.
         now_ps: where the last LP stopped.
         left: trace rows not finished.
@@ -104,8 +107,7 @@ def harvest(sim) -> Harvest:
         lp.take_flows()
     worlds = [lp.world for lp in sim.lps]
     parts = [lp.part for lp in sim.lps]
-    count = np.sum([w.net.count for w in worlds], axis=0)
-    count.windows = worlds[0].net.count.windows
+    count = _summed([w.net.count for w in worlds])
     npus = np.concatenate([part.nodes[: part.npus] for part in parts])
     order = np.argsort(npus, kind="stable")
     recorded = sim.settings.record_nodes
@@ -133,8 +135,8 @@ def harvest(sim) -> Harvest:
         rows=rows[order],
         start_ps=times[0],
         finish_times_ps=times[1],
-        flows_out=_stacked([lp.flows_out for lp in sim.lps], s.FLOW_OUT_WORDS),
-        flows_in=_stacked([lp.flows_in for lp in sim.lps], s.FLOW_IN_WORDS),
+        flows_out=_stacked([lp.flows_out for lp in sim.lps], FlowOut),
+        flows_in=_stacked([lp.flows_in for lp in sim.lps], FlowIn),
         links=np.concatenate([part.links for part in parts]),
         link_columns=np.concatenate([_link_columns(sim.graph, lp) for lp in sim.lps], axis=1),
         asked_for=sim.settings.rendezvous_bytes > 0,
@@ -144,9 +146,17 @@ def harvest(sim) -> Harvest:
     )
 
 
-def _stacked(lists, words):
+def _summed(counts):
+    """Sums of counters, but windows, which are those of the first."""
+    words = np.sum([np.array(count).reshape(1).view(np.int64) for count in counts], axis=0)
+    total = words.view(Counters.dtype)[0]
+    total.windows = counts[0].windows
+    return total
+
+
+def _stacked(lists, kind):
     """The blocks of rows in these lists as one array, of which they are parts from now on: none is there twice."""
-    rows = np.empty((sum(len(block) for blocks in lists for block in blocks), words), np.int64)
+    rows = np.empty(sum(len(block) for blocks in lists for block in blocks), kind.dtype).view(np.recarray)
     end = 0
     for blocks in lists:
         for i, block in enumerate(blocks):
@@ -169,15 +179,13 @@ def _link_columns(graph, lp):
     """Per own link: what it sent and how long its queue was."""
     net = lp.world.net
     own = len(lp.part.links)
-    tx = net.tx.reshape(-1, s.TX_WORDS)[:own]
+    tx = net.tx[:own]
     psb = 8e12 / graph.link_rate_bps[lp.part.links]
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     longest_wait_ps = (sent_bytes >> s.BYTES_BITS << WAIT_BITS) | (packets >> s.PACKETS_BITS)
     queue = (longest_wait_ps / psb).astype(np.int64)
-    gate = np.zeros((own, s.GATE_WORDS), np.int64)
-    if net.hooks.shared_switches != 0:
-        gate = net.gate.reshape(-1, s.GATE_WORDS)[:own]
-    of_gate = [gate[:, word] for word in _GATE_COLUMNS.values()]
+    gate = net.gate[:own] if net.hooks.shared_switches != 0 else zeros(own, Gate)[:own]
+    of_gate = [gate[name] for name in _GATE_COLUMNS.values()]
     return np.stack([sent_bytes & BYTES_MASK, packets & PACKETS_MASK, net.tx_dropped[:own], queue, *of_gate])
 
 
@@ -193,7 +201,7 @@ def _not_given_back(w):
 
 def digest(count) -> str:
     """Hash of the completion time of every trace row and flow, the same for any partition."""
-    words = count[[s.COUNT_DIGEST_A, s.COUNT_DIGEST_B, s.COUNT_FLOWS, s.COUNT_NODES]]
+    words = np.array([count.digest_a, count.digest_b, count.flows, count.trace_rows])
     return hashlib.sha256(words.astype("<i8").tobytes()).hexdigest()[:32]
 
 
@@ -202,8 +210,7 @@ def merge(harvests) -> Harvest:
     npus = np.concatenate([h.npus for h in harvests])
     order = np.argsort(npus, kind="stable")
     rows = np.concatenate([h.rows for h in harvests])
-    count = np.sum([h.count for h in harvests], axis=0)
-    count.windows = harvests[0].count.windows
+    count = _summed([h.count for h in harvests])
     return Harvest(
         count=count,
         finish_ps=max(h.finish_ps for h in harvests),
@@ -220,8 +227,8 @@ def merge(harvests) -> Harvest:
         rows=rows[order],
         start_ps=_in_order([h.start_ps for h in harvests], rows, order),
         finish_times_ps=_in_order([h.finish_times_ps for h in harvests], rows, order),
-        flows_out=np.concatenate([h.flows_out for h in harvests]),
-        flows_in=np.concatenate([h.flows_in for h in harvests]),
+        flows_out=np.concatenate([h.flows_out for h in harvests]).view(np.recarray),
+        flows_in=np.concatenate([h.flows_in for h in harvests]).view(np.recarray),
         links=np.concatenate([h.links for h in harvests]),
         link_columns=np.concatenate([h.link_columns for h in harvests], axis=1),
         asked_for=harvests[0].asked_for,
@@ -242,7 +249,7 @@ def check(whole: Harvest):
     if whole.left > 0:
         raise RunError(TOO_LATE_TEXT if whole.too_late else _who_waits(whole))
     c = whole.count
-    sent, received, dropped = (int(c[i]) for i in (s.COUNT_BYTES_SENT, s.COUNT_BYTES_RECEIVED, s.COUNT_BYTES_DROPPED))
+    sent, received, dropped = int(c.sent_bytes), int(c.received_bytes), int(c.dropped_bytes)
     if sent != received + dropped:
         raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
     made = int(c.data_packets + c.ack_packets + c.congestion_notifications)
@@ -283,25 +290,25 @@ def _control(tag, whole):
     return np.select(list(cases.values()), list(cases), 0).astype(np.int8)
 
 
-def _order_of_posts(rows, ordinal, whole):
-    """int64[rows]: flow records by pair of NPUs, group of their queue pair, and ordinal there, which is that column."""
-    group = (rows[:, 1] >> 44).astype(np.int32)
-    group[_control(rows[:, 1], whole) >= ANSWER] = packet.CONTROL
-    return np.lexsort((rows[:, 1], rows[:, ordinal], group, rows[:, 0]))
+def _order_of_posts(rows, whole):
+    """int64[rows]: flow records by pair of NPUs, group of their queue pair, and ordinal there."""
+    group = (rows.tag >> 44).astype(np.int32)
+    group[_control(rows.tag, whole) >= ANSWER] = packet.CONTROL
+    return np.lexsort((rows.tag, rows.ordinal, group, rows.pair))
 
 
 def _flows(whole):
     """Messages with both their ends: posted at the sender, complete at the receiver."""
     out, into = whole.flows_out, whole.flows_in
-    posted, complete = _order_of_posts(out, 4, whole), _order_of_posts(into, 2, whole)
-    if len(out) != len(into) or any(np.any(out[posted, word] != into[complete, word]) for word in (0, 1)):
+    posted, complete = _order_of_posts(out, whole), _order_of_posts(into, whole)
+    if len(out) != len(into) or any(np.any(out[word][posted] != into[word][complete]) for word in ("pair", "tag")):
         raise RunError("engine defect: messages posted and messages complete differ")
-    pair, start_ps = out[posted, 0], out[posted, 3]
+    pair, start_ps = out.pair[posted], out.posted_ps[posted]
     order = np.lexsort((pair >> 20, pair & packet.NPU_MASK, start_ps))
-    pair, start_ps, finish_ps = pair[order], start_ps[order], into[complete, 3][order]
+    pair, start_ps, finish_ps = pair[order], start_ps[order], into.finished_ps[complete][order]
     posted = posted[order]
     del complete, order  # a word of every message each
-    tag = out[posted, 1]
+    tag = out.tag[posted]
     control = _control(tag, whole)
     group = tag >> 44
     group[group == packet.P2P] = -1
@@ -314,7 +321,7 @@ def _flows(whole):
         "seq": (tag >> 24) & 0xFFFFF,
         "lane": lane,
         "control": control,
-        "bytes": out[posted, 2],
+        "bytes": out.payload_bytes[posted],
         "start_ps": start_ps,
         "finish_ps": finish_ps,
     }
@@ -329,7 +336,7 @@ def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:
         graph: the fabric.
         seconds: wall_s and the like, and settled.
     """
-    counters = {name: int(whole.count[index]) for name, index in COUNTERS.items()}
+    counters = {name: int(whole.count[counter]) for name, counter in COUNTERS.items()}
     counters["windows"] = int(whole.count.windows)
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
     rows = np.zeros(graph.npus, np.int64)

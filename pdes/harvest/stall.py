@@ -4,6 +4,7 @@ import numpy as np
 
 from pdes.build.schedule import ALWAYS_LOST
 from pdes.core import state as s
+from pdes.core.rows.nic import Request
 from pdes.network.faults import CLASS_SHIFT
 from pdes.network.link import NODE_MASK
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
@@ -21,8 +22,8 @@ def too_late(lp):
     npus = lp.part.npus
     pending = (
         w.net.next_time,
-        w.net.tx.reshape(-1, s.TX_WORDS).busy_ps,
-        w.npus.npu.reshape(-1, s.NPU_WORDS).rto_at_ps[:npus],
+        w.net.tx.busy_ps,
+        w.npus.npu.rto_at_ps[:npus],
         w.npus.heap[::2],
     )
     return w.net.ctl.now_ps > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
@@ -46,8 +47,8 @@ def down_places(lp):
     A switch none of whose links is up stands for them. A link to a node of another LP is known by its number alone.
     """
     net, part = lp.world.net, lp.part
-    meta = net.tx.reshape(-1, s.TX_WORDS).meta[: len(part.links)]
-    is_down = net.link_class.reshape(-1, s.CLASS_WORDS).error[meta >> CLASS_SHIFT] == ALWAYS_LOST
+    meta = net.tx.meta[: len(part.links)]
+    is_down = net.link_class.error[meta >> CLASS_SHIFT] == ALWAYS_LOST
     down_before = np.concatenate([[0], np.cumsum(is_down)])
     down, links = np.diff(down_before[part.out_ptr]), np.diff(part.out_ptr)
     whole = [own for own in np.flatnonzero((down == links) & (links > 0)).tolist() if own >= part.npus]
@@ -88,17 +89,18 @@ def _unfinished(lp):
 
 
 def _asked(lp):
-    """(own number of an NPU, MSG_REF without its lane) of what is asked for and not answered: the NPU that is asked."""
+    """(own number of an NPU, `ref` without the lane) of what is asked for and not answered: the NPU that is asked."""
     w = lp.world
     asked = {}
-    for row in range(0, int(w.net.ctl.queue_pairs), s.QP_WORDS):
-        message = int(w.qps.qp[row].pending) - 1
+    waiting = w.qps.msg.view(Request.dtype)
+    for qp in w.qps.qp[: int(w.net.ctl.queue_pairs)]:
+        message = int(qp.pending) - 1
         while message >= 0:
-            ref = int(w.qps.msg[message].ref)
+            ref = int(waiting[message].ref)
             if ref >= s.REF_INSTANCE:
                 ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
-            asked.setdefault((int(w.qps.qp[row].npu), ref), int(w.qps.qp[row].dst))
-            message = int(w.qps.msg[message].next_message)
+            asked.setdefault((int(qp.npu), ref), int(qp.dst))
+            message = int(waiting[message].next_message)
     return asked
 
 
@@ -142,9 +144,10 @@ def _collective_waits(lp, npu, row, at, asked):
 
 def _in_line(plans, view, member, offset):
     """The member that stands `offset` places after this one in its line of a view."""
-    size, _, first = plans.view_row[view : view + 3].tolist()
+    row = plans.view_row[view]
+    first, members = int(row.first), int(row.members)
     at = int(plans.view_at[first + member])
-    return int(plans.view_member[first + at - at % size + (at + offset) % size])
+    return int(plans.view_member[first + at - at % members + (at + offset) % members])
 
 
 def waiting_rows(lp):

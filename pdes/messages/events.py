@@ -17,10 +17,9 @@ what takes no time.
 import numpy as np
 
 from pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
-from pdes.core.memory import full, zeros
+from pdes.core.memory import row_of_zeros
+from pdes.core.rows.messages import EventQueue
 
-EVENT_WORDS = 4
-EVENT_PS, EVENT_ORDER, EVENT_ITEM, EVENT_NEXT = range(EVENT_WORDS)
 KIND_SHIFT = 60
 KEY_SHIFT = 40
 OWN, LEFT, LAUNCH, TAKE, ARRIVE, STEP = range(6)
@@ -34,40 +33,27 @@ DIGIT_BITS = 6
 DIGITS = 11
 LISTS = 1 << DIGIT_BITS
 
-# Words of `queue`; rows of events are named by their first word.
-QUEUE_NOW = 0  # ps: the moment at hand
-QUEUE_KIND = 1  # the latest kind of this moment so far
-QUEUE_DUE = 2  # events of this moment, sorted
-QUEUE_WAITING = 3  # STEPs that joined them, first and last
-QUEUE_WAITING_LAST = 4
-QUEUE_RUSH = 5  # how many are in the heap `rush`
-QUEUE_FREE = 6  # rows given back
-QUEUE_FRESH = 7  # first row that was never used
-QUEUE_FULL = 8  # DIGITS words: which lists of a digit are not empty
-QUEUE_LISTS = 32  # first and last event of each list
-QUEUE_WORDS = QUEUE_LISTS + 2 * DIGITS * LISTS
-
 
 def empty_queue():
-    """The words of `queue` at time 0."""
-    queue = zeros(QUEUE_WORDS)
-    queue[[QUEUE_DUE, QUEUE_WAITING, QUEUE_WAITING_LAST, QUEUE_FREE]] = NONE
-    queue[QUEUE_LISTS:] = full(QUEUE_WORDS - QUEUE_LISTS, NONE)
+    """The queue at time 0."""
+    queue = row_of_zeros(EventQueue)
+    queue.due = queue.waiting = queue.waiting_last = queue.free = NONE
+    queue.lists[:] = NONE
     return queue
 
 
 def begin_with(messages, ctl, orders, items):
     """Have events at time 0, in ascending order of `orders`, be the first that are taken."""
     count = len(orders)
-    rows = messages.event[:count].reshape(-1, EVENT_WORDS)
+    rows = messages.event[:count]
     rows.time_ps = 0
     rows.order = orders
     rows.which = items
     rows.next_event = np.append(np.arange(1, count), 0)
     if count:
         rows.next_event[-1] = NONE
-        messages.queue[QUEUE_DUE] = 0
-    messages.queue[QUEUE_FRESH] = count
+        messages.queue.due = 0
+    messages.queue.fresh = count
     ctl.events = count
 
 
@@ -75,15 +61,15 @@ def begin_with(messages, ctl, orders, items):
 def put_in_list(queue, event, e):
     """Put an event of a later moment into the list where it belongs."""
     time = event[e].time_ps
-    digit = (63 - leading_zeros(time ^ queue[QUEUE_NOW])) // DIGIT_BITS
+    digit = (63 - leading_zeros(time ^ queue.now_ps)) // DIGIT_BITS
     value = (time >> (DIGIT_BITS * digit)) & (LISTS - 1)
-    which = QUEUE_LISTS + 2 * (digit * LISTS + value)
-    last = queue[which + 1]
+    which = 2 * (digit * LISTS + value)
+    last = queue.lists[which + 1]
     event[e].next_event = NONE
-    queue[which + 1] = e
+    queue.lists[which + 1] = e
     if last < 0:
-        queue[which] = e
-        queue[QUEUE_FULL + digit] |= np.int64(1) << value
+        queue.lists[which] = e
+        queue.full[digit] |= np.int64(1) << value
     else:
         event[last].next_event = e
 
@@ -91,8 +77,8 @@ def put_in_list(queue, event, e):
 @outline
 def rush_in(queue, event, rush, e):
     """Put an event of this moment into the heap."""
-    i = queue[QUEUE_RUSH]
-    queue[QUEUE_RUSH] = i + 1
+    i = queue.rushing
+    queue.rushing = i + 1
     order = event[e].order
     while i > 0:
         parent = (i - 1) >> 1
@@ -107,8 +93,8 @@ def rush_in(queue, event, rush, e):
 def rush_out(queue, event, rush):
     """Take the first event out of the heap."""
     first = rush[0]
-    size = queue[QUEUE_RUSH] - 1
-    queue[QUEUE_RUSH] = size
+    size = queue.rushing - 1
+    queue.rushing = size
     last = rush[size]
     order = event[last].order
     i = 0
@@ -129,23 +115,23 @@ def add_event(ctl, messages, time, kind, key, item):
     """Add an event; there is room for one more than there ever are."""
     queue, event = messages.queue, messages.event
     ctl.events += 1
-    e = queue[QUEUE_FREE]
+    e = queue.free
     if e >= 0:
-        queue[QUEUE_FREE] = event[e].next_event
+        queue.free = event[e].next_event
     else:
-        e = queue[QUEUE_FRESH]
-        queue[QUEUE_FRESH] = e + EVENT_WORDS
+        e = queue.fresh
+        queue.fresh = e + 1
     event[e].time_ps = time
     event[e].order = (kind << KIND_SHIFT) | key
     event[e].which = item
-    if time > queue[QUEUE_NOW]:
+    if time > queue.now_ps:
         put_in_list(queue, event, e)
-    elif kind == STEP and queue[QUEUE_KIND] < STEP:
+    elif kind == STEP and queue.kind < STEP:
         event[e].next_event = NONE
-        last = queue[QUEUE_WAITING_LAST]
-        queue[QUEUE_WAITING_LAST] = e
+        last = queue.waiting_last
+        queue.waiting_last = e
         if last < 0:
-            queue[QUEUE_WAITING] = e
+            queue.waiting = e
         else:
             event[last].next_event = e
     else:
@@ -218,22 +204,22 @@ def next_moment(messages):
     """Go on to the earliest event."""
     queue, event = messages.queue, messages.event
     digit = 0
-    while queue[QUEUE_FULL + digit] == 0:
+    while queue.full[digit] == 0:
         digit += 1
-    value = trailing_zeros(queue[QUEUE_FULL + digit])
-    queue[QUEUE_FULL + digit] &= ~(np.int64(1) << value)
-    which = QUEUE_LISTS + 2 * (digit * LISTS + value)
-    first = queue[which]
-    queue[which] = NONE
-    queue[which + 1] = NONE
+    value = trailing_zeros(queue.full[digit])
+    queue.full[digit] &= ~(np.int64(1) << value)
+    which = 2 * (digit * LISTS + value)
+    first = queue.lists[which]
+    queue.lists[which] = NONE
+    queue.lists[which + 1] = NONE
     now = event[first].time_ps
     if digit > 0:
         e = event[first].next_event
         while e >= 0:
             now = min(now, event[e].time_ps)
             e = event[e].next_event
-    queue[QUEUE_NOW] = now
-    queue[QUEUE_KIND] = 0
+    queue.now_ps = now
+    queue.kind = 0
     due = np.int64(NONE)
     last = np.int64(NONE)
     falls = False
@@ -253,7 +239,7 @@ def next_moment(messages):
     event[last].next_event = NONE
     if falls:
         due = sorted_list(event, due)
-    queue[QUEUE_DUE] = due
+    queue.due = due
 
 
 @inline
@@ -261,25 +247,25 @@ def take_event(ctl, messages):
     """Take the first event out; its time, order and item."""
     queue, event = messages.queue, messages.event
     ctl.events -= 1
-    if queue[QUEUE_DUE] < 0 and queue[QUEUE_WAITING] < 0 and queue[QUEUE_RUSH] == 0:
+    if queue.due < 0 and queue.waiting < 0 and queue.rushing == 0:
         next_moment(messages)
-    e = queue[QUEUE_DUE]
-    hurries = queue[QUEUE_RUSH] > 0 and (e < 0 or event[messages.rush[0]].order < event[e].order)
+    e = queue.due
+    hurries = queue.rushing > 0 and (e < 0 or event[messages.rush[0]].order < event[e].order)
     if hurries:
         e = messages.rush[0]
-    if queue[QUEUE_WAITING] >= 0 and (e < 0 or event[e].order >> KIND_SHIFT == STEP):
-        waiting = sorted_list(event, queue[QUEUE_WAITING])
-        queue[QUEUE_WAITING] = NONE
-        queue[QUEUE_WAITING_LAST] = NONE
-        e = merged(event, queue[QUEUE_DUE], waiting)
-        queue[QUEUE_DUE] = e
-        hurries = queue[QUEUE_RUSH] > 0 and event[messages.rush[0]].order < event[e].order
+    if queue.waiting >= 0 and (e < 0 or event[e].order >> KIND_SHIFT == STEP):
+        waiting = sorted_list(event, queue.waiting)
+        queue.waiting = NONE
+        queue.waiting_last = NONE
+        e = merged(event, queue.due, waiting)
+        queue.due = e
+        hurries = queue.rushing > 0 and event[messages.rush[0]].order < event[e].order
     if hurries:
         e = rush_out(queue, event, messages.rush)
     else:
-        queue[QUEUE_DUE] = event[e].next_event
+        queue.due = event[e].next_event
     order = event[e].order
-    queue[QUEUE_KIND] = max(queue[QUEUE_KIND], order >> KIND_SHIFT)
-    event[e].next_event = queue[QUEUE_FREE]
-    queue[QUEUE_FREE] = e
+    queue.kind = max(queue.kind, order >> KIND_SHIFT)
+    event[e].next_event = queue.free
+    queue.free = e
     return event[e].time_ps, order, event[e].which

@@ -12,11 +12,10 @@ from pdes.core.packet import P2P, destination
 from pdes.core.state import (
     LANES,
     LONGEST_RUN_PS,
-    MSG_ORDINAL,
     REF_INSTANCE,
 )
 from pdes.core.status import DONE, FULL
-from pdes.core.world import world_at
+from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import (
     ARRIVE,
     KEY_SHIFT,
@@ -43,14 +42,13 @@ KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
 @inline
 def move_lanes(w, node):
     """Have the lanes that have just begun a row wait among all events, not in the NPU's heap."""
-    npu_row = npu[node]
-    npu, heap = w.npus.npu, w.npus.heap
-    base = npu_row.heap
-    while npu_row.heap_size > 0:
+    npu = w.npus.npu[node]
+    heap, base = w.npus.heap, npu.heap
+    while npu.heap_size > 0:
         time = heap[2 * base]
-        lane = heap[2 * base + 1] - npu_row.ports
-        heap_pop(heap, base, npu_row.heap_size)
-        npu_row.heap_size -= 1
+        lane = heap[2 * base + 1] - npu.ports
+        heap_pop(heap, base, npu.heap_size)
+        npu.heap_size -= 1
         add_event(w.net.ctl, w.messages, time, OWN, (node << KEY_SHIFT) | lane, node)
 
 
@@ -77,7 +75,7 @@ def take_message(w, node, message, now):
     net, qps = w.net, w.qps
     ends = ends_of(qps, message)
     tag = qps.msg[message].tag
-    finish_flow(net, qps, ends, tag, qps.msg[message + MSG_ORDINAL], now)
+    finish_flow(net, qps, ends, tag, whole_messages(qps.msg)[message].ordinal, now)
     give_row_back(net, qps, message)
     if tag >> 44 == P2P:
         return receive_row(net.const.address, node, ends, tag), np.int64(NOTHING)

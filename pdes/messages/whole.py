@@ -5,26 +5,16 @@ import numpy as np
 from pdes.core.jit import hook, inline
 from pdes.core.packet import P2P, SHARES_SHIFT, header
 from pdes.core.state import (
-    FLOW_OUT_WORDS,
-    MSG_NODE,
-    MSG_ORDINAL,
-    MSG_QP,
-    NPU_DONE_HEAD,
-    NPU_LAST_RX,
-    NPU_POSTED,
     REF_INSTANCE,
     REF_LANE,
 )
-from pdes.core.world import world_at
+from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import KEY_SHIFT, LEFT, STEP, add_event
 from pdes.network.path import next_link
 from pdes.nic.message_pool import take_row
 from pdes.nic.transport import queue_pair
 from pdes.npu.collective import instance
 from pdes.npu.reduction import in_lane_at
-
-NPU_LAST_QP, NPU_LAST_INST = NPU_LAST_RX, NPU_DONE_HEAD
-"""What an NPU of such messages has there."""
 
 LONGEST_STEP_PS = 2.4e18
 """What takes longer is cut to this: it is more than LONGEST_RUN_PS, and so ends the run before times overflow."""
@@ -49,8 +39,9 @@ def link_of_connection(net, routes, qps, row, node):
 @inline
 def add_message_event(net, qps, messages, time, kind, message):
     """Add an event of a message."""
-    src = qps.qp[qps.msg[message + MSG_QP]].npu
-    add_event(net.ctl, messages, time, kind, (src << KEY_SHIFT) | qps.msg[message + MSG_ORDINAL], message)
+    whole = whole_messages(qps.msg)[message]
+    src = qps.qp[whole.connection].npu
+    add_event(net.ctl, messages, time, kind, (src << KEY_SHIFT) | whole.ordinal, message)
 
 
 @inline
@@ -60,14 +51,15 @@ def leaves(w, message, left_ps, now):
     A collective that has steps left to do need not be told: it keeps in mind when the last one has. Its blocking lanes,
     trace rows that send, and collectives that wait for nothing else are.
     """
-    ref = w.qps.msg[message].ref
+    whole = whole_messages(w.qps.msg)[message]
+    ref = whole.ref
     if ref >> REF_LANE == REF_INSTANCE >> REF_LANE and left_ps > now:
         collective = w.insts.inst[ref - REF_INSTANCE]
         if collective.lanes_left > 0:
             collective.sends_left -= 1
             if left_ps >= collective.left_ps:
                 collective.left_ps = left_ps
-                collective.left_ordinal = w.qps.msg[message + MSG_ORDINAL]
+                collective.left_ordinal = whole.ordinal
             return
     add_message_event(w.net, w.qps, w.messages, left_ps, LEFT, message)
 
@@ -103,26 +95,26 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
     net, qps = w.net, w.qps
     q = connection_to(w, node, dst, connection)
     message = take_row(net, qps)
-    msg = qps.msg[message]
-    posted = node + NPU_POSTED
-    ordinal = w.npus.npu[posted]
-    w.npus.npu[posted] = ordinal + 1
-    msg.payload_bytes = size
-    msg.tag = tag
-    msg.ref = ref
-    qps.msg[message + MSG_QP] = q
-    qps.msg[message + MSG_ORDINAL] = ordinal
-    qps.msg[message + MSG_NODE] = node
+    whole = whole_messages(qps.msg)[message]
+    npu = w.npus.npu[node]
+    ordinal = npu.posted
+    npu.posted = ordinal + 1
+    whole.payload_bytes = size
+    whole.tag = tag
+    whole.ref = ref
+    whole.connection = q
+    whole.ordinal = ordinal
+    whole.node = node
     net.count.data_packets += 1
     net.count.sent_bytes += size
     if net.const.record_flows == 1:
-        out = net.ctl.flows_out * FLOW_OUT_WORDS
+        flow = qps.flow_out[net.ctl.flows_out]
         net.ctl.flows_out += 1
-        qps.flow_out[out] = w.npus.npu[node].number | (dst << 20)
-        qps.flow_out[out + 1] = tag
-        qps.flow_out[out + 2] = size
-        qps.flow_out[out + 3] = now
-        qps.flow_out[out + 4] = ordinal
+        flow.pair = npu.number | (dst << 20)
+        flow.tag = tag
+        flow.payload_bytes = size
+        flow.posted_ps = now
+        flow.ordinal = ordinal
     add_message_event(net, qps, w.messages, now, STEP, message)
     return 0
 
@@ -130,17 +122,17 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
 @inline
 def ends_of(qps, message):
     """Packet word 1 of a message: who sends to whom."""
-    qp = qps.qp[qps.msg[message + MSG_QP]]
+    qp = qps.qp[whole_messages(qps.msg)[message].connection]
     return header(qp.dst, qp.npu, 0, 0)
 
 
 @inline
 def taken_at(w, node, message, now):
     """When the receiver acts on a message that is in now: an endpoint's delay, and a reduction if it is added."""
-    msg = w.qps.msg[message]
+    whole = whole_messages(w.qps.msg)[message]
     net = w.net
     at = now + net.const.endpoint_delay_ps
-    tag = msg.tag
+    tag = whole.tag
     if net.const.reduces == 1 and tag >> 44 != P2P:
-        at = in_lane_at(w, node, tag, msg.payload_bytes, at, True)
+        at = in_lane_at(w, node, tag, whole.payload_bytes, at, True)
     return at

@@ -27,7 +27,7 @@ def blocks_short(net):
 
 @inline
 def take_batch(net, inbox, node, begin, end):
-    """Gather and order what arrives at the node before `end` (`ctl[CTL_BATCH]` packets)."""
+    """Gather and order what arrives at the node before `end` (`ctl.batch` packets)."""
     batch = gather(net, inbox, node)
     net.ctl.batch = batch
     net.ctl.resume_at = 0
@@ -61,7 +61,7 @@ def gather(net, inbox, node):
         net.inbox[box] = NONE
         net.inbox[box + 1] = NONE
         while pos != tail:
-            inbox.batch_key[batch] = (record[pos] >> LINK_BITS << 16) | batch
+            inbox.batch_key[batch] = (record[pos].ready_ps >> LINK_BITS << 16) | batch
             inbox.batch_pos[batch] = pos
             batch += 1
             pos += 1

@@ -5,7 +5,7 @@ grid for all LPs, and an LP that has nothing to do in that cell makes the change
 can tell the difference, since a change makes no event.
 """
 
-from pdes.core.jit import hook, inline
+from pdes.core.jit import copy_row, hook, inline
 from pdes.core.state import (
     CHANGE_LINK,
     CHANGE_NPU,
@@ -52,8 +52,10 @@ def put_table(into, tables, at, epoch, epochs):
 @inline
 def change_routes(routes, schedule, epoch, epochs):
     """Take other routing tables. The order is that of pdes.build.schedule.TABLES."""
-    at = put_table(routes.node, schedule.table64, 0, epoch, epochs)
-    put_table(routes.hop_row, schedule.table64, at, epoch, epochs)
+    nodes = routes.node.shape[0]
+    for i in range(nodes):
+        copy_row(routes.node, i, schedule.table_node, epoch * nodes + i)
+    put_table(routes.hop_row, schedule.table64, 0, epoch, epochs)
     at = put_table(routes.cell, schedule.table32, 0, epoch, epochs)
     at = put_table(routes.attach, schedule.table32, at, epoch, epochs)
     at = put_table(routes.home, schedule.table32, at, epoch, epochs)

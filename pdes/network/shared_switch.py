@@ -39,12 +39,9 @@ from pdes.core.packet import (
 from pdes.core.state import (
     CONTROL,
     FRAMES,
-    GATE_QUEUED,
-    GATE_QUEUES,
     INF,
     MAX_TELEMETRY_HOPS,
     TELEMETRY_CLASS_SHIFT,
-    TELEMETRY_FIRST,
     TELEMETRY_QUEUE_SHIFT,
     TRIMMED,
 )
@@ -90,13 +87,13 @@ def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
         net.backlog[place] = link
         gate[link].place = place
         pool_row.ports += 1
-    at = link + GATE_QUEUES + queue
-    head = head_of(gate[at])
-    tail = tail_of(gate[at])
+    queues = gate[link].queues
+    head = head_of(queues[queue])
+    tail = tail_of(queues[queue])
     if mask & bit == 0:
         head = tail = take_block(net)
         gate[link].mask = mask | bit
-    gate[at] = ends(head, append(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3))
+    queues[queue] = ends(head, append(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3))
     carry(net, SET_DOWN, tail)
 
 
@@ -118,10 +115,9 @@ def meet(net, link, start, left):
     hops = net.carried.hops
     if hops < MAX_TELEMETRY_HOPS:
         tx = net.tx[link]
-        at = TELEMETRY_FIRST + 2 * hops
         sent_bytes = tx.sent_bytes & TELEMETRY_BYTES_MASK
-        net.carried[at] = (start & TELEMETRY_TIME_MASK) | (tx.meta >> 46 << TELEMETRY_CLASS_SHIFT)
-        net.carried[at + 1] = sent_bytes | (left << TELEMETRY_QUEUE_SHIFT)
+        net.carried.met[2 * hops] = (start & TELEMETRY_TIME_MASK) | (tx.meta >> 46 << TELEMETRY_CLASS_SHIFT)
+        net.carried.met[2 * hops + 1] = sent_bytes | (left << TELEMETRY_QUEUE_SHIFT)
         net.carried.hops = hops + 1
 
 
@@ -255,16 +251,16 @@ def depart(net, node, link, start):
     """Send the next packet that waits at the port and may go."""
     gate = net.gate
     queue = next_queue(net, link, gate[link].mask & ~gate[link].paused)
-    place = link + GATE_QUEUES + queue
-    head = head_of(gate[place])
+    queues = gate[link].queues
+    head = head_of(queues[queue])
     carry(net, TAKE_UP, head)
     packet = net.record[head]
     w0 = packet.ready_ps
     w1 = packet.w1
     w2 = packet.w2
     w3 = packet.w3
-    gate[place] = without_first(net, gate[place])
-    if gate[place] == NONE:
+    queues[queue] = without_first(net, queues[queue])
+    if queues[queue] == NONE:
         gate[link].mask &= ~(1 << queue)
         if gate[link].mask == 0:
             fall_out(net, node, link)
@@ -276,7 +272,7 @@ def depart(net, node, link, start):
         size = wire_bytes(w1)
         gate[link].queued_bytes[queue] -= size
         left = gate[link].queued_bytes[queue]
-        set_off(net, link, asked, start, left, left + gate[link + GATE_QUEUED + 1 - queue], w1, w2, w3)
+        set_off(net, link, asked, start, left, left + gate[link].queued_bytes[1 - queue], w1, w2, w3)
         let_out(net, node, w0 >> TIME_BITS, queue, size, start)
 
 
@@ -422,7 +418,7 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
         return
     idle = tx.busy_ps <= now and gate.paused & (1 << klass) == 0
     if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
-        others = net.gate[link + GATE_QUEUED + 1 - klass]
+        others = gate.queued_bytes[1 - klass]
         set_off(net, link, now, now, np.int64(0), others, w1, w2, w3)
         let_out(net, node, way_in, klass, size, now)
         return

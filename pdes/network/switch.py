@@ -50,8 +50,8 @@ def choose_links(net, inbox, routes, node):
     """Find the link of every packet of the batch, or, where a rule chooses, the cell."""
     for i in range(net.ctl.batch):
         packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
-        cell = switch_cell_to(net, routes, node, destination(record[p + 1]), record[p + 2])
-        link = choose(routes, cell, node, record[p + 2])
+        cell = switch_cell_to(net, routes, node, destination(packet.w1), packet.w2)
+        link = choose(routes, cell, node, packet.w2)
         inbox.batch_tmp[i] = cell
         inbox.batch_out[i] = link
         prefetch(net.tx, link)
@@ -78,11 +78,11 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
         key = inbox.batch_key[i]
         at = begin + (key >> 16)
         packet = net.record[inbox.batch_pos[key & 0xFFFF]]
-        w1 = record[p + 1]
+        w1 = packet.w1
         at += latency
         link = inbox.batch_out[i]
         if rule:
-            link = balanced(net, routes, inbox.batch_tmp[i], node, w1, record[p + 2], at)
+            link = balanced(net, routes, inbox.batch_tmp[i], node, w1, packet.w2, at)
             inbox.batch_out[i] = link
         inbox.batch_box[i] = BOX_NONE
         tx = net.tx[link]
@@ -99,7 +99,7 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
         special, ready = occupy(net, link, at, start, w1)
         meta = tx.meta
         if special & CARE != 0:
-            hand_over_with_care(net, link, meta, ready, w1, record[p + 2], record[p + 3])
+            hand_over_with_care(net, link, meta, ready, w1, packet.w2, packet.w3)
         elif ready < end and meta & NODE_MASK < nodes:
             box, w0 = inbox_for(net, meta, ready)
             prefetch(net.inbox, box)
@@ -134,11 +134,11 @@ def set_down_batch(net, inbox):
         packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         box = inbox.batch_box[i]
         if box >= 0:
-            put_in(net, box, inbox.batch_tmp[i], record[p + 1], record[p + 2], record[p + 3])
+            put_in(net, box, inbox.batch_tmp[i], packet.w1, packet.w2, packet.w3)
         elif box == BOX_LATER:
             link = inbox.batch_out[i]
             meta = net.tx[link].meta
-            hand_over(net, link, meta, inbox.batch_tmp[i], record[p + 1], record[p + 2], record[p + 3])
+            hand_over(net, link, meta, inbox.batch_tmp[i], packet.w1, packet.w2, packet.w3)
 
 
 @inline

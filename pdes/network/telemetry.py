@@ -6,22 +6,33 @@ do not.
 
 from pdes.core.fifo import CARRY_IN, PUT_OUT, SET_DOWN
 from pdes.core.jit import hook, peek
-from pdes.core.state import TELEMETRY_WORDS
+from pdes.core.state import MAX_TELEMETRY_HOPS
 from pdes.core.world import world_at
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
+
+MET_WORDS = 2 * MAX_TELEMETRY_HOPS
 
 
 @hook
 def carry(address, what, at, _a, _b, _c, _d, _e):
     """Move what the packet in hand has met. at: a record, a place in the outbox, or an address in a neighbour's."""
     net = world_at(address).net
-    for i in range(TELEMETRY_WORDS):
+    carried = net.carried
+    if what == SET_DOWN:
+        net.telemetry[at].hops = carried.hops
+    elif what == PUT_OUT:
+        net.outbox[at + CROSSING_WORDS] = carried.hops
+    elif what == CARRY_IN:
+        carried.hops = peek(at + WORD_BYTES * CROSSING_WORDS)
+    else:
+        carried.hops = net.telemetry[at].hops
+    for i in range(MET_WORDS):
         if what == SET_DOWN:
-            net.telemetry[at + i] = net.carried[i]
+            net.telemetry[at].met[i] = carried.met[i]
         elif what == PUT_OUT:
-            net.outbox[at + CROSSING_WORDS + i] = net.carried[i]
+            net.outbox[at + CROSSING_WORDS + 1 + i] = carried.met[i]
         elif what == CARRY_IN:
-            net.carried[i] = peek(at + WORD_BYTES * (CROSSING_WORDS + i))
+            carried.met[i] = peek(at + WORD_BYTES * (CROSSING_WORDS + 1 + i))
         else:
-            net.carried[i] = net.telemetry[at + i]
+            carried.met[i] = net.telemetry[at].met[i]
     return 0

@@ -2,7 +2,7 @@
 
 From the receiver's own port on, where acknowledgements that wait count, it is taken to meet nobody: what is in its way
 at switches is not known here. So the receiver is told no later than the sender is, and on an idle way when it is. The
-way is that of a world of the whole fabric without faults (CONST_BACK), the same in every LP.
+way is that of a world of the whole fabric without faults (`const.back`), the same in every LP.
 """
 
 from pdes.core.jit import inline

@@ -1,9 +1,8 @@
 """What the transport tells the congestion control of a queue pair, and asks it."""
 
-from pdes.core.jit import call_hook, inline
+from pdes.core.jit import call_hook, clear_row, inline
 from pdes.core.state import (
     CC_START,
-    CC_WORDS,
 )
 
 ECHO_BITS = 38
@@ -31,8 +30,7 @@ def tell(net, q, event, now, a, b, c):
 def begin_control(net, qps, q, psb, shares, now):
     """A new queue pair that may send a byte in `psb` ps; shares: SHARE_UNITS / that of the line rate, 0 all of it."""
     if net.hooks.congestion_control != 0:
-        for i in range(CC_WORDS):
-            qps.cc[q + i] = 0
+        clear_row(qps.cc, q)
         qps.cc[q].last_seq = -1
         qps.cc[q].line_ps_per_byte = psb
         tell(net, q, CC_START, now, shares, 0, 0)

@@ -7,7 +7,6 @@ the queue pair, which is the order in which the NPU made them.
 import numpy as np
 
 from pdes.core.jit import inline, outline
-from pdes.core.state import PORT_PACED
 
 
 @inline
@@ -31,22 +30,21 @@ def join(qps, a, b):
 
 @inline
 def hold_back(npus, qps, link, q):
-    """Have a queue pair wait until CC_NEXT_SEND."""
+    """Have a queue pair wait until its next_send_ps."""
     cc = qps.cc[q]
-    p = link + PORT_PACED
+    port = npus.port[link]
     cc.child = -1
     cc.sibling = -1
-    if npus.port[p] < 0:
-        npus.port[p] = q
+    if port.paced < 0:
+        port.paced = q
     else:
-        npus.port[p] = join(qps, npus.port[p], np.int64(q))
+        port.paced = join(qps, port.paced, np.int64(q))
 
 
 @outline
 def take_soonest(npus, qps, link):
     """Take the queue pair that may send soonest out of the port's heap: its children join in pairs, then all."""
-    p = link + PORT_PACED
-    q = npus.port[p]
+    q = npus.port[link].paced
     rest = qps.cc[q].child
     pairs = np.int64(-1)
     while rest >= 0:
@@ -69,5 +67,5 @@ def take_soonest(npus, qps, link):
         pairs = following
     if top >= 0:
         qps.cc[top].sibling = -1
-    npus.port[p] = top
+    npus.port[link].paced = top
     return q

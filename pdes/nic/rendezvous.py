@@ -1,6 +1,6 @@
 """Large messages are asked for: the sender requests, the receiver answers when it is ready, and only then data goes.
 
-Requests and answers are messages of CONST_CONTROL_BYTES over the same transport. A request goes by the queue pair of
+Requests and answers are messages of `control_bytes` over the same transport. A request goes by the queue pair of
 its message, so that it stays in order with the smaller messages before and after it, which are sent at once. Answers
 have queue pairs of their own between two NPUs: they do not wait behind data. A receiver is ready when its receive is
 posted; a lane of a collective when it is at a step that receives. What comes to one lane, requests and small
@@ -13,10 +13,8 @@ from pdes.core.jit import call_hook, hook, inline, outline
 from pdes.core.packet import CONTROL
 from pdes.core.state import (
     INF,
-    MSG_GROUP,
-    QP_PENDING,
 )
-from pdes.core.world import world_at
+from pdes.core.world import asking, requests, world_at
 from pdes.nic.message_pool import give_row_back, take_row
 from pdes.nic.transport import post, queue_pair
 
@@ -40,21 +38,22 @@ def ask(address, node, dst, group, tag, size, ref, now):
     """Ask to send a message, which waits for the answer; arguments as of pdes.nic.transport.post."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    pending = queue_pair(net, w.npus, qps, node, dst, CONTROL) + QP_PENDING
+    qp = qps.qp[queue_pair(net, w.npus, qps, node, dst, CONTROL)]
+    waiting = requests(qps.msg)
     message = take_row(net, qps)
-    msg = qps.msg[message]
-    msg.payload_bytes = size
-    msg.tag = tag
-    qps.msg[message + MSG_GROUP] = group
-    msg.ref = ref
-    msg.next_message = -1
-    last = qps.qp[pending] - 1
+    request = waiting[message]
+    request.payload_bytes = size
+    request.tag = tag
+    request.group = group
+    request.ref = ref
+    request.next_message = -1
+    last = qp.pending - 1
     if last < 0:
-        qps.qp[pending] = message + 1
+        qp.pending = message + 1
     else:
-        while qps.msg[last].next_message >= 0:
-            last = qps.msg[last].next_message
-        qps.msg[last].next_message = message
+        while waiting[last].next_message >= 0:
+            last = waiting[last].next_message
+        waiting[last].next_message = message
     post(address, node, dst, group, tag | REQUEST, net.const.control_bytes, np.int64(NOBODY), now)
     return 0
 
@@ -78,33 +77,33 @@ def answer(net, node, src, tag, now):
 @inline
 def send_cleared(net, npus, qps, node, dst, tag, now):
     """An answer has come: post the message, of several with this tag the one that was asked for first."""
-    pending = queue_pair(net, npus, qps, node, dst, CONTROL) + QP_PENDING
+    qp = qps.qp[queue_pair(net, npus, qps, node, dst, CONTROL)]
+    waiting = requests(qps.msg)
     before = np.int64(-1)
-    message = qps.qp[pending] - 1
-    while qps.msg[message].tag != tag:
+    message = qp.pending - 1
+    while waiting[message].tag != tag:
         before = message
-        message = qps.msg[message].next_message
-    m = message
-    msg = qps.msg[m]
+        message = waiting[message].next_message
+    request = waiting[message]
     if before < 0:
-        qps.qp[pending] = msg.next_message + 1
+        qp.pending = request.next_message + 1
     else:
-        qps.msg[before].next_message = msg.next_message
-    size = msg.payload_bytes
-    group = qps.msg[m + MSG_GROUP]
-    ref = msg.ref
+        waiting[before].next_message = request.next_message
+    size = request.payload_bytes
+    group = request.group
+    ref = request.ref
     give_row_back(net, qps, message)
     post(net.const.address, node, dst, group, tag | ASKED_FOR, size, ref, now)
 
 
 @inline
-def take_first(net, qps, insts, a):
-    """Take the first of what a lane was asked for; who asks, or SENT_AT_ONCE. a: the lane's row word in `asked`."""
-    asked = insts.asked[a]
+def take_first(net, qps, insts, at):
+    """Take the first of what a lane was asked for; who asks, or SENT_AT_ONCE. at: of the lane in `asked`."""
+    asked = insts.asked[at]
     entry = asked.first - 1
-    msg = qps.msg[entry]
-    asked.first = msg.next_message + 1
-    src = msg.tag
+    first = asking(qps.msg)[entry]
+    asked.first = first.next_message + 1
+    src = first.src
     give_row_back(net, qps, entry)
     return src
 
@@ -117,7 +116,7 @@ def lane_gets(net, qps, insts, at, kind, src):
         asked.cleared = 0
         insts.inst_arrived[at] += 1
         entry = asked.first - 1
-        while entry >= 0 and qps.msg[entry].tag == SENT_AT_ONCE:
+        while entry >= 0 and asking(qps.msg)[entry].src == SENT_AT_ONCE:
             take_first(net, qps, insts, at)
             insts.inst_arrived[at] += 1
             entry = asked.first - 1
@@ -128,12 +127,13 @@ def lane_gets(net, qps, insts, at, kind, src):
             return
         src = np.int64(SENT_AT_ONCE)
     entry = take_row(net, qps)
-    qps.msg[entry].tag = src
-    qps.msg[entry].next_message = -1
+    waiting = asking(qps.msg)
+    waiting[entry].src = src
+    waiting[entry].next_message = -1
     if asked.first == 0:
         asked.first = entry + 1
     else:
-        qps.msg[asked.last].next_message = entry
+        waiting[asked.last].next_message = entry
     asked.last = entry
 
 

@@ -1,20 +1,18 @@
 """Selective repeat: the receiver keeps what comes out of order, and each acknowledgement names its packet too.
 
 A queue pair has at most SELECTIVE_PACKETS unacknowledged; bit `sequence number mod SELECTIVE_PACKETS` of a bit set
-stands for a packet. The sender takes a packet for lost when one that was sent `CONST_REORDER` later has arrived (never,
-where packets may overtake each other at will), when a switch has trimmed it, or at the timeout; then it sends just that
-one again. Messages complete in order (as InfiniBand's do), so the tags of their last packets wait at the receiver.
+stands for a packet. The sender takes a packet for lost when one that was sent `reorder_packets` later has arrived
+(never, where packets may overtake each other at will), when a switch has trimmed it, or at the timeout; then it sends
+just that one again. Messages complete in order (as in InfiniBand), so tags of their last packets wait at the receiver.
 """
 
 import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline
 from pdes.core.state import (
-    SEL_LOST,
-    SEL_SEEN,
     SELECTIVE_PACKETS,
 )
-from pdes.core.world import world_at
+from pdes.core.world import kept_messages, world_at
 from pdes.nic.message_pool import give_row_back
 
 FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)
@@ -22,21 +20,21 @@ MESSAGE_BITS = 24
 
 
 @inline
-def is_set(bits, row, seq):
-    """Whether the bit of a sequence number is set in the bit set at `row`."""
-    return (bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] >> (seq & 31)) & 1 == 1
+def is_set(bits, seq):
+    """Whether the bit of a sequence number is set."""
+    return (bits[(seq & (SELECTIVE_PACKETS - 1)) >> 5] >> (seq & 31)) & 1 == 1
 
 
 @inline
-def set_bit(bits, row, seq):
+def set_bit(bits, seq):
     """Set it."""
-    bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] |= 1 << (seq & 31)
+    bits[(seq & (SELECTIVE_PACKETS - 1)) >> 5] |= 1 << (seq & 31)
 
 
 @inline
-def clear_bit(bits, row, seq):
+def clear_bit(bits, seq):
     """Clear it."""
-    bits[row + ((seq & (SELECTIVE_PACKETS - 1)) >> 5)] &= ~(1 << (seq & 31))
+    bits[(seq & (SELECTIVE_PACKETS - 1)) >> 5] &= ~(1 << (seq & 31))
 
 
 @inline
@@ -44,11 +42,11 @@ def take_complete(net, npus, qps, node):
     """Take a complete message off the NPU's list: words 1 and 2 and tag of its last packet."""
     npu = npus.npu[node]
     message = npu.done_head
-    msg = qps.msg[message]
-    npu.done_head = msg.next_message
-    npu.done_bytes = msg.end_seq
+    kept = kept_messages(qps.msg)[message]
+    npu.done_head = kept.next_message
+    npu.done_bytes = kept.payload_bytes
     give_row_back(net, qps, message)
-    return msg.payload_bytes, msg.ref, msg.tag
+    return kept.w1, kept.w2, kept.tag
 
 
 @inline
@@ -60,8 +58,8 @@ def has_lost(qps, q):
 @inline
 def lose(qps, q, seq):
     """Have a packet sent again, unless it has arrived or waits for that already."""
-    if not is_set(qps.sel_tx, q + SEL_SEEN, seq) and not is_set(qps.sel_tx, q + SEL_LOST, seq):
-        set_bit(qps.sel_tx, q + SEL_LOST, seq)
+    if not is_set(qps.sel_tx[q].seen, seq) and not is_set(qps.sel_tx[q].lost, seq):
+        set_bit(qps.sel_tx[q].lost, seq)
         qps.sel_tx[q].lost_packets += 1
 
 
@@ -69,9 +67,9 @@ def lose(qps, q, seq):
 def forget(qps, q, una, until):
     """All from `una` to before `until` has been acknowledged."""
     for seq in range(una, until):
-        clear_bit(qps.sel_tx, q + SEL_SEEN, seq)
-        if is_set(qps.sel_tx, q + SEL_LOST, seq):
-            clear_bit(qps.sel_tx, q + SEL_LOST, seq)
+        clear_bit(qps.sel_tx[q].seen, seq)
+        if is_set(qps.sel_tx[q].lost, seq):
+            clear_bit(qps.sel_tx[q].lost, seq)
             qps.sel_tx[q].lost_packets -= 1
 
 
@@ -83,9 +81,9 @@ def selected(net, qps, q, seq, trimmed):
     if trimmed:
         lose(qps, q, seq)
     else:
-        set_bit(qps.sel_tx, q + SEL_SEEN, seq)
-        if is_set(qps.sel_tx, q + SEL_LOST, seq):
-            clear_bit(qps.sel_tx, q + SEL_LOST, seq)
+        set_bit(qps.sel_tx[q].seen, seq)
+        if is_set(qps.sel_tx[q].lost, seq):
+            clear_bit(qps.sel_tx[q].lost, seq)
             selective.lost_packets -= 1
             before -= 1
         highest = max(selective.highest, seq)
@@ -112,9 +110,9 @@ def take_lost(qps, q):
     """The first packet that is to be sent again, and the message that it is of."""
     qp = qps.qp[q]
     seq = qp.una
-    while not is_set(qps.sel_tx, q + SEL_LOST, seq):
+    while not is_set(qps.sel_tx[q].lost, seq):
         seq += 1
-    clear_bit(qps.sel_tx, q + SEL_LOST, seq)
+    clear_bit(qps.sel_tx[q].lost, seq)
     qps.sel_tx[q].lost_packets -= 1
     message = qp.head_message
     while qps.msg[message].end_seq <= seq:

@@ -5,11 +5,9 @@ import numpy as np
 from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, flags, wire_bytes
 from pdes.core.state import (
-    SEL_HEAD,
-    SEL_SEEN,
     SELECTIVE_PACKETS,
 )
-from pdes.core.world import world_at
+from pdes.core.world import kept_messages, world_at
 from pdes.nic.control import ECHO_BITS, ECHO_MASK
 from pdes.nic.message_pool import take_row
 from pdes.nic.selective import clear_bit, is_set, set_bit
@@ -20,39 +18,37 @@ from pdes.nic.transport import echo_of, finish_flow, payload_bytes, send_ack
 def keep_last(net, qps, rx, seq, w1, w2, tag):
     """The last packet of a message is here: keep its words until all before it is."""
     message = take_row(net, qps)
-    msg = qps.msg[message]
-    msg.tag = tag
-    msg.begin_seq = seq
-    msg.payload_bytes = w1
-    msg.ref = w2
-    head = rx + SEL_HEAD
+    kept = kept_messages(qps.msg)
+    kept[message].tag = tag
+    kept[message].last_seq = seq
+    kept[message].w1 = w1
+    kept[message].w2 = w2
     before = np.int64(-1)
-    at = qps.sel_rx[head]
-    while at >= 0 and qps.msg[at].begin_seq < seq:
+    at = qps.sel_rx[rx].head_message
+    while at >= 0 and kept[at].last_seq < seq:
         before = at
-        at = qps.msg[at].next_message
-    msg.next_message = at
+        at = kept[at].next_message
+    kept[message].next_message = at
     if before < 0:
-        qps.sel_rx[head] = message
+        qps.sel_rx[rx].head_message = message
     else:
-        qps.msg[before].next_message = message
+        kept[before].next_message = message
 
 
 @inline
 def complete_next(npus, qps, node, rx, expected):
     """Move the first kept message of the queue pair that is complete to the NPU's list; it, or -1 if there is none."""
-    head = rx + SEL_HEAD
-    message = qps.sel_rx[head]
-    msg = qps.msg[message]
-    if message < 0 or msg.begin_seq >= expected:
+    kept = kept_messages(qps.msg)
+    message = qps.sel_rx[rx].head_message
+    if message < 0 or kept[message].last_seq >= expected:
         return np.int64(-1)
-    qps.sel_rx[head] = msg.next_message
-    msg.next_message = -1
+    qps.sel_rx[rx].head_message = kept[message].next_message
+    kept[message].next_message = -1
     npu = npus.npu[node]
     if npu.done_head < 0:
         npu.done_head = message
     else:
-        qps.msg[npu.done_tail].next_message = message
+        kept[npu.done_tail].next_message = message
     npu.done_tail = message
     return message
 
@@ -60,12 +56,12 @@ def complete_next(npus, qps, node, rx, expected):
 @inline
 def accept(qps, rx, expected, seq):
     """Note a packet, not before `expected`. Returns whether it is new, and the first number still missing."""
-    row = rx + SEL_SEEN
-    if seq - expected >= SELECTIVE_PACKETS or is_set(qps.sel_rx, row, seq):
+    seen = qps.sel_rx[rx].seen
+    if seq - expected >= SELECTIVE_PACKETS or is_set(seen, seq):
         return False, expected
-    set_bit(qps.sel_rx, row, seq)
-    while is_set(qps.sel_rx, row, expected):
-        clear_bit(qps.sel_rx, row, expected)
+    set_bit(seen, seq)
+    while is_set(seen, expected):
+        clear_bit(seen, expected)
         expected += 1
     return True, expected
 
@@ -92,11 +88,10 @@ def receive(address, node, now, w1, w2, w3, rx, flag):
         while message >= 0:
             ordinal = rxqp.messages
             rxqp.messages = ordinal + 1
-            msg = qps.msg[message]
+            kept = kept_messages(qps.msg)[message]
             if net.const.reduces == 1:
-                last = msg.begin_seq
-                msg.end_seq = payload_bytes(net, qps, rx, last + 1, msg.payload_bytes)
-            finish_flow(net, qps, msg.payload_bytes, msg.tag, ordinal, now)
+                kept.payload_bytes = payload_bytes(net, qps, rx, kept.last_seq + 1, kept.w1)
+            finish_flow(net, qps, kept.w1, kept.tag, ordinal, now)
             message = complete_next(npus, qps, node, rx, expected)
     a3 = ((w2 & PSN_MASK) << ECHO_BITS) | (echo_of(net, w1, w3) & ECHO_MASK)
     send_ack(net, npus, node, now, w1, w2, a3, expected, flag)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pdes.core.hashing import mix2, mix3
 from pdes.core.hashmap import FREE, find
-from pdes.core.jit import call_hook, inline, outline
+from pdes.core.jit import call_hook, clear_row, inline, outline
 from pdes.core.packet import (
     FLAG_ACK,
     FLAG_CLASS,
@@ -33,14 +33,10 @@ from pdes.core.state import (
     CC_ACK,
     CC_CNP,
     CC_LOSS,
-    FLOW_IN_WORDS,
-    FLOW_OUT_WORDS,
     INF,
     LOSS_NAK,
     LOSS_TIMEOUT,
     LOSS_TRIMMED,
-    QP_WORDS,
-    RXQP_WORDS,
 )
 from pdes.core.world import world_at
 from pdes.network.link import link_send, share_psb
@@ -71,8 +67,7 @@ def queue_pair(net, npus, qps, node, dst, connection):
     net.ctl.check = 1
     qps.qp_key[at] = key
     qps.qp_val[at] = q
-    for c in range(QP_WORDS):
-        qps.qp[q + c] = 0
+    clear_row(qps.qp, q)
     qp.head_message = -1
     qp.tail_message = -1
     qp.current_message = -1
@@ -104,11 +99,11 @@ def find_port(net, qps, node, row):
 
 @outline
 def post(address, node, dst, connection, tag, size, ref, now):
-    """Post a message of `size` bytes; `ref` is told when its last byte has left (MSG_REF)."""
+    """Post a message of `size` bytes; `ref` is told when its last byte has left (Message.ref)."""
     w = world_at(address)
-    const = w.net.const
+    hooks = w.net.hooks
     if hooks.post != 0:
-        call_hook(hooks.post, const.address, node, dst, connection, tag, size, ref, now)
+        call_hook(hooks.post, address, node, dst, connection, tag, size, ref, now)
     else:
         q = queue_pair(w.net, w.npus, w.qps, node, dst, connection)
         line_up(w.net, w.npus, w.qps, node, q, tag, size, ref, now)
@@ -151,14 +146,13 @@ def count_posted(net, npus, qps, node, q, tag, size, now):
     """Count a message that is posted to a queue pair, and note it."""
     qp = qps.qp[q]
     if net.const.record_flows == 1:
-        out = net.ctl.flows_out
-        net.ctl.flows_out = out + 1
-        out *= FLOW_OUT_WORDS
-        qps.flow_out[out] = npus.npu[node].number | (qp.dst << 20)
-        qps.flow_out[out + 1] = tag
-        qps.flow_out[out + 2] = size
-        qps.flow_out[out + 3] = now
-        qps.flow_out[out + 4] = qp.messages
+        flow = qps.flow_out[net.ctl.flows_out]
+        net.ctl.flows_out += 1
+        flow.pair = npus.npu[node].number | (qp.dst << 20)
+        flow.tag = tag
+        flow.payload_bytes = size
+        flow.posted_ps = now
+        flow.ordinal = qp.messages
     qp.messages += 1
 
 
@@ -195,8 +189,7 @@ def receiving_pair(net, npus, qps, node, key):
         net.ctl.check = 1
         qps.rx_key[at] = key
         qps.rx_val[at] = new
-        for c in range(RXQP_WORDS):
-            qps.rxqp[new + c] = 0
+        clear_row(qps.rxqp, new)
         if net.hooks.selective_sender != 0:
             qps.sel_rx[new].head_message = -1
         qps.rxqp[new].key = key
@@ -270,14 +263,13 @@ def finish_flow(net, qps, w1, tag, ordinal, now):
     net.count.digest_a += mix2(h, now)
     net.count.digest_b += mix2(now * 3 + 1, h)
     if net.const.record_flows == 1:
-        out = net.ctl.flows_in
-        net.ctl.flows_in = out + 1
+        flow = qps.flow_in[net.ctl.flows_in]
+        net.ctl.flows_in += 1
         net.ctl.check = 1
-        out *= FLOW_IN_WORDS
-        qps.flow_in[out] = pair
-        qps.flow_in[out + 1] = tag
-        qps.flow_in[out + 2] = ordinal
-        qps.flow_in[out + 3] = now
+        flow.pair = pair
+        flow.tag = tag
+        flow.ordinal = ordinal
+        flow.finished_ps = now
 
 
 @inline

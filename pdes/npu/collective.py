@@ -6,10 +6,9 @@ Messages that come before the member has started wait as counts per lane.
 import numpy as np
 
 from pdes.core.hashmap import FREE, find, remove
-from pdes.core.jit import call_hook, hook, inline, outline
+from pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from pdes.core.packet import CONTROL
 from pdes.core.state import (
-    INST_WORDS,
     LAUNCHING,
     REF_INSTANCE,
     REF_LANE,
@@ -36,8 +35,7 @@ def instance(net, insts, node, group, seq):
     inst = np.int64(insts.inst_free[free])
     insts.inst_key[at] = key
     insts.inst_val[at] = inst
-    for c in range(INST_WORDS):
-        insts.inst[inst + c] = 0
+    clear_row(insts.inst, inst)
     insts.inst[inst].key = key
     stride = net.const.lane_stride
     for lane in range(stride):
@@ -48,7 +46,7 @@ def instance(net, insts, node, group, seq):
             insts.called[inst * stride + lane] = 0
     if net.const.reduces == 1:
         for i in range(inst * stride, (inst + 1) * stride):
-            insts.taken[i] = 0
+            clear_row(insts.taken, i)
     return inst
 
 

@@ -1,7 +1,7 @@
 """Compute that takes longer while collectives run, since both use the same processors of the NPU.
 
 While at least one collective of an NPU runs, from its first step to its end, a row on the compute lane takes
-CONST_COMPUTE_SLOW thousandths of its time. What is left of the row is kept in ps and in parts of a ps, as many as the
+compute_slow_1000ths thousandths of its time. What is left of the row is kept in ps and in parts of a ps, as many as the
 factor has thousandths, so that nothing is rounded but the row's end, up to the next ps.
 """
 

@@ -1,6 +1,6 @@
 """What passes at the two ends of a message that goes as packets: all off unless a run has it (docs/fidelity.md).
 
-Its first packet may be sent CONST_SEND_LATENCY after it is posted. Its receiver acts on it CONST_ENDPOINT after it is
+Its first packet may be sent send_latency_ps after it is posted. Its receiver acts on it endpoint_delay_ps after it is
 in, and where reductions take time once it is added to what is there. Where acknowledgements count, it is in, and its
 sender done with it, once the last one is back (pdes/network/way_back.py).
 
@@ -14,12 +14,9 @@ from pdes.core.heap import heap_hasten
 from pdes.core.jit import hook, inline
 from pdes.core.packet import P2P
 from pdes.core.state import (
-    MSG_DUE,
-    MSG_QP,
-    MSG_WHAT,
     REF_INSTANCE,
 )
-from pdes.core.world import world_at
+from pdes.core.world import later_messages, world_at
 from pdes.network.way_back import back_at
 from pdes.nic.message_pool import give_row_back, take_row
 from pdes.nic.port import set_event
@@ -32,7 +29,7 @@ from pdes.npu.npu_window import NOTHING, message_done
 from pdes.npu.reduction import in_lane_at
 
 SENDS, ACTS, IS_TOLD = range(3)
-"""MSG_WHAT: a message is sent; its receiver acts on it; who waits for its acknowledgement is told."""
+"""What is done later: a message is sent; its receiver acts on it; who waits for its acknowledgement is told."""
 
 
 @inline
@@ -44,13 +41,13 @@ def later_slot(npus, node):
 @inline
 def put_off(npus, qps, node, row, what, due):
     """Have the NPU do what a row says at `due`."""
-    msg = qps.msg
-    msg[row + MSG_DUE] = due
-    msg[row + MSG_WHAT] = what
+    msg = later_messages(qps.msg)
+    msg[row].due_ps = due
+    msg[row].what = what
     system = npus.system[node]
     head = system.later_head - 1
     tail = system.later_tail - 1
-    if head < 0 or due < msg[head + MSG_DUE]:
+    if head < 0 or due < msg[head].due_ps:
         msg[row].next_message = head
         system.later_head = row + 1
         if head < 0:
@@ -62,10 +59,10 @@ def put_off(npus, qps, node, row, what, due):
             heap_hasten(npus.heap, base, size, due, later_slot(npus, node))
         return
     before = tail
-    if due < msg[tail + MSG_DUE]:
+    if due < msg[tail].due_ps:
         before = head
         following = msg[before].next_message
-        while msg[following + MSG_DUE] <= due:
+        while msg[following].due_ps <= due:
             before = following
             following = msg[before].next_message
     else:
@@ -78,7 +75,7 @@ def put_off(npus, qps, node, row, what, due):
 def first_due(npus, qps, node, now):
     """The first row that is due, -1 if none is."""
     head = npus.system[node].later_head - 1
-    if head >= 0 and qps.msg[head + MSG_DUE] > now:
+    if head >= 0 and later_messages(qps.msg)[head].due_ps > now:
         head = np.int64(-1)
     return head
 
@@ -88,7 +85,7 @@ def take_first(net, npus, qps, node):
     """Take the first row off the list; its words may be read until another is taken."""
     system = npus.system[node]
     head = system.later_head - 1
-    following = qps.msg[head].next_message
+    following = later_messages(qps.msg)[head].next_message
     system.later_head = following + 1
     if following < 0:
         system.later_tail = 0
@@ -101,7 +98,7 @@ def arm(npus, qps, node):
     """Have an event at the time of the first row; that of the one before has happened."""
     head = npus.system[node].later_head - 1
     if head >= 0:
-        set_event(npus, node, qps.msg[head + MSG_DUE], later_slot(npus, node))
+        set_event(npus, node, later_messages(qps.msg)[head].due_ps, later_slot(npus, node))
 
 
 @inline
@@ -129,11 +126,11 @@ def post_at_ends(address, node, dst, connection, tag, size, ref, now):
         send(net, npus, qps, node, q, tag, size, ref, now)
         return 0
     row = take_row(net, qps)
-    msg = qps.msg[row]
-    msg.payload_bytes = size
-    msg.tag = tag
-    qps.msg[row + MSG_QP] = q
-    msg.ref = ref
+    later = later_messages(qps.msg)[row]
+    later.payload_bytes = size
+    later.tag = tag
+    later.connection = q
+    later.ref = ref
     put_off(npus, qps, node, row, SENDS, now + latency)
     return 0
 
@@ -172,9 +169,9 @@ def is_in(address, node, now, w1, w2, w3, _f, _g):
         done, inst = message_done(net, w.insts, node, w1, w3)
         return (inst + 1) << 32 | (done + 1)
     row = take_row(net, qps)
-    msg = qps.msg[row]
-    msg.payload_bytes = w1
-    msg.tag = w3
+    later = later_messages(qps.msg)[row]
+    later.w1 = w1
+    later.tag = w3
     put_off(w.npus, qps, node, row, ACTS, at)
     return 0
 
@@ -184,7 +181,7 @@ def is_acknowledged(address, node, ref, now, _d, _e, _f, _g):
     """The last acknowledgement of a message is back; who waits for it is told when the packet in hand is done with."""
     w = world_at(address)
     row = take_row(w.net, w.qps)
-    w.qps.msg[row].ref = ref
+    later_messages(w.qps.msg)[row].ref = ref
     put_off(w.npus, w.qps, node, row, IS_TOLD, now)
     return 0
 
@@ -194,14 +191,14 @@ def do_later(address, node, now, _c, _d, _e, _f, _g):
     """Do what is due: send all messages that are, or one other thing. Returns as npu.npu_window.message_by_kind."""
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
-    msg = qps.msg
+    msg = later_messages(qps.msg)
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     head = first_due(npus, qps, node, now)
-    if msg[head + MSG_WHAT] == SENDS:
-        while head >= 0 and msg[head + MSG_WHAT] == SENDS:
+    if msg[head].what == SENDS:
+        while head >= 0 and msg[head].what == SENDS:
             m = take_first(net, npus, qps, node)
-            q, tag, size, ref = msg[m + MSG_QP], msg[m].tag, msg[m].payload_bytes, msg[m].ref
+            q, tag, size, ref = msg[m].connection, msg[m].tag, msg[m].payload_bytes, msg[m].ref
             send(net, npus, qps, node, q, tag, size, ref, now)
             head = first_due(npus, qps, node, now)
         arm(npus, qps, node)
@@ -209,8 +206,8 @@ def do_later(address, node, now, _c, _d, _e, _f, _g):
     m = take_first(net, npus, qps, node)
     arm(npus, qps, node)
     ref = msg[m].ref
-    if msg[m + MSG_WHAT] == ACTS:
-        done, inst = message_done(net, w.insts, node, msg[m].payload_bytes, msg[m].tag)
+    if msg[m].what == ACTS:
+        done, inst = message_done(net, w.insts, node, msg[m].w1, msg[m].tag)
     elif ref >= REF_INSTANCE:
         inst = send_has_left(net, w.insts, ref)
     else:

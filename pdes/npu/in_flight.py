@@ -3,7 +3,7 @@
 A collective takes a place when it starts and gives it back when it is done; the next is chosen by `scheduling`. Members
 that choose differently would wait for each other for ever, so who is called comes: a collective for which a message has
 come starts without waiting, also beyond the limit, and a lane that waits for a message calls its sender by a message of
-CONST_CONTROL_BYTES. So nobody waits in line with what another member waits for.
+control_bytes. So nobody waits in line with what another member waits for.
 """
 
 import numpy as np
@@ -12,7 +12,6 @@ from pdes.core.jit import hook, inline, outline
 from pdes.core.state import (
     ROW_CALLED,
     ROW_READY,
-    SYSTEM_LINE,
 )
 from pdes.core.world import world_at
 from pdes.npu.tokens import LIFO, PRIORITY
@@ -55,11 +54,11 @@ def may_start(address, node, row, _c, _d, _e, _f, _g):
 def leave_line(npus, rows, node, row):
     """Have a row that waits in line start in this moment, place or not."""
     first = npus.npu[node].row_base
-    line = node + SYSTEM_LINE
+    system = npus.system[node]
     following = np.int64(rows.state[first + row])
-    before = npus.system[line] - 1
+    before = system.line - 1
     if before == row:
-        npus.system[line] = following + 1
+        system.line = following + 1
     else:
         while rows.state[first + before] != row:
             before = np.int64(rows.state[first + before])

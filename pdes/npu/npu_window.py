@@ -10,12 +10,10 @@ import numpy as np
 
 from pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.core.heap import heap_pop
-from pdes.core.jit import call_hook, hook, inline, outline, prefetch
+from pdes.core.jit import call_hook, hook, inline, outline, prefetch, prefetch_line
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, PSN_MASK, destination, flags, source, wire_bytes
 from pdes.core.state import (
     COMPUTE_LANE,
-    FLOW_IN_WORDS,
-    FLOW_OUT_WORDS,
     INF,
     LANES,
     NEED_FLOWS,
@@ -94,9 +92,9 @@ def short_of(net, qps):
         need = NEED_RXQPS
     elif ctl.free_instances < 1:
         need = NEED_INSTS
-    elif (ctl.flows_out + net.const.reserve_messages) * FLOW_OUT_WORDS > qps.flow_out.shape[0]:
+    elif ctl.flows_out + net.const.reserve_messages > qps.flow_out.shape[0]:
         need = NEED_FLOWS
-    elif (ctl.flows_in + 1) * FLOW_IN_WORDS > qps.flow_in.shape[0]:
+    elif ctl.flows_in + 1 > qps.flow_in.shape[0]:
         need = NEED_FLOWS
     ctl.need = need
     ctl.check = int(need > 0)
@@ -364,7 +362,7 @@ def prefetch_acknowledged(net, qps, head):
     if flags(packet.w1) & FLAG_ACK != 0:
         row = packet.w2 >> 24 & PSN_MASK
         prefetch(qps.qp, row)
-        prefetch(qps.qp, row + 8)
+        prefetch_line(qps.qp, row, 1)
 
 
 @inline
@@ -379,7 +377,7 @@ def prefetch_npus(net, npus, qps, node):
     head = np.int64(net.inbox[inbox_of(far, side)])
     if head >= 0:
         prefetch(net.record, head)
-        prefetch(net.record, head + 8)
+        prefetch(net.record, head + 2)
     next_node = min(node + 3, last)
     npu = npus.npu[next_node]
     prefetch(npus.heap, 2 * npu.heap)
@@ -389,7 +387,7 @@ def prefetch_npus(net, npus, qps, node):
     qp = npus.port[net.out_ptr[next_node]].ring
     if qp >= 0:
         prefetch(qps.qp, qp)
-        prefetch(qps.qp, qp + 8)
+        prefetch_line(qps.qp, qp, 1)
     box = inbox_of(next_node, side)
     head = np.int64(net.inbox[box])
     if head >= 0:

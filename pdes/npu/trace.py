@@ -9,10 +9,6 @@ import numpy as np
 from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import inline, outline
 from pdes.core.state import (
-    NPU_READY_HEAD,
-    NPU_READY_TAIL,
-    NPU_WAIT_HEAD,
-    NPU_WAIT_TAIL,
     ROW_DONE,
     ROW_READY,
 )
@@ -22,21 +18,15 @@ KIND_NOOP, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KIND_RECV, KIND_COLLECTIVE = ra
 
 
 @inline
-def list_append(npus, rows, n, head, tail, row):
-    """Append a row to the NPU's list whose ends are words `head` and `tail`."""
-    base = npus.npu[n].row_base
-    rows.state[base + row] = -1
-    if npus.npu[n + head] < 0:
-        npus.npu[n + head] = row
-    else:
-        rows.state[base + npus.npu[n + tail]] = row
-    npus.npu[n + tail] = row
-
-
-@inline
 def make_ready(npus, rows, node, row):
-    """All parents of the row are done."""
-    list_append(npus, rows, node, NPU_READY_HEAD, NPU_READY_TAIL, row)
+    """All parents of the row are done: append it to those that are ready."""
+    npu = npus.npu[node]
+    rows.state[npu.row_base + row] = -1
+    if npu.ready_head < 0:
+        npu.ready_head = row
+    else:
+        rows.state[npu.row_base + npu.ready_tail] = row
+    npu.ready_tail = row
 
 
 @inline
@@ -51,7 +41,13 @@ def next_ready(npus, rows, node):
 @inline
 def wait_for_lane(npus, rows, node, lane, row):
     """Queue a row behind the one that its lane works on."""
-    list_append(npus, rows, node, NPU_WAIT_HEAD + lane, NPU_WAIT_TAIL + lane, row)
+    npu = npus.npu[node]
+    rows.state[npu.row_base + row] = -1
+    if npu.wait_head[lane] < 0:
+        npu.wait_head[lane] = row
+    else:
+        rows.state[npu.row_base + npu.wait_tail[lane]] = row
+    npu.wait_tail[lane] = row
 
 
 @inline

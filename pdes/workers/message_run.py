@@ -76,7 +76,7 @@ def run_messages(sim, progress=None):
 def begin(lp):
     """Have every NPU that has something to do begin at time 0."""
     w = lp.world
-    ready = np.flatnonzero(w.npus.npu.reshape(-1, s.NPU_WORDS).ready_head[: lp.part.npus] >= 0)
+    ready = np.flatnonzero(w.npus.npu.ready_head[: lp.part.npus] >= 0)
     begin_with(w.messages, w.net.ctl, (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready)
 
 

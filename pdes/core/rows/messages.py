@@ -21,3 +21,18 @@ class WholeMessage(Row, words=8):
     ordinal = word(Kind.COUNT, "how many its sender had posted before")
     node = word(Kind.NODE, "where it is")
     ref = word(Kind.PACKED, "as of Message")
+
+
+class EventQueue(Row, words=1440):
+    """What lists the events of messages that go whole are in (pdes/messages/events.py)."""
+
+    now_ps = word(Kind.TIME, "the moment at hand")
+    kind = word(Kind.CODE, "the latest of this moment so far")
+    due = word(Kind.PLACE, "events of this moment, sorted")
+    waiting = word(Kind.PLACE, "first of the STEPs that joined them")
+    waiting_last = word(Kind.PLACE, "last of those")
+    rushing = word(Kind.COUNT, "how many are in the heap `rush`")
+    free = word(Kind.PLACE, "rows given back")
+    fresh = word(Kind.COUNT, "rows that were ever used")
+    full = word(Kind.FLAGS, "which lists of a digit are not empty", many=11)
+    lists = word(Kind.PLACE, "first and last event of each list", many=1408)

@@ -145,8 +145,28 @@ class LaterMessage(Row):
     payload_bytes = word(Kind.BYTES, "of the message")
     tag = word(Kind.PACKED, "packet word 3")
     connection = word(Kind.QUEUE_PAIR, "by which it goes")
-    _unused = word(Kind.COUNT, "not used")
+    w1 = word(Kind.PACKED, "of its last packet, where its receiver acts on it later")
     next_message = word(Kind.MESSAGE, "of its list, -1 none")
     ref = word(Kind.PACKED, "as of Message")
     due_ps = word(Kind.TIME, "when")
     what = word(Kind.CODE, "what is to be done")
+
+
+class KeptMessage(Row, words=8):
+    """A row of `msg` of a message whose last packet is here (pdes/nic/selective_receiver.py)."""
+
+    w1 = word(Kind.PACKED, "of its last packet")
+    tag = word(Kind.PACKED, "packet word 3")
+    last_seq = word(Kind.SEQUENCE, "of its last packet")
+    payload_bytes = word(Kind.BYTES, "of the message, once it is complete")
+    next_message = word(Kind.MESSAGE, "of its list, -1 none")
+    w2 = word(Kind.PACKED, "of its last packet")
+
+
+class Asking(Row, words=8):
+    """A row of `msg` of a request, or a message behind one, that a lane has not come to (pdes/nic/rendezvous.py)."""
+
+    _unused = word(Kind.COUNT, "not used")
+    src = word(Kind.NPU, "who asks, or SENT_AT_ONCE")
+    _unused2 = word(Kind.COUNT, "not used", many=2)
+    next_message = word(Kind.MESSAGE, "of its list, -1 none")

@@ -12,11 +12,8 @@ from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.state import (
     INF,
-    MSG_NODE,
-    MSG_QP,
-    QP_ARRIVED,
 )
-from pdes.core.world import world_at
+from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE, STEP
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
 from pdes.network.link import NODE_MASK, count_sent, link_psb
@@ -30,11 +27,12 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     """Have a message cross the next link."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    row = qps.msg[message + MSG_QP]
-    qp = qps.qp[row]
-    size = qps.msg[message].payload_bytes
-    node = qps.msg[message + MSG_NODE]
-    link = link_of_connection(net, w.routes, qps, row, node)
+    whole = whole_messages(qps.msg)[message]
+    q = whole.connection
+    qp = qps.qp[q]
+    size = whole.payload_bytes
+    node = whole.node
+    link = link_of_connection(net, w.routes, qps, q, node)
     tx = net.tx[link]
     meta = tx.meta
     start = min(max(now, tx.busy_ps), INF)
@@ -45,14 +43,14 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     net.count.hops += 1
     at_npu = node == qp.npu
     if at_npu and qp.shares > SHARE_UNITS:
-        start = max(start, qps.qp[row + QP_ARRIVED])
+        start = max(start, qps.arrived[q])
         psb *= qp.shares / SHARE_UNITS
         sent = start + whole_ps(net, size, psb, 0)
-        qps.qp[row + QP_ARRIVED] = sent
+        qps.arrived[q] = sent
     if at_npu:
         leaves(w, message, sent, now)
     after = meta & NODE_MASK
-    qps.msg[message + MSG_NODE] = after
+    whole.node = after
     at = start + whole_ps(net, size, psb, net.link_class[meta >> 46].delay_ps)
     if after == qp.dst:
         add_message_event(net, qps, w.messages, at, ARRIVE, message)

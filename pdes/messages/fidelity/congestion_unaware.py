@@ -9,12 +9,7 @@ import numpy as np
 
 from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS
-from pdes.core.state import (
-    MSG_NODE,
-    MSG_QP,
-    QP_ARRIVED,
-)
-from pdes.core.world import world_at
+from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
 from pdes.network.link import NODE_MASK, count_sent, link_psb
@@ -29,17 +24,18 @@ def act(address, message, now, _a, _b, _c, _d, _e):
     """Have a message cross all its path."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    row = qps.msg[message + MSG_QP]
-    qp = qps.qp[row]
-    size = qps.msg[message].payload_bytes
+    whole = whole_messages(qps.msg)[message]
+    q = whole.connection
+    qp = qps.qp[q]
+    size = whole.payload_bytes
     dst = qp.dst
-    node = qps.msg[message + MSG_NODE]
+    node = whole.node
     latency = np.int64(0)
     slowest = 0.0
     shares = max(SHARE_UNITS, qp.shares) / SHARE_UNITS
     while node != dst:
         latency += forwarding_ps(net, w.routes, node)
-        link = link_of_connection(net, w.routes, qps, row, node)
+        link = link_of_connection(net, w.routes, qps, q, node)
         meta = net.tx[link].meta
         latency += net.link_class[meta >> 46].delay_ps
         slowest = max(slowest, link_psb(net, link) * shares)
@@ -47,8 +43,8 @@ def act(address, message, now, _a, _b, _c, _d, _e):
         count_sent(net, link, size, 0)
         net.count.hops += 1
         node = meta & NODE_MASK
-    arrived = max(now + whole_ps(net, size, slowest, latency), qps.qp[row + QP_ARRIVED])
-    qps.qp[row + QP_ARRIVED] = arrived
+    arrived = max(now + whole_ps(net, size, slowest, latency), qps.arrived[q])
+    qps.arrived[q] = arrived
     leaves(w, message, now + whole_ps(net, size, slowest, 0), now)
     add_message_event(net, qps, w.messages, arrived, ARRIVE, message)
     return 0

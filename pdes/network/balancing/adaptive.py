@@ -17,7 +17,6 @@ from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
 from pdes.core.state import (
     FLOWLETS,
-    GATE_QUEUED,
     INF,
 )
 from pdes.core.world import world_at
@@ -36,8 +35,8 @@ def work_left(net, link, now):
     """Time that the port needs for all that it has (ps)."""
     work = max(0, net.tx[link].busy_ps - now)
     if net.hooks.shared_switches != 0:
-        g = link + GATE_QUEUED
-        work += np.int64((net.gate[g] + net.gate[g + 1]) * link_psb(net, link))
+        queued_bytes = net.gate[link].queued_bytes
+        work += np.int64((queued_bytes[0] + queued_bytes[1]) * link_psb(net, link))
     return work
 
 
