@@ -9,6 +9,7 @@ from pdes import Settings, build_world
 from pdes.core import state as s
 from pdes.core.jit import jit_enabled
 from pdes.nic.congestion import control
+from tests.congestion.rows import bare, own_rows
 from topologies import build
 from workload import collective_program
 
@@ -30,52 +31,52 @@ class Sender:
         chosen = control(name, overrides)
         (self.lp,) = simulation(name).lps
         self.world = self.lp.world
-        const, self.qps = self.world.net.const, self.world.qps
-        self.hook = SEVERAL(int(const[s.CONST_CC_HOOK])) if jit_enabled() else chosen.update
-        const[s.CONST_WINDOW], const[s.CONST_BASE_RTT] = window, base_rtt
+        net, self.qps = self.world.net, self.world.qps
+        self.hook = SEVERAL(int(net.hooks.congestion_control)) if jit_enabled() else chosen.update
+        net.const.window_packets, net.const.base_rtt_ps = window, base_rtt
         self.qps.par[:] = chosen.values
         self.qps.qp[:] = 0
-        self.qps.cc[:] = -7
-        self.cc = self.qps.cc[ROW * s.CC_WORDS :][: s.CC_WORDS]
-        self.qp = self.qps.qp[ROW * s.QP_WORDS :][: s.QP_WORDS]
-        self.cc[:] = 0
-        self.cc.view(np.float64)[s.CC_LINE_PSB] = 8000 / gbps
+        self.words = bare(self.qps.cc)
+        self.words[:] = -7
+        self.words[ROW] = 0
+        self.cc = own_rows(self.qps.cc, name)[ROW]
+        self.qp = self.qps.qp[ROW]
+        self.cc.line_ps_per_byte = 8000 / gbps
         self.tell(s.CC_START, 0)
 
     def tell(self, event, now, a=0, b=0, c=-1):
         assert self.hook(self.lp.address, ROW, event, now, a, b, c, 0) == 0
 
     def sent(self, now, size=1000):
-        seq = int(self.qp[s.QP_NEXT])
-        self.qp[s.QP_NEXT] += 1
-        self.qp[s.QP_SENT_MAX] = max(self.qp[s.QP_SENT_MAX], self.qp[s.QP_NEXT])
+        seq = int(self.qp.next_seq)
+        self.qp.next_seq += 1
+        self.qp.sent_max = max(self.qp.sent_max, self.qp.next_seq)
         self.tell(s.CC_SENT, now, size, seq)
 
     def ack(self, now, packets=1, mark=0, rtt=-1):
-        self.qp[s.QP_UNA] += packets
-        self.qp[s.QP_NEXT] = max(self.qp[s.QP_NEXT], self.qp[s.QP_UNA])
+        self.qp.una += packets
+        self.qp.next_seq = max(self.qp.next_seq, self.qp.una)
         self.tell(s.CC_ACK, now, packets, mark, rtt)
 
     def cnp(self, now):
         self.tell(s.CC_CNP, now)
 
     def loss(self, now, kind=s.LOSS_NAK):
-        self.qp[s.QP_NEXT] = self.qp[s.QP_UNA]
+        self.qp.next_seq = self.qp.una
         self.tell(s.CC_LOSS, now, kind)
 
     @property
     def outstanding(self):
-        return int(self.qp[s.QP_SENT_MAX] - self.qp[s.QP_UNA])
+        return int(self.qp.sent_max - self.qp.una)
 
     @property
     def window(self):
-        return int(self.cc[s.CC_WINDOW])
+        return int(self.cc.window_packets)
 
     @property
     def psb(self):
-        return float(self.cc.view(np.float64)[s.CC_PSB])
+        return float(self.cc.pace_ps_per_byte)
 
     @property
     def others_untouched(self):
-        rows = self.qps.cc.reshape(-1, s.CC_WORDS)
-        return bool((np.delete(rows, ROW, 0) == -7).all())
+        return bool((np.delete(self.words, ROW, 0) == -7).all())

@@ -5,12 +5,13 @@ import random
 import sys
 from functools import cache
 
-import numpy as np
-
 from pdes import Settings, build_world
 from pdes.core import state as s
 from pdes.core.jit import call_hook, jit_enabled
+from pdes.core.memory import zeros
+from pdes.core.rows.network import LinkClass
 from pdes.nic import congestion
+from tests.congestion.rows import bare, own_rows
 from tests.pdes.cases import Traces
 from tests.plain_python import plain_python
 from topologies import build
@@ -29,8 +30,7 @@ def logical_process(name, overrides, window):
     traces.message(0, 1, 1000)
     chosen = Settings(window_bytes=window * 4096, control=congestion.control(name, dict(overrides)))
     (lp,) = build_world(build("switch:npus=2,rate=400Gbps"), traces.program(), chosen).lps
-    classes = np.zeros(2 * s.CLASS_WORDS, np.int64)
-    lp.world = lp.world._replace(net=lp.world.net._replace(link_class=classes, link_classf=classes.view(np.float64)))
+    lp.world = lp.world._replace(net=lp.world.net._replace(link_class=zeros(2, LinkClass)))
     return lp
 
 
@@ -44,19 +44,18 @@ class Pair:
     def __init__(self, name, overrides=None, *, window=200, base_rtt=BASE_RTT, line_psb=LINE_PSB):
         self.lp = logical_process(name, tuple((overrides or {}).items()), window)
         self.world = self.lp.world
-        self.world.net.const[s.CONST_BASE_RTT] = base_rtt
-        self.world.net.link_classf[s.CLASS_PSB] = line_psb
-        self.world.net.link_classf[s.CLASS_WORDS + s.CLASS_PSB] = 2 * line_psb
-        self.row = self.world.qps.cc[Q * s.CC_WORDS : (Q + 1) * s.CC_WORDS]
-        self.rowf = self.world.qps.ccf[Q * s.CC_WORDS : (Q + 1) * s.CC_WORDS]
-        self.row[:] = 0
-        self.rowf[s.CC_LINE_PSB] = line_psb
+        self.world.net.const.base_rtt_ps = base_rtt
+        self.world.net.link_class.ps_per_byte = line_psb, 2 * line_psb
+        self.words = bare(self.world.qps.cc)[Q]
+        self.words[:] = 0
+        self.row = own_rows(self.world.qps.cc, name)[Q]
+        self.row.line_ps_per_byte = line_psb
         self.una = self.next = self.sent_max = 0
 
     def tell(self, event, now, a=0, b=0, c=0):
-        qp = self.world.qps.qp[Q * s.QP_WORDS : (Q + 1) * s.QP_WORDS]
-        qp[s.QP_UNA], qp[s.QP_NEXT], qp[s.QP_SENT_MAX] = self.una, self.next, self.sent_max
-        hook = int(self.world.net.const[s.CONST_CC_HOOK])
+        qp = self.world.qps.qp[Q]
+        qp.una, qp.next_seq, qp.sent_max = self.una, self.next, self.sent_max
+        hook = int(self.world.net.hooks.congestion_control)
         arguments = (self.lp.address, Q, event, now, a, b, c, 0)
         if jit_enabled():
             ctypes.CFUNCTYPE(*[ctypes.c_int64] * 9)(hook)(*arguments)
@@ -65,21 +64,20 @@ class Pair:
 
     def carry(self, hops):
         """Telemetry of the acknowledgement that is told next: (ps, class, bytes sent, bytes queued) of each hop."""
-        self.world.net.carried[:] = 0
-        self.world.net.carried[s.TELEMETRY_HOPS] = len(hops)
+        carried = self.world.net.carried
+        carried.hops = len(hops)
+        carried.met[:] = 0
         for i, (time, kind, sent, queue) in enumerate(hops):
-            first = time & ((1 << s.TELEMETRY_CLASS_SHIFT) - 1) | kind << s.TELEMETRY_CLASS_SHIFT
-            second = sent & ((1 << s.TELEMETRY_QUEUE_SHIFT) - 1) | queue << s.TELEMETRY_QUEUE_SHIFT
-            self.world.net.carried[s.TELEMETRY_FIRST + 2 * i] = first
-            self.world.net.carried[s.TELEMETRY_SECOND + 2 * i] = second
+            carried.met[2 * i] = time & ((1 << s.TELEMETRY_CLASS_SHIFT) - 1) | kind << s.TELEMETRY_CLASS_SHIFT
+            carried.met[2 * i + 1] = sent & ((1 << s.TELEMETRY_QUEUE_SHIFT) - 1) | queue << s.TELEMETRY_QUEUE_SHIFT
 
     @property
     def window(self):
-        return int(self.row[s.CC_WINDOW])
+        return int(self.row.window_packets)
 
     @property
     def psb(self):
-        return float(self.rowf[s.CC_PSB])
+        return float(self.row.pace_ps_per_byte)
 
 
 def both_ways(name):
@@ -113,7 +111,7 @@ def story(name, seed):
             pair.una += acked
             rtt = rng.choice([BASE_RTT // 2, BASE_RTT, 2 * BASE_RTT, 9 * BASE_RTT, -1])
             pair.tell(s.CC_ACK, now, acked, rng.randrange(2), rtt + rng.randrange(BASE_RTT) if rtt > 0 else rtt)
-    return [int(word) for word in pair.row]
+    return [int(word) for word in pair.words]
 
 
 def stories(name):

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdes.core import state as s
 from pdes.nic.congestion import control, dcqcn
 from tests.congestion.harness import US, Sender
 from tests.congestion.naive.dcqcn import Dcqcn
@@ -76,7 +75,7 @@ def test_hyper_increase_needs_timer_and_byte_counter():
     sender = Sender("dcqcn", gbps=25, rp_timer_ps=US, byte_counter_bytes=1000, fast_recovery_times=1, min_rate_bps=1e6)
     sender.cnp(0)
     sender.cnp(4 * US)  # the target is what four increases have reached
-    target, current = [float(sender.qps.ccf[3 * s.CC_WORDS + i]) for i in (dcqcn.RT, dcqcn.RC)]
+    target, current = float(sender.cc.rt_bps), float(sender.cc.rc_bps)
     steps = [0, 5e6, 5e6]  # T: fast recovery, then additive while BC = 0
     for i, step in enumerate(steps, 1):
         sender.ack((4 + i) * US)
@@ -131,7 +130,7 @@ def test_the_rate_stays_above_the_least_and_rates_scale_with_the_line():
     now = 4 * 39 * US
     sender.sent(now + 300 * US)
     sender.cnp(now + 300 * US)  # the target is the rate before this cut: 1 + half the gap
-    target, current = [float(sender.qps.ccf[3 * s.CC_WORDS + i]) for i in (dcqcn.RT, dcqcn.RC)]
+    target, current = float(sender.cc.rt_bps), float(sender.cc.rc_bps)
     sender.sent(now + 600 * US)
     current = (target + current) / 2
     sender.sent(now + 900 * US)

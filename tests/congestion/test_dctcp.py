@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,10 +12,6 @@ DEFAULTS = {parameter.name: parameter.default for parameter in dctcp.PARAMETERS}
 
 def near(x):
     return pytest.approx(x, rel=1e-12, abs=0)
-
-
-def own(sender, word):
-    return float(sender.cc.view(np.float64)[word])
 
 
 def sends(sender, packets):
@@ -48,7 +43,7 @@ def test_all_marked_halves_once_per_window():
         sends(sender, window)
         acks(sender, packets - 1, mark=1)
         assert sender.window == window, "one cut per window"
-    assert own(sender, dctcp.ALPHA) == 1
+    assert sender.cc.alpha == 1
 
 
 def test_alpha_is_the_average_share_of_marks():
@@ -58,7 +53,7 @@ def test_alpha_is_the_average_share_of_marks():
     acks(sender, 1)
     alpha = 15 / 16
     for _ in range(5):
-        assert own(sender, dctcp.ALPHA) == near(alpha)
+        assert sender.cc.alpha == near(alpha)
         acks(sender, 2, mark=1)
         sends(sender, 9)
         acks(sender, 7)
@@ -70,14 +65,14 @@ def test_few_marks_cut_little_and_then_one_packet_per_round_trip_is_added():
     sender = Sender("dctcp", window=100, initial_alpha=0.2, g=0)
     sends(sender, 100)
     acks(sender, 1, mark=1)
-    assert own(sender, dctcp.CWND) == near(90)
+    assert sender.cc.cwnd_packets == near(90)
     sends(sender, 90)
     acks(sender, 99)
-    assert own(sender, dctcp.CWND) == near(90)
+    assert sender.cc.cwnd_packets == near(90)
     acks(sender, 1)
-    assert own(sender, dctcp.CWND) == near(90 + 1 / 90)
+    assert sender.cc.cwnd_packets == near(90 + 1 / 90)
     acks(sender, 89)
-    assert own(sender, dctcp.CWND) == pytest.approx(91, rel=1e-4)
+    assert sender.cc.cwnd_packets == pytest.approx(91, rel=1e-4)
     assert sender.window == 90
 
 
@@ -89,7 +84,7 @@ def test_losses_are_those_of_tcp():
     assert sender.window == 32, "once per window"
     sender.loss(0, s.LOSS_TIMEOUT)
     sender.loss(0, s.LOSS_TIMEOUT)
-    assert (sender.window, own(sender, dctcp.SSTHRESH)) == (1, 32)
+    assert (sender.window, sender.cc.ssthresh_packets) == (1, 32)
     windows = []
     for _ in range(6):
         packets = sender.window
@@ -146,7 +141,7 @@ def test_kernel_and_model_agree(choices, window, events):
     for now, (what, packets, mark, kind, often) in enumerate(events):
         if what == "sent":
             for _ in range(packets):
-                again = sender.qp[s.QP_NEXT] < sender.qp[s.QP_SENT_MAX]
+                again = sender.qp.next_seq < sender.qp.sent_max
                 sender.sent(now)
                 if not again:
                     model.sent(now, 1000)
@@ -159,6 +154,6 @@ def test_kernel_and_model_agree(choices, window, events):
         else:
             sender.loss(now, kind)
             model.loss(now, kind)
-        assert own(sender, dctcp.CWND) == near(model.cwnd)
+        assert sender.cc.cwnd_packets == near(model.cwnd)
         assert (sender.window, sender.psb) == (model.window, model.psb)
     assert sender.others_untouched

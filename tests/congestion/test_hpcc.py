@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes.core import state as s
-from pdes.nic.congestion import hpcc
 from tests.budgets import bounded
 from tests.congestion import harness_b as h
 from tests.congestion.naive.hpcc import Hpcc, Link
@@ -51,8 +50,8 @@ def model_of(chosen):
 
 
 def agree(pair, model):
-    assert pair.rowf[hpcc.WC] == pytest.approx(model.wc, rel=1e-12)
-    assert pair.rowf[hpcc.U] == pytest.approx(model.u, rel=1e-12)
+    assert pair.row.wc_bytes == pytest.approx(model.wc, rel=1e-12)
+    assert pair.row.u == pytest.approx(model.u, rel=1e-12)
     assert pair.psb == pytest.approx(1 / model.rate, rel=1e-12)
     packets = model.w / h.PACKET
     fair = {max(1, min(200, math.ceil(packets * (1 + e)))) for e in (-1e-12, 1e-12)}
@@ -104,7 +103,7 @@ def at_100g(overrides=None):
 
 def test_begins_at_line_rate_and_the_first_acknowledgement_changes_nothing():
     pair = at_100g()
-    assert pair.rowf[hpcc.WC] == 50_000
+    assert pair.row.wc_bytes == 50_000
     assert pair.psb == 80.0
     assert pair.window == 12
 
@@ -113,8 +112,8 @@ def test_full_link_with_a_queue_of_one_bandwidth_delay_product():
     """u = qlen / (B T) + txRate / B = 1 + 1, over a whole T: W = 50000 / (2 / 0.95) + 156.25 (lines 3, 5, 13)."""
     pair = at_100g()
     acknowledge(pair, 5_000_000, 50_000, 70_000)
-    assert pair.rowf[hpcc.U] == pytest.approx(2)
-    assert pair.rowf[hpcc.WC] == pytest.approx(23_906.25)
+    assert pair.row.u == pytest.approx(2)
+    assert pair.row.wc_bytes == pytest.approx(23_906.25)
     assert pair.psb == pytest.approx(4_000_000 / 23_906.25)
     assert pair.window == 6
 
@@ -126,10 +125,10 @@ def test_five_additive_steps_then_a_multiplicative_one():
     for stage in range(5):
         acknowledge(pair, 9_000_000 + stage * 4_000_000, 75_000 + stage * 25_000, 0)
         expected += 156.25
-        assert pair.rowf[hpcc.U] == pytest.approx(0.5)
-        assert pair.rowf[hpcc.WC] == pytest.approx(expected)
+        assert pair.row.u == pytest.approx(0.5)
+        assert pair.row.wc_bytes == pytest.approx(expected)
     acknowledge(pair, 29_000_000, 200_000, 0)
-    assert pair.rowf[hpcc.WC] == pytest.approx(expected / (0.5 / 0.95) + 156.25)
+    assert pair.row.wc_bytes == pytest.approx(expected / (0.5 / 0.95) + 156.25)
 
 
 def test_reactions_within_a_round_trip_start_from_the_same_reference_window():
@@ -139,7 +138,7 @@ def test_reactions_within_a_round_trip_start_from_the_same_reference_window():
         pair.next += 1
         pair.carry([(1_400_000 + 400_000 * i, 0, 5_000 * (i + 1), 50_000)])
         pair.tell(s.CC_ACK, 2_000_000 + 400_000 * i, 1, 0, -1)
-        assert pair.rowf[hpcc.WC] == 50_000
+        assert pair.row.wc_bytes == 50_000
         assert pair.psb == pytest.approx(4_000_000 / (50_000 / (u / 0.95) + 156.25))
 
 
@@ -149,22 +148,22 @@ def test_updates_once_what_was_sent_after_the_last_update_is_acknowledged():
         pair.una = una
         pair.carry([(now, 0, (now - 1_000_000) // 80, 0)])
         pair.tell(s.CC_ACK, now, 1, 0, -1)
-        assert (pair.rowf[hpcc.WC] < 50_000) == updates
+        assert (pair.row.wc_bytes < 50_000) == updates
 
 
 def test_paths_that_differ_begin_anew():
     pair = at_100g()
     acknowledge(pair, 5_000_000, 50_000, 50_000, kind=1)
-    assert pair.rowf[hpcc.WC] == 50_000
+    assert pair.row.wc_bytes == 50_000
     acknowledge(pair, 5_000_001, 50_000, 50_000, kind=1)
-    assert pair.rowf[hpcc.WC] < 50_000
+    assert pair.row.wc_bytes < 50_000
 
 
 @pytest.mark.parametrize("sent", [50_000 + 4179, 1 << 33])
 def test_a_port_that_sent_more_than_it_could_is_another(sent):
     pair = at_100g()
     acknowledge(pair, 5_000_000, sent, 50_000)
-    assert (pair.rowf[hpcc.WC], pair.rowf[hpcc.U]) == (50_000, 1)
+    assert (pair.row.wc_bytes, pair.row.u) == (50_000, 1)
 
 
 def test_compiled_code_and_plain_python_agree_to_the_bit():

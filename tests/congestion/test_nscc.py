@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes.core import state as s
-from pdes.nic.congestion import nscc
 from tests.budgets import bounded
 from tests.congestion import harness_b as h
 from tests.congestion.naive.nscc import Nscc
@@ -26,8 +25,8 @@ step = st.fixed_dictionaries(
 
 
 def agree(pair, model):
-    assert pair.rowf[nscc.CWND] == pytest.approx(model.cwnd, rel=1e-11)
-    assert pair.rowf[nscc.AVG_DELAY] == pytest.approx(model.avg_delay, rel=1e-11)
+    assert pair.row.cwnd_bytes == pytest.approx(model.cwnd, rel=1e-11)
+    assert pair.row.avg_delay_ps == pytest.approx(model.avg_delay, rel=1e-11)
     assert pair.psb == 0
     assert pair.window in {max(1, int(model.cwnd / h.PACKET * (1 + e))) for e in (-1e-11, 1e-11)}
 
@@ -78,7 +77,7 @@ def started(lost=100, **overrides):
 def test_begins_with_one_and_a_half_bandwidth_delay_products_but_never_more_than_the_static_window():
     pair = h.Pair("nscc")
     pair.tell(s.CC_START, 0)
-    assert (pair.rowf[nscc.CWND], pair.window, pair.psb) == (600_000, 143, 0)
+    assert (pair.row.cwnd_bytes, pair.window, pair.psb) == (600_000, 143, 0)
     narrow = h.Pair("nscc", window=20)
     narrow.tell(s.CC_START, 0)
     assert narrow.window == 20
@@ -87,7 +86,7 @@ def test_begins_with_one_and_a_half_bandwidth_delay_products_but_never_more_than
 def test_fair_increase_adds_fi_times_the_share_acknowledged():
     pair, window = started()
     pair.tell(s.CC_ACK, 1, 9, 0, 2 * RTT)
-    assert pair.rowf[nscc.CWND] == pytest.approx(window + 5 * 4096 * (8 / 3) * 9 * h.PACKET / window)
+    assert pair.row.cwnd_bytes == pytest.approx(window + 5 * 4096 * (8 / 3) * 9 * h.PACKET / window)
 
 
 def test_proportional_increase_is_alpha_times_the_distance_to_the_target():
@@ -95,25 +94,25 @@ def test_proportional_increase_is_alpha_times_the_distance_to_the_target():
     pair, window = started()
     pair.tell(s.CC_ACK, 1, 9, 0, RTT + RTT // 2)
     gain = 4 * 4096 * (8 / 3) * (8 / 12) / 2
-    assert pair.rowf[nscc.CWND] == pytest.approx(window + gain * 9 * h.PACKET / window)
+    assert pair.row.cwnd_bytes == pytest.approx(window + gain * 9 * h.PACKET / window)
 
 
 def test_eight_packets_wait_for_the_ninth_or_for_a_round_trip_which_adds_eta():
     pair, window = started()
     pair.tell(s.CC_ACK, 1, 8, 0, 2 * RTT)
-    assert pair.rowf[nscc.CWND] == window
+    assert pair.row.cwnd_bytes == window
     pair.tell(s.CC_ACK, RTT, 0, 1, RTT)
     fair = 5 * 4096 * (8 / 3) * 8 * h.PACKET / window
-    assert pair.rowf[nscc.CWND] == pytest.approx(window + fair + 0.15 * 4096 * (8 / 3))
+    assert pair.row.cwnd_bytes == pytest.approx(window + fair + 0.15 * 4096 * (8 / 3))
 
 
 def test_fast_increase_after_a_window_without_delay():
     pair, window = started()
     packets = int(window // h.PACKET) + 1
     pair.tell(s.CC_ACK, 1, packets, 0, RTT)
-    assert pair.rowf[nscc.CWND] == pytest.approx(window + packets * h.PACKET * 0.25 * 8 / 3)
+    assert pair.row.cwnd_bytes == pytest.approx(window + packets * h.PACKET * 0.25 * 8 / 3)
     pair.tell(s.CC_ACK, 2, 1, 1, 2 * RTT)
-    assert pair.row[nscc.INCREASE] == 0
+    assert pair.row.increase == 0
 
 
 def test_any_delay_begins_the_count_for_fast_increase_anew():
@@ -121,7 +120,7 @@ def test_any_delay_begins_the_count_for_fast_increase_anew():
     packets = int(window // h.PACKET)
     for acked, delay in ((packets, 0), (1, 1_000_000), (packets, 0)):
         pair.tell(s.CC_ACK, 1, acked, 0, RTT + delay)
-    assert (pair.row[nscc.INCREASE], pair.row[nscc.FI_COUNT]) == (0, packets * h.PACKET)
+    assert (pair.row.increase, pair.row.fi_count_bytes) == (0, packets * h.PACKET)
 
 
 def test_multiplicative_decrease_once_per_base_round_trip():
@@ -130,14 +129,14 @@ def test_multiplicative_decrease_once_per_base_round_trip():
     windows = []
     for now, rtt in ((RTT, 3 * RTT), (RTT + 1, 3 * RTT), (2 * RTT + 1, 3 * RTT), (2 * RTT + 2, 3 * RTT)):
         pair.tell(s.CC_ACK, now, 0, 1, rtt)
-        windows.append(pair.rowf[nscc.CWND])
+        windows.append(pair.row.cwnd_bytes)
     assert windows == pytest.approx([window, window * 0.6, window * 0.6, window * 0.36])
 
 
 def test_a_mark_without_delay_does_nothing():
     pair, window = started()
     pair.tell(s.CC_ACK, 1, 20, 1, RTT + RTT // 2)
-    assert pair.rowf[nscc.CWND] == window
+    assert pair.row.cwnd_bytes == window
 
 
 def test_quick_adapt_sets_the_window_to_what_came_through():
@@ -150,9 +149,9 @@ def test_quick_adapt_sets_the_window_to_what_came_through():
         pair.una += 1
         pair.tell(s.CC_ACK, 2_000_000 + i, 1, 1, 2 * RTT)
     pair.tell(s.CC_LOSS, 1_000 + 2 * RTT, s.LOSS_TRIMMED)
-    assert (pair.rowf[nscc.CWND], pair.window) == (10 * h.PACKET, 10)
-    assert pair.row[nscc.TO_IGNORE] == 129 * h.PACKET
-    assert (pair.row[nscc.RECEIVED], pair.rowf[nscc.INC_BYTES]) == (0, 0)
+    assert (pair.row.cwnd_bytes, pair.window) == (10 * h.PACKET, 10)
+    assert pair.row.to_ignore_bytes == 129 * h.PACKET
+    assert (pair.row.received_bytes, pair.row.inc_bytes) == (0, 0)
     pair.tell(s.CC_LOSS, 1_001 + 2 * RTT, s.LOSS_TRIMMED)
     assert pair.window == 10
 
@@ -161,12 +160,12 @@ def test_quick_adapt_sets_the_window_to_what_came_through():
 def test_a_loss_takes_one_packet(kind):
     pair, window = started()
     pair.tell(s.CC_LOSS, 1, kind)
-    assert pair.rowf[nscc.CWND] == window - h.PACKET
+    assert pair.row.cwnd_bytes == window - h.PACKET
 
 
 def test_the_window_never_falls_below_a_packet():
     pair, _ = started(1000)
-    assert (pair.rowf[nscc.CWND], pair.window) == (h.PACKET, 1)
+    assert (pair.row.cwnd_bytes, pair.window) == (h.PACKET, 1)
 
 
 def test_compiled_code_and_plain_python_agree_to_the_bit():

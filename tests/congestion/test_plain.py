@@ -3,7 +3,7 @@ import random
 import pytest
 
 from pdes.core import state as s
-from tests.congestion.harness import US, Sender
+from tests.congestion.harness import ROW, US, Sender
 from tests.plain_python import plain_python
 
 HERE = "from tests.congestion.test_plain import rows; import sys; print(rows(sys.argv[1]))"
@@ -25,7 +25,7 @@ def rows(name):
                 sender.loss(now, dice.choice([s.LOSS_NAK, s.LOSS_TIMEOUT]))
         else:
             getattr(sender, what)(now)
-        seen = hash((seen, *sender.cc.tolist()))
+        seen = hash((seen, *sender.words[ROW].tolist()))
     return seen
 
 

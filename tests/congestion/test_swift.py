@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes.core import state as s
-from pdes.nic.congestion import swift
 from tests.budgets import bounded
 from tests.congestion import harness_b as h
 from tests.congestion.naive.swift import Swift
@@ -51,7 +50,7 @@ def model_of(chosen):
 
 
 def agree(pair, model):
-    assert pair.rowf[swift.CWND] == pytest.approx(model.cwnd, rel=1e-12)
+    assert pair.row.cwnd_packets == pytest.approx(model.cwnd, rel=1e-12)
     assert pair.psb * h.PACKET == pytest.approx(model.pacing_delay, rel=1e-12)
     assert pair.window in {max(1, int(model.cwnd * (1 + e))) for e in (-1e-12, 1e-12)}
 
@@ -84,9 +83,9 @@ def started(cwnd, **overrides):
 
 def cut(pair, delay):
     """The factor by which an acknowledgement of that delay changes the window."""
-    before = pair.rowf[swift.CWND]
+    before = pair.row.cwnd_packets
     pair.tell(s.CC_ACK, 1, 1, 0, delay)
-    return pair.rowf[swift.CWND] / before
+    return pair.row.cwnd_packets / before
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_topology_term_is_the_smallest_round_trip_and_never_more_than_the_idle_o
 def test_one_packet_more_for_a_window_acknowledged():
     pair = started(10)
     pair.tell(s.CC_ACK, 1, 10, 0, h.BASE_RTT)
-    assert pair.rowf[swift.CWND] == 11
+    assert pair.row.cwnd_packets == 11
     assert (pair.window, pair.psb) == (11, 0)
 
 
@@ -120,7 +119,7 @@ def test_below_one_packet_each_acknowledgement_adds_a_packet_and_pacing_sets_in(
     pair = started(0.25)
     assert (pair.window, pair.psb * h.PACKET) == (1, pytest.approx(4 * h.BASE_RTT))
     pair.tell(s.CC_ACK, 1, 1, 0, h.BASE_RTT)
-    assert (pair.rowf[swift.CWND], pair.psb) == (1.25, 0)
+    assert (pair.row.cwnd_packets, pair.psb) == (1.25, 0)
 
 
 def test_pacing_follows_the_smoothed_round_trip():
@@ -136,7 +135,7 @@ def test_one_decrease_a_round_trip():
     windows = []
     for now in (100_000_000, 100_000_001, 131_999_999, 132_000_000):
         pair.tell(s.CC_ACK, now, 0, 0, long)
-        windows.append(pair.rowf[swift.CWND])
+        windows.append(pair.row.cwnd_packets)
     assert windows == pytest.approx([60, 60, 60, 36])
 
 
@@ -145,7 +144,7 @@ def test_timeouts_halve_and_the_fifth_in_a_row_resets():
     windows = []
     for i in range(5):
         pair.tell(s.CC_LOSS, i * 10 * h.BASE_RTT, s.LOSS_TIMEOUT)
-        windows.append(pair.rowf[swift.CWND])
+        windows.append(pair.row.cwnd_packets)
     assert windows == [32, 16, 8, 4, 0.001]
     assert pair.psb * h.PACKET == pytest.approx(1000 * h.BASE_RTT)
 

@@ -6,50 +6,47 @@ and what packets met on their way shift the pace, so that a wrong digit in any o
 
 import numpy as np
 
-from pdes.core.jit import hook, inline
+from pdes.core.jit import hook, inline, seen_as
+from pdes.core.rows.nic import CongestionState
+from pdes.core.rows.row import Kind, word
 from pdes.core.state import (
     CC_ACK,
     CC_CNP,
-    CC_LINE_PSB,
     CC_LOSS,
-    CC_OWN,
-    CC_PSB,
     CC_SENT,
     CC_START,
-    CC_WINDOW,
-    CC_WORDS,
-    CLASS_PSB,
-    CLASS_WORDS,
-    CONST_TELEMETRY,
-    CONST_WINDOW,
     TELEMETRY_CLASS_SHIFT,
-    TELEMETRY_FIRST,
-    TELEMETRY_HOPS,
     TELEMETRY_QUEUE_SHIFT,
 )
 from pdes.core.world import world_at
 from pdes.nic.congestion import Control
 
-ACKED = CC_OWN
-BASE = CC_OWN + 1
 SLOWEST = 40.0
 
 
+class SenselessState(CongestionState, words=32):
+    acked_packets = word(Kind.COUNT, "since the window grew")
+    base_rtt_ps = word(Kind.DURATION, "shortest round trip so far, 0 none")
+
+
+own = seen_as(SenselessState)
+
+
 @inline
-def slow(qps, row, factor):
-    qps.cc[row + CC_WINDOW] = max(1, qps.cc[row + CC_WINDOW] >> 1)
-    line = qps.ccf[row + CC_LINE_PSB]
-    qps.ccf[row + CC_PSB] = min(SLOWEST * line, max(line, qps.ccf[row + CC_PSB]) * factor)
+def slow(state, factor):
+    state.window_packets = max(1, state.window_packets >> 1)
+    line = state.line_ps_per_byte
+    state.pace_ps_per_byte = min(SLOWEST * line, max(line, state.pace_ps_per_byte) * factor)
 
 
 @inline
 def met(net):
     """One number of all telemetry."""
     total = 0.0
-    for hop in range(net.carried[TELEMETRY_HOPS]):
-        first = net.carried[TELEMETRY_FIRST + 2 * hop]
-        second = net.carried[TELEMETRY_FIRST + 2 * hop + 1]
-        psb = net.link_classf[(first >> TELEMETRY_CLASS_SHIFT) * CLASS_WORDS + CLASS_PSB]
+    for hop in range(net.carried.hops):
+        first = net.carried.met[2 * hop]
+        second = net.carried.met[2 * hop + 1]
+        psb = net.link_class[first >> TELEMETRY_CLASS_SHIFT].ps_per_byte
         time = first & ((1 << TELEMETRY_CLASS_SHIFT) - 1)
         sent = second & ((1 << TELEMETRY_QUEUE_SHIFT) - 1)
         queue = second >> TELEMETRY_QUEUE_SHIFT
@@ -58,24 +55,24 @@ def met(net):
 
 
 @inline
-def on_ack(net, qps, row, packets, mark, rtt):
-    line = qps.ccf[row + CC_LINE_PSB]
-    qps.cc[row + ACKED] += packets
-    if qps.cc[row + ACKED] >= qps.cc[row + CC_WINDOW]:
-        qps.cc[row + ACKED] = 0
-        qps.cc[row + CC_WINDOW] = min(qps.cc[row + CC_WINDOW] + 1, net.const[CONST_WINDOW])
-    psb = max(0.5 * line, qps.ccf[row + CC_PSB] * 0.75)
+def on_ack(net, state, packets, mark, rtt):
+    line = state.line_ps_per_byte
+    state.acked_packets += packets
+    if state.acked_packets >= state.window_packets:
+        state.acked_packets = 0
+        state.window_packets = min(state.window_packets + 1, net.const.window_packets)
+    psb = max(0.5 * line, state.pace_ps_per_byte * 0.75)
     if rtt >= 0:
-        if qps.cc[row + BASE] == 0 or rtt < qps.cc[row + BASE]:
-            qps.cc[row + BASE] = rtt
-        if rtt > 2 * qps.cc[row + BASE]:
+        if state.base_rtt_ps == 0 or rtt < state.base_rtt_ps:
+            state.base_rtt_ps = rtt
+        if rtt > 2 * state.base_rtt_ps:
             psb = min(SLOWEST * line, 2.0 * psb)
         psb += 0.001 * (rtt & 1023)
-    if net.const[CONST_TELEMETRY] != 0:
+    if net.hooks.telemetry != 0:
         psb += 0.001 * met(net)
-    qps.ccf[row + CC_PSB] = psb
+    state.pace_ps_per_byte = psb
     if mark != 0:
-        slow(qps, row, 2.0)
+        slow(state, 2.0)
 
 
 @hook
@@ -83,19 +80,19 @@ def update(address, q, event, now, a, b, c, _d):
     world = world_at(address)
     net = world.net
     qps = world.qps
-    row = q * CC_WORDS
+    state = own(qps.cc)[q]
     if event == CC_START:
-        qps.cc[row + CC_WINDOW] = net.const[CONST_WINDOW]
-        qps.ccf[row + CC_PSB] = qps.par[0] * qps.ccf[row + CC_LINE_PSB]
+        state.window_packets = net.const.window_packets
+        state.pace_ps_per_byte = qps.par[0] * state.line_ps_per_byte
     elif event == CC_SENT:
-        qps.ccf[row + CC_PSB] = qps.ccf[row + CC_PSB] * (1.0 + 0.01 * (b & 3)) + 0.0001 * (a & 7) + 0.001 * (now & 7)
+        state.pace_ps_per_byte = state.pace_ps_per_byte * (1.0 + 0.01 * (b & 3)) + 0.0001 * (a & 7) + 0.001 * (now & 7)
     elif event == CC_ACK:
-        on_ack(net, qps, row, a, b, c)
+        on_ack(net, state, a, b, c)
     elif event == CC_CNP:
-        slow(qps, row, 1.5)
+        slow(state, 1.5)
     elif event == CC_LOSS:
-        slow(qps, row, 1.25 + 0.25 * a)
-    qps.ccf[row + CC_PSB] = min(qps.ccf[row + CC_PSB], np.float64(2.0 * SLOWEST * qps.ccf[row + CC_LINE_PSB]))
+        slow(state, 1.25 + 0.25 * a)
+    state.pace_ps_per_byte = min(state.pace_ps_per_byte, np.float64(2.0 * SLOWEST * state.line_ps_per_byte))
     return 0
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 import pdes
 from pdes import SharedBuffer
-from pdes.core import state as s
 from pdes.core.packet import FLAG_CNP, source
 from pdes.core.world import world_at
 from pdes.network import shared_switch
@@ -40,12 +39,12 @@ def listening(update, calls):
 
     def told(address, q, event, now, a, b, c, d):
         world = world_at(address)
-        qp = world.qps.qp[q * s.QP_WORDS : (q + 1) * s.QP_WORDS]
-        carried = world.net.carried.tolist() if world.net.const[s.CONST_TELEMETRY] else []
-        before = [int(x) for x in (q, event, now, a, b, c, qp[s.QP_UNA], qp[s.QP_NEXT])]
+        qp, met = world.qps.qp[q], world.net.carried
+        carried = met.met[: 2 * met.hops].tolist() if world.net.hooks.telemetry else []
+        before = [int(x) for x in (q, event, now, a, b, c, qp.una, qp.next_seq)]
         result = update(address, q, event, now, a, b, c, d)
-        row = q * s.CC_WORDS
-        after = [int(world.qps.cc[row + s.CC_WINDOW]), float(world.qps.ccf[row + s.CC_PSB])]
+        state = world.qps.cc[q]
+        after = [int(state.window_packets), float(state.pace_ps_per_byte)]
         calls.append([*before, carried, *after])
         return result
 
@@ -76,7 +75,7 @@ def run(name):
     sim = pdes.build_world(star(3, rate=GBPS, delay=DELAY).graph(), sc.program(3, sent), settings)
     results = pdes.run(sim)
     const = sim.world.net.const
-    heard["settled"] = [int(const[s.CONST_WINDOW]), int(const[s.CONST_BASE_RTT]), 8000 / GBPS]
+    heard["settled"] = [int(const.window_packets), int(const.base_rtt_ps), 8000 / GBPS]
     heard["counters"] = results.counters
     heard["finish"] = np.sort(results.flows["finish_ps"]).tolist()
     return heard

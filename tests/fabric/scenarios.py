@@ -6,7 +6,6 @@ import numpy as np
 
 import pdes
 from pdes import SharedBuffer
-from pdes.core import state as s
 from pdes.network import balancing
 from pdes.nic import congestion
 from tests.fabric.cases import largest_headrooms
@@ -119,22 +118,17 @@ def check_all_arrived(results, what, settings):
     assert count["data_packets"] - count["retransmitted_packets"] == packets
 
 
-def gates(sim):
-    """Rows of all links."""
-    return sim.world.net.gate.reshape(-1, s.GATE_WORDS)
-
-
 def check_lossless(results, sim):
     """Nothing was lost or sent again, buffers are empty, and every pause has been taken back."""
-    count, gate = results.counters, gates(sim)
+    count, gate = results.counters, sim.world.net.gate
     assert count["dropped_packets"] == count["retransmitted_packets"] == count["timeouts"] == 0
     assert results.links["dropped_packets"].sum() == 0
-    for word in (s.GATE_PAUSED, s.GATE_ASKED, s.GATE_MASK, s.GATE_IN, s.GATE_IN + 1, s.GATE_HELD, s.GATE_HELD + 1):
-        assert not gate[:, word].any(), word
-    pool = sim.world.net.pool.reshape(-1, s.POOL_WORDS)
-    for word in (s.POOL_USED, s.POOL_PORTS, s.POOL_ASKED):
-        assert not pool[:, word].any(), word
-    assert count["pause_frames"] == gate[:, s.GATE_PAUSES].sum() == results.links["pause_frames"].sum()
+    for word in ("paused", "asked", "mask", "in_bytes", "held_bytes"):
+        assert not gate[word].any(), word
+    pool = sim.world.net.pool
+    for word in ("used_bytes", "ports", "asked"):
+        assert not pool[word].any(), word
+    assert count["pause_frames"] == gate.pause_frames.sum() == results.links["pause_frames"].sum()
     # who was asked to pause has paused, over the same cable
     asked, paused = (np.flatnonzero(results.links[name]) for name in ("pause_frames", "paused_ps"))
     assert sorted(asked ^ 1) == paused.tolist()

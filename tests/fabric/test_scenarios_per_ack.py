@@ -104,8 +104,7 @@ class Told:
 def hops(carried):
     """(time, bytes sent before, bytes left in the queue) at each switch."""
     found = []
-    for i in range(carried[s.TELEMETRY_HOPS]):
-        first, second = carried[s.TELEMETRY_FIRST + 2 * i], carried[s.TELEMETRY_SECOND + 2 * i]
+    for first, second in zip(carried[::2], carried[1::2], strict=True):
         time = first & ((1 << s.TELEMETRY_CLASS_SHIFT) - 1)
         found.append((time, second & ((1 << s.TELEMETRY_QUEUE_SHIFT) - 1), second >> s.TELEMETRY_QUEUE_SHIFT))
     return found

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from pdes import LinkFault, Settings, build_world, run
 from pdes.build.settings import SharedBuffer
-from pdes.core import state as s
 from pdes.network import balancing
 from pdes.nic import congestion
 from tests.budgets import bounded
@@ -80,10 +79,10 @@ def test_all_arrives_nothing_is_left_and_any_division_gives_the_same(drawn):
     assert (results.flows["finish_ps"] > results.flows["start_ps"]).all()
     assert count["packet_hops"] == links["tx_packets"].sum() - count["lost_packets"]
     assert count["dropped_packets"] == links["dropped_packets"].sum()
-    gate, pool = sc.gates(sim), sim.world.net.pool.reshape(-1, s.POOL_WORDS)
-    for word in (s.GATE_PAUSED, s.GATE_ASKED, s.GATE_MASK, s.GATE_QUEUED, s.GATE_IN, s.GATE_HELD):
-        assert not gate[:, word].any(), word
-    assert not pool[:, [s.POOL_USED, s.POOL_PORTS, s.POOL_ASKED]].any()
+    gate, pool = sim.world.net.gate, sim.world.net.pool
+    for word in ("paused", "asked", "mask", "queued_bytes", "in_bytes", "held_bytes"):
+        assert not gate[word].any(), word
+    assert not any(pool[word].any() for word in ("used_bytes", "ports", "asked"))
     wanted = fingerprint(results)
     assert fingerprint(run(build_world(GRAPH, program, settings, owner))) == wanted
     assert fingerprint(run(build_world(GRAPH, program, settings, owner), threads=2)) == wanted

@@ -12,6 +12,7 @@ from pdes import Layout, RunError, Settings, build_world, run, shares
 from pdes.build.layout import share
 from pdes.build.post import Post, outbox_words
 from pdes.core import state as s
+from pdes.core.rows.network import PacketRecord
 from pdes.network.boundary import HEADER_WORDS
 from pdes.workers import crew
 from pdes.workers import team as tm
@@ -56,7 +57,7 @@ def test_nodes_and_links_are_numbered_as_others_expect(drawn):
     graph, layout, parts = laid_out(drawn)
     assert sorted(node for part in parts for node in part.nodes.tolist()) == list(range(graph.nodes))
     assert sorted(link for part in parts for link in part.links.tolist()) == list(range(graph.links))
-    tables = [part.tx_rows(graph, layout.fabric, layout.owner)[:, s.TX_META] for part in parts]
+    tables = [part.tx_rows(graph, layout.fabric, layout.owner).meta for part in parts]
     for part, table in zip(parts, tables, strict=True):
         own = len(part.links)
         assert ((table[:own] >> 22) & 0xFFFFFF).tolist() == part.links.tolist()
@@ -200,7 +201,7 @@ def bytes_of(world):
 
 def dividing(world):
     """Bytes of what is divided among LPs: all but the above and the room for one batch of the busiest node, twice."""
-    reserve = 2 * int(world.net.const[s.CONST_RESERVE_BLOCKS]) * 8 * (s.BLOCK_RECORDS * s.RECORD_WORDS + 2)
+    reserve = 2 * int(world.net.const.reserve_blocks) * (s.BLOCK_RECORDS * PacketRecord.dtype.itemsize + 16)
     kept = WHOLE | FIXED | OF_THE_CUT
     return (
         sum(size for name, size in bytes_of(world).items() if name not in kept and not name.startswith("inbox.b"))

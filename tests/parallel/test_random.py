@@ -58,7 +58,7 @@ def test_any_owner_gives_what_the_naive_simulator_gives(drawn):
     except RunError as error:
         assert "unacknowledged after" in str(error)  # noqa: PT017 - both may give up
         const = sim.lps[0].world.net.const
-        settled = {"window_packets": int(const[s.CONST_WINDOW]), "rto_ps": int(const[s.CONST_RTO])}
+        settled = {"window_packets": int(const.window_packets), "rto_ps": int(const.rto_ps)}
         with pytest.raises(GaveUpError):
             by_hand(*parts, _Settled(settled))
         return
@@ -85,21 +85,21 @@ PLACES = ("taking in", "sending on to other LPs", "in a cell")
 
 def place(ctl, const):
     """Where a window was interrupted."""
-    if ctl[s.CTL_IN_NEIGHBOUR] < const[s.CONST_NEIGHBOURS]:
+    if ctl.in_neighbour < const.neighbours:
         return PLACES[0]
-    return PLACES[2] if ctl[s.CTL_CELL_OPEN] else PLACES[1]
+    return PLACES[2] if ctl.cell_open else PLACES[1]
 
 
 def grow_by_a_block(world):
     """Room for no more than is asked for, so that the next block is short again."""
-    missing = max(1, int(world.net.const[s.CONST_RESERVE_BLOCKS] - world.net.ctl[s.CTL_FREE_BLOCKS]))
-    old, free = len(world.net.block_next), int(world.net.ctl[s.CTL_FREE_BLOCKS])
+    missing = max(1, int(world.net.const.reserve_blocks - world.net.ctl.free_blocks))
+    old, free = len(world.net.block_next), int(world.net.ctl.free_blocks)
     longer = {
-        name: growth._longer(getattr(world.net, name), (old + missing) * words)
-        for name, words in (("record", s.BLOCK_RECORDS * s.RECORD_WORDS), ("block_next", 1), ("block_free", 1))
+        name: growth._longer(getattr(world.net, name), (old + missing) * items)
+        for name, items in (("record", s.BLOCK_RECORDS), ("block_next", 1), ("block_free", 1))
     }
     longer["block_free"][free : free + missing] = np.arange(old + missing - 1, old - 1, -1)
-    world.net.ctl[s.CTL_FREE_BLOCKS] = free + missing
+    world.net.ctl.free_blocks = free + missing
     return world._replace(net=world.net._replace(**longer))
 
 
@@ -110,8 +110,8 @@ def stingy(seen):
 
     def grow(world):
         ctl = world.net.ctl
-        seen[int(ctl[s.CTL_NEED]), place(ctl, world.net.const)] += 1
-        return grow_by_a_block(world) if ctl[s.CTL_NEED] == s.NEED_BLOCKS else usual(world)
+        seen[int(ctl.need), place(ctl, world.net.const)] += 1
+        return grow_by_a_block(world) if ctl.need == s.NEED_BLOCKS else usual(world)
 
     patch = pytest.MonkeyPatch()
     patch.setattr(crew, "grow", grow)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from pdes import RunError, build_world, run
-from pdes.core.state import CONST_RTO, CONST_WINDOW
 from tests.pdes import naive
 
 FLOW = ("src", "dst", "group", "seq", "lane", "bytes", "start_ps", "finish_ps")
@@ -53,7 +52,7 @@ def check(graph, program, settings):
         if "unacknowledged after" not in str(error):
             raise
         with pytest.raises(naive.GaveUpError):
-            naive.Simulator(graph, program, settings, int(const[CONST_WINDOW]), int(const[CONST_RTO])).run()
+            naive.Simulator(graph, program, settings, int(const.window_packets), int(const.rto_ps)).run()
         return None
     assert differences(results, by_hand(graph, program, settings, results)) == []
     return results

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from pdes.core import state as s
 from pdes.core.jit import Directory
-from pdes.messages.events import EVENT_WORDS, KIND_SHIFT, LEFT, STEP, begin_with, empty_queue
+from pdes.core.memory import row_of_zeros, zeros
+from pdes.core.rows.messages import Event
+from pdes.core.rows.run import Scalars
+from pdes.messages.events import KIND_SHIFT, LEFT, STEP, begin_with, empty_queue
 from tests.budgets import bounded
 from tests.pdes import kernels
 
@@ -23,14 +26,14 @@ class Queue:
 
     def __init__(self, first):
         self.messages = s.Messages(
-            event=np.zeros(ROOM * EVENT_WORDS, np.int64),
+            event=zeros(ROOM, Event),
             queue=empty_queue(),
             rush=np.zeros(ROOM, np.int64),
             receive_ptr=np.zeros(1, np.int64),
             reduces=np.zeros(1, np.int8),
             memory_psb=np.zeros(1),
         )
-        self.ctl = np.zeros(s.CTL_WORDS, np.int64)
+        self.ctl = row_of_zeros(Scalars)
         self.directory = Directory(self.messages)
         begin_with(self.messages, self.ctl, np.arange(first), np.arange(first))
         self.model = [(0, i, i) for i in range(first)]
@@ -48,7 +51,7 @@ class Queue:
         found = kernels.event_take(self.ctl, self.directory.address)
         expected = heapq.heappop(self.model)
         assert found[:2] == self.added.pop(found[2]) == expected[:2]
-        assert self.ctl[s.CTL_EVENTS] == len(self.model)
+        assert self.ctl.events == len(self.model)
         self.now = expected[0]
 
 

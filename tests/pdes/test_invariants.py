@@ -87,32 +87,32 @@ def finished():
 
 
 @pytest.mark.parametrize(
-    ("array", "index", "said"),
+    ("row", "word", "said"),
     [
-        ("count", s.COUNT_BYTES_SENT, "bytes sent"),
-        ("count", s.COUNT_BYTES_RECEIVED, "bytes sent"),
-        ("count", s.COUNT_BYTES_DROPPED, "bytes sent"),
-        ("count", s.COUNT_DATA_PACKETS, "packets taken"),
-        ("count", s.COUNT_CONSUMED_PACKETS, "packets taken"),
-        ("ctl", s.CTL_FREE_BLOCKS, "blocks"),
-        ("ctl", s.CTL_FREE_MSGS, "messages"),
-        ("ctl", s.CTL_FREE_INSTS, "collective instances"),
+        ("count", "sent_bytes", "bytes sent"),
+        ("count", "received_bytes", "bytes sent"),
+        ("count", "dropped_bytes", "bytes sent"),
+        ("count", "data_packets", "packets taken"),
+        ("count", "consumed_packets", "packets taken"),
+        ("ctl", "free_blocks", "blocks"),
+        ("ctl", "free_messages", "messages"),
+        ("ctl", "free_instances", "collective instances"),
     ],
 )
-def test_a_broken_promise_is_an_error(finished, array, index, said):
+def test_a_broken_promise_is_an_error(finished, row, word, said):
     check(harvest(finished))
-    values = getattr(finished.world.net, array)
-    values[index] += 1
+    values = getattr(finished.world.net, row)
+    values[word] += 1
     try:
         with pytest.raises(RunError, match=f"engine defect: .*{said}"):
             check(harvest(finished))
     finally:
-        values[index] -= 1
+        values[word] -= 1
 
 
 def test_a_run_looks_at_its_promises():
     sim = build_world(build("switch:npus=4"), collective_program("all-reduce", 4, 9000), Settings())
-    sim.world.net.count[s.COUNT_BYTES_SENT] += 1
+    sim.world.net.count.sent_bytes += 1
     with pytest.raises(RunError, match="engine defect") as caught:
         run(sim)
     assert caught.value.exit_code == 1
@@ -182,10 +182,10 @@ def test_nothing_is_left_in_the_network_after_the_last_row():
     sim = build_world(build("ring:npus=5"), collective_program("all-to-all", 5, 50_000), Settings())
     results = run(sim)
     assert (sim.world.net.next_time == s.INF).all()
-    assert sim.world.net.ctl[s.CTL_SOONEST] == s.INF
+    assert sim.world.net.ctl.soonest_ps == s.INF
     assert (sim.world.net.inbox == -1).all()
     assert (sim.world.net.wait_head == -1).all()
-    assert (sim.world.npus.npu.reshape(-1, s.NPU_WORDS)[:, s.NPU_HEAP_SIZE] == 0).all()
+    assert (sim.world.npus.npu.heap_size == 0).all()
     assert results.counters["bytes_sent"] == results.counters["bytes_received"]
     assert results.links["tx_bytes"].sum() > results.counters["bytes_sent"]
 

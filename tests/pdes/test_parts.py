@@ -9,6 +9,10 @@ from hypothesis import strategies as st
 from pdes import Settings, build_world, run
 from pdes.core import calibration
 from pdes.core import state as s
+from pdes.core.memory import zeros
+from pdes.core.rows.network import PacketRecord
+from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
+from pdes.core.rows.npu import Instance
 from pdes.network.link import BYTES_MASK, LINK_BITS
 from pdes.workers.threads import crew_of
 from tests.pdes import kernels, naive
@@ -94,12 +98,11 @@ def test_calibration_heap_is_heapq():
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=120))
 def test_queues_of_records_are_deques(operations):
     net = build_world(build("switch:npus=3"), collective_program("barrier", 3, 0), Settings()).world.net
-    free = int(net.ctl[s.CTL_FREE_BLOCKS])
+    free = int(net.ctl.free_blocks)
     head, tail, model = [-1] * 3, [-1] * 3, [deque() for _ in range(3)]
 
     def take(queue):
-        at = head[queue] * s.RECORD_WORDS
-        assert net.record[at : at + 4].tolist() == model[queue].popleft()
+        assert net.record[head[queue]].tolist() == tuple(model[queue].popleft())
         head[queue] = int(kernels.queue_after(net, head[queue]))
         assert (head[queue] == -1) == (not model[queue])
 
@@ -114,7 +117,7 @@ def test_queues_of_records_are_deques(operations):
     for queue, own in enumerate(model):
         while own:
             take(queue)
-    assert net.ctl[s.CTL_FREE_BLOCKS] == free
+    assert net.ctl.free_blocks == free
     assert sorted(net.block_free[:free].tolist()) == list(range(free))
 
 
@@ -127,9 +130,9 @@ def test_batches_are_sorted_and_ties_by_hash(packets, span):
     random = np.random.default_rng(packets * span)
     link = random.integers(0, 24, packets)
     time = random.integers(span - span // 100 - 2 if packets == 3000 else 0, span, packets)
-    record = np.zeros((packets, s.RECORD_WORDS), np.int64)
-    record[:, 0] = time << LINK_BITS | link
-    net = world.net._replace(record=record.reshape(-1))
+    record = zeros(packets, PacketRecord)
+    record.ready_ps = time << LINK_BITS | link
+    net = world.net._replace(record=record)
     inbox = world.inbox._replace(
         batch_key=(time << 16) | np.arange(packets), batch_tmp=np.zeros(packets, np.int64), batch_pos=np.arange(packets)
     )
@@ -167,18 +170,18 @@ def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
             sent += size
     crew_of(sim).run()
     out = int(np.flatnonzero(np.sort(graph.link_src) == 4)[3])
-    row = world.net.tx.reshape(-1, s.TX_WORDS)[out]
-    assert (row[s.TX_BUSY], row[s.TX_BYTES] & BYTES_MASK, world.net.tx_dropped[out]) == (busy, sent, dropped)
+    row = world.net.tx[out]
+    assert (row.busy_ps, row.sent_bytes & BYTES_MASK, world.net.tx_dropped[out]) == (busy, sent, dropped)
 
 
 def shrunk(world):
     """The world with every pool as small as the engine lets it be."""
     net, qps, insts = world.net, world.qps, world.insts
-    least = int(net.const[s.CONST_RESERVE_MSGS])
-    queues = len(net.block_free) - int(net.ctl[s.CTL_FREE_BLOCKS])
-    blocks = queues + int(net.const[s.CONST_RESERVE_BLOCKS])
-    stride = int(net.const[s.CONST_LANE_STRIDE])
-    net.ctl[[s.CTL_FREE_BLOCKS, s.CTL_FREE_MSGS, s.CTL_FREE_INSTS]] = blocks - queues, least, 1
+    least = int(net.const.reserve_messages)
+    queues = len(net.block_free) - int(net.ctl.free_blocks)
+    blocks = queues + int(net.const.reserve_blocks)
+    stride = int(net.const.lane_stride)
+    net.ctl.free_blocks, net.ctl.free_messages, net.ctl.free_instances = blocks - queues, least, 1
     free = np.zeros(blocks, np.int32)
     free[: blocks - queues] = np.arange(queues, blocks)
     none = np.full(2, -1, np.int64)
@@ -186,22 +189,22 @@ def shrunk(world):
         net=net._replace(
             block_free=free,
             block_next=np.zeros(blocks, np.int32),
-            record=net.record[: blocks * s.BLOCK_RECORDS * s.RECORD_WORDS].copy(),
+            record=net.record[: blocks * s.BLOCK_RECORDS].copy(),
         ),
         qps=qps._replace(
-            qp=np.zeros(s.QP_WORDS, np.int64),
-            msg=np.zeros(least * s.MSG_WORDS, np.int64),
+            qp=zeros(1, QueuePair),
+            msg=zeros(least, Message),
             msg_free=np.arange(least),
-            rxqp=np.zeros(s.RXQP_WORDS, np.int64),
-            flow_out=np.zeros(least * s.FLOW_OUT_WORDS, np.int64),
-            flow_in=np.zeros(s.FLOW_IN_WORDS, np.int64),
+            rxqp=zeros(1, Receiver),
+            flow_out=zeros(least, FlowOut),
+            flow_in=zeros(1, FlowIn),
             qp_key=none.copy(),
             qp_val=np.zeros(2, np.int64),
             rx_key=none.copy(),
             rx_val=np.zeros(2, np.int64),
         ),
         insts=insts._replace(
-            inst=np.zeros(s.INST_WORDS, np.int64),
+            inst=zeros(1, Instance),
             inst_free=np.zeros(1, np.int64),
             inst_pc=np.zeros(stride, np.int64),
             inst_arrived=np.zeros(stride, np.int64),
@@ -250,4 +253,4 @@ def test_collective_instances_grow():
     sim.world = shrunk(sim.world)
     assert run(sim).digest == wanted.digest
     assert len(sim.world.insts.inst_free) >= 6
-    assert len(sim.world.qps.msg_free) > sim.world.net.const[s.CONST_RESERVE_MSGS]
+    assert len(sim.world.qps.msg_free) > sim.world.net.const.reserve_messages

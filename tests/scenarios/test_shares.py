@@ -8,7 +8,6 @@ import pytest
 
 import topologies
 from pdes import Settings, build_world, run, run_messages
-from pdes.core import state as s
 from pdes.messages.fidelity import fidelity
 from pdes.nic import congestion
 from pdes.workers.threads import settled
@@ -167,7 +166,7 @@ def test_a_congestion_control_has_the_share_as_its_line(program, name):
     chosen = Settings(control=congestion.control(name))
     sim = build_world(graph, program(lanes([(0, 1), (1, 24)], 1), 10 * MTU), chosen)
     run(sim)
-    rates = sim.world.qps.ccf.reshape(-1, s.CC_WORDS)[:2, s.CC_LINE_PSB]
+    rates = sim.world.qps.cc[:2].line_ps_per_byte
     assert np.sort(rates) == pytest.approx([BYTE_PS, 24 * BYTE_PS])
 
 

@@ -2,9 +2,11 @@
 
 A file holds TITLE (the paper), SIGNALS (what it must be told: "ecn", "cnp", "rtt", "telemetry"), PARAMETERS, perhaps
 ASCENDING (pairs of parameters of which the first is below the second), and a hook
-`update(address, q, event, now, a, b, c)` that keeps row q of `cc` (pdes/core/state.py):
+`update(address, q, event, now, a, b, c)` that keeps row q of `cc`, which it sees as a kind of row of its own
+(CongestionState of pdes/core/rows/nic.py and what the algorithm adds):
 
-    CC_START          a new queue pair: all words are 0 but CC_LINE_PSB; sets CC_WINDOW and CC_PSB
+    CC_START          a new queue pair: all words are 0 but line_ps_per_byte and last_seq; sets window_packets and
+                      pace_ps_per_byte
     CC_SENT   a, b    a packet of `a` bytes on the wire with sequence number b begins to leave now
     CC_ACK    a, b, c an acknowledgement: packets newly acknowledged; 1 if it echoes a congestion mark; round-trip
                       time in ps, -1 unknown. With telemetry, `carried` holds what the packet has met

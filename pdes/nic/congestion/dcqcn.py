@@ -30,10 +30,11 @@ Where the paper leaves a choice:
 
 import numpy as np
 
-from pdes.core.jit import hook, inline
+from pdes.core.jit import hook, inline, seen_as
+from pdes.core.rows.nic import CongestionState
+from pdes.core.rows.row import Kind, word
 from pdes.core.state import (
     CC_CNP,
-    CC_OWN,
     CC_SENT,
     CC_START,
     INF,
@@ -110,20 +111,27 @@ PARAMETERS = (
     PAR_CLAMP,
 ) = range(12)
 
-LINE = CC_OWN  # float64 bit/s
-RC = CC_OWN + 1  # float64 bit/s: current rate
-RT = CC_OWN + 2  # float64 bit/s: target rate
-ALPHA = CC_OWN + 3  # float64
-ALPHA_AT = CC_OWN + 4  # ps: alpha decays then, INF never
-INCREASE_AT = CC_OWN + 5  # ps: the timer expires then, INF never
-CUT_AT = CC_OWN + 6  # ps: no cut before
-HELD = CC_OWN + 7  # 1: a cut waits for CUT_AT
-TIME_STAGE = CC_OWN + 8  # T; F + 1 stands for all beyond F
-BYTE_STAGE = CC_OWN + 9  # BC, likewise
-BYTES = CC_OWN + 10  # sent since the byte counter expired
-
 BIT_PS = 8e12  # bit/s times ps per byte
 SCALE_BPS = 25e9  # line rate at which R_AI and R_HAI are given
+
+
+class DcqcnState(CongestionState, words=32):
+    """What DCQCN keeps of a queue pair."""
+
+    line_bps = word(Kind.FLOAT, "bit/s: line rate")
+    rc_bps = word(Kind.FLOAT, "bit/s: current rate, RC")
+    rt_bps = word(Kind.FLOAT, "bit/s: target rate, RT")
+    alpha = word(Kind.FLOAT, "share of rate that a cut takes, doubled")
+    alpha_at_ps = word(Kind.TIME, "alpha decays then, INF never")
+    increase_at_ps = word(Kind.TIME, "the timer expires then, INF never")
+    cut_at_ps = word(Kind.TIME, "no cut before")
+    held = word(Kind.FLAG, "a cut waits for cut_at_ps")
+    time_stage = word(Kind.COUNT, "T; F + 1 stands for all beyond F")
+    byte_stage = word(Kind.COUNT, "BC, likewise")
+    counted_bytes = word(Kind.BYTES, "sent since the byte counter expired")
+
+
+own = seen_as(DcqcnState)
 
 
 @inline
@@ -139,46 +147,46 @@ def power(x, n):
 
 
 @inline
-def set_rate(qps, row, rate):
+def set_rate(state, rate):
     """Pace at the rate; at line rate the port alone does."""
-    qps.cc[row + RC] = rate
-    qps.cc[row].pace_ps_per_byte = 0.0 if rate >= qps.cc[row + LINE] else BIT_PS / rate
+    state.rc_bps = rate
+    state.pace_ps_per_byte = 0.0 if rate >= state.line_bps else BIT_PS / rate
 
 
 @inline
-def start(net, qps, row):
+def start(net, state):
     """No slow start: line rate."""
-    qps.cc[row].window_packets = net.const.window_packets
-    qps.cc[row + LINE] = BIT_PS / qps.cc[row].line_ps_per_byte
-    qps.cc[row + RT] = qps.cc[row + LINE]
-    qps.cc[row + ALPHA] = 1.0
-    qps.cc[row + ALPHA_AT] = INF
-    qps.cc[row + INCREASE_AT] = INF
-    set_rate(qps, row, qps.cc[row + LINE])
+    state.window_packets = net.const.window_packets
+    state.line_bps = BIT_PS / state.line_ps_per_byte
+    state.rt_bps = state.line_bps
+    state.alpha = 1.0
+    state.alpha_at_ps = INF
+    state.increase_at_ps = INF
+    set_rate(state, state.line_bps)
 
 
 @inline
-def decay_alpha(qps, row, until):
+def decay_alpha(qps, state, until):
     """Equation 2, as often as K has passed."""
-    at = qps.cc[row + ALPHA_AT]
+    at = state.alpha_at_ps
     if at <= until:
         interval = np.int64(qps.par[PAR_ALPHA_INTERVAL])
         times = (until - at) // interval + 1
-        qps.cc[row + ALPHA_AT] = at + times * interval
-        qps.cc[row + ALPHA] *= power(1.0 - qps.par[PAR_G], times)
+        state.alpha_at_ps = at + times * interval
+        state.alpha *= power(1.0 - qps.par[PAR_G], times)
 
 
 @inline
-def increase(qps, row):
+def increase(qps, state):
     """Fast recovery, additive or hyper increase."""
     times = np.int64(qps.par[PAR_F])
-    by_time = qps.cc[row + TIME_STAGE]
-    by_bytes = qps.cc[row + BYTE_STAGE]
+    by_time = state.time_stage
+    by_bytes = state.byte_stage
     if qps.par[PAR_BYTES] <= 0.0:
         by_bytes = by_time
     if qps.par[PAR_TIMER] <= 0.0:
         by_time = by_bytes
-    scale = qps.cc[row + LINE] / SCALE_BPS
+    scale = state.line_bps / SCALE_BPS
     if max(by_time, by_bytes) >= times:
         if min(by_time, by_bytes) > times:
             step = qps.par[PAR_FIXED_HAI]
@@ -188,83 +196,83 @@ def increase(qps, row):
             step = qps.par[PAR_FIXED_AI]
             if step <= 0.0:
                 step = qps.par[PAR_AI] * scale
-        qps.cc[row + RT] = min(qps.cc[row + RT] + step, qps.cc[row + LINE])
-    set_rate(qps, row, (qps.cc[row + RT] + qps.cc[row + RC]) / 2.0)
+        state.rt_bps = min(state.rt_bps + step, state.line_bps)
+    set_rate(state, (state.rt_bps + state.rc_bps) / 2.0)
 
 
 @inline
-def count_stage(qps, row, stage):
+def next_stage(qps, stage):
     """One expiration more."""
-    qps.cc[row + stage] = min(qps.cc[row + stage] + 1, np.int64(qps.par[PAR_F]) + 1)
+    return min(stage + 1, np.int64(qps.par[PAR_F]) + 1)
 
 
 @inline
-def expire_timer(qps, row, until):
+def expire_timer(qps, state, until):
     """Rate increases by time. One that changes nothing shows that those after it would not either."""
     timer = np.int64(qps.par[PAR_TIMER])
-    while qps.cc[row + INCREASE_AT] <= until:
-        current = qps.cc[row + RC]
-        target = qps.cc[row + RT]
-        stage = qps.cc[row + TIME_STAGE]
-        increase(qps, row)
-        count_stage(qps, row, TIME_STAGE)
-        qps.cc[row + INCREASE_AT] += timer
-        at = qps.cc[row + INCREASE_AT]
-        same = current == qps.cc[row + RC] and target == qps.cc[row + RT] and stage == qps.cc[row + TIME_STAGE]
+    while state.increase_at_ps <= until:
+        current = state.rc_bps
+        target = state.rt_bps
+        stage = state.time_stage
+        increase(qps, state)
+        state.time_stage = next_stage(qps, state.time_stage)
+        state.increase_at_ps += timer
+        at = state.increase_at_ps
+        same = current == state.rc_bps and target == state.rt_bps and stage == state.time_stage
         if same and at <= until:
-            qps.cc[row + INCREASE_AT] = at + ((until - at) // timer + 1) * timer
+            state.increase_at_ps = at + ((until - at) // timer + 1) * timer
 
 
 @inline
-def cut(qps, row, at):
+def cut(qps, state, at):
     """Equation 1 for the rates; timer and byte counter begin anew."""
-    if qps.par[PAR_CLAMP] > 0.0 or qps.cc[row + TIME_STAGE] > 0 or qps.cc[row + BYTE_STAGE] > 0:
-        qps.cc[row + RT] = qps.cc[row + RC]
-    least = min(qps.par[PAR_MIN_RATE], qps.cc[row + LINE])
-    set_rate(qps, row, max(qps.cc[row + RC] * (1.0 - qps.cc[row + ALPHA] / 2.0), least))
-    qps.cc[row + HELD] = 0
-    qps.cc[row + CUT_AT] = at + np.int64(qps.par[PAR_CUT_INTERVAL])
-    qps.cc[row + TIME_STAGE] = 0
-    qps.cc[row + BYTE_STAGE] = 0
-    qps.cc[row + BYTES] = 0
+    if qps.par[PAR_CLAMP] > 0.0 or state.time_stage > 0 or state.byte_stage > 0:
+        state.rt_bps = state.rc_bps
+    least = min(qps.par[PAR_MIN_RATE], state.line_bps)
+    set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), least))
+    state.held = 0
+    state.cut_at_ps = at + np.int64(qps.par[PAR_CUT_INTERVAL])
+    state.time_stage = 0
+    state.byte_stage = 0
+    state.counted_bytes = 0
     if qps.par[PAR_TIMER] > 0.0:
-        qps.cc[row + INCREASE_AT] = at + np.int64(qps.par[PAR_TIMER])
+        state.increase_at_ps = at + np.int64(qps.par[PAR_TIMER])
 
 
 @inline
-def catch_up(qps, row, now):
+def catch_up(qps, state, now):
     """What timers did until now."""
-    if qps.cc[row + HELD] == 1 and qps.cc[row + CUT_AT] <= now:
-        at = qps.cc[row + CUT_AT]
-        decay_alpha(qps, row, at)
-        expire_timer(qps, row, at - 1)
-        cut(qps, row, at)
-    decay_alpha(qps, row, now)
-    expire_timer(qps, row, now)
+    if state.held == 1 and state.cut_at_ps <= now:
+        at = state.cut_at_ps
+        decay_alpha(qps, state, at)
+        expire_timer(qps, state, at - 1)
+        cut(qps, state, at)
+    decay_alpha(qps, state, now)
+    expire_timer(qps, state, now)
 
 
 @inline
-def on_cnp(qps, row, now):
+def on_cnp(qps, state, now):
     """Equation 1."""
-    if qps.cc[row + CUT_AT] <= now:
-        cut(qps, row, now)
+    if state.cut_at_ps <= now:
+        cut(qps, state, now)
     else:
-        qps.cc[row + HELD] = 1
-    qps.cc[row + ALPHA] = (1.0 - qps.par[PAR_G]) * qps.cc[row + ALPHA] + qps.par[PAR_G]
+        state.held = 1
+    state.alpha = (1.0 - qps.par[PAR_G]) * state.alpha + qps.par[PAR_G]
     if qps.par[PAR_ALPHA_INTERVAL] > 0.0:
-        qps.cc[row + ALPHA_AT] = now + np.int64(qps.par[PAR_ALPHA_INTERVAL])
+        state.alpha_at_ps = now + np.int64(qps.par[PAR_ALPHA_INTERVAL])
 
 
 @inline
-def on_sent(qps, row, size):
+def on_sent(qps, state, size):
     """Rate increases by bytes. Before the first cut they find the rate at its highest."""
     limit = np.int64(qps.par[PAR_BYTES])
     if limit > 0:
-        qps.cc[row + BYTES] += size
-        while qps.cc[row + BYTES] >= limit:
-            qps.cc[row + BYTES] -= limit
-            increase(qps, row)
-            count_stage(qps, row, BYTE_STAGE)
+        state.counted_bytes += size
+        while state.counted_bytes >= limit:
+            state.counted_bytes -= limit
+            increase(qps, state)
+            state.byte_stage = next_stage(qps, state.byte_stage)
 
 
 @hook
@@ -272,12 +280,13 @@ def update(address, q, event, now, a, _b, _c, _d):
     """Row q of the world after an event (pdes/congestion)."""
     world = world_at(address)
     qps = world.qps
+    state = own(qps.cc)[q]
     if event == CC_START:
-        start(world.net, qps, q)
+        start(world.net, state)
         return 0
-    catch_up(qps, q, now)
+    catch_up(qps, state, now)
     if event == CC_SENT:
-        on_sent(qps, q, a)
+        on_sent(qps, state, a)
     elif event == CC_CNP:
-        on_cnp(qps, q, now)
+        on_cnp(qps, state, now)
     return 0

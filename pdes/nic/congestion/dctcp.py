@@ -19,11 +19,12 @@ Where the paper leaves a choice:
 
 import numpy as np
 
-from pdes.core.jit import hook, inline
+from pdes.core.jit import hook, inline, seen_as
+from pdes.core.rows.nic import CongestionState
+from pdes.core.rows.row import Kind, word
 from pdes.core.state import (
     CC_ACK,
     CC_LOSS,
-    CC_OWN,
     CC_START,
     LOSS_TIMEOUT,
 )
@@ -45,94 +46,100 @@ PARAMETERS = (
 )
 PAR_G, PAR_INITIAL_ALPHA, PAR_INCREASE, PAR_MIN_WINDOW = range(4)
 
-CWND = CC_OWN  # float64 packets
-SSTHRESH = CC_OWN + 1  # float64 packets: slow start below
-ALPHA = CC_OWN + 2  # float64
-ACKED = CC_OWN + 3  # packets acknowledged in this window of data
-MARKED = CC_OWN + 4  # of these, marked
-WINDOW_END = CC_OWN + 5  # first sequence number not sent when this window of data began
-CUT_END = CC_OWN + 6  # first sequence number not sent at the last cut, -1 none
+
+class DctcpState(CongestionState, words=32):
+    """What DCTCP keeps of a queue pair."""
+
+    cwnd_packets = word(Kind.FLOAT, "packets")
+    ssthresh_packets = word(Kind.FLOAT, "packets: slow start below")
+    alpha = word(Kind.FLOAT, "smoothed share of marked packets")
+    acked_packets = word(Kind.COUNT, "acknowledged in this window of data")
+    marked_packets = word(Kind.COUNT, "of these, marked")
+    window_end = word(Kind.SEQUENCE, "first not sent when this window of data began")
+    cut_end = word(Kind.SEQUENCE, "first not sent at the last cut, -1 none")
+
+
+own = seen_as(DctcpState)
 
 
 @inline
-def set_window(net, qps, row, cwnd):
+def set_window(net, state, cwnd):
     """Use cwnd, at least a packet and at most the cap; its fraction waits."""
     cwnd = max(1.0, min(cwnd, float(net.const.window_packets)))
-    qps.cc[row + CWND] = cwnd
-    qps.cc[row].window_packets = np.int64(cwnd)
+    state.cwnd_packets = cwnd
+    state.window_packets = np.int64(cwnd)
 
 
 @inline
-def start(net, qps, row):
+def start(net, qps, state):
     """The static window."""
-    qps.cc[row].pace_ps_per_byte = 0.0
-    qps.cc[row + SSTHRESH] = float(net.const.window_packets)
-    qps.cc[row + ALPHA] = qps.par[PAR_INITIAL_ALPHA]
-    qps.cc[row + CUT_END] = -1
-    set_window(net, qps, row, float(net.const.window_packets))
+    state.pace_ps_per_byte = 0.0
+    state.ssthresh_packets = float(net.const.window_packets)
+    state.alpha = qps.par[PAR_INITIAL_ALPHA]
+    state.cut_end = -1
+    set_window(net, state, float(net.const.window_packets))
 
 
 @inline
-def in_cut(qps, row, qp):
+def in_cut(state, qp):
     """Whether no packet sent after the last cut has been acknowledged."""
-    return qps.cc[row + CUT_END] >= qps.qp[qp].una
+    return state.cut_end >= qp.una
 
 
 @inline
-def update_alpha(qps, row, qp):
+def update_alpha(qps, state, qp):
     """Equation 1 at the end of a window of data."""
-    qp_qp = qps.qp[qp]
-    if qp_qp.una > qps.cc[row + WINDOW_END]:
-        if qps.cc[row + ACKED] > 0:
-            share = qps.cc[row + MARKED] / qps.cc[row + ACKED]
-            qps.cc[row + ALPHA] = (1.0 - qps.par[PAR_G]) * qps.cc[row + ALPHA] + qps.par[PAR_G] * share
-        qps.cc[row + WINDOW_END] = qp_qp.sent_max
-        qps.cc[row + ACKED] = 0
-        qps.cc[row + MARKED] = 0
+    if qp.una > state.window_end:
+        if state.acked_packets > 0:
+            share = state.marked_packets / state.acked_packets
+            state.alpha = (1.0 - qps.par[PAR_G]) * state.alpha + qps.par[PAR_G] * share
+        state.window_end = qp.sent_max
+        state.acked_packets = 0
+        state.marked_packets = 0
 
 
 @inline
-def cut(net, qps, row, qp, factor):
+def cut(net, qps, state, qp, factor):
     """Equation 2 with the factor 1 - alpha / 2, or TCP's 1 / 2."""
-    cwnd = qps.cc[row + CWND]
-    set_window(net, qps, row, max(cwnd * factor, min(cwnd, qps.par[PAR_MIN_WINDOW])))
-    qps.cc[row + SSTHRESH] = qps.cc[row + CWND]
-    qps.cc[row + CUT_END] = qps.qp[qp].sent_max
+    cwnd = state.cwnd_packets
+    set_window(net, state, max(cwnd * factor, min(cwnd, qps.par[PAR_MIN_WINDOW])))
+    state.ssthresh_packets = state.cwnd_packets
+    state.cut_end = qp.sent_max
 
 
 @inline
-def grow(net, qps, row, packets):
+def grow(net, qps, state, packets):
     """Slow start or congestion avoidance of TCP."""
-    cwnd = qps.cc[row + CWND]
-    if cwnd < qps.cc[row + SSTHRESH]:
-        cwnd = min(cwnd + packets, qps.cc[row + SSTHRESH])
+    cwnd = state.cwnd_packets
+    if cwnd < state.ssthresh_packets:
+        cwnd = min(cwnd + packets, state.ssthresh_packets)
     else:
         cwnd += qps.par[PAR_INCREASE] * packets / cwnd
-    set_window(net, qps, row, cwnd)
+    set_window(net, state, cwnd)
 
 
 @inline
-def on_ack(net, qps, row, qp, packets, mark):
+def on_ack(net, qps, state, qp, packets, mark):
     """Count, and then cut or grow."""
-    qps.cc[row + ACKED] += packets
+    state.acked_packets += packets
     if mark != 0:
-        qps.cc[row + MARKED] += packets
-    update_alpha(qps, row, qp)
-    free = not in_cut(qps, row, qp)
+        state.marked_packets += packets
+    update_alpha(qps, state, qp)
+    free = not in_cut(state, qp)
     if mark != 0:
         if free:
-            cut(net, qps, row, qp, 1.0 - qps.cc[row + ALPHA] / 2.0)
-    elif free or qps.cc[row + CWND] < qps.cc[row + SSTHRESH]:
-        grow(net, qps, row, packets)
+            cut(net, qps, state, qp, 1.0 - state.alpha / 2.0)
+    elif free or state.cwnd_packets < state.ssthresh_packets:
+        grow(net, qps, state, packets)
 
 
 @inline
-def on_loss(net, qps, row, qp, kind):
+def on_loss(net, qps, state, qp, kind):
     """TCP's answers. Timeouts in a row make for one slow start threshold."""
-    if not in_cut(qps, row, qp):
-        cut(net, qps, row, qp, 0.5)
+    if not in_cut(state, qp):
+        cut(net, qps, state, qp, 0.5)
     if kind == LOSS_TIMEOUT:
-        set_window(net, qps, row, 1.0)
+        set_window(net, state, 1.0)
 
 
 @hook
@@ -141,10 +148,12 @@ def update(address, q, event, _now, a, b, _c, _d):
     world = world_at(address)
     net = world.net
     qps = world.qps
+    qp = qps.qp[q]
+    state = own(qps.cc)[q]
     if event == CC_ACK:
-        on_ack(net, qps, q, q, a, b)
+        on_ack(net, qps, state, qp, a, b)
     elif event == CC_LOSS:
-        on_loss(net, qps, q, q, a)
+        on_loss(net, qps, state, qp, a)
     elif event == CC_START:
-        start(net, qps, q)
+        start(net, qps, state)
     return 0

@@ -15,14 +15,15 @@ have gone back in time or would have sent more than its rate allows, as happens 
 between equal paths. Then L is replaced, and U, W and W^c stay as they are until the next acknowledgement.
 """
 
-from pdes.core.jit import hook, inline
+from pdes.core.jit import hook, inline, seen_as
+from pdes.core.rows.nic import CongestionState
+from pdes.core.rows.row import Kind, word
 from pdes.core.state import (
     CC_ACK,
-    CC_OWN,
     CC_START,
+    MAX_TELEMETRY_HOPS,
     TELEMETRY_CLASS_SHIFT,
     TELEMETRY_QUEUE_SHIFT,
-    TELEMETRY_SECOND,
 )
 from pdes.core.world import world_at
 from pdes.nic.congestion import COUNT, RATE_BPS, STEP_BPS, SWITCH, TIME_PS, Parameter
@@ -73,16 +74,23 @@ PARAMETERS = (
 )
 P_ETA, P_MAX_STAGE, P_FLOWS, P_RATE_AI, P_MIN_RATE, P_BASE_RTT, P_FAST_REACT = range(7)
 
-WC = CC_OWN  # float64 bytes: the reference window W^c
-U = CC_OWN + 1  # float64: inflight bytes of the busiest link over its rate times T, smoothed
-INC_STAGE = CC_OWN + 2
-LAST_UPDATE_SEQ = CC_OWN + 3
-HOPS = CC_OWN + 4  # of L, 0 = nothing is known
-L = CC_OWN + 5  # what the last acknowledgement carried: two words a hop, as in telemetry
-
 TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
 LATER = 1 << (TELEMETRY_CLASS_SHIFT - 1)  # ps: a time that lies further ahead lies behind
+
+
+class HpccState(CongestionState, words=32):
+    """What HPCC keeps of a queue pair."""
+
+    wc_bytes = word(Kind.FLOAT, "bytes: the reference window W^c")
+    u = word(Kind.FLOAT, "inflight bytes of the busiest link over its rate times T, smoothed")
+    inc_stage = word(Kind.COUNT, "additive steps since the last multiplicative one")
+    last_update_seq = word(Kind.SEQUENCE, "next to send when W^c was set last")
+    hops = word(Kind.COUNT, "of L, 0 = nothing is known")
+    last = word(Kind.PACKED, "L, what the last acknowledgement carried: as Telemetry.met", many=2 * MAX_TELEMETRY_HOPS)
+
+
+own = seen_as(HpccState)
 
 
 @inline
@@ -95,7 +103,7 @@ def round_trip(world):
 
 
 @inline
-def sending(world, r, w):
+def sending(world, state, w):
     """The window of W bytes in packets, and the pacing R = W / T."""
     packet = world.net.const.mtu_bytes + world.net.const.header_bytes
     packets = int(w / packet)
@@ -106,19 +114,19 @@ def sending(world, r, w):
     if packets < 1:
         packets = 1
     psb = round_trip(world) / w
-    if psb < world.qps.cc[r].line_ps_per_byte:
-        psb = world.qps.cc[r].line_ps_per_byte
-    world.qps.cc[r].window_packets = packets
-    world.qps.cc[r].pace_ps_per_byte = psb
+    if psb < state.line_ps_per_byte:
+        psb = state.line_ps_per_byte
+    state.window_packets = packets
+    state.pace_ps_per_byte = psb
 
 
 @inline
-def start(world, r):
+def start(world, state):
     """Begin at line rate: W_init = B T."""
-    w_init = round_trip(world) / world.qps.cc[r].line_ps_per_byte
-    world.qps.cc[r + WC] = w_init
-    world.qps.cc[r + U] = 1.0
-    sending(world, r, w_init)
+    w_init = round_trip(world) / state.line_ps_per_byte
+    state.wc_bytes = w_init
+    state.u = 1.0
+    sending(world, state, w_init)
 
 
 @inline
@@ -128,21 +136,21 @@ def class_psb(world, first):
 
 
 @inline
-def same_path(world, r):
+def same_path(world, state):
     """Whether what the acknowledgement carries continues L."""
     hops = world.net.carried.hops
-    same = hops == world.qps.cc[r + HOPS]
+    same = hops == state.hops
     if same:
         for i in range(hops):
             first = world.net.carried.met[2 * i]
-            last_first = world.qps.cc[r + L + 2 * i]
+            last_first = state.last[2 * i]
             elapsed = (first - last_first) & TIME_MASK
             if first >> TELEMETRY_CLASS_SHIFT != last_first >> TELEMETRY_CLASS_SHIFT:
                 same = False
             elif elapsed == 0 or elapsed >= LATER:
                 same = False
             else:
-                sent = (world.net.carried[TELEMETRY_SECOND + 2 * i] - world.qps.cc[r + L + 2 * i + 1]) & BYTES_MASK
+                sent = (world.net.carried.met[2 * i + 1] - state.last[2 * i + 1]) & BYTES_MASK
                 packet = world.net.const.mtu_bytes + world.net.const.header_bytes
                 if (sent - packet) * class_psb(world, first) > elapsed:
                     same = False
@@ -150,17 +158,17 @@ def same_path(world, r):
 
 
 @inline
-def measure_inflight(world, r):
+def measure_inflight(world, state):
     """MeasureInflight(ack): lines 1 to 9."""
     t = round_trip(world)
     u = 0.0
     tau = 0.0
     for i in range(world.net.carried.hops):
         first = world.net.carried.met[2 * i]
-        second = world.net.carried[TELEMETRY_SECOND + 2 * i]
-        last_second = world.qps.cc[r + L + 2 * i + 1]
+        second = world.net.carried.met[2 * i + 1]
+        last_second = state.last[2 * i + 1]
         psb = class_psb(world, first)
-        elapsed = float((first - world.qps.cc[r + L + 2 * i]) & TIME_MASK)
+        elapsed = float((first - state.last[2 * i]) & TIME_MASK)
         tx_rate = float((second - last_second) & BYTES_MASK) / elapsed
         queue = second >> TELEMETRY_QUEUE_SHIFT
         if last_second >> TELEMETRY_QUEUE_SHIFT < queue:
@@ -171,70 +179,70 @@ def measure_inflight(world, r):
             tau = elapsed
     if tau > t:
         tau = t
-    world.qps.cc[r + U] = (1.0 - tau / t) * world.qps.cc[r + U] + tau / t * u
+    state.u = (1.0 - tau / t) * state.u + tau / t * u
 
 
 @inline
-def compute_wind(world, r, update_wc):
+def compute_wind(world, state, update_wc):
     """ComputeWind(U, updateWc): lines 10 to 21. Gives W in bytes."""
     t = round_trip(world)
     eta = world.qps.par[P_ETA]
-    w_init = t / world.qps.cc[r].line_ps_per_byte
+    w_init = t / state.line_ps_per_byte
     w_ai = world.qps.par[P_RATE_AI] * t / 8e12
     if w_ai <= 0.0:
         w_ai = w_init * (1.0 - eta) / world.qps.par[P_FLOWS]
-    u = world.qps.cc[r + U]
-    stage = world.qps.cc[r + INC_STAGE]
+    u = state.u
+    stage = state.inc_stage
     if u >= eta or stage >= world.qps.par[P_MAX_STAGE]:
-        w = world.qps.cc[r + WC] / (u / eta) + w_ai
+        w = state.wc_bytes / (u / eta) + w_ai
         stage = 0
     else:
-        w = world.qps.cc[r + WC] + w_ai
+        w = state.wc_bytes + w_ai
         stage += 1
     if w < world.qps.par[P_MIN_RATE] * t / 8e12:
         w = world.qps.par[P_MIN_RATE] * t / 8e12
     if w > w_init:
         w = w_init
     if update_wc:
-        world.qps.cc[r + INC_STAGE] = stage
-        world.qps.cc[r + WC] = w
+        state.inc_stage = stage
+        state.wc_bytes = w
     return w
 
 
 @inline
-def keep(world, r):
+def keep(world, state):
     """L = ack.L."""
     hops = world.net.carried.hops
-    world.qps.cc[r + HOPS] = hops
+    state.hops = hops
     for i in range(2 * hops):
-        world.qps.cc[r + L + i] = world.net.carried.met[i]
+        state.last[i] = world.net.carried.met[i]
 
 
 @inline
-def new_ack(world, q, r):
+def new_ack(world, qp, state):
     """NewAck(ack): lines 22 to 29."""
-    qp = world.qps.qp[q]
     following = qp.next_seq
-    if world.qps.cc[r + HOPS] == 0:
-        world.qps.cc[r + LAST_UPDATE_SEQ] = following
-        keep(world, r)
+    if state.hops == 0:
+        state.last_update_seq = following
+        keep(world, state)
     else:
-        update_wc = qp.una > world.qps.cc[r + LAST_UPDATE_SEQ]
+        update_wc = qp.una > state.last_update_seq
         if update_wc or world.qps.par[P_FAST_REACT] != 0.0:
-            if same_path(world, r):
-                measure_inflight(world, r)
-                sending(world, r, compute_wind(world, r, update_wc))
+            if same_path(world, state):
+                measure_inflight(world, state)
+                sending(world, state, compute_wind(world, state, update_wc))
                 if update_wc:
-                    world.qps.cc[r + LAST_UPDATE_SEQ] = following
-            keep(world, r)
+                    state.last_update_seq = following
+            keep(world, state)
 
 
 @hook
 def update(address, q, event, _now, _a, _b, _c, _d):
     """Tell the queue pair's row what happened (pdes/congestion)."""
     world = world_at(address)
+    state = own(world.qps.cc)[q]
     if event == CC_START:
-        start(world, q)
+        start(world, state)
     elif event == CC_ACK and world.net.carried.hops > 0:
-        new_ack(world, q, q)
+        new_ack(world, world.qps.qp[q], state)
     return 0

@@ -24,11 +24,12 @@ round trip; "delay ~= 0" is less than 1 us. What queue pairs here make different
 - The receiver's window penalty and its credits (RCCC) are not modelled.
 """
 
-from pdes.core.jit import hook, inline
+from pdes.core.jit import hook, inline, seen_as
+from pdes.core.rows.nic import CongestionState
+from pdes.core.rows.row import Kind, word
 from pdes.core.state import (
     CC_ACK,
     CC_LOSS,
-    CC_OWN,
     CC_START,
     LOSS_TIMEOUT,
     LOSS_TRIMMED,
@@ -83,20 +84,27 @@ PARAMETERS = (
     P_REFERENCE_RTT,
 ) = range(15)
 
-CWND = CC_OWN  # float64 bytes
-AVG_DELAY = CC_OWN + 1  # float64 ps
-BASE_RTT = CC_OWN + 2  # ps
-INC_BYTES = CC_OWN + 3  # float64 bytes^2: increases that wait, times the window
-RECEIVED = CC_OWN + 4  # bytes acknowledged since increases were added
-ACHIEVED = CC_OWN + 5  # bytes acknowledged since quick adapt looked
-IGNORED = CC_OWN + 6  # bytes acknowledged since quick adapt acted
-TO_IGNORE = CC_OWN + 7  # bytes in flight when it did: marks on them are old
-QA_END = CC_OWN + 8  # ps: quick adapt looks after; 0 = not begun
-TRIGGER_QA = CC_OWN + 9  # 1: a packet was lost since quick adapt acted
-FI_COUNT = CC_OWN + 10  # bytes acknowledged in a row with next to no delay
-INCREASE = CC_OWN + 11  # 1: the last acknowledgement was a fast increase
-LAST_DEC = CC_OWN + 12  # ps
-LAST_ADJUST = CC_OWN + 13  # ps
+
+class NsccState(CongestionState, words=32):
+    """What NSCC keeps of a queue pair."""
+
+    cwnd_bytes = word(Kind.FLOAT, "bytes")
+    avg_delay_ps = word(Kind.FLOAT, "ps")
+    base_rtt_ps = word(Kind.DURATION, "shortest round trip that is known")
+    inc_bytes = word(Kind.FLOAT, "bytes^2: increases that wait, times the window")
+    received_bytes = word(Kind.BYTES, "acknowledged since increases were added")
+    achieved_bytes = word(Kind.BYTES, "acknowledged since quick adapt looked")
+    ignored_bytes = word(Kind.BYTES, "acknowledged since quick adapt acted")
+    to_ignore_bytes = word(Kind.BYTES, "in flight when it did: marks on them are old")
+    qa_end_ps = word(Kind.TIME, "quick adapt looks after; 0 = not begun")
+    trigger_qa = word(Kind.FLAG, "a packet was lost since quick adapt acted")
+    fi_count_bytes = word(Kind.BYTES, "acknowledged in a row with next to no delay")
+    increase = word(Kind.FLAG, "the last acknowledgement was a fast increase")
+    last_dec_ps = word(Kind.TIME, "of the last multiplicative decrease")
+    last_adjust_ps = word(Kind.TIME, "when increases were last added after a round trip")
+
+
+own = seen_as(NsccState)
 
 
 @inline
@@ -106,9 +114,8 @@ def packet_bytes(world):
 
 
 @inline
-def in_flight_bytes(world, q):
+def in_flight_bytes(world, qp):
     """What was sent and not acknowledged, in full packets."""
-    qp = world.qps.qp[q]
     return (qp.next_seq - qp.una) * packet_bytes(world)
 
 
@@ -119,16 +126,16 @@ def target_qdelay(world):
 
 
 @inline
-def scaling_a(world, r):
+def scaling_a(world, state):
     """The network's bandwidth-delay product over that of the reference network."""
     reference = world.qps.par[P_REFERENCE_RATE] * world.qps.par[P_REFERENCE_RTT] / 8e12
-    return world.net.const.base_rtt_ps / world.qps.cc[r].line_ps_per_byte / reference
+    return world.net.const.base_rtt_ps / state.line_ps_per_byte / reference
 
 
 @inline
-def max_window(world, r):
+def max_window(world, state):
     """Largest window in bytes."""
-    most = world.qps.par[P_MAX_WINDOW] * world.qps.cc[r + BASE_RTT] / world.qps.cc[r].line_ps_per_byte
+    most = world.qps.par[P_MAX_WINDOW] * state.base_rtt_ps / state.line_ps_per_byte
     static = float(world.net.const.window_packets * packet_bytes(world))
     if most > static:
         most = static
@@ -136,176 +143,176 @@ def max_window(world, r):
 
 
 @inline
-def set_cwnd_bounds(world, r):
+def set_cwnd_bounds(world, state):
     """Keep the window within its limits."""
-    if world.qps.cc[r + CWND] > max_window(world, r):
-        world.qps.cc[r + CWND] = max_window(world, r)
-    if world.qps.cc[r + CWND] < packet_bytes(world):
-        world.qps.cc[r + CWND] = float(packet_bytes(world))
+    if state.cwnd_bytes > max_window(world, state):
+        state.cwnd_bytes = max_window(world, state)
+    if state.cwnd_bytes < packet_bytes(world):
+        state.cwnd_bytes = float(packet_bytes(world))
 
 
 @inline
-def sending(world, r):
+def sending(world, state):
     """What the sender sees: a packet may go if the window holds it whole."""
-    packets = int(world.qps.cc[r + CWND] / packet_bytes(world))
+    packets = int(state.cwnd_bytes / packet_bytes(world))
     if packets > world.net.const.window_packets:
         packets = world.net.const.window_packets
     if packets < 1:
         packets = 1
-    world.qps.cc[r].window_packets = packets
-    world.qps.cc[r].pace_ps_per_byte = 0.0
+    state.window_packets = packets
+    state.pace_ps_per_byte = 0.0
 
 
 @inline
-def start(world, r, now):
+def start(world, state, now):
     """Begin with the largest window (table 3-77)."""
-    world.qps.cc[r + BASE_RTT] = world.net.const.base_rtt_ps
-    world.qps.cc[r + LAST_DEC] = now
-    world.qps.cc[r + LAST_ADJUST] = now
-    world.qps.cc[r + CWND] = max_window(world, r)
-    set_cwnd_bounds(world, r)
+    state.base_rtt_ps = world.net.const.base_rtt_ps
+    state.last_dec_ps = now
+    state.last_adjust_ps = now
+    state.cwnd_bytes = max_window(world, state)
+    set_cwnd_bounds(world, state)
 
 
 @inline
-def update_delay(world, r, delay, mark):
+def update_delay(world, state, delay, mark):
     """The average delay."""
     weight = world.qps.par[P_DELAY_ALPHA]
     sample = delay
     if mark == 0 and delay > target_qdelay(world):
-        sample = 0.25 * world.qps.cc[r + BASE_RTT]
-    world.qps.cc[r + AVG_DELAY] = weight * sample + (1.0 - weight) * world.qps.cc[r + AVG_DELAY]
+        sample = 0.25 * state.base_rtt_ps
+    state.avg_delay_ps = weight * sample + (1.0 - weight) * state.avg_delay_ps
 
 
 @inline
-def quick_adapt(world, r, now, is_loss, mark, delay, in_flight):
+def quick_adapt(world, state, now, is_loss, mark, delay, in_flight):
     """Set the window to what came through. Gives 1 if it did, or if a mark is older than that."""
     done = 0
-    if mark == 1 and world.qps.cc[r + IGNORED] < world.qps.cc[r + TO_IGNORE]:
+    if mark == 1 and state.ignored_bytes < state.to_ignore_bytes:
         done = 1
-    elif now >= world.qps.cc[r + QA_END]:
-        if world.qps.cc[r + QA_END] != 0:
-            bad = is_loss == 1 or world.qps.cc[r + TRIGGER_QA] == 1
+    elif now >= state.qa_end_ps:
+        if state.qa_end_ps != 0:
+            bad = is_loss == 1 or state.trigger_qa == 1
             bad = bad or delay > world.qps.par[P_QA_THRESHOLD] * target_qdelay(world)
-            if bad and world.qps.cc[r + ACHIEVED] < world.qps.par[P_QA_GATE] * max_window(world, r):
-                world.qps.cc[r + CWND] = float(world.qps.cc[r + ACHIEVED])
-                if world.qps.cc[r + CWND] < packet_bytes(world):
-                    world.qps.cc[r + CWND] = float(packet_bytes(world))
-                world.qps.cc[r + TO_IGNORE] = in_flight
-                world.qps.cc[r + IGNORED] = 0
-                world.qps.cc[r + TRIGGER_QA] = 0
+            if bad and state.achieved_bytes < world.qps.par[P_QA_GATE] * max_window(world, state):
+                state.cwnd_bytes = float(state.achieved_bytes)
+                if state.cwnd_bytes < packet_bytes(world):
+                    state.cwnd_bytes = float(packet_bytes(world))
+                state.to_ignore_bytes = in_flight
+                state.ignored_bytes = 0
+                state.trigger_qa = 0
                 done = 1
-        world.qps.cc[r + ACHIEVED] = 0
-        world.qps.cc[r + QA_END] = now + world.qps.cc[r + BASE_RTT] + int(target_qdelay(world))
+        state.achieved_bytes = 0
+        state.qa_end_ps = now + state.base_rtt_ps + int(target_qdelay(world))
     if done == 1:
-        world.qps.cc[r + INC_BYTES] = 0.0
-        world.qps.cc[r + RECEIVED] = 0
+        state.inc_bytes = 0.0
+        state.received_bytes = 0
     return done
 
 
 @inline
-def fast_increase(world, r, newly_rcvd, delay):
+def fast_increase(world, state, newly_rcvd, delay):
     """After a window's worth without delay, grow with every acknowledgement."""
     if delay < world.qps.par[P_FAST_DELAY]:
-        world.qps.cc[r + FI_COUNT] += newly_rcvd
-        if world.qps.cc[r + FI_COUNT] > world.qps.cc[r + CWND] or world.qps.cc[r + INCREASE] == 1:
-            world.qps.cc[r + CWND] += newly_rcvd * world.qps.par[P_FI_SCALE] * scaling_a(world, r)
-            world.qps.cc[r + INCREASE] = 1
+        state.fi_count_bytes += newly_rcvd
+        if state.fi_count_bytes > state.cwnd_bytes or state.increase == 1:
+            state.cwnd_bytes += newly_rcvd * world.qps.par[P_FI_SCALE] * scaling_a(world, state)
+            state.increase = 1
     else:
-        world.qps.cc[r + FI_COUNT] = 0
-        world.qps.cc[r + INCREASE] = 0
+        state.fi_count_bytes = 0
+        state.increase = 0
 
 
 @inline
-def proportional_increase(world, r, newly_rcvd, delay):
+def proportional_increase(world, state, newly_rcvd, delay):
     """Grow with the distance from the target."""
-    fast_increase(world, r, newly_rcvd, delay)
-    if world.qps.cc[r + INCREASE] == 0:
+    fast_increase(world, state, newly_rcvd, delay)
+    if state.increase == 0:
         target = target_qdelay(world)
         mss = world.net.const.mtu_bytes
         scaling_b = target / world.qps.par[P_REFERENCE_RTT]
-        alpha = world.qps.par[P_ALPHA] * mss * scaling_a(world, r) * scaling_b / target
-        world.qps.cc[r + INC_BYTES] += alpha * newly_rcvd * (target - delay)
+        alpha = world.qps.par[P_ALPHA] * mss * scaling_a(world, state) * scaling_b / target
+        state.inc_bytes += alpha * newly_rcvd * (target - delay)
 
 
 @inline
-def fair_increase(world, r, newly_rcvd):
+def fair_increase(world, state, newly_rcvd):
     """Grow by as much as everyone else."""
-    fi = world.qps.par[P_FI] * world.net.const.mtu_bytes * scaling_a(world, r)
-    world.qps.cc[r + INC_BYTES] += fi * newly_rcvd
+    fi = world.qps.par[P_FI] * world.net.const.mtu_bytes * scaling_a(world, state)
+    state.inc_bytes += fi * newly_rcvd
 
 
 @inline
-def multiplicative_decrease(world, r, now):
+def multiplicative_decrease(world, state, now):
     """Shrink by how far the average delay lies above the target."""
-    world.qps.cc[r + INCREASE] = 0
-    world.qps.cc[r + FI_COUNT] = 0
-    average = world.qps.cc[r + AVG_DELAY]
+    state.increase = 0
+    state.fi_count_bytes = 0
+    average = state.avg_delay_ps
     target = target_qdelay(world)
-    if average > target and now - world.qps.cc[r + LAST_DEC] > world.qps.cc[r + BASE_RTT]:
+    if average > target and now - state.last_dec_ps > state.base_rtt_ps:
         factor = 1.0 - world.qps.par[P_GAMMA] * (average - target) / average
         if factor < world.qps.par[P_MAX_MD_JUMP]:
             factor = world.qps.par[P_MAX_MD_JUMP]
-        world.qps.cc[r + CWND] *= factor
-        world.qps.cc[r + LAST_DEC] = now
+        state.cwnd_bytes *= factor
+        state.last_dec_ps = now
 
 
 @inline
-def fulfill_adjustment(world, r, now):
+def fulfill_adjustment(world, state, now):
     """Add the increases that wait."""
-    world.qps.cc[r + CWND] += world.qps.cc[r + INC_BYTES] / world.qps.cc[r + CWND]
-    if now - world.qps.cc[r + LAST_ADJUST] >= world.net.const.base_rtt_ps:
-        world.qps.cc[r + CWND] += world.qps.par[P_ETA] * world.net.const.mtu_bytes * scaling_a(world, r)
-        world.qps.cc[r + LAST_ADJUST] = now
-    set_cwnd_bounds(world, r)
-    world.qps.cc[r + INC_BYTES] = 0.0
-    world.qps.cc[r + RECEIVED] = 0
+    state.cwnd_bytes += state.inc_bytes / state.cwnd_bytes
+    if now - state.last_adjust_ps >= world.net.const.base_rtt_ps:
+        state.cwnd_bytes += world.qps.par[P_ETA] * world.net.const.mtu_bytes * scaling_a(world, state)
+        state.last_adjust_ps = now
+    set_cwnd_bounds(world, state)
+    state.inc_bytes = 0.0
+    state.received_bytes = 0
 
 
 @inline
-def on_ack(world, q, r, now, newly_rcvd, mark, rtt):
+def on_ack(world, qp, state, now, newly_rcvd, mark, rtt):
     """NSCC.OnACK; newly_rcvd in bytes."""
-    world.qps.cc[r + IGNORED] += newly_rcvd
-    world.qps.cc[r + RECEIVED] += newly_rcvd
-    world.qps.cc[r + ACHIEVED] += newly_rcvd
+    state.ignored_bytes += newly_rcvd
+    state.received_bytes += newly_rcvd
+    state.achieved_bytes += newly_rcvd
     if rtt >= 0:
-        if rtt < world.qps.cc[r + BASE_RTT]:
-            world.qps.cc[r + BASE_RTT] = rtt
-        delay = float(rtt - world.qps.cc[r + BASE_RTT])
-        update_delay(world, r, delay, mark)
-        if quick_adapt(world, r, now, 0, mark, delay, in_flight_bytes(world, q)) == 0:
+        if rtt < state.base_rtt_ps:
+            state.base_rtt_ps = rtt
+        delay = float(rtt - state.base_rtt_ps)
+        update_delay(world, state, delay, mark)
+        if quick_adapt(world, state, now, 0, mark, delay, in_flight_bytes(world, qp)) == 0:
             target = target_qdelay(world)
             if mark == 0 and delay >= target:
-                fair_increase(world, r, newly_rcvd)
+                fair_increase(world, state, newly_rcvd)
             elif mark == 0:
-                proportional_increase(world, r, newly_rcvd, delay)
+                proportional_increase(world, state, newly_rcvd, delay)
             elif delay >= target:
-                multiplicative_decrease(world, r, now)
-            set_cwnd_bounds(world, r)
-            late = now - world.qps.cc[r + LAST_ADJUST] >= world.net.const.base_rtt_ps
-            if late or world.qps.cc[r + RECEIVED] > world.qps.par[P_ADJUST] * packet_bytes(world):
-                fulfill_adjustment(world, r, now)
+                multiplicative_decrease(world, state, now)
+            set_cwnd_bounds(world, state)
+            late = now - state.last_adjust_ps >= world.net.const.base_rtt_ps
+            if late or state.received_bytes > world.qps.par[P_ADJUST] * packet_bytes(world):
+                fulfill_adjustment(world, state, now)
 
 
 @inline
-def on_nack(world, q, r, now):
+def on_nack(world, qp, state, now):
     """NSCC.OnNACK: a packet was trimmed. Its queue is held to have been as long as a base round trip."""
-    in_flight = in_flight_bytes(world, q) - packet_bytes(world)
+    in_flight = in_flight_bytes(world, qp) - packet_bytes(world)
     if in_flight < 0:
         in_flight = 0
-    update_delay(world, r, float(world.net.const.base_rtt_ps), 1)
-    world.qps.cc[r + IGNORED] += packet_bytes(world)
-    world.qps.cc[r + TRIGGER_QA] = 1
-    if quick_adapt(world, r, now, 1, 1, 0.0, in_flight) == 0:
-        world.qps.cc[r + CWND] -= packet_bytes(world)
-        set_cwnd_bounds(world, r)
+    update_delay(world, state, float(world.net.const.base_rtt_ps), 1)
+    state.ignored_bytes += packet_bytes(world)
+    state.trigger_qa = 1
+    if quick_adapt(world, state, now, 1, 1, 0.0, in_flight) == 0:
+        state.cwnd_bytes -= packet_bytes(world)
+        set_cwnd_bounds(world, state)
 
 
 @inline
-def on_inferred_loss(world, r, packets):
+def on_inferred_loss(world, state, packets):
     """NSCC.OnInferredLoss, once for each packet."""
-    world.qps.cc[r + CWND] -= packets * packet_bytes(world)
-    world.qps.cc[r + IGNORED] += packets * packet_bytes(world)
-    set_cwnd_bounds(world, r)
+    state.cwnd_bytes -= packets * packet_bytes(world)
+    state.ignored_bytes += packets * packet_bytes(world)
+    set_cwnd_bounds(world, state)
 
 
 @hook
@@ -313,16 +320,17 @@ def update(address, q, event, now, a, b, c, _d):
     """Tell the queue pair's row what happened (pdes/congestion)."""
     world = world_at(address)
     qp = world.qps.qp[q]
+    state = own(world.qps.cc)[q]
     if event == CC_START:
-        start(world, q, now)
+        start(world, state, now)
     elif event == CC_ACK:
-        on_ack(world, q, q, now, a * packet_bytes(world), b, c)
+        on_ack(world, qp, state, now, a * packet_bytes(world), b, c)
     elif event == CC_LOSS:
         if a == LOSS_TRIMMED:
-            on_nack(world, q, q, now)
+            on_nack(world, qp, state, now)
         elif a == LOSS_TIMEOUT:
-            on_inferred_loss(world, q, qp.sent_max - qp.una)
+            on_inferred_loss(world, state, qp.sent_max - qp.una)
         else:
-            on_inferred_loss(world, q, 1)
-    sending(world, q)
+            on_inferred_loss(world, state, 1)
+    sending(world, state)
     return 0

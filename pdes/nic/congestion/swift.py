@@ -18,11 +18,12 @@ parameter says. Where the paper leaves a choice:
 - A packet that is lost or trimmed is a fast recovery; the pacing delay rtt / cwnd is that of a full packet.
 """
 
-from pdes.core.jit import hook, inline
+from pdes.core.jit import hook, inline, seen_as
+from pdes.core.rows.nic import CongestionState
+from pdes.core.rows.row import Kind, word
 from pdes.core.state import (
     CC_ACK,
     CC_LOSS,
-    CC_OWN,
     CC_START,
     LOSS_TIMEOUT,
 )
@@ -74,15 +75,22 @@ ASCENDING = (("fs_min_cwnd_packets", "fs_max_cwnd_packets"),)
     P_RETX_RESET,
 ) = range(11)
 
-CWND = CC_OWN  # float64 packets
-RTT = CC_OWN + 1  # float64 ps, smoothed; 0 = not measured yet
-LAST_DECREASE = CC_OWN + 2  # ps
-RETRANSMIT_CNT = CC_OWN + 3  # timeouts in a row
-PATH_RTT = CC_OWN + 4  # ps: the idle round trip, as far as is known
-FS_ALPHA = CC_OWN + 5  # float64
-FS_BETA = CC_OWN + 6  # float64
-
 NEVER = -(1 << 61)
+
+
+class SwiftState(CongestionState, words=32):
+    """What Swift keeps of a queue pair."""
+
+    cwnd_packets = word(Kind.FLOAT, "packets")
+    rtt_ps = word(Kind.FLOAT, "ps, smoothed; 0 = not measured yet")
+    last_decrease_ps = word(Kind.TIME, "of the window, NEVER before")
+    retransmit_cnt = word(Kind.COUNT, "timeouts in a row")
+    path_rtt_ps = word(Kind.DURATION, "the idle round trip, as far as is known")
+    fs_alpha_ps = word(Kind.FLOAT, "ps times the square root of packets: alpha of flow scaling")
+    fs_beta_ps = word(Kind.FLOAT, "ps: beta of flow scaling")
+
+
+own = seen_as(SwiftState)
 
 
 @inline
@@ -117,80 +125,79 @@ def fs_range(world):
 
 
 @inline
-def target_delay(world, r):
+def target_delay(world, state):
     """TargetDelay(): section 3.5, in ps."""
-    flow = world.qps.cc[r + FS_ALPHA] / root(world.qps.cc[r + CWND]) + world.qps.cc[r + FS_BETA]
+    flow = state.fs_alpha_ps / root(state.cwnd_packets) + state.fs_beta_ps
     if flow > fs_range(world):
         flow = fs_range(world)
     if flow < 0.0:
         flow = 0.0
-    return base_target(world) + world.qps.par[P_HOP_SCALE] * world.qps.cc[r + PATH_RTT] + flow
+    return base_target(world) + world.qps.par[P_HOP_SCALE] * state.path_rtt_ps + flow
 
 
 @inline
-def round_trip(world, r):
+def round_trip(world, state):
     """The smoothed rtt in ps; before the first measurement that of the idle fabric."""
-    rtt = world.qps.cc[r + RTT]
+    rtt = state.rtt_ps
     if rtt <= 0.0:
         rtt = float(world.net.const.base_rtt_ps)
     return rtt
 
 
 @inline
-def settle(world, r, now, cwnd):
+def settle(world, state, now, cwnd):
     """The end of Algorithm 1: keep the window within its limits, and pace below one packet."""
-    cc = world.qps.cc[r]
     most = float(world.net.const.window_packets)
     if cwnd < world.qps.par[P_MIN_CWND]:
         cwnd = world.qps.par[P_MIN_CWND]
     if cwnd > most:
         cwnd = most
-    if cwnd < world.qps.cc[r + CWND]:
-        world.qps.cc[r + LAST_DECREASE] = now
-    world.qps.cc[r + CWND] = cwnd
+    if cwnd < state.cwnd_packets:
+        state.last_decrease_ps = now
+    state.cwnd_packets = cwnd
     if cwnd < 1.0:
         packet = world.net.const.mtu_bytes + world.net.const.header_bytes
-        cc.window_packets = 1
-        world.qps.cc[r].pace_ps_per_byte = round_trip(world, r) / cwnd / packet
+        state.window_packets = 1
+        state.pace_ps_per_byte = round_trip(world, state) / cwnd / packet
     else:
-        cc.window_packets = int(cwnd)
-        world.qps.cc[r].pace_ps_per_byte = 0.0
+        state.window_packets = int(cwnd)
+        state.pace_ps_per_byte = 0.0
 
 
 @inline
-def start(world, r, now):
+def start(world, state, now):
     """A new queue pair."""
     low = 1.0 / root(world.qps.par[P_FS_MIN_CWND])
     high = 1.0 / root(world.qps.par[P_FS_MAX_CWND])
-    world.qps.cc[r + FS_ALPHA] = fs_range(world) / (low - high)
-    world.qps.cc[r + FS_BETA] = -world.qps.cc[r + FS_ALPHA] * high
-    world.qps.cc[r + LAST_DECREASE] = NEVER
-    world.qps.cc[r + PATH_RTT] = world.net.const.base_rtt_ps
+    state.fs_alpha_ps = fs_range(world) / (low - high)
+    state.fs_beta_ps = -state.fs_alpha_ps * high
+    state.last_decrease_ps = NEVER
+    state.path_rtt_ps = world.net.const.base_rtt_ps
     cwnd = world.qps.par[P_INITIAL_CWND]
     if cwnd <= 0.0:
         cwnd = float(world.net.const.window_packets)
-    settle(world, r, now, cwnd)
+    settle(world, state, now, cwnd)
 
 
 @inline
-def can_decrease(world, r, now):
+def can_decrease(world, state, now):
     """Whether the last decrease is an rtt ago."""
-    return now - world.qps.cc[r + LAST_DECREASE] >= round_trip(world, r)
+    return now - state.last_decrease_ps >= round_trip(world, state)
 
 
 @inline
-def on_ack(world, r, now, num_acked, rtt):
+def on_ack(world, state, now, num_acked, rtt):
     """On receiving an ACK that says how long the round trip took."""
-    may = can_decrease(world, r, now)
-    if rtt < world.qps.cc[r + PATH_RTT]:
-        world.qps.cc[r + PATH_RTT] = rtt
+    may = can_decrease(world, state, now)
+    if rtt < state.path_rtt_ps:
+        state.path_rtt_ps = rtt
     delay = float(rtt)
-    if world.qps.cc[r + RTT] <= 0.0:
-        world.qps.cc[r + RTT] = delay
+    if state.rtt_ps <= 0.0:
+        state.rtt_ps = delay
     else:
-        world.qps.cc[r + RTT] = 0.875 * world.qps.cc[r + RTT] + 0.125 * delay
-    target = target_delay(world, r)
-    cwnd = world.qps.cc[r + CWND]
+        state.rtt_ps = 0.875 * state.rtt_ps + 0.125 * delay
+    target = target_delay(world, state)
+    cwnd = state.cwnd_packets
     if delay < target:
         if cwnd >= 1.0:
             cwnd += world.qps.par[P_AI] / cwnd * num_acked
@@ -201,44 +208,45 @@ def on_ack(world, r, now, num_acked, rtt):
         if factor < 1.0 - world.qps.par[P_MAX_MDF]:
             factor = 1.0 - world.qps.par[P_MAX_MDF]
         cwnd *= factor
-    settle(world, r, now, cwnd)
+    settle(world, state, now, cwnd)
 
 
 @inline
-def on_timeout(world, r, now):
+def on_timeout(world, state, now):
     """On retransmit timeout."""
-    world.qps.cc[r + RETRANSMIT_CNT] += 1
-    cwnd = world.qps.cc[r + CWND]
-    if world.qps.cc[r + RETRANSMIT_CNT] >= world.qps.par[P_RETX_RESET]:
+    state.retransmit_cnt += 1
+    cwnd = state.cwnd_packets
+    if state.retransmit_cnt >= world.qps.par[P_RETX_RESET]:
         cwnd = world.qps.par[P_MIN_CWND]
-    elif can_decrease(world, r, now):
+    elif can_decrease(world, state, now):
         cwnd *= 1.0 - world.qps.par[P_MAX_MDF]
-    settle(world, r, now, cwnd)
+    settle(world, state, now, cwnd)
 
 
 @inline
-def on_fast_recovery(world, r, now):
+def on_fast_recovery(world, state, now):
     """On fast recovery."""
-    world.qps.cc[r + RETRANSMIT_CNT] = 0
-    cwnd = world.qps.cc[r + CWND]
-    if can_decrease(world, r, now):
+    state.retransmit_cnt = 0
+    cwnd = state.cwnd_packets
+    if can_decrease(world, state, now):
         cwnd *= 1.0 - world.qps.par[P_MAX_MDF]
-    settle(world, r, now, cwnd)
+    settle(world, state, now, cwnd)
 
 
 @hook
 def update(address, q, event, now, a, _b, c, _d):
     """Tell the queue pair's row what happened (pdes/congestion)."""
     world = world_at(address)
+    state = own(world.qps.cc)[q]
     if event == CC_START:
-        start(world, q, now)
+        start(world, state, now)
     elif event == CC_ACK:
-        world.qps.cc[q + RETRANSMIT_CNT] = 0
+        state.retransmit_cnt = 0
         if c >= 0:
-            on_ack(world, q, now, a, c)
+            on_ack(world, state, now, a, c)
     elif event == CC_LOSS:
         if a == LOSS_TIMEOUT:
-            on_timeout(world, q, now)
+            on_timeout(world, state, now)
         else:
-            on_fast_recovery(world, q, now)
+            on_fast_recovery(world, state, now)
     return 0

@@ -21,10 +21,11 @@ Where the paper leaves a choice:
 - Losses change nothing: TIMELY is for lossless networks.
 """
 
-from pdes.core.jit import hook, inline
+from pdes.core.jit import hook, inline, seen_as
+from pdes.core.rows.nic import CongestionState
+from pdes.core.rows.row import Kind, word
 from pdes.core.state import (
     CC_ACK,
-    CC_OWN,
     CC_START,
 )
 from pdes.core.world import world_at
@@ -75,48 +76,55 @@ ASCENDING = (("t_low_ps", "t_high_ps"),)
     PAR_MIN_RTT,
 ) = range(11)
 
-LINE = CC_OWN  # float64 bit/s
-RATE = CC_OWN + 1  # float64 bit/s
-RTT_DIFF = CC_OWN + 2  # float64 ps: smoothed difference
-PREV_RTT = CC_OWN + 3  # ps, 0 none
-NEGATIVE = CC_OWN + 4  # completion events in a row with a negative gradient
-SENT = CC_OWN + 5  # first sequence number not sent at the last completion event
-
 BIT_PS = 8e12  # bit/s times ps per byte
 SCALE_BPS = 25e9  # line rate at which delta is given
 
 
+class TimelyState(CongestionState, words=32):
+    """What TIMELY keeps of a queue pair."""
+
+    line_bps = word(Kind.FLOAT, "bit/s: line rate")
+    rate_bps = word(Kind.FLOAT, "bit/s")
+    rtt_diff_ps = word(Kind.FLOAT, "ps: smoothed difference")
+    prev_rtt_ps = word(Kind.DURATION, "round trip before, 0 none")
+    negative = word(Kind.COUNT, "completion events in a row with a negative gradient")
+    sent = word(Kind.SEQUENCE, "first not sent at the last completion event")
+
+
+own = seen_as(TimelyState)
+
+
 @inline
-def set_rate(qps, row, rate):
+def set_rate(qps, state, rate):
     """Pace at the rate within its bounds; at line rate the port alone does."""
-    line = qps.cc[row + LINE]
+    line = state.line_bps
     rate = max(rate, qps.par[PAR_MIN_RATE])
     if rate >= line:
-        qps.cc[row + RATE] = line
-        qps.cc[row].pace_ps_per_byte = 0.0
+        state.rate_bps = line
+        state.pace_ps_per_byte = 0.0
     else:
-        qps.cc[row + RATE] = rate
-        qps.cc[row].pace_ps_per_byte = BIT_PS / rate
+        state.rate_bps = rate
+        state.pace_ps_per_byte = BIT_PS / rate
 
 
 @inline
-def start(net, qps, row):
+def start(net, qps, state):
     """Line rate."""
-    qps.cc[row].window_packets = net.const.window_packets
-    qps.cc[row + LINE] = BIT_PS / qps.cc[row].line_ps_per_byte
-    set_rate(qps, row, qps.cc[row + LINE])
+    state.window_packets = net.const.window_packets
+    state.line_bps = BIT_PS / state.line_ps_per_byte
+    set_rate(qps, state, state.line_bps)
 
 
 @inline
-def gradient(net, qps, row, new_rtt):
+def gradient(net, qps, state, new_rtt):
     """The normalized gradient with the new round-trip time in it."""
-    prev_rtt = qps.cc[row + PREV_RTT]
+    prev_rtt = state.prev_rtt_ps
     if prev_rtt == 0:
         prev_rtt = new_rtt
     alpha = qps.par[PAR_ALPHA]
-    rtt_diff = (1.0 - alpha) * qps.cc[row + RTT_DIFF] + alpha * (new_rtt - prev_rtt)
-    qps.cc[row + RTT_DIFF] = rtt_diff
-    qps.cc[row + PREV_RTT] = new_rtt
+    rtt_diff = (1.0 - alpha) * state.rtt_diff_ps + alpha * (new_rtt - prev_rtt)
+    state.rtt_diff_ps = rtt_diff
+    state.prev_rtt_ps = new_rtt
     min_rtt = qps.par[PAR_MIN_RTT]
     if min_rtt <= 0.0:
         min_rtt = float(max(1, net.const.base_rtt_ps))
@@ -124,24 +132,24 @@ def gradient(net, qps, row, new_rtt):
 
 
 @inline
-def on_completion(net, qps, row, new_rtt):
+def on_completion(net, qps, state, new_rtt):
     """Algorithm 1."""
-    normalized_gradient = gradient(net, qps, row, new_rtt)
+    normalized_gradient = gradient(net, qps, state, new_rtt)
     if normalized_gradient < 0.0:
-        qps.cc[row + NEGATIVE] += 1
+        state.negative += 1
     else:
-        qps.cc[row + NEGATIVE] = 0
+        state.negative = 0
     delta = qps.par[PAR_FIXED_DELTA]
     if delta <= 0.0:
-        delta = qps.par[PAR_DELTA] * (qps.cc[row + LINE] / SCALE_BPS)
-    rate = qps.cc[row + RATE]
+        delta = qps.par[PAR_DELTA] * (state.line_bps / SCALE_BPS)
+    rate = state.rate_bps
     beta = qps.par[PAR_BETA]
     if new_rtt < qps.par[PAR_T_LOW]:
         rate += delta
     elif new_rtt > qps.par[PAR_T_HIGH]:
         rate *= 1.0 - beta * (1.0 - qps.par[PAR_T_HIGH] / new_rtt)
     elif normalized_gradient <= 0.0:
-        if qps.cc[row + NEGATIVE] >= qps.par[PAR_HAI_EVENTS]:
+        if state.negative >= qps.par[PAR_HAI_EVENTS]:
             step = qps.par[PAR_FIXED_HAI]
             if step <= 0.0:
                 step = qps.par[PAR_HAI_FACTOR] * delta
@@ -150,7 +158,7 @@ def on_completion(net, qps, row, new_rtt):
             rate += delta
     else:
         rate *= 1.0 - beta * normalized_gradient
-    set_rate(qps, row, rate)
+    set_rate(qps, state, rate)
 
 
 @hook
@@ -158,11 +166,12 @@ def update(address, q, event, _now, _a, _b, c, _d):
     """Row q of the world after an event (pdes/congestion)."""
     world = world_at(address)
     qps = world.qps
+    state = own(qps.cc)[q]
     if event == CC_START:
-        start(world.net, qps, q)
+        start(world.net, qps, state)
     elif event == CC_ACK and c > 0:
-        qp_row = qps.qp[q]
-        if qp_row.una > qps.cc[q + SENT]:
-            qps.cc[q + SENT] = qp_row.sent_max
-            on_completion(world.net, qps, q, c)
+        qp = qps.qp[q]
+        if qp.una > state.sent:
+            state.sent = qp.sent_max
+            on_completion(world.net, qps, state, c)
     return 0
