@@ -1,9 +1,18 @@
 import ast
+import importlib
+import pkgutil
+from fnmatch import fnmatch
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pdes.core import state
+import pdes
+from pdes.core.memory import CACHE_LINE
+from pdes.core.rows.messages import WholeMessage
+from pdes.core.rows.nic import LaterMessage, Message, Request
+from pdes.core.rows.row import Kind, Row, word
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("pdes", "et", "topologies", "workload", "partition", "nadi")
@@ -21,6 +30,7 @@ PLAIN_TWINS = {
     "yield_core",
     "read",
 }
+MAKES_HELPERS = {"seen_as", "reader"}
 BUILTINS = {"range", "min", "max", "abs", "int", "float"}
 MAKES_OBJECTS = (
     ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.JoinedStr, ast.Lambda,
@@ -70,7 +80,7 @@ def forbidden(function, known):
 
 
 def helpers(tree):
-    """Names in a module that kernels may call: compiled there, or imported from the engine."""
+    """Names in a module that kernels may call: compiled or bound to a `seen_as` there, or imported from the engine."""
     names = {function.name for function in kernels(tree)}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any(
@@ -79,6 +89,9 @@ def helpers(tree):
             names.add(node.name)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pdes."):
             names |= {alias.asname or alias.name for alias in node.names}
+        made_by = getattr(getattr(node.value, "func", None), "id", "") if isinstance(node, ast.Assign) else ""
+        if made_by in MAKES_HELPERS:
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return names
 
 
@@ -133,45 +146,142 @@ def test_kernels_read_constants_and_helpers_only(path):
 def test_the_rules_find_what_they_forbid():
     bad = ast.parse(
         "import numba.core\n"
+        "own = seen_as(Kind)\nother = kind_of(Kind)\n"
         "def f():\n    from mpi4py import MPI\n"
         "@inline\ndef g(a, i):\n    b = np.zeros(3)\n    c = [1]\n    print(a)\n    a.sort()\n"
-        "    return a[i, -1] + state\n"
+        "    own(a)[i].word = other(a)[i].word + a.own(i)\n    return a[i, -1] + state\n"
     )
     (function,) = kernels(bad)
     assert imports(bad, "numba") == [1]
-    assert imports(bad, "mpi4py") == [3]
+    assert imports(bad, "mpi4py") == [5]
     assert imports(bad, "mpi4py", top_only=True) == []
-    assert list(negative_indices(function)) == [10]
-    assert {what for _, what in forbidden(function, set())} == {"zeros", "List", "print", "sort"}
+    assert list(negative_indices(function)) == [13]
+    assert helpers(bad) == {"g", "own"}
+    found = [what for _, what in forbidden(function, helpers(bad))]
+    assert sorted(found) == ["List", "other", "own", "print", "sort", "zeros"], "own is called as an attribute once"
     assert "state" in free_names(function)
 
 
-WORDS = (
-    "PORT",
-    "NPU",
-    "RXQP",
-    "CONST",
-    "CTL",
-    "INST",
-    "LANE",
-    "CLASS",
-    "NODE",
-    "GATE",
-    "TX",
-    "PHASE",
-    "SYSTEM",
-    "ASKED",
-)
+NOT_WORDS_OF_ROWS = {
+    ("pdes/nic/congestion/*.py", "par", "P*_*"): "parameters: float64 numbers, which each control numbers for itself",
+    ("pdes/core/compiler.py", "overloads", "HOOK_ARGUMENTS"): "a dict's key",
+    ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
+    ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",
+    ("pdes/network/telemetry.py", "outbox", "CROSSING_WORDS"): "words of a packet in an outbox, behind which more lie",
+    ("pdes/closed_forms/*.py", "*", "*"): "not declared as rows yet",
+    ("pdes/workers/*.py", "team", "*"): "likewise",
+    ("pdes/workers/*.py", "_team", "*"): "likewise",
+    ("pdes/workers/*.py", "crew", "*"): "likewise",
+}
+"""File, array and names by which it may be indexed, and why: all other words have names of their own (Row)."""
 
 
-@pytest.mark.parametrize("prefix", WORDS)
-def test_no_two_words_of_a_row_share_their_place(prefix):
-    """Words written as `PREFIX_NAME = number` between `PREFIX_WORDS` and the end of the rows."""
-    named = {
-        name: value
-        for name, value in vars(state).items()
-        if name.startswith(f"{prefix}_") and name.isupper() and isinstance(value, int)
-    }
-    size = named.pop(f"{prefix}_WORDS")
-    places = [value for name, value in named.items() if value < size]
-    assert sorted(places) == sorted(set(places))
+def addends(index):
+    """What an index is the sum of; of several indices, each."""
+    if isinstance(index, ast.BinOp) and isinstance(index.op, ast.Add):
+        yield from addends(index.left)
+        yield from addends(index.right)
+    elif isinstance(index, ast.List | ast.Tuple):
+        for each in index.elts:
+            yield from addends(each)
+    else:
+        yield index
+
+
+def numbered_words(tree):
+    """(array, name) of all that is indexed by a constant with a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            for part in addends(node.slice):
+                name = getattr(part, "id", "") or getattr(part, "attr", "")
+                if name.isupper():
+                    yield getattr(node.value, "id", "") or getattr(node.value, "attr", ""), name
+
+
+def test_words_of_rows_have_names_and_no_numbers():
+    used, found = set(), []
+    for path in sorted((ROOT / "pdes").rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        for array, name in numbered_words(parsed(path)):
+            fits = {each for each in NOT_WORDS_OF_ROWS if all(map(fnmatch, (file, array, name), each))}
+            used |= fits
+            found += [] if fits else [f"{file}: {array}[{name}]"]
+    assert sorted(set(found)) == []
+    assert set(NOT_WORDS_OF_ROWS) - used == set(), "what nobody needs"
+
+
+def test_the_rule_of_words_finds_them():
+    bad = ast.parse(
+        "a.b[i * WORDS + NEXT] = c[[state.UNA, i]] + d[i + j + 2 * SIDES] + e[i & MASK] + f(x)[:, AT]\ng[:MOST]"
+    )
+    assert sorted(numbered_words(bad)) == [("", "AT"), ("b", "NEXT"), ("c", "UNA")]
+
+
+for _module in pkgutil.walk_packages(pdes.__path__, "pdes."):
+    importlib.import_module(_module.name)
+
+
+def below(kind):
+    """All kinds of rows that are derived from one."""
+    return [each for child in kind.__subclasses__() for each in (child, *below(child))]
+
+
+KINDS_OF_ROWS = [kind for kind in below(Row) if kind.__module__.startswith("pdes.")]
+
+
+def written(kind):
+    """Its class as it stands in the sources."""
+    tree = parsed(ROOT / f"{kind.__module__.replace('.', '/')}.py")
+    return next(node for node in tree.body if getattr(node, "name", "") == kind.__name__)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_ROWS, ids=lambda kind: kind.__name__)
+def test_a_row_is_as_long_as_declared_and_its_words_lie_one_behind_the_other(kind):
+    asked = [each.value.value for each in written(kind).keywords if each.arg == "words"]
+    words = sum(declared.many for declared in kind.declared.values())
+    assert [kind.words] == (asked or [words])
+    assert kind.dtype.itemsize == 8 * kind.words
+    if asked:
+        assert kind.dtype.itemsize % CACHE_LINE == 0 or CACHE_LINE % kind.dtype.itemsize == 0
+    at = 0
+    for name, declared in kind.declared.items():
+        field, offset = kind.dtype.fields[name]
+        assert offset == at, name
+        assert field.base == (np.float64 if declared.kind is Kind.FLOAT else np.int64), name
+        assert field.itemsize == 8 * declared.many, name
+        at += field.itemsize
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_ROWS, ids=lambda kind: kind.__name__)
+def test_words_have_a_meaning_and_a_name_that_nothing_else_has(kind):
+    names = [node.targets[0].id for node in written(kind).body if isinstance(node, ast.Assign)]
+    inherited = [name for base in kind.__bases__ for name in getattr(base, "declared", {})]
+    assert sorted(names + inherited) == sorted(kind.declared), "a name that stands twice hides a word"
+    assert [name for name in kind.declared if hasattr(np.recarray, name)] == []
+    assert [name for name, declared in kind.declared.items() if not declared.meaning.strip()] == []
+
+
+@pytest.mark.parametrize("pair", [*combinations((Message, WholeMessage, Request, LaterMessage), 2)])
+def test_kinds_that_share_memory_agree_on_the_words_that_they_share(pair):
+    first, second = (kind.dtype for kind in pair)
+    assert first.itemsize == second.itemsize
+    shared = {"payload_bytes", "tag", "ref"}
+    assert shared <= set(first.names) & set(second.names)
+    for name in set(first.names) & set(second.names) - {"_padding"}:
+        assert first.fields[name] == second.fields[name], name
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS_OF_ROWS if below(kind)], ids=lambda kind: kind.__name__)
+def test_what_is_added_to_a_kind_of_row_leaves_its_words_where_they_are(kind):
+    for derived in below(kind):
+        assert derived.dtype.itemsize == kind.dtype.itemsize
+        assert {name: derived.dtype.fields[name] for name in kind.declared} == {
+            name: kind.dtype.fields[name] for name in kind.declared
+        }
+
+
+def test_rows_refuse_what_would_not_work():
+    with pytest.raises(TypeError, match="Bad: NumPy's records have attributes size, flags of their own"):
+        type("Bad", (Row,), {name: word(Kind.COUNT, "things") for name in ("size", "flags", "other")})
+    with pytest.raises(TypeError, match="Long: 9 words, expected at most 8"):
+        type("Long", (Row,), {"many": word(Kind.COUNT, "things", many=9)}, words=8)
