@@ -296,7 +296,7 @@ def copy_row(_typing_context, into, _at, rows, _index):
     def codegen(context, builder, signature, args):
         target = item_pointer(context, builder, signature, args)
         source = item_pointer(context, builder, types.void(rows, types.int64), args[2:])
-        cgutils.raw_memcpy(builder, target, source, 1, rows.dtype.size)
+        cgutils.raw_memcpy(builder, target, source, context.get_constant(types.intp, 1), rows.dtype.size)
         return context.get_dummy_value()
 
     return types.void(into, types.int64, rows, types.int64), codegen

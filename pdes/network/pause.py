@@ -17,7 +17,7 @@ def pause_word(data_class, ask):
 
 @inline
 def paused_link(net, record):
-    """The own outgoing link that the pause frame at `record` (its place in words) is about."""
+    """The own outgoing link that the pause frame in `record` is about."""
     return net.facing[net.record[record].ready_ps & LINK_MASK]
 
 

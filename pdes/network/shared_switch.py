@@ -456,13 +456,12 @@ def act(net, inbox, routes, node, begin, end):
     """One switch in one cell: the packets of the batch in order of time, and what departs."""
     batch = net.ctl.batch
     rule = net.hooks.balancing != 0
-    record = net.record
     for i in range(batch):
-        p = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
+        packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         link = np.int64(-1)
-        if destination(record[p + 1]) != PAUSE_FRAME:
-            cell = switch_cell_to(net, routes, node, destination(record[p + 1]), record[p + 2])
-            link = choose(routes, cell, node, record[p + 2])
+        if destination(packet.w1) != PAUSE_FRAME:
+            cell = switch_cell_to(net, routes, node, destination(packet.w1), packet.w2)
+            link = choose(routes, cell, node, packet.w2)
             inbox.batch_tmp[i] = cell
             prefetch(net.tx, link)
             prefetch(net.gate, link)
@@ -473,15 +472,15 @@ def act(net, inbox, routes, node, begin, end):
         key = inbox.batch_key[i]
         now = begin + (key >> 16)
         at = inbox.batch_pos[key & 0xFFFF]
-        p = at
-        w1 = record[p + 1]
-        w2 = record[p + 2]
-        w3 = record[p + 3]
+        packet = net.record[at]
+        w1 = packet.w1
+        w2 = packet.w2
+        w3 = packet.w3
         link = inbox.batch_out[i]
         if rule and link >= 0:
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, w2, now)
         if link < 0:
-            take_pause(net, node, p, w2, now)
+            take_pause(net, node, at, w2, now)
         elif flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
             take_control(net, node, link, now, at, w1, w2, w3)
         else:
