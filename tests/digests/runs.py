@@ -150,8 +150,14 @@ CONTROLS = {
     "nscc, quick to adapt": ("nscc", {"qa_threshold_targets": 0.1, "qa_gate": 1.0, "target_qdelay_rtts": 0.3}),
     "swift": ("swift", {}),
     "swift, no flow scaling": ("swift", {"fs_range_ps": 0, "base_target_ps": 4e5, "initial_cwnd_packets": 2}),
-    "swift, windows below one": ("swift", {"base_target_ps": 1e4, "max_mdf": 0.9, "ai_packets": 0.01, "fs_range_ps": 0, "min_cwnd_packets": 0.2}),
-    "swift, resets": ("swift", {"retx_reset_threshold": 1, "initial_cwnd_packets": 0.5, "max_mdf": 0.1, "beta": 0.9}),
+    "swift, windows below one": (
+        "swift",
+        {"base_target_ps": 1e4, "max_mdf": 0.9, "ai_packets": 0.01, "fs_range_ps": 0, "min_cwnd_packets": 0.2},
+    ),
+    "swift, resets": (
+        "swift",
+        {"retx_reset_threshold": 1, "initial_cwnd_packets": 0.5, "max_mdf": 0.1, "beta": 0.9},
+    ),
     "timely": ("timely", {"t_low_ps": 6e6, "t_high_ps": 9e6}),
     "timely, from the first packet": ("timely", {"t_low_ps": 1e5, "t_high_ps": 4e6, "hai_events": 1}),
 }  # fmt: skip
