@@ -3,8 +3,13 @@
 import sys
 
 import pytest
+from hypothesis import settings
 
+from tests.budgets import bounded
 from tests.needs import SHARED
+
+settings.register_profile("nadi", bounded(100))
+settings.load_profile("nadi")  # for tests of random examples that do not say how many
 
 
 @pytest.fixture(scope="session", autouse=True)

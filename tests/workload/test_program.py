@@ -3,10 +3,11 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from et import CollectiveCommType, coll_node, comp_node, group_node, metadata, recv_node, send_node, table_of
+from tests.budgets import bounded
 from tests.workload import naive
 from workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
 
@@ -48,7 +49,7 @@ def workloads(draw):
     return nodes, groups
 
 
-@settings(max_examples=300, deadline=None)
+@bounded(300)
 @given(workloads())
 def test_is_what_the_naive_builder_makes(case):
     nodes, groups = case

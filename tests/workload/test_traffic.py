@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.budgets import bounded
 from tests.workload import naive
 from tests.workload.handmade import grid, two_rings
 from tests.workload.plain import plain_algorithms
@@ -80,7 +81,7 @@ def naive_traffic(nodes, groups):
                             yield npu, members[dst], size_bytes
 
 
-@settings(max_examples=200, deadline=None)
+@bounded(200)
 @given(workloads())
 def test_any_workload_is_what_a_walk_over_its_nodes_finds(case):
     nodes, groups = case
@@ -102,7 +103,7 @@ def known_to(program, rank, ranks):
     )
 
 
-@settings(max_examples=50, deadline=None)
+@bounded(50)
 @given(workloads(), st.integers(1, 4))
 def test_parts_of_ranks_make_the_whole(case, ranks):
     nodes, groups = case
