@@ -165,8 +165,8 @@ def test_16384_npus_take_seconds(spec):
     graph = topologies.build(spec)
     to = workload.permutation(graph.npus)
     ones = np.ones(graph.npus)
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = partition.expected(graph, np.arange(graph.npus), to, ones, ones)
-    assert time.perf_counter() - begin < 6  # about one on an idle core
+    assert time.process_time() - begin < 6  # about one on an idle core
     if isinstance(graph.routing, topologies.TableRouting):
         assert (found.node[: graph.npus] == 2).all()

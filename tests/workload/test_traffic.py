@@ -133,9 +133,9 @@ def test_many_pairs_are_summed_in_between(monkeypatch):
 @pytest.mark.parametrize("size_bytes", [1 << 30, (1 << 30) + 777])
 def test_a_ring_of_16384_is_cheap_and_complete(size_bytes):
     program = collective_program("all-reduce", 16_384, size_bytes)
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = traffic(program)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
     assert len(found.src) == 16_384
     assert found.messages.sum() == 16_384 * 2 * 16_383
     assert int(found.bytes.sum()) == 2 * 16_383 * size_bytes
