@@ -335,10 +335,11 @@ def mixture(npus=6):
     return traces
 
 
-def orders(scheduling):
+def orders(scheduling, more=()):
     """Groups that overlap, each NPU in an order of its own, one collective at a time; computation slows down."""
     traces = Traces(6)
     groups = {"a": (0, 1, 2, 3, 4, 5), "b": (1, 4, 5), "c": (0, 2, 3, 4), "d": (0, 5), "e": (1, 2, 3)}
+    groups |= dict.fromkeys(more, groups["a"])
     random = np.random.Generator(np.random.PCG64(7))
     for npu in range(6):
         for name in random.permutation(sorted(groups)).tolist():
@@ -348,6 +349,44 @@ def orders(scheduling):
             traces.compute(npu, micros + npu)
     own = chosen(collectives_in_flight=1, compute_slowdown=1.37, scheduling=scheduling, seed=2)
     return packets(build(LEAVES), with_priorities(traces).program(groups), own)
+
+
+def launches():
+    """Launches of NCCL beside computation that collectives slow down."""
+    graph = build(RAILS)
+    traces = Traces(8)
+    for turn in range(3):
+        traces.collective(range(8), 0, 30_000 + turn)
+        for npu in range(8):
+            traces.compute(npu, 9 + (npu + turn) % 3)
+    how = CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=ll,channels=2"})
+    program = build_program(traces.tables(), range(8), 8, {}, ComputeModel("trace"), how, fabric=graph)
+    return packets(graph, program, chosen(compute_slowdown=1.3, collectives_in_flight=2))
+
+
+def busy_port(_graph):
+    """A collective whose bytes leave after it has all that it waits for: its sender's port has others to send first."""
+    traces = Traces(6)
+    groups = {"pair": (0, 1), "three": (0, 1, 3)}
+    for turn in range(3):
+        traces.message(0, 2, 200_000, turn)
+        traces.collective(groups["pair"], 6, 2000, "pair")
+        traces.collective(groups["three"], 2, 3000, "three")
+        traces.message(0, 4, 0, turn)
+    return traces.program(groups)
+
+
+def in_lanes():
+    """Computation and memory that wait for their lanes, some of which take no time."""
+    traces = Traces(8)
+    for npu in range(8):
+        for micros in (3, 0, 2, 0, 1):
+            traces.compute(npu, micros, cpu=npu % 2 == 1)
+            traces.memory(npu, micros)
+        last = (len(traces.nodes[npu]) - 1,)
+        traces.collective([npu], 0, 5000, deps={npu: last})
+        traces.compute(npu, 2, deps=last)
+    return traces
 
 
 def crowd(npus=6, each=60):
@@ -598,6 +637,16 @@ def runs():
         "computation that collectives slow down": slowed,
         "each in its own order, last come": partial(orders, "lifo"),
         "each in its own order, by priority": partial(orders, "priority"),
+        "each in its own order, many groups": partial(orders, "fifo", "fgh"),
+        "each in its own order, many groups, by priority": partial(orders, "priority", "fgh"),
+        "launches beside computation": launches,
+        "NCCL's trees, rendezvous": partial(
+            algorithm, "nccl:algo=tree,proto=simple,channels=2", spec=RAILS, rendezvous_bytes=1000
+        ),
+        "double binary trees, rendezvous": partial(
+            algorithm, "double-binary-tree", size=60_000, rendezvous_bytes=1000
+        ),
+        "lanes": lambda: packets(build(RAILS), in_lanes().program(), chosen(compute_slowdown=1.5)),
         "phases of several lanes": lambda: packets(
             build("stack:dims=FullyConnected(4)_Switch(3),rates=400Gbps_100Gbps,delays=50ns_800ns"),
             phases_of(build("stack:dims=FullyConnected(4)_Switch(3),rates=400Gbps_100Gbps,delays=50ns_800ns")),
@@ -652,6 +701,10 @@ def runs():
         found |= {
             f"{model}": partial(whole, model),
             f"{model}, crowd": partial(crowded_whole, model),
+            f"{model}, busy port": partial(whole, model, busy_port, settings={"concurrent_collectives": True}),
+            f"{model}, all at one moment": partial(
+                whole, model, resolution_ps=10**9, settings={"concurrent_collectives": True}
+            ),
             f"{model}, ends": partial(whole, model, endpoint_delay_ps=10_000, reduction_psb=3.0, resolution_ps=1000),
             f"{model}, concurrent, torus": partial(
                 whole, model, spec="torus:sizes=3x2", settings={"concurrent_collectives": True}
@@ -663,6 +716,7 @@ def runs():
         }
     found |= {
         "closed form, a step": lambda: closed(step()),
+        "closed form, lanes": lambda: closed(in_lanes()),
         "closed form, mixed": lambda: closed(mixture(8)),
         "closed form, mixed, concurrent": lambda: closed(mixture(6), spec=LEAVES, concurrent_collectives=True),
         "closed form, crowd": lambda: closed(crowd()[0], spec=LEAVES, groups=crowd()[1]),
