@@ -32,7 +32,7 @@ def checked(*arguments):
         env=os.environ | {"NUMBA_BOUNDSCHECK": "1", "PYTHONPATH": str(ROOT)} | cache,
         capture_output=True,
         text=True,
-        timeout=550,
+        timeout=1200,
     )
 
 
