@@ -6,12 +6,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo-out
+WORKERS ?= 2
+PYTEST ?= --durations=25
+SECONDS ?= 600
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test fuzz lint bench clean
 
 help:
 	@echo "make demo    install, make traces, simulate them, print the report"
-	@echo "make test    install, lint, run all tests"
+	@echo "make test    install, lint, run all tests (WORKERS=2 beside each other)"
+	@echo "make fuzz    tests of random examples with fresh ones, for SECONDS=600"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   packet-hops per second on this machine"
 	@echo "make clean   remove .venv and what the demo made"
@@ -29,8 +33,13 @@ demo: $(STAMP)
 	$(BIN)/nadi workload transformer --npus 16 --layers 4 --hidden 1024 --heads 16 -o $(DEMO)/traces
 	$(BIN)/nadi run scripts/demo.toml --out $(DEMO)
 
+# Files of tests beside each other, then one after another those that keep several cores busy themselves.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not serial" $(PYTEST)
+	$(BIN)/python -m pytest -m serial $(PYTEST)
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,10 +1,36 @@
 """Fixtures of all tests."""
 
 import sys
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+from tests.budgets import bounded
 from tests.needs import SHARED
+
+settings.register_profile("nadi", bounded(100))
+settings.load_profile("nadi")  # for tests of random examples that do not say how many
+
+
+BUSY = {"faults", "parallel", "scaling", "slurm"}
+"""Folders of tests that start several workers which wait for each other, or end them at certain moments."""
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Do not look into folders of which -m wants nothing: ten thousand tests take ten seconds to collect."""
+    wants_busy = {"serial": True, "not serial": False}.get(config.option.markexpr)
+    if wants_busy is None or not collection_path.is_dir() or collection_path.parent != Path(__file__).parent:
+        return None
+    return True if (collection_path.name in BUSY) != wants_busy else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what must not run beside other tests, before pytest selects by marks."""
+    for item in items:
+        if item.path.parent.name in BUSY:
+            item.add_marker("serial")
 
 
 @pytest.fixture(scope="session", autouse=True)

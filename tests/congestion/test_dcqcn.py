@@ -1,10 +1,11 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes.nic.congestion import control, dcqcn
+from tests.budgets import bounded
 from tests.congestion.harness import US, Sender
 from tests.congestion.naive.dcqcn import Dcqcn
 
@@ -231,7 +232,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@bounded(400)
 @given(CHOICES, st.sampled_from([25, 100, 400, 77]), EVENTS)
 def test_kernel_and_model_agree(choices, gbps, events):
     choices = dict(choices)

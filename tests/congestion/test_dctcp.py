@@ -1,9 +1,10 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes.core import state as s
 from pdes.nic.congestion import control, dctcp
+from tests.budgets import bounded
 from tests.congestion.harness import Sender
 from tests.congestion.naive import dctcp as naive
 
@@ -133,7 +134,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@bounded(400)
 @given(CHOICES, st.sampled_from([1, 3, 16, 200]), EVENTS)
 def test_kernel_and_model_agree(choices, window, events):
     sender = Sender("dctcp", window=window, **choices)

@@ -1,8 +1,9 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes.nic.congestion import control, timely
+from tests.budgets import bounded
 from tests.congestion.harness import US, Sender
 from tests.congestion.naive.timely import Timely
 
@@ -113,7 +114,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@bounded(400)
 @given(CHOICES, st.sampled_from([25, 100, 400, 77]), EVENTS)
 def test_kernel_and_model_agree(choices, gbps, events):
     sender = Sender("timely", gbps=gbps, **choices)

@@ -1,13 +1,15 @@
 """Records what the runs bring, on purpose: python -m tests.digests.record [NAME ...]
 
-Without names all are recorded again and those that are no more are dropped. What changed is printed.
+Without names all are recorded again and those that are no more are dropped. What changed is printed. Runs of data that
+is not here (tests/needs.py) stay as they are.
 """
 
 import json
 import sys
 from pathlib import Path
 
-from tests.digests.runs import runs
+from tests.digests.runs import OF_SHARED_DATA, runs
+from tests.needs import SHARED
 
 RECORDED = Path(__file__).with_name("recorded.json")
 
@@ -20,10 +22,11 @@ def recorded():
 def main(names):
     """Record the runs of these names, or all."""
     before, known = recorded(), runs()
+    absent = set() if (SHARED / "data").is_dir() else OF_SHARED_DATA
     if unknown := sorted(set(names) - known.keys()):
         sys.exit(f"no run {unknown[0]!r}; expected names of tests/digests/runs.py")
-    kept = {name: row for name, row in before.items() if names and name in known}
-    after = kept | {name: known[name]().row() for name in names or known}
+    kept = {name: row for name, row in before.items() if name in known and (names or name in absent)}
+    after = kept | {name: known[name]().row() for name in names or known if name not in absent}
     for name in before.keys() | after.keys():
         if before.get(name) != after.get(name):
             sys.stdout.write(f"{name}: {before.get(name)} -> {after.get(name)}\n")

@@ -32,6 +32,7 @@ from pdes import (
     run_messages,
 )
 from tests.fabric import scenarios as fabric_scenarios
+from tests.fabric.cases import Network
 from tests.fabric.test_scenarios_deadlock import load, ring
 from tests.failures.common import cable, faults_of, of_switch
 from tests.parallel import matrix
@@ -51,9 +52,12 @@ from workload.program.remote import RemoteMemory
 
 LEAVES = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns"
 WIDE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=3,rate=100Gbps,delay=500ns"
+SHARED_LEAVES = "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=2,spines=2,rate=100Gbps"
 RAILS = "rail-optimised:npus=8,gpus_per_host=4,hosts_per_rail_leaf=1,spines=2,rate=100Gbps"
 LOSSY = {"queue_limit_bytes": 1300, "rto_ps": 9_000_000, "max_retries": 1000}
 US = 10**6
+OF_SHARED_DATA = {"matrix, symbolic"}
+"""Runs of traces of other projects, which not every checkout has."""
 SETTLED = {"window_packets", "rto_ps", "cell_ps"}
 
 
@@ -138,27 +142,44 @@ CONTROLS = {
         {"rp_timer_ps": 3e5, "byte_counter_bytes": 2000, "fast_recovery_times": 1, "clamp_target_rate": 1,
          "rate_decrease_interval_ps": 0},
     ),
+    "dcqcn, by bytes": ("dcqcn", {"rp_timer_ps": 0, "byte_counter_bytes": 3000}),
     "dctcp": ("dctcp", {}),
     "hpcc": ("hpcc", {}),
-    "hpcc, one stage, a least rate": ("hpcc", {"max_stage": 0, "min_rate_bps": 2e9, "rate_ai_bps": 1e8}),
+    "hpcc, one stage, a least rate": ("hpcc", {"max_stage": 0, "min_rate_bps": 3e10, "rate_ai_bps": 1e8}),
     "nscc": ("nscc", {}),
     "nscc, quick to adapt": ("nscc", {"qa_threshold_targets": 0.1, "qa_gate": 1.0, "target_qdelay_rtts": 0.3}),
     "swift": ("swift", {}),
     "swift, no flow scaling": ("swift", {"fs_range_ps": 0, "base_target_ps": 4e5, "initial_cwnd_packets": 2}),
-    "swift, windows below one": ("swift", {"base_target_ps": 1e4, "max_mdf": 0.9, "fs_max_cwnd_packets": 8}),
+    "swift, windows below one": (
+        "swift",
+        {"base_target_ps": 1e4, "max_mdf": 0.9, "ai_packets": 0.01, "fs_range_ps": 0, "min_cwnd_packets": 0.2},
+    ),
+    "swift, resets": (
+        "swift",
+        {"retx_reset_threshold": 1, "initial_cwnd_packets": 0.5, "max_mdf": 0.1, "beta": 0.9},
+    ),
     "timely": ("timely", {"t_low_ps": 6e6, "t_high_ps": 9e6}),
     "timely, from the first packet": ("timely", {"t_low_ps": 1e5, "t_high_ps": 4e6, "hai_events": 1}),
 }  # fmt: skip
 
 
-def controlled(control, switch, **settings):
+def controlled(control, switch, graph=None, **settings):
     name, values = CONTROLS[control]
     own = {"cnp_interval_ps": 1_000_000, "window_bytes": 24_000} | settings
     return packets(
-        build(WIDE),
+        graph or build(WIDE),
         incasts(),
         chosen(switch=SharedBuffer(**switch), control=congestion.control(name, values), **own),
     )
+
+
+def uneven_uplinks():
+    """Two leaves of four NPUs; of their three uplinks to each of two spines none is like another."""
+    cables = [(npu, 8 + npu // 4, 100, 500_000) for npu in range(8)]
+    for leaf in (8, 9):
+        for spine in (10, 11):
+            cables += [(leaf, spine, rate, 300_000 + 70_000 * spine) for rate in (25, 100, 400)]
+    return Network(8, (40_000,) * 4, tuple(cables)).graph()
 
 
 RESENT = {"rto_ps": 60 * US, "max_retries": 1000}
@@ -169,13 +190,13 @@ def switched(program=None, spec=WIDE, switch=None, **settings):
     return packets(build(spec), program or incasts(30_000), chosen(switch=shared, **settings))
 
 
-def balanced(rule, *, shared=False, **settings):
+def balanced(rule, *, shared=False, graph=None, **settings):
     program = collective_program("all-to-all", 8, 100_000)
-    spec = RAILS if rule == "rail" else WIDE
+    graph = graph or build(RAILS if rule == "rail" else WIDE)
     own = {"balancing": balancing.balancing(rule), "flowlet_gap_ps": 300_000, "seed": 9} | settings
     if shared:
         own["switch"] = SharedBuffer(**PAUSING)
-    return packets(build(spec), program, chosen(**own))
+    return packets(graph, program, chosen(**own))
 
 
 def locked():
@@ -288,16 +309,21 @@ def in_flight(scheduling, at_a_time=1, **settings):
 
 
 def slowed():
-    """Computation that collectives slow down, any number at a time."""
+    """Computation that collectives slow down, any number at a time, some begun before and some after it."""
     traces = Traces(6)
     for turn in range(3):
-        traces.collective(range(6), 0, 9000)
+        before = {npu: [traces.compute(npu, 2 + npu % 2, cpu=True)] for npu in range(6)}
+        traces.collective(range(6), 0, 9000, deps=before)
         for npu in range(6):
-            traces.compute(npu, 1 + (npu + turn) % 3)
+            traces.compute(npu, 3 + (npu + turn) % 3)
     return packets(build(LEAVES), traces.program(), chosen(compute_slowdown=1.25, concurrent_collectives=True))
 
 
 def mixed(npus=6):
+    return mixture(npus).program()
+
+
+def mixture(npus=6):
     """Collectives, messages of several sizes, some to an NPU that is not there yet, computation, memory."""
     traces = Traces(npus)
     for kind, size in ((0, 30_000), (7, 9_000), (6, 12_000)):
@@ -306,7 +332,96 @@ def mixed(npus=6):
         wait = [traces.compute(npus - 1 - npu, 1 + npu)]
         traces.message(npu, npus - 1 - npu, 900 * npu, npu, ((), wait))
         traces.memory(npu, 2)
-    return traces.program()
+    return traces
+
+
+def orders(scheduling, more=()):
+    """Groups that overlap, each NPU in an order of its own, one collective at a time; computation slows down."""
+    traces = Traces(6)
+    groups = {"a": (0, 1, 2, 3, 4, 5), "b": (1, 4, 5), "c": (0, 2, 3, 4), "d": (0, 5), "e": (1, 2, 3)}
+    groups |= dict.fromkeys(more, groups["a"])
+    random = np.random.Generator(np.random.PCG64(7))
+    for npu in range(6):
+        for name in random.permutation(sorted(groups)).tolist():
+            if npu in groups[name]:
+                traces.collective([npu], 0, 7000, name)
+        for micros in (1, 3, 2):
+            traces.compute(npu, micros + npu)
+    own = chosen(collectives_in_flight=1, compute_slowdown=1.37, scheduling=scheduling, seed=2)
+    return packets(build(LEAVES), with_priorities(traces).program(groups), own)
+
+
+def launches():
+    """Launches of NCCL beside computation that collectives slow down."""
+    graph = build(RAILS)
+    traces = Traces(8)
+    for turn in range(3):
+        traces.collective(range(8), 0, 30_000 + turn)
+        for npu in range(8):
+            traces.compute(npu, 9 + (npu + turn) % 3)
+    how = CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=ll,channels=2"})
+    program = build_program(traces.tables(), range(8), 8, {}, ComputeModel("trace"), how, fabric=graph)
+    return packets(graph, program, chosen(compute_slowdown=1.3, collectives_in_flight=2))
+
+
+def busy_port(_graph):
+    """A collective whose bytes leave after it has all that it waits for: its sender's port has others to send first."""
+    traces = Traces(6)
+    groups = {"pair": (0, 1), "three": (0, 1, 3)}
+    for turn in range(3):
+        traces.message(0, 2, 200_000, turn)
+        traces.collective(groups["pair"], 6, 2000, "pair")
+        traces.collective(groups["three"], 2, 3000, "three")
+        traces.message(0, 4, 0, turn)
+    return traces.program(groups)
+
+
+def in_lanes():
+    """Computation and memory that wait for their lanes, some of which take no time."""
+    traces = Traces(8)
+    for npu in range(8):
+        for micros in (3, 0, 2, 0, 1):
+            traces.compute(npu, micros, cpu=npu % 2 == 1)
+            traces.memory(npu, micros)
+        last = (len(traces.nodes[npu]) - 1,)
+        traces.collective([npu], 0, 5000, deps={npu: last})
+        traces.compute(npu, 2, deps=last)
+    return traces
+
+
+def crowd(npus=6, each=60):
+    """More collectives at a time than there is room for at first; of one NPU some, and computation that takes none."""
+    traces = Traces(npus)
+    groups = {"one": (2,), "two": (1, 3), "all but one": tuple(range(1, npus))}
+    for turn in range(each):
+        name = ["", "one", "two", "all but one"][turn % 4]
+        traces.collective(groups.get(name, range(npus)), turn % 9 if turn % 9 != 8 else 0, 700 + turn, name)
+        for npu in range(npus):
+            after = [traces.compute(npu, 0)] if turn % 5 == 0 else []
+            traces.message(npu, (npu + 1 + turn % 3) % npus, 300 * (turn % 4), turn, (after, ()))
+    return traces, groups
+
+
+def crowded(spec=LEAVES, **settings):
+    traces, groups = crowd()
+    return packets(build(spec), traces.program(groups), chosen(concurrent_collectives=True, **settings))
+
+
+def crowded_whole(model):
+    graph = build(LEAVES)
+    return whole(model, lambda _graph: crowd()[0].program(crowd()[1]), settings={"concurrent_collectives": True},
+                 spec=graph)  # fmt: skip
+
+
+def flood(spec=LEAVES, parts=1, **settings):
+    """Queues longer than there is room for at first."""
+    graph = build(spec)
+    traces = Traces(graph.npus)
+    for turn in range(12):
+        for src in range(1, graph.npus):
+            traces.message(src, 0, 120_000, turn)
+    owner = np.arange(graph.nodes) % parts if parts > 1 else None
+    return packets(graph, traces.program(), chosen(window_bytes=1 << 22, **settings), owner)
 
 
 def remote():
@@ -323,9 +438,20 @@ def remote():
     return packets(build("ring:npus=4,rate=100Gbps,delay=1us"), program, chosen())
 
 
-def at_ends(*, settings=None, **ends):
+def at_ends(*, graph=None, program=None, settings=None, **ends):
     model = fidelity.fidelity("packet", **ends)
-    return packets(build(LEAVES), mixed(), chosen(fidelity=model, seed=4, **(settings or {})))
+    graph = graph or build(LEAVES)
+    own = chosen(fidelity=model, seed=4, **(settings or {}))
+    return packets(graph, program or mixed(graph.npus), own)
+
+
+def overlapping(npus=8):
+    """All-reduces of groups that overlap, by trees and rings."""
+    traces = Traces(npus)
+    groups = {"low": (0, 1, 2), "odd": (1, 3, 5, 7), "all but two": (0, 1, 2, 4, 5, 7)}
+    for turn, name in enumerate(("odd", "low", "all but two", "", "low")):
+        traces.collective(groups.get(name, range(npus)), 0, 20_000 + turn, name)
+    return traces.program(groups, CollectiveSettings({"all-reduce": "double-binary-tree"}))
 
 
 SELECTIVE = {"selective_repeat": True, "reorder_packets": 3}
@@ -335,7 +461,7 @@ SELECTIVE = {"selective_repeat": True, "reorder_packets": 3}
 
 
 def whole(model, program=None, spec=LEAVES, settings=None, **parameters):
-    graph = build(spec)
+    graph = build(spec) if isinstance(spec, str) else spec
     own = chosen(fidelity=fidelity.fidelity(model, **parameters), **(settings or {}))
     return Brought(run_messages(build_world(graph, program(graph) if program else mixed(graph.npus), own)))
 
@@ -356,18 +482,16 @@ def phases_of(graph):
     return collective_program("all-reduce", graph.npus, 90_000, "grid:splits=4", graph)
 
 
-def closed(program, spec=RAILS, algorithms=None, **settings):
+def closed(traces, spec=RAILS, algorithms=None, groups=None, **settings):
     """A run at closed forms."""
-    graph = build(spec)
+    graph, npus = build(spec), len(traces.nodes)
     how = CollectiveSettings(algorithms or {})
-    made = build_program(
-        program.tables(), range(graph.npus), graph.npus, getattr(program, "groups", {}), ComputeModel("trace"), how,
-        fabric=graph,
-    )  # fmt: skip
+    tables, named = traces.tables(), groups or getattr(traces, "groups", {})
+    made = build_program(tables, range(npus), npus, named, ComputeModel("trace"), how, fabric=graph)
     own = replace(network_settings(NetworkSection(fidelity="closed-form")), **settings)
     costs = CollectiveCosts(graph, own)
     layout = laid_out(graph, made, costs)
-    costed = running.costed(layout, costs, how, program.tables(), np.arange(graph.npus))
+    costed = running.costed(layout, costs, how, tables, np.arange(npus))
     return Brought(running.run(graph, layout, costed, costs, own, Silence()))
 
 
@@ -416,10 +540,9 @@ def algorithm(name, kind="all-reduce", spec=LEAVES, size=20_000, **settings):
     return packets(*running, chosen(**settings))
 
 
-def uneven():
-    """All-to-alls whose members send different sizes, some nothing."""
-    matrix_bytes = np.random.default_rng(4).integers(0, 9, (6, 6)) * 512
-    return packets(build(LEAVES), uneven_program(matrix_bytes), chosen())
+def uneven_sizes():
+    """An all-to-all whose members send different sizes, some nothing."""
+    return uneven_program(np.random.Generator(np.random.PCG64(4)).integers(0, 9, (6, 6)) * 512)
 
 
 def hierarchical():
@@ -430,8 +553,9 @@ def hierarchical():
 @cache
 def runs():
     """Every run by name."""
-    found = {f"matrix, {name}": partial(of_matrix, name) for name in matrix.CASES if name != "symbolic"}
+    found = {f"matrix, {name}": partial(of_matrix, name) for name in matrix.CASES}
     found |= {
+        "rails in three LPs": partial(divided, "rails", "metis"),
         "lossy in two LPs": partial(divided, "lossy", parts=2),
         "cut through in five LPs, two threads": partial(divided, "cut_through", parts=5, threads=2),
         "ties in LPs of one node": partial(divided, "ties", "each node alone"),
@@ -446,6 +570,25 @@ def runs():
             controlled, control, DROPPING | {"trim": trims}, **RESENT, **(SELECTIVE if trims else {})
         )
     found |= {
+        "nscc, losses, by timers": partial(controlled, "nscc", DROPPING, **RESENT),
+        "swift, resets, losses": partial(controlled, "swift, resets", DROPPING, **RESENT),
+        "hpcc, sprayed over uneven links": partial(
+            controlled,
+            "hpcc",
+            PAUSING,
+            uneven_uplinks(),
+            balancing=balancing.balancing("spray"),
+            selective_repeat=True,
+            reorder_packets=0,
+        ),
+        "hpcc, sprayed, a window of one packet": partial(
+            controlled, "hpcc", PAUSING, uneven_uplinks(), window_bytes=512, mtu_bytes=512
+        ),
+        "timely, many to many": lambda: packets(
+            build("switch:npus=20,rate=100Gbps,delay=500ns"),
+            collective_program("all-to-all", 20, 80_000, "direct"),
+            chosen(control=congestion.control("timely", {"t_low_ps": 1e6, "t_high_ps": 2e6}), window_bytes=4000),
+        ),
         "strict classes": partial(switched, p2p_class=1, queue_samples=64, logged_pauses=50),
         "weighted classes": partial(switched, switch={"weights": (1, 3)}, p2p_class=1),
         "headroom too small": partial(switched, switch={"headroom_bytes": 600, "buffer_bytes": 30_000}, **RESENT),
@@ -461,7 +604,16 @@ def runs():
         out_of_order = {"selective_repeat": True, "reorder_packets": 0} if rule in {"spray", "adaptive"} else {}
         found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)
         found[f"{rule}, shared buffers"] = partial(balanced, rule, shared=True, **out_of_order)
+    for rule in ("adaptive", "flowlet"):
+        for shared in (False, True):
+            name = f"{rule}, uneven links{', shared buffers' if shared else ''}"
+            out_of_order = {"selective_repeat": True, "reorder_packets": 0} if rule == "adaptive" else {}
+            found[name] = partial(balanced, rule, graph=uneven_uplinks(), shared=shared, **out_of_order)
     found |= {
+        "spray, packets taken for lost too soon": partial(
+            balanced, "spray", graph=uneven_uplinks(), selective_repeat=True, reorder_packets=1, rto_ps=3 * US
+        ),
+        "timeouts that come too soon": partial(switched, window_bytes=9000, rto_ps=2 * US, max_retries=1000),
         "link down": partial(faulty, link_down),
         "link down, selective": partial(faulty, link_down, **SELECTIVE),
         "link down for good, shared buffers": partial(
@@ -483,6 +635,36 @@ def runs():
         "two collectives at a time, last come": partial(in_flight, "lifo", 2),
         "one collective at a time, by priority, rendezvous": partial(in_flight, "priority", rendezvous_bytes=1000),
         "computation that collectives slow down": slowed,
+        "each in its own order, last come": partial(orders, "lifo"),
+        "each in its own order, by priority": partial(orders, "priority"),
+        "each in its own order, many groups": partial(orders, "fifo", "fgh"),
+        "each in its own order, many groups, by priority": partial(orders, "priority", "fgh"),
+        "launches beside computation": launches,
+        "NCCL's trees, rendezvous": partial(
+            algorithm, "nccl:algo=tree,proto=simple,channels=2", spec=RAILS, rendezvous_bytes=1000
+        ),
+        "double binary trees, rendezvous": partial(
+            algorithm, "double-binary-tree", size=60_000, rendezvous_bytes=1000
+        ),
+        "lanes": lambda: packets(build(RAILS), in_lanes().program(), chosen(compute_slowdown=1.5)),
+        "phases of several lanes": lambda: packets(
+            build("stack:dims=FullyConnected(4)_Switch(3),rates=400Gbps_100Gbps,delays=50ns_800ns"),
+            phases_of(build("stack:dims=FullyConnected(4)_Switch(3),rates=400Gbps_100Gbps,delays=50ns_800ns")),
+            chosen(phases_per_dimension=1),
+        ),
+        "crowd": crowded,
+        "crowd, rendezvous": partial(crowded, rendezvous_bytes=400),
+        "crowd, lossy ring": partial(crowded, "ring:npus=6,rate=100Gbps,delay=500ns", **LOSSY),
+        "crowd, ring and shared switch": partial(
+            crowded, "stack:dims=Ring(3)_Switch(2),rates=100Gbps_100Gbps,delays=50ns_800ns",
+            switch=SharedBuffer(**PAUSING), p2p_class=1,
+        ),
+        "flood": flood,
+        "flood, cut through": partial(flood, cut_through=True),
+        "flood, shared buffers": partial(flood, switch=SharedBuffer(buffer_bytes=64_000_000, ecn=False)),
+        "flood in two LPs": partial(flood, parts=2),
+        "flood of a ring in three LPs": partial(flood, "ring:npus=6,rate=100Gbps,delay=500ns", 3),
+        "uneven, rendezvous": lambda: packets(build(LEAVES), uneven_sizes(), chosen(rendezvous_bytes=2000)),
         "remote memory": remote,
         "mixed, rendezvous": lambda: packets(build(LEAVES), mixed(), chosen(rendezvous_bytes=1, seed=8)),
         "mixed, rendezvous, selective, losses": lambda: packets(
@@ -499,7 +681,14 @@ def runs():
         "endpoint delay, selective": partial(
             at_ends, endpoint_delay_ps=50_000, reduction_psb=9.0, settings=SELECTIVE | LOSSY
         ),
+        "reduction alone": partial(at_ends, reduction_psb=9.0),
+        "reduction of overlapping groups": partial(
+            at_ends, graph=build(RAILS), program=overlapping(), reduction_psb=9.0
+        ),
         "acknowledged": partial(at_ends, acknowledged=True),
+        "acknowledged, flits": partial(
+            at_ends, graph=build(RAILS), acknowledged=True, settings={"nvlink_framing": True}
+        ),
         "acknowledged, selective, losses": partial(
             at_ends, acknowledged=True, send_latency_ps=300_000, settings=SELECTIVE | LOSSY
         ),
@@ -511,6 +700,11 @@ def runs():
     for model in ("congestion_aware", "congestion_unaware"):
         found |= {
             f"{model}": partial(whole, model),
+            f"{model}, crowd": partial(crowded_whole, model),
+            f"{model}, busy port": partial(whole, model, busy_port, settings={"concurrent_collectives": True}),
+            f"{model}, all at one moment": partial(
+                whole, model, resolution_ps=10**9, settings={"concurrent_collectives": True}
+            ),
             f"{model}, ends": partial(whole, model, endpoint_delay_ps=10_000, reduction_psb=3.0, resolution_ps=1000),
             f"{model}, concurrent, torus": partial(
                 whole, model, spec="torus:sizes=3x2", settings={"concurrent_collectives": True}
@@ -522,6 +716,10 @@ def runs():
         }
     found |= {
         "closed form, a step": lambda: closed(step()),
+        "closed form, lanes": lambda: closed(in_lanes()),
+        "closed form, mixed": lambda: closed(mixture(8)),
+        "closed form, mixed, concurrent": lambda: closed(mixture(6), spec=LEAVES, concurrent_collectives=True),
+        "closed form, crowd": lambda: closed(crowd()[0], spec=LEAVES, groups=crowd()[1]),
         "closed form, a step, NCCL": lambda: closed(step(), algorithms={"all-reduce": "nccl"}),
         "closed form, concurrent": lambda: closed(step(), concurrent_collectives=True),
         "closed form, leaf-spine": lambda: closed(step(), spec=WIDE),
@@ -532,7 +730,20 @@ def runs():
             build(RAILS), nccl_of(build(RAILS)), Settings(control=congestion.control("swift"))
         ),
         "hierarchical": hierarchical,
-        "uneven all-to-all": uneven,
+        "uneven all-to-all": lambda: packets(build(LEAVES), uneven_sizes(), chosen()),
+        "rails that share leaves": partial(algorithm, "ring", "all-to-all", spec=SHARED_LEAVES),
+        "NICs of two ports": partial(
+            algorithm,
+            "ring",
+            "all-to-all",
+            spec="rail-fat-tree:npus=8,gpus_per_host=2,ports=2,hosts_per_unit=2,spines=2",
+        ),
+        "servers that forward": partial(
+            algorithm,
+            "ring",
+            "all-to-all",
+            spec="rail-fat-tree:npus=8,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,forwarding=true",
+        ),
         "direct": partial(algorithm, "direct"),
         "halving and doubling": partial(algorithm, "halving-doubling", spec="switch:npus=8"),
         "Bruck": partial(algorithm, "bruck", "all-gather"),

@@ -6,13 +6,15 @@ Who means to change one records it again: python -m tests.digests.record NAME
 import pytest
 
 from tests.digests.record import recorded
-from tests.digests.runs import runs
+from tests.digests.runs import OF_SHARED_DATA, runs
 
 RECORDED = recorded()
 
 
 @pytest.mark.parametrize("name", runs())
-def test_a_run_brings_what_was_recorded(name):
+def test_a_run_brings_what_was_recorded(request, name):
+    if name in OF_SHARED_DATA:
+        request.getfixturevalue("shared_data")
     assert runs()[name]().row() == RECORDED[name]
 
 

@@ -1,11 +1,12 @@
 import tarfile
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 import et
 from et.framing import frame, iter_messages
 from et.schema import GlobalMetadata, IOInfo, Node
+from tests.budgets import bounded
 
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 UINT32, UINT64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
@@ -56,7 +57,7 @@ def test_what_is_written_is_read(tmp_path_factory, metadata, nodes, is_zipped):
     assert et.read_messages(path) == (metadata, nodes)
 
 
-@settings(max_examples=10)
+@bounded(10)
 @given(st.data())
 def test_every_type_of_attribute_survives(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "attributes.et"

@@ -2,19 +2,19 @@
 
 import json
 from collections import Counter
+from functools import cache
 
 import pytest
 from hypothesis import given
 
-from pdes import RunError, build_world
+from pdes import RunError, build_world, run
 from pdes.network.balancing import balancing
 from pdes.nic.congestion import Control
 from tests.budgets import bounded
 from tests.fabric import naive
 from tests.fabric.cases import Bounded, Flows, Network, Scenario, scenarios, settings_of, star
-from tests.fabric.compare import by_hand, check, differences
+from tests.fabric.compare import by_hand, check, differences, owners, same
 from tests.fabric.naive import Simulator
-from tests.pdes.compare import simulate
 from tests.plain_python import plain_python
 
 
@@ -155,12 +155,26 @@ MUST_HAPPEN = {
 }
 
 
+@cache
+def agreed(name):
+    """What a fixed run is made of, and the results on which engine and reference agree."""
+    parts = RUNS[name].build()
+    return parts, check(*parts)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_fixed_runs_agree(name):
+    _, found = agreed(name)
+    for what in MUST_HAPPEN.get(name, ()):
+        assert found.reference.count[what] > 0
+
+
 @pytest.mark.parametrize("lps", [2, 3])
 @pytest.mark.parametrize("name", RUNS)
 def test_fixed_runs_agree_on_any_partition(name, lps):
-    reference = agree(RUNS[name]._replace(lps=lps))
-    for what in MUST_HAPPEN.get(name, ()):
-        assert reference.count[what] > 0
+    (graph, program, chosen), found = agreed(name)
+    owner = owners(graph, lps, chosen.seed)
+    assert same(found.results, run(build_world(graph, program, chosen, owner))) == []
 
 
 PLAIN = """
@@ -180,8 +194,8 @@ def test_plain_python_agrees():
 
 def test_headers_cannot_fill_a_port_for_ever(monkeypatch):
     # four senders of 400 Gb/s into 25: their headers alone are 100 Gb/s and more, so strict priority starves all data
-    graph, program, chosen = RUNS["headers crowd"].build()
-    results = simulate(graph, program, chosen)
+    (graph, program, chosen), found = agreed("headers crowd")
+    results = found.results
     assert results.counters["packet_hops"] < Bounded.MOST_HOPS / 4
     monkeypatch.setattr(naive, "TRIMMED_A_TURN", 10**9)
     with pytest.raises(TimeoutError):
@@ -318,7 +332,5 @@ class NoEchoOfTrimmed(Simulator):
     ],
 )
 def test_the_comparison_notices_a_broken_rule(broken, name):
-    graph, program, chosen = RUNS[name].build()
-    results = simulate(graph, program, chosen)
-    assert differences(results, by_hand(graph, program, chosen, results.settled)) == []
-    assert differences(results, by_hand(graph, program, chosen, results.settled, broken)) != []
+    (graph, program, chosen), found = agreed(name)
+    assert differences(found.results, by_hand(graph, program, chosen, found.results.settled, broken)) != []

@@ -7,7 +7,7 @@ import sys
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import partition
@@ -15,6 +15,7 @@ import topologies
 from partition.clusters import MOST_LOAD, Clusters, cluster, components
 from partition.methods import blocks, metis
 from partition.weights import Weights
+from tests.budgets import bounded
 from tests.topologies.naive import SMALL
 
 METHODS = tuple(partition.methods())
@@ -78,7 +79,7 @@ def check_hosts(graph, owner):
 EDGES = st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=40)
 
 
-@settings(max_examples=200, deadline=None)
+@bounded(200)
 @given(EDGES)
 def test_components_are_those_of_networkx(edges):
     a, b = np.array(edges, np.int64).reshape(-1, 2).T
@@ -330,7 +331,7 @@ def test_another_process_finds_the_same():
     assert len(found) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@bounded(100)
 @given(st.lists(st.integers(1, 100), min_size=4, max_size=30), st.integers(2, 4), st.randoms(use_true_random=False))
 def test_levelling_never_makes_the_heaviest_part_heavier(weights, parts, random):
     weight = np.array(weights, np.int64)

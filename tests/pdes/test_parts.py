@@ -3,7 +3,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes import Settings, build_world, run
@@ -15,13 +15,14 @@ from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
 from pdes.core.rows.npu import Instance
 from pdes.network.link import BYTES_MASK, LINK_BITS
 from pdes.workers.threads import crew_of
+from tests.budgets import bounded
 from tests.pdes import kernels, naive
 from tests.pdes.cases import Traces
 from tests.pdes.compare import simulate
 from topologies import build
 from workload import collective_program, pairs_program
 
-quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+quick = bounded(60)
 WORD = st.integers(0, 2**63 - 1)
 VERB = st.sampled_from(["put", "get", "remove"])
 

@@ -44,7 +44,13 @@ def test_all_of_it_with_ranks(tmp_path):
     assert {"threads", "ranks through MPI", "bare exchange, 1 messages"} <= set(sync)
     projected = table(out / "projection.csv")
     assert [row["way"] for row in projected[:2]] == ["threads", "ranks through MPI"]
-    assert all(row["error_percent"] for row in projected[:2])
+    measured = {row["way"]: float(row["speed_up"]) for row in rows if row["workers"] == "2"}
+    for row in projected[:2]:
+        expected, real = float(row["speed_up_of_capacity"]), float(row["measured_speed_up"])
+        assert real == pytest.approx(measured[row["way"]])
+        assert 0 < float(row["speed_up"]) <= 2  # of two ranks
+        assert expected == pytest.approx(float(row["speed_up"]) * measured["copies"] / 2)
+        assert float(row["error_percent"]) == pytest.approx(100 * (expected - real) / real, abs=0.01)
     facts = json.loads((out / "machine.json").read_text())
     assert facts["cores"] >= 1
     assert facts["sync_us"]["alpha"] == pytest.approx(sync["ranks through MPI"])

@@ -3,10 +3,11 @@
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topologies
+from tests.budgets import bounded
 from tests.topologies.naive import SMALL, Hierarchy, as_networkx, distances_without_transit, nearer_links
 
 TABLES = [spec for spec in SMALL if isinstance(topologies.build(spec).routing, topologies.TableRouting)]
@@ -109,7 +110,7 @@ def test_stacks_follow_their_definition(spec, dimensions):
 KIND = st.sampled_from(["Ring", "FullyConnected", "Switch"])
 
 
-@settings(max_examples=25, deadline=None)
+@bounded(25)
 @given(st.lists(st.tuples(KIND, st.integers(2, 5)), min_size=1, max_size=3))
 def test_any_stack_follows_its_definition(dimensions):
     graph = topologies.build({"name": "stack", "dims": "_".join(f"{kind}({size})" for kind, size in dimensions)})
@@ -121,7 +122,7 @@ SWITCH_PAIRS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@bounded(60)
 @given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=3), min_size=2, max_size=6), SWITCH_PAIRS)
 def test_any_network_of_switches_is_routed_or_refused(homes, pairs):
     builder = topologies.GraphBuilder("any", len(homes))

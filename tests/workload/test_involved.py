@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
+from tests.budgets import bounded
 from tests.scenarios.running import simulate
 from tests.workload.ranks import on_ranks
 from workload import CollectiveSettings, WorkloadError, build_program
@@ -50,7 +51,7 @@ def found_members(program, npu):
 restrictions = st.one_of(st.none(), st.lists(st.booleans(), min_size=1, max_size=4).filter(lambda d: any(d[:3])))
 
 
-@settings(max_examples=60, deadline=None)
+@bounded(60)
 @given(st.lists(restrictions, min_size=1, max_size=4))
 def test_groups_are_those_of_the_enumeration(involved):
     program = build_program([trace(*involved)], [0] * 24, 24, fabric=topologies.build(TORUS))

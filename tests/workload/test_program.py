@@ -3,10 +3,11 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from et import CollectiveCommType, coll_node, comp_node, group_node, metadata, recv_node, send_node, table_of
+from tests.budgets import bounded
 from tests.workload import naive
 from workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
 
@@ -48,7 +49,7 @@ def workloads(draw):
     return nodes, groups
 
 
-@settings(max_examples=300, deadline=None)
+@bounded(300)
 @given(workloads())
 def test_is_what_the_naive_builder_makes(case):
     nodes, groups = case
@@ -211,9 +212,9 @@ def test_many_npus_with_one_trace_are_quick():
         made = coll_node(i, "", ALL_REDUCE, 1 << 20, deps=[i - 1]) if i % 2 else comp_node(i, "c", deps=[i - 1])
         nodes.append(made)
     table = one(*nodes)
-    start = time.perf_counter()
+    start = time.process_time()
     program = build_program([table], np.zeros(16_384, int), 16_384)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert len(program.node_kind) == 1000
 
 
@@ -223,9 +224,9 @@ def test_many_groups_are_quick():
     base = one(coll_node(0, "", ALL_REDUCE, 1 << 20, pg_name="g"))
     groups = {f"g{i}": tuple(range(8 * i, 8 * i + 8)) for i in range(npus // 8)}
     traces = [dataclasses.replace(base, group_names=("", name)) for name in groups]
-    start = time.perf_counter()
+    start = time.process_time()
     program = build_program(traces, np.arange(npus) // 8, npus, groups)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert program.trace_of_npu.tolist() == [0] * npus
     assert program.slot_group.tolist() == (1 + np.arange(npus) // 8).tolist()
     assert program.slot_member.tolist() == (np.arange(npus) % 8).tolist()

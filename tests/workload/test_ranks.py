@@ -4,10 +4,11 @@ import copy
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from et import CollectiveCommType, coll_node, comp_node, group_node, metadata, read_groups, table_of, write_trace
+from tests.budgets import bounded
 from tests.workload import naive
 from tests.workload.ranks import build_on_ranks, on_ranks
 from tests.workload.test_program import workloads
@@ -56,7 +57,7 @@ def check_parts(whole, parts, rank_of_npu):
             assert size == (np.diff(whole.group_ptr)[group] if group in used else 0)
 
 
-@settings(max_examples=150, deadline=None)
+@bounded(150)
 @given(workloads(), st.data())
 def test_ranks_build_what_one_builds(case, data):
     nodes, groups = case
@@ -69,7 +70,7 @@ def test_ranks_build_what_one_builds(case, data):
     check_parts(whole, parts, rank_of_npu)
 
 
-@settings(max_examples=400, deadline=None)
+@bounded(400)
 @given(workloads(), st.data())
 def test_ranks_refuse_what_one_refuses(case, data):
     """Programs with a few random faults."""

@@ -82,11 +82,11 @@ def test_no_schedules_at_all():
 
 
 def test_a_large_ring_is_quick():
-    start = time.perf_counter()
+    start = time.process_time()
     schedules = ScheduleSet()
     schedules.add("all-reduce", "ring", 16_384)
     packed = schedules.pack()
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert len(packed.send_peer) == 2 * 16_383
 
 

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.budgets import bounded
 from tests.workload import naive
 from tests.workload.handmade import grid, two_rings
 from tests.workload.plain import plain_algorithms
@@ -80,7 +81,7 @@ def naive_traffic(nodes, groups):
                             yield npu, members[dst], size_bytes
 
 
-@settings(max_examples=200, deadline=None)
+@bounded(200)
 @given(workloads())
 def test_any_workload_is_what_a_walk_over_its_nodes_finds(case):
     nodes, groups = case
@@ -102,7 +103,7 @@ def known_to(program, rank, ranks):
     )
 
 
-@settings(max_examples=50, deadline=None)
+@bounded(50)
 @given(workloads(), st.integers(1, 4))
 def test_parts_of_ranks_make_the_whole(case, ranks):
     nodes, groups = case
@@ -132,9 +133,9 @@ def test_many_pairs_are_summed_in_between(monkeypatch):
 @pytest.mark.parametrize("size_bytes", [1 << 30, (1 << 30) + 777])
 def test_a_ring_of_16384_is_cheap_and_complete(size_bytes):
     program = collective_program("all-reduce", 16_384, size_bytes)
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = traffic(program)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
     assert len(found.src) == 16_384
     assert found.messages.sum() == 16_384 * 2 * 16_383
     assert int(found.bytes.sum()) == 2 * 16_383 * size_bytes

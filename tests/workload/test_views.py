@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.budgets import bounded
 from tests.workload.alpha_beta import Network
 from tests.workload.handmade import grid, two_rings
 from tests.workload.test_oracle import reasons
@@ -83,7 +84,7 @@ def cut_buffers(draw):
     return plans, view, draw(st.one_of(st.integers(0, 100), st.integers(0, 2**40)))
 
 
-@settings(max_examples=100, deadline=None)
+@bounded(100)
 @given(cut_buffers())
 def test_chunks_sum_to_the_part_and_parts_to_the_whole(case):
     plans, view, size_bytes = case
