@@ -1,19 +1,21 @@
 """Parameters that DeepSpeed of 2021 gathered tensor by tensor, into lists of one tensor for each GPU (`gather=list`).
 
-What is done for each tensor, from the sources of then (DeepSpeed 0.3.13 to 0.5, runtime/zero/partition_parameters.py and
-stage3.py; PyTorch 1.8, torch/lib/c10d/ProcessGroupNCCL.cpp):
+What is done for each tensor, from the sources of then (DeepSpeed 0.3.13 to 0.5, partition_parameters.py and stage3.py
+in runtime/zero; PyTorch 1.8, torch/lib/c10d/ProcessGroupNCCL.cpp):
 
-- `_allgather_param` fills a flat tensor with zeros, waits until the device is idle, makes a view of it for each GPU in a
-  loop of Python, and calls all_gather with that list. PyTorch gathers into a tensor of its own, and copies each GPU's
+- `_allgather_param` fills a flat tensor with zeros, waits until the device is idle, makes a view of it for each GPU in
+  a loop of Python, and calls all_gather with that list. PyTorch gathers into a tensor of its own, and copies each GPU's
   share from there into its view: a launch each.
-- `_reduce_scatter_gradient` makes such a list of the gradient; PyTorch copies each view into a flat tensor first.
+- `_reduce_scatter_gradient` makes such a list of the gradient; PyTorch copies each view into a flat tensor first. The
+  next module's tensors are fetched when the device is idle again, so that nothing hides a reduction.
 - Tensors of fewer than PERSISTENT elements stay whole on all GPUs until the optimizer's step. After it all of them are
   gathered at once, and `_allgather_params` takes them apart by a loop over tensors and GPUs.
-- A tensor is dropped after its module unless it is used again within MOST_REUSE elements of others. With recomputation of
-  whole layers that far are all but the last ones of a large layer, so that they are gathered a third time.
+- A tensor is dropped after its module unless it is used again within MOST_REUSE elements of others. With whole layers
+  recomputed that far are all but the last ones of a large layer, so that they are gathered a third time.
 
-DeepSpeed PR #1188 (June 2021) measured what the copies and waits cost; PyTorch's `_all_gather_base`, which it names as the
-cure, has none of this, and DeepSpeed took it up in its version 0.5.9 (PR #1453).
+DeepSpeed's PR #1188 (June 2021) says that these copies and waits are what makes ZeRO-3 slow, and that PyTorch's
+`_all_gather_base` has none of them; PR #1453 took it up. Until PR #1170 (June 2021) the order of modules was traced off
+by one, and where tracing fails nothing is fetched ahead: `prefetch=0`.
 """
 
 from typing import NamedTuple
@@ -27,11 +29,11 @@ PERSISTENT = 100_000
 MOST_REUSE = 10**9
 """Elements (stage3_max_reuse_distance)."""
 VIEW_NANOS = 1_700
-"""Of the host for each entry of a list, `partitions.append(flat.narrow(0, i * size, size))`. Measured on 2026-11-22 with
-PyTorch 2.14 on one core of an AMD EPYC, the best of 200 loops of 1,536."""
+"""Of the host for each entry of a list, `partitions.append(flat.narrow(0, i * size, size))`. Measured on 2026-11-22
+with PyTorch 2.14 on one core of an AMD EPYC, the best of some 100 loops of 1,536."""
 TAKE_APART_NANOS = 6_000
-"""Of the host for each GPU's share of a tensor in `_allgather_params`: three views and a comparison, 3.4 us, the call of
-copy_, 0.65 us, both measured like VIEW_NANOS, and its launch, 2 us as the GPUs' files assume."""
+"""Of the host for each GPU's share of a tensor in `_allgather_params`: three views and a comparison, 3.4 us, the call
+of copy_, 0.65 us, both measured like VIEW_NANOS, and its launch, 2 us as the GPUs' files assume."""
 
 
 class Listed(NamedTuple):

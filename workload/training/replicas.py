@@ -11,8 +11,8 @@
 
 Megatron-LM's distributed optimizer gathers beside the first forward pass, or without overlap_param_gather at the end of
 the step. DeepSpeed reduces with all-reduces though each GPU needs a share only, as use_multi_rank_bucket_allreduce is
-on unless told otherwise (runtime/zero/stage_1_and_2.py, average_tensor). With gather=list its ZeRO-3 does tensor by tensor
-what else goes layer by layer (`workload.training.lists`).
+on unless told otherwise (runtime/zero/stage_1_and_2.py, average_tensor). With gather=list its ZeRO-3 does tensor by
+tensor what else goes layer by layer (`workload.training.lists`).
 """
 
 from collections.abc import Sequence
@@ -228,7 +228,7 @@ class Replicas:
         return items
 
     def _gather_lists(self, wraps: Sequence[Sequence[int]], at: int, begun: range, *, is_backward: bool) -> Items:
-        """Layer `at` is awaited, those of `begun` begin to come. Before, the device falls idle: gradients are reduced."""
+        """Layer `at` is awaited, those of `begun` begin to come, once the gradients above are reduced."""
         reduced = self._reduce_tensors(wraps[at - 1]) if is_backward and at else []
         needs = tuple(item.key for item in reduced if isinstance(item, Collective))
         items: Items = []
@@ -274,12 +274,14 @@ class Replicas:
 
     def _tensors(self, own: Sequence[int]) -> list[lists.Listed]:
         """Of units, in the order of the forward pass, that are shared."""
-        found = [tensor for i in own for tensor in self.units[i].tensors]
-        return [
-            lists.Listed(f"{self._name(own)}/tensor{number}", tensor.size, members, self.family(is_expert=tensor.is_expert))
-            for number, tensor in enumerate(found)
-            if (members := self.count(is_expert=tensor.is_expert)) > 1
-        ]
+        found = [tensor for i in own for tensor in self.units[i].tensors for _ in range(tensor.pieces)]
+        made = []
+        for number, tensor in enumerate(found):
+            members, family = self.count(is_expert=tensor.is_expert), self.family(is_expert=tensor.is_expert)
+            if members > 1:
+                name = f"{self._name(own)}/tensor{number}"
+                made.append(lists.Listed(name, tensor.size // tensor.pieces, members, family))
+        return made
 
     def _listed(self, own: Sequence[int], *, is_backward: bool) -> list[tuple[lists.Listed, str]]:
         """Those that are gathered for a pass, each with its key; one that is dropped on the way comes twice."""
