@@ -463,10 +463,11 @@ class MemorySection(Section):
 
     latency: Time = Field(0, description="of each memory node")
     bandwidth: OptionalRate = Field(None, description='of memory nodes and of the roofline, "2.04TB/s"')
-    remote: Literal["npu", "pool", "none"] | None = Field(
+    remote: Literal["npu", "node", "pool", "none"] | None = Field(
         None,
         description="memory of tensors that are elsewhere (tensor_loc other than 0): each NPU has one of its own, "
-        "NPUs of the fabric serve them over the network, or there is none; without, they are treated as local",
+        "each host has one, NPUs of the fabric serve them over the network, or there is none; without, they are "
+        "treated as local",
     )
     remote_npus: tuple[int, ...] = Field((), description="NPUs that are the memory of a pool, and have no traces")
     remote_latency: Time = Field(0, description="of each access to remote memory")
@@ -476,7 +477,7 @@ class MemorySection(Section):
     def _remote_is_said(self) -> Self:
         if self.remote in {None, "none"} and (self.remote_latency or self.remote_bandwidth is not None):
             key = "remote_latency" if self.remote_latency else "remote_bandwidth"
-            raise ValueError(f'{key} stands without remote = "npu" or "pool"; expected both or neither')
+            raise ValueError(f'{key} stands without remote = "npu", "node" or "pool"; expected both or neither')
         if (self.remote == "pool") != bool(self.remote_npus):
             raise ValueError('expected remote = "pool" and remote_npus together, as remote_npus = [64, 65]')
         return self

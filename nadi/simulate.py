@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-import topologies
 from et import TraceTable
 from nadi import fidelities
 from nadi.closed_forms import running
@@ -20,6 +19,7 @@ from nadi.launching.progress import Progress, Silence
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import together
 from nadi.wiring.affordable import check_counters, check_fabric, check_rows, check_run, check_trace
+from nadi.wiring.building import built_fabric
 from nadi.wiring.estimate import Estimate, estimate, of_all_ranks
 from nadi.wiring.estimate import work as work_of
 from nadi.wiring.fault_schedule import schedule
@@ -102,7 +102,7 @@ def simulate(
             raise ConfigError(f"[engine] backend: found processes on {ranks.size} MPI ranks; expected threads there")
         check_fabric(config.topology.source(), force=force)
         _check_model(config, force=force)
-        graph = topologies.build(config.topology.source())
+        graph = built_fabric(config)
         workers = _workers(config, ranks)
         work, owner = place(config, graph, workers, progress, force=force)
         settings = network_settings(
