@@ -25,6 +25,11 @@ def built_fabric(config: RunConfig) -> Graph:
         raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
 
 
+def memory_nodes(config: RunConfig, graph: Graph) -> tuple[int, ...]:
+    """Endpoints of the fabric that are memory of others: those of a pool, or the memories of hosts."""
+    return config.memory.remote_npus or host_memories(config, graph)
+
+
 def host_memories(config: RunConfig, graph: Graph) -> tuple[int, ...]:
     """Endpoints of `built_fabric` that are memories of hosts."""
     if config.memory.remote != "node":

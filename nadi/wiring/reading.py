@@ -11,7 +11,7 @@ from et import TraceTable, read_groups
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
 from nadi.wiring.affordable import schedule_bytes
-from nadi.wiring.building import host_memories
+from nadi.wiring.building import host_memories, memory_nodes
 from nadi.wiring.from_model import trace_set
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
@@ -61,7 +61,7 @@ def read_work(
     Raises:
         TraceError, WorkloadError: the traces are wrong, or plans take more memory than is free.
     """
-    servers = config.memory.remote_npus or host_memories(config, graph)
+    servers = memory_nodes(config, graph)
     traces = _trace_set(config, graph, own, exchange)
     if servers:
         traces = with_memory_nodes(traces, servers, graph.host, exchange)
