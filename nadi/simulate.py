@@ -23,7 +23,7 @@ from nadi.wiring.building import built_fabric
 from nadi.wiring.estimate import Estimate, estimate, of_all_ranks
 from nadi.wiring.estimate import work as work_of
 from nadi.wiring.fault_schedule import schedule
-from nadi.wiring.from_model import model_and_plan
+from nadi.wiring.from_model import model_and_plan, serving_and_requests
 from nadi.wiring.in_network import with_reducers, without_reducers
 from nadi.wiring.placement import place
 from nadi.wiring.reading import Work
@@ -175,6 +175,12 @@ def _at_closed_forms(
 
 def _check_model(config: RunConfig, *, force: bool) -> None:
     """Refuse a model whose traces take more memory than is free."""
+    served = serving_and_requests(config)
+    if served is not None:
+        from workload.inference.generator import nodes_at_least
+        from workload.training.generator import NODE_BYTES
+
+        check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
     found = model_and_plan(config)
     if found is not None:
         from workload.training.generator import NODE_BYTES, nodes_at_most
