@@ -145,6 +145,16 @@ def _parse_plan(value: object) -> str | None:
     return str(parallel_plan(value))
 
 
+def _parse_lengths(value: object) -> str:
+    from workload.inference import Lengths
+
+    Lengths.parse(value, "tokens")
+    return str(value)
+
+
+_Lengths = Annotated[str, BeforeValidator(_parse_lengths)]
+
+
 class WorkloadSection(Section):
     """What the NPUs do: traces, or a model and a plan."""
 
@@ -156,8 +166,8 @@ class WorkloadSection(Section):
     plan: Annotated[str | None, BeforeValidator(_parse_plan)] = Field(
         None, description='how the model is trained, "tp8,pp4,dp32"'
     )
-    framework: Literal["megatron", "deepspeed", "fsdp"] = Field(
-        "megatron", description="whose training step of the model it is"
+    framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
+        "megatron", description="whose training step of the model it is, or that it is served as [serving] says"
     )
     groups: FilePath | None = Field(None, description="JSON file of the communicators that the traces name")
     all_gather_size: Literal["contribution", "total"] = Field(
@@ -176,6 +186,19 @@ class WorkloadSection(Section):
         if self.groups is not None and self.model is not None:
             raise ValueError("groups stand beside model; expected traces beside them")
         return self
+
+
+class ServingSection(Section):
+    """What is asked of a model that is served; all requests come at once."""
+
+    batch: int = Field(1, ge=1, description="sequences that a replica runs at a time")
+    requests: int = Field(0, ge=0, description="how many; 0 = as many as all replicas run at a time")
+    prompt: _Lengths = Field("1024", description="tokens of prompts: 1024, uniform:128-2048, lognormal:512,0.8")
+    generate: _Lengths = Field("128", description="tokens that are made for each")
+    chunk: int = Field(0, ge=0, description="tokens of an iteration with chunked prefill; 0 = prompts go first, whole")
+    prompt_tokens: int = Field(8192, ge=1, description="of whole prompts in an iteration")
+    kv_tokens: int = Field(0, ge=0, description="that a replica's cache holds; 0 = what the GPU has left")
+    seed: int = Field(1, ge=0, le=MOST_SEED, description="of lengths")
 
 
 class TopologySection(Section):
@@ -463,10 +486,11 @@ class MemorySection(Section):
 
     latency: Time = Field(0, description="of each memory node")
     bandwidth: OptionalRate = Field(None, description='of memory nodes and of the roofline, "2.04TB/s"')
-    remote: Literal["npu", "pool", "none"] | None = Field(
+    remote: Literal["npu", "node", "pool", "none"] | None = Field(
         None,
         description="memory of tensors that are elsewhere (tensor_loc other than 0): each NPU has one of its own, "
-        "NPUs of the fabric serve them over the network, or there is none; without, they are treated as local",
+        "each host has one, NPUs of the fabric serve them over the network, or there is none; without, they are "
+        "treated as local",
     )
     remote_npus: tuple[int, ...] = Field((), description="NPUs that are the memory of a pool, and have no traces")
     remote_latency: Time = Field(0, description="of each access to remote memory")
@@ -476,7 +500,7 @@ class MemorySection(Section):
     def _remote_is_said(self) -> Self:
         if self.remote in {None, "none"} and (self.remote_latency or self.remote_bandwidth is not None):
             key = "remote_latency" if self.remote_latency else "remote_bandwidth"
-            raise ValueError(f'{key} stands without remote = "npu" or "pool"; expected both or neither')
+            raise ValueError(f'{key} stands without remote = "npu", "node" or "pool"; expected both or neither')
         if (self.remote == "pool") != bool(self.remote_npus):
             raise ValueError('expected remote = "pool" and remote_npus together, as remote_npus = [64, 65]')
         return self
@@ -516,6 +540,7 @@ class RunConfig(Section):
     """A run file."""
 
     workload: WorkloadSection
+    serving: ServingSection | None = None
     topology: TopologySection
     system: SystemSection = SystemSection()
     network: NetworkSection = NetworkSection()
@@ -532,6 +557,14 @@ class RunConfig(Section):
             raise ValueError(
                 f'[system] {changed[0]} stands beside [network] fidelity = "{self.network.fidelity}"; '
                 f'expected fidelity = "packet", or no {changed[0]}'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _serves(self) -> Self:
+        if self.serving is not None and (self.workload.framework != "inference" or self.workload.model is None):
+            raise ValueError(
+                '[serving] stands without a model that is served; expected [workload] framework = "inference"'
             )
         return self
 

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-import topologies
 from et import TraceTable
 from nadi import fidelities
 from nadi.closed_forms import running
@@ -20,10 +19,11 @@ from nadi.launching.progress import Progress, Silence
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import together
 from nadi.wiring.affordable import check_counters, check_fabric, check_rows, check_run, check_trace
+from nadi.wiring.building import built_fabric
 from nadi.wiring.estimate import Estimate, estimate, of_all_ranks
 from nadi.wiring.estimate import work as work_of
 from nadi.wiring.fault_schedule import schedule
-from nadi.wiring.from_model import model_and_plan
+from nadi.wiring.from_model import model_and_plan, serving_and_requests
 from nadi.wiring.in_network import with_reducers, without_reducers
 from nadi.wiring.placement import place
 from nadi.wiring.reading import Work
@@ -102,7 +102,7 @@ def simulate(
             raise ConfigError(f"[engine] backend: found processes on {ranks.size} MPI ranks; expected threads there")
         check_fabric(config.topology.source(), force=force)
         _check_model(config, force=force)
-        graph = topologies.build(config.topology.source())
+        graph = built_fabric(config)
         workers = _workers(config, ranks)
         work, owner = place(config, graph, workers, progress, force=force)
         settings = network_settings(
@@ -175,6 +175,12 @@ def _at_closed_forms(
 
 def _check_model(config: RunConfig, *, force: bool) -> None:
     """Refuse a model whose traces take more memory than is free."""
+    served = serving_and_requests(config)
+    if served is not None:
+        from workload.inference.generator import nodes_at_least
+        from workload.training.generator import NODE_BYTES
+
+        check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
     found = model_and_plan(config)
     if found is not None:
         from workload.training.generator import NODE_BYTES, nodes_at_most

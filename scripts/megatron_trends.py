@@ -3,8 +3,8 @@
     python scripts/megatron_trends.py [NAME ...] [-o trends.json]
 
 Nothing is fitted to them. Models and plans are those of the paper's own scripts (Megatron-LM, examples/sc21,
-run_figure_12.sh, 13, 16, 18), of section 5.2 for ZeRO-3, whose DeepSpeed gathered without prefetching. Rates are as
-published: operations of the paper's formula F, with all layers worked out again, for each second and GPU.
+run_figure_12.sh, 13, 16, 18), of section 5.2 for ZeRO-3, in the manner of DeepSpeed of then. Rates are as published:
+operations of the paper's formula F, with all layers worked out again, for each second and GPU.
 """
 
 import argparse
@@ -23,7 +23,9 @@ CODE = (
     "overlap_grad_reduce=false,overlap_p2p=false"
 )
 SCATTER = f"{CODE},scatter_gather=true"
-ZERO = "zero3,prefetch=0,recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,fused_accumulation=false"
+ZERO = (
+    "zero3,gather=list,prefetch=0,recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,fused_accumulation=false"
+)
 _SHOWN = ("compute", "tp", "dp", "pp", "bubble")
 
 

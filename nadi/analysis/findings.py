@@ -24,6 +24,7 @@ from nadi.analysis.step_times import step_times
 from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps
 from nadi.closed_forms.played import Played
 from nadi.simulate import Simulation
+from nadi.wiring.building import memory_nodes
 from workload import KINDS
 from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE
 from workload.trace_sets.exchange import Exchange, alone
@@ -131,6 +132,8 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
     played = Played(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
     steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
+    if steps is not None:  # memory does no step
+        steps[list(memory_nodes(simulation.config, simulation.graph))] = 0
     return Part(
         npus=npus,
         npu_times=NpuTimes(*(column[npus] for column in times)),

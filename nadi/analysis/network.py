@@ -17,9 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-import topologies
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
+from nadi.wiring.building import built_fabric
 from nadi.wiring.earlier_run import NAME, NUMBER, read_summary, read_table
 from topologies import Graph, TopologyError
 from topologies.routing import next_links
@@ -310,7 +310,7 @@ def _columns(path: Path, needed: Mapping[str, str]) -> dict[str, Any] | None:
 def _fabric(summary: Mapping[str, Any], links: int) -> tuple[Graph | None, str]:
     """The fabric of a run, or why it cannot be built again."""
     try:
-        graph = topologies.build(RunConfig.model_validate(summary["config"]).topology.source())
+        graph = built_fabric(RunConfig.model_validate(summary["config"]))
     except KeyError:
         return None, "summary.json has no config"
     except (ValidationError, TopologyError, OSError) as error:

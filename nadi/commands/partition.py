@@ -44,7 +44,6 @@ def partition(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Divide the fabric of a run file among parts: balance, cut, lookahead and the speed-up they promise."""
-    import topologies
     from nadi.errors import ConfigError
     from nadi.fidelities import on_one_worker
     from nadi.pages.partition import check_plot, write_plot
@@ -52,6 +51,7 @@ def partition(
     from nadi.terminal.printing import say
     from nadi.terminal.tables import console
     from nadi.wiring.affordable import check_fabric
+    from nadi.wiring.building import built_fabric
     from nadi.wiring.partitioning import compare, divide, expected_load, measured_load
 
     if plot:
@@ -62,7 +62,7 @@ def partition(
             f"[network] fidelity: found {config.network.fidelity!r}, which runs on one worker; expected 'packet'"
         )
     check_fabric(config.topology.source(), force=force)
-    graph = topologies.build(config.topology.source())
+    graph = built_fabric(config)
     load = measured_load(weights, graph) if weights else expected_load(config, graph, force=force)
     found, said = divide(graph, parts, method, load, config.network)
     document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}

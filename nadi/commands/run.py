@@ -43,7 +43,7 @@ def run(
         "--framework",
         metavar="NAME",
         show_default=False,
-        help="As megatron (without this), deepspeed or fsdp does.",
+        help="As megatron (without this), deepspeed or fsdp trains it, or inference serves it.",
     ),
     cluster: str | None = typer.Option(
         None, "--cluster", metavar="NAME", show_default=False, help="On this cluster: `nadi topology clusters`."

@@ -17,6 +17,7 @@ from workload.trace_sets.trace_set import TraceSet
 
 if TYPE_CHECKING:
     from nadi.config import RunConfig
+    from workload.inference import Request, Serving
     from workload.models import Model
     from workload.training import ParallelPlan
 
@@ -41,8 +42,13 @@ def settled(config: "RunConfig", folder: Path) -> "RunConfig":
 
     name = str(folder / workload.model) if (folder / workload.model).is_file() else workload.model
     model, plan = find(name), parallel_plan(workload.plan or {})
-    rules.check(model, plan, workload.framework)
-    plan = rules.settle(model, plan, workload.framework)
+    if workload.framework == "inference":
+        from workload.inference.deployment import settle
+
+        plan = settle(model, plan)
+    else:
+        rules.check(model, plan, workload.framework)
+        plan = rules.settle(model, plan, workload.framework)
     workload = workload.model_copy(update={"model": name, "plan": str(plan)})
     topology = config.topology
     if topology.cluster is not None and topology.gpus is None:
@@ -55,13 +61,41 @@ def settled(config: "RunConfig", folder: Path) -> "RunConfig":
 
 
 def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
-    """Of a settled configuration; None where it names traces."""
-    if config.workload.model is None:
+    """Of a settled configuration's training; None where it names traces, or a model that is served."""
+    if config.workload.model is None or config.workload.framework == "inference":
         return None
     from workload.models import find
     from workload.training import parallel_plan
 
     return find(config.workload.model), parallel_plan(config.workload.plan or {})
+
+
+def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, ...]] | None":
+    """Of a settled configuration, how a model is served and what is asked; None where none is served.
+
+    Raises:
+        WorkloadError: numbers that do not fit together.
+    """
+    if config.workload.model is None or config.workload.framework != "inference":
+        return None
+    from nadi.config import ServingSection
+    from workload.inference import Lengths, Serving, Stream, requests_of
+    from workload.models import find
+    from workload.training import parallel_plan
+
+    asked, gpu = config.serving or ServingSection(), config.compute.gpu
+    serving = Serving(
+        model=find(config.workload.model),
+        plan=parallel_plan(config.workload.plan or {}),
+        batch=asked.batch,
+        chunk=asked.chunk,
+        prompt_tokens=asked.prompt_tokens,
+        gpu=None if gpu is None else find_gpu(gpu),
+        kv_tokens=asked.kv_tokens,
+    )
+    count = asked.requests or asked.batch * serving.plan.dp
+    prompt, answer = Lengths.parse(asked.prompt, "prompt"), Lengths.parse(asked.generate, "generate")
+    return serving, requests_of(Stream(count, prompt, answer, seed=asked.seed))
 
 
 def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
@@ -109,7 +143,13 @@ def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> 
             f"[workload] plan: {plan} is of {plan.gpus} GPUs, the fabric has {npus} NPUs; expected {smaller}"
             f"a fabric of {plan.gpus}"
         )
-    made = generate(model, plan, config.workload.framework)
+    served = serving_and_requests(config)
+    if served is not None:
+        from workload.inference import generate as serve
+
+        made = serve(*served)
+    else:
+        made = generate(model, plan, config.workload.framework)
     trace_of_npu = np.full(npus, IDLE, np.int32)
     trace_of_npu[: plan.gpus] = made.trace_of_npu
     if own is not None:

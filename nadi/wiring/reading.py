@@ -1,5 +1,6 @@
 """From a run file to what its NPUs do."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from et import TraceTable, read_groups
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
 from nadi.wiring.affordable import schedule_bytes
+from nadi.wiring.building import host_memories, memory_nodes
 from nadi.wiring.from_model import trace_set
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
@@ -18,6 +20,7 @@ from workload.compute import ALONE, IN_STEPS, ComputeTimes, Efficiencies, find_g
 from workload.program.memory_pool import with_memory_nodes
 from workload.program.remote import RemoteMemory
 from workload.trace_sets.exchange import Exchange, alone
+from workload.trace_sets.own import ELSEWHERE, IDLE
 
 BITS_PER_BYTE = 8
 
@@ -58,9 +61,10 @@ def read_work(
     Raises:
         TraceError, WorkloadError: the traces are wrong, or plans take more memory than is free.
     """
-    traces = _trace_set(config, graph.npus, own, exchange)
-    if config.memory.remote == "pool":
-        traces = with_memory_nodes(traces, config.memory.remote_npus, graph.host, exchange)
+    servers = memory_nodes(config, graph)
+    traces = _trace_set(config, graph, own, exchange)
+    if servers:
+        traces = with_memory_nodes(traces, servers, graph.host, exchange)
     groups = read_groups(config.workload.groups) if config.workload.groups else {}
     collectives = collective_settings(config, graph, force=force)
     program = workload.build_program(
@@ -74,6 +78,7 @@ def read_work(
         exchange=exchange,
         example_npu=traces.example_npu,
         families=traces.families,
+        memory_nodes=servers,
     )
     return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
 
@@ -96,12 +101,17 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
     )
 
 
-def _trace_set(config: RunConfig, npus: int, own: NDArray[np.bool_] | None, exchange: Exchange) -> workload.TraceSet:
-    """Of the traces, or of the model that the run file names."""
-    section = config.workload
+def _trace_set(config: RunConfig, graph: Graph, own: NDArray[np.bool_] | None, exchange: Exchange) -> workload.TraceSet:
+    """Of the traces, or of the model that the run file names; memories of hosts, the last endpoints, have none."""
+    section, npus = config.workload, graph.npus - len(host_memories(config, graph))
+    own_npus = None if own is None else own[:npus]
     if section.traces is None:
-        return trace_set(config, npus, own)
-    return workload.load_set(section.traces, npus, strict=section.strict, own=own, exchange=exchange)
+        found = trace_set(config, npus, own_npus)
+    else:
+        found = workload.load_set(section.traces, npus, strict=section.strict, own=own_npus, exchange=exchange)
+    is_own = np.ones(graph.npus - npus, bool) if own is None else own[npus:]
+    rest = np.where(is_own, IDLE, ELSEWHERE).astype(np.int32)
+    return replace(found, trace_of_npu=np.concatenate([found.trace_of_npu, rest])) if len(rest) else found
 
 
 def compute_model(config: RunConfig) -> ComputeModel:

@@ -179,3 +179,42 @@ def test_a_step_beyond_memory_is_refused_before_it_is_made(nadi, model):
     outcome = nadi("run", "--model", model, "--plan", "tp2,gb1000000,steps=1000000", *ON)
     assert outcome.code == 2
     assert "expected fewer micro-batches or steps, or --force" in outcome.err
+
+
+SERVED = 'model = "small.toml"\nplan = "tp2,dp2"\nframework = "inference"'
+ASKED = (
+    '[serving]\nbatch = 3\nrequests = 10\nprompt = "uniform:4-40"\ngenerate = 5\n[network]\nfidelity = "closed-form"'
+)
+
+
+def test_a_served_model_runs_as_its_traces_do(nadi, run_file, model, tmp_path):
+    """Those of `nadi workload inference` with the same options."""
+    found = nadi("run", run_file(SERVED, text=ASKED), "--json", "-q").document
+    assert (found["npus"], found["config"]["topology"]["gpus"]) == (4, 4)
+    asked = "--batch", 3, "--requests", 10, "--prompt", "uniform:4-40", "--generate", 5, "--gpu", "h100"
+    where = "--model", model, "--plan", "tp2,dp2", "-o", tmp_path / "traces"
+    assert nadi("workload", "inference", *where, *asked).code == 0
+    cluster = 'cluster = "dgx-h100-superpod"\ngpus = 4'
+    text = '[network]\nfidelity = "closed-form"'
+    made = nadi("run", run_file(f'traces = "{tmp_path / "traces"}"', cluster, text), "--json", "-q").document
+    assert found["finish_time_ps"] == made["finish_time_ps"] > 0
+    assert found["serving"] == made["serving"]
+    assert found["serving"]["requests"] == 10
+    assert "step" not in found or "mfu" not in found["step"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "text", "words"),
+    [
+        (f'model = "small.toml"\nplan = "{PLAN}"', "[serving]\nbatch = 2", "[serving] stands without a model that is"),
+        (SERVED, '[serving]\nprompt = "many"', "[serving] prompt: tokens: 'many', expected tokens as 1024, uniform"),
+        (SERVED, "[serving]\nbatch = 0", "[serving] batch"),
+        (SERVED, "[serving]\nbatch = 8\nchunk = 4", "chunk: 4 tokens, expected at least one for each of batch (8)"),
+        (SERVED.replace("dp2", "dp2,sp"), "", "sequence_parallel is True, which serving does not know"),
+    ],
+)
+def test_mistakes_of_serving_get_one_line(nadi, run_file, workload, text, words):
+    outcome = nadi("run", run_file(workload, text=text))
+    assert outcome.code == 2
+    assert words in outcome.err
+    assert outcome.err.count("\n") == 1

@@ -70,3 +70,5 @@ def test_sharded_parameters_cost_more_the_fewer_sequences_a_gpu_has(trends, rate
     assert sharded == sorted(sharded, reverse=True)
     both = rates(trends.SCATTER, *(f"tp8,pp2,dp2,mb1,gb{32 * size}" for size in (4, 2, 1)), hidden=1024)
     assert sharded[-1] / sharded[0] < both[-1] / both[0]
+    of_layers = rates(trends.ZERO.replace("gather=list", "gather=tensor"), *plans, hidden=1024, framework="deepspeed")
+    assert sharded[-1] / sharded[0] < of_layers[-1] / of_layers[0] < 1

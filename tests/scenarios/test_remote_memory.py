@@ -1,5 +1,6 @@
 """Remote memory of each NPU: one access at a time, beside local memory and computing, in every model of the network."""
 
+import heapq
 import itertools
 import json
 
@@ -140,3 +141,114 @@ def test_a_memory_node_is_an_idle_npu_of_the_fabric(tmp_path, capsys, npus, word
     code, _ = run_pool(tmp_path, [[et.mem_node(1, "in", LOAD, 1, tensor_loc=1)]], "--set", f"memory.remote_npus={npus}")
     assert code == 2
     assert words in capsys.readouterr().err
+
+
+HOSTS = """
+npus = 4
+host = [0, 0, 1, 1]
+[[switches]]
+name = "a"
+[[switches]]
+name = "b"
+[[links]]
+rate = "80Gbps"
+delay = "1us"
+cables = [[0, "a"], [1, "a"], [2, "b"], [3, "b"], ["a", "b"]]
+"""
+NODE = (
+    RUN.replace("ring:npus=2,rate=100Gbps,delay=1us", "file:path=fabric.toml")
+    .replace('"npu"', '"node"')
+    .replace("1GB/s", "2GB/s")
+)
+ANALYTICAL = '[network]\nfidelity = "analytical"\ncongestion_aware = true\n'
+CHAIN = 6
+
+
+def accesses(npu):
+    """Of an NPU: whether it loads, and how many bytes."""
+    return [(bool((npu + n) % 3), 1000 * (1 + (7 * npu + 5 * n) % 11) + npu) for n in range(CHAIN)]
+
+
+def naive_node_memory():
+    """When each access of the NPUs of one host finishes: five queues, one message or access at a time in each."""
+    free, finish, events = {}, {}, []
+    for npu in (0, 1):
+        heapq.heappush(events, (0, npu, 0, 0))
+    while events:
+        now, npu, n, stage = heapq.heappop(events)
+        loads, size = accesses(npu)[n]
+        there, back = (REQUEST_BYTES, size) if loads else (size, REQUEST_BYTES)
+        if stage == 5:
+            finish[npu, n] = now
+            if n + 1 < CHAIN:
+                heapq.heappush(events, (now, npu, n + 1, 0))
+            continue
+        queue = (("up", npu), "to memory", "memory", "from memory", ("down", npu))[stage]
+        if queue == "memory":
+            busy, after = LATENCY_PS + size * 10**12 // (2 * BYTES_PER_S), 0
+        else:
+            wire = WIRE_PS_PER_BYTE if isinstance(queue, tuple) else WIRE_PS_PER_BYTE // 2
+            busy, after = wire * (there if stage < 2 else back), HOP_PS
+        free[queue] = max(now, free.get(queue, 0)) + busy
+        heapq.heappush(events, (free[queue] + after, npu, n, stage + 1))
+    return finish
+
+
+def run_node(folder, monkeypatch, more, *options, traces=None):
+    monkeypatch.chdir(folder)
+    for npu in range(4):
+        nodes = [
+            et.mem_node(n + 1, f"{n}", LOAD if loads else STORE, size, tensor_loc=1, deps=[n] if n else [])
+            for n, (loads, size) in enumerate(accesses(npu % 2))
+        ]
+        et.write_trace(folder / f"trace.{npu}.et", et.metadata(), nodes if traces is None else traces(npu))
+    (folder / "fabric.toml").write_text(HOSTS)
+    (folder / "run.toml").write_text(NODE + more)
+    code = main(["run", "run.toml", "-q", "--out", "out", *options])
+    return code, pq.read_table("out/nodes.parquet").to_pylist() if code == 0 else []
+
+
+def test_npus_of_a_host_queue_for_its_memory(tmp_path, monkeypatch):
+    """Both hosts do the same, at the same time, each at its own memory."""
+    code, rows = run_node(tmp_path, monkeypatch, ANALYTICAL)
+    assert code == 0
+    expected = naive_node_memory()
+    found = {(row["npu"], int(row["name"])): row["finish_ps"] for row in rows if row["name"].isdecimal()}
+    assert found == {(npu + of_host, n): ps for (npu, n), ps in expected.items() for of_host in (0, 2)}
+    alone = sum(LATENCY_PS + size * 10**12 // (2 * BYTES_PER_S) for _, size in accesses(0)) + 4 * CHAIN * HOP_PS
+    assert found[0, CHAIN - 1] > 1.3 * alone  # they did wait for each other
+
+
+@pytest.mark.parametrize("more", ["", ANALYTICAL, '[network]\nfidelity = "closed-form"\n'])
+def test_collectives_of_all_npus_leave_memories_out(tmp_path, monkeypatch, more):
+    def trace(npu):
+        reduced = et.coll_node(2, "reduced", et.CollectiveCommType.ALL_REDUCE, 10_000, deps=[1])
+        return [et.mem_node(1, "in", LOAD, 1000 * (npu + 1), tensor_loc=1), reduced]
+
+    code, rows = run_node(tmp_path, monkeypatch, more, traces=trace)
+    assert code == 0
+    assert sorted(row["npu"] for row in rows if row["name"] == "reduced") == [0, 1, 2, 3]
+    served = sorted(
+        (row["npu"], row["finish_ps"] - row["start_ps"]) for row in rows if row["npu"] >= 4 and row["kind"] == "memory"
+    )
+    assert served == [(4 + npu // 2, LATENCY_PS + 500_000 * (npu + 1)) for npu in range(4)]
+
+
+def test_memories_of_hosts_give_the_same_answer_however_the_fabric_is_cut(tmp_path, monkeypatch):
+    """Packet by packet; both hosts on one worker, and on two."""
+    answers = []
+    for workers in ("1", "2"):
+        code, rows = run_node(tmp_path, monkeypatch, "", "--workers", workers)
+        assert code == 0
+        answers.append((json.loads((tmp_path / "out" / "summary.json").read_text())["digest"], rows))
+    assert answers[0] == answers[1]
+
+
+def test_memories_of_hosts_need_hosts(tmp_path, capsys):
+    et.write_trace(tmp_path / "trace.0.et", et.metadata(), [et.mem_node(1, "in", LOAD, 1, tensor_loc=1)])
+    (tmp_path / "run.toml").write_text(RUN.replace('"npu"', '"node"'))
+    assert main(["run", str(tmp_path / "run.toml"), "-q"]) == 2
+    words = capsys.readouterr().err
+    assert '[memory] remote: found "node", but ring:npus=2,' in words
+    assert 'expected "npu" or "pool"' in words
+    assert words.count("\n") == 1

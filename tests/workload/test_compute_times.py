@@ -207,6 +207,8 @@ def test_many_bytes_take_the_bandwidth_and_few_take_the_latencies():
     assert roofline("optimizer 1000000000x28 fp32") == pytest.approx(latencies + 28e21 / (2.039e12 * 0.80))
     assert roofline("elementwise 1x1x1 bf16") == pytest.approx(latencies, rel=1e-3)
     assert roofline("routing 1x8x2 bf16") == pytest.approx(latencies + 3 * 2_000_000, rel=1e-3)
+    assert roofline("copies 1000x1 bf16") == pytest.approx(1000 * latencies, rel=1e-3)
+    assert roofline("copies 3x1000000000 bf16") == pytest.approx(3 * (latencies + 4e21 / (2.039e12 * 0.87)))
 
 
 def test_few_rows_are_bounded_by_what_their_sms_have_under_way():

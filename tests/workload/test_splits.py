@@ -7,6 +7,9 @@ import et
 import topologies
 from workload import CollectiveSettings, WorkloadError, build_program, uneven_program
 from workload.program.traffic import traffic
+from workload.trace_sets.groups import resolve
+from workload.trace_sets.own import own_traces
+from workload.uneven.splits import matrices
 
 ALL_TO_ALL = et.CollectiveCommType.ALL_TO_ALL
 TOKEN = 512
@@ -142,3 +145,32 @@ def test_lists_that_cannot_be_are_refused():
     assert refused(tables([none], [none])) == "t.0.et: node 0: in_split_size is all 0 and comm_size 10, expected 0 too"
     with pytest.raises(WorkloadError, match="algorithm 'bruck' for all-to-all-v: expected one of direct, pairwise, h"):
         CollectiveSettings({"all-to-all-v": "bruck"})
+
+
+def test_groups_that_share_traces_say_the_same_matrices():
+    """600 NPUs in 100 groups of 6; each of 6 traces calls twice."""
+    members = 6
+    first, second = matrix_of(members), matrix_of(members, seed=3)
+    calls = [
+        [node(first[i], 0, column=first[:, i], pg_name="ep"), node(second[i], 1, deps=[0], pg_name="ep")]
+        for i in range(members)
+    ]
+    families = {"ep": tuple(tuple(range(start, 600, 100)) for start in range(100))}
+    trace_of_npu = np.arange(600, dtype=np.int32) // 100
+    own = own_traces(tables(*calls), trace_of_npu, None, np.full(members, -1, np.int32))
+    found = matrices(own, resolve(own, 600, {}, families=families))
+    assert set(found) == {(group, seq) for group in range(1, 101) for seq in range(2)}
+    assert all(np.array_equal(matrix, (first, second)[seq]) for (_, seq), matrix in found.items())
+    assert len({id(matrix) for matrix in found.values()}) == 2
+
+
+def test_the_first_npu_of_several_that_are_wrong_is_named():
+    matrix = matrix_of()
+    calls = [[node(row, column=matrix[:, i])] for i, row in enumerate(matrix)]
+    wrong = matrix[:, 1].copy()
+    wrong[[2, 3]] = wrong[[2, 3]] + [TOKEN, -TOKEN]
+    calls[1] = [node(matrix[1], column=wrong)]
+    calls[3] = [node(matrix[3], column=matrix[:, 0])]
+    with pytest.raises(WorkloadError, match=r"t\.1\.et: node 0: out_split_size says \d+ B from member 2") as error:
+        build(tables(*calls))
+    assert error.value.npu == 1

@@ -20,6 +20,7 @@ so that whoever has the trace can say how long they take on a GPU of his choice.
 | cross-entropy | tokens, columns | loss over logits, forward and backward in one |
 | routing | tokens, experts, top_k | scores to the experts of each token |
 | permute | tokens, hidden | rows are put in another order |
+| copies | count, values | so many copies of so many values, each launched by itself |
 | optimizer | parameters, bytes | a step that reads and writes so many bytes for each parameter |
 """
 
@@ -105,6 +106,7 @@ KINDS: dict[str, _Kind] = {
         ("tokens", "experts", "top_k"), lambda t, e, k: 5.0 * t * e + t * k * e, lambda t, e, k: t * (2.0 * e + 2 * k)
     ),
     "permute": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
+    "copies": _Kind(("count", "values"), lambda _n, _v: 0.0, lambda n, v: 2.0 * n * v),
     "optimizer": _Kind(("parameters", "bytes"), lambda p, _b: 12.0 * p, lambda p, b: float(p * b)),
 }
 """Every kind of operator."""

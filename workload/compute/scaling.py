@@ -16,10 +16,11 @@ def bound_of(operator: Operator, gpu: Gpu) -> str:
     Raises:
         WorkloadError: the GPU does not know the data type.
     """
+    count = operator.shape[0] if operator.kind == "copies" else 1
     times = {
         "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * PS,
         "memory": operator.bytes / gpu.memory_bandwidth_Bps * PS,
-        "latency": float(gpu.launch_overhead_ps + gpu.memory_latency_ps),
+        "latency": float(count * (gpu.launch_overhead_ps + gpu.memory_latency_ps)),
     }
     return max(times, key=lambda bound: times[bound])
 

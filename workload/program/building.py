@@ -53,6 +53,7 @@ def build_program(
     exchange: Exchange = alone,
     example_npu: ArrayLike | None = None,
     families: Families | None = None,
+    memory_nodes: Sequence[int] = (),
 ) -> Program:
     """Check traces against each other and build what the engine runs.
 
@@ -71,6 +72,7 @@ def build_program(
         example_npu: int[traces], whose numbers the peers of a trace are, AS_WRITTEN (-1) = everybody's; None = of all
             traces. See workload.trace_sets.trace_set.
         families: groups by name of which each NPU is in one.
+        memory_nodes: NPUs that are memory of others, and not in the group of all NPUs.
 
     Raises:
         WorkloadError: whatever is wrong with the traces, see workload.checks.traces, workload.checks.collectives,
@@ -85,7 +87,7 @@ def build_program(
     examples = None if example_npu is None else np.asarray(example_npu, np.int32)
     own = agree(exchange, lambda: own_traces(traces, trace, dims, examples))
     agree(exchange, lambda: own.each(lambda view, users: check_sizes(view, users, npus)))
-    table = resolve(own, npus, groups or {}, exchange, dims or (), families)
+    table = resolve(own, npus, groups or {}, exchange, dims or (), families, memory_nodes)
     check_collectives(own, table, exchange)
     check_messages(own, exchange)
     chooser = _Chooser(settings, table, fabric, matrices(own, table, exchange))

@@ -70,6 +70,7 @@ def resolve(
     exchange: Exchange = alone,
     dims: tuple[int, ...] = (),
     families: Families | None = None,
+    memory_nodes: Sequence[int] = (),
 ) -> GroupTable:
     """Find the groups that the traces use.
 
@@ -80,12 +81,13 @@ def resolve(
         exchange: with the other ranks.
         dims: extents of the fabric's dimensions, fastest first, which collectives may be restricted to.
         families: groups by name; see workload.trace_sets.trace_set.
+        memory_nodes: NPUs that are in no group unless it names them.
 
     Raises:
         WorkloadError: unknown group, a member out of range or twice, a name that is a group's and a family's, or an
             NPU that is no member of a group of its trace.
     """
-    book = _Book(npus, groups, families or {}, dims)
+    book = _Book(npus, groups, families or {}, dims, memory_nodes)
     slots = agree(exchange, lambda: own.each(book.slots))
     slot_ptr, local = _by_npu(own, slots, npus)
     owner = np.repeat(np.arange(npus), np.diff(slot_ptr))
@@ -152,7 +154,7 @@ def _first_uses(slot_ptr: Int64, local: Int32, owner: Int64, keys: Sequence[byte
 
 
 class _Book:
-    """Numbers groups as they come, 0 = all NPUs.
+    """Numbers groups as they come, 0 = all NPUs but memory nodes.
 
     Attributes:
         members: NPUs of each group.
@@ -160,9 +162,14 @@ class _Book:
     """
 
     def __init__(
-        self, npus: int, groups: Mapping[str, tuple[int, ...]], families: Families, dims: tuple[int, ...]
+        self,
+        npus: int,
+        groups: Mapping[str, tuple[int, ...]],
+        families: Families,
+        dims: tuple[int, ...],
+        memory_nodes: Sequence[int] = (),
     ) -> None:
-        self.members = [np.arange(npus, dtype=np.int32)]
+        self.members = [np.setdiff1d(np.arange(npus, dtype=np.int32), memory_nodes).astype(np.int32)]
         self.keys = [b""]
         self._npus, self._groups, self._families, self._dims = npus, groups, families, dims
         self._number: dict[object, int] = {ALL_NPUS: 0}
@@ -233,7 +240,7 @@ class _Book:
             key = (name, view.table.metadata_groups[name])
         if key not in self._number:
             members = self._groups[name] if name in self._groups else view.table.metadata_groups[name]
-            checked = self._checked(name, members or tuple(range(self._npus)))
+            checked = self._checked(name, members or tuple(self.members[0].tolist()))
             self._number[key] = self._add(checked, _digest(name, members))
         return self._number[key]
 

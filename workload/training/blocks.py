@@ -134,7 +134,7 @@ class BlockBuilder:
         return self._finished
 
     def _compute(self, layer: str, item: Compute) -> None:
-        if not item.operators:
+        if not item.operators and not item.on_host_micros:
             return
         if self._cuts and self._has_waited:
             self.finish()

@@ -56,6 +56,8 @@ class ParallelPlan(BaseModel):
         scatter_gather: a stage's output crosses nodes once, not once for each of the tp group (arXiv 2104.04473, 4.1).
         bucket_bytes: of gradients or parameters in one collective; 0 = what the framework takes.
         prefetch: layers whose parameters ZeRO-3 gathers ahead.
+        gather: how DeepSpeed's ZeRO-3 gathers and reduces: tensor is one collective of a layer, list one of each tensor
+            into a list of one entry for each GPU, with a copy of each, as until 2021 (workload.training.lists).
         capacity: an expert takes so many times its even share of tokens and no more; 0 = all that come.
         imbalance: how unevenly tokens go to experts, 0 = evenly (docs/workloads.md says which distribution).
         seed: of that distribution.
@@ -93,6 +95,7 @@ class ParallelPlan(BaseModel):
     scatter_gather: bool = False
     bucket_bytes: Number = 0
     prefetch: Number = 1
+    gather: Literal["tensor", "list"] = "tensor"
     capacity: Annotated[float, Field(ge=0, le=1000)] = 0.0
     imbalance: Annotated[float, Field(ge=0, le=10)] = 0.0
     seed: Number = 1

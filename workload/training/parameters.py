@@ -13,11 +13,13 @@ class Tensor(NamedTuple):
         is_expert: shared by fewer replicas, as experts are spread over GPUs that hold the same of all else.
         is_summed: with sequence parallelism each of the tensor-parallel group has the gradient of its own tokens, which
             they have to sum.
+        pieces: equal tensors of the framework that it stands for.
     """
 
     size: int
     is_expert: bool = False
     is_summed: bool = False
+    pieces: int = 1
 
 
 Tensors = list[Tensor]
@@ -38,7 +40,8 @@ def head(s: Shard, *, has_embedding: bool) -> Tensors:
 
 def norm(s: Shard, width: int = 0) -> Tensor:
     """LayerNorm has two vectors, RMSNorm one."""
-    return Tensor((width or s.model.hidden) * (2 if s.model.norm == "layernorm" else 1), is_summed=True)
+    vectors = 2 if s.model.norm == "layernorm" else 1
+    return Tensor((width or s.model.hidden) * vectors, is_summed=True, pieces=vectors)
 
 
 def attention(s: Shard) -> Tensors:
@@ -76,7 +79,8 @@ def experts(s: Shard) -> Tensors:
     """Norm, router, shared experts, and the GPU's own of the others."""
     routed = s.experts
     local = routed.count // s.plan.ep
-    own = [Tensor(tensor.size * local, is_expert=True) for tensor in _matrices(s, routed.ffn, s.plan.etp, bias=False)]
+    of_one = _matrices(s, routed.ffn, s.plan.etp, bias=False)
+    own = [Tensor(tensor.size * local, is_expert=True, pieces=local) for tensor in of_one]
     shared = _matrices(s, routed.shared_width, s.plan.tp, bias=False) if routed.shared_width else []
     gate = [Tensor(s.model.hidden, is_summed=True)] if routed.shared_gate else []
     return [norm(s), Tensor(routed.count * s.model.hidden, is_summed=True), *gate, *shared, *own]

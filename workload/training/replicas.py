@@ -11,7 +11,8 @@
 
 Megatron-LM's distributed optimizer gathers beside the first forward pass, or without overlap_param_gather at the end of
 the step. DeepSpeed reduces with all-reduces though each GPU needs a share only, as use_multi_rank_bucket_allreduce is
-on unless told otherwise (runtime/zero/stage_1_and_2.py, average_tensor).
+on unless told otherwise (runtime/zero/stage_1_and_2.py, average_tensor). With gather=list its ZeRO-3 does tensor by
+tensor what else goes layer by layer (`workload.training.lists`).
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,9 @@ from functools import cached_property
 
 from et import CollectiveCommType
 from workload.compute.operators import DTYPE_BYTES
+from workload.training import lists
 from workload.training.buckets import DEEPSPEED, MEGATRON_LEAST, MEGATRON_PER_REPLICA, Bucket, buckets
-from workload.training.items import Collective, Items, Memory
+from workload.training.items import Collective, Compute, Items, Memory
 from workload.training.parallel_plan import ParallelPlan
 from workload.training.units import Unit
 
@@ -61,6 +63,11 @@ class Replicas:
     def shares_parameters(self) -> bool:
         """Layers are gathered when they are needed."""
         return self.plan.zero == 3 or self.framework == "fsdp"
+
+    @property
+    def in_lists(self) -> bool:
+        """Tensors go one by one, as lists."""
+        return self.plan.gather == "list"
 
     @cached_property
     def gradient_bytes(self) -> int:
@@ -102,7 +109,9 @@ class Replicas:
         """Reductions that begin when a unit's gradients are done; is_last: its last micro-batch."""
         if self.shares_parameters:
             first, own = self._wrap(number)
-            return self._reduce_layer(own) if first == number else []
+            if first != number:
+                return []
+            return self._reduce_tensors(own) if self.in_lists else self._reduce_layer(own)
         every = self.framework == "deepspeed" and self.plan.zero == 2
         if not self.plan.overlap_grad_reduce or not (is_last or every):
             return []
@@ -128,6 +137,8 @@ class Replicas:
 
     def gathers(self, *, beside: bool) -> Items:
         """All-gathers of the parameters that the optimizer has worked out, in the order of the forward pass."""
+        if self.in_lists:
+            return self._gather_persistent()
         if self.plan.zero not in {1, 2} or self.framework == "fsdp":
             return []
         items: Items = []
@@ -188,6 +199,8 @@ class Replicas:
             return [], []
         begin = 0 if at == 0 else at + self.plan.prefetch
         end = at + self.plan.prefetch + 1
+        if self.in_lists:
+            return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=step < 0), []
         items = [item for own in wraps[begin:end] for item in self._gather_layer(own)]
         return items, [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, Collective)]
 
@@ -213,6 +226,79 @@ class Replicas:
             name, key = f"{self._name(own)}/dp:reduce-scatter", f"reduced {own[0]} {family}"
             items.append(Collective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
         return items
+
+    def _gather_lists(self, wraps: Sequence[Sequence[int]], at: int, begun: range, *, is_backward: bool) -> Items:
+        """Layer `at` is awaited, those of `begun` begin to come, once the gradients above are reduced."""
+        reduced = self._reduce_tensors(wraps[at - 1]) if is_backward and at else []
+        needs = tuple(item.key for item in reduced if isinstance(item, Collective))
+        items: Items = []
+        if at not in begun:
+            items += [self._unpacked(tensor, key) for tensor, key in self._listed(wraps[at], is_backward=is_backward)]
+        for number in begun:
+            for tensor, key in self._listed(wraps[number], is_backward=is_backward):
+                items += self._load(tensor)
+                items += lists.gather(tensor, self.parameter_bytes, key, needs)
+                if number == at:
+                    items.append(self._unpacked(tensor, key))
+        return items
+
+    def _unpacked(self, tensor: lists.Listed, key: str) -> Compute:
+        return lists.unpacked(tensor, self._dtype(self.parameter_bytes), key)
+
+    def _load(self, tensor: lists.Listed) -> Items:
+        """The own share comes from the host before it is sent."""
+        if "parameters" not in self.plan.offload:
+            return []
+        return [Memory(f"{tensor.name}/memory:load", tensor.share * self.parameter_bytes, loads=True)]
+
+    def _reduce_tensors(self, own: Sequence[int]) -> Items:
+        """The last of a layer's gradients is done first."""
+        dtype = self._dtype(self.gradient_bytes)
+        return [
+            item
+            for number, tensor in reversed(list(enumerate(self._tensors(own))))
+            for item in lists.reduce(tensor, self.gradient_bytes, dtype, f"reduced {own[0]} {number}")
+        ]
+
+    def _gather_persistent(self) -> Items:
+        tensors = [tensor for own in self._wraps for tensor in self._tensors(own) if tensor.size < lists.PERSISTENT]
+        families = dict.fromkeys(tensor.family for tensor in tensors)
+        dtype = self._dtype(self.parameter_bytes)
+        return [
+            item
+            for family in families
+            for item in lists.gather_persistent(
+                [tensor for tensor in tensors if tensor.family == family], self.parameter_bytes, dtype
+            )
+        ]
+
+    def _tensors(self, own: Sequence[int]) -> list[lists.Listed]:
+        """Of units, in the order of the forward pass, that are shared."""
+        found = [tensor for i in own for tensor in self.units[i].tensors for _ in range(tensor.pieces)]
+        made = []
+        for number, tensor in enumerate(found):
+            members, family = self.count(is_expert=tensor.is_expert), self.family(is_expert=tensor.is_expert)
+            if members > 1:
+                name = f"{self._name(own)}/tensor{number}"
+                made.append(lists.Listed(name, tensor.size // tensor.pieces, members, family))
+        return made
+
+    def _listed(self, own: Sequence[int], *, is_backward: bool) -> list[tuple[lists.Listed, str]]:
+        """Those that are gathered for a pass, each with its key; one that is dropped on the way comes twice."""
+        tensors = self._tensors(own)
+        sizes = [tensor.size for tensor in tensors]
+        is_redone = is_backward and self.plan.recompute == "full"
+        return [
+            (tensor, f"gathered {own[0]} {number} {time}")
+            for number, tensor in enumerate(tensors)
+            if tensor.size >= lists.PERSISTENT
+            for time in range(2 if is_redone and lists.is_far(sizes, number) else 1)
+        ]
+
+    def _dtype(self, value_bytes: int) -> str:
+        if value_bytes == 4:
+            return "fp32"
+        return "bf16" if self.plan.dtype == "fp8" else self.plan.dtype
 
     def _name(self, own: Sequence[int]) -> str:
         return self.units[own[0]].layer or self.units[own[0]].name

@@ -214,6 +214,8 @@ def _of_sharing(_model: Model, plan: ParallelPlan, framework: Framework) -> Iter
         yield f"zero is {plan.zero}, expected 3, or 2 (parameters stay after the forward pass), as FSDP is ZeRO"
     if framework == "deepspeed" and plan.zero >= 2 and plan.pp > 1:
         yield f"zero is {plan.zero} with pp {plan.pp}, expected 0 or 1, or pp1 (DeepSpeed's rule)"
+    if plan.gather == "list" and (framework != "deepspeed" or plan.zero != 3):
+        yield f"gather is list with {framework} and zero {plan.zero}, expected tensor, or deepspeed and zero 3"
     if "parameters" in plan.offload and plan.zero != 3:
         yield f"parameters are offloaded with zero {plan.zero}, expected 3 (ZeRO-Infinity)"
     if framework == "inference" and plan.recompute != "none":

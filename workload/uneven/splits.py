@@ -4,8 +4,8 @@ in_split_size of a member shares out its comm_size among the receivers, in any u
 out_split_size, where it stands, must say what the others send, in the same unit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from workload.trace_sets.groups import GroupTable
 from workload.trace_sets.own import OwnTraces
 from workload.trace_sets.view import TraceView
 
+Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 Matrices = Mapping[tuple[int, int], Int64]
@@ -42,14 +43,35 @@ class _Said(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """An uneven all-to-all of one NPU; at: its place among the collectives of the view."""
+    """An uneven all-to-all of all NPUs that share a trace.
+
+    Attributes:
+        view: the trace.
+        at: its place among the collectives of the view.
+        npu: int64[k], ascending.
+        group: int64[k], of each NPU.
+        member: int64[k], the NPU's number there.
+    """
 
     view: TraceView
     at: int
-    npu: int
-    group: int
-    seq: int
-    member: int
+    npu: Int64
+    group: Int64
+    member: Int64
+
+    @property
+    def seq(self) -> int:
+        """The how-manieth collective of the group it is."""
+        return int(self.view.coll_seq[self.at])
+
+    @property
+    def row(self) -> int:
+        """Of the trace."""
+        return int(self.view.coll_rows[self.at])
+
+    def splits(self, column: Int32) -> tuple[int, ...]:
+        """Its numbers; column: in_split_size or out_split_size of the trace."""
+        return self.view.table.split_sizes[column[self.row]]
 
 
 def split_bytes(view: TraceView, at: int, numbers: Sequence[int]) -> Int64:
@@ -96,82 +118,126 @@ def matrices(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> 
     Raises:
         WorkloadError: split sizes of another number than members, or members that disagree on what one sends.
     """
-    uses = agree(exchange, lambda: list(_checked_uses(own, groups)))
+    uses = agree(exchange, lambda: _checked_uses(own, groups))
     found = _put_together(exchange(_said(uses)), groups)
     agree(exchange, lambda: _check_receivers(uses, found))
     return found
 
 
-def _checked_uses(own: OwnTraces, groups: GroupTable) -> Iterator[_Use]:
+def _checked_uses(own: OwnTraces, groups: GroupTable) -> list[_Use]:
+    sizes = groups.sizes()
+    found: list[_Use] = []
     for view, users in zip(own.views, own.users, strict=True):
-        places = np.flatnonzero(view.coll_uneven).tolist()
-        for npu in users.tolist() if places else ():
-            slots = groups.slots_of(npu)
-            group, member = groups.slot_group[slots].tolist(), groups.slot_member[slots].tolist()
-            for at in places:
-                slot = int(view.coll_slot[at])
-                use = _Use(view, at, npu, group[slot], int(view.coll_seq[at]), member[slot])
-                _check_length(use, len(groups.members(use.group)))
-                yield use
+        of_view = []
+        for at in np.flatnonzero(view.coll_uneven).tolist() if len(users) else ():
+            slots = groups.slot_ptr[users] + int(view.coll_slot[at])
+            group, member = (column[slots].astype(np.int64) for column in (groups.slot_group, groups.slot_member))
+            of_view.append(_Use(view, at, np.asarray(users, np.int64), group, member))
+        _check_lengths(of_view, sizes)
+        found += of_view
+    return found
 
 
-def _check_length(use: _Use, members: int) -> None:
-    row, table = int(use.view.coll_rows[use.at]), use.view.table
-    for name, column in (("in_split_size", table.in_split_size), ("out_split_size", table.out_split_size)):
-        numbers = table.split_sizes[column[row]]
-        if numbers and len(numbers) != members:
-            raise WorkloadError(
-                f"{use.view.node(row)}: {name} has {len(numbers)} numbers, expected one for each of the group's "
-                f"{members} members",
-                use.npu,
-            )
+def _check_lengths(of_view: Sequence[_Use], sizes: Int64) -> None:
+    """Numbers are as many as members; sizes: of the groups. The first NPU that has others is named."""
+    wrong = []
+    for use in of_view:
+        table = use.view.table
+        for name, column in (("in_split_size", table.in_split_size), ("out_split_size", table.out_split_size)):
+            count = len(use.splits(column))
+            differs = sizes[use.group] != count
+            if count and differs.any():
+                first = int(np.argmax(differs))
+                wrong.append((int(use.npu[first]), use.at, name, count, use.row, int(sizes[use.group[first]])))
+    if wrong:
+        npu, _, name, count, row, members = min(wrong)
+        raise WorkloadError(
+            f"{of_view[0].view.node(row)}: {name} has {count} numbers, expected one for each of the group's "
+            f"{members} members",
+            npu,
+        )
 
 
 def _said(uses: Sequence[_Use]) -> _Said:
     number: dict[bytes, int] = {}
     lists: list[Int64] = []
-    sizes = np.empty(len(uses), np.int64)
-    for i, use in enumerate(uses):
-        table = use.view.table
-        found = split_bytes(use.view, use.at, table.split_sizes[table.in_split_size[use.view.coll_rows[use.at]]])
+    sizes = []
+    for use in uses:
+        found = split_bytes(use.view, use.at, use.splits(use.view.table.in_split_size))
         key = found.tobytes()
         if key not in number:
             number[key] = len(lists)
             lists.append(found)
-        sizes[i] = number[key]
-    group, seq, member = np.array([(use.group, use.seq, use.member) for use in uses], np.int64).reshape(-1, 3).T
-    return _Said(group, seq, member, sizes, lists)
+        sizes.append(np.full(len(use.npu), number[key], np.int64))
+    seq = [np.full(len(use.npu), use.seq, np.int64) for use in uses]
+    group, member = [use.group for use in uses], [use.member for use in uses]
+    return _Said(_joined(group), _joined(seq), _joined(member), _joined(sizes), lists)
+
+
+def _joined(parts: Sequence[Int64]) -> Int64:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def _put_together(of_ranks: Sequence[_Said], groups: GroupTable) -> dict[tuple[int, int], Int64]:
-    lists = [one for said in of_ranks for one in said.lists]
-    first = np.cumsum([0, *(len(said.lists) for said in of_ranks)])
-    sizes = np.concatenate([said.sizes + at for said, at in zip(of_ranks, first, strict=False)])
+    lists, sizes = _numbered(of_ranks)
     group, seq, member = (np.concatenate(column) for column in zip(*(said[:3] for said in of_ranks), strict=True))
     order = np.lexsort((member, seq, group))
     group, seq, sizes = group[order], seq[order], sizes[order]
     begins = np.flatnonzero((np.diff(group, prepend=-1) != 0) | (np.diff(seq, prepend=-1) != 0))
+    is_held = groups.sizes()[group[begins]] > 0
+    ends = np.append(begins, len(order))[1:]
     found: dict[tuple[int, int], Int64] = {}
     known: dict[bytes, Int64] = {}
-    for begin, end in pairwise([*begins.tolist(), len(order)]):
-        if len(groups.members(int(group[begin]))):
-            matrix = np.stack([lists[i] for i in sizes[begin:end].tolist()])
-            found[int(group[begin]), int(seq[begin])] = known.setdefault(matrix.tobytes(), matrix)
+    for begin, end in zip(begins[is_held].tolist(), ends[is_held].tolist(), strict=True):
+        key = sizes[begin:end].tobytes()
+        if key not in known:
+            known[key] = np.stack([lists[i] for i in sizes[begin:end].tolist()])
+        found[int(group[begin]), int(seq[begin])] = known[key]
     return found
+
+
+def _numbered(of_ranks: Sequence[_Said]) -> tuple[list[Int64], Int64]:
+    """Distinct lists of all ranks, and which of them each use of all ranks has."""
+    number: dict[bytes, int] = {}
+    lists: list[Int64] = []
+    sizes = []
+    for said in of_ranks:
+        own = np.empty(len(said.lists), np.int64)
+        for i, one in enumerate(said.lists):
+            own[i] = number.setdefault(one.tobytes(), len(lists))
+            if own[i] == len(lists):
+                lists.append(one)
+        sizes.append(own[said.sizes])
+    return lists, np.concatenate(sizes)
 
 
 def _check_receivers(uses: Sequence[_Use], found: Matrices) -> None:
     """What members say that they receive is what is sent to them; who sends nothing has no unit to say it in."""
-    for use in uses:
-        row, table = int(use.view.coll_rows[use.at]), use.view.table
-        numbers = table.split_sizes[table.out_split_size[row]]
-        if not numbers or not any(table.split_sizes[table.in_split_size[row]]):
+    for _, of_view in groupby(uses, key=lambda use: id(use.view)):
+        wrong = [complaint for use in of_view if (complaint := _complaint(use, found))]
+        if wrong:
+            npu, _, text = min(wrong)
+            raise WorkloadError(text, npu)
+
+
+def _complaint(use: _Use, found: Matrices) -> tuple[int, int, str] | None:
+    """The first NPU to which others send something else than it says, the use's place and what is wrong."""
+    numbers = use.splits(use.view.table.out_split_size)
+    if not numbers or not any(use.splits(use.view.table.in_split_size)):
+        return None
+    expected = split_bytes(use.view, use.at, numbers)
+    compared: set[tuple[int, int]] = set()
+    for npu, group, member in zip(use.npu.tolist(), use.group.tolist(), use.member.tolist(), strict=True):
+        matrix = found[group, use.seq]
+        if (id(matrix), member) in compared:  # equal matrices are one array
             continue
-        expected, sent = split_bytes(use.view, use.at, numbers), found[use.group, use.seq][:, use.member]
+        compared.add((id(matrix), member))
+        sent = matrix[:, member]
         if not np.array_equal(expected, sent):
             wrong = int(np.argmax(expected != sent))
-            raise WorkloadError(
-                f"{use.view.node(row)}: out_split_size says {expected[wrong]} B from member {wrong}, expected "
-                f"the {sent[wrong]} B of its in_split_size",
-                use.npu,
+            text = (
+                f"{use.view.node(use.row)}: out_split_size says {expected[wrong]} B from member {wrong}, expected "
+                f"the {sent[wrong]} B of its in_split_size"
             )
+            return npu, use.at, text
+    return None

@@ -50,6 +50,7 @@ _CHOICES = {
     "bucket_bytes": (0, 50_000),
     "imbalance": (0.0, 0.0, 1.2),
     "capacity": (0.0, 0.0, 1.0),
+    "gather": ("tensor", "tensor", "list"),
     "offload": ((), (), (), ("optimizer",), ("activations",), ("parameters", "optimizer", "activations")),
     "steps": (1, 1, 2),
 }

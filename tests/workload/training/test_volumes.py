@@ -93,7 +93,7 @@ def test_gradients_are_reduced_and_parameters_gathered(case):
     if is_layered:
         times *= 2 if plan.zero == 3 else 1
     shards = sum(getattr(stage, kind) / count for stage in own for kind, count in replicas.items() if count > 1) * size
-    if not is_layered:
+    if not is_layered or plan.gather == "list":  # these models' tensors are so small that all GPUs keep them
         times = plan.steps
     assert gathered == pytest.approx(shards * 2 * times, rel=0.02)
 

@@ -1,0 +1,80 @@
+"""Memory that the NPUs of a host share: one more endpoint of the switches that join them."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies.bounds import LINK_RATE_BPS
+from topologies.errors import TopologyError
+from topologies.graph import NPU, Graph, TableRouting
+from topologies.table_routing import build_table_routing
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+
+def with_host_memories(graph: Graph) -> Graph:
+    """The network with a memory in each host, endpoints npus, npus + 1, ... in the order of `graph.host`.
+
+    Other nodes move up by as many; links keep their numbers, those of the memories come after them. A memory is on all
+    switches that join the NPUs of its host and no others, by links as fast as those of all these NPUs together and as
+    long as theirs, so that only the memory's own rate and the NPUs' ports bound it. No other path leads over it.
+    `dims` stays that of the NPUs.
+
+    Raises:
+        TopologyError: NPUs without hosts, or a host whose NPUs no switch of its own joins.
+    """
+    hosts, first_npu = np.unique(graph.host, return_index=True)
+    if len(hosts) == graph.npus or not isinstance(graph.routing, TableRouting):
+        raise TopologyError(f"{graph.name}: its NPUs are in no hosts with switches of their own")
+    n, more = graph.npus, len(hosts)
+    memory, switch, rate_bps, delay_ps = _links(graph, hosts)
+    own = np.stack([n + memory, switch + more], axis=1)
+    link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)
+    link_dst = np.concatenate([_moved(graph.link_dst, n, more), own[:, ::-1].reshape(-1)]).astype(np.int32)
+    return replace(
+        graph,
+        npus=n + more,
+        nodes=graph.nodes + more,
+        links=len(link_src),
+        node_kind=_inserted(graph.node_kind, n, np.full(more, NPU)),
+        node_latency_ps=_inserted(graph.node_latency_ps, n, np.zeros(more)),
+        link_src=link_src,
+        link_dst=link_dst,
+        link_rate_bps=np.concatenate([graph.link_rate_bps, np.repeat(rate_bps, 2)]),
+        link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
+        host=np.concatenate([graph.host, hosts]).astype(np.int32),
+        pod=_inserted(graph.pod, n, graph.pod[first_npu]),
+        routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst),
+    )
+
+
+def _links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int64]:
+    """Of each link of a memory: its memory and switch, its rate and its delay."""
+    down = np.flatnonzero((graph.link_dst < graph.npus) & (graph.link_src >= graph.npus))
+    place = np.searchsorted(hosts, graph.host)
+    of_link = place[graph.link_dst[down]]
+    pair, link_of = np.unique(np.stack([of_link, graph.link_src[down]]).astype(np.int64), axis=1, return_inverse=True)
+    link_of = link_of.reshape(-1)
+    joined = np.unique(np.stack([link_of, graph.link_dst[down]]), axis=1)[0]
+    hosts_of_switch = np.bincount(pair[1], minlength=graph.nodes)
+    is_own = np.bincount(joined) == np.bincount(place)[pair[0]]
+    is_own &= hosts_of_switch[pair[1]] == 1
+    lacking = np.setdiff1d(np.arange(len(hosts)), pair[0][is_own])
+    if len(lacking):
+        npu = int(np.argmax(place == lacking[0]))
+        raise TopologyError(f"{graph.name}: no switch joins all NPUs of the host of npu {npu} and no others")
+    rate = np.bincount(link_of, weights=graph.link_rate_bps[down])
+    delay = np.zeros(pair.shape[1], np.int64)
+    np.maximum.at(delay, link_of, graph.link_delay_ps[down])
+    rate_bps = np.minimum(rate, LINK_RATE_BPS.most).astype(np.int64)
+    return pair[0][is_own], pair[1][is_own], rate_bps[is_own], delay[is_own]
+
+
+def _moved(nodes: Int32, npus: int, more: int) -> Int32:
+    return np.where(nodes < npus, nodes, nodes + more)
+
+
+def _inserted(values: NDArray, at: int, more: NDArray) -> NDArray:
+    return np.concatenate([values[:at], more.astype(values.dtype), values[at:]])
