@@ -10,7 +10,8 @@ from nadi.closed_forms import collective as forms
 from nadi.closed_forms import idle_fabric
 from nadi.closed_forms import played as played_module
 from nadi.closed_forms.idle_fabric import Play
-from nadi.closed_forms.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times, with_own_ties
+from nadi.closed_forms.idle_paths import Fabric, Path, Times, fabric_of, packet_times, with_own_ties
+from nadi.closed_forms.lone_message import Hop, train
 from nadi.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run_messages
 from pdes.closed_forms import idle_state
@@ -205,7 +206,7 @@ def test_messages_that_go_whole(name):
     plans = each_its_own(1, [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]])
     chosen = Settings(fidelity=model)
     found_ps = Play(pack([plans]), 0, MIB, fabric_of(graph, chosen, [0, 1], [(0, 1)])).time_ps()
-    assert found_ps == forms.train(graph, topologies.route(graph, 0, 1), MIB, chosen).total_ps
+    assert found_ps == train(graph, topologies.route(graph, 0, 1), MIB, chosen).total_ps
 
 
 OF_HOSTS = {"nvls-sharp", "nvls-tree"}
