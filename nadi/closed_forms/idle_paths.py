@@ -207,7 +207,7 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> Times:
 
 def _whole(way: Way, size_bytes: int, model: Fidelity) -> Times:
     """A message that goes whole, by the run's model: over one link after another, or with no link ever busy."""
-    if size_bytes == ACKNOWLEDGEMENT:
+    if size_bytes in {ACKNOWLEDGEMENT, _WHOLE}:  # there is none
         return Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     def taken_ps(hops: Way, *, fixed: bool = True) -> float:
