@@ -1,7 +1,7 @@
 """Can the engine make the closed forms of tables? It runs on uncontended copies of fabrics, beside the player.
 
-    python scripts/idle_engine_study.py                two minutes
-    python scripts/idle_engine_study.py --markdown     the table of docs/collectives.md
+    python scripts/idle_engine_study.py                    a minute: the table of docs/collectives.md
+    python scripts/idle_engine_study.py --only fat-tree    cases on some fabrics
 
 An uncontended copy of a group's fabric has each member's own ports (rates, delays, framing, latencies of the switches
 at both ends) and an ideal middle: a chain of links for each pair of members that talk, with the attributes of its path
@@ -15,8 +15,9 @@ copy.
 """
 
 import argparse
-import time
 from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -37,24 +38,25 @@ from workload import Program, collective_program, collectives
 from workload.schedules.sends import packet_count, pairs
 
 MIB = 1 << 20
-MOST_PAIRS = 1 << 20
-SWITCH = "switch:npus={},switch_latency=300ns"
-HOSTS = "rail-optimised:npus={},gpus_per_host=8,rate=200Gbps,delay=500ns,nvlink_rate=2400Gbps,nvlink_delay=20ns"
-LEAVES = "leaf-spine:leaves=4,spines=4,hosts_per_leaf=4"
+_MOST_PAIRS = 1 << 20
+_SWITCH = "switch:npus={},switch_latency=300ns"
+_HOSTS = "rail-optimised:npus={},gpus_per_host=8,rate=200Gbps,delay=500ns,nvlink_rate=2400Gbps,nvlink_delay=20ns"
+_TWO = "leaf-spine:leaves=2,spines=1,hosts_per_leaf=1"
+_LEAVES = "leaf-spine:leaves=4,spines=4,hosts_per_leaf=4"
+_RING, _TREE = ("all-reduce", "ring"), ("all-reduce", "double-binary-tree")
+_HALVES, _DIRECT = ("all-reduce", "halving-doubling"), ("all-to-all", "direct")
+_ON_SWITCHES = ((8, _RING), (8, _TREE), (8, _DIRECT), (64, _RING), (64, _DIRECT))
+_ON_HOSTS = ((8, "all-reduce"), (16, "all-reduce"), (64, "all-reduce"), (64, "all-to-all"))
+_OVER_SPINES = ((_TWO, _HALVES), ("fat-tree:k=2", _HALVES), (_LEAVES, _DIRECT), ("fat-tree:k=8", _RING))
+_OVER_SPINES += (("fat-tree:k=8", _HALVES), ("fat-tree:k=8", _DIRECT))
+_ON_LINKS = (("torus:sizes=4x4", ("all-reduce", "grid")), ("torus:sizes=4x4", _DIRECT))
 CASES = (
-    *((SWITCH.format(8), kind, name, size) for kind, name in (("all-reduce", "ring"), ("all-to-all", "direct"))
-      for size in (1000, 300_001, 16 * MIB)),
-    *((SWITCH.format(8), "all-reduce", "double-binary-tree", size) for size in (1000, 300_001, 16 * MIB)),
-    *((SWITCH.format(64), kind, name, size) for kind, name in (("all-reduce", "ring"), ("all-to-all", "direct"))
-      for size in (1000, MIB, 64 * MIB)),
-    *((HOSTS.format(npus), "all-reduce", "nccl", size) for npus in (8, 16, 64) for size in (1 << 14, MIB, 64 * MIB)),
-    *((HOSTS.format(npus), "all-to-all", "nccl", size) for npus in (16, 64) for size in (1 << 14, 16 * MIB)),
-    *((spec, kind, name, size) for spec in (LEAVES, "fat-tree:k=4", "fat-tree:k=8")
-      for kind, name in (("all-reduce", "ring"), ("all-reduce", "halving-doubling"), ("all-to-all", "direct"))
-      for size in (1000, 16 * MIB)),
-    ("torus:sizes=4x4", "all-reduce", "grid", 3 * MIB),
-    ("torus:sizes=4x4", "all-to-all", "direct", 3 * MIB),
-)  # fmt: skip
+    *((_SWITCH.format(n), *how, size) for n, how in _ON_SWITCHES for size in (1000, MIB, 64 * MIB)),
+    *((_HOSTS.format(n), kind, "nccl", size) for n, kind in _ON_HOSTS for size in (16_384, MIB, 64 * MIB)),
+    *((spec, *how, size) for spec, how in _OVER_SPINES for size in (1000, 16 * MIB)),
+    *((spec, *how, 3 * MIB) for spec, how in _ON_LINKS),
+)
+"""Fabric, kind, algorithm and bytes of each."""
 
 
 class NoCopyError(Exception):
@@ -203,17 +205,19 @@ class Turn(NamedTuple):
 
     Attributes:
         packets: of data.
-        player_s: what the player takes.
-        engine_s: what the engine takes on the copy, which is made first.
+        player_s: seconds that the player takes.
+        engine_s: that the engine takes on the copy, which is made first.
         copy_s: of that, to make the copy.
-        above_ps: what the engine says more than the player.
-        fabric_ps: what the engine says more on the fabric itself: contention.
+        played_ps: what the player says.
+        above_ps: what the engine says more.
+        fabric_ps: what it says more on the fabric itself, where messages may share links.
     """
 
     packets: int
     player_s: float
     engine_s: float
     copy_s: float
+    played_ps: float
     above_ps: float
     fabric_ps: float
 
@@ -228,30 +232,28 @@ def measured(spec: str, kind: str, algorithm: str, size_bytes: int, turns: int) 
     program = collective_program(kind, graph.npus, size_bytes, algorithm, graph)
     settings = Settings(record_flows=False, record_nodes=False)
     group = Group(collectives.choose(kind, algorithm), 0, list(range(graph.npus)), int(program.node_bytes[0]))
-    player, engine, copying = [], [], []
+    found: list[tuple[float, float, float]] = []
     for _ in range(turns):
-        begun = time.perf_counter()
+        begun = perf_counter()
         played_ps = Played().time_ps(graph, program, settings, group)
-        player.append(time.perf_counter() - begun)
-        begun = time.perf_counter()
+        played = perf_counter()
         complete, reducing, _ = with_reducers(graph, program)
-        copy = Copy(complete, pairs(program.schedules, 0, MOST_PAIRS) or set()).graph()
-        copying.append(time.perf_counter() - begun)
+        copy = Copy(complete, pairs(program.schedules, 0, _MOST_PAIRS) or set()).graph()
+        copied = perf_counter()
         engine_ps = _run(copy, reducing, complete, settings)
-        engine.append(time.perf_counter() - begun)
-    on_fabric_ps = pdes.run(pdes.build_world(complete, reducing, settings)).finish_time_ps
-    packets = int(packet_count(program.schedules, 0, size_bytes, settings.mtu_bytes))
+        found.append((played - begun, perf_counter() - played, copied - played))
     if played_ps is None:
         raise AssertionError(f"{spec}: {kind} {algorithm} of {size_bytes} B is not played")
-    return Turn(packets, min(player), min(engine), min(copying), engine_ps - played_ps, on_fabric_ps - played_ps)
+    on_fabric_ps = pdes.run(pdes.build_world(complete, reducing, settings)).finish_time_ps
+    packets = int(packet_count(program.schedules, 0, size_bytes, settings.mtu_bytes))
+    seconds = (min(column) for column in zip(*found, strict=True))
+    return Turn(packets, *seconds, played_ps, engine_ps - played_ps, on_fabric_ps - played_ps)
 
 
 def _run(copy: Graph, program: Program, graph: Graph, settings: Settings) -> int:
     """Picoseconds on the copy, with the windows of the fabric."""
     window_bytes = window_packets(graph, settings) * settings.mtu_bytes
-    chosen = Settings(
-        record_flows=False, record_nodes=False, window_bytes=window_bytes, balancing=BY_RANK, seed=settings.seed
-    )
+    chosen = replace(settings, window_bytes=window_bytes, balancing=BY_RANK)
     return pdes.run(pdes.build_world(copy, program, chosen)).finish_time_ps
 
 
@@ -259,21 +261,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all cases and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--only", default="", help="cases whose fabric has this in its name")
     args = parser.parse_args(arguments)
-    between = " | " if args.markdown else "  "
-    print(between.join(["fabric", "collective", "bytes", "packets", "player ms", "engine ms", "copy ms", "times",
-                        "above ps", "contention ps"]))  # fmt: skip
+    columns = (
+        "fabric",
+        "collective",
+        "bytes",
+        "packets",
+        "player",
+        "engine",
+        "copy",
+        "times",
+        "above",
+        "on the fabric",
+    )
+    print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|")
     for spec, kind, algorithm, size in CASES:
+        if args.only not in spec:
+            continue
+        name = [spec.split(",rate")[0], f"{kind} `{algorithm}`", f"{size:,}"]
         try:
             turn = measured(spec, kind, algorithm, size, args.turns)
         except NoCopyError as error:
-            print(between.join([spec, f"{kind} {algorithm}", str(size), f"no copy: {error}"]), flush=True)
+            _print([*name, f"no copy: {error}"])
             continue
-        ms = (f"{seconds * 1e3:.1f}" for seconds in (turn.player_s, turn.engine_s, turn.copy_s))
-        print(between.join([spec, f"{kind} {algorithm}", str(size), str(turn.packets), *ms,
-                            f"{turn.engine_s / turn.player_s:.2f}", f"{turn.above_ps:.0f}",
-                            f"{turn.fabric_ps:.0f}"]), flush=True)  # fmt: skip
+        ms = (f"{seconds * 1e3:.1f} ms" for seconds in (turn.player_s, turn.engine_s, turn.copy_s))
+        shares = (f"{above_ps / turn.played_ps:.3%}" for above_ps in (turn.above_ps, turn.fabric_ps))
+        _print([*name, f"{turn.packets:,}", *ms, f"{turn.engine_s / turn.player_s:.2f}", *shares])
+
+
+def _print(cells: Sequence[str]) -> None:
+    print("| " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":
