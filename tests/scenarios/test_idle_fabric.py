@@ -32,6 +32,7 @@ BY_HAND = 1e-3
 G400 = 400 * 10**9
 TREE = "double-binary-tree"
 SWITCH = "switch:npus={},switch_latency=300ns"
+LEAVES = "leaf-spine:leaves=2,spines=1,hosts_per_leaf=1"
 BY_SWITCH = closed_forms.Hop(2, 1_300_000)
 HOST = "nvlink_rate=2400Gbps,nvlink_delay=20ns"
 HOSTS = {
@@ -244,6 +245,23 @@ def test_every_algorithm_on_a_switch(kind, algorithm):
 )
 def test_members_with_several_ports(spec, kind, algorithm):
     assert above_of_ps(spec, kind, algorithm, 3 * MIB + 77) == 0
+
+
+@pytest.mark.parametrize("spec", [LEAVES, "fat-tree:k=2"])
+@pytest.mark.parametrize(("kind", "size"), [("broadcast", MIB), ("broadcast", 16 * MIB), ("all-reduce", 1000)])
+def test_two_members_over_spines(spec, kind, size):
+    assert above_of_ps(spec, kind, "direct", size) == 0
+
+
+@pytest.mark.parametrize(("spec", "most"), [(LEAVES, 0.007), ("fat-tree:k=2", 0.025)])
+def test_what_acknowledgements_wait_for_behind_data_over_spines_is_not_played(spec, most):
+    """Both ways at once, with windows as long as the way there and back; none with larger ones."""
+    size = 16 * MIB
+    below = above_of_ps(spec, "all-to-all", "direct", size) / played(spec, "all-to-all", "direct", size)
+    assert most / 2 < below < most
+    large = {"window_bytes": size}
+    below = above_of_ps(spec, "all-to-all", "direct", size, **large) / played(spec, "all-to-all", "direct", size)
+    assert abs(below) < 1e-4
 
 
 @pytest.mark.parametrize("ends", ENDS)
