@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 import topologies
 import workload
-from nadi.closed_forms.idle_paths import Hop, ways_of
+from nadi.closed_forms.lone_message import Hop, train, ways_of
 from nadi.closed_forms.played import Group, Paths, Played
 from pdes.build.settings import Settings
-from pdes.network.framing import FLIT_BYTES, is_framed, wire_bytes
+from pdes.network.framing import acknowledgement_bytes, wire_bytes
 from topologies import Graph
 from topologies.routing import next_links
 from workload import Program, Schedules, collectives
@@ -36,72 +36,6 @@ _MOST_HOPS = 1 << 16
 _FEW_SENDS = 32
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1
 _PS_PER_S = 10**12
-
-
-class Train(NamedTuple):
-    """A message on an idle path.
-
-    Attributes:
-        total_ps: from the first bit sent to the last bit received.
-        serial_ps: what it takes on the slowest link, the part that grows with the message.
-    """
-
-    total_ps: float
-    serial_ps: float
-
-
-def train(graph: Graph, links: list[int], size_bytes: int, settings: Settings, *, both_ways: bool = False) -> Train:
-    """A message of size_bytes along `links` (in order), nothing else on them.
-
-    Args:
-        graph: the network.
-        links: of the path.
-        size_bytes: payload.
-        settings: packets and switching.
-        both_ways: a message as large comes in at the same time over the same cables, and is acknowledged.
-    """
-    if settings.fidelity.alone_ps:
-        return _whole(graph, links, size_bytes, settings)
-    packets = max(1, -(-size_bytes // settings.mtu_bytes))
-    framed = is_framed(graph, settings)[links]
-    psb = 8 * _PS_PER_S / graph.link_rate_bps[links]
-    full_ps = wire_bytes(settings.mtu_bytes, framed, settings) * psb
-    last = wire_bytes(size_bytes - (packets - 1) * settings.mtu_bytes, framed, settings)
-    slowest = int(np.argmax(full_ps))
-    forwarded = np.minimum(last, settings.cut_through_header_bytes) if settings.cut_through else last
-    before_ps = float(np.delete(forwarded * psb, slowest).sum())
-    before_ps += sum(int(graph.link_delay_ps[link]) for link in links)
-    before_ps += sum(int(graph.node_latency_ps[graph.link_src[link]]) for link in links[1:])
-    before_ps += settings.fidelity.send_latency_ps + settings.fidelity.endpoint_delay_ps
-    if settings.fidelity.acknowledged:
-        before_ps += _back_ps(graph, links, settings)
-    serial_ps = float((packets - 1) * full_ps[slowest] + last[slowest] * psb[slowest])
-    if both_ways:
-        # acknowledgements begin when the first packet is here; one is due when the next message may be sent
-        ack_ps = float((FLIT_BYTES if framed[slowest] else settings.ack_bytes) * psb[slowest])
-        meanwhile = before_ps / (float(full_ps[slowest]) + ack_ps)
-        serial_ps += max(1.0, packets - meanwhile) * ack_ps
-    return Train(serial_ps + before_ps, serial_ps)
-
-
-def _back_ps(graph: Graph, links: list[int], settings: Settings) -> float:
-    """An acknowledgement on the way back."""
-    back = [link ^ 1 for link in reversed(links)]
-    framed = is_framed(graph, settings)[back]
-    serial_ps = np.where(framed, FLIT_BYTES, settings.ack_bytes) * (8 * _PS_PER_S / graph.link_rate_bps[back])
-    latencies_ps = graph.link_delay_ps[back].sum() + graph.node_latency_ps[graph.link_src[back[1:]]].sum()
-    return float(serial_ps.sum() + latencies_ps)
-
-
-def _whole(graph: Graph, links: list[int], size_bytes: int, settings: Settings) -> Train:
-    """A message that goes whole, by the run's model."""
-    model = settings.fidelity
-    psb = 8 * _PS_PER_S / graph.link_rate_bps[links].astype(np.float64)
-    path = psb, graph.link_delay_ps[links], graph.node_latency_ps[graph.link_src[links[1:]]]
-    slowest = psb[[psb.argmax()]], np.zeros(1, np.int64), np.zeros(0, np.int64)
-    sizes = np.array([size_bytes], np.int64)
-    total_ps, serial_ps = (int(model.alone_ps(*way, sizes, model.resolution_ps)[0]) for way in (path, slowest))
-    return Train(total_ps + model.endpoint_delay_ps, serial_ps)
 
 
 class ClosedForm(NamedTuple):
@@ -228,18 +162,17 @@ def _on_the_wire(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
     if settings.fidelity.alone_ps:
         return shape
 
-    def payload_bps(rate_bps: int, *, framed: bool, answer_bytes: int) -> int:
-        on_wire = float(wire_bytes(settings.mtu_bytes, framed, settings)) + answer_bytes
+    def payload_bps(rate_bps: int, *, framed: bool, answered: bool = True) -> int:
+        on_wire = float(wire_bytes(settings.mtu_bytes, framed, settings))
+        on_wire += int(acknowledgement_bytes(framed, settings)) if answered else 0
         return int(rate_bps * settings.mtu_bytes / on_wire)
 
-    rates = tuple(payload_bps(rate, framed=False, answer_bytes=0) for rate in shape.rate_bps)
-    inside = framed
-    answer_bytes = FLIT_BYTES if inside else settings.ack_bytes
+    rates = tuple(payload_bps(rate, framed=False, answered=False) for rate in shape.rate_bps)
     return shape._replace(
         line_bps=shape.lines_bps,
         rate_bps=rates,
-        inside_bps=payload_bps(shape.inside_bps, framed=inside, answer_bytes=answer_bytes),
-        outside_bps=payload_bps(shape.outside_bps, framed=False, answer_bytes=settings.ack_bytes),
+        inside_bps=payload_bps(shape.inside_bps, framed=framed),
+        outside_bps=payload_bps(shape.outside_bps, framed=False),
         trees=tuple(
             branch._replace(tree=_tree_on_the_wire(branch.tree, settings, framed=framed)) for branch in shape.trees
         ),
@@ -250,7 +183,7 @@ def _tree_on_the_wire(tree: Tree, settings: Settings, *, framed: bool) -> Tree:
     """The tree with the rates that are left for payload; all links but one of a way add the last packet's time."""
     flits = np.array(tree.nvlink) & framed
     full = wire_bytes(settings.mtu_bytes, flits, settings).astype(np.float64)
-    answer = np.where(flits, FLIT_BYTES, settings.ack_bytes)
+    answer = acknowledgement_bytes(flits, settings)
     rate = np.array(tree.rate_bps)
     packet_ps = 8 * _PS_PER_S * full / np.maximum(rate, 1) * np.maximum(np.array(tree.links) - 1, 0)
     return tree._replace(

@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import topologies
-from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps, train
+from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps
 from nadi.closed_forms.curves import OF_A_RUN, Asked, Curve, Effort
-from nadi.closed_forms.flows import UNKNOWN, ideal_ps
+from nadi.closed_forms.lone_message import message_times
 from nadi.closed_forms.played import Played
 from nadi.closed_forms.standing import Standing
 from pdes.build.settings import Settings
@@ -149,18 +148,4 @@ class CollectiveCosts:
 
     def of_messages(self, keys: MessageKeys) -> MessageTimes:
         """What messages between two NPUs take."""
-        times = np.zeros((3, len(keys.src)), np.int64)
-        model = self._settings.fidelity
-        exact = ideal_ps(self._graph, self._settings, keys._asdict())
-        for i, (src, dst, size_bytes) in enumerate(zip(*(column.tolist() for column in keys), strict=True)):
-            alone = train(self._graph, topologies.route(self._graph, src, dst), size_bytes, self._settings)
-            total_ps = round(alone.total_ps)
-            if exact[i] != UNKNOWN and not model.acknowledged:
-                total_ps = int(exact[i]) + model.endpoint_delay_ps
-            left_ps = (
-                total_ps - model.endpoint_delay_ps
-                if model.acknowledged
-                else (round(alone.serial_ps) + model.send_latency_ps)
-            )
-            times[:, i] = round(alone.serial_ps), left_ps, total_ps
-        return MessageTimes(*times)
+        return message_times(self._graph, self._settings, keys)

@@ -11,7 +11,8 @@ there are many packets, some go as one: messages that take turns for long hardly
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.closed_forms.idle_paths import ACKNOWLEDGEMENT, Fabric, Hop, Times
+from nadi.closed_forms.idle_paths import Fabric, Times
+from nadi.closed_forms.lone_message import ACKNOWLEDGEMENT, Way
 from pdes.closed_forms import idle_state as idle
 from pdes.closed_forms.idle_network import play
 from pdes.core.jit import Directory
@@ -211,7 +212,7 @@ def _packets(payload: Int64, mtu_bytes: int) -> int:
 def _together(fabric: Fabric, packets: int) -> Fabric:
     """With so many packets going as one, and their acknowledgements; the first leads the way, the last ends it."""
 
-    def times(hops: tuple[Hop, ...], size_bytes: int) -> Times:
+    def times(hops: Way, size_bytes: int) -> Times:
         count, last_bytes = packets, size_bytes
         if size_bytes != ACKNOWLEDGEMENT:
             count = max(1, -(-size_bytes // fabric.mtu_bytes))

@@ -6,39 +6,18 @@ from typing import NamedTuple
 import numpy as np
 
 import topologies
+from nadi.closed_forms.lone_message import ACKNOWLEDGEMENT, Hop, Way, bytes_on, bytes_seen, rates_of, ways_of, whole_ps
 from pdes.build.fabric import window_packets
 from pdes.build.settings import Settings
 from pdes.messages.fidelity import Fidelity
-from pdes.network.framing import FLIT_BYTES, is_framed, wire_bytes
+from pdes.network.framing import wire_bytes
 from topologies import Graph
 from workload.plans.plan import NONE
 
-ACKNOWLEDGEMENT = -1
-"""In place of a packet's payload."""
-
-_PS_PER_S = 10**12
 _LARGE_WINDOW = 1 << 40
 _BY_SENDER = -1
 _WHOLE = 1 << 62
 """Payload of a packet that no message needs two of."""
-
-
-class Hop(NamedTuple):
-    """A link on a message's way.
-
-    Attributes:
-        ps_per_byte: of what is on the link.
-        framed: as NVLink frames it (pdes.network.framing).
-        delay_ps: of the link.
-        latency_ps: of the switch that sends on it, 0 for the first link.
-        shares: a message that goes whole takes as many times as long on the link; packets know shares otherwise.
-    """
-
-    ps_per_byte: float
-    framed: bool
-    delay_ps: int
-    latency_ps: int
-    shares: float = 1
 
 
 class Path(NamedTuple):
@@ -53,7 +32,7 @@ class Path(NamedTuple):
 
     first: int
     last: int
-    hops: tuple[Hop, ...]
+    hops: Way
 
 
 Pair = tuple[int, int]
@@ -123,7 +102,7 @@ class Fabric(NamedTuple):
     mtu_bytes: int
     window_packets: int
     seed: int
-    times: Callable[[tuple[Hop, ...], int], Times]
+    times: Callable[[Way, int], Times]
     moved_ps: Callable[[Hop], float] | None
     ends: Ends = Ends()
 
@@ -203,26 +182,12 @@ def _ends(model: Fidelity) -> Ends:
     )
 
 
-def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[tuple[Hop, ...]]:
-    """The hops of each route; equal ones are one object."""
-    links = np.array([link for route in routes for link in route], np.int64)
-    ends = np.cumsum(np.array([len(route) for route in routes], np.int64))
-    latency = graph.node_latency_ps[graph.link_src[links]]
-    latency[ends - np.array([len(route) for route in routes], np.int64)] = 0
-    framed = is_framed(graph, settings)[links]
-    columns = 8 * _PS_PER_S / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency
-    hops = [Hop(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]
-    known: dict[tuple[Hop, ...], tuple[Hop, ...]] = {}
-    ways = (tuple(hops[end - len(route) : end]) for route, end in zip(routes, ends.tolist(), strict=True))
-    return [known.setdefault(way, way) for way in ways]
-
-
-def _slowest(way: tuple[Hop, ...]) -> int:
+def _slowest(way: Way) -> int:
     """Of the links after the first, the last of the slowest; 0 = there is none."""
     return max(range(1, len(way)), key=lambda i: (way[i].ps_per_byte, i), default=0)
 
 
-def packet_times(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> Times:
+def packet_times(way: Way, size_bytes: int, settings: Settings) -> Times:
     """A packet, or an acknowledgement, on these links; a port takes whole picoseconds, so that what ties does tie.
 
     Args:
@@ -230,14 +195,8 @@ def packet_times(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> T
         size_bytes: payload; ACKNOWLEDGEMENT = an acknowledgement.
         settings: packets and switching.
     """
-    framed = np.array([hop.framed for hop in way])
-    if size_bytes == ACKNOWLEDGEMENT:
-        on_wire = np.where(framed, FLIT_BYTES, settings.ack_bytes)
-    else:
-        on_wire = wire_bytes(size_bytes, framed, settings)
-    psb = np.array([hop.ps_per_byte for hop in way])
-    forwarded = np.minimum(on_wire, settings.cut_through_header_bytes) if settings.cut_through else on_wire
-    own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, forwarded))
+    on_wire, psb = bytes_on(way, size_bytes, settings), rates_of(way)
+    own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, bytes_seen(on_wire, settings)))
     fixed = [hop.delay_ps + (way[i + 1].latency_ps if i + 1 < len(way) else 0) for i, hop in enumerate(way)]
     queue = _slowest(way)
     before = sum(forward[1:queue]) + sum(fixed[:queue])
@@ -246,23 +205,23 @@ def packet_times(way: tuple[Hop, ...], size_bytes: int, settings: Settings) -> T
     return Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps, own[0])
 
 
-def _whole(way: tuple[Hop, ...], size_bytes: int, model: Fidelity) -> Times:
+def _whole(way: Way, size_bytes: int, model: Fidelity) -> Times:
     """A message that goes whole, by the run's model: over one link after another, or with no link ever busy."""
-    if size_bytes == ACKNOWLEDGEMENT:
+    if size_bytes in {ACKNOWLEDGEMENT, _WHOLE}:  # there is none
         return Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-    def cut(time_ps: float) -> float:
-        return time_ps - time_ps % model.resolution_ps
+    def taken_ps(hops: Way, *, fixed: bool = True) -> float:
+        return float(whole_ps(hops, np.array([size_bytes]), model, fixed=fixed)[0])
 
-    serial = [float(int(size_bytes * hop.ps_per_byte * hop.shares + 0.5)) for hop in way]
+    queue, delay_ps = _slowest(way), float(model.endpoint_delay_ps)
     if not model.links_are_busy:
-        total_ps = cut(max(serial) + sum(hop.delay_ps + hop.latency_ps for hop in way))
-        return Times(0.0, total_ps, 0.0, total_ps, float(model.endpoint_delay_ps), cut(max(serial)))
-    across = [cut(one + hop.delay_ps) for one, hop in zip(serial, way, strict=True)]
-    across_ps = [one + hop.latency_ps for one, hop in zip(across, way, strict=True)]
-    first_ps, queue = cut(float(int(size_bytes * way[0].ps_per_byte + 0.5))), _slowest(way)
+        total_ps = taken_ps(way)
+        return Times(0.0, total_ps, 0.0, total_ps, delay_ps, taken_ps(way, fixed=False))
+    first_ps = taken_ps((way[0]._replace(shares=1),), fixed=False)
+    left_ps = taken_ps(way[:1], fixed=False)
     if queue == 0:
-        return Times(first_ps, 0.0, 0.0, across_ps[0] - first_ps, float(model.endpoint_delay_ps), cut(serial[0]))
-    head_ps, last_ps = sum(across_ps[:queue]) + way[queue].latency_ps, cut(serial[queue])
-    after_ps = across[queue] - last_ps + sum(across_ps[queue + 1 :]) + model.endpoint_delay_ps
-    return Times(first_ps, head_ps, last_ps, head_ps - first_ps + last_ps, after_ps, cut(serial[0]))
+        return Times(first_ps, 0.0, 0.0, taken_ps(way) - first_ps, delay_ps, left_ps)
+    head_ps = taken_ps(way[:queue]) + way[queue].latency_ps
+    last_ps = taken_ps((way[queue],), fixed=False)
+    after_ps = taken_ps(way[queue:]) - way[queue].latency_ps - last_ps + delay_ps
+    return Times(first_ps, head_ps, last_ps, head_ps - first_ps + last_ps, after_ps, left_ps)

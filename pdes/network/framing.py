@@ -37,3 +37,8 @@ def wire_bytes(payload_bytes, framed, settings):
     """Bytes of a data packet on a link; arrays and numbers go together as NumPy has it."""
     lines = np.maximum(1, -(-payload_bytes // LINE_BYTES))
     return np.where(framed, payload_bytes + lines * PER_LINE_BYTES, payload_bytes + settings.header_bytes)
+
+
+def acknowledgement_bytes(framed, settings):
+    """Bytes of an acknowledgement on a link, likewise."""
+    return np.where(framed, FLIT_BYTES, settings.ack_bytes)

@@ -5,7 +5,8 @@ import pytest
 
 import topologies
 import workload
-from nadi.closed_forms.collective import closed_form, train
+from nadi.closed_forms.collective import closed_form
+from nadi.closed_forms.lone_message import train
 from nadi.closed_forms.played import Played
 from nadi.launching.progress import Silence
 from nadi.simulate import run_program

@@ -10,7 +10,8 @@ from nadi.closed_forms import collective as forms
 from nadi.closed_forms import idle_fabric
 from nadi.closed_forms import played as played_module
 from nadi.closed_forms.idle_fabric import Play
-from nadi.closed_forms.idle_paths import Fabric, Hop, Path, Times, fabric_of, packet_times, with_own_ties
+from nadi.closed_forms.idle_paths import Fabric, Path, Times, fabric_of, packet_times, with_own_ties
+from nadi.closed_forms.lone_message import Hop, train
 from nadi.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run_messages
 from pdes.closed_forms import idle_state
@@ -31,6 +32,7 @@ BY_HAND = 1e-3
 G400 = 400 * 10**9
 TREE = "double-binary-tree"
 SWITCH = "switch:npus={},switch_latency=300ns"
+LEAVES = "leaf-spine:leaves=2,spines=1,hosts_per_leaf=1"
 BY_SWITCH = closed_forms.Hop(2, 1_300_000)
 HOST = "nvlink_rate=2400Gbps,nvlink_delay=20ns"
 HOSTS = {
@@ -205,7 +207,7 @@ def test_messages_that_go_whole(name):
     plans = each_its_own(1, [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]])
     chosen = Settings(fidelity=model)
     found_ps = Play(pack([plans]), 0, MIB, fabric_of(graph, chosen, [0, 1], [(0, 1)])).time_ps()
-    assert found_ps == forms.train(graph, topologies.route(graph, 0, 1), MIB, chosen).total_ps
+    assert found_ps == train(graph, topologies.route(graph, 0, 1), MIB, chosen).total_ps
 
 
 OF_HOSTS = {"nvls-sharp", "nvls-tree"}
@@ -243,6 +245,23 @@ def test_every_algorithm_on_a_switch(kind, algorithm):
 )
 def test_members_with_several_ports(spec, kind, algorithm):
     assert above_of_ps(spec, kind, algorithm, 3 * MIB + 77) == 0
+
+
+@pytest.mark.parametrize("spec", [LEAVES, "fat-tree:k=2"])
+@pytest.mark.parametrize(("kind", "size"), [("broadcast", MIB), ("broadcast", 16 * MIB), ("all-reduce", 1000)])
+def test_two_members_over_spines(spec, kind, size):
+    assert above_of_ps(spec, kind, "direct", size) == 0
+
+
+@pytest.mark.parametrize(("spec", "most"), [(LEAVES, 0.007), ("fat-tree:k=2", 0.025)])
+def test_what_acknowledgements_wait_for_behind_data_over_spines_is_not_played(spec, most):
+    """Both ways at once, with windows as long as the way there and back; none with larger ones."""
+    size = 16 * MIB
+    below = above_of_ps(spec, "all-to-all", "direct", size) / played(spec, "all-to-all", "direct", size)
+    assert most / 2 < below < most
+    large = {"window_bytes": size}
+    below = above_of_ps(spec, "all-to-all", "direct", size, **large) / played(spec, "all-to-all", "direct", size)
+    assert abs(below) < 1e-4
 
 
 @pytest.mark.parametrize("ends", ENDS)

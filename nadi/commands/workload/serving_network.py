@@ -6,12 +6,12 @@ import numpy as np
 
 import topologies
 import workload
-from nadi.closed_forms.collective import train
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.curves import Curve
 from nadi.config import NetworkSection
 from nadi.fidelities import fabric_settings as fabric
 from nadi.simulate import network_settings
+from pdes.closed_forms.closed_form_run import MessageKeys
 from topologies.clusters import find
 from workload import KINDS, CollectiveSettings
 from workload.collectives import defaults_on
@@ -50,7 +50,8 @@ def network(name: str, gpus: int) -> Network:
 
         @cache
         def message_ps(size: int) -> float:
-            return train(graph, topologies.route(graph, first, beside), size, settings).total_ps
+            keys = MessageKeys(*(np.array([number], np.int64) for number in (first, beside, size)))
+            return float(costs.of_messages(keys).total_ps[0])
 
         return Link(collective_ps, message_ps)
 
