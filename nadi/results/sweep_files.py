@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from nadi import __version__
-from nadi.pages import has_plotly
+from nadi import __version__, pages
 from nadi.sweeps.sweep import Sweep
 
 TABLE, PAGE = "collective.parquet", "collective.html"
@@ -15,7 +14,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     """Write FILES into a folder (see nadi.results.staging.staged), the page only where plotly is installed."""
     folder.mkdir(exist_ok=True)
     _write_table(folder / TABLE, sweep)
-    if has_plotly():
+    if pages.has_plotly():
         from nadi.pages.sweep import render
 
         (folder / PAGE).write_text(render(sweep), encoding="utf-8")
