@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nadi import __version__
+from nadi import __version__, schemas
 from nadi.analysis import serving
 from nadi.analysis import training_step as step
 from nadi.analysis.findings import Findings
@@ -14,10 +14,8 @@ from nadi.launching.gather import ALONE, Ranks
 from nadi.simulate import Simulation
 
 SUMMARY = "summary.json"
-TABLES = ("nodes", "flows", "links", "collectives", "npus")
-LOGS = ("queues", "pauses")
-"""Tables that a run writes only where it has recorded any."""
-RUN_FILES = (SUMMARY, *(f"{table}.parquet" for table in (*TABLES, *LOGS)))
+TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
+RUN_FILES = (SUMMARY, *(schema.file for schema in (*schemas.OF_EVERY_RUN, *schemas.LOGS)))
 """What a run may write; the first stands for its being complete."""
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
@@ -31,21 +29,18 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
         folder: where to; None on other ranks than 0.
         ranks: the other ranks.
     """
-    from nadi.results import run_tables as result_tables
+    from nadi.results import run_tables
 
     output = simulation.config.output
     if folder:
         folder.mkdir(exist_ok=True)
     if output.nodes == "all":
-        result_tables.write_nodes(simulation, folder and folder / "nodes.parquet", ranks)
+        run_tables.write_nodes(simulation, folder, ranks)
     if findings and folder:
         if output.flows == "all":
-            result_tables.write_flows(simulation, folder / "flows.parquet")
-        result_tables.write_findings(simulation, findings, folder)
-        for name in LOGS:
-            columns = getattr(simulation.results, name, None)
-            if columns and len(next(iter(columns.values()))):
-                result_tables.write_columns(columns, folder / f"{name}.parquet")
+            run_tables.write_flows(simulation, folder)
+        run_tables.write_findings(simulation, findings, folder)
+        run_tables.write_logs(simulation.results, folder)
     peaks = ranks.gather(simulation.peak_rss_bytes())
     if folder:
         text = json.dumps(summary(simulation, peaks, findings), indent=2)
