@@ -153,7 +153,7 @@ def _at_closed_forms(
         costs = CollectiveCosts(graph, settings)
         layout = running.laid_out(graph, work.program, costs)
         check_rows(int(layout.row_ptr[-1]), force=force)
-        costed = running.costed(layout, costs, work.collectives, work.traces, work.trace_of_npu)
+        costed = running.costed(layout, costs, work.collectives)
         formulas.update(running.formulas(layout, costed, work.program))
         if jit_enabled() and not is_warm(CLOSED_FORM_KERNEL):
             progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")

@@ -65,7 +65,8 @@ class Collectives(NamedTuple):
     Attributes:
         group: int32[c].
         seq: int32[c], the how-manieth of its group.
-        kind: int8[c], row of workload.KINDS, -1 where no trace says.
+        kind: int8[c], row of workload.KINDS.
+        uneven: bool[c], an all-to-all with split sizes.
         npu: int64[c], the least member that is looked at, and
         row: int64[c], the collective's row in its trace.
         members: int64[c], how many the group has.
@@ -78,6 +79,7 @@ class Collectives(NamedTuple):
     group: Int32
     seq: Int32
     kind: NDArray[np.int8]
+    uneven: Mask
     npu: Int64
     row: Int64
     members: Int64
@@ -170,7 +172,7 @@ def find_collectives(
     node_finish_ps: Int64,
     group_like: Int32 | None = None,
 ) -> Collectives:
-    """All collectives that ran, by group and place in the group; `kind` is -1 until someone knows it.
+    """All collectives that ran, by group and place in the group.
 
     Args:
         program: what ran.
@@ -223,7 +225,7 @@ def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tu
     if time_ps <= 0:
         return 0.0, 0.0
     algorithm_Bps = size_bytes / time_ps * _PS_PER_S  # noqa: N806 - bytes, not bits
-    return algorithm_Bps, algorithm_Bps * bus_factor(KINDS[kind] if kind >= 0 else "", members)
+    return algorithm_Bps, algorithm_Bps * bus_factor(KINDS[kind], members)
 
 
 def _block_collectives(program: Program, rows: Rows, start_ps: Int64, finish_ps: Int64) -> Collectives:
@@ -234,7 +236,8 @@ def _block_collectives(program: Program, rows: Rows, start_ps: Int64, finish_ps:
     return Collectives(
         group=group,
         seq=program.node_seq[at],
-        kind=np.full(len(at), -1, np.int8),
+        kind=program.node_collective[at],
+        uneven=program.node_uneven[at],
         npu=npu,
         row=rows.row[keep],
         members=np.diff(program.group_ptr)[group],

@@ -367,7 +367,7 @@ def closed(program, spec=RAILS, algorithms=None, **settings):
     own = replace(network_settings(NetworkSection(fidelity="closed-form")), **settings)
     costs = CollectiveCosts(graph, own)
     layout = laid_out(graph, made, costs)
-    costed = running.costed(layout, costs, how, program.tables(), np.arange(graph.npus))
+    costed = running.costed(layout, costs, how)
     return Brought(running.run(graph, layout, costed, costs, own, Silence()))
 
 

@@ -31,6 +31,8 @@ class Rows(NamedTuple):
     seq: Int32
     group: Int32
     schedule: Int32
+    collective: Int8
+    uneven: NDArray[np.bool_]
     priority: Int32
     dep_ptr: Int64
     dep: Int32
@@ -52,6 +54,8 @@ def empty_rows(n: int) -> Rows:
         seq=int32.copy(),
         group=int32.copy(),
         schedule=np.full(n, DONE_AT_ONCE, np.int32),
+        collective=np.full(n, -1, np.int8),
+        uneven=np.zeros(n, np.bool_),
         priority=int32.copy(),
         dep_ptr=np.zeros(n + 1, np.int64),
         dep=np.zeros(0, np.int32),
@@ -94,6 +98,7 @@ def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, sche
         slot_member=groups.slot_member,
         group_ptr=groups.group_ptr,
         group_member=groups.group_member,
+        group_names=groups.names,
         trace_slot_ptr=trace_slot_ptr,
         coll_ptr=coll_ptr,
         coll_node=coll_node,

@@ -292,6 +292,8 @@ def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, c
     rows.seq[view.p2p_rows] = view.p2p_seq
     rows.seq[view.coll_rows] = view.coll_seq
     rows.group[view.coll_rows] = view.coll_slot
+    rows.collective[view.coll_rows] = view.coll_kind
+    rows.uneven[view.coll_rows] = view.coll_uneven
     groups = table.slot_group[table.slots_of(npu)]
     _fill_collectives(rows, view, table, groups, chooser)
     _fill_uneven(rows, view, groups, chooser)
