@@ -1,4 +1,4 @@
-"""What a run shows: the analysis of a Simulation, with names, algorithms and closed forms beside the times.
+"""What a run shows: the analysis of a FinishedRun, with names, algorithms and closed forms beside the times.
 
 On several ranks each analyses its own NPUs (`part`), and rank 0 puts the parts together (`merge`).
 """
@@ -23,7 +23,7 @@ from nadi.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.analysis.step_times import step_times
 from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps
 from nadi.closed_forms.played import Played
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 from workload import KINDS
 from workload.trace_sets.exchange import Exchange, alone
 from workload.uneven.all_to_all_v import NAME as UNEVEN
@@ -79,7 +79,7 @@ class Findings:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RankFindings:
     """What one rank has of the findings: that of its own k NPUs.
 
     Attributes:
@@ -103,12 +103,12 @@ class Part:
     requests: Requests | None = None
 
 
-def find(simulation: Simulation) -> Findings:
+def find(simulation: FinishedRun) -> Findings:
     """Analyse a run of one rank."""
     return merge(simulation, [part(simulation)])
 
 
-def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
+def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
     """Analyse what the NPUs of this rank did; NPUs of other ranks have no trace in its Program.
 
     Args:
@@ -126,7 +126,7 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
     played = Played(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
     steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
-    return Part(
+    return RankFindings(
         npus=npus,
         npu_times=NpuTimes(*(column[npus] for column in times)),
         collectives=found,
@@ -138,7 +138,7 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
     )
 
 
-def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
+def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     """Findings of a run, from the parts of all its ranks.
 
     Args:
@@ -195,7 +195,7 @@ def _keys(found: Collectives) -> Iterator[tuple[int, int, int]]:
 
 
 def _closed_forms(
-    simulation: Simulation, found: Collectives, schedule: Int32, played: Played
+    simulation: FinishedRun, found: Collectives, schedule: Int32, played: Played
 ) -> dict[tuple[int, int, int], ClosedForm]:
     """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
     program, graph, settings = simulation.program, simulation.graph, simulation.settings

@@ -29,7 +29,7 @@ _MOST_ROWS = 4_000_000
 _PS_PER_S = 10**12
 
 
-class Rows(NamedTuple):
+class NodeRows(NamedTuple):
     """Trace nodes of some NPUs, m of them.
 
     Attributes:
@@ -105,15 +105,15 @@ def npu_blocks(rows_of_npu: Int64) -> list[range]:
     return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]
 
 
-def rows_of(program: Program, npu_node_ptr: Int64, npus: range) -> Rows:
+def rows_of(program: Program, npu_node_ptr: Int64, npus: range) -> NodeRows:
     """The trace nodes of a block, NPU by NPU."""
     npu = np.repeat(np.arange(npus.start, npus.stop), np.diff(npu_node_ptr[npus.start : npus.stop + 1]))
     begin, stop = int(npu_node_ptr[npus.start]), int(npu_node_ptr[npus.stop])
     row = np.arange(begin, stop) - npu_node_ptr[npu]
-    return Rows(npu, row, program.trace_ptr[program.trace_of_npu[npu]] + row, slice(begin, stop), npus)
+    return NodeRows(npu, row, program.trace_ptr[program.trace_of_npu[npu]] + row, slice(begin, stop), npus)
 
 
-def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[Rows]:
+def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
     """All trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory."""
     for npus in npu_blocks(np.diff(npu_node_ptr)):
         yield rows_of(program, npu_node_ptr, npus)
@@ -228,7 +228,7 @@ def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tu
     return algorithm_Bps, algorithm_Bps * bus_factor(KINDS[kind], members)
 
 
-def _block_collectives(program: Program, rows: Rows, start_ps: Int64, finish_ps: Int64) -> Collectives:
+def _block_collectives(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64) -> Collectives:
     """Each member's part as a collective of its own; start_ps and finish_ps are those of the rows."""
     keep = program.node_kind[rows.at] == COLLECTIVE
     npu, at = rows.npu[keep], rows.at[keep]
@@ -248,7 +248,7 @@ def _block_collectives(program: Program, rows: Rows, start_ps: Int64, finish_ps:
     )
 
 
-def _block_times(program: Program, rows: Rows, start_ps: Int64, finish_ps: Int64, finish_time_ps: int) -> NpuTimes:
+def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64, finish_time_ps: int) -> NpuTimes:
     """Times of the NPUs of a block; start_ps and finish_ps are those of its rows."""
     kind = program.node_kind[rows.at]
     owner = rows.npu - rows.npus.start

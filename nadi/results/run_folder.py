@@ -11,7 +11,7 @@ from nadi.analysis import training_step as step
 from nadi.analysis.findings import Findings
 from nadi.fidelities.fabric_settings import settled_parameters
 from nadi.launching.gather import ALONE, Ranks
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 
 SUMMARY = "summary.json"
 TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
@@ -20,7 +20,9 @@ RUN_FILES = (SUMMARY, *(schema.file for schema in (*schemas.OF_EVERY_RUN, *schem
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 
-def write_results(simulation: Simulation, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE) -> None:
+def write_results(
+    simulation: FinishedRun, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE
+) -> None:
     """Write all tables and the summary into a folder (see nadi.results.staging). All ranks call it; rank 0 writes.
 
     Args:
@@ -48,7 +50,7 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
 
 
 def summary(
-    simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
+    simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
 ) -> dict[str, Any]:
     """What summary.json holds: figures of the run and the settled configuration.
 
@@ -87,13 +89,13 @@ def summary(
     }
 
 
-def _switches(simulation: Simulation) -> str:
+def _switches(simulation: FinishedRun) -> str:
     """What the switches of packets have; messages that go whole know of none."""
     whole = simulation.settings.fidelity.act or simulation.settings.fidelity.is_closed_form
     return "none" if whole else _SWITCHES[simulation.config.network.switch]
 
 
-def _settled(simulation: Simulation) -> dict[str, Any]:
+def _settled(simulation: FinishedRun) -> dict[str, Any]:
     """What was settled from the fabric, and the values of the congestion control's parameters."""
     chosen = simulation.settings.control
     collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}

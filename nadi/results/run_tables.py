@@ -15,19 +15,19 @@ from nadi.analysis.findings import Findings
 from nadi.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
 from nadi.closed_forms.flows import UNKNOWN, ideal_ps, slowdown
 from nadi.launching.gather import Ranks
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 from workload import KINDS
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory", "remote")
 
 
-def write_flows(simulation: Simulation, folder: Path) -> None:
+def write_flows(simulation: FinishedRun, folder: Path) -> None:
     """One row for each message."""
     pq.write_table(_flows(simulation), folder / schemas.FLOWS.file)
 
 
-def write_findings(simulation: Simulation, findings: Findings, folder: Path) -> None:
+def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
     """Links, collectives and NPUs."""
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
     pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
@@ -42,7 +42,7 @@ def write_logs(results: pdes.Results, folder: Path) -> None:
             pq.write_table(schema.table(columns), folder / schema.file)
 
 
-def write_nodes(simulation: Simulation, folder: Path | None, ranks: Ranks) -> None:
+def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: Ranks) -> None:
     """One row for each trace node of each NPU, in blocks of NPUs that are the same for any number of ranks."""
     names = _NodeNames(simulation)
     path = folder and folder / schemas.NODES.file
@@ -53,7 +53,7 @@ def write_nodes(simulation: Simulation, folder: Path | None, ranks: Ranks) -> No
                 writer.write_table(_by_npu(parts))
 
 
-def _rows_of_npu(simulation: Simulation, ranks: Ranks) -> NDArray[np.int64]:
+def _rows_of_npu(simulation: FinishedRun, ranks: Ranks) -> NDArray[np.int64]:
     """int64[npus]: trace nodes of each NPU, of all ranks."""
     own = np.flatnonzero(simulation.program.trace_of_npu >= 0)
     rows_of_npu = np.zeros(simulation.program.npus, np.int64)
@@ -62,7 +62,7 @@ def _rows_of_npu(simulation: Simulation, ranks: Ranks) -> NDArray[np.int64]:
     return rows_of_npu
 
 
-def _nodes(simulation: Simulation, names: "_NodeNames", npus: range) -> pa.Table:
+def _nodes(simulation: FinishedRun, names: "_NodeNames", npus: range) -> pa.Table:
     """Trace nodes of those NPUs of a block that are this rank's."""
     program, results = simulation.program, simulation.results
     rows = rows_of(program, results.npu_node_ptr, npus)
@@ -97,7 +97,7 @@ def _by_npu(parts: Sequence[pa.Table]) -> pa.Table:
 class _NodeNames:
     """Ids and names of trace nodes; all traces' names as one dictionary, each word once."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: FinishedRun) -> None:
         traces = simulation.traces
         self._ptr = np.cumsum([0, *(len(trace) for trace in traces)])
         self._trace_of_npu = simulation.trace_of_npu
@@ -118,7 +118,7 @@ def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryA
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), pa.array(words))
 
 
-def _flows(simulation: Simulation) -> pa.Table:
+def _flows(simulation: FinishedRun) -> pa.Table:
     flows = simulation.results.flows
     ideal = ideal_ps(simulation.graph, simulation.settings, flows)
     unknown = ideal == UNKNOWN
@@ -126,7 +126,7 @@ def _flows(simulation: Simulation) -> pa.Table:
     return schemas.FLOWS.table({**flows, **more})
 
 
-def _links(simulation: Simulation, findings: Findings) -> pa.Table:
+def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
     graph = simulation.graph
     names = [graph.node_name(node) for node in range(graph.nodes)]
     return schemas.LINKS.table(
@@ -166,7 +166,7 @@ def _collectives(findings: Findings) -> pa.Table:
     )
 
 
-def _npus(simulation: Simulation, findings: Findings) -> pa.Table:
+def _npus(simulation: FinishedRun, findings: Findings) -> pa.Table:
     """One row for each NPU; `like` is given where the trace nodes of another stand for its own."""
     times, folded = findings.npu_times, simulation.results.folded
     more = {"like": folded.like} if folded else {}

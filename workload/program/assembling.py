@@ -19,7 +19,7 @@ Int64 = NDArray[np.int64]
 NOT_HERE = -1
 
 
-class Rows(NamedTuple):
+class TraceRows(NamedTuple):
     """The rows of one distinct trace of n nodes: columns of Program, and its parents as CSR."""
 
     kind: Int8
@@ -38,13 +38,13 @@ class Rows(NamedTuple):
     dep: Int32
 
 
-_COLUMNS = tuple(name for name in Rows._fields if name not in {"dep_ptr", "dep"})
+_COLUMNS = tuple(name for name in TraceRows._fields if name not in {"dep_ptr", "dep"})
 
 
-def empty_rows(n: int) -> Rows:
+def empty_rows(n: int) -> TraceRows:
     """Rows of n nodes without work, bytes or parents, to be filled."""
     int8, int32, int64 = np.zeros(n, np.int8), np.zeros(n, np.int32), np.zeros(n, np.int64)
-    return Rows(
+    return TraceRows(
         kind=int8,
         lane=int8.copy(),
         duration_ps=int64,
@@ -62,7 +62,7 @@ def empty_rows(n: int) -> Rows:
     )
 
 
-def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, schedules: Schedules) -> Program:
+def assemble(own_rows: Int32, distinct: Sequence[TraceRows], groups: GroupTable, schedules: Schedules) -> Program:
     """Put distinct traces together.
 
     Args:

@@ -11,7 +11,7 @@ from workload.bounds import MOST_NPUS
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER, kind_index
 from workload.pointers import pointers
-from workload.program.assembling import Rows, assemble, empty_rows
+from workload.program.assembling import TraceRows, assemble, empty_rows
 from workload.program.building import build_program
 from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
@@ -200,7 +200,7 @@ def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[NDArray[np
     return own_rows, distinct
 
 
-def _message_rows(kind: Int64, peer: Int64, size_bytes: int) -> Rows:
+def _message_rows(kind: Int64, peer: Int64, size_bytes: int) -> TraceRows:
     rows = empty_rows(len(kind))
     return rows._replace(
         kind=kind.astype(np.int8),

@@ -60,7 +60,7 @@ __all__ = [
 _MOST_COUNT = 2**31 - 1
 
 
-class Schedule(Protocol):
+class PipelineSchedule(Protocol):
     """What every module of this folder has; those after `complaint` some only."""
 
     NAME: str
@@ -103,10 +103,10 @@ class Schedule(Protocol):
 
 
 @functools.cache
-def schedules() -> dict[str, Schedule]:
+def schedules() -> dict[str, PipelineSchedule]:
     """All schedules by name."""
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    return {module.NAME: cast("Schedule", module) for module in modules if hasattr(module, "NAME")}
+    return {module.NAME: cast("PipelineSchedule", module) for module in modules if hasattr(module, "NAME")}
 
 
 def order(schedule: str, stage: int, stages: int, micro_batches: int, chunks: int = 1) -> list[Work]:
@@ -268,7 +268,7 @@ def _beside(schedule: str, place: tuple[int, int], stages: int, chunks: int, ste
     return (wanted, place[1]) if at is None else at(wanted, place[1], stages, chunks)
 
 
-def _schedule(name: str) -> Schedule:
+def _schedule(name: str) -> PipelineSchedule:
     known = schedules()
     if name not in known:
         raise WorkloadError(f"plan: schedule {name!r}, expected one of {', '.join(sorted(known))}")
