@@ -43,7 +43,7 @@ from workload import CollectiveSettings, Program
 
 
 @dataclass(frozen=True, eq=False)
-class Simulation:
+class FinishedRun:
     """A finished run: what went in and what came out.
 
     Attributes:
@@ -82,7 +82,7 @@ def simulate(
     *,
     force: bool = False,
     keep_flows: bool = True,
-) -> Simulation:
+) -> FinishedRun:
     """Run what a run file says; on several ranks, each its part.
 
     Args:
@@ -131,7 +131,7 @@ def simulate(
         check_run(own, expected, settings, workers.total, force=force)
         check_counters(graph, work.program, own)  # of a run that is refused above, pairs of NPUs fill the memory
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
-    return Simulation(
+    return FinishedRun(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
     )
 
@@ -145,7 +145,7 @@ def _at_closed_forms(
     progress: Progress | Silence,
     *,
     force: bool,
-) -> Simulation:
+) -> FinishedRun:
     """A run in which collectives take their closed forms, on rank 0."""
     formulas: set[tuple[int, int]] = set()
 
@@ -153,13 +153,13 @@ def _at_closed_forms(
         costs = CollectiveCosts(graph, settings)
         layout = running.laid_out(graph, work.program, costs)
         check_rows(int(layout.row_ptr[-1]), force=force)
-        costed = running.costed(layout, costs, work.collectives, work.traces, work.trace_of_npu)
+        costed = running.costed(layout, costs, work.collectives)
         formulas.update(running.formulas(layout, costed, work.program))
         if jit_enabled() and not is_warm(CLOSED_FORM_KERNEL):
             progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")
         return running.run(graph, layout, costed, costs, settings, progress)
 
-    return Simulation(
+    return FinishedRun(
         config,
         graph,
         work.traces,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.analysis.node_times import utilisation
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 from nadi.wiring.from_model import remarks
 from workload.trace_sets.view import COLLECTIVE, COMPUTE, MEMORY
 
@@ -36,7 +36,7 @@ class Counts(NamedTuple):
     first_remote: str
 
 
-def count(simulation: Simulation) -> Counts:
+def count(simulation: FinishedRun) -> Counts:
     """Counts of this rank's NPUs."""
     program = simulation.program
     npus = np.bincount(program.trace_of_npu[program.trace_of_npu >= 0], minlength=len(program.trace_ptr) - 1)
@@ -61,7 +61,7 @@ def count(simulation: Simulation) -> Counts:
     )
 
 
-def cautions(simulation: Simulation, of_ranks: Sequence[Counts]) -> list[str]:
+def cautions(simulation: FinishedRun, of_ranks: Sequence[Counts]) -> list[str]:
     """Sentences about a run, from what the NPUs of all ranks do."""
     total = Counts(
         nodes=sum(each.nodes for each in of_ranks),
@@ -85,7 +85,7 @@ def cautions(simulation: Simulation, of_ranks: Sequence[Counts]) -> list[str]:
     return said
 
 
-def _too_much(simulation: Simulation) -> list[str]:
+def _too_much(simulation: FinishedRun) -> list[str]:
     """Whether links would have to carry more than they can."""
     graph, results = simulation.graph, simulation.results
     share = utilisation(graph, results.links["tx_bytes"], results.finish_time_ps)
@@ -97,7 +97,7 @@ def _too_much(simulation: Simulation) -> list[str]:
     return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {NOBODY_WAITS}"]
 
 
-def _why_no_time(simulation: Simulation, total: Counts) -> str:
+def _why_no_time(simulation: FinishedRun, total: Counts) -> str:
     """Why a run takes no time, as far as the traces tell."""
     if total.nodes == 0:
         files = "the trace is" if len(simulation.traces) == 1 else f"all {len(simulation.traces)} traces are"

@@ -1,4 +1,4 @@
-"""What a run shows: the analysis of a Simulation, with names, algorithms and closed forms beside the times.
+"""What a run shows: the analysis of a FinishedRun, with names, algorithms and closed forms beside the times.
 
 On several ranks each analyses its own NPUs (`part`), and rank 0 puts the parts together (`merge`).
 """
@@ -23,10 +23,9 @@ from nadi.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.analysis.step_times import step_times
 from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps
 from nadi.closed_forms.played import Played
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 from nadi.wiring.building import memory_nodes
 from workload import KINDS
-from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE
 from workload.trace_sets.exchange import Exchange, alone
 from workload.uneven.all_to_all_v import NAME as UNEVEN
 
@@ -45,7 +44,7 @@ class Findings:
 
     Attributes:
         npu_times: where each NPU's time went.
-        collectives: c of them, kinds filled in.
+        collectives: c of them.
         group_names: c names as the traces have them, "" = all NPUs.
         algorithms: c names.
         closed_form_ps: float64[c], on an idle network.
@@ -81,16 +80,15 @@ class Findings:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RankFindings:
     """What one rank has of the findings: that of its own k NPUs.
 
     Attributes:
         npus: int64[k], their numbers.
         npu_times: where the time of each went, k of them.
-        collectives: their part of each collective, kinds filled in.
+        collectives: their part of each collective.
         group_names: of the groups in which they ran collectives.
-        closed_forms: by group, kind and size.
-        uneven: group and place of the all-to-alls with split sizes; their closed forms are by group, place and -1.
+        closed_forms: by group, kind and size; of all-to-alls with split sizes by group, place and -1.
         counts: of what they do.
         step_times: int64[k, c], where the time of each went by axis; see analysis.step_times; None = no name tells.
         requests: when they came and had tokens, as far as these NPUs tell; None = no name tells of any.
@@ -101,18 +99,17 @@ class Part:
     collectives: Collectives
     group_names: dict[int, str]
     closed_forms: dict[tuple[int, int, int], ClosedForm]
-    uneven: set[tuple[int, int]]
     counts: Counts
     step_times: Int64 | None
     requests: Requests | None = None
 
 
-def find(simulation: Simulation) -> Findings:
+def find(simulation: FinishedRun) -> Findings:
     """Analyse a run of one rank."""
     return merge(simulation, [part(simulation)])
 
 
-def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
+def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
     """Analyse what the NPUs of this rank did; NPUs of other ranks have no trace in its Program.
 
     Args:
@@ -126,28 +123,25 @@ def part(simulation: Simulation, exchange: Exchange = alone) -> Part:
     found = find_collectives(program, *nodes, results.folded and results.folded.group_like)
     if results.folded:
         times = NpuTimes(*(column[results.folded.like] for column in times))
-    found = found._replace(kind=_kinds(simulation, found))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
-    uneven = _uneven(simulation, found)
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
     played = Played(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
     steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
     if steps is not None:  # memory does no step
         steps[list(memory_nodes(simulation.config, simulation.graph))] = 0
-    return Part(
+    return RankFindings(
         npus=npus,
         npu_times=NpuTimes(*(column[npus] for column in times)),
         collectives=found,
-        group_names=_group_names(simulation, found),
-        closed_forms=_closed_forms(simulation, found, schedule, uneven, played),
-        uneven=uneven,
+        group_names={group: program.group_names[group] for group in np.unique(found.group).tolist()},
+        closed_forms=_closed_forms(simulation, found, schedule, played),
         counts=count(simulation),
         step_times=None if steps is None else steps[npus],
         requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
     )
 
 
-def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
+def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     """Findings of a run, from the parts of all its ranks.
 
     Args:
@@ -162,12 +156,10 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
     any_step = any(steps is not None for steps in of_step)
     names: dict[int, str] = {}
     closed_forms: dict[tuple[int, int, int], ClosedForm] = {}
-    uneven: set[tuple[int, int]] = set()
     for p in parts:
         names |= p.group_names
         closed_forms |= p.closed_forms
-        uneven |= p.uneven
-    keys = list(_keys(found, uneven))
+    keys = list(_keys(found))
     kinds = [
         UNEVEN if key[2] == _ANY_SIZE else KINDS[kind] for key, kind in zip(keys, found.kind.tolist(), strict=True)
     ]
@@ -198,51 +190,20 @@ def merge(simulation: Simulation, parts: Sequence[Part]) -> Findings:
     )
 
 
-def _kinds(simulation: Simulation, found: Collectives) -> NDArray[np.int8]:
-    """Kind of each collective, from the trace of one member."""
-    kind = np.empty(len(found.group), np.int8)
-    trace = simulation.trace_of_npu[found.npu]
-    by_trace = np.argsort(trace, kind="stable")
-    for own in np.split(by_trace, np.flatnonzero(np.diff(trace[by_trace])) + 1):
-        if len(own):
-            kind[own] = KIND_OF_COMM_TYPE[simulation.traces[trace[own[0]]].comm_type[found.row[own]]]
-    return kind
-
-
-def _group_names(simulation: Simulation, found: Collectives) -> dict[int, str]:
-    """Name of each group, from the trace of one member."""
-    names = {}
-    groups, first = np.unique(found.group, return_index=True)
-    for group, npu, row in zip(groups.tolist(), found.npu[first].tolist(), found.row[first].tolist(), strict=True):
-        trace = simulation.traces[simulation.trace_of_npu[npu]]
-        names[group] = trace.group_names[trace.group[row]]
-    return names
-
-
-def _uneven(simulation: Simulation, found: Collectives) -> set[tuple[int, int]]:
-    """Group and place of the all-to-alls with split sizes, from the trace of one member."""
-    uneven = set()
-    for i in np.flatnonzero(found.kind == ALL_TO_ALL).tolist():
-        trace = simulation.traces[simulation.trace_of_npu[found.npu[i]]]
-        if trace.in_split_size[found.row[i]] > 0:
-            uneven.add((int(found.group[i]), int(found.seq[i])))
-    return uneven
-
-
-def _keys(found: Collectives, uneven: set[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+def _keys(found: Collectives) -> Iterator[tuple[int, int, int]]:
     """Group, kind and size of each collective; of uneven ones group, place and _ANY_SIZE."""
-    columns = (found.group.tolist(), found.seq.tolist(), found.kind.tolist(), found.size_bytes.tolist())
-    for group, seq, kind, size_bytes in zip(*columns, strict=True):
-        yield (group, seq, _ANY_SIZE) if (group, seq) in uneven else (group, kind, size_bytes)
+    columns = (found.group, found.seq, found.kind, found.size_bytes, found.uneven)
+    for group, seq, kind, size_bytes, uneven in zip(*(column.tolist() for column in columns), strict=True):
+        yield (group, seq, _ANY_SIZE) if uneven else (group, kind, size_bytes)
 
 
 def _closed_forms(
-    simulation: Simulation, found: Collectives, schedule: Int32, uneven: set[tuple[int, int]], played: Played
+    simulation: FinishedRun, found: Collectives, schedule: Int32, played: Played
 ) -> dict[tuple[int, int, int], ClosedForm]:
     """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
     known: dict[tuple[int, int, int], ClosedForm] = {}
-    for i, key in enumerate(_keys(found, uneven)):
+    for i, key in enumerate(_keys(found)):
         if key in known:
             continue
         if settings.fidelity.is_closed_form:

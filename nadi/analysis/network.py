@@ -19,8 +19,9 @@ from pydantic import ValidationError
 
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
+from nadi.schemas import FLOWS, LINKS, PAUSES, QUEUES, Schema
 from nadi.wiring.building import built_fabric
-from nadi.wiring.earlier_run import NAME, NUMBER, read_summary, read_table
+from nadi.wiring.earlier_run import read_summary, read_table
 from topologies import Graph, TopologyError
 from topologies.routing import next_links
 
@@ -122,10 +123,10 @@ class Victim(NamedTuple):
 
 
 _NEEDED = {
-    "links": {"src": NAME, "dst": NAME, "rate_bps": NUMBER, "utilisation": NUMBER},
-    "flows": dict.fromkeys(("src", "dst", "bytes", "start_ps", "finish_ps"), NUMBER),
-    "queues": dict.fromkeys(("link", "time_ps", "bytes"), NUMBER),
-    "pauses": dict.fromkeys(("link", "time_ps", "data_class", "paused"), NUMBER),
+    LINKS: ("src", "dst", "rate_bps", "utilisation"),
+    FLOWS: ("src", "dst", "bytes", "start_ps", "finish_ps"),
+    QUEUES: ("link", "time_ps", "bytes"),
+    PAUSES: ("link", "time_ps", "data_class", "paused"),
 }
 """Columns that each table must have."""
 
@@ -138,9 +139,7 @@ def read_run(folder: Path) -> NetRun:
     """
     try:
         summary = read_summary(folder)
-        links, flows, queues, pauses = (
-            _columns(folder / f"{name}.parquet", needed) for name, needed in _NEEDED.items()
-        )
+        links, flows, queues, pauses = (_columns(folder, schema, needed) for schema, needed in _NEEDED.items())
     except OSError as error:
         raise ConfigError(f"{folder}: {error.strerror or error}; expected results of `nadi run --out`") from None
     except ValueError as error:
@@ -294,15 +293,14 @@ def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
     return links
 
 
-def _columns(path: Path, needed: Mapping[str, str]) -> dict[str, Any] | None:
+def _columns(folder: Path, schema: Schema, needed: Sequence[str]) -> dict[str, Any] | None:
     """Columns of a Parquet file, text as lists; None where there is no file."""
-    table = read_table(path, needed)
+    table = read_table(folder, schema, needed)
     if table is None:
         return None
+    is_name = schema.kinds(needed)
     return {
-        name: column.to_pylist()
-        if needed.get(name) == NAME or pa.types.is_dictionary(column.type)
-        else column.to_numpy()
+        name: column.to_pylist() if is_name.get(name) or pa.types.is_dictionary(column.type) else column.to_numpy()
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
 

@@ -29,7 +29,7 @@ _MOST_ROWS = 4_000_000
 _PS_PER_S = 10**12
 
 
-class Rows(NamedTuple):
+class NodeRows(NamedTuple):
     """Trace nodes of some NPUs, m of them.
 
     Attributes:
@@ -65,7 +65,8 @@ class Collectives(NamedTuple):
     Attributes:
         group: int32[c].
         seq: int32[c], the how-manieth of its group.
-        kind: int8[c], row of workload.KINDS, -1 where no trace says.
+        kind: int8[c], row of workload.KINDS.
+        uneven: bool[c], an all-to-all with split sizes.
         npu: int64[c], the least member that is looked at, and
         row: int64[c], the collective's row in its trace.
         members: int64[c], how many the group has.
@@ -78,6 +79,7 @@ class Collectives(NamedTuple):
     group: Int32
     seq: Int32
     kind: NDArray[np.int8]
+    uneven: Mask
     npu: Int64
     row: Int64
     members: Int64
@@ -103,15 +105,15 @@ def npu_blocks(rows_of_npu: Int64) -> list[range]:
     return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]
 
 
-def rows_of(program: Program, npu_node_ptr: Int64, npus: range) -> Rows:
+def rows_of(program: Program, npu_node_ptr: Int64, npus: range) -> NodeRows:
     """The trace nodes of a block, NPU by NPU."""
     npu = np.repeat(np.arange(npus.start, npus.stop), np.diff(npu_node_ptr[npus.start : npus.stop + 1]))
     begin, stop = int(npu_node_ptr[npus.start]), int(npu_node_ptr[npus.stop])
     row = np.arange(begin, stop) - npu_node_ptr[npu]
-    return Rows(npu, row, program.trace_ptr[program.trace_of_npu[npu]] + row, slice(begin, stop), npus)
+    return NodeRows(npu, row, program.trace_ptr[program.trace_of_npu[npu]] + row, slice(begin, stop), npus)
 
 
-def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[Rows]:
+def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
     """All trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory."""
     for npus in npu_blocks(np.diff(npu_node_ptr)):
         yield rows_of(program, npu_node_ptr, npus)
@@ -170,7 +172,7 @@ def find_collectives(
     node_finish_ps: Int64,
     group_like: Int32 | None = None,
 ) -> Collectives:
-    """All collectives that ran, by group and place in the group; `kind` is -1 until someone knows it.
+    """All collectives that ran, by group and place in the group.
 
     Args:
         program: what ran.
@@ -223,10 +225,10 @@ def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tu
     if time_ps <= 0:
         return 0.0, 0.0
     algorithm_Bps = size_bytes / time_ps * _PS_PER_S  # noqa: N806 - bytes, not bits
-    return algorithm_Bps, algorithm_Bps * bus_factor(KINDS[kind] if kind >= 0 else "", members)
+    return algorithm_Bps, algorithm_Bps * bus_factor(KINDS[kind], members)
 
 
-def _block_collectives(program: Program, rows: Rows, start_ps: Int64, finish_ps: Int64) -> Collectives:
+def _block_collectives(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64) -> Collectives:
     """Each member's part as a collective of its own; start_ps and finish_ps are those of the rows."""
     keep = program.node_kind[rows.at] == COLLECTIVE
     npu, at = rows.npu[keep], rows.at[keep]
@@ -234,7 +236,8 @@ def _block_collectives(program: Program, rows: Rows, start_ps: Int64, finish_ps:
     return Collectives(
         group=group,
         seq=program.node_seq[at],
-        kind=np.full(len(at), -1, np.int8),
+        kind=program.node_collective[at],
+        uneven=program.node_uneven[at],
         npu=npu,
         row=rows.row[keep],
         members=np.diff(program.group_ptr)[group],
@@ -245,7 +248,7 @@ def _block_collectives(program: Program, rows: Rows, start_ps: Int64, finish_ps:
     )
 
 
-def _block_times(program: Program, rows: Rows, start_ps: Int64, finish_ps: Int64, finish_time_ps: int) -> NpuTimes:
+def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64, finish_time_ps: int) -> NpuTimes:
     """Times of the NPUs of a block; start_ps and finish_ps are those of its rows."""
     kind = program.node_kind[rows.at]
     owner = rows.npu - rows.npus.start

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import NodeType, TraceTable
-from nadi.analysis.node_times import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND, Rows, row_blocks
+from nadi.analysis.node_times import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND, NodeRows, row_blocks
 from pdes import Results
 from pdes.results import Folded
 from workload import Program
@@ -133,7 +133,7 @@ class _Block:
     def __init__(
         self,
         program: Program,
-        rows: Rows,
+        rows: NodeRows,
         start_ps: Int64,
         finish_ps: Int64,
         axes: Int8,

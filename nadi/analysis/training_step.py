@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.analysis.step_times import CATEGORIES
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 from nadi.wiring.from_model import model_and_plan
 from workload.compute import find_gpu
 
@@ -35,7 +35,7 @@ class Throughput(NamedTuple):
     hfu: float | None
 
 
-def throughput(simulation: Simulation) -> Throughput | None:
+def throughput(simulation: FinishedRun) -> Throughput | None:
     """Of a run that names a model; None of others, and of one that takes no time."""
     found, finish_ps = model_and_plan(simulation.config), simulation.results.finish_time_ps
     if found is None or finish_ps == 0:
@@ -59,7 +59,7 @@ def throughput(simulation: Simulation) -> Throughput | None:
     )
 
 
-def document(simulation: Simulation, times: Int64 | None) -> dict[str, Any]:
+def document(simulation: FinishedRun, times: Int64 | None) -> dict[str, Any]:
     """What summary.json says of the step; times: int64[npus, len(CATEGORIES)], None = names tell no axes."""
     made: dict[str, Any] = {}
     rates = throughput(simulation)

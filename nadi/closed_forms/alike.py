@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nadi.closed_forms.idle_paths import Fabric, Pair, Path
+from nadi.closed_forms.idle_paths import IdleFabric, Pair, Path
 from workload import Schedules
 from workload.plans.plan import NONE
 from workload.schedules.sends import lanes_of, offsets, steps_of
 
 
-def smaller(s: Schedules, index: int, size_bytes: int, fabric: Fabric) -> tuple[Schedules, Fabric] | None:
+def smaller(s: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> tuple[Schedules, IdleFabric] | None:
     """A group that takes as long with fewer members; None = there is none, or nothing tells.
 
     Args:
@@ -61,14 +61,14 @@ def _signed(offset: int, n: int) -> int:
     return offset if 2 * offset <= n else offset - n
 
 
-def _share_ports(fabric: Fabric, used: Sequence[Pair]) -> bool:
+def _share_ports(fabric: IdleFabric, used: Sequence[Pair]) -> bool:
     """Whether two of these pairs use a port."""
     paths = [fabric.paths[pair] for pair in used]
     last = [path.last for path in paths if path.last != NONE]
     return len({path.first for path in paths}) < len(paths) or len(set(last)) < len(last)
 
 
-def _period(fabric: Fabric, n: int, far: Sequence[int]) -> int:
+def _period(fabric: IdleFabric, n: int, far: Sequence[int]) -> int:
     """Members so many places apart have paths that look the same, there and back."""
     number: dict[object, int] = {}
     looks = np.array(
@@ -100,7 +100,7 @@ def _with_members(s: Schedules, index: int, n: int, fewer: int) -> Schedules:
     return s._replace(members=members, send_peer=peers)
 
 
-def _with_own_ports(fabric: Fabric, stands_for: dict[Pair, Pair]) -> Fabric:
+def _with_own_ports(fabric: IdleFabric, stands_for: dict[Pair, Pair]) -> IdleFabric:
     """Of fewer members: each pair has ports of its own and the path of the pair that it stands for."""
     paths, links = {}, {}
     for number, (pair, like) in enumerate(stands_for.items()):

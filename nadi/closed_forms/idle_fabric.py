@@ -11,7 +11,7 @@ there are many packets, some go as one: messages that take turns for long hardly
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.closed_forms.idle_paths import Fabric, Times
+from nadi.closed_forms.idle_paths import IdleFabric, Times
 from nadi.closed_forms.lone_message import ACKNOWLEDGEMENT, Way
 from pdes.closed_forms import idle_state as idle
 from pdes.closed_forms.idle_network import play
@@ -41,7 +41,7 @@ class Play:
         packets: that are played.
     """
 
-    def __init__(self, schedules: Schedules, index: int, size_bytes: int, fabric: Fabric) -> None:
+    def __init__(self, schedules: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> None:
         """Lay it out.
 
         Args:
@@ -209,7 +209,7 @@ def _packets(payload: Int64, mtu_bytes: int) -> int:
     return int(np.maximum(1, -(-payload // mtu_bytes)).sum())
 
 
-def _together(fabric: Fabric, packets: int) -> Fabric:
+def _together(fabric: IdleFabric, packets: int) -> IdleFabric:
     """With so many packets going as one, and their acknowledgements; the first leads the way, the last ends it."""
 
     def times(hops: Way, size_bytes: int) -> Times:
@@ -232,7 +232,7 @@ def _together(fabric: Fabric, packets: int) -> Fabric:
 class _Kinds:
     """Packets by their way and payload."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: IdleFabric) -> None:
         self._fabric = fabric
         self._ways: dict[tuple, int] = {}
         self._rows: dict[tuple[int, int], int] = {}
@@ -258,7 +258,7 @@ class _Kinds:
         return np.array(self._times, np.float64)
 
 
-def _ways(fabric: Fabric, pairs: list[tuple[int, int]]) -> idle.Ways:
+def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]]) -> idle.Ways:
     """Of these pairs of members."""
     paths, links = [fabric.paths[pair] for pair in pairs], [fabric.links[pair] for pair in pairs]
     return idle.Ways(

@@ -81,7 +81,7 @@ class Ends(NamedTuple):
     counts_back: float = 0.0
 
 
-class Fabric(NamedTuple):
+class IdleFabric(NamedTuple):
     """What a schedule is played on.
 
     Attributes:
@@ -117,7 +117,7 @@ class Fabric(NamedTuple):
         return tuple(self.paths.items())
 
 
-def with_own_ties(fabric: Fabric) -> Fabric:
+def with_own_ties(fabric: IdleFabric) -> IdleFabric:
     """With ports in place of links where packets tie, so that groups that stand alike take the same time."""
     if fabric.seed == _BY_SENDER:
         return fabric
@@ -125,7 +125,7 @@ def with_own_ties(fabric: Fabric) -> Fabric:
     return fabric._replace(links=ties)
 
 
-def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[Pair]) -> Fabric:
+def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[Pair]) -> IdleFabric:
     """What a group's messages pass.
 
     Args:
@@ -146,7 +146,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
             last = ports.setdefault(key, len(ports))
         paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way)
         ties[pair] = own[max(0, queue - 1)], way[queue].latency_ps, own[-1]
-    fabric = Fabric(
+    fabric = IdleFabric(
         paths=paths,
         links=ties,
         mtu_bytes=settings.mtu_bytes,

@@ -8,7 +8,7 @@ import numpy as np
 import topologies
 from nadi.closed_forms.alike import smaller
 from nadi.closed_forms.idle_fabric import Play, together
-from nadi.closed_forms.idle_paths import Fabric, Key, Pair, fabric_of, with_own_ties
+from nadi.closed_forms.idle_paths import IdleFabric, Key, Pair, fabric_of, with_own_ties
 from pdes.build.settings import Settings
 from topologies import Graph
 from topologies.aggregators import with_aggregators
@@ -77,7 +77,7 @@ class Played:
         self._most_packets = most_packets
         self._found_ps: dict[tuple[int, int, Key], float] = {}
         self.paths: dict[tuple[int, tuple[int, ...]], list[Paths]] = {}
-        self._fabrics: dict[tuple[int, tuple[int, ...]], Fabric] = {}
+        self._fabrics: dict[tuple[int, tuple[int, ...]], IdleFabric] = {}
 
     def time_ps(self, graph: Graph, program: Program, settings: Settings, group: Group) -> float | None:
         """The steps of a group's collective on its members' own ports; None where its formula must do."""
@@ -100,7 +100,7 @@ class Played:
             self._found_ps[key] = Play(s, schedule, size_bytes, fabric).time_ps()
         return self._found_ps[key]
 
-    def _takes_long(self, s: Schedules, fabric: Fabric, group: Group) -> bool:
+    def _takes_long(self, s: Schedules, fabric: IdleFabric, group: Group) -> bool:
         messages = message_count(s, group.schedule)
         if messages > (_MOST_MESSAGES_ELSE if fabric.is_whole or group.choice.is_exact else _MOST_MESSAGES):
             return True
@@ -119,7 +119,7 @@ def _hops(graph: Graph, npus: list[int], ends: Collection[Pair]) -> float:
     return 2 * len(ends) * sum(found) / max(1, len(found))
 
 
-def _fabric(graph: Graph, settings: Settings, s: Schedules, group: Group, ends: Collection[Pair]) -> Fabric:
+def _fabric(graph: Graph, settings: Settings, s: Schedules, group: Group, ends: Collection[Pair]) -> IdleFabric:
     """Of a group: members on their own ports, and the aggregators of its trees."""
     members, complete = group.members, graph
     if s.aggregators[group.schedule]:

@@ -1,14 +1,12 @@
 """A run at closed forms: costs, folding of NPUs that do the same, the run of one of each, and Results of all."""
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 import pdes
 import topologies
-from et import TraceTable
 from nadi.closed_forms.costs import CollectiveCosts, Costed
 from nadi.closed_forms.sharing import with_shared_traces
 from nadi.launching.progress import Progress, Silence
@@ -25,7 +23,6 @@ from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS
 from pdes.results import Folded
 from topologies import Graph
 from workload import CollectiveSettings, Program
-from workload.kinds import KIND_OF_COMM_TYPE
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -62,8 +59,6 @@ def costed(
     layout: Layout,
     costs: CollectiveCosts,
     how: CollectiveSettings,
-    traces: Sequence[TraceTable],
-    trace_of_npu: Int32,
 ) -> Costed:
     """Closed forms of the collectives of a layout.
 
@@ -71,14 +66,11 @@ def costed(
         layout: of a program.
         costs: of its fabric.
         how: algorithms of the kinds.
-        traces: from which the program was made; they know kinds.
-        trace_of_npu: int32[npus], trace of each NPU.
     """
     keys = layout.collectives
-    rows = zip(keys.npu.tolist(), keys.row.tolist(), strict=True)
-    kinds = [KIND_OF_COMM_TYPE[traces[trace_of_npu[npu]].comm_type[row]] for npu, row in rows]
     program: Program = layout.program
-    return costs.of_collectives(program, how, keys, np.array(kinds, np.int8))
+    kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
+    return costs.of_collectives(program, how, keys, kinds)
 
 
 def formulas(layout: Layout, found: Costed, program: Program) -> frozenset[tuple[int, int]]:

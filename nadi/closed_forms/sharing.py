@@ -19,7 +19,10 @@ _OF_STEP = (
     *("dep_lane", "dep_step", "send_peer", "send_lane", "send_chunk"),
     *("send_count", "recv_peer", "recv_chunk", "recv_count", "reduce"),
 )
-_OF_TRACE = ("kind", "lane", "duration_ps", "bytes", "peer", "tag", "seq", "group", "schedule", "priority", "deps")
+_OF_TRACE = (
+    *("kind", "lane", "duration_ps", "bytes", "peer", "tag", "seq"),
+    *("group", "schedule", "collective", "uneven", "priority", "deps"),
+)
 
 
 def with_shared_traces(program: Program) -> Program:

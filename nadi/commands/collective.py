@@ -4,7 +4,7 @@ import json
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -16,7 +16,53 @@ from nadi.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
     from nadi.config import RunConfig
+    from nadi.launching.gather import Ranks
+    from nadi.launching.workers import Backend, Workers
+    from nadi.sweeps.microbench import Collective, LeftOut
     from nadi.sweeps.sweep import Sweep
+    from pdes import Settings
+    from topologies import Graph
+
+_KINDS = "all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ..."
+_SIZES = "Bytes of the whole buffer: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."
+_MATRIX = "all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes."
+_SKEW = "all-to-all-v: who gets how much of the --sizes that each NPU sends."
+_ALGORITHMS = "As ring,direct; or all that the fabric can do; the kind's default if not given. Repeatable."
+_SET = "A value of the run file's [network] or [system], or topology.params; as network.mtu=1KiB."
+
+Kind = Annotated[str, typer.Argument(metavar="KIND", help=_KINDS, autocompletion=kinds)]
+Topology = Annotated[
+    str, typer.Option("--topology", "-t", metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names)
+]
+Sizes = Annotated[str, typer.Option(help=_SIZES)]
+Matrix = Annotated[Path | None, typer.Option(metavar="FILE", parser=named_path, help=_MATRIX)]
+Skew = Annotated[str, typer.Option(metavar="zipf:EXPONENT", help=_SKEW)]
+Algorithms = Annotated[list[str], typer.Option(metavar="NAMES", help=_ALGORITHMS, autocompletion=algorithms)]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for a Parquet table and a page."),
+]
+Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help=_SET)]
+Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of all hashed choices.")]
+WorkerCount = Annotated[int, typer.Option("--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP)]
+BackendName = Annotated[str, typer.Option("--backend", metavar="NAME", help=BACKEND_HELP)]
+Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+class _Asked(NamedTuple):
+    """What is to be measured, on what, and by whom."""
+
+    config: "RunConfig"
+    graph: "Graph"
+    done: "Collective"
+    source: str
+    steps: list[int]
+    settings: "Settings"
+    chosen: list[str]
+    left_out: "list[LeftOut]"
+    who: "Workers"
 
 
 def register(app: typer.Typer) -> None:
@@ -25,93 +71,38 @@ def register(app: typer.Typer) -> None:
 
 
 def collective(
-    kind: str = typer.Argument(
-        metavar="KIND",
-        help="all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ...",
-        autocompletion=kinds,
-    ),
-    topology: str = typer.Option(
-        ..., "--topology", "-t", metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names
-    ),
-    sizes: str = typer.Option("1MiB", help="Bytes of the whole buffer: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."),
-    matrix: Path | None = typer.Option(
-        None,
-        metavar="FILE",
-        parser=named_path,
-        help="all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes.",
-    ),
-    skew: str = typer.Option(
-        "", metavar="zipf:EXPONENT", help="all-to-all-v: who gets how much of the --sizes that each NPU sends."
-    ),
-    algorithm: list[str] = typer.Option(
-        [],
-        metavar="NAMES",
-        help="As ring,direct; or all that the fabric can do; the kind's default if not given. Repeatable.",
-        autocompletion=algorithms,
-    ),
-    out: Path | None = typer.Option(
-        None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for a Parquet table and a page."
-    ),
-    overrides: list[str] = typer.Option(
-        [],
-        "--set",
-        metavar="KEY=VALUE",
-        help="A value of the run file's [network] or [system], or topology.params; as network.mtu=1KiB.",
-    ),
-    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of all hashed choices."),
-    workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
-    backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
-    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    kind: Kind,
+    topology: Topology,
+    sizes: Sizes = "1MiB",
+    matrix: Matrix = None,
+    skew: Skew = "",
+    algorithm: Algorithms = [],  # noqa: B006 - typer makes a new list for each run
+    out: Out = None,
+    overrides: Overrides = [],  # noqa: B006 - the same
+    seed: Seed = 1,
+    workers: WorkerCount = 1,
+    backend: BackendName = "threads",
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Time a collective of all NPUs of an idle fabric, with algorithm and bus bandwidth and the closed form."""
     from nadi.launching.launcher import connected_ranks
     from nadi.launching.world import together
 
     ranks = connected_ranks(os.environ)
-    import topologies
-    from nadi.errors import ConfigError
-    from nadi.fidelities import fabric_settings as fabric
-    from nadi.launching.progress import progress
     from nadi.launching.workers import Workers
-    from nadi.results.staging import staged
-    from nadi.results.sweep_files import FILES, write_sweep
-    from nadi.simulate import network_settings
-    from nadi.sweeps.microbench import choose, listed, measure, sizes_of
-    from nadi.sweeps.skew import demand
-    from nadi.sweeps.sweep import Sweep
+    from nadi.sweeps.microbench import listed
     from nadi.terminal.printing import say
-    from nadi.wiring.affordable import check_fabric, checker
-    from nadi.wiring.reading import collective_settings
 
     with together(ranks):
-        if backend not in {"threads", "processes"}:
-            raise ConfigError(f"--backend {backend}: expected threads or processes")
-        if backend == "processes" and ranks.size > 1:
-            raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
+        who = Workers(ranks, _backend(backend, ranks), workers)
         config = _config(topology, overrides)
-        check_fabric(config.topology.source(), force=force)
-        graph = topologies.build(config.topology.source())
-        done, source = demand(kind, matrix, skew, graph.npus, seed, collective_settings(config, graph, force=force))
-        steps = [0] if matrix else sizes_of(kind, sizes)
-        settings = fabric.fitted(
-            graph, network_settings(config.network, config.system, seed=seed, record_nodes=False, record_flows=False)
-        )
-        check = checker(graph, settings, ranks.size * workers, force=force)
-        chosen, left_out = choose(graph, done, ",".join(algorithm), steps, check)
-    is_first = ranks.rank == 0
-    if left_out and is_first:
-        say(f"nadi: left out: {listed(left_out)}", err=True)
-    who = Workers(ranks, "processes" if backend == "processes" else "threads", workers)
-    with staged(out, FILES, ranks) if out else nullcontext() as staging:
-        with progress(quiet=quiet or not is_first) as shown:
-            rows = list(measure(graph, done, chosen, steps, settings, shown, who))
-        sweep = Sweep(kind, graph.name, graph.npus, config.network, seed, rows, left_out, source, config.system)
-        with together(ranks):
-            if staging:
-                write_sweep(staging, sweep)
-    if not is_first:
+        asked = _asked(config, kind, sizes, matrix, skew, ",".join(algorithm), seed, who, force=force)
+    if asked.left_out and ranks.rank == 0:
+        say(f"nadi: left out: {listed(asked.left_out)}", err=True)
+    sweep = _measured(asked, out, quiet=quiet)
+    if ranks.rank:
         return
     if as_json:
         typer.echo(json.dumps(sweep.document(), indent=2))
@@ -119,6 +110,86 @@ def collective(
         _print(sweep)
     if out:
         _say_where(out, err=as_json)
+
+
+def _backend(name: str, ranks: "Ranks") -> "Backend":
+    """The backend of that name.
+
+    Raises:
+        ConfigError: there is none, or none for several ranks.
+    """
+    from nadi.errors import ConfigError
+
+    if name == "threads":
+        return "threads"
+    if name != "processes":
+        raise ConfigError(f"--backend {name}: expected threads or processes")
+    if ranks.size > 1:
+        raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
+    return "processes"
+
+
+def _asked(
+    config: "RunConfig",
+    kind: str,
+    sizes: str,
+    matrix: Path | None,
+    skew: str,
+    algorithm: str,
+    seed: int,
+    who: "Workers",
+    *,
+    force: bool,
+) -> _Asked:
+    """The options, read and checked against the fabric."""
+    import topologies
+    from nadi.fidelities.fabric_settings import fitted
+    from nadi.simulate import network_settings
+    from nadi.sweeps.microbench import choose, sizes_of
+    from nadi.sweeps.skew import demand
+    from nadi.wiring.affordable import check_fabric, checker
+    from nadi.wiring.reading import collective_settings
+
+    check_fabric(config.topology.source(), force=force)
+    graph = topologies.build(config.topology.source())
+    done, source = demand(kind, matrix, skew, graph.npus, seed, collective_settings(config, graph, force=force))
+    steps = [0] if matrix else sizes_of(kind, sizes)
+    settings = fitted(
+        graph, network_settings(config.network, config.system, seed=seed, record_nodes=False, record_flows=False)
+    )
+    check = checker(graph, settings, who.ranks.size * who.count, force=force)
+    chosen, left_out = choose(graph, done, algorithm, steps, check)
+    return _Asked(config, graph, done, source, steps, settings, chosen, left_out, who)
+
+
+def _measured(asked: _Asked, out: Path | None, *, quiet: bool) -> "Sweep":
+    """All rows, written into a folder if one is named."""
+    from nadi.launching.progress import progress
+    from nadi.launching.world import together
+    from nadi.results.staging import staged
+    from nadi.results.sweep_files import FILES, write_sweep
+    from nadi.sweeps.microbench import measure
+    from nadi.sweeps.sweep import Sweep
+
+    graph, ranks = asked.graph, asked.who.ranks
+    with staged(out, FILES, ranks) if out else nullcontext() as staging:
+        with progress(quiet=quiet or ranks.rank != 0) as shown:
+            rows = list(measure(graph, asked.done, asked.chosen, asked.steps, asked.settings, shown, asked.who))
+        sweep = Sweep(
+            asked.done.kind,
+            graph.name,
+            graph.npus,
+            asked.config.network,
+            asked.settings.seed,
+            rows,
+            asked.left_out,
+            asked.source,
+            asked.config.system,
+        )
+        with together(ranks):
+            if staging:
+                write_sweep(staging, sweep)
+    return sweep
 
 
 def _config(topology: str, overrides: list[str]) -> "RunConfig":

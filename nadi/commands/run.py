@@ -4,7 +4,7 @@ import json
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,40 @@ if TYPE_CHECKING:
 
 WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
 BACKEND_HELP = "What the workers are: threads or processes."
+_MODEL = "Train this model, by name or file: `nadi workload models`."
+_FRAMEWORK = "As megatron (without this), deepspeed or fsdp does."
+_CLUSTER = "On this cluster: `nadi topology clusters`."
+_GPUS = "Of which so many GPUs; without, those of the plan."
+_FIDELITY = "How the network is modelled: docs/fidelity.md."
+_SET = "Replace a value of the run file, as network.window=1MiB. Repeatable."
+_WEIGHTS = "Divide by traces, fabric, or an earlier run's folder."
+
+File = Annotated[
+    Path | None,
+    typer.Argument(metavar="[RUN.toml]", show_default=False, help="The run file; docs/run-file.md lists its keys."),
+]
+Model = Annotated[str | None, typer.Option("--model", metavar="NAME", show_default=False, help=_MODEL)]
+Plan = Annotated[
+    str | None, typer.Option("--plan", metavar="PLAN", show_default=False, help="In this manner, as tp8,pp4,dp32.")
+]
+Framework = Annotated[str | None, typer.Option("--framework", metavar="NAME", show_default=False, help=_FRAMEWORK)]
+Cluster = Annotated[str | None, typer.Option("--cluster", metavar="NAME", show_default=False, help=_CLUSTER)]
+Gpus = Annotated[int | None, typer.Option("--gpus", min=1, metavar="N", show_default=False, help=_GPUS)]
+Fidelity = Annotated[str | None, typer.Option("--fidelity", metavar="NAME", show_default=False, help=_FIDELITY)]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", parser=named_path, help="Folder for summary.json and the tables."),
+]
+Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help=_SET)]
+WorkerCount = Annotated[
+    int,
+    typer.Option("--workers", min=0, max=MOST_WORKERS, metavar="N", show_default=False, help=WORKERS_HELP),
+]
+Backend = Annotated[str, typer.Option("--backend", metavar="NAME", show_default=False, help=BACKEND_HELP)]
+WeightsOf = Annotated[str, typer.Option("--weights", metavar="WHAT", show_default=False, help=_WEIGHTS)]
+Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON in place of the report.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,60 +59,21 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    file: Path | None = typer.Argument(
-        None, metavar="[RUN.toml]", show_default=False, help="The run file; docs/run-file.md lists its keys."
-    ),
-    model: str | None = typer.Option(
-        None,
-        "--model",
-        metavar="NAME",
-        show_default=False,
-        help="Train this model, by name or file: `nadi workload models`.",
-    ),
-    plan: str | None = typer.Option(
-        None, "--plan", metavar="PLAN", show_default=False, help="In this manner, as tp8,pp4,dp32."
-    ),
-    framework: str | None = typer.Option(
-        None,
-        "--framework",
-        metavar="NAME",
-        show_default=False,
-        help="As megatron (without this), deepspeed or fsdp trains it, or inference serves it.",
-    ),
-    cluster: str | None = typer.Option(
-        None, "--cluster", metavar="NAME", show_default=False, help="On this cluster: `nadi topology clusters`."
-    ),
-    gpus: int | None = typer.Option(
-        None,
-        "--gpus",
-        min=1,
-        metavar="N",
-        show_default=False,
-        help="Of which so many GPUs; without, those of the plan.",
-    ),
-    fidelity: str | None = typer.Option(
-        None, "--fidelity", metavar="NAME", show_default=False, help="How the network is modelled: docs/fidelity.md."
-    ),
-    out: Path | None = typer.Option(
-        None, "--out", metavar="DIR", parser=named_path, help="Folder for summary.json and the tables."
-    ),
-    overrides: list[str] = typer.Option(
-        [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.window=1MiB. Repeatable."
-    ),
-    workers: int = typer.Option(
-        0, "--workers", min=0, max=MOST_WORKERS, metavar="N", show_default=False, help=WORKERS_HELP
-    ),
-    backend: str = typer.Option("", "--backend", metavar="NAME", show_default=False, help=BACKEND_HELP),
-    weights: str = typer.Option(
-        "",
-        "--weights",
-        metavar="WHAT",
-        show_default=False,
-        help="Divide by traces, fabric, or an earlier run's folder.",
-    ),
-    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
-    as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON in place of the report."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    file: File = None,
+    model: Model = None,
+    plan: Plan = None,
+    framework: Framework = None,
+    cluster: Cluster = None,
+    gpus: Gpus = None,
+    fidelity: Fidelity = None,
+    out: Out = None,
+    overrides: Overrides = [],  # noqa: B006 - typer makes a new list for each run
+    workers: WorkerCount = 0,
+    backend: Backend = "",
+    weights: WeightsOf = "",
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Simulate a run file, or a step of a model on a cluster, and report where the time went."""
     from nadi.launching.launcher import connected_ranks

@@ -116,7 +116,7 @@ def _ratio(where: Site, part: TraceSet, settings: Settings, progress: Progress |
         families=part.families,
     )
     layout = running.laid_out(graph, program, where.costs)
-    costed = running.costed(layout, where.costs, where.collectives, part.traces, part.trace_of_npu)
+    costed = running.costed(layout, where.costs, where.collectives)
     alone = running.run(graph, layout, costed, where.costs, where.settings, Silence())
     together = run_program(graph, program, settings, progress)
     return together.finish_time_ps / max(alone.finish_time_ps, 1)

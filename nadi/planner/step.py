@@ -142,7 +142,7 @@ def _run(
         families=traces.families,
     )
     layout = running.laid_out(where.graph, program, where.costs)
-    costed = running.costed(layout, where.costs, where.collectives, traces.traces, traces.trace_of_npu)
+    costed = running.costed(layout, where.costs, where.collectives)
     results = running.run(where.graph, layout, costed, where.costs, where.settings, Silence(), most_rows=0)
     found = step_times(program, traces.traces, traces.trace_of_npu, results)
     if found is None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from nadi.analysis.findings import Findings
 from nadi.analysis.serving import serving_line
 from nadi.reports.training_step import step_line, step_table
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import Column, FittedTable, console
 from topologies import NVSWITCH, Graph
@@ -35,7 +35,7 @@ _FABRIC_COUNTERS = {
 }
 
 
-def print_report(simulation: Simulation, findings: Findings, out: Path | None) -> None:
+def print_report(simulation: FinishedRun, findings: Findings, out: Path | None) -> None:
     """Print where time went, the collectives, the busiest links, and where the tables are."""
     out_console = console()
     out_console.print(render(simulation, findings))
@@ -43,7 +43,7 @@ def print_report(simulation: Simulation, findings: Findings, out: Path | None) -
     out_console.print(where, soft_wrap=True, highlight=False, markup=False)
 
 
-def render(simulation: Simulation, findings: Findings) -> RenderableType:
+def render(simulation: FinishedRun, findings: Findings) -> RenderableType:
     """The report as something that a rich Console prints."""
     parts: list[RenderableType] = [_headline(simulation, findings), npu_table(simulation, findings)]
     parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
@@ -60,7 +60,7 @@ def render(simulation: Simulation, findings: Findings) -> RenderableType:
     return Group(*parts)
 
 
-def npu_table(simulation: Simulation, findings: Findings) -> FittedTable:
+def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
     """Where each NPU's time went; of many NPUs the least, median and most."""
     times = findings.npu_times
     columns = (times.compute_ps, times.cpu_ps, times.memory_ps, times.communication_ps, times.exposed_ps, times.idle_ps)
@@ -133,7 +133,7 @@ def collective_table(findings: Findings) -> FittedTable:
     return table
 
 
-def link_table(simulation: Simulation, findings: Findings) -> FittedTable:
+def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
     """The links that sent for the largest share of the run."""
     graph, links = simulation.graph, simulation.results.links
     longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
@@ -165,7 +165,7 @@ def _link_name(graph: Graph, link: int) -> str:
     return f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
 
 
-def fabric_table(simulation: Simulation) -> FittedTable:
+def fabric_table(simulation: FinishedRun) -> FittedTable:
     """What happened in the fabric: a row for each thing that did, and the link where most of it was."""
     graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
     table = FittedTable("fabric", Column("what", form="name"), "count", Column("most of one link", form="text"))
@@ -188,7 +188,7 @@ def _most(graph: Graph, values: NDArray | None, form: str) -> str:
     return f"{form.format(values[link])} at {_link_name(graph, link)}"
 
 
-def _headline(simulation: Simulation, findings: Findings) -> str:
+def _headline(simulation: FinishedRun, findings: Findings) -> str:
     results, counters = simulation.results, simulation.results.counters
     times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
     shares = [float(column.mean()) / whole_ps for column in (times.compute_ps, times.exposed_ps, times.idle_ps)]
@@ -202,7 +202,7 @@ def _headline(simulation: Simulation, findings: Findings) -> str:
     )
 
 
-def _moved(simulation: Simulation) -> str:
+def _moved(simulation: FinishedRun) -> str:
     """What has crossed the network."""
     results, counters = simulation.results, simulation.results.counters
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
@@ -214,7 +214,7 @@ def _moved(simulation: Simulation) -> str:
     return f"{moved}\n{counters['packet_hops']:,} {hops}, {rate / 1e6:.1f} M/s"
 
 
-def _no_contention(simulation: Simulation) -> str:
+def _no_contention(simulation: FinishedRun) -> str:
     """What a run at closed forms leaves out."""
     folded = simulation.results.folded
     said = "closed-form: every collective and message as if alone on the network, no contention"
@@ -224,7 +224,7 @@ def _no_contention(simulation: Simulation) -> str:
     return said
 
 
-def _constants(simulation: Simulation) -> str:
+def _constants(simulation: FinishedRun) -> str:
     """A line where NCCL's constants are the fabric's: which."""
     graph, settings = simulation.graph, simulation.collectives
     specs = {settings.algorithm_of(kind) for kind in settings.algorithm if kind != UNEVEN}

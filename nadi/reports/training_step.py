@@ -5,14 +5,14 @@ import numpy as np
 from nadi.analysis.findings import Findings
 from nadi.analysis.step_times import AXES, CATEGORIES, UNNAMED
 from nadi.analysis.training_step import PS_PER_S, at_work, throughput
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 from nadi.terminal.readable import in_unit, time_text, time_unit
 from nadi.terminal.tables import Column, FittedTable
 
 WHOLE = "--out"
 
 
-def step_line(simulation: Simulation) -> str:
+def step_line(simulation: FinishedRun) -> str:
     """Time of a step, tokens per second and utilisation; "" where the run names no model."""
     rates = throughput(simulation)
     if rates is None:

@@ -5,24 +5,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nadi import __version__
+from nadi import __version__, schemas
 from nadi.analysis import serving
 from nadi.analysis import training_step as step
 from nadi.analysis.findings import Findings
 from nadi.fidelities.fabric_settings import settled_parameters
 from nadi.launching.gather import ALONE, Ranks
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 
 SUMMARY = "summary.json"
-TABLES = ("nodes", "flows", "links", "collectives", "npus")
-LOGS = ("queues", "pauses")
-"""Tables that a run writes only where it has recorded any."""
-RUN_FILES = (SUMMARY, *(f"{table}.parquet" for table in (*TABLES, *LOGS)))
+TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
+RUN_FILES = (SUMMARY, *(schema.file for schema in (*schemas.OF_EVERY_RUN, *schemas.LOGS)))
 """What a run may write; the first stands for its being complete."""
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 
-def write_results(simulation: Simulation, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE) -> None:
+def write_results(
+    simulation: FinishedRun, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE
+) -> None:
     """Write all tables and the summary into a folder (see nadi.results.staging). All ranks call it; rank 0 writes.
 
     Args:
@@ -31,21 +31,18 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
         folder: where to; None on other ranks than 0.
         ranks: the other ranks.
     """
-    from nadi.results import run_tables as result_tables
+    from nadi.results import run_tables
 
     output = simulation.config.output
     if folder:
         folder.mkdir(exist_ok=True)
     if output.nodes == "all":
-        result_tables.write_nodes(simulation, folder and folder / "nodes.parquet", ranks)
+        run_tables.write_nodes(simulation, folder, ranks)
     if findings and folder:
         if output.flows == "all":
-            result_tables.write_flows(simulation, folder / "flows.parquet")
-        result_tables.write_findings(simulation, findings, folder)
-        for name in LOGS:
-            columns = getattr(simulation.results, name, None)
-            if columns and len(next(iter(columns.values()))):
-                result_tables.write_columns(columns, folder / f"{name}.parquet")
+            run_tables.write_flows(simulation, folder)
+        run_tables.write_findings(simulation, findings, folder)
+        run_tables.write_logs(simulation.results, folder)
     peaks = ranks.gather(simulation.peak_rss_bytes())
     if folder:
         text = json.dumps(summary(simulation, peaks, findings), indent=2)
@@ -53,7 +50,7 @@ def write_results(simulation: Simulation, findings: Findings | None, folder: Pat
 
 
 def summary(
-    simulation: Simulation, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
+    simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
 ) -> dict[str, Any]:
     """What summary.json holds: figures of the run and the settled configuration.
 
@@ -92,13 +89,13 @@ def summary(
     }
 
 
-def _switches(simulation: Simulation) -> str:
+def _switches(simulation: FinishedRun) -> str:
     """What the switches of packets have; messages that go whole know of none."""
     whole = simulation.settings.fidelity.act or simulation.settings.fidelity.is_closed_form
     return "none" if whole else _SWITCHES[simulation.config.network.switch]
 
 
-def _settled(simulation: Simulation) -> dict[str, Any]:
+def _settled(simulation: FinishedRun) -> dict[str, Any]:
     """What was settled from the fabric, and the values of the congestion control's parameters."""
     chosen = simulation.settings.control
     collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}

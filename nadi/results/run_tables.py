@@ -1,6 +1,6 @@
 """The Parquet tables of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,45 +9,51 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+import pdes
+from nadi import schemas
 from nadi.analysis.findings import Findings
 from nadi.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
 from nadi.closed_forms.flows import UNKNOWN, ideal_ps, slowdown
 from nadi.launching.gather import Ranks
-from nadi.simulate import Simulation
+from nadi.simulate import FinishedRun
 from workload import KINDS
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory", "remote")
 
 
-def write_flows(simulation: Simulation, path: Path) -> None:
+def write_flows(simulation: FinishedRun, folder: Path) -> None:
     """One row for each message."""
-    pq.write_table(_flows(simulation), path)
+    pq.write_table(_flows(simulation), folder / schemas.FLOWS.file)
 
 
-def write_findings(simulation: Simulation, findings: Findings, folder: Path) -> None:
+def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
     """Links, collectives and NPUs."""
-    pq.write_table(_links(simulation, findings), folder / "links.parquet")
-    pq.write_table(_collectives(findings), folder / "collectives.parquet")
-    pq.write_table(_npus(simulation, findings), folder / "npus.parquet")
+    pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
+    pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
+    pq.write_table(_npus(simulation, findings), folder / schemas.NPUS.file)
 
 
-def write_columns(columns: Mapping[str, NDArray[np.generic]], path: Path) -> None:
-    """A table as it is."""
-    pq.write_table(pa.table(dict(columns)), path)
+def write_logs(results: pdes.Results, folder: Path) -> None:
+    """Queues and pauses, each only where the run has recorded any."""
+    for schema in schemas.LOGS:
+        columns = getattr(results, schema.name, None)
+        if columns and len(next(iter(columns.values()))):
+            pq.write_table(schema.table(columns), folder / schema.file)
 
 
-def write_nodes(simulation: Simulation, path: Path | None, ranks: Ranks) -> None:
+def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: Ranks) -> None:
     """One row for each trace node of each NPU, in blocks of NPUs that are the same for any number of ranks."""
     names = _NodeNames(simulation)
-    with pq.ParquetWriter(path, _NODE_SCHEMA) if path else nullcontext() as writer:
+    path = folder and folder / schemas.NODES.file
+    with pq.ParquetWriter(path, schemas.NODES.arrow()) if path else nullcontext() as writer:
         for npus in npu_blocks(_rows_of_npu(simulation, ranks)):
             parts = ranks.gather(_nodes(simulation, names, npus))
             if writer and parts:
                 writer.write_table(_by_npu(parts))
 
 
-def _rows_of_npu(simulation: Simulation, ranks: Ranks) -> NDArray[np.int64]:
+def _rows_of_npu(simulation: FinishedRun, ranks: Ranks) -> NDArray[np.int64]:
     """int64[npus]: trace nodes of each NPU, of all ranks."""
     own = np.flatnonzero(simulation.program.trace_of_npu >= 0)
     rows_of_npu = np.zeros(simulation.program.npus, np.int64)
@@ -56,7 +62,7 @@ def _rows_of_npu(simulation: Simulation, ranks: Ranks) -> NDArray[np.int64]:
     return rows_of_npu
 
 
-def _nodes(simulation: Simulation, names: "_NodeNames", npus: range) -> pa.Table:
+def _nodes(simulation: FinishedRun, names: "_NodeNames", npus: range) -> pa.Table:
     """Trace nodes of those NPUs of a block that are this rank's."""
     program, results = simulation.program, simulation.results
     rows = rows_of(program, results.npu_node_ptr, npus)
@@ -77,7 +83,7 @@ def _nodes(simulation: Simulation, names: "_NodeNames", npus: range) -> pa.Table
         "start_ps": results.node_start_ps[rows.result],
         "finish_ps": results.node_finish_ps[rows.result],
     }
-    return pa.table(columns).cast(_NODE_SCHEMA)
+    return schemas.NODES.table(columns)
 
 
 def _by_npu(parts: Sequence[pa.Table]) -> pa.Table:
@@ -88,27 +94,10 @@ def _by_npu(parts: Sequence[pa.Table]) -> pa.Table:
     return table.take(np.argsort(table["npu"].to_numpy(), kind="stable"))
 
 
-_WORD = pa.dictionary(pa.int32(), pa.string())
-_NODE_SCHEMA = pa.schema(
-    {
-        "npu": pa.int32(),
-        "row": pa.int32(),
-        "node_id": pa.uint64(),
-        "name": _WORD,
-        "kind": _WORD,
-        "lane": _WORD,
-        "group": pa.int32(),
-        "bytes": pa.int64(),
-        "start_ps": pa.int64(),
-        "finish_ps": pa.int64(),
-    }
-)
-
-
 class _NodeNames:
     """Ids and names of trace nodes; all traces' names as one dictionary, each word once."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: FinishedRun) -> None:
         traces = simulation.traces
         self._ptr = np.cumsum([0, *(len(trace) for trace in traces)])
         self._trace_of_npu = simulation.trace_of_npu
@@ -129,18 +118,18 @@ def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryA
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), pa.array(words))
 
 
-def _flows(simulation: Simulation) -> pa.Table:
+def _flows(simulation: FinishedRun) -> pa.Table:
     flows = simulation.results.flows
     ideal = ideal_ps(simulation.graph, simulation.settings, flows)
     unknown = ideal == UNKNOWN
     more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
-    return pa.table({**flows, **more})
+    return schemas.FLOWS.table({**flows, **more})
 
 
-def _links(simulation: Simulation, findings: Findings) -> pa.Table:
+def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
     graph = simulation.graph
     names = [graph.node_name(node) for node in range(graph.nodes)]
-    return pa.table(
+    return schemas.LINKS.table(
         {
             "link": np.arange(graph.links),
             "src": _words(tuple(names), graph.link_src),
@@ -155,7 +144,7 @@ def _links(simulation: Simulation, findings: Findings) -> pa.Table:
 
 def _collectives(findings: Findings) -> pa.Table:
     found = findings.collectives
-    return pa.table(
+    return schemas.COLLECTIVES.table(
         {
             "group": found.group,
             "group_name": pa.array(findings.group_names, pa.string()),
@@ -177,8 +166,8 @@ def _collectives(findings: Findings) -> pa.Table:
     )
 
 
-def _npus(simulation: Simulation, findings: Findings) -> pa.Table:
+def _npus(simulation: FinishedRun, findings: Findings) -> pa.Table:
     """One row for each NPU; `like` is given where the trace nodes of another stand for its own."""
     times, folded = findings.npu_times, simulation.results.folded
     more = {"like": folded.like} if folded else {}
-    return pa.table({"npu": np.arange(len(times.idle_ps)), **times._asdict(), **more})
+    return schemas.NPUS.table({"npu": np.arange(len(times.idle_ps)), **times._asdict(), **more})

@@ -3,19 +3,18 @@
 import json
 from pathlib import Path
 
-from nadi import __version__
-from nadi.pages import has_plotly
+from nadi import __version__, pages, schemas
 from nadi.sweeps.sweep import Sweep
 
-TABLE, PAGE = "collective.parquet", "collective.html"
-FILES = (TABLE, PAGE)
+PAGE = "collective.html"
+FILES = (schemas.SWEEP.file, PAGE)
 
 
 def write_sweep(folder: Path, sweep: Sweep) -> None:
     """Write FILES into a folder (see nadi.results.staging.staged), the page only where plotly is installed."""
     folder.mkdir(exist_ok=True)
-    _write_table(folder / TABLE, sweep)
-    if has_plotly():
+    _write_table(folder / schemas.SWEEP.file, sweep)
+    if pages.has_plotly():
         from nadi.pages.sweep import render
 
         (folder / PAGE).write_text(render(sweep), encoding="utf-8")
@@ -33,25 +32,25 @@ def _write_table(path: Path, sweep: Sweep) -> None:
         for row in sweep.rows
     ]
     columns = {
-        "topology": pa.array([sweep.topology] * len(names), pa.string()),
-        "npus": pa.array([sweep.npus] * len(names), pa.int64()),
-        "kind": pa.array([row.kind for row in sweep.rows], pa.string()),
-        "algorithm": pa.array([name for name, _, _ in names], pa.string()),
-        "parameters": pa.array([parameters for _, _, parameters in names], pa.string()),
-        "way": pa.array([row.way for row in sweep.rows], pa.string()),
-        "bytes": pa.array([row.bytes for row in sweep.rows], pa.int64()),
-        "time_ps": pa.array([row.time_ps for row in sweep.rows], pa.int64()),
-        "algbw_Bps": pa.array([row.algbw_Bps for row in sweep.rows], pa.float64()),
-        "busbw_Bps": pa.array([row.busbw_Bps for row in sweep.rows], pa.float64()),
-        "closed_form_ps": pa.array([row.closed_form_ps for row in sweep.rows], pa.float64()),
-        "closed_form_played": pa.array([row.closed_form_played for row in sweep.rows], pa.bool_()),
+        "topology": [sweep.topology] * len(names),
+        "npus": [sweep.npus] * len(names),
+        "kind": [row.kind for row in sweep.rows],
+        "algorithm": [name for name, _, _ in names],
+        "parameters": [parameters for _, _, parameters in names],
+        "way": [row.way for row in sweep.rows],
+        "bytes": [row.bytes for row in sweep.rows],
+        "time_ps": [row.time_ps for row in sweep.rows],
+        "algbw_Bps": [row.algbw_Bps for row in sweep.rows],
+        "busbw_Bps": [row.busbw_Bps for row in sweep.rows],
+        "closed_form_ps": [row.closed_form_ps for row in sweep.rows],
+        "closed_form_played": [row.closed_form_played for row in sweep.rows],
         "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
-        "bound_ps": pa.array([row.bound_ps for row in sweep.rows], pa.float64()),
-        "busiest_link": pa.array([row.busiest_link for row in sweep.rows], pa.float64()),
-        "mean_link": pa.array([row.mean_link for row in sweep.rows], pa.float64()),
-        "packet_hops": pa.array([row.packet_hops for row in sweep.rows], pa.int64()),
-        "digest": pa.array([row.digest for row in sweep.rows], pa.string()),
-        "fastest": pa.array(fastest, pa.bool_()),
+        "bound_ps": [row.bound_ps for row in sweep.rows],
+        "busiest_link": [row.busiest_link for row in sweep.rows],
+        "mean_link": [row.mean_link for row in sweep.rows],
+        "packet_hops": [row.packet_hops for row in sweep.rows],
+        "digest": [row.digest for row in sweep.rows],
+        "fastest": fastest,
     }
     settings = {
         "version": __version__,
@@ -60,4 +59,4 @@ def _write_table(path: Path, sweep: Sweep) -> None:
         "network": sweep.network.model_dump(mode="json"),
         "system": sweep.system.model_dump(mode="json"),
     }
-    pq.write_table(pa.table(columns, metadata={"nadi": json.dumps(settings)}), path)
+    pq.write_table(schemas.SWEEP.table(columns, {"nadi": json.dumps(settings)}), path)

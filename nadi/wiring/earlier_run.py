@@ -2,18 +2,19 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import inputs
+from nadi.schemas import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
 _WORD_BYTES = 8
-NUMBER, NAME = "numbers", "names"
+_NUMBERS, _NAMES = "numbers", "names"
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -35,12 +36,13 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return found
 
 
-def read_table(path: Path, columns: Mapping[str, str]) -> "pa.Table | None":
-    """A Parquet file; None where there is none.
+def read_table(folder: Path, schema: Schema, needed: Iterable[str]) -> "pa.Table | None":
+    """A table of a folder of results; None where there is none.
 
     Args:
-        path: the file.
-        columns: those that it must have, NUMBER or NAME each.
+        folder: of the run.
+        schema: which table.
+        needed: columns that it must have.
 
     Raises:
         OSError: it cannot be read.
@@ -50,22 +52,24 @@ def read_table(path: Path, columns: Mapping[str, str]) -> "pa.Table | None":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    path = folder / schema.file
     if not path.is_file():
         return None
     try:
-        return _table(pq.ParquetFile(path), path, columns)
+        return _table(pq.ParquetFile(path), path, schema.kinds(needed))
     except pa.ArrowException as error:
         raise ValueError(str(error)) from None
 
 
-def _table(opened: "pq.ParquetFile", path: Path, columns: Mapping[str, str]) -> "pa.Table":
-    """All of it, once its header has been believed."""
+def _table(opened: "pq.ParquetFile", path: Path, names: Mapping[str, bool]) -> "pa.Table":
+    """All of it, once its header has been believed; names: of columns, whether they hold names or numbers."""
     with opened as file:
         rows, width = file.metadata.num_rows, len(file.schema_arrow)
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if rows * width * _WORD_BYTES > memory_bytes:
             raise ValueError(f"{path.name}: {rows:,} rows of {width} columns, more than this machine's memory holds")
-        for name, kind in columns.items():
+        for name, is_name in names.items():
+            kind = _NAMES if is_name else _NUMBERS
             found = file.schema_arrow.get_field_index(name)
             if found < 0:
                 raise ValueError(f"{path.name}: no column {name}; expected what a run writes")
@@ -80,6 +84,6 @@ def _kind(column: "pa.DataType") -> str:
     import pyarrow as pa
 
     if pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_boolean(column):
-        return NUMBER
+        return _NUMBERS
     inner = column.value_type if pa.types.is_dictionary(column) else column
-    return NAME if pa.types.is_string(inner) or pa.types.is_large_string(inner) else str(column)
+    return _NAMES if pa.types.is_string(inner) or pa.types.is_large_string(inner) else str(column)

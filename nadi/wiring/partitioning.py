@@ -11,7 +11,8 @@ import partition
 from nadi.config import NetworkSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.launching.gather import ALONE, Ranks
-from nadi.wiring.earlier_run import NUMBER, read_summary, read_table
+from nadi.schemas import LINKS
+from nadi.wiring.earlier_run import read_summary, read_table
 from nadi.wiring.in_network import folded_weights, with_reducers
 from nadi.wiring.reading import read_work
 from partition import Partition, PartitionError, Report, Weights
@@ -75,14 +76,14 @@ def measured_load(folder: Path, graph: Graph) -> Load:
         PartitionError: the run was on a fabric with another number of links.
     """
     try:
-        links = read_table(folder / "links.parquet", {"tx_packets": NUMBER})
+        links = read_table(folder, LINKS, ["tx_packets"])
         summary = read_summary(folder) if links is not None else None
         busy_ps = _busy_ps(summary) if summary is not None else 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"--weights {folder}: {reason}; expected the results of an earlier run") from None
     if links is None:
-        raise ConfigError(f"--weights {folder}: found no links.parquet; expected the results of an earlier run")
+        raise ConfigError(f"--weights {folder}: found no {LINKS.file}; expected the results of an earlier run")
     sent = links.column("tx_packets").to_numpy()
     return Load(partition.from_links(graph, sent), f"packets sent in {folder}", busy_ps, 0.0)
 

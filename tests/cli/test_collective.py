@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
+from nadi import pages
 from nadi.config import NetworkSection
 from nadi.errors import ConfigError
 from nadi.launching import progress as progress_module
 from nadi.pages.sweep import band_edges, figure
 from nadi.reports.sweep import sweep_table
-from nadi.results import sweep_files as collective_results
 from nadi.sweeps import microbench
 from nadi.sweeps.microbench import Row, split_names
 from nadi.sweeps.sweep import Sweep
@@ -292,7 +292,7 @@ def test_all_leaves_out_nvls_where_the_machine_has_none(nadi):
 def test_files_of_others_stay_and_old_ones_of_its_own_do_not(nadi, tmp_path, monkeypatch):
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "collective.html").write_text("old")
-    monkeypatch.setattr(collective_results, "has_plotly", lambda: False)
+    monkeypatch.setattr(pages, "has_plotly", lambda: False)
     outcome = nadi("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-o", tmp_path, "-q")
     assert "without collective.html: plotly is not installed" in outcome.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["collective.parquet", "summary.json"]

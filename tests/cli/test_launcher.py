@@ -145,7 +145,7 @@ def test_rank_0_says_that_mpi4py_is_missing(monkeypatch):
 
 CONNECT = """
 import os, sys
-from nadi import launcher
+from nadi.launching import launcher
 try:
     world = launcher.connect(os.environ)
 except launcher.LauncherError as error:

@@ -491,7 +491,7 @@ def closed(traces, spec=RAILS, algorithms=None, groups=None, **settings):
     own = replace(network_settings(NetworkSection(fidelity="closed-form")), **settings)
     costs = CollectiveCosts(graph, own)
     layout = laid_out(graph, made, costs)
-    costed = running.costed(layout, costs, how, tables, np.arange(npus))
+    costed = running.costed(layout, costs, how)
     return Brought(running.run(graph, layout, costed, costs, own, Silence()))
 
 

@@ -10,7 +10,7 @@ from pdes.network import balancing
 from pdes.nic import congestion
 from tests.fabric.cases import largest_headrooms
 from tests.scenarios.running import check
-from workload.program.assembling import Rows, assemble, empty_rows
+from workload.program.assembling import TraceRows, assemble, empty_rows
 from workload.schedules.packed import ScheduleSet
 from workload.trace_sets.groups import resolve
 from workload.trace_sets.own import IDLE, own_traces
@@ -72,7 +72,7 @@ def _ordinals(key):
     return ordinal
 
 
-def _rows(npu, sent, ordinal) -> Rows:
+def _rows(npu, sent, ordinal) -> TraceRows:
     """Gaps, sends, receives."""
     out, into = np.flatnonzero(sent.src == npu), np.flatnonzero(sent.dst == npu)
     gap = np.diff(sent.start_ps[out], prepend=0)

@@ -34,7 +34,7 @@ def lose():
         os.kill(os.getpid(), signal.SIGINT)
     ctypes.CFUNCTYPE(None)(callback)()
     time.sleep({patience})
-    from nadi.progress import Silence
+    from nadi.launching.progress import Silence
     Silence()(None)
     print("not ended")
 cli._run = lambda arguments: lose()

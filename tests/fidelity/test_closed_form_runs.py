@@ -160,7 +160,7 @@ def run_at(graph, traces, *, fold=True, algorithms=None):
     )
     costs = CollectiveCosts(graph, SETTINGS)
     layout = running.laid_out(graph, program, costs, fold=fold)
-    found = running.costed(layout, costs, how, traces.tables(), np.arange(graph.npus))
+    found = running.costed(layout, costs, how)
     return layout, running.run(graph, layout, found, costs, SETTINGS, Silence())
 
 
@@ -357,7 +357,7 @@ def test_a_step_of_a_transformer_takes_what_packets_take(tmp_path):
     program = build_program([table], [0] * 8, 8, {}, compute, how, fabric=graph)
     costs = CollectiveCosts(graph, SETTINGS)
     layout = running.laid_out(graph, program, costs)
-    costed = running.costed(layout, costs, how, [table], np.zeros(8, np.int32))
+    costed = running.costed(layout, costs, how)
     found = running.run(graph, layout, costed, costs, SETTINGS, Silence())
     expected = pdes.run(pdes.build_world(graph, program, PACKETS))
     assert len(layout.classes.example) == 1

@@ -101,14 +101,14 @@ def set_up(case, fabric):
 @functools.cache
 def results(case, fabric, fidelity):
     """A step."""
-    traces, graph, program, how = set_up(case, fabric)
+    _, graph, program, how = set_up(case, fabric)
     own = clusters.find(HOSTS).network if fabric == HOSTS and fidelity in {"packet", "closed-form"} else {}
     settings = network_settings(NetworkSection.model_validate({**own, **SECTIONS[fidelity]}))
     if fidelity != "closed-form":
         return run_program(graph, program, settings, Silence())
     costs = CollectiveCosts(graph, settings)
     layout = running.laid_out(graph, program, costs)
-    costed = running.costed(layout, costs, how, traces.traces, traces.trace_of_npu)
+    costed = running.costed(layout, costs, how)
     return running.run(graph, layout, costed, costs, settings, Silence())
 
 

@@ -10,7 +10,7 @@ from nadi.closed_forms import collective as forms
 from nadi.closed_forms import idle_fabric
 from nadi.closed_forms import played as played_module
 from nadi.closed_forms.idle_fabric import Play
-from nadi.closed_forms.idle_paths import Fabric, Path, Times, fabric_of, packet_times, with_own_ties
+from nadi.closed_forms.idle_paths import IdleFabric, Path, Times, fabric_of, packet_times, with_own_ties
 from nadi.closed_forms.lone_message import Hop, train
 from nadi.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run_messages
@@ -71,7 +71,7 @@ def two_members(way, back, mtu_bytes, window_packets, times):
     """A fabric of two members with ports of their own."""
     paths = {(0, 1): Path(0, 1, way), (1, 0): Path(2, 3, back)}
     links = {(0, 1): (0, 0, 1), (1, 0): (2, 0, 3)}
-    return Fabric(paths, links, mtu_bytes, window_packets, seed=1, times=times, moved_ps=None)
+    return IdleFabric(paths, links, mtu_bytes, window_packets, seed=1, times=times, moved_ps=None)
 
 
 def played(spec, kind, algorithm, size, **settings):

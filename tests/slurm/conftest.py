@@ -9,7 +9,7 @@ from tests.slurm import cluster
 
 CONNECT = """
 import os, sys
-from nadi import launcher
+from nadi.launching import launcher
 try:
     world = launcher.connect(os.environ)
 except launcher.LauncherError as error:

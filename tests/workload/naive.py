@@ -68,6 +68,7 @@ def expected(npu, nodes, npus, groups):
                 plan = (len(members), collectives.plan(kind, collectives.default_algorithm(kind), len(members)).chunks)
             said |= {"kind": 5, "bytes": factor * node["size"], "members": members, "me": members.index(npu)}
             said |= {"schedule": plan, "seq": seen.setdefault(("coll", node["group"]), 0)}
+            said |= {"collective": kind, "name": node["group"]}
             seen["coll", node["group"]] += 1
         else:
             key = (node["what"], node["peer"], node["tag"])
@@ -97,9 +98,11 @@ def found(program, npu):
             plan = None if s < 0 else (int(program.schedules.members[s]), int(program.schedules.chunks[s]))
             said |= {"bytes": int(program.node_bytes[r]), "members": tuple(members), "schedule": plan}
             said |= {"me": int(program.slot_member[slot]), "seq": int(program.node_seq[r])}
+            said |= {"collective": KINDS[program.node_collective[r]], "name": program.group_names[group]}
         else:
             said |= {"bytes": int(program.node_bytes[r]), "peer": npu + int(program.node_peer[r])}
             said |= {"tag": int(program.node_tag[r]), "seq": int(program.node_seq[r])}
+        assert kind == 5 or (program.node_collective[r], program.node_uneven[r]) == (-1, False)
         result.append(said)
     return result
 

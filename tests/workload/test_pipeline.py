@@ -138,6 +138,19 @@ def test_in_flight_is_what_the_list_holds_at_most(schedule: str, p: int, m: int,
         assert pipeline.in_flight(schedule, stage, p, m, v) == most
 
 
+@pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)
+def test_in_flight_of_chunks_is_what_the_list_holds_at_a_worst_moment(schedule: str, p: int, m: int, v: int) -> None:
+    for stage, works in enumerate(lists(schedule, p, m, v)):
+        held, seen = [0] * v, []
+        for work in works:
+            ends = work.kind == "weights" or (work.kind == "backward" and not work.is_split)
+            held[work.chunk] += (work.kind == "forward") - ends
+            seen.append(tuple(held))
+        most = max(map(sum, seen))
+        told = pipeline.in_flight_of_chunks(schedule, stage, p, m, v)
+        assert told in {state for state in seen if sum(state) == most}
+
+
 @pytest.mark.parametrize("times", [Times(1, 1, 1), Times(10, 10, 10), Times(5, 7, 4)])
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), PLAIN + INTERLEAVED)
 def test_bubble_is_a_vth_of_p_minus_1_passes(schedule: str, p: int, m: int, v: int, times: Times) -> None:

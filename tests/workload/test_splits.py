@@ -5,7 +5,7 @@ import pytest
 
 import et
 import topologies
-from workload import CollectiveSettings, WorkloadError, build_program, uneven_program
+from workload import KINDS, CollectiveSettings, WorkloadError, build_program, uneven_program
 from workload.program.traffic import traffic
 from workload.trace_sets.groups import resolve
 from workload.trace_sets.own import own_traces
@@ -69,6 +69,7 @@ def test_an_empty_list_is_even():
     one = et.coll_node(0, "a", ALL_TO_ALL, 400, attrs=[et.attribute("in_split_size", "string", "[]")])
     program = build_program(tables([one]), [0] * 4, 4)
     assert not program.schedules.uneven.any()
+    assert not program.node_uneven.any()
     assert program.node_bytes.tolist() == [400]
 
 
@@ -83,6 +84,8 @@ def test_equal_matrices_and_their_multiples_share_a_schedule():
     assert numbers == [0, 1, 0, 0]
     size = program.node_bytes[program.trace_ptr[rows] : program.trace_ptr[rows + 1]].tolist()
     assert size[3] == 3 * size[0] == 3 * size[2]
+    assert program.node_uneven.all()
+    assert {KINDS[kind] for kind in program.node_collective} == {"all-to-all"}
 
 
 def test_who_sends_nothing_may_say_so():

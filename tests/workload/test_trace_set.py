@@ -68,8 +68,13 @@ def test_a_set_does_what_its_expansion_does(case, data):
     assert len(program.trace_ptr) - 1 <= len(nodes) * len(sizes) + 1
     for name in ("group_ptr", "group_member"):
         assert np.array_equal(getattr(program, name), getattr(wanted, name)), name
+    family_of = {str(number): name for number, name in enumerate((n for n in families for _ in families[n]), 1)}
     for npu in range(npus):
-        assert seen(program, npu) == seen(wanted, npu)
+        rows = seen(wanted, npu)
+        for said in rows:
+            if "name" in said:
+                said["name"] = family_of.get(said["name"], said["name"])
+        assert seen(program, npu) == rows
     ranks = data.draw(st.integers(2, 3))
     rank_of_npu = data.draw(st.lists(st.integers(0, ranks - 1), min_size=npus, max_size=npus))
     check_parts(program, on_parts(ranks, rank_of_npu, traces, groups), rank_of_npu)

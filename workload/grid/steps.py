@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from workload.plans.plan import NONE, Attributes, Lane, Step
 
-Rows = list[tuple[Attributes, Sequence[Step]]]
+LaneRows = list[tuple[Attributes, Sequence[Step]]]
 """Lanes of a phase, whose steps count lanes and regions from the phase's own."""
 
 
@@ -15,7 +15,7 @@ def with_peers(step: Step, line: Sequence[int]) -> Step:
 
 
 def append_phase(
-    lanes: list[Lane], rows: Rows, mark: int, regions: Sequence[int], after: tuple[int, int], *, joined: bool
+    lanes: list[Lane], rows: LaneRows, mark: int, regions: Sequence[int], after: tuple[int, int], *, joined: bool
 ) -> tuple[int, int]:
     """Add the lanes of a phase, which begins when `after` is done; (lane, step) with which it is done.
 

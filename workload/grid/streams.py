@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from workload.errors import WorkloadError
 from workload.grid.levels import Levels
 from workload.grid.phases import Phase, chosen, phases
-from workload.grid.steps import Rows, append_phase, with_peers
+from workload.grid.steps import LaneRows, append_phase, with_peers
 from workload.plans.plan import NONE, PLAIN, Attributes, Lane, Plans, Step, View, each_its_own, everyone_alike, lines
 from workload.schedules.packed import pack
 from workload.schedules.read_back import buffers, unpack
@@ -116,7 +116,7 @@ class _Maker:
         self.layouts.append(layout)
         return len(self.layouts) - 1
 
-    def _along_lines(self, split: int, phase: Phase) -> Rows:
+    def _along_lines(self, split: int, phase: Phase) -> LaneRows:
         """The lanes of a phase for all members, with views."""
         inner = self.inner[phase]
         return [
@@ -157,7 +157,7 @@ class _Maker:
             layout=self.layout_of[phase.dimension],
         )
 
-    def _of_member(self, member: int, split: int, phase: Phase) -> Rows:
+    def _of_member(self, member: int, split: int, phase: Phase) -> LaneRows:
         """The lanes of a phase for one member, with peers and chunks as they are."""
         levels, d = self.levels, phase.dimension
         place = int(levels.digit[d, member])
@@ -165,7 +165,7 @@ class _Maker:
         part = (split * levels.parts(phase.earlier)) + int(levels.part(phase.earlier)[member])
         parts = len(self.streams) * levels.parts(phase.earlier)
         line = self._line_of(d, member)
-        rows: Rows = []
+        rows: LaneRows = []
         for own, buffer, steps in zip(attributes[place], of_lanes[place], lanes[place], strict=True):
             named = self._named(own, split, phase)._replace(
                 view=NONE,
@@ -223,7 +223,7 @@ class _Maker:
     def _lines(self, phase: Phase) -> int:
         return self.levels.members // self.levels.extent[phase.dimension]
 
-    def _lanes(self, rows_of_streams: list[list[Rows]], member: int | None = None) -> list[Lane]:
+    def _lanes(self, rows_of_streams: list[list[LaneRows]], member: int | None = None) -> list[Lane]:
         """Streams side by side, the phases of each one after another; member: None = for all."""
         lanes: list[Lane] = []
         for s, rows_of_phases in enumerate(rows_of_streams):

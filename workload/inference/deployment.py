@@ -8,7 +8,7 @@ from workload.compute.gpu import Gpu
 from workload.errors import WorkloadError
 from workload.inference.clock import NO_NETWORK, Network, iteration_clock
 from workload.inference.requests import Request
-from workload.inference.scheduler import Clock, Limits, Role, Schedule, schedule
+from workload.inference.scheduler import Clock, Limits, Role, ServingSchedule, schedule
 from workload.memory.serving import kv_cache_bytes_per_token, serving_estimate
 from workload.models.model import Model
 from workload.training import rules
@@ -82,7 +82,7 @@ class Engine(NamedTuple):
     first: int
     role: Role
     requests: tuple[tuple[Request, ...], ...]
-    schedule: Schedule
+    schedule: ServingSchedule
 
 
 def engines(serving: Serving, requests: Sequence[Request]) -> tuple[Engine, ...]:
@@ -173,7 +173,7 @@ def _engine(serving: Serving, plan: ParallelPlan, first: int, role: Role, reques
     else:
         alone = [schedule([own], limits, role, clock) for own in of_replica]
         ready = {number: at for each in alone for number, at in each.prompted_us.items()}
-        made = Schedule(tuple(each.iterations[0] for each in alone), ready)
+        made = ServingSchedule(tuple(each.iterations[0] for each in alone), ready)
     return Engine(serving.model, plan, first, role, of_replica, made)
 
 

@@ -178,7 +178,7 @@ class _Work:
         return Batch(prompts, decodes, -(-sum(self.keys) // decodes) if decodes else 0, self.sampled)
 
 
-class Schedule(NamedTuple):
+class ServingSchedule(NamedTuple):
     """Of replicas that keep step, or of a single one.
 
     Attributes:
@@ -190,7 +190,7 @@ class Schedule(NamedTuple):
     prompted_us: dict[int, float]
 
 
-def schedule(requests: Sequence[Sequence[Request]], limits: Limits, role: Role, clock: Clock) -> Schedule:
+def schedule(requests: Sequence[Sequence[Request]], limits: Limits, role: Role, clock: Clock) -> ServingSchedule:
     """Iterations of replicas that keep step: each has the next one together, some maybe with nothing to do.
 
     Args:
@@ -210,7 +210,7 @@ def schedule(requests: Sequence[Sequence[Request]], limits: Limits, role: Role, 
         begins = [_begin(lane, free) for lane, free in zip(lanes, lane_free_us, strict=True)]
         open_lanes = [(begin, lane) for lane, begin in enumerate(begins) if begin is not None]
         if not open_lanes:
-            return Schedule(tuple(map(tuple, made)), prompted_us)
+            return ServingSchedule(tuple(map(tuple, made)), prompted_us)
         begin, lane = min(open_lanes)
         now = max(begin, free_us)
         works = [each.next(now) for each in lanes[lane]]

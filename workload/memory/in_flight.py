@@ -1,5 +1,6 @@
 """How many micro-batches a stage has gone forward with and not yet backward, at most."""
 
+from workload.training import pipeline
 from workload.training.parallel_plan import ParallelPlan
 from workload.training.stages import micro_batches
 
@@ -11,27 +12,12 @@ def in_flight(plan: ParallelPlan, stage: int) -> tuple[int, ...]:
     schedules.py): 2 (pp - i - 1) + (vpp - 1) pp chunks have gone forward before the first goes backward, and one more;
     the first stage then has 1 + (pp - 1) / (pp vpp) times what 1F1B has (arXiv 2205.05198, section 4.2.3). Zero-bubble
     (ZB-H1, arXiv 2401.10241): no stage has more than 1F1B's first. DualPipe (arXiv 2412.19437, table 2): pp + 1 in all.
-    GPipe: all.
+    GPipe: all. The schedules say so themselves (workload.training.pipeline).
 
     Args:
         plan: settled, and passed by `rules.check`.
         stage: from 0.
     """
-    count, schedule = micro_batches(plan), plan.pipeline_schedule
-    if schedule == "gpipe":
-        return (count,)
-    if schedule == "zero-bubble":
-        return (min(count, plan.pp),)
-    if schedule == "dualpipe":
-        half = count // 2
-        return (min(half, plan.pp - stage), min(half, stage + 1))
-    if schedule == "interleaved":
-        forward = min(count * plan.vpp, 2 * (plan.pp - stage - 1) + (plan.vpp - 1) * plan.pp + 1)
-        return tuple(_of_chunk(forward, chunk, plan) for chunk in range(plan.vpp))
-    return (min(count, plan.pp - stage),)
-
-
-def _of_chunk(forward: int, chunk: int, plan: ParallelPlan) -> int:
-    """Of so many chunks that go forward, pp micro-batches of a chunk and then of the next, those of one chunk."""
-    rounds, rest = divmod(forward, plan.pp * plan.vpp)
-    return rounds * plan.pp + min(plan.pp, max(0, rest - chunk * plan.pp))
+    schedule = plan.pipeline_schedule
+    chunks = pipeline.chunks(schedule, plan.vpp)
+    return pipeline.in_flight_of_chunks(schedule, stage, plan.pp, micro_batches(plan), chunks)

@@ -15,13 +15,13 @@ Count = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
 CountFromZero = Annotated[int, Field(ge=0, le=_MOST, strict=True)]
 
 
-class Part(BaseModel):
+class ModelPart(BaseModel):
     """A part of a model: immutable, unknown keys rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class LatentAttention(Part):
+class LatentAttention(ModelPart):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
     Attributes:
@@ -39,7 +39,7 @@ class LatentAttention(Part):
     value_dim: Count
 
 
-class Experts(Part):
+class Experts(ModelPart):
     """A mixture of experts in place of layers' MLPs.
 
     Attributes:
@@ -74,7 +74,7 @@ class Experts(Part):
         return self.shared_ffn or self.shared * self.ffn
 
 
-class Model(Part):
+class Model(ModelPart):
     """A decoder-only transformer.
 
     Attributes:

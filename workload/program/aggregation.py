@@ -103,6 +103,7 @@ def _aggregators(program: Program, served: list[list[tuple[Use, int]]]) -> Progr
     table = GroupTable(
         group_ptr=program.group_ptr,
         group_member=program.group_member,
+        names=program.group_names,
         slot_ptr=pointers([len(of_one) for of_one in served]),
         slot_group=np.array([use.group for of_one in served for use, _ in of_one], np.int32),
         slot_member=np.array([member for of_one in served for _, member in of_one], np.int32),

@@ -19,7 +19,7 @@ Int64 = NDArray[np.int64]
 NOT_HERE = -1
 
 
-class Rows(NamedTuple):
+class TraceRows(NamedTuple):
     """The rows of one distinct trace of n nodes: columns of Program, and its parents as CSR."""
 
     kind: Int8
@@ -31,18 +31,20 @@ class Rows(NamedTuple):
     seq: Int32
     group: Int32
     schedule: Int32
+    collective: Int8
+    uneven: NDArray[np.bool_]
     priority: Int32
     dep_ptr: Int64
     dep: Int32
 
 
-_COLUMNS = tuple(name for name in Rows._fields if name not in {"dep_ptr", "dep"})
+_COLUMNS = tuple(name for name in TraceRows._fields if name not in {"dep_ptr", "dep"})
 
 
-def empty_rows(n: int) -> Rows:
+def empty_rows(n: int) -> TraceRows:
     """Rows of n nodes without work, bytes or parents, to be filled."""
     int8, int32, int64 = np.zeros(n, np.int8), np.zeros(n, np.int32), np.zeros(n, np.int64)
-    return Rows(
+    return TraceRows(
         kind=int8,
         lane=int8.copy(),
         duration_ps=int64,
@@ -52,13 +54,15 @@ def empty_rows(n: int) -> Rows:
         seq=int32.copy(),
         group=int32.copy(),
         schedule=np.full(n, DONE_AT_ONCE, np.int32),
+        collective=np.full(n, -1, np.int8),
+        uneven=np.zeros(n, np.bool_),
         priority=int32.copy(),
         dep_ptr=np.zeros(n + 1, np.int64),
         dep=np.zeros(0, np.int32),
     )
 
 
-def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, schedules: Schedules) -> Program:
+def assemble(own_rows: Int32, distinct: Sequence[TraceRows], groups: GroupTable, schedules: Schedules) -> Program:
     """Put distinct traces together.
 
     Args:
@@ -94,6 +98,7 @@ def assemble(own_rows: Int32, distinct: Sequence[Rows], groups: GroupTable, sche
         slot_member=groups.slot_member,
         group_ptr=groups.group_ptr,
         group_member=groups.group_member,
+        group_names=groups.names,
         trace_slot_ptr=trace_slot_ptr,
         coll_ptr=coll_ptr,
         coll_node=coll_node,

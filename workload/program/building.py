@@ -17,7 +17,7 @@ from workload.checks.messages import check_messages
 from workload.checks.traces import check_sizes
 from workload.errors import WorkloadError
 from workload.kinds import KINDS
-from workload.program.assembling import NOT_HERE, Rows, assemble, empty_rows
+from workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
 from workload.program.durations import ComputeModel, durations_ps
 from workload.program.program import Program, Use
 from workload.program.remote import lanes
@@ -111,10 +111,10 @@ class _Distinct:
     """Traces as they come, equal ones once."""
 
     def __init__(self) -> None:
-        self.rows: list[Rows] = []
+        self.rows: list[TraceRows] = []
         self._number: dict[bytes, int] = {}
 
-    def number(self, rows: Rows) -> int:
+    def number(self, rows: TraceRows) -> int:
         digest = hashlib.blake2b()
         for column in rows:
             digest.update(len(column).to_bytes(8, "little"))
@@ -282,7 +282,7 @@ def _alike(view: TraceView, table: GroupTable, users: Int64, chooser: _Chooser) 
     return [users[of_user.reshape(-1) == i] for i in np.argsort(first).tolist()[: len(alike)]]
 
 
-def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> Rows:
+def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> TraceRows:
     """The rows of a trace that npu and others run, without peers."""
     n = len(view.table)
     rows = empty_rows(n)._replace(
@@ -294,13 +294,15 @@ def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, c
     rows.seq[view.p2p_rows] = view.p2p_seq
     rows.seq[view.coll_rows] = view.coll_seq
     rows.group[view.coll_rows] = view.coll_slot
+    rows.collective[view.coll_rows] = view.coll_kind
+    rows.uneven[view.coll_rows] = view.coll_uneven
     groups = table.slot_group[table.slots_of(npu)]
     _fill_collectives(rows, view, table, groups, chooser)
     _fill_uneven(rows, view, groups, chooser)
     return rows
 
 
-def _fill_uneven(rows: Rows, view: TraceView, groups: Int32, chooser: _Chooser) -> None:
+def _fill_uneven(rows: TraceRows, view: TraceView, groups: Int32, chooser: _Chooser) -> None:
     """Buffer and schedule of each all-to-all with split sizes; groups: int32[slots]."""
     for at in np.flatnonzero(view.coll_uneven).tolist():
         schedule, size_bytes = chooser.uneven(int(groups[view.coll_slot[at]]), int(view.coll_seq[at]))
@@ -311,7 +313,7 @@ def _fill_uneven(rows: Rows, view: TraceView, groups: Int32, chooser: _Chooser) 
         rows.priority[row] = view.table.comm_priority[row]
 
 
-def _fill_collectives(rows: Rows, view: TraceView, table: GroupTable, groups: Int32, chooser: _Chooser) -> None:
+def _fill_collectives(rows: TraceRows, view: TraceView, table: GroupTable, groups: Int32, chooser: _Chooser) -> None:
     """Buffer and schedule of each collective without split sizes; groups: int32[slots]."""
     even = ~view.coll_uneven
     coll_rows, coll_kind, coll_slot = view.coll_rows[even], view.coll_kind[even], view.coll_slot[even]
@@ -345,7 +347,7 @@ def _check_products(view: TraceView, coll_rows: Int32, size: Int64, factor: Int6
         raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
 
 
-def _share(distinct: _Distinct, view: TraceView, rows: Rows, users: Int64) -> list[int]:
+def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, users: Int64) -> list[int]:
     """Numbers of the traces that the users of one trace run: peers are relative, so some may differ."""
     if len(view.p2p_rows) == 0:
         return [distinct.number(rows)] * len(users)

@@ -11,7 +11,7 @@ from workload.bounds import MOST_NPUS
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER, kind_index
 from workload.pointers import pointers
-from workload.program.assembling import Rows, assemble, empty_rows
+from workload.program.assembling import TraceRows, assemble, empty_rows
 from workload.program.building import build_program
 from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
@@ -111,6 +111,7 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
         kind=np.full(3, COLLECTIVE, np.int8),
         bytes=np.array([size_bytes, size_bytes // group, size_bytes], np.int64),
         seq=np.array([0, 0, 1], np.int32),
+        collective=np.array([kind_index(kind) for kind, _ in steps], np.int8),
         group=np.array([0, 1, 0], np.int32),
         schedule=np.array([schedules.add(kind, settings.algorithm_of(kind), n) for kind, n in steps], np.int32),
         dep_ptr=np.array([0, 0, 1, 2], np.int64),
@@ -122,6 +123,7 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
     groups = GroupTable(
         group_ptr=pointers(sizes),
         group_member=np.concatenate(members).astype(np.int32),
+        names=("",) * len(sizes),
         slot_ptr=2 * np.arange(npus + 1, dtype=np.int64),
         slot_group=np.stack([1 + npu // group, 1 + hosts + npu % group], axis=1).reshape(-1).astype(np.int32),
         slot_member=np.stack([npu % group, npu // group], axis=1).reshape(-1).astype(np.int32),
@@ -198,7 +200,7 @@ def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[NDArray[np
     return own_rows, distinct
 
 
-def _message_rows(kind: Int64, peer: Int64, size_bytes: int) -> Rows:
+def _message_rows(kind: Int64, peer: Int64, size_bytes: int) -> TraceRows:
     rows = empty_rows(len(kind))
     return rows._replace(
         kind=kind.astype(np.int8),

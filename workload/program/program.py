@@ -51,6 +51,8 @@ class Program(NamedTuple):
         node_seq: int32[N], how many with this peer and tag, or of this group, come before.
         node_group: int32[N], the NPU's own slot of the group.
         node_schedule: int32[N], -1 = done at once.
+        node_collective: int8[N], kind of a COLLECTIVE, a row of workload.KINDS; -1 = none, or an aggregator's part.
+        node_uneven: bool[N], an all-to-all with split sizes.
         node_priority: int32[N], comm_priority of the trace; where phases wait for a dimension, higher ones go first.
         node_deps: int32[N], number of parents.
         child_ptr: int64[N+1], children of a node.
@@ -60,6 +62,7 @@ class Program(NamedTuple):
         slot_member: int32[], the NPU's member number there.
         group_ptr: int64[G+1], members of a group; none where no NPU of this rank uses it. Group 0 is all NPUs.
         group_member: int32[], NPUs.
+        group_names: as traces call the G groups; "" = all NPUs, or a line of them, or no NPU of this rank uses it.
         trace_slot_ptr: int64[T+1], entries of coll_ptr that are a trace's slots.
         coll_ptr: int64[slots of all traces + 1], collectives of a slot.
         coll_node: int32[], their rows within the trace, in order.
@@ -82,6 +85,8 @@ class Program(NamedTuple):
     node_seq: Int32
     node_group: Int32
     node_schedule: Int32
+    node_collective: Int8
+    node_uneven: NDArray[np.bool_]
     node_priority: Int32
     node_deps: Int32
     child_ptr: Int64
@@ -91,6 +96,7 @@ class Program(NamedTuple):
     slot_member: Int32
     group_ptr: Int64
     group_member: Int32
+    group_names: tuple[str, ...]
     trace_slot_ptr: Int64
     coll_ptr: Int64
     coll_node: Int32

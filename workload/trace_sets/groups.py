@@ -39,6 +39,7 @@ class GroupTable(NamedTuple):
         group_ptr: int64[G+1], members of a group are group_member[group_ptr[g]:group_ptr[g+1]]; none where no NPU of
             this rank uses it. Group 0 is all NPUs, on every rank.
         group_member: int32[], NPUs; the place in the group is the member number.
+        names: as traces call the groups; "" = all NPUs, or a line of them, or no NPU of this rank uses it.
         slot_ptr: int64[npus+1], slots of an NPU, none for idle ones and those of other ranks.
         slot_group: int32[], the group.
         slot_member: int32[], the NPU's member number there.
@@ -46,6 +47,7 @@ class GroupTable(NamedTuple):
 
     group_ptr: Int64
     group_member: Int32
+    names: tuple[str, ...]
     slot_ptr: Int64
     slot_group: Int32
     slot_member: Int32
@@ -99,8 +101,11 @@ def resolve(
     sizes[group_of] = [len(members) for members in book.members]
     group_ptr = pointers(sizes)
     group_member = np.concatenate([book.members[i] for i in np.argsort(group_of).tolist()])
+    names = [ALL_NPUS] * len(sizes)
+    for number, name in zip(group_of.tolist(), book.names, strict=True):
+        names[number] = name
     slot_member, is_member = _member_numbers(group_ptr, group_member, slot_group, owner, npus)
-    table = GroupTable(group_ptr, group_member, slot_ptr, slot_group, slot_member)
+    table = GroupTable(group_ptr, group_member, tuple(names), slot_ptr, slot_group, slot_member)
     agree(exchange, lambda: _check_membership(own, table, owner, is_member))
     return table
 
@@ -158,6 +163,7 @@ class _Book:
 
     Attributes:
         members: NPUs of each group.
+        names: of each group, as traces call it.
         keys: of each group, the same on all ranks.
     """
 
@@ -171,6 +177,7 @@ class _Book:
     ) -> None:
         self.members = [np.setdiff1d(np.arange(npus, dtype=np.int32), memory_nodes).astype(np.int32)]
         self.keys = [b""]
+        self.names = [ALL_NPUS]
         self._npus, self._groups, self._families, self._dims = npus, groups, families, dims
         self._number: dict[object, int] = {ALL_NPUS: 0}
         self._of_npu: dict[str, Int32] = {}
@@ -188,7 +195,8 @@ class _Book:
                 found[:, slot] = self._number_of(view, slot)
         return found
 
-    def _add(self, members: Int32, key: bytes) -> int:
+    def _add(self, name: str, members: Int32, key: bytes) -> int:
+        self.names.append(name)
         self.members.append(members)
         self.keys.append(key)
         return len(self.members) - 1
@@ -212,7 +220,7 @@ class _Book:
         for at in used.tolist():
             key = (name, at)
             if key not in self._number:
-                self._number[key] = self._add(self._checked(name, groups[at]), _digest(name, groups[at]))
+                self._number[key] = self._add(name, self._checked(name, groups[at]), _digest(name, groups[at]))
             numbers.append(self._number[key])
         return np.array(numbers, np.int32)[row.reshape(-1)]
 
@@ -226,7 +234,7 @@ class _Book:
             members = np.array([corner], np.int32)
             for d, stride in strides.items():
                 members = (members + (np.arange(self._dims[d], dtype=np.int32) * stride)[:, None]).reshape(-1)
-            self._number[key] = self._add(members, _digest(f"dimensions {dims}", tuple(members.tolist())))
+            self._number[key] = self._add(ALL_NPUS, members, _digest(f"dimensions {dims}", tuple(members.tolist())))
         return self._number[key]
 
     def _number_of(self, view: TraceView, slot: int) -> int:
@@ -241,7 +249,7 @@ class _Book:
         if key not in self._number:
             members = self._groups[name] if name in self._groups else view.table.metadata_groups[name]
             checked = self._checked(name, members or tuple(self.members[0].tolist()))
-            self._number[key] = self._add(checked, _digest(name, members))
+            self._number[key] = self._add(name, checked, _digest(name, members))
         return self._number[key]
 
     def _checked(self, name: str, members: tuple[int, ...]) -> Int32:

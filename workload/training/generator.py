@@ -29,7 +29,7 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     of_layer = _NODES_IN_PIECES if plan.overlap_tp else _NODES_OF_A_LAYER
     of_layer += 8 * plan.cp if plan.context == "ring" and plan.cp > 1 else 0
     kinds = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
-    layers = (model.layers + model.mtp_layers + 1) * (2 if plan.pipeline_schedule == "dualpipe" else 1)
+    layers = (model.layers + model.mtp_layers + 1) * (2 if plan.is_mirrored else 1)
     per_micro_batch = layers * of_layer + 4 * plan.pp * plan.vpp
     return kinds * plan.steps * stages.micro_batches(plan) * per_micro_batch
 

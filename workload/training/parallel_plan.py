@@ -4,19 +4,30 @@ Users write it as "tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full": a number 
 key=value for all else; or as a table of a run file with the fields as keys.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from workload.errors import WorkloadError
+from workload.training import pipeline
 
 _MOST = 2**31 - 1
+_AUTO = "auto"
 MIB = 1 << 20
 
 Size = Annotated[int, Field(ge=1, le=1 << 20)]
 Number = Annotated[int, Field(ge=0, le=_MOST)]
+
+
+def _known_schedule(name: str) -> str:
+    known = [_AUTO, *sorted(pipeline.schedules())]
+    if name not in known:
+        raise PydanticCustomError("literal_error", "Input should be one of {known}", {"known": ", ".join(known)})
+    return name
 
 
 class ParallelPlan(BaseModel):
@@ -79,7 +90,7 @@ class ParallelPlan(BaseModel):
     global_batch: Number = 0
     sequence: Number = 0
     steps: Annotated[int, Field(ge=1, le=10**6)] = 1
-    schedule: Literal["auto", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"] = "auto"
+    schedule: Annotated[str, AfterValidator(_known_schedule)] = _AUTO
     uneven: bool = False
     sequence_parallel: bool = False
     zero: Annotated[int, Field(ge=0, le=3)] = 0
@@ -111,14 +122,19 @@ class ParallelPlan(BaseModel):
     @property
     def pipeline_schedule(self) -> str:
         """The schedule, settled."""
-        if self.schedule != "auto":
+        if self.schedule != _AUTO:
             return self.schedule
         return "interleaved" if self.vpp > 1 else "1f1b"
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether every slice of the model is held by two stages; see workload.training.pipeline."""
+        return pipeline.is_mirrored(self.pipeline_schedule)
 
     def __str__(self) -> str:
         """The plan as users write it: axes of more than one GPU, and what differs from the defaults."""
         axes = [f"{short}{getattr(self, field)}" for short, field in _AXES.items() if _differs(self, field)]
-        alone = {field: word for word, (field, value) in _WORDS.items() if getattr(self, field) == value}
+        alone = {field: word for word, (field, value) in _words().items() if getattr(self, field) == value}
         words = [word for field, word in alone.items() if _differs(self, field)]
         others = [
             f"{field}={_shown(getattr(self, field))}"
@@ -146,14 +162,9 @@ _AXES = {
 _WORDS: dict[str, tuple[str, Any]] = {
     "sp": ("sequence_parallel", True),
     "uneven": ("uneven", True),
-    "gpipe": ("schedule", "gpipe"),
-    "1f1b": ("schedule", "1f1b"),
-    "interleaved": ("schedule", "interleaved"),
-    "zero-bubble": ("schedule", "zero-bubble"),
-    "dualpipe": ("schedule", "dualpipe"),
     "fp8": ("dtype", "fp8"),
 }
-"""Words that stand alone."""
+"""Words that stand alone, beside the names of schedules."""
 _AXIS = re.compile(r"([a-z]+)([0-9]{1,10})")
 
 
@@ -177,6 +188,12 @@ def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
         raise WorkloadError(f"plan: {key} is {first['input']!r}: {message}") from None
 
 
+@functools.cache
+def _words() -> dict[str, tuple[str, Any]]:
+    """Words that stand alone, and what they mean."""
+    return _WORDS | {name: ("schedule", name) for name in sorted(pipeline.schedules())}
+
+
 def _values(text: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -184,13 +201,13 @@ def _values(text: str) -> dict[str, Any]:
         axis = _AXIS.fullmatch(part)
         if is_pair:
             field, given = _AXES.get(key.strip(), key.strip().replace("-", "_")), value.strip()
-        elif part in _WORDS:
-            field, given = _WORDS[part]
+        elif part in _words():
+            field, given = _words()[part]
         elif axis is not None and axis[1] in _AXES:
             field, given = _AXES[axis[1]], axis[2]
         else:
             raise WorkloadError(
-                f"plan: {part!r}, expected a number after one of {', '.join(_AXES)}, one of {', '.join(_WORDS)}, "
+                f"plan: {part!r}, expected a number after one of {', '.join(_AXES)}, one of {', '.join(_words())}, "
                 "or key=value, as in tp8,pp4,dp32,recompute=full"
             )
         if field in values:

@@ -58,7 +58,7 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
         "ep": experts.transpose(0, 1, 3, 2),
         "etp": experts,
     }
-    if plan.pipeline_schedule == "dualpipe":
+    if plan.is_mirrored:
         mirrored = np.concatenate([npus, npus[::-1]], axis=1)[: plan.pp // 2]
         by_axis["dp"] = by_axis["dp-other"] = mirrored.transpose(0, 3, 1, 2).reshape(-1, 2 * plan.dp * plan.cp)
         twice = np.concatenate([experts, experts[::-1]], axis=1)[: plan.pp // 2]

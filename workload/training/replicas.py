@@ -55,7 +55,7 @@ class Replicas:
     def count(self, *, is_expert: bool) -> int:
         """Replicas."""
         plan = self.plan
-        twice = 2 if plan.pipeline_schedule == "dualpipe" else 1
+        twice = 2 if plan.is_mirrored else 1
         own = plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp) if is_expert else plan.dp * plan.cp
         return own * twice
 

@@ -12,6 +12,7 @@ from typing import Literal
 from workload.bounds import MOST_NPUS
 from workload.errors import WorkloadError
 from workload.models.model import Model
+from workload.training import pipeline
 from workload.training.parallel_plan import ParallelPlan
 from workload.training.stages import layers_of_slots, micro_batches, slots
 
@@ -130,7 +131,7 @@ def _of_the_pipeline(model: Model, plan: ParallelPlan, framework: Framework) -> 
     schedule = plan.pipeline_schedule
     if schedule == "interleaved" and plan.vpp == 1:
         yield "the schedule is interleaved with vpp 1, expected vpp of 2 or more"
-    if schedule != "interleaved" and plan.vpp > 1:
+    if plan.vpp > 1 and not pipeline.takes_vpp(schedule):
         yield f"vpp is {plan.vpp} with schedule {schedule}, expected vpp 1, or schedule interleaved"
     if plan.vpp > 1 and plan.pp == 1:
         yield f"vpp is {plan.vpp} with a single stage, expected pp of 2 or more, or vpp 1"
@@ -138,7 +139,7 @@ def _of_the_pipeline(model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"vpp is {plan.vpp}, expected 1 ({framework} has no interleaving)"
     if schedule == "dualpipe" and plan.pp % 2:
         yield f"pp is {plan.pp} with dualpipe, expected an even number of stages; {_around(plan.pp, 2)}"
-    if framework == "deepspeed" and plan.pp > 1 and schedule in {"zero-bubble", "dualpipe", "gpipe"}:
+    if framework == "deepspeed" and plan.pp > 1 and schedule not in {"1f1b", "interleaved"}:
         yield f"the schedule is {schedule}, expected 1f1b (DeepSpeed's only one)"
     yield from _of_layers(model, plan)
 
@@ -202,6 +203,10 @@ def _of_the_batch(_model: Model, plan: ParallelPlan, framework: Framework) -> It
             f"dualpipe with {count} micro-batches, expected an even number of at least {least} (2 pp); global batch: "
             + (_around(batch, 2 * unit) if count > least else f"nearest {least * unit}")
         )
+    if schedule not in {"interleaved", "dualpipe"} and (plan.vpp == 1 or pipeline.takes_vpp(schedule)):
+        wrong = pipeline.complaint(schedule, plan.pp, count, pipeline.chunks(schedule, plan.vpp))
+        if wrong:
+            yield f"schedule {schedule}: {wrong}"
 
 
 def _of_sharing(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:

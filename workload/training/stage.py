@@ -93,7 +93,7 @@ class Stage:
                 units(self._shard, chunk, has_embedding=has_embedding),
                 number,
                 chunk.slot == 0,
-                self._schedule == "dualpipe" and chunk.slot >= plan.pp // 2,
+                plan.is_mirrored and chunk.slot >= plan.pp // 2,
             )
             for number, chunk in enumerate(self._own)
         ]
@@ -170,8 +170,8 @@ class Stage:
 
         Interleaved ones do not with overlap_p2p_comm, nor do those of PyTorch.
         """
-        waiting = {"1f1b", "gpipe"} if self._plan.overlap_p2p else {"1f1b", "gpipe", "interleaved"}
-        return self._framework != "fsdp" and self._schedule in waiting
+        waits = pipeline.waits_for_sends(self._schedule, overlap_p2p=self._plan.overlap_p2p)
+        return self._framework != "fsdp" and waits
 
     @cached_property
     def _gathering(self) -> list[Finished]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from workload.models.model import Model
+from workload.training import pipeline
 from workload.training.parallel_plan import ParallelPlan
 
 VOCABULARY_ROWS = 128
@@ -60,9 +61,11 @@ def chunks(model: Model, plan: ParallelPlan) -> tuple[tuple[Chunk, ...], ...]:
         Chunk(range(begin, begin + size), slot, slot == 0, slot == count - 1)
         for slot, (begin, size) in enumerate(zip(begins, sizes, strict=True))
     ]
-    if plan.pipeline_schedule == "dualpipe":
-        return tuple((made[stage], made[plan.pp - 1 - stage]) for stage in range(plan.pp))
-    return tuple(tuple(made[stage :: plan.pp]) for stage in range(plan.pp))
+    schedule, own = plan.pipeline_schedule, pipeline.chunks(plan.pipeline_schedule, plan.vpp)
+    return tuple(
+        tuple(made[pipeline.position(schedule, stage, chunk, plan.pp, own)] for chunk in range(own))
+        for stage in range(plan.pp)
+    )
 
 
 def padded_vocab(model: Model, plan: ParallelPlan) -> int:

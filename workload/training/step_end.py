@@ -73,7 +73,7 @@ def _tied_embedding(s: Shard, replicas: Sequence[Replicas], *, is_at_an_end: boo
     """The first and the last stage have gradients of an embedding that both use; with DualPipe they have both ends."""
     plan = s.plan
     is_twice = s.model.tied_embeddings or s.model.mtp_layers
-    if not is_at_an_end or not is_twice or plan.pp == 1 or plan.pipeline_schedule == "dualpipe":
+    if not is_at_an_end or not is_twice or plan.pp == 1 or plan.is_mirrored:
         return []
     size = s.vocabulary * s.model.hidden * replicas[0].gradient_bytes
     if replicas[0].shares_parameters:
@@ -84,7 +84,7 @@ def _tied_embedding(s: Shard, replicas: Sequence[Replicas], *, is_at_an_end: boo
 def _grad_norm(s: Shard) -> Items:
     """Over all that have different parameters."""
     plan = s.plan
-    family = "world" if plan.zero or plan.ep > 1 or plan.pipeline_schedule == "dualpipe" else "model"
+    family = "world" if plan.zero or plan.ep > 1 or plan.is_mirrored else "model"
     members = plan.gpus if family == "world" else plan.tp * plan.pp
     if members == 1:
         return []

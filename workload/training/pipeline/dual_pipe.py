@@ -13,6 +13,7 @@ from collections import deque
 from workload.training.pipeline.work import Work
 
 NAME = "dualpipe"
+IS_MIRRORED = True
 _CHUNKS = 2
 
 
@@ -95,6 +96,12 @@ def _last_backwards(made: _Stage, from_end: int) -> None:
 def in_flight(_stage: int, stages: int, _micro_batches: int, _chunks: int) -> int:
     """One more than there are stages, everywhere."""
     return stages + 1
+
+
+def in_flight_of_chunks(stage: int, stages: int, micro_batches: int, _chunks: int) -> tuple[int, ...]:
+    """Of each direction as many as 1F1B holds at its stages."""
+    half = micro_batches // 2
+    return min(half, stages - stage), min(half, stage + 1)
 
 
 def chunks(_vpp: int) -> int:

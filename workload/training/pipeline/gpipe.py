@@ -3,7 +3,7 @@
 Of a step of m (F + B) of work, (p - 1) (F + B) is bubble. All m micro-batches' activations are held.
 """
 
-from workload.training.pipeline.one_chunk import no_chunks
+from workload.training.pipeline.one_chunk import always_waits, no_chunks
 from workload.training.pipeline.work import Work
 
 NAME = "gpipe"
@@ -23,3 +23,4 @@ def in_flight(_stage: int, _stages: int, micro_batches: int, _chunks: int) -> in
 
 
 complaint = no_chunks
+waits_for_sends = always_waits

@@ -8,6 +8,7 @@ is (p - 1) (F + B) / v. Megatron-LM used to do all forward passes first where m 
 from workload.training.pipeline.work import Work
 
 NAME = "interleaved"
+TAKES_VPP = True
 
 
 def order(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Work]:
@@ -25,6 +26,17 @@ def order(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Work
 def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> int:
     """Those of the first forward passes, and one."""
     return min(_ahead(stage, stages, micro_batches, chunks) + 1, micro_batches * chunks)
+
+
+def in_flight_of_chunks(stage: int, stages: int, micro_batches: int, chunks: int) -> tuple[int, ...]:
+    """Of those that went forward first, groups of p micro-batches through a chunk and then through the next."""
+    rounds, rest = divmod(in_flight(stage, stages, micro_batches, chunks), stages * chunks)
+    return tuple(rounds * stages + min(stages, max(0, rest - chunk * stages)) for chunk in range(chunks))
+
+
+def waits_for_sends(*, overlap_p2p: bool) -> bool:
+    """Not with overlap_p2p_comm; Megatron-LM before 3.0 always did."""
+    return not overlap_p2p
 
 
 def position(stage: int, chunk: int, stages: int, _chunks: int) -> int:

@@ -3,7 +3,7 @@
 Also known as PipeDream-Flush. The bubble is GPipe's, (p - 1) (F + B); stage s holds p - s micro-batches at most.
 """
 
-from workload.training.pipeline.one_chunk import no_chunks
+from workload.training.pipeline.one_chunk import always_waits, no_chunks
 from workload.training.pipeline.work import Work
 
 NAME = "1f1b"
@@ -26,3 +26,4 @@ def in_flight(stage: int, stages: int, micro_batches: int, _chunks: int) -> int:
 
 
 complaint = no_chunks
+waits_for_sends = always_waits
