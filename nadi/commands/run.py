@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
 BACKEND_HELP = "What the workers are: threads or processes."
 _MODEL = "Train this model, by name or file: `nadi workload models`."
-_FRAMEWORK = "As megatron (without this), deepspeed or fsdp does."
+_FRAMEWORK = "As megatron (without this), deepspeed or fsdp trains it, or inference serves it."
 _CLUSTER = "On this cluster: `nadi topology clusters`."
 _GPUS = "Of which so many GPUs; without, those of the plan."
 _FIDELITY = "How the network is modelled: docs/fidelity.md."
