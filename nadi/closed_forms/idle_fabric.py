@@ -15,7 +15,9 @@ from nadi.closed_forms.idle_paths import IdleFabric, Times
 from nadi.closed_forms.lone_message import ACKNOWLEDGEMENT, Way
 from pdes.closed_forms import idle_state as idle
 from pdes.closed_forms.idle_network import play
+from pdes.closed_forms.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
 from pdes.core.jit import Directory
+from pdes.core.memory import row_of_zeros, zeros
 from workload import Schedules
 from workload.plans.plan import NONE
 from workload.schedules.steps import all_steps
@@ -69,8 +71,8 @@ class Play:
                 state = _with_more_room(state)
                 directory.update(state)
             else:
-                state.ctl[idle.PAUSE_AFTER] = _PAUSE_PACKETS
-        return float(state.clock[idle.END])
+                state.ctl.pause_after = _PAUSE_PACKETS
+        return float(state.clock.end_ps)
 
     def _state(self) -> idle.Idle:
         s, steps, fabric = self._schedules, self._steps, self._fabric
@@ -85,9 +87,12 @@ class Play:
         count = 1 + max((max(path.first, path.last) for path in fabric.paths.values()), default=0)
         lanes, room = len(steps.row), 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
         edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
-        ctl = np.zeros(idle.CTL_WORDS, np.int64)
-        ctl[[idle.WINDOW, idle.MTU, idle.ROOM]] = fabric.window_packets, fabric.mtu_bytes, room
-        ctl[[idle.PAUSE_AFTER, idle.SEED]] = _PAUSE_PACKETS, fabric.seed
+        ctl, clock, ends = row_of_zeros(PlayState), row_of_zeros(Clock), row_of_zeros(Ends)
+        ctl.window_packets, ctl.mtu_bytes, ctl.room = fabric.window_packets, fabric.mtu_bytes, room
+        ctl.pause_after, ctl.seed = _PAUSE_PACKETS, fabric.seed
+        clock.now_ps = clock.end_ps = s.launch_ps[self._index] + self._begins_after_ps()
+        for name, value in zip(Ends.declared, fabric.ends, strict=True):
+            ends[name] = value
         return idle.Idle(
             lanes=idle.Lanes(
                 member_ptr=steps.member_ptr,
@@ -138,11 +143,11 @@ class Play:
                 next_ack=np.append(np.arange(1, room), NONE),
             ),
             ctl=ctl,
-            clock=np.full(2, s.launch_ps[self._index] + self._begins_after_ps()),
-            ends=np.array(fabric.ends, np.float64),
+            clock=clock,
+            ends=ends,
             kind=kinds.times(),
             time_ps=np.zeros(4 * room),
-            event=np.zeros(4 * room * idle.EVENT_WORDS, np.int64),
+            event=zeros(4 * room, PlayEvent),
         )
 
     def _begins_after_ps(self) -> float:
@@ -236,7 +241,7 @@ class _Kinds:
         self._fabric = fabric
         self._ways: dict[tuple, int] = {}
         self._rows: dict[tuple[int, int], int] = {}
-        self._times: list[float] = []
+        self._times: list[Times] = []
 
     def way(self, hops: tuple) -> int:
         """Number of a way."""
@@ -249,13 +254,15 @@ class _Kinds:
         for i, (way, size_bytes) in enumerate(kinds.tolist()):
             if (way, size_bytes) not in self._rows:
                 self._rows[way, size_bytes] = len(self._rows)
-                self._times += self._fabric.times(hops[way], size_bytes)
+                self._times.append(self._fabric.times(hops[way], size_bytes))
             found[i] = self._rows[way, size_bytes]
         return found
 
-    def times(self) -> NDArray[np.float64]:
-        """Of all rows, one after another."""
-        return np.array(self._times, np.float64)
+    def times(self) -> np.recarray:
+        """Of all rows."""
+        rows = zeros(len(self._times), PacketKind)
+        rows[: len(self._times)] = self._times
+        return rows
 
 
 def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]]) -> idle.Ways:
@@ -275,8 +282,8 @@ def _with_more_room(state: idle.Idle) -> idle.Idle:
     ports, ctl = state.ports, state.ctl
     old = len(ports.ack_pair)
     free = np.arange(old + 1, 2 * old + 1)
-    free[-1] = ctl[idle.FREE_ACK]
-    ctl[idle.FREE_ACK] = old
+    free[-1] = ctl.free_ack
+    ctl.free_ack = old
     ports = ports._replace(
         ack_pair=np.concatenate([ports.ack_pair, np.zeros(old, np.int64)]),
         ack_step=np.concatenate([ports.ack_step, np.zeros(old, np.int64)]),
@@ -285,5 +292,5 @@ def _with_more_room(state: idle.Idle) -> idle.Idle:
     return state._replace(
         ports=ports,
         time_ps=np.concatenate([state.time_ps, np.zeros_like(state.time_ps)]),
-        event=np.concatenate([state.event, np.zeros_like(state.event)]),
+        event=np.concatenate([state.event, np.zeros_like(state.event)]).view(np.recarray),
     )

@@ -10,35 +10,10 @@ takes a picosecond at least, so the order of NPUs at one moment changes nothing,
 import numpy as np
 
 from pdes.closed_forms.closed_form_state import (
-    CLASS_LANE,
-    CLASS_PORT,
-    CLASS_READY_HEAD,
-    CLASS_READY_TAIL,
-    CLASS_ROW,
-    CLASS_SEND,
-    CLASS_SLOT,
-    CLASS_TRACE,
-    CLASS_WAIT_HEAD,
-    CLASS_WAIT_TAIL,
-    CLASS_WORDS,
-    CTL_AT,
-    CTL_DONE,
-    CTL_EVENTS,
-    CTL_FINISH,
-    CTL_LATE,
-    CTL_MOST,
-    CTL_NOW,
-    CTL_ROOM,
-    CTL_SERIAL,
     EVENT_ARRIVED,
     EVENT_LANE,
     EVENT_LEFT,
     EVENT_TOGETHER,
-    GROUP_INSTANCE,
-    GROUP_MEMBER,
-    GROUP_MEMBERS,
-    GROUP_NEEDED,
-    GROUP_WORDS,
     work_of,
 )
 from pdes.core.hashing import mix2, mix3
@@ -57,77 +32,91 @@ NOTHING = -1
 def at(w, time_ps, kind, which, row):
     """Have something happen to a class later."""
     if time_ps > LONGEST_RUN_PS:
-        w.ctl[CTL_LATE] = 1
+        w.ctl.late = 1
         return
     word = (np.int64(kind) << KIND_SHIFT) | (np.int64(which) << CLASS_SHIFT) | np.int64(row)
-    heap_push(w.heap, 0, w.ctl[CTL_EVENTS], np.int64(time_ps), word)
-    w.ctl[CTL_EVENTS] += 1
+    heap_push(w.heap, 0, w.ctl.events, np.int64(time_ps), word)
+    w.ctl.events += 1
 
 
 @inline
-def append(w, c, head, tail, row):
-    """Append a row to the list of a class whose ends are words `head` and `tail`."""
-    base = w.classes[c + CLASS_ROW]
-    w.rows.state[base + row] = -1
-    if w.classes[c + head] < 0:
-        w.classes[c + head] = row
+def make_ready(w, c, row):
+    """Append a row to those of a class that are ready to start."""
+    npu_class = w.classes[c]
+    w.rows.state[npu_class.row_base + row] = -1
+    if npu_class.ready_head < 0:
+        npu_class.ready_head = row
     else:
-        w.rows.state[base + w.classes[c + tail]] = row
-    w.classes[c + tail] = row
+        w.rows.state[npu_class.row_base + npu_class.ready_tail] = row
+    npu_class.ready_tail = row
+
+
+@inline
+def wait_for_lane(w, c, lane, row):
+    """Append a row to those of a class that wait for a lane."""
+    npu_class = w.classes[c]
+    w.rows.state[npu_class.row_base + row] = -1
+    if npu_class.wait_head[lane] < 0:
+        npu_class.wait_head[lane] = row
+    else:
+        w.rows.state[npu_class.row_base + npu_class.wait_tail[lane]] = row
+    npu_class.wait_tail[lane] = row
 
 
 @inline
 def next_for_lane(w, c, lane):
     """The lane is idle: make the next row that waits for it ready."""
-    waiting = w.classes[c + CLASS_WAIT_HEAD + lane]
+    npu_class = w.classes[c]
+    waiting = npu_class.wait_head[lane]
     if waiting >= 0:
-        w.classes[c + CLASS_WAIT_HEAD + lane] = w.rows.state[w.classes[c + CLASS_ROW] + waiting]
-        append(w, c, CLASS_READY_HEAD, CLASS_READY_TAIL, waiting)
+        npu_class.wait_head[lane] = w.rows.state[npu_class.row_base + waiting]
+        make_ready(w, c, waiting)
 
 
 @inline
 def wake_group(w, c, r):
     """The group's next collective may start if it is ready."""
+    npu_class = w.classes[c]
     group = np.int64(w.traces.group[r])
-    slot = w.classes[c + CLASS_SLOT] + group
+    slot = npu_class.slot_base + group
     w.collectives.slot_next[slot] += 1
-    i = w.traces.slot_ptr[w.classes[c + CLASS_TRACE]] + group
+    i = w.traces.slot_ptr[npu_class.trace_number] + group
     place = w.traces.coll_ptr[i] + w.collectives.slot_next[slot]
     if place < w.traces.coll_ptr[i + 1]:
         following = np.int64(w.traces.coll_node[place])
-        if w.rows.flag[w.classes[c + CLASS_ROW] + following] & ROW_READY != 0:
-            append(w, c, CLASS_READY_HEAD, CLASS_READY_TAIL, following)
+        if w.rows.flag[npu_class.row_base + following] & ROW_READY != 0:
+            make_ready(w, c, following)
 
 
 @outline
 def finish(address, which, row):
     """A row is done: tell its children, and the next collective of its group."""
     w = work_of(address)
-    c = which * CLASS_WORDS
-    base = w.classes[c + CLASS_ROW]
-    r = w.traces.ptr[w.classes[c + CLASS_TRACE]] + row
+    npu_class = w.classes[which]
+    base = npu_class.row_base
+    r = w.traces.ptr[npu_class.trace_number] + row
     w.rows.flag[base + row] |= ROW_DONE
-    w.rows.finish_ps[base + row] = w.ctl[CTL_NOW]
-    w.ctl[CTL_DONE] += 1
-    w.ctl[CTL_FINISH] = max(w.ctl[CTL_FINISH], w.ctl[CTL_NOW])
-    if w.traces.kind[r] == KIND_COLLECTIVE and w.ctl[CTL_SERIAL] == 1:
-        wake_group(w, c, r)
+    w.rows.finish_ps[base + row] = w.ctl.now_ps
+    w.ctl.done += 1
+    w.ctl.finish_ps = max(w.ctl.finish_ps, w.ctl.now_ps)
+    if w.traces.kind[r] == KIND_COLLECTIVE and w.ctl.serial == 1:
+        wake_group(w, which, r)
     for i in range(w.traces.child_ptr[r], w.traces.child_ptr[r + 1]):
         child = np.int64(w.traces.child[i])
         left = w.rows.state[base + child] - 1
         w.rows.state[base + child] = left
         if left == 0:
-            append(w, c, CLASS_READY_HEAD, CLASS_READY_TAIL, child)
+            make_ready(w, which, child)
 
 
 @inline
 def send(w, which, row, r):
     """A send begins when the messages before it have left its port."""
-    c = which * CLASS_WORDS
-    i = w.classes[c + CLASS_SEND] + w.traces.send[r]
+    npu_class = w.classes[which]
+    i = npu_class.send_base + w.traces.send[r]
     m = np.int64(w.sends.message[i])
-    port = w.classes[c + CLASS_PORT] + w.sends.port[i]
-    begin = max(w.ctl[CTL_NOW], w.sends.port_free_ps[port])
+    port = npu_class.port_base + w.sends.port[i]
+    begin = max(w.ctl.now_ps, w.sends.port_free_ps[port])
     w.sends.port_free_ps[port] = begin + w.sends.hold_ps[m]
     w.sends.arrived_ps[i] = begin + w.sends.total_ps[m]
     at(w, begin + w.sends.left_ps[m], EVENT_LEFT, which, row)
@@ -137,51 +126,51 @@ def send(w, which, row, r):
 @inline
 def join(w, which, r):
     """A member of a collective is ready; with the last of them all end so much later."""
-    c = which * CLASS_WORDS
-    g = np.int64(w.collectives.slot_group[w.classes[c + CLASS_SLOT] + w.traces.group[r]]) * GROUP_WORDS
+    npu_class = w.classes[which]
+    group = w.collectives.group[np.int64(w.collectives.slot_group[npu_class.slot_base + w.traces.group[r]])]
     seq = np.int64(w.traces.seq[r])
-    i = w.collectives.group[g + GROUP_INSTANCE] + seq
+    i = group.instance_base + seq
     w.collectives.came[i] += 1
-    if w.collectives.came[i] < w.collectives.group[g + GROUP_NEEDED]:
+    if w.collectives.came[i] < group.needed:
         return
-    first = w.collectives.group[g + GROUP_MEMBER]
-    for k in range(first, first + w.collectives.group[g + GROUP_MEMBERS]):
+    first = group.member_base
+    for k in range(first, first + group.members):
         member = np.int64(w.collectives.member[k])
-        trace = w.classes[member * CLASS_WORDS + CLASS_TRACE]
+        trace = w.classes[member].trace_number
         row = w.traces.coll_node[w.traces.coll_ptr[w.traces.slot_ptr[trace] + w.collectives.member_slot[k]] + seq]
-        at(w, w.ctl[CTL_NOW] + w.collectives.time_ps[i], EVENT_TOGETHER, member, np.int64(row))
+        at(w, w.ctl.now_ps + w.collectives.time_ps[i], EVENT_TOGETHER, member, np.int64(row))
 
 
 @outline
 def start(address, which):
     """Start the first row that is ready."""
     w = work_of(address)
-    c = which * CLASS_WORDS
-    base = w.classes[c + CLASS_ROW]
-    row = w.classes[c + CLASS_READY_HEAD]
-    w.classes[c + CLASS_READY_HEAD] = w.rows.state[base + row]
-    r = w.traces.ptr[w.classes[c + CLASS_TRACE]] + row
+    npu_class = w.classes[which]
+    base = npu_class.row_base
+    row = npu_class.ready_head
+    npu_class.ready_head = w.rows.state[base + row]
+    r = w.traces.ptr[npu_class.trace_number] + row
     kind = w.traces.kind[r]
     done = False
     if kind == KIND_COMPUTE or kind == KIND_MEMORY:
         lane = np.int64(w.traces.lane[r])
-        if w.classes[c + CLASS_LANE + lane] >= 0:
-            append(w, c, CLASS_WAIT_HEAD + lane, CLASS_WAIT_TAIL + lane, row)
+        if npu_class.lane[lane] >= 0:
+            wait_for_lane(w, which, lane, row)
             return
         if w.traces.duration_ps[r] == 0:
             done = True
-            next_for_lane(w, c, lane)
+            next_for_lane(w, which, lane)
         else:
-            w.classes[c + CLASS_LANE + lane] = row
-            at(w, w.ctl[CTL_NOW] + w.traces.duration_ps[r], EVENT_LANE + lane, which, row)
+            npu_class.lane[lane] = row
+            at(w, w.ctl.now_ps + w.traces.duration_ps[r], EVENT_LANE + lane, which, row)
     elif kind == KIND_SEND:
         send(w, which, row, r)
     elif kind == KIND_RECV:
         done = w.rows.flag[base + row] & ROW_ARRIVED != 0
         w.rows.flag[base + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
-        slot = w.classes[c + CLASS_SLOT] + w.traces.group[r]
-        if w.ctl[CTL_SERIAL] == 1 and w.collectives.slot_next[slot] != w.traces.seq[r]:
+        slot = npu_class.slot_base + w.traces.group[r]
+        if w.ctl.serial == 1 and w.collectives.slot_next[slot] != w.traces.seq[r]:
             w.rows.flag[base + row] |= ROW_READY
             return
         if w.traces.schedule[r] < 0:
@@ -191,7 +180,7 @@ def start(address, which):
     else:
         done = True
     w.rows.flag[base + row] |= ROW_STARTED
-    w.rows.start_ps[base + row] = w.ctl[CTL_NOW]
+    w.rows.start_ps[base + row] = w.ctl.now_ps
     if done:
         finish(address, which, row)
 
@@ -200,7 +189,8 @@ def start(address, which):
 def act(address, kind, which, row):
     """What an event does to a class."""
     w = work_of(address)
-    base = w.classes[which * CLASS_WORDS + CLASS_ROW]
+    npu_class = w.classes[which]
+    base = npu_class.row_base
     if kind == EVENT_ARRIVED:
         w.rows.flag[base + row] |= ROW_ARRIVED
         if w.rows.flag[base + row] & ROW_POSTED != 0:
@@ -209,8 +199,8 @@ def act(address, kind, which, row):
         finish(address, which, row)
     elif kind >= EVENT_LANE:
         lane = kind - EVENT_LANE
-        w.classes[which * CLASS_WORDS + CLASS_LANE + lane] = NOTHING
-        next_for_lane(w, which * CLASS_WORDS, lane)
+        npu_class.lane[lane] = NOTHING
+        next_for_lane(w, which, lane)
         finish(address, which, row)
 
 
@@ -221,25 +211,25 @@ def advance(address, events):
     ctl = w.ctl
     left = events
     while True:
-        which = ctl[CTL_AT]
-        while which >= 0 and w.classes[which * CLASS_WORDS + CLASS_READY_HEAD] >= 0 and ctl[CTL_LATE] == 0:
-            if ctl[CTL_EVENTS] + ctl[CTL_MOST] > ctl[CTL_ROOM]:
+        which = ctl.at
+        while which >= 0 and w.classes[which].ready_head >= 0 and ctl.late == 0:
+            if ctl.events + ctl.most > ctl.room:
                 return NO_ROOM
             start(address, which)
-        ctl[CTL_AT] = -1
-        if ctl[CTL_LATE] == 1:
+        ctl.at = -1
+        if ctl.late == 1:
             return TOO_LATE
-        if ctl[CTL_EVENTS] == 0:
+        if ctl.events == 0:
             return ALL_DONE
         if left == 0:
             return PAUSED
         left -= 1
-        ctl[CTL_NOW] = w.heap[0]
+        ctl.now_ps = w.heap[0]
         word = w.heap[1]
-        heap_pop(w.heap, 0, ctl[CTL_EVENTS])
-        ctl[CTL_EVENTS] -= 1
-        ctl[CTL_AT] = (word >> CLASS_SHIFT) & CLASS_MASK
-        act(address, word >> KIND_SHIFT, ctl[CTL_AT], word & ROW_MASK)
+        heap_pop(w.heap, 0, ctl.events)
+        ctl.events -= 1
+        ctl.at = (word >> CLASS_SHIFT) & CLASS_MASK
+        act(address, word >> KIND_SHIFT, ctl.at, word & ROW_MASK)
 
 
 @kernel

@@ -11,9 +11,10 @@ from pdes.build.simulation import Snapshot
 from pdes.closed_forms import closed_form_state as s
 from pdes.closed_forms.closed_form import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
 from pdes.closed_forms.likeness import Classes, Pairs
+from pdes.closed_forms.rows import GroupClass, NpuClass, Progress
 from pdes.core.errors import RunError
 from pdes.core.jit import Directory, compile_for
-from pdes.core.memory import aligned, full, zeros
+from pdes.core.memory import aligned, full, row_of_zeros, zeros
 from pdes.core.state import LANES, LONGEST_RUN_PS, ROW_DONE, ROW_READY, ROW_STARTED
 from pdes.harvest.gathering import MOST_LINES
 from pdes.harvest.stall import TOO_LATE_TEXT
@@ -87,7 +88,7 @@ class Layout(NamedTuple):
         port_ptr: int64[C+1], ports of each class.
         slot_ptr: int64[C+1], slots of each class.
         slot_group: int32[], class of the group of each slot.
-        group: int64[Q*GROUP_WORDS], see closed_form_state.
+        group: GroupClass rows.
         member, member_slot: int32[], see there.
         instance_key: int64[instances], row of `collectives`, -1 = done at once.
         collectives: what to cost.
@@ -104,7 +105,7 @@ class Layout(NamedTuple):
     port_ptr: Int64
     slot_ptr: Int64
     slot_group: Int32
-    group: Int64
+    group: np.recarray
     member: Int32
     member_slot: Int32
     instance_key: Int64
@@ -219,7 +220,7 @@ def run_closed_form(
         elif progress is not None:
             events += EVENTS_OF_A_PAUSE
             progress(_snapshot(work, events, total, time.perf_counter() - begun))
-    if int(work.ctl[s.CTL_DONE]) < total:
+    if int(work.ctl.done) < total:
         raise RunError(_who_waits(layout, work))
     return ClassTimes(
         row_ptr=layout.row_ptr,
@@ -227,7 +228,7 @@ def run_closed_form(
         finish_ps=work.rows.finish_ps[:total],
         send_ptr=layout.send_ptr,
         arrived_ps=work.sends.arrived_ps[: int(layout.send_ptr[-1])],
-        finish_time_ps=int(work.ctl[s.CTL_FINISH]),
+        finish_time_ps=int(work.ctl.finish_ps),
         events=total,
         wall_s=time.perf_counter() - begun,
     )
@@ -283,21 +284,21 @@ def _groups(program, classes: Classes):
     keys = np.stack([of_group, classes.class_of_npu[owner[own]], slot[own]], axis=1)
     unlike = np.unique(keys, axis=0) if len(keys) else keys.reshape(0, 3)
     members = np.bincount(unlike[:, 0], minlength=len(classes.group_example))
-    group = np.zeros((len(members), s.GROUP_WORDS), np.int64)
+    group = zeros(len(members), GroupClass)[: len(members)]
     sizes = np.diff(program.group_ptr)[classes.group_example]
-    group[:, s.GROUP_NEEDED] = members + (users < sizes)
-    group[:, s.GROUP_MEMBER] = _pointers(members)[:-1]
-    group[:, s.GROUP_MEMBERS] = members
+    group.needed = members + (users < sizes)
+    group.member_base = _pointers(members)[:-1]
+    group.members = members
     return group, unlike[:, 1].astype(np.int32), unlike[:, 2].astype(np.int32)
 
 
 def _collectives(program, classes: Classes, group, member, member_slot, likeness):
     """What to cost, and the row of that for each collective of each class of groups; sets where these begin."""
-    first = group[:, s.GROUP_MEMBER]
+    first = group.member_base
     trace = program.trace_of_npu[classes.example[member[first]]].astype(np.int64)
     entry = program.trace_slot_ptr[trace] + member_slot[first]
     counts = program.coll_ptr[entry + 1] - program.coll_ptr[entry]
-    group[:, s.GROUP_INSTANCE] = _pointers(counts)[:-1]
+    group.instance_base = _pointers(counts)[:-1]
     done = _done(program)
     stands = _numbers(likeness[classes.group_example])
     at = _ranges(program.coll_ptr[entry], counts)
@@ -404,34 +405,33 @@ def _work(layout: Layout, collective_ps, messages: MessageTimes, *, concurrent: 
     state = zeros(rows, np.int32)
     at = _ranges(program.trace_ptr[trace], np.diff(layout.row_ptr))
     state[:rows] = program.node_deps[at]
-    words = np.full((max(count, 1), s.CLASS_WORDS), -1, np.int64)
-    words[:count, s.CLASS_TRACE] = trace
-    for word, ptr in (
-        (s.CLASS_ROW, layout.row_ptr),
-        (s.CLASS_SLOT, layout.slot_ptr),
-        (s.CLASS_SEND, layout.send_ptr),
-        (s.CLASS_PORT, layout.port_ptr),
-    ):
-        words[:count, word] = ptr[:-1]
+    words = zeros(count, NpuClass)
+    for name in NpuClass.declared:
+        words[name] = -1
+    words.trace_number[:count] = trace
+    words.row_base[:count] = layout.row_ptr[:-1]
+    words.slot_base[:count] = layout.slot_ptr[:-1]
+    words.send_base[:count] = layout.send_ptr[:-1]
+    words.port_base[:count] = layout.port_ptr[:-1]
     _begin(words, state, layout.row_ptr)
-    most = max(LANES, int(layout.group.reshape(-1, s.GROUP_WORDS)[:, s.GROUP_MEMBERS].max(initial=0)))
+    most = max(LANES, int(layout.group.members.max(initial=0)))
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     heap[0 : 2 * count : 2] = 0
     heap[1 : 2 * count : 2] = np.arange(count) << 32
-    ctl = zeros(s.CTL_WORDS)
-    ctl[[s.CTL_AT, s.CTL_EVENTS, s.CTL_ROOM, s.CTL_MOST, s.CTL_SERIAL]] = -1, count, room, most, int(not concurrent)
+    ctl = row_of_zeros(Progress)
+    ctl.at, ctl.events, ctl.room, ctl.most, ctl.serial = -1, count, room, most, int(not concurrent)
     takes = np.where(layout.instance_key >= 0, np.append(collective_ps, 0)[layout.instance_key], 0)
     return s.Work(
         ctl=ctl,
-        classes=aligned(words, np.int64),
+        classes=words,
         heap=heap,
         traces=layout.traces,
         rows=s.Rows(state, zeros(rows, np.int8), full(rows, -1), full(rows, -1)),
         collectives=s.Collectives(
             slot_group=_as(layout.slot_group, np.int32),
             slot_next=zeros(int(layout.slot_ptr[-1]), np.int32),
-            group=aligned(layout.group, np.int64),
+            group=aligned(layout.group),
             member=_as(layout.member, np.int32),
             member_slot=_as(layout.member_slot, np.int32),
             came=zeros(len(takes), np.int32),
@@ -459,23 +459,23 @@ def _begin(words, state, row_ptr) -> None:
     is_last = np.append(which[1:] != which[:-1], True)[: len(ready)]
     is_first = np.append(True, which[1:] != which[:-1])[: len(ready)]
     state[ready] = np.where(is_last, -1, np.append(row[1:], -1)[: len(ready)])
-    words[which[is_first], s.CLASS_READY_HEAD] = row[is_first]
-    words[which[is_last], s.CLASS_READY_TAIL] = row[is_last]
+    words.ready_head[which[is_first]] = row[is_first]
+    words.ready_tail[which[is_last]] = row[is_last]
 
 
 def _with_more_room(work: s.Work) -> s.Work:
     """With twice the heap."""
     heap = zeros(2 * len(work.heap))
     heap[: len(work.heap)] = work.heap
-    work.ctl[s.CTL_ROOM] = len(heap) // 2
+    work.ctl.room = len(heap) // 2
     return work._replace(heap=heap)
 
 
 def _snapshot(work: s.Work, events: int, total: int, wall_s: float) -> Snapshot:
     return Snapshot(
-        now_ps=int(work.ctl[s.CTL_NOW]),
+        now_ps=int(work.ctl.now_ps),
         packet_hops=0,
-        nodes_done=int(work.ctl[s.CTL_DONE]),
+        nodes_done=int(work.ctl.done),
         nodes_total=total,
         wall_s=wall_s,
         messages=events,
@@ -494,7 +494,7 @@ def _who_waits(layout: Layout, work: s.Work) -> str:
     of_class = np.diff(layout.row_ptr)
     left = int(((of_class - np.where(of_class > 0, done, 0)) * layout.classes.size).sum())
     more = f"\n  and {len(begun) - MOST_LINES} more" if len(begun) > MOST_LINES else ""
-    head = f"nothing is left to happen at {int(work.ctl[s.CTL_NOW])} ps, but {left} trace nodes are not done:"
+    head = f"nothing is left to happen at {int(work.ctl.now_ps)} ps, but {left} trace nodes are not done:"
     return head + "".join(f"\n  {line}" for line in lines) + more
 
 
@@ -512,7 +512,7 @@ def _waits(layout: Layout, work: s.Work, c: int, row: int) -> str:
     group = int(program.slot_group[program.slot_ptr[npu] + slot])
     name = f"npu {npu} row {row}: collective {seq} of group {group}"
     turn = int(work.collectives.slot_next[layout.slot_ptr[c] + slot])
-    if work.ctl[s.CTL_SERIAL] == 1 and turn != seq:
+    if work.ctl.serial == 1 and turn != seq:
         return f"{name} waits for its turn: collective {turn} of the group is not done"
     members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist()
     absent = next((m for m in members if not _has_come(layout, work, m, group, seq)), None)

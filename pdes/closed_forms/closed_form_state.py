@@ -4,41 +4,13 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from pdes.closed_forms.rows import GroupClass, NpuClass, Progress
 from pdes.core.jit import reader
 from pdes.core.state import LANES
 
 Int8 = Annotated[np.ndarray, np.int8]
 Int32 = Annotated[np.ndarray, np.int32]
 Int64 = Annotated[np.ndarray, np.int64]
-
-CTL_AT = 0  # class whose rows start now, -1 = none
-CTL_NOW = 1
-CTL_EVENTS = 2  # in the heap
-CTL_ROOM = 3  # of the heap
-CTL_MOST = 4  # events that one row may make
-CTL_DONE = 5  # rows
-CTL_FINISH = 6  # when the last of them was done
-CTL_SERIAL = 7  # collectives of a group go one after another
-CTL_LATE = 8  # an event beyond what the engine can count
-CTL_WORDS = 9
-
-CLASS_TRACE = 0
-CLASS_ROW = 1  # first of its rows
-CLASS_SLOT = 2  # first of its slots
-CLASS_SEND = 3  # first of its sends
-CLASS_PORT = 4  # first of its ports
-CLASS_READY_HEAD = 5
-CLASS_READY_TAIL = 6
-CLASS_LANE = 7  # rows in the lanes, a word each
-CLASS_WAIT_HEAD = CLASS_LANE + LANES  # likewise
-CLASS_WAIT_TAIL = CLASS_WAIT_HEAD + LANES  # likewise
-CLASS_WORDS = CLASS_WAIT_TAIL + LANES
-
-GROUP_INSTANCE = 0  # first of its collectives
-GROUP_NEEDED = 1  # members that a collective waits for
-GROUP_MEMBER = 2  # first of its members
-GROUP_MEMBERS = 3
-GROUP_WORDS = 4
 
 EVENT_BEGIN, EVENT_LEFT, EVENT_LANE = 0, 1, 2
 EVENT_ARRIVED = EVENT_LANE + LANES
@@ -86,7 +58,7 @@ class Collectives(NamedTuple):
     Attributes:
         slot_group: int32[], class of the group, of each slot of each class.
         slot_next: int32[], collectives of the slot that are done.
-        group: int64[Q*GROUP_WORDS].
+        group: a row for each class.
         member: int32[], a class, for each member of each class of groups,
         member_slot: int32[], and its slot there.
         came: int32[instances], members that are ready.
@@ -95,7 +67,7 @@ class Collectives(NamedTuple):
 
     slot_group: Int32
     slot_next: Int32
-    group: Int64
+    group: Annotated[np.recarray, GroupClass]
     member: Int32
     member_slot: Int32
     came: Int32
@@ -132,13 +104,13 @@ class Work(NamedTuple):
     """All of it.
 
     Attributes:
-        ctl: int64[CTL_WORDS].
-        classes: int64[C*CLASS_WORDS].
+        ctl: how far it is.
+        classes: a row for each class of NPUs.
         heap: int64[2*room], see pdes.core.heap.
     """
 
-    ctl: Int64
-    classes: Int64
+    ctl: Annotated[np.record, Progress]
+    classes: Annotated[np.recarray, NpuClass]
     heap: Int64
     traces: Traces
     rows: Rows

@@ -8,93 +8,61 @@ in the engine's fair order (docs/parallel.md).
 import numpy as np
 
 from pdes.closed_forms.idle_state import (
-    ACT_PS,
     ACTS,
-    AFTER,
     ALL_DONE,
-    BEGIN_PS,
-    BEGUN,
     COMES,
-    COUNTS_BACK,
-    END,
-    EVENT_WORDS,
-    EVENTS,
-    FIRST,
     FORWARDS,
     FORWARDS_ACK,
-    FREE_ACK,
-    HEAD,
     IS_ACKNOWLEDGED,
-    KICKED,
-    KIND,
     KIND_BITS,
-    KIND_WORDS,
     KINDS_MASK,
-    LAST,
     LEAVES,
-    LEFT,
-    LOOKED_FROM,
-    LOOKED_TO,
-    MADE,
     MADE_MASK,
     MAY_SEND,
-    MEMORY_PSB,
-    MTU,
     NO_ROOM,
     NONE,
-    NOW,
-    ORDER,
     ORDER_SHIFT,
-    PAUSE_AFTER,
     PAUSED,
     POSTED,
     POSTS,
     PUT_OFF,
     READY,
-    RESOLUTION_PS,
-    ROOM,
-    SEED,
-    SEND_PS,
     SENDER_SHIFT,
     SENDS,
-    TAIL,
-    TO,
     TOUCHES,
     WAITS_BIT,
     WAKES,
-    WHAT,
-    WINDOW,
     idle_at,
 )
 from pdes.core.hashing import mix3
-from pdes.core.jit import inline, kernel, outline
+from pdes.core.jit import copy_row, inline, kernel, outline
 
 
 @outline
 def push(g, time_ps, order, what, kind, to):
     """An event; order: at its moment."""
-    i = g.ctl[EVENTS]
-    g.ctl[EVENTS] = i + 1
+    i = g.ctl.events
+    g.ctl.events = i + 1
     while i > 0:
         parent = (i - 1) >> 1
         before_ps = g.time_ps[parent]
-        if before_ps < time_ps or (before_ps == time_ps and g.event[parent * EVENT_WORDS + ORDER] < order):
+        if before_ps < time_ps or (before_ps == time_ps and g.event[parent].order < order):
             break
         move(g, i, parent)
         i = parent
     g.time_ps[i] = time_ps
-    e = i * EVENT_WORDS
-    g.event[e + ORDER] = order
-    g.event[e + WHAT] = what
-    g.event[e + KIND] = kind
-    g.event[e + TO] = to
+    happening = g.event[i]
+    happening.order = order
+    happening.what = what
+    happening.kind = kind
+    happening.to = to
 
 
 @inline
 def push_own(g, time_ps, what, which):
     """An event of a member."""
-    made = g.ctl[MADE]
-    g.ctl[MADE] = made + 1
+    made = g.ctl.made
+    g.ctl.made = made + 1
     push(g, time_ps, min(what, SENDS) << ORDER_SHIFT | made, which << KIND_BITS | what, 0, 0)
 
 
@@ -102,11 +70,11 @@ def push_own(g, time_ps, what, which):
 def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
     """An event of a packet; link: over which it comes to a node, at comes_ps; of a whole message its sender."""
     order = np.int64(FORWARDS << ORDER_SHIFT)
-    if g.ctl[SEED] >= 0:
-        order |= mix3(g.ctl[SEED], link, np.int64(comes_ps))
+    if g.ctl.seed >= 0:
+        order |= mix3(g.ctl.seed, link, np.int64(comes_ps))
     else:
-        order |= (np.int64(what <= FORWARDS_ACK) << WAITS_BIT) | link << SENDER_SHIFT | g.ctl[MADE] & MADE_MASK
-        g.ctl[MADE] += 1
+        order |= (np.int64(what <= FORWARDS_ACK) << WAITS_BIT) | link << SENDER_SHIFT | g.ctl.made & MADE_MASK
+        g.ctl.made += 1
     push(g, time_ps, order, pair << KIND_BITS | what, kind, to)
 
 
@@ -114,8 +82,7 @@ def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
 def move(g, i, other):
     """Entry `other` of the heap to place i."""
     g.time_ps[i] = g.time_ps[other]
-    for word in range(EVENT_WORDS):
-        g.event[i * EVENT_WORDS + word] = g.event[other * EVENT_WORDS + word]
+    copy_row(g.event, i, g.event, other)
 
 
 @inline
@@ -123,14 +90,14 @@ def sooner(g, a, b):
     """Whether entry a of the heap comes before b."""
     at = g.time_ps[a]
     bt = g.time_ps[b]
-    return at < bt or (at == bt and g.event[a * EVENT_WORDS + ORDER] < g.event[b * EVENT_WORDS + ORDER])
+    return at < bt or (at == bt and g.event[a].order < g.event[b].order)
 
 
 @outline
 def pop(g):
     """Take the first entry out, which has been read."""
-    last = g.ctl[EVENTS] - 1
-    g.ctl[EVENTS] = last
+    last = g.ctl.events - 1
+    g.ctl.events = last
     i = 0
     while True:
         child = 2 * i + 1
@@ -151,19 +118,19 @@ def look_at(g, lane):
     lanes = g.lanes
     if lanes.waits[lane] == 0:
         lanes.waits[lane] = 1
-        to = g.ctl[LOOKED_TO]
+        to = g.ctl.looked_to
         lanes.ring[to] = lane
-        g.ctl[LOOKED_TO] = to + 1 if to + 1 < lanes.ring.shape[0] else 0
+        g.ctl.looked_to = to + 1 if to + 1 < lanes.ring.shape[0] else 0
 
 
 @outline
 def advance(g):
     """Do what can be done in the lanes to look at and in those that wait for them; then kicked ports send."""
     lanes = g.lanes
-    while g.ctl[LOOKED_FROM] != g.ctl[LOOKED_TO]:
-        at = g.ctl[LOOKED_FROM]
+    while g.ctl.looked_from != g.ctl.looked_to:
+        at = g.ctl.looked_from
         lane = lanes.ring[at]
-        g.ctl[LOOKED_FROM] = at + 1 if at + 1 < lanes.ring.shape[0] else 0
+        g.ctl.looked_from = at + 1 if at + 1 < lanes.ring.shape[0] else 0
         done = lanes.at[lane]
         while half_step(g, lane):
             pass
@@ -171,9 +138,9 @@ def advance(g):
         if lanes.at[lane] > done:
             for i in range(lanes.follower_ptr[lane], lanes.follower_ptr[lane + 1]):
                 look_at(g, lanes.follower[i])
-    while g.ctl[KICKED] > 0:
-        g.ctl[KICKED] -= 1
-        port = g.ports.kicked[g.ctl[KICKED]]
+    while g.ctl.kicked > 0:
+        g.ctl.kicked -= 1
+        port = g.ports.kicked[g.ctl.kicked]
         g.ports.is_kicked[port] = 0
         send(g, port)
 
@@ -194,17 +161,17 @@ def half_step(g, lane):
         lanes.came[lane] -= steps.receives[step]
         lanes.at[lane] = step + 1
         lanes.state[lane] = READY
-        g.clock[END] = g.clock[NOW]
+        g.clock.end_ps = g.clock.now_ps
         return True
     after = steps.after[step]
     if after >= 0 and lanes.at[after] - lanes.first[after] <= steps.after_step[step]:
         return False
     latency_ps = lanes.latency_ps[lane]
     if step == lanes.first[lane] and lanes.begins[lane] == 1:
-        latency_ps += g.ends[BEGIN_PS]
+        latency_ps += g.ends.begin_ps
     if steps.pair[step] >= 0 and latency_ps > 0:
         lanes.state[lane] = PUT_OFF
-        push_own(g, g.clock[NOW] + latency_ps, POSTS, lane)
+        push_own(g, g.clock.now_ps + latency_ps, POSTS, lane)
     else:
         post(g, lane)
     return True
@@ -216,8 +183,8 @@ def post(g, lane):
     g.lanes.state[lane] = POSTED
     step = g.lanes.at[lane]
     if g.steps.pair[step] >= 0:
-        if g.ends[SEND_PS] > 0:
-            push_own(g, g.clock[NOW] + g.ends[SEND_PS], SENDS, step)
+        if g.ends.send_ps > 0:
+            push_own(g, g.clock.now_ps + g.ends.send_ps, SENDS, step)
         else:
             send_message(g, step)
 
@@ -231,11 +198,11 @@ def send_message(g, step):
     if pairs.head[pair] < 0:
         pairs.head[pair] = step
         pairs.packets[pair] = steps.packets[step]
-        pairs.next_ps[pair] = g.clock[NOW] + moving_ps(g, pair)
+        pairs.next_ps[pair] = g.clock.now_ps + moving_ps(g, pair)
     else:
         steps.next[pairs.tail[pair]] = step
     pairs.tail[pair] = step
-    take_turns(g, pair, g.clock[NOW])
+    take_turns(g, pair, g.clock.now_ps)
     kick(g, port_of(g, pair))
 
 
@@ -250,8 +217,8 @@ def kick(g, port):
     """Have a port tried when all lanes have been looked at."""
     if g.ports.is_kicked[port] == 0:
         g.ports.is_kicked[port] = 1
-        g.ports.kicked[g.ctl[KICKED]] = port
-        g.ctl[KICKED] += 1
+        g.ports.kicked[g.ctl.kicked] = port
+        g.ctl.kicked += 1
 
 
 @inline
@@ -261,7 +228,7 @@ def moving_ps(g, pair):
     head = pairs.head[pair]
     if head < 0 or pairs.moved_ps[pair] == 0:
         return np.int64(0)
-    size = g.ctl[MTU]
+    size = g.ctl.mtu_bytes
     if pairs.packets[pair] == 1:
         size = g.steps.last_bytes[head]
     return np.int64(size * pairs.moved_ps[pair] + 0.5)
@@ -275,7 +242,7 @@ def take_turns(g, pair, by_ps):
     """
     pairs = g.pairs
     if pairs.waits[pair] == 0 and pairs.head[pair] >= 0:
-        if pairs.open[pair] >= g.ctl[WINDOW]:
+        if pairs.open[pair] >= g.ctl.window_packets:
             pairs.is_full[pair] = 1
         else:
             pairs.waits[pair] = 1
@@ -302,7 +269,7 @@ def line_up(g, pair):
 def send(g, port):
     """If the port is free: an acknowledgement, else a packet of the queue pair whose turn it is."""
     ports = g.ports
-    if ports.free_ps[port] <= g.clock[NOW]:
+    if ports.free_ps[port] <= g.clock.now_ps:
         if ports.ack[port] >= 0:
             send_ack(g, port)
         elif ports.turn[port] >= 0:
@@ -318,8 +285,8 @@ def send_ack(g, port):
     ports, pairs = g.ports, g.pairs
     ack = ports.ack[port]
     ports.ack[port] = ports.next_ack[ack]
-    ports.next_ack[ack] = g.ctl[FREE_ACK]
-    g.ctl[FREE_ACK] = ack
+    ports.next_ack[ack] = g.ctl.free_ack
+    g.ctl.free_ack = ack
     ports.acks[port] -= 1
     pair, step = ports.ack_pair[ack], ports.ack_step[ack]
     begin(g, port, pair, pairs.ack[pair], pairs.back[pair], FORWARDS_ACK, IS_ACKNOWLEDGED, step)
@@ -334,7 +301,7 @@ def send_data(g, port):
     step = pairs.head[pair]
     pairs.packets[pair] -= 1
     pairs.open[pair] += 1
-    g.ctl[PAUSE_AFTER] -= 1
+    g.ctl.pause_after -= 1
     is_last = pairs.packets[pair] == 0
     kind, to = pairs.full[pair], np.int64(NONE)
     if is_last:
@@ -344,72 +311,72 @@ def send_data(g, port):
         if following >= 0:
             pairs.packets[pair] = steps.packets[following]
     begin(g, port, pair, kind, pairs.way[pair], FORWARDS, COMES, to)
-    left_ps = g.clock[NOW] + g.kind[kind * KIND_WORDS + LEFT]
+    left_ps = g.clock.now_ps + g.kind[kind].left_ps
     pairs.waits[pair] = 0
-    begins = max(pairs.next_ps[pair], 2 * g.clock[NOW] - left_ps)
-    pairs.next_ps[pair] = max(g.clock[NOW], begins + moving_ps(g, pair))
-    if g.clock[NOW] < ports.free_ps[port] < left_ps:  # whole messages at a share, one after another
+    begins = max(pairs.next_ps[pair], 2 * g.clock.now_ps - left_ps)
+    pairs.next_ps[pair] = max(g.clock.now_ps, begins + moving_ps(g, pair))
+    if g.clock.now_ps < ports.free_ps[port] < left_ps:  # whole messages at a share, one after another
         pairs.next_ps[pair] = left_ps
     take_turns(g, pair, ports.free_ps[port])
     lane = steps.lane[step]
-    if is_last and g.lanes.blocking[lane] > 0 and g.ends[COUNTS_BACK] == 0:
+    if is_last and g.lanes.blocking[lane] > 0 and g.ends.counts_back == 0:
         push_own(g, left_ps, LEAVES, lane)
 
 
 @inline
 def begin(g, port, pair, kind, way, forwards, reaches, to):
     """Keep the port busy; the packet's head comes to the queue, if there is one."""
-    ways, k = g.ways, kind * KIND_WORDS
-    free_ps = g.clock[NOW] + g.kind[k + FIRST]
+    ways, kind_row = g.ways, g.kind[kind]
+    free_ps = g.clock.now_ps + kind_row.first_ps
     g.ports.free_ps[port] = free_ps
     if ways.queue[way] < 0:
-        at_ps = free_ps + g.kind[k + TAIL] + g.kind[k + AFTER]
+        at_ps = free_ps + kind_row.tail_ps + kind_row.after_ps
         if reaches == COMES:
             at_ps = max(at_ps, g.pairs.arrived_ps[pair])
             g.pairs.arrived_ps[pair] = at_ps
         push_packet(g, at_ps, ways.last[way], at_ps, reaches, pair, kind, to)
     else:
-        at_ps = g.clock[NOW] + g.kind[k + HEAD]
+        at_ps = g.clock.now_ps + kind_row.head_ps
         push_packet(g, at_ps, ways.via[way], at_ps - ways.latency_ps[way], forwards, pair, kind, to)
 
 
 @inline
 def forward(g, pair, kind, way, reaches, to):
     """A packet goes behind those that came to the queue before, and is sent no sooner than it comes."""
-    k, queue = kind * KIND_WORDS, g.ways.queue[way]
-    now_ps = g.clock[NOW]
-    soonest_ps = now_ps - g.kind[k + HEAD] + g.kind[k + FIRST] + g.kind[k + TAIL]
-    free_ps = max(max(now_ps, g.ports.free_ps[queue]) + g.kind[k + LAST], soonest_ps)
+    queue, kind_row = g.ways.queue[way], g.kind[kind]
+    now_ps = g.clock.now_ps
+    soonest_ps = now_ps - kind_row.head_ps + kind_row.first_ps + kind_row.tail_ps
+    free_ps = max(max(now_ps, g.ports.free_ps[queue]) + kind_row.last_ps, soonest_ps)
     g.ports.free_ps[queue] = free_ps
-    at_ps = free_ps + g.kind[k + AFTER]
+    at_ps = free_ps + kind_row.after_ps
     push_packet(g, at_ps, g.ways.last[way], at_ps, reaches, pair, kind, to)
 
 
 @inline
 def back_ps(g, pair, port):
     """When the last acknowledgement that waits at the receiver's port is back at the sender, if it meets nobody."""
-    k = g.pairs.ack[pair] * KIND_WORDS
-    first_ps = g.kind[k + FIRST]
-    left_ps = max(g.clock[NOW], g.ports.free_ps[port]) + g.ports.acks[port] * first_ps
-    way_ps = g.kind[k + TAIL]
+    kind_row = g.kind[g.pairs.ack[pair]]
+    first_ps = kind_row.first_ps
+    left_ps = max(g.clock.now_ps, g.ports.free_ps[port]) + g.ports.acks[port] * first_ps
+    way_ps = kind_row.tail_ps
     if g.ways.queue[g.pairs.back[pair]] >= 0:
-        way_ps = max(way_ps, g.kind[k + HEAD] + g.kind[k + LAST] - first_ps)
-    return left_ps + way_ps + g.kind[k + AFTER]
+        way_ps = max(way_ps, kind_row.head_ps + kind_row.last_ps - first_ps)
+    return left_ps + way_ps + kind_row.after_ps
 
 
 @inline
 def acts_ps(g, pair, port, step):
     """When a lane acts on a step's message, which has come: in order, and once it is added to what is there."""
     lanes = g.lanes
-    at_ps = g.clock[NOW]
-    if g.ends[COUNTS_BACK] > 0:
+    at_ps = g.clock.now_ps
+    if g.ends.counts_back > 0:
         at_ps = back_ps(g, pair, port)
-    at_ps += g.ends[ACT_PS]
-    if g.ends[MEMORY_PSB] > 0:
+    at_ps += g.ends.act_ps
+    if g.ends.memory_ps_per_byte > 0:
         lane = g.steps.to[step]
         if lanes.reduces[lanes.receive_ptr[lane] + lanes.taken[lane]] == 1:
-            time_ps = np.int64(g.steps.bytes[step] * g.ends[MEMORY_PSB] + 0.5)
-            at_ps += TOUCHES * (time_ps - time_ps % g.ends[RESOLUTION_PS])
+            time_ps = np.int64(g.steps.bytes[step] * g.ends.memory_ps_per_byte + 0.5)
+            at_ps += TOUCHES * (time_ps - time_ps % g.ends.resolution_ps)
         lanes.taken[lane] += 1
         at_ps = max(at_ps, lanes.taken_ps[lane])
         lanes.taken_ps[lane] = at_ps
@@ -420,8 +387,8 @@ def acts_ps(g, pair, port, step):
 def comes(g, pair, step):
     """Data; step: that sent the message of which it is the last packet, -1 = it is not."""
     ports = g.ports
-    ack, port = g.ctl[FREE_ACK], g.ways.port[g.pairs.back[pair]]
-    g.ctl[FREE_ACK] = ports.next_ack[ack]
+    ack, port = g.ctl.free_ack, g.ways.port[g.pairs.back[pair]]
+    g.ctl.free_ack = ports.next_ack[ack]
     ports.ack_pair[ack], ports.ack_step[ack], ports.next_ack[ack] = pair, NONE, NONE
     ports.acks[port] += 1
     if ports.ack[port] < 0:
@@ -432,12 +399,12 @@ def comes(g, pair, step):
     if step < 0:
         send(g, port)
         return
-    if g.ends[COUNTS_BACK] > 0:
+    if g.ends.counts_back > 0:
         ports.ack_step[ack] = step
     at_ps = acts_ps(g, pair, port, step)
     lane = g.steps.to[step]
     kick(g, port)
-    if at_ps > g.clock[NOW]:
+    if at_ps > g.clock.now_ps:
         push_own(g, at_ps, ACTS, lane)
     else:
         g.lanes.came[lane] += 1
@@ -451,11 +418,11 @@ def is_acknowledged(g, pair, step):
     g.pairs.open[pair] -= 1
     if g.pairs.is_full[pair] > 0:
         g.pairs.is_full[pair] = 0
-        take_turns(g, pair, g.clock[NOW])
+        take_turns(g, pair, g.clock.now_ps)
         kick(g, port_of(g, pair))
     if step >= 0:
         lane = g.steps.lane[step]
-        g.clock[END] = g.clock[NOW]
+        g.clock.end_ps = g.clock.now_ps
         if g.lanes.blocking[lane] > 0:
             g.lanes.left[lane] += 1
             look_at(g, lane)
@@ -465,7 +432,7 @@ def is_acknowledged(g, pair, step):
 @inline
 def has_room(g):
     """Whether what follows from one event has room."""
-    return g.ctl[EVENTS] + g.ctl[ROOM] <= g.time_ps.shape[0] and g.ctl[FREE_ACK] >= 0
+    return g.ctl.events + g.ctl.room <= g.time_ps.shape[0] and g.ctl.free_ack >= 0
 
 
 @kernel
@@ -473,19 +440,20 @@ def play(address):
     """Begin, or go on, until all has happened, room runs out, or it is time for a pause: how it stopped."""
     g = idle_at(address)
     lanes, ctl = g.lanes, g.ctl
-    while ctl[BEGUN] < lanes.member_ptr.shape[0] - 1:
-        member = ctl[BEGUN]
-        ctl[BEGUN] = member + 1
+    while ctl.begun < lanes.member_ptr.shape[0] - 1:
+        member = ctl.begun
+        ctl.begun = member + 1
         for lane in range(lanes.member_ptr[member], lanes.member_ptr[member + 1]):
             look_at(g, lane)
         advance(g)
-    while ctl[EVENTS] > 0:
+    while ctl.events > 0:
         if not has_room(g):
             return NO_ROOM
-        if ctl[PAUSE_AFTER] <= 0:
+        if ctl.pause_after <= 0:
             return PAUSED
-        g.clock[NOW] = g.time_ps[0]
-        what, kind, to = g.event[WHAT], g.event[KIND], g.event[TO]
+        g.clock.now_ps = g.time_ps[0]
+        happening = g.event[0]
+        what, kind, to = happening.what, happening.kind, happening.to
         pop(g)
         happens(g, what & KINDS_MASK, what >> KIND_BITS, kind, to)
     return ALL_DONE
@@ -503,7 +471,7 @@ def happens(g, what, which, kind, to):
     elif what == IS_ACKNOWLEDGED:
         is_acknowledged(g, which, to)
     elif what == WAKES:
-        if g.ports.wake_ps[which] <= g.clock[NOW]:  # else an earlier one took its place
+        if g.ports.wake_ps[which] <= g.clock.now_ps:  # else an earlier one took its place
             g.ports.wake_ps[which] = np.inf
             send(g, which)
     elif what == MAY_SEND:
@@ -511,7 +479,7 @@ def happens(g, what, which, kind, to):
         send(g, port_of(g, which))
     elif what == SENDS:
         send_message(g, which)
-        if g.ctl[EVENTS] == 0 or g.time_ps[0] > g.clock[NOW] or g.event[WHAT] & KINDS_MASK != SENDS:
+        if g.ctl.events == 0 or g.time_ps[0] > g.clock.now_ps or g.event[0].what & KINDS_MASK != SENDS:
             advance(g)  # else others are sent in this moment, before ports are tried
     else:
         if what == LEAVES:

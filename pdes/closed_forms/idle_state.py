@@ -1,14 +1,14 @@
 """What a group on an idle fabric is, as arrays: the state of pdes/closed_forms/idle_network.py."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import numpy as np
+
+from pdes.closed_forms.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
 from pdes.core.jit import reader
 from pdes.core.state import Float64, Int64
 
 NONE = -1
-
-# Of a packet kind (`kind`): see nadi.idle_paths.Times.
-FIRST, HEAD, LAST, TAIL, AFTER, LEFT, KIND_WORDS = range(7)
 
 # Where a lane's next step is.
 READY, PUT_OFF, POSTED = 0, 1, 2
@@ -21,23 +21,6 @@ KIND_BITS, KINDS_MASK, ORDER_SHIFT = 4, 15, 56
 # Whole messages that arrive come before those that want a link, and both by their senders and as they were made.
 WAITS_BIT, SENDER_SHIFT, MADE_MASK = 55, 30, (1 << 30) - 1
 
-EVENT_WORDS = 4
-ORDER, WHAT, KIND, TO = range(EVENT_WORDS)
-
-NOW, END = 0, 1
-
-# Words of `ctl`: entries of the heap; events made so far; free acknowledgement; the ring of lanes, from and to; ports
-# that were kicked; packets that a queue pair may have unacknowledged; payload of a full one; members that have begun;
-# most that one event adds to the heap; packets to be sent before `play` returns; seed of the hash, -1 = messages go
-# whole.
-EVENTS, MADE, FREE_ACK, LOOKED_FROM, LOOKED_TO, KICKED, WINDOW, MTU, BEGUN, ROOM, PAUSE_AFTER, SEED, CTL_WORDS = range(
-    13
-)
-
-# What passes at the ends of a message (`ends`): before the first step of a collective; before its first packet may be
-# sent; before its receiver acts on it; per byte that is added to what is there, of which times are multiples of a
-# resolution; and 1 if it counts from when its last acknowledgement is back.
-BEGIN_PS, SEND_PS, ACT_PS, MEMORY_PSB, RESOLUTION_PS, COUNTS_BACK, END_WORDS = range(7)
 TOUCHES = 3
 
 # How playing stops.
@@ -206,12 +189,12 @@ class Idle(NamedTuple):
     """A group on an idle fabric.
 
     Attributes:
-        ctl: int64[CTL_WORDS].
-        clock: float64[2], time of the event in hand, and of the last step or message that was done (ps).
-        ends: float64[END_WORDS].
-        kind: float64[T*KIND_WORDS], packets on their ways.
+        ctl: how far it is, and what it goes by.
+        clock: time of the event in hand, and of the last step or message that was done.
+        ends: what passes at the ends of a message.
+        kind: packets on their ways.
         time_ps: float64[], the heap.
-        event: int64[EVENT_WORDS*], what each is.
+        event: what each of its entries is.
     """
 
     lanes: Lanes
@@ -219,12 +202,12 @@ class Idle(NamedTuple):
     ways: Ways
     pairs: Pairs
     ports: Ports
-    ctl: Int64
-    clock: Float64
-    ends: Float64
-    kind: Float64
+    ctl: Annotated[np.record, PlayState]
+    clock: Annotated[np.record, Clock]
+    ends: Annotated[np.record, Ends]
+    kind: Annotated[np.recarray, PacketKind]
     time_ps: Float64
-    event: Int64
+    event: Annotated[np.recarray, PlayEvent]
 
 
 idle_at = reader(Idle)
