@@ -69,9 +69,8 @@ def connection_to(w, node, dst, connection):
     """The NPU's connection to `dst`: the one by which it sent last, or that of the map."""
     npu = w.npus.npu[node]
     q = npu.last_connection
-    qp = w.qps.qp[q]
     which = connection & ((1 << SHARES_SHIFT) - 1)
-    if q < 0 or qp.dst != dst or qp.connection != which:
+    if q < 0 or w.qps.qp[q].dst != dst or w.qps.qp[q].connection != which:
         q = queue_pair(w.net, w.npus, w.qps, node, dst, connection)
         npu.last_connection = q
     return q

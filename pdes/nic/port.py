@@ -69,15 +69,14 @@ def may_send(net, qps, q):
 def take_turns(npus, qps, link, q):
     """Put a queue pair behind those that take turns at the port."""
     port = npus.port[link]
-    qp = qps.qp
-    qp_row = qp[q]
-    qp_row.active = TAKES_TURNS
+    qp = qps.qp[q]
+    qp.active = TAKES_TURNS
     last = port.ring
     if last < 0:
-        qp_row.ring_next = q
+        qp.ring_next = q
     else:
-        qp_row.ring_next = qp[last].ring_next
-        qp[last].ring_next = q
+        qp.ring_next = qps.qp[last].ring_next
+        qps.qp[last].ring_next = q
     port.ring = q
 
 
@@ -111,14 +110,13 @@ def activate(net, npus, qps, node, q):
 
 
 @inline
-def take_message(qps, row, message):
-    """Make `message` the one that the queue pair at `row` sends from."""
-    msg = qps.msg[message]
-    qp = qps.qp[row]
+def take_message(qps, q, message):
+    """Make `message` the one that a queue pair sends from."""
+    qp = qps.qp[q]
     qp.current_message = message
     if message >= 0:
-        qp.current_end = msg.end_seq
-        qp.current_tag = msg.tag
+        qp.current_end = qps.msg[message].end_seq
+        qp.current_tag = qps.msg[message].tag
 
 
 @inline
@@ -136,9 +134,9 @@ def set_timer(npus, node, deadline):
 
 
 @inline
-def arm_timer(net, npus, qps, node, row, now):
-    """Start the retransmission timer of the queue pair at `row`."""
-    qp = qps.qp[row]
+def arm_timer(net, npus, qps, node, q, now):
+    """Start the retransmission timer of a queue pair."""
+    qp = qps.qp[q]
     rto = net.const.rto_ps
     if rto > 0:
         deadline = now + (rto << min(qp.retries, MAX_BACKOFF))

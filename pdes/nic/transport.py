@@ -90,9 +90,9 @@ def queue_pair(net, npus, qps, node, dst, connection):
 
 
 @inline
-def find_port(net, qps, node, row):
-    """Where routes may have changed: the port that the queue pair at `row`, which is in no port's list, now takes."""
-    qp = qps.qp[row]
+def find_port(net, qps, node, q):
+    """Where routes may have changed: the port that a queue pair, which is in no port's list, now takes."""
+    qp = qps.qp[q]
     if net.hooks.make_changes != 0 and qp.active == 0:
         qp.port = npu_route(net, node, qp.dst, qp.w2)
 
@@ -273,20 +273,20 @@ def finish_flow(net, qps, w1, tag, ordinal, now):
 
 
 @inline
-def go_back(qps, row):
+def go_back(qps, q):
     """Send again from the first packet that is not acknowledged; whether there was anything to go back from."""
-    qp = qps.qp[row]
+    qp = qps.qp[q]
     goes = qp.next_seq != qp.una
-    if qp.next_seq != qp.una:
+    if goes:
         qp.next_seq = qp.una
-        take_message(qps, row, qp.head_message)
+        take_message(qps, q, qp.head_message)
     return goes
 
 
 @inline
-def free_acknowledged(net, qps, node, row, now):
+def free_acknowledged(net, qps, node, q, now):
     """Give back the messages that are wholly acknowledged."""
-    qp = qps.qp[row]
+    qp = qps.qp[q]
     una = qp.una
     message = qp.head_message
     while message >= 0 and qps.msg[message].end_seq <= una:
@@ -367,8 +367,7 @@ def on_timeout(address, node, now):
     q = npu.first_queue_pair
     npu.rto_at_ps = INF
     while q >= 0:
-        row = q
-        qp = qps.qp[row]
+        qp = qps.qp[q]
         if qp.una < qp.next_seq:
             if qp.deadline_ps <= now:
                 net.count.timeouts += 1
@@ -380,9 +379,9 @@ def on_timeout(address, node, now):
                     qp.deadline_ps = now + (net.const.rto_ps << min(qp.retries, MAX_BACKOFF))
                     soonest = min(soonest, qp.deadline_ps)
                 else:
-                    go_back(qps, row)
+                    go_back(qps, q)
                 tell(net, q, CC_LOSS, now, LOSS_TIMEOUT, 0, 0)
-                find_port(net, qps, node, row)
+                find_port(net, qps, node, q)
                 activate(net, npus, qps, node, q)
             else:
                 soonest = min(soonest, qp.deadline_ps)
