@@ -122,7 +122,7 @@ def switches_act(net, inbox, routes, begin, end):
     """Let every switch act on what happens in a cell. True if interrupted because a pool is short."""
     hook = net.hooks.shared_switches
     if hook != 0:
-        return call_hook(hook, net.const.address, begin, end, 0, 0, 0, 0, 0) != 0
+        return call_hook(hook, net.const.address, begin, end) != 0
     return switches_window(net, inbox, routes, begin, end)
 
 
@@ -153,7 +153,7 @@ def window(address, begin, number):
                 break
             open_cell(net, soonest // cell * cell)
             if ctl.fault_ps <= ctl.now_ps:
-                call_hook(net.hooks.make_changes, address, 0, 0, 0, 0, 0, 0, 0)
+                call_hook(net.hooks.make_changes, address)
         now = ctl.now_ps
         if (
             (ctl.soonest_ps < now + cell and release(net))

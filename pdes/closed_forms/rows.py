@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Progress(Row):
+class Progress(Row, words=16):
     """How far a run at closed forms is."""
 
     at = word(Kind.COUNT, "class whose rows start now, -1 none")
@@ -41,7 +41,7 @@ class GroupClass(Row):
     members = word(Kind.COUNT, "of it")
 
 
-class PlayState(Row, words=13):
+class PlayState(Row, words=16):
     """How far the play of a group is, and what it goes by."""
 
     events = word(Kind.COUNT, "in the heap")

@@ -312,19 +312,17 @@ def peek(_typing_context, _address):
     return types.int64(types.int64), codegen
 
 
-HOOK_ARGUMENTS = (types.int64,) * 8
-
-
 @intrinsic
-def call_hook(_typing_context, _address, _a, _b, _c, _d, _e, _f, _g, _h):
-    """A call by address of a C function of eight int64 that gives one."""
+def call_hook(_typing_context, _address, *arguments):
+    """A call by address of a C function of some int64 that gives one."""
+    count = len(arguments)
 
     def codegen(_context, builder, _signature, args):
         i64 = ir.IntType(64)
-        function = builder.inttoptr(args[0], ir.FunctionType(i64, [i64] * len(HOOK_ARGUMENTS)).as_pointer())
-        return builder.call(function, args[1:])
+        function = builder.inttoptr(args[0], ir.FunctionType(i64, [i64] * count).as_pointer())
+        return builder.call(function, cgutils.unpack_tuple(builder, args[1], count))
 
-    return types.int64(types.int64, *HOOK_ARGUMENTS), codegen
+    return types.int64(types.int64, types.StarArgTuple((types.int64,) * count)), codegen
 
 
 @intrinsic
@@ -459,8 +457,9 @@ def compiled_kernel(made, arguments):
 
 def compiled_hook(made):
     """Compile a hook, or load it: its address, symbol and machine code or None."""
-    made.compile(HOOK_ARGUMENTS)
-    found = made.overloads[HOOK_ARGUMENTS]
+    arguments = (types.int64,) * made.py_func.__code__.co_argcount
+    made.compile(arguments)
+    found = made.overloads[arguments]
     symbol = found.fndesc.llvm_cfunc_wrapper_name
     return found.library.get_pointer_to_function(symbol), symbol, _code(made)
 

@@ -63,7 +63,7 @@ SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)
 def carry(net, what, at):
     """Where packets carry what they meet (pdes/network/telemetry.py): move that to or from the packet in hand."""
     if net.hooks.telemetry != 0:
-        call_hook(net.hooks.telemetry, net.const.address, what, at, 0, 0, 0, 0, 0)
+        call_hook(net.hooks.telemetry, net.const.address, what, at)
 
 
 @inline

@@ -1,7 +1,7 @@
 """Decorators of kernels, records, and a cache that an edit anywhere in the kernel empties.
 
 `kernel` compiles an entry point, `inline` a helper that is merged into its callers, `outline` one that is called,
-`hook` one of eight integers that is called by its address (`call_hook`), so that only what a run uses is compiled:
+`hook` one of integers that is called by its address (`call_hook`), so that only what a run uses is compiled:
 what is done per packet is inline; what is done per message or trace row is not, so that each caller does not carry a
 copy of it. State is passed as records (`reader`).
 
@@ -251,7 +251,7 @@ def outline(function):
 
 
 def hook(function):
-    """Have a function of eight integers be called by its address."""
+    """Have a function of integers be called by its address."""
     return _Deferred(function, "hook") if jit_enabled() else function
 
 

@@ -165,7 +165,7 @@ def happen(w, node, kind, order, item, now):
     elif kind == ARRIVE:
         done, inst = has_arrived(w, node, item, now)
     else:
-        call_hook(w.net.hooks.act, w.net.const.address, item, now, 0, 0, 0, 0, 0)
+        call_hook(w.net.hooks.act, w.net.const.address, item, now)
     return done, inst
 
 

@@ -108,7 +108,7 @@ def npu_port(net, routes, node, dst, w2):
 
 
 @hook
-def cell_of_several(address, node, dst, w2, _a, _b, _c, _d):
+def cell_of_several(address, node, dst, w2):
     """The cell of a switch towards an NPU."""
     w = world_at(address)
     if w.net.const.route_mode == MODE_DIMENSIONS:
@@ -117,7 +117,7 @@ def cell_of_several(address, node, dst, w2, _a, _b, _c, _d):
 
 
 @hook
-def port_of_several(address, node, dst, w2, _a, _b, _c, _d):
+def port_of_several(address, node, dst, w2):
     """Outgoing link of an NPU of several ports towards another."""
     w = world_at(address)
     if w.net.const.route_mode == MODE_DIMENSIONS:

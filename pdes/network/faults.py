@@ -66,7 +66,7 @@ def change_routes(routes, schedule, epoch, epochs):
 
 
 @hook
-def make_changes(address, _a, _b, _c, _d, _e, _f, _g):
+def make_changes(address):
     """Make all changes that are due in the cell in hand."""
     world = world_at(address)
     net, schedule = world.net, world.schedule

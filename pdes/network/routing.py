@@ -57,7 +57,7 @@ def npu_route(net, node, dst, w2):
     """Outgoing link of an NPU towards another."""
     if net.out_ptr[node + 1] - net.out_ptr[node] == 1:
         return net.out_ptr[node]
-    return call_hook(net.hooks.choose_port, net.const.address, node, dst, w2, 0, 0, 0, 0)
+    return call_hook(net.hooks.choose_port, net.const.address, node, dst, w2)
 
 
 @inline
@@ -65,7 +65,7 @@ def switch_cell_to(net, routes, node, dst, w2):
     """The cell of a switch towards an NPU."""
     hook = net.hooks.route
     if hook != 0:
-        return call_hook(hook, net.const.address, node, dst, w2, 0, 0, 0, 0)
+        return call_hook(hook, net.const.address, node, dst, w2)
     column = np.int64(routes.home[dst])
     if column == routes.node[node].column:
         return np.int64(routes.attach[dst])
@@ -78,6 +78,6 @@ def balanced(net, routes, cell, node, w1, w2, now):
     first = cell & SET_MASK
     count = cell >> SET_SHIFT
     if count > 1:
-        which = call_hook(net.hooks.balancing, net.const.address, node, first, count, w1, w2, now, 0)
+        which = call_hook(net.hooks.balancing, net.const.address, node, first, count, w1, w2, now)
         first = np.int64(routes.link[first + which])
     return routes.node[node].first_link + first

@@ -502,7 +502,7 @@ def next_departure(net, node):
 
 
 @hook
-def shared_switches(address, begin, end, _a, _b, _c, _d, _e):
+def shared_switches(address, begin, end):
     """Let every switch act on what happens in a cell; 1 if interrupted because a pool is short."""
     world = world_at(address)
     net, inbox, routes = world.net, world.inbox, world.routes

@@ -14,7 +14,7 @@ MET_WORDS = 2 * MAX_TELEMETRY_HOPS
 
 
 @hook
-def carry(address, what, at, _a, _b, _c, _d, _e):
+def carry(address, what, at):
     """Move what the packet in hand has met. at: a record, a place in the outbox, or an address in a neighbour's."""
     net = world_at(address).net
     carried = net.carried

@@ -35,7 +35,7 @@ def send_next_after(net, qps, link, q, now, size, psb):
 
 
 @hook
-def pace(address, link, q, now, seq, size, flag, _a):
+def pace(address, link, q, now, seq, size, flag):
     """Tell the congestion control of a packet that leaves, and when the next may; 1 if once the port falls idle."""
     w = world_at(address)
     tell_sent(w.net, w.qps, q, now, seq, size, flag)
@@ -43,7 +43,7 @@ def pace(address, link, q, now, seq, size, flag, _a):
 
 
 @hook
-def first_allowed(address, node, link, now, _a, _b, _c, _d):
+def first_allowed(address, node, link, now):
     """Like `first_to_send` where pacing, windows that shrink and pauses of a class hold queue pairs back.
 
     Those that pacing lets go again come behind all that take turns. While the port is busy: 0 if one may want it next.

@@ -23,7 +23,7 @@ def tell(net, q, event, now, a, b, c):
     """Tell the congestion control, if there is one."""
     hook = net.hooks.congestion_control
     if hook != 0:
-        call_hook(hook, net.const.address, q, event, now, a, b, c, 0)
+        call_hook(hook, net.const.address, q, event, now, a, b, c)
 
 
 @inline

@@ -37,7 +37,7 @@ def moving_ps(net, qps, q):
 
 
 @hook
-def begin(address, q, event, _now, shares, _b, _c, _d):
+def begin(address, q, event, _now, shares, _b, _c):
     """Stands for a congestion control (pdes/congestion): the static window, and the rate of the share."""
     w = world_at(address)
     if event == CC_START:
@@ -50,7 +50,7 @@ def begin(address, q, event, _now, shares, _b, _c, _d):
 
 
 @hook
-def begin_message(address, q, now, _a, _b, _c, _d, _e):
+def begin_message(address, q, now):
     """A message was posted to a queue pair that has nothing else to send."""
     w = world_at(address)
     w.qps.cc[q].next_send_ps = now + moving_ps(w.net, w.qps, q)
@@ -58,7 +58,7 @@ def begin_message(address, q, now, _a, _b, _c, _d, _e):
 
 
 @hook
-def drive(address, link, q, now, _seq, size, _flag, _a):
+def drive(address, link, q, now, _seq, size, _flag):
     """In place of pdes.nic.allowed.pace: a packet leaves; when may the next? 1 if once the port falls idle."""
     w = world_at(address)
     row, w1 = q, w.qps.qp[q].w1
@@ -71,7 +71,7 @@ def drive(address, link, q, now, _seq, size, _flag, _a):
 
 
 @hook
-def pace_at_share(address, link, q, now, seq, size, flag, _a):
+def pace_at_share(address, link, q, now, seq, size, flag):
     """In place of pdes.nic.allowed.pace where there is a congestion control: no faster than the share."""
     w = world_at(address)
     tell_sent(w.net, w.qps, q, now, seq, size, flag)

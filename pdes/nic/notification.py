@@ -7,7 +7,7 @@ from pdes.nic.transport import send_ack
 
 
 @hook
-def notify(address, node, now, w1, w2, row, _a, _b):
+def notify(address, node, now, w1, w2, row):
     """Send a notification for a marked packet, unless one was sent just before. row: of `rxqp`, in words."""
     w = world_at(address)
     rxqp = w.qps.rxqp[row]

@@ -182,7 +182,7 @@ def send_data(net, npus, qps, node, link, q, now):
         arm_timer(net, npus, qps, node, q, now)
     due = True
     if net.hooks.congestion_control != 0:
-        due = call_hook(net.hooks.pace, net.const.address, link, q, now, seq, size, flag, 0) == 1
+        due = call_hook(net.hooks.pace, net.const.address, link, q, now, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = now + 1
     if not may_send(net, qps, q):
@@ -281,7 +281,7 @@ def transmit(net, npus, qps, node, link, now):
     if net.hooks.first_allowed == 0:
         first = first_to_send(npus, qps, link)
     elif busy > now or not has_control:
-        first = call_hook(net.hooks.first_allowed, net.const.address, node, link, now, 0, 0, 0, 0)
+        first = call_hook(net.hooks.first_allowed, net.const.address, node, link, now)
     if not has_control and not has_transit and first < 0:
         return
     if busy <= now:

@@ -121,7 +121,7 @@ def take_lost(qps, q):
 
 
 @hook
-def sender(address, what, q, a, b, trimmed, _c, _d):
+def sender(address, what, q, a, b, trimmed):
     """The sender's side: FORGET a to b, SELECTED a, LOSE_ALL, or TAKE_LOST (number << MESSAGE_BITS | message)."""
     w = world_at(address)
     if what == FORGET:
@@ -139,4 +139,4 @@ def sender(address, what, q, a, b, trimmed, _c, _d):
 @inline
 def ask_sender(net, what, q, a, b, trimmed):
     """Call the sender's side."""
-    return call_hook(net.hooks.selective_sender, net.const.address, what, q, a, b, trimmed, 0, 0)
+    return call_hook(net.hooks.selective_sender, net.const.address, what, q, a, b, trimmed)

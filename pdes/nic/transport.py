@@ -136,7 +136,7 @@ def line_up(net, npus, qps, node, q, tag, size, ref, now):
     if qp.current_message < 0:
         take_message(qps, q, message)
         if net.hooks.begin_message != 0:
-            call_hook(net.hooks.begin_message, net.const.address, q, now, 0, 0, 0, 0, 0)
+            call_hook(net.hooks.begin_message, net.const.address, q, now)
     activate(net, npus, qps, node, q)
     return message
 
@@ -220,7 +220,7 @@ def on_data(net, npus, qps, node, now, w1, w2, w3):
     answer = True
     if flags(w1) & FLAG_MARK != 0:
         if net.hooks.notify != 0:
-            call_hook(net.hooks.notify, net.const.address, node, now, w1, w2, rx, 0, 0)
+            call_hook(net.hooks.notify, net.const.address, node, now, w1, w2, rx)
         else:
             flag |= FLAG_MARK
     if net.hooks.selective_sender != 0:
@@ -294,7 +294,7 @@ def free_acknowledged(net, qps, node, q, now):
         told = qps.msg[message].told
         give_row_back(net, qps, message)
         if net.hooks.is_acknowledged != 0 and told >= 0:
-            call_hook(net.hooks.is_acknowledged, net.const.address, node, told, now, 0, 0, 0, 0)
+            call_hook(net.hooks.is_acknowledged, net.const.address, node, told, now)
         message = following
     qp.head_message = message
     if message >= 0:

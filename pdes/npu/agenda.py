@@ -92,7 +92,7 @@ def take_due(net, npus, insts, node, now):
     if at == wake_place(net, inst):
         insts.inst_due[at] = 0
         if collective.started == LAUNCHING and net.const.compute_slow_1000ths != 0:
-            call_hook(net.hooks.running, net.const.address, node, 1, now, 0, 0, 0, 0)
+            call_hook(net.hooks.running, net.const.address, node, 1, now)
         collective.started = STARTED
     head = insts.inst_later[at]
     npu.agenda_head = head

@@ -86,7 +86,7 @@ def start_collective(w, node, row, now):
         collective.started = LAUNCHING
         put_off(net, npus, insts, node, wake_place(net, inst), now + later)
     elif net.const.compute_slow_1000ths != 0:
-        call_hook(net.hooks.running, net.const.address, node, 1, now, 0, 0, 0, 0)
+        call_hook(net.hooks.running, net.const.address, node, 1, now)
     collective.buffer_bytes = trace.bytes[r]
     collective.schedule = schedule
     collective.member = member
@@ -188,7 +188,7 @@ def call_sender(address, node, inst, number, lane, step, now):
 
 
 @hook
-def expect(address, node, inst, number, lane, step, now, _g):
+def expect(address, node, inst, number, lane, step, now):
     """A lane is at a step that receives: answer who asked first, call the sender. Arguments are as of `post_step`."""
     net = world_at(address).net
     if is_used(net):
@@ -289,12 +289,12 @@ def advance(address, node, inst, now):
                 blocks = lane_row.blocking == 1 and plans.send_peer[step] >= 0
                 if blocks and insts.inst_left[base + lane] == 0:
                     if net.const.handshakes == 1 and plans.recv_peer[step] >= 0:
-                        call_hook(net.hooks.expect, address, node, inst, lane, row, step, now, 0)
+                        call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
                     break
                 if plans.recv_peer[step] >= 0:
                     if insts.inst_arrived[base + lane] == 0:
                         if net.const.handshakes == 1:
-                            call_hook(net.hooks.expect, address, node, inst, lane, row, step, now, 0)
+                            call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
                         break
                     insts.inst_arrived[base + lane] -= 1
                 if blocks:

@@ -160,7 +160,7 @@ def acted_on_at(w, node, now, w1, w2, w3):
 
 
 @hook
-def is_in(address, node, now, w1, w2, w3, _f, _g):
+def is_in(address, node, now, w1, w2, w3):
     """A message is complete at its receiver, who acts on it now or later. Returns as npu.npu_window.message_by_kind."""
     w = world_at(address)
     net, qps = w.net, w.qps
@@ -177,7 +177,7 @@ def is_in(address, node, now, w1, w2, w3, _f, _g):
 
 
 @hook
-def is_acknowledged(address, node, ref, now, _d, _e, _f, _g):
+def is_acknowledged(address, node, ref, now):
     """The last acknowledgement of a message is back; who waits for it is told when the packet in hand is done with."""
     w = world_at(address)
     row = take_row(w.net, w.qps)
@@ -187,7 +187,7 @@ def is_acknowledged(address, node, ref, now, _d, _e, _f, _g):
 
 
 @hook
-def do_later(address, node, now, _c, _d, _e, _f, _g):
+def do_later(address, node, now):
     """Do what is due: send all messages that are, or one other thing. Returns as npu.npu_window.message_by_kind."""
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps

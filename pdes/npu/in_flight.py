@@ -29,7 +29,7 @@ def has_line(npus, node):
 
 
 @hook
-def may_start(address, node, row, _c, _d, _e, _f, _g):
+def may_start(address, node, row):
     """1 if a collective that is ready may start, with a place; if not, it waits in line, and 0."""
     w = world_at(address)
     npus, rows = w.npus, w.rows

@@ -146,9 +146,7 @@ def start_row(address, node, row, now):
             return done, inst
         if trace.schedule[r] < 0:
             done = row
-        elif net.const.collectives_in_flight > 0 and (
-            call_hook(net.hooks.may_start, address, node, row, 0, 0, 0, 0, 0) == 0
-        ):
+        elif net.const.collectives_in_flight > 0 and (call_hook(net.hooks.may_start, address, node, row) == 0):
             return done, inst
         else:
             inst = start_collective(w, node, row, now)
@@ -245,7 +243,7 @@ def own_event(net, npus, rows, insts, node, now):
     elif slot == agenda_slot(ports):
         inst = take_due(net, npus, insts, node, now)
     elif slot > agenda_slot(ports):
-        both = call_hook(net.hooks.do_later, net.const.address, node, now, 0, 0, 0, 0, 0)
+        both = call_hook(net.hooks.do_later, net.const.address, node, now)
         done, inst = apart(both)
     elif slot > ports + LANES:
         link = net.out_ptr[node] + slot - ports - LANES - 1
@@ -258,7 +256,7 @@ def own_event(net, npus, rows, insts, node, now):
 
 
 @hook
-def message_by_kind(address, node, w1, w3, _d, _e, _f, _g):
+def message_by_kind(address, node, w1, w3):
     """A message is complete: a request, its answer, a call, or data. Returns as `start_row`, both in one word."""
     w = world_at(address)
     net, npus, rows = w.net, w.npus, w.rows
@@ -295,7 +293,7 @@ def message_by_kind(address, node, w1, w3, _d, _e, _f, _g):
 
 
 @hook
-def running(address, node, by, now, _d, _e, _f, _g):
+def running(address, node, by, now):
     """A collective begins to run (by = 1) or is done (-1): others may have its place, and compute its processors."""
     const = world_at(address).net.const
     if const.compute_slow_1000ths != 0:
@@ -318,7 +316,7 @@ def message_done(net, insts, node, w1, w3):
     inst = np.int64(NOTHING)
     group = w3 >> 44
     if net.const.handshakes == 1:
-        done, inst = apart(call_hook(net.hooks.message_by_kind, net.const.address, node, w1, w3, 0, 0, 0, 0))
+        done, inst = apart(call_hook(net.hooks.message_by_kind, net.const.address, node, w1, w3))
     elif group == P2P:
         done = receive_row(net.const.address, node, w1, w3)
     else:
@@ -331,7 +329,7 @@ def message_done(net, insts, node, w1, w3):
 def message_is_in(net, insts, node, now, w1, w2, w3):
     """A message is complete at its receiver, who acts on it now or later; words of its last packet. As `start_row`."""
     if net.hooks.is_in != 0:
-        return apart(call_hook(net.hooks.is_in, net.const.address, node, now, w1, w2, w3, 0, 0))
+        return apart(call_hook(net.hooks.is_in, net.const.address, node, now, w1, w2, w3))
     return message_done(net, insts, node, w1, w3)
 
 
@@ -459,7 +457,7 @@ def npus_window(address, begin, end):
                 advance(address, node, inst, now)
                 done = close_if_done(net, insts, inst)
                 if done >= 0 and (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0:
-                    call_hook(net.hooks.running, address, node, -1, now, 0, 0, 0, 0)
+                    call_hook(net.hooks.running, address, node, -1, now)
             if done >= 0:
                 finish_row(address, node, done, now)
             if link >= 0 and npus.port[link].kick_next == NOT_KICKED:

@@ -15,7 +15,7 @@ from workload import collective_program
 
 US = 1_000_000
 ROW = 3
-SEVERAL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 8)
+SEVERAL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)
 
 
 @cache
@@ -45,7 +45,7 @@ class Sender:
         self.tell(s.CC_START, 0)
 
     def tell(self, event, now, a=0, b=0, c=-1):
-        assert self.hook(self.lp.address, ROW, event, now, a, b, c, 0) == 0
+        assert self.hook(self.lp.address, ROW, event, now, a, b, c) == 0
 
     def sent(self, now, size=1000):
         seq = int(self.qp.next_seq)

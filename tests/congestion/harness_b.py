@@ -56,9 +56,9 @@ class Pair:
         qp = self.world.qps.qp[Q]
         qp.una, qp.next_seq, qp.sent_max = self.una, self.next, self.sent_max
         hook = int(self.world.net.hooks.congestion_control)
-        arguments = (self.lp.address, Q, event, now, a, b, c, 0)
+        arguments = (self.lp.address, Q, event, now, a, b, c)
         if jit_enabled():
-            ctypes.CFUNCTYPE(*[ctypes.c_int64] * 9)(hook)(*arguments)
+            ctypes.CFUNCTYPE(*[ctypes.c_int64] * 8)(hook)(*arguments)
         else:
             call_hook(hook, *arguments)
 

@@ -16,13 +16,13 @@ words_at = reader(Words)
 
 
 @hook
-def word(address, i, _b, _c, _d, _e, _f, _g):
+def word(address, i):
     return words_at(address).words[i]
 
 
 @kernel
 def word_by_hook(called, address, i):
-    return call_hook(called, address, i, 0, 0, 0, 0, 0, 0)
+    return call_hook(called, address, i)
 
 
 @kernel

@@ -76,7 +76,7 @@ def on_ack(net, state, packets, mark, rtt):
 
 
 @hook
-def update(address, q, event, now, a, b, c, _d):
+def update(address, q, event, now, a, b, c):
     world = world_at(address)
     net = world.net
     qps = world.qps

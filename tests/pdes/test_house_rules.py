@@ -1,5 +1,6 @@
 import ast
 import importlib
+import inspect
 import pkgutil
 from fnmatch import fnmatch
 from itertools import combinations
@@ -9,10 +10,14 @@ import numpy as np
 import pytest
 
 import pdes
+from pdes import Settings, SharedBuffer, balancing, congestion, fidelity
+from pdes.build.hooks import hooks_of
 from pdes.core.memory import CACHE_LINE
 from pdes.core.rows.messages import WholeMessage
 from pdes.core.rows.nic import LaterMessage, Message, Request
 from pdes.core.rows.row import Kind, Row, word
+from pdes.core.rows.run import Hooks
+from topologies import build
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("pdes", "et", "topologies", "workload", "partition", "nadi")
@@ -164,7 +169,6 @@ def test_the_rules_find_what_they_forbid():
 
 NOT_WORDS_OF_ROWS = {
     ("pdes/nic/congestion/*.py", "par", "P*_*"): "parameters: float64 numbers, which each control numbers for itself",
-    ("pdes/core/compiler.py", "overloads", "HOOK_ARGUMENTS"): "a dict's key",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",
     ("pdes/network/telemetry.py", "outbox", "CROSSING_WORDS"): "words of a packet in an outbox, behind which more lie",
@@ -284,3 +288,52 @@ def test_rows_refuse_what_would_not_work():
         type("Bad", (Row,), {name: word(Kind.COUNT, "things") for name in ("size", "flags", "other")})
     with pytest.raises(TypeError, match="Long: 9 words, expected at most 8"):
         type("Long", (Row,), {"many": word(Kind.COUNT, "things", many=9)}, words=8)
+
+
+def hook_calls(tree):
+    """(line, word of Hooks, number of arguments behind the world's address) of calls by `call_hook`."""
+    bound = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr in Hooks.declared:
+            bound[node.targets[0].id] = node.value.attr
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "call_hook":
+            hook, _address, *arguments = node.args
+            yield node.lineno, hook.attr if isinstance(hook, ast.Attribute) else bound[hook.id], len(arguments)
+
+
+def declared_arguments(word):
+    """Names of what is passed on to a hook."""
+    listed = Hooks.declared[word].meaning.partition(")")[0].removeprefix("(")
+    return [name for name in listed.split(", ") if name]
+
+
+def test_hooks_are_called_as_they_are_declared():
+    called = set()
+    for path in (ROOT / "pdes").rglob("*.py"):
+        if path.name not in {"jit.py", "compiler.py"}:
+            for line, word, count in hook_calls(parsed(path)):
+                called.add(word)
+                assert count == len(declared_arguments(word)), f"{path}:{line}"
+    assert called == set(Hooks.declared)
+
+
+def test_hooks_take_what_is_passed_on():
+    with_all = Settings(
+        control=congestion.control("hpcc"),
+        balancing=balancing.balancing("adaptive"),
+        switch=SharedBuffer(buffer_bytes=1 << 24),
+        selective_repeat=True,
+        rendezvous_bytes=1,
+        collectives_in_flight=1,
+        compute_slowdown=2.0,
+    )
+    graph = build("leaf-spine:leaves=2,hosts_per_leaf=2,spines=2")
+    found = hooks_of(graph, with_all)
+    others = {"congestion_control": [congestion.control(name).update for name in congestion.names()]}
+    others["balancing"] = [balancing.balancing(name).pick for name in balancing.names()]
+    others["act"] = [fidelity.fidelity(name).act for name in fidelity.names()]
+    for name, hook in found.items():
+        for function in {hook, *others.get(name, [])} - {None}:
+            names = inspect.signature(getattr(function, "py_func", function)).parameters
+            assert len(names) == 1 + len(declared_arguments(name)), (name, function)
+    assert len(found) > 12

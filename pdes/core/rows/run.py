@@ -141,32 +141,46 @@ class Constants(Row, words=64):
 
 
 class Hooks(Row, words=32):
-    """Addresses of what kernels call: the parts of the engine of which a run uses some."""
+    """Addresses of what kernels call: the parts of the engine of which a run uses some.
 
-    congestion_control = word(Kind.HOOK, "pdes/nic/congestion")
-    shared_switches = word(Kind.HOOK, "switches that share their buffer; 0: output queues without sharing")
-    telemetry = word(Kind.HOOK, "moves telemetry; 0: packets carry none")
-    balancing = word(Kind.HOOK, "by which one of several equal links is chosen (pdes/network/balancing), 0: ECMP")
-    notify = word(Kind.HOOK, "answers marks with notifications, 0: acknowledgements echo them")
-    first_allowed = word(Kind.HOOK, "says who may send at a port, 0: all that take turns may")
-    selective_sender = word(Kind.HOOK, "the sender's side of selective repeat, 0: go back N")
-    selective_receiver = word(Kind.HOOK, "the receiver's side")
-    pace = word(Kind.HOOK, "paces")
-    route = word(Kind.HOOK, "routes at switches by more than one row, 0: one row and one home")
-    choose_port = word(Kind.HOOK, "chooses among the ports of an NPU, 0: NPUs have one")
-    make_changes = word(Kind.HOOK, "makes changes of the schedule")
+    A meaning begins with what is passed on behind the address of the world.
+    """
+
+    congestion_control = word(Kind.HOOK, "(q, event, now, a, b, c): pdes/nic/congestion")
+    shared_switches = word(
+        Kind.HOOK, "(begin, end): switches that share their buffer; 0: output queues without sharing"
+    )
+    telemetry = word(Kind.HOOK, "(what, at): moves telemetry; 0: packets carry none")
+    balancing = word(
+        Kind.HOOK,
+        "(node, first, count, w1, w2, now): chooses one of several equal links (pdes/network/balancing), 0: ECMP",
+    )
+    notify = word(
+        Kind.HOOK, "(node, now, w1, w2, row): answers marks with notifications, 0: acknowledgements echo them"
+    )
+    first_allowed = word(Kind.HOOK, "(node, link, now): says who may send at a port, 0: all that take turns may")
+    selective_sender = word(Kind.HOOK, "(what, q, a, b, trimmed): the sender's side of selective repeat, 0: go back N")
+    selective_receiver = word(Kind.HOOK, "(node, now, w1, w2, w3, rx, flag): the receiver's side")
+    pace = word(Kind.HOOK, "(link, q, now, seq, size, flag): paces")
+    route = word(Kind.HOOK, "(node, dst, w2): routes at switches by more than one row, 0: one row and one home")
+    choose_port = word(Kind.HOOK, "(node, dst, w2): chooses among the ports of an NPU, 0: NPUs have one")
+    make_changes = word(Kind.HOOK, "(): makes changes of the schedule")
     post = word(
         Kind.HOOK,
-        "takes a message that goes whole (pdes/messages/whole.py) or is sent later, or whose acknowledgement "
-        "counts (pdes/npu/endpoints.py)",
+        "(node, dst, connection, tag, size, ref, now): takes a message that goes whole (pdes/messages/whole.py) or is "
+        "sent later, or whose acknowledgement counts (pdes/npu/endpoints.py)",
     )
-    act = word(Kind.HOOK, "moves messages that go whole (pdes/messages/fidelity), 0: they go as packets")
-    ask = word(Kind.HOOK, "asks to send")
-    expect = word(Kind.HOOK, "what a lane does that waits for a message")
-    may_start = word(Kind.HOOK, "holds collectives back")
-    message_by_kind = word(Kind.HOOK, "takes messages of which some are requests, answers or calls")
-    running = word(Kind.HOOK, "is told when a collective begins or ends")
-    begin_message = word(Kind.HOOK, "is told of a message to be sent next, where queue pairs are driven")
-    is_in = word(Kind.HOOK, "takes a message that is in and acted on later")
-    do_later = word(Kind.HOOK, "does what was put off")
-    is_acknowledged = word(Kind.HOOK, "is told of a message's last acknowledgement, where that counts")
+    act = word(
+        Kind.HOOK, "(message, now): moves messages that go whole (pdes/messages/fidelity), 0: they go as packets"
+    )
+    ask = word(Kind.HOOK, "(node, dst, group, tag, size, ref, now): asks to send")
+    expect = word(Kind.HOOK, "(node, inst, number, lane, step, now): what a lane does that waits for a message")
+    may_start = word(Kind.HOOK, "(node, row): holds collectives back")
+    message_by_kind = word(Kind.HOOK, "(node, w1, w3): takes messages of which some are requests, answers or calls")
+    running = word(Kind.HOOK, "(node, by, now): is told when a collective begins or ends")
+    begin_message = word(Kind.HOOK, "(q, now): is told of a message to be sent next, where queue pairs are driven")
+    is_in = word(Kind.HOOK, "(node, now, w1, w2, w3): takes a message that is in and acted on later")
+    do_later = word(Kind.HOOK, "(node, now): does what was put off")
+    is_acknowledged = word(
+        Kind.HOOK, "(node, ref, now): is told of a message's last acknowledgement, where that counts"
+    )

@@ -23,7 +23,7 @@ TITLE = "whole messages, stored and forwarded; each link sends one at a time"
 
 
 @hook
-def act(address, message, now, _a, _b, _c, _d, _e):
+def act(address, message, now):
     """Have a message cross the next link."""
     w = world_at(address)
     net, qps = w.net, w.qps

@@ -20,7 +20,7 @@ LINKS_ARE_BUSY = False
 
 
 @hook
-def act(address, message, now, _a, _b, _c, _d, _e):
+def act(address, message, now):
     """Have a message cross all its path."""
     w = world_at(address)
     net, qps = w.net, w.qps

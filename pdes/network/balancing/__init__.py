@@ -1,6 +1,6 @@
 """Load balancing: which of several equal links a switch takes for a packet. One file each, found here.
 
-A file holds TITLE and a hook `pick(address, node, first, count, w1, w2, now, spare)` that gives a number below `count`.
+A file holds TITLE and a hook `pick(address, node, first, count, w1, w2, now)` that gives a number below `count`.
 ECMP, the rule of all others by default, stands in routing.py. What a rule decides may depend on the switch's own
 state and past only, so it is the same on any partition.
 """

@@ -41,7 +41,7 @@ def work_left(net, link, now):
 
 
 @hook
-def pick(address, node, first, count, w1, _w2, now, _spare):
+def pick(address, node, first, count, w1, _w2, now):
     """The link whose turn it is, of those with little more work left than the least."""
     world = world_at(address)
     net, routes = world.net, world.routes

@@ -19,7 +19,7 @@ ENDS_MASK = (1 << 40) - 1
 
 
 @hook
-def pick(address, node, _first, count, w1, w2, now, _spare):
+def pick(address, node, _first, count, w1, w2, now):
     """The link of the flow's last packet, or after a gap any."""
     world = world_at(address)
     routes = world.routes

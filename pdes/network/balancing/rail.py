@@ -11,6 +11,6 @@ BY_HOST = True
 
 
 @hook
-def pick(address, _node, _first, count, w1, _w2, _now, _spare):
+def pick(address, _node, _first, count, w1, _w2, _now):
     """The same link for all that goes to one host."""
     return np.int64(world_at(address).routes.host[destination(w1)]) % count

@@ -11,7 +11,7 @@ REORDERS = True
 
 
 @hook
-def pick(address, node, _first, count, w1, w2, now, _spare):
+def pick(address, node, _first, count, w1, w2, now):
     """A link by a hash of the packet, the switch and the time, so that a packet sent again may take another."""
     routes = world_at(address).routes
     return (mix3(salt(routes, node) + w1, identity(w2), now) * count) >> 32

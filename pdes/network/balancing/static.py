@@ -7,6 +7,6 @@ TITLE = "by the destination's number"
 
 
 @hook
-def pick(_address, _node, _first, count, w1, _w2, _now, _spare):
+def pick(_address, _node, _first, count, w1, _w2, _now):
     """The same link for all that goes to one NPU."""
     return destination(w1) % count

@@ -276,7 +276,7 @@ def on_sent(qps, state, size):
 
 
 @hook
-def update(address, q, event, now, a, _b, _c, _d):
+def update(address, q, event, now, a, _b, _c):
     """Row q of the world after an event (pdes/congestion)."""
     world = world_at(address)
     qps = world.qps

@@ -143,7 +143,7 @@ def on_loss(net, qps, state, qp, kind):
 
 
 @hook
-def update(address, q, event, _now, a, b, _c, _d):
+def update(address, q, event, _now, a, b, _c):
     """Row q of the world after an event (pdes/congestion)."""
     world = world_at(address)
     net = world.net

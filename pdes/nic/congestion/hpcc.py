@@ -237,7 +237,7 @@ def new_ack(world, qp, state):
 
 
 @hook
-def update(address, q, event, _now, _a, _b, _c, _d):
+def update(address, q, event, _now, _a, _b, _c):
     """Tell the queue pair's row what happened (pdes/congestion)."""
     world = world_at(address)
     state = own(world.qps.cc)[q]

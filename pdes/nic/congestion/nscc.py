@@ -316,7 +316,7 @@ def on_inferred_loss(world, state, packets):
 
 
 @hook
-def update(address, q, event, now, a, b, c, _d):
+def update(address, q, event, now, a, b, c):
     """Tell the queue pair's row what happened (pdes/congestion)."""
     world = world_at(address)
     qp = world.qps.qp[q]

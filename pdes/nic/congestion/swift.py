@@ -234,7 +234,7 @@ def on_fast_recovery(world, state, now):
 
 
 @hook
-def update(address, q, event, now, a, _b, c, _d):
+def update(address, q, event, now, a, _b, c):
     """Tell the queue pair's row what happened (pdes/congestion)."""
     world = world_at(address)
     state = own(world.qps.cc)[q]

@@ -162,7 +162,7 @@ def on_completion(net, qps, state, new_rtt):
 
 
 @hook
-def update(address, q, event, _now, _a, _b, c, _d):
+def update(address, q, event, _now, _a, _b, c):
     """Row q of the world after an event (pdes/congestion)."""
     world = world_at(address)
     qps = world.qps
