@@ -295,4 +295,6 @@ def _print(cells: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    import idle_engine_study  # by its name, with which the compiled hook is kept
+
+    idle_engine_study.main()
