@@ -1,18 +1,24 @@
 """Parcels between teams, by MPI: one message from each team to each other after every window.
 
-Lengths vary, but requests are persistent: a message is as long as records of a power of two, and what does not fit
-follows in a second one, which is rare, since both ends choose the next length by how much the last one held. Receives
-are begun as soon as the window before is over. What teams must know of each other (the earliest event, how far they
-are) stands on the parcels, so there is no reduction beside them.
+What parcels hold varies, but requests are persistent: there are some for each of a few lengths, and what does not fit
+follows in a second message. That is rare, since both ends choose the next length by how much the last parcel held.
+Receives are begun as soon as the window before is over. What teams must know of each other (the earliest event, how far
+they are) stands on the parcels, so there is no reduction beside them.
 """
+
+import math
 
 from pdes.core.state import INF
 from pdes.workers.parcels import BLOCK, PARCEL_HEADER, RECORDS, SOONEST, parcel_words
 from pdes.workers.team import TEAM_SOONEST
 
-FIRST_RECORDS = 32
-FULL, EMPTY = 0.8, 0.2
-"""A length doubles until the last parcel would have taken no more of it than the one, and is halved below the other."""
+STEPS = 4
+"""Lengths between one and its double."""
+LEAST_STEP = 5 * STEPS
+ROOM = 1.15
+"""A length is chosen for so many times what the last parcel held, and kept while"""
+FULL, EMPTY = 0.95, 0.7
+"""parcels take no more of it than the one and no less than the other."""
 PARCEL, REST = range(2)
 """Tags of messages."""
 
@@ -39,22 +45,15 @@ class _Line:
         self._most = (most_words - PARCEL_HEADER) // (BLOCK * (1 + record_words)) * BLOCK
         self._ask = ask
         self._requests = {}
-        self._choose(FIRST_RECORDS)
+        self.choose(0)
 
-    def _choose(self, records):
-        self._chosen = records
-        self.fits = min(records, self._most)
-        self.most = FULL * records
-        self.least = EMPTY * records if records > FIRST_RECORDS else 0
-
-    def settle(self, records):
+    def choose(self, records):
         """After a parcel of so many records: the length of the next message."""
-        chosen = self._chosen
-        while records > FULL * chosen:
-            chosen *= 2
-        if records < EMPTY * chosen and chosen > FIRST_RECORDS:
-            chosen //= 2
-        self._choose(chosen)
+        step = max(LEAST_STEP, math.ceil(STEPS * math.log2(max(1.0, ROOM * records))))
+        fits = -(-round(2 ** (step / STEPS)) // BLOCK) * BLOCK
+        self.fits = min(fits, self._most)
+        self.most = FULL * fits
+        self.least = EMPTY * fits if step > LEAST_STEP else 0
 
     def request(self, half):
         """The persistent request for the next message."""
@@ -97,7 +96,6 @@ class Exchange:
         self._others = [other for other in range(leaders.Get_size()) if other != me]
         begins = parcels.incoming.reshape(-1, 2)
         count = len(self._others)
-        word = mpi.INT64_T
         self._lines = [
             _Line(words, [begin] * 2, room, record_words, self._sender(other))
             for other, begin, room in zip(self._others, parcels.outgoing.tolist(), rooms[:count].tolist(), strict=True)
@@ -105,7 +103,6 @@ class Exchange:
             _Line(words, begin, room, record_words, self._receiver(other))
             for other, begin, room in zip(self._others, begins.tolist(), rooms[count::2].tolist(), strict=True)
         ]
-        self._word = word
         self._heads = [
             [*(parcels.outgoing + RECORDS), *(begins[:, half] + RECORDS), *(begins[:, half] + SOONEST)]
             for half in range(2)
@@ -152,7 +149,7 @@ class Exchange:
                 ask = self._leaders.Isend if i < count else self._leaders.Irecv
                 rests.append(ask(buffer, other, REST))
             if not line.least <= records <= line.most:
-                line.settle(records)
+                line.choose(records)
         self._mpi.Request.Waitall(rests)
         self._now = [None, None]
 
