@@ -333,11 +333,13 @@ class Exchange(NamedTuple):
         nodes: other nodes.
         packets: float64[windows], packets that it sends to other nodes; of what its LPs send in a window, as large a
             share leaves the node as does of all windows.
+        letters: neighbours on other nodes of one LP, the most of any.
     """
 
     pairs: int
     nodes: int
     packets: np.ndarray
+    letters: int
 
 
 def exchange(recording, nodes, ranks):
@@ -356,4 +358,5 @@ def exchange(recording, nodes, ranks):
         pairs=int(np.bincount(links[:, 0], minlength=nodes).max()),
         nodes=int(np.bincount(np.unique(links, axis=0)[:, 0], minlength=nodes).max()),
         packets=packets.max(axis=1),
+        letters=int(np.bincount(recording.pairs[away, 0], minlength=1).max()),
     )
