@@ -8,8 +8,10 @@ they are) stands on the parcels, so there is no reduction beside them.
 
 import math
 
+from pdes.core.rows.workers import ParcelHeader
 from pdes.core.state import INF
-from pdes.workers.parcels import BLOCK, PARCEL_HEADER, RECORDS, SOONEST, parcel_words
+from pdes.network.boundary import WORD_BYTES
+from pdes.workers.parcels import BLOCK, PARCEL_HEADER, parcel_words
 from pdes.workers.team import TEAM_SOONEST
 
 STEPS = 4
@@ -19,6 +21,7 @@ ROOM = 1.15
 """A length is chosen for so many times what the last parcel held, and kept while"""
 FULL, EMPTY = 0.95, 0.7
 """parcels take no more of it than the one and no less than the other."""
+SOONEST_AT = ParcelHeader.dtype.fields["soonest_ps"][1] // WORD_BYTES
 PARCEL, REST = range(2)
 """Tags of messages."""
 
@@ -103,10 +106,7 @@ class Exchange:
             _Line(words, begin, room, record_words, self._receiver(other))
             for other, begin, room in zip(self._others, begins.tolist(), rooms[count::2].tolist(), strict=True)
         ]
-        self._heads = [
-            [*(parcels.outgoing + RECORDS), *(begins[:, half] + RECORDS), *(begins[:, half] + SOONEST)]
-            for half in range(2)
-        ]
+        self._heads = [[*parcels.outgoing, *begins[:, half], *(begins[:, half] + SOONEST_AT)] for half in range(2)]
         self._number = 0
         self._now = [None, None]
         self._receive(0)

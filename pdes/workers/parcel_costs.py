@@ -8,7 +8,7 @@ import numpy as np
 from pdes.core.jit import Directory, kernel
 from pdes.core.memory import zeros
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
-from pdes.workers.parcels import BLOCK, PARCEL_HEADER, RECORDS, TAG_LP, Parcels, pack, parcel_words, unpack
+from pdes.workers.parcels import BLOCK, PARCEL_HEADER, TAG_LP, Parcels, headers_of, pack, parcel_words, unpack
 from pdes.workers.team import Meeting, meeting_at
 
 RECORD_WORDS = CROSSING_WORDS - 1
@@ -32,7 +32,7 @@ class ParcelCosts(NamedTuple):
 def _pack_often(address, rounds):
     m = meeting_at(address)
     for _ in range(rounds):
-        m.parcels.words[m.parcels.outgoing[0] + RECORDS] = 0
+        m.parcels.headers[0].records = 0
         pack(m.parcels, m.addresses[0], 0, 0)
 
 
@@ -67,7 +67,7 @@ def _look_ns(own):
     """Nanoseconds to look through all parcels, of which one record in some is the LP's own, or none is."""
     length = parcel_words(RECORDS_EACH, RECORD_WORDS)
     words = zeros(TEAMS * length).reshape(TEAMS, length)
-    words[:, RECORDS] = RECORDS_EACH
+    words[:, 0] = RECORDS_EACH
     tags = words[:, PARCEL_HEADER:].reshape(TEAMS, -1, BLOCK * (1 + RECORD_WORDS))[:, :, :BLOCK]
     lps = np.arange(RECORDS_EACH).reshape(-1, BLOCK) % ONE_IN
     tags[:] = (lps + (0 if own else ONE_IN)) << TAG_LP
@@ -81,6 +81,7 @@ def _made(words, letters=0):
     begins = np.arange(TEAMS) * parcel_words(RECORDS_EACH, RECORD_WORDS)
     return Parcels(
         words=words,
+        headers=headers_of(words),
         outgoing=np.zeros(1 if letters else TEAMS, np.int64),
         incoming=np.repeat(begins, 2),
         numbers=np.zeros(1, np.int64),

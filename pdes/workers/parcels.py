@@ -9,23 +9,18 @@ among them no result depends on. Before a window each LP of the receiving team l
 into halves as its neighbours' outboxes have them (pdes.network.boundary).
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from pdes.build.part import offsets
 from pdes.core.jit import fetch_add, inline, outline
-from pdes.core.state import CONST_CROSSING, INF, Int64
+from pdes.core.rows.workers import ParcelHeader
+from pdes.core.state import INF, Int64
 from pdes.core.world import world_at
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
 
-# Header of a parcel.
-RECORDS = 0
-SOONEST = 1  # ps
-HOPS = 2
-LEFT = 3
-PARCEL_HEADER = 8
-
+PARCEL_HEADER = ParcelHeader.words
 BLOCK = 8
 """Records whose tags stand on one cache line."""
 TAG_LP, TAG_NEIGHBOUR = 44, 24
@@ -37,7 +32,8 @@ class Parcels(NamedTuple):
     """Parcels of a team, and what the LPs of one of its processes put in and take out.
 
     Attributes:
-        words: shared by the team; parcels.
+        words: shared by the team; parcels, each on whole lines.
+        headers: the same words as rows: a parcel's header is that of its place by PARCEL_HEADER.
         outgoing: per other team, where the parcel for it begins in `words`.
         incoming: per other team, where those from it begin, after windows of even number and of odd number.
         numbers: per LP of this process, its number.
@@ -52,6 +48,7 @@ class Parcels(NamedTuple):
     """
 
     words: Int64
+    headers: Annotated[np.recarray, ParcelHeader]
     outgoing: Int64
     incoming: Int64
     numbers: Int64
@@ -67,9 +64,14 @@ class Parcels(NamedTuple):
 
 def no_parcels(parts):
     """Of a process whose team is the only one."""
-    none = np.zeros(1, np.int64)
+    none = np.zeros(0, np.int64)
     ptr = np.zeros(len(parts) + 1, np.int64)
-    return Parcels(none, none[:0], none[:0], ptr, ptr, none, none, none, ptr, none, none, none)
+    return Parcels(none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none)
+
+
+def headers_of(words):
+    """What words of parcels are as rows of headers."""
+    return words.view(ParcelHeader.dtype).view(np.recarray)
 
 
 def parcel_words(records, record_words):
@@ -77,7 +79,7 @@ def parcel_words(records, record_words):
     return PARCEL_HEADER + -(-records // BLOCK) * BLOCK * (1 + record_words)
 
 
-def parcels_of(parts, team_of_lp, here, pairs, place):
+def parcels_of(parts, team_of_lp, here, pairs, words, outgoing, incoming):
     """Letters and halves of LPs.
 
     Args:
@@ -85,7 +87,9 @@ def parcels_of(parts, team_of_lp, here, pairs, place):
         team_of_lp: int64[lps], number of the team of each.
         here: that of this process; other teams are numbered without it.
         pairs: int64[m, 2], LPs that have links from the first to the second, in order.
-        place: words, outgoing and incoming of the team.
+        words: int64[], parcels of the team.
+        outgoing: int64[other teams], where they begin.
+        incoming: int64[2 x other teams], likewise.
     """
     begin = np.searchsorted(pairs[:, 0], np.arange(len(team_of_lp) + 1))
     teams, neighbours, tags, half_at, counts, used = [], [], [], [], [], 0
@@ -105,7 +109,10 @@ def parcels_of(parts, team_of_lp, here, pairs, place):
             tags.append(other << TAG_LP | mine << TAG_NEIGHBOUR)
         counts.append(letters)
     return Parcels(
-        *place,
+        words=words,
+        headers=headers_of(words),
+        outgoing=outgoing,
+        incoming=incoming,
         numbers=np.array([part.number for part in parts], np.int64),
         letter_ptr=offsets(counts),
         letter_team=np.array(teams, np.int64),
@@ -122,7 +129,7 @@ def parcels_of(parts, team_of_lp, here, pairs, place):
 def pack(parcels, address, lp, number):
     """After its window, put what an LP has for LPs of other teams into the parcels for those."""
     net = world_at(address).net
-    crossing = net.const[CONST_CROSSING]
+    crossing = net.const.crossing_words
     size = parcels.record_words[0]
     words = parcels.words
     for letter in range(parcels.letter_ptr[lp], parcels.letter_ptr[lp + 1]):
@@ -131,7 +138,7 @@ def pack(parcels, address, lp, number):
         if count == 0:
             continue
         parcel = parcels.outgoing[parcels.letter_team[letter]]
-        first = fetch_add(words, parcel + RECORDS, count)
+        first = fetch_add(words, parcel, count)
         for i in range(count):
             out = half + HEADER_WORDS + i * crossing
             block = parcel + PARCEL_HEADER + (first + i) // BLOCK * BLOCK * (1 + size)
@@ -157,7 +164,7 @@ def unpack(parcels, lp, number):
             halves[parcels.half_at[half]] = 0
     for team in range(parcels.outgoing.shape[0]):
         parcel = parcels.incoming[2 * team + 1 - (number & 1)]
-        records = words[parcel + RECORDS]
+        records = parcels.headers[parcel // PARCEL_HEADER].records
         for begin in range(0, records, BLOCK):
             block = parcel + PARCEL_HEADER + begin * (1 + size)
             for place in range(min(BLOCK, records - begin)):
@@ -181,10 +188,10 @@ def unpack(parcels, lp, number):
 def seal(parcels, soonest, hops, left):
     """Write on all parcels what the team says of itself."""
     for team in range(parcels.outgoing.shape[0]):
-        parcel = parcels.outgoing[team]
-        parcels.words[parcel + SOONEST] = soonest
-        parcels.words[parcel + HOPS] = hops
-        parcels.words[parcel + LEFT] = left
+        header = parcels.headers[parcels.outgoing[team] // PARCEL_HEADER]
+        header.soonest_ps = soonest
+        header.hops = hops
+        header.rows_left = left
 
 
 @inline
@@ -194,9 +201,9 @@ def unseal(parcels, number):
     hops = np.int64(0)
     left = np.int64(0)
     for team in range(parcels.outgoing.shape[0]):
-        parcels.words[parcels.outgoing[team] + RECORDS] = 0
-        parcel = parcels.incoming[2 * team + (number & 1)]
-        soonest = min(soonest, parcels.words[parcel + SOONEST])
-        hops += parcels.words[parcel + HOPS]
-        left += parcels.words[parcel + LEFT]
+        parcels.headers[parcels.outgoing[team] // PARCEL_HEADER].records = 0
+        header = parcels.headers[parcels.incoming[2 * team + (number & 1)] // PARCEL_HEADER]
+        soonest = min(soonest, header.soonest_ps)
+        hops += header.hops
+        left += header.rows_left
     return soonest, hops, left

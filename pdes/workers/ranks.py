@@ -137,7 +137,7 @@ class _Team(Post):
         if self.teams > 1:
             others = self.teams - 1
             where = (shared, begins[:others], begins[others:])
-            parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), where)
+            parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *where)
         self._parcels = parcels
         self.place = Place(own, self, team, parcels, threads * rank_in_team, threads)
         self.exchange = None

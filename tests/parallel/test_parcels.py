@@ -11,7 +11,7 @@ from pdes.core.jit import Directory
 from pdes.core.state import INF
 from pdes.network.boundary import HEADER_WORDS
 from pdes.workers.exchange import Exchange, _Line
-from pdes.workers.parcels import BLOCK, PARCEL_HEADER, RECORDS, SOONEST, no_parcels, parcel_words, parcels_of
+from pdes.workers.parcels import BLOCK, PARCEL_HEADER, headers_of, no_parcels, parcel_words, parcels_of
 from pdes.workers.team import TEAM_SOONEST, Meeting, team_words
 from tests.budgets import bounded
 from tests.parallel import kernels
@@ -51,7 +51,9 @@ class Teams:
                 team_of_lp,
                 team,
                 layout.pairs(),
-                (np.zeros(3 * others * room, np.int64), room * np.arange(others), room * np.arange(others, 3 * others)),
+                np.zeros(3 * others * room, np.int64),
+                room * np.arange(others),
+                room * np.arange(others, 3 * others),
             )
             for team, lps in enumerate(self.lps)
         ]
@@ -107,7 +109,7 @@ def test_what_is_put_in_comes_out_where_it_belongs(drawn, teams, number, seed):
                 seen += 1
     assert seen == sum(team_of_lp[a] != team_of_lp[b] for a, b in sent)
     crossing = sum(len(rows) for (a, b), rows in sent.items() if team_of_lp[a] != team_of_lp[b])
-    assert crossing == sum(int(each.words[each.outgoing + RECORDS].sum()) for each in found.parcels)
+    assert crossing == sum(int(each.words[each.outgoing].sum()) for each in found.parcels)
 
 
 def test_a_team_alone_sends_nothing():
@@ -196,7 +198,7 @@ def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
     counts = [len(mpi.started)]
     for window in range(windows):
         if window == windows - 1:
-            team[TEAM_SOONEST] = words[place[2] + SOONEST] = INF
+            team[TEAM_SOONEST] = headers_of(words).soonest_ps[:] = INF
         exchange()
         counts.append(len(mpi.started))
     each = [after - before for before, after in pairwise(counts)]
