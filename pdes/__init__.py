@@ -6,20 +6,21 @@ from pdes.build.settings import Settings, SharedBuffer
 from pdes.build.worlds import build_world
 from pdes.core.errors import RunError
 from pdes.core.memory import peak_rss_bytes
+from pdes.driver import run, run_divided
 from pdes.messages import fidelity
 from pdes.network import balancing
 from pdes.nic import congestion
 from pdes.results import Results
-from pdes.workers.message_run import run_messages
-from pdes.workers.processes import run_processes
-from pdes.workers.ranks import run_ranks
-from pdes.workers.threads import run
+from pdes.workers.processes import Processes
+from pdes.workers.ranks import Ranks
 
 __all__ = [
     "Faults",
     "Layout",
     "LinkFault",
     "NpuFault",
+    "Processes",
+    "Ranks",
     "Results",
     "RunError",
     "Settings",
@@ -31,8 +32,6 @@ __all__ = [
     "fidelity",
     "peak_rss_bytes",
     "run",
-    "run_messages",
-    "run_processes",
-    "run_ranks",
+    "run_divided",
     "shares",
 ]

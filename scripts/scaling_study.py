@@ -12,9 +12,7 @@ import argparse
 import csv
 import importlib.metadata
 import importlib.util
-import itertools
 import json
-import math
 import os
 import platform
 import resource
@@ -37,6 +35,8 @@ from nadi.config import NetworkSection
 from nadi.wiring.partitioning import divide, traffic_load
 from partition import PartitionError
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
+from pdes.workers.exchange import ROOM, STEPS
+from pdes.workers.parcel_costs import ParcelCosts, parcel_costs
 from pdes.workers.recording import busiest_ns, exchange, fit, projected_s, record_windows, replay
 from topologies.units import parse_bytes
 
@@ -46,10 +46,15 @@ BEGUN = time.perf_counter()
 PROBES = 3
 PROBE_ROUNDS = 2000
 PROBE_MESSAGES = (1, 8, 64)
+PROBE_WORDS = 168
+"""Of the shortest message between teams."""
 DISTURBED = 0.05
 """Share of all cores' time above which others have disturbed a measurement."""
 DEFAULT_ALPHA_US = 12.0
-DEFAULT_MESSAGE_US = 2.0
+DEFAULT_MESSAGE_US = 1.0
+FILLED = 1 / (ROOM * 2 ** (0.5 / STEPS))
+"""How much of a message between teams is used, on average: lengths stand in steps, with room to spare."""
+NO_COSTS = ParcelCosts(0.0, 0.0, 0.0, 0.0)
 QUICK = {
     "topology": "fat-tree:k=8,rate=100Gbps,delay=1us",
     "size": "1MiB",
@@ -151,8 +156,8 @@ def arguments() -> argparse.Namespace:
     add("--ranks-per-node", type=int, nargs="+", default=[1, 32], metavar="N", help="that share memory")
     add("--inside-us", type=float, help="two workers that share memory; default: measured here")
     add("--alpha-us", type=float, help="fixed cost of an exchange between nodes; default: measured here")
-    add("--beta-us", type=float, default=3.0, help="per doubling of the nodes: a cluster's latency (assumed)")
-    add("--message-us", type=float, help="for each pair of LPs on two nodes; default: measured here")
+    add("--beta-us", type=float, default=3.0, help="of an exchange between nodes: a cluster's latency (assumed)")
+    add("--message-us", type=float, help="for each other node but the first; default: measured here")
     add("--gather-us", type=float, default=0.1, help="per worker of a node: another core's cache line (assumed)")
     add("--gbps", type=float, default=100.0, help="of a node's network (assumed)")
     add("--probe", action="store_true", help=argparse.SUPPRESS)
@@ -361,10 +366,11 @@ class Sync:
         measured: of (way, workers).
         inside: of two workers that share memory.
         alpha: of an exchange between two nodes.
-        message: of a pair of LPs on two nodes.
-        beta: of each doubling of the nodes.
+        message: of each further node.
+        beta: of a cluster's network, once: all nodes send to all at the same time.
         gather: of each further worker of a node.
         gbps: of a node's network.
+        parcels: of packing and unpacking, which all workers of a node do at the same time.
     """
 
     measured: dict[tuple[str, int], float] | None = None
@@ -374,6 +380,7 @@ class Sync:
     beta: float = 0.0
     gather: float = 0.0
     gbps: float = 100.0
+    parcels: ParcelCosts = NO_COSTS
 
     def given(self, args: argparse.Namespace) -> "Sync":
         """With what the command line says."""
@@ -381,30 +388,34 @@ class Sync:
         self.alpha = self.alpha if args.alpha_us is None else args.alpha_us
         self.message = self.message if args.message_us is None else args.message_us
         self.beta, self.gather, self.gbps = args.beta_us, args.gather_us, args.gbps
+        graph, program, settings, owner, _ = Problem("permutation", args.sync_topology, args.sync_size).divided(2)
+        self.parcels = parcel_costs(pdes.build_world(graph, program, settings, owner))
         return self
 
     def as_dict(self) -> dict[str, float]:
         """For JSON."""
-        return {name: value for name, value in vars(self).items() if name != "measured"}
+        kept = {name: value for name, value in vars(self).items() if name not in {"measured", "parcels"}}
+        return kept | self.parcels._asdict()
 
-    def of_ranks(
-        self, recording: pdes.workers.recording.Recording, ranks: int, per_node: int, *, merged: bool
-    ) -> np.ndarray:
-        """float64[windows]: nanoseconds for so many ranks, so many of them to a node.
+    def of_ranks(self, recording: pdes.workers.recording.Recording, ranks: int, per_node: int) -> dict[str, np.ndarray]:
+        """Of so many ranks, so many of them to a node: per term, float64[windows] or one number of nanoseconds.
 
-        A message between nodes for each pair of LPs, as the engine does, or merged: for each pair of nodes.
+        From each node one message to each other one. Every LP packs what it sends to other nodes, and looks through
+        all that came to its node.
         """
         nodes = -(-ranks // per_node)
         widest = min(ranks, per_node)
-        cost_us = np.zeros(recording.windows)
-        if widest > 1:
-            cost_us += self.inside + self.gather * (widest - 2)
+        terms = {"inside": self.inside + self.gather * (widest - 2) if widest > 1 else 0.0}
         if nodes > 1:
-            pairs, others, packets = exchange(recording, nodes, ranks)
-            wire_us = packets * CROSSING_WORDS * WORD_BYTES * 8e-3 / self.gbps
-            cost_us += self.alpha + self.beta * math.ceil(math.log2(nodes)) + wire_us
-            cost_us += self.message * ((others if merged else pairs) - 1)
-        return cost_us * 1e3
+            _, others, packets, letters = exchange(recording, nodes, ranks)
+            lps = recording.lps // ranks
+            costs = self.parcels
+            terms["exchange"] = self.alpha + self.message * (others - 1)
+            terms["latency"] = self.beta
+            terms["wire"] = packets / FILLED * CROSSING_WORDS * WORD_BYTES * 8e-3 / self.gbps
+            each = costs.look_ns * lps + (costs.pack_ns + costs.take_ns) / widest
+            terms["parcels"] = (packets * each + costs.letter_ns * letters * lps) * 1e-3
+        return {name: np.broadcast_to(us, recording.windows) * 1e3 for name, us in terms.items()}
 
 
 def sync_costs(args: argparse.Namespace) -> tuple[list[dict], Sync]:
@@ -472,23 +483,26 @@ def exchange_us(args: argparse.Namespace) -> dict[int, float]:
 
 
 def probe() -> None:
-    """As a rank: exchanges of empty halves as pdes does them, of some messages; prints microseconds of each."""
+    """As a rank: exchanges of short parcels as pdes does them, of some messages; prints microseconds of each."""
     from mpi4py import MPI  # noqa: PLC0415 - only ranks need it
 
     world = MPI.COMM_WORLD
     other = 1 - world.Get_rank()
     found = {}
     for width in PROBE_MESSAGES:
-        buffers = [[np.zeros(8, np.int64) for _ in range(width)] for _ in range(2)]
-        mine, least = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        buffers = [[np.zeros(PROBE_WORDS, np.int64) for _ in range(width)] for _ in range(2)]
+        sends = [world.Send_init([buffer, MPI.INT64_T], other, tag) for tag, buffer in enumerate(buffers[1])]
+        requests = [world.Recv_init([buffer, MPI.INT64_T], other, tag) for tag, buffer in enumerate(buffers[0])]
+        both = sends + requests
         took = []
         for _ in range(PROBE_ROUNDS):
             begun = time.perf_counter()
-            requests = [world.Irecv([b, MPI.INT64_T], other, tag) for tag, b in enumerate(buffers[0])]
-            requests += [world.Isend([b, 8, MPI.INT64_T], other, tag) for tag, b in enumerate(buffers[1])]
-            world.Allreduce(mine, least, op=MPI.MIN)
-            MPI.Request.Waitall(requests)
+            MPI.Prequest.Startall(requests)
+            MPI.Prequest.Startall(sends)
+            MPI.Request.Waitall(both)
             took.append(time.perf_counter() - begun)
+        for request in both:
+            request.Free()
         found[width] = statistics.median(took) * 1e6
     if other == 1:
         print(json.dumps(found))
@@ -533,7 +547,8 @@ def beside(args: argparse.Namespace, measured: list[dict], capacity: dict[int, f
             if row["workers"] != workers or row["way"] == COPIES:
                 continue
             sync_ns = sync.measured[row["way"], workers] * 1e3
-            found = projected_row(recorded, serial_s, workers, np.full(recorded.recording.windows, sync_ns))
+            terms = {"measured": np.full(recorded.recording.windows, sync_ns)}
+            found = projected_row(recorded, serial_s, workers, terms)
             expected = found["speed_up"] * capacity[workers] / workers
             found |= {
                 "problem": args.topology,
@@ -550,9 +565,10 @@ def beside(args: argparse.Namespace, measured: list[dict], capacity: dict[int, f
     return rows
 
 
-def projected_row(recorded: Recorded, serial_s: float, ranks: int, sync_ns: np.ndarray) -> dict:
-    """Where the time of so many ranks goes."""
+def projected_row(recorded: Recorded, serial_s: float, ranks: int, terms: dict[str, np.ndarray]) -> dict:
+    """Where the time of so many ranks goes; terms: of a meeting, ns of each window."""
     recording, cost = recorded.recording, recorded.cost
+    sync_ns = np.sum(list(terms.values()), axis=0)
     busiest_s = float(busiest_ns(recording, cost, ranks).sum()) * 1e-9
     mean_s = float(cost.of(recording).sum()) * 1e-9 / ranks
     total_s = projected_s(recording, cost, ranks, sync_ns)
@@ -576,7 +592,7 @@ def projected_row(recorded: Recorded, serial_s: float, ranks: int, sync_ns: np.n
         "crossing_ns": cost.crossing_ns,
         "hop_ns": cost.hop_ns,
         "fit_error": recorded.error,
-    }
+    } | {f"{name}_us": float(of_windows.mean()) * 1e-3 for name, of_windows in terms.items()}
 
 
 def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
@@ -597,17 +613,16 @@ def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
             digests = {each.recording.results.digest for each in (serial, recorded) if each.recording.results}
             if len(digests) > 1:
                 raise SystemExit(f"defect: {ranks} ranks gave another digest")
-            for per_node, merged in itertools.product(args.ranks_per_node[: None if ranks > 1 else 1], (False, True)):
-                if merged and (per_node * args.lps_per_rank == 1 or ranks <= per_node):
-                    continue  # the same again
-                way = f"{per_node} a node" + ", messages merged" * merged
-                sync_ns = sync.of_ranks(recorded.recording, ranks, per_node, merged=merged)
+            for per_node in args.ranks_per_node[: None if ranks > 1 else 1]:
+                way = f"{per_node} a node"
+                terms = sync.of_ranks(recorded.recording, ranks, per_node)
                 row = {"problem": problem.topology, "npus": npus, "way": way}
-                row |= projected_row(recorded, serial_s, ranks, sync_ns)
+                row |= projected_row(recorded, serial_s, ranks, terms)
                 rows.append(row)
                 say(
                     f"  {ranks} ranks, {way}: {row['speed_up']:.1f} x; work {row['work_share']:.0%}, "
-                    f"uneven {row['uneven_share']:.0%}, sync {row['sync_share']:.0%} ({row['sync_us']:.1f} us)"
+                    f"uneven {row['uneven_share']:.0%}, sync {row['sync_share']:.0%} ({row['sync_us']:.1f} us: "
+                    f"{', '.join(f'{name} {of_windows.mean() * 1e-3:.1f}' for name, of_windows in terms.items())})"
                 )
     return rows
 

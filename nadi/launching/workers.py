@@ -79,17 +79,14 @@ class Workers:
             pdes.RunError: the run failed.
         """
         if settings.fidelity.act:
-            return self.by_rank_0(
-                graph.npus, lambda: pdes.run_messages(pdes.build_world(graph, program, settings), progress)
-            )
+            return self.by_rank_0(graph.npus, lambda: pdes.run(pdes.build_world(graph, program, settings), progress))
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None
-            layout = pdes.Layout(graph, settings, owner)
-            return pdes.run_ranks(
-                layout, program, settings, self.ranks.communicator, self.count, show, share_memory=self.share_memory
-            )
+            mailbox = pdes.Ranks(self.ranks.communicator, share_memory=self.share_memory)
+            return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, self.count, show)
         if self.backend == "processes" and self.count > 1:
-            return pdes.run_processes(graph, program, settings, owner, self.count, progress)
+            mailbox = pdes.Processes(self.count)
+            return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, 1, progress)
         return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads)
 
     def by_rank_0(self, npus: int, run: "Callable[[], pdes.Results]") -> pdes.Results:

@@ -48,6 +48,12 @@ class Layout:
         """The part of one LP."""
         return Part(self.graph, self.fabric, self.owner, number, self.lookahead_ps)
 
+    def pairs(self):
+        """int64[m, 2]: LPs that have links from the first to the second, in order."""
+        src, dst = (self.owner[ends].astype(np.int64) for ends in (self.graph.link_src, self.graph.link_dst))
+        found = np.unique((src * self.lps + dst)[src != dst])
+        return np.stack([found // self.lps, found % self.lps], axis=1)
+
     def share(self, workers, worker):
         """The LPs of one of so many processes or ranks."""
         return share(self.lps, workers, worker)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pdes.build.layout import Layout
 from pdes.build.part import Part
 from pdes.build.settings import Settings
 from pdes.core import state as s
@@ -70,11 +71,16 @@ class LogicalProcess:
 class Simulation:
     """A run, or this process's part of it."""
 
-    graph: object
+    layout: Layout
     program: object
     settings: Settings
     lps: list[LogicalProcess]
     setup_s: float
+
+    @property
+    def graph(self):
+        """The fabric."""
+        return self.layout.graph
 
     @property
     def world(self) -> s.World:

@@ -547,7 +547,7 @@ def build_lps(layout, program, settings, parts, post):
         back = _way_back(layout, program, settings, tables)
         for lp in built:
             lp.look_up_ways_back(back)
-    return Simulation(layout.graph, program, settings, built, time.perf_counter() - begun)
+    return Simulation(layout, program, settings, built, time.perf_counter() - begun)
 
 
 def _way_back(layout, program, settings, tables):

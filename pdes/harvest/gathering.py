@@ -74,6 +74,8 @@ class Harvest:
         called: whether members of collectives are called.
         not_given_back: pools to which something was not given back.
         peak_rss_bytes: the most memory that the process has had.
+        settled: what was settled from the fabric.
+        forked_rss_bytes: the most memory that processes forked for the run have had, summed.
     """
 
     count: np.ndarray
@@ -99,6 +101,8 @@ class Harvest:
     called: bool
     not_given_back: list[str]
     peak_rss_bytes: int
+    settled: dict[str, int]
+    forked_rss_bytes: int = 0
 
 
 def harvest(sim) -> Harvest:
@@ -143,6 +147,7 @@ def harvest(sim) -> Harvest:
         called=sim.settings.collectives_in_flight > 0,
         not_given_back=[text for w in worlds for text in _not_given_back(w)],
         peak_rss_bytes=peak_rss_bytes(),
+        settled=settled(sim),
     )
 
 
@@ -152,6 +157,20 @@ def _summed(counts):
     total = words.view(Counters.dtype)[0]
     total.windows = counts[0].windows
     return total
+
+
+def settled(sim) -> dict[str, int]:
+    """What was settled from the fabric."""
+    model = sim.settings.fidelity
+    if model.act:
+        return {"endpoint_delay_ps": model.endpoint_delay_ps, "resolution_ps": model.resolution_ps}
+    const = sim.lps[0].world.net.const
+    return {
+        "window_packets": int(const.window_packets),
+        "rto_ps": int(const.rto_ps),
+        "lookahead_ps": int(const.lookahead_ps),
+        "cell_ps": int(const.cell_ps),
+    }
 
 
 def _stacked(lists, kind):
@@ -235,6 +254,7 @@ def merge(harvests) -> Harvest:
         called=harvests[0].called,
         not_given_back=[text for h in harvests for text in h.not_given_back],
         peak_rss_bytes=sum(h.peak_rss_bytes for h in harvests),
+        settled=harvests[0].settled,
     )
 
 
@@ -334,7 +354,7 @@ def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:
         whole: of all processes.
         own: the part whose trace rows the results are to hold.
         graph: the fabric.
-        seconds: wall_s and the like, and settled.
+        seconds: wall_s and the like.
     """
     counters = {name: int(whole.count[counter]) for name, counter in COUNTERS.items()}
     counters["windows"] = int(whole.count.windows)
@@ -355,5 +375,7 @@ def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:
         links=links,
         queues=queues(whole.depths, whole.depth_ps),
         pauses=pauses(whole.pauses, whole.kept_pauses),
+        settled=whole.settled,
+        workers_rss_bytes=whole.forked_rss_bytes,
         **seconds,
     )

@@ -1,4 +1,4 @@
-"""The workers of one process: calls the kernel, and does what it cannot: make room, report, talk to other ranks."""
+"""The workers of one process: calls the kernel, and does what it cannot: make room, report, talk to other teams."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from pdes.closed_forms.idle_network import play
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.hashmap import rehash
-from pdes.core.jit import compile_for, hook_address, jit_enabled
+from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
 from pdes.core.status import DONE, FAILED, FULL
 from pdes.harvest.stall import failed_queue_pair
 from pdes.messages.message_loop import work_messages
@@ -31,8 +31,7 @@ def compile_kernels(graph=None, settings=None) -> float:
     """Compile all kernels that a run needs, or load them; without a graph what every run needs. Seconds it took."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
-    compile_for(tm.work, words, words, words, 0, 0, 0)
-    compile_for(tm.publish, words, 0)
+    compile_for(tm.work, 0, 0, 0, 0)
     compile_for(rehash, words, words, words, words)
     compile_for(fill_salts, words, words, 0)
     for function in hooks_of(graph, settings).values() if graph is not None else ():
@@ -61,37 +60,33 @@ class Crew:
 
     Args:
         sim: the LPs.
-        team: int64[], see pdes.workers.team; found already.
-        threads: workers of this process.
-        first: number in the team of the first of them.
+        place: of this process; see pdes.workers.mailbox.
         progress: called a few times a second with a Snapshot, by worker 0 of the team.
         nodes_total: trace rows of the whole run, for the progress.
-        exchange: soonest_ps -> that of all ranks; called by worker 0 after each window, where there are ranks.
+        exchange: sends the parcels of the team and takes others; called by its worker 0 after each window, where there
+            are several teams.
     """
 
-    def __init__(self, sim, team, threads=1, first=0, progress=None, nodes_total=0, exchange=None):
+    def __init__(self, sim, place, progress=None, nodes_total=0, exchange=None):
         self.sim = sim
-        self.team = team
-        self.threads = threads
-        self.first = first
+        self.team = place.team
         self.first_event_s = 0.0
+        self._workers = range(place.first, place.first + place.threads)
         self._progress = progress
         self._nodes_total = nodes_total
         self._exchange = exchange
-        self._crew = tm.new_crew(len(sim.lps))
-        self._addresses = np.array([lp.address for lp in sim.lps], np.int64)
+        addresses = np.array([lp.address for lp in sim.lps], np.int64)
+        self._meeting = Directory(tm.Meeting(place.team, tm.new_crew(len(sim.lps)), addresses, place.parcels))
         self._failure = None
         self._begun = 0.0
 
     def run(self):
         """Run to the end; one thread more for each worker but the first."""
         self._begun = time.perf_counter()
-        threads = [
-            threading.Thread(target=self._guarded, args=(self.first + i,), daemon=True) for i in range(1, self.threads)
-        ]
+        threads = [threading.Thread(target=self._guarded, args=(i,), daemon=True) for i in self._workers[1:]]
         for thread in threads:
             thread.start()
-        self._guarded(self.first)
+        self._guarded(self._workers[0])
         for thread in threads:
             thread.join()
         if self._failure is not None:
@@ -110,8 +105,9 @@ class Crew:
         row = tm.TEAM_FIRST + worker * tm.LINE
         hops, windows = FIRST_PAUSE_HOPS, WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
         done, last = 0, time.perf_counter()
+        address = self._meeting.address
         while True:
-            status = tm.work(self.team, self._crew, self._addresses, worker, hops, windows)
+            status = tm.work(address, worker, hops, windows)
             if status == DONE:
                 return
             if status == FULL:
@@ -121,7 +117,7 @@ class Crew:
             elif status == tm.ABORTED:
                 raise AbortedError
             elif status == tm.EXCHANGE:
-                tm.publish(self.team, self._exchange(int(self.team[tm.TEAM_SOONEST])))
+                self._exchange()
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team[tm.TEAM_HOPS])
@@ -141,8 +137,8 @@ class Crew:
         self._progress(
             Snapshot(
                 now_ps=int(self.team[tm.TEAM_BEGIN]),
-                packet_hops=int(self.team[tm.TEAM_HOPS]),
-                nodes_done=-int(self.team[tm.TEAM_LEFT]),
+                packet_hops=int(self.team[tm.TEAM_ALL_HOPS]),
+                nodes_done=-int(self.team[tm.TEAM_ALL_LEFT]),
                 nodes_total=self._nodes_total,
                 wall_s=time.perf_counter() - self._begun,
             )

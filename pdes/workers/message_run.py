@@ -1,4 +1,4 @@
-"""Runs a Simulation of messages that go whole to its end, on one worker."""
+"""The worker of a Simulation of messages that go whole."""
 
 import time
 
@@ -12,7 +12,6 @@ from pdes.core.errors import RunError
 from pdes.core.hashmap import rehash
 from pdes.core.jit import compile_for, hook_address
 from pdes.core.status import DONE, FULL
-from pdes.harvest.gathering import check, harvest, results
 from pdes.harvest.stall import TOO_LATE_TEXT
 from pdes.messages.events import KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.messages.message_loop import PAUSED, TOO_LATE, work_messages
@@ -33,44 +32,35 @@ def compile_messages(graph=None, settings=None) -> float:
     return time.perf_counter() - begun
 
 
-def run_messages(sim, progress=None):
-    """Run a Simulation that holds all NPUs in one LP to its end and return its Results.
+class MessageRun:
+    """The worker of a Simulation that holds all NPUs in one LP.
 
     Args:
         sim: from build_world, of a fidelity other than packets.
         progress: called now and then with a Snapshot.
-
-    Raises:
-        RunError: events run out and work is left (who waits for whom), or a promise of the engine is broken.
+        nodes_total: trace rows of the run.
     """
-    compile_s = compile_messages(sim.graph, sim.settings)
-    begun = time.perf_counter()
-    (lp,) = sim.lps
-    begin(lp)
-    total = int(lp.world.net.ctl.rows_left)
-    first_event_s = 0.0
-    while (status := work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
-        if status == FULL:
-            make_room(lp)
-        elif status == TOO_LATE:
-            raise RunError(TOO_LATE_TEXT)
-        elif status == PAUSED and progress is not None:
-            first_event_s = first_event_s or time.perf_counter() - begun
-            progress(_snapshot(lp, total, time.perf_counter() - begun))
-    wall_s = time.perf_counter() - begun
-    own = harvest(sim)
-    check(own)
-    model = sim.settings.fidelity
-    return results(
-        own,
-        own,
-        sim.graph,
-        wall_s=wall_s,
-        setup_s=sim.setup_s,
-        compile_s=compile_s,
-        first_event_s=first_event_s or wall_s,
-        settled={"endpoint_delay_ps": model.endpoint_delay_ps, "resolution_ps": model.resolution_ps},
-    )
+
+    def __init__(self, sim, progress=None, nodes_total=0):
+        (self._lp,) = sim.lps
+        self._progress = progress
+        self._nodes_total = nodes_total
+        self.first_event_s = 0.0
+
+    def run(self):
+        """Run to the end."""
+        lp, begun = self._lp, time.perf_counter()
+        begin(lp)
+        while (status := work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
+            if status == FULL:
+                make_room(lp)
+            elif status == TOO_LATE:
+                raise RunError(TOO_LATE_TEXT)
+            elif status == PAUSED and self._progress is not None:
+                wall_s = time.perf_counter() - begun
+                self.first_event_s = self.first_event_s or wall_s
+                self._progress(_snapshot(lp, self._nodes_total, wall_s))
+        self.first_event_s = self.first_event_s or time.perf_counter() - begun
 
 
 def begin(lp):

@@ -1,7 +1,8 @@
 """Workers as processes of this machine: forked after the kernels are compiled, outboxes and team in shared memory.
 
-Each builds the worlds of its own LPs only. What they have brought comes back through a pipe at the end. When one dies
-a thread of the first sees it and stops the rest; when the first dies the kernel's parent-death signal ends them.
+Each does its share from building the worlds of its own LPs on. What they have brought comes back through a pipe at the
+end. When one dies a thread of the first sees it and stops the rest; when the first dies the kernel's parent-death
+signal ends them.
 """
 
 import contextlib
@@ -13,39 +14,24 @@ import signal
 import threading
 import time
 import traceback
+from dataclasses import replace
 from multiprocessing import connection
 from pathlib import Path
 
 import numpy as np
 
-from pdes.build.layout import Layout
 from pdes.build.post import Post, outbox_words
-from pdes.build.worlds import build_lps
 from pdes.core.errors import RunError
-from pdes.harvest.gathering import check, harvest, merge, results
-from pdes.nic.driven import has_shares, with_driven
-from pdes.workers.crew import AbortedError, Crew, compile_kernels
+from pdes.harvest.gathering import merge
+from pdes.network.boundary import WORD_BYTES
+from pdes.workers.crew import AbortedError
+from pdes.workers.mailbox import Place, Segment, rounded
+from pdes.workers.parcels import no_parcels
 from pdes.workers.team import TEAM_ABORT, found_team, team_words
-from pdes.workers.threads import settled
 
 PR_SET_PDEATHSIG = 1
-LINE_WORDS = 16
 SAYS_WHY_S = 2.0
 ENDS_S = 2.0
-
-
-class _SharedMemory:
-    """Zeroed memory that forked processes share; pages are taken when they are first written."""
-
-    def __init__(self, words):
-        self._words = np.frombuffer(mmap.mmap(-1, max(1, 8 * words)), np.int64)
-        self._used = 0
-
-    def take(self, words):
-        """int64[words], beginning on a line of its own."""
-        begin = self._used
-        self._used += -(-words // LINE_WORDS) * LINE_WORDS
-        return self._words[begin : begin + words]
 
 
 class _Workers:
@@ -133,85 +119,83 @@ class _Workers:
                 process.join()
 
 
-def run_processes(graph, program, settings, owner, workers, progress=None):
-    """Build worlds and run them on so many processes; this one is the first. Returns Results.
+class Processes:
+    """This process and so many others that it forks, of one worker each.
 
     Args:
-        graph: as for pdes.build_world.
-        program: same.
-        settings: same.
-        owner: same.
         workers: at most as many as LPs.
-        progress: called a few times a second with a Snapshot.
-
-    Raises:
-        RunError: as pdes.run; or a process ended before its time.
     """
-    begun = time.perf_counter()
-    settings = with_driven(settings, driven=has_shares(program))
-    layout = Layout(graph, settings, owner)
-    parts = [layout.part(number) for number in range(layout.lps)]
-    memory = _SharedMemory(team_words(workers) + workers + outbox_words(parts) + LINE_WORDS * (2 + layout.lps))
-    team = memory.take(team_words(workers))
-    done = memory.take(workers)
-    found_team(team, workers, layout.fabric.cell_ps, crew_size=1)
-    post = Post(parts, memory.take)
-    compile_s = compile_kernels(graph, settings)
-    others = _Workers(team, done)
-    parent = os.getpid()
 
-    def child(pipe, worker):
-        _die_with(parent)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all, the parent ends us
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        try:
+    failure = RunError
+
+    def __init__(self, workers):
+        self._workers = workers
+        self._others = None
+
+    def lps(self, layout):
+        """All: the others are not there yet."""
+        return range(layout.lps)
+
+    def sum(self, value):
+        """The value, as the others are not there yet."""
+        return value
+
+    def everywhere(self, layout, threads, share):  # noqa: ARG002 - a process is one worker
+        """Fork the others, and do a share here."""
+        workers = self._workers
+        parts = [layout.part(number) for number in range(layout.lps)]
+        words = rounded(team_words(workers)) + rounded(workers) + sum(rounded(outbox_words([part])) for part in parts)
+        memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
+        team = memory.take(team_words(workers))
+        done = memory.take(workers)
+        found_team(team, workers, layout.fabric.cell_ps, crew_size=1)
+        post = Post(parts, memory.take)
+        parent = os.getpid()
+
+        def place(worker):
             own = [parts[number] for number in layout.share(workers, worker)]
-            sim = build_lps(layout, program, settings, own, post)
-            Crew(sim, team, first=worker).run()
-            done[worker] = 1
-            pipe.send(harvest(sim))
-        except BaseException as error:  # noqa: BLE001 - the parent raises it
-            pipe.send(_told(error, worker))
-            team[TEAM_ABORT] = 1
-        pipe.close()
-        os._exit(0)
+            return Place(own, post, team, no_parcels(own), worker)
 
-    try:
-        for worker in range(1, workers):
-            others.start(child, worker)
-        others.watch()
-        sim = build_lps(layout, program, settings, [parts[number] for number in layout.share(workers, 0)], post)
-        crew = Crew(sim, team, progress=progress, nodes_total=_trace_rows(program))
-        setup_s = time.perf_counter() - begun - compile_s
-        started = time.perf_counter()
+        def child(pipe, worker):
+            _die_with(parent)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all, the parent ends us
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._others = None
+            try:
+                own = share(place(worker))
+                done[worker] = 1
+                pipe.send(own)
+            except BaseException as error:  # noqa: BLE001 - the parent raises it
+                pipe.send(_told(error, worker))
+                team[TEAM_ABORT] = 1
+            pipe.close()
+            os._exit(0)
+
+        others = self._others = _Workers(team, done)
         try:
-            crew.run()
+            for worker in range(1, workers):
+                others.start(child, worker)
+            others.watch()
+            own = share(place(0))
+            whole = merge([own, *others.receive()])
+            whole = replace(whole, forked_rss_bytes=whole.peak_rss_bytes - own.peak_rss_bytes)
+            return whole, whole
+        finally:
+            others.stop()
+
+    @contextlib.contextmanager
+    def windows(self):
+        """The first process says why another has stopped."""
+        try:
+            yield
         except AbortedError:
-            raise others.failure() from None
-        wall_s = time.perf_counter() - started
-        own = harvest(sim)
-        whole = merge([own, *others.receive()])
-    finally:
-        others.stop()
-    check(whole)
-    return results(
-        whole,
-        whole,
-        graph,
-        wall_s=wall_s,
-        setup_s=setup_s,
-        compile_s=compile_s,
-        first_event_s=crew.first_event_s,
-        settled=settled(sim),
-        workers_rss_bytes=whole.peak_rss_bytes - own.peak_rss_bytes,
-    )
+            if self._others is None:
+                raise
+            raise self._others.failure() from None
 
-
-def _trace_rows(program):
-    """Trace rows of all NPUs."""
-    trace = np.asarray(program.trace_of_npu)
-    return int(np.diff(program.trace_ptr)[trace[trace >= 0]].sum())
+    def exchange(self):
+        """All are one team."""
 
 
 def _told(error, worker):

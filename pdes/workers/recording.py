@@ -16,6 +16,7 @@ from pdes.build.layout import Layout, share
 from pdes.build.post import Post
 from pdes.build.worlds import build_lps
 from pdes.core.errors import RunError
+from pdes.core.jit import Directory
 from pdes.core.status import DONE, FAILED, FULL
 from pdes.harvest.gathering import check, harvest, results
 from pdes.harvest.stall import failed_queue_pair
@@ -24,7 +25,7 @@ from pdes.nic.driven import has_shares, with_driven
 from pdes.results import Results
 from pdes.workers import team as tm
 from pdes.workers.crew import compile_kernels, make_room
-from pdes.workers.threads import settled
+from pdes.workers.parcels import no_parcels
 
 CALLS = 1001
 FOREVER = 1 << 62
@@ -86,8 +87,7 @@ def record_windows(sim, most_windows=None, keep=(), progress=None):
     """
     compile_s = compile_kernels(sim.graph, sim.settings)
     lps = len(sim.lps)
-    team, crew = _alone(sim.lps)
-    addresses = np.array([lp.address for lp in sim.lps], np.int64)
+    team, crew, meeting = _alone(sim.lps)
     call_ns = _call_ns()
     letters = _Letters(sim.lps)
     hops, counts, begin_ps, spent_ns = [], [letters.none()], [], []
@@ -98,7 +98,7 @@ def record_windows(sim, most_windows=None, keep=(), progress=None):
         for lp, blobs in came.items():
             blobs.append(letters.to(lp, 1 - (number & 1), counts[-1]))
         begin_ps.append(int(team[tm.TEAM_FIRST + tm.WORKER_BEGIN]))
-        status, took_ns = _one_call(sim.lps, team, crew, addresses, 0)
+        status, took_ns = _one_call(sim.lps, team, meeting, 0)
         spent_ns.append(max(0, took_ns - call_ns))
         hops.append(crew[tm.CREW_FIRST + 2 * lps :].astype(np.int32))
         counts.append(letters.counts(number & 1))
@@ -120,7 +120,7 @@ def record_windows(sim, most_windows=None, keep=(), progress=None):
     own = harvest(sim)
     check(own)
     seconds = {"wall_s": found.wall_s, "setup_s": sim.setup_s, "compile_s": compile_s, "first_event_s": 0.0}
-    return replace(found, results=results(own, own, sim.graph, settled=settled(sim), **seconds))
+    return replace(found, results=results(own, own, sim.graph, **seconds))
 
 
 def replay(graph, program, settings, owner, recording, number):
@@ -145,16 +145,15 @@ def replay(graph, program, settings, owner, recording, number):
     part = layout.part(number)
     post = _Replayed(part)
     (lp,) = build_lps(layout, program, settings, [part], post).lps
-    team, crew = _alone([lp], exchanges=True)
-    addresses = np.array([lp.address], np.int64)
+    team, crew, meeting = _alone([lp], exchanges=True)
     call_ns = _call_ns()
     spent_ns = np.zeros(recording.windows, np.int64)
     for window, (words, offsets) in enumerate(recording.came[number]):
         if window > 0:
-            tm.publish(team, recording.begin_ps[window])
+            team[tm.TEAM_SOONEST] = recording.begin_ps[window]
             in_at = lp.world.net.in_at
             in_at[1 - (window & 1) : 2 * len(part.neighbours) : 2] = words.ctypes.data + WORD_BYTES * offsets
-        _, took_ns = _one_call([lp], team, crew, addresses, FOREVER)
+        _, took_ns = _one_call([lp], team, meeting, FOREVER)
         spent_ns[window] = max(0, took_ns - call_ns)
         if crew[tm.CREW_FIRST + 2] != recording.hops[window, number]:
             raise RunError(
@@ -223,19 +222,21 @@ def _sums(counts, lp_of, lps):
 
 
 def _alone(lps, *, exchanges=False):
-    """A team of one worker, and its crew."""
+    """A team of one worker, its crew, and their Directory."""
     team = np.zeros(tm.team_words(1), np.int64)
     cell_ps = int(lps[0].world.net.const.cell_ps) if lps else 1
     tm.found_team(team, 1, cell_ps, crew_size=1, exchanges=exchanges)
-    return team, tm.new_crew(len(lps))
+    crew = tm.new_crew(len(lps))
+    addresses = np.array([lp.address for lp in lps], np.int64)
+    return team, crew, Directory(tm.Meeting(team, crew, addresses, no_parcels(lps)))
 
 
-def _one_call(lps, team, crew, addresses, hops):
+def _one_call(lps, team, meeting, hops):
     """Call the kernel and make room until it is content: what it says, and the nanoseconds in it."""
     took_ns = 0
     while True:
         begun = time.perf_counter_ns()
-        status = tm.work(team, crew, addresses, 0, hops, hops)
+        status = tm.work(meeting.address, 0, hops, hops)
         took_ns += time.perf_counter_ns() - begun
         if status not in {FULL, FAILED}:
             return status, took_ns
@@ -247,9 +248,8 @@ def _one_call(lps, team, crew, addresses, hops):
 
 def _call_ns():
     """What a call of the kernel takes that finds nothing to do."""
-    team, crew = _alone([])
-    nobody = np.empty(0, np.int64)
-    took_ns = [_one_call([], team, crew, nobody, 0)[1] for _ in range(CALLS)]
+    team, _, meeting = _alone([])
+    took_ns = [_one_call([], team, meeting, 0)[1] for _ in range(CALLS)]
     return int(np.median(took_ns))
 
 
@@ -333,11 +333,13 @@ class Exchange(NamedTuple):
         nodes: other nodes.
         packets: float64[windows], packets that it sends to other nodes; of what its LPs send in a window, as large a
             share leaves the node as does of all windows.
+        letters: neighbours on other nodes of one LP, the most of any.
     """
 
     pairs: int
     nodes: int
     packets: np.ndarray
+    letters: int
 
 
 def exchange(recording, nodes, ranks):
@@ -356,4 +358,5 @@ def exchange(recording, nodes, ranks):
         pairs=int(np.bincount(links[:, 0], minlength=nodes).max()),
         nodes=int(np.bincount(np.unique(links, axis=0)[:, 0], minlength=nodes).max()),
         packets=packets.max(axis=1),
+        letters=int(np.bincount(recording.pairs[away, 0], minlength=1).max()),
     )

@@ -7,12 +7,15 @@ stamps, and publishes the begin of the next window; with ranks elsewhere it retu
 workers share are words that one of them writes and others read.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from pdes.core.jit import fetch_add, inline, kernel, load_acquire, store_release, yield_core
-from pdes.core.state import INF
+from pdes.core.jit import fetch_add, inline, kernel, load_acquire, reader, store_release, yield_core
+from pdes.core.state import INF, Int64
 from pdes.core.status import DONE
 from pdes.window import window
+from pdes.workers.parcels import Parcels, pack, seal, unpack, unseal
 
 LINE = 16
 """Words between what different workers write: two cache lines, since lines are fetched in pairs."""
@@ -20,13 +23,16 @@ LINE = 16
 # Team: words that the first worker writes.
 TEAM_WORKERS = 0
 TEAM_CELL = 1  # ps
-TEAM_EXCHANGES = 2  # 1: the begin of a window comes from other ranks
+TEAM_EXCHANGES = 2  # 1: there are other teams
 TEAM_ABORT = LINE  # 1: stop
 TEAM_PUBLISHED = 2 * LINE  # windows whose begin is known
 TEAM_BEGIN = 2 * LINE + 1  # ps: begin of the last of them, INF = nothing is left
 TEAM_SOONEST = 3 * LINE  # ps: earliest event of the team
 TEAM_HOPS = 3 * LINE + 1
 TEAM_LEFT = 3 * LINE + 2  # trace rows not finished
+TEAM_ASKED = 3 * LINE + 3  # windows whose parcels were exchanged
+TEAM_ALL_HOPS = 3 * LINE + 4  # of all teams
+TEAM_ALL_LEFT = 3 * LINE + 5
 TEAM_FIRST = 4 * LINE  # rows of the workers
 
 # Row of a worker.
@@ -45,6 +51,25 @@ CREW_TAKEN = 0  # and one line on: LPs taken in windows of even and odd number
 CREW_FIRST = 2 * LINE  # order of the LPs in windows of even number, of odd number, and their costs
 
 PAUSED, EXCHANGE, ABORTED, WAITING = range(4, 8)
+
+
+class Meeting(NamedTuple):
+    """What the workers of a process find by one address.
+
+    Attributes:
+        team: shared with all workers of the team.
+        crew: of this process.
+        addresses: of the worlds of its LPs.
+        parcels: what they send to other teams.
+    """
+
+    team: Int64
+    crew: Int64
+    addresses: Int64
+    parcels: Parcels
+
+
+meeting_at = reader(Meeting)
 
 SPINS = 4000
 YIELDS = 50_000
@@ -90,15 +115,18 @@ def plan_next(crew, lps, number):
 
 
 @inline
-def take_lp(team, crew, lps, row):
-    """The LP in hand, or the next that nobody has taken; -1 if all are taken."""
+def take_lp(team, crew, parcels, lps, row):
+    """The LP in hand, or the next that nobody has taken, and what came for it; -1 if all are taken."""
     lp = team[row + WORKER_LP]
     if lp < 0:
-        half = team[row + WORKER_NUMBER] & 1
+        number = team[row + WORKER_NUMBER]
+        half = number & 1
         turn = fetch_add(crew, CREW_TAKEN + half * LINE, np.int64(1))
         if turn < lps:
             lp = crew[CREW_FIRST + half * lps + turn]
             team[row + WORKER_LP] = lp
+            if team[TEAM_EXCHANGES] == 1:
+                unpack(parcels, lp, number)
     return lp
 
 
@@ -138,8 +166,30 @@ def gather_team(team, number):
 
 
 @inline
-def publish_begin(team, soonest):
+def settle(team, parcels, number):
+    """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if other teams must say."""
+    if team[TEAM_ASKED] <= number:
+        status = gather_team(team, number)
+        if status != DONE:
+            return status
+        team[TEAM_ALL_HOPS] = team[TEAM_HOPS]
+        team[TEAM_ALL_LEFT] = team[TEAM_LEFT]
+        if team[TEAM_EXCHANGES] == 1:
+            seal(parcels, team[TEAM_SOONEST], team[TEAM_HOPS], team[TEAM_LEFT])
+            team[TEAM_ASKED] = number + 1
+            return EXCHANGE
+    else:
+        soonest, hops, left = unseal(parcels, number)
+        team[TEAM_SOONEST] = min(team[TEAM_SOONEST], soonest)
+        team[TEAM_ALL_HOPS] += hops
+        team[TEAM_ALL_LEFT] += left
+    return DONE
+
+
+@inline
+def publish_begin(team):
     """Tell all workers when the next window begins: at the grid's last line before the earliest event."""
+    soonest = team[TEAM_SOONEST]
     if soonest < INF:
         soonest = soonest // team[TEAM_CELL] * team[TEAM_CELL]
     team[TEAM_BEGIN] = soonest
@@ -147,46 +197,42 @@ def publish_begin(team, soonest):
 
 
 @kernel
-def publish(team, soonest):
-    """After EXCHANGE: the earliest event of all ranks."""
-    publish_begin(team, soonest)
-
-
-@kernel
-def work(team, crew, addresses, worker, hops, windows):
-    """Do windows as worker `worker` of the team, with the others of its crew on the LPs at `addresses`.
+def work(address, worker, hops, windows):
+    """Do windows as worker `worker` of the team, with the others of its crew; address: of the Directory of a Meeting.
 
     DONE: nothing is left. FULL, FAILED: see pdes.window, about the LP in hand. ABORTED: another failed. WAITING: others
     take long. And for the first worker: PAUSED, the team has done `hops` packet-hops or `windows` windows in all;
-    EXCHANGE, it must tell the ranks its earliest event and publish theirs. Call again to go on.
+    EXCHANGE, the parcels must be sent and those of other teams taken. Call again to go on.
     """
+    m = meeting_at(address)
+    team, crew, lps = m.team, m.crew, m.addresses.shape[0]
     row = TEAM_FIRST + worker * LINE
     while True:
         number = team[row + WORKER_NUMBER]
         if team[row + WORKER_WAITS] == 0:
             while True:
-                lp = take_lp(team, crew, addresses.shape[0], row)
+                lp = take_lp(team, crew, m.parcels, lps, row)
                 if lp < 0:
                     break
-                status, hops_done, rows_done, cost, soonest = window(addresses[lp], team[row + WORKER_BEGIN], number)
+                status, hops_done, rows_done, cost, soonest = window(m.addresses[lp], team[row + WORKER_BEGIN], number)
                 team[row + WORKER_HOPS] += hops_done
                 team[row + WORKER_LEFT] -= rows_done
                 if status != DONE:
                     return status
+                if team[TEAM_EXCHANGES] == 1:
+                    pack(m.parcels, m.addresses[lp], lp, number)
                 team[row + WORKER_SOONEST] = min(team[row + WORKER_SOONEST], soonest)
-                crew[CREW_FIRST + 2 * addresses.shape[0] + lp] = cost
+                crew[CREW_FIRST + 2 * lps + lp] = cost
                 team[row + WORKER_LP] = -1
             if team[row + WORKER_PLANS] == 1:
-                plan_next(crew, addresses.shape[0], number)
+                plan_next(crew, lps, number)
             team[row + WORKER_WAITS] = 1
             store_release(team, row + WORKER_ARRIVED, number + 1)
         if worker == 0 and team[TEAM_PUBLISHED] == number:
-            status = gather_team(team, number)
+            status = settle(team, m.parcels, number)
             if status != DONE:
                 return status
-            if team[TEAM_EXCHANGES] == 1:
-                return EXCHANGE
-            publish_begin(team, team[TEAM_SOONEST])
+            publish_begin(team)
         status = await_word(team, TEAM_PUBLISHED, number + 1)
         if status != DONE:
             return status

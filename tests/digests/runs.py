@@ -29,7 +29,6 @@ from pdes import (
     congestion,
     fidelity,
     run,
-    run_messages,
 )
 from tests.fabric import scenarios as fabric_scenarios
 from tests.fabric.cases import Network
@@ -463,7 +462,7 @@ SELECTIVE = {"selective_repeat": True, "reorder_packets": 3}
 def whole(model, program=None, spec=LEAVES, settings=None, **parameters):
     graph = build(spec) if isinstance(spec, str) else spec
     own = chosen(fidelity=fidelity.fidelity(model, **parameters), **(settings or {}))
-    return Brought(run_messages(build_world(graph, program(graph) if program else mixed(graph.npus), own)))
+    return Brought(run(build_world(graph, program(graph) if program else mixed(graph.npus), own)))
 
 
 def nccl_of(graph):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pdes import RunError, build_world, run
-from pdes.workers.threads import settled
+from pdes.harvest.gathering import settled
 from tests.fabric import naive
 from tests.fabric.control import Twin
 from tests.pdes import compare as plain

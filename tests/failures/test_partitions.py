@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import LinkFault, NpuFault, RunError, Settings, build_world, run, run_processes
+from pdes import Layout, LinkFault, NpuFault, Processes, RunError, Settings, build_world, run, run_divided
 from pdes.build.settings import SharedBuffer
 from tests.budgets import bounded
 from tests.failures.common import cable, faults_of, of_switch
@@ -123,7 +123,9 @@ def test_threads_and_processes_give_the_same(switch):
     nodes = parts[0].nodes
     for owner in (np.arange(nodes) % 2, np.arange(nodes) * 3 // nodes):
         assert fingerprint(run(build_world(*parts, owner), threads=2)) == fingerprint(wanted)
-    assert run_processes(*parts, np.arange(nodes) % 2, 2).digest == wanted.digest
+    graph, program, settings = parts
+    layout = Layout(graph, settings, np.arange(nodes) % 2)
+    assert run_divided(layout, program, settings, Processes(2)).digest == wanted.digest
 
 
 def test_plain_python_gives_the_same():

@@ -75,18 +75,8 @@ FAULTS = {
     # before the first window, while the others are in theirs
     "starting": (boom_later, "pdes.workers.crew.Crew._work"),
     "reading": (boom, "nadi.wiring.placement.read_work"),
-    "building": (
-        boom,
-        "pdes.build.worlds.build_lps",
-        "pdes.workers.processes.build_lps",
-        "pdes.workers.ranks.build_lps",
-    ),
-    "harvesting": (
-        boom,
-        "pdes.workers.threads.harvest",
-        "pdes.workers.processes.harvest",
-        "pdes.workers.ranks.harvest",
-    ),
+    "building": (boom, "pdes.build.worlds.build_lps", "pdes.driver.build_lps"),
+    "harvesting": (boom, "pdes.driver.harvest"),
     "writing": (boom, "nadi.results.run_tables._nodes"),
     # from the first table on, no file can become longer than some bytes
     "no_room": (short_files, "nadi.results.run_tables._rows_of_npu"),

@@ -11,4 +11,4 @@ def simulate(network, program, kind, *, concurrent_collectives=False, **paramete
     """Results of a program on a network (a spec or a Graph); parameters are those of messages.fidelity.Fidelity."""
     graph = build(network) if isinstance(network, str) else network
     settings = pdes.Settings(fidelity=fidelity(kind, **parameters), concurrent_collectives=concurrent_collectives)
-    return pdes.run_messages(pdes.build_world(graph, program, settings))
+    return pdes.run(pdes.build_world(graph, program, settings))

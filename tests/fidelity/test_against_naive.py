@@ -33,7 +33,7 @@ def runs(draw):
 
 
 def check(graph, program, chosen):
-    results = pdes.run_messages(pdes.build_world(graph, program, chosen))
+    results = pdes.run(pdes.build_world(graph, program, chosen))
     assert differences(results, by_hand(graph, program, chosen)) == []
     return results
 
@@ -76,7 +76,7 @@ def test_rows_of_messages_and_events_are_used_again(kind):
     npus = 64
     chosen = pdes.Settings(fidelity=fidelity(kind), record_nodes=False, record_flows=False)
     sim = pdes.build_world(build(f"ring:npus={npus}"), collective_program("all-reduce", npus, npus << 10), chosen)
-    results = pdes.run_messages(sim)
+    results = pdes.run(sim)
     assert results.counters["flows"] == 2 * 63 * npus
     assert sim.world.messages.queue[QUEUE_FRESH] <= 3 * npus
     assert len(sim.world.qps.msg_free) == 4 * npus + 2 * 63

@@ -1,9 +1,21 @@
 """Entry points to single helpers of the workers, so that tests can call them compiled."""
 
 from pdes.core.jit import kernel
-from pdes.workers.team import plan_next
+from pdes.workers.parcels import pack, unpack
+from pdes.workers.team import meeting_at, plan_next
 
 
 @kernel
 def plan(crew, lps, number):
     plan_next(crew, lps, number)
+
+
+@kernel
+def packed(address, lp, number):
+    m = meeting_at(address)
+    pack(m.parcels, m.addresses[lp], lp, number)
+
+
+@kernel
+def unpacked(address, lp, number):
+    unpack(meeting_at(address).parcels, lp, number)

@@ -9,7 +9,7 @@ import partition
 from et import read_groups
 from nadi.wiring.in_network import with_reducers
 from partition import PartitionError
-from pdes import Settings, SharedBuffer, build_world, run, run_processes
+from pdes import Layout, Processes, Settings, SharedBuffer, build_world, run, run_divided
 from pdes.messages import fidelity
 from pdes.network import balancing
 from pdes.nic import congestion
@@ -359,4 +359,5 @@ def in_threads(name, owner, threads):
 
 
 def in_processes(name, owner, processes):
-    return run_processes(*case(name)[:3], owner, processes)
+    graph, program, settings = case(name)[:3]
+    return run_divided(Layout(graph, settings, owner), program, settings, Processes(processes))

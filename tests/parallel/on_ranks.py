@@ -1,6 +1,6 @@
 """Run by mpiexec: all cases in turn, then random ones; rank 0 prints one JSON document.
 
-Arguments: names of cases, comma between; ways, each "method/lps/threads/share_memory"; how many random runs.
+Arguments: names of cases, comma between; ways, each "method/lps/threads/teams"; how many random runs.
 """
 
 import json
@@ -9,10 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdes import Layout, RunError, build_world, run, run_ranks
+from pdes import Layout, Ranks, RunError, build_world, run, run_divided
 from tests.parallel import matrix
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import some
+
+TEAM_RANKS = {"shared": 0, "sent": 1, "pairs": 2}
+"""Ranks of a team."""
 
 
 def whole(world, own):
@@ -33,10 +36,11 @@ def whole(world, own):
     return replace(own, npu_node_ptr=ptr, node_start_ps=joined(1), node_finish_ps=joined(2))
 
 
-def on_ranks(world, graph, program, settings, owner, threads, share_memory):
+def on_ranks(world, graph, program, settings, owner, threads, team_ranks):
     """Fingerprint of a run on all ranks, and how it went; on rank 0."""
     layout = Layout(graph, settings, owner)
-    results = run_ranks(layout, program, settings, world, threads, share_memory=share_memory)
+    mailbox = Ranks(world, share_memory=team_ranks != 1, team_ranks=team_ranks)
+    results = run_divided(layout, program, settings, mailbox, threads)
     alike = world.gather((results.digest, results.finish_time_ps, results.counters, results.settled))
     together = whole(world, results)
     if together is None:
@@ -63,14 +67,12 @@ def cases(world, names, ways):
     for name in names:
         graph, program, settings, owners, *_ = matrix.case(name)
         for way in ways:
-            method, lps, threads, share_memory = way.split("/")
+            method, lps, threads, teams = way.split("/")
             for label in owners if method == "own" else [method]:
                 owner = matrix.owner_of(name, label, int(lps))
                 if owner is not None:
                     owner = spread(owner, world.size)
-                    result, how = on_ranks(
-                        world, graph, program, settings, owner, int(threads), share_memory == "shared"
-                    )
+                    result, how = on_ranks(world, graph, program, settings, owner, int(threads), TEAM_RANKS[teams])
                     found.setdefault(name, {})[way.replace("own", label)] = {"is": result, "how": how}
     return found
 
@@ -89,7 +91,7 @@ def random_ones(world, number):
         ran += 1
         threads = 2 if world.size == 2 and turn % 3 == 0 else 1
         owner = spread(owner, world.size)
-        result, _ = on_ranks(world, graph, program, settings, owner, threads, share_memory=turn % 2 == 0)
+        result, _ = on_ranks(world, graph, program, settings, owner, threads, turn % 3)
         if result and result != wanted:
             wrong.append({"run": repr(drawn), "differ": differing(result, wanted)})
     return {"ran": ran, "wrong": wrong}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from pdes import RunError, build_world, run, run_processes
+from pdes import Layout, Processes, RunError, build_world, run, run_divided
 from pdes.build import growth
 from pdes.core import state as s
 from pdes.workers import crew
@@ -77,7 +77,9 @@ class _Settled:
 def test_any_owner_gives_the_same_in_processes(drawn):
     *parts, owner = drawn.parts()
     if owner.max() > 0:
-        agree(outcome(run_processes, *parts, owner, 2), outcome(run, build_world(*parts)))
+        graph, program, settings = parts
+        forked = outcome(run_divided, Layout(graph, settings, owner), program, settings, Processes(2))
+        agree(forked, outcome(run, build_world(*parts)))
 
 
 PLACES = ("taking in", "sending on to other LPs", "in a cell")

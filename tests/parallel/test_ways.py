@@ -120,8 +120,8 @@ RANKS = {
         *("metis/2/1/shared", "metis/2/1/sent", "blocks/4/1/shared", "scatter/6/1/sent"),
         *("metis/4/2/shared", "metis/4/2/sent", "own/2/1/shared", "own/2/1/sent"),
     ],
-    3: ["metis/3/1/shared", "metis/3/1/sent", "scatter/6/1/shared", "own/3/1/sent"],
-    4: ["metis/4/1/shared", "own/4/1/shared"],
+    3: ["metis/3/1/shared", "metis/3/1/sent", "scatter/6/1/shared", "own/3/1/sent", "scatter/6/1/pairs"],
+    4: ["metis/4/1/shared", "own/4/1/shared", "scatter/8/1/pairs"],
 }
 RANDOM_RUNS = {1: 0, 2: 60, 3: 20, 4: 10}
 
@@ -161,7 +161,8 @@ def test_ranks(on_ranks, ranks):
 def test_ranks_share_memory_or_send(on_ranks, ranks):
     for ways in on_ranks(ranks)["cases"].values():
         for way, result in ways.items():
-            assert result["how"]["teams"] == (1 if way.endswith("shared") else ranks)
+            expected = {"shared": 1, "sent": ranks, "pairs": (ranks + 1) // 2}
+            assert result["how"]["teams"] == expected[way.rpartition("/")[2]]
 
 
 @pytest.mark.parametrize("ranks", [ranks for ranks, runs in RANDOM_RUNS.items() if runs])

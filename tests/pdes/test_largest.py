@@ -1,7 +1,7 @@
 """What bounds promise to be carried is carried."""
 
 from nadi import bounds
-from pdes import Settings, build_world, fidelity, run, run_messages
+from pdes import Settings, build_world, fidelity, run
 from topologies import bounds as quantities
 from topologies import build
 from workload import pairs_program
@@ -18,7 +18,7 @@ def test_the_largest_numbers_are_carried_whole():
     sent = run(build_world(graph, one_message(3 * largest.mtu_bytes), largest))
     assert sent.links["tx_bytes"].tolist() == [3 * 65_535, 3 * 86, 3 * 86, 3 * 65_535]
     whole = Settings(fidelity=fidelity.fidelity("congestion_aware"))
-    sent = run_messages(build_world(graph, one_message(quantities.MOST_BYTES), whole))
+    sent = run(build_world(graph, one_message(quantities.MOST_BYTES), whole))
     assert sent.links["tx_bytes"].max() == sent.flows["bytes"].sum() == 2**46 - 1
     widest = Settings(mtu_bytes=1, window_bytes=bounds.MOST_WINDOW_PACKETS)
     sent = run(build_world(graph, one_message(1000), widest))

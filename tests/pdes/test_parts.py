@@ -14,7 +14,8 @@ from pdes.core.rows.network import PacketRecord
 from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
 from pdes.core.rows.npu import Instance
 from pdes.network.link import BYTES_MASK, LINK_BITS
-from pdes.workers.threads import crew_of
+from pdes.workers.crew import Crew
+from pdes.workers.mailbox import Alone
 from tests.budgets import bounded
 from tests.pdes import kernels, naive
 from tests.pdes.cases import Traces
@@ -169,7 +170,7 @@ def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
         else:
             busy = max(busy, at + 40_000) + 80 * size
             sent += size
-    crew_of(sim).run()
+    Alone([lp.part for lp in sim.lps]).everywhere(sim.layout, 1, lambda place: Crew(sim, place).run())
     out = int(np.flatnonzero(np.sort(graph.link_src) == 4)[3])
     row = world.net.tx[out]
     assert (row.busy_ps, row.sent_bytes & BYTES_MASK, world.net.tx_dropped[out]) == (busy, sent, dropped)

@@ -108,9 +108,9 @@ def test_exchanges_by_hand():
     recording = by_hand([[0] * 4] * 2, pairs, [5, 2, 1, 2, 0, 2, 1, 6])
     recording.sent[:] = [1, 2, 3, 5], [7, 0, 0, 1]
     # on two nodes of two, 3 of the 10 packets of LPs 0 and 1 leave their node, and all 9 of LPs 2 and 3
-    for nodes, links, others, packets in (4, 3, 3, [5, 7]), (2, 3, 1, [8, 2.1]), (1, 0, 0, [0, 0]):
+    for nodes, links, others, packets, letters in (4, 3, 3, [5, 7], 3), (2, 3, 1, [8, 2.1], 2), (1, 0, 0, [0, 0], 0):
         found = exchange(recording, nodes, 4)
-        assert (found.pairs, found.nodes) == (links, others)
+        assert (found.pairs, found.nodes, found.letters) == (links, others, letters)
         assert found.packets.tolist() == pytest.approx(packets)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import topologies
-from pdes import Settings, build_world, run_messages
+from pdes import Settings, build_world, run
 from pdes.core import packet
 from pdes.messages.fidelity import fidelity
 from tests.fidelity.naive import by_hand
@@ -105,7 +105,7 @@ def test_the_naive_model_agrees(program, lossy):
 def test_the_naive_model_of_whole_messages_agrees(program, kind):
     graph, chosen = topologies.build(SPINES), Settings(fidelity=fidelity(kind), seed=4)
     connections = program((0, 1, 1, 5), 20_000)
-    results = run_messages(build_world(graph, connections, chosen))
+    results = run(build_world(graph, connections, chosen))
     assert differences(results, by_hand(graph, connections, chosen)) == []
 
 

@@ -35,7 +35,7 @@ def test_packets_and_hops_are_those_of_the_run(fabric, kind, size, algorithm):
     assert found.packets == pytest.approx(count["data_packets"], rel=0.02)
     assert found.packet_hops == pytest.approx(count["packet_hops"], rel=0.05)
     whole = pdes.Settings(fidelity=fidelity.fidelity("congestion_aware"))
-    results = pdes.run_messages(pdes.build_world(graph, program, whole))
+    results = pdes.run(pdes.build_world(graph, program, whole))
     assert estimate(graph, program, whole).packet_hops == pytest.approx(results.counters["packet_hops"], rel=0.05)
     assert found.memory_bytes > estimate(graph, program, pdes.Settings(record_flows=False)).memory_bytes
     assert settings.record_flows

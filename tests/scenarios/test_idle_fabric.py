@@ -13,7 +13,7 @@ from nadi.closed_forms.idle_fabric import Play
 from nadi.closed_forms.idle_paths import IdleFabric, Path, Times, fabric_of, packet_times, with_own_ties
 from nadi.closed_forms.lone_message import Hop, train
 from nadi.wiring.in_network import with_reducers
-from pdes import Settings, build_world, run_messages
+from pdes import Settings, build_world, run
 from pdes.closed_forms import idle_state
 from pdes.messages.fidelity import fidelity
 from tests.plain_python import plain_python
@@ -289,7 +289,7 @@ def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
     )
     assert form.is_played
     complete, reducing, _ = with_reducers(graph, program)
-    taken_ps = run_messages(build_world(complete, reducing, chosen)).finish_time_ps
+    taken_ps = run(build_world(complete, reducing, chosen)).finish_time_ps
     above_ps = taken_ps - form.time_ps
     if (name, kind, algorithm) == ("congestion_aware", "all-reduce", "nvls"):
         assert above_ps > 0, "an aggregator's messages go as they are posted; in the player connections take turns"
@@ -303,7 +303,7 @@ def test_nccl_with_messages_that_go_whole(name, hosts, kind):
     graph, chosen = topologies.build(HOSTS[hosts]), Settings(fidelity=fidelity(name))
     program = collective_program(kind, graph.npus, 4 * MIB, "nccl", graph)
     fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
-    taken_ps = run_messages(build_world(graph, program, chosen)).finish_time_ps
+    taken_ps = run(build_world(graph, program, chosen)).finish_time_ps
     assert taken_ps == Play(program.schedules, 0, 4 * MIB, fabric).time_ps()
 
 

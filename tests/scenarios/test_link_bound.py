@@ -67,7 +67,7 @@ def test_nor_do_messages_that_go_whole(fabric, resolution_ps):
     for kind, size in (("all-reduce", 70_001), ("all-to-all", 3_000_000)):
         program = workload.collective_program(kind, graph.npus, size, None, graph)
         settings = pdes.Settings(fidelity=aware, record_nodes=False)
-        results = pdes.run_messages(pdes.build_world(graph, program, settings))
+        results = pdes.run(pdes.build_world(graph, program, settings))
         assert 0 < link_bound_ps(graph, program, settings) <= results.finish_time_ps
         assert link_bound_ps(graph, program, pdes.Settings(fidelity=unaware)) == 0
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import topologies
-from pdes import Settings, build_world, run, run_messages
+from pdes import Settings, build_world, run
+from pdes.harvest.gathering import settled
 from pdes.messages.fidelity import fidelity
 from pdes.nic import congestion
-from pdes.workers.threads import settled
 from tests.fabric.compare import differences
 from tests.fabric.driven import Driven
 from tests.fidelity.naive import by_hand
@@ -147,7 +147,7 @@ def test_the_naive_model_of_whole_messages_agrees(program, kind, seed):
     dice = random.Random(seed)  # noqa: S311 - a test's dice
     graph = topologies.build("leaf-spine:leaves=3,hosts_per_leaf=1,spines=2,rate=100Gbps,uplink_rate=30Gbps")
     made, chosen = program(drawn(dice), 20_000), Settings(fidelity=fidelity(kind, resolution_ps=1000), seed=seed)
-    results = run_messages(build_world(graph, made, chosen))
+    results = run(build_world(graph, made, chosen))
     assert compare.differences(results, by_hand(graph, made, chosen)) == []
 
 
@@ -155,7 +155,7 @@ def test_the_naive_model_of_whole_messages_agrees(program, kind, seed):
 def test_whole_messages_take_their_bytes_at_the_share(program, kind):
     chosen = Settings(fidelity=fidelity(kind))
     graph = topologies.build(SWITCH)
-    results = run_messages(build_world(graph, program(lanes([(0, 7)], 1), 10**6), chosen))
+    results = run(build_world(graph, program(lanes([(0, 7)], 1), 10**6), chosen))
     again_ps = 10**6 * BYTE_PS if kind == "congestion_aware" else 0
     assert results.finish_time_ps == 7 * 10**6 * BYTE_PS + again_ps + 1_000_000
 

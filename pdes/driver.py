@@ -1,0 +1,85 @@
+"""Runs a simulation to its end, whoever its workers are."""
+
+import time
+
+import numpy as np
+
+from pdes.build.worlds import build_lps
+from pdes.core.errors import RunError
+from pdes.harvest.gathering import check, harvest, results
+from pdes.nic.driven import has_shares, with_driven
+from pdes.workers.crew import Crew, compile_kernels
+from pdes.workers.mailbox import Alone
+from pdes.workers.message_run import MessageRun, compile_messages
+
+
+def run(sim, progress=None, threads=1):
+    """Run a Simulation that holds all LPs to its end and return its Results.
+
+    Args:
+        sim: from build_world.
+        progress: called a few times a second with a Snapshot.
+        threads: workers; they share the LPs. Where messages go whole there is one LP, and one worker.
+
+    Raises:
+        RunError: events run out and work is left (who waits for whom), a queue pair gives up, or a promise of the
+            engine is broken (a defect, never the user's fault).
+    """
+    alone = Alone([lp.part for lp in sim.lps])
+    return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim)
+
+
+def run_divided(layout, program, settings, mailbox, threads=1, progress=None):
+    """Build worlds wherever the mailbox has processes, each its own, and run them; returns Results.
+
+    Args:
+        layout: the fabric divided among LPs, the same in all processes.
+        program: what the NPUs do, at least those of the LPs for which this process answers (`mailbox.lps`).
+        settings: of the packet network.
+        mailbox: Processes or Ranks; all ranks call this.
+        threads: workers of each process.
+        progress: called now and then with a Snapshot; on the first rank only, None on others.
+
+    Raises:
+        RunError: as `run`; or a process ended before its time.
+    """
+    settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program))) > 0)
+    return _run(layout, program, settings, mailbox, threads, progress)
+
+
+def _run(layout, program, settings, mailbox, threads, progress, ready=None):
+    """Compile, have every process do its share, and make Results; ready: a Simulation that was built before."""
+    begun = time.perf_counter()
+    whole_messages = settings.fidelity.act
+    compile_s = (compile_messages if whole_messages else compile_kernels)(layout.graph, settings)
+    nodes_total = mailbox.sum(_trace_rows(layout, program, mailbox.lps(layout)))
+    seconds = {"compile_s": compile_s}
+
+    def share(place):
+        sim = ready or build_lps(layout, program, settings, place.parts, place.post)
+        if whole_messages:
+            workers = MessageRun(sim, progress, nodes_total)
+        else:
+            workers = Crew(sim, place, progress, nodes_total, mailbox.exchange)
+        seconds["setup_s"] = time.perf_counter() - begun - compile_s + (ready.setup_s if ready else 0.0)
+        with mailbox.windows():
+            started = time.perf_counter()
+            workers.run()
+            seconds["wall_s"] = time.perf_counter() - started
+        seconds["first_event_s"] = workers.first_event_s
+        return harvest(sim)
+
+    whole, own = mailbox.everywhere(layout, threads, share)
+    try:
+        check(whole)
+    except RunError as error:
+        raise mailbox.failure(str(error)) from None
+    return results(whole, own, layout.graph, **seconds)
+
+
+def _trace_rows(layout, program, lps):
+    """Trace rows of the NPUs of these LPs."""
+    trace = np.asarray(program.trace_of_npu)
+    owner = layout.owner[: len(trace)]
+    trace = trace[(owner >= lps.start) & (owner < lps.stop)]
+    return int(np.diff(program.trace_ptr)[trace[trace >= 0]].sum())

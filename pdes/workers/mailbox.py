@@ -1,0 +1,138 @@
+"""What the workers of a run share, behind one interface: a team, outboxes, and what all of them bring in the end.
+
+There are three kinds: `Alone`, one process whose workers are threads; processes of this machine
+(`pdes.workers.processes`); MPI ranks, each with threads (`pdes.workers.ranks`).
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from pdes.build.layout import Layout
+from pdes.build.part import Part
+from pdes.build.post import Post
+from pdes.core.errors import RunError
+from pdes.harvest.gathering import Harvest
+from pdes.workers.parcels import Parcels, no_parcels
+from pdes.workers.team import found_team, team_words
+
+LINE_WORDS = 16
+"""Pieces of a segment begin on a pair of cache lines of their own."""
+
+
+class Place(NamedTuple):
+    """What one process of a run has.
+
+    Attributes:
+        parts: the LPs that it does.
+        post: their outboxes, and where to find those of their neighbours; None = their worlds are built.
+        team: int64[], see pdes.workers.team; found already.
+        parcels: what the LPs send to other teams and get from them.
+        first: number in the team of the first of its workers.
+        threads: how many they are.
+    """
+
+    parts: list[Part]
+    post: Post | None
+    team: np.ndarray
+    parcels: Parcels
+    first: int = 0
+    threads: int = 1
+
+
+Share = Callable[[Place], Harvest]
+"""What one process does of a run, from building its worlds to what they have brought."""
+
+
+class Mailbox(Protocol):
+    """How the processes of a run, each with a Place, work together.
+
+    Attributes:
+        failure: what a failure is raised as that all processes find alike.
+    """
+
+    failure: type[RunError]
+
+    def lps(self, layout: Layout) -> range:
+        """The LPs for which this process answers, before there are others that it starts itself."""
+
+    def sum(self, value: int) -> int:
+        """The sum of a value over all processes that are there before any is started."""
+
+    def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
+        """Have every process do its share.
+
+        Args:
+            layout: the fabric divided among LPs.
+            threads: workers of each process, at most.
+            share: called once in each process; before that every kernel is compiled.
+
+        Returns:
+            What all have brought, and the part whose trace rows the results of this process are to hold.
+
+        Raises:
+            RunError: a process failed.
+        """
+
+    def windows(self) -> AbstractContextManager:
+        """A block in which this process does its windows: all begin it at once. What ends it early is said here."""
+
+    def exchange(self):
+        """At the end of a window, by the first worker of a team if there are several: send its parcels, take others."""
+
+
+class Segment:
+    """Zeroed int64 words that pieces are taken from, one behind the other."""
+
+    def __init__(self, words: np.ndarray):
+        self._words = words
+        self._used = 0
+
+    def take(self, words: int) -> np.ndarray:
+        """int64[words], beginning on a pair of cache lines of its own."""
+        begin = self._used
+        self._used += rounded(words)
+        return self._words[begin : begin + words]
+
+
+def rounded(words: int) -> int:
+    """Whole pairs of cache lines."""
+    return -(-words // LINE_WORDS) * LINE_WORDS
+
+
+class Alone:
+    """One process, whose workers are threads; it has all LPs.
+
+    Args:
+        parts: all LPs, whose worlds are built already.
+    """
+
+    failure = RunError
+
+    def __init__(self, parts):
+        self._parts = parts
+
+    def lps(self, layout):
+        """All."""
+        return range(layout.lps)
+
+    def sum(self, value):
+        """The value."""
+        return value
+
+    def everywhere(self, layout, threads, share):
+        """Do all of it here."""
+        threads = min(threads, len(self._parts))
+        team = np.zeros(team_words(threads), np.int64)
+        found_team(team, threads, layout.fabric.cell_ps, crew_size=threads)
+        own = share(Place(self._parts, None, team, no_parcels(self._parts), 0, threads))
+        return own, own
+
+    def windows(self):
+        """What ends them is raised as it is."""
+        return nullcontext()
+
+    def exchange(self):
+        """There is nobody else."""

@@ -1,0 +1,209 @@
+"""What teams send each other: one parcel from each team to each other one after every window, packed by compiled code.
+
+A parcel has a header (records, and what its team says of itself) and then blocks of BLOCK records: the tags of all
+first, so that whoever looks for what is his reads a line of each block and no more, and then what they hold: the words
+of a packet, and what it has met where packets carry telemetry. A tag says for which LP a record is, from which of that
+LP's neighbours, and over which of the links between the two. So what is used of a parcel is a piece of memory without
+gaps, however many LPs have put something in: each takes room for its records by adding to their number, and an order
+among them no result depends on. Before a window each LP of the receiving team looks for its own records and puts them
+into halves as its neighbours' outboxes have them (pdes.network.boundary).
+"""
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from pdes.build.part import offsets
+from pdes.core.jit import fetch_add, inline, outline
+from pdes.core.rows.workers import ParcelHeader
+from pdes.core.state import INF, Int64
+from pdes.core.world import world_at
+from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
+
+PARCEL_HEADER = ParcelHeader.words
+BLOCK = 8
+"""Records whose tags stand on one cache line."""
+TAG_LP, TAG_NEIGHBOUR = 44, 24
+"""Where in a tag the LP begins, and its neighbour's place; below is the link's."""
+PLACE_BITS, LINK_BITS = (1 << (TAG_LP - TAG_NEIGHBOUR)) - 1, (1 << TAG_NEIGHBOUR) - 1
+
+
+class Parcels(NamedTuple):
+    """Parcels of a team, and what the LPs of one of its processes put in and take out.
+
+    Attributes:
+        words: shared by the team; parcels, each on whole lines.
+        headers: the same words as rows: a parcel's header is that of its place by PARCEL_HEADER.
+        outgoing: per other team, where the parcel for it begins in `words`.
+        incoming: per other team, where those from it begin, after windows of even number and of odd number.
+        numbers: per LP of this process, its number.
+        letter_ptr: per LP, where its letters begin: one for each neighbour in another team.
+        letter_team: other team of a letter.
+        letter_neighbour: place of the neighbour among those of the LP that sends.
+        letter_tag: tag of a record, without the link.
+        half_ptr: per LP, where its `half_at` begin.
+        half_at: per neighbour, where in `halves` the half begins that holds what has come; -1 = of this team.
+        halves: see pdes.network.boundary.
+        record_words: of a record beside its tag.
+    """
+
+    words: Int64
+    headers: Annotated[np.recarray, ParcelHeader]
+    outgoing: Int64
+    incoming: Int64
+    numbers: Int64
+    letter_ptr: Int64
+    letter_team: Int64
+    letter_neighbour: Int64
+    letter_tag: Int64
+    half_ptr: Int64
+    half_at: Int64
+    halves: Int64
+    record_words: Int64
+
+
+def no_parcels(parts):
+    """Of a process whose team is the only one."""
+    none = np.zeros(0, np.int64)
+    ptr = np.zeros(len(parts) + 1, np.int64)
+    return Parcels(none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none)
+
+
+def headers_of(words):
+    """What words of parcels are as rows of headers."""
+    return words.view(ParcelHeader.dtype).view(np.recarray)
+
+
+def parcel_words(records, record_words):
+    """Length of a parcel of so many records, a number or an array."""
+    return PARCEL_HEADER + -(-records // BLOCK) * BLOCK * (1 + record_words)
+
+
+def parcels_of(parts, team_of_lp, here, pairs, words, outgoing, incoming):
+    """Letters and halves of LPs.
+
+    Args:
+        parts: of LPs of one process.
+        team_of_lp: int64[lps], number of the team of each.
+        here: that of this process; other teams are numbered without it.
+        pairs: int64[m, 2], LPs that have links from the first to the second, in order.
+        words: int64[], parcels of the team.
+        outgoing: int64[other teams], where they begin.
+        incoming: int64[2 x other teams], likewise.
+    """
+    begin = np.searchsorted(pairs[:, 0], np.arange(len(team_of_lp) + 1))
+    teams, neighbours, tags, half_at, counts, used = [], [], [], [], [], 0
+    for part in parts:
+        letters = 0
+        for j, (other, room) in enumerate(zip(part.neighbours, part.rooms_in, strict=True)):
+            team = int(team_of_lp[other])
+            if team == here:
+                half_at.append(-1)
+                continue
+            half_at.append(used)
+            used += part.half_words(room)
+            letters += 1
+            teams.append(team - (team > here))
+            neighbours.append(j)
+            mine = int(np.searchsorted(pairs[begin[other] : begin[other + 1], 1], part.number))
+            tags.append(other << TAG_LP | mine << TAG_NEIGHBOUR)
+        counts.append(letters)
+    return Parcels(
+        words=words,
+        headers=headers_of(words),
+        outgoing=outgoing,
+        incoming=incoming,
+        numbers=np.array([part.number for part in parts], np.int64),
+        letter_ptr=offsets(counts),
+        letter_team=np.array(teams, np.int64),
+        letter_neighbour=np.array(neighbours, np.int64),
+        letter_tag=np.array(tags, np.int64),
+        half_ptr=offsets([len(part.neighbours) for part in parts]),
+        half_at=np.array(half_at, np.int64),
+        halves=np.zeros(used, np.int64),
+        record_words=np.array([parts[0].crossing_words - 1], np.int64),
+    )
+
+
+@outline
+def pack(parcels, address, lp, number):
+    """After its window, put what an LP has for LPs of other teams into the parcels for those."""
+    net = world_at(address).net
+    crossing = net.const.crossing_words
+    size = parcels.record_words[0]
+    words = parcels.words
+    for letter in range(parcels.letter_ptr[lp], parcels.letter_ptr[lp + 1]):
+        half = net.out_at[2 * parcels.letter_neighbour[letter] + (number & 1)]
+        count = net.outbox[half]
+        if count == 0:
+            continue
+        parcel = parcels.outgoing[parcels.letter_team[letter]]
+        first = fetch_add(words, parcel, count)
+        for i in range(count):
+            out = half + HEADER_WORDS + i * crossing
+            block = parcel + PARCEL_HEADER + (first + i) // BLOCK * BLOCK * (1 + size)
+            place = (first + i) % BLOCK
+            words[block + place] = parcels.letter_tag[letter] | net.outbox[out + CROSSING_WORDS - 1]
+            at = block + BLOCK + place * size
+            words[at] = net.outbox[out]
+            words[at + 1] = net.outbox[out + 1]
+            words[at + 2] = net.outbox[out + 2]
+            words[at + 3] = net.outbox[out + 3]
+            for word in range(CROSSING_WORDS, crossing):
+                words[at + word - 1] = net.outbox[out + word]
+
+
+@outline
+def unpack(parcels, lp, number):
+    """Before its window, put what came for an LP after the window before into the halves that the LP looks into."""
+    size = parcels.record_words[0]
+    words, halves, number_of_lp = parcels.words, parcels.halves, parcels.numbers[lp]
+    first = parcels.half_ptr[lp]
+    for half in range(first, parcels.half_ptr[lp + 1]):
+        if parcels.half_at[half] >= 0:
+            halves[parcels.half_at[half]] = 0
+    for team in range(parcels.outgoing.shape[0]):
+        parcel = parcels.incoming[2 * team + 1 - (number & 1)]
+        records = parcels.headers[parcel // PARCEL_HEADER].records
+        for begin in range(0, records, BLOCK):
+            block = parcel + PARCEL_HEADER + begin * (1 + size)
+            for place in range(min(BLOCK, records - begin)):
+                tag = words[block + place]
+                if tag >> TAG_LP != number_of_lp:
+                    continue
+                half = parcels.half_at[first + ((tag >> TAG_NEIGHBOUR) & PLACE_BITS)]
+                into = half + HEADER_WORDS + halves[half] * (size + 1)
+                halves[half] += 1
+                at = block + BLOCK + place * size
+                halves[into] = words[at]
+                halves[into + 1] = words[at + 1]
+                halves[into + 2] = words[at + 2]
+                halves[into + 3] = words[at + 3]
+                halves[into + 4] = tag & LINK_BITS
+                for word in range(CROSSING_WORDS, size + 1):
+                    halves[into + word] = words[at + word - 1]
+
+
+@inline
+def seal(parcels, soonest, hops, left):
+    """Write on all parcels what the team says of itself."""
+    for team in range(parcels.outgoing.shape[0]):
+        header = parcels.headers[parcels.outgoing[team] // PARCEL_HEADER]
+        header.soonest_ps = soonest
+        header.hops = hops
+        header.rows_left = left
+
+
+@inline
+def unseal(parcels, number):
+    """What the other teams say: their earliest event, packet-hops, rows not finished; the parcels sent are emptied."""
+    soonest = INF
+    hops = np.int64(0)
+    left = np.int64(0)
+    for team in range(parcels.outgoing.shape[0]):
+        parcels.headers[parcels.outgoing[team] // PARCEL_HEADER].records = 0
+        header = parcels.headers[parcels.incoming[2 * team + (number & 1)] // PARCEL_HEADER]
+        soonest = min(soonest, header.soonest_ps)
+        hops += header.hops
+        left += header.rows_left
+    return soonest, hops, left

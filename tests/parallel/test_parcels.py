@@ -1,0 +1,207 @@
+"""Parcels between teams: what is put in comes out where it belongs, and both ends expect messages of one length."""
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdes import Layout, RunError, build_world
+from pdes.core.jit import Directory
+from pdes.core.state import INF
+from pdes.network.boundary import HEADER_WORDS
+from pdes.workers.exchange import Exchange, _Line
+from pdes.workers.parcels import BLOCK, PARCEL_HEADER, headers_of, no_parcels, parcel_words, parcels_of
+from pdes.workers.team import TEAM_SOONEST, Meeting, team_words
+from tests.budgets import bounded
+from tests.parallel import kernels
+from tests.parallel.random_runs import divided
+
+
+def letters(sim, half, random):
+    """Fill the halves of all outboxes at random; (sender, receiver) -> records, as rows."""
+    sent = {}
+    for lp in sim.lps:
+        at, words, outbox = lp.part.outbox_at(), lp.part.crossing_words, lp.world.net.outbox
+        for j, (other, room, links) in enumerate(
+            zip(lp.part.neighbours, lp.part.rooms, lp.part.links_out, strict=True)
+        ):
+            rows = random.integers(0, 1 << 60, (int(random.integers(0, room + 1)), words))
+            rows[:, 4] = random.integers(0, len(links), len(rows))
+            begin = at[2 * j + half]
+            outbox[begin] = len(rows)
+            outbox[begin + HEADER_WORDS : begin + HEADER_WORDS + rows.size] = rows.ravel()
+            sent[lp.part.number, other] = rows
+    return sent
+
+
+class Teams:
+    """LPs of a Simulation as teams of one process each."""
+
+    def __init__(self, sim, layout, team_of_lp):
+        self.sim, self.team_of_lp = sim, team_of_lp
+        self.teams = int(team_of_lp.max()) + 1
+        record_words = sim.lps[0].part.crossing_words - 1
+        room = parcel_words(sum(sum(lp.part.rooms) for lp in sim.lps), record_words)
+        others = self.teams - 1
+        self.lps = [[lp for lp in sim.lps if team_of_lp[lp.part.number] == team] for team in range(self.teams)]
+        self.parcels = [
+            parcels_of(
+                [lp.part for lp in lps],
+                team_of_lp,
+                team,
+                layout.pairs(),
+                np.zeros(3 * others * room, np.int64),
+                room * np.arange(others),
+                room * np.arange(others, 3 * others),
+            )
+            for team, lps in enumerate(self.lps)
+        ]
+
+    def meeting(self, team):
+        addresses = np.array([lp.address for lp in self.lps[team]], np.int64)
+        return Directory(Meeting(np.zeros(1, np.int64), np.zeros(1, np.int64), addresses, self.parcels[team]))
+
+    def carry(self, number):
+        """As MPI would: what a parcel holds, and no more."""
+        for sender, mine in enumerate(self.parcels):
+            for receiver, other in enumerate(self.parcels):
+                if sender != receiver:
+                    begin = mine.outgoing[receiver - (receiver > sender)]
+                    into = other.incoming[2 * (sender - (sender > receiver)) + (number & 1)]
+                    used = parcel_words(int(mine.words[begin]), int(mine.record_words[0]))
+                    other.words[into : into + used] = mine.words[begin : begin + used]
+
+
+@bounded(20)
+@given(divided(), st.integers(2, 4), st.integers(0, 1), st.integers(0, 1 << 30))
+def test_what_is_put_in_comes_out_where_it_belongs(drawn, teams, number, seed):
+    graph, program, settings, owner = drawn.parts()
+    layout = Layout(graph, settings, owner)
+    if layout.lps < teams:
+        return
+    try:
+        sim = build_world(graph, program, settings, owner)
+    except RunError:
+        return
+    team_of_lp = np.arange(layout.lps) * teams // layout.lps
+    sent = letters(sim, number, np.random.default_rng(seed))
+    found = Teams(sim, layout, team_of_lp)
+    for team, lps in enumerate(found.lps):
+        meeting = found.meeting(team)
+        for place in reversed(range(len(lps))):
+            kernels.packed(meeting.address, place, number)
+    found.carry(number)
+    seen = 0
+    for team, lps in enumerate(found.lps):
+        parcels, meeting = found.parcels[team], found.meeting(team)
+        for place, lp in enumerate(lps):
+            kernels.unpacked(meeting.address, place, number + 1)
+            for j, other in enumerate(lp.part.neighbours):
+                at = int(parcels.half_at[parcels.half_ptr[place] + j])
+                if team_of_lp[other] == team:
+                    assert at == -1
+                    continue
+                wanted = sent[other, lp.part.number]
+                assert parcels.halves[at] == len(wanted)
+                rows = parcels.halves[at + HEADER_WORDS :][: wanted.size].reshape(wanted.shape)
+                assert rows.tolist() == wanted.tolist()
+                seen += 1
+    assert seen == sum(team_of_lp[a] != team_of_lp[b] for a, b in sent)
+    crossing = sum(len(rows) for (a, b), rows in sent.items() if team_of_lp[a] != team_of_lp[b])
+    assert crossing == sum(int(each.words[each.outgoing].sum()) for each in found.parcels)
+
+
+def test_a_team_alone_sends_nothing():
+    parcels = no_parcels([None, None])
+    assert len(parcels.outgoing) == 0
+    assert parcels.letter_ptr.tolist() == [0, 0, 0]
+
+
+@bounded(50)
+@given(st.lists(st.integers(0, 900), max_size=20), st.integers(4, 9))
+def test_a_message_and_its_rest_hold_a_parcel(counts, record_words):
+    room = parcel_words(900, record_words)
+    words = np.arange(2 * room)
+    asked = []
+    ends = [_Line(words, [0, room], room, record_words, lambda buffer: asked.append(buffer) or buffer) for _ in "ab"]
+    for window, records in enumerate([0, *counts]):
+        half = window & 1
+        first, also = (end.request(half) for end in ends)
+        assert first.tolist() == also.tolist()
+        used = parcel_words(records, record_words)
+        rest = ends[0].rest(half, records) if records > ends[0].fits else words[:0]
+        together = np.concatenate([first, rest])
+        begin = half * room
+        assert together[:used].tolist() == list(range(begin, begin + used))
+        assert len(first) == PARCEL_HEADER + ends[0].fits * (1 + record_words)
+        assert ends[0].fits % BLOCK == 0
+        for end in ends:
+            if not end.least <= records <= end.most:
+                end.choose(records)
+        assert min(records, 900) <= ends[0].fits
+
+
+def test_a_steady_number_of_records_needs_one_length_and_little_room():
+    line = _Line(np.zeros(1 << 20, np.int64), [0, 0], 1 << 20, 4, len)
+    for steady in (300, 557, 5000):
+        line.choose(steady)
+        lengths, overflows = {line.fits}, 0
+        for records in np.random.default_rng(steady).poisson(steady, 500).tolist():
+            overflows += records > line.fits
+            if not line.least <= records <= line.most:
+                line.choose(records)
+            lengths.add(line.fits)
+        assert overflows <= 5
+        assert max(lengths) <= 1.6 * steady
+        assert len(lengths) <= 4
+
+
+class Messages:
+    """Stands for MPI among teams that send nothing: counts what is started."""
+
+    INT64_T = "int64"
+
+    def __init__(self, teams):
+        self.teams, self.started = teams, []
+        self.Prequest = self.Request = self
+
+    def Get_rank(self):  # noqa: N802 - of mpi4py
+        return 1
+
+    def Get_size(self):  # noqa: N802 - of mpi4py
+        return self.teams
+
+    def Send_init(self, buffer, other, tag):  # noqa: N802 - of mpi4py
+        return "to", other, len(buffer[0]), tag
+
+    def Recv_init(self, buffer, other, tag):  # noqa: N802 - of mpi4py
+        return "from", other, len(buffer[0]), tag
+
+    def Startall(self, requests):  # noqa: N802 - of mpi4py
+        self.started += requests
+
+    def Waitall(self, requests):  # noqa: N802 - of mpi4py
+        assert set(requests) <= set(self.started)
+
+
+def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
+    teams, windows = 5, 7
+    others = teams - 1
+    room = parcel_words(1000, 4)
+    words = np.zeros(3 * others * room, np.int64)
+    place = words, room * np.arange(others), room * np.arange(others, 3 * others)
+    parcels = no_parcels([None] * 16)._replace(record_words=np.array([4]))
+    parcels = parcels._replace(**dict(zip(("words", "outgoing", "incoming"), place, strict=True)))
+    mpi, team = Messages(teams), np.zeros(team_words(16), np.int64)
+    exchange = Exchange(mpi, mpi, team, parcels, np.full(3 * others, room))
+    counts = [len(mpi.started)]
+    for window in range(windows):
+        if window == windows - 1:
+            team[TEAM_SOONEST] = headers_of(words).soonest_ps[:] = INF
+        exchange()
+        counts.append(len(mpi.started))
+    each = [after - before for before, after in pairwise(counts)]
+    assert counts[0] == others
+    assert each == [2 * others] * (windows - 1) + [others]  # none is awaited after the last window
+    assert {other for _, other, *_ in mpi.started} == {0, 2, 3, 4}
