@@ -64,7 +64,7 @@ class NoCopyError(Exception):
 
 
 @hook
-def by_rank(address, _node, _first, count, w1, _w2, _now, _spare):  # noqa: ANN001, ANN201 - compiled
+def by_rank(address, _node, _first, count, w1, _w2, _now):  # noqa: ANN001, ANN201 - compiled
     """The link of the sender, by its rank at its switch."""
     return np.int64(world_at(address).routes.host[source(w1)]) % count
 

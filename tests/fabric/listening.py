@@ -37,12 +37,12 @@ VALUES = {"timely": {"t_low_ps": 2.4e6, "t_high_ps": 5e6}, "swift": {"base_targe
 def listening(update, calls):
     """A hook that does as `update` and writes it down."""
 
-    def told(address, q, event, now, a, b, c, d):
+    def told(address, q, event, now, a, b, c):
         world = world_at(address)
         qp, met = world.qps.qp[q], world.net.carried
         carried = met.met[: 2 * met.hops].tolist() if world.net.hooks.telemetry else []
         before = [int(x) for x in (q, event, now, a, b, c, qp.una, qp.next_seq)]
-        result = update(address, q, event, now, a, b, c, d)
+        result = update(address, q, event, now, a, b, c)
         state = world.qps.cc[q]
         after = [int(state.window_packets), float(state.pace_ps_per_byte)]
         calls.append([*before, carried, *after])
