@@ -144,7 +144,12 @@ def whole_ps(way: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True
         size_bytes: int64[m].
         model: in which messages go whole.
         fixed: with delays and latencies.
+
+    Raises:
+        ValueError: they go as packets.
     """
+    if model.alone_ps is None:
+        raise ValueError(f"{model.name}: messages do not go whole")
     psb = np.array([hop.ps_per_byte * hop.shares for hop in way])
     delay_ps, latency_ps = (
         np.array(column if fixed else [0] * len(way), np.int64)

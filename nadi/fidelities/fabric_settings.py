@@ -176,18 +176,18 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
             f"{format_bytes(MOST_TELEMETRY_BUFFER_BYTES)} with {settings.control.name}, whose packets carry it"
         )
     if settings.switch.pfc:
-        _check_headrooms(graph, fabric, settings)
+        _check_headrooms(graph, fabric, settings, settings.switch)
 
 
-def _check_headrooms(graph: Graph, fabric: Fabric, settings: pdes.Settings) -> None:
+def _check_headrooms(graph: Graph, fabric: Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
     """Refuse headrooms that leave nothing of a buffer to share."""
     headroom = headrooms(graph, fabric, settings) * classes_in_use(settings)
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
     need[: graph.npus] = 0
     node = int(need.argmax())
-    if need[node] >= settings.switch.buffer_bytes:
+    if need[node] >= switch.buffer_bytes:
         raise ConfigError(
-            f"[network] buffer: found {format_bytes(settings.switch.buffer_bytes)}, but the PFC headrooms of "
+            f"[network] buffer: found {format_bytes(switch.buffer_bytes)}, but the PFC headrooms of "
             f"{graph.node_name(node)} take {format_bytes(int(need[node]))}; expected a larger buffer or a smaller "
             "pfc_headroom"
         )

@@ -5,10 +5,11 @@ import math
 import numpy as np
 
 from pdes.build.schedule import fastest_psb, link_changes, slowest
-from pdes.build.settings import PAUSE_FRAME_BYTES
+from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
+from pdes.core.inputs import Bools, Graph, Int64, Rows
 from pdes.core.memory import zeros
 from pdes.core.rows.network import LinkClass, Telemetry
 from pdes.network.boundary import CROSSING_WORDS
@@ -45,7 +46,7 @@ class Fabric:
         batch: most packets that arrive at one node in a cell.
     """
 
-    def __init__(self, graph, settings):
+    def __init__(self, graph: Graph, settings: Settings) -> None:
         self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
         self.fastest_psb = fastest_psb(self.psb, settings.faults)
         self.cut = np.zeros(graph.nodes, np.int8)
@@ -90,7 +91,7 @@ class Fabric:
         if len(self.classes) > s.MAX_CLASSES:
             raise RunError(f"links of {len(self.classes)} different kinds: at most {s.MAX_CLASSES} are possible")
 
-    def _classes(self, seen, framed, settings):
+    def _classes(self, seen: Int64, framed: Bools, settings: Settings) -> tuple[Rows, Int64]:
         """The `link_class` table and the class of each link.
 
         seen: bytes that the receiving end waits for; framed: links of NVLink.
@@ -114,7 +115,7 @@ class Fabric:
         return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)
 
 
-def round_trip_ps(graph, settings):
+def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""
     routing = graph.routing
     if hasattr(routing, "home"):
@@ -129,7 +130,7 @@ def round_trip_ps(graph, settings):
     return int(hops * per_hop), hops
 
 
-def window_packets(graph, settings):
+def window_packets(graph: Graph, settings: Settings) -> int:
     """The window of a queue pair: as set, or what fills the fastest port over the longest round trip, and one more."""
     if settings.window_bytes:
         return max(1, settings.window_bytes // settings.mtu_bytes)
@@ -139,9 +140,9 @@ def window_packets(graph, settings):
     return min(math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2, packet.HALF_PSN // 2)
 
 
-def rto_ps(graph, settings):
+def rto_ps(graph: Graph, settings: Settings) -> int:
     """The timeout: as set; none where nothing can be lost; else four times the round trip with every queue full."""
-    limit = settings.queue_limit_bytes
+    limit: float = settings.queue_limit_bytes
     if settings.switch and not (settings.switch.pfc and not settings.switch.headroom_bytes):
         limit = settings.switch.buffer_bytes * settings.switch.alpha / (1 + settings.switch.alpha)
     if not limit and settings.faults.can_lose(settings):

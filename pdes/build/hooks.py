@@ -1,7 +1,12 @@
 """What kernels call by address: the parts of the engine of which a run uses some."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from pdes.build.settings import Settings
+from pdes.core.inputs import Graph
 from pdes.messages import fidelity
 from pdes.messages.whole import post_whole
 from pdes.network import balancing
@@ -22,7 +27,7 @@ from pdes.npu.in_flight import may_start
 from pdes.npu.npu_window import message_by_kind, running
 
 
-def all_hooks() -> list:
+def all_hooks() -> list[Callable[..., Any]]:
     """Every hook that some run may use."""
     ours = [
         ask,
@@ -56,7 +61,7 @@ def all_hooks() -> list:
     return ours + [hook for hook in controls + rules + models if hook]
 
 
-def hooks_of(graph, settings) -> dict:
+def hooks_of(graph: Graph, settings: Settings) -> dict[str, Callable[..., Any]]:
     """The hooks of a run: name (of `Hooks`) -> hook."""
     control, alone = settings.control, settings.control == DRIVEN
     ends, whole = settings.fidelity, settings.fidelity.act is not None

@@ -1,12 +1,13 @@
 """A run under way: the logical processes that this process holds, and what has been taken out of them so far."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from pdes.build.part import Part
 from pdes.build.settings import Settings
 from pdes.core import state as s
+from pdes.core.inputs import Graph, Int64, Program, Rows
 from pdes.core.jit import Directory, hook_address
 
 
@@ -22,18 +23,18 @@ class LogicalProcess:
         hooks: what kernels call by address: name (of `Hooks`) -> hook.
     """
 
-    def __init__(self, part: Part, world: s.World, row_ptr: np.ndarray, hooks: dict):
+    def __init__(self, part: Part, world: s.World, row_ptr: Int64, hooks: Mapping[str, Callable[..., Any]]) -> None:
         self.part = part
         self.row_ptr = row_ptr
-        self.flows_out: list[np.ndarray] = []
-        self.flows_in: list[np.ndarray] = []
+        self.flows_out: list[Rows] = []
+        self.flows_in: list[Rows] = []
         self._world = world
         self._directory = Directory(world)
         world.net.const.address = self.address
         for name, function in hooks.items():
             world.net.hooks[name] = hook_address(function)
 
-    def look_up_ways_back(self, back: "LogicalProcess"):
+    def look_up_ways_back(self, back: "LogicalProcess") -> None:
         """Have kernels find the way of acknowledgements in the world of an LP of the whole fabric, which stays."""
         self._back = back
         self._world.net.const.back = back.address
@@ -44,7 +45,7 @@ class LogicalProcess:
         return self._world
 
     @world.setter
-    def world(self, world: s.World):
+    def world(self, world: s.World) -> None:
         self._world = world
         self._directory.update(world)
 
@@ -53,7 +54,7 @@ class LogicalProcess:
         """Where kernels find the world."""
         return self._directory.address
 
-    def take_flows(self):
+    def take_flows(self) -> None:
         """Move the flow records out of the world."""
         w = self._world
         for counter, rows, into in (
@@ -70,8 +71,8 @@ class LogicalProcess:
 class Simulation:
     """A run, or this process's part of it."""
 
-    graph: object
-    program: object
+    graph: Graph
+    program: Program
     settings: Settings
     lps: list[LogicalProcess]
     setup_s: float
@@ -83,7 +84,7 @@ class Simulation:
         return lp.world
 
     @world.setter
-    def world(self, world: s.World):
+    def world(self, world: s.World) -> None:
         (lp,) = self.lps
         lp.world = world
 

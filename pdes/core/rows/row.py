@@ -75,7 +75,7 @@ class Row:
     declared: ClassVar[dict[str, Word]]
     words: ClassVar[int]
 
-    def __init_subclass__(cls, words: int = 0):
+    def __init_subclass__(cls, words: int = 0) -> None:
         """Make the dtype.
 
         Raises:

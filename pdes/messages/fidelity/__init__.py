@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pdes.core.errors import RunError
 
@@ -57,7 +58,7 @@ def names() -> list[str]:
     return ["packet", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
 
 
-def fidelity(name: str, **parameters) -> Fidelity:
+def fidelity(name: str, **parameters: Any) -> Fidelity:
     """The model of that name.
 
     Raises:
