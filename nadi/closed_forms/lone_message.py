@@ -97,7 +97,7 @@ def bytes_on(way: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
 
 def bytes_seen(on_wire: Int64, settings: Settings) -> Int64:
     """Of these bytes those that must be at a switch before it sends them on."""
-    return np.minimum(on_wire, settings.cut_through_header_bytes) if settings.cut_through else on_wire
+    return np.minimum(on_wire, settings.header_bytes) if settings.cut_through else on_wire
 
 
 def rates_of(way: Way) -> NDArray[np.float64]:

@@ -24,8 +24,8 @@ def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
     The pause frame waits behind a packet that has just begun, both ways take their time, and at the other end a packet
     may just have begun; one more is the packet that asked. (IEEE 802.1Qbb annex O counts the same terms.)
     """
-    if settings.switch and settings.switch.headroom_bytes:
-        return np.full(graph.links, settings.switch.headroom_bytes, np.int64)
+    if settings.switch and settings.switch.pfc_headroom_bytes:
+        return np.full(graph.links, settings.switch.pfc_headroom_bytes, np.int64)
     packet = settings.mtu_bytes + settings.header_bytes
     there_and_back = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
     return np.ceil(there_and_back / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
@@ -44,7 +44,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
         unused = {"gate": zeros(1, Gate), "pool": zeros(1, SharedBuffer), "backlog": one, "facing": one}
         return unused | {"depth": one, "pause_log": zeros(1)}
     gate = zeros(len(part.links), Gate)
-    gate.turn = (settings.switch.weights or (0,))[0] << 1
+    gate.turn = (settings.switch.class_weights or (0,))[0] << 1
     pool = zeros(len(part.nodes), SharedBuffer)
     pool.shared_bytes = settings.switch.buffer_bytes
     if settings.switch.pfc and len(part.links):
@@ -62,11 +62,11 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
             f"{need}; expected a larger buffer or smaller headrooms"
         )
     packet = settings.mtu_bytes + settings.header_bytes
-    most = min(1024, round(1024 * settings.switch.alpha)) * settings.switch.buffer_bytes >> 10
+    most = min(1024, round(1024 * settings.switch.pfc_alpha)) * settings.switch.buffer_bytes >> 10
     if len(switches) and not settings.switch.pfc and most < packet:
         raise RunError(
-            f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and alpha {settings.switch.alpha} lets "
-            f"{most} bytes wait in a queue; expected at least a packet of {packet}"
+            f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
+            f"lets {most} bytes wait in a queue; expected at least a packet of {packet}"
         )
     facing = np.zeros(graph.links, np.int32)
     facing[part.links ^ 1] = np.arange(len(part.links))

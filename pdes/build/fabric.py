@@ -57,7 +57,7 @@ class Fabric:
             self.latency_ps = np.zeros_like(self.latency_ps)
         if settings.cut_through:
             self.cut[graph.npus :] = 1
-        seen = np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
+        seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
         framed = is_framed(graph, settings)
         self.classes, self.link_class = self._classes(seen, framed, settings)
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)
@@ -66,7 +66,7 @@ class Fabric:
         if framed.any():
             self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
         self.crossing_words = CROSSING_WORDS
-        if "telemetry" in settings.control.signals:
+        if "telemetry" in settings.congestion_control.signals:
             self.crossing_words += Telemetry.words
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
@@ -100,14 +100,14 @@ class Fabric:
         rows.ps_per_byte = self.psb
         rows.delay_ps = self.delay_ps
         rows.seen_bytes = seen
-        rows.special = s.CARE * int("telemetry" in settings.control.signals)
+        rows.special = s.CARE * int("telemetry" in settings.congestion_control.signals)
         rows.special |= s.FRAMED * framed.astype(np.int64)
         switch = settings.switch
         if switch:
             scale = 8e12 / self.psb / REFERENCE_BPS
-            rows.kmin_bytes = switch.kmin_bytes * scale
-            rows.kmax_bytes = switch.kmax_bytes * scale
-            rows.pmax = int(switch.pmax * 2**32)
+            rows.kmin_bytes = switch.ecn_kmin_bytes * scale
+            rows.kmax_bytes = switch.ecn_kmax_bytes * scale
+            rows.pmax = int(switch.ecn_pmax * 2**32)
         words = rows[: len(seen)].view(np.int64).reshape(-1, LinkClass.words)
         kinds, number = np.unique(words, axis=0, return_inverse=True)
         if len(kinds) > s.MAX_CLASSES:
@@ -143,8 +143,8 @@ def window_packets(graph: Graph, settings: Settings) -> int:
 def rto_ps(graph: Graph, settings: Settings) -> int:
     """The timeout: as set; none where nothing can be lost; else four times the round trip with every queue full."""
     limit: float = settings.queue_limit_bytes
-    if settings.switch and not (settings.switch.pfc and not settings.switch.headroom_bytes):
-        limit = settings.switch.buffer_bytes * settings.switch.alpha / (1 + settings.switch.alpha)
+    if settings.switch and not (settings.switch.pfc and not settings.switch.pfc_headroom_bytes):
+        limit = settings.switch.buffer_bytes * settings.switch.pfc_alpha / (1 + settings.switch.pfc_alpha)
     if not limit and settings.faults.can_lose(settings):
         limit = QUEUE_BYTES
     if settings.rto_ps or not limit:

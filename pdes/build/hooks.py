@@ -63,7 +63,7 @@ def all_hooks() -> list[Callable[..., Any]]:
 
 def hooks_of(graph: Graph, settings: Settings) -> dict[str, Callable[..., Any]]:
     """The hooks of a run: name (of `Hooks`) -> hook."""
-    control, alone = settings.control, settings.control == DRIVEN
+    control, alone = settings.congestion_control, settings.congestion_control == DRIVEN
     ends, whole = settings.fidelity, settings.fidelity.act is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     by_row = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
@@ -74,7 +74,7 @@ def hooks_of(graph: Graph, settings: Settings) -> dict[str, Callable[..., Any]]:
         "begin_message": alone and begin_message,
         "notify": "cnp" in control.signals and notify,
         "telemetry": "telemetry" in control.signals and carry,
-        "balancing": settings.balancing.pick,
+        "balancing": settings.load_balancing.pick,
         "shared_switches": settings.switch and shared_switches,
         "selective_sender": settings.selective_repeat and sender,
         "selective_receiver": settings.selective_repeat and receive,

@@ -85,9 +85,9 @@ def routing_tables(
     own.forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
     fields = {name: zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
     fields |= {"link": link, "node": node}
-    if settings.balancing.has_flowlets:
+    if settings.load_balancing.has_flowlets:
         fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2, np.int64)
-    if settings.balancing.by_host:
+    if settings.load_balancing.by_host:
         fields["host"] = graph.host.astype(np.int32)
     if hasattr(routing, "home"):
         fields |= _by_table(graph, part, cells, own)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
 from pdes.core.memory import aligned, row_of_zeros, zeros
 from pdes.core.rows.network import Change, Forwarding, Gate, LinkClass, OutgoingLink
+from pdes.core.setting import Setting
 from pdes.network.routing import MODE_TABLE, UNREACHABLE
 
 if TYPE_CHECKING:
@@ -62,14 +63,16 @@ class Faults:
 
     Attributes:
         links, npus: what happens.
-        detection_ps: routes change so long after links go down or come up.
+        detection_time_ps: routes change so long after links go down or come up.
         routings: the routing without each of the sets of links that `down_sets` gives.
     """
 
-    links: tuple[LinkFault, ...] = ()
-    npus: tuple[NpuFault, ...] = ()
-    detection_ps: int = 1_000_000_000
-    routings: Mapping[frozenset[int], object] = field(default_factory=dict)
+    links: Annotated[tuple[LinkFault, ...], Setting("faults of links", is_given=False)] = ()
+    npus: Annotated[tuple[NpuFault, ...], Setting("faults of NPUs", is_given=False)] = ()
+    detection_time_ps: Annotated[int, Setting("so long after links go down or come up, routes change")] = 1_000_000_000
+    routings: Annotated[Mapping[frozenset[int], object], Setting("without what is down", is_given=False)] = field(
+        default_factory=dict
+    )
 
     def __bool__(self) -> bool:
         return bool(self.links or self.npus)
@@ -199,7 +202,7 @@ def scheduled(
     for time, down in down_sets(faults.links):
         if down not in routings:
             routings.append(down)
-        epoch_at[_cell_begin(time + faults.detection_ps, fabric.cell_ps)] = routings.index(down)
+        epoch_at[_cell_begin(time + faults.detection_time_ps, fabric.cell_ps)] = routings.index(down)
     changes += [(time, s.CHANGE_ROUTES, 0, epoch) for time, epoch in epoch_at.items()]
     tables: dict[str, Array] = {}
     if len(routings) > 1:

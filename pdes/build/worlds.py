@@ -58,8 +58,10 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
             f"selective repeat with a window of {window_packets(graph, settings)} packets: at most "
             f"{s.SELECTIVE_PACKETS} are possible"
         )
-    if settings.balancing.reorders and not settings.selective_repeat:
-        raise RunError(f"load balancing {settings.balancing.name} lets packets overtake; it needs selective repeat")
+    if settings.load_balancing.reorders and not settings.selective_repeat:
+        raise RunError(
+            f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
+        )
     tags = np.asarray(program.node_tag)[np.asarray(program.node_kind) == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: where messages are asked for, at most {MAX_TAG - 1} is possible")
@@ -228,7 +230,7 @@ def _npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, I
 
 def _slots(ports: Int64, settings: Settings) -> Int64:
     """Entries of an NPU's heap: ports (twice where there is pacing), lanes, timer, agenda and list of messages."""
-    return ports * (2 if settings.control.update else 1) + s.LANES + 2 + settings.fidelity.has_endpoints
+    return ports * (2 if settings.congestion_control.update else 1) + s.LANES + 2 + settings.fidelity.has_endpoints
 
 
 def _most_sends(schedules: Schedules) -> int:
@@ -304,9 +306,9 @@ def _constants(layout: Layout, program: Program, settings: Settings, part: Part,
         "record_nodes": int(settings.record_nodes),
         "record_flows": int(settings.record_flows),
         "max_retries": settings.max_retries,
-        "cut_bytes": settings.cut_through_header_bytes,
+        "cut_bytes": settings.header_bytes,
         "crossing_words": fabric.crossing_words,
-        "carries_send_time": int("rtt" in settings.control.signals),
+        "carries_send_time": int("rtt" in settings.congestion_control.signals),
         "cnp_interval_ps": settings.cnp_interval_ps,
         "base_rtt_ps": round_trip_ps(graph, settings)[0],
         "p2p_class": settings.p2p_class,
@@ -344,14 +346,14 @@ def _of_shared_buffers(switch: SharedBuffer | None) -> dict[str, int]:
     """Constants of switches that share their buffer."""
     if switch is None:
         return {}
-    weights = switch.weights or (0, 0)
+    weights = switch.class_weights or (0, 0)
     return {
         "pfc": int(switch.pfc),
         "pause_frame_bytes": PAUSE_FRAME_BYTES,
-        "alpha_1024ths": round(1024 * switch.alpha),
-        "resume_offset_bytes": switch.resume_offset_bytes,
+        "alpha_1024ths": round(1024 * switch.pfc_alpha),
+        "resume_offset_bytes": switch.pfc_resume_offset_bytes,
         "ecn": int(switch.ecn),
-        "trim": int(switch.trim),
+        "trim": int(switch.trimming),
         "class_weights": weights[0] | weights[1] << 16,
     }
 
@@ -394,7 +396,9 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
         **shared_buffers(graph, fabric, part, settings),
-        telemetry=zeros(blocks * s.BLOCK_RECORDS if "telemetry" in settings.control.signals else 1, Telemetry),
+        telemetry=zeros(
+            blocks * s.BLOCK_RECORDS if "telemetry" in settings.congestion_control.signals else 1, Telemetry
+        ),
         carried=row_of_zeros(Telemetry),
     )
 
@@ -451,8 +455,8 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
         qp_val=qp_val,
         rx_key=rx_key,
         rx_val=rx_val,
-        cc=zeros(pairs if settings.control.update else 1, CongestionState),
-        par=aligned(settings.control.values, np.float64),
+        cc=zeros(pairs if settings.congestion_control.update else 1, CongestionState),
+        par=aligned(settings.congestion_control.values, np.float64),
         sel_tx=zeros(pairs if settings.selective_repeat else 1, Selective),
         sel_rx=zeros(receivers if settings.selective_repeat else 1, Selective),
         arrived=zeros(pairs if settings.fidelity.act else 1),

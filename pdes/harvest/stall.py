@@ -39,7 +39,7 @@ def failed_queue_pair(lp: LogicalProcess) -> str:
     return (
         f"npu {src} to npu {w.qps.qp[row].dst}: packet {w.qps.qp[row].una} unacknowledged after "
         f"{w.qps.qp[row].retries} timeouts (at {w.net.ctl.now_ps} ps); "
-        "a queue_limit below one packet or too short a retransmit_timeout does this" + _and_down(lp)
+        "a queue_limit below one packet or too short an rto does this" + _and_down(lp)
     )
 
 

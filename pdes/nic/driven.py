@@ -100,4 +100,9 @@ def with_driven(settings: Settings, *, driven: bool) -> Settings:
     """Settings under which queue pairs are driven, if they are to be; messages that go whole need no other."""
     if not driven or settings.fidelity.act:
         return settings
-    return replace(settings, control=replace(settings.control, shares=True) if settings.control.update else DRIVEN)
+    return replace(
+        settings,
+        congestion_control=replace(settings.congestion_control, shares=True)
+        if settings.congestion_control.update
+        else DRIVEN,
+    )
