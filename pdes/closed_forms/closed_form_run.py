@@ -14,7 +14,7 @@ from pdes.closed_forms.closed_form import ALL_DONE, NO_ROOM, TOO_LATE, add_diges
 from pdes.closed_forms.likeness import Classes, Pairs
 from pdes.closed_forms.rows import GroupClass, NpuClass, Progress
 from pdes.core.errors import RunError
-from pdes.core.inputs import Array, Program
+from pdes.core.inputs import Array, Program, Rows
 from pdes.core.jit import Directory, compile_for
 from pdes.core.memory import aligned, full, row_of_zeros, zeros
 from pdes.core.state import LANES, LONGEST_RUN_PS, ROW_DONE, ROW_READY, ROW_STARTED
@@ -279,7 +279,7 @@ def _ordinals(program: Program) -> Int32:
     return (before[:-1] - np.repeat(before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))).astype(np.int32)
 
 
-def _groups(program: Program, classes: Classes) -> tuple[Int64, Int32, Int32]:
+def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
     """Members of each class of groups as classes and slots, once each; places of its collectives are open."""
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     slot = np.arange(len(owner)) - program.slot_ptr[owner]
@@ -300,7 +300,7 @@ def _groups(program: Program, classes: Classes) -> tuple[Int64, Int32, Int32]:
 
 
 def _collectives(
-    program: Program, classes: Classes, group: Int64, member: Int32, member_slot: Int32, likeness: Int64
+    program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, likeness: Int64
 ) -> tuple[CollectiveKeys, Int64]:
     """What to cost, and the row of that for each collective of each class of groups; sets where these begin."""
     first = group.member_base
@@ -462,7 +462,7 @@ def _bounded(times_ps: ArrayLike) -> Int64:
     return np.clip(np.asarray(times_ps, np.int64), _LEAST_PS, LONGEST_RUN_PS + 1)
 
 
-def _begin(words: Int64, state: Int32, row_ptr: Int64) -> None:
+def _begin(words: Rows, state: Int32, row_ptr: Int64) -> None:
     """Put the rows without parents on the lists of what is ready, in the order of the trace."""
     ready = np.flatnonzero(state[: row_ptr[-1]] == 0)
     which = np.searchsorted(row_ptr, ready, side="right") - 1
