@@ -5,7 +5,7 @@ Each section is a model; its fields are the keys. Values carry units as people w
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     FiniteFloat,
     PlainSerializer,
+    PlainValidator,
     SerializerFunctionWrapHandler,
     StrictBool,
     field_validator,
@@ -31,6 +32,10 @@ from nadi.bounds import (
     MOST_WORKERS,
 )
 from nadi.faults import FaultSection
+from pdes import Settings, SharedBuffer
+from pdes.build.schedule import Faults
+from pdes.core.setting import Setting, settings_of
+from pdes.messages.fidelity import Fidelity
 from topologies import parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES, MOST_NODES
 from topologies.clusters import find
@@ -45,6 +50,7 @@ from topologies.units import (
     parse_time_within,
     short,
 )
+from workload import CollectiveSettings, ComputeModel
 from workload.compute import find_gpu
 
 AUTO = 0
@@ -107,6 +113,19 @@ def _parse_count(value: object) -> int:
     return number
 
 
+def _parse_packets(value: object) -> int | str:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_WINDOW_PACKETS
+    if not is_number and value != "auto":
+        raise ValueError(f'{short(value)}; expected a whole number from 0 to {MOST_WINDOW_PACKETS}, or "auto"')
+    return cast("int | str", value)
+
+
+def _parse_choice(value: object) -> bool | str:
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError(f'{short(value)}; expected true, false or "auto"')
+    return value
+
+
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 PacketSize = Annotated[int, _not_zero(_bytes_to(MOST_WIRE_BYTES)), PlainSerializer(format_bytes)]
 MessageSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
@@ -119,6 +138,8 @@ Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(f
 Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
 TimeAboveZero = Annotated[int, _not_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
 TimeOrAuto = Annotated[int, _or_word("auto", _time_to(LONGEST_TIMEOUT_PS)), _word_or("auto", format_time)]
+PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
+ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
 CountOrUnlimited = Annotated[int, _or_word("unlimited", _parse_count), _word_or("unlimited", str)]
 Weight = Annotated[int, Field(ge=1, le=65535)]
 OptionalRate = Annotated[
@@ -129,10 +150,48 @@ OptionalRate = Annotated[
 OptionalFlops = Annotated[float | None, BeforeValidator(parse_flops), PlainSerializer(_format_flops)]
 
 
+SETTINGS: dict[str, Setting] = {
+    setting.key: setting
+    for owner in (Settings, SharedBuffer, Fidelity, Faults)
+    for setting in settings_of(owner)
+    if setting.is_given
+}
+"""Of the engine, by their keys."""
+_SHARED_BUFFER = {setting.key: setting for setting in settings_of(SharedBuffer)}
+
+
+def given_default(key: str) -> Any:  # noqa: ANN401 - of any type
+    """What users would write for the engine's default: a word where it is no value, of what has a name its name."""
+    setting = SETTINGS[key]
+    if setting.unset and not setting.default:
+        return setting.unset
+    show = {"_ps": format_time, "_bytes": format_bytes}.get(setting.unit)
+    return show(setting.default) if show else getattr(setting.default, "name", setting.default)
+
+
+def _engine(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
+    """A key that is a setting of the engine: its default and meaning are declared there."""
+    setting = SETTINGS[key]
+    is_number = isinstance(setting.default, int)  # read sizes and times are numbers, also where users write a word
+    return Field(setting.default if is_number else given_default(key), description=setting.doc, **bounds)
+
+
+def _engine_if(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
+    """The same of a key that some networks lack: None there."""
+    return Field(None, description=SETTINGS[key].doc, **bounds)
+
+
 class Section(BaseModel):
     """A section of the run file: immutable, unknown keys rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def engine_settings(owner: type, section: Section) -> dict[str, Any]:
+    """What a section says of the engine's settings of a class, by their names; "auto" is the engine's default."""
+    found = {setting: getattr(section, setting.key, None) for setting in settings_of(owner) if setting.is_given}
+    said = {setting.name: value for setting, value in found.items() if value is not None}
+    return {name: value for name, value in said.items() if value != "auto"}
 
 
 def _parse_plan(value: object) -> str | None:
@@ -171,7 +230,8 @@ class WorkloadSection(Section):
     )
     groups: FilePath | None = Field(None, description="JSON file of the communicators that the traces name")
     all_gather_size: Literal["contribution", "total"] = Field(
-        "contribution", description="what comm_size of all-gather and gather counts: one member's part, or all of it"
+        CollectiveSettings.all_gather_size,
+        description="what comm_size of all-gather and gather counts: one member's part, or all of it",
     )
     strict: bool = Field(True, description="refuse dependencies on nodes that a trace lacks; false drops them")
 
@@ -250,50 +310,38 @@ class SystemSection(Section):
     """How collectives are done."""
 
     collectives: dict[str, str] = Field({}, description='algorithm of each kind, all-reduce = "ring"; others: default')
-    collective_order: Literal["serial", "concurrent"] = Field(
-        "serial", description="whether the collectives of one group on an NPU wait for each other"
-    )
+    concurrent_collectives: StrictBool = _engine("concurrent_collectives")
     splits: int = Field(
-        1, ge=1, le=1024, description="into how many parts algorithms of several dimensions cut a buffer"
+        CollectiveSettings.splits,
+        ge=1,
+        le=1024,
+        description="into how many parts algorithms of several dimensions cut a buffer",
     )
     dataset_splits: int = Field(
-        1, ge=1, le=1024, description="into how many parts a buffer is cut that are collectives one after another"
+        CollectiveSettings.dataset_splits,
+        ge=1,
+        le=1024,
+        description="into how many parts a buffer is cut that are collectives one after another",
     )
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = Field(
-        "baseline", description="in which order the splits take the dimensions"
+        CollectiveSettings.dimension_order, description="in which order the splits take the dimensions"
     )
-    scheduling: Literal["fifo", "lifo", "priority"] = Field(
-        "fifo", description="which phase that waits for a dimension goes next"
-    )
-    active_chunks_per_dimension: CountOrUnlimited = Field(
-        UNLIMITED, description="phases that an NPU does in one dimension at a time; of dataset_splits, unlimited is one"
-    )
-    collectives_in_flight: CountOrUnlimited = Field(
-        UNLIMITED, description="collectives that an NPU does at a time; those that wait go by scheduling"
-    )
-    rendezvous_bytes: SizeOrUnlimited = Field(
-        UNLIMITED, description="messages of at least this size are asked for before they are sent"
-    )
-    rendezvous_control_bytes: MessageSize = Field(64, description="payload of a request to send and of its answer")
-    compute_slowdown: float = Field(
-        1.0, ge=1, le=1000, description="times as long compute takes while a collective runs on its NPU"
-    )
+    scheduling: Literal["fifo", "lifo", "priority"] = _engine("scheduling")
+    phases_per_dimension: CountOrUnlimited = _engine("phases_per_dimension")
+    collectives_in_flight: CountOrUnlimited = _engine("collectives_in_flight")
+    rendezvous: SizeOrUnlimited = _engine("rendezvous")
+    rendezvous_control: MessageSize = _engine("rendezvous_control")
+    compute_slowdown: float = _engine("compute_slowdown", ge=1, le=1000)
 
 
-_OF_PACKETS = ("collectives_in_flight", "rendezvous_bytes", "rendezvous_control_bytes", "compute_slowdown")
+_OF_PACKETS = ("collectives_in_flight", "rendezvous", "rendezvous_control", "compute_slowdown")
 """Keys of [system] that only the packet network has."""
-_SHARED = {"buffer": "32MB", "pfc": True, "pfc_alpha": 0.125, "ecn": True, "trimming": False, "p2p_class": 0}
-PFC_KEYS = {"pfc_headroom": "auto", "pfc_resume_offset": "8192B"}
-ECN_KEYS = {"ecn_kmin": "100kB", "ecn_kmax": "400kB", "ecn_pmax": 0.2}
-FABRIC_KEYS = (*_SHARED, "class_weights", *PFC_KEYS, *ECN_KEYS)
+PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
+ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
+FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")
 """Keys that only switches with shared buffers have."""
-_OF_FIDELITY: dict[str, dict[str, object]] = {
-    "analytical": {
-        "congestion_aware": True,
-        "resolution": "1ps",
-    },
-}
-"""Keys of models other than packets, with their defaults."""
+_OF_FIDELITY = {"analytical": ("congestion_aware", "resolution")}
+"""Keys of models other than packets."""
 _FIDELITY_LIKE = {"closed-form": "packet"}
 """Models with the keys of another: closed forms are those of packets on an idle network."""
 _OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
@@ -308,83 +356,43 @@ class NetworkSection(Section):
     packets are not given with the analytical network, and not written.
     """
 
-    fidelity: Literal["packet", "analytical", "closed-form"] = Field(
-        "packet", description="how the network is modelled"
-    )
-    congestion_aware: StrictBool | None = Field(
-        None, description="analytical: a link sends one message at a time, whole; false: none waits for another"
-    )
-    endpoint_delay: Time = Field(
-        0, description="before a collective's first step, and before a receiver acts on a message"
-    )
-    reduction_bandwidth: OptionalRate = Field(
-        None, description="of the memory in which what is received is added; without, adding takes no time"
-    )
-    send_latency: Time = Field(0, description="from when a message is posted until its first packet may be sent")
-    completion: Literal["delivered", "acknowledged"] = Field(
-        "delivered", description="when a message counts: its last byte is in, or its last acknowledgement back"
-    )
-    resolution: TimeAboveZero | None = Field(
-        None, description="analytical: times of transfers and reductions are cut to multiples of it"
-    )
-    mtu: PacketSize = Field(4096, description="payload of a full packet")
-    header_bytes: int = Field(
-        82, ge=1, le=MOST_WIRE_BYTES, description="what a data packet adds on the wire; 82 is RoCEv2 over IPv4"
-    )
-    ack_bytes: int = Field(86, ge=1, le=MOST_WIRE_BYTES, description="size of an acknowledgement on the wire")
-    window: SizeOrAuto = Field(
-        AUTO, description="payload that a sender may have unacknowledged, for each peer and group"
-    )
-    queue_limit: SizeOrUnlimited = Field(UNLIMITED, description="drop-tail limit of a switch port")
-    switching: Literal["store-and-forward", "cut-through"] = Field(
-        "store-and-forward", description="whether a switch waits for the whole packet or for its header"
-    )
-    retransmit_timeout: TimeOrAuto = Field(AUTO, description="without progress for so long, a sender sends again")
-    max_retries: int = Field(16, ge=1, le=MOST_RETRIES, description="timeouts in a row after which the run fails")
-    detection_time: Moment = Field(10**9, description="so long after links go down or come up, routes change")
-    nvlink_framing: StrictBool = Field(
-        True, description="links of NVSwitches carry flits in place of Ethernet's frames"
-    )
-    switch: Literal["output-queued", "shared-buffer"] = Field(
-        "output-queued", description="whether the ports of a switch share its buffer"
-    )
-    buffer: BufferSize | None = Field(None, description="bytes that a switch has")
-    pfc: StrictBool | None = Field(None, description="pause who sends too much, so that nothing is dropped")
-    pfc_alpha: float | None = Field(
-        None, ge=1 / 1024, le=1024, description="share of what is free that one queue may have"
-    )
-    pfc_headroom: BufferSizeOrAuto | None = Field(
-        None, description="of each ingress port and class, beside what is shared"
-    )
-    pfc_resume_offset: BufferSizeFromZero | None = Field(None, description="below the threshold a paused class goes on")
-    ecn: StrictBool | None = Field(None, description="mark packets that leave a long queue behind")
-    ecn_kmin: BufferSizeFromZero | None = Field(None, description="no marks up to this queue, at 25 Gb/s")
-    ecn_kmax: BufferSizeFromZero | None = Field(
-        None, description="all packets are marked from this queue on, at 25 Gb/s"
-    )
-    ecn_pmax: float | None = Field(None, ge=0, le=1, description="share that is marked just below ecn_kmax")
-    trimming: StrictBool | None = Field(None, description="cut packets to their headers in place of dropping them")
-    class_weights: tuple[Weight, ...] | None = Field(
-        None,
-        min_length=2,
-        max_length=2,
-        description="packets of data class 0 and 1 in turn; without, class 0 goes first",
-    )
-    p2p_class: Literal[0, 1] | None = Field(None, description="data class of point-to-point messages")
-    congestion_control: str = Field("none", description="`nadi net controls` lists them")
+    fidelity: Literal["packet", "analytical", "closed-form"] = _engine("fidelity")
+    congestion_aware: StrictBool | None = _engine_if("congestion_aware")
+    endpoint_delay: Time = _engine("endpoint_delay")
+    reduction_bandwidth: OptionalRate = _engine("reduction_bandwidth")
+    send_latency: Time = _engine("send_latency")
+    acknowledged: StrictBool = _engine("acknowledged")
+    resolution: TimeAboveZero | None = _engine_if("resolution")
+    mtu: PacketSize = _engine("mtu")
+    header: PacketSize = _engine("header")
+    ack: PacketSize = _engine("ack")
+    window: SizeOrAuto = _engine("window")
+    queue_limit: SizeOrUnlimited = _engine("queue_limit")
+    cut_through: StrictBool = _engine("cut_through")
+    rto: TimeOrAuto = _engine("rto")
+    max_retries: int = _engine("max_retries", ge=1, le=MOST_RETRIES)
+    detection_time: Moment = _engine("detection_time")
+    nvlink_framing: StrictBool = _engine("nvlink_framing")
+    switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
+    buffer: BufferSize | None = _engine_if("buffer")
+    pfc: StrictBool | None = _engine_if("pfc")
+    pfc_alpha: float | None = _engine_if("pfc_alpha", ge=1 / 1024, le=1024)
+    pfc_headroom: BufferSizeOrAuto | None = _engine_if("pfc_headroom")
+    pfc_resume_offset: BufferSizeFromZero | None = _engine_if("pfc_resume_offset")
+    ecn: StrictBool | None = _engine_if("ecn")
+    ecn_kmin: BufferSizeFromZero | None = _engine_if("ecn_kmin")
+    ecn_kmax: BufferSizeFromZero | None = _engine_if("ecn_kmax")
+    ecn_pmax: float | None = _engine_if("ecn_pmax", ge=0, le=1)
+    trimming: StrictBool | None = _engine_if("trimming")
+    class_weights: tuple[Weight, ...] | None = _engine_if("class_weights", min_length=2, max_length=2)
+    p2p_class: Literal[0, 1] | None = _engine_if("p2p_class")
+    congestion_control: str = _engine("congestion_control")
     congestion: dict[str, FiniteFloat] = Field({}, description="parameters of the congestion control")
-    cnp_interval: Time = Field(4_000_000, description="between two notifications of one queue pair")
-    load_balancing: str = Field("ecmp", description="how a switch chooses among equal links: `nadi net controls`")
-    flowlet_gap: Time = Field(50_000_000, description="without packets for so long, a flow may take another link")
-    transport: Literal["auto", "go-back-n", "selective-repeat"] = Field(
-        "auto", description="what is sent again; auto: selective repeat where load balancing lets packets overtake"
-    )
-    reorder: int | None = Field(
-        None,
-        ge=0,
-        le=MOST_WINDOW_PACKETS,
-        description="selective repeat: packets by which one may be late before it is taken for lost, 0 = any",
-    )
+    cnp_interval: Time = _engine("cnp_interval")
+    load_balancing: str = _engine("load_balancing")
+    flowlet_gap: Time = _engine("flowlet_gap")
+    selective_repeat: ChoiceOrAuto = _engine("selective_repeat")
+    reorder: PacketsOrAuto = _engine("reorder")
 
     @model_validator(mode="before")
     @classmethod
@@ -401,13 +409,19 @@ class NetworkSection(Section):
                     f'{key} stands beside fidelity = "{named}"; expected fidelity = "{has_it}", or no {key}'
                 )
         if isinstance(model, str) and model in _OF_FIDELITY:
-            return {key: value for key, value in _OF_FIDELITY[model].items() if value is not None} | values
+            return {key: given_default(key) for key in _OF_FIDELITY[model]} | values
         if values.get("switch", "auto") == "auto":
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
         if values["switch"] == "shared-buffer":
-            values = _SHARED | values
-            values = (PFC_KEYS if values["pfc"] is True else {}) | (ECN_KEYS if values["ecn"] is True else {}) | values
+            usual = {key: given_default(key) for key in FABRIC_KEYS if key != "class_weights"}
+            without = {
+                key
+                for key, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS))
+                if (usual | values)[key] is not True
+                for key in keys
+            }
+            values = {key: value for key, value in usual.items() if key not in without} | values
         return values
 
     @model_validator(mode="after")
@@ -431,8 +445,8 @@ class NetworkSection(Section):
         found = []
         if self.queue_limit != UNLIMITED:
             found += ['queue_limit stands beside switch = "shared-buffer"; expected buffer, or "output-queued"']
-        if self.switching == "cut-through":
-            found += ['switching = "cut-through" with switch = "shared-buffer"; expected "store-and-forward"']
+        if self.cut_through:
+            found += ['cut_through = true with switch = "shared-buffer"; expected cut_through = false']
         if self.trimming and self.pfc:
             found += ["trimming = true with pfc = true; expected pfc = false, or no trimming"]
         for switch, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
@@ -455,7 +469,8 @@ class ComputeSection(Section):
     """How long compute nodes take."""
 
     model: Literal["auto", "trace", "roofline"] = Field(
-        "auto", description="duration of the trace; operators, or num_ops and tensor_size; or what the node has"
+        ComputeModel.mode,
+        description="duration of the trace; operators, or num_ops and tensor_size; or what the node has",
     )
     peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
     gpu: str | None = Field(
@@ -509,9 +524,7 @@ class MemorySection(Section):
 class EngineSection(Section):
     """The engine."""
 
-    seed: int = Field(
-        1, ge=0, le=MOST_SEED, description="of all hashed choices: ECMP and the order of events at the same time"
-    )
+    seed: int = _engine("seed", ge=0, le=MOST_SEED)
     backend: Literal["threads", "processes"] = Field(
         "threads", description="what the workers of this process, or of each MPI rank, are; on ranks only threads"
     )

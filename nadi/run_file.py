@@ -19,6 +19,7 @@ import inputs
 from nadi.config import ECN_KEYS, FABRIC_KEYS, PFC_KEYS, WEIGHT_WORDS, NetworkSection, RunConfig, fidelity_of
 from nadi.errors import ConfigError
 from nadi.wiring.from_model import settled
+from pdes.core.setting import UNITS
 from topologies.clusters import Cluster, clusters
 from topologies.units import (
     short,
@@ -288,6 +289,9 @@ def _place(where: Sequence[str]) -> str:
 
 
 def _nearest(key: str, known: Mapping[str, str]) -> str:
+    unit = next((unit for unit in UNITS if key.endswith(unit)), "")
+    if key.removesuffix(unit) in known:
+        return f"nearest known key: {key.removesuffix(unit)}"
     near = difflib.get_close_matches(key.replace("-", "_"), known, n=1, cutoff=0.0)
     return f"nearest known key: {near[0]}" if near else "expected none"
 

@@ -11,7 +11,7 @@ from et import TraceTable
 from nadi import fidelities
 from nadi.closed_forms import running
 from nadi.closed_forms.costs import CollectiveCosts
-from nadi.config import NetworkSection, RunConfig, SystemSection
+from nadi.config import NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
 from nadi.fidelities import fabric_settings as fabric
 from nadi.launching.gather import ALONE, Ranks
@@ -115,9 +115,7 @@ def simulate(
             raise ConfigError(
                 f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; expected "packet"'
             )
-        faults = schedule(
-            config.faults, config.network.detection_time, graph, cut_through=config.network.switching == "cut-through"
-        )
+        faults = schedule(config.faults, config.network.detection_time, graph, cut_through=config.network.cut_through)
         if faults:
             settings = replace(settings, faults=faults)
         _check_durations(config, work.program)
@@ -268,14 +266,8 @@ def network_settings(
     system = system or SystemSection()
     return pdes.Settings(
         seed=seed,
-        concurrent_collectives=system.collective_order == "concurrent",
-        phases_per_dimension=system.active_chunks_per_dimension,
-        scheduling=system.scheduling,
-        rendezvous_bytes=system.rendezvous_bytes,
-        rendezvous_control_bytes=system.rendezvous_control_bytes,
-        compute_slowdown=system.compute_slowdown,
-        collectives_in_flight=system.collectives_in_flight,
         record_nodes=record_nodes,
         record_flows=record_flows,
+        **engine_settings(pdes.Settings, system),
         **fidelities.settings(network),
     )

@@ -1,19 +1,28 @@
 """Runs a simulation to its end, whoever its workers are."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
+from pdes.build.layout import Layout
+from pdes.build.settings import Settings
+from pdes.build.simulation import Simulation, Snapshot
 from pdes.build.worlds import build_lps
 from pdes.core.errors import RunError
-from pdes.harvest.gathering import check, harvest, results
+from pdes.core.inputs import Program
+from pdes.harvest.gathering import Harvest, check, harvest, results
 from pdes.nic.driven import has_shares, with_driven
+from pdes.results import Results
 from pdes.workers.crew import Crew, compile_kernels
-from pdes.workers.mailbox import Alone
+from pdes.workers.mailbox import Alone, Mailbox, Place
 from pdes.workers.message_run import MessageRun, compile_messages
 
+Progress = Callable[[Snapshot], None]
+"""What is told now and then how far a run is."""
 
-def run(sim, progress=None, threads=1):
+
+def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> Results:
     """Run a Simulation that holds all LPs to its end and return its Results.
 
     Args:
@@ -29,7 +38,14 @@ def run(sim, progress=None, threads=1):
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim)
 
 
-def run_divided(layout, program, settings, mailbox, threads=1, progress=None):
+def run_divided(
+    layout: Layout,
+    program: Program,
+    settings: Settings,
+    mailbox: Mailbox,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> Results:
     """Build worlds wherever the mailbox has processes, each its own, and run them; returns Results.
 
     Args:
@@ -47,7 +63,15 @@ def run_divided(layout, program, settings, mailbox, threads=1, progress=None):
     return _run(layout, program, settings, mailbox, threads, progress)
 
 
-def _run(layout, program, settings, mailbox, threads, progress, ready=None):
+def _run(
+    layout: Layout,
+    program: Program,
+    settings: Settings,
+    mailbox: Mailbox,
+    threads: int,
+    progress: Progress | None,
+    ready: Simulation | None = None,
+) -> Results:
     """Compile, have every process do its share, and make Results; ready: a Simulation that was built before."""
     begun = time.perf_counter()
     whole_messages = settings.fidelity.act
@@ -55,8 +79,13 @@ def _run(layout, program, settings, mailbox, threads, progress, ready=None):
     nodes_total = mailbox.sum(_trace_rows(layout, program, mailbox.lps(layout)))
     seconds = {"compile_s": compile_s}
 
-    def share(place):
-        sim = ready or build_lps(layout, program, settings, place.parts, place.post)
+    def share(place: Place) -> Harvest:
+        if ready:
+            sim = ready
+        else:
+            assert place.post is not None, "whose worlds are not built has outboxes"  # noqa: S101 - for the reader
+            sim = build_lps(layout, program, settings, place.parts, place.post)
+        workers: MessageRun | Crew
         if whole_messages:
             workers = MessageRun(sim, progress, nodes_total)
         else:
@@ -77,7 +106,7 @@ def _run(layout, program, settings, mailbox, threads, progress, ready=None):
     return results(whole, own, layout.graph, **seconds)
 
 
-def _trace_rows(layout, program, lps):
+def _trace_rows(layout: Layout, program: Program, lps: range) -> int:
     """Trace rows of the NPUs of these LPs."""
     trace = np.asarray(program.trace_of_npu)
     owner = layout.owner[: len(trace)]

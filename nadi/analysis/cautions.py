@@ -80,7 +80,7 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[Counts]) -> list[str]:
         )
     if simulation.results.finish_time_ps == 0:
         said.append(_why_no_time(simulation, total))
-    if not simulation.settings.fidelity.links_are_busy:
+    if not simulation.settings.fidelity.congestion_aware:
         said += _too_much(simulation)
     return said
 

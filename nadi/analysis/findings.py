@@ -120,7 +120,7 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
     times = npu_times(program, *nodes, results.finish_time_ps)
-    found = find_collectives(program, *nodes, results.folded and results.folded.group_like)
+    found = find_collectives(program, *nodes, results.folded.group_like if results.folded else None)
     if results.folded:
         times = NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]

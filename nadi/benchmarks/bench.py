@@ -61,7 +61,7 @@ def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001
     return workload.pairs_program((np.arange(graph.npus) + graph.npus // 2) % graph.npus, size_bytes)
 
 
-_ROCE = {"switch": pdes.SharedBuffer(), "control": pdes.nic.congestion.control("dcqcn")}
+_ROCE = {"switch": pdes.SharedBuffer(), "congestion_control": pdes.nic.congestion.control("dcqcn")}
 """Shared buffers, ECN, PFC and DCQCN."""
 
 BENCHES = {

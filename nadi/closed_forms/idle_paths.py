@@ -141,7 +141,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
     for (pair, own), way in zip(links.items(), ways_of(graph, settings, list(links.values())), strict=True):
         queue = _slowest(way)
         last = NONE
-        if queue > 0 and settings.fidelity.links_are_busy:
+        if queue > 0 and settings.fidelity.congestion_aware:
             key: object = ("last", own[queue]) if queue == len(own) - 1 else pair
             last = ports.setdefault(key, len(ports))
         paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way)
@@ -214,7 +214,7 @@ def _whole(way: Way, size_bytes: int, model: Fidelity) -> Times:
         return float(whole_ps(hops, np.array([size_bytes]), model, fixed=fixed)[0])
 
     queue, delay_ps = _slowest(way), float(model.endpoint_delay_ps)
-    if not model.links_are_busy:
+    if not model.congestion_aware:
         total_ps = taken_ps(way)
         return Times(0.0, total_ps, 0.0, total_ps, delay_ps, taken_ps(way, fixed=False))
     first_ps = taken_ps((way[0]._replace(shares=1),), fixed=False)

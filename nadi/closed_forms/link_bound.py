@@ -78,7 +78,7 @@ class _Fabric:
 
 def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
     """Picoseconds that the busiest set of links needs, and its delay; 0 if nothing is sent, or nothing waits."""
-    if not settings.fidelity.links_are_busy:
+    if not settings.fidelity.congestion_aware:
         return 0.0
     graph, running, _ = with_reducers(graph, program)
     sent = traffic(running)

@@ -97,7 +97,7 @@ def bytes_on(way: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
 
 def bytes_seen(on_wire: Int64, settings: Settings) -> Int64:
     """Of these bytes those that must be at a switch before it sends them on."""
-    return np.minimum(on_wire, settings.cut_through_header_bytes) if settings.cut_through else on_wire
+    return np.minimum(on_wire, settings.header_bytes) if settings.cut_through else on_wire
 
 
 def rates_of(way: Way) -> NDArray[np.float64]:
@@ -144,7 +144,12 @@ def whole_ps(way: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True
         size_bytes: int64[m].
         model: in which messages go whole.
         fixed: with delays and latencies.
+
+    Raises:
+        ValueError: they go as packets.
     """
+    if model.alone_ps is None:
+        raise ValueError(f"{model.name}: messages do not go whole")
     psb = np.array([hop.ps_per_byte * hop.shares for hop in way])
     delay_ps, latency_ps = (
         np.array(column if fixed else [0] * len(way), np.int64)

@@ -1,6 +1,7 @@
 """A run at closed forms: costs, folding of NPUs that do the same, the run of one of each, and Results of all."""
 
 import time
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +69,7 @@ def costed(
         how: algorithms of the kinds.
     """
     keys = layout.collectives
-    program: Program = layout.program
+    program = cast("Program", layout.program)
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
     return costs.of_collectives(program, how, keys, kinds)
 

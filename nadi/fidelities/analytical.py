@@ -3,15 +3,13 @@
 from typing import Any
 
 import pdes
-from nadi.config import NetworkSection
-from nadi.fidelities.endpoints import of_endpoints
+from nadi.config import NetworkSection, engine_settings
 
 ONE_WORKER = True
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
     """Keywords of pdes.Settings. Messages are not cut, so links carry no flits: all of a rate is payload."""
-    kind = "congestion_aware" if network.congestion_aware else "congestion_unaware"
-    resolution_ps = network.resolution or 1
-    model = pdes.messages.fidelity.fidelity(kind, resolution_ps=resolution_ps, **of_endpoints(network))
-    return {"fidelity": model, "nvlink_framing": False}
+    model = engine_settings(pdes.messages.fidelity.Fidelity, network)
+    kind = "congestion_aware" if model.pop("congestion_aware") else "congestion_unaware"
+    return {"fidelity": pdes.messages.fidelity.fidelity(kind, **model), "nvlink_framing": False}

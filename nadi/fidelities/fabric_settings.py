@@ -7,7 +7,7 @@ import numpy as np
 
 import pdes
 from nadi.bounds import MOST_TELEMETRY_BUFFER_BYTES, MOST_WINDOW_PACKETS
-from nadi.config import AUTO, NetworkSection
+from nadi.config import NetworkSection, engine_settings
 from nadi.errors import ConfigError
 from pdes.build.buffers import classes_in_use, headrooms
 from pdes.build.fabric import MAX_BATCH, Fabric, round_trip_ps, window_packets
@@ -29,20 +29,7 @@ def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
     """What the switches share; None where they have output queues."""
     if network.switch == "output-queued":
         return None
-    given: dict[str, Any] = {
-        "buffer_bytes": network.buffer,
-        "pfc": network.pfc,
-        "alpha": network.pfc_alpha,
-        "headroom_bytes": AUTO if network.pfc_headroom is None else network.pfc_headroom,
-        "resume_offset_bytes": network.pfc_resume_offset,
-        "ecn": network.ecn,
-        "kmin_bytes": network.ecn_kmin,
-        "kmax_bytes": network.ecn_kmax,
-        "pmax": network.ecn_pmax,
-        "trim": network.trimming,
-        "weights": network.class_weights,
-    }
-    return SharedBuffer(**{name: value for name, value in given.items() if value is not None})
+    return SharedBuffer(**engine_settings(SharedBuffer, network))
 
 
 def control(network: NetworkSection) -> congestion.Control:
@@ -72,8 +59,8 @@ def control(network: NetworkSection) -> congestion.Control:
     return chosen
 
 
-def transport(network: NetworkSection) -> dict[str, Any]:
-    """Load balancing, and how what is lost is sent again.
+def load_balancing(network: NetworkSection) -> balancing.Balancing:
+    """The rule of that name.
 
     Raises:
         ConfigError: no such rule, or one that lets packets overtake with a transport that does not stand that.
@@ -85,20 +72,13 @@ def transport(network: NetworkSection) -> dict[str, Any]:
         raise ConfigError(
             f"[network] load_balancing: found {network.load_balancing!r}; expected one of {known}"
         ) from None
-    if rule.reorders and network.transport == "go-back-n":
+    if rule.reorders and network.selective_repeat is False:
         raise ConfigError(
-            f'[network] transport: found "go-back-n", but {rule.name} lets packets overtake each other; '
-            'expected "selective-repeat"'
+            f"[network] selective_repeat: found false, but {rule.name} lets packets overtake each other; expected true"
         )
-    selective = rule.reorders or network.transport == "selective-repeat"
-    if network.reorder is not None and not selective:
-        raise ConfigError('[network] reorder: stands beside go-back-n; expected transport = "selective-repeat"')
-    usual = 0 if rule.reorders else pdes.Settings.reorder_packets
-    return {
-        "balancing": rule,
-        "selective_repeat": selective,
-        "reorder_packets": usual if network.reorder is None else network.reorder,
-    }
+    if network.reorder != "auto" and not (rule.reorders or network.selective_repeat is True):
+        raise ConfigError("[network] reorder: stands without selective repeat; expected selective_repeat = true")
+    return rule
 
 
 def parameters(name: str) -> list[congestion.Parameter]:
@@ -170,24 +150,28 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
         raise ConfigError(f"[topology]: {graph.name}: {error}") from None
     if settings.switch is None:
         return
-    if "telemetry" in settings.control.signals and settings.switch.buffer_bytes > MOST_TELEMETRY_BUFFER_BYTES:
+    if (
+        "telemetry" in settings.congestion_control.signals
+        and settings.switch.buffer_bytes > MOST_TELEMETRY_BUFFER_BYTES
+    ):
         raise ConfigError(
             f"[network] buffer: found {format_bytes(settings.switch.buffer_bytes)}; expected at most "
-            f"{format_bytes(MOST_TELEMETRY_BUFFER_BYTES)} with {settings.control.name}, whose packets carry it"
+            f"{format_bytes(MOST_TELEMETRY_BUFFER_BYTES)} with {settings.congestion_control.name}, whose packets "
+            "carry it"
         )
     if settings.switch.pfc:
-        _check_headrooms(graph, fabric, settings)
+        _check_headrooms(graph, fabric, settings, settings.switch)
 
 
-def _check_headrooms(graph: Graph, fabric: Fabric, settings: pdes.Settings) -> None:
+def _check_headrooms(graph: Graph, fabric: Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
     """Refuse headrooms that leave nothing of a buffer to share."""
     headroom = headrooms(graph, fabric, settings) * classes_in_use(settings)
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
     need[: graph.npus] = 0
     node = int(need.argmax())
-    if need[node] >= settings.switch.buffer_bytes:
+    if need[node] >= switch.buffer_bytes:
         raise ConfigError(
-            f"[network] buffer: found {format_bytes(settings.switch.buffer_bytes)}, but the PFC headrooms of "
+            f"[network] buffer: found {format_bytes(switch.buffer_bytes)}, but the PFC headrooms of "
             f"{graph.node_name(node)} take {format_bytes(int(need[node]))}; expected a larger buffer or a smaller "
             "pfc_headroom"
         )
@@ -199,10 +183,10 @@ def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
     if packets > MOST_WINDOW_PACKETS:
         raise ConfigError(f"[network] window: {packets} packets; expected at most {MOST_WINDOW_PACKETS}")
     idle_ps, longest_ps = round_trip_ps(graph, settings)[0], ECHO_MASK // 2
-    if "rtt" in settings.control.signals and idle_ps > longest_ps:
+    if "rtt" in settings.congestion_control.signals and idle_ps > longest_ps:
         raise ConfigError(
-            f"[network] congestion_control: {settings.control.name} goes by round-trip times, and an idle one of "
-            f"{graph.name} may take {format_time(idle_ps)}; "
+            f"[network] congestion_control: {settings.congestion_control.name} goes by round-trip times, and an idle "
+            f"one of {graph.name} may take {format_time(idle_ps)}; "
             f"expected at most {format_time(longest_ps)}"
         )
     if settings.selective_repeat and packets > engine.SELECTIVE_PACKETS:

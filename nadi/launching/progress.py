@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.live import Live
 from rich.text import Text
@@ -14,19 +14,11 @@ from nadi.launching.ending import Interrupts
 from nadi.terminal.console import Terminal
 from topologies.units import format_time
 
+if TYPE_CHECKING:
+    from pdes.build.simulation import Snapshot
+
 LINE_EVERY_S = 5.0
 _MINUTE_S = 60
-
-
-class Snapshot(Protocol):
-    """What the engine says of a run under way, see pdes.build.simulation.Snapshot."""
-
-    now_ps: int
-    packet_hops: int
-    nodes_done: int
-    nodes_total: int
-    wall_s: float
-    messages: int | None
 
 
 class Progress:
@@ -39,7 +31,7 @@ class Progress:
         self._run = ""
         self._expected = 0.0
 
-    def __call__(self, snapshot: Snapshot) -> None:
+    def __call__(self, snapshot: "Snapshot") -> None:
         """Show a snapshot, or not, if one was shown a moment ago; a Ctrl-C that got lost comes through here."""
         Interrupts.check()
         text = describe(snapshot, self._expected)
@@ -76,7 +68,7 @@ class Progress:
 class Silence:
     """Shows nothing."""
 
-    def __call__(self, snapshot: Snapshot) -> None:  # noqa: ARG002 - Progress shows it
+    def __call__(self, snapshot: "Snapshot") -> None:  # noqa: ARG002 - Progress shows it
         """Do nothing but see whether a Ctrl-C got lost."""
         Interrupts.check()
 
@@ -108,7 +100,7 @@ def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[P
         yield Progress(stream, None)
 
 
-def describe(snapshot: Snapshot, expected: float) -> str:
+def describe(snapshot: "Snapshot", expected: float) -> str:
     """One line: simulated time, packet-hops per second, share of the work done, and time left at the pace so far.
 
     What is lost is sent again, so that there may be more packets than expected: then nothing is said of the time left.

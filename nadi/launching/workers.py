@@ -82,7 +82,7 @@ class Workers:
             return self.by_rank_0(graph.npus, lambda: pdes.run(pdes.build_world(graph, program, settings), progress))
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None
-            mailbox = pdes.Ranks(self.ranks.communicator, share_memory=self.share_memory)
+            mailbox: pdes.Ranks | pdes.Processes = pdes.Ranks(self.ranks.communicator, share_memory=self.share_memory)
             return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, self.count, show)
         if self.backend == "processes" and self.count > 1:
             mailbox = pdes.Processes(self.count)

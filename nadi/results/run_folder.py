@@ -97,7 +97,7 @@ def _switches(simulation: FinishedRun) -> str:
 
 def _settled(simulation: FinishedRun) -> dict[str, Any]:
     """What was settled from the fabric, and the values of the congestion control's parameters."""
-    chosen = simulation.settings.control
+    chosen = simulation.settings.congestion_control
     collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}
     found = simulation.results.settled | ({"collectives": collectives} if collectives else {})
     return found | ({"congestion": settled_parameters(chosen)} if chosen.update else {})

@@ -66,8 +66,8 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     hops = packets * path_links(fabric, found.src, found.dst) * (1 if whole else 2)
     sent = float((found.weight * found.messages).sum())
     pairs = float(found.weight.sum())
-    per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.control.update else 0)
-    memory = _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
+    per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
+    memory: float = _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
     memory += per_pair * min(pairs, float(graph.npus) ** 2) + _MESSAGE_BYTES * sent * settings.record_flows
     memory += _rows(program) * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((found.weight * found.bytes).sum())

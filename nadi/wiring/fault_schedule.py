@@ -13,12 +13,12 @@ from topologies import Graph, TableRouting, routing_without
 _MOST_NEAR = 6
 
 
-def schedule(faults: Sequence[FaultSection], detection_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
+def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
     """The engine's schedule, with the routings that it needs.
 
     Args:
         faults: of the run file.
-        detection_ps: routes change so long after links go down or come up.
+        detection_time_ps: routes change so long after links go down or come up.
         graph: the fabric.
         cut_through: whether switches cut through.
 
@@ -59,7 +59,7 @@ def schedule(faults: Sequence[FaultSection], detection_ps: int, graph: Graph, *,
             )
         )
     routings = {down: routing_without(graph, down) for _, down in pdes.down_sets(links) if down}
-    return pdes.Faults(tuple(links), tuple(npus), detection_ps, routings)
+    return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings)
 
 
 class _Place:

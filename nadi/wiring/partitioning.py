@@ -101,7 +101,7 @@ def divide(
     Raises:
         PartitionError: unknown method, or more parts than the fabric can have.
     """
-    smallest_bytes = max(1, min(network.header_bytes, network.ack_bytes))
+    smallest_bytes = max(1, min(network.header, network.ack))
     if network.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
     found = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)
@@ -141,4 +141,4 @@ def _mean_packet_bytes(found: Traffic, network: NetworkSection) -> float:
     messages = np.maximum(found.messages, 1)
     packets = int((messages * np.maximum(-(-found.bytes // (messages * network.mtu)), 1)).sum())
     payload = int(found.bytes.sum()) / max(packets, 1)
-    return (payload + network.header_bytes + network.ack_bytes) / 2
+    return (payload + network.header + network.ack) / 2

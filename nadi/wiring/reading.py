@@ -95,7 +95,7 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
         config.workload.all_gather_size,
         splits=system.splits,
         dataset_splits=system.dataset_splits,
-        chains=system.active_chunks_per_dimension or 1,
+        chains=system.phases_per_dimension or 1,
         dimension_order=system.dimension_order,
         most_bytes=schedule_bytes(force=force),
     )

@@ -1,32 +1,37 @@
 """Switches that share a buffer, as they begin: what each may share, and how much may still come after a pause."""
 
+from typing import Any
+
 import numpy as np
 
-from pdes.build.settings import PAUSE_FRAME_BYTES
+from pdes.build.fabric import Fabric
+from pdes.build.part import Part
+from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
 from pdes.core.errors import RunError
+from pdes.core.inputs import Graph, Int64
 from pdes.core.memory import zeros
 from pdes.core.rows.network import Gate, SharedBuffer
 
 
-def classes_in_use(settings):
+def classes_in_use(settings: Settings) -> int:
     """How many data classes a run has."""
     return 1 + settings.p2p_class
 
 
-def headrooms(graph, fabric, settings):
+def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
     """int64[links]: bytes of a class that may come over a link after its receiver has asked for a pause.
 
     The pause frame waits behind a packet that has just begun, both ways take their time, and at the other end a packet
     may just have begun; one more is the packet that asked. (IEEE 802.1Qbb annex O counts the same terms.)
     """
-    if settings.switch.headroom_bytes:
-        return np.full(graph.links, settings.switch.headroom_bytes, np.int64)
+    if settings.switch and settings.switch.pfc_headroom_bytes:
+        return np.full(graph.links, settings.switch.pfc_headroom_bytes, np.int64)
     packet = settings.mtu_bytes + settings.header_bytes
     there_and_back = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
     return np.ceil(there_and_back / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
 
 
-def shared_buffers(graph, fabric, part, settings):
+def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings) -> dict[str, Any]:
     """Arrays gate, pool, backlog, facing, depth and pause_log of an LP.
 
     The log has room for twice the pauses that are kept, so that no more are lost in the cell in which it fills up.
@@ -39,7 +44,7 @@ def shared_buffers(graph, fabric, part, settings):
         unused = {"gate": zeros(1, Gate), "pool": zeros(1, SharedBuffer), "backlog": one, "facing": one}
         return unused | {"depth": one, "pause_log": zeros(1)}
     gate = zeros(len(part.links), Gate)
-    gate.turn = (settings.switch.weights or (0,))[0] << 1
+    gate.turn = (settings.switch.class_weights or (0,))[0] << 1
     pool = zeros(len(part.nodes), SharedBuffer)
     pool.shared_bytes = settings.switch.buffer_bytes
     if settings.switch.pfc and len(part.links):
@@ -57,11 +62,11 @@ def shared_buffers(graph, fabric, part, settings):
             f"{need}; expected a larger buffer or smaller headrooms"
         )
     packet = settings.mtu_bytes + settings.header_bytes
-    most = min(1024, round(1024 * settings.switch.alpha)) * settings.switch.buffer_bytes >> 10
+    most = min(1024, round(1024 * settings.switch.pfc_alpha)) * settings.switch.buffer_bytes >> 10
     if len(switches) and not settings.switch.pfc and most < packet:
         raise RunError(
-            f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and alpha {settings.switch.alpha} lets "
-            f"{most} bytes wait in a queue; expected at least a packet of {packet}"
+            f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
+            f"lets {most} bytes wait in a queue; expected at least a packet of {packet}"
         )
     facing = np.zeros(graph.links, np.int32)
     facing[part.links ^ 1] = np.arange(len(part.links))

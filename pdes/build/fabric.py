@@ -5,10 +5,11 @@ import math
 import numpy as np
 
 from pdes.build.schedule import fastest_psb, link_changes, slowest
-from pdes.build.settings import PAUSE_FRAME_BYTES
+from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
+from pdes.core.inputs import Bools, Graph, Int64, Rows
 from pdes.core.memory import zeros
 from pdes.core.rows.network import LinkClass, Telemetry
 from pdes.network.boundary import CROSSING_WORDS
@@ -45,7 +46,7 @@ class Fabric:
         batch: most packets that arrive at one node in a cell.
     """
 
-    def __init__(self, graph, settings):
+    def __init__(self, graph: Graph, settings: Settings) -> None:
         self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
         self.fastest_psb = fastest_psb(self.psb, settings.faults)
         self.cut = np.zeros(graph.nodes, np.int8)
@@ -56,7 +57,7 @@ class Fabric:
             self.latency_ps = np.zeros_like(self.latency_ps)
         if settings.cut_through:
             self.cut[graph.npus :] = 1
-        seen = np.where(self.cut[graph.link_dst] == 1, settings.cut_through_header_bytes, NEVER_CUT)
+        seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
         framed = is_framed(graph, settings)
         self.classes, self.link_class = self._classes(seen, framed, settings)
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)
@@ -65,7 +66,7 @@ class Fabric:
         if framed.any():
             self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
         self.crossing_words = CROSSING_WORDS
-        if "telemetry" in settings.control.signals:
+        if "telemetry" in settings.congestion_control.signals:
             self.crossing_words += Telemetry.words
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
@@ -90,7 +91,7 @@ class Fabric:
         if len(self.classes) > s.MAX_CLASSES:
             raise RunError(f"links of {len(self.classes)} different kinds: at most {s.MAX_CLASSES} are possible")
 
-    def _classes(self, seen, framed, settings):
+    def _classes(self, seen: Int64, framed: Bools, settings: Settings) -> tuple[Rows, Int64]:
         """The `link_class` table and the class of each link.
 
         seen: bytes that the receiving end waits for; framed: links of NVLink.
@@ -99,14 +100,14 @@ class Fabric:
         rows.ps_per_byte = self.psb
         rows.delay_ps = self.delay_ps
         rows.seen_bytes = seen
-        rows.special = s.CARE * int("telemetry" in settings.control.signals)
+        rows.special = s.CARE * int("telemetry" in settings.congestion_control.signals)
         rows.special |= s.FRAMED * framed.astype(np.int64)
         switch = settings.switch
         if switch:
             scale = 8e12 / self.psb / REFERENCE_BPS
-            rows.kmin_bytes = switch.kmin_bytes * scale
-            rows.kmax_bytes = switch.kmax_bytes * scale
-            rows.pmax = int(switch.pmax * 2**32)
+            rows.kmin_bytes = switch.ecn_kmin_bytes * scale
+            rows.kmax_bytes = switch.ecn_kmax_bytes * scale
+            rows.pmax = int(switch.ecn_pmax * 2**32)
         words = rows[: len(seen)].view(np.int64).reshape(-1, LinkClass.words)
         kinds, number = np.unique(words, axis=0, return_inverse=True)
         if len(kinds) > s.MAX_CLASSES:
@@ -114,7 +115,7 @@ class Fabric:
         return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)
 
 
-def round_trip_ps(graph, settings):
+def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""
     routing = graph.routing
     if hasattr(routing, "home"):
@@ -129,7 +130,7 @@ def round_trip_ps(graph, settings):
     return int(hops * per_hop), hops
 
 
-def window_packets(graph, settings):
+def window_packets(graph: Graph, settings: Settings) -> int:
     """The window of a queue pair: as set, or what fills the fastest port over the longest round trip, and one more."""
     if settings.window_bytes:
         return max(1, settings.window_bytes // settings.mtu_bytes)
@@ -139,11 +140,11 @@ def window_packets(graph, settings):
     return min(math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2, packet.HALF_PSN // 2)
 
 
-def rto_ps(graph, settings):
+def rto_ps(graph: Graph, settings: Settings) -> int:
     """The timeout: as set; none where nothing can be lost; else four times the round trip with every queue full."""
-    limit = settings.queue_limit_bytes
-    if settings.switch and not (settings.switch.pfc and not settings.switch.headroom_bytes):
-        limit = settings.switch.buffer_bytes * settings.switch.alpha / (1 + settings.switch.alpha)
+    limit: float = settings.queue_limit_bytes
+    if settings.switch and not (settings.switch.pfc and not settings.switch.pfc_headroom_bytes):
+        limit = settings.switch.buffer_bytes * settings.switch.pfc_alpha / (1 + settings.switch.pfc_alpha)
     if not limit and settings.faults.can_lose(settings):
         limit = QUEUE_BYTES
     if settings.rto_ps or not limit:

@@ -1,21 +1,24 @@
 """Room in the pools: what is full grows to twice its size, at a moment when no action is under way."""
 
+from typing import Any
+
 import numpy as np
 
 from pdes.core import state as s
 from pdes.core.hashmap import rehash
+from pdes.core.inputs import Int64
 from pdes.core.memory import full, zeros
 from pdes.core.rows.messages import Event
 
 
-def _longer(array, length):
+def _longer(array: Any, length: int) -> Any:
     """A copy with zeros behind."""
     grown = zeros(length, array.dtype)
     grown[: len(array)] = array
     return grown
 
 
-def _grow_blocks(w):
+def _grow_blocks(w: s.World) -> s.World:
     old = len(w.net.block_next)
     new = old + max(old // 2, 4 * int(w.net.const.reserve_blocks))
     free = int(w.net.ctl.free_blocks)
@@ -32,7 +35,7 @@ def _grow_blocks(w):
     return w._replace(net=grown)
 
 
-def _grow_free_list(w, counter, free_list, added):
+def _grow_free_list(w: s.World, counter: str, free_list: Int64, added: int) -> Int64:
     """The free list with the numbers of `added` new rows."""
     old = len(free_list)
     free = int(w.net.ctl[counter])
@@ -42,14 +45,14 @@ def _grow_free_list(w, counter, free_list, added):
     return grown
 
 
-def _grow_msgs(w):
+def _grow_msgs(w: s.World) -> s.World:
     added = len(w.qps.msg_free) + int(w.net.const.reserve_messages)
     free = _grow_free_list(w, "free_messages", w.qps.msg_free, added)
     w = w._replace(qps=w.qps._replace(msg_free=free, msg=_longer(w.qps.msg, len(free))))
     return _with_room_for_events(w)
 
 
-def _grow_insts(w):
+def _grow_insts(w: s.World) -> s.World:
     stride = int(w.net.const.lane_stride)
     old = len(w.insts.inst_free)
     free = _grow_free_list(w, "free_instances", w.insts.inst_free, old)
@@ -72,7 +75,7 @@ def _grow_insts(w):
     return _with_room_for_events(w._replace(insts=grown))
 
 
-def events_room(npus, messages, instances, stride):
+def events_room(npus: int, messages: int, instances: int, stride: int) -> int:
     """The most events of messages that go whole, and one.
 
     Two of a message, the lanes and begin of NPUs, launches of instances, one for each of their lanes and one more.
@@ -80,7 +83,7 @@ def events_room(npus, messages, instances, stride):
     return 2 * messages + (s.LANES + 1) * npus + (2 + stride) * instances + 1
 
 
-def _with_room_for_events(w):
+def _with_room_for_events(w: s.World) -> s.World:
     """Where messages go whole, the world with room for the events of as many messages and instances as there can be."""
     if w.net.hooks.act == 0:
         return w
@@ -94,7 +97,7 @@ def _with_room_for_events(w):
     return w._replace(messages=old._replace(event=event, rush=rush))
 
 
-def _rehashed(keys, values, least):
+def _rehashed(keys: Int64, values: Int64, least: int) -> tuple[Int64, Int64]:
     """The map with at least `least` places."""
     size = len(keys)
     while size < least:
@@ -104,7 +107,7 @@ def _rehashed(keys, values, least):
     return new_keys, new_values
 
 
-def _grow_qps(w):
+def _grow_qps(w: s.World) -> s.World:
     least = max(2 * len(w.qps.qp_key), 4 * int(w.net.const.reserve_queue_pairs))
     key, val = _rehashed(w.qps.qp_key, w.qps.qp_val, least)
     grown = w.qps._replace(qp=_longer(w.qps.qp, len(key) // 2), qp_key=key, qp_val=val)
@@ -118,7 +121,7 @@ def _grow_qps(w):
     return w._replace(qps=grown)
 
 
-def _grow_rxqps(w):
+def _grow_rxqps(w: s.World) -> s.World:
     key, val = _rehashed(w.qps.rx_key, w.qps.rx_val, 2 * len(w.qps.rx_key))
     grown = w.qps._replace(rxqp=_longer(w.qps.rxqp, len(key) // 2), rx_key=key, rx_val=val)
     if w.net.hooks.selective_sender != 0:
@@ -137,6 +140,6 @@ _GROW = {
 }
 
 
-def grow(world):
+def grow(world: s.World) -> s.World:
     """The world with room in the pool that was short (`ctl.need`)."""
     return _GROW[int(world.net.ctl.need)](world)

@@ -1,7 +1,12 @@
 """What kernels call by address: the parts of the engine of which a run uses some."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from pdes.build.settings import Settings
+from pdes.core.inputs import Graph
 from pdes.messages import fidelity
 from pdes.messages.whole import post_whole
 from pdes.network import balancing
@@ -22,9 +27,9 @@ from pdes.npu.in_flight import may_start
 from pdes.npu.npu_window import message_by_kind, running
 
 
-def all_hooks() -> list:
+def all_hooks() -> list[Callable[..., Any]]:
     """Every hook that some run may use."""
-    ours = [
+    ours: list[Callable[..., Any]] = [
         ask,
         begin,
         begin_message,
@@ -56,9 +61,9 @@ def all_hooks() -> list:
     return ours + [hook for hook in controls + rules + models if hook]
 
 
-def hooks_of(graph, settings) -> dict:
+def hooks_of(graph: Graph, settings: Settings) -> dict[str, Callable[..., Any]]:
     """The hooks of a run: name (of `Hooks`) -> hook."""
-    control, alone = settings.control, settings.control == DRIVEN
+    control, alone = settings.congestion_control, settings.congestion_control == DRIVEN
     ends, whole = settings.fidelity, settings.fidelity.act is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     by_row = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
@@ -69,7 +74,7 @@ def hooks_of(graph, settings) -> dict:
         "begin_message": alone and begin_message,
         "notify": "cnp" in control.signals and notify,
         "telemetry": "telemetry" in control.signals and carry,
-        "balancing": settings.balancing.pick,
+        "balancing": settings.load_balancing.pick,
         "shared_switches": settings.switch and shared_switches,
         "selective_sender": settings.selective_repeat and sender,
         "selective_receiver": settings.selective_repeat and receive,

@@ -5,14 +5,18 @@ links node by node. Behind them stand the links that come from other LPs, neighb
 are numbered, on both sides, in the order of their numbers in the whole fabric.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from pdes.build.fabric import Fabric
+from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.memory import zeros
 from pdes.core.rows.network import OutgoingLink
 from pdes.network.boundary import HEADER_WORDS
 
 
-def offsets(counts):
+def offsets(counts: Sequence[int] | Int64) -> Int64:
     """CSR offsets of counts."""
     ptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ptr[1:])
@@ -36,7 +40,7 @@ class Part:
         rooms_in: per neighbour, the most that come from there.
     """
 
-    def __init__(self, graph, fabric, owner, number, lookahead_ps):
+    def __init__(self, graph: Graph, fabric: Fabric, owner: Int64, number: int, lookahead_ps: int) -> None:
         self.number = number
         self.crossing_words = fabric.crossing_words
         self.nodes = np.flatnonzero(owner == number)
@@ -56,21 +60,21 @@ class Part:
         self.rooms = [int(most[links].sum()) for links in self.links_out]
         self.rooms_in = [int(most[links].sum()) for links in self.links_in]
 
-    def half_words(self, room):
+    def half_words(self, room: int) -> int:
         """Length of half an outbox that holds so many packets, in whole cache lines."""
         return HEADER_WORDS + -(-room * self.crossing_words // 8) * 8
 
-    def outbox_at(self):
+    def outbox_at(self) -> Int64:
         """int64[neighbours x 2]: where the halves begin, and behind them the length of the outbox."""
         return offsets([self.half_words(room) for room in self.rooms for _ in range(2)])
 
-    def tx_of(self, graph):
+    def tx_of(self, graph: Graph) -> Int64:
         """int64[links of the fabric]: own row of an outgoing link, 0 for those of others."""
         rows = np.zeros(graph.links, np.int64)
         rows[self.links] = np.arange(len(self.links))
         return rows
 
-    def tx_rows(self, graph, fabric, owner):
+    def tx_rows(self, graph: Graph, fabric: Fabric, owner: Int64) -> Rows:
         """The `tx` table: own outgoing links, then those that come from other LPs."""
         links = np.concatenate([self.links, *self.links_in]).astype(np.int64)
         neighbour = np.full(int(owner.max()) + 1, -1, np.int64)
@@ -81,7 +85,7 @@ class Part:
         tx.meta = node | (links << 22) | (fabric.link_class[links] << 46)
         return tx
 
-    def far(self, graph):
+    def far(self, graph: Graph) -> Int64:
         """int64[own links]: place of a link among those to its neighbour."""
         far = np.zeros(len(self.links), np.int64)
         rows = self.tx_of(graph)
@@ -89,6 +93,6 @@ class Part:
             far[rows[links]] = np.arange(len(links))
         return far
 
-    def ghost(self):
+    def ghost(self) -> Int64:
         """int64[neighbours]: `tx` row of the first link that comes from a neighbour."""
         return offsets([len(self.links), *(len(links) for links in self.links_in)])[1:-1]

@@ -1,14 +1,22 @@
 """The routing tables of one logical process as cells of port sets (pdes/network/routing.py)."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from pdes.core import state as s
 from pdes.core.errors import RunError
+from pdes.core.inputs import Array, Graph, Int8, Int32, Int64, Rows
 from pdes.core.jit import kernel
 from pdes.core.memory import aligned, zeros
 from pdes.core.rows.network import Forwarding
 from pdes.network.framing import NVSWITCH_KIND
 from pdes.network.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT, UNREACHABLE, salt_of
+
+if TYPE_CHECKING:
+    from pdes.build.fabric import Fabric
+    from pdes.build.part import Part
+    from pdes.build.settings import Settings
 
 NO_CELL = np.int32(0)
 
@@ -20,7 +28,7 @@ def fill_salts(salt, nodes, seed):
         salt[i] = salt_of(seed, nodes[i])
 
 
-def _cells(graph, part):
+def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
     """int32[sets]: a cell for each port set of own links; and the members of those of several, each list once."""
     routing = graph.routing
     count = np.diff(routing.set_ptr).astype(np.int64)
@@ -43,12 +51,12 @@ def _cells(graph, part):
 class _Shared:
     """Lists of int32 one after another; equal ones stand there once."""
 
-    def __init__(self):
-        self._at = {}
-        self._parts = []
+    def __init__(self) -> None:
+        self._at: dict[bytes, int] = {}
+        self._parts: list[Int32] = []
         self._length = 0
 
-    def place(self, values):
+    def place(self, values: Int32) -> int:
         """Where the list begins."""
         key = values.tobytes()
         if key not in self._at:
@@ -57,12 +65,14 @@ class _Shared:
             self._length += len(values)
         return self._at[key]
 
-    def values(self):
+    def values(self) -> Int32:
         """All lists."""
         return np.concatenate([np.zeros(0, np.int32), *self._parts])
 
 
-def routing_tables(graph, fabric, part, settings):
+def routing_tables(
+    graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
+) -> tuple[s.Routes, int, int, int]:
     """Routes of the LP, and the constants mode, dimensions and homes."""
     routing = graph.routing
     cells, link = _cells(graph, part)
@@ -75,9 +85,9 @@ def routing_tables(graph, fabric, part, settings):
     own.forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
     fields = {name: zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
     fields |= {"link": link, "node": node}
-    if settings.balancing.has_flowlets:
+    if settings.load_balancing.has_flowlets:
         fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2, np.int64)
-    if settings.balancing.by_host:
+    if settings.load_balancing.by_host:
         fields["host"] = graph.host.astype(np.int32)
     if hasattr(routing, "home"):
         fields |= _by_table(graph, part, cells, own)
@@ -88,12 +98,12 @@ def routing_tables(graph, fabric, part, settings):
     return s.Routes(**{name: aligned(_not_empty(values)) for name, values in fields.items()}), *constants
 
 
-def _not_empty(values):
+def _not_empty(values: Array) -> Array:
     """An empty array has no address to read from."""
     return values if values.size else np.zeros(1, values.dtype)
 
 
-def _by_table(graph, part, cells, node):
+def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str, Array]:
     """Rows of own switches, written into `node`; hops also of others that NPUs of several ports look at."""
     r = graph.routing
     homes = len(r.home_node)
@@ -116,7 +126,7 @@ def _by_table(graph, part, cells, node):
     return fields if one_way else fields | _hops(graph, part, column)
 
 
-def _stretches(cells):
+def _stretches(cells: Int32) -> tuple[Int64, Int64, Int32, Int32, Int64]:
     """Rows of cells without what equals the row's default at either end, each stretch once.
 
     Returns first and last + 1 column, default cell, the stretches, and where column 0 of each row would stand there.
@@ -132,14 +142,18 @@ def _stretches(cells):
         first = np.where(any_differs, differs.argmax(axis=1), 0)
         last = np.where(any_differs, homes - differs[:, ::-1].argmax(axis=1), 0)
         shorter = last - first < best[1] - best[0]
-        best = tuple(np.where(shorter, new, old) for new, old in zip((first, last, default), best, strict=True))
+        best = (
+            np.where(shorter, first, best[0]),
+            np.where(shorter, last, best[1]),
+            np.where(shorter, default, best[2]),
+        )
     first, last, default = best
     shared = _Shared()
     row = [shared.place(cells[i, a:b]) - a for i, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True))]
     return first, last, default, shared.values(), np.array(row, np.int64)
 
 
-def _hops(graph, part, column):
+def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     """Hops to homes from own switches and those at the other end of NPUs' ports."""
     r = graph.routing
     beyond = graph.link_dst[part.links[: part.out_ptr[part.npus]]]
@@ -161,7 +175,7 @@ def _hops(graph, part, column):
     }
 
 
-def _shares_leaves(graph):
+def _shares_leaves(graph: Graph) -> bool:
     """Whether NPUs behind one NVSwitch have another home in common: then both are equally near."""
     home = graph.routing.home
     kind = graph.node_kind[graph.routing.home_node]
@@ -171,7 +185,7 @@ def _shares_leaves(graph):
     return len(np.unique(pairs)) < len(pairs)
 
 
-def _nvswitches_first(graph, entries, hops, own):
+def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own: Array) -> tuple[Int8, Int32]:
     """Hops counted twice, and a home other than an NVSwitch one away from itself: so NPUs prefer the NVSwitch.
 
     NPUs compare hops; a switch knows by its own column that it is a home.
@@ -185,7 +199,7 @@ def _nvswitches_first(graph, entries, hops, own):
     return twice.astype(np.int8), np.where(later, -1, own).astype(np.int32)
 
 
-def _by_dimension(graph, part, cells):
+def _by_dimension(graph: Graph, part: "Part", cells: Int32) -> dict[str, Array]:
     """Own coordinates, and those of all destinations."""
     r = graph.routing
     return {

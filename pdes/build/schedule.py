@@ -1,16 +1,24 @@
 """What fails, slows down or comes back during a run: as a value, and as the changes that each LP makes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 
 from pdes.build.routes import routing_tables
 from pdes.core import state as s
 from pdes.core.errors import RunError
+from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
 from pdes.core.memory import aligned, row_of_zeros, zeros
 from pdes.core.rows.network import Change, Forwarding, Gate, LinkClass, OutgoingLink
+from pdes.core.setting import Setting
 from pdes.network.routing import MODE_TABLE, UNREACHABLE
+
+if TYPE_CHECKING:
+    from pdes.build.fabric import Fabric
+    from pdes.build.part import Part
+    from pdes.build.settings import Settings
 
 ALWAYS_LOST = 1 << 32
 TABLES = {
@@ -55,19 +63,21 @@ class Faults:
 
     Attributes:
         links, npus: what happens.
-        detection_ps: routes change so long after links go down or come up.
+        detection_time_ps: routes change so long after links go down or come up.
         routings: the routing without each of the sets of links that `down_sets` gives.
     """
 
-    links: tuple[LinkFault, ...] = ()
-    npus: tuple[NpuFault, ...] = ()
-    detection_ps: int = 1_000_000_000
-    routings: Mapping[frozenset[int], object] = field(default_factory=dict)
+    links: Annotated[tuple[LinkFault, ...], Setting("faults of links", is_given=False)] = ()
+    npus: Annotated[tuple[NpuFault, ...], Setting("faults of NPUs", is_given=False)] = ()
+    detection_time_ps: Annotated[int, Setting("so long after links go down or come up, routes change")] = 1_000_000_000
+    routings: Annotated[Mapping[frozenset[int], object], Setting("without what is down", is_given=False)] = field(
+        default_factory=dict
+    )
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return bool(self.links or self.npus)
 
-    def can_lose(self, settings):
+    def can_lose(self, settings: "Settings") -> bool:
         """Whether packets may get lost. A pause that comes late, or a rate beyond the buffers, can overflow them."""
         return any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
 
@@ -75,11 +85,11 @@ class Faults:
 NO_FAULTS = Faults()
 
 
-def down_sets(links):
+def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
     """What is down after each change of that: (ps, frozenset of links) in order of time."""
     times = sorted({t for f in links if f.down for t in (f.at_ps, f.until_ps) if t < s.INF})
     found = []
-    down = frozenset()
+    down: frozenset[int] = frozenset()
     for time in times:
         before, down = down, frozenset(n for f in links if f.down and f.at_ps <= time < f.until_ps for n in f.links)
         if down != before:
@@ -87,7 +97,7 @@ def down_sets(links):
     return found
 
 
-def fastest_psb(psb, faults):
+def fastest_psb(psb: Float64, faults: Faults) -> Float64:
     """float64[links]: the least ps per byte that each link ever has."""
     fastest = psb.copy()
     for fault in faults.links:
@@ -97,18 +107,18 @@ def fastest_psb(psb, faults):
     return fastest
 
 
-def slowest(faults, rate_bps):
+def slowest(faults: Faults, rate_bps: int) -> tuple[int, int]:
     """The lowest rate, at most rate_bps, and the most latency that is added."""
     rates = [fault.rate_bps for fault in faults.links if fault.rate_bps]
     return min([rate_bps, *rates]), max([0, *(fault.added_latency_ps for fault in faults.links)])
 
 
-def _cell_begin(time_ps, cell_ps):
+def _cell_begin(time_ps: int, cell_ps: int) -> int:
     """Begin of the first cell that begins at or after a time."""
     return -(-time_ps // cell_ps) * cell_ps
 
 
-def _boundaries(faults, cell_ps):
+def _boundaries(faults: Sequence[LinkFault] | Sequence[NpuFault], cell_ps: int) -> Iterable[tuple[int, int]]:
     """When something of these faults changes: (begin of the cell, latest time that counts in it), ascending."""
     last = {}
     for time in sorted({t for f in faults for t in (f.at_ps, f.until_ps) if t < s.INF}):
@@ -116,11 +126,13 @@ def _boundaries(faults, cell_ps):
     return last.items()
 
 
-def link_changes(faults, cell_ps, link_class, classes):
+def link_changes(
+    faults: Faults, cell_ps: int, link_class: Int64, classes: Rows
+) -> tuple[list[tuple[int, int, int]], Rows]:
     """Changes of links, (ps, link, class) in order, and the class table with what they need."""
     table = list(classes)
     number = {row.tobytes(): i for i, row in enumerate(classes)}
-    of_link = {}
+    of_link: dict[int, list[LinkFault]] = {}
     for fault in faults.links:
         for link in fault.links:
             of_link.setdefault(link, []).append(fault)
@@ -140,7 +152,7 @@ def link_changes(faults, cell_ps, link_class, classes):
     return sorted(changes), np.array(table, classes.dtype).view(np.recarray)
 
 
-def _pit_class():
+def _pit_class() -> Record:
     """The last class, where there are faults of links: takes no time, and all is lost."""
     row = row_of_zeros(LinkClass)
     row.error = ALWAYS_LOST
@@ -148,7 +160,7 @@ def _pit_class():
     return row
 
 
-def with_pit(net, faults, mode):
+def with_pit(net: s.Net, faults: Faults, mode: int) -> s.Net:
     """Net with a link on which all is lost, where faults may leave a switch without a way; mode: of the routing."""
     if mode != MODE_TABLE or not any(fault.down for fault in faults.links):
         return net
@@ -162,7 +174,7 @@ def with_pit(net, faults, mode):
     return net._replace(**{name: aligned(array) for name, array in longer.items()})
 
 
-def _class_row(row, faults):
+def _class_row(row: Record, faults: Sequence[LinkFault]) -> Record:
     """The class of a link under these faults; row: its own."""
     row = row.copy()
     for fault in faults:
@@ -177,20 +189,22 @@ def _class_row(row, faults):
     return row
 
 
-def scheduled(graph, fabric, part, settings):
+def scheduled(
+    graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
+) -> tuple[s.Routes, list[int], s.Schedule, int]:
     """Routes of an LP; the constants mode, dimensions and homes; its Schedule; how many sets of tables that has."""
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
-    routings = [frozenset()]
+    routings: list[frozenset[int]] = [frozenset()]
     changes = [(t, s.CHANGE_LINK, own, number) for t, own, number in _of_own_links(fabric, part)]
     changes += _npu_changes(faults, fabric.cell_ps, part)
     epoch_at = {}
     for time, down in down_sets(faults.links):
         if down not in routings:
             routings.append(down)
-        epoch_at[_cell_begin(time + faults.detection_ps, fabric.cell_ps)] = routings.index(down)
+        epoch_at[_cell_begin(time + faults.detection_time_ps, fabric.cell_ps)] = routings.index(down)
     changes += [(time, s.CHANGE_ROUTES, 0, epoch) for time, epoch in epoch_at.items()]
-    tables = {}
+    tables: dict[str, Array] = {}
     if len(routings) > 1:
         routes, tables = _epochs(graph, fabric, part, settings, routes, routings)
     empty = {"table_node": zeros(1, Forwarding), "table64": zeros(1), "table32": zeros(1, np.int32)}
@@ -202,13 +216,13 @@ def scheduled(graph, fabric, part, settings):
     return routes, routing, s.Schedule(change=change, **(empty | tables)), len(routings)
 
 
-def _of_own_links(fabric, part):
+def _of_own_links(fabric: "Fabric", part: "Part") -> list[tuple[int, int, int]]:
     """(ps, row, class) of own outgoing links."""
     row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes else {}
     return [(time, row[link], number) for time, link, number in fabric.changes if link in row]
 
 
-def _npu_changes(faults, cell_ps, part):
+def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, int, int, int]]:
     """Changes of own NPUs."""
     changes = []
     for npu in sorted({fault.npu for fault in faults.npus}):
@@ -221,13 +235,15 @@ def _npu_changes(faults, cell_ps, part):
     return changes
 
 
-def _epochs(graph, fabric, part, settings, routes, routings):
+def _epochs(
+    graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings", routes: s.Routes, routings: list[frozenset[int]]
+) -> tuple[s.Routes, dict[str, Any]]:
     """Routes with room for all sets of tables, and these one after another."""
     all_routes = [routes]
     for down in routings[1:]:
         if down not in settings.faults.routings:
             raise RunError(f"no routing is given without the {len(down)} links that are down")
-        other = replace(graph, routing=settings.faults.routings[down])
+        other: Graph = replace(cast("Any", graph), routing=settings.faults.routings[down])
         tables, *_ = routing_tables(other, fabric, part, settings)
         all_routes.append(_without_ports(tables, part, down))
     grown, packed = {}, {}
@@ -243,7 +259,7 @@ def _epochs(graph, fabric, part, settings, routes, routings):
     return routes._replace(**grown), packed
 
 
-def _without_ports(routes, part, down):
+def _without_ports(routes: s.Routes, part: "Part", down: frozenset[int]) -> s.Routes:
     """NPUs' ports that are down lead to a switch that is far from everything."""
     ports = part.links[: part.out_ptr[part.npus]]
     dead = np.isin(ports, list(down))

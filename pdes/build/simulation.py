@@ -1,13 +1,14 @@
 """A run under way: the logical processes that this process holds, and what has been taken out of them so far."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from pdes.build.layout import Layout
 from pdes.build.part import Part
 from pdes.build.settings import Settings
 from pdes.core import state as s
+from pdes.core.inputs import Graph, Int64, Program, Rows
 from pdes.core.jit import Directory, hook_address
 
 
@@ -23,18 +24,18 @@ class LogicalProcess:
         hooks: what kernels call by address: name (of `Hooks`) -> hook.
     """
 
-    def __init__(self, part: Part, world: s.World, row_ptr: np.ndarray, hooks: dict):
+    def __init__(self, part: Part, world: s.World, row_ptr: Int64, hooks: Mapping[str, Callable[..., Any]]) -> None:
         self.part = part
         self.row_ptr = row_ptr
-        self.flows_out: list[np.ndarray] = []
-        self.flows_in: list[np.ndarray] = []
+        self.flows_out: list[Rows] = []
+        self.flows_in: list[Rows] = []
         self._world = world
         self._directory = Directory(world)
         world.net.const.address = self.address
         for name, function in hooks.items():
             world.net.hooks[name] = hook_address(function)
 
-    def look_up_ways_back(self, back: "LogicalProcess"):
+    def look_up_ways_back(self, back: "LogicalProcess") -> None:
         """Have kernels find the way of acknowledgements in the world of an LP of the whole fabric, which stays."""
         self._back = back
         self._world.net.const.back = back.address
@@ -45,7 +46,7 @@ class LogicalProcess:
         return self._world
 
     @world.setter
-    def world(self, world: s.World):
+    def world(self, world: s.World) -> None:
         self._world = world
         self._directory.update(world)
 
@@ -54,7 +55,7 @@ class LogicalProcess:
         """Where kernels find the world."""
         return self._directory.address
 
-    def take_flows(self):
+    def take_flows(self) -> None:
         """Move the flow records out of the world."""
         w = self._world
         for counter, rows, into in (
@@ -72,13 +73,13 @@ class Simulation:
     """A run, or this process's part of it."""
 
     layout: Layout
-    program: object
+    program: Program
     settings: Settings
     lps: list[LogicalProcess]
     setup_s: float
 
     @property
-    def graph(self):
+    def graph(self) -> Graph:
         """The fabric."""
         return self.layout.graph
 
@@ -89,7 +90,7 @@ class Simulation:
         return lp.world
 
     @world.setter
-    def world(self, world: s.World):
+    def world(self, world: s.World) -> None:
         (lp,) = self.lps
         lp.world = world
 

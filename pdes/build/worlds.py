@@ -1,23 +1,27 @@
 """From a graph and a program to a world: all state of the simulation as arrays, ready to run."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from pdes.build.buffers import shared_buffers
-from pdes.build.fabric import round_trip_ps, rto_ps, window_packets
+from pdes.build.fabric import Fabric, round_trip_ps, rto_ps, window_packets
 from pdes.build.growth import events_room
 from pdes.build.hooks import hooks_of
 from pdes.build.layout import Layout
-from pdes.build.part import offsets
+from pdes.build.part import Part, offsets
 from pdes.build.post import Post
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
-from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS
+from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
+from pdes.core.inputs import Graph, Int32, Int64, Program, Record, Rows, Schedules
 from pdes.core.memory import aligned, full, row_of_zeros, zeros
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
@@ -35,7 +39,7 @@ FLOW_ROWS = 1 << 16
 FIRST_DEPTH_PS = 1_000_000
 
 
-def _check_sizes(graph, program, settings):
+def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
     """Refuse what the packet words cannot hold."""
     if program.in_network:
         raise RunError("the program needs switches that reduce: expected it with their aggregators")
@@ -54,8 +58,10 @@ def _check_sizes(graph, program, settings):
             f"selective repeat with a window of {window_packets(graph, settings)} packets: at most "
             f"{s.SELECTIVE_PACKETS} are possible"
         )
-    if settings.balancing.reorders and not settings.selective_repeat:
-        raise RunError(f"load balancing {settings.balancing.name} lets packets overtake; it needs selective repeat")
+    if settings.load_balancing.reorders and not settings.selective_repeat:
+        raise RunError(
+            f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
+        )
     tags = np.asarray(program.node_tag)[np.asarray(program.node_kind) == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: where messages are asked for, at most {MAX_TAG - 1} is possible")
@@ -78,11 +84,11 @@ _OTHER_NAMES = {"slot_group", "slot_member", "group_ptr", "group_member", "child
 """Arrays that Program calls as the kernel does; other columns of its nodes begin with node_."""
 
 
-def _tables(program):
+def _tables(program: Program) -> tuple[s.Trace, s.Plans]:
     """The program's arrays under the names and with the types of the kernel; worlds of one process share them."""
     made = {"lane_row": _lane_rows(program.schedules), "view_row": _view_rows(program.schedules)}
 
-    def array(name, kind):
+    def array(name: str, kind: Any) -> Any:
         if name in made:
             values = made[name]
         elif name in _OTHER_NAMES:
@@ -93,10 +99,13 @@ def _tables(program):
             values = getattr(program, f"node_{name}")
         return values if name in made else _padded(values, kind.__metadata__[0])
 
-    return tuple(part(**{n: array(n, kind) for n, kind in part.__annotations__.items()}) for part in (s.Trace, s.Plans))
+    def filled(part: Any) -> Any:
+        return part(**{name: array(name, kind) for name, kind in part.__annotations__.items()})
+
+    return filled(s.Trace), filled(s.Plans)
 
 
-def _lane_rows(schedules):
+def _lane_rows(schedules: Schedules) -> Rows:
     """Rows of all lanes, with views counted over all schedules."""
     lanes = len(schedules.lane_ptr) - 1
     rows = zeros(lanes, Lane)
@@ -130,14 +139,14 @@ def _lane_rows(schedules):
     return rows
 
 
-def _connections(schedules):
+def _connections(schedules: Schedules) -> Int64:
     """Word `connection` of each lane."""
     shares = np.round(schedules.lane_shares * packet.SHARE_UNITS).astype(np.int64)
     number = schedules.lane_connection.astype(np.int64)
     return number << packet.CONNECTION_SHIFT | np.where(shares > packet.SHARE_UNITS, shares, 0) << packet.SHARES_SHIFT
 
 
-def _lanes_alike(schedules):
+def _lanes_alike(schedules: Schedules) -> Int64:
     """Of each lane, how many of its plan are of its phase."""
     plan = np.repeat(np.arange(len(schedules.plan_ptr) - 1), np.diff(schedules.plan_ptr))
     pairs = np.stack([plan, schedules.lane_phase], axis=1)
@@ -145,7 +154,7 @@ def _lanes_alike(schedules):
     return count[which.reshape(-1)]
 
 
-def _view_rows(schedules):
+def _view_rows(schedules: Schedules) -> Rows:
     """Rows of all views."""
     views = len(schedules.view_size)
     rows = zeros(views, View)
@@ -155,13 +164,13 @@ def _view_rows(schedules):
     return rows
 
 
-def _padded(values, dtype):
+def _padded(values: ArrayLike, dtype: DTypeLike) -> Any:
     """A contiguous array of the type, never empty (an empty array has no address to read from)."""
     values = np.ascontiguousarray(values, dtype)
     return values if len(values) else np.zeros(1, dtype)
 
 
-def _ready_templates(program):
+def _ready_templates(program: Program) -> list[tuple[Int32, int, int]]:
     """Per distinct trace: parents left per row with the ready rows chained, and the chain's ends."""
     templates = []
     for t in range(len(program.trace_ptr) - 1):
@@ -172,7 +181,7 @@ def _ready_templates(program):
     return templates
 
 
-def _npu_rows(program, part, settings):
+def _npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
     """The `npu` table, the per-NPU rows of `Rows.state`, and their offsets."""
     npu = zeros(part.npus, Npu)
     ports = np.diff(part.out_ptr[: part.npus + 1])
@@ -219,12 +228,12 @@ def _npu_rows(program, part, settings):
     return npu, rows, row_ptr
 
 
-def _slots(ports, settings):
+def _slots(ports: Int64, settings: Settings) -> Int64:
     """Entries of an NPU's heap: ports (twice where there is pacing), lanes, timer, agenda and list of messages."""
-    return ports * (2 if settings.control.update else 1) + s.LANES + 2 + settings.fidelity.has_endpoints
+    return ports * (2 if settings.congestion_control.update else 1) + s.LANES + 2 + settings.fidelity.has_endpoints
 
 
-def _most_sends(schedules):
+def _most_sends(schedules: Schedules) -> int:
     """The most sends that one plan holds: what one action may post."""
     if len(schedules.send_peer) == 0:
         return 1
@@ -233,12 +242,12 @@ def _most_sends(schedules):
     return max(1, int(np.diff(sends[ends]).max(initial=0)))
 
 
-def _has_control(settings):
+def _has_control(settings: Settings) -> bool:
     """Whether NPUs send each other requests, answers or calls."""
     return settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0
 
 
-def _most_posts(schedules, settings):
+def _most_posts(schedules: Schedules, settings: Settings) -> int:
     """The most rows of the pool of messages that one action may take.
 
     What is asked for takes a row while it waits, and one for its request; a receive an answer and a call.
@@ -251,22 +260,22 @@ def _most_posts(schedules, settings):
     return 2 * sends + 2 * int(np.diff(receives[ends]).max(initial=0)) + 2
 
 
-def _power_of_two(least):
+def _power_of_two(least: int) -> int:
     """The smallest power of two that is at least `least`."""
     return 1 << max(4, (int(least) - 1).bit_length())
 
 
-def _empty_map(least):
+def _empty_map(least: int) -> tuple[Int64, Int64]:
     size = _power_of_two(2 * least)
     return full(size, -1), zeros(size)
 
 
-def _free_list(length):
+def _free_list(length: int) -> Int64:
     """A stack of the numbers below `length`, the lowest on top."""
     return aligned(np.arange(length - 1, -1, -1))
 
 
-def _constants(layout, program, settings, part, routing):
+def _constants(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
     """The constants of a run; routing: mode, dimensions and homes."""
     graph, fabric = layout.graph, layout.fabric
     sends = _most_posts(program.schedules, settings)
@@ -297,9 +306,9 @@ def _constants(layout, program, settings, part, routing):
         "record_nodes": int(settings.record_nodes),
         "record_flows": int(settings.record_flows),
         "max_retries": settings.max_retries,
-        "cut_bytes": settings.cut_through_header_bytes,
+        "cut_bytes": settings.header_bytes,
         "crossing_words": fabric.crossing_words,
-        "carries_send_time": int("rtt" in settings.control.signals),
+        "carries_send_time": int("rtt" in settings.congestion_control.signals),
         "cnp_interval_ps": settings.cnp_interval_ps,
         "base_rtt_ps": round_trip_ps(graph, settings)[0],
         "p2p_class": settings.p2p_class,
@@ -327,29 +336,29 @@ def _constants(layout, program, settings, part, routing):
     return const
 
 
-def _compute_slow(settings):
+def _compute_slow(settings: Settings) -> int:
     """`compute_slow_1000ths`."""
     factor = round(s.SLOWDOWN_UNIT * settings.compute_slowdown)
     return factor if factor > s.SLOWDOWN_UNIT else 0
 
 
-def _of_shared_buffers(switch):
+def _of_shared_buffers(switch: SharedBuffer | None) -> dict[str, int]:
     """Constants of switches that share their buffer."""
     if switch is None:
         return {}
-    weights = switch.weights or (0, 0)
+    weights = switch.class_weights or (0, 0)
     return {
         "pfc": int(switch.pfc),
         "pause_frame_bytes": PAUSE_FRAME_BYTES,
-        "alpha_1024ths": round(1024 * switch.alpha),
-        "resume_offset_bytes": switch.resume_offset_bytes,
+        "alpha_1024ths": round(1024 * switch.pfc_alpha),
+        "resume_offset_bytes": switch.pfc_resume_offset_bytes,
         "ecn": int(switch.ecn),
-        "trim": int(switch.trim),
+        "trim": int(switch.trimming),
         "class_weights": weights[0] | weights[1] << 16,
     }
 
 
-def _net(layout, part, const, npu, post, settings):
+def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, settings: Settings) -> s.Net:
     """Nodes, links and packets, all idle; NPUs with rows that are ready begin at time 0."""
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
@@ -387,12 +396,14 @@ def _net(layout, part, const, npu, post, settings):
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
         **shared_buffers(graph, fabric, part, settings),
-        telemetry=zeros(blocks * s.BLOCK_RECORDS if "telemetry" in settings.control.signals else 1, Telemetry),
+        telemetry=zeros(
+            blocks * s.BLOCK_RECORDS if "telemetry" in settings.congestion_control.signals else 1, Telemetry
+        ),
         carried=row_of_zeros(Telemetry),
     )
 
 
-def _inbox(fabric):
+def _inbox(fabric: Fabric) -> s.Inbox:
     """What nodes do with what arrives, and room for one batch."""
     return s.Inbox(
         rx_psb=fabric.psb if fabric.cut.any() else np.zeros(1),
@@ -406,14 +417,14 @@ def _inbox(fabric):
     )
 
 
-def _npus(part, npu, const, settings):
+def _npus(part: Part, npu: Rows, const: Record, settings: Settings) -> s.Npus:
     """NPUs, their idle ports and empty heaps."""
     port = zeros(int(part.out_ptr[part.npus]), Port)
     port.ring = port.sent_ref = -1
     port.kick_next = -2
     port.paced = -1
     port.pace_at_ps = s.INF
-    slots = int(npu.heap[-1] + _slots(npu.ports[-1], settings))
+    slots = int(npu.heap[-1] + _slots(npu.ports[-1:], settings)[0])
     token = zeros(part.npus * int(const.gated_dimensions), Tokens)
     token.waiting = -1
     return s.Npus(
@@ -425,7 +436,7 @@ def _npus(part, npu, const, settings):
     )
 
 
-def _qps(part, const, ctl, settings):
+def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
     """No queue pairs yet, and room for some messages and flow records."""
     sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
@@ -444,8 +455,8 @@ def _qps(part, const, ctl, settings):
         qp_val=qp_val,
         rx_key=rx_key,
         rx_val=rx_val,
-        cc=zeros(pairs if settings.control.update else 1, CongestionState),
-        par=aligned(settings.control.values, np.float64),
+        cc=zeros(pairs if settings.congestion_control.update else 1, CongestionState),
+        par=aligned(settings.congestion_control.values, np.float64),
         sel_tx=zeros(pairs if settings.selective_repeat else 1, Selective),
         sel_rx=zeros(receivers if settings.selective_repeat else 1, Selective),
         arrived=zeros(pairs if settings.fidelity.act else 1),
@@ -453,7 +464,7 @@ def _qps(part, const, ctl, settings):
     )
 
 
-def _rows(state, slots, recorded):
+def _rows(state: Int32, slots: int, recorded: bool) -> s.Rows:
     """Trace rows of every NPU, none begun; recorded: whether their times are kept."""
     kept = len(state) if recorded else 1
     return s.Rows(
@@ -465,7 +476,7 @@ def _rows(state, slots, recorded):
     )
 
 
-def _insts(part, const, ctl):
+def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
     """No collective under way."""
     insts = max(2 * part.npus, 64)
     ctl.free_instances = insts
@@ -490,7 +501,7 @@ def _insts(part, const, ctl):
     )
 
 
-def _messages(program, part, const, ctl, settings):
+def _messages(program: Program, part: Part, const: Record, ctl: Record, settings: Settings) -> s.Messages:
     """No message that goes whole under way, and what of those received is added."""
     model, steps = settings.fidelity, program.schedules
     receives = np.asarray(steps.recv_peer) >= 0 if model.reduction_psb else np.zeros(len(steps.recv_peer), np.bool_)
@@ -508,7 +519,7 @@ def _messages(program, part, const, ctl, settings):
     )
 
 
-def build_world(graph, program, settings, owner=None):
+def build_world(graph: Graph, program: Program, settings: Settings, owner: ArrayLike | None = None) -> Simulation:
     """Worlds of all LPs that run `program` on `graph`, as a Simulation that the driver runs.
 
     Args:
@@ -526,7 +537,7 @@ def build_world(graph, program, settings, owner=None):
     return build_lps(layout, program, settings, parts, Post(parts))
 
 
-def build_lps(layout, program, settings, parts, post):
+def build_lps(layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], post: Post) -> Simulation:
     """Worlds of some LPs.
 
     Args:
@@ -550,16 +561,18 @@ def build_lps(layout, program, settings, parts, post):
     return Simulation(layout, program, settings, built, time.perf_counter() - begun)
 
 
-def _way_back(layout, program, settings, tables):
+def _way_back(layout: Layout, program: Program, settings: Settings, tables: tuple[s.Trace, s.Plans]) -> LogicalProcess:
     """An LP of the whole fabric where nothing is done and all goes well, for routes only (pdes/network/way_back.py)."""
     plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
     whole = Layout(layout.graph, plain)
     part = whole.part(0)
-    idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
+    idle = cast("Any", program)._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
     return _build_lp(whole, idle, plain, part, tables, Post([part]))
 
 
-def _build_lp(layout, program, settings, part, tables, post):
+def _build_lp(
+    layout: Layout, program: Program, settings: Settings, part: Part, tables: tuple[s.Trace, s.Plans], post: Post
+) -> LogicalProcess:
     """The world of one LP."""
     graph, fabric = layout.graph, layout.fabric
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)

@@ -2,10 +2,11 @@
 
 import hashlib
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from pdes.build.simulation import Snapshot
 from pdes.closed_forms import closed_form_state as s
@@ -13,6 +14,7 @@ from pdes.closed_forms.closed_form import ALL_DONE, NO_ROOM, TOO_LATE, add_diges
 from pdes.closed_forms.likeness import Classes, Pairs
 from pdes.closed_forms.rows import GroupClass, NpuClass, Progress
 from pdes.core.errors import RunError
+from pdes.core.inputs import Array, Program, Rows
 from pdes.core.jit import Directory, compile_for
 from pdes.core.memory import aligned, full, row_of_zeros, zeros
 from pdes.core.state import LANES, LONGEST_RUN_PS, ROW_DONE, ROW_READY, ROW_STARTED
@@ -95,7 +97,7 @@ class Layout(NamedTuple):
         messages: what to cost.
     """
 
-    program: object
+    program: Program
     classes: Classes
     row_ptr: Int64
     traces: s.Traces
@@ -138,7 +140,7 @@ class ClassTimes(NamedTuple):
 
 
 def lay_out(
-    program, classes: Classes, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64, port: Int32
+    program: Program, classes: Classes, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64, port: Int32
 ) -> Layout:
     """Lay out the classes of a Program, and find what must be costed.
 
@@ -193,7 +195,12 @@ def lay_out(
 
 
 def run_closed_form(
-    layout: Layout, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool = False, progress=None
+    layout: Layout,
+    collective_ps: Int64,
+    messages: MessageTimes,
+    *,
+    concurrent: bool = False,
+    progress: Callable[[Snapshot], None] | None = None,
 ) -> ClassTimes:
     """Run a Program, one NPU of each class.
 
@@ -251,28 +258,28 @@ def digest_of(times: ClassTimes, classes: Classes) -> str:
     return hashlib.sha256(np.array([*found.tolist(), 0, rows], "<i8").tobytes()).hexdigest()[:32]
 
 
-def _as(column, dtype):
+def _as(column: Array, dtype: DTypeLike) -> Array:
     return np.ascontiguousarray(column, dtype)
 
 
-def _pointers(counts) -> Int64:
+def _pointers(counts: Array) -> Int64:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _ranges(first, counts) -> Int64:
+def _ranges(first: Array, counts: Array) -> Int64:
     """Numbers from each first on, so many."""
     ptr = _pointers(counts)
     return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - first, counts)
 
 
-def _ordinals(program) -> Int32:
+def _ordinals(program: Program) -> Int32:
     """int32[N]: how-manieth send of its trace each row is."""
     is_send = program.node_kind == KIND_SEND
     before = np.concatenate([[0], np.cumsum(is_send)])
     return (before[:-1] - np.repeat(before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))).astype(np.int32)
 
 
-def _groups(program, classes: Classes):
+def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
     """Members of each class of groups as classes and slots, once each; places of its collectives are open."""
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     slot = np.arange(len(owner)) - program.slot_ptr[owner]
@@ -292,7 +299,9 @@ def _groups(program, classes: Classes):
     return group, unlike[:, 1].astype(np.int32), unlike[:, 2].astype(np.int32)
 
 
-def _collectives(program, classes: Classes, group, member, member_slot, likeness):
+def _collectives(
+    program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, likeness: Int64
+) -> tuple[CollectiveKeys, Int64]:
     """What to cost, and the row of that for each collective of each class of groups; sets where these begin."""
     first = group.member_base
     trace = program.trace_of_npu[classes.example[member[first]]].astype(np.int64)
@@ -323,7 +332,7 @@ def _collectives(program, classes: Classes, group, member, member_slot, likeness
     return keys, instance_key
 
 
-def _done(program):
+def _done(program: Program) -> Int64:
     """int64[]: of each entry of coll_node, equal for collectives of one schedule and size; 0 = done at once."""
     trace = np.searchsorted(program.coll_ptr[program.trace_slot_ptr], np.arange(len(program.coll_node)), side="right")
     node = program.trace_ptr[trace - 1] + program.coll_node
@@ -333,12 +342,12 @@ def _done(program):
     return np.where(schedule >= 0, number, 0)
 
 
-def _numbers(keys) -> Int64:
+def _numbers(keys: Array) -> Int64:
     """int64[n]: numbers of equal keys, from 0 on."""
     return np.unique(keys, return_inverse=True)[1].reshape(-1)
 
 
-def _least(likeness, used):
+def _least(likeness: Int64, used: Int32) -> Int64:
     """int64[G]: the least of the used groups that stands alike."""
     least = np.arange(len(likeness))
     order = np.sort(used)
@@ -347,7 +356,7 @@ def _least(likeness, used):
     return least
 
 
-def _unlike(keys):
+def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
     """Distinct rows of int64[n, k], where each stands first, and which each row is."""
     if len(keys) == 0:
         return keys, np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -355,7 +364,9 @@ def _unlike(keys):
     return unlike, at, index.reshape(-1)
 
 
-def _sends(program, classes: Classes, pairs: Pairs, likeness, port):
+def _sends(
+    program: Program, classes: Classes, pairs: Pairs, likeness: Int64, port: Int32
+) -> tuple[Int64, tuple[Int32, Int32, Int32], Int32, MessageKeys, Int64]:
     """Pointers, columns and keys of the sends of all classes, and how many ports each class has."""
     kind = program.node_kind
     count = np.add.reduceat(np.append(kind == KIND_SEND, False).astype(np.int64), program.trace_ptr[:-1])
@@ -384,7 +395,7 @@ def _sends(program, classes: Classes, pairs: Pairs, likeness, port):
     return send_ptr, (port[pair].astype(np.int32), to, to_row), index.astype(np.int32), messages, ports
 
 
-def _receives(program, rows, to_trace):
+def _receives(program: Program, rows: Int64, to_trace: Int32) -> Int32:
     """int32[]: rows of the receives of sends (rows of Program) in the traces of their receivers."""
     peer = -program.node_peer[rows].astype(np.int64)
     key = ((peer + (1 << 19)) << 44) | (program.node_tag[rows].astype(np.int64) << 20) | program.node_seq[rows]
@@ -396,7 +407,7 @@ def _receives(program, rows, to_trace):
     return found
 
 
-def _work(layout: Layout, collective_ps, messages: MessageTimes, *, concurrent: bool) -> s.Work:
+def _work(layout: Layout, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool) -> s.Work:
     """The state at time 0."""
     program, classes = layout.program, layout.classes
     count = len(classes.example)
@@ -447,11 +458,11 @@ def _work(layout: Layout, collective_ps, messages: MessageTimes, *, concurrent: 
     )
 
 
-def _bounded(times_ps) -> Int64:
+def _bounded(times_ps: ArrayLike) -> Int64:
     return np.clip(np.asarray(times_ps, np.int64), _LEAST_PS, LONGEST_RUN_PS + 1)
 
 
-def _begin(words, state, row_ptr) -> None:
+def _begin(words: Rows, state: Int32, row_ptr: Int64) -> None:
     """Put the rows without parents on the lists of what is ready, in the order of the trace."""
     ready = np.flatnonzero(state[: row_ptr[-1]] == 0)
     which = np.searchsorted(row_ptr, ready, side="right") - 1

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pdes.core.inputs import Program
+
 KIND_SEND, KIND_RECV = 3, 4
 
 Int32 = NDArray[np.int32]
@@ -57,7 +59,7 @@ class Classes(NamedTuple):
     group_example: Int32
 
 
-def pairs_of(program) -> Pairs:
+def pairs_of(program: Program) -> Pairs:
     """Whom each NPU of a Program sends to or receives from."""
     kind, peer, ptr = program.node_kind, program.node_peer, program.trace_ptr
     far, sends = [], []
@@ -76,7 +78,7 @@ def pairs_of(program) -> Pairs:
     return Pairs(pair_ptr, npu, place, npu + distance, of_pair)
 
 
-def classes_of(program, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64) -> Classes:
+def classes_of(program: Program, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64) -> Classes:
     """The coarsest classes whose members do the same at the same times.
 
     Args:
@@ -95,13 +97,13 @@ def classes_of(program, pairs: Pairs, group_likeness: Int64, pair_likeness: Int6
         colour = refined
 
 
-def every_npu(program, group_likeness: Int64) -> Classes:
+def every_npu(program: Program, group_likeness: Int64) -> Classes:
     """Each NPU as a class of its own, with which folding must agree."""
     colour = np.arange(program.npus)
     return _classes(program, colour, _group_colours(program, colour, group_likeness))
 
 
-def _classes(program, colour: Int64, of_groups: list[Words]) -> Classes:
+def _classes(program: Program, colour: Int64, of_groups: list[Words]) -> Classes:
     _, example, size = np.unique(colour, return_index=True, return_counts=True)
     used = np.unique(program.slot_group)
     class_of_group = np.full(len(program.group_ptr) - 1, -1, np.int32)
@@ -133,13 +135,13 @@ def mixed(seed: int, *words: NDArray) -> Words:
     return found
 
 
-def _slots(program) -> tuple[Int64, Int64]:
+def _slots(program: Program) -> tuple[Int64, Int64]:
     """int64[slots] each: whose slot it is, and its number there."""
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     return owner, np.arange(len(owner)) - program.slot_ptr[owner]
 
 
-def _group_colours(program, colour: Int64, likeness: Int64) -> list[Words]:
+def _group_colours(program: Program, colour: Int64, likeness: Int64) -> list[Words]:
     """uint64[G], twice: a hash of how a group stands and of the classes and slots of its members."""
     owner, slot = _slots(program)
     found = []
@@ -150,7 +152,9 @@ def _group_colours(program, colour: Int64, likeness: Int64) -> list[Words]:
     return found
 
 
-def _npu_sums(seed: int, program, pairs: Pairs, colour: Int64, of_groups: list[Words], pair_likeness: Int64) -> Words:
+def _npu_sums(
+    seed: int, program: Program, pairs: Pairs, colour: Int64, of_groups: list[Words], pair_likeness: Int64
+) -> Words:
     """uint64[npus]: a hash of an NPU's groups, slot by slot, and of its peers, pair by pair."""
     owner, slot = _slots(program)
     total = np.zeros(program.npus, np.uint64)

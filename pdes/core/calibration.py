@@ -87,7 +87,7 @@ def hold(times, keys, slots, rounds):
     return total
 
 
-def pairs_per_second(pending=PENDING, rounds=ROUNDS, runs=3):
+def pairs_per_second(pending: int = PENDING, rounds: int = ROUNDS, runs: int = 3) -> float:
     """Pop and push pairs per second, the median of some runs; compiled before the clock starts."""
     times, keys, slots = (np.zeros(pending, np.int64) for _ in range(3))
     fill(times, keys, slots)

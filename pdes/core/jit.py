@@ -21,14 +21,17 @@ import hashlib
 import importlib
 import os
 import time
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
 
 from pdes.core import kernel_cache, machine_code
 from pdes.core.rows.row import Row, dtype_of
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie
 # (`pdes.core.compiler`). Plain Python sees the NamedTuple itself.
@@ -37,7 +40,7 @@ ENTRY_WORDS = 2
 """Of an array in a directory: its address, and its number of items."""
 
 
-def _arrays(record):
+def _arrays(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
     """Name, declared dtype and array of all fields of a nested NamedTuple in order; of a single row, its array."""
     hints = get_type_hints(type(record), include_extras=True)
     for name, field in zip(record._fields, record, strict=True):
@@ -51,7 +54,7 @@ def _arrays(record):
 class Directory:
     """Where the arrays of a NamedTuple lie, so that a kernel takes one address in place of a hundred arrays."""
 
-    def __init__(self, record):
+    def __init__(self, record: Any) -> None:
         self._record = record
         self._entries = np.zeros(ENTRY_WORDS * sum(1 for _ in _arrays(record)), np.int64)
         self.update(record)
@@ -61,7 +64,7 @@ class Directory:
         """What `reader` kernels take."""
         return self._entries.ctypes.data
 
-    def update(self, record):
+    def update(self, record: Any) -> None:
         """Have the same address stand for another record of the same type."""
         self._record = record
         for i, (name, dtype, array) in enumerate(_arrays(record)):
@@ -130,7 +133,7 @@ def jit_enabled() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
 
 
-def _compiler():
+def _compiler() -> Any:
     """What knows Numba, imported when something has to be compiled."""
     return importlib.import_module("pdes.core.compiler")
 
@@ -138,33 +141,33 @@ def _compiler():
 class _Deferred:
     """A function of kernels that Numba compiles when it is needed, and only if its machine code is not kept."""
 
-    def __init__(self, function, how):
+    def __init__(self, function: Callable[..., Any], how: str) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
         self._how = how
-        self._ready = {}
+        self._ready: dict[str, Any] = {}
 
     @functools.cached_property
-    def dispatcher(self):
+    def dispatcher(self) -> Any:
         """What Numba makes of it."""
         return _compiler().dispatcher(self.py_func, self._how)
 
     @property
-    def _numba_type_(self):
+    def _numba_type_(self) -> Any:
         return self.dispatcher._numba_type_
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.dispatcher, name)
 
-    def __reduce__(self):
+    def __reduce__(self) -> str:
         return self.__qualname__
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: Any) -> Any:
         return self.ready(arguments)(*arguments)
 
-    def ready(self, arguments):
+    def ready(self, arguments: tuple[Any, ...]) -> Any:
         """What runs a kernel with arguments like these."""
         kind = machine_code.kinds(arguments) if machine_code.is_kept(self.py_func) else None
         if kind is None:
@@ -178,7 +181,7 @@ class _Deferred:
             self._ready[kind] = run
         return self._ready[kind]
 
-    def address(self):
+    def address(self) -> int:
         """Where `call_hook` finds a hook."""
         kind = machine_code.HOOK
         if kind not in self._ready:
@@ -195,83 +198,84 @@ class _Deferred:
 class _Primitive:
     """An instruction of the machine, by its name in `pdes.core.compiler`."""
 
-    def __init__(self, function):
-        functools.update_wrapper(self, function)
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(cast("Any", self), function)
+        self._name = function.__name__
 
     @functools.cached_property
-    def _numba_type_(self):
-        return _compiler().type_of_primitive(self.__name__)
+    def _numba_type_(self) -> Any:
+        return _compiler().type_of_primitive(self._name)
 
 
 class _Reader:
     """A function of kernels, from the address of a Directory to its record."""
 
-    def __init__(self, record):
+    def __init__(self, record: type) -> None:
         self._record = record
 
     @functools.cached_property
-    def _numba_type_(self):
+    def _numba_type_(self) -> Any:
         return _compiler().type_of_reader(self._record)
 
 
-def reader(record):
+def reader(record: type) -> Callable[[int], Any]:
     """A function of kernels, from the address of a Directory to its record of this NamedTuple class."""
-    return _Reader(record) if jit_enabled() else lambda address: _BY_ADDRESS[int(address)]
+    return cast("Callable[[int], Any]", _Reader(record)) if jit_enabled() else lambda address: _BY_ADDRESS[int(address)]
 
 
 class _Seer:
     """A function of kernels, from an array of rows to the same memory as rows of another kind."""
 
-    def __init__(self, row):
+    def __init__(self, row: type[Row]) -> None:
         self._row = row
 
     @functools.cached_property
-    def _numba_type_(self):
+    def _numba_type_(self) -> Any:
         return _compiler().type_of_seer(self._row)
 
 
-def seen_as(row: type[Row]):
+def seen_as(row: type[Row]) -> Any:
     """A function of kernels, from an array of rows to the same memory as rows of another kind, as long as those."""
     return _Seer(row) if jit_enabled() else lambda rows: rows.view(np.ndarray).view(row.dtype).view(np.recarray)
 
 
-def kernel(function):
+def kernel(function: F) -> F:
     """Have a function be an entry point of compiled code."""
-    return _Deferred(function, "kernel") if jit_enabled() else function
+    return cast("F", _Deferred(function, "kernel")) if jit_enabled() else function
 
 
-def inline(function):
+def inline(function: F) -> F:
     """Have a function be merged into the kernels that call it."""
-    return _Deferred(function, "inline") if jit_enabled() else function
+    return cast("F", _Deferred(function, "inline")) if jit_enabled() else function
 
 
-def outline(function):
+def outline(function: F) -> F:
     """Have a function be called by kernels."""
-    return _Deferred(function, "outline") if jit_enabled() else function
+    return cast("F", _Deferred(function, "outline")) if jit_enabled() else function
 
 
-def hook(function):
+def hook(function: F) -> F:
     """Have a function of integers be called by its address."""
-    return _Deferred(function, "hook") if jit_enabled() else function
+    return cast("F", _Deferred(function, "hook")) if jit_enabled() else function
 
 
-def primitive(function):
+def primitive(function: F) -> F:
     """Have kernels use the machine's instruction in place of a function."""
-    return _Primitive(function) if jit_enabled() else function
+    return cast("F", _Primitive(function)) if jit_enabled() else function
 
 
-def compile_for(compiled, *arguments):
+def compile_for(compiled: Callable[..., Any], *arguments: Any) -> None:
     """Compile a kernel, or load it from the cache, for arguments like these."""
-    if jit_enabled():
+    if isinstance(compiled, _Deferred):
         compiled.ready(arguments)
 
 
 _HOOKS_BY_ADDRESS: dict = {}
 
 
-def hook_address(function) -> int:
+def hook_address(function: Callable[..., Any]) -> int:
     """Where `call_hook` finds a hook, compiled or loaded from the cache."""
-    if jit_enabled():
+    if isinstance(function, _Deferred):
         return function.address()
     _HOOKS_BY_ADDRESS[id(function)] = function
     return id(function)

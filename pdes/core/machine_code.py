@@ -18,7 +18,10 @@ import json
 import os
 import re
 import struct
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from llvmlite import binding as llvm
@@ -50,13 +53,13 @@ class FailedKernelError(RuntimeError):
     """A kernel has ended as only one with a defect does."""
 
 
-def kinds(arguments) -> str | None:
+def kinds(arguments: Iterable[object]) -> str | None:
     """Types of arguments in one word, "ia" for an integer and an array of int64; None if there are others."""
     found = [_kind(argument) for argument in arguments]
-    return None if None in found else "".join(found)
+    return None if None in found else "".join(str(one) for one in found)
 
 
-def _kind(argument):
+def _kind(argument: object) -> str | None:
     if type(argument) in (int, np.int64):
         return INTEGER
     if type(argument) is np.ndarray and argument.dtype == _INTEGER_ARRAY and argument.ndim == 1:
@@ -64,7 +67,7 @@ def _kind(argument):
     return None
 
 
-def is_kept(function) -> bool:
+def is_kept(function: Callable[..., Any]) -> bool:
     """Whether code of a function may be kept: its folder's name stands for the engine's sources only."""
     return function.__module__.startswith("pdes.") and not os.environ.get("NUMBA_BOUNDSCHECK") and _is_known()
 
@@ -76,7 +79,7 @@ def _is_known() -> bool:
     return found is not None and KNOWN[0] <= (int(found[1]), int(found[2])) <= KNOWN[1]
 
 
-def keep(folder, function, kind, symbol, gives, code):
+def keep(folder: Path, function: Callable[..., Any], kind: str, symbol: str, gives: str, code: bytes) -> None:
     """Keep machine code that Numba has made.
 
     Args:
@@ -98,7 +101,7 @@ def keep(folder, function, kind, symbol, gives, code):
         part.replace(path)
 
 
-def load(folder, function, kind):
+def load(folder: Path, function: Callable[..., Any], kind: str) -> Any:
     """What `keep` kept: of a hook its address, of a kernel what calls it; None if there is nothing."""
     path = _path(folder, function, kind)
     try:
@@ -122,13 +125,13 @@ def load(folder, function, kind):
     return _entry(address, kind, function, has_result=gives != "none")
 
 
-def _path(folder, function, kind):
+def _path(folder: Path, function: Callable[..., Any], kind: str) -> Path:
     name = f"{function.__module__.removeprefix('pdes.')}.{function.__qualname__}"
     return folder / f"{name}-{kind}-{_machine()}{kernel_cache.CODE_SUFFIX}"
 
 
 @functools.cache
-def _machine():
+def _machine() -> str:
     """The processor that code is for, in one word."""
     features = llvm.get_host_cpu_features().flatten()
     text = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features}"
@@ -136,7 +139,7 @@ def _machine():
 
 
 @functools.cache
-def _engine():
+def _engine() -> Any:
     """LLVM's linker."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -148,11 +151,11 @@ def _engine():
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _nothing(_state):
+def _nothing(_state: object) -> None:
     """Stands for what is never called."""
 
 
-def _linked(code, symbol, needs):
+def _linked(code: bytes, symbol: str, needs: Sequence[str]) -> int | None:
     """Address of a function once its code is in memory; None where something that it calls is not."""
     engine = _engine()
     if any(llvm.address_of_symbol(name) is None for name in needs):
@@ -162,13 +165,13 @@ def _linked(code, symbol, needs):
     return engine.get_function_address(symbol) or None
 
 
-def _entry(address, kind, function, *, has_result):
+def _entry(address: int, kind: str, function: Callable[..., Any], *, has_result: bool) -> Callable[..., int | None]:
     """A Python function that calls machine code."""
     word, pointer = ctypes.c_int64, ctypes.c_void_p
-    types = {INTEGER: [word], "a": [pointer, pointer, word, word, pointer, word, word]}
+    types: dict[str, list[Any]] = {INTEGER: [word], "a": [pointer, pointer, word, word, pointer, word, word]}
     called = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, *(t for one in kind for t in types[one]))(address)
 
-    def call(*arguments):
+    def call(*arguments: Any) -> int | None:
         result, error = word(), pointer()
         flat = []
         for argument in arguments:
@@ -185,7 +188,7 @@ def _entry(address, kind, function, *, has_result):
     return call
 
 
-def _undefined(code):
+def _undefined(code: bytes) -> list[str] | None:
     """Symbols that an ELF object takes from elsewhere; None where it is no such object."""
     if not code.startswith(_ELF_64_LITTLE):
         return None

@@ -9,10 +9,13 @@ import re
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from pdes.core.rows.row import dtype_of
+from pdes.core.inputs import Record
+from pdes.core.rows.row import Row, dtype_of
 
 CACHE_LINE = 64
 HUGE_PAGE = 2 << 20
@@ -23,7 +26,7 @@ AREA = 16 * HUGE_PAGE
 class _Area:
     """Memory that arrays are taken from, one behind the other."""
 
-    def __init__(self, size):
+    def __init__(self, size: int) -> None:
         memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
@@ -31,10 +34,12 @@ class _Area:
         skip = -raw.ctypes.data % HUGE_PAGE
         self._free = raw[skip : skip + size]
 
-    def take(self, size):
-        """The next `size` zeroed bytes on cache lines, None if there are no more as many."""
-        if size > len(self._free):
-            return None
+    def holds(self, size: int) -> bool:
+        """Whether there are as many bytes more."""
+        return size <= len(self._free)
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """The next `size` zeroed bytes on cache lines."""
         taken, self._free = self._free[:size], self._free[-(-size // CACHE_LINE) * CACHE_LINE :]
         return taken
 
@@ -42,34 +47,30 @@ class _Area:
 _areas = [_Area(0)]
 
 
-def zeros(length, dtype=np.int64):
+def zeros(length: int, dtype: type[Row] | type[np.generic] | np.dtype[Any] = np.int64) -> Any:
     """A zeroed array of `length` items (at least one) whose first byte is on a cache line; dtype: or a kind of row."""
-    dtype = dtype_of(dtype)
-    size = max(1, int(length)) * dtype.itemsize
-    if size >= AREA // 4:
-        taken = _Area(size).take(size)
-    else:
-        taken = _areas[-1].take(size)
-        if taken is None:
-            _areas[-1] = _Area(AREA)
-            taken = _areas[-1].take(size)
-    array = taken.view(dtype)
-    return array.view(np.recarray) if dtype.names else array
+    kind = dtype if isinstance(dtype, np.dtype) else dtype_of(dtype)
+    size = max(1, int(length)) * kind.itemsize
+    if size < AREA // 4 and not _areas[-1].holds(size):
+        _areas[-1] = _Area(AREA)
+    area = _areas[-1] if size < AREA // 4 else _Area(size)
+    array = area.take(size).view(kind)
+    return array.view(np.recarray) if kind.names else array
 
 
-def row_of_zeros(kind):
+def row_of_zeros(kind: type[Row]) -> Record:
     """One zeroed row."""
     return zeros(1, kind)[0]
 
 
-def full(length, value, dtype=np.int64):
+def full(length: int, value: int, dtype: type[np.generic] = np.int64) -> Any:
     """The same with every item set to `value`."""
     array = zeros(length, dtype)
     array[:] = value
     return array
 
 
-def aligned(values, dtype=None):
+def aligned(values: ArrayLike, dtype: DTypeLike | None = None) -> Any:
     """A copy of `values` on cache lines, flat."""
     values = np.asarray(values, dtype).reshape(-1)
     array = zeros(len(values), values.dtype)

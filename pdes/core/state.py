@@ -178,7 +178,7 @@ class Net(NamedTuple):
     """Nodes, sending sides of links and the packets, with the scalars that all use."""
 
     ctl: Annotated[np.record, Scalars]
-    count: Annotated[np.record, Counters]
+    count: Annotated[np.record, Counters]  # type: ignore[assignment] # a column, not the method of tuples
     const: Annotated[np.record, Constants]
     hooks: Annotated[np.record, Hooks]
     next_time: Int64  # [NPUs] ps: earliest event of its own

@@ -1,16 +1,21 @@
 """What a run has brought: from the worlds of the logical processes to Results, over any number of processes."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
+from pdes.core.inputs import Array, Graph, Int8, Int64, Record, Rows
 from pdes.core.memory import peak_rss_bytes, zeros
 from pdes.core.rows.network import Gate
 from pdes.core.rows.nic import FlowIn, FlowOut
+from pdes.core.rows.row import Row
 from pdes.core.rows.run import Counters
 from pdes.harvest.deadlock import circle, held_links
 from pdes.harvest.observed import depth_rows, pause_rows, pauses, queues
@@ -78,7 +83,7 @@ class Harvest:
         forked_rss_bytes: the most memory that processes forked for the run have had, summed.
     """
 
-    count: np.ndarray
+    count: Record
     finish_ps: int
     now_ps: int
     left: int
@@ -93,8 +98,8 @@ class Harvest:
     rows: np.ndarray
     start_ps: np.ndarray
     finish_times_ps: np.ndarray
-    flows_out: np.ndarray
-    flows_in: np.ndarray
+    flows_out: Rows
+    flows_in: Rows
     links: np.ndarray
     link_columns: np.ndarray
     asked_for: bool
@@ -105,7 +110,7 @@ class Harvest:
     forked_rss_bytes: int = 0
 
 
-def harvest(sim) -> Harvest:
+def harvest(sim: Simulation) -> Harvest:
     """What the LPs of a Simulation have brought."""
     for lp in sim.lps:
         lp.take_flows()
@@ -151,7 +156,7 @@ def harvest(sim) -> Harvest:
     )
 
 
-def _summed(counts):
+def _summed(counts: Sequence[Record]) -> Record:
     """Sums of counters, but windows, which are those of the first."""
     words = np.sum([np.array(count).reshape(1).view(np.int64) for count in counts], axis=0)
     total = words.view(Counters.dtype)[0]
@@ -159,7 +164,7 @@ def _summed(counts):
     return total
 
 
-def settled(sim) -> dict[str, int]:
+def settled(sim: Simulation) -> dict[str, int]:
     """What was settled from the fabric."""
     model = sim.settings.fidelity
     if model.act:
@@ -173,7 +178,7 @@ def settled(sim) -> dict[str, int]:
     }
 
 
-def _stacked(lists, kind):
+def _stacked(lists: Sequence[list[Rows]], kind: type[Row]) -> Rows:
     """The blocks of rows in these lists as one array, of which they are parts from now on: none is there twice."""
     rows = np.empty(sum(len(block) for blocks in lists for block in blocks), kind.dtype).view(np.recarray)
     end = 0
@@ -185,20 +190,20 @@ def _stacked(lists, kind):
     return rows
 
 
-def _in_order(values, rows, order):
+def _in_order(values: Sequence[Int64], rows: Int64, order: Int64) -> Int64:
     """Runs of `rows` values each, put in another order of the runs."""
-    values = np.concatenate(values)
+    joined = np.concatenate(values)
     begin = np.cumsum(rows) - rows
     ends = np.cumsum(rows[order])
-    at = np.arange(len(values)) - np.repeat(ends - rows[order], rows[order]) + np.repeat(begin[order], rows[order])
-    return values[at]
+    at = np.arange(len(joined)) - np.repeat(ends - rows[order], rows[order]) + np.repeat(begin[order], rows[order])
+    return joined[at]
 
 
-def _link_columns(graph, lp):
+def _link_columns(graph: Graph, lp: LogicalProcess) -> Int64:
     """Per own link: what it sent and how long its queue was."""
     net = lp.world.net
     own = len(lp.part.links)
-    tx = net.tx[:own]
+    tx: Rows = net.tx[:own]
     psb = 8e12 / graph.link_rate_bps[lp.part.links]
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     longest_wait_ps = (sent_bytes >> s.BYTES_BITS << WAIT_BITS) | (packets >> s.PACKETS_BITS)
@@ -208,7 +213,7 @@ def _link_columns(graph, lp):
     return np.stack([sent_bytes & BYTES_MASK, packets & PACKETS_MASK, net.tx_dropped[:own], queue, *of_gate])
 
 
-def _not_given_back(w):
+def _not_given_back(w: s.World) -> list[str]:
     """Pools of a world to which something was not given back."""
     pools = (
         ("blocks", w.net.ctl.free_blocks, len(w.net.block_free)),
@@ -218,13 +223,13 @@ def _not_given_back(w):
     return [f"{free} of {expected} {name} given back" for name, free, expected in pools if free != expected]
 
 
-def digest(count) -> str:
+def digest(count: Record) -> str:
     """Hash of the completion time of every trace row and flow, the same for any partition."""
     words = np.array([count.digest_a, count.digest_b, count.flows, count.trace_rows])
     return hashlib.sha256(words.astype("<i8").tobytes()).hexdigest()[:32]
 
 
-def merge(harvests) -> Harvest:
+def merge(harvests: Sequence[Harvest]) -> Harvest:
     """What all processes have brought, as one."""
     npus = np.concatenate([h.npus for h in harvests])
     order = np.argsort(npus, kind="stable")
@@ -258,7 +263,7 @@ def merge(harvests) -> Harvest:
     )
 
 
-def check(whole: Harvest):
+def check(whole: Harvest) -> None:
     """All is done and the engine has kept its promises.
 
     Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances given back.
@@ -283,7 +288,7 @@ def check(whole: Harvest):
 MOST_LINES = 12
 
 
-def _who_waits(whole):
+def _who_waits(whole: Harvest) -> str:
     """The rows that are under way and what each waits for, a line each."""
     more = f"\n  and {len(whole.waits) - MOST_LINES} more" if len(whole.waits) > MOST_LINES else ""
     nodes = circle(whole.held)
@@ -298,7 +303,7 @@ REQUEST, ANSWER, CALL = 1, 2, 3
 """Column control of the flows; 0 is data."""
 
 
-def _control(tag, whole):
+def _control(tag: Int64, whole: Harvest) -> Int8:
     """int8[m]: what messages are."""
     kind = tag & rendezvous.KIND_MASK
     is_call = (tag >> 44 != packet.P2P) & (tag & 0xFFFFFF == CALL_LANE)
@@ -310,14 +315,14 @@ def _control(tag, whole):
     return np.select(list(cases.values()), list(cases), 0).astype(np.int8)
 
 
-def _order_of_posts(rows, whole):
+def _order_of_posts(rows: Rows, whole: Harvest) -> Int64:
     """int64[rows]: flow records by pair of NPUs, group of their queue pair, and ordinal there."""
     group = (rows.tag >> 44).astype(np.int32)
     group[_control(rows.tag, whole) >= ANSWER] = packet.CONTROL
     return np.lexsort((rows.tag, rows.ordinal, group, rows.pair))
 
 
-def _flows(whole):
+def _flows(whole: Harvest) -> dict[str, Array]:
     """Messages with both their ends: posted at the sender, complete at the receiver."""
     out, into = whole.flows_out, whole.flows_in
     posted, complete = _order_of_posts(out, whole), _order_of_posts(into, whole)
@@ -347,7 +352,7 @@ def _flows(whole):
     }
 
 
-def results(whole: Harvest, own: Harvest, graph, **seconds) -> Results:
+def results(whole: Harvest, own: Harvest, graph: Graph, **seconds: Any) -> Results:
     """Results of a run.
 
     Args:

@@ -2,8 +2,11 @@
 
 import numpy as np
 
+from pdes.build.simulation import LogicalProcess
+from pdes.core.inputs import Array, Int64
 
-def depth_rows(lp):
+
+def depth_rows(lp: LogicalProcess) -> tuple[Int64, int]:
     """int64[k, 3]: link, begin of the stretch (ps) and most bytes that waited; and how long a stretch is."""
     net = lp.world.net
     columns = int(net.const.depths)
@@ -15,14 +18,14 @@ def depth_rows(lp):
     return np.stack([lp.part.links[link], column * width_ps, depth[link, column]], axis=1).astype(np.int64), width_ps
 
 
-def pause_rows(lp):
+def pause_rows(lp: LogicalProcess) -> Int64:
     """int64[k, 2]: the log of pauses."""
     net = lp.world.net
     rows = len(net.pause_log) // 2
     return net.pause_log[: 2 * rows].reshape(-1, 2)[: int(net.ctl.pauses)]
 
 
-def queues(rows, width_ps):
+def queues(rows: Int64, width_ps: int) -> dict[str, Array]:
     """The table of queues; width_ps: the longest stretch of all LPs, to which shorter ones are joined."""
     link, time, most = rows[:, 0], rows[:, 1] // width_ps * width_ps, rows[:, 2]
     order = np.lexsort((time, link))
@@ -32,7 +35,7 @@ def queues(rows, width_ps):
     return {"link": link[first], "time_ps": time[first], "bytes": top}
 
 
-def pauses(rows, kept):
+def pauses(rows: Int64, kept: int) -> dict[str, Array]:
     """The table of pauses: the first `kept`."""
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))][:kept]
     return {

@@ -3,7 +3,9 @@
 import numpy as np
 
 from pdes.build.schedule import ALWAYS_LOST
+from pdes.build.simulation import LogicalProcess
 from pdes.core import state as s
+from pdes.core.inputs import Int64
 from pdes.core.rows.nic import Request
 from pdes.network.faults import CLASS_SHIFT
 from pdes.network.link import NODE_MASK
@@ -16,7 +18,7 @@ TOO_LATE_TEXT = (
 )
 
 
-def too_late(lp):
+def too_late(lp: LogicalProcess) -> bool:
     """Whether something of the LP was to happen later than the engine can count, and so never does."""
     w = lp.world
     npus = lp.part.npus
@@ -29,7 +31,7 @@ def too_late(lp):
     return w.net.ctl.now_ps > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
 
 
-def failed_queue_pair(lp):
+def failed_queue_pair(lp: LogicalProcess) -> str:
     """One line about the queue pair that tried too often."""
     w = lp.world
     row = int(w.net.ctl.failed_queue_pair)
@@ -37,11 +39,11 @@ def failed_queue_pair(lp):
     return (
         f"npu {src} to npu {w.qps.qp[row].dst}: packet {w.qps.qp[row].una} unacknowledged after "
         f"{w.qps.qp[row].retries} timeouts (at {w.net.ctl.now_ps} ps); "
-        "a queue_limit below one packet or too short a retransmit_timeout does this" + _and_down(lp)
+        "a queue_limit below one packet or too short an rto does this" + _and_down(lp)
     )
 
 
-def down_places(lp):
+def down_places(lp: LogicalProcess) -> list[str]:
     """What faults have down now, of the links that leave the LP's nodes, as [[faults]] calls them, by number.
 
     A switch none of whose links is up stands for them. A link to a node of another LP is known by its number alone.
@@ -70,7 +72,7 @@ def down_places(lp):
     return list(dict.fromkeys(places))
 
 
-def _and_down(lp):
+def _and_down(lp: LogicalProcess) -> str:
     """What is down, as the rest of a line; empty if nothing is."""
     places = down_places(lp)
     if not places:
@@ -79,7 +81,7 @@ def _and_down(lp):
     return f"; down by faults: {', '.join(places[:MOST_PLACES])}{more}"
 
 
-def _unfinished(lp):
+def _unfinished(lp: LogicalProcess) -> tuple[Int64, Int64]:
     """Own number of the NPU and trace row of what has started, or could, and is not done."""
     w = lp.world
     flag = w.rows.flag[: lp.row_ptr[-1]]
@@ -88,10 +90,10 @@ def _unfinished(lp):
     return npu, begun - lp.row_ptr[npu]
 
 
-def _asked(lp):
+def _asked(lp: LogicalProcess) -> dict[tuple[int, int], int]:
     """(own number of an NPU, `ref` without the lane) of what is asked for and not answered: the NPU that is asked."""
     w = lp.world
-    asked = {}
+    asked: dict[tuple[int, int], int] = {}
     waiting = w.qps.msg.view(Request.dtype)
     for qp in w.qps.qp[: int(w.net.ctl.queue_pairs)]:
         message = int(qp.pending) - 1
@@ -104,7 +106,7 @@ def _asked(lp):
     return asked
 
 
-def _collective_waits(lp, npu, row, at, asked):
+def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: dict[tuple[int, int], int]) -> str:
     """What a member of a collective waits for; npu: its own number in the LP; asked: as _asked gives it."""
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[at])
@@ -142,7 +144,7 @@ def _collective_waits(lp, npu, row, at, asked):
     return f"{name} waits for its sends to leave"
 
 
-def _in_line(plans, view, member, offset):
+def _in_line(plans: s.Plans, view: int, member: int, offset: int) -> int:
     """The member that stands `offset` places after this one in its line of a view."""
     row = plans.view_row[view]
     first, members = int(row.first), int(row.members)
@@ -150,7 +152,7 @@ def _in_line(plans, view, member, offset):
     return int(plans.view_member[first + at - at % members + (at + offset) % members])
 
 
-def waiting_rows(lp):
+def waiting_rows(lp: LogicalProcess) -> list[str]:
     """The rows of an LP that are under way and what each waits for, a line each."""
     w, t = lp.world, lp.world.trace
     lines = []

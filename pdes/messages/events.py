@@ -16,9 +16,11 @@ what takes no time.
 
 import numpy as np
 
+from pdes.core.inputs import Int64, Record, Rows
 from pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
 from pdes.core.memory import row_of_zeros
 from pdes.core.rows.messages import EventQueue
+from pdes.core.state import Messages
 
 KIND_SHIFT = 60
 KEY_SHIFT = 40
@@ -34,7 +36,7 @@ DIGITS = 11
 LISTS = 1 << DIGIT_BITS
 
 
-def empty_queue():
+def empty_queue() -> Record:
     """The queue at time 0."""
     queue = row_of_zeros(EventQueue)
     queue.due = queue.waiting = queue.waiting_last = queue.free = NONE
@@ -42,10 +44,10 @@ def empty_queue():
     return queue
 
 
-def begin_with(messages, ctl, orders, items):
+def begin_with(messages: Messages, ctl: Record, orders: Int64, items: Int64) -> None:
     """Have events at time 0, in ascending order of `orders`, be the first that are taken."""
     count = len(orders)
-    rows = messages.event[:count]
+    rows: Rows = messages.event[:count]
     rows.time_ps = 0
     rows.order = orders
     rows.which = items

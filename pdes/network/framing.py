@@ -6,8 +6,11 @@ payload (NVIDIA Tesla P100 white paper, "NVLink": packets of a header flit and u
 are lines of 128 bytes). What else the simulator sends over such links (acknowledgements, pauses) is one flit.
 """
 
+from typing import Any
+
 import numpy as np
 
+from pdes.core.inputs import Bools, Framing, Graph, Int64
 from pdes.core.jit import inline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags
 
@@ -27,18 +30,18 @@ def framed_bytes(net, w1, size):
     return payload + max(1, (payload + LINE_BYTES - 1) // LINE_BYTES) * PER_LINE_BYTES
 
 
-def is_framed(graph, settings):
+def is_framed(graph: Graph, settings: Framing) -> Bools:
     """bool[links]: the links of NVSwitches, where the run frames them."""
     kind = graph.node_kind == NVSWITCH_KIND
     return (kind[graph.link_src] | kind[graph.link_dst]) & settings.nvlink_framing
 
 
-def wire_bytes(payload_bytes, framed, settings):
+def wire_bytes(payload_bytes: Any, framed: Any, settings: Framing) -> Int64:
     """Bytes of a data packet on a link; arrays and numbers go together as NumPy has it."""
     lines = np.maximum(1, -(-payload_bytes // LINE_BYTES))
     return np.where(framed, payload_bytes + lines * PER_LINE_BYTES, payload_bytes + settings.header_bytes)
 
 
-def acknowledgement_bytes(framed, settings):
+def acknowledgement_bytes(framed: Any, settings: Framing) -> Int64:
     """Bytes of an acknowledgement on a link, likewise."""
     return np.where(framed, FLIT_BYTES, settings.ack_bytes)

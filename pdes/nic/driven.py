@@ -8,9 +8,11 @@ Under a congestion control the share is the line rate that it knows, and is held
 """
 
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
+from pdes.core.inputs import Program
 from pdes.core.jit import hook, inline
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.state import (
@@ -85,13 +87,22 @@ DRIVEN = Control("none", begin, frozenset(), (), shares=True)
 """What NO_CONTROL becomes where a program has shares."""
 
 
-def has_shares(program):
+Settings = TypeVar("Settings", bound=Any)
+"""pdes.build.settings.Settings, which stands above."""
+
+
+def has_shares(program: Program) -> bool:
     """Whether some lane of a program is driven at a share of the line rate."""
     return bool(program.schedules.lane_shares.max(initial=1) > 1)
 
 
-def with_driven(settings, *, driven):
+def with_driven(settings: Settings, *, driven: bool) -> Settings:
     """Settings under which queue pairs are driven, if they are to be; messages that go whole need no other."""
     if not driven or settings.fidelity.act:
         return settings
-    return replace(settings, control=replace(settings.control, shares=True) if settings.control.update else DRIVEN)
+    return replace(
+        settings,
+        congestion_control=replace(settings.congestion_control, shares=True)
+        if settings.congestion_control.update
+        else DRIVEN,
+    )

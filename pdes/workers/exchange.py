@@ -10,7 +10,6 @@ import math
 
 from pdes.core.rows.workers import ParcelHeader
 from pdes.core.state import INF
-from pdes.network.boundary import WORD_BYTES
 from pdes.workers.parcels import BLOCK, PARCEL_HEADER, parcel_words
 from pdes.workers.team import TEAM_SOONEST
 
@@ -21,7 +20,7 @@ ROOM = 1.15
 """A length is chosen for so many times what the last parcel held, and kept while"""
 FULL, EMPTY = 0.95, 0.7
 """parcels take no more of it than the one and no less than the other."""
-SOONEST_AT = ParcelHeader.dtype.fields["soonest_ps"][1] // WORD_BYTES
+SOONEST_AT = ParcelHeader.place("soonest_ps")
 PARCEL, REST = range(2)
 """Tags of messages."""
 

@@ -109,7 +109,7 @@ class Alone:
         parts: all LPs, whose worlds are built already.
     """
 
-    failure = RunError
+    failure: type[RunError] = RunError
 
     def __init__(self, parts):
         self._parts = parts

@@ -126,7 +126,7 @@ class Processes:
         workers: at most as many as LPs.
     """
 
-    failure = RunError
+    failure: type[RunError] = RunError
 
     def __init__(self, workers):
         self._workers = workers

@@ -33,7 +33,7 @@ class Ranks:
         team_ranks: no more than so many ranks of a node are one team; 0 = all of them are.
     """
 
-    failure = AgreedRunError
+    failure: type[RunError] = AgreedRunError
 
     def __init__(self, communicator, *, share_memory=True, team_ranks=0):
         self._communicator = communicator

@@ -70,7 +70,10 @@ CASES = {
 # what is wrong with [network]: text, words that the line must hold
 NETWORKS = {
     "unknown switch": ("switch = 'voq'", ["[network] switch", "voq", "output-queued"]),
-    "cut-through with a shared buffer": ("ecn = true\nswitching = 'cut-through'", ["switching", "store-and-forward"]),
+    "cut-through with a shared buffer": (
+        "ecn = true\ncut_through = true",
+        ["cut_through = true", "cut_through = false"],
+    ),
     "queue limit with a shared buffer": ("switch = 'shared-buffer'\nqueue_limit = '1MB'", ["queue_limit", "buffer"]),
     "shared keys with output queues": ("switch = 'output-queued'\nbuffer = '1MB'", ["buffer", "shared-buffer"]),
     "kmin above kmax": ("ecn_kmin = '500kB'", ["ecn_kmin = 500kB", "ecn_kmax = 400kB"]),

@@ -55,7 +55,7 @@ NEEDS = {
 
 def test_all_numeric_keys_are_found():
     assert len(KEYS) > 30
-    assert {("network", "ack_bytes"), ("network", "buffer"), ("memory", "bandwidth"), ("engine", "seed")} <= set(KEYS)
+    assert {("network", "ack"), ("network", "buffer"), ("memory", "bandwidth"), ("engine", "seed")} <= set(KEYS)
 
 
 def value_of(path, section, key):
@@ -125,8 +125,8 @@ RUNS = {
     ),
     "1 bps": (message(8), 'spec = "ring:npus=2,rate=1bps"', "", ["rate", "'1bps'", "1Mbps to 1000Tbps"]),
     "an hour of delay": (message(8), 'spec = "ring:npus=2,delay=3600s"', "", ["delay", "3600s", "at most 1s"]),
-    "no header": (message(8), RING, "[network]\nheader_bytes = 0", ["[network] header_bytes", "0", "1 to 65535"]),
-    "a large ack": (message(8), RING, "[network]\nack_bytes = 65536", ["ack_bytes", "65536", "1 to 65535"]),
+    "no header": (message(8), RING, "[network]\nheader = 0", ["[network] header", "0", "more than 0"]),
+    "a large ack": (message(8), RING, "[network]\nack = 65536", ["[network] ack", "65536", "65.535kB"]),
     "a huge buffer": (
         message(8),
         RING,
@@ -160,7 +160,7 @@ RUNS = {
     "packets of no time": (
         message(8),
         'spec = "ring:npus=2,rate=1000Tbps,delay=1us"',
-        "[network]\nheader_bytes = 1\nack_bytes = 1",
+        "[network]\nheader = 1\nack = 1",
         ["[topology]", "less than half a picosecond"],
     ),
     "too many links of a node": (

@@ -115,7 +115,7 @@ def test_a_collective_says_whom_it_waits_for(nadi, write_run):
     [
         ("system.compute_slowdown=1.2", "[system] compute_slowdown"),
         ("system.collectives_in_flight=2", "[system] collectives_in_flight"),
-        ("system.rendezvous_bytes=1", "[system] rendezvous_bytes"),
+        ("system.rendezvous=1", "[system] rendezvous"),
         ("network.congestion_aware=true", 'congestion_aware stands beside fidelity = "closed-form"'),
     ],
 )

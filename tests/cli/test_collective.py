@@ -155,7 +155,7 @@ def test_system_and_topology_as_a_run_has_them(nadi, override, arguments):
 
 def test_the_system_layer_counts(nadi):
     """All messages are asked for first: the two control messages take their time."""
-    assert rows_of(nadi, "--set", "system.rendezvous_bytes=1")[0]["time_ps"] > rows_of(nadi)[0]["time_ps"]
+    assert rows_of(nadi, "--set", "system.rendezvous=1")[0]["time_ps"] > rows_of(nadi)[0]["time_ps"]
 
 
 def test_the_busiest_link_of_a_ring_carries_transit(nadi):

@@ -6,7 +6,9 @@ from typing import get_args
 
 import pytest
 
-from nadi.config import RunConfig
+import pdes
+from nadi.config import SETTINGS, RunConfig, given_default
+from nadi.launching.workers import Workers
 from nadi.run_file import load_config
 
 ROOT = Path(__file__).parents[2]
@@ -42,8 +44,9 @@ def test_every_key_is_in_the_documents():
 
 def test_defaults_are_the_documented_ones():
     default_of = {(section, key): default for sections, key, default, _ in documented() for section in sections}
-    for section, key, is_required, default in models():
+    for section, key, is_required, value in models():
         said = default_of[section, key].strip("`")
+        default = given_default(key) if default_is_of_some(section, key) else value
         if is_required:
             assert said == "required"
         elif default is None:
@@ -52,6 +55,83 @@ def test_defaults_are_the_documented_ones():
             assert said == str(default).lower()
         else:
             assert said.strip('"') == str(default)
+
+
+def default_is_of_some(section, key):
+    """Whether the engine has a default, also of what a section of defaults lacks: shared buffers, whole messages."""
+    return section == "network" and key in SETTINGS and given_default(key) != "none"
+
+
+def engine_keys():
+    """Section and field of every key that is a setting of the engine."""
+    found = {}
+    for section in ("network", "system", "engine"):
+        for key, field in RunConfig.model_fields[section].annotation.model_fields.items():
+            if key in SETTINGS:
+                assert key not in found
+                found[key] = field
+    return found
+
+
+def test_every_setting_of_the_engine_is_a_key_with_its_meaning():
+    keys = engine_keys()
+    assert keys.keys() == SETTINGS.keys()
+    assert {setting.key: setting.doc for setting in SETTINGS.values()} == {
+        key: f.description for key, f in keys.items()
+    }
+
+
+def test_what_the_documents_say_begins_with_what_the_engine_says():
+    meaning_of = {
+        key: meaning for sections, key, _, meaning in documented() if {"network", "system", "engine"} & {*sections}
+    }
+    for key, setting in SETTINGS.items():
+        assert meaning_of[key].startswith(setting.doc), key
+
+
+def test_a_section_of_defaults_gives_the_settings_of_defaults():
+    from nadi.simulate import network_settings
+
+    config = RunConfig.model_validate({"workload": {"traces": "x"}, "topology": {"spec": "ring:npus=2"}})
+    made = network_settings(config.network, config.system, seed=config.engine.seed)
+    usual = pdes.Settings(queue_samples=made.queue_samples, logged_pauses=made.logged_pauses)
+    assert made == usual
+    shared = network_settings(type(config.network).model_validate({"switch": "shared-buffer"}))
+    assert shared.switch == pdes.SharedBuffer()
+
+
+def test_workers_have_the_defaults_of_the_run_file():
+    engine = RunConfig.model_fields["engine"].default
+    own = Workers()
+    assert (own.backend, own.count, own.lps_each, own.share_memory) == (
+        engine.backend, engine.workers, engine.lps_per_worker, engine.share_memory
+    )  # fmt: skip
+
+
+def options(group, path=()):
+    """Every option of every command, with its default."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from options(command, (*path, name))
+        else:
+            yield from ((" ".join((*path, name)), option.name, option.default) for option in command.params)
+
+
+def test_options_have_the_defaults_of_their_keys():
+    """Those that say something themselves: others leave it to the run file."""
+    import typer
+
+    from nadi.app import build_app
+
+    engine = RunConfig.model_fields["engine"].default
+    known = {"seed", "workers", "backend", "share_memory"}
+    said = [
+        (command, name, default)
+        for command, name, default in options(typer.main.get_command(build_app()))
+        if name in known and default not in {None, "", 0} and not command.startswith("workload")
+    ]
+    assert len(said) >= 5
+    assert [(command, name, getattr(engine, name)) for command, name, _ in said] == said
 
 
 def test_sections_of_the_readme_are_commands(nadi):

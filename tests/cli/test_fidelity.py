@@ -94,10 +94,10 @@ def test_a_section_is_read_as_it_was_written():
 
 
 PACKET_KEYS = {
-    "mtu": "1KiB", "window": "1MiB", "header_bytes": 0, "pfc": True, "ecn": True, "buffer": "1MB", "trimming": True,
-    "congestion_control": "dcqcn", "load_balancing": "spray", "queue_limit": "1MB", "switching": "cut-through",
-    "transport": "go-back-n", "detection_time": "1ms", "switch": "shared-buffer", "send_latency": "1us",
-    "completion": "acknowledged",
+    "mtu": "1KiB", "window": "1MiB", "header": 0, "pfc": True, "ecn": True, "buffer": "1MB", "trimming": True,
+    "congestion_control": "dcqcn", "load_balancing": "spray", "queue_limit": "1MB", "cut_through": True,
+    "selective_repeat": False, "detection_time": "1ms", "switch": "shared-buffer", "send_latency": "1us",
+    "acknowledged": True,
 }  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_wrong_values(key, complaint):
     ("key", "complaint"),
     [
         ("send_latency=-1ns", "[network] send_latency: '-1ns' is not a time"),
-        ("completion=acked", "[network] completion: found 'acked'; expected 'delivered' or 'acknowledged'"),
+        ("acknowledged='yes'", "[network] acknowledged: found 'yes'; expected a valid boolean"),
     ],
 )
 def test_wrong_values_of_packets(key, complaint):
@@ -146,7 +146,7 @@ def test_wrong_values_of_packets(key, complaint):
         network_section([f"network.{key}"])
 
 
-ENDS = ("endpoint_delay=10ns", "reduction_bandwidth=1TB/s", "send_latency=2us", "completion=acknowledged")
+ENDS = ("endpoint_delay=10ns", "reduction_bandwidth=1TB/s", "send_latency=2us", "acknowledged=true")
 PLAIN_STEP_PS = 20 * (2 * (4096 + 82)) + 500_000
 """Of two packets over a link of 400 Gb/s."""
 
@@ -157,7 +157,7 @@ def test_packets_with_all_that_passes_at_the_ends(nadi):
     given = ("collective", "all-reduce", "-t", "ring:npus=4,rate=400Gbps,delay=500ns", "--sizes", "32KiB", "--json")
     document = nadi(*given, *options).document
     (row,) = document["rows"]
-    assert document["network"]["completion"] == "acknowledged"
+    assert document["network"]["acknowledged"] is True
     back_ps, added_ps = 86 * 20 + 500_000, 3 * 8192
     assert row["time_ps"] == 6 * (PLAIN_STEP_PS + 2_000_000 + back_ps + 10_000) + 3 * added_ps + 10_000
     assert row["closed_form_ps"] == row["time_ps"]
@@ -173,7 +173,7 @@ def test_a_message_begins_when_it_is_posted(nadi, write_run, tmp_path):
     import et
 
     nodes = [[et.send_node(1, "s", 0, 1, 8192, 0)], [et.recv_node(1, "r", 0, 1, 8192, 0)]]
-    more = 'send_latency = "2us"\ncompletion = "acknowledged"\nendpoint_delay = "7ns"\n'
+    more = 'send_latency = "2us"\nacknowledged = true\nendpoint_delay = "7ns"\n'
     nadi(
         "run",
         write_run(nodes, f"[network]\n{more}", 'spec = "ring:npus=2,rate=400Gbps,delay=500ns"'),

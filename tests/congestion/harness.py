@@ -21,7 +21,7 @@ SEVERAL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)
 @cache
 def simulation(name):
     graph, program = build("switch:npus=4,rate=100Gbps"), collective_program("barrier", 4, 0)
-    return build_world(graph, program, Settings(control=control(name)))
+    return build_world(graph, program, Settings(congestion_control=control(name)))
 
 
 class Sender:

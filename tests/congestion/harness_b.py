@@ -28,7 +28,7 @@ def logical_process(name, overrides, window):
     """One that keeps two classes of links. Pairs share it: each test has one at a time."""
     traces = Traces(2)
     traces.message(0, 1, 1000)
-    chosen = Settings(window_bytes=window * 4096, control=congestion.control(name, dict(overrides)))
+    chosen = Settings(window_bytes=window * 4096, congestion_control=congestion.control(name, dict(overrides)))
     (lp,) = build_world(build("switch:npus=2,rate=400Gbps"), traces.program(), chosen).lps
     lp.world = lp.world._replace(net=lp.world.net._replace(link_class=zeros(2, LinkClass)))
     return lp

@@ -132,8 +132,15 @@ def incasts(bytes_each=60_000):
     return traces.program()
 
 
-PAUSING = {"buffer_bytes": 220_000, "alpha": 1.0, "kmin_bytes": 1000, "kmax_bytes": 8000}
-DROPPING = {"buffer_bytes": 12_000, "pfc": False, "alpha": 0.5, "kmin_bytes": 500, "kmax_bytes": 2000, "pmax": 0.5}
+PAUSING = {"buffer_bytes": 220_000, "pfc_alpha": 1.0, "ecn_kmin_bytes": 1000, "ecn_kmax_bytes": 8000}
+DROPPING = {
+    "buffer_bytes": 12_000,
+    "pfc": False,
+    "pfc_alpha": 0.5,
+    "ecn_kmin_bytes": 500,
+    "ecn_kmax_bytes": 2000,
+    "ecn_pmax": 0.5,
+}
 CONTROLS = {
     "dcqcn": ("dcqcn", {}),
     "dcqcn, fast timers": (
@@ -168,7 +175,7 @@ def controlled(control, switch, graph=None, **settings):
     return packets(
         graph or build(WIDE),
         incasts(),
-        chosen(switch=SharedBuffer(**switch), control=congestion.control(name, values), **own),
+        chosen(switch=SharedBuffer(**switch), congestion_control=congestion.control(name, values), **own),
     )
 
 
@@ -192,7 +199,7 @@ def switched(program=None, spec=WIDE, switch=None, **settings):
 def balanced(rule, *, shared=False, graph=None, **settings):
     program = collective_program("all-to-all", 8, 100_000)
     graph = graph or build(RAILS if rule == "rail" else WIDE)
-    own = {"balancing": balancing.balancing(rule), "flowlet_gap_ps": 300_000, "seed": 9} | settings
+    own = {"load_balancing": balancing.balancing(rule), "flowlet_gap_ps": 300_000, "seed": 9} | settings
     if shared:
         own["switch"] = SharedBuffer(**PAUSING)
     return packets(graph, program, chosen(**own))
@@ -201,8 +208,8 @@ def balanced(rule, *, shared=False, graph=None, **settings):
 def locked():
     """A circle of pauses."""
     graph = ring(5)
-    switch = fabric_scenarios.buffer_of(graph, 4 * 4178, alpha=1.0)
-    own = {"balancing": balancing.balancing("static"), "switch": switch, "window_bytes": 2_000_000}
+    switch = fabric_scenarios.buffer_of(graph, 4 * 4178, pfc_alpha=1.0)
+    own = {"load_balancing": balancing.balancing("static"), "switch": switch, "window_bytes": 2_000_000}
     return packets(graph, fabric_scenarios.program(graph.npus, load(graph, 5)), Settings(**own))
 
 
@@ -566,7 +573,7 @@ def runs():
     for control in ("dcqcn", "dctcp", "hpcc", "nscc", "nscc, quick to adapt", "swift", "timely"):
         trims = control.startswith(("nscc", "hpcc"))
         found[f"{control}, losses{', trimmed' if trims else ''}"] = partial(
-            controlled, control, DROPPING | {"trim": trims}, **RESENT, **(SELECTIVE if trims else {})
+            controlled, control, DROPPING | {"trimming": trims}, **RESENT, **(SELECTIVE if trims else {})
         )
     found |= {
         "nscc, losses, by timers": partial(controlled, "nscc", DROPPING, **RESENT),
@@ -576,7 +583,7 @@ def runs():
             "hpcc",
             PAUSING,
             uneven_uplinks(),
-            balancing=balancing.balancing("spray"),
+            load_balancing=balancing.balancing("spray"),
             selective_repeat=True,
             reorder_packets=0,
         ),
@@ -586,15 +593,19 @@ def runs():
         "timely, many to many": lambda: packets(
             build("switch:npus=20,rate=100Gbps,delay=500ns"),
             collective_program("all-to-all", 20, 80_000, "direct"),
-            chosen(control=congestion.control("timely", {"t_low_ps": 1e6, "t_high_ps": 2e6}), window_bytes=4000),
+            chosen(
+                congestion_control=congestion.control("timely", {"t_low_ps": 1e6, "t_high_ps": 2e6}), window_bytes=4000
+            ),
         ),
         "strict classes": partial(switched, p2p_class=1, queue_samples=64, logged_pauses=50),
-        "weighted classes": partial(switched, switch={"weights": (1, 3)}, p2p_class=1),
-        "headroom too small": partial(switched, switch={"headroom_bytes": 600, "buffer_bytes": 30_000}, **RESENT),
+        "weighted classes": partial(switched, switch={"class_weights": (1, 3)}, p2p_class=1),
+        "headroom too small": partial(switched, switch={"pfc_headroom_bytes": 600, "buffer_bytes": 30_000}, **RESENT),
         "shared buffer that drops": partial(switched, switch=DROPPING, window_bytes=4000, **RESENT),
-        "shared buffer that trims": partial(switched, switch=DROPPING | {"trim": True}, window_bytes=9000, **RESENT),
+        "shared buffer that trims": partial(
+            switched, switch=DROPPING | {"trimming": True}, window_bytes=9000, **RESENT
+        ),
         "shared buffer that trims, selective": partial(
-            switched, switch=DROPPING | {"trim": True}, window_bytes=9000, **RESENT, **SELECTIVE
+            switched, switch=DROPPING | {"trimming": True}, window_bytes=9000, **RESENT, **SELECTIVE
         ),
         "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
@@ -676,13 +687,13 @@ def runs():
             build(LEAVES), mixed(), chosen(record_nodes=False, record_flows=False)
         ),
         "send latency": partial(at_ends, send_latency_ps=700_000),
-        "endpoint delay and reduction": partial(at_ends, endpoint_delay_ps=50_000, reduction_psb=9.0),
+        "endpoint delay and reduction": partial(at_ends, endpoint_delay_ps=50_000, reduction_bandwidth_bps=8e12 / 9.0),
         "endpoint delay, selective": partial(
-            at_ends, endpoint_delay_ps=50_000, reduction_psb=9.0, settings=SELECTIVE | LOSSY
+            at_ends, endpoint_delay_ps=50_000, reduction_bandwidth_bps=8e12 / 9.0, settings=SELECTIVE | LOSSY
         ),
-        "reduction alone": partial(at_ends, reduction_psb=9.0),
+        "reduction alone": partial(at_ends, reduction_bandwidth_bps=8e12 / 9.0),
         "reduction of overlapping groups": partial(
-            at_ends, graph=build(RAILS), program=overlapping(), reduction_psb=9.0
+            at_ends, graph=build(RAILS), program=overlapping(), reduction_bandwidth_bps=8e12 / 9.0
         ),
         "acknowledged": partial(at_ends, acknowledged=True),
         "acknowledged, flits": partial(
@@ -704,7 +715,9 @@ def runs():
             f"{model}, all at one moment": partial(
                 whole, model, resolution_ps=10**9, settings={"concurrent_collectives": True}
             ),
-            f"{model}, ends": partial(whole, model, endpoint_delay_ps=10_000, reduction_psb=3.0, resolution_ps=1000),
+            f"{model}, ends": partial(
+                whole, model, endpoint_delay_ps=10_000, reduction_bandwidth_bps=8e12 / 3.0, resolution_ps=1000
+            ),
             f"{model}, concurrent, torus": partial(
                 whole, model, spec="torus:sizes=3x2", settings={"concurrent_collectives": True}
             ),
@@ -726,7 +739,7 @@ def runs():
         "NCCL's shares of NVLink": lambda: packets(build(RAILS), nccl_of(build(RAILS)), Settings()),
         "NCCL's LL on trees": partial(algorithm, "nccl:algo=tree,proto=ll", spec=RAILS),
         "NCCL's shares under Swift": lambda: packets(
-            build(RAILS), nccl_of(build(RAILS)), Settings(control=congestion.control("swift"))
+            build(RAILS), nccl_of(build(RAILS)), Settings(congestion_control=congestion.control("swift"))
         ),
         "hierarchical": hierarchical,
         "uneven all-to-all": lambda: packets(build(LEAVES), uneven_sizes(), chosen()),

@@ -15,8 +15,9 @@ from workload import CollectiveSettings
 
 GBPS = 10**9
 SWITCH = {
-    "buffer_bytes": 10**6, "pfc": True, "alpha": 1.0, "headroom_bytes": 0, "resume_offset_bytes": 0, "ecn": False,
-    "kmin_bytes": 0, "kmax_bytes": 0, "pmax": 0.0, "trim": False, "weights": (),
+    "buffer_bytes": 10**6, "pfc": True, "pfc_alpha": 1.0, "pfc_headroom_bytes": 0, "pfc_resume_offset_bytes": 0,
+    "ecn": False,
+    "ecn_kmin_bytes": 0, "ecn_kmax_bytes": 0, "ecn_pmax": 0.0, "trimming": False, "class_weights": (),
 }  # fmt: skip
 
 
@@ -96,7 +97,7 @@ class Scenario(NamedTuple):
         graph = self.network.graph()
         chosen = dict(self.chosen)
         if self.control:
-            chosen["control"] = control_of(*self.control)
+            chosen["congestion_control"] = control_of(*self.control)
         return graph, self.flows.program(graph.npus), settings_of(self.switch, **chosen)
 
 
@@ -177,24 +178,24 @@ def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adapt
     shared = draw(st.integers(2, 40)) * (mtu + 82)
     chosen = {"mtu_bytes": mtu, "seed": draw(st.integers(0, 2**31)), "p2p_class": int(two), "max_retries": 60}
     chosen["window_bytes"] = draw(st.sampled_from([0, 4000, 50_000] if pfc else [1000, 2500, 4000]))
-    switch = {"pfc": pfc, "trim": trim, "alpha": draw(st.sampled_from([0.125, 0.5, 1.0, 2.0, 8.0]))}
+    switch = {"pfc": pfc, "trimming": trim, "pfc_alpha": draw(st.sampled_from([0.125, 0.5, 1.0, 2.0, 8.0]))}
     if pfc:
         switch["buffer_bytes"] = shared + largest_headrooms(graph, mtu + 82) * (1 + two)
     else:  # the threshold must let a packet in, or all are lost for ever
-        switch["buffer_bytes"] = max(shared, int(2 * (mtu + 82) / min(1.0, switch["alpha"])))
-    switch["resume_offset_bytes"] = draw(st.sampled_from([0, 0, 500, 3000]))
-    switch["weights"] = draw(st.sampled_from([(), (1, 1), (2, 1), (1, 3)])) if two else ()
+        switch["buffer_bytes"] = max(shared, int(2 * (mtu + 82) / min(1.0, switch["pfc_alpha"])))
+    switch["pfc_resume_offset_bytes"] = draw(st.sampled_from([0, 0, 500, 3000]))
+    switch["class_weights"] = draw(st.sampled_from([(), (1, 1), (2, 1), (1, 3)])) if two else ()
     if draw(st.sampled_from([True, True, False])):
         low = draw(st.integers(0, 3000))
-        switch |= {"ecn": True, "kmin_bytes": low, "kmax_bytes": low + draw(st.integers(0, 4000))}
-        switch["pmax"] = draw(st.sampled_from([0.1, 0.5, 1.0]))
+        switch |= {"ecn": True, "ecn_kmin_bytes": low, "ecn_kmax_bytes": low + draw(st.integers(0, 4000))}
+        switch["ecn_pmax"] = draw(st.sampled_from([0.1, 0.5, 1.0]))
     if not pfc:
         chosen["rto_ps"] = draw(st.sampled_from([30_000_000, 200_000_000]))
     if selective:
         chosen |= {"selective_repeat": True, "reorder_packets": draw(st.sampled_from([0, 1, 3, 8]))}
         chosen["window_bytes"] = draw(st.sampled_from([1000, 4000, 20_000]))
     if adaptive:
-        chosen |= {"balancing": balancing("adaptive"), "selective_repeat": True, "reorder_packets": 0}
+        chosen |= {"load_balancing": balancing("adaptive"), "selective_repeat": True, "reorder_packets": 0}
     control = ()
     if controlled:
         signals = draw(st.sampled_from(SIGNALS))

@@ -20,11 +20,11 @@ def by_hand(graph, program, settings, known, simulator=naive.Simulator):
     """The reference with the window and the timeout that the engine settled."""
     window = known["window_packets"]
     control = None
-    if settings.control.update:
-        (pace,) = settings.control.values
+    if settings.congestion_control.update:
+        (pace,) = settings.congestion_control.values
 
         def control():
-            return Twin(window, pace, telemetry="telemetry" in settings.control.signals)
+            return Twin(window, pace, telemetry="telemetry" in settings.congestion_control.signals)
 
     return simulator(graph, program, settings, window, known["rto_ps"], control).run()
 

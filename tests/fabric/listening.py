@@ -28,7 +28,7 @@ PACKETS = 400
 BEGIN, LATER = sc.US, 10 * sc.US
 WINDOW = 40
 CNP_INTERVAL = 5 * sc.US
-SWITCH = SharedBuffer(ecn=True, kmin_bytes=1000, kmax_bytes=8000, pmax=0.3)
+SWITCH = SharedBuffer(ecn=True, ecn_kmin_bytes=1000, ecn_kmax_bytes=8000, ecn_pmax=0.3)
 """Kmin 4 kB and Kmax 32 kB at 100 Gb/s."""
 VALUES = {"timely": {"t_low_ps": 2.4e6, "t_high_ps": 5e6}, "swift": {"base_target_ps": 5e5}}
 """What would not act on round trips of some microseconds by default."""

@@ -106,14 +106,14 @@ class Switch:
 
     def __init__(self, sim, node):
         self.sim, self.node, self.rules = sim, node, sim.settings.switch
-        self.alpha1024 = round(1024 * self.rules.alpha)
-        self.weights = tuple(self.rules.weights)
+        self.alpha1024 = round(1024 * self.rules.pfc_alpha)
+        self.weights = tuple(self.rules.class_weights)
         assert all(weight > 0 for weight in self.weights)
         self.out = {link.number: Egress(link, self.weights) for link in sim.links if link.src == node}
         self.into = {}
         for link in sim.links:
             if link.dst == node:
-                room = self.rules.headroom_bytes or headroom_of(
+                room = self.rules.pfc_headroom_bytes or headroom_of(
                     sim.graph, link, sim.links[link.number ^ 1], sim.full_packet
                 )
                 self.into[link.number] = Ingress(link, room if self.rules.pfc else 0)
@@ -153,7 +153,7 @@ class Switch:
                 return self.admit_to_headroom(packet, ingress, egress)
             ingress.shared[cls] += size
         elif egress.waiting[cls] + size > self.threshold() or self.used + size > self.shared_bytes:
-            if not self.rules.trim:
+            if not self.rules.trimming:
                 self.sim.drop(egress.link, packet)
                 return False
             self.trim(packet, egress)
@@ -237,18 +237,20 @@ class Switch:
         self.begin(egress, packet, since)
         if ingress.paused[cls] and ingress.extra[cls] == 0:
             own = ingress.shared[cls]
-            if own == 0 or own + self.rules.resume_offset_bytes <= self.threshold():
+            if own == 0 or own + self.rules.pfc_resume_offset_bytes <= self.threshold():
                 self.send_frame(ingress, cls, is_pause=False)
 
     def marks(self, link, waiting):
-        low, high = (int(k * link.rate_bps / ECN_RATE_BPS) for k in (self.rules.kmin_bytes, self.rules.kmax_bytes))
+        low, high = (
+            int(k * link.rate_bps / ECN_RATE_BPS) for k in (self.rules.ecn_kmin_bytes, self.rules.ecn_kmax_bytes)
+        )
         if waiting == 0:
             return False
         if waiting >= high:
             return True
         if waiting <= low:
             return False
-        bound = int(float(int(4294967296 * self.rules.pmax) * (waiting - low)) / (high - low))
+        bound = int(float(int(4294967296 * self.rules.ecn_pmax) * (waiting - low)) / (high - low))
         return plain.mix3(self.sim.settings.seed + ECN_SALT, link.number, link.tx_packets) < bound
 
     # Invariants
@@ -308,7 +310,7 @@ class Simulator(plain.Simulator):
     def __init__(self, graph, program, settings, window_packets, rto_ps, control=None):
         super().__init__(graph, program, settings, window_packets, rto_ps)
         self.control = control
-        self.signals = settings.control.signals
+        self.signals = settings.congestion_control.signals
         self.full_packet = settings.mtu_bytes + settings.header_bytes
         self.classes = 2 if settings.p2p_class == 1 else 1
         self.last_notified = {}
@@ -364,7 +366,7 @@ class Simulator(plain.Simulator):
     def one_of(self, links, node, entropy):
         """Adaptive routing in place of ECMP, at switches."""
         packet = self.forwarded
-        if packet is None or len(links) == 1 or self.settings.balancing.name != "adaptive":
+        if packet is None or len(links) == 1 or self.settings.load_balancing.name != "adaptive":
             return super().one_of(links, node, entropy)
         sent = self.turns[node, packet.dst % COUNTED, packet.control]
         self.turns[node, packet.dst % COUNTED, packet.control] += 1

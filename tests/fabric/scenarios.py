@@ -95,7 +95,7 @@ def simulate(graph, sent, *, control="none", values=None, balance="ecmp", **chos
     """Run the messages (or a Program); every run is checked. Returns Results and Simulation."""
     what = program(graph.npus, sent) if isinstance(sent, Messages) else sent
     settings = pdes.Settings(
-        control=congestion.control(control, values), balancing=balancing.balancing(balance), **chosen
+        congestion_control=congestion.control(control, values), load_balancing=balancing.balancing(balance), **chosen
     )
     sim = pdes.build_world(graph, what, settings)
     results = pdes.run(sim)

@@ -91,11 +91,11 @@ CROWD = Flows(
     ((0, 4, 30_000, 0), (1, 4, 30_000, 0), (2, 4, 30_000, 1), (3, 2, 20_000, 0), (0, 3, 9000, 2)), ((0, 9000, "ring"),)
 )
 CONTROL = (("cnp", "rtt", "telemetry"), 1.0)
-MARKS = {"ecn": True, "kmin_bytes": 500, "kmax_bytes": 3000, "pmax": 0.5}
+MARKS = {"ecn": True, "ecn_kmin_bytes": 500, "ecn_kmax_bytes": 3000, "ecn_pmax": 0.5}
 BASE = {"mtu_bytes": 918, "p2p_class": 1, "seed": 3, "max_retries": 60}
-PAUSES = {"buffer_bytes": 170_000, "alpha": 0.25, "weights": (2, 1), "resume_offset_bytes": 1000} | MARKS
-ROOMS = {"buffer_bytes": 45_000, "alpha": 0.5, "weights": (1, 3)} | MARKS
-DROPS = {"buffer_bytes": 12_000, "alpha": 1.0, "pfc": False} | MARKS
+PAUSES = {"buffer_bytes": 170_000, "pfc_alpha": 0.25, "class_weights": (2, 1), "pfc_resume_offset_bytes": 1000} | MARKS
+ROOMS = {"buffer_bytes": 45_000, "pfc_alpha": 0.5, "class_weights": (1, 3)} | MARKS
+DROPS = {"buffer_bytes": 12_000, "pfc_alpha": 1.0, "pfc": False} | MARKS
 LOSSY = BASE | {"rto_ps": 30_000_000, "window_bytes": 9000, "cnp_interval_ps": 500_000}
 EACH = Flows(
     tuple((src, dst, 15_000, 0) for src in range(5) for dst in range(5) if src != dst), ((3, 30_000, "direct"),)
@@ -106,16 +106,16 @@ EVEN = Flows((*INCASTS, *((src, 3, 30 * 918, 0) for src in (0, 1, 4))))
 CABLES = ROW._replace(cables=(*ROW.cables, (5, 6, 10, 500_000), (5, 6, 77, 500_000), (6, 7, 25, 0)))
 """A slow cable beside others, so that some lose their turns."""
 LONG = Flows((*((src, dst, 80_000, 0) for src, dst in ((0, 4), (1, 3), (3, 0), (4, 1))), (2, 4, 20_000, 1)))
-ADAPTIVE = BASE | {"balancing": balancing("adaptive"), "selective_repeat": True, "reorder_packets": 0}
+ADAPTIVE = BASE | {"load_balancing": balancing("adaptive"), "selective_repeat": True, "reorder_packets": 0}
 RUNS = {
-    "even, pauses": Scenario(star(5, delay=100_000), EVEN, {"buffer_bytes": 89_000, "headroom_bytes": 8000}, BASE),
+    "even, pauses": Scenario(star(5, delay=100_000), EVEN, {"buffer_bytes": 89_000, "pfc_headroom_bytes": 8000}, BASE),
     "even, little headroom": Scenario(
-        star(5, delay=100_000), EVEN, {"buffer_bytes": 29_000, "headroom_bytes": 2000}, LOSSY
+        star(5, delay=100_000), EVEN, {"buffer_bytes": 29_000, "pfc_headroom_bytes": 2000}, LOSSY
     ),
     "even, late resumes": Scenario(
         star(5, delay=100_000),
         EVEN,
-        {"buffer_bytes": 89_000, "headroom_bytes": 8000, "resume_offset_bytes": 9000},
+        {"buffer_bytes": 89_000, "pfc_headroom_bytes": 8000, "pfc_resume_offset_bytes": 9000},
         BASE,
     ),
     "even, drops": Scenario(star(5, delay=100_000), EVEN, {"buffer_bytes": 9000, "pfc": False}, LOSSY),
@@ -125,14 +125,14 @@ RUNS = {
     "drops": Scenario(ROW, CROWD, DROPS, LOSSY),
     "drops, control": Scenario(ROW, CROWD, DROPS, LOSSY, CONTROL),
     "trims": Scenario(
-        ROW, CROWD, DROPS | {"trim": True, "kmin_bytes": 0, "kmax_bytes": 250}, LOSSY, (("ecn", "rtt"), 0.5)
+        ROW, CROWD, DROPS | {"trimming": True, "ecn_kmin_bytes": 0, "ecn_kmax_bytes": 250}, LOSSY, (("ecn", "rtt"), 0.5)
     ),
     "selective": Scenario(ROW, CROWD, DROPS, LOSSY | {"selective_repeat": True}, CONTROL),
-    "selective, trims": Scenario(ROW, CROWD, DROPS | {"trim": True}, LOSSY | {"selective_repeat": True}, CONTROL),
+    "selective, trims": Scenario(ROW, CROWD, DROPS | {"trimming": True}, LOSSY | {"selective_repeat": True}, CONTROL),
     "headers crowd": Scenario(
         star(5, [400, 400, 400, 400, 25]),
         Flows(tuple((src, 4, 15_000, 0) for src in range(4))),
-        {"pfc": False, "trim": True, "buffer_bytes": 4000},
+        {"pfc": False, "trimming": True, "buffer_bytes": 4000},
         {"mtu_bytes": 256, "seed": 3, "max_retries": 60, "rto_ps": 30_000_000, "window_bytes": 9000},
     ),
     "adaptive, pauses": Scenario(CABLES, LONG, PAUSES, ADAPTIVE | {"window_bytes": 60_000}),
@@ -213,7 +213,7 @@ def test_a_full_buffer_is_full_for_an_idle_port_too(pfc):
     # alpha is above 1, so what is free is not the least of the bounds
     flows = Flows(((0, 2, 20_000, 0), (1, 2, 20_000, 0), (3, 4, MTU, 1)))
     rooms = 5 * 5000 if pfc else 0
-    switch = {"pfc": pfc, "alpha": 8.0, "buffer_bytes": 3500 + rooms, "headroom_bytes": 5000 * pfc}
+    switch = {"pfc": pfc, "pfc_alpha": 8.0, "buffer_bytes": 3500 + rooms, "pfc_headroom_bytes": 5000 * pfc}
     found = check(*Scenario(star(5, delay=1000), flows, switch, ALONE | {"rto_ps": 30_000_000}).build())
     if pfc:
         assert found.results.links["pause_frames"][7] == 1
@@ -224,7 +224,7 @@ def test_a_full_buffer_is_full_for_an_idle_port_too(pfc):
 def test_the_first_turn_is_that_of_class_0():
     # while the first packet leaves over the slow cable, several of both classes come
     flows = Flows(((0, 2, 9000, 0), (1, 2, 9000, 0)), ((0, 27_000, "direct"),))
-    check(*Scenario(star(3, [100, 100, 10]), flows, {"weights": (1, 1)}, ALONE | {"p2p_class": 1}).build())
+    check(*Scenario(star(3, [100, 100, 10]), flows, {"class_weights": (1, 1)}, ALONE | {"p2p_class": 1}).build())
 
 
 def test_the_round_trip_of_a_packet_that_begins_at_time_0_is_known():
@@ -236,7 +236,7 @@ def test_the_round_trip_of_a_packet_that_begins_at_time_0_is_known():
 def test_an_acknowledgement_that_asks_shows_no_round_trip_of_a_last_packet(selective):
     # messages of one packet each, and room for two
     flows = Flows(tuple((src, 4, MTU, wait) for wait in (0, 3, 3, 3) for src in range(4)))
-    switch = {"pfc": False, "trim": True, "buffer_bytes": 4000}
+    switch = {"pfc": False, "trimming": True, "buffer_bytes": 4000}
     chosen = ALONE | {"rto_ps": 30_000_000, "selective_repeat": selective}
     found = check(*Scenario(star(5), flows, switch, chosen, (("rtt",), 20.0)).build())
     assert found.results.counters["trimmed_packets"] > 0
@@ -251,9 +251,9 @@ def test_a_duplicate_shows_no_round_trip_of_a_last_packet():
 @pytest.mark.parametrize(("interval", "sent"), [(160_000, 6), (160_001, 4)])
 def test_notifications_are_as_far_apart_as_said(interval, sent):
     # marked packets of a queue pair come 160,000 ps apart, and nobody heeds them (tests/fabric/test_naive.py)
-    switch = {"ecn": True, "kmin_bytes": 749, "kmax_bytes": 750, "pmax": 0.0}
+    switch = {"ecn": True, "ecn_kmin_bytes": 749, "ecn_kmax_bytes": 750, "ecn_pmax": 0.0}
     told = Control("told", None, frozenset({"cnp"}), ())
-    chosen = settings_of(switch, mtu_bytes=MTU, window_bytes=10**6, cnp_interval_ps=interval, control=told)
+    chosen = settings_of(switch, mtu_bytes=MTU, window_bytes=10**6, cnp_interval_ps=interval, congestion_control=told)
     program = Flows(((0, 2, MTU * 19, 0), (1, 2, MTU * 6, 1))).program(3)
     found = check(star(3, delay=500_000).graph(), program, chosen)
     assert found.results.counters["congestion_notifications"] == sent
@@ -268,7 +268,7 @@ def test_what_a_packet_met_is_its_own_when_others_depart_as_it_comes():
 def test_an_acknowledgement_that_goes_at_once_passes_no_turns_on():
     network = star(4, delay=0)
     flows = Flows(((1, 0, 500, 0), (2, 0, 500, 0), (3, 0, 500, 0)), ((0, 1000, "direct"),))
-    switch = {"alpha": 0.125, "buffer_bytes": 9460, "ecn": True, "pmax": 0.1}
+    switch = {"pfc_alpha": 0.125, "buffer_bytes": 9460, "ecn": True, "ecn_pmax": 0.1}
     chosen = {"mtu_bytes": 256, "seed": 47193, "p2p_class": 1}
     check(*Scenario(network, flows, switch, chosen, (("ecn", "rtt"), 0.0)).build())
 
@@ -282,7 +282,7 @@ def test_a_pair_that_is_due_when_its_port_falls_idle_comes_before_what_is_posted
 
 @pytest.mark.parametrize(
     ("switch", "least"),
-    [({"buffer_bytes": 7999, "alpha": 0.125}, 8000), ({"buffer_bytes": 999, "alpha": 8.0}, 1000)],
+    [({"buffer_bytes": 7999, "pfc_alpha": 0.125}, 8000), ({"buffer_bytes": 999, "pfc_alpha": 8.0}, 1000)],
 )
 def test_a_buffer_that_no_packet_could_ever_enter_is_refused(switch, least):
     graph, program, chosen = Scenario(star(2), Flows(((0, 1, 9000, 0),)), switch | {"pfc": False}, ALONE).build()

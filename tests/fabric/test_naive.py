@@ -49,7 +49,7 @@ def incast(switch, *, of_first=19, of_second=6, window=10**6, control=None, rto_
     """
     graph = star(3, delay=DELAY).graph()
     program = Flows(((0, 2, MTU * of_first, 0), (1, 2, MTU * of_second, 1))).program(3)
-    chosen = settings_of(switch, mtu_bytes=MTU, control=heard(*signals), **chosen)
+    chosen = settings_of(switch, mtu_bytes=MTU, congestion_control=heard(*signals), **chosen)
     return run_naive(graph, program, chosen, window=window, rto_ps=rto_ps, control=control, simulator=Recorder)
 
 
@@ -60,7 +60,7 @@ def leaves(j):
 @pytest.mark.parametrize(("offset", "resumed"), [(0, leaves(6)), (500, leaves(8))])
 def test_an_incast_is_paused_and_resumed_to_the_picosecond(offset, resumed):
     # when the 6th packet of NPU 1 comes, 5000 of 7000 bytes are in use, 2000 of them its own: 3000 is above 2000
-    sim = incast({"buffer_bytes": 7000 + 3 * HEADROOM, "resume_offset_bytes": offset})
+    sim = incast({"buffer_bytes": 7000 + 3 * HEADROOM, "pfc_resume_offset_bytes": offset})
     paused = leaves(5) - PACKET // 2
     assert sim.frames() == [(paused, 3, True), (resumed, 3, False)]
     found = measures(sim)
@@ -122,7 +122,7 @@ def headroom_case(seed, headroom):
     graph = Network(3, (0,), ((0, 3, 100, 36_640), (1, 3, 100, 36_640), (2, 3, 1, 36_640))).graph()
     program = Flows(((0, 2, MTU * 50, 0), (1, 0, MTU, 2))).program(3)
     rooms = 3 * headroom if headroom else 4000 * 2 + 10 + 3084
-    switch = {"buffer_bytes": 48_000 + rooms, "headroom_bytes": headroom}
+    switch = {"buffer_bytes": 48_000 + rooms, "pfc_headroom_bytes": headroom}
     chosen = settings_of(switch, mtu_bytes=MTU, seed=seed)
     return run_naive(graph, program, chosen, window=10**6, simulator=Mute)
 
@@ -180,12 +180,12 @@ def test_without_pfc_the_threshold_of_the_queue_drops():
 @pytest.mark.parametrize(("alpha", "most"), [(0.5, 3000), (1.0, 4000), (4.0, 7000), (100.0, 8000)])
 def test_the_threshold_is_alpha_times_what_is_free(alpha, most):
     # qb + 1000 <= alpha (8500 - S), where S = qb
-    sim = incast({"pfc": False, "buffer_bytes": 8500, "alpha": alpha}, of_first=50, of_second=50, rto_ps=10**9)
+    sim = incast({"pfc": False, "buffer_bytes": 8500, "pfc_alpha": alpha}, of_first=50, of_second=50, rto_ps=10**9)
     assert sim.switches[3].max_used == most
 
 
 def test_trimmed_packets_come_before_the_others_and_ask_for_themselves():
-    sim = incast({"pfc": False, "buffer_bytes": 10_000, "trim": True}, rto_ps=10**12)
+    sim = incast({"pfc": False, "buffer_bytes": 10_000, "trimming": True}, rto_ps=10**12)
     found = measures(sim)
     trimmed = [(start, packet.seq) for start, link, packet in sim.sent if link == 5 and getattr(packet, "trimmed", 0)]
     assert trimmed[0] == (leaves(5), 5)
@@ -200,7 +200,7 @@ def test_trimmed_packets_come_before_the_others_and_ask_for_themselves():
 
 def test_marks_are_certain_from_kmax_on():
     # kmax is 750 bytes at 25 Gb/s: 3000 here. After the j-th has left j packets wait, up to 5, then ever fewer
-    switch = {"ecn": True, "kmin_bytes": 749, "kmax_bytes": 750, "pmax": 0.0}
+    switch = {"ecn": True, "ecn_kmin_bytes": 749, "ecn_kmax_bytes": 750, "ecn_pmax": 0.0}
     sim = incast(switch)
     marked = [start for start, link, packet in sim.sent if link == 5 and getattr(packet, "marked", False)]
     assert marked == [leaves(j) for j in range(3, 9)]
@@ -208,7 +208,7 @@ def test_marks_are_certain_from_kmax_on():
 
 
 def test_marks_between_the_thresholds_are_as_likely_as_said():
-    sim = incast({"ecn": True, "kmin_bytes": 1000, "kmax_bytes": 3000, "pmax": 0.2})
+    sim = incast({"ecn": True, "ecn_kmin_bytes": 1000, "ecn_kmax_bytes": 3000, "ecn_pmax": 0.2})
     switch, link = sim.switches[3], SimpleNamespace(number=5, rate_bps=50 * 10**9, tx_packets=0)
 
     def share(waiting):
@@ -246,7 +246,7 @@ class Sink(Recorder):
 
 def sink(weights):
     traces = Traces(3)
-    chosen = settings_of({"weights": weights}, p2p_class=1, mtu_bytes=MTU)
+    chosen = settings_of({"class_weights": weights}, p2p_class=1, mtu_bytes=MTU)
     return Sink(star(3).graph(), traces.program(), chosen, 10, 0)
 
 
@@ -284,7 +284,7 @@ def test_point_to_point_messages_take_the_second_class():
     traces = Traces(3)
     traces.collective(range(3), 0, 30_000)
     traces.message(0, 2, 30_000)
-    chosen = settings_of({"weights": (1, 1)}, p2p_class=1, mtu_bytes=MTU)
+    chosen = settings_of({"class_weights": (1, 1)}, p2p_class=1, mtu_bytes=MTU)
     sim = run_naive(star(3).graph(), traces.program(), chosen, simulator=Recorder)
     of_class = {packet.cls for _, _, packet in sim.sent if getattr(packet, "payload", 0)}
     assert of_class == {0, 1}
@@ -335,7 +335,7 @@ def controls(**changed):
 def one_flow(packets, switch=None, window=100, pace=0.0, signals=("rtt",), **chosen):
     make, made = controls(window=window, pace=pace)
     program = Flows(((0, 1, MTU * packets, 0),)).program(2)
-    chosen = settings_of(switch or {}, mtu_bytes=MTU, control=heard(*signals), **chosen)
+    chosen = settings_of(switch or {}, mtu_bytes=MTU, congestion_control=heard(*signals), **chosen)
     sim = run_naive(star(2).graph(), program, chosen, control=make, simulator=Recorder)
     return sim, made[0].heard
 
@@ -394,7 +394,7 @@ def test_telemetry_tells_of_each_switch():
     assert [what[4] for what in heard if what[0] == "ack"] == [-1, -1]
 
 
-MARKED = {"ecn": True, "kmin_bytes": 749, "kmax_bytes": 750, "pmax": 0.0}
+MARKED = {"ecn": True, "ecn_kmin_bytes": 749, "ecn_kmax_bytes": 750, "ecn_pmax": 0.0}
 
 
 @pytest.mark.parametrize(("interval", "sent"), [(0, 6), (160_000, 6), (160_001, 4), (10**9, 2)])
@@ -421,9 +421,9 @@ def test_without_notifications_the_acknowledgements_echo():
 @pytest.mark.parametrize(
     ("of_each", "switch", "reason"),
     [
-        ((40, 40), {"trim": False}, NAK),
-        ((19, 6), {"trim": False}, TIMEOUT),
-        ((19, 6), {"trim": True}, TRIMMED),
+        ((40, 40), {"trimming": False}, NAK),
+        ((19, 6), {"trimming": False}, TIMEOUT),
+        ((19, 6), {"trimming": True}, TRIMMED),
     ],
 )
 def test_a_loss_is_told_with_its_reason(of_each, switch, reason):

@@ -15,7 +15,7 @@ def incast(senders, size, **chosen):
     traces = Traces(graph.npus)
     for src in range(1, senders + 1):
         traces.message(src, 0, size)
-    buffer = SharedBuffer(buffer_bytes=1_500_000, alpha=1.0)
+    buffer = SharedBuffer(buffer_bytes=1_500_000, pfc_alpha=1.0)
     return graph, traces.program(), Settings(switch=buffer, **(CHOSEN | chosen))
 
 

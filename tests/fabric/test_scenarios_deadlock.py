@@ -46,7 +46,7 @@ def load(graph, switches):
 @pytest.mark.parametrize(("switches", "npus_each"), [(4, 2), (5, 1), (6, 1)])
 def test_a_ring_with_tiny_buffers_locks_and_the_run_ends(switches, npus_each):
     graph = ring(switches, npus_each)
-    switch = sc.buffer_of(graph, 4 * PACKET, alpha=1.0)
+    switch = sc.buffer_of(graph, 4 * PACKET, pfc_alpha=1.0)
     sent = load(graph, switches)
     with pytest.raises(RunError, match="deadlock") as caught:
         sc.simulate(graph, sent, balance="static", switch=switch, window_bytes=SIZE)
@@ -56,14 +56,14 @@ def test_a_ring_with_tiny_buffers_locks_and_the_run_ends(switches, npus_each):
 @pytest.mark.parametrize(("switches", "npus_each"), [(4, 2), (5, 1), (6, 1)])
 def test_the_same_ring_with_room_for_all_does_not_lock(switches, npus_each):
     graph = ring(switches, npus_each)
-    switch = sc.buffer_of(graph, 60 * 10**6, alpha=1.0)
+    switch = sc.buffer_of(graph, 60 * 10**6, pfc_alpha=1.0)
     results, sim = sc.simulate(graph, load(graph, switches), balance="static", switch=switch, window_bytes=SIZE)
     sc.check_lossless(results, sim)
 
 
 def test_the_same_ring_without_pauses_loses_packets_instead():
     graph = ring(5)
-    switch = sc.SharedBuffer(buffer_bytes=20 * PACKET, pfc=False, alpha=4.0, ecn=False)
+    switch = sc.SharedBuffer(buffer_bytes=20 * PACKET, pfc=False, pfc_alpha=4.0, ecn=False)
     chosen = {"balance": "static", "switch": switch, "window_bytes": 50 * sc.MTU, "selective_repeat": True}
     results, _ = sc.simulate(graph, load(graph, 5), **chosen, max_retries=100)
     assert results.counters["dropped_packets"] > 0
@@ -76,7 +76,7 @@ def test_trees_with_tiny_buffers_do_not_lock(seed, spines):
     graph = topologies.build(
         f"leaf-spine:leaves=4,hosts_per_leaf=4,spines={spines},rate=100Gbps,delay=500ns,uplink_rate=100Gbps"
     )
-    switch = sc.buffer_of(graph, 4 * PACKET, alpha=1.0)
+    switch = sc.buffer_of(graph, 4 * PACKET, pfc_alpha=1.0)
     rng = np.random.default_rng(seed)
     dst = np.stack([(np.arange(16) + rng.integers(1, 16, 16)) % 16 for _ in range(2)])
     sent = sc.messages(np.arange(16), dst, 400_000)

@@ -35,7 +35,7 @@ def test_controls_are_all_there():
 def test_pfc_loses_nothing_on_one_switch(control, senders):
     """Headrooms as computed, and so little to share that every sender is paused in the first round trip."""
     graph = star(senders + 1).graph()
-    switch = sc.buffer_of(graph, 8 * PACKET, alpha=1.0)
+    switch = sc.buffer_of(graph, 8 * PACKET, pfc_alpha=1.0)
     results, sim = sc.simulate(graph, sc.incast(senders, SIZE), control=control, switch=switch)
     sc.check_lossless(results, sim)
     pauses = results.counters["pause_frames"]
@@ -47,7 +47,7 @@ def test_pfc_loses_nothing_on_one_switch(control, senders):
 @pytest.mark.parametrize("control", CONTROLS)
 def test_pfc_loses_nothing_over_leaves_and_spines(control):
     graph = leaf_spine()
-    switch = sc.buffer_of(graph, 8 * PACKET, alpha=1.0)
+    switch = sc.buffer_of(graph, 8 * PACKET, pfc_alpha=1.0)
     sent = sc.incast(EVERYBODY_TO_ONE, SIZE)
     results, sim = sc.simulate(graph, sent, control=control, switch=switch)
     sc.check_lossless(results, sim)
@@ -75,7 +75,7 @@ def test_a_switch_that_has_enough_to_share_pauses_nobody(control):
 def test_an_incast_without_control_keeps_the_link_busy(senders):
     """Pauses come and go, but the bottleneck sends back to back from the first packet on, to the picosecond."""
     graph = star(senders + 1).graph()
-    results, _ = sc.simulate(graph, sc.incast(senders, SIZE), switch=sc.buffer_of(graph, 12 * PACKET, alpha=1.0))
+    results, _ = sc.simulate(graph, sc.incast(senders, SIZE), switch=sc.buffer_of(graph, 12 * PACKET, pfc_alpha=1.0))
     count, last = divmod(SIZE, sc.MTU)
     wire = senders * (count * PACKET + last + sc.HEADER)
     assert results.counters["pause_frames"] >= senders
@@ -86,7 +86,7 @@ def test_an_incast_without_control_keeps_the_link_busy(senders):
 @pytest.mark.parametrize("control", CONTROLS)
 def test_without_pfc_packets_are_lost_and_all_come_in_the_end(control, selective):
     graph = star(17).graph()
-    switch = SharedBuffer(buffer_bytes=20 * PACKET, pfc=False, alpha=4.0)
+    switch = SharedBuffer(buffer_bytes=20 * PACKET, pfc=False, pfc_alpha=4.0)
     chosen = {"selective_repeat": selective, "max_retries": 60}
     results, sim = sc.simulate(graph, sc.incast(16, SIZE), control=control, switch=switch, **chosen)
     assert sim.world.net.const.rto_ps > 0
@@ -99,7 +99,7 @@ def test_without_pfc_packets_are_lost_and_all_come_in_the_end(control, selective
 
 def test_selective_repeat_sends_less_again_than_go_back_n():
     graph = star(17).graph()
-    switch = SharedBuffer(buffer_bytes=100 * PACKET, pfc=False, alpha=4.0)
+    switch = SharedBuffer(buffer_bytes=100 * PACKET, pfc=False, pfc_alpha=4.0)
     again, lost = [], []
     for selective in (False, True):
         chosen = {"switch": switch, "selective_repeat": selective, "max_retries": 60}
@@ -112,7 +112,7 @@ def test_selective_repeat_sends_less_again_than_go_back_n():
 
 def test_trimmed_packets_are_asked_for_again_and_nothing_waits_for_a_timeout():
     graph = star(17).graph()
-    switch = SharedBuffer(buffer_bytes=60 * PACKET, pfc=False, alpha=4.0, trim=True)
+    switch = SharedBuffer(buffer_bytes=60 * PACKET, pfc=False, pfc_alpha=4.0, trimming=True)
     chosen = {"switch": switch, "selective_repeat": True, "reorder_packets": 0, "max_retries": 60}
     results, _ = sc.simulate(graph, sc.incast(16, SIZE), control="nscc", **chosen)
     count = results.counters
@@ -123,7 +123,7 @@ def test_trimmed_packets_are_asked_for_again_and_nothing_waits_for_a_timeout():
 @pytest.mark.parametrize("selective", [False, True])
 def test_leaves_and_spines_without_pfc_recover(selective):
     graph = leaf_spine()
-    switch = SharedBuffer(buffer_bytes=60 * PACKET, pfc=False, alpha=4.0)
+    switch = SharedBuffer(buffer_bytes=60 * PACKET, pfc=False, pfc_alpha=4.0)
     sent = sc.incast(EVERYBODY_TO_ONE, SIZE)
     chosen = {"switch": switch, "selective_repeat": selective, "max_retries": 60}
     results, _ = sc.simulate(graph, sent, control="dctcp", **chosen)

@@ -37,7 +37,7 @@ def queue(control, senders, size_bytes, end_ps, *, values=None, **chosen):
 
 def test_the_prober_finds_the_queue():
     """Without control 16 windows of 100 packets stand in the port as soon as they have come in."""
-    chosen = {"window_bytes": 100 * 4096, "switch": SharedBuffer(alpha=1.0)}
+    chosen = {"window_bytes": 100 * 4096, "switch": SharedBuffer(pfc_alpha=1.0)}
     at, found, results = queue("none", 16, 4_000_000, sc.MS, **chosen)
     standing = found[at > 600 * sc.US]
     in_flight = 100 * 16 * 4178
@@ -60,7 +60,9 @@ def test_hpcc_keeps_the_queue_of_an_incast_near_zero():
 
 def test_dcqcn_holds_the_queue_between_kmin_and_the_pause_threshold():
     """With the paper's parameters throughout: K 5 to 200 kB at 40 Gb/s, Pmax 1 %, notifications every 50 us."""
-    marking = SharedBuffer(buffer_bytes=64 * 10**6, alpha=1.0, kmin_bytes=3125, kmax_bytes=125_000, pmax=0.01)
+    marking = SharedBuffer(
+        buffer_bytes=64 * 10**6, pfc_alpha=1.0, ecn_kmin_bytes=3125, ecn_kmax_bytes=125_000, ecn_pmax=0.01
+    )
     chosen = {"cnp_interval_ps": 50 * sc.US, "window_bytes": 8 * 10**6, "switch": marking}
     at, found, results = queue("dcqcn", 16, 31_250_000, 40 * sc.MS, values=DCQCN_PAPER, **chosen)
     steady = found[(at > 10 * sc.MS) & (at < 38 * sc.MS)]

@@ -55,7 +55,7 @@ BAD = {
     "overlap": (fault(DOWN) + fault("cable = 1\n" + DOWN, "8us"), ["[faults.1] state", "[faults.0]"]),
     "overlap of NPUs": (fault("npu = 0\nslowdown = 2") + fault("npu = 0\nslowdown = 3", "9s"), ["[faults.1] slowdown"]),
     "rates and cut-through": (
-        '[network]\nswitching = "cut-through"\n' + fault('link = 0\nrate = "1Gbps"'),
+        "[network]\ncut_through = true\n" + fault('link = 0\nrate = "1Gbps"'),
         ["[faults.0] rate", "cut through"],
     ),
     "detection time": ('[network]\ndetection_time = "soon"\n', ["[network] detection_time", "soon"]),
@@ -85,7 +85,7 @@ def test_a_ring_has_no_way_around(nadi, write_run):
 
 
 def test_a_fabric_that_stays_cut_gives_up(nadi, write_run):
-    text = '[network]\nretransmit_timeout = "20us"\nmax_retries = 2\n' + fault('link = "0-4"\nstate = "down"')
+    text = '[network]\nrto = "20us"\nmax_retries = 2\n' + fault('link = "0-4"\nstate = "down"')
     outcome = nadi("run", write_run(reduce(1 << 20), text, SPINES), "-q")
     assert outcome.code == 1
     assert "unacknowledged after 3 timeouts" in outcome.err
@@ -114,7 +114,7 @@ def test_a_slow_link_is_as_busy_as_its_own_rate_says(nadi, write_run, tmp_path):
 
 def test_what_was_chosen_stands_in_the_summary_and_ways_of_running_agree(nadi, write_run, tmp_path):
     text = (
-        '[network]\ndetection_time = "30us"\nretransmit_timeout = "50us"\n'
+        '[network]\ndetection_time = "30us"\nrto = "50us"\n'
         + fault('until = "100us"\nswitch = 7\nstate = "down"', "10us")
         + fault('cable = 1\nlink = "4-6"\nrate = "10Gbps"', "5us")
         + fault('link = 2\nadded_latency = "3us"', "0us")

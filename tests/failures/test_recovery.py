@@ -49,9 +49,11 @@ def runs(draw):
     name = draw(st.sampled_from(sorted(CONTROLS)))
     pfc = draw(st.booleans())
     settings = Settings(
-        switch=SharedBuffer(pfc=pfc, buffer_bytes=1_000_000 if pfc else 120_000, trim=not pfc and draw(st.booleans())),
-        control=congestion.control(name),
-        balancing=balancing.balancing(draw(st.sampled_from(["ecmp", "spray", "adaptive"]))),
+        switch=SharedBuffer(
+            pfc=pfc, buffer_bytes=1_000_000 if pfc else 120_000, trimming=not pfc and draw(st.booleans())
+        ),
+        congestion_control=congestion.control(name),
+        load_balancing=balancing.balancing(draw(st.sampled_from(["ecmp", "spray", "adaptive"]))),
         selective_repeat=True,
         reorder_packets=draw(st.sampled_from([0, 8, 64])),
         window_bytes=draw(st.sampled_from([40_000, 200_000])),
@@ -96,8 +98,8 @@ def test_a_dead_spine_with_every_control(balance, control):
     dead = LinkFault(of_switch(GRAPH, GRAPH.nodes - 1), 30 * sc.US, down=True)
     settings = Settings(
         switch=SharedBuffer(),
-        control=congestion.control(control),
-        balancing=balancing.balancing(balance),
+        congestion_control=congestion.control(control),
+        load_balancing=balancing.balancing(balance),
         selective_repeat=True,
         reorder_packets=0,
         window_bytes=200_000,

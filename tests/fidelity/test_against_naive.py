@@ -25,7 +25,7 @@ def runs(draw):
     model = fidelity(
         draw(st.sampled_from(KINDS)),
         endpoint_delay_ps=draw(st.sampled_from([0, 0, 1, 10_000, 3_000_000])),
-        reduction_psb=draw(st.sampled_from([0.0, 0.0, 0.625, 20.0, 1000.0])),
+        reduction_bandwidth_bps=draw(st.sampled_from([None, None, 8e12 / 0.625, 4e11, 8e9])),
         resolution_ps=draw(st.sampled_from([1, 1, 1000, 7])),
     )
     chosen = pdes.Settings(fidelity=model, seed=draw(st.integers(0, 2**31)), concurrent_collectives=draw(st.booleans()))
@@ -50,7 +50,7 @@ def test_random_runs_agree(case):
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_collective_and_algorithm_agrees(collective, kind):
     graph = build("stack:dims=Ring(3)_Switch(2),rates=100Gbps_40Gbps,delays=300ns,switch_latency=50ns")
-    model = fidelity(kind, endpoint_delay_ps=10_000, reduction_psb=2.5, resolution_ps=1000)
+    model = fidelity(kind, endpoint_delay_ps=10_000, reduction_bandwidth_bps=8e12 / 2.5, resolution_ps=1000)
     for _, fabric, program in programs(collective, graph, 7001):
         if not program.schedules.launch_ps.any():  # the naive model has no launches and no waits of lanes
             check(fabric, program, pdes.Settings(fidelity=model))
@@ -65,7 +65,7 @@ def test_pools_grow(kind):
             traces.message(src, (src + 1 + seq % 5) % 6, 100 * seq, tag=seq)
     for number in range(90):
         traces.collective(range(6), 0, 600 + number, group=f"g{number}")
-    model = fidelity(kind, endpoint_delay_ps=1000, reduction_psb=1.0)
+    model = fidelity(kind, endpoint_delay_ps=1000, reduction_bandwidth_bps=8e12 / 1.0)
     program = traces.program({f"g{number}": tuple(range(6)) for number in range(90)})
     check(build("ring:npus=6"), program, pdes.Settings(fidelity=model))
 

@@ -29,7 +29,7 @@ spec = "{spec}"
 [system]
 collectives = {{ {kind} = "{algorithm}" }}
 dataset_splits = {chunks}
-active_chunks_per_dimension = {at_once}
+phases_per_dimension = {at_once}
 [network]
 fidelity = "analytical"
 congestion_aware = {aware}

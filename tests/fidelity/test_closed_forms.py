@@ -32,7 +32,7 @@ def test_endpoints_and_reductions(kind):
     2,000 bytes take 40,000 ps on a link and 14,000 ps once through memory.
     """
     program = collective_program("all-reduce", 4, 4 * 2000, "ring")
-    own = {"endpoint_delay_ps": 10_000, "reduction_psb": 7.0}
+    own = {"endpoint_delay_ps": 10_000, "reduction_bandwidth_bps": 8e12 / 7.0}
     results = simulate("ring:npus=4,rate=400Gbps,delay=500ns", program, kind, **own)
     assert results.finish_time_ps == 6 * (DELAY_PS + 40_000) + 7 * 10_000 + 3 * 3 * 14_000
 
@@ -41,7 +41,9 @@ def test_endpoints_and_reductions(kind):
 def test_times_are_cut_to_the_resolution(kind):
     """333 bytes take 6,660 ps, cut to 6 ns; adding them 2,331 ps, cut to 2 ns and taken three times."""
     program = collective_program("reduce-scatter", 4, 4 * 333, "ring")
-    results = simulate("ring:npus=4,rate=400Gbps,delay=500ns", program, kind, reduction_psb=7.0, resolution_ps=1000)
+    results = simulate(
+        "ring:npus=4,rate=400Gbps,delay=500ns", program, kind, reduction_bandwidth_bps=8e12 / 7.0, resolution_ps=1000
+    )
     assert results.finish_time_ps == 3 * (DELAY_PS + 6000 + 3 * 2000)
 
 

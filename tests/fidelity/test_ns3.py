@@ -35,12 +35,12 @@ collectives = {{ {kind} = "ring" }}
 dataset_splits = 4
 [network]
 mtu = 1000
-header_bytes = 48
-ack_bytes = 60
+header = "48B"
+ack = "60B"
 endpoint_delay = "10ns"
 reduction_bandwidth = "1600GB/s"
 send_latency = "{latency_ns}ns"
-completion = "acknowledged"
+acknowledged = true
 """
 STEPS = {"all-reduce": (14, 7), "all-gather": (7, 0), "reduce-scatter": (7, 7), "all-to-all": (28, 0)}
 """Of a ring of 8: all, and those that add."""

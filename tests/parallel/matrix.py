@@ -156,19 +156,21 @@ def roce():
         traces.message(7, 3, 20_000, turn)
     traces.collective(range(8), 0, 40_000)
     graph = build("leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=500ns,switch_latency=50ns")
-    buffer = SharedBuffer(buffer_bytes=220_000, alpha=1.0, kmin_bytes=1000, kmax_bytes=8000, weights=(3, 1))
-    chosen = settings(switch=buffer, control=congestion.control("dcqcn"), p2p_class=1, window_bytes=24_000)
+    buffer = SharedBuffer(
+        buffer_bytes=220_000, pfc_alpha=1.0, ecn_kmin_bytes=1000, ecn_kmax_bytes=8000, class_weights=(3, 1)
+    )
+    chosen = settings(switch=buffer, congestion_control=congestion.control("dcqcn"), p2p_class=1, window_bytes=24_000)
     return Case(graph, traces.program(), chosen, {})
 
 
 def sprayed():
     """Every packet its own way, selective repeat, telemetry and HPCC, switches that trim."""
     graph = build("fat-tree:k=4,rate=100Gbps,delay=500ns")
-    buffer = SharedBuffer(buffer_bytes=6_000, pfc=False, alpha=0.5, trim=True, ecn=False)
+    buffer = SharedBuffer(buffer_bytes=6_000, pfc=False, pfc_alpha=0.5, trimming=True, ecn=False)
     chosen = settings(
         switch=buffer,
-        control=congestion.control("hpcc"),
-        balancing=balancing.balancing("spray"),
+        congestion_control=congestion.control("hpcc"),
+        load_balancing=balancing.balancing("spray"),
         selective_repeat=True,
         reorder_packets=0,
         rto_ps=60_000_000,
@@ -182,7 +184,8 @@ def adaptive():
     """Turns and queues of output-queued switches, round-trip times and Swift."""
     graph = build("leaf-spine:leaves=3,hosts_per_leaf=3,spines=3,rate=100Gbps,delay=700ns")
     chosen = settings(
-        control=congestion.control("swift"), balancing=balancing.balancing("adaptive"), selective_repeat=True,
+        congestion_control=congestion.control("swift"), load_balancing=balancing.balancing("adaptive"),
+        selective_repeat=True,
         reorder_packets=0,
     )  # fmt: skip
     return Case(graph, collective_program("all-to-all", 9, 90_000), chosen, {})
@@ -286,7 +289,11 @@ def ends():
         traces.message(npu, 5 - npu, 900 * npu, npu, ((), wait))
     graph = build("leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns")
     model = fidelity.fidelity(
-        "packet", endpoint_delay_ps=10_000, reduction_psb=7.0, send_latency_ps=600_000, acknowledged=True
+        "packet",
+        endpoint_delay_ps=10_000,
+        reduction_bandwidth_bps=8e12 / 7.0,
+        send_latency_ps=600_000,
+        acknowledged=True,
     )
     lossy = {"queue_limit_bytes": 1300, "rto_ps": 9_000_000, "max_retries": 1000}
     return Case(graph, traces.program(), settings(fidelity=model, rendezvous_bytes=1500, seed=4, **lossy), {})

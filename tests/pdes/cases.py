@@ -163,7 +163,7 @@ def settled(draw, *, lossy):
         "seed": draw(st.integers(0, 2**31)),
         "window_bytes": draw(st.sampled_from([0, 0, 1, 1024, 4000])),
         "cut_through": draw(st.booleans()),
-        "cut_through_header_bytes": draw(st.sampled_from([82, 64, 100, 400])),
+        "header_bytes": draw(st.sampled_from([82, 64, 100, 400])),
         "concurrent_collectives": draw(st.booleans()),
     }
     if lossy:

@@ -216,7 +216,7 @@ class Simulator:
         link.tx_packets += 1
         link.longest_wait = max(link.longest_wait, start - since)
         if self.cuts_through(far):
-            acts = start + link.time_of(min(size, self.settings.cut_through_header_bytes)) + link.delay
+            acts = start + link.time_of(min(size, self.settings.header_bytes)) + link.delay
         else:
             acts = link.busy_until + link.delay
         self.schedule(acts, far, (1, self.tie(link, acts), link.number), self.arrive, far, link, packet)
@@ -239,7 +239,7 @@ class Simulator:
         at = self.now + int(self.graph.node_latency_ps[node])
         start = max(at, link.busy_until)
         if self.cuts_through(node):
-            head = min(packet.size, self.settings.cut_through_header_bytes)
+            head = min(packet.size, self.settings.header_bytes)
             last_byte_in = at + came_over.time_of(packet.size) - came_over.time_of(head)
             start = max(start, last_byte_in - link.time_of(packet.size))
         limit = self.settings.queue_limit_bytes

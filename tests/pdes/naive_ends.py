@@ -97,7 +97,7 @@ class Simulator(naive.Simulator):
         head = size
         while True:
             if self.cuts_through(link.dst):
-                head = min(size, self.settings.cut_through_header_bytes)
+                head = min(size, self.settings.header_bytes)
             seen, whole = end - link.time_of(size) + link.time_of(head) + link.delay, end + link.delay
             if link.dst == packet.src:
                 return whole

@@ -17,7 +17,9 @@ from tests.pdes.compare import by_hand, differences
 from topologies import build
 from workload import KINDS
 
-ALL = fidelity("packet", endpoint_delay_ps=10_000, reduction_psb=7.0, send_latency_ps=600_000, acknowledged=True)
+ALL = fidelity(
+    "packet", endpoint_delay_ps=10_000, reduction_bandwidth_bps=8e12 / 7.0, send_latency_ps=600_000, acknowledged=True
+)
 
 
 @st.composite
@@ -25,7 +27,7 @@ def models(draw):
     return fidelity(
         "packet",
         endpoint_delay_ps=draw(st.sampled_from([0, 0, 1, 10_000, 3_000_000])),
-        reduction_psb=draw(st.sampled_from([0.0, 0.0, 0.625, 20.0, 1000.0])),
+        reduction_bandwidth_bps=draw(st.sampled_from([None, None, 8e12 / 0.625, 4e11, 8e9])),
         send_latency_ps=draw(st.sampled_from([0, 0, 1, 90_000, 6_000_000])),
         acknowledged=draw(st.booleans()),
     )

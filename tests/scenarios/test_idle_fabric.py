@@ -41,7 +41,7 @@ HOSTS = {
     8: f"rail-optimised:npus=64,gpus_per_host=8,rate=200Gbps,delay=500ns,{HOST}",
 }
 ENDS = {
-    "delays": {"endpoint_delay_ps": 7000, "send_latency_ps": 90_000, "reduction_psb": 3.3},
+    "delays": {"endpoint_delay_ps": 7000, "send_latency_ps": 90_000, "reduction_bandwidth_bps": 8e12 / 3.3},
     "acknowledged": {"acknowledged": True},
 }
 PROTOCOLS = ["ll", "ll128", "simple"]
@@ -273,7 +273,7 @@ def test_every_algorithm_with_what_passes_at_the_ends_of_messages(ends, kind, al
 @pytest.mark.parametrize("name", ["congestion_aware", "congestion_unaware"])
 @pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
 def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
-    own = {"endpoint_delay_ps": 7, "reduction_psb": 3.3, "resolution_ps": 10}
+    own = {"endpoint_delay_ps": 7, "reduction_bandwidth_bps": 8e12 / 3.3, "resolution_ps": 10}
     graph, chosen = topologies.build(SWITCH.format(6)), Settings(fidelity=fidelity(name, **own))
     size = 300_001
     program = collective_program(kind, graph.npus, size, algorithm, graph)

@@ -143,7 +143,7 @@ def test_a_tree_beats_rings_where_latency_counts():
 def test_shared_buffers_pauses_and_dcqcn(kind):
     """Lossless: the incast at an aggregator's children is none, since its port is as fast as all others."""
     buffer = SharedBuffer(buffer_bytes=2_000_000)
-    chosen = {"switch": buffer, "control": congestion.control("dcqcn")}
+    chosen = {"switch": buffer, "congestion_control": congestion.control("dcqcn")}
     spec = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps"
     _, _, results, _ = run(spec, kind, MIB, "in-network", **chosen)
     assert results.counters["dropped_packets"] == 0

@@ -35,7 +35,7 @@ def chosen(seed):
         seed=seed,
         mtu_bytes=int(pick.choice([1024, 4096])),
         header_bytes=int(pick.choice([1, 82])),
-        balancing=rule,
+        load_balancing=rule,
         selective_repeat=rule.reorders,
         reorder_packets=0 if rule.reorders else 3,
         window_bytes=int(pick.choice([0, 1 << 17])),

@@ -163,7 +163,7 @@ def test_whole_messages_take_their_bytes_at_the_share(program, kind):
 @pytest.mark.parametrize("name", [name for name in congestion.names() if name != "none"])
 def test_a_congestion_control_has_the_share_as_its_line(program, name):
     graph = topologies.build(SWITCH)
-    chosen = Settings(control=congestion.control(name))
+    chosen = Settings(congestion_control=congestion.control(name))
     sim = build_world(graph, program(lanes([(0, 1), (1, 24)], 1), 10 * MTU), chosen)
     run(sim)
     rates = sim.world.qps.cc[:2].line_ps_per_byte
@@ -172,7 +172,7 @@ def test_a_congestion_control_has_the_share_as_its_line(program, name):
 
 def test_dcqcn_begins_at_the_share(program):
     """Nothing is marked, so the pace stays."""
-    chosen = {"control": congestion.control("dcqcn"), "window_bytes": 10**8}
+    chosen = {"congestion_control": congestion.control("dcqcn"), "window_bytes": 10**8}
     taken = simulate(SWITCH, program(lanes([(0, 24)], 1), 200 * MTU), **chosen).finish_time_ps
     assert taken == pytest.approx(200 * MTU * PAYLOAD_PS * 24, rel=0.01)
 

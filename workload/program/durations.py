@@ -1,6 +1,7 @@
 """How long compute and memory nodes take: as recorded, by their operators on a GPU, or by a roofline."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class ComputeModel:
         WorkloadError: another mode, or a value that is not positive (latency: negative).
     """
 
-    mode: str = "auto"
+    mode: Literal["auto", "trace", "roofline"] = "auto"
     peak_flops: float | None = None
     memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
     memory_latency_ps: int = 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,9 @@ class CollectiveSettings:
     """
 
     algorithm: Mapping[str, str] = field(default_factory=dict)
-    all_gather_size: str = "contribution"
+    all_gather_size: Literal["contribution", "total"] = "contribution"
     splits: int = 1
-    dimension_order: str = "baseline"
+    dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = "baseline"
     dataset_splits: int = 1
     chains: int = 1
     most_bytes: int | None = None

@@ -75,7 +75,7 @@ class Row:
     declared: ClassVar[dict[str, Word]]
     words: ClassVar[int]
 
-    def __init_subclass__(cls, words: int = 0):
+    def __init_subclass__(cls, words: int = 0) -> None:
         """Make the dtype.
 
         Raises:
@@ -97,6 +97,11 @@ class Row:
         if used < cls.words:
             fields.append(("_padding", np.int64, (cls.words - used,)))
         cls.dtype = np.dtype((np.record, np.dtype(fields, align=True)))
+
+    @classmethod
+    def place(cls, name: str) -> int:
+        """How many words stand before one of that name."""
+        return sum(declared.many for declared in list(cls.declared.values())[: list(cls.declared).index(name)])
 
 
 def dtype_of(declared: type[Row] | type[np.generic]) -> np.dtype:

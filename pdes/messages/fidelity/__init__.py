@@ -11,8 +11,12 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 from pdes.core.errors import RunError
+from pdes.core.setting import Setting
+
+_BYTE_PS = 8e12
 
 
 @dataclass(frozen=True)
@@ -20,9 +24,9 @@ class Fidelity:
     """The model of a run; act and alone_ps are None for packets.
 
     endpoint_delay_ps passes before the first step of a collective, and before a receiver acts on a message.
-    reduction_psb is ps per byte of an NPU's memory: a message that is added to what is there takes three times its
-    bytes longer (two reads and a write), 0 = no time. Times of transfers and reductions are cut to multiples of
-    resolution_ps. links_are_busy: messages wait for each other (LINKS_ARE_BUSY of the module, if it says so).
+    A message that is added to what is there takes three times its bytes at reduction_bandwidth_bps longer (two reads
+    and a write). Times of transfers and reductions are cut to multiples of
+    resolution_ps. congestion_aware: messages wait for each other (LINKS_ARE_BUSY of the module, if it says so).
 
     Of packets only: send_latency_ps passes from when a message is posted until its first packet may be sent; with
     acknowledged a message counts, at both ends, from when its last acknowledgement is back at its sender.
@@ -31,16 +35,32 @@ class Fidelity:
     (pdes/closed_forms/closed_form.py).
     """
 
-    name: str
-    act: Callable | None = None
-    alone_ps: Callable | None = None
-    endpoint_delay_ps: int = 0
-    reduction_psb: float = 0.0
-    resolution_ps: int = 1
-    links_are_busy: bool = True
-    send_latency_ps: int = 0
-    acknowledged: bool = False
-    is_closed_form: bool = False
+    name: Annotated[str, Setting("how the network is modelled", is_given=False)]
+    act: Annotated[Callable | None, Setting("has a message go on", is_given=False)] = None
+    alone_ps: Annotated[Callable | None, Setting("what messages take on an idle path", is_given=False)] = None
+    endpoint_delay_ps: Annotated[
+        int, Setting("before a collective's first step, and before a receiver acts on a message")
+    ] = 0
+    reduction_bandwidth_bps: Annotated[
+        float | None, Setting("of the memory in which what is received is added; without, adding takes no time")
+    ] = None
+    resolution_ps: Annotated[
+        int, Setting("analytical: times of transfers and reductions are cut to multiples of it")
+    ] = 1
+    congestion_aware: Annotated[
+        bool, Setting("analytical: a link sends one message at a time, whole; false: none waits for another")
+    ] = True
+    send_latency_ps: Annotated[int, Setting("from when a message is posted until its first packet may be sent")] = 0
+    acknowledged: Annotated[
+        bool,
+        Setting("a message counts, at both ends, when its last acknowledgement is back; else when its last byte is in"),
+    ] = False
+    is_closed_form: Annotated[bool, Setting("nothing crosses the network", is_given=False)] = False
+
+    @property
+    def reduction_psb(self) -> float:
+        """Picoseconds per byte of the memory in which what is received is added; 0 = no time."""
+        return _BYTE_PS / self.reduction_bandwidth_bps if self.reduction_bandwidth_bps else 0.0
 
     @property
     def has_endpoints(self) -> bool:
@@ -57,7 +77,7 @@ def names() -> list[str]:
     return ["packet", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
 
 
-def fidelity(name: str, **parameters) -> Fidelity:
+def fidelity(name: str, **parameters: Any) -> Fidelity:
     """The model of that name.
 
     Raises:
@@ -69,4 +89,4 @@ def fidelity(name: str, **parameters) -> Fidelity:
         return Fidelity(name, **parameters)
     module = importlib.import_module(f"{__name__}.{name}")
     busy = getattr(module, "LINKS_ARE_BUSY", True)
-    return Fidelity(name, module.act, module.alone_ps, links_are_busy=busy, **parameters)
+    return Fidelity(name, module.act, module.alone_ps, congestion_aware=busy, **parameters)

@@ -8,6 +8,7 @@ network (Won et al., ISPASS 2023), which has one dimension; here any fabric.
 
 import numpy as np
 
+from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.state import (
@@ -59,7 +60,7 @@ def act(address, message, now):
     return 0
 
 
-def alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps):
+def alone_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
     """The bytes at the rate of each link and its delay, and the latencies of the switches."""
     whole = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
     return forwarding_ps.sum() + (whole - whole % resolution_ps).sum(axis=1)

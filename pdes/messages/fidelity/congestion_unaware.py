@@ -7,6 +7,7 @@ ASTRA-sim's analytical network (Won et al., ISPASS 2023), which counts but the f
 
 import numpy as np
 
+from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.world import whole_messages, world_at
@@ -50,7 +51,7 @@ def act(address, message, now):
     return 0
 
 
-def alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps):
+def alone_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
     """All latencies, and the bytes at the slowest rate."""
     whole = (size_bytes * psb.max() + 0.5).astype(np.int64) + delay_ps.sum() + forwarding_ps.sum()
     return whole - whole % resolution_ps

@@ -44,7 +44,7 @@ from pdes.nic.congestion import COUNT, DELAY_PS, RATE_BPS, STEP_BPS, SWITCH, TIM
 
 TITLE = "DCQCN (Zhu et al., SIGCOMM 2015)"
 SIGNALS = ("ecn", "cnp")
-BYTES = (1.0, 2.0**50)
+COUNTER_BYTES = (1.0, 2.0**50)
 PARAMETERS = (
     Parameter("rate_ai_bps", 5e6, "R_AI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)", range=STEP_BPS),
     Parameter("rate_hai_bps", 50e6, "R_HAI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)", range=STEP_BPS),
@@ -81,7 +81,7 @@ PARAMETERS = (
         "byte_counter_bytes",
         0.0,
         "B: bytes sent between rate increases; 0: none (HPCC's ns-3; paper 10 MB)",
-        range=BYTES,
+        range=COUNTER_BYTES,
         special=0.0,
     ),
     Parameter(
