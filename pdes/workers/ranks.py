@@ -13,6 +13,7 @@ import numpy as np
 
 from pdes.build.post import Post
 from pdes.core.errors import AgreedRunError, RunError
+from pdes.core.jit import jit_enabled
 from pdes.harvest.gathering import merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
@@ -37,7 +38,7 @@ class Ranks:
 
     def __init__(self, communicator, *, share_memory=True, team_ranks=0):
         self._communicator = communicator
-        self._team_ranks = team_ranks if share_memory else 1
+        self._team_ranks = team_ranks if share_memory and jit_enabled() else 1  # plain Python cannot add for several
         self._exchange = None
 
     def lps(self, layout):
@@ -108,28 +109,15 @@ class _Team(Post):
         here = int(team_of_rank[me])
         self._team_of_lp = np.repeat(team_of_rank, [len(layout.share(size, rank)) for rank in range(size)])
         parts_of = [[layout.part(number) for number in layout.share(size, rank)] for rank in ranks]
-        workers = threads * len(ranks)
         rooms = self._rooms([part for parts in parts_of for part in parts])
-        words = [sum(rounded(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
-        words[0] += rounded(team_words(workers)) + int(rooms.sum())
-        self._window = MPI.Win.Allocate_shared(WORD_BYTES * words[rank_in_team], WORD_BYTES, comm=self._team)
-        segments = [
-            Segment(np.frombuffer(self._window.Shared_query(rank)[0], np.int64)[: words[rank]])
-            for rank in range(len(ranks))
-        ]
-        team = segments[0].take(team_words(workers))
-        shared = segments[0].take(int(rooms.sum()))
+        workers = threads * len(ranks)
+        team, shared = self._memory(MPI, parts_of, team_words(workers), int(rooms.sum()))
         begins = np.cumsum(rooms) - rooms
+        own = parts_of[rank_in_team]
         if rank_in_team == 0:
             team[:] = 0
             shared[begins] = 0
             found_team(team, workers, layout.fabric.cell_ps, crew_size=threads, exchanges=self.teams > 1)
-        for segment, parts in zip(segments, parts_of, strict=True):
-            for part in parts:
-                self._neighbours[part.number] = part.neighbours
-                self._at[part.number] = part.outbox_at()
-                self.outbox[part.number] = segment.take(int(part.outbox_at()[-1]))
-        own = parts_of[rank_in_team]
         for part in own:
             self.outbox[part.number][part.outbox_at()[:-1]] = 0
         self._own = {part.number: place for place, part in enumerate(own)}
@@ -143,6 +131,27 @@ class _Team(Post):
         self.exchange = None
         if self.teams > 1 and rank_in_team == 0:
             self.exchange = Exchange(MPI, self._leaders, team, parcels, rooms)
+
+    def _memory(self, mpi, parts_of, team_length, parcels_length):
+        """Take what the ranks share: each has its outboxes, the first the team and its parcels, which are returned.
+
+        There is room for the most that links can carry, so most of it is never written and must not be touched.
+        """
+        words = [sum(rounded(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
+        words[0] += rounded(team_length) + rounded(parcels_length)
+        mine = words[self._team.Get_rank()]
+        self._window = mpi.Win.Allocate_shared(WORD_BYTES * mine, WORD_BYTES, comm=self._team)
+        segments = [
+            Segment(np.frombuffer(self._window.Shared_query(rank)[0], np.int64)[:length])
+            for rank, length in enumerate(words)
+        ]
+        found = segments[0].take(team_length), segments[0].take(parcels_length)
+        for segment, parts in zip(segments, parts_of, strict=True):
+            for part in parts:
+                self._neighbours[part.number] = part.neighbours
+                self._at[part.number] = part.outbox_at()
+                self.outbox[part.number] = segment.take(int(part.outbox_at()[-1]))
+        return found
 
     def _rooms(self, parts):
         """int64[3 x other teams]: lengths of parcels to each, then of the two from each, in whole lines."""
