@@ -319,8 +319,8 @@ def test_hooks_are_called_as_they_are_declared():
 
 def test_hooks_take_what_is_passed_on():
     with_all = Settings(
-        control=congestion.control("hpcc"),
-        balancing=balancing.balancing("adaptive"),
+        congestion_control=congestion.control("hpcc"),
+        load_balancing=balancing.balancing("adaptive"),
         switch=SharedBuffer(buffer_bytes=1 << 24),
         selective_repeat=True,
         rendezvous_bytes=1,
