@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Event(Row):
+class Event(Row, written_by=("build.growth", "messages.events")):
     """What will happen to a message that goes whole (pdes/messages/events.py)."""
 
     time_ps = word(Kind.TIME, "when")
@@ -12,7 +12,7 @@ class Event(Row):
     next_event = word(Kind.PLACE, "of its list, -1 none")
 
 
-class WholeMessage(Row, words=8):
+class WholeMessage(Row, words=8, written_by=("messages.fidelity.*", "messages.whole")):
     """A row of `msg` of a message that goes whole (pdes/messages/whole.py)."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
@@ -23,7 +23,7 @@ class WholeMessage(Row, words=8):
     ref = word(Kind.PACKED, "as of Message")
 
 
-class EventQueue(Row, words=1440):
+class EventQueue(Row, words=1440, written_by=("messages.events",)):
     """What lists the events of messages that go whole are in (pdes/messages/events.py)."""
 
     now_ps = word(Kind.TIME, "the moment at hand")

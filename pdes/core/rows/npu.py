@@ -3,7 +3,23 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Npu(Row, words=40):
+class Npu(
+    Row,
+    words=40,
+    written_by=(
+        "build.worlds",
+        "messages.message_loop",
+        "messages.whole",
+        "network.faults",
+        "nic.port",
+        "nic.selective",
+        "nic.selective_receiver",
+        "nic.transport",
+        "npu.agenda",
+        "npu.npu_window",
+        "npu.trace",
+    ),
+):
     """An NPU."""
 
     ready_head = word(Kind.ROW, "list of those ready to start, -1 none")
@@ -36,7 +52,7 @@ class Npu(Row, words=40):
     last_instance = word(Kind.INSTANCE, "messages that go whole: that got the last one, -1 none")
 
 
-class System(Row):
+class System(Row, written_by=("npu.contention", "npu.endpoints", "npu.in_flight")):
     """What the system layer knows of an NPU: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
     running = word(Kind.COUNT, "collectives from their first step to their end, where they slow compute down")
@@ -52,7 +68,7 @@ class System(Row):
     later_tail = word(Kind.MESSAGE, "1 + the last")
 
 
-class Instance(Row, words=16):
+class Instance(Row, words=16, written_by=("messages.message_loop", "messages.whole", "npu.agenda", "npu.collective")):
     """An active collective on an NPU."""
 
     key = word(Kind.PACKED, "of the map")
@@ -76,7 +92,7 @@ class Instance(Row, words=16):
     left_ordinal = word(Kind.COUNT, "of that message")
 
 
-class Asked(Row):
+class Asked(Row, written_by=("nic.rendezvous",)):
     """What a lane of an active collective was asked for: pdes/nic/rendezvous.py."""
 
     first = word(Kind.MESSAGE, "1 + the first request or message behind one that the lane has not come to, 0 none")
@@ -84,14 +100,14 @@ class Asked(Row):
     cleared = word(Kind.FLAG, "a request was answered, and its message has not come")
 
 
-class Taken(Row):
+class Taken(Row, written_by=("npu.collective", "npu.reduction")):
     """What the lanes of an active collective have taken, where a reduction takes time."""
 
     messages = word(Kind.COUNT, "that are in")
     taken_ps = word(Kind.TIME, "when the lane takes the latest of them")
 
 
-class Lane(Row, words=16):
+class Lane(Row, words=16, written_by=("build.worlds",)):
     """A lane of a plan: what its chunks are and who its peers are."""
 
     plain = word(Kind.FLAG, "as if all the words that follow were not there: see workload.Schedules.lane_plain")
@@ -114,21 +130,21 @@ class Lane(Row, words=16):
     begins = word(Kind.FLAG, "endpoint_delay_ps passes before its first send")
 
 
-class Phase(Row):
+class Phase(Row, written_by=("npu.tokens",)):
     """A phase of an active collective: pdes/npu/tokens.py."""
 
     state = word(Kind.CODE, "how far it is")
     next_phase = word(Kind.PHASE, "of those that wait for the same tokens")
 
 
-class Tokens(Row):
+class Tokens(Row, written_by=("build.worlds", "npu.tokens")):
     """What an NPU has of the tokens of a dimension: pdes/npu/tokens.py."""
 
     running = word(Kind.COUNT, "tokens given out")
     waiting = word(Kind.PHASE, "list of those that wait, -1 none")
 
 
-class View(Row, words=4):
+class View(Row, words=4, written_by=("build.worlds",)):
     """The members of a group in lines."""
 
     members = word(Kind.COUNT, "of a line")

@@ -3,7 +3,31 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Scalars(Row, words=48):
+class Scalars(
+    Row,
+    words=48,
+    written_by=(
+        "build.growth",
+        "build.simulation",
+        "build.worlds",
+        "core.fifo",
+        "messages.events",
+        "messages.message_loop",
+        "messages.whole",
+        "network.batch",
+        "network.boundary",
+        "network.faults",
+        "network.link",
+        "network.pause",
+        "network.shared_switch",
+        "nic.message_pool",
+        "nic.transport",
+        "npu.collective",
+        "npu.npu_window",
+        "npu.trace",
+        "window",
+    ),
+):
     """What all kernels of an LP share."""
 
     free_blocks = word(Kind.COUNT, "blocks of records that nobody uses")
@@ -43,7 +67,26 @@ class Scalars(Row, words=48):
     pauses = word(Kind.COUNT, "pauses and resumes that took effect, logged or not")
 
 
-class Counters(Row, words=24):
+class Counters(
+    Row,
+    words=24,
+    written_by=(
+        "harvest.gathering",
+        "messages.fidelity.*",
+        "messages.message_loop",
+        "messages.whole",
+        "network.batch",
+        "network.link",
+        "network.shared_switch",
+        "nic.notification",
+        "nic.port",
+        "nic.selective_receiver",
+        "nic.transport",
+        "npu.npu_window",
+        "npu.trace",
+        "window",
+    ),
+):
     """What a run counts; sums over LPs are results."""
 
     hops = word(Kind.COUNT, "packets sent over links")
@@ -70,7 +113,7 @@ class Counters(Row, words=24):
     congestion_notifications = word(Kind.COUNT, "sent")
 
 
-class Constants(Row, words=64):
+class Constants(Row, words=64, written_by=("build.schedule", "build.simulation", "build.worlds")):
     """Constants of a run."""
 
     seed = word(Kind.PACKED, "of all hashes")
@@ -140,7 +183,7 @@ class Constants(Row, words=64):
     back = word(Kind.ADDRESS, "where kernels find a world of the whole fabric, by whose routes acknowledgements go")
 
 
-class Hooks(Row, words=32):
+class Hooks(Row, words=32, written_by=("build.simulation",)):
     """Addresses of what kernels call: the parts of the engine of which a run uses some.
 
     A meaning begins with what is passed on behind the address of the world.
