@@ -109,6 +109,11 @@ class Engine:
             for module in self.modules.values()
             for name, function in module.functions.items()
         }
+        for module in self.modules.values():
+            for name, function in module.functions.items():
+                for argument in function.args.args:
+                    kind = self._class(module, argument.annotation)
+                    self._learn((module.name, name, argument.arg), {kind} - {None})
         self.settle()
 
     def settle(self):
@@ -123,6 +128,13 @@ class Engine:
             for function in module.functions:
                 self._follow(module, function)
         return sum(map(len, self.known.values())) > before
+
+    def _class(self, module, node):
+        """The row or NamedTuple that an expression names, if it is one."""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = self.modules.get(".".join(module.imported.get(node.value.id, ())))
+            return module and module.classes.get(node.attr)
+        return module.classes.get(getattr(node, "id", ""))
 
     def _learn(self, key, kinds):
         self.known.setdefault(key, set()).update(kinds)
@@ -208,16 +220,16 @@ class Engine:
     def _of_call(self, module, function, node):
         name = getattr(node.func, "id", None)
         given = [*node.args, *(each.value for each in node.keywords)]
-        dtypes = {getattr(each.value, "id", "") for each in given if getattr(each, "attr", "") == "dtype"}
-        if dtypes & set(module.classes):
-            return {module.classes[each] for each in dtypes & set(module.classes)}
+        dtypes = {self._class(module, each.value) for each in given if getattr(each, "attr", "") == "dtype"} - {None}
+        if dtypes:
+            return dtypes
         if name in module.makers:
             return {module.makers[name]}
         if name in MAKES_ROWS:
-            named = {getattr(each, "id", "") for each in given}
-            return {module.classes[each] for each in named & set(module.classes)}
-        if name in module.classes:
-            return {module.classes[name]} if is_record(module.classes[name]) else set()
+            return {self._class(module, each) for each in given} - {None}
+        made = self._class(module, node.func)
+        if made is not None:
+            return {made} if is_record(made) else set()
         if isinstance(node.func, ast.Attribute) and node.func.attr in SAME_KIND:
             return self.kinds(module, function, node.func.value)
         called = self._called(module, function, node.func)

@@ -20,7 +20,7 @@ def _kinds_of_words() -> list[str]:
 def _section(kind: type[Row]) -> list[str]:
     doc = " ".join((kind.__doc__ or "").split())
     written = ", ".join(f"`{name}`" for name in kind.written_by)
-    facts = f"{_size(kind)}, declared in `{_file(kind)}`, written by {written}."
+    facts = f"{_size(kind)}, declared in `{_file(kind)}`, {'written by ' + written if written else 'read only'}."
     rows = ["| word | kind | meaning |", "| --- | --- | --- |", *_words(kind)]
     return [f"## {kind.__name__}", "", doc, "", facts[0].upper() + facts[1:], "", *rows, ""]
 
