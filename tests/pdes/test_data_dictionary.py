@@ -5,8 +5,11 @@ import pkgutil
 from pathlib import Path
 
 import pdes
+from pdes.closed_forms.rows import NpuClass
 from pdes.core.rows.dictionary import documentation
+from pdes.core.rows.npu import Npu
 from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
+from pdes.core.state import LANES
 
 PAGE = Path(__file__).parents[2] / "docs" / "data-dictionary.md"
 MARK = "of the rows in pdes, to the end of the page -->\n\n"
@@ -30,6 +33,11 @@ def test_every_word_of_every_row_is_on_the_page():
             if name not in inherited and not name.startswith("_"):
                 line = next(line for line in sections[kind.__name__].splitlines() if line.startswith(f"| `{name}`"))
                 assert declared.meaning.replace("|", "\\|") in line
+
+
+def test_npus_have_words_for_every_lane():
+    for kind in (Npu, NpuClass):
+        assert {kind.declared[name].many for name in ("lane", "wait_head", "wait_tail")} == {LANES}
 
 
 def test_a_section():
