@@ -55,7 +55,7 @@ class PlayState(Row, words=16, written_by=("closed_forms.idle_network",)):
     begun = word(Kind.COUNT, "members that have")
     room = word(Kind.COUNT, "most that one event adds to the heap")
     pause_after = word(Kind.COUNT, "packets to be sent before `play` returns")
-    seed = word(Kind.PACKED, "of the hash, -1: messages go whole")
+    seed = word(Kind.PACKED, "of the hash, -1: at message level")
 
 
 class Clock(Row, written_by=("closed_forms.idle_network",)):

@@ -4,7 +4,7 @@ from pdes.core.rows.row import Kind, Row, word
 
 
 class Event(Row, written_by=("build.growth", "messages.events")):
-    """What will happen to a message that goes whole (pdes/messages/events.py)."""
+    """What will happen to a message of a message-level model (pdes/messages/events.py)."""
 
     time_ps = word(Kind.TIME, "when")
     order = word(Kind.PACKED, "kind << KIND_SHIFT | key")
@@ -13,7 +13,7 @@ class Event(Row, written_by=("build.growth", "messages.events")):
 
 
 class WholeMessage(Row, words=8, written_by=("messages.fidelity.*", "messages.whole")):
-    """A row of `msg` of a message that goes whole (pdes/messages/whole.py)."""
+    """A row of `msg` in a message-level model (pdes/messages/whole.py)."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
     tag = word(Kind.PACKED, "packet word 3")
@@ -24,7 +24,7 @@ class WholeMessage(Row, words=8, written_by=("messages.fidelity.*", "messages.wh
 
 
 class EventQueue(Row, words=1440, written_by=("messages.events",)):
-    """What lists the events of messages that go whole are in (pdes/messages/events.py)."""
+    """What lists the events of a message-level model are in (pdes/messages/events.py)."""
 
     now_ps = word(Kind.TIME, "the moment at hand")
     kind = word(Kind.CODE, "the latest of this moment so far")

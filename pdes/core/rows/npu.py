@@ -43,13 +43,13 @@ class Npu(
     trace_number = word(Kind.CODE, "which of the distinct traces it runs")
     done_head = word(Kind.MESSAGE, "selective repeat: list of complete ones that are to be told of, -1 none")
     done_tail = word(Kind.MESSAGE, "its last")
-    posted = word(Kind.COUNT, "messages that go whole")
+    posted = word(Kind.COUNT, "messages, at message level")
     agenda_head = word(Kind.PLACE, "list of what instances will do later, -1 none (pdes/npu/agenda.py)")
     agenda_tail = word(Kind.PLACE, "its last")
     done_bytes = word(Kind.BYTES, "selective repeat: payload of the complete message that was told of last")
     slow_1024ths = word(Kind.RATIO, "of its time that compute takes, 0 as long as it is")
-    last_connection = word(Kind.QUEUE_PAIR, "messages that go whole: of the one that it posted last, -1 none")
-    last_instance = word(Kind.INSTANCE, "messages that go whole: that got the last one, -1 none")
+    last_connection = word(Kind.QUEUE_PAIR, "at message level: of the one that it posted last, -1 none")
+    last_instance = word(Kind.INSTANCE, "at message level: that got the last one, -1 none")
 
 
 class System(Row, written_by=("npu.contention", "npu.endpoints", "npu.in_flight")):
@@ -87,7 +87,7 @@ class Instance(Row, words=16, written_by=("messages.message_loop", "messages.who
     priority = word(Kind.CODE, "of its trace row")
     left_ps = word(
         Kind.TIME,
-        "when the last byte of its messages that go whole, and that no lane waits for, has left",
+        "when the last byte of its messages that no lane waits for has left, at message level",
     )
     left_ordinal = word(Kind.COUNT, "of that message")
 
