@@ -28,7 +28,7 @@ def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> 
     Args:
         sim: from build_world.
         progress: called a few times a second with a Snapshot.
-        threads: workers; they share the LPs. Where messages go whole there is one LP, and one worker.
+        threads: workers; they share the LPs. At message level there is one LP, and one worker.
 
     Raises:
         RunError: events run out and work is left (who waits for whom), a queue pair gives up, or a promise of the

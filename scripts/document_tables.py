@@ -1,22 +1,37 @@
-"""Write the section Columns of docs/results.md again, after a change of nadi/schemas.py.
+"""Write again what of the documents is made of declarations.
 
     python scripts/document_tables.py
 
-tests/cli/test_schemas.py compares them.
+That is the section Columns of docs/results.md, of nadi/schemas.py, and docs/data-dictionary.md, of the rows that pdes
+declares. tests/cli/test_schemas.py and tests/pdes/test_data_dictionary.py compare them.
 """
 
+import importlib
+import pkgutil
 from pathlib import Path
 
-from nadi.schemas import documentation
+import pdes
+from nadi.schemas import documentation as documentation_of_tables
+from pdes.core.rows.dictionary import documentation as documentation_of_rows
+from pdes.core.rows.row import kinds_of_rows
 
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
-BEGIN = "<!-- made by scripts/document_tables.py of nadi/schemas.py, to the end of the page -->\n\n"
+DOCS = Path(__file__).parents[1] / "docs"
+COLUMNS = "<!-- made by scripts/document_tables.py of nadi/schemas.py, to the end of the page -->\n\n"
+ROWS = "<!-- made by scripts/document_tables.py of the rows in pdes, to the end of the page -->\n\n"
+
+
+def write_again(page: Path, begin: str, made: str) -> None:
+    """Replace what stands behind `begin`."""
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text[: text.index(begin)] + begin + made, encoding="utf-8")
 
 
 def main() -> None:
-    """Replace what stands behind BEGIN."""
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(text[: text.index(BEGIN)] + BEGIN + documentation(), encoding="utf-8")
+    """Both pages."""
+    for module in pkgutil.walk_packages(pdes.__path__, "pdes."):
+        importlib.import_module(module.name)
+    write_again(DOCS / "results.md", COLUMNS, documentation_of_tables())
+    write_again(DOCS / "data-dictionary.md", ROWS, documentation_of_rows(kinds_of_rows()))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ A formula gets the path's own latency and rate. A message of b bytes between two
 packet adds header_bytes, each link adds its delay, each switch its latency, and all but the slowest link the time of
 the last packet once more (store and forward; with cut-through switches that of the header only). Where an NPU sends and
 receives over the same cable, the acknowledgements of what it receives take turns with the packets that it sends. How
-often messages follow one another is the algorithm's part of the form. Messages that go whole take what their model
+often messages follow one another is the algorithm's part of the form. Messages at message level take what their model
 says. What passes at the ends of messages is part of the path's latency, but for reductions, which formulas leave out.
 """
 

@@ -93,7 +93,7 @@ class IdleFabric(NamedTuple):
         seed: by which packets that come to a node at the same moment are ordered; -1 = by the sender, which then stands
             in place of the links.
         times: of a packet with that payload, or of an acknowledgement, on those links.
-        moved_ps: per byte of payload in full packets at the line rate of a link; None = messages go whole.
+        moved_ps: per byte of payload in full packets at the line rate of a link; None = at message level.
         ends: of messages.
     """
 
@@ -108,7 +108,7 @@ class IdleFabric(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Messages go whole, and nothing is acknowledged."""
+        """Of a message-level model, in which nothing is acknowledged."""
         return self.moved_ps is None
 
     @property
@@ -171,7 +171,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
 
 
 def _ends(model: Fidelity) -> Ends:
-    """What passes at the ends of messages; the Times of those that go whole have what passes before receivers act."""
+    """What passes at the ends of messages; Times at message level have what passes before receivers act."""
     return Ends(
         begin_ps=float(model.endpoint_delay_ps),
         send_ps=float(model.send_latency_ps),
@@ -206,7 +206,7 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> Times:
 
 
 def _whole(way: Way, size_bytes: int, model: Fidelity) -> Times:
-    """A message that goes whole, by the run's model: over one link after another, or with no link ever busy."""
+    """A message at message level, by the run's model: over one link after another, or with no link ever busy."""
     if size_bytes in {ACKNOWLEDGEMENT, _WHOLE}:  # there is none
         return Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 

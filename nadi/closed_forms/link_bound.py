@@ -5,9 +5,9 @@ whatever they choose: the links out of or into one NPU by the port that it must 
 NPUs, a server, a pod. A set of links of rates r takes at least its bytes / sum(r). Data packets have their headers.
 Acknowledgements go the other way; but of the last window of each queue pair the run may end before they are sent.
 On links of NVLink 128 bytes take 160, and an acknowledgement a flit; where a set has links of both kinds, the least of
-either is taken. Every packet's time is rounded to a picosecond, so half of one each is taken off. Messages that go
-whole have neither headers nor acknowledgements, and their times are cut to multiples of the model's resolution; where
-they do not wait for each other, nothing is the least.
+either is taken. Every packet's time is rounded to a picosecond, so half of one each is taken off. At message level
+there are neither headers nor acknowledgements, and times are cut to multiples of the model's resolution; where messages
+do not wait for each other, nothing is the least.
 """
 
 from typing import NamedTuple

@@ -9,8 +9,8 @@ that of the last one, the train of P packets takes, beside delays and latencies,
     max over j of  sum(s[:j + 1]) + (P - 2) max(s[:j + 1]) + sum(l[j:])        (P > 1; sum(l) for one packet)
 
 That is `alone_ps`. Formulas of collectives want a latency and a rate instead: `train` splits a message into a part that
-grows with it, on the slowest link, and the rest, which is no less than a short last packet makes of it. A message that
-goes whole takes what its model says (pdes/messages/fidelity).
+grows with it, on the slowest link, and the rest, which is no less than a short last packet makes of it. At message
+level it takes what the model says (pdes/messages/fidelity).
 """
 
 from typing import NamedTuple
@@ -41,7 +41,7 @@ class Hop(NamedTuple):
         framed: as NVLink frames it (pdes.network.framing).
         delay_ps: of the link.
         latency_ps: of the switch that sends on it, 0 for the first link.
-        shares: a message that goes whole takes as many times as long on the link; packets know shares otherwise.
+        shares: at message level it takes as many times as long on the link; packets know shares otherwise.
     """
 
     ps_per_byte: float
@@ -111,7 +111,7 @@ def alone_ps(way: Way, size_bytes: Int64, settings: Settings) -> Int64:
     Args:
         way: all links.
         size_bytes: int64[m].
-        settings: of the packets, which no switch cuts through; or a model in which messages go whole: then with what
+        settings: of the packets, which no switch cuts through; or a message-level model: then with what
             passes before the receiver acts.
 
     Returns:
@@ -137,19 +137,19 @@ def _fixed_ps(way: Way) -> int:
 
 
 def whole_ps(way: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True) -> Int64:
-    """int64[m]: messages that go whole, by the run's model.
+    """int64[m]: messages at message level, by the run's model.
 
     Args:
         way: all links, or neighbours among them.
         size_bytes: int64[m].
-        model: in which messages go whole.
+        model: message-level.
         fixed: with delays and latencies.
 
     Raises:
         ValueError: they go as packets.
     """
     if model.alone_ps is None:
-        raise ValueError(f"{model.name}: messages do not go whole")
+        raise ValueError(f"{model.name}: is not message-level")
     psb = np.array([hop.ps_per_byte * hop.shares for hop in way])
     delay_ps, latency_ps = (
         np.array(column if fixed else [0] * len(way), np.int64)

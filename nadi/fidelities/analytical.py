@@ -1,4 +1,4 @@
-"""Latency and bandwidth of whole messages (docs/fidelity.md)."""
+"""Message-level models: latency and bandwidth (docs/fidelity.md)."""
 
 from typing import Any
 

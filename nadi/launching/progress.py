@@ -38,7 +38,7 @@ class Progress:
         self._show(f"{self._run}: {text}" if self._run else text)
 
     def expect(self, work: float) -> None:
-        """How many packet-hops, or messages where they go whole, the run that snapshots are of will take."""
+        """How many packet-hops, or messages at message level, the run that snapshots are of will take."""
         self._expected = work
 
     def begin(self, run: str) -> None:
@@ -107,7 +107,7 @@ def describe(snapshot: "Snapshot", expected: float) -> str:
 
     Args:
         snapshot: of the run.
-        expected: packet-hops, or messages where they go whole, that the run will take; 0 = not known.
+        expected: packet-hops, or messages at message level, that the run will take; 0 = not known.
     """
     done, what = snapshot.packet_hops, "packet-hops"
     if snapshot.messages is not None:

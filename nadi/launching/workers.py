@@ -73,7 +73,7 @@ class Workers:
         settings: pdes.Settings,
         progress: Progress | Silence,
     ) -> pdes.Results:
-        """Build worlds and run them; `owner` has `lps` owners. Where messages go whole, there is one LP.
+        """Build worlds and run them; `owner` has `lps` owners. At message level there is one LP.
 
         Raises:
             pdes.RunError: the run failed.

@@ -90,7 +90,7 @@ def summary(
 
 
 def _switches(simulation: FinishedRun) -> str:
-    """What the switches of packets have; messages that go whole know of none."""
+    """What the switches of packets have; message-level models know of none."""
     whole = simulation.settings.fidelity.act or simulation.settings.fidelity.is_closed_form
     return "none" if whole else _SWITCHES[simulation.config.network.switch]
 

@@ -16,7 +16,7 @@ from workload.program.traffic import traffic
 
 HOPS_PER_S = 5e6
 """Packet-hops of one worker, or
-MESSAGES_PER_S messages that go whole: what machines of 2025 do at least."""
+MESSAGES_PER_S messages at message level: what machines of 2025 do at least."""
 MESSAGES_PER_S = 1e6
 LONGEST_S = 86_400.0
 ROW_BYTES = 60

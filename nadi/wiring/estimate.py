@@ -32,8 +32,8 @@ class Estimate(NamedTuple):
 
     Attributes:
         messages: of data.
-        packets: of data; of messages that go whole, as many.
-        packet_hops: of data and acknowledgements; of messages that go whole, theirs.
+        packets: of data; at message level, as many as messages.
+        packet_hops: of data and acknowledgements; at message level, of messages.
         wire_bytes: of data with its headers, and acknowledgements.
         pairs: senders and receivers, counted for each size that a collective has.
         memory_bytes: about what the engine takes for it, rows of each NPU too, beside the fabric and the files.
@@ -90,5 +90,5 @@ def of_all_ranks(own: Estimate, ranks: Ranks = ALONE) -> Estimate:
 
 
 def work(expected: Estimate, settings: Settings) -> float:
-    """What progress counts: packet-hops, or messages where they go whole."""
+    """What progress counts: packet-hops, or messages at message level."""
     return expected.messages if settings.fidelity.act else expected.packet_hops

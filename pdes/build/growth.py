@@ -76,7 +76,7 @@ def _grow_insts(w: s.World) -> s.World:
 
 
 def events_room(npus: int, messages: int, instances: int, stride: int) -> int:
-    """The most events of messages that go whole, and one.
+    """The most events of a message-level model, and one.
 
     Two of a message, the lanes and begin of NPUs, launches of instances, one for each of their lanes and one more.
     """
@@ -84,7 +84,7 @@ def events_room(npus: int, messages: int, instances: int, stride: int) -> int:
 
 
 def _with_room_for_events(w: s.World) -> s.World:
-    """Where messages go whole, the world with room for the events of as many messages and instances as there can be."""
+    """At message level, the world with room for the events of as many messages and instances as there can be."""
     if w.net.hooks.act == 0:
         return w
     stride = int(w.net.const.lane_stride)

@@ -58,7 +58,7 @@ class Settings:
     AETH of 4 bytes and no payload. window_bytes and rto_ps 0 are settled from the fabric, the latter as none where
     nothing can be lost. selective_repeat and reorder_packets None are settled by the load balancing. The 64 bytes of
     rendezvous_control_bytes hold what MPI and UCX put there: a tag, sizes, addresses and keys. queue_samples is a power
-    of two. Where messages go whole, only seed, collectives, records and fidelity matter.
+    of two. At message level, only seed, collectives, records and fidelity matter.
     """
 
     fidelity: Annotated[Fidelity, Setting("how the network is modelled")] = PACKET

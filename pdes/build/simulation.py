@@ -97,7 +97,7 @@ class Simulation:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How far a run is; messages: received, where they go whole."""
+    """How far a run is; messages: received, at message level."""
 
     now_ps: int
     packet_hops: int

@@ -66,7 +66,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: where messages are asked for, at most {MAX_TAG - 1} is possible")
     if settings.fidelity.act and settings.beyond_messages():
-        raise RunError(f"{settings.beyond_messages()} with messages that go whole; expected packets")
+        raise RunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
     if settings.mtu_bytes + settings.header_bytes > packet.MAX_WIRE_BYTES:
         raise RunError(
             f"packets of {settings.mtu_bytes + settings.header_bytes} bytes: at most {packet.MAX_WIRE_BYTES}"
@@ -502,7 +502,7 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
 
 
 def _messages(program: Program, part: Part, const: Record, ctl: Record, settings: Settings) -> s.Messages:
-    """No message that goes whole under way, and what of those received is added."""
+    """No message under way at message level, and what of those received is added."""
     model, steps = settings.fidelity, program.schedules
     receives = np.asarray(steps.recv_peer) >= 0 if model.reduction_psb else np.zeros(len(steps.recv_peer), np.bool_)
     room = 1

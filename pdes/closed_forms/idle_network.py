@@ -68,7 +68,7 @@ def push_own(g, time_ps, what, which):
 
 @inline
 def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
-    """An event of a packet; link: over which it comes to a node, at comes_ps; of a whole message its sender."""
+    """An event of a packet; link: over which it comes to a node, at comes_ps; at message level its sender."""
     order = np.int64(FORWARDS << ORDER_SHIFT)
     if g.ctl.seed >= 0:
         order |= mix3(g.ctl.seed, link, np.int64(comes_ps))
@@ -315,7 +315,7 @@ def send_data(g, port):
     pairs.waits[pair] = 0
     begins = max(pairs.next_ps[pair], 2 * g.clock.now_ps - left_ps)
     pairs.next_ps[pair] = max(g.clock.now_ps, begins + moving_ps(g, pair))
-    if g.clock.now_ps < ports.free_ps[port] < left_ps:  # whole messages at a share, one after another
+    if g.clock.now_ps < ports.free_ps[port] < left_ps:  # at message level and at a share, one after another
         pairs.next_ps[pair] = left_ps
     take_turns(g, pair, ports.free_ps[port])
     lane = steps.lane[step]

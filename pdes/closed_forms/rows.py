@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Progress(Row, words=16):
+class Progress(Row, words=16, written_by=("closed_forms.closed_form", "closed_forms.closed_form_run")):
     """How far a run at closed forms is."""
 
     at = word(Kind.COUNT, "class whose rows start now, -1 none")
@@ -17,7 +17,7 @@ class Progress(Row, words=16):
     late = word(Kind.FLAG, "an event is beyond what the engine can count")
 
 
-class NpuClass(Row):
+class NpuClass(Row, written_by=("closed_forms.closed_form", "closed_forms.closed_form_run")):
     """NPUs that do the same at the same times, which one of them stands for."""
 
     trace_number = word(Kind.CODE, "which of the distinct traces they run")
@@ -32,7 +32,7 @@ class NpuClass(Row):
     wait_tail = word(Kind.ROW, "its last", many=4)
 
 
-class GroupClass(Row):
+class GroupClass(Row, written_by=("closed_forms.closed_form_run",)):
     """Groups that do the same, which one of them stands for."""
 
     instance_base = word(Kind.PLACE, "first of its collectives")
@@ -41,7 +41,7 @@ class GroupClass(Row):
     members = word(Kind.COUNT, "of it")
 
 
-class PlayState(Row, words=16):
+class PlayState(Row, words=16, written_by=("closed_forms.idle_network",)):
     """How far the play of a group is, and what it goes by."""
 
     events = word(Kind.COUNT, "in the heap")
@@ -55,10 +55,10 @@ class PlayState(Row, words=16):
     begun = word(Kind.COUNT, "members that have")
     room = word(Kind.COUNT, "most that one event adds to the heap")
     pause_after = word(Kind.COUNT, "packets to be sent before `play` returns")
-    seed = word(Kind.PACKED, "of the hash, -1: messages go whole")
+    seed = word(Kind.PACKED, "of the hash, -1: at message level")
 
 
-class Clock(Row):
+class Clock(Row, written_by=("closed_forms.idle_network",)):
     """Times of a play, in parts of a picosecond."""
 
     now_ps = word(Kind.FLOAT, "ps, of the event in hand")
@@ -87,7 +87,7 @@ class PacketKind(Row):
     left_ps = word(Kind.FLOAT, "ps until its sender is done")
 
 
-class PlayEvent(Row):
+class PlayEvent(Row, written_by=("closed_forms.idle_network",)):
     """What happens in a play."""
 
     order = word(Kind.PACKED, "among those of a moment")

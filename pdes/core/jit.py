@@ -119,7 +119,7 @@ def cache_complaint() -> str:
 
 KERNEL, ONE_WORKER_KERNEL = "team.work-", "message_loop.work_messages-"
 CLOSED_FORM_KERNEL = "closed_form.advance-"
-"""Main kernels: of packets, of messages that go whole, and of closed forms."""
+"""Main kernels: of packets, of message-level models, and of closed forms."""
 
 
 def is_warm(kernel: str = KERNEL) -> bool:

@@ -258,7 +258,7 @@ class Qps(NamedTuple):
     par: Float64  # parameters of the congestion control
     sel_tx: Annotated[np.recarray, Selective]
     sel_rx: Annotated[np.recarray, Selective]
-    arrived: Int64  # [rows of qp] ps: when the latest message of a connection is in, where messages go whole;
+    arrived: Int64  # [rows of qp] ps: when the latest message of a connection is in, at message level;
     # congestion-aware: has left, if the connection is driven at a share
     begun: Int64  # [rows of rxqp] sequence number with which the message in hand begins, where reductions take time
 
@@ -292,7 +292,7 @@ class Insts(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """Messages that go whole (pdes/fidelity), and reductions (pdes/npu/reduction.py)."""
+    """The message-level models (pdes/messages), and reductions (pdes/npu/reduction.py)."""
 
     event: Annotated[np.recarray, Event]  # rows, pdes/messages/events.py
     queue: Annotated[np.record, EventQueue]  # what lists they are in

@@ -1,1 +1,1 @@
-"""The message-level models: messages that go whole, where packets do not matter."""
+"""The message-level models: a message moves as one, where packets do not matter."""

@@ -1,4 +1,4 @@
-"""What will happen to messages that go whole: (ps, order, item) triples of all NPUs, taken out first time first.
+"""What will happen to messages at message level: (ps, order, item) triples of all NPUs, taken out first time first.
 
 At one moment events go by kind, in the order below, then by key. NPUs' own clocks and messages come before STEPs, so
 all messages that want a link at a moment are known when the first takes it.

@@ -1,4 +1,4 @@
-"""NPUs and messages that go whole, one event after another: the kernel of the fidelities beside packets.
+"""NPUs and messages at message level, one event after another: the kernel of the models beside packets.
 
 One worker has all NPUs. At each moment everything that follows from the event at hand is done before the next, as in
 pdes/npu/npu_window.py, whose trace rows, lanes and collectives these are.

@@ -1,4 +1,4 @@
-"""Messages that go whole: posted by an NPU, moved by the run's fidelity, taken by an NPU."""
+"""Messages of the message-level models: posted by an NPU, moved by the run's fidelity, taken by an NPU."""
 
 import numpy as np
 

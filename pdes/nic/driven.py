@@ -97,7 +97,7 @@ def has_shares(program: Program) -> bool:
 
 
 def with_driven(settings: Settings, *, driven: bool) -> Settings:
-    """Settings under which queue pairs are driven, if they are to be; messages that go whole need no other."""
+    """Settings under which queue pairs are driven, if they are to be; message-level models need no other."""
     if not driven or settings.fidelity.act:
         return settings
     return replace(

@@ -80,7 +80,7 @@ def start_collective(w, node, row, now):
     collective.priority = trace.priority[r]
     collective.started = STARTED
     later = plans.launch_ps[schedule]
-    if later > 0 or net.hooks.act == 0:  # messages that go whole: pdes.messages.message_loop.begin_row
+    if later > 0 or net.hooks.act == 0:  # at message level: pdes.messages.message_loop.begin_row
         later += begins_after(net, plans, plan)
     if later > 0:
         collective.started = LAUNCHING

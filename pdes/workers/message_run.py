@@ -1,4 +1,4 @@
-"""The worker of a Simulation of messages that go whole."""
+"""The worker of a Simulation of messages at message level."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Networks of whole messages once more, the slow way: objects and one heap, on the NPUs of tests/pdes/naive.py.
+"""Message-level networks once more, the slow way: objects and one heap, on the NPUs of tests/pdes/naive.py.
 
 An event is (time, order, action). At one moment: the NPUs' own lanes, last bytes that have left, first steps of
 collectives, messages that are acted on, messages that come in, messages that want a link; alike ones by NPU, or by

@@ -1,4 +1,4 @@
-"""Running programs on networks of whole messages."""
+"""Running programs on message-level networks."""
 
 import pdes
 from pdes.messages.fidelity import fidelity

@@ -1,4 +1,4 @@
-"""Networks of whole messages run on one worker: whoever is asked to run them, the files are the same."""
+"""Message-level models run on one worker: whoever is asked to run them, the files are the same."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Events of messages that go whole come out as a heap of triples would give them."""
+"""Events of message-level models come out as a heap of triples would give them."""
 
 import heapq
 import itertools

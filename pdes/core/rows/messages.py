@@ -3,8 +3,8 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Event(Row):
-    """What will happen to a message that goes whole (pdes/messages/events.py)."""
+class Event(Row, written_by=("build.growth", "messages.events")):
+    """What will happen to a message of a message-level model (pdes/messages/events.py)."""
 
     time_ps = word(Kind.TIME, "when")
     order = word(Kind.PACKED, "kind << KIND_SHIFT | key")
@@ -12,8 +12,8 @@ class Event(Row):
     next_event = word(Kind.PLACE, "of its list, -1 none")
 
 
-class WholeMessage(Row, words=8):
-    """A row of `msg` of a message that goes whole (pdes/messages/whole.py)."""
+class WholeMessage(Row, words=8, written_by=("messages.fidelity.*", "messages.whole")):
+    """A row of `msg` in a message-level model (pdes/messages/whole.py)."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
     tag = word(Kind.PACKED, "packet word 3")
@@ -23,8 +23,8 @@ class WholeMessage(Row, words=8):
     ref = word(Kind.PACKED, "as of Message")
 
 
-class EventQueue(Row, words=1440):
-    """What lists the events of messages that go whole are in (pdes/messages/events.py)."""
+class EventQueue(Row, words=1440, written_by=("messages.events",)):
+    """What lists the events of a message-level model are in (pdes/messages/events.py)."""
 
     now_ps = word(Kind.TIME, "the moment at hand")
     kind = word(Kind.CODE, "the latest of this moment so far")

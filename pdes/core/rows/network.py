@@ -3,7 +3,9 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class OutgoingLink(Row):
+class OutgoingLink(
+    Row, written_by=("build.part", "build.schedule", "messages.fidelity.*", "network.faults", "network.link")
+):
     """Sending side of a link, node by node; then links that come from other LPs, with `meta` only."""
 
     busy_ps = word(Kind.TIME, "the port sends until then")
@@ -19,7 +21,7 @@ class OutgoingLink(Row):
     )
 
 
-class LinkClass(Row):
+class LinkClass(Row, written_by=("build.fabric", "build.schedule")):
     """What many links have in common."""
 
     ps_per_byte = word(Kind.FLOAT, "ps per byte")
@@ -32,7 +34,7 @@ class LinkClass(Row):
     special = word(Kind.FLAGS, "CARE, packets may be lost on the link, or carry what they meet; FRAMED, it is NVLink")
 
 
-class Forwarding(Row):
+class Forwarding(Row, written_by=("build.routes", "network.faults")):
     """How a node forwards: one cache line."""
 
     row = word(Kind.PLACE, "table mode: where column 0 of the node's row would stand in `cell`")
@@ -45,7 +47,7 @@ class Forwarding(Row):
     forward = word(Kind.PACKED, "ps from arrival to departure << 1 | 1 where the node cuts through")
 
 
-class Gate(Row, words=32):
+class Gate(Row, words=32, written_by=("build.buffers", "network.pause", "network.shared_switch")):
     """A port of a switch that shares its buffer, and what its link lets in; of NPUs only pauses (docs/fabric.md)."""
 
     mask = word(Kind.FLAGS, "of the queues where something waits")
@@ -67,7 +69,7 @@ class Gate(Row, words=32):
     trimmed_turn = word(Kind.COUNT, "trimmed packets sent since the last data packet that waited, while one did")
 
 
-class SharedBuffer(Row, words=8):
+class SharedBuffer(Row, words=8, written_by=("build.buffers", "network.shared_switch")):
     """A switch that shares its buffer; by node."""
 
     used_bytes = word(Kind.BYTES, "shared bytes in use")
@@ -76,7 +78,7 @@ class SharedBuffer(Row, words=8):
     shared_bytes = word(Kind.BYTES, "to share")
 
 
-class Telemetry(Row, words=16):
+class Telemetry(Row, words=16, written_by=("network.shared_switch", "network.telemetry", "nic.allowed")):
     """What a data packet has met on its way, beside its record; `carried`: of the packet in hand."""
 
     hops = word(Kind.COUNT, "how many have written")
@@ -88,7 +90,7 @@ class Telemetry(Row, words=16):
     )
 
 
-class Change(Row):
+class Change(Row, written_by=("build.schedule",)):
     """A change of the schedule of faults (pdes/network/faults.py)."""
 
     begin_ps = word(Kind.TIME, "begin of a cell")
@@ -97,7 +99,7 @@ class Change(Row):
     value = word(Kind.CODE, "its class; its `slow`; which routing tables")
 
 
-class PacketRecord(Row):
+class PacketRecord(Row, written_by=("core.fifo",)):
     """A packet that waits, or is on the wire (pdes/core/packet.py)."""
 
     ready_ps = word(

@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Port(Row, words=16):
+class Port(Row, words=16, written_by=("build.worlds", "nic.allowed", "nic.pacing", "nic.port", "npu.npu_window")):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
     scheduled = word(Kind.FLAG, "an event waits in the heap for the port to fall idle")
@@ -22,7 +22,7 @@ class Port(Row, words=16):
     pace_at_ps = word(Kind.TIME, "the port's pacing event in the heap, INF none")
 
 
-class QueuePair(Row):
+class QueuePair(Row, written_by=("nic.port", "nic.rendezvous", "nic.transport")):
     """A sending queue pair."""
 
     next_seq = word(Kind.SEQUENCE, "of the next packet to send")
@@ -54,7 +54,9 @@ class QueuePair(Row):
     pending = word(Kind.MESSAGE, "1 + the first that waits for an answer of `dst`, 0 none (pdes/nic/rendezvous.py)")
 
 
-class CongestionState(Row, words=32):
+class CongestionState(
+    Row, words=32, written_by=("nic.allowed", "nic.congestion.*", "nic.control", "nic.driven", "nic.pacing")
+):
     """What congestion control keeps of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
 
     window_packets = word(Kind.COUNT, "that may be unacknowledged")
@@ -70,7 +72,7 @@ class CongestionState(Row, words=32):
     sibling = word(Kind.QUEUE_PAIR, "of the same heap")
 
 
-class Message(Row, words=8):
+class Message(Row, words=8, written_by=("nic.transport", "npu.endpoints")):
     """A posted message."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
@@ -89,7 +91,7 @@ class Message(Row, words=8):
     )
 
 
-class Selective(Row, words=40):
+class Selective(Row, words=40, written_by=("nic.selective", "nic.selective_receiver", "nic.transport")):
     """Selective repeat, rows as `qp` and `rxqp`: bit sets of sequence numbers, 32 bits a word."""
 
     seen = word(Kind.FLAGS, "has arrived", many=16)
@@ -100,7 +102,7 @@ class Selective(Row, words=40):
     head_message = word(Kind.MESSAGE, "receiver: list of messages whose last packet is here, by number, -1 none")
 
 
-class Receiver(Row):
+class Receiver(Row, written_by=("nic.notification", "nic.selective_receiver", "nic.transport")):
     """A receiving queue pair."""
 
     key = word(Kind.PACKED, "of the map")
@@ -109,7 +111,7 @@ class Receiver(Row):
     messages = word(Kind.COUNT, "received")
 
 
-class FlowOut(Row):
+class FlowOut(Row, written_by=("messages.whole", "nic.transport")):
     """A message that was posted, kept for the results."""
 
     pair = word(Kind.PACKED, "src | dst << 20")
@@ -119,7 +121,7 @@ class FlowOut(Row):
     ordinal = word(Kind.COUNT, "which of its queue pair it is")
 
 
-class FlowIn(Row):
+class FlowIn(Row, written_by=("nic.transport",)):
     """A message that is complete, kept for the results."""
 
     pair = word(Kind.PACKED, "src | dst << 20")
@@ -128,7 +130,7 @@ class FlowIn(Row):
     finished_ps = word(Kind.TIME, "when it was")
 
 
-class Request(Row, words=8):
+class Request(Row, words=8, written_by=("nic.rendezvous",)):
     """A row of `msg` of a message that is asked for and not answered (pdes/nic/rendezvous.py)."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
@@ -139,7 +141,7 @@ class Request(Row, words=8):
     ref = word(Kind.PACKED, "as of Message")
 
 
-class LaterMessage(Row):
+class LaterMessage(Row, written_by=("npu.endpoints",)):
     """A row of `msg` of what an NPU does with a message later (pdes/npu/endpoints.py)."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
@@ -152,7 +154,7 @@ class LaterMessage(Row):
     what = word(Kind.CODE, "what is to be done")
 
 
-class KeptMessage(Row, words=8):
+class KeptMessage(Row, words=8, written_by=("nic.selective_receiver",)):
     """A row of `msg` of a message whose last packet is here (pdes/nic/selective_receiver.py)."""
 
     w1 = word(Kind.PACKED, "of its last packet")
@@ -163,7 +165,7 @@ class KeptMessage(Row, words=8):
     w2 = word(Kind.PACKED, "of its last packet")
 
 
-class Asking(Row, words=8):
+class Asking(Row, words=8, written_by=("nic.rendezvous",)):
     """A row of `msg` of a request, or a message behind one, that a lane has not come to (pdes/nic/rendezvous.py)."""
 
     _unused = word(Kind.COUNT, "not used")

@@ -3,7 +3,23 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Npu(Row, words=40):
+class Npu(
+    Row,
+    words=40,
+    written_by=(
+        "build.worlds",
+        "messages.message_loop",
+        "messages.whole",
+        "network.faults",
+        "nic.port",
+        "nic.selective",
+        "nic.selective_receiver",
+        "nic.transport",
+        "npu.agenda",
+        "npu.npu_window",
+        "npu.trace",
+    ),
+):
     """An NPU."""
 
     ready_head = word(Kind.ROW, "list of those ready to start, -1 none")
@@ -27,16 +43,16 @@ class Npu(Row, words=40):
     trace_number = word(Kind.CODE, "which of the distinct traces it runs")
     done_head = word(Kind.MESSAGE, "selective repeat: list of complete ones that are to be told of, -1 none")
     done_tail = word(Kind.MESSAGE, "its last")
-    posted = word(Kind.COUNT, "messages that go whole")
+    posted = word(Kind.COUNT, "messages, at message level")
     agenda_head = word(Kind.PLACE, "list of what instances will do later, -1 none (pdes/npu/agenda.py)")
     agenda_tail = word(Kind.PLACE, "its last")
     done_bytes = word(Kind.BYTES, "selective repeat: payload of the complete message that was told of last")
     slow_1024ths = word(Kind.RATIO, "of its time that compute takes, 0 as long as it is")
-    last_connection = word(Kind.QUEUE_PAIR, "messages that go whole: of the one that it posted last, -1 none")
-    last_instance = word(Kind.INSTANCE, "messages that go whole: that got the last one, -1 none")
+    last_connection = word(Kind.QUEUE_PAIR, "at message level: of the one that it posted last, -1 none")
+    last_instance = word(Kind.INSTANCE, "at message level: that got the last one, -1 none")
 
 
-class System(Row):
+class System(Row, written_by=("npu.contention", "npu.endpoints", "npu.in_flight")):
     """What the system layer knows of an NPU: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
     running = word(Kind.COUNT, "collectives from their first step to their end, where they slow compute down")
@@ -52,7 +68,7 @@ class System(Row):
     later_tail = word(Kind.MESSAGE, "1 + the last")
 
 
-class Instance(Row, words=16):
+class Instance(Row, words=16, written_by=("messages.message_loop", "messages.whole", "npu.agenda", "npu.collective")):
     """An active collective on an NPU."""
 
     key = word(Kind.PACKED, "of the map")
@@ -71,12 +87,12 @@ class Instance(Row, words=16):
     priority = word(Kind.CODE, "of its trace row")
     left_ps = word(
         Kind.TIME,
-        "when the last byte of its messages that go whole, and that no lane waits for, has left",
+        "when the last byte of its messages that no lane waits for has left, at message level",
     )
     left_ordinal = word(Kind.COUNT, "of that message")
 
 
-class Asked(Row):
+class Asked(Row, written_by=("nic.rendezvous",)):
     """What a lane of an active collective was asked for: pdes/nic/rendezvous.py."""
 
     first = word(Kind.MESSAGE, "1 + the first request or message behind one that the lane has not come to, 0 none")
@@ -84,14 +100,14 @@ class Asked(Row):
     cleared = word(Kind.FLAG, "a request was answered, and its message has not come")
 
 
-class Taken(Row):
+class Taken(Row, written_by=("npu.collective", "npu.reduction")):
     """What the lanes of an active collective have taken, where a reduction takes time."""
 
     messages = word(Kind.COUNT, "that are in")
     taken_ps = word(Kind.TIME, "when the lane takes the latest of them")
 
 
-class Lane(Row, words=16):
+class Lane(Row, words=16, written_by=("build.worlds",)):
     """A lane of a plan: what its chunks are and who its peers are."""
 
     plain = word(Kind.FLAG, "as if all the words that follow were not there: see workload.Schedules.lane_plain")
@@ -114,21 +130,21 @@ class Lane(Row, words=16):
     begins = word(Kind.FLAG, "endpoint_delay_ps passes before its first send")
 
 
-class Phase(Row):
+class Phase(Row, written_by=("npu.tokens",)):
     """A phase of an active collective: pdes/npu/tokens.py."""
 
     state = word(Kind.CODE, "how far it is")
     next_phase = word(Kind.PHASE, "of those that wait for the same tokens")
 
 
-class Tokens(Row):
+class Tokens(Row, written_by=("build.worlds", "npu.tokens")):
     """What an NPU has of the tokens of a dimension: pdes/npu/tokens.py."""
 
     running = word(Kind.COUNT, "tokens given out")
     waiting = word(Kind.PHASE, "list of those that wait, -1 none")
 
 
-class View(Row, words=4):
+class View(Row, words=4, written_by=("build.worlds",)):
     """The members of a group in lines."""
 
     members = word(Kind.COUNT, "of a line")

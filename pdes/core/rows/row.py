@@ -1,14 +1,17 @@
 """How a kind of row is declared: a class whose words have a kind and a meaning.
 
-    class Token(Row):
+    class Token(Row, written_by=("npu.tokens",)):
         ...
 
         running = word(Kind.COUNT, "tokens given out")
         head = word(Kind.PHASE, "list of phases that wait, -1 none")
 
-From it come the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the data dictionary
-of the docs (`nadi.commands.doctor`) and the checks of the house. A word is an int64, or with kind FLOAT a float64;
-`many` of them are an array. A row is padded to `words` words, so that it fills cache lines.
+From it come the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the page
+docs/data-dictionary.md (`python scripts/document_tables.py`) and the checks of the house. A word is an int64, or with
+kind FLOAT a float64; `many` of them are an array. A row is padded to `words` words, so that it fills cache lines.
+
+`written_by` names the modules of `pdes` that write words which the class declares, sorted: nobody else does. A house
+rule finds them in the sources and says what to declare (tests/pdes/test_writers.py), so that a new writer is meant.
 """
 
 from enum import Enum
@@ -69,18 +72,21 @@ class Row:
         dtype: structured, of NumPy records.
         declared: its words by name.
         words: their number with the padding.
+        written_by: modules of `pdes` that write words which this class declares.
     """
 
     dtype: ClassVar[np.dtype]
     declared: ClassVar[dict[str, Word]]
     words: ClassVar[int]
+    written_by: ClassVar[tuple[str, ...]]
 
-    def __init_subclass__(cls, words: int = 0) -> None:
+    def __init_subclass__(cls, words: int = 0, written_by: tuple[str, ...] = ()) -> None:
         """Make the dtype.
 
         Raises:
             TypeError: a name that NumPy's records take for themselves, or more words than there is room for.
         """
+        cls.written_by = written_by
         inherited = getattr(cls, "declared", {})
         cls.declared = inherited | {name: value for name, value in vars(cls).items() if isinstance(value, Word)}
         taken = [name for name in cls.declared if hasattr(np.record, name)]
@@ -107,3 +113,9 @@ class Row:
 def dtype_of(declared: type[Row] | type[np.generic]) -> np.dtype:
     """The dtype of an array's items: of a kind of row, or a plain type."""
     return declared.dtype if isinstance(declared, type) and issubclass(declared, Row) else np.dtype(declared)
+
+
+def kinds_of_rows(base: type[Row] = Row) -> list[type[Row]]:
+    """All kinds of rows of the engine that are derived from `base` and whose modules are imported, file by file."""
+    found = [each for child in base.__subclasses__() for each in (child, *kinds_of_rows(child))]
+    return sorted((kind for kind in found if kind.__module__.startswith("pdes.")), key=lambda kind: kind.__module__)

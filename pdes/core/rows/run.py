@@ -3,7 +3,31 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Scalars(Row, words=48):
+class Scalars(
+    Row,
+    words=48,
+    written_by=(
+        "build.growth",
+        "build.simulation",
+        "build.worlds",
+        "core.fifo",
+        "messages.events",
+        "messages.message_loop",
+        "messages.whole",
+        "network.batch",
+        "network.boundary",
+        "network.faults",
+        "network.link",
+        "network.pause",
+        "network.shared_switch",
+        "nic.message_pool",
+        "nic.transport",
+        "npu.collective",
+        "npu.npu_window",
+        "npu.trace",
+        "window",
+    ),
+):
     """What all kernels of an LP share."""
 
     free_blocks = word(Kind.COUNT, "blocks of records that nobody uses")
@@ -36,14 +60,33 @@ class Scalars(Row, words=48):
     in_at = word(Kind.COUNT, "packets of it that have been")
     next_ps = word(Kind.TIME, "earliest event of this LP after the window")
     cost = word(Kind.COUNT, "packet-hops of the last window")
-    events = word(Kind.COUNT, "to come, of messages that go whole")
+    events = word(Kind.COUNT, "to come, of a message-level model")
     fault_ps = word(Kind.TIME, "the next change of the schedule, INF none")
     fault_at = word(Kind.PLACE, "its row in `change`")
     depth_ps = word(Kind.DURATION, "width of the columns of `depth`")
     pauses = word(Kind.COUNT, "pauses and resumes that took effect, logged or not")
 
 
-class Counters(Row, words=24):
+class Counters(
+    Row,
+    words=24,
+    written_by=(
+        "harvest.gathering",
+        "messages.fidelity.*",
+        "messages.message_loop",
+        "messages.whole",
+        "network.batch",
+        "network.link",
+        "network.shared_switch",
+        "nic.notification",
+        "nic.port",
+        "nic.selective_receiver",
+        "nic.transport",
+        "npu.npu_window",
+        "npu.trace",
+        "window",
+    ),
+):
     """What a run counts; sums over LPs are results."""
 
     hops = word(Kind.COUNT, "packets sent over links")
@@ -70,7 +113,7 @@ class Counters(Row, words=24):
     congestion_notifications = word(Kind.COUNT, "sent")
 
 
-class Constants(Row, words=64):
+class Constants(Row, words=64, written_by=("build.schedule", "build.simulation", "build.worlds")):
     """Constants of a run."""
 
     seed = word(Kind.PACKED, "of all hashes")
@@ -123,7 +166,7 @@ class Constants(Row, words=64):
         "before the first step of a collective, and before a receiver acts on a message",
     )
     reduces = word(Kind.FLAG, "adding a message to what is there takes time")
-    resolution_ps = word(Kind.DURATION, "transfers of messages that go whole, and reductions, are cut to multiples")
+    resolution_ps = word(Kind.DURATION, "transfers at message level, and reductions, are cut to multiples")
     tokens = word(Kind.COUNT, "phases that an NPU does in a dimension at a time, 0 = no limit")
     gated_dimensions = word(Kind.COUNT, "in which phases need tokens")
     phase_stride = word(Kind.COUNT, "phases kept per active collective")
@@ -140,7 +183,7 @@ class Constants(Row, words=64):
     back = word(Kind.ADDRESS, "where kernels find a world of the whole fabric, by whose routes acknowledgements go")
 
 
-class Hooks(Row, words=32):
+class Hooks(Row, words=32, written_by=("build.simulation",)):
     """Addresses of what kernels call: the parts of the engine of which a run uses some.
 
     A meaning begins with what is passed on behind the address of the world.
@@ -167,11 +210,11 @@ class Hooks(Row, words=32):
     make_changes = word(Kind.HOOK, "(): makes changes of the schedule")
     post = word(
         Kind.HOOK,
-        "(node, dst, connection, tag, size, ref, now): takes a message that goes whole (pdes/messages/whole.py) or is "
-        "sent later, or whose acknowledgement counts (pdes/npu/endpoints.py)",
+        "(node, dst, connection, tag, size, ref, now): takes a message at message level (pdes/messages/whole.py), or "
+        "that is sent later, or whose acknowledgement counts (pdes/npu/endpoints.py)",
     )
     act = word(
-        Kind.HOOK, "(message, now): moves messages that go whole (pdes/messages/fidelity), 0: they go as packets"
+        Kind.HOOK, "(message, now): moves messages at message level (pdes/messages/fidelity), 0: they go as packets"
     )
     ask = word(Kind.HOOK, "(node, dst, group, tag, size, ref, now): asks to send")
     expect = word(Kind.HOOK, "(node, inst, number, lane, step, now): what a lane does that waits for a message")

@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class ParcelHeader(Row, words=8):
+class ParcelHeader(Row, words=8, written_by=("workers.parcel_costs", "workers.parcels")):
     """Of what one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
     records = word(Kind.COUNT, "packets in the parcel; workers that put some in add to it, so it is the first word")

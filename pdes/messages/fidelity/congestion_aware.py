@@ -20,7 +20,7 @@ from pdes.messages.whole import add_message_event, leaves, link_of_connection, w
 from pdes.network.link import NODE_MASK, count_sent, link_psb
 from pdes.network.path import forwarding_ps
 
-TITLE = "whole messages, stored and forwarded; each link sends one at a time"
+TITLE = "message-level: stored and forwarded; each link sends one message at a time"
 
 
 @hook

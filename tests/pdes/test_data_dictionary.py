@@ -1,0 +1,61 @@
+"""docs/data-dictionary.md shows the rows as they are declared."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pdes
+from pdes.closed_forms.rows import NpuClass
+from pdes.core.rows.dictionary import documentation
+from pdes.core.rows.npu import Npu
+from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
+from pdes.core.state import LANES
+
+PAGE = Path(__file__).parents[2] / "docs" / "data-dictionary.md"
+MARK = "of the rows in pdes, to the end of the page -->\n\n"
+
+for _module in pkgutil.walk_packages(pdes.__path__, "pdes."):
+    importlib.import_module(_module.name)
+
+
+def test_the_page_is_made_of_the_declarations():
+    shown = PAGE.read_text(encoding="utf-8").split(MARK)[1]
+    assert shown == documentation(kinds_of_rows()), "say: python scripts/document_tables.py"
+
+
+def test_every_word_of_every_row_is_on_the_page():
+    """By hand from the declarations, so that the maker of the page cannot leave any out."""
+    sections = dict(part.split("\n", 1) for part in PAGE.read_text(encoding="utf-8").split("\n## ")[1:])
+    assert {kind.__name__ for kind in kinds_of_rows()} <= set(sections)
+    for kind in kinds_of_rows():
+        inherited = getattr(kind.__bases__[0], "declared", {})
+        for name, declared in kind.declared.items():
+            if name not in inherited and not name.startswith("_"):
+                line = next(line for line in sections[kind.__name__].splitlines() if line.startswith(f"| `{name}`"))
+                assert declared.meaning.replace("|", "\\|") in line
+
+
+def test_npus_have_words_for_every_lane():
+    for kind in (Npu, NpuClass):
+        assert {kind.declared[name].many for name in ("lane", "wait_head", "wait_tail")} == {LANES}
+
+
+def test_a_section():
+    class Shelf(Row, words=8, written_by=("npu.books",)):
+        """Books,
+        side by side."""
+
+        books = word(Kind.COUNT, "read | not read", many=3)
+
+    class TallShelf(Shelf):
+        """Tall ones."""
+
+        top_ps = word(Kind.TIME, "dusted")
+
+    shown = documentation([Shelf, TallShelf])
+    assert "## Shelf\n\nBooks, side by side.\n\n8 words (64 bytes), 3 of them in use, declared in `" in shown
+    assert "written by `npu.books`." in shown
+    assert "| `books` [3] | count | read \\| not read |" in shown
+    tall = shown.split("## TallShelf")[1]
+    assert "| ... | | as Shelf |\n| `top_ps` | time | dusted |" in tall
+    assert "books" not in tall
