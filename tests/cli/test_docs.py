@@ -58,7 +58,7 @@ def test_defaults_are_the_documented_ones():
 
 
 def default_is_of_some(section, key):
-    """Whether the engine has a default, also of what a section of defaults lacks: shared buffers, message-level models."""
+    """Whether the engine has a default, also of what a section lacks: shared buffers, message-level models."""
     return section == "network" and key in SETTINGS and given_default(key) != "none"
 
 
