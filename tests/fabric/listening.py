@@ -70,7 +70,11 @@ def run(name):
     shared_switch.is_marked, notification.send_ack = marks, acks
     sent = sc.messages([0, 1], 2, MTU * PACKETS, [BEGIN, LATER])
     settings = pdes.Settings(
-        mtu_bytes=MTU, window_bytes=WINDOW * MTU, control=control, switch=SWITCH, cnp_interval_ps=CNP_INTERVAL
+        mtu_bytes=MTU,
+        window_bytes=WINDOW * MTU,
+        congestion_control=control,
+        switch=SWITCH,
+        cnp_interval_ps=CNP_INTERVAL,
     )
     sim = pdes.build_world(star(3, rate=GBPS, delay=DELAY).graph(), sc.program(3, sent), settings)
     results = pdes.run(sim)

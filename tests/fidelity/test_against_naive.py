@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pdes
-from pdes.messages.events import QUEUE_FRESH
 from pdes.messages.fidelity import fidelity
 from tests.budgets import bounded
 from tests.every import programs
@@ -78,7 +77,7 @@ def test_rows_of_messages_and_events_are_used_again(kind):
     sim = pdes.build_world(build(f"ring:npus={npus}"), collective_program("all-reduce", npus, npus << 10), chosen)
     results = pdes.run(sim)
     assert results.counters["flows"] == 2 * 63 * npus
-    assert sim.world.messages.queue[QUEUE_FRESH] <= 3 * npus
+    assert sim.world.messages.queue.fresh <= 3 * npus
     assert len(sim.world.qps.msg_free) == 4 * npus + 2 * 63
     assert len(results.flows["src"]) == 0
 

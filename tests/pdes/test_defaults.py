@@ -94,7 +94,7 @@ def test_numbers_worked_out_by_hand():
 def test_queues_of_shared_buffers():
     """With the dynamic threshold's share alpha one port takes at most alpha / (1 + alpha) of the buffer."""
     graph = build(SPECS[0])
-    lossy = SharedBuffer(buffer_bytes=300_000, alpha=0.5, pfc=False)
+    lossy = SharedBuffer(buffer_bytes=300_000, pfc_alpha=0.5, pfc=False)
     assert settled(graph, switch=lossy)[1] == 4 * (4_682_240 + 2 * 100_000 * 80) + US
     assert settled(graph, switch=SharedBuffer())[1] == 0
 

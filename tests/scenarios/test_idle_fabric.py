@@ -14,7 +14,6 @@ from nadi.closed_forms.idle_paths import IdleFabric, Path, Times, fabric_of, pac
 from nadi.closed_forms.lone_message import Hop, train
 from nadi.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run
-from pdes.closed_forms import idle_state
 from pdes.messages.fidelity import fidelity
 from tests.plain_python import plain_python
 from tests.scenarios import closed_forms
@@ -381,12 +380,12 @@ def test_room_grows_while_it_is_played(monkeypatch):
     monkeypatch.setattr(idle_fabric, "_PAUSE_PACKETS", 7)
     play = Play(program.schedules, 0, 3 * MIB, fabric)
     state = play._state()
-    room = int(state.ctl[idle_state.ROOM])
+    room = int(state.ctl.room)
     ports = state.ports._replace(ack_pair=state.ports.ack_pair[:1].copy(), next_ack=np.array([NONE]))
     small = state._replace(
         ports=ports,
         time_ps=state.time_ps[:room].copy(),
-        event=state.event[: room * idle_state.EVENT_WORDS].copy(),
+        event=state.event[:room].copy(),
     )
     monkeypatch.setattr(play, "_state", lambda: small)
     assert play.time_ps() == at_once_ps
