@@ -275,16 +275,19 @@ def transmit(net, npus, qps, node, link, now):
     tx = net.tx[link]
     port = npus.port[link]
     busy = tx.busy_ps
+    # who wants the port: acknowledgements, packets on their way through that no pause holds back, and a queue pair
     has_control = port.control_packets > 0
     has_transit = transit_allowed(net, npus, link)
     first = np.int64(-1)
     if net.hooks.first_allowed == 0:
         first = first_to_send(npus, qps, link)
     elif busy > now or not has_control:
+        # an idle port that has control to send chooses no queue pair
         first = call_hook(net.hooks.first_allowed, net.const.address, node, link, now)
     if not has_control and not has_transit and first < 0:
         return
     if busy <= now:
+        # the port is idle: control first, then transit and the queue pairs one packet each in turn
         asked = now
         if has_control:
             control = port.control_head
@@ -305,6 +308,7 @@ def transmit(net, npus, qps, node, link, now):
             port.turn = 1
         link_send(net, link, asked, now, w1, w2, w3)
         busy = tx.busy_ps
+        # nobody waits for the last byte and nothing is left to send: the port needs no event, who posts next tries it
         if (
             port.sent_ref < 0
             and port.control_packets == 0
@@ -312,5 +316,6 @@ def transmit(net, npus, qps, node, link, now):
             and not someone_waits(net, npus, qps, node, link, busy)
         ):
             return
+    # it is busy, or more is to be sent: an event when it falls idle, until which nobody else tries it (`kick`)
     port.scheduled = 1
     set_event(npus, node, busy, link - net.out_ptr[node])

@@ -308,17 +308,20 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
     net.count.received_bytes += wire_bytes(w1)
     q = (w2 >> 24) & PSN_MASK
     qp = qps.qp[q]
+    # a notification acknowledges nothing
     if flags(w1) & FLAG_CNP != 0:
         tell(net, q, CC_CNP, now, 0, 0, 0)
         return
     una = qp.una
     begin = una
+    # the packet that is answered: the last before what is expected, or with selective repeat the one that is named
     named = una + ((w2 - una) & PSN_MASK) - 1
     if net.hooks.selective_sender != 0:
         distance = ((w3 >> ECHO_BITS) - una) & PSN_MASK
         if distance >= HALF_PSN:
             distance -= PSN_MASK + 1
         named = una + distance
+    # numbers wrap: what is up to half a circle ahead, and was sent at all, is newly acknowledged; else it is old
     ahead = (w2 - una) & PSN_MASK
     if ahead > 0 and ahead < HALF_PSN and una + ahead <= qp.sent_max:
         if net.hooks.selective_sender != 0:
@@ -328,10 +331,13 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
         qp.retries = 0
         if qp.head_end <= una:
             free_acknowledged(net, qps, node, q, now)
+        # it had gone back, and need not send again what is acknowledged now
         if qp.next_seq < una:
             qp.next_seq = una
             take_message(qps, q, qp.head_message)
         arm_timer(net, npus, qps, node, q, now)
+    # congestion control hears of every acknowledgement, and of a loss after it; there is no round trip of a sequence
+    # error, nor, with go back N, of an answer that acknowledges nothing new
     if net.hooks.congestion_control != 0:
         rtt = np.int64(-1)
         if net.const.carries_send_time == 1:
@@ -340,6 +346,7 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
                 answered = np.int64(-2)
             rtt = round_trip(qps, q, now, answered, w3 & ECHO_MASK)
         tell(net, q, CC_ACK, now, una - begin, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
+    # is something lost? Selective repeat asks its bit sets; go back N returns to the packet that the receiver misses
     if net.hooks.selective_sender != 0:
         trimmed = np.int64(flags(w1) & FLAG_NAK != 0)
         known = named >= una and named < qp.sent_max
@@ -354,6 +361,7 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
             loss = LOSS_TRIMMED
         if go_back(qps, q):
             tell(net, q, CC_LOSS, now, loss, 0, 0)
+    # the window may have room now
     activate(net, npus, qps, node, q)
 
 

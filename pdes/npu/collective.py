@@ -259,6 +259,7 @@ def advance(address, node, inst, now):
     first = np.int64(plans.plan_ptr[plan])
     count = np.int64(plans.plan_ptr[plan + 1]) - first
     progress = True
+    # lane after lane as far as each goes, and again as long as one has moved: others may depend on its steps
     while progress:
         progress = False
         for lane in range(count):
@@ -268,9 +269,12 @@ def advance(address, node, inst, now):
             lane_row = plans.lane_row[row]
             plain = lane_row.plain == 1
             pc = np.int64(lanes[base + lane])
+            # pc is 2 x step, and 1 more once the step's send is posted
             while pc >> 1 < steps:
                 step = begin + (pc >> 1)
                 if pc & 1 == 0:
+                    # before the send: the step of another lane that it depends on, a token for the lane's phase, and
+                    # the latency from when the step is ready
                     needs = np.int64(plans.dep_lane[step])
                     if needs >= 0 and lanes[base + needs] >> 1 <= plans.dep_step[step]:
                         break
@@ -286,6 +290,8 @@ def advance(address, node, inst, now):
                             break
                         post_step(net, insts, plans, node, inst, lane, row, step, now)
                     pc += 1
+                # after the send: a blocking lane goes on once its last byte has left, and any lane once the message of the
+                # step has come; where messages are asked for or called, a lane that waits says so
                 blocks = lane_row.blocking == 1 and plans.send_peer[step] >= 0
                 if blocks and insts.inst_left[base + lane] == 0:
                     if net.const.handshakes == 1 and plans.recv_peer[step] >= 0:
@@ -297,6 +303,7 @@ def advance(address, node, inst, now):
                             call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
                         break
                     insts.inst_arrived[base + lane] -= 1
+                # the step is done
                 if blocks:
                     insts.inst_left[base + lane] -= 1
                 pc += 1
@@ -306,6 +313,7 @@ def advance(address, node, inst, now):
                     if not plain:
                         lane_done(net, npus, insts, plans, node, inst, row, now)
             lanes[base + lane] = pc
+        # a single lane has gone as far as it can
         progress = progress and count > 1
 
 

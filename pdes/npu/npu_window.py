@@ -401,6 +401,7 @@ def npus_window(address, begin, end):
     net, inbox, npus, qps, rows, insts = w.net, w.inbox, w.npus, w.qps, w.rows, w.insts
     ctl = net.ctl
     for node in range(max(0, ctl.resume_node), net.const.npus):
+        # a node that was interrupted goes on with its batch; others gather theirs, if anything happens to them
         if ctl.resume_node < 0:
             prefetch_npus(net, npus, qps, node)
             if net.next_time[node] >= end and net.inbox[inbox_of(node, ctl.side)] < 0:
@@ -412,6 +413,7 @@ def npus_window(address, begin, end):
         i = ctl.resume_at
         npu = npus.npu[node]
         while True:
+            # each turn is one action, and begins only if every pool has room for the most that an action takes
             if blocks_short(net) or (ctl.check == 1 and short_of(net, qps) > 0):
                 ctl.resume_node = node
                 ctl.resume_at = i
@@ -423,6 +425,8 @@ def npus_window(address, begin, end):
             tag = np.int64(NOTHING)
             w1 = np.int64(0)
             w2 = np.int64(0)
+            # first all that follows from the event at hand, at its time: rows start, complete messages are told of, and
+            # only then ports are tried, so that all that is posted at one moment takes turns from its first packet on
             if npu.ready_head >= 0:
                 row = next_ready(npus, rows, node)
                 done, inst = start_row(address, node, row, now)
@@ -431,6 +435,7 @@ def npus_window(address, begin, end):
             elif npu.kick_head >= 0:
                 link = next_kicked(npus, node)
             else:
+                # nothing more follows: time goes on to the earlier of the NPU's own next event and the next packet
                 own = np.int64(INF)
                 if npu.heap_size > 0:
                     own = npus.heap[2 * npu.heap]
@@ -441,6 +446,7 @@ def npus_window(address, begin, end):
                 if now >= end:
                     break
                 npu.now_ps = now
+                # own events come before packets of the same time
                 if own <= comes:
                     net.count.events += 1
                     done, inst, link = own_event(net, npus, rows, insts, node, now)
@@ -451,6 +457,8 @@ def npus_window(address, begin, end):
                     w1 = packet.w1
                     w2 = packet.w2
                     tag = packet_event(net, npus, qps, node, record, now)
+            # what the action has brought: a message that is complete, a collective that may go on, a row that is done,
+            # and a port that fell idle
             if tag >= 0:
                 done, inst = message_is_in(net, insts, node, now, w1, w2, tag)
             if inst >= 0 and insts.inst[inst].started == 1:
@@ -461,10 +469,12 @@ def npus_window(address, begin, end):
             if done >= 0:
                 finish_row(address, node, done, now)
             if link >= 0 and npus.port[link].kick_next == NOT_KICKED:
+                # rows that became ready post before the port chooses
                 if npu.ready_head >= 0:
                     kick(npus, node, link)
                 else:
                     transmit(net, npus, qps, node, link, now)
+        # the node is done with this window: its records are free, and the driver knows its next event
         ctl.resume_node = -1
         give_back(net, inbox)
         net.next_time[node] = INF

@@ -95,6 +95,7 @@ SOURCES = {
     "views": "glass = seen_as(GlassDoor)",
     "by_field": "def f(h):\n h.door[3].opened_ps = 1",
     "by_name": "def f(h, i):\n d = h.door[i]\n d.opened_ps += 1",
+    "typed": "def f(h, i):\n d: Rows = h.door[:i]\n d.opened_ps = 1",
     "pair": "def f(h):\n a, d = h.length, h.front\n d.opened_ps, a[0] = 1, 2",
     "array_in_row": "def f(h):\n bells = h.front.bells\n bells[2] = 1",
     "derived": "from home.views import glass\ndef f(h):\n g = glass(h.door)[0]\n g.opened_ps = g.panes = 1",
@@ -108,7 +109,19 @@ SOURCES = {
     "reads": "def f(h):\n h.length[0] = h.front.opened_ps\n when = h.door[0].bells[1]\n when += 1\n return when",
     "unknown": "def f(x):\n x.opened_ps = 1",
 }
-WRITERS = {"by_field", "by_name", "pair", "array_in_row", "derived", "helper", "builds", "made", "clears", "keeps"}
+WRITERS = {
+    "by_field",
+    "by_name",
+    "typed",
+    "pair",
+    "array_in_row",
+    "derived",
+    "helper",
+    "builds",
+    "made",
+    "clears",
+    "keeps",
+}
 FIELDS = {"door": Door, "front": Door, "length": None}
 
 

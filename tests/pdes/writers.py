@@ -16,7 +16,7 @@ from pdes.core.rows.row import Row
 MAKES_ROWS = {"zeros", "full", "row_of_zeros"}
 WRITES_ITS_FIRST = {"clear_row", "copy_row", "fetch_add", "store_release", "setattr"}
 SAME_KIND = {"view", "reshape", "copy", "_replace"}
-FOLLOWED = (ast.Assign, ast.For, ast.comprehension, ast.Return, ast.Call)
+FOLLOWED = (ast.Assign, ast.AnnAssign, ast.For, ast.comprehension, ast.Return, ast.Call)
 CORE = "pdes.core"
 PRIMITIVES = "pdes.core.jit"
 """Where `clear_row` and the like stand, whose callers are who writes."""
@@ -144,6 +144,8 @@ class Engine:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     self._bind(module, function, target, node.value)
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                self._bind(module, function, node.target, node.value)
             elif isinstance(node, ast.For | ast.comprehension):
                 self._bind(module, function, node.target, node.iter)
             elif isinstance(node, ast.Return) and node.value is not None:
