@@ -1,13 +1,12 @@
 """Runs a simulation to its end, whoever its workers are."""
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 
 from pdes.build.layout import Layout
 from pdes.build.settings import Settings
-from pdes.build.simulation import Simulation, Snapshot
+from pdes.build.simulation import Progress, Simulation
 from pdes.build.worlds import build_lps
 from pdes.core.errors import RunError
 from pdes.core.inputs import Program
@@ -17,9 +16,6 @@ from pdes.results import Results
 from pdes.workers.crew import Crew, compile_kernels
 from pdes.workers.mailbox import Alone, Mailbox, Place
 from pdes.workers.message_run import MessageRun, compile_messages
-
-Progress = Callable[[Snapshot], None]
-"""What is told now and then how far a run is."""
 
 
 def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> Results:

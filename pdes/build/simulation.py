@@ -105,3 +105,7 @@ class Snapshot:
     nodes_total: int
     wall_s: float
     messages: int | None = None
+
+
+Progress = Callable[[Snapshot], None]
+"""What is told now and then how far a run is."""

@@ -2,23 +2,27 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 
 from pdes.build.growth import grow
 from pdes.build.hooks import all_hooks, hooks_of
 from pdes.build.routes import fill_salts
-from pdes.build.simulation import Snapshot
+from pdes.build.settings import Settings
+from pdes.build.simulation import LogicalProcess, Progress, Simulation, Snapshot
 from pdes.closed_forms.closed_form_run import compile_closed_form
 from pdes.closed_forms.idle_network import play
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.hashmap import rehash
+from pdes.core.inputs import Graph
 from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
 from pdes.core.status import DONE, FAILED, FULL
 from pdes.harvest.stall import failed_queue_pair
 from pdes.messages.message_loop import work_messages
 from pdes.workers import team as tm
+from pdes.workers.mailbox import Place
 
 PAUSE_S = 0.2
 FIRST_PAUSE_HOPS = 1
@@ -27,14 +31,14 @@ WINDOWS_OF_A_PAUSE = 200_000
 WINDOWS_OF_A_PAUSE_PLAIN = 200
 
 
-def compile_kernels(graph=None, settings=None) -> float:
+def compile_kernels(graph: Graph | None = None, settings: Settings | None = None) -> float:
     """Compile all kernels that a run needs, or load them; without a graph what every run needs. Seconds it took."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     compile_for(tm.work, 0, 0, 0, 0)
     compile_for(rehash, words, words, words, words)
     compile_for(fill_salts, words, words, 0)
-    for function in hooks_of(graph, settings).values() if graph is not None else ():
+    for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
         hook_address(function)
     return time.perf_counter() - begun
 
@@ -67,7 +71,14 @@ class Crew:
             are several teams.
     """
 
-    def __init__(self, sim, place, progress=None, nodes_total=0, exchange=None):
+    def __init__(
+        self,
+        sim: Simulation,
+        place: Place,
+        progress: Progress | None = None,
+        nodes_total: int = 0,
+        exchange: Callable[[], None] = lambda: None,
+    ) -> None:
         self.sim = sim
         self.team = place.team
         self.first_event_s = 0.0
@@ -77,10 +88,10 @@ class Crew:
         self._exchange = exchange
         addresses = np.array([lp.address for lp in sim.lps], np.int64)
         self._meeting = Directory(tm.Meeting(place.team, tm.new_crew(len(sim.lps)), addresses, place.parcels))
-        self._failure = None
+        self._failure: BaseException | None = None
         self._begun = 0.0
 
-    def run(self):
+    def run(self) -> None:
         """Run to the end; one thread more for each worker but the first."""
         self._begun = time.perf_counter()
         threads = [threading.Thread(target=self._guarded, args=(i,), daemon=True) for i in self._workers[1:]]
@@ -92,7 +103,7 @@ class Crew:
         if self._failure is not None:
             raise self._failure
 
-    def _guarded(self, worker):
+    def _guarded(self, worker: int) -> None:
         """A worker's whole run; its failure stops the team."""
         try:
             self._work(worker)
@@ -101,7 +112,7 @@ class Crew:
                 self._failure = error
             self.team[tm.TEAM_ABORT] = 1
 
-    def _work(self, worker):
+    def _work(self, worker: int) -> None:
         row = tm.TEAM_FIRST + worker * tm.LINE
         hops, windows = FIRST_PAUSE_HOPS, WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
         done, last = 0, time.perf_counter()
@@ -131,7 +142,7 @@ class Crew:
                 )
                 self._report()
 
-    def _report(self):
+    def _report(self) -> None:
         if self._progress is None:
             return
         self._progress(
@@ -145,7 +156,7 @@ class Crew:
         )
 
 
-def make_room(lp):
+def make_room(lp: LogicalProcess) -> None:
     """After FULL: room in the pool that was too small."""
     if lp.world.net.ctl.need == s.NEED_FLOWS:
         lp.take_flows()
@@ -153,6 +164,6 @@ def make_room(lp):
         lp.world = grow(lp.world)
 
 
-def _next_step(done, took_s):
+def _next_step(done: int, took_s: float) -> int:
     """Packet-hops until the next pause, for about PAUSE_S between two; done: packet-hops since the last one."""
     return max(FEWEST_HOPS_OF_A_PAUSE, int(done * min(8.0, max(0.25, PAUSE_S / max(took_s, 1e-6)))))

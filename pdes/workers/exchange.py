@@ -7,10 +7,13 @@ they are) stands on the parcels, so there is no reduction beside them.
 """
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from pdes.core.inputs import Int64
 from pdes.core.rows.workers import ParcelHeader
 from pdes.core.state import INF
-from pdes.workers.parcels import BLOCK, PARCEL_HEADER, parcel_words
+from pdes.workers.parcels import BLOCK, PARCEL_HEADER, Parcels, parcel_words
 from pdes.workers.team import TEAM_SOONEST
 
 STEPS = 4
@@ -40,24 +43,26 @@ class _Line:
         fits: records of a message.
     """
 
-    def __init__(self, words, begins, most_words, record_words, ask):
+    def __init__(
+        self, words: Int64, begins: Sequence[int], most_words: int, record_words: int, ask: Callable[[Int64], Any]
+    ) -> None:
         self._words = words
         self._begins = begins
         self._record_words = record_words
         self._most = (most_words - PARCEL_HEADER) // (BLOCK * (1 + record_words)) * BLOCK
         self._ask = ask
-        self._requests = {}
+        self._requests: dict[tuple[int, int], Any] = {}
         self.choose(0)
 
-    def choose(self, records):
+    def choose(self, records: int) -> None:
         """After a parcel of so many records: the length of the next message."""
         step = max(LEAST_STEP, math.ceil(STEPS * math.log2(max(1.0, ROOM * records))))
         fits = -(-round(2 ** (step / STEPS)) // BLOCK) * BLOCK
         self.fits = min(fits, self._most)
         self.most = FULL * fits
-        self.least = EMPTY * fits if step > LEAST_STEP else 0
+        self.least = EMPTY * fits if step > LEAST_STEP else 0.0
 
-    def request(self, half):
+    def request(self, half: int) -> Any:
         """The persistent request for the next message."""
         key = half, self.fits
         if key not in self._requests:
@@ -66,13 +71,13 @@ class _Line:
             self._requests[key] = self._ask(self._words[begin : begin + length])
         return self._requests[key]
 
-    def rest(self, half, records):
+    def rest(self, half: int, records: int) -> Int64:
         """What of a parcel of so many records did not fit."""
         begin = self._begins[half]
         first, last = (begin + parcel_words(each, self._record_words) for each in (self.fits, records))
         return self._words[first:last]
 
-    def close(self):
+    def close(self) -> None:
         """Give the requests back."""
         for request in self._requests.values():
             request.Free()
@@ -89,7 +94,7 @@ class Exchange:
         rooms: int64[3 x other teams], lengths of the parcels to each, and of the two from each.
     """
 
-    def __init__(self, mpi, leaders, team, parcels, rooms):
+    def __init__(self, mpi: Any, leaders: Any, team: Int64, parcels: Parcels, rooms: Int64) -> None:
         self._mpi = mpi
         self._leaders = leaders
         self._team = team
@@ -107,28 +112,31 @@ class Exchange:
         ]
         self._heads = [[*parcels.outgoing, *begins[:, half], *(begins[:, half] + SOONEST_AT)] for half in range(2)]
         self._number = 0
-        self._now = [None, None]
+        self._now: list[tuple[list[Any], list[Any], list[Any]] | None] = [None, None]
         self._receive(0)
 
-    def _sender(self, other):
+    def _sender(self, other: int) -> Callable[[Int64], Any]:
         return lambda buffer: self._leaders.Send_init([buffer, self._mpi.INT64_T], other, PARCEL)
 
-    def _receiver(self, other):
+    def _receiver(self, other: int) -> Callable[[Int64], Any]:
         return lambda buffer: self._leaders.Recv_init([buffer, self._mpi.INT64_T], other, PARCEL)
 
-    def _receive(self, half):
+    def _receive(self, half: int) -> None:
         """Be ready for the parcels of the next window."""
         count = len(self._others)
-        if self._now[half] is None:
+        now = self._now[half]
+        if now is None:
             requests = [line.request(half) for line in self._lines]
-            self._now[half] = requests[:count], requests[count:], requests
-        self._mpi.Prequest.Startall(self._now[half][1])
+            self._now[half] = now = requests[:count], requests[count:], requests
+        self._mpi.Prequest.Startall(now[1])
 
-    def __call__(self):
+    def __call__(self) -> None:
         """Send the parcels of this window and take those of all other teams."""
         half = self._number & 1
         self._number += 1
-        sends, _, requests = self._now[half]
+        now = self._now[half]
+        assert now is not None, "its receives have begun"  # noqa: S101 - for the reader
+        sends, _, requests = now
         self._mpi.Prequest.Startall(sends)
         self._mpi.Request.Waitall(requests)
         said = self._words[self._heads[half]].tolist()
@@ -138,7 +146,7 @@ class Exchange:
         if min(int(self._team[TEAM_SOONEST]), *said[len(lines) :]) < INF:
             self._receive(1 - half)
 
-    def _settle(self, half, said):
+    def _settle(self, half: int, said: list[int]) -> None:
         """Send and take what did not fit, and choose other lengths."""
         count = len(self._others)
         rests = []
@@ -152,7 +160,7 @@ class Exchange:
         self._mpi.Request.Waitall(rests)
         self._now = [None, None]
 
-    def close(self):
+    def close(self) -> None:
         """When the last window is over."""
         for line in self._lines:
             line.close()

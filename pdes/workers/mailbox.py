@@ -4,7 +4,7 @@ There are three kinds: `Alone`, one process whose workers are threads; processes
 (`pdes.workers.processes`); MPI ranks, each with threads (`pdes.workers.ranks`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol
 
@@ -14,8 +14,9 @@ from pdes.build.layout import Layout
 from pdes.build.part import Part
 from pdes.build.post import Post
 from pdes.core.errors import RunError
+from pdes.core.inputs import Int64
 from pdes.harvest.gathering import Harvest
-from pdes.workers.parcels import Parcels, no_parcels
+from pdes.workers.parcels import Parcels, Words, no_parcels
 from pdes.workers.team import found_team, team_words
 
 LINE_WORDS = 16
@@ -34,9 +35,9 @@ class Place(NamedTuple):
         threads: how many they are.
     """
 
-    parts: list[Part]
+    parts: Sequence[Part]
     post: Post | None
-    team: np.ndarray
+    team: Int64
     parcels: Parcels
     first: int = 0
     threads: int = 1
@@ -79,25 +80,25 @@ class Mailbox(Protocol):
     def windows(self) -> AbstractContextManager:
         """A block in which this process does its windows: all begin it at once. What ends it early is said here."""
 
-    def exchange(self):
+    def exchange(self) -> None:
         """At the end of a window, by the first worker of a team if there are several: send its parcels, take others."""
 
 
 class Segment:
     """Zeroed int64 words that pieces are taken from, one behind the other."""
 
-    def __init__(self, words: np.ndarray):
+    def __init__(self, words: Int64) -> None:
         self._words = words
         self._used = 0
 
-    def take(self, words: int) -> np.ndarray:
+    def take(self, words: int) -> Int64:
         """int64[words], beginning on a pair of cache lines of its own."""
         begin = self._used
         self._used += rounded(words)
         return self._words[begin : begin + words]
 
 
-def rounded(words: int) -> int:
+def rounded(words: Words) -> Words:
     """Whole pairs of cache lines."""
     return -(-words // LINE_WORDS) * LINE_WORDS
 
@@ -111,18 +112,18 @@ class Alone:
 
     failure: type[RunError] = RunError
 
-    def __init__(self, parts):
+    def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
 
-    def lps(self, layout):
+    def lps(self, layout: Layout) -> range:
         """All."""
         return range(layout.lps)
 
-    def sum(self, value):
+    def sum(self, value: int) -> int:
         """The value."""
         return value
 
-    def everywhere(self, layout, threads, share):
+    def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
         """Do all of it here."""
         threads = min(threads, len(self._parts))
         team = np.zeros(team_words(threads), np.int64)
@@ -130,9 +131,9 @@ class Alone:
         own = share(Place(self._parts, None, team, no_parcels(self._parts), 0, threads))
         return own, own
 
-    def windows(self):
+    def windows(self) -> AbstractContextManager:
         """What ends them is raised as it is."""
         return nullcontext()
 
-    def exchange(self):
+    def exchange(self) -> None:
         """There is nobody else."""

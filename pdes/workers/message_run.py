@@ -6,10 +6,12 @@ import numpy as np
 
 from pdes.build.hooks import hooks_of
 from pdes.build.routes import fill_salts
-from pdes.build.simulation import Snapshot
+from pdes.build.settings import Settings
+from pdes.build.simulation import LogicalProcess, Progress, Simulation, Snapshot
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.hashmap import rehash
+from pdes.core.inputs import Graph
 from pdes.core.jit import compile_for, hook_address
 from pdes.core.status import DONE, FULL
 from pdes.harvest.stall import TOO_LATE_TEXT
@@ -20,14 +22,14 @@ from pdes.workers.crew import make_room
 EVENTS_OF_A_PAUSE = 1_000_000
 
 
-def compile_messages(graph=None, settings=None) -> float:
+def compile_messages(graph: Graph | None = None, settings: Settings | None = None) -> float:
     """Compile what a run of messages needs, or load it; without a graph what every such run needs. Seconds it took."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     compile_for(work_messages, 0, 0)
     compile_for(rehash, words, words, words, words)
     compile_for(fill_salts, words, words, 0)
-    for function in hooks_of(graph, settings).values() if graph is not None else ():
+    for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
         hook_address(function)
     return time.perf_counter() - begun
 
@@ -41,13 +43,13 @@ class MessageRun:
         nodes_total: trace rows of the run.
     """
 
-    def __init__(self, sim, progress=None, nodes_total=0):
+    def __init__(self, sim: Simulation, progress: Progress | None = None, nodes_total: int = 0) -> None:
         (self._lp,) = sim.lps
         self._progress = progress
         self._nodes_total = nodes_total
         self.first_event_s = 0.0
 
-    def run(self):
+    def run(self) -> None:
         """Run to the end."""
         lp, begun = self._lp, time.perf_counter()
         begin(lp)
@@ -63,14 +65,14 @@ class MessageRun:
         self.first_event_s = self.first_event_s or time.perf_counter() - begun
 
 
-def begin(lp):
+def begin(lp: LogicalProcess) -> None:
     """Have every NPU that has something to do begin at time 0."""
     w = lp.world
     ready = np.flatnonzero(w.npus.npu.ready_head[: lp.part.npus] >= 0)
     begin_with(w.messages, w.net.ctl, (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready)
 
 
-def _snapshot(lp, total, wall_s):
+def _snapshot(lp: LogicalProcess, total: int, wall_s: float) -> Snapshot:
     net = lp.world.net
     return Snapshot(
         now_ps=int(net.ctl.now_ps),

@@ -1,10 +1,13 @@
 """What parcels between teams cost the LPs that pack and unpack them, measured on one core with the engine's kernels."""
 
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pdes.build.simulation import Simulation
+from pdes.core.inputs import Int64
 from pdes.core.jit import Directory, kernel
 from pdes.core.memory import zeros
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
@@ -41,7 +44,7 @@ def _unpack_once(address):
     unpack(meeting_at(address).parcels, 0, 0)
 
 
-def parcel_costs(sim) -> ParcelCosts:
+def parcel_costs(sim: Simulation) -> ParcelCosts:
     """Measure them; sim: of two LPs or more, whose first has a link to another, not begun."""
     lp = sim.lps[0]
     half = int(lp.world.net.out_at[0])
@@ -63,7 +66,7 @@ def parcel_costs(sim) -> ParcelCosts:
     )
 
 
-def _look_ns(own):
+def _look_ns(own: bool) -> int:
     """Nanoseconds to look through all parcels, of which one record in some is the LP's own, or none is."""
     length = parcel_words(RECORDS_EACH, RECORD_WORDS)
     words = zeros(TEAMS * length).reshape(TEAMS, length)
@@ -75,7 +78,7 @@ def _look_ns(own):
     return _least_ns(_unpack_once, meeting.address)
 
 
-def _made(words, letters=0):
+def _made(words: Int64, letters: int = 0) -> Parcels:
     """Parcels of one LP with one neighbour in another team."""
     own = HEADER_WORDS + TEAMS * RECORDS_EACH // ONE_IN * CROSSING_WORDS
     begins = np.arange(TEAMS) * parcel_words(RECORDS_EACH, RECORD_WORDS)
@@ -96,7 +99,7 @@ def _made(words, letters=0):
     )
 
 
-def _least_ns(function, *arguments):
+def _least_ns(function: Callable[..., Any], *arguments: int) -> int:
     """The least of some calls; the first compiles."""
     took = []
     for _ in range(9):

@@ -9,11 +9,13 @@ among them no result depends on. Before a window each LP of the receiving team l
 into halves as its neighbours' outboxes have them (pdes.network.boundary).
 """
 
-from typing import Annotated, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 
-from pdes.build.part import offsets
+from pdes.build.part import Part, offsets
+from pdes.core.inputs import Rows
 from pdes.core.jit import fetch_add, inline, outline
 from pdes.core.rows.workers import ParcelHeader
 from pdes.core.state import INF, Int64
@@ -26,6 +28,10 @@ BLOCK = 8
 TAG_LP, TAG_NEIGHBOUR = 44, 24
 """Where in a tag the LP begins, and its neighbour's place; below is the link's."""
 PLACE_BITS, LINK_BITS = (1 << (TAG_LP - TAG_NEIGHBOUR)) - 1, (1 << TAG_NEIGHBOUR) - 1
+
+
+Words = TypeVar("Words", int, np.ndarray)
+"""A number or an array of them."""
 
 
 class Parcels(NamedTuple):
@@ -62,24 +68,26 @@ class Parcels(NamedTuple):
     record_words: Int64
 
 
-def no_parcels(parts):
+def no_parcels(parts: Sequence[object]) -> Parcels:
     """Of a process whose team is the only one."""
     none = np.zeros(0, np.int64)
     ptr = np.zeros(len(parts) + 1, np.int64)
     return Parcels(none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none)
 
 
-def headers_of(words):
+def headers_of(words: Int64) -> Rows:
     """What words of parcels are as rows of headers."""
     return words.view(ParcelHeader.dtype).view(np.recarray)
 
 
-def parcel_words(records, record_words):
+def parcel_words(records: Words, record_words: int) -> Words:
     """Length of a parcel of so many records, a number or an array."""
     return PARCEL_HEADER + -(-records // BLOCK) * BLOCK * (1 + record_words)
 
 
-def parcels_of(parts, team_of_lp, here, pairs, words, outgoing, incoming):
+def parcels_of(
+    parts: Sequence[Part], team_of_lp: Int64, here: int, pairs: Int64, words: Int64, outgoing: Int64, incoming: Int64
+) -> Parcels:
     """Letters and halves of LPs.
 
     Args:
@@ -92,7 +100,12 @@ def parcels_of(parts, team_of_lp, here, pairs, words, outgoing, incoming):
         incoming: int64[2 x other teams], likewise.
     """
     begin = np.searchsorted(pairs[:, 0], np.arange(len(team_of_lp) + 1))
-    teams, neighbours, tags, half_at, counts, used = [], [], [], [], [], 0
+    teams: list[int] = []
+    neighbours: list[int] = []
+    tags: list[int] = []
+    half_at: list[int] = []
+    counts: list[int] = []
+    used = 0
     for part in parts:
         letters = 0
         for j, (other, room) in enumerate(zip(part.neighbours, part.rooms_in, strict=True)):

@@ -14,18 +14,22 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing import connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from pdes.build.layout import Layout
 from pdes.build.post import Post, outbox_words
 from pdes.core.errors import RunError
-from pdes.harvest.gathering import merge
+from pdes.core.inputs import Int64
+from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
-from pdes.workers.mailbox import Place, Segment, rounded
+from pdes.workers.mailbox import Place, Segment, Share, rounded
 from pdes.workers.parcels import no_parcels
 from pdes.workers.team import TEAM_ABORT, found_team, team_words
 
@@ -42,13 +46,13 @@ class _Workers:
         done: int64[workers], shared: 1 = the worker has done all its windows.
     """
 
-    def __init__(self, team, done):
+    def __init__(self, team: Int64, done: Int64) -> None:
         self._team = team
         self._done = done
-        self._processes = []
-        self._pipes = []
+        self._processes: list[multiprocessing.process.BaseProcess] = []
+        self._pipes: list[connection.Connection] = []
 
-    def start(self, target, worker):
+    def start(self, target: Callable[[connection.Connection, int], None], worker: int) -> None:
         """Fork a process that calls target(pipe, worker)."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
@@ -62,24 +66,24 @@ class _Workers:
             signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         theirs.close()
 
-    def watch(self):
+    def watch(self) -> None:
         """Have a thread stop the team as soon as a process ends that is not done."""
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def _watch(self):
-        waiting = {process.sentinel: worker for worker, process in enumerate(self._processes, start=1)}
+    def _watch(self) -> None:
+        waiting: dict[Any, int] = {process.sentinel: worker for worker, process in enumerate(self._processes, start=1)}
         while waiting:
             for sentinel in connection.wait(list(waiting)):
                 if self._done[waiting.pop(sentinel)] == 0:
                     self._team[TEAM_ABORT] = 1
 
-    def receive(self):
+    def receive(self) -> list[Harvest]:
         """What each process has brought, in order."""
         return [self._receive(number) for number in range(len(self._pipes))]
 
-    def failure(self):
+    def failure(self) -> RunError:
         """Of those that stopped the team, the one that says why."""
-        waiting = {pipe: number for number, pipe in enumerate(self._pipes)}
+        waiting: dict[Any, int] = {pipe: number for number, pipe in enumerate(self._pipes)}
         until = time.monotonic() + SAYS_WHY_S
         while waiting:
             ready = connection.wait(list(waiting), max(0.0, until - time.monotonic()))
@@ -94,7 +98,7 @@ class _Workers:
                     return error
         return RunError("a worker stopped the run and did not say why")
 
-    def _receive(self, number):
+    def _receive(self, number: int) -> Harvest:
         """What a process has brought; raises what it has raised."""
         process, pipe = self._processes[number], self._pipes[number]
         try:
@@ -108,7 +112,7 @@ class _Workers:
             raise outcome
         return outcome
 
-    def stop(self):
+    def stop(self) -> None:
         """End all that still run."""
         self._team[TEAM_ABORT] = 1
         until = time.monotonic() + ENDS_S
@@ -128,19 +132,24 @@ class Processes:
 
     failure: type[RunError] = RunError
 
-    def __init__(self, workers):
+    def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._others = None
+        self._others: _Workers | None = None
 
-    def lps(self, layout):
+    def lps(self, layout: Layout) -> range:
         """All: the others are not there yet."""
         return range(layout.lps)
 
-    def sum(self, value):
+    def sum(self, value: int) -> int:
         """The value, as the others are not there yet."""
         return value
 
-    def everywhere(self, layout, threads, share):  # noqa: ARG002 - a process is one worker
+    def everywhere(
+        self,
+        layout: Layout,
+        threads: int,  # noqa: ARG002 - a process is one worker
+        share: Share,
+    ) -> tuple[Harvest, Harvest]:
         """Fork the others, and do a share here."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
@@ -152,11 +161,11 @@ class Processes:
         post = Post(parts, memory.take)
         parent = os.getpid()
 
-        def place(worker):
+        def place(worker: int) -> Place:
             own = [parts[number] for number in layout.share(workers, worker)]
             return Place(own, post, team, no_parcels(own), worker)
 
-        def child(pipe, worker):
+        def child(pipe: connection.Connection, worker: int) -> None:
             _die_with(parent)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all, the parent ends us
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -185,7 +194,7 @@ class Processes:
             others.stop()
 
     @contextlib.contextmanager
-    def windows(self):
+    def windows(self) -> Iterator[None]:
         """The first process says why another has stopped."""
         try:
             yield
@@ -194,11 +203,11 @@ class Processes:
                 raise
             raise self._others.failure() from None
 
-    def exchange(self):
+    def exchange(self) -> None:
         """All are one team."""
 
 
-def _told(error, worker):
+def _told(error: BaseException, worker: int) -> BaseException:
     """A worker's failure as this process can raise it: what comes through a pipe has lost its traceback."""
     if isinstance(error, RunError | AbortedError):
         return error
@@ -207,7 +216,7 @@ def _told(error, worker):
     return RunError(f"worker {worker}: {type(error).__name__}: {error} ({where}); this is a defect")
 
 
-def _die_with(parent):
+def _die_with(parent: int) -> None:
     """Have this process killed when its parent dies (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -6,19 +6,24 @@ for all of its node. mpi4py is imported when a run on ranks begins.
 """
 
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from pdes.build.layout import Layout
+from pdes.build.part import Part
 from pdes.build.post import Post
 from pdes.core.errors import AgreedRunError, RunError
+from pdes.core.inputs import Int64
 from pdes.core.jit import jit_enabled
-from pdes.harvest.gathering import merge
+from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
 from pdes.workers.exchange import Exchange
-from pdes.workers.mailbox import Place, Segment, rounded
+from pdes.workers.mailbox import Place, Segment, Share, rounded
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
 from pdes.workers.team import found_team, team_words
 
@@ -36,20 +41,20 @@ class Ranks:
 
     failure: type[RunError] = AgreedRunError
 
-    def __init__(self, communicator, *, share_memory=True, team_ranks=0):
+    def __init__(self, communicator: Any, *, share_memory: bool = True, team_ranks: int = 0) -> None:
         self._communicator = communicator
         self._team_ranks = team_ranks if share_memory and jit_enabled() else 1  # plain Python cannot add for several
-        self._exchange = None
+        self._exchange: Exchange | None = None
 
-    def lps(self, layout):
+    def lps(self, layout: Layout) -> range:
         """Those of this rank."""
         return layout.share(self._communicator.Get_size(), self._communicator.Get_rank())
 
-    def sum(self, value):
+    def sum(self, value: int) -> int:
         """Over all ranks."""
-        return self._communicator.allreduce(value)
+        return int(self._communicator.allreduce(value))
 
-    def everywhere(self, layout, threads, share):
+    def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
         """All ranks call this."""
         size = self._communicator.Get_size()
         threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
@@ -61,7 +66,7 @@ class Ranks:
         return replace(whole, settled=whole.settled | {"teams": team.teams}), own
 
     @contextmanager
-    def windows(self):
+    def windows(self) -> Iterator[None]:
         """All ranks begin together; what ends one of them is said with its number."""
         self._communicator.Barrier()
         try:
@@ -73,8 +78,9 @@ class Ranks:
             text = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
             raise RunError(f"rank {self._communicator.Get_rank()}: {text}") from error
 
-    def exchange(self):
+    def exchange(self) -> None:
         """With other teams."""
+        assert self._exchange is not None, "the first worker of several teams calls this"  # noqa: S101 - for the reader
         self._exchange()
 
 
@@ -93,7 +99,7 @@ class _Team(Post):
         exchange: with other teams; None where there are none, or on ranks other than the first of the team.
     """
 
-    def __init__(self, layout, communicator, threads, most_ranks):
+    def __init__(self, layout: Layout, communicator: Any, threads: int, most_ranks: int) -> None:
         from mpi4py import MPI  # noqa: PLC0415 - only runs on ranks need it
 
         super().__init__([])
@@ -128,11 +134,13 @@ class _Team(Post):
             parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *where)
         self._parcels = parcels
         self.place = Place(own, self, team, parcels, threads * rank_in_team, threads)
-        self.exchange = None
+        self.exchange: Exchange | None = None
         if self.teams > 1 and rank_in_team == 0:
             self.exchange = Exchange(MPI, self._leaders, team, parcels, rooms)
 
-    def _memory(self, mpi, parts_of, team_length, parcels_length):
+    def _memory(
+        self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int
+    ) -> tuple[Int64, Int64]:
         """Take what the ranks share: each has its outboxes, the first the team and its parcels, which are returned.
 
         There is room for the most that links can carry, so most of it is never written and must not be touched.
@@ -153,7 +161,7 @@ class _Team(Post):
                 self.outbox[part.number] = segment.take(int(part.outbox_at()[-1]))
         return found
 
-    def _rooms(self, parts):
+    def _rooms(self, parts: Sequence[Part]) -> Int64:
         """int64[3 x other teams]: lengths of parcels to each, then of the two from each, in whole lines."""
         here = self._team_of_lp[parts[0].number]
         most = np.zeros((2, self.teams), np.int64)
@@ -163,7 +171,7 @@ class _Team(Post):
         out, into = rounded(parcel_words(np.delete(most, here, axis=1), parts[0].crossing_words - 1))
         return np.concatenate([out, np.repeat(into, 2)])
 
-    def address(self, sender, receiver, half):
+    def address(self, sender: int, receiver: int, half: int) -> int:
         """Address of the half of the sender's outbox that is for the receiver, or of what has come of it."""
         if self._team_of_lp[sender] == self._team_of_lp[receiver]:
             return super().address(sender, receiver, half)
@@ -171,7 +179,7 @@ class _Team(Post):
         place = parcels.half_ptr[self._own[receiver]] + self._neighbours[receiver].index(sender)
         return parcels.halves.ctypes.data + WORD_BYTES * int(parcels.half_at[place])
 
-    def close(self):
+    def close(self) -> None:
         """By all ranks, when the run is over and went well: nobody will look at the memory again."""
         if self.exchange is not None:
             self.exchange.close()
@@ -182,11 +190,10 @@ class _Team(Post):
         self._team.Free()
 
 
-def _gathered(own, communicator):
+def _gathered(own: Harvest, communicator: Any) -> Harvest:
     """What all ranks have brought; flows on rank 0 only, trace rows nowhere."""
     light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
     harvests = communicator.gather(light)
-    whole = None
     if harvests is not None:
         whole = merge(harvests)
         without_flows = replace(whole, flows_out=whole.flows_out[:0], flows_in=whole.flows_in[:0])

@@ -7,15 +7,21 @@ meet at the end of each window: the sum of what the slowest takes.
 """
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pdes.build.layout import Layout, share
+from pdes.build.part import Part
 from pdes.build.post import Post
+from pdes.build.settings import Settings
+from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.build.worlds import build_lps
 from pdes.core.errors import RunError
+from pdes.core.inputs import Array, Float64, Graph, Int32, Int64, Program
 from pdes.core.jit import Directory
 from pdes.core.status import DONE, FAILED, FULL
 from pdes.harvest.gathering import check, harvest, results
@@ -58,22 +64,27 @@ class Recording:
     came: dict[int, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
 
     @property
-    def windows(self):
+    def windows(self) -> int:
         """How many."""
         return self.hops.shape[0]
 
     @property
-    def lps(self):
+    def lps(self) -> int:
         """How many."""
         return self.hops.shape[1]
 
     @property
-    def wall_s(self):
+    def wall_s(self) -> float:
         """Time in the kernel."""
         return float(self.spent_ns.sum()) * 1e-9
 
 
-def record_windows(sim, most_windows=None, keep=(), progress=None):
+def record_windows(
+    sim: Simulation,
+    most_windows: int | None = None,
+    keep: Sequence[int] = (),
+    progress: Callable[[int], None] | None = None,
+) -> Recording:
     """Run a Simulation that holds all LPs on one worker and record each window.
 
     Args:
@@ -90,21 +101,24 @@ def record_windows(sim, most_windows=None, keep=(), progress=None):
     team, crew, meeting = _alone(sim.lps)
     call_ns = _call_ns()
     letters = _Letters(sim.lps)
-    hops, counts, begin_ps, spent_ns = [], [letters.none()], [], []
-    came = {number: [] for number in keep}
+    hops: list[Int32] = []
+    sent = [letters.none()]
+    begin_ps: list[int] = []
+    spent_ns: list[int] = []
+    came: dict[int, list[tuple[Int64, Int64]]] = {number: [] for number in keep}
     status = tm.PAUSED
     while status != DONE and (most_windows is None or len(hops) < most_windows):
         number = int(team[tm.TEAM_FIRST + tm.WORKER_NUMBER])
         for lp, blobs in came.items():
-            blobs.append(letters.to(lp, 1 - (number & 1), counts[-1]))
+            blobs.append(letters.to(lp, 1 - (number & 1), sent[-1]))
         begin_ps.append(int(team[tm.TEAM_FIRST + tm.WORKER_BEGIN]))
         status, took_ns = _one_call(sim.lps, team, meeting, 0)
         spent_ns.append(max(0, took_ns - call_ns))
         hops.append(crew[tm.CREW_FIRST + 2 * lps :].astype(np.int32))
-        counts.append(letters.counts(number & 1))
+        sent.append(letters.counts(number & 1))
         if progress is not None:
             progress(len(hops))
-    counts = np.array(counts, np.int32)
+    counts = np.array(sent, np.int32)
     found = Recording(
         hops=np.array(hops, np.int32),
         sent=_sums(counts[1:], letters.pairs[:, 0], lps),
@@ -123,7 +137,9 @@ def record_windows(sim, most_windows=None, keep=(), progress=None):
     return replace(found, results=results(own, own, sim.graph, **seconds))
 
 
-def replay(graph, program, settings, owner, recording, number):
+def replay(
+    graph: Graph, program: Program, settings: Settings, owner: ArrayLike, recording: Recording, number: int
+) -> Int64:
     """Run one LP alone, on what came to it from others when it was recorded.
 
     Args:
@@ -166,11 +182,11 @@ def replay(graph, program, settings, owner, recording, number):
 class _Replayed(Post):
     """The outbox of an LP; all that comes to it before its first window is nothing."""
 
-    def __init__(self, part):
+    def __init__(self, part: Part) -> None:
         super().__init__([part])
         self._nothing = np.zeros(HEADER_WORDS, np.int64)
 
-    def address(self, sender, receiver, half):  # noqa: ARG002 - as in Post
+    def address(self, sender: int, receiver: int, half: int) -> int:  # noqa: ARG002 - as in Post
         """Address of an empty half."""
         return self._nothing.ctypes.data
 
@@ -178,7 +194,7 @@ class _Replayed(Post):
 class _Letters:
     """What lies in the outboxes of LPs. `pairs`: (sender, receiver), by sender, then by receiver."""
 
-    def __init__(self, lps):
+    def __init__(self, lps: Sequence[LogicalProcess]) -> None:
         self._outboxes = [lp.world.net.outbox for lp in lps]
         self._crossing_words = lps[0].part.crossing_words
         at = [lp.part.outbox_at() for lp in lps]
@@ -189,18 +205,18 @@ class _Letters:
         self._number = {pair: number for number, pair in enumerate(pairs)}
         self._into = {lp.part.number: lp.part.neighbours for lp in lps}
 
-    def none(self):
+    def none(self) -> Int32:
         """Counts before the first window."""
         return np.zeros(len(self.pairs), np.int32)
 
-    def counts(self, half):
+    def counts(self, half: int) -> Int32:
         """int32[pairs]: packets in the halves."""
         found = self.none()
         for box, at, begin in zip(self._outboxes, self._halves[half], self._begin[:-1], strict=True):
             found[begin : begin + len(at)] = box[at]
         return found
 
-    def to(self, lp, half, counts):
+    def to(self, lp: int, half: int, counts: Int32) -> tuple[Int64, Int64]:
         """What lies there for an LP: all halves in a row, and where each begins."""
         pieces = []
         for other in self._into[lp]:
@@ -213,7 +229,7 @@ class _Letters:
         return words, np.cumsum(lengths) - lengths
 
 
-def _sums(counts, lp_of, lps):
+def _sums(counts: Int32, lp_of: Int64, lps: int) -> Int32:
     """int32[windows, lps]: counts of pairs summed by LP."""
     found = np.zeros((len(counts), lps), np.int32)
     for row, of_window in zip(found, counts, strict=True):
@@ -221,7 +237,7 @@ def _sums(counts, lp_of, lps):
     return found
 
 
-def _alone(lps, *, exchanges=False):
+def _alone(lps: Sequence[LogicalProcess], *, exchanges: bool = False) -> tuple[Int64, Int64, Directory]:
     """A team of one worker, its crew, and their Directory."""
     team = np.zeros(tm.team_words(1), np.int64)
     cell_ps = int(lps[0].world.net.const.cell_ps) if lps else 1
@@ -231,7 +247,7 @@ def _alone(lps, *, exchanges=False):
     return team, crew, Directory(tm.Meeting(team, crew, addresses, no_parcels(lps)))
 
 
-def _one_call(lps, team, meeting, hops):
+def _one_call(lps: Sequence[LogicalProcess], team: Int64, meeting: Directory, hops: int) -> tuple[int, int]:
     """Call the kernel and make room until it is content: what it says, and the nanoseconds in it."""
     took_ns = 0
     while True:
@@ -246,7 +262,7 @@ def _one_call(lps, team, meeting, hops):
         make_room(lp)
 
 
-def _call_ns():
+def _call_ns() -> int:
     """What a call of the kernel takes that finds nothing to do."""
     team, _, meeting = _alone([])
     took_ns = [_one_call([], team, meeting, 0)[1] for _ in range(CALLS)]
@@ -261,13 +277,13 @@ class Cost:
     crossing_ns: float
     hop_ns: float
 
-    def of(self, recording):
+    def of(self, recording: Recording) -> Float64:
         """float64[windows, lps]: nanoseconds of each LP in each window."""
         crossings = recording.sent + recording.taken
         return self.window_ns + self.crossing_ns * crossings + self.hop_ns * recording.hops
 
 
-def fit(recording, replays):
+def fit(recording: Recording, replays: Mapping[int, Int64]) -> tuple[Cost, float]:
     """The Cost that fits best by least squares, no term negative, and how far it is off.
 
     Args:
@@ -287,7 +303,7 @@ def fit(recording, replays):
     return cost, max(abs(float(fitted[lp]) / max(int(took.sum()), 1) - 1.0) for lp, took in replays.items())
 
 
-def _least_squares(rows, values):
+def _least_squares(rows: Float64, values: Float64) -> Float64:
     """float64[columns]: coefficients; one that would be negative is left out and 0."""
     columns = list(range(rows.shape[1]))
     found = np.zeros(rows.shape[1])
@@ -300,7 +316,7 @@ def _least_squares(rows, values):
     return found
 
 
-def rank_sums(values, ranks):
+def rank_sums(values: Array, ranks: int) -> Array:
     """[windows, ranks]: sums over the LPs of each rank, as `pdes.build.layout.share` gives them.
 
     Args:
@@ -315,12 +331,12 @@ def rank_sums(values, ranks):
     return np.add.reduceat(values, [share(values.shape[1], ranks, rank).start for rank in range(ranks)], axis=1)
 
 
-def busiest_ns(recording, cost, ranks):
+def busiest_ns(recording: Recording, cost: Cost, ranks: int) -> Float64:
     """float64[windows]: what the slowest of so many ranks takes for each window."""
     return rank_sums(cost.of(recording), ranks).max(axis=1)
 
 
-def projected_s(recording, cost, ranks, sync_ns=0.0):
+def projected_s(recording: Recording, cost: Cost, ranks: int, sync_ns: float | Float64 = 0.0) -> float:
     """Seconds that so many ranks take; sync_ns: for meeting at the end of a window, a number or one for each window."""
     return float((busiest_ns(recording, cost, ranks) + sync_ns).sum()) * 1e-9
 
@@ -342,7 +358,7 @@ class Exchange(NamedTuple):
     letters: int
 
 
-def exchange(recording, nodes, ranks):
+def exchange(recording: Recording, nodes: int, ranks: int) -> Exchange:
     """What nodes exchange that share the ranks, contiguously and equally, as ranks share LPs."""
     lps = [len(share(recording.lps, ranks, rank)) for rank in range(ranks)]
     node_of = np.concatenate(

@@ -75,12 +75,12 @@ SPINS = 4000
 YIELDS = 50_000
 
 
-def team_words(workers):
+def team_words(workers: int) -> int:
     """Length of a team."""
     return TEAM_FIRST + workers * LINE
 
 
-def found_team(team, workers, cell_ps, *, crew_size, exchanges=False):
+def found_team(team: Int64, workers: int, cell_ps: int, *, crew_size: int, exchanges: bool = False) -> None:
     """Set up a zeroed team of so many workers, so many in each process."""
     team[TEAM_WORKERS] = workers
     team[TEAM_CELL] = cell_ps
@@ -92,7 +92,7 @@ def found_team(team, workers, cell_ps, *, crew_size, exchanges=False):
         team[row + WORKER_PLANS] = int(worker % crew_size == 0)
 
 
-def new_crew(lps):
+def new_crew(lps: int) -> Int64:
     """A crew for so many LPs."""
     crew = np.zeros(CREW_FIRST + 3 * lps, np.int64)
     crew[CREW_FIRST : CREW_FIRST + lps] = crew[CREW_FIRST + lps : CREW_FIRST + 2 * lps] = np.arange(lps)

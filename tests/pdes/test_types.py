@@ -52,7 +52,7 @@ def exempt():
     return [
         name
         for each in overrides
-        if each.get("disallow_untyped_defs") is False and "pdes.workers.*" not in each["module"]
+        if each.get("disallow_untyped_defs") is False
         for name in each["module"]
     ]
 
@@ -62,9 +62,7 @@ def test_mypy_spares_the_files_that_hold_kernels_and_no_others():
     assert exempt() == sorted([*holding, TEACHES_NUMBA])
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if path.parent.name != "workers" and module(path) != TEACHES_NUMBA], ids=module
-)
+@pytest.mark.parametrize("path", [path for path in FILES if module(path) != TEACHES_NUMBA], ids=module)
 def test_what_is_no_kernel_has_types(path):
     host = [function for function, kernel in functions(ast.parse(path.read_text())) if not kernel]
     assert [function.name for function in host if untyped(function)] == []
