@@ -290,7 +290,7 @@ def advance(address, node, inst, now):
                             break
                         post_step(net, insts, plans, node, inst, lane, row, step, now)
                     pc += 1
-                # after the send: a blocking lane goes on once its last byte has left, and any lane once the message of the
+                # after the send: a blocking lane goes on once its last byte has left, any lane once the message of the
                 # step has come; where messages are asked for or called, a lane that waits says so
                 blocks = lane_row.blocking == 1 and plans.send_peer[step] >= 0
                 if blocks and insts.inst_left[base + lane] == 0:
