@@ -53,7 +53,7 @@ def dimensions_of(routing: DimensionRouting) -> tuple[Dimension, ...]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Hierarchy:
     """Nodes and cables of a hierarchy of dimensions; what `lay_out` gives.
 
     Attributes:
@@ -71,7 +71,7 @@ class Layout:
     cable_b: tuple[Int64, ...]
 
 
-def lay_out(dimensions: Sequence[Dimension]) -> Layout:
+def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
     """Numbers the nodes and lists the cables. NPU i has digit (i // product of the earlier sizes) mod size.
 
     A Ring of two is one cable; FullyConnected has a cable for each pair; each line of a Switch dimension (the NPUs that
@@ -105,7 +105,7 @@ def lay_out(dimensions: Sequence[Dimension]) -> Layout:
         cable_a.append(a)
         cable_b.append(b)
     digit = np.concatenate(digits).astype(np.int32)
-    return Layout(tuple(dimensions), npus, nodes, digit, tuple(cable_a), tuple(cable_b))
+    return Hierarchy(tuple(dimensions), npus, nodes, digit, tuple(cable_a), tuple(cable_b))
 
 
 def extent_of(dimensions: Sequence[Dimension]) -> Extent:
@@ -121,7 +121,7 @@ def _cables(dimension: Dimension, npus: int) -> int:
     return npus // 2 if dimension == Dimension("Ring", 2) else npus
 
 
-def build_dimension_routing(layout: Layout, link_src: Int32, link_dst: Int32) -> DimensionRouting:
+def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32) -> DimensionRouting:
     """Routing for links that join exactly the neighbours of the layout; parallel links are members of one set.
 
     Raises:
@@ -177,7 +177,7 @@ def _refuse_too_many(dimensions: Sequence[Dimension], npus: int) -> None:
         )
 
 
-def _compare_pairs(layout: Layout, found: Int64, expected: Int64) -> None:
+def _compare_pairs(layout: Hierarchy, found: Int64, expected: Int64) -> None:
     for pairs, complaint in (
         (np.setdiff1d(expected, found), "are not linked; expected a link"),
         (np.setdiff1d(found, expected), "are linked; expected no link"),
@@ -187,7 +187,7 @@ def _compare_pairs(layout: Layout, found: Int64, expected: Int64) -> None:
             raise TopologyError(f"{a} and {b} {complaint} in {format_dimensions(layout.dimensions)}")
 
 
-def _neighbours(layout: Layout, d: int, dimension: Dimension) -> list[tuple[Int64, int, Int64]]:
+def _neighbours(layout: Hierarchy, d: int, dimension: Dimension) -> list[tuple[Int64, int, Int64]]:
     """(nodes int64[n], mode, neighbours int64[n, entries of `sets` per node]) of the nodes that act in dimension d."""
     npu = np.arange(layout.npus)
     stride, n = math.prod(x.size for x in layout.dimensions[:d]), dimension.size

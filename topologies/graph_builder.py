@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MOST_CABLES, MOST_NODES
-from topologies.dimension_routing import Layout, build_dimension_routing
+from topologies.dimension_routing import Hierarchy, build_dimension_routing
 from topologies.errors import TopologyError
 from topologies.graph import NPU, SWITCH, Graph, Int64, TableRouting
 from topologies.table_routing import build_table_routing, unreachable_pair
@@ -104,7 +104,7 @@ class GraphBuilder:
         *,
         dims: Sequence[int] = (),
         host: npt.ArrayLike | None = None,
-        layout: Layout | None = None,
+        layout: Hierarchy | None = None,
         accelerator: str = "",
     ) -> Graph:
         """The finished graph, with its routing.
@@ -125,7 +125,7 @@ class GraphBuilder:
             raise TopologyError(f"{self.name}: {error}") from None
 
     def _graph(
-        self, dims: tuple[int, ...], host: npt.ArrayLike | None, layout: Layout | None, accelerator: str
+        self, dims: tuple[int, ...], host: npt.ArrayLike | None, layout: Hierarchy | None, accelerator: str
     ) -> Graph:
         a, b, rate_bps, delay_ps = self._checked_cables()
         if math.prod(dims) != self.npus:

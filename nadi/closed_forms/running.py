@@ -13,7 +13,7 @@ from nadi.closed_forms.sharing import with_shared_traces
 from nadi.launching.progress import Progress, Silence
 from pdes.closed_forms.closed_form_run import (
     ClassTimes,
-    Layout,
+    FoldedProgram,
     compile_closed_form,
     digest_of,
     lay_out,
@@ -35,7 +35,7 @@ MOST_FLOWS = 1 << 22
 _SEND = 3
 
 
-def laid_out(graph: Graph, program: Program, costs: CollectiveCosts, *, fold: bool = True) -> Layout:
+def laid_out(graph: Graph, program: Program, costs: CollectiveCosts, *, fold: bool = True) -> FoldedProgram:
     """A program's classes of NPUs, and what of it takes a time of its own.
 
     Args:
@@ -57,7 +57,7 @@ def laid_out(graph: Graph, program: Program, costs: CollectiveCosts, *, fold: bo
 
 
 def costed(
-    layout: Layout,
+    layout: FoldedProgram,
     costs: CollectiveCosts,
     how: CollectiveSettings,
 ) -> Costed:
@@ -74,7 +74,7 @@ def costed(
     return costs.of_collectives(program, how, keys, kinds)
 
 
-def formulas(layout: Layout, found: Costed, program: Program) -> frozenset[tuple[int, int]]:
+def formulas(layout: FoldedProgram, found: Costed, program: Program) -> frozenset[tuple[int, int]]:
     """Schedule of the program and size of the collectives whose closed forms are not played.
 
     Args:
@@ -92,7 +92,7 @@ def formulas(layout: Layout, found: Costed, program: Program) -> frozenset[tuple
 
 def run(
     graph: Graph,
-    layout: Layout,
+    layout: FoldedProgram,
     collectives: Costed,
     costs: CollectiveCosts,
     settings: pdes.Settings,
@@ -155,7 +155,7 @@ def _ports(graph: Graph, pairs: Pairs, ways: Int64) -> Int32:
 
 def _results(
     graph: Graph,
-    layout: Layout,
+    layout: FoldedProgram,
     times: ClassTimes,
     settings: pdes.Settings,
     most_rows: int,
@@ -203,14 +203,14 @@ def _ranges(first: Int64, counts: Int64) -> Int64:
     return np.arange(int(counts.sum())) - np.repeat(ends - counts - first, counts)
 
 
-def _payload(layout: Layout) -> int:
+def _payload(layout: FoldedProgram) -> int:
     """Bytes of all messages between two NPUs."""
     of_send = layout.messages.bytes[layout.send_key]
     before = np.concatenate([[0], np.cumsum(of_send)])
     return int((np.diff(before[layout.send_ptr]) * layout.classes.size).sum())
 
 
-def _flows(layout: Layout, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
+def _flows(layout: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
     """Messages between two NPUs, as pdes.Results has them; none unless they are recorded."""
     program, classes = layout.program, layout.classes
     counts = np.diff(layout.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)

@@ -191,8 +191,8 @@ def _class_row(row: Record, faults: Sequence[LinkFault]) -> Record:
 
 def scheduled(
     graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
-) -> tuple[s.Routes, list[int], s.Schedule, int]:
-    """Routes of an LP; the constants mode, dimensions and homes; its Schedule; how many sets of tables that has."""
+) -> tuple[s.Routes, list[int], s.FaultSchedule, int]:
+    """Routes of an LP; the constants mode, dimensions and homes; FaultSchedule; how many sets of tables that has."""
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
     routings: list[frozenset[int]] = [frozenset()]
@@ -213,7 +213,7 @@ def scheduled(
     if changes:
         change = zeros(len(changes), Change)
         change[:] = sorted(changes)
-    return routes, routing, s.Schedule(change=change, **(empty | tables)), len(routings)
+    return routes, routing, s.FaultSchedule(change=change, **(empty | tables)), len(routings)
 
 
 def _of_own_links(fabric: "Fabric", part: "Part") -> list[tuple[int, int, int]]:

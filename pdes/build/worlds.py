@@ -84,7 +84,7 @@ _OTHER_NAMES = {"slot_group", "slot_member", "group_ptr", "group_member", "child
 """Arrays that Program calls as the kernel does; other columns of its nodes begin with node_."""
 
 
-def _tables(program: Program) -> tuple[s.Trace, s.Plans]:
+def _tables(program: Program) -> tuple[s.Trace, s.PlanTables]:
     """The program's arrays under the names and with the types of the kernel; worlds of one process share them."""
     made = {"lane_row": _lane_rows(program.schedules), "view_row": _view_rows(program.schedules)}
 
@@ -102,7 +102,7 @@ def _tables(program: Program) -> tuple[s.Trace, s.Plans]:
     def filled(part: Any) -> Any:
         return part(**{name: array(name, kind) for name, kind in part.__annotations__.items()})
 
-    return filled(s.Trace), filled(s.Plans)
+    return filled(s.Trace), filled(s.PlanTables)
 
 
 def _lane_rows(schedules: Schedules) -> Rows:
@@ -182,7 +182,7 @@ def _ready_templates(program: Program) -> list[tuple[Int32, int, int]]:
 
 
 def _npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
-    """The `npu` table, the per-NPU rows of `Rows.state`, and their offsets."""
+    """The `npu` table, the per-NPU rows of `RowStates.state`, and their offsets."""
     npu = zeros(part.npus, Npu)
     ports = np.diff(part.out_ptr[: part.npus + 1])
     for name in (
@@ -464,10 +464,10 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
     )
 
 
-def _rows(state: Int32, slots: int, recorded: bool) -> s.Rows:
+def _rows(state: Int32, slots: int, recorded: bool) -> s.RowStates:
     """Trace rows of every NPU, none begun; recorded: whether their times are kept."""
     kept = len(state) if recorded else 1
-    return s.Rows(
+    return s.RowStates(
         state=state,
         flag=zeros(len(state), np.int8),
         start=full(kept, -1),
@@ -561,7 +561,9 @@ def build_lps(layout: Layout, program: Program, settings: Settings, parts: Seque
     return Simulation(layout, program, settings, built, time.perf_counter() - begun)
 
 
-def _way_back(layout: Layout, program: Program, settings: Settings, tables: tuple[s.Trace, s.Plans]) -> LogicalProcess:
+def _way_back(
+    layout: Layout, program: Program, settings: Settings, tables: tuple[s.Trace, s.PlanTables]
+) -> LogicalProcess:
     """An LP of the whole fabric where nothing is done and all goes well, for routes only (pdes/network/way_back.py)."""
     plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
     whole = Layout(layout.graph, plain)
@@ -571,7 +573,7 @@ def _way_back(layout: Layout, program: Program, settings: Settings, tables: tupl
 
 
 def _build_lp(
-    layout: Layout, program: Program, settings: Settings, part: Part, tables: tuple[s.Trace, s.Plans], post: Post
+    layout: Layout, program: Program, settings: Settings, part: Part, tables: tuple[s.Trace, s.PlanTables], post: Post
 ) -> LogicalProcess:
     """The world of one LP."""
     graph, fabric = layout.graph, layout.fabric

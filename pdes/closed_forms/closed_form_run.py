@@ -76,7 +76,7 @@ class MessageTimes(NamedTuple):
     total_ps: Int64
 
 
-class Layout(NamedTuple):
+class FoldedProgram(NamedTuple):
     """A Program's classes as the kernel walks them, without times.
 
     Attributes:
@@ -141,7 +141,7 @@ class ClassTimes(NamedTuple):
 
 def lay_out(
     program: Program, classes: Classes, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64, port: Int32
-) -> Layout:
+) -> FoldedProgram:
     """Lay out the classes of a Program, and find what must be costed.
 
     Args:
@@ -160,7 +160,7 @@ def lay_out(
     group, member, member_slot = _groups(program, classes)
     collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
     send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port)
-    return Layout(
+    return FoldedProgram(
         program=program,
         classes=classes,
         row_ptr=_pointers(rows),
@@ -195,7 +195,7 @@ def lay_out(
 
 
 def run_closed_form(
-    layout: Layout,
+    layout: FoldedProgram,
     collective_ps: Int64,
     messages: MessageTimes,
     *,
@@ -407,7 +407,7 @@ def _receives(program: Program, rows: Int64, to_trace: Int32) -> Int32:
     return found
 
 
-def _work(layout: Layout, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool) -> s.Work:
+def _work(layout: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool) -> s.Work:
     """The state at time 0."""
     program, classes = layout.program, layout.classes
     count = len(classes.example)
@@ -438,7 +438,7 @@ def _work(layout: Layout, collective_ps: Int64, messages: MessageTimes, *, concu
         classes=words,
         heap=heap,
         traces=layout.traces,
-        rows=s.Rows(state, zeros(rows, np.int8), full(rows, -1), full(rows, -1)),
+        rows=s.ClassRows(state, zeros(rows, np.int8), full(rows, -1), full(rows, -1)),
         collectives=s.Collectives(
             slot_group=_as(layout.slot_group, np.int32),
             slot_next=zeros(int(layout.slot_ptr[-1]), np.int32),
@@ -493,7 +493,7 @@ def _snapshot(work: s.Work, events: int, total: int, wall_s: float) -> Snapshot:
     )
 
 
-def _who_waits(layout: Layout, work: s.Work) -> str:
+def _who_waits(layout: FoldedProgram, work: s.Work) -> str:
     """The rows that are under way and what each waits for, a line each, of the least NPU of each class."""
     flag = work.rows.flag[: layout.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (ROW_STARTED | ROW_READY)) != 0) & ((flag & ROW_DONE) == 0))
@@ -509,7 +509,7 @@ def _who_waits(layout: Layout, work: s.Work) -> str:
     return head + "".join(f"\n  {line}" for line in lines) + more
 
 
-def _waits(layout: Layout, work: s.Work, c: int, row: int) -> str:
+def _waits(layout: FoldedProgram, work: s.Work, c: int, row: int) -> str:
     program, classes = layout.program, layout.classes
     npu = int(classes.example[c])
     at = int(program.trace_ptr[program.trace_of_npu[npu]]) + row
@@ -530,7 +530,7 @@ def _waits(layout: Layout, work: s.Work, c: int, row: int) -> str:
     return f"{name} waits for npu {absent}" if absent is not None else f"{name} waits for nothing (engine defect)"
 
 
-def _has_come(layout: Layout, work: s.Work, npu: int, group: int, seq: int) -> bool:
+def _has_come(layout: FoldedProgram, work: s.Work, npu: int, group: int, seq: int) -> bool:
     """Whether a member is ready for a collective of its group."""
     program, c = layout.program, int(layout.classes.class_of_npu[npu])
     slots = np.flatnonzero(program.slot_group[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] == group)

@@ -36,7 +36,7 @@ class Traces(NamedTuple):
     coll_node: Int32
 
 
-class Rows(NamedTuple):
+class ClassRows(NamedTuple):
     """Rows of all classes.
 
     Attributes:
@@ -113,7 +113,7 @@ class Work(NamedTuple):
     classes: Annotated[np.recarray, NpuClass]
     heap: Int64
     traces: Traces
-    rows: Rows
+    rows: ClassRows
     collectives: Collectives
     sends: Sends
 

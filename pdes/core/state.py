@@ -16,7 +16,7 @@ from pdes.core.rows.network import (
     LinkClass,
     OutgoingLink,
     PacketRecord,
-    SharedBuffer,
+    SwitchBuffer,
     Telemetry,
 )
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Receiver, Selective
@@ -145,7 +145,7 @@ class Trace(NamedTuple):
     coll_node: Int32
 
 
-class Plans(NamedTuple):
+class PlanTables(NamedTuple):
     """Groups and the schedules of collectives, read only (docs/interfaces.md, workload.Schedules)."""
 
     slot_group: Int32  # of local NPUs
@@ -201,7 +201,7 @@ class Net(NamedTuple):
     out_at: Int64  # [neighbours x 2] where the halves of a neighbour's part of the outbox begin
     in_at: Int64  # [neighbours x 2] addresses of the halves of the neighbour's outbox that are for this LP
     gate: Annotated[np.recarray, Gate]
-    pool: Annotated[np.recarray, SharedBuffer]
+    pool: Annotated[np.recarray, SwitchBuffer]
     backlog: Int32  # [outgoing links] for each node, its ports where something waits
     facing: Int32  # [links of the fabric] own outgoing link whose reverse it is
     depth: Int32  # [outgoing links x columns] most bytes that waited at the port in a stretch of time
@@ -263,7 +263,7 @@ class Qps(NamedTuple):
     begun: Int64  # [rows of rxqp] sequence number with which the message in hand begins, where reductions take time
 
 
-class Rows(NamedTuple):
+class RowStates(NamedTuple):
     """Trace rows of every NPU, and how far its groups are."""
 
     state: Int32  # [NPU rows] parents left; once ready, the next row of its list
@@ -305,7 +305,7 @@ class Messages(NamedTuple):
 CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)
 
 
-class Schedule(NamedTuple):
+class FaultSchedule(NamedTuple):
     """What changes during the run, read only."""
 
     change: Annotated[np.recarray, Change]  # rows, in the order in which they are made
@@ -322,10 +322,10 @@ class World(NamedTuple):
     inbox: Inbox
     npus: Npus
     qps: Qps
-    rows: Rows
+    rows: RowStates
     insts: Insts
     routes: Routes
     trace: Trace
-    plans: Plans
-    schedule: Schedule
+    plans: PlanTables
+    schedule: FaultSchedule
     messages: Messages

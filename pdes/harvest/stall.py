@@ -144,7 +144,7 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: di
     return f"{name} waits for its sends to leave"
 
 
-def _in_line(plans: s.Plans, view: int, member: int, offset: int) -> int:
+def _in_line(plans: s.PlanTables, view: int, member: int, offset: int) -> int:
     """The member that stands `offset` places after this one in its line of a view."""
     row = plans.view_row[view]
     first, members = int(row.first), int(row.members)

@@ -153,7 +153,7 @@ class Pipeline(Traces):
 
 
 def run_at(graph, traces, *, fold=True, algorithms=None):
-    """Layout and Results at closed forms."""
+    """FoldedProgram and Results at closed forms."""
     how, groups = CollectiveSettings(algorithms or {}), getattr(traces, "groups", {})
     program = build_program(
         traces.tables(), range(graph.npus), graph.npus, groups, ComputeModel("trace"), how, fabric=graph

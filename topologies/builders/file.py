@@ -32,7 +32,7 @@ from pydantic import BeforeValidator, Field
 
 import inputs
 from topologies.bounds import MOST_NODES
-from topologies.dimension_routing import Layout, lay_out
+from topologies.dimension_routing import Hierarchy, lay_out
 from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
@@ -194,7 +194,7 @@ def _ends(cables: Sequence[Sequence[int | str]], node_of: Mapping[int | str, int
     return np.array(numbers, np.int64).reshape(-1, 2).T
 
 
-def _layout(content: _File, nodes: int, name: str) -> Layout | None:
+def _layout(content: _File, nodes: int, name: str) -> Hierarchy | None:
     if content.stack is None:
         return None
     try:

@@ -99,20 +99,6 @@ Item = Compute | Collective | Message | Memory
 Items = list[Item]
 
 
-class Part(NamedTuple):
-    """A part of the model that has parameters of its own, in one pass.
-
-    Attributes:
-        layer: beginning of its names, "layer17".
-        name: "embedding", "attention", "mlp" or "head".
-        items: what is done.
-    """
-
-    layer: str
-    name: str
-    items: Items
-
-
 def only(items: Items, *, weights: bool) -> Items:
     """Items of a split backward pass: those that work out gradients of weights, or the others.
 

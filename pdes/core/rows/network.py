@@ -69,7 +69,7 @@ class Gate(Row, words=32, written_by=("build.buffers", "network.pause", "network
     trimmed_turn = word(Kind.COUNT, "trimmed packets sent since the last data packet that waited, while one did")
 
 
-class SharedBuffer(Row, words=8, written_by=("build.buffers", "network.shared_switch")):
+class SwitchBuffer(Row, words=8, written_by=("build.buffers", "network.shared_switch")):
     """A switch that shares its buffer; by node."""
 
     used_bytes = word(Kind.BYTES, "shared bytes in use")
