@@ -13,7 +13,7 @@ import numpy as np
 
 from nadi.closed_forms.idle_paths import IdleFabric, Pair, Path
 from workload import Schedules
-from workload.plans.plan import NONE
+from workload.plans.plan import NONE, Step
 from workload.schedules.sends import lanes_of, offsets, steps_of
 
 
@@ -93,11 +93,12 @@ def _fewest(period: int, far: Sequence[int]) -> int:
 
 
 def _with_members(s: Schedules, index: int, n: int, fewer: int) -> Schedules:
-    members, peers = s.members.copy(), s.send_peer.copy()
+    members, steps = s.members.copy(), s.steps.copy()
     members[index] = fewer
     own = steps_of(s, index)
-    peers[own] = [NONE if peer < 0 else _signed(peer, n) % fewer for peer in peers[own].tolist()]
-    return s._replace(members=members, send_peer=peers)
+    peers = steps[own, Step._fields.index("send_peer")]
+    peers[:] = [NONE if peer < 0 else _signed(peer, n) % fewer for peer in peers.tolist()]
+    return s._replace(members=members, steps=steps)
 
 
 def _with_own_ports(fabric: IdleFabric, stands_for: dict[Pair, Pair]) -> IdleFabric:

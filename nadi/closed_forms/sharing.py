@@ -15,10 +15,6 @@ from workload.schedules.packed import Schedules
 Int64 = NDArray[np.int64]
 
 _OF_SCHEDULE = ("members", "chunks", "relative", "launch_ps", "regions", "aggregators", "uneven")
-_OF_STEP = (
-    *("dep_lane", "dep_step", "send_peer", "send_lane", "send_chunk"),
-    *("send_count", "recv_peer", "recv_chunk", "recv_count", "reduce"),
-)
 _OF_TRACE = (
     *("kind", "lane", "duration_ps", "bytes", "peer", "tag", "seq"),
     *("group", "schedule", "collective", "uneven", "priority", "deps"),
@@ -61,8 +57,7 @@ def _contents(s: Schedules, index: int) -> bytes:
         _add(digest, np.diff(s.lane_ptr[lanes.start : lanes.stop + 1]))
         for column in lane_columns:
             _add(digest, column[lanes])
-        for name in _OF_STEP:
-            _add(digest, getattr(s, name)[steps])
+        _add(digest, s.steps[steps])
     _add_views(digest, s, index)
     return digest.digest()
 

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 
 from pdes.core import state as s
-from pdes.core.hashmap import rehash
+from pdes.core.hashmap import FREE, find_rows, rehash
 from pdes.core.inputs import Int64
 from pdes.core.memory import full, zeros
 from pdes.core.rows.messages import Event
+from pdes.core.rows.nic import Receiver, Selective
 
 
 def _longer(array: Any, length: int) -> Any:
@@ -121,13 +122,30 @@ def _grow_qps(w: s.World) -> s.World:
     return w._replace(qps=grown)
 
 
+def empty_receivers(length: int) -> Any:
+    """Receiving queue pairs, none in use."""
+    rows = zeros(length, Receiver)
+    rows.key = FREE
+    return rows
+
+
 def _grow_rxqps(w: s.World) -> s.World:
-    key, val = _rehashed(w.qps.rx_key, w.qps.rx_val, 2 * len(w.qps.rx_key))
-    grown = w.qps._replace(rxqp=_longer(w.qps.rxqp, len(key) // 2), rx_key=key, rx_val=val)
+    """Rows are their own map: with a longer one all find new places, and what stands beside them goes with them."""
+    old = w.qps.rxqp
+    rxqp, found = empty_receivers(2 * len(old)), np.empty(len(old), np.int64)
+    find_rows(rxqp, np.ascontiguousarray(old.key), found)
+    used = found >= 0
+
+    def moved(rows: Any, into: Any) -> Any:
+        into[found[used]] = rows[used]
+        return into
+
+    grown = w.qps._replace(rxqp=moved(old, rxqp))
     if w.net.hooks.selective_sender != 0:
-        grown = grown._replace(sel_rx=_longer(w.qps.sel_rx, len(key) // 2))
+        grown = grown._replace(sel_rx=moved(w.qps.sel_rx, zeros(len(rxqp), Selective)))
     if w.net.const.reduces != 0:
-        grown = grown._replace(begun=_longer(w.qps.begun, len(key) // 2))
+        grown = grown._replace(begun=moved(w.qps.begun, zeros(len(rxqp))))
+    w.npus.npu.last_receiver = -1
     return w._replace(qps=grown)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from pdes.build.buffers import shared_buffers
 from pdes.build.fabric import Fabric, round_trip_ps, rto_ps, window_packets
-from pdes.build.growth import events_room
+from pdes.build.growth import empty_receivers, events_room
 from pdes.build.hooks import hooks_of
 from pdes.build.layout import Layout
 from pdes.build.part import Part, offsets
@@ -25,8 +25,8 @@ from pdes.core.inputs import Graph, Int32, Int64, Program, Record, Rows, Schedul
 from pdes.core.memory import aligned, full, row_of_zeros, zeros
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
-from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Receiver, Selective
-from pdes.core.rows.npu import Asked, Instance, Lane, Npu, Phase, System, Taken, Tokens, View
+from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Selective
+from pdes.core.rows.npu import Asked, Instance, Lane, Npu, Phase, PlanStep, System, Taken, Tokens, View
 from pdes.core.rows.run import Constants, Counters, Hooks, Scalars
 from pdes.messages.events import empty_queue
 from pdes.messages.fidelity import PACKET
@@ -87,6 +87,7 @@ _OTHER_NAMES = {"slot_group", "slot_member", "group_ptr", "group_member", "child
 def _tables(program: Program) -> tuple[s.Trace, s.PlanTables]:
     """The program's arrays under the names and with the types of the kernel; worlds of one process share them."""
     made = {"lane_row": _lane_rows(program.schedules), "view_row": _view_rows(program.schedules)}
+    made["step"] = _step_rows(program.schedules)
 
     def array(name: str, kind: Any) -> Any:
         if name in made:
@@ -103,6 +104,13 @@ def _tables(program: Program) -> tuple[s.Trace, s.PlanTables]:
         return part(**{name: array(name, kind) for name, kind in part.__annotations__.items()})
 
     return filled(s.Trace), filled(s.PlanTables)
+
+
+def _step_rows(schedules: Schedules) -> Rows:
+    """The same memory as the steps of schedules, in rows with names."""
+    if len(schedules.steps) == 0:
+        return zeros(1, PlanStep)
+    return np.ascontiguousarray(schedules.steps, np.int32).reshape(-1).view(PlanStep.dtype).view(np.recarray)
 
 
 def _lane_rows(schedules: Schedules) -> Rows:
@@ -128,6 +136,7 @@ def _lane_rows(schedules: Schedules) -> Rows:
         "blocking": schedules.lane_blocking,
         "connection": _connections(schedules),
         "begins": schedules.lane_begins,
+        "waited_for": _waited_for(schedules),
     }.items():
         rows[name][:lanes] = column
     views = rows.view_number[:lanes]
@@ -152,6 +161,21 @@ def _lanes_alike(schedules: Schedules) -> Int64:
     pairs = np.stack([plan, schedules.lane_phase], axis=1)
     _, which, count = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
     return count[which.reshape(-1)]
+
+
+def _waited_for(schedules: Schedules) -> Int64:
+    """Of each lane, as a bit set, lanes of its plan that wait for a step of it; those beyond the set are left out."""
+    waited_for = np.zeros(len(schedules.lane_ptr) - 1, np.int64)
+    number = np.arange(len(waited_for)) - np.repeat(schedules.plan_ptr[:-1], np.diff(schedules.plan_ptr))
+    lane = np.repeat(np.arange(len(waited_for), dtype=np.int32), np.diff(schedules.lane_ptr))
+    needs = schedules.dep_lane
+    first = needs >= 0
+    first[1:] &= (lane[1:] != lane[:-1]) | (needs[1:] != needs[:-1])
+    lane, needs = lane[first], needs[first]
+    told = number[lane] < s.STIRRED_LANES
+    lane, needs = lane[told], needs[told]
+    np.bitwise_or.at(waited_for, lane - number[lane] + needs, 1 << number[lane])
+    return waited_for
 
 
 def _view_rows(schedules: Schedules) -> Rows:
@@ -442,19 +466,16 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
     msgs = max(4 * part.npus, 64) + sends
     ctl.free_messages = msgs
     qp_key, qp_val = _empty_map(2 * part.npus + sends)
-    rx_key, rx_val = _empty_map(2 * part.npus)
-    pairs, receivers = len(qp_key) // 2, len(rx_key) // 2
+    pairs, receivers = len(qp_key) // 2, _power_of_two(4 * part.npus)
     return s.Qps(
         qp=zeros(pairs, QueuePair),
         msg=zeros(msgs, Message),
         msg_free=_free_list(msgs),
-        rxqp=zeros(receivers, Receiver),
+        rxqp=empty_receivers(receivers),
         flow_out=zeros(FLOW_ROWS + sends, FlowOut),
         flow_in=zeros(FLOW_ROWS, FlowIn),
         qp_key=qp_key,
         qp_val=qp_val,
-        rx_key=rx_key,
-        rx_val=rx_val,
         cc=zeros(pairs if settings.congestion_control.update else 1, CongestionState),
         par=aligned(settings.congestion_control.values, np.float64),
         sel_tx=zeros(pairs if settings.selective_repeat else 1, Selective),

@@ -1,4 +1,7 @@
-"""Open addressing with linear probing: int64 keys, int32 values, a power of two long, never more than half full."""
+"""Open addressing with linear probing: int64 keys, int64 values, a power of two long, never more than half full.
+
+Where rows have a word `key`, they may stand in the map themselves: one cache line in place of three.
+"""
 
 import numpy as np
 
@@ -14,6 +17,22 @@ def find(keys, key):
     mask = keys.shape[0] - 1
     at = mix2(key, 0x51ED27) & mask
     while keys[at] != FREE and keys[at] != key:
+        at = (at + 1) & mask
+    return at
+
+
+@inline
+def home(rows, key):
+    """Where the row of `key` stands, or the search for it begins."""
+    return mix2(key, 0x51ED27) & (rows.shape[0] - 1)
+
+
+@inline
+def find_row(rows, key):
+    """Position of the row with that key, or of the free one where it belongs."""
+    mask = rows.shape[0] - 1
+    at = np.int64(home(rows, key))
+    while rows[at].key != FREE and rows[at].key != key:
         at = (at + 1) & mask
     return at
 
@@ -54,3 +73,14 @@ def rehash(keys, values, new_keys, new_values):
             at = find(new_keys, keys[i])
             new_keys[at] = keys[i]
             new_values[at] = values[i]
+
+
+@kernel
+def find_rows(rows, keys, found):
+    """Take places for all keys but FREE in a larger, empty map of rows; found: the place of each, -1 of FREE."""
+    for i in range(keys.shape[0]):
+        found[i] = -1
+        if keys[i] != FREE:
+            at = find_row(rows, keys[i])
+            rows[at].key = keys[i]
+            found[i] = at

@@ -20,7 +20,7 @@ from pdes.core.rows.network import (
     Telemetry,
 )
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Receiver, Selective
-from pdes.core.rows.npu import Asked, Instance, Lane, Npu, Phase, System, Taken, Tokens, View
+from pdes.core.rows.npu import Asked, Instance, Lane, Npu, Phase, PlanStep, System, Taken, Tokens, View
 from pdes.core.rows.run import Constants, Counters, Hooks, Scalars
 
 Int64 = Annotated[np.ndarray, np.int64]
@@ -76,6 +76,9 @@ REF_INSTANCE = 1 << 61
 
 SELECTIVE_PACKETS = 512
 """Packets that a bit set of selective repeat tells apart."""
+
+STIRRED_LANES = 62
+"""Lanes of a plan that a bit set tells apart; of plans with more all lanes are looked at each time."""
 
 LANES = 4
 COMPUTE_LANE = 1
@@ -159,13 +162,7 @@ class PlanTables(NamedTuple):
     plan_of: Int32
     plan_ptr: Int32
     lane_ptr: Int32
-    dep_lane: Int32
-    dep_step: Int32
-    send_peer: Int32
-    send_lane: Int32
-    send_chunk: Int32
-    send_count: Int32
-    recv_peer: Int32
+    step: Annotated[np.recarray, PlanStep]
     launch_ps: Int64  # [schedules]
     lane_row: Annotated[np.recarray, Lane]  # rows, by lane
     view_row: Annotated[np.recarray, View]  # rows
@@ -247,13 +244,11 @@ class Qps(NamedTuple):
     qp: Annotated[np.recarray, QueuePair]
     msg: Annotated[np.recarray, Message]
     msg_free: Int64  # [messages] stack
-    rxqp: Annotated[np.recarray, Receiver]
+    rxqp: Annotated[np.recarray, Receiver]  # a map itself, by dst << 44 | src << 24 | qp
     flow_out: Annotated[np.recarray, FlowOut]
     flow_in: Annotated[np.recarray, FlowIn]
     qp_key: Int64  # src << 44 | dst << 25 | connection -> qp
     qp_val: Int64
-    rx_key: Int64  # dst << 44 | src << 24 | qp -> rxqp
-    rx_val: Int64
     cc: Annotated[np.recarray, CongestionState]
     par: Float64  # parameters of the congestion control
     sel_tx: Annotated[np.recarray, Selective]

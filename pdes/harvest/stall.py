@@ -131,8 +131,8 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: di
         first = int(plans.lane_ptr[plans.plan_ptr[plan] + lane])
         step = first + int(w.insts.inst_pc[inst * stride + lane] >> 1)
         begun = (npu, s.REF_INSTANCE | inst) in asked and w.insts.inst_arrived[inst * stride + lane] > 0
-        if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.recv_peer[step] >= 0 and not begun:
-            peer = int(plans.recv_peer[step])
+        if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.step[step].recv_peer >= 0 and not begun:
+            peer = int(plans.step[step].recv_peer)
             view = int(plans.lane_row[plans.plan_ptr[plan] + lane].view_number)
             if view >= 0:
                 peer = _in_line(plans, view, int(plans.slot_member[slot]), peer)

@@ -31,7 +31,7 @@ from pdes.messages.whole import add_message_event, ends_of, instance_for, taken_
 from pdes.nic.message_pool import give_row_back
 from pdes.nic.transport import finish_flow
 from pdes.npu.agenda import take_due
-from pdes.npu.collective import advance, begins_after, close_if_done, send_has_left
+from pdes.npu.collective import advance, arrives, begins_after, close_if_done, send_has_left
 from pdes.npu.npu_window import NOTHING, receive_row, short_of, start_row
 from pdes.npu.trace import finish_row, leave_lane, next_ready
 
@@ -80,7 +80,7 @@ def take_message(w, node, message, now):
     if tag >> 44 == P2P:
         return receive_row(net.const.address, node, ends, tag), np.int64(NOTHING)
     inst = instance_for(w, node, tag >> 44, (tag >> 24) & 0xFFFFF)
-    w.insts.inst_arrived[inst * net.const.lane_stride + (tag & 0xFFFFFF)] += 1
+    arrives(net, w.insts, inst, tag & 0xFFFFFF)
     return np.int64(NOTHING), inst
 
 

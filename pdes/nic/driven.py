@@ -31,9 +31,9 @@ def moving_ps(net, qps, q):
     message = qp.current_message
     if message < 0:
         return np.int64(0)
-    msg = qps.msg[message]
     size = net.const.mtu_bytes
-    if qp.next_seq + 1 == msg.end_seq:
+    if qp.next_seq + 1 == qp.current_end:
+        msg = qps.msg[message]
         size = msg.payload_bytes - (msg.end_seq - 1 - msg.begin_seq) * size
     return serialisation_ps(size, qps.cc[q].pace_ps_per_byte)
 

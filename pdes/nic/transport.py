@@ -9,7 +9,7 @@ it misses. A sender that sees no progress for the timeout (doubled at each try) 
 import numpy as np
 
 from pdes.core.hashing import mix2, mix3
-from pdes.core.hashmap import FREE, find
+from pdes.core.hashmap import FREE, find, find_row
 from pdes.core.jit import call_hook, clear_row, inline, outline
 from pdes.core.packet import (
     FLAG_ACK,
@@ -176,25 +176,27 @@ def send_ack(net, npus, node, now, w1, w2, a3, expected, flag):
 
 
 @inline
+def receiver_key(w1, w2):
+    """Key of the receiving queue pair of a data packet."""
+    return (destination(w1) << 44) | (source(w1) << 24) | ((w2 >> 24) & PSN_MASK)
+
+
+@inline
 def receiving_pair(net, npus, qps, node, key):
     """The receiving queue pair of the key; made at its first packet. That of the NPU's last packet is tried first."""
     npu = npus.npu[node]
     last = npu.last_receiver
     if last >= 0 and qps.rxqp[last].key == key:
         return last
-    at = find(qps.rx_key, key)
-    if qps.rx_key[at] == FREE:
-        new = net.ctl.receivers
-        net.ctl.receivers = new + 1
+    at = find_row(qps.rxqp, key)
+    if qps.rxqp[at].key == FREE:
+        net.ctl.receivers += 1
         net.ctl.check = 1
-        qps.rx_key[at] = key
-        qps.rx_val[at] = new
-        clear_row(qps.rxqp, new)
         if net.hooks.selective_sender != 0:
-            qps.sel_rx[new].head_message = -1
-        qps.rxqp[new].key = key
-    npu.last_receiver = qps.rx_val[at]
-    return qps.rx_val[at]
+            qps.sel_rx[at].head_message = -1
+        qps.rxqp[at].key = key
+    npu.last_receiver = at
+    return at
 
 
 @inline
@@ -210,7 +212,7 @@ def on_data(net, npus, qps, node, now, w1, w2, w3):
     """Take a data packet; True if it completes a message."""
     net.count.consumed_packets += 1
     net.count.received_bytes += wire_bytes(w1)
-    key = (destination(w1) << 44) | (source(w1) << 24) | ((w2 >> 24) & PSN_MASK)
+    key = receiver_key(w1, w2)
     rx = receiving_pair(net, npus, qps, node, key)
     rxqp = qps.rxqp[rx]
     expected = rxqp.expected

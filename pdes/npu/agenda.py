@@ -12,6 +12,7 @@ from pdes.core.state import (
     LANES,
     LAUNCHING,
     STARTED,
+    STIRRED_LANES,
 )
 from pdes.nic.port import set_event
 
@@ -35,6 +36,15 @@ def lane_place(net, inst, lane):
 def wake_place(net, inst):
     """Place of an instance as a whole."""
     return (inst + 1) * (net.const.lane_stride + 1) - 1
+
+
+@inline
+def stir(insts, inst, lane):
+    """Something has happened to a lane that may let it go on."""
+    if lane < STIRRED_LANES:
+        insts.inst[inst].stirred |= np.int64(1) << lane
+    else:
+        insts.inst[inst].stirred = -1
 
 
 @inline
@@ -89,8 +99,10 @@ def take_due(net, npus, insts, node, now):
     inst = at // (net.const.lane_stride + 1)
     collective = insts.inst[inst]
     insts.inst_due[at] = DUE
+    stir(insts, inst, at - lane_place(net, inst, 0))
     if at == wake_place(net, inst):
         insts.inst_due[at] = 0
+        collective.stirred = -1
         if collective.started == LAUNCHING and net.const.compute_slow_1000ths != 0:
             call_hook(net.hooks.running, net.const.address, node, 1, now)
         collective.started = STARTED

@@ -6,18 +6,19 @@ Messages that come before the member has started wait as counts per lane.
 import numpy as np
 
 from pdes.core.hashmap import FREE, find, remove
-from pdes.core.jit import call_hook, clear_row, hook, inline, outline
+from pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
 from pdes.core.packet import CONTROL
 from pdes.core.state import (
     LAUNCHING,
     REF_INSTANCE,
     REF_LANE,
     STARTED,
+    STIRRED_LANES,
 )
 from pdes.core.world import world_at
 from pdes.nic.rendezvous import answer_next, come_to, is_used, post_or_ask
 from pdes.nic.transport import post
-from pdes.npu.agenda import DUE, lane_place, put_off, wake_place
+from pdes.npu.agenda import DUE, lane_place, put_off, stir, wake_place
 from pdes.npu.in_flight import CALL_LANE
 from pdes.npu.tokens import lane_done, may_begin
 
@@ -79,6 +80,7 @@ def start_collective(w, node, row, now):
     collective.lanes_left = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
     collective.priority = trace.priority[r]
     collective.started = STARTED
+    collective.stirred = -1
     later = plans.launch_ps[schedule]
     if later > 0 or net.hooks.act == 0:  # at message level: pdes.messages.message_loop.begin_row
         later += begins_after(net, plans, plan)
@@ -177,7 +179,7 @@ def call_sender(address, node, inst, number, lane, step, now):
     w = world_at(address)
     net, insts, plans = w.net, w.insts, w.plans
     at = inst * net.const.lane_stride + number
-    peer = np.int64(plans.recv_peer[step])
+    peer = np.int64(plans.step[step].recv_peer)
     if insts.called[at] == peer + 1:
         return
     insts.called[at] = peer + 1
@@ -203,22 +205,30 @@ def post_step(net, insts, plans, node, inst, number, lane, step, now):
     """Post the send of a step; number: of its lane in the plan, lane: the row word of its lane."""
     lane_row = plans.lane_row[lane]
     collective = insts.inst[inst]
+    step_row = plans.step[step]
     address = net.const.address
     group = np.int64(plans.slot_group[collective.slot])
-    chunk = np.int64(plans.send_chunk[step])
-    count = np.int64(plans.send_count[step])
+    chunk = np.int64(step_row.send_chunk)
+    count = np.int64(step_row.send_count)
     if lane_row.plain == 1:
         size = chunk_bytes(insts, plans, inst, chunk, count)
     else:
         size = part_bytes(address, inst, lane, chunk, count)
-    dst = npu_of_peer(address, insts, plans, inst, lane, np.int64(plans.send_peer[step]))
+    dst = npu_of_peer(address, insts, plans, inst, lane, np.int64(step_row.send_peer))
     seq = collective.key & 0xFFFFF
-    tag = (group << 44) | (seq << 24) | np.int64(plans.send_lane[step])
+    tag = (group << 44) | (seq << 24) | np.int64(step_row.send_lane)
     collective.sends_left += 1
     ref = REF_INSTANCE | inst
     if lane_row.blocking == 1:
         ref |= (number + 1) << REF_LANE
     post_or_ask(net, node, dst, group | lane_row.connection, tag, size, ref, now)
+
+
+@inline
+def arrives(net, insts, inst, lane):
+    """A message has come to a lane."""
+    insts.inst_arrived[inst * net.const.lane_stride + lane] += 1
+    stir(insts, inst, lane)
 
 
 @inline
@@ -229,6 +239,7 @@ def send_has_left(net, insts, ref):
     lane = (ref & (REF_INSTANCE - 1)) >> REF_LANE
     if lane > 0:
         insts.inst_left[inst * net.const.lane_stride + lane - 1] += 1
+        stir(insts, inst, lane - 1)
     return inst
 
 
@@ -247,74 +258,110 @@ def is_due(net, npus, insts, plans, node, at, lane, pc, now):
     return False
 
 
-@outline
-def advance(address, node, inst, now):
-    """Do every step of the instance that can be done now."""
-    w = world_at(address)
+@inline
+def advance_lane(w, node, inst, lane, now):
+    """Do every step of a lane that can be done now. Whether there was one; lane: its number in the plan."""
     net, npus, insts, plans = w.net, w.npus, w.insts, w.plans
     collective = insts.inst[inst]
-    plan = collective.plan
+    address = net.const.address
     lanes = insts.inst_pc
     base = inst * net.const.lane_stride
-    first = np.int64(plans.plan_ptr[plan])
-    count = np.int64(plans.plan_ptr[plan + 1]) - first
-    progress = True
-    # lane after lane as far as each goes, and again as long as one has moved: others may depend on its steps
-    while progress:
-        progress = False
-        for lane in range(count):
-            begin = np.int64(plans.lane_ptr[first + lane])
-            steps = np.int64(plans.lane_ptr[first + lane + 1]) - begin
-            row = first + lane
-            lane_row = plans.lane_row[row]
-            plain = lane_row.plain == 1
-            pc = np.int64(lanes[base + lane])
-            # pc is 2 x step, and 1 more once the step's send is posted
-            while pc >> 1 < steps:
-                step = begin + (pc >> 1)
-                if pc & 1 == 0:
-                    # before the send: the step of another lane that it depends on, a token for the lane's phase, and
-                    # the latency from when the step is ready
-                    needs = np.int64(plans.dep_lane[step])
-                    if needs >= 0 and lanes[base + needs] >> 1 <= plans.dep_step[step]:
-                        break
-                    if not (
-                        plain
-                        or pc > 0
-                        or may_begin(net, npus, insts, plans, node, inst, row, come_to(net, insts, base + lane))
-                    ):
-                        break
-                    if plans.send_peer[step] >= 0:
-                        place = lane_place(net, inst, lane)
-                        if not (plain or is_due(net, npus, insts, plans, node, place, row, pc, now)):
-                            break
-                        post_step(net, insts, plans, node, inst, lane, row, step, now)
-                    pc += 1
-                # after the send: a blocking lane goes on once its last byte has left, any lane once the message of the
-                # step has come; where messages are asked for or called, a lane that waits says so
-                blocks = lane_row.blocking == 1 and plans.send_peer[step] >= 0
-                if blocks and insts.inst_left[base + lane] == 0:
-                    if net.const.handshakes == 1 and plans.recv_peer[step] >= 0:
-                        call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
+    row = np.int64(plans.plan_ptr[collective.plan]) + lane
+    begin = np.int64(plans.lane_ptr[row])
+    steps = np.int64(plans.lane_ptr[row + 1]) - begin
+    lane_row = plans.lane_row[row]
+    plain = lane_row.plain == 1
+    pc = np.int64(lanes[base + lane])
+    progress = False
+    # pc is 2 x step, and 1 more once the step's send is posted
+    while pc >> 1 < steps:
+        step = begin + (pc >> 1)
+        step_row = plans.step[step]
+        if pc & 1 == 0:
+            # before the send: the step of another lane that it depends on, a token for the lane's phase, and the
+            # latency from when the step is ready
+            needs = np.int64(step_row.dep_lane)
+            if needs >= 0 and lanes[base + needs] >> 1 <= step_row.dep_step:
+                break
+            if not (
+                plain or pc > 0 or may_begin(net, npus, insts, plans, node, inst, row, come_to(net, insts, base + lane))
+            ):
+                break
+            if step_row.send_peer >= 0:
+                place = lane_place(net, inst, lane)
+                if not (plain or is_due(net, npus, insts, plans, node, place, row, pc, now)):
                     break
-                if plans.recv_peer[step] >= 0:
-                    if insts.inst_arrived[base + lane] == 0:
-                        if net.const.handshakes == 1:
-                            call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
-                        break
-                    insts.inst_arrived[base + lane] -= 1
-                # the step is done
-                if blocks:
-                    insts.inst_left[base + lane] -= 1
-                pc += 1
-                progress = True
-                if pc >> 1 == steps:
-                    collective.lanes_left -= 1
-                    if not plain:
-                        lane_done(net, npus, insts, plans, node, inst, row, now)
-            lanes[base + lane] = pc
-        # a single lane has gone as far as it can
-        progress = progress and count > 1
+                post_step(net, insts, plans, node, inst, lane, row, step, now)
+            pc += 1
+        # after the send: a blocking lane goes on once its last byte has left, any lane once the message of the step has
+        # come; where messages are asked for or called, a lane that waits says so
+        blocks = lane_row.blocking == 1 and step_row.send_peer >= 0
+        if blocks and insts.inst_left[base + lane] == 0:
+            if net.const.handshakes == 1 and step_row.recv_peer >= 0:
+                call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
+            break
+        if step_row.recv_peer >= 0:
+            if insts.inst_arrived[base + lane] == 0:
+                if net.const.handshakes == 1:
+                    call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
+                break
+            insts.inst_arrived[base + lane] -= 1
+        if blocks:
+            insts.inst_left[base + lane] -= 1
+        # the step is done
+        pc += 1
+        progress = True
+        if pc >> 1 == steps:
+            collective.lanes_left -= 1
+            if not plain:
+                lane_done(net, npus, insts, plans, node, inst, row, now)
+    lanes[base + lane] = pc
+    return progress
+
+
+@inline
+def looks_at_all(net):
+    """Whether lanes may go on, or have to ask for something, though nothing is known to have happened to them."""
+    const = net.const
+    return const.handshakes == 1 or const.tokens > 0 or net.hooks.act != 0
+
+
+@outline
+def advance(address, node, inst, now):
+    """Do every step of the instance that can be done now, in rounds of its lanes from the first to the last.
+
+    Only lanes are looked at to which something has happened, or that wait for one which has gone on.
+    """
+    w = world_at(address)
+    net, insts, plans = w.net, w.insts, w.plans
+    collective = insts.inst[inst]
+    first = np.int64(plans.plan_ptr[collective.plan])
+    count = np.int64(plans.plan_ptr[collective.plan + 1]) - first
+    stirred = collective.stirred
+    collective.stirred = 0
+    # lane after lane as far as each goes, and again as long as one has moved: others may depend on its steps
+    if count > STIRRED_LANES or looks_at_all(net):
+        progress = True
+        while progress:
+            progress = False
+            for lane in range(count):
+                if advance_lane(w, node, inst, lane, now):
+                    progress = True
+            # a single lane has gone as far as it can
+            progress = progress and count > 1
+        return
+    stirred &= (np.int64(1) << count) - 1
+    while stirred != 0:
+        following = np.int64(0)
+        while stirred != 0:
+            lane = trailing_zeros(stirred)
+            stirred &= stirred - 1
+            if advance_lane(w, node, inst, lane, now):
+                waiting = plans.lane_row[first + lane].waited_for
+                behind = np.int64(-2) << lane
+                stirred |= waiting & behind
+                following |= waiting & ~behind
+        stirred = following
 
 
 @inline

@@ -9,10 +9,12 @@ for the most it can use, or FULL is returned and the action is taken when the dr
 import numpy as np
 
 from pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
+from pdes.core.hashmap import home
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, hook, inline, outline, prefetch, prefetch_line
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, PSN_MASK, destination, flags, source, wire_bytes
 from pdes.core.state import (
+    BLOCK_SHIFT,
     COMPUTE_LANE,
     INF,
     LANES,
@@ -47,9 +49,9 @@ from pdes.nic.rendezvous import (
     send_cleared,
 )
 from pdes.nic.selective import take_complete
-from pdes.nic.transport import on_ack, on_data, on_timeout
+from pdes.nic.transport import on_ack, on_data, on_timeout, receiver_key
 from pdes.npu.agenda import agenda_slot, take_due
-from pdes.npu.collective import advance, close_if_done, instance, send_has_left, start_collective
+from pdes.npu.collective import advance, arrives, close_if_done, instance, send_has_left, start_collective
 from pdes.npu.contention import begin_work, count_running
 from pdes.npu.in_flight import CALL_LANE, call, give_place_back
 from pdes.npu.trace import (
@@ -66,6 +68,8 @@ from pdes.npu.trace import (
 )
 
 NOTHING = -1
+MOST_NAMED = 4
+"""Packets of an inbox whose queue pairs are asked for early."""
 
 
 @inline
@@ -88,7 +92,7 @@ def short_of(net, qps):
         need = NEED_MSGS
     elif 2 * (ctl.queue_pairs + net.const.reserve_queue_pairs) > qps.qp_key.shape[0]:
         need = NEED_QPS
-    elif 2 * (ctl.receivers + 1) > qps.rx_key.shape[0]:
+    elif 2 * (ctl.receivers + 1) > qps.rxqp.shape[0]:
         need = NEED_RXQPS
     elif ctl.free_instances < 1:
         need = NEED_INSTS
@@ -281,7 +285,7 @@ def message_by_kind(address, node, w1, w3):
         if is_used(net):
             lane_gets(net, w.qps, w.insts, at, kind, source(w1))
         else:
-            w.insts.inst_arrived[at] += 1
+            arrives(net, w.insts, inst, lane)
     elif kind == REQUEST:
         flag = npu.row_base + row_of_message(npus, w.trace, node, w1, tag)
         rows.flag[flag] |= ROW_ASKED
@@ -321,7 +325,7 @@ def message_done(net, insts, node, w1, w3):
         done = receive_row(net.const.address, node, w1, w3)
     else:
         inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
-        insts.inst_arrived[inst * net.const.lane_stride + (w3 & 0xFFFFFF)] += 1
+        arrives(net, insts, inst, w3 & 0xFFFFFF)
     return done, inst
 
 
@@ -354,44 +358,74 @@ def packet_event(net, npus, qps, node, record, now):
 
 
 @inline
-def prefetch_acknowledged(net, qps, head):
-    """Ask for the queue pair that the packet at record `head` acknowledges, if it does."""
-    packet = net.record[head]
-    if flags(packet.w1) & FLAG_ACK != 0:
-        row = packet.w2 >> 24 & PSN_MASK
-        prefetch(qps.qp, row)
-        prefetch_line(qps.qp, row, 1)
+def prefetch_pair(net, qps, q):
+    """Ask for a queue pair, and for what its congestion control keeps."""
+    prefetch(qps.qp, q)
+    prefetch_line(qps.qp, q, 1)
+    if net.hooks.congestion_control != 0:
+        prefetch(qps.cc, q)
+
+
+@inline
+def prefetch_named(net, npus, qps, node):
+    """Ask for the queue pairs that the first packets of a node's inbox name."""
+    box = inbox_of(node, net.ctl.side)
+    head = np.int64(net.inbox[box])
+    if head < 0:
+        return
+    last = npus.npu[node].last_receiver
+    end = np.int64(net.inbox[box + 1])
+    if end >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
+        end = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
+    for record in range(head, min(end, head + MOST_NAMED)):
+        packet = net.record[record]
+        w1, w2 = packet.w1, packet.w2
+        if flags(w1) & FLAG_ACK != 0:
+            prefetch_pair(net, qps, w2 >> 24 & PSN_MASK)
+        else:
+            key = receiver_key(w1, w2)
+            if last < 0 or qps.rxqp[last].key != key:
+                prefetch(qps.rxqp, home(qps.rxqp, key))
+
+
+@inline
+def prefetch_turn(net, npus, qps, link):
+    """Ask for the queue pair whose turn it is at a port."""
+    last = npus.port[link].ring
+    if last >= 0:
+        prefetch_pair(net, qps, qps.qp[last].ring_next)
 
 
 @inline
 def prefetch_npus(net, npus, qps, node):
-    """Ask for the rows of the NPUs that come next: what is known by number first, then what that names."""
-    last = net.const.npus - 1
+    """Ask for the rows of the NPUs that come next: what is known by number first, then what that names, and so on."""
+    most = net.const.npus - 1
     side = net.ctl.side
-    prefetch(net.inbox, inbox_of(min(node + 12, last), side))
-    far = min(node + 6, last)
+    prefetch(net.inbox, inbox_of(min(node + 14, most), side))
+    far = min(node + 9, most)
     prefetch(npus.npu, far)
     prefetch(npus.port, net.out_ptr[far])
+    prefetch(npus.port, net.out_ptr[far + 1] - 1)
     head = np.int64(net.inbox[inbox_of(far, side)])
     if head >= 0:
         prefetch(net.record, head)
         prefetch(net.record, head + 2)
-    next_node = min(node + 3, last)
-    npu = npus.npu[next_node]
+    near = min(node + 5, most)
+    npu = npus.npu[near]
     prefetch(npus.heap, 2 * npu.heap)
     rx = npu.last_receiver
     if rx >= 0:
         prefetch(qps.rxqp, rx)
-    qp = npus.port[net.out_ptr[next_node]].ring
+    qp = npus.port[net.out_ptr[near]].ring
     if qp >= 0:
         prefetch(qps.qp, qp)
-        prefetch_line(qps.qp, qp, 1)
-    box = inbox_of(next_node, side)
-    head = np.int64(net.inbox[box])
-    if head >= 0:
-        prefetch_acknowledged(net, qps, head)
-        if np.int64(net.inbox[box + 1]) != head + 1:
-            prefetch_acknowledged(net, qps, head + 1)
+    qp = npus.port[net.out_ptr[near + 1] - 1].ring
+    if qp >= 0:
+        prefetch(qps.qp, qp)
+    following = min(node + 2, most)
+    prefetch_named(net, npus, qps, following)
+    prefetch_turn(net, npus, qps, net.out_ptr[following])
+    prefetch_turn(net, npus, qps, net.out_ptr[following + 1] - 1)
 
 
 @outline

@@ -241,17 +241,19 @@ def written(kind):
 @pytest.mark.parametrize("kind", KINDS_OF_ROWS, ids=lambda kind: kind.__name__)
 def test_a_row_is_as_long_as_declared_and_its_words_lie_one_behind_the_other(kind):
     asked = [each.value.value for each in written(kind).keywords if each.arg == "words"]
+    bits = [each.value.value for each in written(kind).keywords if each.arg == "bits"] or [64]
+    whole = {32: np.int32, 64: np.int64}[bits[0]]
     words = sum(declared.many for declared in kind.declared.values())
     assert [kind.words] == (asked or [words])
-    assert kind.dtype.itemsize == 8 * kind.words
+    assert kind.dtype.itemsize == bits[0] // 8 * kind.words
     if asked:
         assert kind.dtype.itemsize % CACHE_LINE == 0 or CACHE_LINE % kind.dtype.itemsize == 0
     at = 0
     for name, declared in kind.declared.items():
         field, offset = kind.dtype.fields[name]
         assert offset == at, name
-        assert field.base == (np.float64 if declared.kind is Kind.FLOAT else np.int64), name
-        assert field.itemsize == 8 * declared.many, name
+        assert field.base == (np.float64 if declared.kind is Kind.FLOAT else whole), name
+        assert field.itemsize == bits[0] // 8 * declared.many, name
         at += field.itemsize
 
 

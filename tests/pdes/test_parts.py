@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes import Settings, build_world, run
+from pdes.build.growth import empty_receivers
 from pdes.core import calibration
 from pdes.core import state as s
 from pdes.core.memory import zeros
 from pdes.core.rows.network import PacketRecord
-from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
+from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair
 from pdes.core.rows.npu import Instance
 from pdes.network.link import BYTES_MASK, LINK_BITS
 from pdes.workers.crew import Crew
@@ -197,13 +198,11 @@ def shrunk(world):
             qp=zeros(1, QueuePair),
             msg=zeros(least, Message),
             msg_free=np.arange(least),
-            rxqp=zeros(1, Receiver),
+            rxqp=empty_receivers(2),
             flow_out=zeros(least, FlowOut),
             flow_in=zeros(1, FlowIn),
             qp_key=none.copy(),
             qp_val=np.zeros(2, np.int64),
-            rx_key=none.copy(),
-            rx_val=np.zeros(2, np.int64),
         ),
         insts=insts._replace(
             inst=zeros(1, Instance),
@@ -239,7 +238,7 @@ def test_pools_that_grow_give_the_same_answer(spec, program):
     )
     assert grown.counters == wanted.counters
     assert len(sim.world.qps.qp_key) > len(small.qps.qp_key)
-    assert len(sim.world.qps.rx_key) > len(small.qps.rx_key)
+    assert len(sim.world.qps.rxqp) > len(small.qps.rxqp)
     assert len(sim.world.net.block_free) > len(small.net.block_free)
     assert len(sim.lps[0].flows_in) > 3
 

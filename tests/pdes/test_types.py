@@ -49,12 +49,7 @@ def untyped(function):
 def exempt():
     """Modules in which mypy asks for no types."""
     overrides = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
-    return [
-        name
-        for each in overrides
-        if each.get("disallow_untyped_defs") is False
-        for name in each["module"]
-    ]
+    return [name for each in overrides if each.get("disallow_untyped_defs") is False for name in each["module"]]
 
 
 def test_mypy_spares_the_files_that_hold_kernels_and_no_others():

@@ -34,7 +34,7 @@ def append_phase(
         chunks = attributes.chunks or 1
         for number, step in enumerate(steps):
             moved = _shifted(step, base, chunks, regions)
-            lane.steps.append(moved if number or step.dep_lane != NONE else _waiting(moved, after))
+            lane.add(moved if number or step.dep_lane != NONE else _waiting(moved, after))
         lanes.append(lane)
     ends = [(base + i, len(steps) - 1) for i, (_, steps) in enumerate(rows) if steps]
     if not joined:
@@ -42,7 +42,7 @@ def append_phase(
     join = Lane()
     join.attributes = Attributes(phase=mark, gate=rows[0][0].gate)
     for end in ends or [after]:
-        join.steps.append(_waiting(_IDLE, end))
+        join.add(_waiting(_IDLE, end))
     lanes.append(join)
     return len(lanes) - 1, len(join.steps) - 1
 

@@ -171,7 +171,7 @@ def _take_run(members: int, relayed: Lane, copies: Lane, via: int, senders: tupl
 def _after(copies: Lane, relayed: Lane) -> Lane:
     """The copies, once all runs are here."""
     if copies.steps:
-        copies.steps[0] = copies.steps[0]._replace(dep_lane=_PEER + 1, dep_step=len(relayed.steps) - 1)
+        copies.begin_after(_PEER + 1, len(relayed.steps) - 1)
     return copies
 
 

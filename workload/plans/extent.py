@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_BASE_BYTES, _STEP_BYTES, _LANE_BYTES = 12_000, 230, 720
+_BASE_BYTES, _STEP_BYTES, _LANE_BYTES = 12_000, 110, 800
 """What plans take at most, from when they are made until they are arrays: within a factor of 2 of what every algorithm
 took, 2026-11-22 (tests/workload/test_extent.py)."""
 _MESSAGES_OF_A_PAIR = 4

@@ -13,8 +13,10 @@ of its own. Chunk numbers count region by region: region * chunks + place. Regio
 all-to-all, whose output is region 1), the others are scratch.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +35,7 @@ MAX_SHARES = 1 << 16
 SHARE_STEP = 1 / 1024
 """To which shares are rounded."""
 MOST_STEPS = 6_000_000
-"""Of all members and aggregators of algorithms whose every step is said in Python: half a minute and some 3 GB."""
+"""Of all members and aggregators of algorithms whose every step is said in Python: half a minute and some 1 GB."""
 
 
 class Step(NamedTuple):
@@ -97,8 +99,57 @@ class Attributes(NamedTuple):
 
 PLAIN = Attributes()
 
-Plan = tuple[tuple[Step, ...], ...]
-"""What one member does: its lanes, each a tuple of steps."""
+_WORDS = len(Step._fields)
+_SEND_PEER = Step._fields.index("send_peer")
+
+
+class LaneSteps(Sequence[Step]):
+    """Steps of a lane that stand in an array of those of many: 40 bytes each, where tuples take some 200.
+
+    Args:
+        words: int32, the fields of steps one after another.
+        begin, end: its first step, and the one behind its last.
+    """
+
+    __slots__ = ("_begin", "_end", "_words")
+
+    def __init__(self, words: "array[int]", begin: int, end: int) -> None:
+        self._words, self._begin, self._end = words, begin, end
+
+    def words(self) -> memoryview:
+        """int32[steps * 10]: the fields, step by step."""
+        return memoryview(self._words)[_WORDS * self._begin : _WORDS * self._end]
+
+    def sends(self) -> bool:
+        """Whether one of them sends."""
+        return any(peer >= 0 for peer in self.words()[_SEND_PEER::_WORDS])
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @overload
+    def __getitem__(self, at: int) -> Step: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Step, ...]: ...
+    def __getitem__(self, at: int | slice) -> Step | tuple[Step, ...]:
+        if isinstance(at, slice):
+            return tuple(self[i] for i in range(*at.indices(len(self))))
+        first = _WORDS * range(self._begin, self._end)[at]
+        *numbers, reduce = self._words[first : first + _WORDS]
+        return Step._make((*numbers, bool(reduce)))
+
+    def __iter__(self) -> Iterator[Step]:
+        return (self[i] for i in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return self.words() == other.words() if isinstance(other, LaneSteps) else tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(self.words().tobytes())
+
+
+Plan = tuple[Sequence[Step], ...]
+"""What one member does: the steps of its lanes."""
 
 
 class Lane:
@@ -122,7 +173,20 @@ class Lane:
         self.attributes = Attributes(
             view, part, parts, chunks, latency_ps, wire, phase, gate, layout, blocking, connection, shares
         )
-        self.steps: list[Step] = []
+        self.words: array[int] = array("i")
+
+    @property
+    def steps(self) -> LaneSteps:
+        """Those added so far."""
+        return LaneSteps(self.words, 0, len(self.words) // _WORDS)
+
+    def add(self, step: Step) -> None:
+        """Add a step as it is."""
+        self.words.extend(step)
+
+    def begin_after(self, lane: int, step: int) -> None:
+        """Have the first step wait for one of another lane of the same member."""
+        self.words[:2] = array("i", (lane, step))
 
     def step(
         self,
@@ -152,8 +216,8 @@ class Lane:
             after: (lane, step) of the same member that must be done before the step starts.
         """
         sends, receives = send_to != NONE, receive_from != NONE
-        self.steps.append(
-            Step(
+        self.words.extend(
+            (
                 *after,
                 send_to,
                 to_lane if sends else NONE,
@@ -185,7 +249,7 @@ class Lane:
             reduce: they are added to what is there, else they replace it.
             after: as in `step`.
         """
-        self.steps.append(Step(*after, NONE, NONE, chunk, count, NONE, to, count, reduce))
+        self.words.extend((*after, NONE, NONE, chunk, count, NONE, to, count, reduce))
         return self
 
 
@@ -286,8 +350,8 @@ def everyone_alike(
 
     In a lane with a view, `me` and n are the place in the line and its size; chunks turn within their region.
     """
-    made = _plans(members, chunks, [lanes], views=tuple(views), regions=regions, launch_ps=launch_ps, relative=True)
-    return made._replace(layouts=tuple(layouts))
+    made = _plans(chunks, [lanes], regions=regions, launch_ps=launch_ps)
+    return made._replace(members=members, relative=True, views=tuple(views), layouts=tuple(layouts))
 
 
 def each_its_own(
@@ -300,22 +364,22 @@ def each_its_own(
     aggregators: int = 0,
 ) -> Plans:
     """Every member has lanes of its own, with peers and chunks as they are; the last members may be aggregators."""
-    lanes = list(lanes_of_members)
-    made = _plans(len(lanes), chunks, lanes, views=(), regions=regions, launch_ps=launch_ps, relative=False)
+    made = _plans(chunks, lanes_of_members, regions=regions, launch_ps=launch_ps)
     return made._replace(layouts=tuple(layouts), aggregators=aggregators)
 
 
-def _plans(
-    members: int,
-    chunks: int,
-    lanes_of_plans: Sequence[Sequence[Lane]],
-    *,
-    views: tuple[View, ...],
-    regions: int,
-    launch_ps: int,
-    relative: bool,
-) -> Plans:
-    plans = tuple(tuple(tuple(lane.steps) for lane in lanes) for lanes in lanes_of_plans)
-    plain = all(lane.attributes == PLAIN for lanes in lanes_of_plans for lane in lanes)
-    attributes = () if plain else tuple(tuple(lane.attributes for lane in lanes) for lanes in lanes_of_plans)
-    return Plans(members, chunks, relative, plans, attributes, views, regions, launch_ps)
+def _plans(chunks: int, lanes_of_plans: Iterable[Sequence[Lane]], *, regions: int, launch_ps: int) -> Plans:
+    """One plan for each member; the steps of all stand in one array, equal attributes once."""
+    words: array[int] = array("i")
+    plans: list[Plan] = []
+    attributes: list[tuple[Attributes, ...]] = []
+    known: dict[Attributes, Attributes] = {}
+    for lanes in lanes_of_plans:
+        ends = [len(words) // _WORDS]
+        for lane in lanes:
+            words.extend(lane.words)
+            ends.append(len(words) // _WORDS)
+        plans.append(tuple(LaneSteps(words, *ends_of_lane) for ends_of_lane in pairwise(ends)))
+        attributes.append(tuple(known.setdefault(lane.attributes, lane.attributes) for lane in lanes))
+    own = () if known.keys() <= {PLAIN} else tuple(attributes)
+    return Plans(len(plans), chunks, False, tuple(plans), own, (), regions, launch_ps)

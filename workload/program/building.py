@@ -22,7 +22,7 @@ from workload.program.durations import ComputeModel, durations_ps
 from workload.program.program import Program, Use
 from workload.program.remote import lanes
 from workload.program.settings import CollectiveSettings
-from workload.schedules.packed import DONE_AT_ONCE, ScheduleSet
+from workload.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
 from workload.shape import Shape, shape_of
 from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.groups import GroupTable, resolve
@@ -102,9 +102,9 @@ def build_program(
     agree(exchange, lambda: own.each(add_rows))
     if np.any(trace == IDLE):
         own_rows[trace == IDLE] = distinct.number(empty_rows(0))
-    program = assemble(own_rows, distinct.rows, table, chooser.schedules.pack())
+    program = assemble(own_rows, distinct.rows, table, pack([]))
     uses = tuple(chooser.use(*told) for told in _told(program, chooser, exchange))
-    return program._replace(in_network=uses, schedules=chooser.schedules.pack()) if uses else program
+    return program._replace(in_network=uses, schedules=chooser.schedules.pack())
 
 
 class _Distinct:

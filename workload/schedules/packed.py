@@ -1,7 +1,7 @@
 """Schedules: collective algorithms as arrays, as docs/interfaces.md describes them."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from workload import collectives
 from workload.errors import WorkloadError
-from workload.plans.plan import MAX_CONNECTIONS, MAX_SHARES, NONE, SHARE_STEP, Attributes, Plan, Plans, Step
+from workload.plans.plan import MAX_CONNECTIONS, MAX_SHARES, NONE, SHARE_STEP, Attributes, LaneSteps, Plan, Plans, Step
 from workload.pointers import pointers
 from workload.shape import Shape
 from workload.uneven.all_to_all_v import NAME as UNEVEN
@@ -23,6 +23,8 @@ DONE_AT_ONCE = -1
 SharesOf = dict[int, tuple[float, str]]
 """By connection: into how many shares the line rate is cut, and for what."""
 Float64 = NDArray[np.float64]
+_PIECE_STEPS = 1 << 19
+"""How many are checked at a time."""
 _PAUSE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 
@@ -37,17 +39,7 @@ class Schedules(NamedTuple):
         plan_of: int32[], plans.
         plan_ptr: int32[P+1], lanes of a plan.
         lane_ptr: int32[LN+1], steps of a lane.
-        dep_lane: int32[steps], lane of the same member that must have done more than dep_step steps, -1 = none.
-        dep_step: int32[steps].
-        send_peer: int32[steps], -1 = no send.
-        send_lane: int32[steps], lane of the receiver.
-        send_chunk: int32[steps].
-        send_count: int32[steps].
-        recv_peer: int32[steps], -1 = no receive. In a lane with several senders messages are taken as they come, and
-            those of a sender go to the chunks of the steps that name it.
-        recv_chunk: int32[steps].
-        recv_count: int32[steps].
-        reduce: bool[steps], received data is added to the chunk, else it replaces it.
+        steps: int32[steps, 10], a row for each step, whose columns have names of their own (below).
         launch_ps: int64[S], from when a collective is ready until its first step.
         regions: int32[S], buffers that chunk numbers run over, one after another.
         view_base: int32[S], where the views of a schedule begin among all V.
@@ -88,16 +80,7 @@ class Schedules(NamedTuple):
     plan_of: Int32
     plan_ptr: Int32
     lane_ptr: Int32
-    dep_lane: Int32
-    dep_step: Int32
-    send_peer: Int32
-    send_lane: Int32
-    send_chunk: Int32
-    send_count: Int32
-    recv_peer: Int32
-    recv_chunk: Int32
-    recv_count: Int32
-    reduce: NDArray[np.bool_]
+    steps: Int32
     launch_ps: Int64
     regions: Int32
     view_base: Int32
@@ -127,6 +110,60 @@ class Schedules(NamedTuple):
     layout_ptr: Int64
     layout_piece: Int32
     uneven: NDArray[np.bool_]
+
+    @property
+    def dep_lane(self) -> Int32:
+        """int32[steps]: lane of the same member that must have done more than dep_step steps, -1 = none."""
+        return self.steps[:, 0]
+
+    @property
+    def dep_step(self) -> Int32:
+        """int32[steps]."""
+        return self.steps[:, 1]
+
+    @property
+    def send_peer(self) -> Int32:
+        """int32[steps]: -1 = no send."""
+        return self.steps[:, 2]
+
+    @property
+    def send_lane(self) -> Int32:
+        """int32[steps]: lane of the receiver."""
+        return self.steps[:, 3]
+
+    @property
+    def send_chunk(self) -> Int32:
+        """int32[steps]."""
+        return self.steps[:, 4]
+
+    @property
+    def send_count(self) -> Int32:
+        """int32[steps]."""
+        return self.steps[:, 5]
+
+    @property
+    def recv_peer(self) -> Int32:
+        """int32[steps]: -1 = no receive.
+
+        In a lane with several senders messages are taken as they come, and those of a sender go to the chunks of the
+        steps that name it.
+        """
+        return self.steps[:, 6]
+
+    @property
+    def recv_chunk(self) -> Int32:
+        """int32[steps]."""
+        return self.steps[:, 7]
+
+    @property
+    def recv_count(self) -> Int32:
+        """int32[steps]."""
+        return self.steps[:, 8]
+
+    @property
+    def reduce(self) -> NDArray[np.bool_]:
+        """bool[steps]: received data is added to the chunk, else it replaces it."""
+        return self.steps[:, 9] != 0
 
 
 class ScheduleSet:
@@ -240,7 +277,6 @@ def pack(schedules: list[Plans]) -> Schedules:
                 attributes += [a._replace(chunks=a.chunks or schedule.chunks) for a in own]
             plan_of.append(known[plan, own])
     lanes = [lane or (_PAUSE,) for lane in chain.from_iterable(plans)]
-    columns = _columns(list(chain.from_iterable(lanes)))
     views = [view for schedule in schedules for view in schedule.views]
     layouts = [layout for schedule in schedules for layout in schedule.layouts]
     chunks_of_lane = _chunks_of_lanes(schedules, plan_of, plans)
@@ -252,7 +288,7 @@ def pack(schedules: list[Plans]) -> Schedules:
         plan_of=np.array(plan_of, np.int32),
         plan_ptr=pointers([len(p) for p in plans]).astype(np.int32),
         lane_ptr=pointers([len(lane) for lane in lanes]).astype(np.int32),
-        reduce=columns.pop("reduce").astype(np.bool_),
+        steps=_table(lanes),
         launch_ps=np.array([s.launch_ps for s in schedules], np.int64),
         regions=np.array([s.regions for s in schedules], np.int32),
         view_base=pointers([len(s.views) for s in schedules])[:-1].astype(np.int32),
@@ -268,7 +304,6 @@ def pack(schedules: list[Plans]) -> Schedules:
         layout_ptr=pointers([len(layout) for layout in layouts]),
         layout_piece=_joined(layouts),
         uneven=np.array([s.uneven for s in schedules], np.bool_),
-        **columns,
     )
 
 
@@ -304,9 +339,21 @@ def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDAr
     return columns
 
 
-def _columns(steps: list[Step]) -> dict[str, NDArray[Any]]:
-    table = np.fromiter(chain.from_iterable(steps), np.int32).reshape(-1, len(Step._fields))
-    return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(Step._fields)}
+def _table(lanes: Sequence[Sequence[Step]]) -> Int32:
+    """int32[steps, 10]: the steps of all lanes."""
+    table = np.empty((sum(map(len, lanes)), len(Step._fields)), np.int32)
+    flat, at = table.reshape(-1), 0
+    for lane in lanes:
+        words = _words(lane)
+        flat[at : at + len(words)] = words
+        at += len(words)
+    return table
+
+
+def _words(lane: Sequence[Step]) -> memoryview:
+    if isinstance(lane, LaneSteps):
+        return lane.words()
+    return np.fromiter(chain.from_iterable(lane), np.int32).data
 
 
 def _joined(columns: Sequence[Int32]) -> Int32:
@@ -346,8 +393,19 @@ def _checked(plans: Plans, what: str, kind: str = "", shares: SharesOf | None = 
     for one in dict.fromkeys(chain.from_iterable(attributes)):
         _check_attributes(plans, one, what)
     _check_shares(plans, attributes, what, {} if shares is None else shares)
-    _check_steps(plans, list(chain.from_iterable(attributes)), what)
+    for some in _in_pieces(plans.plans):
+        _check_steps(plans, some, attributes[some.start : some.stop], what)
     return plans
+
+
+def _in_pieces(plans: Sequence[Plan]) -> Iterator[range]:
+    """Rows of plans, in pieces of some PIECE_STEPS steps."""
+    first = steps = 0
+    for i, plan in enumerate(plans):
+        steps += sum(len(lane) for lane in plan)
+        if steps >= _PIECE_STEPS or i == len(plans) - 1:
+            yield range(first, i + 1)
+            first, steps = i + 1, 0
 
 
 def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
@@ -383,7 +441,7 @@ def _line(plans: Plans, lane: Attributes) -> int:
 def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], what: str, shares: SharesOf) -> None:
     """A connection is driven at one rate; attributes: of the lanes of each plan; shares: of groups like this so far."""
     for lane, one in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
-        if any(step.send_peer >= 0 for step in lane):
+        if lane.sends() if isinstance(lane, LaneSteps) else any(step.send_peer >= 0 for step in lane):
             known, other = shares.setdefault(one.connection, (one.shares, what))
             if known != one.shares:
                 also = "" if other == what else f" in {other}"
@@ -393,9 +451,11 @@ def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], what: 
                 )
 
 
-def _check_steps(plans: Plans, attributes: list[Attributes], what: str) -> None:
-    lanes = [lane for plan in plans.plans for lane in plan]
-    steps = _columns([step for lane in lanes for step in lane])
+def _check_steps(plans: Plans, some: range, attributes_of: list[tuple[Attributes, ...]], what: str) -> None:
+    lanes = [lane for i in some for lane in plans.plans[i]]
+    attributes = list(chain.from_iterable(attributes_of))
+    table = _table(lanes)
+    steps = {name: table[:, i] for i, name in enumerate(Step._fields)}
     lengths = np.array([len(lane) for lane in lanes], np.int64)
     chunks = np.repeat(np.array([a.chunks or plans.chunks for a in attributes], np.int64), lengths)
     size = np.repeat(np.array([_line(plans, a) for a in attributes], np.int64), lengths)
@@ -416,7 +476,7 @@ def _check_steps(plans: Plans, attributes: list[Attributes], what: str) -> None:
     connection = np.repeat(np.array([a.connection for a in attributes], np.int64), lengths)
     if connection.any():
         view = np.repeat(np.array([a.view for a in attributes], np.int64), lengths)
-        plan = np.repeat(np.arange(len(plans.plans)), [sum(len(lane) for lane in one) for one in plans.plans])
+        plan = np.repeat(np.arange(len(some)), [sum(len(lane) for lane in plans.plans[i]) for i in some])
         _check_connections(steps, plan * (len(plans.views) + 1) + view + 1, connection, what)
 
 

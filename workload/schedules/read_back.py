@@ -67,8 +67,8 @@ def _plan_of(s: Schedules, index: int, member: int) -> int:
 
 def _lanes(schedules: Schedules, plan: int) -> list[list[Step]]:
     ptr = schedules.lane_ptr[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1] + 1].tolist()
-    columns = [getattr(schedules, name)[ptr[0] : ptr[-1]].tolist() for name in Step._fields]
-    steps = [Step(*row) for row in zip(*columns, strict=True)]
+    rows = schedules.steps[ptr[0] : ptr[-1]].tolist()
+    steps = [Step._make((*row[:-1], bool(row[-1]))) for row in rows]
     return [steps[a - ptr[0] : b - ptr[0]] for a, b in pairwise(ptr)]
 
 

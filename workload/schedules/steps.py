@@ -5,10 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.plans.plan import NONE
+from workload.plans.plan import NONE, Step
 from workload.schedules.packed import Schedules
 
 Int64 = NDArray[np.int64]
+_REDUCE = Step._fields.index("reduce")
 
 
 class Steps(NamedTuple):
@@ -111,7 +112,7 @@ def _steps_of(s: Schedules, index: int, me: int, size_bytes: int) -> Steps:
         dst=peer,
         to=s.send_lane[steps].astype(np.int64),
         receives=s.recv_peer[steps] >= 0,
-        reduces=s.reduce[steps],
+        reduces=s.steps[steps, _REDUCE] != 0,
         after=s.dep_lane[steps].astype(np.int64),
         after_step=s.dep_step[steps].astype(np.int64),
         bytes=np.where(peer >= 0, wire, 0),

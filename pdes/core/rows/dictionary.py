@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator
 
 from pdes.core.rows.row import Kind, Row, Word
 
-WORD_BYTES = 8
-
 
 def documentation(kinds: Iterable[type[Row]]) -> str:
     """Markdown: what kinds of words there are, then a section for each kind of row, file by file."""
@@ -31,7 +29,7 @@ def _file(kind: type[Row]) -> str:
 
 def _size(kind: type[Row]) -> str:
     used = sum(declared.many for declared in kind.declared.values())
-    size = f"{kind.words} words ({kind.words * WORD_BYTES} bytes)"
+    size = f"{kind.words} words ({kind.dtype.itemsize} bytes)"
     return size + f", {used} of them in use" * (used < kind.words)
 
 

@@ -7,6 +7,7 @@ class Npu(
     Row,
     words=40,
     written_by=(
+        "build.growth",
         "build.worlds",
         "messages.message_loop",
         "messages.whole",
@@ -90,6 +91,10 @@ class Instance(Row, words=16, written_by=("messages.message_loop", "messages.who
         "when the last byte of its messages that no lane waits for has left, at message level",
     )
     left_ordinal = word(Kind.COUNT, "of that message")
+    stirred = word(
+        Kind.FLAGS,
+        "lanes to which something has happened since they were last looked at; -1: all are to be looked at",
+    )
 
 
 class Asked(Row, written_by=("nic.rendezvous",)):
@@ -128,6 +133,22 @@ class Lane(Row, words=16, written_by=("build.worlds",)):
         "line rate, shares << SHARES_SHIFT; holds for plain lanes too",
     )
     begins = word(Kind.FLAG, "endpoint_delay_ps passes before its first send")
+    waited_for = word(Kind.FLAGS, "by which lanes of its plan, where that has at most STIRRED_LANES")
+
+
+class PlanStep(Row, bits=32):
+    """A step of a lane of a plan: a row of workload.Schedules.steps."""
+
+    dep_lane = word(Kind.COUNT, "lane of the same plan that must have done more than dep_step steps, -1 none")
+    dep_step = word(Kind.COUNT, "see dep_lane")
+    send_peer = word(Kind.COUNT, "member to send to, -1 none")
+    send_lane = word(Kind.COUNT, "of the receiver")
+    send_chunk = word(Kind.COUNT, "first")
+    send_count = word(Kind.COUNT, "how many chunks")
+    recv_peer = word(Kind.COUNT, "member to receive from, -1 none")
+    recv_chunk = word(Kind.COUNT, "first")
+    recv_count = word(Kind.COUNT, "how many chunks")
+    reduce = word(Kind.FLAG, "what is received is added")
 
 
 class Phase(Row, written_by=("npu.tokens",)):

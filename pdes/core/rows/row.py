@@ -7,8 +7,9 @@
         head = word(Kind.PHASE, "list of phases that wait, -1 none")
 
 From it come the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the page
-docs/data-dictionary.md (`python scripts/document_tables.py`) and the checks of the house. A word is an int64, or with
-kind FLOAT a float64; `many` of them are an array. A row is padded to `words` words, so that it fills cache lines.
+docs/data-dictionary.md (`python scripts/document_tables.py`) and the checks of the house. A word is an int64, with
+`bits=32` of the row an int32, or with kind FLOAT a float64; `many` of them are an array. A row is padded to `words`
+words, so that it fills cache lines.
 
 `written_by` names the modules of `pdes` that write words which the class declares, sorted: nobody else does. A house
 rule finds them in the sources and says what to declare (tests/pdes/test_writers.py), so that a new writer is meant.
@@ -80,7 +81,7 @@ class Row:
     words: ClassVar[int]
     written_by: ClassVar[tuple[str, ...]]
 
-    def __init_subclass__(cls, words: int = 0, written_by: tuple[str, ...] = ()) -> None:
+    def __init_subclass__(cls, words: int = 0, written_by: tuple[str, ...] = (), bits: int = 64) -> None:
         """Make the dtype.
 
         Raises:
@@ -98,7 +99,7 @@ class Row:
             raise TypeError(f"{cls.__name__}: {used} words, expected at most {cls.words}")
         fields: list[tuple] = []
         for name, declared in cls.declared.items():
-            kind = np.float64 if declared.kind is Kind.FLOAT else np.int64
+            kind = np.dtype("float64" if declared.kind is Kind.FLOAT else f"int{bits}")
             fields.append((name, kind) if declared.many == 1 else (name, kind, (declared.many,)))
         if used < cls.words:
             fields.append(("_padding", np.int64, (cls.words - used,)))
