@@ -253,7 +253,7 @@ def measured(spec: str, kind: str, algorithm: str, size_bytes: int, turns: int) 
 def _run(copy: Graph, program: Program, graph: Graph, settings: Settings) -> int:
     """Picoseconds on the copy, with the windows of the fabric."""
     window_bytes = window_packets(graph, settings) * settings.mtu_bytes
-    chosen = replace(settings, window_bytes=window_bytes, balancing=BY_RANK)
+    chosen = replace(settings, window_bytes=window_bytes, load_balancing=BY_RANK)
     return pdes.run(pdes.build_world(copy, program, chosen)).finish_time_ps
 
 

@@ -110,10 +110,10 @@ class Crew:
         except BaseException as error:  # noqa: BLE001 - handed to the thread that called run
             if self._failure is None or isinstance(self._failure, AbortedError):
                 self._failure = error
-            self.team[tm.TEAM_ABORT] = 1
+            self.team.state.abort = 1
 
     def _work(self, worker: int) -> None:
-        row = tm.TEAM_FIRST + worker * tm.LINE
+        own = self.team.workers[worker]
         hops, windows = FIRST_PAUSE_HOPS, WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
         done, last = 0, time.perf_counter()
         address = self._meeting.address
@@ -122,24 +122,22 @@ class Crew:
             if status == DONE:
                 return
             if status == FULL:
-                make_room(self.sim.lps[self.team[row + tm.WORKER_LP]])
+                make_room(self.sim.lps[own.lp])
             elif status == FAILED:
-                raise RunError(failed_queue_pair(self.sim.lps[self.team[row + tm.WORKER_LP]]))
+                raise RunError(failed_queue_pair(self.sim.lps[own.lp]))
             elif status == tm.ABORTED:
                 raise AbortedError
             elif status == tm.EXCHANGE:
                 self._exchange()
             elif status == tm.PAUSED:
                 now = time.perf_counter()
-                before, done = done, int(self.team[tm.TEAM_HOPS])
+                before, done = done, int(self.team.state.hops)
                 step = _next_step(done - before, now - last)
                 last = now
                 if self.first_event_s == 0.0:
                     self.first_event_s = now - self._begun
                 hops = done + step
-                windows = int(self.team[row + tm.WORKER_NUMBER]) + (
-                    WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
-                )
+                windows = int(own.window) + (WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN)
                 self._report()
 
     def _report(self) -> None:
@@ -147,9 +145,9 @@ class Crew:
             return
         self._progress(
             Snapshot(
-                now_ps=int(self.team[tm.TEAM_BEGIN]),
-                packet_hops=int(self.team[tm.TEAM_ALL_HOPS]),
-                nodes_done=-int(self.team[tm.TEAM_ALL_LEFT]),
+                now_ps=int(self.team.state.begin_ps),
+                packet_hops=int(self.team.state.all_hops),
+                nodes_done=-int(self.team.state.all_rows_left),
                 nodes_total=self._nodes_total,
                 wall_s=time.perf_counter() - self._begun,
             )

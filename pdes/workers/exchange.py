@@ -14,7 +14,7 @@ from pdes.core.inputs import Int64
 from pdes.core.rows.workers import ParcelHeader
 from pdes.core.state import INF
 from pdes.workers.parcels import BLOCK, PARCEL_HEADER, Parcels, parcel_words
-from pdes.workers.team import TEAM_SOONEST
+from pdes.workers.team import Team
 
 STEPS = 4
 """Lengths between one and its double."""
@@ -94,7 +94,7 @@ class Exchange:
         rooms: int64[3 x other teams], lengths of the parcels to each, and of the two from each.
     """
 
-    def __init__(self, mpi: Any, leaders: Any, team: Int64, parcels: Parcels, rooms: Int64) -> None:
+    def __init__(self, mpi: Any, leaders: Any, team: Team, parcels: Parcels, rooms: Int64) -> None:
         self._mpi = mpi
         self._leaders = leaders
         self._team = team
@@ -143,7 +143,7 @@ class Exchange:
         lines = self._lines
         if any(not line.least <= records <= line.most for line, records in zip(lines, said, strict=False)):
             self._settle(half, said)
-        if min(int(self._team[TEAM_SOONEST]), *said[len(lines) :]) < INF:
+        if min(int(self._team.state.soonest_ps), *said[len(lines) :]) < INF:
             self._receive(1 - half)
 
     def _settle(self, half: int, said: list[int]) -> None:

@@ -15,12 +15,10 @@ from pdes.build.part import Part
 from pdes.build.post import Post
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
+from pdes.core.rows.workers import LINE_WORDS
 from pdes.harvest.gathering import Harvest
 from pdes.workers.parcels import Parcels, Words, no_parcels
-from pdes.workers.team import found_team, team_words
-
-LINE_WORDS = 16
-"""Pieces of a segment begin on a pair of cache lines of their own."""
+from pdes.workers.team import Team, found_team, team_in, team_words
 
 
 class Place(NamedTuple):
@@ -29,7 +27,7 @@ class Place(NamedTuple):
     Attributes:
         parts: the LPs that it does.
         post: their outboxes, and where to find those of their neighbours; None = their worlds are built.
-        team: int64[], see pdes.workers.team; found already.
+        team: see pdes.workers.team; found already.
         parcels: what the LPs send to other teams and get from them.
         first: number in the team of the first of its workers.
         threads: how many they are.
@@ -37,7 +35,7 @@ class Place(NamedTuple):
 
     parts: Sequence[Part]
     post: Post | None
-    team: Int64
+    team: Team
     parcels: Parcels
     first: int = 0
     threads: int = 1
@@ -126,8 +124,8 @@ class Alone:
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
         """Do all of it here."""
         threads = min(threads, len(self._parts))
-        team = np.zeros(team_words(threads), np.int64)
-        found_team(team, threads, layout.fabric.cell_ps, crew_size=threads)
+        team = team_in(np.zeros(team_words(threads), np.int64))
+        found_team(team, layout.fabric.cell_ps, crew_size=threads)
         own = share(Place(self._parts, None, team, no_parcels(self._parts), 0, threads))
         return own, own
 

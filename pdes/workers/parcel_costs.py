@@ -12,7 +12,7 @@ from pdes.core.jit import Directory, kernel
 from pdes.core.memory import zeros
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
 from pdes.workers.parcels import BLOCK, PARCEL_HEADER, TAG_LP, Parcels, headers_of, pack, parcel_words, unpack
-from pdes.workers.team import Meeting, meeting_at
+from pdes.workers.team import Meeting, meeting_at, new_crew, team_in, team_words
 
 RECORD_WORDS = CROSSING_WORDS - 1
 TEAMS, RECORDS_EACH = 64, 4096
@@ -53,7 +53,7 @@ def parcel_costs(sim: Simulation) -> ParcelCosts:
     for count in (0, most):
         lp.world.net.outbox[half] = count
         parcels = _made(words=zeros(parcel_words(LETTERS * most, RECORD_WORDS)), letters=LETTERS)
-        meeting = Directory(Meeting(zeros(1), zeros(1), np.array([lp.address], np.int64), parcels))
+        meeting = _meeting(np.array([lp.address], np.int64), parcels)
         timed.append(_least_ns(_pack_often, meeting.address, ROUNDS) / ROUNDS / LETTERS)
     lp.world.net.outbox[half] = 0
     looked = [_look_ns(own) for own in (False, True)]
@@ -74,8 +74,13 @@ def _look_ns(own: bool) -> int:
     tags = words[:, PARCEL_HEADER:].reshape(TEAMS, -1, BLOCK * (1 + RECORD_WORDS))[:, :, :BLOCK]
     lps = np.arange(RECORDS_EACH).reshape(-1, BLOCK) % ONE_IN
     tags[:] = (lps + (0 if own else ONE_IN)) << TAG_LP
-    meeting = Directory(Meeting(zeros(1), zeros(1), zeros(1), _made(words=words.reshape(-1))))
+    meeting = _meeting(zeros(1), _made(words=words.reshape(-1)))
     return _least_ns(_unpack_once, meeting.address)
+
+
+def _meeting(addresses: Int64, parcels: Parcels) -> Directory:
+    """With parcels, and one worker that never works."""
+    return Directory(Meeting(team_in(zeros(team_words(1))), new_crew(1), addresses, parcels))
 
 
 def _made(words: Int64, letters: int = 0) -> Parcels:

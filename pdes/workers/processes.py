@@ -31,7 +31,7 @@ from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
 from pdes.workers.mailbox import Place, Segment, Share, rounded
 from pdes.workers.parcels import no_parcels
-from pdes.workers.team import TEAM_ABORT, found_team, team_words
+from pdes.workers.team import Team, found_team, team_in, team_words
 
 PR_SET_PDEATHSIG = 1
 SAYS_WHY_S = 2.0
@@ -46,7 +46,7 @@ class _Workers:
         done: int64[workers], shared: 1 = the worker has done all its windows.
     """
 
-    def __init__(self, team: Int64, done: Int64) -> None:
+    def __init__(self, team: Team, done: Int64) -> None:
         self._team = team
         self._done = done
         self._processes: list[multiprocessing.process.BaseProcess] = []
@@ -75,7 +75,7 @@ class _Workers:
         while waiting:
             for sentinel in connection.wait(list(waiting)):
                 if self._done[waiting.pop(sentinel)] == 0:
-                    self._team[TEAM_ABORT] = 1
+                    self._team.state.abort = 1
 
     def receive(self) -> list[Harvest]:
         """What each process has brought, in order."""
@@ -114,7 +114,7 @@ class _Workers:
 
     def stop(self) -> None:
         """End all that still run."""
-        self._team[TEAM_ABORT] = 1
+        self._team.state.abort = 1
         until = time.monotonic() + ENDS_S
         for process in self._processes:
             process.join(max(0.0, until - time.monotonic()))
@@ -155,9 +155,9 @@ class Processes:
         parts = [layout.part(number) for number in range(layout.lps)]
         words = rounded(team_words(workers)) + rounded(workers) + sum(rounded(outbox_words([part])) for part in parts)
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
-        team = memory.take(team_words(workers))
+        team = team_in(memory.take(team_words(workers)))
         done = memory.take(workers)
-        found_team(team, workers, layout.fabric.cell_ps, crew_size=1)
+        found_team(team, layout.fabric.cell_ps, crew_size=1)
         post = Post(parts, memory.take)
         parent = os.getpid()
 
@@ -177,7 +177,7 @@ class Processes:
                 pipe.send(own)
             except BaseException as error:  # noqa: BLE001 - the parent raises it
                 pipe.send(_told(error, worker))
-                team[TEAM_ABORT] = 1
+                team.state.abort = 1
             pipe.close()
             os._exit(0)
 

@@ -25,7 +25,7 @@ from pdes.workers.crew import AbortedError
 from pdes.workers.exchange import Exchange
 from pdes.workers.mailbox import Place, Segment, Share, rounded
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
-from pdes.workers.team import found_team, team_words
+from pdes.workers.team import found_team, team_in, team_words
 
 FAILED_RANK_ENDS_US_S = 10.0
 
@@ -117,13 +117,14 @@ class _Team(Post):
         parts_of = [[layout.part(number) for number in layout.share(size, rank)] for rank in ranks]
         rooms = self._rooms([part for parts in parts_of for part in parts])
         workers = threads * len(ranks)
-        team, shared = self._memory(MPI, parts_of, team_words(workers), int(rooms.sum()))
+        words, shared = self._memory(MPI, parts_of, team_words(workers), int(rooms.sum()))
+        team = team_in(words)
         begins = np.cumsum(rooms) - rooms
         own = parts_of[rank_in_team]
         if rank_in_team == 0:
-            team[:] = 0
+            words[:] = 0
             shared[begins] = 0
-            found_team(team, workers, layout.fabric.cell_ps, crew_size=threads, exchanges=self.teams > 1)
+            found_team(team, layout.fabric.cell_ps, crew_size=threads, exchanges=self.teams > 1)
         for part in own:
             self.outbox[part.number][part.outbox_at()[:-1]] = 0
         self._own = {part.number: place for place, part in enumerate(own)}

@@ -108,13 +108,13 @@ def record_windows(
     came: dict[int, list[tuple[Int64, Int64]]] = {number: [] for number in keep}
     status = tm.PAUSED
     while status != DONE and (most_windows is None or len(hops) < most_windows):
-        number = int(team[tm.TEAM_FIRST + tm.WORKER_NUMBER])
+        number = int(team.workers[0].window)
         for lp, blobs in came.items():
             blobs.append(letters.to(lp, 1 - (number & 1), sent[-1]))
-        begin_ps.append(int(team[tm.TEAM_FIRST + tm.WORKER_BEGIN]))
+        begin_ps.append(int(team.workers[0].begin_ps))
         status, took_ns = _one_call(sim.lps, team, meeting, 0)
         spent_ns.append(max(0, took_ns - call_ns))
-        hops.append(crew[tm.CREW_FIRST + 2 * lps :].astype(np.int32))
+        hops.append(crew.costs.astype(np.int32))
         sent.append(letters.counts(number & 1))
         if progress is not None:
             progress(len(hops))
@@ -166,14 +166,14 @@ def replay(
     spent_ns = np.zeros(recording.windows, np.int64)
     for window, (words, offsets) in enumerate(recording.came[number]):
         if window > 0:
-            team[tm.TEAM_SOONEST] = recording.begin_ps[window]
+            team.state.soonest_ps = recording.begin_ps[window]
             in_at = lp.world.net.in_at
             in_at[1 - (window & 1) : 2 * len(part.neighbours) : 2] = words.ctypes.data + WORD_BYTES * offsets
         _, took_ns = _one_call([lp], team, meeting, FOREVER)
         spent_ns[window] = max(0, took_ns - call_ns)
-        if crew[tm.CREW_FIRST + 2] != recording.hops[window, number]:
+        if crew.costs[0] != recording.hops[window, number]:
             raise RunError(
-                f"engine defect: LP {number} did {crew[tm.CREW_FIRST + 2]} packet-hops in window {window} of its "
+                f"engine defect: LP {number} did {crew.costs[0]} packet-hops in window {window} of its "
                 f"replay, {recording.hops[window, number]} when it was recorded"
             )
     return spent_ns
@@ -237,17 +237,17 @@ def _sums(counts: Int32, lp_of: Int64, lps: int) -> Int32:
     return found
 
 
-def _alone(lps: Sequence[LogicalProcess], *, exchanges: bool = False) -> tuple[Int64, Int64, Directory]:
+def _alone(lps: Sequence[LogicalProcess], *, exchanges: bool = False) -> tuple[tm.Team, tm.CrewLists, Directory]:
     """A team of one worker, its crew, and their Directory."""
-    team = np.zeros(tm.team_words(1), np.int64)
+    team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
     cell_ps = int(lps[0].world.net.const.cell_ps) if lps else 1
-    tm.found_team(team, 1, cell_ps, crew_size=1, exchanges=exchanges)
+    tm.found_team(team, cell_ps, crew_size=1, exchanges=exchanges)
     crew = tm.new_crew(len(lps))
     addresses = np.array([lp.address for lp in lps], np.int64)
     return team, crew, Directory(tm.Meeting(team, crew, addresses, no_parcels(lps)))
 
 
-def _one_call(lps: Sequence[LogicalProcess], team: Int64, meeting: Directory, hops: int) -> tuple[int, int]:
+def _one_call(lps: Sequence[LogicalProcess], team: tm.Team, meeting: Directory, hops: int) -> tuple[int, int]:
     """Call the kernel and make room until it is content: what it says, and the nanoseconds in it."""
     took_ns = 0
     while True:
@@ -256,7 +256,7 @@ def _one_call(lps: Sequence[LogicalProcess], team: Int64, meeting: Directory, ho
         took_ns += time.perf_counter_ns() - begun
         if status not in {FULL, FAILED}:
             return status, took_ns
-        lp = lps[team[tm.TEAM_FIRST + tm.WORKER_LP]]
+        lp = lps[team.workers[0].lp]
         if status == FAILED:
             raise RunError(failed_queue_pair(lp))
         make_room(lp)

@@ -7,50 +7,54 @@ stamps, and publishes the begin of the next window; with ranks elsewhere it retu
 workers share are words that one of them writes and others read.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from pdes.core.jit import fetch_add, inline, kernel, load_acquire, reader, store_release, yield_core
+from pdes.core.rows.workers import CrewTurn, TeamState, Worker
 from pdes.core.state import INF, Int64
 from pdes.core.status import DONE
 from pdes.window import window
 from pdes.workers.parcels import Parcels, pack, seal, unpack, unseal
 
-LINE = 16
-"""Words between what different workers write: two cache lines, since lines are fetched in pairs."""
-
-# Team: words that the first worker writes.
-TEAM_WORKERS = 0
-TEAM_CELL = 1  # ps
-TEAM_EXCHANGES = 2  # 1: there are other teams
-TEAM_ABORT = LINE  # 1: stop
-TEAM_PUBLISHED = 2 * LINE  # windows whose begin is known
-TEAM_BEGIN = 2 * LINE + 1  # ps: begin of the last of them, INF = nothing is left
-TEAM_SOONEST = 3 * LINE  # ps: earliest event of the team
-TEAM_HOPS = 3 * LINE + 1
-TEAM_LEFT = 3 * LINE + 2  # trace rows not finished
-TEAM_ASKED = 3 * LINE + 3  # windows whose parcels were exchanged
-TEAM_ALL_HOPS = 3 * LINE + 4  # of all teams
-TEAM_ALL_LEFT = 3 * LINE + 5
-TEAM_FIRST = 4 * LINE  # rows of the workers
-
-# Row of a worker.
-WORKER_ARRIVED = 0  # windows done
-WORKER_SOONEST = 1
-WORKER_HOPS = 2
-WORKER_LEFT = 3
-WORKER_WAITS = 4  # 1: has done its part of the window
-WORKER_LP = 5  # LP in hand, -1 none
-WORKER_BEGIN = 6
-WORKER_NUMBER = 7  # of the window
-WORKER_PLANS = 8  # 1: orders the LPs of its crew
-
-# Crew.
-CREW_TAKEN = 0  # and one line on: LPs taken in windows of even and odd number
-CREW_FIRST = 2 * LINE  # order of the LPs in windows of even number, of odd number, and their costs
+WORKER_WORDS, TURN_WORDS = Worker.words, CrewTurn.words
+ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
+ARRIVED = TeamState.words + Worker.place("arrived")
+TAKEN = CrewTurn.place("taken")
+"""Words that workers read and write atomically: where in a team's words and a crew's; ARRIVED: of the first worker."""
 
 PAUSED, EXCHANGE, ABORTED, WAITING = range(4, 8)
+
+
+class Team(NamedTuple):
+    """What all workers of a team share.
+
+    Attributes:
+        state: of the team.
+        workers: a row for each.
+        words: the memory of both as words, for those that are read and written atomically.
+    """
+
+    state: Annotated[np.record, TeamState]
+    workers: Annotated[np.recarray, Worker]
+    words: Int64
+
+
+class CrewLists(NamedTuple):
+    """What the workers of one process share.
+
+    Attributes:
+        turns: for windows of even number and for those of odd number.
+        words: the same memory as words, likewise.
+        orders: [2 x LPs] in which they are taken, in windows of even number and in those of odd number.
+        costs: [LPs] packet-hops in the last window.
+    """
+
+    turns: Annotated[np.recarray, CrewTurn]
+    words: Int64
+    orders: Int64
+    costs: Int64
 
 
 class Meeting(NamedTuple):
@@ -63,8 +67,8 @@ class Meeting(NamedTuple):
         parcels: what they send to other teams.
     """
 
-    team: Int64
-    crew: Int64
+    team: Team
+    crew: CrewLists
     addresses: Int64
     parcels: Parcels
 
@@ -76,56 +80,61 @@ YIELDS = 50_000
 
 
 def team_words(workers: int) -> int:
-    """Length of a team."""
-    return TEAM_FIRST + workers * LINE
+    """Length of a team's words."""
+    return TeamState.words + workers * Worker.words
 
 
-def found_team(team: Int64, workers: int, cell_ps: int, *, crew_size: int, exchanges: bool = False) -> None:
-    """Set up a zeroed team of so many workers, so many in each process."""
-    team[TEAM_WORKERS] = workers
-    team[TEAM_CELL] = cell_ps
-    team[TEAM_EXCHANGES] = int(exchanges)
-    for worker in range(workers):
-        row = TEAM_FIRST + worker * LINE
-        team[row + WORKER_SOONEST] = INF
-        team[row + WORKER_LP] = -1
-        team[row + WORKER_PLANS] = int(worker % crew_size == 0)
+def team_in(words: Int64) -> Team:
+    """A team that lies in int64[team_words(workers)], which are shared where its workers are several processes."""
+    state = words[: TeamState.words].view(TeamState.dtype).view(np.recarray)
+    workers = words[TeamState.words :].view(Worker.dtype).view(np.recarray)
+    return Team(state[0], workers, words)
 
 
-def new_crew(lps: int) -> Int64:
+def found_team(team: Team, cell_ps: int, *, crew_size: int, exchanges: bool = False) -> None:
+    """Set up a zeroed team, so many of its workers in each process."""
+    team.state.cell_ps = cell_ps
+    team.state.exchanges = int(exchanges)
+    team.workers.soonest_ps = INF
+    team.workers.lp = -1
+    team.workers.plans[::crew_size] = 1
+
+
+def new_crew(lps: int) -> CrewLists:
     """A crew for so many LPs."""
-    crew = np.zeros(CREW_FIRST + 3 * lps, np.int64)
-    crew[CREW_FIRST : CREW_FIRST + lps] = crew[CREW_FIRST + lps : CREW_FIRST + 2 * lps] = np.arange(lps)
-    return crew
+    words = np.zeros(2 * CrewTurn.words, np.int64)
+    turns = words.view(CrewTurn.dtype).view(np.recarray)
+    return CrewLists(turns, words, np.tile(np.arange(lps), 2), np.zeros(lps, np.int64))
 
 
 @inline
 def plan_next(crew, lps, number):
     """Put the LPs in the order of the next window, the most costly first."""
-    order = CREW_FIRST + (1 - (number & 1)) * lps
-    cost = CREW_FIRST + 2 * lps
+    half = 1 - (number & 1)
+    orders, costs = crew.orders, crew.costs
+    begin = half * lps
     for i in range(1, lps):
-        lp = crew[order + i]
+        lp = orders[begin + i]
         j = i - 1
-        while j >= 0 and crew[cost + crew[order + j]] < crew[cost + lp]:
-            crew[order + j + 1] = crew[order + j]
+        while j >= 0 and costs[orders[begin + j]] < costs[lp]:
+            orders[begin + j + 1] = orders[begin + j]
             j -= 1
-        crew[order + j + 1] = lp
-    crew[CREW_TAKEN + (1 - (number & 1)) * LINE] = 0
+        orders[begin + j + 1] = lp
+    crew.turns[half].taken = 0
 
 
 @inline
-def take_lp(team, crew, parcels, lps, row):
+def take_lp(team, crew, parcels, lps, own):
     """The LP in hand, or the next that nobody has taken, and what came for it; -1 if all are taken."""
-    lp = team[row + WORKER_LP]
+    lp = own.lp
     if lp < 0:
-        number = team[row + WORKER_NUMBER]
+        number = own.window
         half = number & 1
-        turn = fetch_add(crew, CREW_TAKEN + half * LINE, np.int64(1))
+        turn = fetch_add(crew.words, half * TURN_WORDS + TAKEN, np.int64(1))
         if turn < lps:
-            lp = crew[CREW_FIRST + half * lps + turn]
-            team[row + WORKER_LP] = lp
-            if team[TEAM_EXCHANGES] == 1:
+            lp = crew.orders[half * lps + turn]
+            own.lp = lp
+            if team.state.exchanges == 1:
                 unpack(parcels, lp, number)
     return lp
 
@@ -133,13 +142,14 @@ def take_lp(team, crew, parcels, lps, row):
 @inline
 def await_word(team, at, least):
     """Wait until a word is at least so large. DONE, ABORTED, or WAITING after a while: look around and call again."""
+    words = team.words
     for _ in range(SPINS):
-        if load_acquire(team, at) >= least:
+        if load_acquire(words, at) >= least:
             return DONE
     for _ in range(YIELDS):
-        if load_acquire(team, at) >= least:
+        if load_acquire(words, at) >= least:
             return DONE
-        if load_acquire(team, TEAM_ABORT) == 1:
+        if load_acquire(words, ABORT) == 1:
             return ABORTED
         yield_core()
     return WAITING
@@ -151,49 +161,51 @@ def gather_team(team, number):
     soonest = INF
     hops = np.int64(0)
     left = np.int64(0)
-    for worker in range(team[TEAM_WORKERS]):
-        row = TEAM_FIRST + worker * LINE
-        status = await_word(team, row + WORKER_ARRIVED, number + 1)
+    for worker in range(team.workers.shape[0]):
+        status = await_word(team, ARRIVED + worker * WORKER_WORDS, number + 1)
         if status != DONE:
             return status
-        soonest = min(soonest, team[row + WORKER_SOONEST])
-        hops += team[row + WORKER_HOPS]
-        left += team[row + WORKER_LEFT]
-    team[TEAM_SOONEST] = soonest
-    team[TEAM_HOPS] = hops
-    team[TEAM_LEFT] = left
+        other = team.workers[worker]
+        soonest = min(soonest, other.soonest_ps)
+        hops += other.hops
+        left += other.rows_left
+    team.state.soonest_ps = soonest
+    team.state.hops = hops
+    team.state.rows_left = left
     return DONE
 
 
 @inline
 def settle(team, parcels, number):
     """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if other teams must say."""
-    if team[TEAM_ASKED] <= number:
+    state = team.state
+    if state.asked <= number:
         status = gather_team(team, number)
         if status != DONE:
             return status
-        team[TEAM_ALL_HOPS] = team[TEAM_HOPS]
-        team[TEAM_ALL_LEFT] = team[TEAM_LEFT]
-        if team[TEAM_EXCHANGES] == 1:
-            seal(parcels, team[TEAM_SOONEST], team[TEAM_HOPS], team[TEAM_LEFT])
-            team[TEAM_ASKED] = number + 1
+        state.all_hops = state.hops
+        state.all_rows_left = state.rows_left
+        if state.exchanges == 1:
+            seal(parcels, state.soonest_ps, state.hops, state.rows_left)
+            state.asked = number + 1
             return EXCHANGE
     else:
         soonest, hops, left = unseal(parcels, number)
-        team[TEAM_SOONEST] = min(team[TEAM_SOONEST], soonest)
-        team[TEAM_ALL_HOPS] += hops
-        team[TEAM_ALL_LEFT] += left
+        state.soonest_ps = min(state.soonest_ps, soonest)
+        state.all_hops += hops
+        state.all_rows_left += left
     return DONE
 
 
 @inline
 def publish_begin(team):
     """Tell all workers when the next window begins: at the grid's last line before the earliest event."""
-    soonest = team[TEAM_SOONEST]
+    state = team.state
+    soonest = state.soonest_ps
     if soonest < INF:
-        soonest = soonest // team[TEAM_CELL] * team[TEAM_CELL]
-    team[TEAM_BEGIN] = soonest
-    store_release(team, TEAM_PUBLISHED, team[TEAM_PUBLISHED] + 1)
+        soonest = soonest // state.cell_ps * state.cell_ps
+    state.begin_ps = soonest
+    store_release(team.words, PUBLISHED, state.published + 1)
 
 
 @kernel
@@ -206,41 +218,41 @@ def work(address, worker, hops, windows):
     """
     m = meeting_at(address)
     team, crew, lps = m.team, m.crew, m.addresses.shape[0]
-    row = TEAM_FIRST + worker * LINE
+    own = team.workers[worker]
     while True:
-        number = team[row + WORKER_NUMBER]
-        if team[row + WORKER_WAITS] == 0:
+        number = own.window
+        if own.waits == 0:
             while True:
-                lp = take_lp(team, crew, m.parcels, lps, row)
+                lp = take_lp(team, crew, m.parcels, lps, own)
                 if lp < 0:
                     break
-                status, hops_done, rows_done, cost, soonest = window(m.addresses[lp], team[row + WORKER_BEGIN], number)
-                team[row + WORKER_HOPS] += hops_done
-                team[row + WORKER_LEFT] -= rows_done
+                status, hops_done, rows_done, cost, soonest = window(m.addresses[lp], own.begin_ps, number)
+                own.hops += hops_done
+                own.rows_left -= rows_done
                 if status != DONE:
                     return status
-                if team[TEAM_EXCHANGES] == 1:
+                if team.state.exchanges == 1:
                     pack(m.parcels, m.addresses[lp], lp, number)
-                team[row + WORKER_SOONEST] = min(team[row + WORKER_SOONEST], soonest)
-                crew[CREW_FIRST + 2 * lps + lp] = cost
-                team[row + WORKER_LP] = -1
-            if team[row + WORKER_PLANS] == 1:
+                own.soonest_ps = min(own.soonest_ps, soonest)
+                crew.costs[lp] = cost
+                own.lp = -1
+            if own.plans == 1:
                 plan_next(crew, lps, number)
-            team[row + WORKER_WAITS] = 1
-            store_release(team, row + WORKER_ARRIVED, number + 1)
-        if worker == 0 and team[TEAM_PUBLISHED] == number:
+            own.waits = 1
+            store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
+        if worker == 0 and team.state.published == number:
             status = settle(team, m.parcels, number)
             if status != DONE:
                 return status
             publish_begin(team)
-        status = await_word(team, TEAM_PUBLISHED, number + 1)
+        status = await_word(team, PUBLISHED, number + 1)
         if status != DONE:
             return status
-        if team[TEAM_BEGIN] >= INF:
+        if team.state.begin_ps >= INF:
             return DONE
-        team[row + WORKER_BEGIN] = team[TEAM_BEGIN]
-        team[row + WORKER_NUMBER] = number + 1
-        team[row + WORKER_SOONEST] = INF
-        team[row + WORKER_WAITS] = 0
-        if worker == 0 and (team[TEAM_HOPS] >= hops or number >= windows):
+        own.begin_ps = team.state.begin_ps
+        own.window = number + 1
+        own.soonest_ps = INF
+        own.waits = 0
+        if worker == 0 and (team.state.hops >= hops or number >= windows):
             return PAUSED

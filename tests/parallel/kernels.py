@@ -6,8 +6,8 @@ from pdes.workers.team import meeting_at, plan_next
 
 
 @kernel
-def plan(crew, lps, number):
-    plan_next(crew, lps, number)
+def plan(address, lps, number):
+    plan_next(meeting_at(address).crew, lps, number)
 
 
 @kernel

@@ -12,10 +12,13 @@ from pdes import Layout, RunError, Settings, build_world, run, shares
 from pdes.build.layout import share
 from pdes.build.post import Post, outbox_words
 from pdes.core import state as s
+from pdes.core.jit import Directory
 from pdes.core.rows.network import PacketRecord
+from pdes.core.rows.workers import LINE_WORDS, CrewTurn, TeamState, Worker
 from pdes.network.boundary import HEADER_WORDS
 from pdes.workers import crew
 from pdes.workers import team as tm
+from pdes.workers.parcels import no_parcels
 from tests.budgets import bounded
 from tests.parallel import kernels
 from tests.parallel.random_runs import divided
@@ -114,18 +117,39 @@ def test_the_most_costly_come_first(order, number, data):
     lps = len(order)
     costs = data.draw(st.lists(st.integers(0, 9), min_size=lps, max_size=lps))
     found = tm.new_crew(lps)
-    assert found[tm.CREW_FIRST :].tolist() == [*range(lps), *range(lps), *[0] * lps]
+    assert found.orders.tolist() == [*range(lps), *range(lps)]
+    assert found.costs.tolist() == [0] * lps
     next_half = 1 - (number & 1)
-    this = slice(tm.CREW_FIRST + (1 - next_half) * lps, tm.CREW_FIRST + (2 - next_half) * lps)
-    following = slice(tm.CREW_FIRST + next_half * lps, tm.CREW_FIRST + (next_half + 1) * lps)
-    found[following] = order
-    found[tm.CREW_FIRST + 2 * lps :] = costs
-    found[[tm.CREW_TAKEN, tm.CREW_TAKEN + tm.LINE]] = lps + 3
-    kernels.plan(found, lps, number)
-    assert found[following].tolist() == sorted(order, key=lambda lp: -costs[lp])
-    assert found[this].tolist() == list(range(lps))
-    assert found[tm.CREW_TAKEN + next_half * tm.LINE] == 0
-    assert found[tm.CREW_TAKEN + (1 - next_half) * tm.LINE] == lps + 3
+    this, following = (found.orders.reshape(2, lps)[half] for half in (1 - next_half, next_half))
+    following[:] = order
+    found.costs[:] = costs
+    found.turns.taken = lps + 3
+    team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
+    meeting = tm.Meeting(team, found, np.zeros(lps, np.int64), no_parcels([]))
+    kernels.plan(Directory(meeting).address, lps, number)
+    assert following.tolist() == sorted(order, key=lambda lp: -costs[lp])
+    assert this.tolist() == list(range(lps))
+    assert found.turns[next_half].taken == 0
+    assert found.turns[1 - next_half].taken == lps + 3
+
+
+def test_what_different_workers_write_lies_on_pairs_of_cache_lines_of_its_own():
+    lines = {name: TeamState.place(name) // LINE_WORDS for name in TeamState.declared if "before" not in name}
+    of_the_first_alone = {"soonest_ps", "hops", "rows_left", "asked", "all_hops", "all_rows_left"}
+    groups = [{name for name, line in lines.items() if line == each} for each in range(4)]
+    assert groups == [{"cell_ps", "exchanges"}, {"abort"}, {"published", "begin_ps"}, of_the_first_alone]
+    team, crew = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_crew(2)
+    begins = [team.state.base.ctypes.data, team.workers.ctypes.data, team.workers.ctypes.data + 8 * 3 * LINE_WORDS]
+    assert [(begin - team.words.ctypes.data) // 8 for begin in begins] == [0, 4 * LINE_WORDS, len(team.words)]
+    assert [rows.strides for rows in (team.workers, crew.turns)] == [(8 * LINE_WORDS,)] * 2
+
+
+def test_words_that_are_read_atomically_are_those_of_the_rows():
+    team, crew = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_crew(2)
+    team.words[[tm.ABORT, tm.PUBLISHED, tm.ARRIVED + 2 * Worker.words]] = 1, 2, 3
+    assert (team.state.abort, team.state.published, team.workers.arrived.tolist()) == (1, 2, [0, 0, 3])
+    crew.words[[tm.TAKEN, tm.TAKEN + CrewTurn.words]] = 4, 5
+    assert crew.turns.taken.tolist() == [4, 5]
 
 
 def fullest(parts, owner):

@@ -12,7 +12,7 @@ from pdes.core.state import INF
 from pdes.network.boundary import HEADER_WORDS
 from pdes.workers.exchange import Exchange, _Line
 from pdes.workers.parcels import BLOCK, PARCEL_HEADER, headers_of, no_parcels, parcel_words, parcels_of
-from pdes.workers.team import TEAM_SOONEST, Meeting, team_words
+from pdes.workers.team import Meeting, new_crew, team_in, team_words
 from tests.budgets import bounded
 from tests.parallel import kernels
 from tests.parallel.random_runs import divided
@@ -33,6 +33,10 @@ def letters(sim, half, random):
             outbox[begin + HEADER_WORDS : begin + HEADER_WORDS + rows.size] = rows.ravel()
             sent[lp.part.number, other] = rows
     return sent
+
+
+def new_team(workers):
+    return team_in(np.zeros(team_words(workers), np.int64))
 
 
 class Teams:
@@ -60,7 +64,7 @@ class Teams:
 
     def meeting(self, team):
         addresses = np.array([lp.address for lp in self.lps[team]], np.int64)
-        return Directory(Meeting(np.zeros(1, np.int64), np.zeros(1, np.int64), addresses, self.parcels[team]))
+        return Directory(Meeting(new_team(1), new_crew(1), addresses, self.parcels[team]))
 
     def carry(self, number):
         """As MPI would: what a parcel holds, and no more."""
@@ -193,12 +197,12 @@ def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
     place = words, room * np.arange(others), room * np.arange(others, 3 * others)
     parcels = no_parcels([None] * 16)._replace(record_words=np.array([4]))
     parcels = parcels._replace(**dict(zip(("words", "outgoing", "incoming"), place, strict=True)))
-    mpi, team = Messages(teams), np.zeros(team_words(16), np.int64)
+    mpi, team = Messages(teams), new_team(16)
     exchange = Exchange(mpi, mpi, team, parcels, np.full(3 * others, room))
     counts = [len(mpi.started)]
     for window in range(windows):
         if window == windows - 1:
-            team[TEAM_SOONEST] = headers_of(words).soonest_ps[:] = INF
+            team.state.soonest_ps = headers_of(words).soonest_ps[:] = INF
         exchange()
         counts.append(len(mpi.started))
     each = [after - before for before, after in pairwise(counts)]

@@ -172,9 +172,6 @@ NOT_WORDS_OF_ROWS = {
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",
     ("pdes/network/telemetry.py", "outbox", "CROSSING_WORDS"): "words of a packet in an outbox, behind which more lie",
-    ("pdes/workers/*.py", "team", "*"): "likewise",
-    ("pdes/workers/*.py", "_team", "*"): "likewise",
-    ("pdes/workers/*.py", "crew", "*"): "likewise",
 }
 """File, array and names by which it may be indexed, and why: all other words have names of their own (Row)."""
 

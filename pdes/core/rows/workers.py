@@ -2,6 +2,10 @@
 
 from pdes.core.rows.row import Kind, Row, word
 
+LINE_WORDS = 16
+"""Words between what different workers write: two cache lines, since lines are fetched in pairs."""
+APART = "unused: what follows is written by others or at other times, so it is on a pair of cache lines of its own"
+
 
 class ParcelHeader(Row, words=8, written_by=("workers.parcel_costs", "workers.parcels")):
     """Of what one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
@@ -10,3 +14,46 @@ class ParcelHeader(Row, words=8, written_by=("workers.parcel_costs", "workers.pa
     soonest_ps = word(Kind.TIME, "earliest event of the team that sends")
     hops = word(Kind.COUNT, "packet-hops that it has done")
     rows_left = word(Kind.COUNT, "trace rows that it has not finished, less all of them")
+
+
+class TeamState(
+    Row,
+    words=64,
+    written_by=("workers.crew", "workers.processes", "workers.recording", "workers.team"),
+):
+    """Of all workers that share memory (pdes/workers/team.py); the first writes it, and `abort` is set by who fails."""
+
+    cell_ps = word(Kind.DURATION, "cell of the grid that windows begin on")
+    exchanges = word(Kind.FLAG, "there are other teams")
+    before_abort = word(Kind.COUNT, APART, many=LINE_WORDS - 2)
+    abort = word(Kind.FLAG, "stop: a worker has failed")
+    before_published = word(Kind.COUNT, APART, many=LINE_WORDS - 1)
+    published = word(Kind.COUNT, "windows whose begin is known")
+    begin_ps = word(Kind.TIME, "begin of the last of them, INF = nothing is left")
+    before_sums = word(Kind.COUNT, APART, many=LINE_WORDS - 2)
+    soonest_ps = word(Kind.TIME, "earliest event of the team, and of others once they have said theirs")
+    hops = word(Kind.COUNT, "packet-hops that the team has done")
+    rows_left = word(Kind.COUNT, "trace rows that the team has not finished, less all of them")
+    asked = word(Kind.COUNT, "windows whose parcels were exchanged")
+    all_hops = word(Kind.COUNT, "packet-hops of all teams")
+    all_rows_left = word(Kind.COUNT, "trace rows that no team has finished, less all of them")
+
+
+class Worker(Row, words=16, written_by=("workers.team",)):
+    """Of one worker of a team, and written by it alone."""
+
+    arrived = word(Kind.COUNT, "windows done")
+    soonest_ps = word(Kind.TIME, "earliest event of the LPs that it has done in this window")
+    hops = word(Kind.COUNT, "packet-hops that it has done")
+    rows_left = word(Kind.COUNT, "trace rows that it has finished, negative")
+    waits = word(Kind.FLAG, "has done its part of the window")
+    lp = word(Kind.PLACE, "LP in hand, by its place in the process, -1 none")
+    begin_ps = word(Kind.TIME, "begin of the window")
+    window = word(Kind.COUNT, "number of the window")
+    plans = word(Kind.FLAG, "orders the LPs of its crew")
+
+
+class CrewTurn(Row, words=16, written_by=("workers.team",)):
+    """Of the workers of one process, for windows of even number and for those of odd number."""
+
+    taken = word(Kind.COUNT, "LPs taken in the window, and how often a worker has found none left")
