@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pdes.core import state as s
-from pdes.core.hashmap import FREE, find_rows, rehash
+from pdes.core.hashmap import FREE, rehash
 from pdes.core.inputs import Int64
 from pdes.core.memory import full, zeros
 from pdes.core.rows.messages import Event
@@ -132,12 +132,13 @@ def empty_receivers(length: int) -> Any:
 def _grow_rxqps(w: s.World) -> s.World:
     """Rows are their own map: with a longer one all find new places, and what stands beside them goes with them."""
     old = w.qps.rxqp
-    rxqp, found = empty_receivers(2 * len(old)), np.empty(len(old), np.int64)
-    find_rows(rxqp, np.ascontiguousarray(old.key), found)
-    used = found >= 0
+    rxqp = empty_receivers(2 * len(old))
+    keys, came_from = full(len(rxqp), FREE), zeros(len(rxqp))
+    rehash(np.array(old.key), np.arange(len(old)), keys, came_from)
+    places = np.flatnonzero(keys != FREE)
 
     def moved(rows: Any, into: Any) -> Any:
-        into[found[used]] = rows[used]
+        into[places] = rows[came_from[places]]
         return into
 
     grown = w.qps._replace(rxqp=moved(old, rxqp))

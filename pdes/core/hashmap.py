@@ -73,14 +73,3 @@ def rehash(keys, values, new_keys, new_values):
             at = find(new_keys, keys[i])
             new_keys[at] = keys[i]
             new_values[at] = values[i]
-
-
-@kernel
-def find_rows(rows, keys, found):
-    """Take places for all keys but FREE in a larger, empty map of rows; found: the place of each, -1 of FREE."""
-    for i in range(keys.shape[0]):
-        found[i] = -1
-        if keys[i] != FREE:
-            at = find_row(rows, keys[i])
-            rows[at].key = keys[i]
-            found[i] = at

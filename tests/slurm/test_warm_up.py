@@ -18,7 +18,7 @@ def compiled():
     for module in pkgutil.walk_packages(pdes.__path__, "pdes."):
         for name, item in vars(importlib.import_module(module.name)).items():
             if hasattr(item, "py_func") and item.py_func.__module__ == module.name:
-                if item._how in ("kernel", "hook") and not module.name.endswith("calibration"):
+                if item._how in ("kernel", "hook") and not module.name.endswith(("calibration", "parcel_costs")):
                     found[f"{module.name}.{name}"] = len(item._ready)  # compiled, or loaded as machine code
     return found
 
@@ -44,4 +44,4 @@ def test_a_run_compiles_nothing_more(run_file):
     before, after = json.loads(lines[-1])
     assert {"pdes.workers.team.work", "pdes.core.hashmap.rehash", "pdes.build.routes.fill_salts"} <= before.keys()
     assert before == after
-    assert set(before.values()) == {1}
+    assert [name for name, times in before.items() if times != 1] == []

@@ -102,9 +102,7 @@ class Selective(Row, words=40, written_by=("nic.selective", "nic.selective_recei
     head_message = word(Kind.MESSAGE, "receiver: list of messages whose last packet is here, by number, -1 none")
 
 
-class Receiver(
-    Row, written_by=("build.growth", "core.hashmap", "nic.notification", "nic.selective_receiver", "nic.transport")
-):
+class Receiver(Row, written_by=("build.growth", "nic.notification", "nic.selective_receiver", "nic.transport")):
     """A receiving queue pair; rows stand where a map by their keys would have them (pdes/core/hashmap.py)."""
 
     key = word(Kind.PACKED, "dst << 44 | src << 24 | sending queue pair there, -1: the row is free")
