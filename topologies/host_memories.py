@@ -1,14 +1,12 @@
 """Memory that the NPUs of a host share: one more endpoint of the switches that join them."""
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from topologies.bounds import LINK_RATE_BPS
+from topologies.endpoints import with_endpoints
 from topologies.errors import TopologyError
 from topologies.graph import NPU, Graph, TableRouting
-from topologies.table_routing import build_table_routing
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -28,26 +26,9 @@ def with_host_memories(graph: Graph) -> Graph:
     hosts, first_npu = np.unique(graph.host, return_index=True)
     if len(hosts) == graph.npus or not isinstance(graph.routing, TableRouting):
         raise TopologyError(f"{graph.name}: its NPUs are in no hosts with switches of their own")
-    n, more = graph.npus, len(hosts)
     memory, switch, rate_bps, delay_ps = _links(graph, hosts)
-    own = np.stack([n + memory, switch + more], axis=1)
-    link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)
-    link_dst = np.concatenate([_moved(graph.link_dst, n, more), own[:, ::-1].reshape(-1)]).astype(np.int32)
-    return replace(
-        graph,
-        npus=n + more,
-        nodes=graph.nodes + more,
-        links=len(link_src),
-        node_kind=_inserted(graph.node_kind, n, np.full(more, NPU)),
-        node_latency_ps=_inserted(graph.node_latency_ps, n, np.zeros(more)),
-        link_src=link_src,
-        link_dst=link_dst,
-        link_rate_bps=np.concatenate([graph.link_rate_bps, np.repeat(rate_bps, 2)]),
-        link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
-        host=np.concatenate([graph.host, hosts]).astype(np.int32),
-        pod=_inserted(graph.pod, n, graph.pod[first_npu]),
-        routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst),
-    )
+    cables = np.stack([memory, switch], axis=1)
+    return with_endpoints(graph, NPU, cables, rate_bps, delay_ps, host=hosts, pod=graph.pod[first_npu])
 
 
 def _links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int64]:
@@ -70,11 +51,3 @@ def _links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int64]:
     np.maximum.at(delay, link_of, graph.link_delay_ps[down])
     rate_bps = np.minimum(rate, LINK_RATE_BPS.most).astype(np.int64)
     return pair[0][is_own], pair[1][is_own], rate_bps[is_own], delay[is_own]
-
-
-def _moved(nodes: Int32, npus: int, more: int) -> Int32:
-    return np.where(nodes < npus, nodes, nodes + more)
-
-
-def _inserted(values: NDArray, at: int, more: NDArray) -> NDArray:
-    return np.concatenate([values[:at], more.astype(values.dtype), values[at:]])

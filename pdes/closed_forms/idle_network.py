@@ -1,4 +1,4 @@
-"""The messages of one group on an idle fabric, event by event: the compiled half of nadi/idle_fabric.py.
+"""The messages of one group on an idle fabric, event by event: the compiled half of nadi/closed_forms/idle_fabric.py.
 
 A second, much simpler network to hold the engine against: one heap of events, and of a message's way only the port by
 which it leaves and the queue before its receiver. At one moment what members do comes before packets, and packets come
