@@ -1,0 +1,23 @@
+"""`nadi trace`: the tools for Chakra traces, one module each, found by looking into this folder.
+
+A module has `register(group)`, which adds its commands to the group. It imports what a command needs when the command
+runs, so that `nadi --help` stays fast.
+"""
+
+import importlib
+import pkgutil
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group of commands."""
+    group = typer.Typer(help="Chakra execution traces and trace sets: look at them, make them, change them.")
+    group.callback()(_group)
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
+        importlib.import_module(f"{__name__}.{module.name}").register(group)
+    app.add_typer(group, name="trace")
+
+
+def _group() -> None:
+    """With a callback, a group of a single command stays a group."""
