@@ -1,0 +1,86 @@
+"""Chakra traces: a file, or a folder of `prefix.<npu>.et` files (.et.gz too) with `groups.json` if there are groups."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import inputs
+from et.errors import TraceError
+from et.groups import read_groups
+from et.reader import read_trace
+from et.table import TraceTable
+from et.table_writer import write_table
+from et.trace_tables import TraceTables
+
+NAME = "chakra"
+TITLE = "Chakra traces, NAME.<npu>.et"
+GROUPS_NAME = "groups.json"
+_FILE = re.compile(r"(?P<prefix>.+)\.(?P<npu>[0-9]{1,9})\.et(\.gz)?")
+
+
+class TracesOnDisk(Mapping[int, TraceTable]):
+    """Traces of files, each read when it is asked for, and kept by nobody."""
+
+    def __init__(self, files: Mapping[int, Path]) -> None:
+        self._files = files
+
+    def __getitem__(self, npu: int) -> TraceTable:
+        return read_trace(self._files[npu], keep_others=True)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is a Chakra trace, or a folder with some."""
+    if path.is_dir():
+        return any(_FILE.fullmatch(file.name) for file in path.iterdir())
+    kind = inputs.kind_of(path)
+    return kind is not None and kind.key in {"chakra", "gzip:chakra"}
+
+
+def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # noqa: ARG001 - it has no options
+    """The traces of a folder, or of files; a file without a number is NPU 0's.
+
+    Raises:
+        TraceError: a folder without traces or with those of several sets, two files of one NPU, or a wrong file.
+    """
+    files: dict[int, Path] = {}
+    prefixes: dict[str, Path] = {}
+    for path in [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else [given])]:
+        named = _FILE.fullmatch(path.name)
+        if named is None and path not in paths:
+            continue
+        npu = int(named["npu"]) if named else 0
+        prefixes.setdefault(named["prefix"] if named else path.name, path)
+        if npu in files or len(prefixes) > 1:
+            other = files.get(npu, *list(prefixes.values())[:1])
+            raise TraceError(f"{path}: beside {other.name}, expected one trace of each NPU, all of one name")
+        files[npu] = path
+    if not files:
+        raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>.et")
+    beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
+    groups = {name: members for file in beside for name, members in read_groups(file).items()}
+    return TraceTables(TracesOnDisk(dict(sorted(files.items()))), groups)
+
+
+def names(traces: TraceTables, prefix: str) -> list[str]:
+    """`prefix.<npu>.et` for each, and the group file."""
+    return [*(f"{prefix}.{npu}.et" for npu in traces.tables), *([GROUPS_NAME] if traces.groups else [])]
+
+
+def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
+    """Write all files.
+
+    Raises:
+        TraceError: a trace cannot be read or written.
+    """
+    for npu, table in traces.tables.items():
+        write_table(folder / f"{prefix}.{npu}.et", table)
+    if traces.groups:
+        said = {name: list(members) for name, members in traces.groups.items()}
+        (folder / GROUPS_NAME).write_text(json.dumps(said) + "\n", encoding="utf-8")

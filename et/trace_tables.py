@@ -1,0 +1,24 @@
+"""TraceTables: what converters hand on, the traces of several NPUs and their groups."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from et.table import TraceTable
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TraceTables:
+    """Traces of some NPUs, each its own.
+
+    Attributes:
+        tables: by NPU. A mapping may read or make a trace when it is asked for it, so ask for each once.
+        groups: communicators by the names that the traces use; what a group file holds.
+        notes: what was assumed and what was lost, a sentence each, for people.
+        report: the same for machines, in values that JSON can hold.
+    """
+
+    tables: Mapping[int, TraceTable]
+    groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    report: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -1,0 +1,46 @@
+"""`nadi trace convert`: traces of one kind to another."""
+
+import json
+from pathlib import Path
+
+import typer
+
+from nadi.options import named_path
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command()(convert)
+
+
+def convert(
+    sources: list[Path] = typer.Argument(metavar="INPUT...", help="Files or a folder, all of one kind."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for what is made."),
+    source: str = typer.Option(
+        "", "--from", metavar="FORMAT", help="What INPUT is, where it cannot be told; FORMAT:option=value,... too."
+    ),
+    target: str = typer.Option("chakra", "--to", metavar="FORMAT", help="What to make of it."),
+    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="What names of files begin with."),
+    as_json: bool = typer.Option(False, "--json", help="Print what was read, made and lost as JSON."),
+) -> None:
+    """Turn traces of PyTorch, ASTRA-sim, SimAI or GOAL into Chakra traces, and Chakra traces into JSON or GOAL."""
+    from et.formats import chosen, format_of, readable, writable
+    from nadi.launching.ending import unwound
+    from nadi.reports.convert import render
+    from nadi.terminal.tables import console
+    from workload.trace_sets.folder import check_prefix, staged_traces
+
+    check_prefix(prefix)
+    writer, to_options = chosen(target, writable(), "--to")
+    reader, from_options = chosen(source, readable(), "--from") if source else (format_of(sources[0]), {})
+    with unwound():
+        traces = reader.read(sources, from_options)
+        names = writer.names(traces, prefix)
+        with staged_traces(out, names, "these traces") as staging:
+            writer.write(traces, staging, prefix, to_options)
+    said = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
+    said |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}
+    if as_json:
+        typer.echo(json.dumps(said, indent=2))
+    else:
+        console().print(render(said))

@@ -1,0 +1,42 @@
+"""`nadi trace convert`: what all formats share."""
+
+import pytest
+
+import et
+
+
+@pytest.fixture
+def traces(tmp_path):
+    for npu in range(2):
+        et.write_trace(tmp_path / "in" / f"a.{npu}.et", et.metadata(), [et.comp_node(1, "x")])
+    return tmp_path / "in"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path):
+    (tmp_path / "in").mkdir()
+
+
+def test_the_kind_is_found_and_all_is_reported(nadi, traces, tmp_path):
+    outcome = nadi("trace", "convert", traces, "-o", tmp_path / "out", "--prefix", "b", "--json")
+    assert outcome.code == 0
+    said = outcome.document
+    assert (said["from"], said["to"], said["npus"], said["files"]) == ("chakra", "chakra", 2, ["b.0.et", "b.1.et"])
+    assert (tmp_path / "out" / "b.1.et").read_bytes() == (traces / "a.1.et").read_bytes()
+    shown = nadi("trace", "convert", traces, "-o", tmp_path / "table", "--prefix", "b").out
+    assert "b.0.et .. b.1.et (2 files)" in shown
+
+
+def test_what_is_wrong_is_one_line_and_nothing_is_left(nadi, traces, tmp_path):
+    out = tmp_path / "out"
+    (traces / "a.1.et").write_bytes(b"\x05abc")
+    for arguments, says in (
+        ([traces], "a.1.et: "),
+        ([tmp_path / "none"], "no such file or folder, expected one of: "),
+        ([traces, "--to", "nonsense"], "--to 'nonsense': expected one of "),
+        ([traces, "--prefix", "a/b"], "without a slash"),
+    ):
+        outcome = nadi("trace", "convert", *arguments, "-o", out)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+        assert says in outcome.err
+        assert not out.exists()
