@@ -28,19 +28,22 @@ from topologies.units import (
 _OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
 
 
-def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(
+    path: Path | None, overrides: Sequence[str] = (), sections: Mapping[str, Mapping[str, Any]] | None = None
+) -> RunConfig:
     """Read a run file.
 
     Args:
         path: the TOML file; its relative paths are relative to its folder. None = there is none, all is said by
-            overrides.
+            overrides and sections.
         overrides: "section.key=value", each in place of what the file says; their paths are relative to the file too.
+        sections: the same as mappings of keys to values, before the overrides.
 
     Raises:
         ConfigError: the file cannot be read or is no TOML; an unknown section or key, a wrong value, a missing one.
         WorkloadError: the model or the plan is not known, or they do not go together.
     """
-    tree = _read_toml(path) if path else {}
+    tree = put_over(_read_toml(path) if path else {}, sections or {})
     source = path or "nadi run"
     for override in overrides:
         _apply(tree, override)
@@ -53,9 +56,19 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
         raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
     folder = path.parent if path else Path()
     try:
-        return settled(_with_paths_from(config, folder), folder)
+        return settled(with_paths_from(config, folder), folder)
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def put_over(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree with more in it; mappings within each other likewise, all else takes the place of what was there."""
+    made = dict(tree)
+    for key, value in more.items():
+        inner = made.get(key)
+        under = inner if isinstance(inner, Mapping) else {}
+        made[key] = put_over(under, value) if isinstance(value, Mapping) else value
+    return made
 
 
 def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
@@ -232,7 +245,7 @@ def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     return {**defaults, **given, **tables}
 
 
-def _with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
+def with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     """Relative paths become relative to the folder of the run file."""
     workload = config.workload.model_copy(
         update={"traces": _join(folder, config.workload.traces), "groups": _join(folder, config.workload.groups)}

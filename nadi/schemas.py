@@ -235,6 +235,25 @@ PAUSES = Schema(
     ),
 )
 
+COMMUNICATION_AXES = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "kv", "world")
+"""What names of communication may begin their last part with: step0/forward/mb3/layer17/tp:all-gather."""
+STEP_CATEGORIES = ("compute", *COMMUNICATION_AXES, "unnamed", "bubble", "other", "idle")
+"""Where the time of a training step goes; of communication what is exposed."""
+
+STEPS = Schema(
+    "steps",
+    "NPU, of runs whose names of communication tell its axis: where its time went; they add up to the run",
+    (
+        Field("npu", "int64", "its number"),
+        Field("compute_ps", "int64", "the accelerator computes"),
+        *(Field(f"{axis}_ps", "int64", f"exposed communication of the axis {axis}") for axis in COMMUNICATION_AXES),
+        Field("unnamed_ps", "int64", "exposed communication whose name tells no axis"),
+        Field("bubble_ps", "int64", "waits for other stages of the pipeline"),
+        Field("other_ps", "int64", "nodes of the host and of memory"),
+        Field("idle_ps", "int64", "after its last node"),
+    ),
+)
+
 SWEEP = Schema(
     "collective",
     "algorithm and size of a sweep of `nadi collective`",
@@ -264,7 +283,8 @@ SWEEP = Schema(
 OF_EVERY_RUN = (NODES, FLOWS, LINKS, COLLECTIVES, NPUS)
 LOGS = (QUEUES, PAUSES)
 """Tables that a run writes only where it has recorded any."""
-SCHEMAS = (*OF_EVERY_RUN, *LOGS, SWEEP)
+OF_A_RUN = (*OF_EVERY_RUN, STEPS, *LOGS)
+SCHEMAS = (*OF_A_RUN, SWEEP)
 
 
 def documentation() -> str:

@@ -25,7 +25,7 @@ from nadi.analysis.training_step import throughput
 from nadi.launching.progress import Silence
 from nadi.results.staging import staged
 from nadi.run_file import load_config
-from nadi.simulate import simulate
+from nadi.simulation import simulate
 
 FABRICS = {
     "8 x 8 torus, 62 GB/s": "torus:sizes=8x8,rate=62GB/s",

@@ -29,7 +29,7 @@ from nadi.launching.progress import progress
 from nadi.launching.workers import Workers
 from nadi.results.staging import staged
 from nadi.run_file import network_section
-from nadi.simulate import network_settings
+from nadi.simulation import network_settings
 from nadi.sweeps.microbench import ALL, Collective, Row, choose, measure, parse_sizes
 from topologies import DimensionRouting, Graph
 from topologies.units import format_bytes

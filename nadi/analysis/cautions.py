@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.analysis.node_times import utilisation
-from nadi.simulate import FinishedRun
+from nadi.simulation import FinishedRun
 from nadi.wiring.from_model import remarks
 from workload.trace_sets.view import COLLECTIVE, COMPUTE, MEMORY
 

@@ -23,7 +23,7 @@ from nadi.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.analysis.step_times import step_times
 from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps
 from nadi.closed_forms.played import Played
-from nadi.simulate import FinishedRun
+from nadi.simulation import FinishedRun
 from nadi.wiring.building import memory_nodes
 from workload import KINDS
 from workload.trace_sets.exchange import Exchange, alone

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from et import NodeType, TraceTable
 from nadi.analysis.node_times import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND, NodeRows, row_blocks
+from nadi.schemas import COMMUNICATION_AXES as AXES
+from nadi.schemas import STEP_CATEGORIES as CATEGORIES
 from pdes import Results
 from pdes.results import Folded
 from workload import Program
@@ -32,11 +34,7 @@ Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-AXES = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "kv", "world")
-"""What names of communication may begin their last part with: step0/forward/mb3/layer17/tp:all-gather."""
-UNNAMED = "unnamed"
-CATEGORIES = ("compute", *AXES, UNNAMED, "bubble", "other", "idle")
-_UNNAMED, _BUBBLE, _OTHER = (CATEGORIES.index(name) for name in (UNNAMED, "bubble", "other"))
+_UNNAMED, _BUBBLE, _OTHER = (CATEGORIES.index(name) for name in ("unnamed", "bubble", "other"))
 _IDLE = CATEGORIES.index("idle")
 _CROSSES_STAGES = np.isin(CATEGORIES, ("pp", "embedding", "world"))
 _NONE = -1

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.analysis.step_times import CATEGORIES
-from nadi.simulate import FinishedRun
+from nadi.simulation import FinishedRun
 from nadi.wiring.from_model import model_and_plan
 from workload.compute import find_gpu
 

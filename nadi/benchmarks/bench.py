@@ -22,7 +22,7 @@ import workload
 from nadi.config import NetworkSection
 from nadi.launching.progress import Progress, Silence
 from nadi.launching.workers import SERIAL, Workers
-from nadi.simulate import run_program
+from nadi.simulation import run_program
 from nadi.wiring.partitioning import divide, traffic_load
 from pdes.core.calibration import pairs_per_second
 from topologies import Graph

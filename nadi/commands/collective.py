@@ -144,7 +144,7 @@ def _asked(
     """The options, read and checked against the fabric."""
     import topologies
     from nadi.fidelities.fabric_settings import fitted
-    from nadi.simulate import network_settings
+    from nadi.simulation import network_settings
     from nadi.sweeps.microbench import choose, sizes_of
     from nadi.sweeps.skew import demand
     from nadi.wiring.affordable import check_fabric, checker

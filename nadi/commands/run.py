@@ -114,7 +114,7 @@ def _simulated(
     from nadi.reports.run import print_report
     from nadi.results.run_folder import RUN_FILES, summary, write_results
     from nadi.results.staging import staged
-    from nadi.simulate import simulate
+    from nadi.simulation import simulate
     from nadi.terminal.printing import say
     from nadi.wiring.from_model import remarks
 

@@ -20,7 +20,7 @@ from nadi.config import NetworkSection
 from nadi.fidelities import fabric_settings as fabric
 from nadi.launching.progress import Progress, Silence
 from nadi.planner.step import Site, StepTime
-from nadi.simulate import network_settings, run_program
+from nadi.simulation import network_settings, run_program
 from pdes.build.settings import Settings
 from topologies.clusters import Cluster
 from workload.models import Model

@@ -21,7 +21,7 @@ from nadi.closed_forms.curves import OF_PLANS
 from nadi.config import NetworkSection
 from nadi.fidelities import fabric_settings as fabric
 from nadi.launching.progress import Silence
-from nadi.simulate import network_settings
+from nadi.simulation import network_settings
 from pdes.build.settings import Settings
 from topologies import Graph
 from topologies.clusters import Cluster

@@ -11,7 +11,7 @@ from rich.text import Text
 from nadi.analysis.findings import Findings
 from nadi.analysis.serving import serving_line
 from nadi.reports.training_step import step_line, step_table
-from nadi.simulate import FinishedRun
+from nadi.simulation import FinishedRun
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import Column, FittedTable, console
 from topologies import NVSWITCH, Graph

@@ -3,9 +3,9 @@
 import numpy as np
 
 from nadi.analysis.findings import Findings
-from nadi.analysis.step_times import AXES, CATEGORIES, UNNAMED
+from nadi.analysis.step_times import AXES, CATEGORIES
 from nadi.analysis.training_step import PS_PER_S, at_work, throughput
-from nadi.simulate import FinishedRun
+from nadi.simulation import FinishedRun
 from nadi.terminal.readable import in_unit, time_text, time_unit
 from nadi.terminal.tables import Column, FittedTable
 
@@ -54,4 +54,4 @@ def step_table(findings: Findings) -> FittedTable | None:
 def _words(category: str) -> str:
     if category in AXES:
         return f"exposed {category}"
-    return "exposed, no axis" if category == UNNAMED else category
+    return "exposed, no axis" if category == "unnamed" else category

@@ -11,11 +11,11 @@ from nadi.analysis import training_step as step
 from nadi.analysis.findings import Findings
 from nadi.fidelities.fabric_settings import settled_parameters
 from nadi.launching.gather import ALONE, Ranks
-from nadi.simulate import FinishedRun
+from nadi.simulation import FinishedRun
 
 SUMMARY = "summary.json"
 TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
-RUN_FILES = (SUMMARY, *(schema.file for schema in (*schemas.OF_EVERY_RUN, *schemas.LOGS)))
+RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN))
 """What a run may write; the first stands for its being complete."""
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
@@ -86,6 +86,7 @@ def summary(
         **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
         "settled": _settled(simulation),
         "config": simulation.config.settled(),
+        "working_folder": str(Path.cwd()),
     }
 
 

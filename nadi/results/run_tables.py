@@ -15,7 +15,7 @@ from nadi.analysis.findings import Findings
 from nadi.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
 from nadi.closed_forms.flows import UNKNOWN, ideal_ps, slowdown
 from nadi.launching.gather import Ranks
-from nadi.simulate import FinishedRun
+from nadi.simulation import FinishedRun
 from workload import KINDS
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
@@ -32,6 +32,8 @@ def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) ->
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
     pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
     pq.write_table(_npus(simulation, findings), folder / schemas.NPUS.file)
+    if findings.step_times is not None:
+        pq.write_table(_steps(findings.step_times), folder / schemas.STEPS.file)
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:
@@ -164,6 +166,12 @@ def _collectives(findings: Findings) -> pa.Table:
             "ratio": findings.ratio,
         }
     )
+
+
+def _steps(times: NDArray[np.int64]) -> pa.Table:
+    """One row for each NPU; times: int64[npus, len(STEP_CATEGORIES)]."""
+    columns = {f"{name}_ps": times[:, column] for column, name in enumerate(schemas.STEP_CATEGORIES)}
+    return schemas.STEPS.table({"npu": np.arange(len(times)), **columns})
 
 
 def _npus(simulation: FinishedRun, findings: Findings) -> pa.Table:

@@ -17,7 +17,7 @@ from nadi.config import NetworkSection
 from nadi.errors import ConfigError
 from nadi.launching.progress import Progress, Silence
 from nadi.launching.workers import SERIAL, Workers
-from nadi.simulate import run_program
+from nadi.simulation import run_program
 from nadi.wiring.partitioning import divide, traffic_load
 from topologies import NVSWITCH, Graph
 from topologies.bounds import MOST_BYTES

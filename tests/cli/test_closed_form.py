@@ -9,7 +9,7 @@ from nadi.closed_forms.collective import closed_form
 from nadi.closed_forms.lone_message import train
 from nadi.closed_forms.played import Played
 from nadi.launching.progress import Silence
-from nadi.simulate import run_program
+from nadi.simulation import run_program
 from pdes import Settings
 
 WIRE_PS = 8 * 10**12

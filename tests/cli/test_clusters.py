@@ -11,7 +11,7 @@ from nadi.config import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.fidelities import fabric_settings as fabric
 from nadi.run_file import collective_config, load_config, network_section
-from nadi.simulate import network_settings
+from nadi.simulation import network_settings
 from nadi.wiring.reading import compute_model
 from topologies.clusters import clusters, find
 from workload.compute.gpu import find_gpu

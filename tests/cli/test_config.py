@@ -10,7 +10,7 @@ from nadi.config import NetworkSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.fidelities.fabric_settings import fitted, shared_buffer
 from nadi.run_file import load_config, network_section
-from nadi.simulate import network_settings
+from nadi.simulation import network_settings
 from pdes.build.fabric import rto_ps
 from pdes.build.settings import SharedBuffer
 from topologies import build

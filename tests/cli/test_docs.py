@@ -90,7 +90,7 @@ def test_what_the_documents_say_begins_with_what_the_engine_says():
 
 
 def test_a_section_of_defaults_gives_the_settings_of_defaults():
-    from nadi.simulate import network_settings
+    from nadi.simulation import network_settings
 
     config = RunConfig.model_validate({"workload": {"traces": "x"}, "topology": {"spec": "ring:npus=2"}})
     made = network_settings(config.network, config.system, seed=config.engine.seed)

@@ -18,7 +18,7 @@ from nadi.launching.progress import Silence
 from nadi.reports.run import render
 from nadi.results.run_folder import TABLES, summary, write_results
 from nadi.run_file import load_config
-from nadi.simulate import simulate
+from nadi.simulation import simulate
 from nadi.terminal.tables import console
 from nadi.wiring.reading import compute_model
 from tests.workload.ranks import on_ranks

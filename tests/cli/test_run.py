@@ -9,7 +9,7 @@ import pytest
 
 import et
 from et import CollectiveCommType
-from nadi import simulate as nadi_simulate
+from nadi import simulation
 from nadi.results.run_folder import TABLES
 
 SUMMARY_KEYS = {
@@ -206,14 +206,14 @@ def test_custom_collectives_of_others(nadi, tmp_path, shared_data):
 
 def test_messages_are_kept_where_they_are_written(nadi, write_run, step, tmp_path, monkeypatch):
     kept = []
-    run_program = nadi_simulate.run_program
+    run_program = simulation.run_program
 
     def look(*arguments):
         results = run_program(*arguments)
         kept.append(len(results.flows["src"]))
         return results
 
-    monkeypatch.setattr(nadi_simulate, "run_program", look)
+    monkeypatch.setattr(simulation, "run_program", look)
     run = write_run([step] * 4)
     found = [
         nadi("run", run, "--json", *more).document

@@ -16,7 +16,7 @@ from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.running import laid_out
 from nadi.config import NetworkSection
 from nadi.launching.progress import Silence
-from nadi.simulate import network_settings
+from nadi.simulation import network_settings
 from nadi.wiring.in_network import with_reducers
 from pdes import (
     LinkFault,

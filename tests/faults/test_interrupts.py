@@ -53,7 +53,7 @@ def python(code, **environment):
     )
 
 
-@pytest.mark.parametrize("name", ["nadi.cli", "typer", "nadi.commands.run", "llvmlite", "nadi.simulate", "workload"])
+@pytest.mark.parametrize("name", ["nadi.cli", "typer", "nadi.commands.run", "llvmlite", "nadi.simulation", "workload"])
 def test_while_modules_are_imported(name, tmp_path):
     run = tmp_path / "run.toml"
     run.write_text('[workload]\ntraces = "none"\n[topology]\nspec = "ring:npus=2"\n')

@@ -14,7 +14,7 @@ import pytest
 import et
 from nadi.launching.progress import Silence
 from nadi.run_file import load_config
-from nadi.simulate import simulate
+from nadi.simulation import simulate
 
 MEMORY_BYTES_PER_NS, HGX_MEMORY = 1600, 3350
 TOPOLOGIES = {"Ring": "ring", "Switch": "switch", "FullyConnected": "fully-connected"}

@@ -14,7 +14,7 @@ import pytest
 import et
 from nadi.launching.progress import Silence
 from nadi.run_file import load_config
-from nadi.simulate import simulate
+from nadi.simulation import simulate
 
 NPUS, SPLITS = 8, 4
 PUBLISHED_NS = {

@@ -12,7 +12,7 @@ from nadi.closed_forms import running
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.config import NetworkSection
 from nadi.launching.progress import Silence
-from nadi.simulate import network_settings, run_program
+from nadi.simulation import network_settings, run_program
 from topologies import build, clusters
 from workload import CollectiveSettings, ComputeModel, build_program
 from workload.collectives import defaults_on

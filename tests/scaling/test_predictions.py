@@ -10,7 +10,7 @@ import pytest
 from nadi.analysis.training_step import throughput
 from nadi.launching.progress import Silence
 from nadi.run_file import load_config
-from nadi.simulate import simulate
+from nadi.simulation import simulate
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "predictions.py"
 
