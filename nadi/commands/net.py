@@ -38,7 +38,8 @@ def show(
     """Busy, marked, paused and dropping links, completion times, how pauses spread and whom they held up."""
     from nadi.analysis.network import read_run
     from nadi.analysis.network_findings import document
-    from nadi.pages.network import check_page, write_page
+    from nadi.pages.network import page
+    from nadi.pages.page import check_page, write_page
     from nadi.reports.network import render
     from nadi.terminal.printing import say
     from nadi.terminal.tables import console
@@ -48,7 +49,7 @@ def show(
     run = read_run(folder)
     found = document(run)
     if out:
-        write_page(out, run, found)
+        write_page(out, page(run, found))
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:

@@ -3,16 +3,15 @@
 Needs plotly, an extra.
 """
 
-import importlib.util
 import itertools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nadi.analysis.network import NetRun, most, tiers
-from nadi.errors import ConfigError, OutputError
+from nadi.analysis.network import Table as Columns
+from nadi.pages.page import Heading, Page, Part, Plot, Section, Table, Words
 from nadi.pages.series import Style, style
 from nadi.reports.network import ports
 from nadi.terminal.printing import in_page
@@ -25,153 +24,118 @@ MOST_POINTS = 2000
 MOST_SECTORS = 500
 
 
-def check_page(path: Path) -> None:
-    """Find out early that a page cannot be made.
-
-    Raises:
-        ConfigError: another ending than .html, or no plotly.
-    """
-    if path.suffix.lower() != ".html":
-        raise ConfigError(f"-o {path}: found {path.suffix or 'no ending'!r}; expected a file .html")
-    if importlib.util.find_spec("plotly") is None:
-        raise ConfigError(f"-o {path}: plotly is not installed; expected pip install 'nadi[plot]'")
-
-
-def write_page(path: Path, run: NetRun, document: Mapping[str, Any]) -> None:
-    """Write the page into a file that stands alone.
+def page(run: NetRun, document: Mapping[str, Any]) -> Page:
+    """The page of `nadi net DIR -o FILE.html`.
 
     Args:
-        path: FILE.html.
         run: what the folder holds.
         document: nadi.analysis.network_findings.document of it.
-
-    Raises:
-        ConfigError: as `check_page`.
-        OutputError: the file cannot be written.
     """
-    check_page(path)
-    drawn = figure(run, document)
-    try:
-        drawn.write_html(path, include_plotlyjs=True)
-    except OSError as error:
-        raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the page to") from None
+    lead = "Which links were busy, where packets waited, what was paused, and how long messages took."
+    title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
+    return Page(title, "The network of a run.", [Section("network", "Network", lead, parts(run, document))])
 
 
-def figure(run: NetRun, document: Mapping[str, Any]) -> Any:  # noqa: ANN401 - plotly has no types
-    """The page as a plotly Figure of four pictures, the tree of pauses and a table of those they held up."""
-    from plotly.subplots import make_subplots
-
+def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
+    """Utilisation, queues, completion times, pauses, how they spread and whom they held up; what there is of it."""
     finish = time_unit([run.summary.get("finish_time_ps") or 0])
-    took = time_unit((run.flows["finish_ps"] - run.flows["start_ps"]).tolist()) if run.flows else finish
-    drawn = make_subplots(
-        rows=3,
-        cols=2,
-        specs=[[{}, {}], [{}, {}], [{"type": "domain"}, {"type": "table"}]],
-        subplot_titles=(
-            "utilisation by tier, the busiest links first",
-            f"queues of the {MOST_PORTS} fullest ports" if run.queues else "no queues.parquet",
-            "completion times of messages, by size" if run.flows else "no flows.parquet",
-            "time for which links were paused",
-            _spread_title(document),
-            _victims_title(document),
-        ),
-    )
     looks = (style(number) for number in itertools.count())
-    _utilisation(drawn, run, looks)
-    _queues(drawn, run, finish, looks)
-    _completion(drawn, run, took, looks)
-    _paused(drawn, run, finish)
-    _trees(drawn, document)
-    _victims(drawn, document)
-    drawn.update_xaxes(title_text="link of the tier", row=1, col=1)
-    drawn.update_yaxes(title_text="share of the run", range=[0, 1.02], row=1, col=1)
-    drawn.update_xaxes(title_text=finish.name, row=1, col=2)
-    drawn.update_yaxes(title_text="bytes", rangemode="tozero", row=1, col=2)
-    drawn.update_xaxes(title_text=took.name, type="log", row=2, col=1)
-    drawn.update_yaxes(title_text="share of messages", range=[0, 1.02], row=2, col=1)
-    drawn.update_yaxes(title_text=finish.name, rangemode="tozero", row=2, col=2)
-    title = f"{in_page(str(run.summary.get('topology', '')))}: {time_text(run.summary.get('finish_time_ps') or 0)}"
-    drawn.update_layout(title=title, height=1500, plot_bgcolor="white", hovermode="closest")
-    return drawn
+    made: list[Part] = [_utilisation(run, looks)]
+    if run.queues and len(run.queues["link"]):
+        made.append(_queues(run, run.queues, finish, looks))
+    if run.flows and len(run.flows["src"]):
+        made.append(_completion(run.flows, looks))
+    if document["trees"]:
+        made += [_paused(run, finish), _trees(document)]
+    made.append(Words(_spread_title(document)))
+    made += _victims(document)
+    return made
 
 
-def _utilisation(drawn: Any, run: NetRun, looks: Iterator[Style]) -> None:  # noqa: ANN401 - plotly has no types
+def _utilisation(run: NetRun, looks: Iterator[Style]) -> Plot:
     from plotly import graph_objects as go
 
-    tier = np.array(tiers(run.links))
+    drawn, tier = go.Figure(), np.array(tiers(run.links))
     for name in dict.fromkeys(tier.tolist()):
         here = np.flatnonzero(tier == name)
         here = here[np.argsort(-run.links["utilisation"][here], kind="stable")][:MOST_LINKS]
-        drawn.add_trace(
-            go.Scatter(
-                x=np.arange(len(here)),
-                y=run.links["utilisation"][here],
-                text=[in_page(run.links["name"][link]) for link in here.tolist()],
-                name=in_page(name),
-                mode="lines+markers",
-                legendgroup="tiers",
-                **_drawn_as(next(looks)),
-            ),
-            row=1,
-            col=1,
+        drawn.add_scatter(
+            x=np.arange(len(here)),
+            y=run.links["utilisation"][here],
+            text=[in_page(run.links["name"][link]) for link in here.tolist()],
+            name=in_page(name),
+            mode="lines+markers",
+            **_drawn_as(next(looks)),
         )
+    _axes(drawn, "link of the tier, the busiest first", "share of the run")
+    drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
+    busiest = int(np.argmax(run.links["utilisation"])) if len(tier) else 0
+    says = f"The busiest link is {run.links['name'][busiest]}, {run.links['utilisation'][busiest]:.1%} of the run."
+    return Plot("utilisation by tier", drawn, says)
 
 
-def _queues(drawn: Any, run: NetRun, unit: Unit, looks: Iterator[Style]) -> None:  # noqa: ANN401 - plotly has no types
+def _queues(run: NetRun, queues: Columns, unit: Unit, looks: Iterator[Style]) -> Plot:
     from plotly import graph_objects as go
 
-    if not run.queues:
-        return
-    link, depth = run.queues["link"], run.queues["bytes"]
+    drawn = go.Figure()
+    link, depth = queues["link"], queues["bytes"]
     fullest = np.zeros(len(run.links["name"]), np.int64)
     np.maximum.at(fullest, link, depth)
-    for port in np.argsort(-fullest, kind="stable")[:MOST_PORTS].tolist():
+    order = np.argsort(-fullest, kind="stable")
+    for port in order[fullest[order] > 0][:MOST_PORTS].tolist():
         here = np.flatnonzero(link == port)
-        if fullest[port] == 0:
-            break
-        here = here[np.argsort(run.queues["time_ps"][here], kind="stable")]
-        times, of = run.queues["time_ps"][here] / unit.ps, depth[here]
+        here = here[np.argsort(queues["time_ps"][here], kind="stable")]
+        times, of = queues["time_ps"][here] / unit.ps, depth[here]
         each = -(-len(here) // MOST_POINTS)  # buckets that one point stands for, by their largest queue
         begins = np.arange(0, len(here), each)
-        drawn.add_trace(
-            go.Scatter(
-                x=times[begins],
-                y=np.maximum.reduceat(of, begins),
-                name=in_page(run.links["name"][port]),
-                mode="lines",
-                **_drawn_as(next(looks)),
-            ),
-            row=1,
-            col=2,
+        drawn.add_scatter(
+            x=times[begins],
+            y=np.maximum.reduceat(of, begins),
+            name=in_page(run.links["name"][port]),
+            mode="lines",
+            **_drawn_as(next(looks)),
         )
+    _axes(drawn, unit.name, "bytes")
+    drawn.update_yaxes(rangemode="tozero", exponentformat="SI")
+    fullest_port = int(order[0])
+    says = f"The fullest is {run.links['name'][fullest_port]}, {amount_text(int(fullest[fullest_port]))} at most."
+    return Plot(f"queues of the {min(MOST_PORTS, int((fullest > 0).sum()))} fullest ports over time", drawn, says)
 
 
-def _completion(drawn: Any, run: NetRun, unit: Unit, looks: Iterator[Style]) -> None:  # noqa: ANN401 - plotly has no types
+def _completion(flows: Columns, looks: Iterator[Style]) -> Plot:
     from plotly import graph_objects as go
 
-    if not run.flows or not len(run.flows["src"]):
-        return
-    took = (run.flows["finish_ps"] - run.flows["start_ps"]) / unit.ps
-    decade = np.floor(np.log10(np.maximum(run.flows["bytes"], 1))).astype(np.int64)
+    drawn = go.Figure()
+    times_ps = flows["finish_ps"] - flows["start_ps"]
+    unit = time_unit([float(np.median(times_ps))])
+    took = times_ps / unit.ps
+    decade = np.floor(np.log10(np.maximum(flows["bytes"], 1))).astype(np.int64)
     for of in np.unique(decade).tolist():
         times = np.sort(took[decade == of])
-        points = np.unique(np.linspace(0, len(times) - 1, MOST_POINTS).astype(np.int64))
+        points = np.unique(np.linspace(0, len(times) - 1, MOST_POINTS // 4).astype(np.int64))
         share = (points + 1) / len(times)
         name = f"{amount_text(10**of)} and more"
-        look = _drawn_as(next(looks))
-        drawn.add_trace(go.Scatter(x=times[points], y=share, name=name, mode="lines+markers", **look), row=2, col=1)
+        drawn.add_scatter(x=times[points], y=share, name=name, mode="lines", **_drawn_as(next(looks)))
+    _axes(drawn, unit.name, "share of messages")
+    drawn.update_xaxes(type="log")
+    drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
+    says = f"Of {len(took):,} messages half took up to {time_text(float(np.median(times_ps)))}, "
+    says += f"99 % up to {time_text(float(np.percentile(times_ps, 99)))}."
+    return Plot("completion times of messages, by size", drawn, says)
 
 
-def _paused(drawn: Any, run: NetRun, unit: Unit) -> None:  # noqa: ANN401 - plotly has no types
+def _paused(run: NetRun, unit: Unit) -> Plot:
     from plotly import graph_objects as go
 
     rows = most(run.links, "paused_ps", MOST_PAUSED)
-    if rows:
-        names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
-        drawn.add_trace(go.Bar(x=names, y=times, name="paused", showlegend=False), row=2, col=2)
+    names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
+    drawn = go.Figure(go.Bar(x=names, y=times, name="paused", showlegend=False))
+    _axes(drawn, "", unit.name)
+    says = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}." if rows else "None was paused."
+    return Plot("time for which links were paused", drawn, says)
 
 
-def _trees(drawn: Any, document: Mapping[str, Any]) -> None:  # noqa: ANN401 - plotly has no types
+def _trees(document: Mapping[str, Any]) -> Plot:
     """From left to right: where the congestion is, the links paused from there, those paused because of them."""
     from plotly import graph_objects as go
 
@@ -187,37 +151,54 @@ def _trees(drawn: Any, document: Mapping[str, Any]) -> None:  # noqa: ANN401 - p
         of_it = f"{branch['pauses']:,} pauses, {time_text(branch['paused_ps'])} in all"
         says.append(f"{of_it if branch['pauses'] else 'congested'}, first at {time_text(branch['first_ps'])}")
         waiting += [(further, ids[-1]) for further in branch["spread"]]
-    if len(ids) > 1:
-        tree = go.Icicle(
-            ids=ids,
-            labels=labels,
-            parents=parents,
-            values=own,
-            text=says,
-            branchvalues="remainder",
-            hoverinfo="label+text",
-            textinfo="label+text",
-            marker={"colors": ["#eeeeee" if parent in {"", "0"} else "#c6dbef" for parent in parents]},
-        )
-        drawn.add_trace(tree, row=3, col=1)
+    tree = go.Icicle(
+        ids=ids,
+        labels=labels,
+        parents=parents,
+        values=own,
+        text=says,
+        branchvalues="remainder",
+        hoverinfo="label+text",
+        textinfo="label+text",
+        marker={"colors": ["#8fa3b8" if parent in {"", "0"} else "#c6dbef" for parent in parents]},
+    )
+    drawn = go.Figure(tree)
+    drawn.update_layout(margin={"t": 10, "b": 10, "l": 10, "r": 10})
+    spread = "From left to right: the port where the congestion is, the links that its switch paused, and those that "
+    spread += "were paused because of them."
+    return Plot("how pauses spread", drawn, spread)
 
 
-def _victims(drawn: Any, document: Mapping[str, Any]) -> None:  # noqa: ANN401 - plotly has no types
-    from plotly import graph_objects as go
-
-    rows = document["victims"]
+def _victims(document: Mapping[str, Any]) -> list[Part]:
+    rows, title = document["victims"], _victims_title(document)
     if not rows:
-        return
-    columns = {
-        "message": [f"npu {row['src']} → npu {row['dst']}" for row in rows],
-        "size": [amount_text(row["bytes"]) for row in rows],
-        "slow-down": ["-" if row["slowdown"] is None else f"{row['slowdown']:.2f}" for row in rows],
-        "paused": [time_text(row["paused_ps"]) for row in rows],
-        "most at": [in_page(row["link"]) for row in rows],
-        "sure": ["yes" if row["sure"] else "perhaps" for row in rows],
-    }
-    head, cells = {"values": list(columns), "align": "left"}, {"values": list(columns.values()), "align": "left"}
-    drawn.add_trace(go.Table(header=head, cells=cells), row=3, col=2)
+        return [Words(title)] if title else []
+    headings = [
+        Heading("message", is_text=True),
+        Heading("size"),
+        Heading("slow-down", "Its time over what it takes alone on an idle network."),
+        Heading("paused", "For how long a link that it crossed was paused meanwhile."),
+        Heading("most at", "That link.", is_text=True),
+        Heading("sure", "Not sure: only some of several equal paths make it a victim.", is_text=True),
+    ]
+    cells = [
+        [
+            f"npu {row['src']} → npu {row['dst']}",
+            amount_text(row["bytes"]),
+            "-" if row["slowdown"] is None else f"{row['slowdown']:.2f}",
+            time_text(row["paused_ps"]),
+            row["link"],
+            "yes" if row["sure"] else "perhaps",
+        ]
+        for row in rows
+    ]
+    return [Table(title, headings, cells)]
+
+
+def _axes(drawn: Any, x: str, y: str) -> None:  # noqa: ANN401 - plotly has no types
+    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, hovermode="closest")
+    drawn.update_xaxes(title_text=x)
+    drawn.update_yaxes(title_text=y)
 
 
 def _spread_title(document: Mapping[str, Any]) -> str:
@@ -231,7 +212,7 @@ def _spread_title(document: Mapping[str, Any]) -> str:
 def _victims_title(document: Mapping[str, Any]) -> str:
     if document["victims"] is None:
         why = document["why_no_victims"]
-        return "" if why == "nothing was paused" else f"whom pauses held up is not known: {in_page(why)}"
+        return "" if why == "nothing was paused" else f"whom pauses held up is not known: {why}"
     found, shown = document["victims_found"], len(document["victims"])
     more = f", the {shown} slowest" if found > shown else ""
     return f"head-of-line victims: {found:,} messages on no congested link, held up by pauses{more}"

@@ -1,52 +1,22 @@
 """A picture of a partition: nodes coloured by part, links between parts highlighted. Needs plotly, an extra."""
 
 import importlib.util
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nadi.errors import ConfigError, OutputError
+from nadi.pages.page import Page, Plot, Section
+from nadi.pages.places import MOST_LINES, Marks, lay_out, mark_name, with_gaps
 from nadi.pages.series import style
 from nadi.terminal.printing import in_page
 from partition import Partition, Weights
-from topologies import NVSWITCH, DimensionRouting, Graph
+from topologies import Graph
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
-
-MOST_MARKS = 4000
-MOST_LINES = 40_000
 _FORMATS = (".html", ".png")
 _FAINT_LINES = 1500  # the more lines, the fainter each
 _NPU, _SWITCH = "circle", "square"
-
-
-class Marks(NamedTuple):
-    """What is drawn: m marks, each a node or several of one part, and lines between them.
-
-    Attributes:
-        of_node: int64[nodes], the mark of each node.
-        part: int64[m].
-        x, y: float64[m].
-        is_switch: bool[m].
-        nodes: int64[m], how many.
-        first: int64[m], first node.
-        line: int64[2, lines], marks at their ends; cut lines first, then those with most packets.
-        cut_lines: how many of them are cut.
-    """
-
-    of_node: Int64
-    part: Int64
-    x: Float64
-    y: Float64
-    is_switch: NDArray[np.bool_]
-    nodes: Int64
-    first: Int64
-    line: Int64
-    cut_lines: int
 
 
 def check_plot(path: Path) -> None:
@@ -72,7 +42,7 @@ def write_plot(path: Path, graph: Graph, found: Partition, weights: Weights) -> 
     drawn = figure(graph, found, weights)
     try:
         if path.suffix.lower() == ".html":
-            drawn.write_html(path, include_plotlyjs=True)
+            path.write_text(_page(graph, found, weights, drawn).html(), encoding="utf-8")
         else:
             drawn.write_image(path, width=1600, height=900)
     except OSError as error:
@@ -86,14 +56,14 @@ def figure(graph: Graph, found: Partition, weights: Weights) -> Any:  # noqa: AN
     """The picture as a plotly Figure."""
     from plotly import graph_objects as go
 
-    marks = lay_out(graph, found, weights)
+    marks = lay_out(graph, found.owner, weights.link)
     events = np.bincount(marks.of_node, weights.node, minlength=len(marks.part))
     drawn = go.Figure()
     for name, lines, colour, width in (
         ("link inside a part", marks.line[:, marks.cut_lines :], "150,150,150", 0.6),
         ("cut link", marks.line[:, : marks.cut_lines], "220,30,30", 1.2),
     ):
-        x, y = (_with_gaps(place[lines]) for place in (marks.x, marks.y))
+        x, y = (with_gaps(place[lines]) for place in (marks.x, marks.y))
         strength = min(0.6, max(0.05, _FAINT_LINES / (lines.shape[1] + 1)))
         thin = {"color": f"rgba({colour},{strength:.2f})", "width": width}
         drawn.add_trace(go.Scattergl(x=x, y=y, mode="lines", line=thin, hoverinfo="skip", name=name))
@@ -106,7 +76,8 @@ def figure(graph: Graph, found: Partition, weights: Weights) -> Any:  # noqa: AN
                 mode="markers",
                 name=f"part {part}",
                 text=[
-                    in_page(f"{_name(graph, marks, m)}, part {part}, {events[m]:,.0f} events") for m in here.tolist()
+                    in_page(f"{mark_name(graph, marks, m)}, part {part}, {events[m]:,.0f} events")
+                    for m in here.tolist()
                 ],
                 hoverinfo="text",
                 marker={
@@ -123,123 +94,20 @@ def figure(graph: Graph, found: Partition, weights: Weights) -> Any:  # noqa: AN
     return drawn
 
 
-def lay_out(graph: Graph, found: Partition, weights: Weights) -> Marks:
-    """Place nodes; of large fabrics a server, or the NPUs of a switch, or more nodes of a part, are one mark."""
-    tier = _tiers(graph)
-    x, y = _grid(graph) if isinstance(graph.routing, DimensionRouting) else _tree(graph, tier)
-    of_node = _merged(graph, found, tier)
-    nodes = np.bincount(of_node)
-    first = np.unique(of_node, return_index=True)[1]
-    part = found.owner[first].astype(np.int64)
-    ends = np.stack([of_node[graph.link_src], of_node[graph.link_dst]])
-    ends = np.sort(ends, axis=0)
-    between = np.flatnonzero(ends[0] != ends[1])
-    key, number = np.unique(ends[0, between] * len(nodes) + ends[1, between], return_inverse=True)
-    packets = np.bincount(number.reshape(-1), weights.link[between], minlength=len(key))
-    line = np.stack(np.divmod(key, len(nodes)))
-    is_cut = part[line[0]] != part[line[1]]
-    order = np.lexsort((-packets, ~is_cut))[:MOST_LINES]
-    return Marks(
-        of_node,
-        part,
-        np.bincount(of_node, x) / nodes,
-        np.bincount(of_node, y) / nodes,
-        first >= graph.npus,
-        nodes,
-        first,
-        line[:, order],
-        int(is_cut[order].sum()),
+def _page(graph: Graph, found: Partition, weights: Weights, drawn: Any) -> Page:  # noqa: ANN401 - plotly has no types
+    """The page around the picture."""
+    cut = found.owner[graph.link_src] != found.owner[graph.link_dst]
+    share = weights.link[cut].sum() / max(int(weights.link.sum()), 1)
+    says = (
+        f"{int(cut.sum()):,} of {graph.links:,} directions of cables are cut, which {share:.1%} of the packets cross."
     )
-
-
-def _merged(graph: Graph, found: Partition, tier: Int64) -> Int64:
-    """int64[nodes]: marks, at most MOST_MARKS and a few for each part and tier."""
-    own = np.arange(graph.nodes)
-    if graph.nodes <= MOST_MARKS:
-        return own
-    group = own.copy()
-    if len(np.unique(graph.host)) < graph.npus:
-        group[: graph.npus] = graph.host
-    else:
-        up = np.flatnonzero((graph.link_src < graph.npus) & (graph.link_dst >= graph.npus))[::-1]
-        group[graph.link_src[up]] = graph.link_dst[up]  # the first switch is written last
-    kinds = np.stack([tier, found.owner, group])
-    marks = np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
-    if marks.max() < MOST_MARKS:
-        return _by_first_node(marks)
-    share = -(-graph.nodes // MOST_MARKS)
-    order = np.lexsort((own, found.owner, tier))
-    place = np.empty(graph.nodes, np.int64)
-    begins = np.flatnonzero((np.diff(tier[order], prepend=-2) != 0) | (np.diff(found.owner[order], prepend=-1) != 0))
-    for begin, end in pairwise([*begins.tolist(), graph.nodes]):
-        place[order[begin:end]] = np.arange(end - begin) // share
-    return _by_first_node(np.unique(np.stack([tier, found.owner, place]), axis=1, return_inverse=True)[1].reshape(-1))
-
-
-def _by_first_node(marks: Int64) -> Int64:
-    """The same marks, numbered by their first node."""
-    first = np.unique(marks, return_index=True)[1]
-    number = np.empty(len(first), np.int64)
-    number[np.argsort(first)] = np.arange(len(first))
-    return number[marks]
-
-
-def _tiers(graph: Graph) -> Int64:
-    """int64[nodes]: links to the nearest NPU; -1 for an NVSwitch, which is drawn below its NPUs."""
-    tier = np.where(np.arange(graph.nodes) < graph.npus, 0, graph.nodes)
-    while True:
-        nearer = tier.copy()
-        np.minimum.at(nearer, graph.link_dst, tier[graph.link_src] + 1)
-        if np.array_equal(nearer, tier):
-            return np.where(graph.node_kind == NVSWITCH, -1, tier)
-        tier = nearer
-
-
-def _tree(graph: Graph, tier: Int64) -> tuple[Float64, Float64]:
-    """Tiers above each other, each spread over the width in the order of what is below; x, y float64[nodes]."""
-    x = np.zeros(graph.nodes)
-    x[: graph.npus] = (np.arange(graph.npus) + 0.5) / graph.npus
-    for level in [-1, *range(1, int(tier.max()) + 1)]:
-        here = np.flatnonzero(tier == level)
-        below = tier[graph.link_src] == (0 if level < 0 else level - 1)
-        src, dst = graph.link_src[below], graph.link_dst[below]
-        middle = np.bincount(dst, x[src], minlength=graph.nodes) / np.maximum(
-            np.bincount(dst, minlength=graph.nodes), 1
-        )
-        x[here[np.lexsort((here, np.round(middle[here], 9)))]] = (np.arange(len(here)) + 0.5) / max(len(here), 1)
-    return x, tier.astype(np.float64)
-
-
-def _grid(graph: Graph) -> tuple[Float64, Float64]:
-    """One dimension around a circle; more as a grid, with the third and further ones as grids of grids."""
-    npu = np.arange(graph.npus)
-    x, y = np.zeros(graph.nodes), np.zeros(graph.nodes)
-    if len(graph.dims) == 1:
-        angle = 2 * np.pi * npu / graph.npus
-        x[: graph.npus], y[: graph.npus] = np.sin(angle), np.cos(angle)
-    else:
-        stride, step = 1, [1.0, 1.0]
-        for d, size in enumerate(graph.dims):
-            place = (x, y)[d % 2]
-            place[: graph.npus] += npu // stride % size * step[d % 2]
-            stride, step[d % 2] = stride * size, step[d % 2] * (size + 1)
-    up = np.flatnonzero((graph.link_src < graph.npus) & (graph.link_dst >= graph.npus))
-    src, dst = graph.link_src[up], graph.link_dst[up]
-    count = np.maximum(np.bincount(dst, minlength=graph.nodes), 1)[graph.npus :]
-    for place, aside in ((x, 0.3), (y, 0.4)):
-        place[graph.npus :] = np.bincount(dst, place[src], minlength=graph.nodes)[graph.npus :] / count + aside
-    return x, y
-
-
-def _with_gaps(places: Float64) -> list[float | None]:
-    """Lines as plotly wants them: both ends, and a gap; places: float64[2, lines]."""
-    gap = np.full(places.shape[1], np.nan)
-    return [None if np.isnan(place) else place for place in np.stack([*places, gap], axis=1).reshape(-1).tolist()]
-
-
-def _name(graph: Graph, marks: Marks, mark: int) -> str:
-    name = graph.node_name(int(marks.first[mark]))
-    return name if marks.nodes[mark] == 1 else f"{name} and {marks.nodes[mark] - 1} more"
+    drawn.update_layout(title=None, margin={"t": 10, "b": 10, "l": 10, "r": 10})
+    lead = (
+        "Each colour is a part, which one worker owns. Links between parts are red: packets on them cost an exchange."
+    )
+    picture = Plot("the fabric by part", drawn, says, 720)
+    title = f"{graph.name}: {found.parts} parts by {found.method}"
+    return Page(title, "A partition of the fabric.", [Section("partition", "Parts", lead, [picture])])
 
 
 def _title(graph: Graph, found: Partition, weights: Weights, marks: Marks) -> str:

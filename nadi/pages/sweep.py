@@ -1,16 +1,18 @@
 """The page of a sweep of `nadi collective`: bus bandwidth and time over size, and who wins where. Needs plotly."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from inputs import shown as as_shown
 from nadi.analysis.node_times import bus_factor
+from nadi.pages.page import Heading, Page, Part, Plot, Section, Table, Words
 from nadi.pages.series import Style, style
 from nadi.reports.sweep import sweep_table, winners_table
 from nadi.sweeps.microbench import listed
 from nadi.sweeps.sweep import Sweep
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import size_text
+from nadi.terminal.tables import FittedTable
 
 _MOST_TICKS = 16
 _PS_PER_US = 1e6
@@ -20,32 +22,41 @@ _B_PS_PER_GB_S = 1e3
 
 def render(sweep: Sweep) -> str:
     """The page as HTML that stands alone; of a barrier, which has no sizes, without pictures."""
-    import jinja2
+    lead = "Every algorithm at every size on an idle fabric, beside the closed form of its steps."
+    sections = [
+        Section("fastest", "Fastest", "Which algorithm takes least, from size to size.", _fastest(sweep)),
+        Section("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", [_rows(sweep)]),
+        Section("settings", "Settings", "With which network it was run.", [_settings(sweep)]),
+    ]
+    return Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections).html()
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nadi", "templates/collective"),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        finalize=_plain,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    picture = figure(sweep).to_html(full_html=False, include_plotlyjs=True) if _has_sizes(sweep) else ""
+
+def _fastest(sweep: Sweep) -> list[Part]:
+    made: list[Part] = [_table(winners_table(sweep), "fastest", styles(sweep))]
+    if sweep.left_out:
+        made.append(Words(f"Left out: {listed(sweep.left_out)}"))
+    if _has_sizes(sweep):
+        says = "Above bus bandwidth, below time; dashed lines are closed forms, a band behind is the winner's colour."
+        made.append(Plot("bus bandwidth and time over size", figure(sweep), says, 1000))
+    return made
+
+
+def _rows(sweep: Sweep) -> Table:
+    return _table(sweep_table(sweep), "all rows, by size", {})
+
+
+def _table(fitted: FittedTable, caption: str, looks: Mapping[str, Style]) -> Table:
+    """A table of the terminal as one of a page; looks: by what stands in the first column."""
+    headings = [Heading(column.heading, is_text=column.form != "number") for column in fitted.columns]
+    colours = [looks[row[0]].colour for row in fitted.rows] if looks else []
+    return Table(caption, headings, fitted.rows, colours=colours)
+
+
+def _settings(sweep: Sweep) -> Table:
     network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
-    return environment.get_template("page.html.j2").render(
-        sweep=sweep,
-        winners=winners_table(sweep),
-        table=sweep_table(sweep),
-        left_out=listed(sweep.left_out),
-        picture=picture,
-        network=network,
-        colours={name: look.colour for name, look in styles(sweep).items()},
-    )
-
-
-def _plain(value: object) -> object:
-    """Text of others without control characters and broken bytes; HTML of ours as it is."""
-    return as_shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    more = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
+    rows = [[key, str(value)] for key, value in (network | more).items()]
+    return Table("[network]", [Heading("key", is_text=True), Heading("value", is_text=True)], rows)
 
 
 def figure(sweep: Sweep) -> Any:  # noqa: ANN401 - plotly has no types
@@ -95,7 +106,7 @@ def figure(sweep: Sweep) -> Any:  # noqa: ANN401 - plotly has no types
     drawn.update_xaxes(type="log", **ticks, row=1, col=1)
     drawn.update_yaxes(title_text="GB/s", rangemode="tozero", row=1, col=1)
     drawn.update_yaxes(title_text="µs", type="log", row=2, col=1)
-    drawn.update_layout(height=1000, plot_bgcolor="white", hovermode="x unified")
+    drawn.update_layout(hovermode="x unified", margin={"t": 40, "b": 50, "l": 10, "r": 10})
     return drawn
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
@@ -182,7 +183,7 @@ def test_a_barrier_is_one_row(nadi, tmp_path):
     (row,) = document["rows"]
     assert (row["bytes"], row["busbw_Bps"]) == (0, 0)
     assert row["time_ps"] > 0
-    assert "Plotly.newPlot(" not in (tmp_path / "collective.html").read_text()
+    assert "data-plot=" not in (tmp_path / "collective.html").read_text().partition("<script>")[0]
 
 
 def test_files_hold_the_rows(nadi, tmp_path):
@@ -210,13 +211,13 @@ def test_files_hold_the_rows(nadi, tmp_path):
     assert table["fastest"].to_pylist() == [row["time_ps"] == best[row["bytes"]] for row in rows]
     assert json.loads(table.schema.metadata[b"nadi"])["network"]["mtu"] == "4KiB"
     page = (out / "collective.html").read_text()
-    assert page.count("Plotly.newPlot(") == 1
+    assert page.count(" data-plot=") == 1
     assert len(page) > 1 << 20  # with plotly itself
     assert 'src="http' not in page
     for row in rows:
-        assert f"<td>{row['algorithm']}</td><td>{row['time_ps'] / 1e6:,.3f} µs</td>" in page
+        assert f">{row['algorithm']}</td><td>{row['time_ps'] / 1e6:,.3f} µs</td>" in page
     for size in ("1 KiB", "64 KiB"):
-        assert page.count(f'<tr class="size"><td>{size}</td>') == 1
+        assert len(re.findall(f"<tr><td[^>]*>{size}</td>", page)) == 1
         assert f'"{size}"' in page  # on the axis
     assert sorted(path.name for path in out.iterdir()) == ["collective.html", "collective.parquet"]
 

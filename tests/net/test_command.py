@@ -10,7 +10,8 @@ import pytest
 import et
 from nadi.analysis.network import read_run
 from nadi.analysis.network_findings import document
-from nadi.pages.network import figure
+from nadi.pages.network import parts
+from nadi.pages.page import Plot, Table, Words
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "leaf-spine:npus=12,hosts_per_leaf=4,spines=1,rate=100Gbps,uplink_rate=100Gbps,delay=1us"'
@@ -133,8 +134,9 @@ def test_the_page_has_the_tree_of_pauses_and_their_victims(folder):
     up, in4, in7 = ("leaf 1", "spine 0"), ("npu 4", "leaf 1"), ("npu 7", "leaf 1")
     write_pauses(folder, (5, up, 1), (7, in4, 1), (8, in7, 1), (30, up, 0), (32, in4, 0), (33, in7, 0))
     run = read_run(folder)
-    drawn = figure(run, document(run))
-    (tree,) = (trace for trace in drawn.data if trace.type == "icicle")
+    drawn = parts(run, document(run))
+    traces = [trace for part in drawn if isinstance(part, Plot) for trace in part.figure.data]
+    (tree,) = (trace for trace in traces if trace.type == "icicle")
     label = dict(zip(tree.ids, tree.labels, strict=True))
     ends = {(label.get(parent), of) for parent, of in zip(tree.parents, tree.labels, strict=True)}
     assert ends == {
@@ -150,21 +152,24 @@ def test_the_page_has_the_tree_of_pauses_and_their_victims(folder):
         25,
         0,
     )
-    (table,) = (trace for trace in drawn.data if trace.type == "table")
-    cells = {name: list(column) for name, column in zip(table.header["values"], table.cells["values"], strict=True)}
+    (table,) = (part for part in drawn if isinstance(part, Table))
+    cells = {
+        heading.name: list(column)
+        for heading, column in zip(table.headings, zip(*table.rows, strict=True), strict=True)
+    }
     assert (cells["message"], cells["size"], cells["sure"]) == (["npu 7 → npu 11"], ["100.00 kB"], ["yes"])
-    titles = [note.text for note in drawn.layout.annotations]
-    assert "how pauses spread: 3 pauses, 1 roots" in titles
-    assert any(title.startswith("head-of-line victims: 1 messages") for title in titles)
+    assert Words("how pauses spread: 3 pauses, 1 roots") in drawn
+    assert table.caption.startswith("head-of-line victims: 1 messages")
 
 
 def test_a_page_without_pauses_says_so(nadi, write_run, tmp_path):  # noqa: F811
     assert nadi("run", write_run(incast(), "", FABRIC), "--out", tmp_path / "out", "-q").code == 0
     run = read_run(tmp_path / "out")
-    drawn = figure(run, document(run))
-    assert {trace.type for trace in drawn.data} == {"scatter"}
-    assert "nothing was paused" in [note.text for note in drawn.layout.annotations]
-    looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in drawn.data]
+    drawn = parts(run, document(run))
+    traces = [trace for part in drawn if isinstance(part, Plot) for trace in part.figure.data]
+    assert {trace.type for trace in traces} == {"scatter"}
+    assert Words("nothing was paused") in drawn
+    looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in traces]
     assert len(set(looks)) == len(looks) > 5
 
 

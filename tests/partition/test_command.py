@@ -9,7 +9,8 @@ import pytest
 
 import partition
 import topologies
-from nadi.pages.partition import MOST_LINES, MOST_MARKS, figure, lay_out, write_plot
+from nadi.pages.partition import figure, write_plot
+from nadi.pages.places import MOST_LINES, MOST_MARKS, lay_out
 from tests.cli.conftest import nadi, step, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "fat-tree:k=4,rate=100Gbps,delay=1us"'
@@ -157,7 +158,7 @@ def test_png_needs_more_than_plotly(tmp_path, monkeypatch):
 def test_small_fabrics_are_drawn_node_by_node(spec):
     graph = topologies.build(spec)
     found, weights = partition.partition(graph, 2), partition.uniform(graph)
-    marks = lay_out(graph, found, weights)
+    marks = lay_out(graph, found.owner, weights.link)
     assert marks.of_node.tolist() == list(range(graph.nodes))
     assert len({(x, y) for x, y in zip(marks.x.round(9), marks.y.round(9), strict=True)}) == graph.nodes
     pairs = {tuple(sorted(ends)) for ends in zip(graph.link_src.tolist(), graph.link_dst.tolist(), strict=True)}
@@ -172,7 +173,7 @@ def test_small_fabrics_are_drawn_node_by_node(spec):
 def test_large_fabrics_are_drawn_with_some_thousand_marks(spec):
     graph = topologies.build(spec)
     found = partition.partition(graph, 8)
-    marks = lay_out(graph, found, partition.uniform(graph))
+    marks = lay_out(graph, found.owner, partition.uniform(graph).link)
     assert len(marks.part) <= MOST_MARKS * 1.1
     assert marks.line.shape[1] <= MOST_LINES
     assert marks.nodes.sum() == graph.nodes

@@ -1,0 +1,33 @@
+"""`nadi report`: a page of a run."""
+
+from pathlib import Path
+
+import typer
+
+from nadi.options import named_path
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(report)
+
+
+def report(
+    folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="FILE", parser=named_path, help="The page; without, DIR/report.html."
+    ),
+    show: bool = typer.Option(False, "--open", help="Open it in the browser."),
+) -> None:
+    """Write a page that shows a run: where its time went, its collectives, the fabric, queues; it works offline."""
+    from nadi.pages.page import check_page, write_page
+    from nadi.pages.report import report as page
+    from nadi.runs import Run
+    from nadi.terminal.printing import say
+
+    file = out or folder / "report.html"
+    check_page(file)
+    write_page(file, page(Run(folder)))
+    say(f"page: {file}")
+    if show:
+        typer.launch(file.absolute().as_uri())

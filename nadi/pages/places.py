@@ -1,0 +1,173 @@
+"""Where nodes of a fabric are drawn: tiers above each other, rings round, tori as grids; of large ones, many as one."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies import NVSWITCH, DimensionRouting, Graph
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+MOST_MARKS = 4000
+MOST_LINES = 40_000
+
+
+class Marks(NamedTuple):
+    """What is drawn: m marks, each a node or several of one part, and lines between them.
+
+    Attributes:
+        of_node: int64[nodes], the mark of each node.
+        part: int64[m].
+        x, y: float64[m].
+        is_switch: bool[m].
+        nodes: int64[m], how many.
+        first: int64[m], first node.
+        line: int64[2, lines], marks at their ends; cut lines first, then those with most packets.
+        cut_lines: how many of them are cut.
+        of_link: int64[links], the line of each link; -1 = it is not drawn.
+    """
+
+    of_node: Int64
+    part: Int64
+    x: Float64
+    y: Float64
+    is_switch: NDArray[np.bool_]
+    nodes: Int64
+    first: Int64
+    line: Int64
+    cut_lines: int
+    of_link: Int64
+
+
+def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer]) -> Marks:
+    """Place nodes; of large fabrics a server, or the NPUs of a switch, or more nodes of a part, are one mark.
+
+    Args:
+        graph: the fabric.
+        owner: int[nodes], the part of each node; those of different parts are never one mark.
+        load: int[links], by which lines stay where there are too many, those between parts first.
+    """
+    tier = _tiers(graph)
+    x, y = _grid(graph) if isinstance(graph.routing, DimensionRouting) else _tree(graph, tier)
+    of_node = _merged(graph, owner, tier)
+    nodes = np.bincount(of_node)
+    first = np.unique(of_node, return_index=True)[1]
+    part = owner[first].astype(np.int64)
+    ends = np.stack([of_node[graph.link_src], of_node[graph.link_dst]])
+    ends = np.sort(ends, axis=0)
+    between = np.flatnonzero(ends[0] != ends[1])
+    key, number = np.unique(ends[0, between] * len(nodes) + ends[1, between], return_inverse=True)
+    packets = np.bincount(number.reshape(-1), load[between], minlength=len(key))
+    line = np.stack(np.divmod(key, len(nodes)))
+    is_cut = part[line[0]] != part[line[1]]
+    order = np.lexsort((-packets, ~is_cut))[:MOST_LINES]
+    place = np.full(len(key), -1)
+    place[order] = np.arange(len(order))
+    of_link = np.full(graph.links, -1)
+    of_link[between] = place[number.reshape(-1)]
+    return Marks(
+        of_node,
+        part,
+        np.bincount(of_node, x) / nodes,
+        np.bincount(of_node, y) / nodes,
+        first >= graph.npus,
+        nodes,
+        first,
+        line[:, order],
+        int(is_cut[order].sum()),
+        of_link,
+    )
+
+
+def _merged(graph: Graph, owner: NDArray[np.integer], tier: Int64) -> Int64:
+    """int64[nodes]: marks, at most MOST_MARKS and a few for each part and tier."""
+    own = np.arange(graph.nodes)
+    if graph.nodes <= MOST_MARKS:
+        return own
+    group = own.copy()
+    if len(np.unique(graph.host)) < graph.npus:
+        group[: graph.npus] = graph.host
+    else:
+        up = np.flatnonzero((graph.link_src < graph.npus) & (graph.link_dst >= graph.npus))[::-1]
+        group[graph.link_src[up]] = graph.link_dst[up]  # the first switch is written last
+    kinds = np.stack([tier, owner, group])
+    marks = np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
+    if marks.max() < MOST_MARKS:
+        return _by_first_node(marks)
+    share = -(-graph.nodes // MOST_MARKS)
+    order = np.lexsort((own, owner, tier))
+    place = np.empty(graph.nodes, np.int64)
+    begins = np.flatnonzero((np.diff(tier[order], prepend=-2) != 0) | (np.diff(owner[order], prepend=-1) != 0))
+    for begin, end in pairwise([*begins.tolist(), graph.nodes]):
+        place[order[begin:end]] = np.arange(end - begin) // share
+    return _by_first_node(np.unique(np.stack([tier, owner, place]), axis=1, return_inverse=True)[1].reshape(-1))
+
+
+def _by_first_node(marks: Int64) -> Int64:
+    """The same marks, numbered by their first node."""
+    first = np.unique(marks, return_index=True)[1]
+    number = np.empty(len(first), np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    return number[marks]
+
+
+def _tiers(graph: Graph) -> Int64:
+    """int64[nodes]: links to the nearest NPU; -1 for an NVSwitch, which is drawn below its NPUs."""
+    tier = np.where(np.arange(graph.nodes) < graph.npus, 0, graph.nodes)
+    while True:
+        nearer = tier.copy()
+        np.minimum.at(nearer, graph.link_dst, tier[graph.link_src] + 1)
+        if np.array_equal(nearer, tier):
+            return np.where(graph.node_kind == NVSWITCH, -1, tier)
+        tier = nearer
+
+
+def _tree(graph: Graph, tier: Int64) -> tuple[Float64, Float64]:
+    """Tiers above each other, each spread over the width in the order of what is below; x, y float64[nodes]."""
+    x = np.zeros(graph.nodes)
+    x[: graph.npus] = (np.arange(graph.npus) + 0.5) / graph.npus
+    for level in [-1, *range(1, int(tier.max()) + 1)]:
+        here = np.flatnonzero(tier == level)
+        below = tier[graph.link_src] == (0 if level < 0 else level - 1)
+        src, dst = graph.link_src[below], graph.link_dst[below]
+        middle = np.bincount(dst, x[src], minlength=graph.nodes) / np.maximum(
+            np.bincount(dst, minlength=graph.nodes), 1
+        )
+        x[here[np.lexsort((here, np.round(middle[here], 9)))]] = (np.arange(len(here)) + 0.5) / max(len(here), 1)
+    return x, tier.astype(np.float64)
+
+
+def _grid(graph: Graph) -> tuple[Float64, Float64]:
+    """One dimension around a circle; more as a grid, with the third and further ones as grids of grids."""
+    npu = np.arange(graph.npus)
+    x, y = np.zeros(graph.nodes), np.zeros(graph.nodes)
+    if len(graph.dims) == 1:
+        angle = 2 * np.pi * npu / graph.npus
+        x[: graph.npus], y[: graph.npus] = np.sin(angle), np.cos(angle)
+    else:
+        stride, step = 1, [1.0, 1.0]
+        for d, size in enumerate(graph.dims):
+            place = (x, y)[d % 2]
+            place[: graph.npus] += npu // stride % size * step[d % 2]
+            stride, step[d % 2] = stride * size, step[d % 2] * (size + 1)
+    up = np.flatnonzero((graph.link_src < graph.npus) & (graph.link_dst >= graph.npus))
+    src, dst = graph.link_src[up], graph.link_dst[up]
+    count = np.maximum(np.bincount(dst, minlength=graph.nodes), 1)[graph.npus :]
+    for place, aside in ((x, 0.3), (y, 0.4)):
+        place[graph.npus :] = np.bincount(dst, place[src], minlength=graph.nodes)[graph.npus :] / count + aside
+    return x, y
+
+
+def with_gaps(places: Float64) -> list[float | None]:
+    """Lines as plotly wants them: both ends, and a gap; places: float64[2, lines]."""
+    gap = np.full(places.shape[1], np.nan)
+    return [None if np.isnan(place) else place for place in np.stack([*places, gap], axis=1).reshape(-1).tolist()]
+
+
+def mark_name(graph: Graph, marks: Marks, mark: int) -> str:
+    """Of a mark's first node, and how many more it stands for."""
+    name = graph.node_name(int(marks.first[mark]))
+    return name if marks.nodes[mark] == 1 else f"{name} and {marks.nodes[mark] - 1} more"

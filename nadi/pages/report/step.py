@@ -1,0 +1,112 @@
+"""Where the time of the NPUs went: compute, exposed communication by axis, bubble, idle."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.pages.page import Heading, Part, Plot, Section, Table
+from nadi.pages.report.groups import NpuGroups, npu_groups
+from nadi.runs import Run
+from nadi.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
+from nadi.terminal.readable import in_unit, time_unit
+
+COLOURS = {
+    "compute": "#2ca02c",
+    "tp": "#1f77b4",
+    "cp": "#17becf",
+    "ep": "#9467bd",
+    "etp": "#c58fe0",
+    "dp": "#ff7f0e",
+    "pp": "#e5559b",
+    "embedding": "#8c564b",
+    "kv": "#bcbd22",
+    "world": "#5b6b8c",
+    "unnamed": "#3d8fd1",
+    "communication": "#3d8fd1",
+    "memory": "#bcbd22",
+    "bubble": "#b8b08a",
+    "other": "#7a9a6f",
+    "idle": "#a9adb5",
+}
+WHY = {
+    "compute": "The accelerator computes.",
+    "tp": "Tensor parallelism: exposed time of collectives within a layer.",
+    "cp": "Context parallelism: exposed time of exchanges of keys and values.",
+    "ep": "Expert parallelism: exposed time of all-to-alls to experts and back.",
+    "etp": "Tensor parallelism of experts, exposed.",
+    "dp": "Data parallelism: exposed time of gradients' and parameters' collectives.",
+    "pp": "Pipeline parallelism: exposed time in which activations and gradients are sent.",
+    "embedding": "The all-reduce of the embedding's gradients between first and last stage, exposed.",
+    "kv": "Transfers of keys and values between servers of prompts and of tokens, exposed.",
+    "world": "Collectives of all NPUs, exposed.",
+    "unnamed": "Exposed communication; names of trace nodes do not tell its axis.",
+    "communication": "Communication that no compute of the accelerator hides.",
+    "bubble": "Waiting for another stage of the pipeline that has not begun to send.",
+    "other": "Nodes of the host and of memory that nothing else covers.",
+    "idle": "Nothing to do, up to the end of the run.",
+}
+
+
+def section(run: Run) -> Section:
+    """Bars and a table, a row for each group of NPUs."""
+    groups, times = npu_groups(run), times_of(run)
+    parts: list[Part] = [_plot(groups, times), _table(groups, times)]
+    lead = f"Each bar is {groups.why}; the parts add up to the run. Communication that compute hides does not appear."
+    return Section("step", "Where the time went", lead, parts)
+
+
+def times_of(run: Run) -> dict[str, NDArray[np.float64]]:
+    """float64[npus] picoseconds by category, those that are not 0 everywhere; they add up to the run."""
+    if run.steps is not None:
+        found = {name: np.asarray(run.steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
+    else:
+        npus = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "idle")}
+        other = run.finish_time_ps - np.sum(list(npus.values()), axis=0)
+        found = {"compute": npus["compute"], "communication": npus["exposed"], "other": other, "idle": npus["idle"]}
+    return {name: values for name, values in found.items() if values.any()}
+
+
+def exposed(times: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """float64[npus]: exposed communication of all axes."""
+    names = [name for name in times if name in {*COMMUNICATION_AXES, "unnamed", "communication"}]
+    return np.sum([times[name] for name in names], axis=0) if names else np.zeros(len(next(iter(times.values()))))
+
+
+def _means(groups: NpuGroups, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.bincount(groups.group, values) / np.bincount(groups.group)
+
+
+def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
+    from plotly import graph_objects as go
+
+    unit = time_unit([float(sum(values[0] for values in times.values()))])
+    drawn = go.Figure()
+    for name, values in times.items():
+        drawn.add_bar(
+            y=groups.names,
+            x=_means(groups, values) / unit.ps,
+            name=name,
+            orientation="h",
+            marker_color=COLOURS[name],
+            hovertemplate=f"%{{y}}: {name} %{{x:,.4g}} {unit.name}<extra></extra>",
+        )
+    drawn.update_layout(barmode="stack", margin={"t": 10, "b": 40, "l": 10, "r": 10}, legend={"traceorder": "normal"})
+    drawn.update_xaxes(title_text=unit.name)
+    drawn.update_yaxes(autorange="reversed")
+    whole = sum(values.mean() for values in times.values()) or 1.0
+    shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
+    says = f"On the mean of all NPUs: {', '.join(shares)}."
+    return Plot(f"time of the run by what it was spent on ({unit.name})", drawn, says, 130 + 26 * len(groups.names))
+
+
+def _table(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Table:
+    unit = time_unit([float(values.mean()) for values in times.values()])
+    headings = [Heading("NPUs", groups.why.capitalize() + ".", is_text=True)]
+    headings += [Heading(f"{name} ({unit.name})", WHY[name]) for name in times]
+    headings.append(Heading("exposed share", "Exposed communication of all axes, over the run."))
+    means = {name: _means(groups, values) for name, values in times.items()}
+    whole, hidden = np.sum(list(means.values()), axis=0), _means(groups, exposed(times))
+    rows = []
+    for number, name in enumerate(groups.names):
+        share = hidden[number] / whole[number] if whole[number] else 0.0
+        rows.append([name, *(in_unit(values[number], unit) for values in means.values()), f"{share:.1%}"])
+    return Table("the same in figures", headings, rows)

@@ -1,0 +1,67 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const wantsDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : wantsDark.matches);
+
+  function colours() {
+    const style = getComputedStyle(document.body);
+    const line = isDark() ? "#363e4a" : "#d9dee6";
+    const found = { font: { color: style.color, family: style.fontFamily } };
+    found.paper_bgcolor = found.plot_bgcolor = "rgba(0,0,0,0)";
+    found.axis = { gridcolor: line, linecolor: line, zerolinecolor: line };
+    found.raised = isDark() ? "#1e232b" : "#f4f6f9";
+    return found;
+  }
+
+  function themed(layout) {
+    const { axis, raised, ...rest } = colours();
+    const made = { ...layout, ...rest, font: { ...layout.font, ...rest.font } };
+    for (const key of Object.keys(made)) {
+      if (/^[xy]axis\d*$/.test(key)) made[key] = { ...made[key], ...axis, automargin: true };
+    }
+    made.hoverlabel = { bgcolor: raised, font: rest.font, namelength: -1 };
+    if (innerWidth < 640) made.legend = { ...made.legend, orientation: "h", x: 0, y: -0.25 };
+    return made;
+  }
+
+  const drawn = new Map();
+
+  function draw(place) {
+    const source = document.querySelector(`script[data-plot="${place.id}"]`);
+    const figure = JSON.parse(source.textContent);
+    drawn.set(place, figure);
+    for (const trace of figure.data) {
+      if (trace.type === "table") {
+        const { raised, axis, font } = colours();
+        trace.header = { ...trace.header, fill: { color: raised }, font, line: { color: axis.linecolor } };
+        trace.cells = { ...trace.cells, fill: { color: "rgba(0,0,0,0)" }, font, line: { color: axis.linecolor } };
+      }
+    }
+    const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+    Plotly.newPlot(place, figure.data, themed(figure.layout), options);
+  }
+
+  const plots = [...document.querySelectorAll(".plot")];
+  if (plots.length) {
+    const seen = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        seen.unobserve(entry.target);
+        draw(entry.target);
+      }
+    }, { rootMargin: "600px" });
+    plots.forEach((place) => seen.observe(place));
+    addEventListener("beforeprint", () => plots.filter((place) => !drawn.has(place)).forEach(draw));
+  }
+
+  function again() {
+    for (const place of drawn.keys()) draw(place);
+  }
+
+  wantsDark.addEventListener("change", again);
+  document.getElementById("theme").addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    again();
+  });
+})();
