@@ -1,0 +1,68 @@
+"""`nadi sweep`: many runs over keys of a run file."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from nadi.options import FORCE_HELP, named_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(sweep)
+
+
+def sweep(
+    file: Path = typer.Argument(metavar="SWEEP.toml", help="Keys and their values; docs/sweeps.md."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for all results."),
+    jobs: int = typer.Option(1, min=1, max=1024, metavar="N", help="Runs at a time on this machine."),
+    shard: str = typer.Option("", metavar="I/N", help="Only each N-th point, from the I-th on; I from 0."),
+    slurm: int = typer.Option(0, min=0, metavar="N", help="Print a batch script of an array of N shards, run nothing."),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+) -> None:
+    """Run a grid, a list or a Latin hypercube of settings; go on where an earlier sweep into the folder has ended."""
+    from nadi.errors import ConfigError
+    from nadi.launching.ending import unwound
+    from nadi.planner.wishes import shard_of
+    from nadi.run_sweeps.points import read_sweep
+    from nadi.run_sweeps.results import finish
+    from nadi.run_sweeps.running import run_points
+    from nadi.run_sweeps.telling import telling
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
+
+    if slurm:
+        from nadi.run_sweeps.batch import array_script
+
+        read_sweep(file)
+        typer.echo(array_script(file, out, slurm, force=force), nl=False)
+        return
+    number, count = shard_of(shard) if shard else (0, 1)
+    found = read_sweep(file)
+    own = range(number, len(found.points), count)
+    with unwound(), telling(found, len(own), quiet=quiet) as tell:
+        outcomes = run_points(found, out, own, jobs, tell, force=force)
+    failed = [outcome for outcome in outcomes if outcome.error]
+    if not shard:
+        table = finish(found, out, outcomes)
+        if as_json:
+            typer.echo(json.dumps(table.to_pylist(), indent=2))
+        else:
+            console().print(_shown(table))
+        say(f"results: {out}", err=as_json)
+    if failed:
+        first = failed[0]
+        raise ConfigError(f"{len(failed)} of {len(own)} points failed; point {first.point}: {first.error}")
+
+
+def _shown(table: "pa.Table") -> object:
+    from nadi.run_sweeps.report import render
+
+    return render(table)

@@ -1,0 +1,40 @@
+"""The files of a sweep: one table, and a page where plotly is installed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nadi.errors import OutputError
+from nadi.pages import has_plotly
+from nadi.run_sweeps.points import Sweep
+from nadi.run_sweeps.running import Outcome
+from nadi.run_sweeps.table import FILE, table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PAGE = "sweep.html"
+
+
+def finish(sweep: Sweep, out: Path, outcomes: Sequence[Outcome]) -> "pa.Table":
+    """Write sweep.parquet and sweep.html, and give the table.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    import pyarrow.parquet as pq
+
+    made = table(sweep, out, outcomes)
+    hidden = out / f".{FILE}.part"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        pq.write_table(made, hidden)
+        hidden.replace(out / FILE)
+    except OSError as error:
+        raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write the table to") from None
+    if has_plotly():
+        from nadi.pages.page import write_page
+        from nadi.pages.run_sweep import page
+
+        write_page(out / PAGE, page(made, f"Sweep {sweep.path.stem}"))
+    return made

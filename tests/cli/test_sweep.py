@@ -1,0 +1,170 @@
+"""`nadi sweep`: points, resuming, the table and the page."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet as pq
+import pytest
+
+from nadi.errors import ConfigError
+from nadi.run_sweeps.points import read_sweep
+
+RUN = """
+[workload]
+model = "gpt3-125m"
+plan = "dp4,gb4"
+[topology]
+name = "leaf-spine"
+params = { leaves = 1, hosts_per_leaf = 4, spines = 1, rate = "100Gbps", delay = "1us" }
+[compute]
+gpu = "a100"
+[network]
+fidelity = "closed-form"
+"""
+GRID = """
+run = "run.toml"
+[values]
+"topology.params.rate" = ["100Gbps", "200Gbps", "400Gbps"]
+"workload.plan" = ["dp4,gb4", "tp2,dp2,gb4", "pp2,dp2,gb4", "pp4,gb4"]
+"""
+MACHINE = ["wall_s", "peak_rss_bytes"]
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    (tmp_path / "run.toml").write_text(RUN)
+
+    def write(text):
+        path = tmp_path / "sweep.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def rows(folder):
+    return pq.read_table(folder / "sweep.parquet").drop_columns(MACHINE).to_pylist()
+
+
+def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, sweep, tmp_path):
+    """Twelve points; SIGKILL when four are there, with whatever runs under way."""
+    file, out = sweep(GRID), tmp_path / "out"
+    command = [sys.executable, "-m", "nadi", "sweep", file, "-o", out, "--jobs", "2", "-q"]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        end = time.monotonic() + 120
+        while len(list(out.glob("runs/*/summary.json"))) < 4:
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    there = {path.parent.name: path.stat().st_mtime_ns for path in out.glob("runs/*/summary.json")}
+    assert 4 <= len(there) < 12
+    assert not (out / "sweep.parquet").exists()
+
+    outcome = nadi("sweep", file, "-o", out, "--jobs", "2")
+    assert outcome.code == 0
+    assert outcome.err.count("was finished") == len(there)
+    assert all((out / "runs" / name / "summary.json").stat().st_mtime_ns == when for name, when in there.items())
+    made = rows(out)
+    assert len(made) == 12
+    assert all(row["error"] is None and row["finish_time_ps"] > 0 for row in made)
+
+    (tmp_path / "again").mkdir()
+    for path in out.glob("runs/*"):  # the table is made of the folders alone, in the order of the sweep file
+        (tmp_path / "again" / "runs").mkdir(exist_ok=True)
+        path.rename(tmp_path / "again" / "runs" / path.name)
+    assert nadi("sweep", file, "-o", tmp_path / "again", "-q").code == 0
+    assert rows(tmp_path / "again") == made
+
+
+def test_a_point_is_the_run_that_nadi_run_makes(nadi, sweep, tmp_path):
+    file = sweep('run = "run.toml"\n[values]\n"topology.params.rate" = ["200Gbps"]\n')
+    document = nadi("sweep", file, "-o", tmp_path / "out", "-q", "--json").document
+    run = nadi("run", tmp_path / "run.toml", "--set", "topology.params.rate=200Gbps", "--json", "-q").document
+    assert document[0]["finish_time_ps"] == run["finish_time_ps"]
+    assert (tmp_path / "out" / document[0]["run"] / "nodes.parquet").is_file()
+    page = (tmp_path / "out" / "sweep.html").read_text()
+    assert "1 of 1 points are finished" in page
+
+
+def test_points_that_fail_do_not_stop_the_others(nadi, sweep, tmp_path):
+    """A plan for more GPUs than the fabric has is known when fabric and traces are there."""
+    points = '[[points]]\n"workload.plan" = "tp8,gb4"\n[[points]]\n"engine.seed" = 2\n'
+    file = sweep('method = "list"\nrun = "run.toml"\n' + points)
+    outcome = nadi("sweep", file, "-o", tmp_path / "out", "-q")
+    assert outcome.code == 2
+    assert "1 of 2 points failed; point 0: " in outcome.err
+    first, second = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
+    assert "8" in first["error"]
+    assert second["error"] is None
+
+
+def test_names_depend_on_what_the_run_depends_on(sweep, tmp_path):
+    def names():
+        return [point.name for point in read_sweep(sweep(GRID)).points]
+
+    before = names()
+    assert len(set(before)) == 12
+    assert names() == before
+    (tmp_path / "run.toml").write_text(RUN + "[engine]\nseed = 7\n")
+    assert not set(names()) & set(before)
+
+
+def test_a_latin_hypercube_uses_each_stratum_once(sweep):
+    text = """
+    run = "run.toml"
+    method = "latin-hypercube"
+    samples = 8
+    [ranges]
+    "topology.params.rate" = { least = "100Gbps", most = "900Gbps" }
+    "engine.seed" = { least = 1, most = 1000, whole = true }
+    [values]
+    "workload.plan" = ["dp4,gb4", "pp4,gb4"]
+    """
+    found = read_sweep(sweep(text))
+    assert len(found.points) == 16
+    rates = [float(point.values["topology.params.rate"].removesuffix("Gbps")) for point in found.points[:8]]
+    assert sorted(int((rate - 100) // 100) for rate in rates) == list(range(8))
+    assert all(isinstance(point.values["engine.seed"], int) for point in found.points)
+
+
+def test_shards_share_the_points(nadi, sweep, tmp_path):
+    file = sweep('run = "run.toml"\n[values]\n"engine.seed" = [1, 2, 3]\n')
+    assert nadi("sweep", file, "-o", tmp_path / "out", "-q", "--shard", "1/2").code == 0
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
+    assert not (tmp_path / "out" / "sweep.parquet").exists()
+    script = nadi("sweep", file, "-o", tmp_path / "out", "--slurm", "2").out
+    assert "--array=0-1" in script
+    assert "--shard $SLURM_ARRAY_TASK_ID/2" in script
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('run = "run.toml"\n', "values: missing"),
+        ('run = "no.toml"\n[values]\n"engine.seed" = [1]\n', "no.toml"),
+        ('run = "run.toml"\n[values]\n"engine.sed" = [1]\n', "point 0 (engine.sed = 1)"),
+        ('run = "run.toml"\n[values]\n"engine.seed" = [1, 1]\n', "points 0 and 1 are the same run"),
+        ('run = "run.toml"\nvalue = 1\n', "value"),
+        ('method = "latin-hypercube"\n[ranges]\n"a.b" = {least = 1, most = 2}\n', "samples: found 0"),
+        (
+            'method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = "x", most = 2}\n',
+            "expected two numbers",
+        ),
+        ('method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = 2, most = 1}\n', "expected rising ends"),
+        ("run = [", "no TOML"),
+    ],
+)
+def test_wrong_files_are_one_line(nadi, sweep, tmp_path, text, expected):
+    outcome = nadi("sweep", sweep(text), "-o", tmp_path / "out", "-q")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert expected in outcome.err
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ConfigError):
+        read_sweep(tmp_path / "no-such.toml")
