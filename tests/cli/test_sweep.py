@@ -95,7 +95,7 @@ def test_a_point_is_the_run_that_nadi_run_makes(nadi, sweep, tmp_path):
 
 def test_points_that_fail_do_not_stop_the_others(nadi, sweep, tmp_path):
     """A plan for more GPUs than the fabric has is known when fabric and traces are there."""
-    points = '[[points]]\n"workload.plan" = "tp8,gb4"\n[[points]]\n"engine.seed" = 2\n'
+    points = '[[points]]\n"workload.plan" = "dp8,gb8"\n[[points]]\n"engine.seed" = 2\n'
     file = sweep('method = "list"\nrun = "run.toml"\n' + points)
     outcome = nadi("sweep", file, "-o", tmp_path / "out", "-q")
     assert outcome.code == 2
