@@ -1,6 +1,7 @@
 """What a check says: sorts of findings with how many there are, and a few of them in words."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,8 @@ class Example(NamedTuple):
         return f"{place}: {self.text}" if place else self.text
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True)
+class Finding:
     """Something wrong, of one sort.
 
     Attributes:

@@ -1,6 +1,7 @@
 """Mending a trace file without guessing: which dependencies can be left out, which ids can be given anew."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class Mend(NamedTuple):
+@dataclass(frozen=True)
+class Mend:
     """One sort of change of a file.
 
     Attributes:

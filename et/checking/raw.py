@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
@@ -65,7 +65,9 @@ class RawTrace:
         except TraceError as error:
             self.error = str(error)
         self.node_id = np.array(ids, np.uint64)
-        self.dependencies = self._resolved(np.array(parents, np.uint64), *(np.array(count, np.int64) for count in counts))
+        self.dependencies = self._resolved(
+            np.array(parents, np.uint64), *(np.array(count, np.int64) for count in counts)
+        )
 
     @cached_property
     def repeats(self) -> Int64:
@@ -115,13 +117,11 @@ class RawTrace:
             found.append(self._path(row[of_loop], parent[of_loop]))
         return len(loops), sorted(found)
 
-    def _parsed(self, offset: int, message: bytes) -> RawNode:  # type: ignore[valid-type]
+    def _parsed(self, offset: int, message: bytes) -> Message:
         try:
             return RawNode.FromString(message)
         except DecodeError as error:
-            raise TraceError(
-                f"{self.path}: byte {offset}: corrupt message ({error}), expected a Node"
-            ) from error
+            raise TraceError(f"{self.path}: byte {offset}: corrupt message ({error}), expected a Node") from error
 
     def _resolved(self, parents: UInt64, data: Int64, control: Int64) -> Dependencies:
         """`parents`: node after node, data before control; data, control: how many each has."""

@@ -1,12 +1,14 @@
 """All findings of a look: sorts, with how many there are and a few in words."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from et.checking.finding import ERROR, MOST_EXAMPLES, SEVERITIES, Example, Finding
 
 
-class Sort(NamedTuple):
+@dataclass(frozen=True)
+class Sort:
     """Findings of one check and sort, of all files.
 
     Attributes:
@@ -66,7 +68,13 @@ class Report:
             "nodes": self.nodes,
             **{f"{severity}s": self.count(severity) for severity in SEVERITIES},
             "findings": [
-                {**sort._asdict(), "examples": [example._asdict() for example in sort.examples[:most]]}
+                {
+                    "check": sort.check,
+                    "severity": sort.severity,
+                    "what": sort.what,
+                    "count": sort.count,
+                    "examples": [example._asdict() for example in sort.examples[:most]],
+                }
                 for sort in self.sorts
             ],
         }

@@ -112,7 +112,8 @@ class Look(Check):
             return
         row = m.row[has_time]
         begin = table.start_time_micros[row]
-        own = [m.tag[has_time], m.seq[has_time], m.is_send[has_time], begin, begin + table.duration_micros[row]]
+        own: list[Int64] = [m.tag[has_time], m.seq[has_time].astype(np.int64), m.is_send[has_time].astype(np.int64)]
+        own += [begin, begin + table.duration_micros[row]]
         shifts = self.sources.shifts(looked.trace).tolist()
         for npu, shift in zip(self.sources.users[looked.trace].tolist(), shifts, strict=True):
             peer, me = m.peer[has_time] + shift, np.full(len(row), npu)
@@ -132,8 +133,8 @@ class Look(Check):
             Example(
                 "",
                 None,
-                f"NPU {send[i, 0]} to NPU {send[i, 1]}, tag {send[i, 2]}: message {send[i, 3]} is received {early[i]} us "
-                "before its send begins",
+                f"NPU {send[i, 0]} to NPU {send[i, 1]}, tag {send[i, 2]}: message {send[i, 3]} is received "
+                f"{early[i]} us before its send begins",
             )
             for i in wrong[np.argsort(-early[wrong])][:_MOST_TOLD].tolist()
         )

@@ -32,9 +32,7 @@ class Look(Check):
                     self._told.add(number)
                     yield from self._members(looked, group, number)
 
-    def _unknown(
-        self, looked: Looked, group: int, numbers: np.ndarray, users: np.ndarray
-    ) -> Iterable[Finding]:
+    def _unknown(self, looked: Looked, group: int, numbers: np.ndarray, users: np.ndarray) -> Iterable[Finding]:
         """A name that means nothing."""
         name = looked.table.group_names[group]
         lost = users[numbers == UNKNOWN]

@@ -113,6 +113,4 @@ class Look(Check):
         m = looked.messages
         shift = int(self.sources.shifts(place[0])[place[1]])
         rows = np.flatnonzero((m.peer >= 0) & (m.peer + shift == other) & (m.is_send == of_sends))
-        return [
-            (int(m.tag[i]), int(m.size[i]), (looked.table.path, looked.node(int(m.row[i])))) for i in rows.tolist()
-        ]
+        return [(int(m.tag[i]), int(m.size[i]), (looked.table.path, looked.node(int(m.row[i])))) for i in rows.tolist()]

@@ -41,7 +41,8 @@ class Look(Check):
         seq = occurrence(colls.group)
         users = self.sources.users[looked.trace]
         numbers = {
-            group: self.around.communicators.of(table, group, users) for group in np.unique(colls.group[uneven]).tolist()
+            group: self.around.communicators.of(table, group, users)
+            for group in np.unique(colls.group[uneven]).tolist()
         }
         for at in uneven.tolist():
             row = int(colls.row[at])

@@ -47,9 +47,7 @@ def sources_of(
         found = re.fullmatch(r".*\.(\d+)\.et(\.gz)?", where.name)
         if found and int(found[1]) < MOST_NPUS:
             users = (np.array([int(found[1])]),)
-        return Sources(
-            where, (where,), users, (AS_WRITTEN,), MOST_NPUS, members, {}, str(groups or ""), whole=False
-        )
+        return Sources(where, (where,), users, (AS_WRITTEN,), MOST_NPUS, members, {}, str(groups or ""), whole=False)
     if is_set(where):
         return _of_set(where, read_groups(groups) if groups else {}, str(groups or ""), npus)
     prefix = where / _prefix_in(where) if where.is_dir() else where
@@ -93,7 +91,9 @@ def _prefix_in(folder: Path) -> str:
         names = [file.name for file in folder.iterdir()]
     except OSError as error:
         raise WorkloadError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
-    found = sorted({match["prefix"] for name in names if not name.startswith(".") and (match := _TRACE.fullmatch(name))})
+    found = sorted(
+        {match["prefix"] for name in names if not name.startswith(".") and (match := _TRACE.fullmatch(name))}
+    )
     if not found:
         raise WorkloadError(f"{folder}: no traces, looked for NAME.<npu>.et, NAME.<npu>.et.gz and {manifest.NAME}")
     if len(found) > 1:

@@ -30,7 +30,7 @@ def check(
         None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for mended traces."
     ),
 ) -> None:
-    """Say what is wrong with traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
+    """What is wrong with traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
     from et.checking.finding import WARNING
     from et.checks import check_traces
     from nadi.errors import ConfigError
@@ -52,7 +52,9 @@ def check(
     if as_json:
         described = report.described(most)
         if mends is not None:
-            described["mends"] = [{**m._asdict(), "examples": [e._asdict() for e in m.examples[:most]]} for m in mends]
+            described["mends"] = [
+                {"what": m.what, "count": m.count, "examples": [e._asdict() for e in m.examples[:most]]} for m in mends
+            ]
         typer.echo(json.dumps(described, indent=2))
     else:
         console().print(render(report, most, mends))
