@@ -14,7 +14,7 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-UNEVEN = -1
+UNEVEN = -2
 WHOLE = -1
 
 
@@ -48,7 +48,7 @@ class Collectives:
         group: int32[c], row of the table's group_names.
         dims: int32[c], involved_dim where it leaves some out, else WHOLE = -1.
         kind: int8[c], CollectiveCommType, both reduce-scatters as one.
-        size: int64[c], bytes, 0 of barriers, UNEVEN = -1 where members need not have the same.
+        size: int64[c], bytes, 0 of barriers, -1 = missing, UNEVEN = -2 where members need not have the same.
     """
 
     row: Int32

@@ -77,7 +77,7 @@ class Look(Check):
     def _absent(self, of_group: Int64) -> int | None:
         """A member that does not use the group, and whose trace could be read."""
         members = self.around.communicators.members[int(of_group[0, 0])]
-        if len(of_group) >= len(members):
+        if len(of_group) == len(members) and np.array_equal(np.sort(members), of_group[:, 1]):
             return None
         absent: list[int] = np.setdiff1d(members, of_group[:, 1]).tolist()
         for npu in absent:

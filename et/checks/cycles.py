@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from et.checking.check import Check
 from et.checking.finding import ERROR, MOST_EXAMPLES, Example, Finding
 from et.checking.opened import Opened
@@ -16,19 +14,19 @@ class Look(Check):
     """Of files that cannot be read at once."""
 
     def file(self, opened: Opened) -> Iterable[Finding]:
-        """Loops of data dependencies; and those that only control dependencies close."""
+        """Loops of data dependencies; and those that are left without these."""
         raw = opened.raw
         if raw is None or len(raw.node_id) == 0:
             return
-        control = raw.dependencies.is_control
+        is_data = ~raw.dependencies.is_control
+        others = ~raw.on_cycles(is_data)[0]
         for what, among in (
-            ("data dependencies close a cycle", ~control),
-            ("control dependencies close a cycle", np.ones(len(control), np.bool_)),
+            ("cycles of data dependencies", is_data),
+            ("cycles that control dependencies close", others),
         ):
             count, cycles = raw.cycles(among, MOST_EXAMPLES)
+            examples = tuple(
+                Example(raw.path, int(raw.node_id[row]), f"dependency cycle {path}") for row, path in cycles
+            )
             if count:
-                examples = tuple(
-                    Example(raw.path, int(raw.node_id[row]), f"dependency cycle {path}") for row, path in cycles
-                )
                 yield Finding(ERROR, what, count, examples)
-                return
