@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from et.formats import simai
-from et.layers.convert import OPTIONS as OPTIONS
-from et.layers.convert import first_words, traces_of_layers
+from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
 from et.layers.loops import Dialect
 from et.trace_tables import TraceTables
 
 NAME = "astra-sim"
 TITLE = "a workload of layers of ASTRA-sim 1.0"
+OPTIONS = LAYER_OPTIONS
 _DIALECT = Dialect(least_forward_bytes=0, gather_total=False)
 
 

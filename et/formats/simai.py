@@ -6,13 +6,13 @@ Source: SimAI, astra-sim-alibabacloud/astra-sim/workload/Workload.cc; AICB, SimA
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from et.layers.convert import OPTIONS as OPTIONS
-from et.layers.convert import first_words, traces_of_layers
+from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
 from et.layers.loops import Dialect
 from et.trace_tables import TraceTables
 
 NAME = "simai"
 TITLE = "a workload of layers of SimAI (AICB)"
+OPTIONS = LAYER_OPTIONS
 _DIALECT = Dialect(least_forward_bytes=4096, gather_total=True)
 
 

@@ -10,7 +10,7 @@ from et.layers.loops import Dialect, table_of_layers
 from et.layers.ranks import AlikeTraces, Ranks, npus_of, whole_number
 from et.trace_tables import TraceTables
 
-OPTIONS = {"npus": "how many NPUs there are, where the file does not say it", "passes": "how many steps, 1"}
+LAYER_OPTIONS = {"npus": "how many NPUs there are, where the file does not say it", "passes": "how many steps, 1"}
 _HEAD_CHARACTERS = 4096
 
 
@@ -58,7 +58,7 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
 def _notes(file: LayerFile, dialect: Dialect, ranks: Ranks) -> list[str]:
     what = "of the gathered buffer" if dialect.gather_total else "one member's contribution"
     notes = [
-        "Times are nanoseconds in the file and microseconds in traces: what is below one is added to the next computation.",
+        "Times are nanoseconds in the file; in traces what is below a microsecond is added to the next computation.",
         f"Sizes of all-gathers are {what} in the file, one member's contribution in the traces.",
         "The order in which the original prefers collectives that wait (LIFO, FIFO) is not in the traces.",
     ]
@@ -66,7 +66,9 @@ def _notes(file: LayerFile, dialect: Dialect, ranks: Ranks) -> list[str]:
     if file.policy in {"HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA", "HYBRID_CUSTOMIZED"}:
         notes.append("Collectives are of some dimensions of the fabric (involved_dim), which needs two or more.")
     if file.policy.startswith("HYBRID_DLRM"):
-        notes.append("All-to-alls are of all NPUs; ASTRA-sim 1.0 does them in no dimension, so that they take no time there.")
+        notes.append(
+            "All-to-alls are of all NPUs; ASTRA-sim 1.0 does them in no dimension, so that they take no time there."
+        )
     if ranks.pipeline > 1:
         notes.append(
             f"All {ranks.pipeline} stages of the pipeline do the layers of the file beside each other and send each "

@@ -39,6 +39,7 @@ _LEFT_OUT = ("BROADCAST",)
 _MOST_LAYERS = 1_000_000
 _MOST = 2**63 - 1
 _OF_LAYER = 12
+_PHASES = (("fwd", 2), ("ig", 5), ("wg", 8))
 
 
 class Phase(NamedTuple):
@@ -136,7 +137,9 @@ def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[s
     while rest:
         name = rest.pop(0).rstrip(":")
         if name not in (*NUMBERS, *LISTS) or not rest:
-            raise TraceError(f"{where}: found {name[:60]!r}, expected {', '.join((*NUMBERS, *LISTS))}, each with its number")
+            raise TraceError(
+                f"{where}: found {name[:60]!r}, expected {', '.join((*NUMBERS, *LISTS))}, each with its number"
+            )
         number = _integer(path, 1, name, rest.pop(0), _MOST)
         if name in NUMBERS:
             numbers[name] = number
@@ -151,16 +154,19 @@ def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[s
 def _layer(path: Path, number: int, words: Sequence[str], width: int, left_out: dict[str, int]) -> Layer:
     if len(words) != width:
         raise TraceError(f"{path}: line {number}: {len(words)} columns, expected {width}")
-    phases = []
-    for name, at in (("fwd", 2), ("ig", 5), ("wg", 8)):
-        nanos = _integer(path, number, f"{name}_time", words[at], _MOST)
-        size = _integer(path, number, f"{name}_size", words[at + 2], _MOST)
-        kind, group = _collective(path, number, f"{name}_comm", words[at + 1], left_out)
-        phases.append(Phase(nanos, kind, size, group))
+    phases = [_phase(path, number, name, words[at : at + 3], left_out) for name, at in _PHASES]
+    update = _integer(path, number, "update_time", words[11], _MOST)
     policy = words[_OF_LAYER] if width > _OF_LAYER else ""
     if policy and policy not in POLICIES:
         raise TraceError(f"{path}: line {number}: policy {policy[:60]!r}, expected one of {', '.join(POLICIES)}")
-    return Layer(words[0], *phases, _integer(path, number, "update_time", words[11], _MOST), policy)
+    return Layer(words[0], phases[0], phases[1], phases[2], update, policy)
+
+
+def _phase(path: Path, number: int, name: str, words: Sequence[str], left_out: dict[str, int]) -> Phase:
+    """Time, collective and bytes of a pass."""
+    nanos = _integer(path, number, f"{name}_time", words[0], _MOST)
+    kind, group = _collective(path, number, f"{name}_comm", words[1], left_out)
+    return Phase(nanos, kind, _integer(path, number, f"{name}_size", words[2], _MOST), group)
 
 
 def _collective(

@@ -152,7 +152,7 @@ class _Steps:
             self._compute("backward-weights", i, layers[i].weight_gradient)
             if policy not in _NO_WEIGHT_COMM:
                 self._weight_collective(i)
-            self._await(mine)
+            self._await(None if blocking else mine)
 
     def _again(self, i: int) -> None:
         """The forward passes from the last checkpoint up to a layer once more."""
