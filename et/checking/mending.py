@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from et.checking.finding import MOST_EXAMPLES, Example
 from et.checking.raw import RawTrace
+from et.errors import TraceError
 from et.framing import iter_messages
 from et.schema import Node
 
@@ -100,7 +102,11 @@ def changed_messages(raw: RawTrace, changes: Changes) -> Iterator[bytes]:
         if row < 0 or not (is_changed[row] or row in changes.new_id):
             yield message
             continue
-        node = Node.FromString(message)
+        try:
+            node = Node.FromString(message)
+        except DecodeError as error:
+            where = f"{raw.path}: node {raw.node_id[row]}"
+            raise TraceError(f"{where}: corrupt message ({error}), expected a Node") from error
         own = slice(int(of_node[row]), int(of_node[row + 1]))
         keep = ~changes.left_out[own]
         for field, is_control in ((node.data_deps, False), (node.ctrl_deps, True)):

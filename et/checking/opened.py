@@ -3,6 +3,8 @@
 import os
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from et.checking.looked import Looked
 from et.checking.mending import changed_messages, readable_changes
 from et.checking.raw import RawTrace
@@ -44,8 +46,8 @@ def open_trace(trace: int, path: str | os.PathLike[str]) -> Opened:
         table = table_of(metadata, map(Node.FromString, messages), path)
     except TraceError as error:
         said = str(error)
-    except ValueError:
-        pass  # not a message at all: what reading it as a trace said
+    except DecodeError:
+        pass  # what reading it as a trace has said
     else:
         return Opened(trace, str(path), "", raw, Looked(trace, table))
     return Opened(trace, str(path), said, raw, None)

@@ -103,7 +103,8 @@ class GoalTraces(Mapping[int, TraceTable]):
             raise TraceError(f"{self.path}: no num_ranks from 1 to {_MOST_RANKS - 1}, expected it first")
         ranks = int(said[1])
         places: dict[int, tuple[int, int]] = {}
-        for (rank, _, begin), end in zip(found, [*(start for _, start, _ in found[1:]), size], strict=True):
+        ends = [*(start for _, start, _ in found), size][1:]
+        for (rank, _, begin), end in zip(found, ends, strict=True):
             if rank in places or rank >= ranks:
                 what = "stands twice" if rank in places else f"is beyond num_ranks {ranks}"
                 raise TraceError(f"{self.path}: rank {rank} {what}, expected each of 0 to {ranks - 1} once")

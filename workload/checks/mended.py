@@ -60,9 +60,10 @@ def _files(sources: Sources) -> list[Path]:
 
 
 def _mended(file: Path, out: Path) -> list[Mend]:
-    """Write one file; nothing is mended in a file that cannot be read to its end."""
-    raw = open_trace(0, file).raw
-    changes = safe_changes(raw) if raw is not None and not raw.error else None
+    """Write one file; nothing is mended in a file that cannot be read otherwise."""
+    opened = open_trace(0, file)
+    raw = opened.raw
+    changes = safe_changes(raw) if raw is not None and not opened.error else None
     if raw is None or changes is None or not changes.mends:
         shutil.copyfile(file, out)
         return []
