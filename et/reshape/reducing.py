@@ -79,9 +79,10 @@ def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = F
 def _written(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> Reduced:
     bridged = bridge(table, keep)
     parents = bridged.parents
-    durations = _fuse(table, parents) if fuse else {}
-    fused = len(bridged.parents) - len(parents)
+    stayed = len(parents)
     implied = _drop_implied(table, parents)
+    durations = _fuse(table, parents) if fuse else {}
+    fused = stayed - len(parents)
     joints = np.zeros(len(table), np.bool_)  # a joint stays what it is: it takes no time
     rewrite(out, table, parents, joints, change=_with_durations(durations) if durations else None)
     return Reduced(
@@ -89,7 +90,7 @@ def _written(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> Reduced
         dependencies=len(table.dep),
         kept=len(parents),
         kept_dependencies=sum(map(len, parents.values())),
-        dropped=len(table) - len(parents) - fused,
+        dropped=len(table) - stayed,
         fused=fused,
         implied=implied,
         reordered=False,
