@@ -7,8 +7,8 @@ import numpy as np
 
 from et.statistics.mix import collective_mix, operator_mix
 from et.statistics.paths import MOST_NODES, critical_path
-from et.statistics.ranks import Rank, communications_of
-from et.statistics.sizes import bytes_by_rank, chosen, sizes_by_collective
+from et.statistics.ranks import Rank, communications_of, some_of
+from et.statistics.sizes import bytes_by_rank, sizes_by_collective
 from et.statistics.timing import arrivals, has_starts, overlap
 
 
@@ -16,7 +16,7 @@ def statistics(ranks: Sequence[Rank], most_nodes: int = MOST_NODES) -> dict[str,
     """What the traces of some NPUs say together.
 
     Mixes and sums by rank are of all of them. What is found node by node (collectives, arrivals, the critical path) is
-    that of as many NPUs, evenly apart, as have `most_nodes` nodes together; "looked_at" says how many.
+    that of as many NPUs as have `most_nodes` nodes together (et.statistics.ranks.some_of); "looked_at" says how many.
 
     Returns:
         "ranks", "traces", "nodes"; "times": "start and duration", "duration" or "none"; "operators", "collectives":
@@ -28,7 +28,7 @@ def statistics(ranks: Sequence[Rank], most_nodes: int = MOST_NODES) -> dict[str,
         TraceError: dependencies have a cycle.
     """
     nodes = sum(len(rank.table) for rank in ranks)
-    looked_at = ranks if nodes <= most_nodes else [ranks[i] for i in _some(ranks, most_nodes)]
+    looked_at = some_of(ranks, most_nodes)
     found = communications_of(looked_at)
     tables = {id(rank.table): rank.table for rank in ranks}
     has_durations = any(bool(np.any(table.duration_micros > 0)) for table in tables.values())
@@ -46,9 +46,3 @@ def statistics(ranks: Sequence[Rank], most_nodes: int = MOST_NODES) -> dict[str,
         "overlap": overlap(looked_at),
         "critical_path": critical_path(looked_at, found) if has_durations else None,
     }
-
-
-def _some(ranks: Sequence[Rank], most_nodes: int) -> list[int]:
-    """Ranks evenly apart that have so many nodes together at most; one at least."""
-    largest = max(len(rank.table) for rank in ranks)
-    return chosen(len(ranks), max(2, most_nodes // max(largest, 1)))

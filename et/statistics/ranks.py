@@ -76,6 +76,26 @@ def _of_rank(key: Key, rank: Rank, node_type: int) -> Key:
     return kind, src, dst, tag, number
 
 
+def some_of(ranks: Sequence[Rank], most_nodes: int) -> list[Rank]:
+    """All of them if they have so many nodes together at most; else as many as have.
+
+    Where ranks share traces, the first one of each trace, as those of a pipeline talk to each other; else ranks evenly
+    apart. One at least.
+    """
+    if sum(len(rank.table) for rank in ranks) <= most_nodes:
+        return list(ranks)
+    distinct = list({id(rank.table): rank for rank in reversed(ranks)}.values())[::-1]
+    largest = max(len(rank.table) for rank in ranks)
+    return [distinct[i] for i in evenly(len(distinct), max(1, most_nodes // max(largest, 1)))]
+
+
+def evenly(many: int, most: int) -> list[int]:
+    """At most so many numbers below `many`, evenly apart, the first and the last with them if there are two."""
+    if many <= most:
+        return list(range(many))
+    return sorted({round(i * (many - 1) / max(most - 1, 1)) for i in range(most)})
+
+
 def lanes_of(table: TraceTable) -> NDArray[np.int8]:
     """int8[n]: the row of LANES that each node belongs to, NO_LANE = -1 for METADATA."""
     found = np.full(len(table), NO_LANE, np.int8)

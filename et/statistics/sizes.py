@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.reshape.partners import Key
-from et.statistics.ranks import LANES, Member, Rank, lanes_of
+from et.statistics.ranks import LANES, Member, Rank, evenly, lanes_of
 from et.summary import collective_name
 
 MOST_RANKS = 64
@@ -27,7 +27,7 @@ def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
     kinds = sorted({kind for own in of_table.values() for kind in own})
     values = np.array([[of_table[id(rank.table)].get(kind, -1) for kind in kinds] for rank in ranks], np.float64)
     values = values.reshape(len(ranks), len(kinds))
-    shown = chosen(len(ranks), MOST_RANKS)
+    shown = evenly(len(ranks), MOST_RANKS)
     return {
         "kinds": kinds,
         "ranks": [ranks[i].npu for i in shown],
@@ -70,13 +70,6 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Memb
         "bytes": [[None if v < 0 else int(v) for v in values[i]] for i in rows],
         "deviation": _as_lists(deviation[rows]),
     }
-
-
-def chosen(many: int, most: int) -> list[int]:
-    """At most so many of so many, evenly apart, the first and the last with them."""
-    if many <= most:
-        return list(range(many))
-    return sorted({round(i * (many - 1) / (most - 1)) for i in range(most)})
 
 
 def _worst_rows(deviation: NDArray[np.float64]) -> list[int]:

@@ -16,6 +16,7 @@ MOST_COLUMNS = 60
 _PS_PER_MICRO = 10**6
 _SHADES = ((0.5, "on red", "++"), (0.1, "on dark_orange3", "+"), (0.005, "on yellow4", "."))
 """From which deviation on a cell has a colour, for more; for less it is one of blue."""
+_WHICH = {True: "one of each distinct trace", False: "evenly apart"}
 _LESS = ("on blue", "on dodger_blue2", "on deep_sky_blue4")
 
 
@@ -32,8 +33,8 @@ def _overview(found: Mapping[str, Any]) -> FittedTable:
     table = facts("", rows)
     if found["looked_at"] < found["ranks"]:
         table.notes.append(
-            f"of {found['ranks']:,} NPUs the collectives, times and the path are those of {found['looked_at']:,}, "
-            "evenly apart; --most-nodes looks at more"
+            f"collectives one by one, times and the path are those of {found['looked_at']:,} NPUs, "
+            f"{_WHICH[found['traces'] < found['ranks']]}; --most-nodes looks at more"
         )
     return table
 
