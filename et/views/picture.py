@@ -237,7 +237,15 @@ def _node(rank: Rank, row: int, lane: int) -> PictureNode:
     for name, unit in (("comm_size", "B"), ("num_ops", "FLOP"), ("tensor_size", "B")):
         value = int(getattr(table, name)[row])
         if value >= 0:
-            said.append(f"{value:,} {unit}")
+            said.append(f"{_amount(value)}{unit}")
     if table.duration_micros[row]:
         said.append(f"{int(table.duration_micros[row]):,} us")
     return PictureNode(rank.npu, int(table.node_id[row]), table.names[row], kind, ", ".join(said), 0)
+
+
+def _amount(value: int) -> str:
+    """Three digits and what stands before the unit."""
+    for prefix, size in (("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= size:
+            return f"{value / size:.3g} {prefix}"
+    return f"{value} "

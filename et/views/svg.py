@@ -10,9 +10,9 @@ from et.views.colours import COLOURS
 from et.views.picture import MESSAGE, THROUGH, Picture
 from et.views.xml import content
 
-_WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 190, 40, 24, 46, 20
+_WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 40, 24, 46, 20
 _SWEEPS = 8
-_LONGEST = 30
+_LONGEST = 28
 _STYLES = {THROUGH: ' stroke-dasharray="6 4"', MESSAGE: ' stroke="#b03060" stroke-dasharray="2 3"'}
 _FONT = 'font-family="sans-serif" font-size="11"'
 
@@ -59,9 +59,11 @@ def _lines(picture: Picture) -> Iterator[str]:
         yield f"<g><title>{content(title)}</title>"
         box = f'x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"'
         yield f'<rect {box} fill="{COLOURS[node.kind]}" stroke="#555"/>'
-        head = f"{node.npu}: {node.name}" if several else node.name
-        yield f'<text x="{x + 6}" y="{y + 16}" {_FONT}>{content(_shortened(head))}</text>'
-        yield f'<text x="{x + 6}" y="{y + 31}" {_FONT} fill="#333">{content(_shortened(node.detail))}</text></g>'
+        head = f"{node.npu}: " if several else ""
+        name = head + _end_of(node.name, _LONGEST - len(head))
+        detail = node.detail if len(node.detail) <= _LONGEST else f"{node.detail[: _LONGEST - 3]}..."
+        yield f'<text x="{x + 6}" y="{y + 16}" {_FONT}>{content(name)}</text>'
+        yield f'<text x="{x + 6}" y="{y + 31}" {_FONT} fill="#333">{content(detail)}</text></g>'
     for i, note in enumerate(notes):
         yield f'<text x="{_MARGIN}" y="{bottom + 16 * (i + 1)}" {_FONT}>{content(note)}</text>'
     yield "</svg>"
@@ -90,5 +92,5 @@ def _mean(neighbours: Sequence[int], at: dict[int, float], own: float) -> float:
     return sum(at[node] for node in neighbours) / len(neighbours) if neighbours else own
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"...{text[3 - _LONGEST :]}"
+def _end_of(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"...{text[3 - longest :]}"
