@@ -161,7 +161,8 @@ def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) 
         by_rank[ranks[rank].npu] = by_rank.get(ranks[rank].npu, 0) + took
         way.append((took, len(way), rank, row, name))
         at = schedule.before[rank][row]
-    longest = sorted(sorted(way, key=lambda step: (-step[0], step[1]))[:MOST_STEPS], key=lambda step: -step[1])
+    timed = [step for step in way if step[0]]
+    longest = sorted(sorted(timed, key=lambda step: (-step[0], step[1]))[:MOST_STEPS], key=lambda step: -step[1])
     return {
         "micros": max(last[0], 0),
         "nodes": len(way),
