@@ -158,9 +158,7 @@ def index_of(path: str | os.PathLike[str], said: Message) -> Index:
     if any(len(column) != len(names) for column in columns) or len(companions) != len(contents):
         raise TraceError(f"{path}: attributes nadi.* of unequal length, expected an entry for each file")
     members = []
-    for number, (name, npu, gzipped, nodes, own, least, first, extent) in enumerate(
-        zip(names, *columns, strict=True)
-    ):
+    for number, (name, npu, gzipped, nodes, own, least, first, extent) in enumerate(zip(names, *columns, strict=True)):
         ids = tuple(listed(f"{_IDS}{number}", "uint64_list"))
         members.append(Member(name, npu, gzipped, nodes, own, Numbering(least, first, extent, ids)))
     for name in (*names, *companions):

@@ -137,7 +137,8 @@ def _fuse(table: TraceTable, parents: Parents) -> dict[int, int]:
     heirs = dict.fromkeys(parents, 0)
     for parent in itertools.chain.from_iterable(parents.values()):
         heirs[parent] += 1
-    is_host, durations = host.tolist(), {}
+    is_host = host.tolist()
+    durations: dict[int, int] = {}
     micros = table.duration_micros.tolist()
     for row in order:
         if row not in parents or not is_host[row] or len(parents[row]) != 1:

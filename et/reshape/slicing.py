@@ -5,6 +5,7 @@ with its receive.
 """
 
 import fnmatch
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -127,24 +128,35 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
         for key in part.row_of:
             sharers.setdefault(key, []).append(number)
     while True:
-        grown = set()
+        grown: set[int] = set()
         for key, numbers in sharers.items():
             kept = [number for number in numbers if parts[number].keep[parts[number].row_of[key]]]
             if not kept or len(kept) == len(numbers):
                 continue
-            for number in kept if partners == "drop" else ():
-                parts[number].keep[parts[number].row_of[key]] = False
-            for number in numbers if partners != "drop" else ():
-                part, row = parts[number], parts[number].row_of[key]
-                if not part.keep[row] and (partners == "refuse" or not part.is_chosen):
-                    raise TraceError(_torn(parts[kept[0]], part, key))
-                if not part.keep[row]:
-                    part.keep[row] = True
-                    grown.add(number)
+            if partners == "drop":
+                for number in kept:
+                    parts[number].keep[parts[number].row_of[key]] = False
+            else:
+                lost = [number for number in numbers if number not in kept]
+                _keep(parts, key, kept[0], lost, refuse=partners == "refuse")
+                grown.update(lost)
         if not (grown and selection.with_ancestors):
             return
         for number in grown:
             add_ancestors(read_trace(parts[number].file.path, strict=False), parts[number].keep)
+
+
+def _keep(parts: Sequence[_Part], key: Key, kept: int, lost: Sequence[int], *, refuse: bool) -> None:
+    """Keep the partners of a node that is kept too.
+
+    Raises:
+        TraceError: they are to be refused, or are of an NPU that is not wanted.
+    """
+    for number in lost:
+        part = parts[number]
+        if refuse or not part.is_chosen:
+            raise TraceError(_torn(parts[kept], part, key))
+        part.keep[part.row_of[key]] = True
 
 
 def _torn(kept: _Part, lost: _Part, key: Key) -> str:
@@ -158,7 +170,7 @@ def _write(part: _Part, folder: Path) -> Sliced:
     table = read_trace(part.file.path, strict=False)
     bridged = bridge(table, part.keep)
     order = [row for row in topological_order(table).tolist() if row in bridged.parents]
-    in_file_order = all(a < b for a, b in zip(order, order[1:], strict=False))
+    in_file_order = all(a < b for a, b in itertools.pairwise(order))
     rewrite(folder / part.file.path.name, table, bridged.parents, bridged.joints, None if in_file_order else order)
     return Sliced(
         part.file,

@@ -62,7 +62,9 @@ def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
                 entry[1] += times * sum(sizes[sizes >= 0].tolist())
                 entry[2] += times * int(np.count_nonzero(sizes < 0))
                 entry[3] += times * int(table.duration_micros[own].sum())
-                for size, count in zip(*(a.tolist() for a in np.unique(sizes[sizes >= 0], return_counts=True)), strict=True):
+                for size, count in zip(
+                    *(a.tolist() for a in np.unique(sizes[sizes >= 0], return_counts=True)), strict=True
+                ):
                     entry[4][size] = entry[4].get(size, 0) + times * count
     rows_ = []
     for (kind, group), (count, size, missing, micros, sizes) in found.items():

@@ -81,8 +81,8 @@ class _Walk:
                 waits[other] -= 1
                 if waits[other] == 0:
                     self._arrive(rank, other)
-        arrays = [[np.array(column, np.int64) for column in table] for table in (self.start, self.end, self.took)]
-        return Schedule(*arrays, self.before)
+        start, end, took = ([np.array(own, np.int64) for own in all_] for all_ in (self.start, self.end, self.took))
+        return Schedule(start, end, took, self.before)
 
     def _arrive(self, rank: int, row: int) -> None:
         """All that a row depends on is done."""
@@ -150,7 +150,7 @@ def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) 
     lanes = {id(rank.table): lanes_of(rank.table) for rank in ranks}
     by_lane: dict[str, int] = {}
     by_rank: dict[int, int] = {}
-    way = []
+    way: list[tuple[int, int, int, int, str]] = []
     at = last[1:] if last[0] >= 0 else _NONE
     while at != _NONE:
         rank, row = at

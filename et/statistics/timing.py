@@ -89,7 +89,9 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
         is_timed = (table.duration_micros > 0) & (table.start_time_micros > 0)
         begin, end = table.start_time_micros, table.start_time_micros + table.duration_micros
         compute = _union(begin[is_timed & np.isin(lanes, _WORK)], end[is_timed & np.isin(lanes, _WORK)])
-        network = _union(begin[is_timed & np.isin(lanes, _COMMUNICATION)], end[is_timed & np.isin(lanes, _COMMUNICATION)])
+        network = _union(
+            begin[is_timed & np.isin(lanes, _COMMUNICATION)], end[is_timed & np.isin(lanes, _COMMUNICATION)]
+        )
         both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
         computes, sends, busy = (int((union[1] - union[0]).sum()) for union in (compute, network, both))
         span = int(both[1].max() - both[0].min()) if len(both[0]) else 0

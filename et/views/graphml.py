@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from et.views.picture import Picture
 from et.views.xml import content
 
-_NODE = (("npu", "long"), ("id", "string"), ("name", "string"), ("kind", "string"), ("detail", "string"), ("layer", "long"))
+_NODE = (
+    ("npu", "long"),
+    ("id", "string"),
+    ("name", "string"),
+    ("kind", "string"),
+    ("detail", "string"),
+    ("layer", "long"),
+)
 
 
 def graphml(picture: Picture) -> str:

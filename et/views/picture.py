@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from et.errors import TraceError
 from et.order import children, topological_order
 from et.reshape.bridging import bridge
+from et.schema import NodeType
 from et.statistics.ranks import LANES, NO_LANE, Rank, communications_of, lanes_of
 from et.summary import collective_name
 from et.table import TraceTable
@@ -201,11 +202,11 @@ def _messages(ranks: Sequence[Rank], place: dict[tuple[int, int], int]) -> list[
     """Arrows from sends to their receives."""
     edges = []
     for key, members in communications_of(ranks).items():
-        ends = [place.get(member) for member in members]
-        if key[0] == "message" and len(ends) == 2 and ends[0] is not None and ends[1] is not None:
-            send = LANES.index("sends")
-            first_sends = lanes_of(ranks[members[0].rank].table)[members[0].row] == send
-            edges.append(Edge(*(ends if first_sends else ends[::-1]), MESSAGE))
+        if key[0] == "message" and len(members) == 2 and all(member in place for member in members):
+            first, second = members
+            if ranks[first.rank].table.type[first.row] != NodeType.COMM_SEND_NODE:
+                first, second = second, first
+            edges.append(Edge(place[first], place[second], MESSAGE))
     return edges
 
 

@@ -44,7 +44,9 @@ def figure(title: str, found: Mapping[str, Any]) -> Any:  # noqa: ANN401 - plotl
     drawn.update_xaxes(showticklabels=False, title_text="collectives in order", row=1, col=1)
     drawn.update_yaxes(title_text="NPU", type="category", autorange="reversed")
     bar = {"title": "from the mean", "tickformat": "+.0%"}
-    drawn.update_layout(title=in_page(title), height=1100, coloraxis={"colorscale": _COLOURS, "cmid": 0, "colorbar": bar})
+    drawn.update_layout(
+        title=in_page(title), height=1100, coloraxis={"colorscale": _COLOURS, "cmid": 0, "colorbar": bar}
+    )
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""What `nadi trace stats` prints: mixes, ranks against collectives coloured by deviation, waiting, overlap, the path."""
+"""What `nadi trace stats` prints: mixes, ranks against collectives by deviation, waiting, overlap, the path."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,7 +60,9 @@ def _collectives(found: Mapping[str, Any]) -> FittedTable:
     for row in found["collectives"][:MOST_GROUPS]:
         sizes = [buffer_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
         group = row["group"] or ("-" if row["kind"] in {"sends", "receives"} else "all")
-        table.add_row(row["kind"], group, f"{row['count']:,}", _amount(row["bytes"]), *sizes, f"{row['different_sizes']:,}")
+        table.add_row(
+            row["kind"], group, f"{row['count']:,}", _amount(row["bytes"]), *sizes, f"{row['different_sizes']:,}"
+        )
     missing = sum(row["missing_sizes"] for row in found["collectives"])
     if missing:
         table.notes.append(f"{missing:,} nodes say no size")
@@ -165,12 +167,16 @@ def _path(path: Mapping[str, Any] | None) -> list[RenderableType]:
     total = max(path["micros"], 1)
     lanes = [(lane, f"{time_text(us * _PS_PER_MICRO)}, {us / total:.1%}") for lane, us in path["by_lane"].items() if us]
     npus = ", ".join(f"NPU {npu} {us / total:.1%}" for npu, us in list(path["by_rank"].items())[:8])
-    table = FittedTable("its longest nodes", "NPU", Column("name", form="name"), Column("lane", 1, "name"), "start", "time")
+    table = FittedTable(
+        "its longest nodes", "NPU", Column("name", form="name"), Column("lane", 1, "name"), "start", "time"
+    )
     for step in path["steps"]:
         times = [time_text(step[key] * _PS_PER_MICRO) for key in ("start_micros", "micros")]
         table.add_row(str(step["npu"]), step["name"], step["lane"], *times)
     if path["unfinished"]:
-        table.notes.append(f"{path['unfinished']:,} nodes never start: their partners lack a counterpart in these traces")
+        table.notes.append(
+            f"{path['unfinished']:,} nodes never start: their partners lack a counterpart in these traces"
+        )
     return [facts(title, [*lanes, ("on", npus)]), "", table]
 
 

@@ -53,20 +53,22 @@ def _apart(slices: Sequence[Slice]) -> list[list[Slice]]:
     tracks: list[list[Slice]] = []
     open_ends: list[list[int]] = []
     for slice_ in sorted(slices, key=lambda s: (s.begin_ns, -s.end_ns)):
-        for own, ends in zip(tracks, open_ends, strict=True):
-            while ends and ends[-1] <= slice_.begin_ns:
-                ends.pop()
-            if not ends or slice_.end_ns <= ends[-1]:
-                break
-        else:
-            if len(tracks) == MOST_TRACKS:
-                continue
-            own, ends = [], []
-            tracks.append(own)
-            open_ends.append(ends)
-        own.append(slice_)
-        ends.append(slice_.end_ns)
+        at = next((i for i, ends in enumerate(open_ends) if _fits(slice_, ends)), len(tracks))
+        if at == MOST_TRACKS:
+            continue
+        if at == len(tracks):
+            tracks.append([])
+            open_ends.append([])
+        tracks[at].append(slice_)
+        open_ends[at].append(slice_.end_ns)
     return tracks
+
+
+def _fits(slice_: Slice, ends: list[int]) -> bool:
+    """Whether a slice is within what is open on a track, or after it; what has ended by then is closed."""
+    while ends and ends[-1] <= slice_.begin_ns:
+        ends.pop()
+    return not ends or slice_.end_ns <= ends[-1]
 
 
 def _ordered(slices: Sequence[Slice]) -> Iterator[tuple[int, Slice | None]]:

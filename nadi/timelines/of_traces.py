@@ -54,9 +54,9 @@ class Shown(NamedTuple):
         if self.left_out:
             found.append(f"{self.left_out:,} nodes are left out: they never start, or too many overlap")
         if self.times == "by dependencies":
-            found.append("no starts are recorded: each node starts as soon as its dependencies allow, whatever its lane")
+            found.append("no starts are recorded: nodes start as soon as their dependencies allow, whatever their lane")
         if self.times == "steps":
-            found.append("no times are recorded: each node takes 1 us, as soon as its dependencies allow")
+            found.append("no times are recorded: each node takes 1 us as soon as its dependencies allow")
         return found
 
 
@@ -86,7 +86,7 @@ def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], most_sli
     picked = some_of(ranks, min(most_slices, MOST_NODES))
     found = communications_of(picked)
     times = _times(picked, found)
-    flows = _flows(picked, found)
+    flows = _flows(found)
     slices = aggregated = left_out = 0
     seen: list[int] = []
     with perfetto_trace(path) as trace:
@@ -182,7 +182,7 @@ def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> _Tim
     return _Times(begin, end, "by dependencies" if has_durations else "steps")
 
 
-def _flows(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> dict[Member, int]:
+def _flows(found: Mapping[Key, Sequence[Member]]) -> dict[Member, int]:
     """The number of the arrow at each send and receive that has its counterpart here."""
     flows: dict[Member, int] = {}
     for key, members in found.items():

@@ -34,7 +34,9 @@ class Read:
             if packet.HasField("track_event"):
                 event = packet.track_event
                 assert event.track_uuid in self.tracks
-                said = {keys[note.name_iid]: getattr(note, note.WhichOneof("value")) for note in event.debug_annotations}
+                said = {
+                    keys[note.name_iid]: getattr(note, note.WhichOneof("value")) for note in event.debug_annotations
+                }
                 name = names[event.name_iid] if event.name_iid else ""
                 self.events.append((event.track_uuid, packet.timestamp, event.type, name, said, event))
 
@@ -94,11 +96,17 @@ def test_every_kind_of_packet(tmp_path):
 
 
 def test_nothing_is_left_of_a_timeline_that_fails(tmp_path):
-    with pytest.raises(ZeroDivisionError), perfetto_trace(tmp_path / "t") as trace:
+    def fail(trace):
         trace.track("x")
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), perfetto_trace(tmp_path / "t") as trace:
+        fail(trace)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(OutputError, match="a folder; expected a file to write the timeline to"), perfetto_trace(tmp_path):
+    with (
+        pytest.raises(OutputError, match="a folder; expected a file to write the timeline to"),
+        perfetto_trace(tmp_path),
+    ):
         pass
     with pytest.raises(OutputError, match="No such file"), perfetto_trace(tmp_path / "no" / "t"):
         pass

@@ -1,4 +1,4 @@
-"""The trace of each NPU of a set, of a folder or of files that begin alike, as et.statistics and timelines take them."""
+"""The trace of each NPU of a set, of a folder or of files that begin alike, as et.statistics takes them."""
 
 import os
 from collections.abc import Callable
@@ -15,8 +15,7 @@ from workload.trace_sets.view import AS_WRITTEN
 def read_ranks(where: str | os.PathLike[str], told: Callable[[int, int], None] = lambda _, __: None) -> list[Rank]:
     """The NPUs that have a trace, by number.
 
-    Dependencies that dangle, and control dependencies that close a cycle, are left out, as et.read_trace(strict=False) does for
-    traces of real runs.
+    Dependencies that dangle, and control dependencies that close a cycle, are left out: et.read_trace(strict=False).
 
     Args:
         where: the folder of a trace set or of plain traces, PREFIX of PREFIX.<npu>.et, or one trace.

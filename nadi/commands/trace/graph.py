@@ -26,7 +26,12 @@ def graph(
     hops: int = typer.Option(2, "--hops", min=0, metavar="N", help="How many dependencies away is near."),
     npus: str = typer.Option("", "--npus", metavar="LIST", help="NPUs, as 0-7,16."),
     most: int | None = typer.Option(
-        None, "--most", min=1, max=1_000_000, metavar="N", help="Nodes at most.  [default: 200, .dot 1000, .graphml 100000]"
+        None,
+        "--most",
+        min=1,
+        max=1_000_000,
+        metavar="N",
+        help="Nodes at most.  [default: 200, .dot 1000, .graphml 100000]",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:

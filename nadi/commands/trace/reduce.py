@@ -14,7 +14,9 @@ def register(group: typer.Typer) -> None:
 
 
 def reduce_(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], all of a folder, a set."),
+    where: Path = typer.Argument(
+        metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], all of a folder, a set."
+    ),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
     without_host: bool = typer.Option(
         False, "--without-host", help="Drop all host operators, whatever time they take: the simulated time changes."
@@ -39,8 +41,8 @@ def reduce_(
         for file in files:
             name = file.path.name
             found[name] = reduce_trace(file.path, staging / name, npu=file.npu, without_host=without_host)
-        for file in beside:
-            shutil.copyfile(file, staging / file.name)
+        for other in beside:
+            shutil.copyfile(other, staging / other.name)
         with_node_counts(staging, {name: one.kept for name, one in found.items()})
     if as_json:
         typer.echo(json.dumps({name: one._asdict() for name, one in found.items()}, indent=2))

@@ -23,7 +23,7 @@ def stats(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Operators and collectives, sizes by rank and their imbalance, waiting, overlap, the critical path across ranks."""
+    """Operators, collectives, sizes by rank and their imbalance, waiting, overlap, the critical path across ranks."""
     from et.statistics import statistics
     from nadi.launching.ending import unwound
     from nadi.pages.imbalance import write_page

@@ -18,7 +18,9 @@ def timeline(
     out: Path = typer.Option(
         ..., "-o", "--out", metavar="FILE", parser=named_path, help="FILE.perfetto-trace, which ui.perfetto.dev opens."
     ),
-    most_slices: int = typer.Option(200_000, "--most-slices", min=1, metavar="N", help="Nodes that are shown by themselves."),
+    most_slices: int = typer.Option(
+        200_000, "--most-slices", min=1, metavar="N", help="Nodes that are shown by themselves."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Write a timeline: lanes by NPU and kind, arrows from sends to receives; times as recorded, or by dependencies."""

@@ -21,7 +21,9 @@ GROUPS = {"1": (0, 1, 2, 3), "2": (0, 2, 1, 3), "3": (0,), "4": (1,), "5": (2,),
 @st.composite
 def traces(draw):
     """Nodes of four NPUs that do the same, and the order in which they stand in the files."""
-    kinds = draw(st.lists(st.sampled_from(["metadata", "host", "gpu", "memory", "all", "few", "one", "pair"]), max_size=14))
+    kinds = draw(
+        st.lists(st.sampled_from(["metadata", "host", "gpu", "memory", "all", "few", "one", "pair"]), max_size=14)
+    )
     edges = [draw(st.lists(st.integers(0, max(i - 1, 0)), max_size=3)) if i else [] for i in range(len(kinds))]
     micros = [draw(st.sampled_from([0, 0, 1, 2, 3])) for _ in kinds]
     order = draw(st.sampled_from([None, None, "reversed", "shuffled"]))

@@ -84,7 +84,9 @@ def test_the_critical_path_crosses_ranks(measured):
     found = statistics([Rank(r.npu, r.table) for r in measured])["critical_path"]
     assert found["micros"] == 500  # the host operator of rank 0, which nothing waits for
     tables = [measured[0].table, measured[1].table]
-    gpu = [et.table_of(et.metadata(), [timed(et.comp_node(1, "a"), 1, 50), timed(_coll(2, [1]), 1, 40), _comp(3, 5, [2])])]
+    gpu = [
+        et.table_of(et.metadata(), [timed(et.comp_node(1, "a"), 1, 50), timed(_coll(2, [1]), 1, 40), _comp(3, 5, [2])])
+    ]
     gpu.append(tables[1])
     found = critical_path(ranks := [Rank(0, gpu[0]), Rank(1, gpu[1])], communications_of(ranks))
     assert found["micros"] == 80 + 15 + 10
@@ -120,7 +122,11 @@ def test_messages_are_on_the_path():
 
 
 def test_what_never_starts_is_counted():
-    first = [_comp(0, 1, []), et.coll_node(1, "x", REDUCE, 8, pg_name="a", deps=[0, 2]), et.coll_node(2, "y", REDUCE, 8)]
+    first = [
+        _comp(0, 1, []),
+        et.coll_node(1, "x", REDUCE, 8, pg_name="a", deps=[0, 2]),
+        et.coll_node(2, "y", REDUCE, 8),
+    ]
     other = [et.coll_node(1, "x", REDUCE, 8, pg_name="a"), et.coll_node(2, "y", REDUCE, 8, deps=[1])]
     ranks = ranks_of(first, other)  # each waits for the other
     assert critical_path(ranks, communications_of(ranks))["unfinished"] == 4
@@ -140,7 +146,13 @@ def test_uneven_sizes_are_seen_by_rank_and_by_collective():
     assert found["bytes_by_rank"]["bytes"] == [[300], [200], [250], [250]]
     assert found["bytes_by_rank"]["greatest_deviation"] == {"npu": 0, "kind": "all-to-all", "deviation": 0.2}
     (mix,) = found["collectives"]
-    assert (mix["count"], mix["bytes"], mix["least_bytes"], mix["median_bytes"], mix["most_bytes"]) == (8, 1000, 100, 100, 200)
+    assert (mix["count"], mix["bytes"], mix["least_bytes"], mix["median_bytes"], mix["most_bytes"]) == (
+        8,
+        1000,
+        100,
+        100,
+        200,
+    )
     assert mix["different_sizes"] == 3
 
 

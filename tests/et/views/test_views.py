@@ -3,7 +3,7 @@
 import io
 from xml.etree import ElementTree as ET
 
-import networkx
+import networkx as nx
 import pytest
 
 import et
@@ -23,7 +23,11 @@ def chain(n, npu=0, **more):
 
 
 def test_all_of_a_small_trace():
-    nodes = [et.comp_node(7, "a"), et.coll_node(5, "x", 0, 2**20, deps=[7]), Node(id=1, name="m", type=1, ctrl_deps=[5, 7])]
+    nodes = [
+        et.comp_node(7, "a"),
+        et.coll_node(5, "x", 0, 2**20, deps=[7]),
+        Node(id=1, name="m", type=1, ctrl_deps=[5, 7]),
+    ]
     shown = picture([Rank(3, et.table_of(et.metadata(), nodes))], Wanted(), 10)
     assert [(node.npu, node.id, node.kind, node.layer) for node in shown.nodes] == [
         (3, 7, "compute", 0),
@@ -70,7 +74,9 @@ def pair():
     """A message between two NPUs, with a name that no format takes as it is."""
     first = [et.comp_node(0, STRANGE), et.send_node(1, "s", 0, 1, 8, deps=[0])]
     second = [et.recv_node(0, "r", 0, 1, 8), et.comp_node(1, "c", deps=[0])]
-    return picture([Rank(npu, et.table_of(et.metadata(), nodes)) for npu, nodes in enumerate((first, second))], Wanted(), 9)
+    return picture(
+        [Rank(npu, et.table_of(et.metadata(), nodes)) for npu, nodes in enumerate((first, second))], Wanted(), 9
+    )
 
 
 def test_messages_are_arrows_between_npus(pair):
@@ -79,7 +85,7 @@ def test_messages_are_arrows_between_npus(pair):
 
 
 def test_graphml_is_read_by_networkx(pair):
-    read = networkx.read_graphml(io.BytesIO(graphml(pair).encode()))
+    read = nx.read_graphml(io.BytesIO(graphml(pair).encode()))
     assert {(a, b, data["kind"]) for a, b, data in read.edges(data=True)} == {
         ("n0", "n1", "depends"),
         ("n2", "n3", "depends"),
