@@ -81,8 +81,7 @@ class _Walk:
                 waits[other] -= 1
                 if waits[other] == 0:
                     self._arrive(rank, other)
-        start, end, took = ([np.array(own, np.int64) for own in all_] for all_ in (self.start, self.end, self.took))
-        return Schedule(start, end, took, self.before)
+        return Schedule(_arrays(self.start), _arrays(self.end), _arrays(self.took), self.before)
 
     def _arrive(self, rank: int, row: int) -> None:
         """All that a row depends on is done."""
@@ -121,6 +120,10 @@ class _Walk:
         self.start[rank][row] = begin
         self.end[rank][row] = begin + self.took[rank][row]
         self._queue.append((rank, row))
+
+
+def _arrays(columns: Sequence[Sequence[int]]) -> list[NDArray[np.int64]]:
+    return [np.array(column, np.int64) for column in columns]
 
 
 def earliest(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]], unit_micros: int = 0) -> Schedule:

@@ -71,8 +71,8 @@ class _Times(NamedTuple):
 def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], most_slices: int = MOST_SLICES) -> Shown:
     """Write the timeline of some NPUs.
 
-    Where there are too many nodes, fewer NPUs are shown (et.statistics.ranks.some_of); where one NPU alone has too many,
-    its longest nodes, and between them one slice for those that are shorter.
+    Where there are too many nodes, fewer NPUs are shown (et.statistics.ranks.some_of); where one NPU alone has too
+    many, its longest nodes, and between them one slice for those that are shorter.
 
     Args:
         path: of the file.

@@ -26,8 +26,8 @@ def stats(
     """Operators, collectives, sizes by rank and their imbalance, waiting, overlap, the critical path across ranks."""
     from et.statistics import statistics
     from nadi.launching.ending import unwound
-    from nadi.pages.imbalance import write_page
-    from nadi.pages.network import check_page
+    from nadi.pages.imbalance import page
+    from nadi.pages.page import check_page, write_page
     from nadi.reports.trace_statistics import render
     from nadi.terminal.printing import say
     from nadi.terminal.tables import console
@@ -38,7 +38,7 @@ def stats(
     with unwound():
         found = statistics(read_ranks(where), most_nodes)
         if out is not None:
-            write_page(out, str(where), found)
+            write_page(out, page(f"Traces of {where}", found))
     if as_json:
         typer.echo(json.dumps({"path": str(where), **found}, indent=2))
     else:
