@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from et.errors import TraceError
 from et.framing import frame
@@ -86,7 +86,10 @@ def _restored(node: Message, member: Member) -> bytes:
 def _pop(node: Message) -> Message:
     if not node.attr:
         raise ValueError(f"no attribute {NPU}, expected one")
-    return AttributeProto.FromString(node.attr.pop())
+    try:
+        return AttributeProto.FromString(node.attr.pop())
+    except DecodeError as error:
+        raise ValueError(f"a corrupt attribute ({error}), expected {NPU}") from None
 
 
 def _refuse_other(attribute: Message) -> None:

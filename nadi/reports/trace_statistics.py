@@ -13,6 +13,7 @@ MOST_OPERATORS = 15
 MOST_GROUPS = 15
 MOST_RANKS = 32
 MOST_COLUMNS = 60
+LONGEST_NAME = 48
 _PS_PER_MICRO = 10**6
 _SHADES = ((0.5, "on red", "++"), (0.1, "on dark_orange3", "+"), (0.005, "on yellow4", "."))
 """From which deviation on a cell has a colour, for more; for less it is one of blue."""
@@ -48,7 +49,9 @@ def _operators(found: Mapping[str, Any]) -> FittedTable:
         share = f"{row['micros'] / total:.1%}" if total else "-"
         time = time_text(row["micros"] * _PS_PER_MICRO) if row["micros"] else "-"
         flops = f"{row['flops']:.3g}" if row["flops"] else "-"
-        table.add_row(row["name"], row["lane"], f"{row['count']:,}", time, share, flops, _amount(row["bytes"]))
+        table.add_row(
+            _shortened(row["name"]), row["lane"], f"{row['count']:,}", time, share, flops, _amount(row["bytes"])
+        )
     if len(rows) > MOST_OPERATORS:
         table.notes.append(f"and {len(rows) - MOST_OPERATORS:,} more operators (--json has all)")
     return table
@@ -172,7 +175,7 @@ def _path(path: Mapping[str, Any] | None) -> list[RenderableType]:
     )
     for step in path["steps"]:
         times = [time_text(step[key] * _PS_PER_MICRO) for key in ("start_micros", "micros")]
-        table.add_row(str(step["npu"]), step["name"], step["lane"], *times)
+        table.add_row(str(step["npu"]), _shortened(step["name"]), step["lane"], *times)
     if path["unfinished"]:
         table.notes.append(
             f"{path['unfinished']:,} nodes never start: their partners lack a counterpart in these traces"
@@ -195,6 +198,10 @@ def _spread(deviation: Sequence[Sequence[float | None]], column: int) -> float:
 
 def _signed(deviation: float | None) -> str:
     return f" ({deviation:+.1%})" if deviation is not None and abs(deviation) >= 5e-4 else ""
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
 def _amount(size: int) -> str:

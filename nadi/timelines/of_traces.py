@@ -30,7 +30,7 @@ class Shown(NamedTuple):
         which: what NPUs are shown, where some are not.
         slices: how many, those that stand for several nodes too.
         aggregated: nodes that slices of several stand for.
-        left_out: nodes that are not to be seen: they never start, or too many overlap.
+        left_out: nodes that are not to be seen: they have no start, or too many overlap.
         flows: arrows from sends to receives, of which both are shown by themselves.
         times: "recorded"; "by dependencies" where the traces say durations only; "steps" where they say none.
     """
@@ -52,7 +52,7 @@ class Shown(NamedTuple):
         if self.aggregated:
             found.append(f"{self.aggregated:,} short nodes are put together with their neighbours")
         if self.left_out:
-            found.append(f"{self.left_out:,} nodes are left out: they never start, or too many overlap")
+            found.append(f"{self.left_out:,} nodes are left out: they have no start, or too many overlap")
         if self.times == "by dependencies":
             found.append("no starts are recorded: nodes start as soon as their dependencies allow, whatever their lane")
         if self.times == "steps":
