@@ -143,3 +143,25 @@ def test_names_cannot_lead_out_of_the_folder(tmp_path, write_nodes):
     et.write_trace(tmp_path / "m.et", metadata, nodes)
     with pytest.raises(et.TraceError, match=r"names a file '\.\./up\.et', expected a name without a folder"):
         read_index(tmp_path / "m.et")
+
+
+@bounded(60)
+@given(st.data())
+def test_a_master_trace_with_other_bytes_is_split_or_refused(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("mutated")
+    for npu in range(2):
+        deps = [[], [2**63], [1, 7]]
+        nodes = [et.comp_node(2**63 * (i == 2) + i, "n", deps=own) for i, own in enumerate(deps)]
+        et.write_trace(folder / f"t.{npu}.et", et.metadata(), nodes)
+    merge(folder / "m.et", find_files(folder / "t"))
+    content = bytearray((folder / "m.et").read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
+    (folder / "m.et").write_bytes(content)
+    (folder / "out").mkdir()
+    try:
+        split(folder / "m.et", folder / "out")
+    except et.TraceError as error:
+        assert str(error).startswith(f"{folder}/")
+        assert "\n" not in str(error)
