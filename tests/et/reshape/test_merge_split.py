@@ -160,8 +160,10 @@ def test_a_master_trace_with_other_bytes_is_split_or_refused(tmp_path_factory, d
         content[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
     (folder / "m.et").write_bytes(content)
     (folder / "out").mkdir()
+    complaint = ""
     try:
         split(folder / "m.et", folder / "out")
     except et.TraceError as error:
-        assert str(error).startswith(f"{folder}/")
-        assert "\n" not in str(error)
+        complaint = str(error)
+    assert not complaint or complaint.startswith(f"{folder}/")
+    assert "\n" not in complaint
