@@ -17,7 +17,7 @@ from nadi.explanation.path import COLLECTIVE, MESSAGES, SENDING, Piece
 from nadi.runs import Run
 from nadi.schemas import FLOWS, LINKS, PAUSES
 from nadi.terminal.readable import rate_text
-from pdes.closed_forms.closed_form_run import CollectiveKeys
+from pdes.closed_forms.folded_program import CollectiveKeys
 
 Int64 = NDArray[np.int64]
 

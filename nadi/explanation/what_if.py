@@ -22,7 +22,7 @@ from nadi.explanation.path import axis_of
 from nadi.runs import Run
 from nadi.schemas import LINKS
 from pdes.build.settings import Settings
-from pdes.closed_forms.closed_form_run import CollectiveKeys
+from pdes.closed_forms.folded_program import CollectiveKeys
 from topologies import Graph
 from workload import KINDS
 
