@@ -123,6 +123,18 @@ def happened(run: Run) -> Happened:
     )
 
 
+def senders_of(run: Run) -> Int64:
+    """int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = of no receive.
+
+    Raises:
+        TraceError, WorkloadError, ConfigError: the traces have gone, or are others now.
+    """
+    program = run.work.program
+    npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
+    at = program.trace_ptr[program.trace_of_npu[npu]] + row
+    return _senders(program, npu, at, program.node_kind[at])
+
+
 def names(run: Run) -> pa.ChunkedArray:
     """Names of the nodes, in the order of Happened."""
     return run.nodes["name"]
