@@ -13,12 +13,11 @@ from nadi.closed_forms.sharing import with_shared_traces
 from nadi.launching.progress import Progress, Silence
 from pdes.closed_forms.closed_form_run import (
     ClassTimes,
-    FoldedProgram,
     compile_closed_form,
     digest_of,
-    lay_out,
     run_closed_form,
 )
+from pdes.closed_forms.folded_program import FoldedProgram, lay_out
 from pdes.closed_forms.likeness import Classes, Pairs, classes_of, every_npu, pairs_of
 from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS
 from pdes.results import Folded

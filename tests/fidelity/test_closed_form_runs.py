@@ -14,7 +14,8 @@ from nadi.closed_forms.curves import OF_A_RUN, OF_PLANS, Asked, Curve
 from nadi.config import NetworkSection
 from nadi.launching.progress import Silence
 from nadi.simulation import network_settings, run_program
-from pdes.closed_forms.closed_form_run import MessageTimes, digest_of, lay_out, run_closed_form
+from pdes.closed_forms.closed_form_run import MessageTimes, digest_of, run_closed_form
+from pdes.closed_forms.folded_program import lay_out
 from pdes.closed_forms.likeness import classes_of, every_npu, pairs_of
 from pdes.core.state import LANES
 from pdes.npu.trace import KIND_MEMORY
