@@ -247,7 +247,7 @@ def send_data(g, port):
 
 @inline
 def begin(g, port, pair, kind, way, forwards, reaches, to):
-    """Keep the port busy; the packet's head comes to the queue, if there is one."""
+    """Keep the port busy; the packet's head comes to the queue, if there is one, behind those before it on its way."""
     ways, kind_row = g.ways, g.kind[kind]
     free_ps = g.clock.now_ps + kind_row.first_ps
     g.ports.free_ps[port] = free_ps
@@ -259,6 +259,9 @@ def begin(g, port, pair, kind, way, forwards, reaches, to):
         push_packet(g, at_ps, ways.last[way], at_ps, reaches, pair, kind, to)
     else:
         at_ps = g.clock.now_ps + kind_row.head_ps
+        if ways.in_order[way] > 0:
+            at_ps = max(at_ps, ways.free_ps[way] + kind_row.seen_ps)
+            ways.free_ps[way] = at_ps + kind_row.between_ps - kind_row.seen_ps
         push_packet(g, at_ps, ways.via[way], at_ps - ways.latency_ps[way], forwards, pair, kind, to)
 
 

@@ -85,6 +85,8 @@ class PacketKind(Row):
     tail_ps = word(Kind.FLOAT, "ps between the links")
     after_ps = word(Kind.FLOAT, "ps behind the queue")
     left_ps = word(Kind.FLOAT, "ps until its sender is done")
+    between_ps = word(Kind.FLOAT, "ps on the slowest link between the two")
+    seen_ps = word(Kind.FLOAT, "ps there until the next switch may send it")
 
 
 class PlayEvent(Row, written_by=("closed_forms.idle_events",)):
