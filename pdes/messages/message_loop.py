@@ -9,24 +9,10 @@ import numpy as np
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, kernel
 from pdes.core.packet import P2P, destination
-from pdes.core.state import (
-    LANES,
-    LONGEST_RUN_PS,
-    REF_INSTANCE,
-)
+from pdes.core.state import LANES, LONGEST_RUN_PS, REF_INSTANCE
 from pdes.core.status import DONE, FULL
 from pdes.core.world import whole_messages, world_at
-from pdes.messages.events import (
-    ARRIVE,
-    KEY_SHIFT,
-    KIND_SHIFT,
-    LAUNCH,
-    LEFT,
-    OWN,
-    TAKE,
-    add_event,
-    take_event,
-)
+from pdes.messages.events import ARRIVE, KEY_SHIFT, KIND_SHIFT, LAUNCH, LEFT, OWN, TAKE, add_event, take_event
 from pdes.messages.whole import add_message_event, ends_of, instance_for, taken_at
 from pdes.nic.message_pool import give_row_back
 from pdes.nic.transport import finish_flow
