@@ -66,7 +66,7 @@ class ClassTimes(NamedTuple):
 
 
 def run_closed_form(
-    layout: FoldedProgram,
+    folded: FoldedProgram,
     collective_ps: Int64,
     messages: MessageTimes,
     *,
@@ -76,9 +76,9 @@ def run_closed_form(
     """Run a Program, one NPU of each class.
 
     Args:
-        layout: of the Program.
-        collective_ps: int64[K], what each of layout.collectives takes.
-        messages: what each of layout.messages takes.
+        folded: of the Program.
+        collective_ps: int64[K], what each of folded.collectives takes.
+        messages: what each of folded.messages takes.
         concurrent: collectives of one group go on side by side.
         progress: called now and then with a Snapshot.
 
@@ -86,9 +86,9 @@ def run_closed_form(
         RunError: work is left that waits for ever (who waits for whom), or simulated time is too long.
     """
     begun = time.perf_counter()
-    work = _work(layout, collective_ps, messages, concurrent=concurrent)
+    work = _work(folded, collective_ps, messages, concurrent=concurrent)
     directory, events = Directory(work), 0
-    total = int(layout.row_ptr[-1])
+    total = int(folded.row_ptr[-1])
     while (stopped := advance(directory.address, EVENTS_OF_A_PAUSE)) != ALL_DONE:
         if stopped == TOO_LATE:
             raise RunError(TOO_LATE_TEXT)
@@ -99,13 +99,13 @@ def run_closed_form(
             events += EVENTS_OF_A_PAUSE
             progress(_snapshot(work, events, total, time.perf_counter() - begun))
     if int(work.ctl.done) < total:
-        raise RunError(who_waits(layout, work))
+        raise RunError(who_waits(folded, work))
     return ClassTimes(
-        row_ptr=layout.row_ptr,
+        row_ptr=folded.row_ptr,
         start_ps=work.rows.start_ps[:total],
         finish_ps=work.rows.finish_ps[:total],
-        send_ptr=layout.send_ptr,
-        arrived_ps=work.sends.arrived_ps[: int(layout.send_ptr[-1])],
+        send_ptr=folded.send_ptr,
+        arrived_ps=work.sends.arrived_ps[: int(folded.send_ptr[-1])],
         finish_time_ps=int(work.ctl.finish_ps),
         events=total,
         wall_s=time.perf_counter() - begun,
@@ -129,52 +129,52 @@ def digest_of(times: ClassTimes, classes: Classes) -> str:
     return hashlib.sha256(np.array([*found.tolist(), 0, rows], "<i8").tobytes()).hexdigest()[:32]
 
 
-def _work(layout: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool) -> s.Work:
+def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool) -> s.Work:
     """The state at time 0."""
-    program, classes = layout.program, layout.classes
+    program, classes = folded.program, folded.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
-    rows, sends = int(layout.row_ptr[-1]), int(layout.send_ptr[-1])
+    rows, sends = int(folded.row_ptr[-1]), int(folded.send_ptr[-1])
     state = zeros(rows, np.int32)
-    at = ranges(program.trace_ptr[trace], np.diff(layout.row_ptr))
+    at = ranges(program.trace_ptr[trace], np.diff(folded.row_ptr))
     state[:rows] = program.node_deps[at]
     words = zeros(count, NpuClass)
     for name in NpuClass.declared:
         words[name] = -1
     words.trace_number[:count] = trace
-    words.row_base[:count] = layout.row_ptr[:-1]
-    words.slot_base[:count] = layout.slot_ptr[:-1]
-    words.send_base[:count] = layout.send_ptr[:-1]
-    words.port_base[:count] = layout.port_ptr[:-1]
-    _begin(words, state, layout.row_ptr)
-    most = max(LANES, int(layout.group.members.max(initial=0)))
+    words.row_base[:count] = folded.row_ptr[:-1]
+    words.slot_base[:count] = folded.slot_ptr[:-1]
+    words.send_base[:count] = folded.send_ptr[:-1]
+    words.port_base[:count] = folded.port_ptr[:-1]
+    _begin(words, state, folded.row_ptr)
+    most = max(LANES, int(folded.group.members.max(initial=0)))
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     heap[0 : 2 * count : 2] = 0
     heap[1 : 2 * count : 2] = np.arange(count) << 32
     ctl = row_of_zeros(Progress)
     ctl.at, ctl.events, ctl.room, ctl.most, ctl.serial = -1, count, room, most, int(not concurrent)
-    takes = np.where(layout.instance_key >= 0, np.append(collective_ps, 0)[layout.instance_key], 0)
+    takes = np.where(folded.instance_key >= 0, np.append(collective_ps, 0)[folded.instance_key], 0)
     return s.Work(
         ctl=ctl,
         classes=words,
         heap=heap,
-        traces=layout.traces,
+        traces=folded.traces,
         rows=s.ClassRows(state, zeros(rows, np.int8), full(rows, -1), full(rows, -1)),
         collectives=s.Collectives(
-            slot_group=contiguous(layout.slot_group, np.int32),
-            slot_next=zeros(int(layout.slot_ptr[-1]), np.int32),
-            group=aligned(layout.group),
-            member=contiguous(layout.member, np.int32),
-            member_slot=contiguous(layout.member_slot, np.int32),
+            slot_group=contiguous(folded.slot_group, np.int32),
+            slot_next=zeros(int(folded.slot_ptr[-1]), np.int32),
+            group=aligned(folded.group),
+            member=contiguous(folded.member, np.int32),
+            member_slot=contiguous(folded.member_slot, np.int32),
             came=zeros(len(takes), np.int32),
             time_ps=_bounded(takes),
         ),
         sends=s.Sends(
-            layout.send_key,
-            *layout.sends,
+            folded.send_key,
+            *folded.sends,
             full(sends, -1),
-            zeros(int(layout.port_ptr[-1])),
+            zeros(int(folded.port_ptr[-1])),
             *(_bounded(column) for column in messages),
         ),
     )
