@@ -457,6 +457,7 @@ def _npus(part: Part, npu: Rows, const: Record, settings: Settings) -> s.Npus:
         heap=zeros(2 * slots),
         token=token,
         system=zeros(part.npus, System),
+        busy=zeros(part.npus, np.int32),
     )
 
 

@@ -233,6 +233,7 @@ class Npus(NamedTuple):
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
     token: Annotated[np.recarray, Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
     system: Annotated[np.recarray, System]  # [NPUs]
+    busy: Int32  # [NPUs] those to which something happens in the cell in hand
 
 
 class Qps(NamedTuple):

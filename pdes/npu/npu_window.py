@@ -9,12 +9,10 @@ for the most it can use, or FULL is returned and the action is taken when the dr
 import numpy as np
 
 from pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
-from pdes.core.hashmap import home
 from pdes.core.heap import heap_pop
-from pdes.core.jit import call_hook, hook, inline, outline, prefetch, prefetch_line
-from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, PSN_MASK, destination, flags, source, wire_bytes
+from pdes.core.jit import call_hook, hook, inline, outline
+from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, destination, flags, source, wire_bytes
 from pdes.core.state import (
-    BLOCK_SHIFT,
     COMPUTE_LANE,
     INF,
     LANES,
@@ -33,7 +31,7 @@ from pdes.core.state import (
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, give_back, take_batch
 from pdes.network.faults import slowed
-from pdes.network.link import drop, inbox_of
+from pdes.network.link import drop
 from pdes.network.pause import on_pause
 from pdes.network.routing import npu_route
 from pdes.nic.port import NOT_KICKED, kick, queue_control, set_event, transmit
@@ -49,7 +47,8 @@ from pdes.nic.rendezvous import (
     send_cleared,
 )
 from pdes.nic.selective import take_complete
-from pdes.nic.transport import on_ack, on_data, on_timeout, receiver_key
+from pdes.nic.transport import on_ack, on_data, on_timeout
+from pdes.npu.ahead import list_busy, prefetch_npus
 from pdes.npu.agenda import agenda_slot, take_due
 from pdes.npu.collective import advance, arrives, close_if_done, instance, send_has_left, start_collective
 from pdes.npu.contention import begin_work, count_running
@@ -68,8 +67,6 @@ from pdes.npu.trace import (
 )
 
 NOTHING = -1
-MOST_NAMED = 4
-"""Packets of an inbox whose queue pairs are asked for early."""
 
 
 @inline
@@ -357,89 +354,23 @@ def packet_event(net, npus, qps, node, record, now):
     return np.int64(NOTHING)
 
 
-@inline
-def prefetch_pair(net, qps, q):
-    """Ask for a queue pair, and for what its congestion control keeps."""
-    prefetch(qps.qp, q)
-    prefetch_line(qps.qp, q, 1)
-    if net.hooks.congestion_control != 0:
-        prefetch(qps.cc, q)
-
-
-@inline
-def prefetch_named(net, npus, qps, node):
-    """Ask for the queue pairs that the first packets of a node's inbox name."""
-    box = inbox_of(node, net.ctl.side)
-    head = np.int64(net.inbox[box])
-    if head < 0:
-        return
-    last = npus.npu[node].last_receiver
-    end = np.int64(net.inbox[box + 1])
-    if end >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
-        end = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
-    for record in range(head, min(end, head + MOST_NAMED)):
-        packet = net.record[record]
-        w1, w2 = packet.w1, packet.w2
-        if flags(w1) & FLAG_ACK != 0:
-            prefetch_pair(net, qps, w2 >> 24 & PSN_MASK)
-        else:
-            key = receiver_key(w1, w2)
-            if last < 0 or qps.rxqp[last].key != key:
-                prefetch(qps.rxqp, home(qps.rxqp, key))
-
-
-@inline
-def prefetch_turn(net, npus, qps, link):
-    """Ask for the queue pair whose turn it is at a port."""
-    last = npus.port[link].ring
-    if last >= 0:
-        prefetch_pair(net, qps, qps.qp[last].ring_next)
-
-
-@inline
-def prefetch_npus(net, npus, qps, node):
-    """Ask for the rows of the NPUs that come next: what is known by number first, then what that names, and so on."""
-    most = net.const.npus - 1
-    side = net.ctl.side
-    prefetch(net.inbox, inbox_of(min(node + 14, most), side))
-    far = min(node + 9, most)
-    prefetch(npus.npu, far)
-    prefetch(npus.port, net.out_ptr[far])
-    prefetch(npus.port, net.out_ptr[far + 1] - 1)
-    head = np.int64(net.inbox[inbox_of(far, side)])
-    if head >= 0:
-        prefetch(net.record, head)
-        prefetch(net.record, head + 2)
-    near = min(node + 5, most)
-    npu = npus.npu[near]
-    prefetch(npus.heap, 2 * npu.heap)
-    rx = npu.last_receiver
-    if rx >= 0:
-        prefetch(qps.rxqp, rx)
-    qp = npus.port[net.out_ptr[near]].ring
-    if qp >= 0:
-        prefetch(qps.qp, qp)
-    qp = npus.port[net.out_ptr[near + 1] - 1].ring
-    if qp >= 0:
-        prefetch(qps.qp, qp)
-    following = min(node + 2, most)
-    prefetch_named(net, npus, qps, following)
-    prefetch_turn(net, npus, qps, net.out_ptr[following])
-    prefetch_turn(net, npus, qps, net.out_ptr[following + 1] - 1)
-
-
 @outline
 def npus_window(address, begin, end):
     """Let every NPU act on what happens to it before `end`. True if interrupted because a pool is short."""
     w = world_at(address)
     net, inbox, npus, qps, rows, insts = w.net, w.inbox, w.npus, w.qps, w.rows, w.insts
     ctl = net.ctl
-    for node in range(max(0, ctl.resume_node), net.const.npus):
-        # a node that was interrupted goes on with its batch; others gather theirs, if anything happens to them
-        if ctl.resume_node < 0:
-            prefetch_npus(net, npus, qps, node)
-            if net.next_time[node] >= end and net.inbox[inbox_of(node, ctl.side)] < 0:
-                continue
+    interrupted = ctl.resume_node >= 0
+    if interrupted:
+        net.next_time[ctl.resume_node] = INF
+    turns = list_busy(net, npus, end)
+    for turn in range(-int(interrupted), turns):
+        # a node that was interrupted goes on with its batch; others gather theirs
+        if turn < 0:
+            node = ctl.resume_node
+        else:
+            node = np.int64(npus.busy[turn])
+            prefetch_npus(net, npus, qps, turn, turns - 1)
             if blocks_short(net):
                 return True
             take_batch(net, inbox, node, begin, end)
