@@ -26,7 +26,7 @@ from pdes.core.memory import aligned, full, row_of_zeros, zeros
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Selective
-from pdes.core.rows.npu import Asked, Instance, Lane, Npu, Phase, PlanStep, System, Taken, Tokens, View
+from pdes.core.rows.npu import Asked, Instance, Lane, LaneState, Npu, Phase, PlanStep, System, Taken, Tokens, View
 from pdes.core.rows.run import Constants, Counters, Hooks, Scalars
 from pdes.messages.events import empty_queue
 from pdes.messages.fidelity import PACKET
@@ -322,7 +322,7 @@ def _constants(layout: Layout, program: Program, settings: Settings, part: Part,
         "homes": routing[2],
         "npus": part.npus,
         "nodes": len(part.nodes),
-        "lane_stride": max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
+        "lane_stride": 1 + max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
         "reserve_blocks": fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64,
         "reserve_messages": sends,
         "reserve_queue_pairs": min(sends, graph.npus * (connections + _has_control(settings))),
@@ -509,11 +509,7 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
     return s.Insts(
         inst=zeros(insts, Instance),
         inst_free=_free_list(insts),
-        inst_pc=zeros(insts * int(const.lane_stride)),
-        inst_arrived=zeros(insts * int(const.lane_stride)),
-        inst_left=zeros(insts * int(const.lane_stride)),
-        inst_due=zeros(insts * int(const.lane_stride + 1)),
-        inst_later=zeros(insts * int(const.lane_stride + 1)),
+        lane=zeros(insts * int(const.lane_stride), LaneState),
         phase=zeros(insts * int(const.phase_stride), Phase),
         called=zeros(insts * called, np.int32),
         asked=zeros(insts * asked, Asked),
@@ -529,7 +525,7 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
     receives = np.asarray(steps.recv_peer) >= 0 if model.reduction_psb else np.zeros(len(steps.recv_peer), np.bool_)
     room = 1
     if model.act:
-        stride = int(const.lane_stride)
+        stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
     return s.Messages(
         event=zeros(room, Event),

@@ -14,6 +14,7 @@ MAX_NPUS = 1 << 19
 MAX_GROUPS = (1 << 19) - 1
 MAX_SEQ = 1 << 20
 MAX_LANES = 1 << 24
+LANE_MASK = MAX_LANES - 1
 MAX_WIRE_BYTES = 0xFFFF
 P2P = (1 << 19) - 1
 """Group number of messages between two NPUs."""

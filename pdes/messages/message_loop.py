@@ -27,11 +27,11 @@ from pdes.messages.events import (
     add_event,
     take_event,
 )
-from pdes.messages.whole import add_message_event, ends_of, instance_for, taken_at
+from pdes.messages.whole import add_message_event, ends_of, taken_at
 from pdes.nic.message_pool import give_row_back
 from pdes.nic.transport import finish_flow
 from pdes.npu.agenda import take_due
-from pdes.npu.collective import advance, arrives, begins_after, close_if_done, send_has_left
+from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
 from pdes.npu.npu_window import NOTHING, receive_row, short_of, start_row
 from pdes.npu.trace import finish_row, leave_lane, next_ready
 
@@ -79,7 +79,7 @@ def take_message(w, node, message, now):
     give_row_back(net, qps, message)
     if tag >> 44 == P2P:
         return receive_row(net.const.address, node, ends, tag), np.int64(NOTHING)
-    inst = instance_for(w, node, tag >> 44, (tag >> 24) & 0xFFFFF)
+    inst = instance_for(w.net, w.npus, w.insts, node, tag >> 44, (tag >> 24) & 0xFFFFF)
     arrives(net, w.insts, inst, tag & 0xFFFFFF)
     return np.int64(NOTHING), inst
 

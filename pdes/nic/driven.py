@@ -28,7 +28,7 @@ from pdes.nic.congestion import Control
 def moving_ps(net, qps, q):
     """What the payload of the packet that is sent next takes to be moved."""
     qp = qps.qp[q]
-    message = qp.current_message
+    message = np.int64(qp.current_message)
     if message < 0:
         return np.int64(0)
     size = net.const.mtu_bytes

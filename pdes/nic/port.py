@@ -46,7 +46,7 @@ def kick(npus, node, link):
 def queue_control(net, npus, link, now, w1, w2, w3):
     """Queue an acknowledgement."""
     port = npus.port[link]
-    tail = port.control_tail
+    tail = np.int64(port.control_tail)
     if port.control_packets == 0:
         tail = take_block(net)
         port.control_head = tail
@@ -99,7 +99,7 @@ def activate(net, npus, qps, node, q):
     qp = qps.qp[q]
     if qp.active != 0 or not may_send(net, qps, q):
         return
-    link = qp.port
+    link = np.int64(qp.port)
     now = npus.npu[node].now_ps
     if net.hooks.congestion_control != 0 and qps.cc[q].next_send_ps > now:
         qp.active = HELD_BACK
@@ -139,7 +139,7 @@ def arm_timer(net, npus, qps, node, q, now):
     qp = qps.qp[q]
     rto = net.const.rto_ps
     if rto > 0:
-        deadline = now + (rto << min(qp.retries, MAX_BACKOFF))
+        deadline = now + (rto << min(np.int64(qp.retries), MAX_BACKOFF))
         qp.deadline_ps = deadline
         set_timer(npus, node, deadline)
 
@@ -159,7 +159,7 @@ def send_data(net, npus, qps, node, link, q, now):
     else:
         seq = qp.next_seq
         qp.next_seq = seq + 1
-        message = qp.current_message
+        message = np.int64(qp.current_message)
         tag = qp.current_tag
         end = qp.current_end
     size = net.const.mtu_bytes
@@ -213,14 +213,14 @@ def first_to_send(npus, qps, link):
     One that has nothing left to send goes: it went back, and then an acknowledgement of all came after all.
     """
     port = npus.port[link]
-    last = port.ring
+    last = np.int64(port.ring)
     while last >= 0:
-        q = qps.qp[last].ring_next
+        q = np.int64(qps.qp[last].ring_next)
         qp = qps.qp[q]
         if qp.next_seq < qp.end_seq:
             return q
         leave_turns(npus, qps, link, q)
-        last = port.ring
+        last = np.int64(port.ring)
     return last
 
 
@@ -290,13 +290,13 @@ def transmit(net, npus, qps, node, link, now):
         # the port is idle: control first, then transit and the queue pairs one packet each in turn
         asked = now
         if has_control:
-            control = port.control_head
+            control = np.int64(port.control_head)
             carry(net, TAKE_UP, control)
             asked, w1, w2, w3 = take(net, control)
             port.control_packets -= 1
             port.control_head = after(net, control)
         elif has_transit and (first < 0 or port.turn == 1):
-            transit = port.transit_head
+            transit = np.int64(port.transit_head)
             carry(net, TAKE_UP, transit)
             asked, w1, w2, w3 = take(net, transit)
             port.transit_packets -= 1

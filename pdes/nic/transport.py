@@ -79,12 +79,11 @@ def queue_pair(net, npus, qps, node, dst, connection):
     qp.w2 = (q << 24) | ((mix3(src + net.const.seed, dst, connection) & 0x7FFF) << 48)
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
-    qp.dst = dst
     qp.connection = connection
     qp.shares = shares
     qp.sibling = npu.first_queue_pair
     npu.first_queue_pair = q
-    psb = share_psb(net, qp.port, qp.w1, shares)
+    psb = share_psb(net, np.int64(qp.port), qp.w1, shares)
     begin_control(net, qps, q, psb, shares, npu.now_ps)
     return q
 
@@ -94,7 +93,7 @@ def find_port(net, qps, node, q):
     """Where routes may have changed: the port that a queue pair, which is in no port's list, now takes."""
     qp = qps.qp[q]
     if net.hooks.make_changes != 0 and qp.active == 0:
-        qp.port = npu_route(net, node, qp.dst, qp.w2)
+        qp.port = npu_route(net, node, destination(qp.w1), qp.w2)
 
 
 @outline
@@ -148,7 +147,7 @@ def count_posted(net, npus, qps, node, q, tag, size, now):
     if net.const.record_flows == 1:
         flow = qps.flow_out[net.ctl.flows_out]
         net.ctl.flows_out += 1
-        flow.pair = npus.npu[node].number | (qp.dst << 20)
+        flow.pair = npus.npu[node].number | (destination(qp.w1) << 20)
         flow.tag = tag
         flow.payload_bytes = size
         flow.posted_ps = now
@@ -157,13 +156,24 @@ def count_posted(net, npus, qps, node, q, tag, size, now):
 
 
 @inline
-def send_ack(net, npus, node, now, w1, w2, a3, expected, flag):
+def port_back(net, qps, node, rx, dst, w2):
+    """The port by which a receiving queue pair acknowledges; while routes stay as they are it is looked for once."""
+    rxqp = qps.rxqp[rx]
+    link = np.int64(rxqp.port_back) - 1
+    if link < 0 or net.hooks.make_changes != 0:
+        link = npu_route(net, node, dst, w2)
+        rxqp.port_back = link + 1
+    return link
+
+
+@inline
+def send_ack(net, npus, qps, node, rx, now, w1, w2, a3, expected, flag):
     """Answer a data packet: acknowledge all before `expected`, echoing when it was sent (a3)."""
     me = destination(w1)
     peer = source(w1)
     a1 = header(peer, me, net.const.ack_bytes, flag)
     a2 = (w2 & ~PSN_MASK) | (expected & PSN_MASK)
-    link = npu_route(net, node, peer, a2)
+    link = port_back(net, qps, node, rx, peer, a2)
     port = npus.port[link]
     net.count.ack_packets += 1
     net.count.sent_bytes += net.const.ack_bytes
@@ -240,9 +250,9 @@ def on_data(net, npus, qps, node, now, w1, w2, w3):
         rxqp.nak_sent |= 1
         flag |= FLAG_NAK
     if answer:
-        send_ack(net, npus, node, now, w1, w2, echo_of(net, w1, w3), expected, flag)
+        send_ack(net, npus, qps, node, rx, now, w1, w2, echo_of(net, w1, w3), expected, flag)
     if complete:
-        ordinal = rxqp.messages
+        ordinal = np.int64(rxqp.messages)
         rxqp.messages = ordinal + 1
         finish_flow(net, qps, w1, w3, ordinal, now)
     return complete
@@ -290,7 +300,7 @@ def free_acknowledged(net, qps, node, q, now):
     """Give back the messages that are wholly acknowledged."""
     qp = qps.qp[q]
     una = qp.una
-    message = qp.head_message
+    message = np.int64(qp.head_message)
     while message >= 0 and qps.msg[message].end_seq <= una:
         following = qps.msg[message].next_message
         told = qps.msg[message].told
@@ -386,7 +396,7 @@ def on_timeout(address, node, now):
                     net.ctl.failed_queue_pair = q
                 if net.hooks.selective_sender != 0:
                     ask_sender(net, LOSE_ALL, q, 0, 0, 0)
-                    qp.deadline_ps = now + (net.const.rto_ps << min(qp.retries, MAX_BACKOFF))
+                    qp.deadline_ps = now + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
                     soonest = min(soonest, qp.deadline_ps)
                 else:
                     go_back(qps, q)
@@ -395,6 +405,6 @@ def on_timeout(address, node, now):
                 activate(net, npus, qps, node, q)
             else:
                 soonest = min(soonest, qp.deadline_ps)
-        q = qp.sibling
+        q = np.int64(qp.sibling)
     if soonest < INF:
         set_timer(npus, node, soonest)

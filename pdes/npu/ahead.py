@@ -1,6 +1,6 @@
-"""What NPUs find in memory is asked for before their turn: those that have something to do in a cell, one after another.
+"""What NPUs find in memory is asked for before their turn, of those to which something happens in a cell.
 
-What is known by number is asked for first, then what that names, and so on, so each step finds what the one before has
+What is known by number is asked for first, then what that names, and so on: each step finds what the one before has
 asked for.
 """
 
@@ -8,10 +8,11 @@ import numpy as np
 
 from pdes.core.hashmap import home
 from pdes.core.jit import inline, prefetch, prefetch_line
-from pdes.core.packet import FLAG_ACK, PSN_MASK, flags
+from pdes.core.packet import FLAG_ACK, FLAG_LAST, LANE_MASK, PSN_MASK, flags
 from pdes.core.state import BLOCK_SHIFT
 from pdes.network.link import inbox_of
 from pdes.nic.transport import receiver_key
+from pdes.npu.agenda import lane_place
 
 MOST_NAMED = 4
 """Packets of an inbox whose queue pairs are asked for early."""
@@ -32,21 +33,22 @@ def list_busy(net, npus, end):
 
 @inline
 def prefetch_pair(net, qps, q):
-    """Ask for a queue pair, and for what its congestion control keeps."""
+    """Ask for what acknowledgements and sending need of a queue pair, and for what its congestion control keeps."""
     prefetch(qps.qp, q)
-    prefetch_line(qps.qp, q, 1)
     if net.hooks.congestion_control != 0:
         prefetch(qps.cc, q)
 
 
 @inline
-def prefetch_named(net, npus, qps, node):
-    """Ask for the queue pairs that the first packets of a node's inbox name."""
+def prefetch_named(net, npus, qps, insts, node):
+    """Ask for what the first packets of a node's inbox name: queue pairs, and lanes whose messages they complete."""
     box = inbox_of(node, net.ctl.side)
     head = np.int64(net.inbox[box])
     if head < 0:
         return
-    last = npus.npu[node].last_receiver
+    npu = npus.npu[node]
+    last = npu.last_receiver
+    inst = npu.last_instance
     end = np.int64(net.inbox[box + 1])
     if end >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
         end = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
@@ -59,6 +61,9 @@ def prefetch_named(net, npus, qps, node):
             key = receiver_key(w1, w2)
             if last < 0 or qps.rxqp[last].key != key:
                 prefetch(qps.rxqp, home(qps.rxqp, key))
+            if flags(w1) & FLAG_LAST != 0 and inst >= 0:
+                prefetch(insts.inst, inst)
+                prefetch(insts.lane, lane_place(net, inst, packet.w3 & LANE_MASK))
 
 
 @inline
@@ -66,15 +71,28 @@ def prefetch_turn(net, npus, qps, link):
     """Ask for the queue pair whose turn it is at a port."""
     last = npus.port[link].ring
     if last >= 0:
-        prefetch_pair(net, qps, qps.qp[last].ring_next)
+        q = qps.qp[last].ring_next
+        prefetch_pair(net, qps, q)
+        prefetch_line(qps.qp, q, 1)
 
 
 @inline
-def prefetch_npus(net, npus, qps, turn, most):
+def prefetch_port(net, npus, qps, link):
+    """Ask for the last of the queue pairs that take turns at a port, and for the acknowledgement that waits."""
+    port = npus.port[link]
+    if port.ring >= 0:
+        prefetch(qps.qp, port.ring)
+    if port.control_packets > 0:
+        prefetch(net.record, port.control_head)
+
+
+@inline
+def prefetch_npus(net, npus, qps, insts, turn, most):
     """Ask for the rows of the NPUs whose turns come after `turn`, of which the last is `most`."""
     side = net.ctl.side
     far = npus.busy[min(turn + FAR, most)]
     prefetch(npus.npu, far)
+    prefetch_line(npus.npu, far, 1)
     prefetch(npus.port, net.out_ptr[far])
     prefetch(npus.port, net.out_ptr[far + 1] - 1)
     head = np.int64(net.inbox[inbox_of(far, side)])
@@ -87,13 +105,9 @@ def prefetch_npus(net, npus, qps, turn, most):
     rx = npu.last_receiver
     if rx >= 0:
         prefetch(qps.rxqp, rx)
-    qp = npus.port[net.out_ptr[near]].ring
-    if qp >= 0:
-        prefetch(qps.qp, qp)
-    qp = npus.port[net.out_ptr[near + 1] - 1].ring
-    if qp >= 0:
-        prefetch(qps.qp, qp)
+    prefetch_port(net, npus, qps, net.out_ptr[near])
+    prefetch_port(net, npus, qps, net.out_ptr[near + 1] - 1)
     following = npus.busy[min(turn + NEXT, most)]
-    prefetch_named(net, npus, qps, following)
+    prefetch_named(net, npus, qps, insts, following)
     prefetch_turn(net, npus, qps, net.out_ptr[following])
     prefetch_turn(net, npus, qps, net.out_ptr[following + 1] - 1)

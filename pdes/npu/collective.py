@@ -24,9 +24,15 @@ from pdes.npu.tokens import lane_done, may_begin
 
 
 @inline
+def instance_key(node, group, seq):
+    """Key of the seq-th collective of a group on an NPU."""
+    return (node << 40) | (group << 20) | seq
+
+
+@inline
 def instance(net, insts, node, group, seq):
     """The NPU's instance of the seq-th collective of `group`; made when it starts or when its first message comes."""
-    key = (node << 40) | (group << 20) | seq
+    key = instance_key(node, group, seq)
     at = find(insts.inst_key, key)
     if insts.inst_key[at] != FREE:
         return np.int64(insts.inst_val[at])
@@ -38,16 +44,25 @@ def instance(net, insts, node, group, seq):
     insts.inst_val[at] = inst
     clear_row(insts.inst, inst)
     insts.inst[inst].key = key
-    stride = net.const.lane_stride
-    for lane in range(stride):
-        insts.inst_pc[inst * stride + lane] = 0
-        insts.inst_arrived[inst * stride + lane] = 0
+    for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
+        clear_row(insts.lane, i)
     if net.const.collectives_in_flight > 0:
-        for lane in range(stride):
-            insts.called[inst * stride + lane] = 0
+        for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
+            insts.called[i] = 0
     if net.const.reduces == 1:
-        for i in range(inst * stride, (inst + 1) * stride):
+        for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
             clear_row(insts.taken, i)
+    return inst
+
+
+@inline
+def instance_for(net, npus, insts, node, group, seq):
+    """The same; that to which the NPU's last message of a collective came is tried first."""
+    npu = npus.npu[node]
+    inst = npu.last_instance
+    if inst < 0 or insts.inst[inst].key != instance_key(node, group, seq):
+        inst = instance(net, insts, node, group, seq)
+        npu.last_instance = inst
     return inst
 
 
@@ -178,7 +193,7 @@ def call_sender(address, node, inst, number, lane, step, now):
     """
     w = world_at(address)
     net, insts, plans = w.net, w.insts, w.plans
-    at = inst * net.const.lane_stride + number
+    at = lane_place(net, inst, number)
     peer = np.int64(plans.step[step].recv_peer)
     if insts.called[at] == peer + 1:
         return
@@ -227,7 +242,7 @@ def post_step(net, insts, plans, node, inst, number, lane, step, now):
 @inline
 def arrives(net, insts, inst, lane):
     """A message has come to a lane."""
-    insts.inst_arrived[inst * net.const.lane_stride + lane] += 1
+    insts.lane[lane_place(net, inst, lane)].arrived += 1
     stir(insts, inst, lane)
 
 
@@ -238,7 +253,7 @@ def send_has_left(net, insts, ref):
     insts.inst[inst].sends_left -= 1
     lane = (ref & (REF_INSTANCE - 1)) >> REF_LANE
     if lane > 0:
-        insts.inst_left[inst * net.const.lane_stride + lane - 1] += 1
+        insts.lane[lane_place(net, inst, lane - 1)].left += 1
         stir(insts, inst, lane - 1)
     return inst
 
@@ -250,10 +265,10 @@ def is_due(net, npus, insts, plans, node, at, lane, pc, now):
     latency = lane_row.latency_ps
     if pc == 0 and lane_row.begins == 1:
         latency += net.const.endpoint_delay_ps
-    if latency == 0 or insts.inst_due[at] == DUE:
-        insts.inst_due[at] = 0
+    if latency == 0 or insts.lane[at].due == DUE:
+        insts.lane[at].due = 0
         return True
-    if insts.inst_due[at] == 0:
+    if insts.lane[at].due == 0:
         put_off(net, npus, insts, node, at, now + latency)
     return False
 
@@ -264,14 +279,14 @@ def advance_lane(w, node, inst, lane, now):
     net, npus, insts, plans = w.net, w.npus, w.insts, w.plans
     collective = insts.inst[inst]
     address = net.const.address
-    lanes = insts.inst_pc
-    base = inst * net.const.lane_stride
+    base = lane_place(net, inst, 0)
+    state = insts.lane[base + lane]
     row = np.int64(plans.plan_ptr[collective.plan]) + lane
     begin = np.int64(plans.lane_ptr[row])
     steps = np.int64(plans.lane_ptr[row + 1]) - begin
     lane_row = plans.lane_row[row]
     plain = lane_row.plain == 1
-    pc = np.int64(lanes[base + lane])
+    pc = np.int64(state.pc)
     progress = False
     # pc is 2 x step, and 1 more once the step's send is posted
     while pc >> 1 < steps:
@@ -281,33 +296,32 @@ def advance_lane(w, node, inst, lane, now):
             # before the send: the step of another lane that it depends on, a token for the lane's phase, and the
             # latency from when the step is ready
             needs = np.int64(step_row.dep_lane)
-            if needs >= 0 and lanes[base + needs] >> 1 <= step_row.dep_step:
+            if needs >= 0 and insts.lane[base + needs].pc >> 1 <= step_row.dep_step:
                 break
             if not (
                 plain or pc > 0 or may_begin(net, npus, insts, plans, node, inst, row, come_to(net, insts, base + lane))
             ):
                 break
             if step_row.send_peer >= 0:
-                place = lane_place(net, inst, lane)
-                if not (plain or is_due(net, npus, insts, plans, node, place, row, pc, now)):
+                if not (plain or is_due(net, npus, insts, plans, node, base + lane, row, pc, now)):
                     break
                 post_step(net, insts, plans, node, inst, lane, row, step, now)
             pc += 1
         # after the send: a blocking lane goes on once its last byte has left, any lane once the message of the step has
         # come; where messages are asked for or called, a lane that waits says so
         blocks = lane_row.blocking == 1 and step_row.send_peer >= 0
-        if blocks and insts.inst_left[base + lane] == 0:
+        if blocks and state.left == 0:
             if net.const.handshakes == 1 and step_row.recv_peer >= 0:
                 call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
             break
         if step_row.recv_peer >= 0:
-            if insts.inst_arrived[base + lane] == 0:
+            if state.arrived == 0:
                 if net.const.handshakes == 1:
                     call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
                 break
-            insts.inst_arrived[base + lane] -= 1
+            state.arrived -= 1
         if blocks:
-            insts.inst_left[base + lane] -= 1
+            state.left -= 1
         # the step is done
         pc += 1
         progress = True
@@ -315,7 +329,7 @@ def advance_lane(w, node, inst, lane, now):
             collective.lanes_left -= 1
             if not plain:
                 lane_done(net, npus, insts, plans, node, inst, row, now)
-    lanes[base + lane] = pc
+    state.pc = pc
     return progress
 
 

@@ -166,7 +166,7 @@ def is_in(address, node, now, w1, w2, w3):
     net, qps = w.net, w.qps
     at = acted_on_at(w, node, now, w1, w2, w3)
     if at == now:
-        done, inst = message_done(net, w.insts, node, w1, w3)
+        done, inst = message_done(net, w.npus, w.insts, node, w1, w3)
         return (inst + 1) << 32 | (done + 1)
     row = take_row(net, qps)
     later = later_messages(qps.msg)[row]
@@ -207,7 +207,7 @@ def do_later(address, node, now):
     arm(npus, qps, node)
     ref = msg[m].ref
     if msg[m].what == ACTS:
-        done, inst = message_done(net, w.insts, node, msg[m].w1, msg[m].tag)
+        done, inst = message_done(net, w.npus, w.insts, node, msg[m].w1, msg[m].tag)
     elif ref >= REF_INSTANCE:
         inst = send_has_left(net, w.insts, ref)
     else:

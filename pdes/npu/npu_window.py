@@ -48,9 +48,9 @@ from pdes.nic.rendezvous import (
 )
 from pdes.nic.selective import take_complete
 from pdes.nic.transport import on_ack, on_data, on_timeout
+from pdes.npu.agenda import agenda_slot, lane_place, take_due
 from pdes.npu.ahead import list_busy, prefetch_npus
-from pdes.npu.agenda import agenda_slot, take_due
-from pdes.npu.collective import advance, arrives, close_if_done, instance, send_has_left, start_collective
+from pdes.npu.collective import advance, arrives, close_if_done, instance_for, send_has_left, start_collective
 from pdes.npu.contention import begin_work, count_running
 from pdes.npu.in_flight import CALL_LANE, call, give_place_back
 from pdes.npu.trace import (
@@ -75,7 +75,7 @@ def next_kicked(npus, node):
     npu = npus.npu[node]
     link = npu.kick_head
     port = npus.port[link]
-    npu.kick_head = port.kick_next
+    npu.kick_head = np.int64(port.kick_next)
     port.kick_next = NOT_KICKED
     return link
 
@@ -205,7 +205,7 @@ def pass_on(net, npus, node, now, w1, w2, w3):
             return
         port.transit_bytes += size
         port.transit_packets += 1
-        tail = port.transit_tail
+        tail = np.int64(port.transit_tail)
         if port.transit_packets == 1:
             tail = take_block(net)
             port.transit_head = tail
@@ -277,8 +277,8 @@ def message_by_kind(address, node, w1, w3):
     if kind == CLEAR:
         send_cleared(net, npus, w.qps, node, source(w1), tag, npu.now_ps)
     elif group != P2P:
-        inst = instance(net, w.insts, node, group, (tag >> 24) & 0xFFFFF)
-        at = inst * net.const.lane_stride + lane
+        inst = instance_for(net, npus, w.insts, node, group, (tag >> 24) & 0xFFFFF)
+        at = lane_place(net, inst, lane)
         if is_used(net):
             lane_gets(net, w.qps, w.insts, at, kind, source(w1))
         else:
@@ -311,7 +311,7 @@ def apart(both):
 
 
 @inline
-def message_done(net, insts, node, w1, w3):
+def message_done(net, npus, insts, node, w1, w3):
     """The receiver acts on a message; w1, w3: of its last packet. Returns as `start_row`."""
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
@@ -321,17 +321,17 @@ def message_done(net, insts, node, w1, w3):
     elif group == P2P:
         done = receive_row(net.const.address, node, w1, w3)
     else:
-        inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
+        inst = instance_for(net, npus, insts, node, group, (w3 >> 24) & 0xFFFFF)
         arrives(net, insts, inst, w3 & 0xFFFFFF)
     return done, inst
 
 
 @inline
-def message_is_in(net, insts, node, now, w1, w2, w3):
+def message_is_in(net, npus, insts, node, now, w1, w2, w3):
     """A message is complete at its receiver, who acts on it now or later; words of its last packet. As `start_row`."""
     if net.hooks.is_in != 0:
         return apart(call_hook(net.hooks.is_in, net.const.address, node, now, w1, w2, w3))
-    return message_done(net, insts, node, w1, w3)
+    return message_done(net, npus, insts, node, w1, w3)
 
 
 @inline
@@ -370,7 +370,7 @@ def npus_window(address, begin, end):
             node = ctl.resume_node
         else:
             node = np.int64(npus.busy[turn])
-            prefetch_npus(net, npus, qps, turn, turns - 1)
+            prefetch_npus(net, npus, qps, insts, turn, turns - 1)
             if blocks_short(net):
                 return True
             take_batch(net, inbox, node, begin, end)
@@ -425,7 +425,7 @@ def npus_window(address, begin, end):
             # what the action has brought: a message that is complete, a collective that may go on, a row that is done,
             # and a port that fell idle
             if tag >= 0:
-                done, inst = message_is_in(net, insts, node, now, w1, w2, tag)
+                done, inst = message_is_in(net, npus, insts, node, now, w1, w2, tag)
             if inst >= 0 and insts.inst[inst].started == 1:
                 advance(address, node, inst, now)
                 done = close_if_done(net, insts, inst)

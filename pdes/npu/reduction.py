@@ -9,6 +9,7 @@ from pdes.core.jit import inline
 from pdes.core.state import (
     LONGEST_RUN_PS,
 )
+from pdes.npu.agenda import lane_place
 from pdes.npu.collective import instance
 
 TOUCHES = 3
@@ -41,7 +42,7 @@ def in_lane_at(w, node, tag, size, at, is_data):
     net, messages, taken = w.net, w.messages, w.insts.taken
     number = tag & 0xFFFFFF
     inst = instance(net, w.insts, node, tag >> 44, (tag >> 24) & 0xFFFFF)
-    taken_row = taken[inst * net.const.lane_stride + number]
+    taken_row = taken[lane_place(net, inst, number)]
     if is_data:
         lane = lane_of(w.npus, w.trace, w.plans, node, tag >> 44, (tag >> 24) & 0xFFFFF, number)
         if messages.reduces[messages.receive_ptr[lane] + taken_row.messages] == 1:

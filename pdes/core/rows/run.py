@@ -129,7 +129,7 @@ class Constants(Row, words=64, written_by=("build.schedule", "build.simulation",
     lookahead_ps = word(Kind.DURATION, "a multiple of the cell: no link to another LP is shorter")
     npus = word(Kind.COUNT, "of this LP")
     nodes = word(Kind.COUNT, "of this LP")
-    lane_stride = word(Kind.COUNT, "lanes kept per active collective")
+    lane_stride = word(Kind.COUNT, "rows of lanes kept per active collective, one more than the most lanes")
     reserve_blocks = word(Kind.COUNT, "what one action may use")
     reserve_messages = word(Kind.COUNT, "what one action may use")
     reserve_queue_pairs = word(Kind.COUNT, "what one action may use")
