@@ -31,7 +31,7 @@ from pdes.core.rows.run import Constants, Counters, Hooks, Scalars
 from pdes.messages.events import empty_queue
 from pdes.messages.fidelity import PACKET
 from pdes.network.batch import BUCKETS
-from pdes.nic.driven import has_shares, with_driven
+from pdes.nic.driven import DRIVEN, has_shares, with_driven
 from pdes.nic.rendezvous import MAX_TAG
 from pdes.npu.trace import KIND_SEND
 
@@ -312,6 +312,7 @@ def _constants(layout: Layout, program: Program, settings: Settings, part: Part,
         "header_bytes": settings.header_bytes,
         "ack_bytes": settings.ack_bytes,
         "window_packets": window_packets(graph, settings),
+        "window_fixed": int(settings.congestion_control.update in {None, DRIVEN.update}),
         "queue_limit_bytes": settings.queue_limit_bytes,
         "rto_ps": rto_ps(graph, settings),
         "cell_ps": fabric.cell_ps,

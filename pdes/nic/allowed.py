@@ -71,7 +71,7 @@ def first_allowed(address, node, link, now):
         if not may_send(net, qps, q):
             leave_turns(npus, qps, link, q)
             last = np.int64(port.ring)
-        elif paused & (1 << data_class(qp.w1)) == 0:
+        elif paused == 0 or paused & (1 << data_class(qp.w1)) == 0:
             found = q
         elif q == skipped:
             last = np.int64(-1)

@@ -14,7 +14,7 @@ from pdes.core.state import (
     LANES,
 )
 from pdes.network.link import link_send
-from pdes.nic.control import window_of
+from pdes.nic.control import waits_for_pace, window_of
 from pdes.nic.pacing import hold_back
 from pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 
@@ -101,7 +101,7 @@ def activate(net, npus, qps, node, q):
         return
     link = np.int64(qp.port)
     now = npus.npu[node].now_ps
-    if net.hooks.congestion_control != 0 and qps.cc[q].next_send_ps > now:
+    if waits_for_pace(net, qps, q, now):
         qp.active = HELD_BACK
         hold_back(npus, qps, link, q)
     else:

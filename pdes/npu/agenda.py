@@ -84,7 +84,7 @@ def put_off(net, npus, insts, node, at, time):
         npu.agenda_tail = at
     else:
         while insts.lane[insts.lane[before].later].due >> 1 <= time:
-            before = insts.lane[before].later
+            before = np.int64(insts.lane[before].later)
     insts.lane[at].later = insts.lane[before].later
     insts.lane[before].later = at
 
@@ -106,7 +106,7 @@ def take_due(net, npus, insts, node, now):
         if collective.started == LAUNCHING and net.const.compute_slow_1000ths != 0:
             call_hook(net.hooks.running, net.const.address, node, 1, now)
         collective.started = STARTED
-    head = insts.lane[at].later
+    head = np.int64(insts.lane[at].later)
     npu.agenda_head = head
     if head >= 0:
         arm(net, npus, insts, node, head, False)

@@ -13,11 +13,10 @@ from pdes.core.state import BLOCK_SHIFT
 from pdes.network.link import inbox_of
 from pdes.nic.transport import receiver_key
 from pdes.npu.agenda import lane_place
+from pdes.npu.collective import instance_key
 
-MOST_NAMED = 4
-"""Packets of an inbox whose queue pairs are asked for early."""
-FAR, NEAR, NEXT = 6, 4, 2
-"""How many turns ahead the three steps are."""
+FAR, NEAR, NEXT, SOON = 6, 4, 2, 1
+"""How many turns ahead the steps are."""
 
 
 @inline
@@ -32,27 +31,44 @@ def list_busy(net, npus, end):
 
 
 @inline
+def first_block(net, node):
+    """The first records of a node's inbox, those of a block: from, to before."""
+    box = inbox_of(node, net.ctl.side)
+    head = np.int64(net.inbox[box])
+    tail = np.int64(net.inbox[box + 1])
+    if tail >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
+        tail = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
+    return head, tail
+
+
+@inline
+def lane_of(net, npus, insts, node, tag):
+    """The lane to which a message comes, if that is of the collective to which the last one came; -1: not known."""
+    inst = npus.npu[node].last_instance
+    lane = tag & LANE_MASK
+    if inst < 0 or lane >= net.const.lane_stride:
+        return np.int64(-1)
+    if insts.inst[inst].key != instance_key(node, tag >> 44, tag >> 24 & 0xFFFFF):
+        return np.int64(-1)
+    return lane_place(net, inst, lane)
+
+
+@inline
 def prefetch_pair(net, qps, q):
     """Ask for what acknowledgements and sending need of a queue pair, and for what its congestion control keeps."""
     prefetch(qps.qp, q)
-    if net.hooks.congestion_control != 0:
+    if net.const.window_fixed == 0:
         prefetch(qps.cc, q)
 
 
 @inline
 def prefetch_named(net, npus, qps, insts, node):
     """Ask for what the first packets of a node's inbox name: queue pairs, and lanes whose messages they complete."""
-    box = inbox_of(node, net.ctl.side)
-    head = np.int64(net.inbox[box])
+    head, end = first_block(net, node)
     if head < 0:
         return
-    npu = npus.npu[node]
-    last = npu.last_receiver
-    inst = npu.last_instance
-    end = np.int64(net.inbox[box + 1])
-    if end >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
-        end = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
-    for record in range(head, min(end, head + MOST_NAMED)):
+    last = npus.npu[node].last_receiver
+    for record in range(head, end):
         packet = net.record[record]
         w1, w2 = packet.w1, packet.w2
         if flags(w1) & FLAG_ACK != 0:
@@ -61,9 +77,43 @@ def prefetch_named(net, npus, qps, insts, node):
             key = receiver_key(w1, w2)
             if last < 0 or qps.rxqp[last].key != key:
                 prefetch(qps.rxqp, home(qps.rxqp, key))
-            if flags(w1) & FLAG_LAST != 0 and inst >= 0:
-                prefetch(insts.inst, inst)
-                prefetch(insts.lane, lane_place(net, inst, packet.w3 & LANE_MASK))
+            if flags(w1) & FLAG_LAST != 0:
+                lane = lane_of(net, npus, insts, node, packet.w3)
+                if lane >= 0:
+                    prefetch(insts.lane, lane)
+
+
+@inline
+def prefetch_step(net, plans, insts, place):
+    """Ask for the step that a lane does next, and for what its plan says of the lane."""
+    state = insts.lane[place]
+    prefetch(plans.step, state.first + (state.pc >> 1))
+    inst = place // net.const.lane_stride
+    lane = insts.inst[inst].first_lane + place - lane_place(net, inst, 0)
+    prefetch(plans.lane_row, lane)
+    prefetch_line(plans.lane_row, lane, 1)
+
+
+@inline
+def prefetch_steps(net, npus, qps, insts, plans, node):
+    """Ask for the steps of lanes that go on, and for messages that are acknowledged."""
+    place = npus.npu[node].agenda_head
+    if place >= 0:
+        prefetch_step(net, plans, insts, place)
+    head, end = first_block(net, node)
+    if head < 0:
+        return
+    for record in range(head, end):
+        packet = net.record[record]
+        w1, w2 = packet.w1, packet.w2
+        if flags(w1) & FLAG_ACK != 0:
+            qp = qps.qp[w2 >> 24 & PSN_MASK]
+            if qp.una + (w2 - qp.una & PSN_MASK) >= qp.head_end:
+                prefetch(qps.msg, qp.head_message)
+        elif flags(w1) & FLAG_LAST != 0:
+            lane = lane_of(net, npus, insts, node, packet.w3)
+            if lane >= 0:
+                prefetch_step(net, plans, insts, lane)
 
 
 @inline
@@ -87,27 +137,42 @@ def prefetch_port(net, npus, qps, link):
 
 
 @inline
-def prefetch_npus(net, npus, qps, insts, turn, most):
-    """Ask for the rows of the NPUs whose turns come after `turn`, of which the last is `most`."""
-    side = net.ctl.side
-    far = npus.busy[min(turn + FAR, most)]
-    prefetch(npus.npu, far)
-    prefetch_line(npus.npu, far, 1)
-    prefetch(npus.port, net.out_ptr[far])
-    prefetch(npus.port, net.out_ptr[far + 1] - 1)
-    head = np.int64(net.inbox[inbox_of(far, side)])
+def prefetch_npu(net, npus, node):
+    """Ask for what is known by an NPU's number: its own rows, and the first packets of its inbox."""
+    prefetch(npus.npu, node)
+    prefetch_line(npus.npu, node, 1)
+    prefetch(npus.port, net.out_ptr[node])
+    prefetch(npus.port, net.out_ptr[node + 1] - 1)
+    head, end = first_block(net, node)
     if head >= 0:
-        prefetch(net.record, head)
-        prefetch(net.record, head + 2)
-    near = npus.busy[min(turn + NEAR, most)]
-    npu = npus.npu[near]
+        for record in range(head, end, 2):  # two to a cache line
+            prefetch(net.record, record)
+
+
+@inline
+def prefetch_lists(net, npus, qps, insts, node):
+    """Ask for what an NPU's own rows name."""
+    npu = npus.npu[node]
     prefetch(npus.heap, 2 * npu.heap)
-    rx = npu.last_receiver
-    if rx >= 0:
-        prefetch(qps.rxqp, rx)
-    prefetch_port(net, npus, qps, net.out_ptr[near])
-    prefetch_port(net, npus, qps, net.out_ptr[near + 1] - 1)
-    following = npus.busy[min(turn + NEXT, most)]
+    prefetch(npus.heap, 2 * (npu.heap + npu.heap_size) - 1)
+    if npu.last_receiver >= 0:
+        prefetch(qps.rxqp, npu.last_receiver)
+    if npu.last_instance >= 0:
+        prefetch(insts.inst, npu.last_instance)
+        prefetch_line(insts.inst, npu.last_instance, 1)
+    if npu.agenda_head >= 0:
+        prefetch(insts.lane, npu.agenda_head)
+    prefetch_port(net, npus, qps, net.out_ptr[node])
+    prefetch_port(net, npus, qps, net.out_ptr[node + 1] - 1)
+
+
+@inline
+def prefetch_npus(net, npus, qps, insts, plans, turn, most):
+    """Ask for what the NPUs need whose turns come after `turn`, of which the last is `most`."""
+    prefetch_npu(net, npus, np.int64(npus.busy[min(turn + FAR, most)]))
+    prefetch_lists(net, npus, qps, insts, np.int64(npus.busy[min(turn + NEAR, most)]))
+    following = np.int64(npus.busy[min(turn + NEXT, most)])
     prefetch_named(net, npus, qps, insts, following)
     prefetch_turn(net, npus, qps, net.out_ptr[following])
     prefetch_turn(net, npus, qps, net.out_ptr[following + 1] - 1)
+    prefetch_steps(net, npus, qps, insts, plans, np.int64(npus.busy[min(turn + SOON, most)]))

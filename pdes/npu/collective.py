@@ -92,7 +92,13 @@ def start_collective(w, node, row, now):
     collective.row = row
     collective.slot = slot
     collective.plan = plan
-    collective.lanes_left = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
+    collective.first_lane = plans.plan_ptr[plan]
+    collective.lanes = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
+    collective.lanes_left = collective.lanes
+    for lane in range(collective.lanes):
+        state = insts.lane[lane_place(net, inst, lane)]
+        state.first = plans.lane_ptr[collective.first_lane + lane]
+        state.steps = plans.lane_ptr[collective.first_lane + lane + 1] - state.first
     collective.priority = trace.priority[r]
     collective.started = STARTED
     collective.stirred = -1
@@ -281,9 +287,9 @@ def advance_lane(w, node, inst, lane, now):
     address = net.const.address
     base = lane_place(net, inst, 0)
     state = insts.lane[base + lane]
-    row = np.int64(plans.plan_ptr[collective.plan]) + lane
-    begin = np.int64(plans.lane_ptr[row])
-    steps = np.int64(plans.lane_ptr[row + 1]) - begin
+    row = collective.first_lane + lane
+    begin = np.int64(state.first)
+    steps = np.int64(state.steps)
     lane_row = plans.lane_row[row]
     plain = lane_row.plain == 1
     pc = np.int64(state.pc)
@@ -349,8 +355,8 @@ def advance(address, node, inst, now):
     w = world_at(address)
     net, insts, plans = w.net, w.insts, w.plans
     collective = insts.inst[inst]
-    first = np.int64(plans.plan_ptr[collective.plan])
-    count = np.int64(plans.plan_ptr[collective.plan + 1]) - first
+    first = collective.first_lane
+    count = collective.lanes
     stirred = collective.stirred
     collective.stirred = 0
     # lane after lane as far as each goes, and again as long as one has moved: others may depend on its steps

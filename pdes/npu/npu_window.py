@@ -370,7 +370,7 @@ def npus_window(address, begin, end):
             node = ctl.resume_node
         else:
             node = np.int64(npus.busy[turn])
-            prefetch_npus(net, npus, qps, insts, turn, turns - 1)
+            prefetch_npus(net, npus, qps, insts, w.plans, turn, turns - 1)
             if blocks_short(net):
                 return True
             take_batch(net, inbox, node, begin, end)

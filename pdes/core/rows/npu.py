@@ -92,6 +92,8 @@ class Instance(Row, words=16, written_by=("messages.message_loop", "messages.who
         "when the last byte of its messages that no lane waits for has left, at message level",
     )
     left_ordinal = word(Kind.COUNT, "of that message")
+    first_lane = word(Kind.PLACE, "row of its member's first lane")
+    lanes = word(Kind.COUNT, "of its member's plan")
     stirred = word(
         Kind.FLAGS,
         "lanes to which something has happened since they were last looked at; -1: all are to be looked at",
@@ -102,7 +104,9 @@ class LaneState(Row, written_by=("nic.rendezvous", "npu.agenda", "npu.collective
     """A lane of an active collective; behind its lanes a row stands for the collective as a whole."""
 
     due = word(Kind.PACKED, "DUE: the step may be posted; 0: not put off; else ps << 1 | 1 if an event waits for it")
-    later = word(Kind.PLACE, "next of the NPU's list of what will go on later, -1 none")
+    later = word(Kind.PLACE, "next of the NPU's list of what will go on later, -1 none", bits=32)
+    first = word(Kind.PLACE, "its first step in `step`", bits=32)
+    steps = word(Kind.COUNT, "that it has", bits=32)
     pc = word(Kind.COUNT, "2 x steps done, + 1 once the send of the one in hand is posted", bits=32)
     arrived = word(Kind.COUNT, "messages that have come and it has not taken", bits=32)
     left = word(Kind.COUNT, "sends of a blocking lane that have left and it has not seen", bits=32)

@@ -122,6 +122,7 @@ class Constants(Row, words=64, written_by=("build.schedule", "build.simulation",
     ack_bytes = word(Kind.BYTES, "of an acknowledgement on the wire")
     window_packets = word(Kind.COUNT, "that may be unacknowledged")
     queue_limit_bytes = word(Kind.BYTES, "of a queue, 0 none")
+    window_fixed = word(Kind.FLAG, "no congestion control changes it, or paces queue pairs that are not driven")
     rto_ps = word(Kind.DURATION, "retransmission timeout, 0 none")
     cell_ps = word(Kind.DURATION, "no link of the fabric is shorter")
     route_mode = word(Kind.CODE, "0 table with one home, 1 table, 2 dimensions")
