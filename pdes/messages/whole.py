@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.core.jit import hook, inline
-from pdes.core.packet import P2P, SHARES_SHIFT, destination, header
+from pdes.core.packet import P2P, SHARES_SHIFT, destination, header, tag_group
 from pdes.core.state import (
     REF_INSTANCE,
     REF_LANE,
@@ -120,6 +120,6 @@ def taken_at(w, node, message, now):
     net = w.net
     at = now + net.const.endpoint_delay_ps
     tag = whole.tag
-    if net.const.reduces == 1 and tag >> 44 != P2P:
+    if net.const.reduces == 1 and tag_group(tag) != P2P:
         at = in_lane_at(w, node, tag, whole.payload_bytes, at, True)
     return at

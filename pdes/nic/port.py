@@ -8,7 +8,7 @@ import numpy as np
 from pdes.core.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
 from pdes.core.heap import heap_hasten, heap_push
 from pdes.core.jit import call_hook, inline
-from pdes.core.packet import FLAG_LAST, PSN_MASK, data_class, wire_bytes
+from pdes.core.packet import FLAG_LAST, data_class, filled_in, numbered, wire_bytes
 from pdes.core.state import (
     INF,
     LANES,
@@ -195,8 +195,7 @@ def send_data(net, npus, qps, node, link, q, now):
         hold_back(npus, qps, link, q)
     net.count.data_packets += 1
     net.count.sent_bytes += size
-    w1 = qp.w1 | (size << 40) | (flag << 56)
-    return w1, qp.w2 | (seq & PSN_MASK), tag
+    return filled_in(qp.w1, size, flag), numbered(qp.w2, seq), tag
 
 
 @inline

@@ -10,7 +10,7 @@ messages, is taken in the order in which it comes.
 import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
-from pdes.core.packet import CONTROL
+from pdes.core.packet import CONTROL, tag_for
 from pdes.core.state import (
     INF,
 )
@@ -157,5 +157,4 @@ def answer_next(address, node, inst, lane, now):
         return
     src = take_first(net, w.qps, insts, at)
     asked.cleared = 1
-    key = insts.inst[inst].key
-    answer(net, node, src, ((key >> 20 & 0xFFFFF) << 44) | ((key & 0xFFFFF) << 24) | lane, now)
+    answer(net, node, src, tag_for(insts.inst[inst].key, lane), now)

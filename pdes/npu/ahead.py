@@ -8,7 +8,7 @@ import numpy as np
 
 from pdes.core.hashmap import home
 from pdes.core.jit import inline, prefetch, prefetch_line
-from pdes.core.packet import FLAG_ACK, FLAG_LAST, LANE_MASK, PSN_MASK, flags
+from pdes.core.packet import FLAG_ACK, FLAG_LAST, PSN_MASK, flags, sender_pair, tag_group, tag_lane, tag_seq
 from pdes.core.state import BLOCK_SHIFT
 from pdes.network.link import inbox_of
 from pdes.nic.transport import receiver_key
@@ -45,10 +45,10 @@ def first_block(net, node):
 def lane_of(net, npus, insts, node, tag):
     """The lane to which a message comes, if that is of the collective to which the last one came; -1: not known."""
     inst = npus.npu[node].last_instance
-    lane = tag & LANE_MASK
+    lane = tag_lane(tag)
     if inst < 0 or lane >= net.const.lane_stride:
         return np.int64(-1)
-    if insts.inst[inst].key != instance_key(node, tag >> 44, tag >> 24 & 0xFFFFF):
+    if insts.inst[inst].key != instance_key(node, tag_group(tag), tag_seq(tag)):
         return np.int64(-1)
     return lane_place(net, inst, lane)
 
@@ -72,7 +72,7 @@ def prefetch_named(net, npus, qps, insts, node):
         packet = net.record[record]
         w1, w2 = packet.w1, packet.w2
         if flags(w1) & FLAG_ACK != 0:
-            prefetch_pair(net, qps, w2 >> 24 & PSN_MASK)
+            prefetch_pair(net, qps, sender_pair(w2))
         else:
             key = receiver_key(w1, w2)
             if last < 0 or qps.rxqp[last].key != key:
@@ -107,7 +107,7 @@ def prefetch_steps(net, npus, qps, insts, plans, node):
         packet = net.record[record]
         w1, w2 = packet.w1, packet.w2
         if flags(w1) & FLAG_ACK != 0:
-            qp = qps.qp[w2 >> 24 & PSN_MASK]
+            qp = qps.qp[sender_pair(w2)]
             if qp.una + (w2 - qp.una & PSN_MASK) >= qp.head_end:
                 prefetch(qps.msg, qp.head_message)
         elif flags(w1) & FLAG_LAST != 0:

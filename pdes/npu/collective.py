@@ -7,7 +7,7 @@ import numpy as np
 
 from pdes.core.hashmap import FREE, find, remove
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
-from pdes.core.packet import CONTROL
+from pdes.core.packet import CONTROL, instance_key, tag_for
 from pdes.core.state import (
     LAUNCHING,
     REF_INSTANCE,
@@ -21,12 +21,6 @@ from pdes.nic.transport import post
 from pdes.npu.agenda import DUE, lane_place, put_off, stir, wake_place
 from pdes.npu.in_flight import CALL_LANE
 from pdes.npu.tokens import lane_done, may_begin
-
-
-@inline
-def instance_key(node, group, seq):
-    """Key of the seq-th collective of a group on an NPU."""
-    return (node << 40) | (group << 20) | seq
 
 
 @inline
@@ -205,8 +199,7 @@ def call_sender(address, node, inst, number, lane, step, now):
         return
     insts.called[at] = peer + 1
     dst = npu_of_peer(address, insts, plans, inst, lane, peer)
-    key = insts.inst[inst].key
-    tag = ((key >> 20 & 0xFFFFF) << 44) | ((key & 0xFFFFF) << 24) | CALL_LANE
+    tag = tag_for(insts.inst[inst].key, np.int64(CALL_LANE))
     post(address, node, dst, np.int64(CONTROL), tag, net.const.control_bytes, np.int64(-1), now)
 
 
@@ -236,8 +229,7 @@ def post_step(net, insts, plans, node, inst, number, lane, step, now):
     else:
         size = part_bytes(address, inst, lane, chunk, count)
     dst = npu_of_peer(address, insts, plans, inst, lane, np.int64(step_row.send_peer))
-    seq = collective.key & 0xFFFFF
-    tag = (group << 44) | (seq << 24) | np.int64(step_row.send_lane)
+    tag = tag_for(collective.key, np.int64(step_row.send_lane))
     collective.sends_left += 1
     ref = REF_INSTANCE | inst
     if lane_row.blocking == 1:

@@ -37,7 +37,7 @@ class QueuePair(Row, words=16, written_by=("nic.port", "nic.rendezvous", "nic.tr
         Kind.MESSAGE, "1 + the first that waits for an answer of `dst`, 0 none (pdes/nic/rendezvous.py)", bits=32
     )
     retries = word(Kind.COUNT, "timeouts in a row", bits=16)
-    active = word(Kind.CODE, "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=8)
+    active = word(Kind.CODE, "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=16)
     current_end = word(Kind.SEQUENCE, "after the message of next_seq")
     w1 = word(Kind.PACKED, "packet word 1 without the size")
     w2 = word(Kind.PACKED, "packet word 2 without the sequence number")

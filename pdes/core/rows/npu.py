@@ -19,6 +19,7 @@ class Npu(
         "npu.agenda",
         "npu.collective",
         "npu.npu_window",
+        "npu.start",
         "npu.trace",
     ),
 ):
