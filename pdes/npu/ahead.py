@@ -8,13 +8,15 @@ import numpy as np
 
 from pdes.core.hashmap import home
 from pdes.core.jit import inline, prefetch, prefetch_line
-from pdes.core.packet import FLAG_ACK, FLAG_LAST, PSN_MASK, flags, sender_pair, tag_group, tag_lane, tag_seq
+from pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, sender_pair, tag_group, tag_lane, tag_seq
 from pdes.core.state import BLOCK_SHIFT
 from pdes.network.link import inbox_of
 from pdes.nic.transport import receiver_key
 from pdes.npu.agenda import lane_place
 from pdes.npu.collective import instance_key
 
+MOST_NAMED = 4
+"""Packets of an inbox that are asked for, with what they name: to most inboxes no more come in a cell."""
 FAR, NEAR, NEXT, SOON = 6, 4, 2, 1
 """How many turns ahead the steps are."""
 
@@ -32,13 +34,13 @@ def list_busy(net, npus, end):
 
 @inline
 def first_block(net, node):
-    """The first records of a node's inbox, those of a block: from, to before."""
+    """The first records of a node's inbox, at most MOST_NAMED and those of a block: from, to before."""
     box = inbox_of(node, net.ctl.side)
     head = np.int64(net.inbox[box])
     tail = np.int64(net.inbox[box + 1])
     if tail >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
         tail = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
-    return head, tail
+    return head, min(tail, head + MOST_NAMED)
 
 
 @inline
@@ -95,8 +97,8 @@ def prefetch_step(net, plans, insts, place):
 
 
 @inline
-def prefetch_steps(net, npus, qps, insts, plans, node):
-    """Ask for the steps of lanes that go on, and for messages that are acknowledged."""
+def prefetch_steps(net, npus, insts, plans, node):
+    """Ask for the steps of lanes that go on."""
     place = npus.npu[node].agenda_head
     if place >= 0:
         prefetch_step(net, plans, insts, place)
@@ -105,12 +107,7 @@ def prefetch_steps(net, npus, qps, insts, plans, node):
         return
     for record in range(head, end):
         packet = net.record[record]
-        w1, w2 = packet.w1, packet.w2
-        if flags(w1) & FLAG_ACK != 0:
-            qp = qps.qp[sender_pair(w2)]
-            if qp.una + (w2 - qp.una & PSN_MASK) >= qp.head_end:
-                prefetch(qps.msg, qp.head_message)
-        elif flags(w1) & FLAG_LAST != 0:
+        if flags(packet.w1) & (FLAG_ACK | FLAG_LAST) == FLAG_LAST:
             lane = lane_of(net, npus, insts, node, packet.w3)
             if lane >= 0:
                 prefetch_step(net, plans, insts, lane)
@@ -143,10 +140,10 @@ def prefetch_npu(net, npus, node):
     prefetch_line(npus.npu, node, 1)
     prefetch(npus.port, net.out_ptr[node])
     prefetch(npus.port, net.out_ptr[node + 1] - 1)
-    head, end = first_block(net, node)
+    head = np.int64(net.inbox[inbox_of(node, net.ctl.side)])
     if head >= 0:
-        for record in range(head, end, 2):  # two to a cache line
-            prefetch(net.record, record)
+        prefetch(net.record, head)
+        prefetch(net.record, head + 2)  # two to a cache line
 
 
 @inline
@@ -162,8 +159,10 @@ def prefetch_lists(net, npus, qps, insts, node):
         prefetch_line(insts.inst, npu.last_instance, 1)
     if npu.agenda_head >= 0:
         prefetch(insts.lane, npu.agenda_head)
-    prefetch_port(net, npus, qps, net.out_ptr[node])
-    prefetch_port(net, npus, qps, net.out_ptr[node + 1] - 1)
+    first, last = net.out_ptr[node], net.out_ptr[node + 1] - 1
+    prefetch_port(net, npus, qps, first)
+    if last != first:
+        prefetch_port(net, npus, qps, last)
 
 
 @inline
@@ -173,6 +172,8 @@ def prefetch_npus(net, npus, qps, insts, plans, turn, most):
     prefetch_lists(net, npus, qps, insts, np.int64(npus.busy[min(turn + NEAR, most)]))
     following = np.int64(npus.busy[min(turn + NEXT, most)])
     prefetch_named(net, npus, qps, insts, following)
-    prefetch_turn(net, npus, qps, net.out_ptr[following])
-    prefetch_turn(net, npus, qps, net.out_ptr[following + 1] - 1)
-    prefetch_steps(net, npus, qps, insts, plans, np.int64(npus.busy[min(turn + SOON, most)]))
+    first, last = net.out_ptr[following], net.out_ptr[following + 1] - 1
+    prefetch_turn(net, npus, qps, first)
+    if last != first:
+        prefetch_turn(net, npus, qps, last)
+    prefetch_steps(net, npus, insts, plans, np.int64(npus.busy[min(turn + SOON, most)]))
