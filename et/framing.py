@@ -47,6 +47,15 @@ def iter_messages(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
         data, following, before = b"".join(parts), next(blocks, None), before + at
 
 
+def split_frames(frames: bytes) -> Iterator[bytes]:
+    """The messages of whole frames, as `frame` makes them."""
+    at = 0
+    while at < len(frames):
+        length, at = _read_length("<memory>", frames, at, 0)
+        yield frames[at : at + length]
+        at += length
+
+
 def frame(message: bytes) -> bytes:
     """The message behind its length."""
     left, length = len(message), bytearray()

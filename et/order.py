@@ -67,6 +67,21 @@ def _in_order(table: TraceTable) -> tuple[NDArray[np.int32], list[int]]:
     return np.array(order, np.int32), waits_for
 
 
+def occurrence(*keys: NDArray[np.integer]) -> NDArray[np.int32]:
+    """int32[n]: how many earlier entries have equal keys.
+
+    Args:
+        keys: arrays of n entries each.
+    """
+    order = np.lexsort(keys)
+    is_repeat = np.zeros(len(order), np.bool_)
+    is_repeat[1:] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
+    place = np.arange(len(order))
+    count = np.empty(len(order), np.int32)
+    count[order] = place - np.maximum.accumulate(np.where(is_repeat, 0, place))
+    return count
+
+
 def depth(table: TraceTable) -> int:
     """Number of nodes on the longest path of dependencies, 0 for a trace without nodes.
 

@@ -27,7 +27,7 @@ def read_messages(path: Path) -> tuple[Message, list[Message]]:
         TraceError: the file cannot be read, is truncated or corrupt.
     """
     messages = iter_messages(path)
-    metadata = _metadata(path, messages)
+    metadata = metadata_of(path, messages)
     return metadata, [_parse(path, offset, Node, message) for offset, message in messages]
 
 
@@ -65,7 +65,7 @@ def table_of(
 
 
 def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool, keep_others: bool) -> TraceTable:
-    metadata = _metadata(path, messages)
+    metadata = metadata_of(path, messages)
     columns = Columns(path, keep_others=keep_others)
     for offset, message in messages:
         if not message:
@@ -90,7 +90,7 @@ def _version(metadata: Message) -> str:
     return metadata.version or next(said, "")
 
 
-def _metadata(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:
+def metadata_of(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:
     """The first message. One with a node type is a node: metadata has no such field."""
     offset, message = next(messages)
     metadata = _parse(path, offset, GlobalMetadata, message)

@@ -71,6 +71,9 @@ _MESSAGES = {
     # Node as the table reader sees it: the same bytes, with names and attributes left undecoded.
     "RawNode": "id uint64, name bytes, type int32, ctrl_deps uint64*, data_deps uint64*, start_time_micros uint64, "
     "duration_micros uint64, inputs IOInfo, outputs IOInfo, attr bytes*",
+    # Node as traces are reshaped: only its id and its parents are looked into.
+    "WireNode": "id uint64, name bytes, type int32, ctrl_deps uint64*, data_deps uint64*, start_time_micros uint64, "
+    "duration_micros uint64, inputs bytes, outputs bytes, attr bytes*",
 }
 _ENUMS = (NodeType, CollectiveCommType)
 
@@ -132,3 +135,4 @@ IOInfo = _message("IOInfo")
 Tensor = _message("Tensor")
 Node = _message("Node")
 RawNode = _message("RawNode")
+WireNode = _message("WireNode")

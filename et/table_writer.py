@@ -57,10 +57,11 @@ def write_table(path: str | os.PathLike[str], table: TraceTable) -> None:
     Raises:
         TraceError: the file cannot be written.
     """
-    write_frames(path, _frames(table))
+    write_frames(path, frames_of(table))
 
 
-def _frames(table: TraceTable) -> Iterator[bytes]:
+def frames_of(table: TraceTable) -> Iterator[bytes]:
+    """The messages of a table behind their lengths: the metadata by itself, then nodes, many at a time."""
     yield frame(metadata(table.version).SerializeToString(deterministic=True))
     lists, row_of_list = _attribute_lists(table)
     attributes = _Texts([b"".join(_field(_ATTR, text) for text in texts) for texts in lists])

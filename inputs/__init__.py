@@ -5,7 +5,7 @@ It imports nothing of ours, and may be imported by all.
 
 from inputs.kinds import Kind, complaint, kind_of, kind_of_bytes
 from inputs.names import shown
-from inputs.reading import LARGEST_INFLATED_BYTES, blocks, read_bytes, read_text, type_of
+from inputs.reading import LARGEST_INFLATED_BYTES, blocks, pieces, read_bytes, read_part, read_text, type_of
 
 __all__ = [
     "LARGEST_INFLATED_BYTES",
@@ -14,7 +14,9 @@ __all__ = [
     "complaint",
     "kind_of",
     "kind_of_bytes",
+    "pieces",
     "read_bytes",
+    "read_part",
     "read_text",
     "shown",
     "type_of",

@@ -76,7 +76,7 @@ _JSON = (
     ),
     (
         r'"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
-        Kind("chakra-json", "a Chakra trace as JSON", "Chakra's converter makes the .et that it was made of"),
+        Kind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"),
     ),
     ("", Kind("json", "JSON")),
 )
@@ -100,7 +100,17 @@ _TEXT = (
     ),
     (
         r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",
-        Kind("layers", "a workload of layers (text of SimAI or ASTRA-sim 1.0)"),
+        Kind(
+            "layers",
+            "a workload of layers (text of SimAI or ASTRA-sim 1.0)",
+            "`nadi trace convert` makes Chakra traces of it",
+        ),
+    ),
+    (
+        r"\A(\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d+\s",
+        Kind(
+            "goal", "a GOAL schedule (text of LogGOPSim and ATLAHS)", "`nadi trace convert` makes Chakra traces of it"
+        ),
     ),
     (
         r"\A\s*(\d+[ \t]+){3,5}\S+[ \t]*\r?\n([ \t]*\d+)+[ \t]*\r?\n[ \t]*\d+[ \t]+\d+[ \t]+[\d.]+\w*bps",

@@ -10,6 +10,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from typing import BinaryIO
 
 GZIP_MAGIC = b"\x1f\x8b"
 LARGEST_FILE_BYTES = 64 << 30
@@ -76,6 +77,42 @@ def read_text(path: str | os.PathLike[str]) -> str:
         UnicodeDecodeError: other bytes.
     """
     return read_bytes(path, LARGEST_TEXT_BYTES).decode("utf-8").replace("\r\n", "\n")
+
+
+def read_part(path: str | os.PathLike[str], begin: int, size_bytes: int) -> bytes:
+    """Some bytes of a file, fewer where it ends.
+
+    Raises:
+        OSError: it cannot be opened or read, or is no regular file.
+    """
+    with _regular(path) as file:
+        file.seek(begin)
+        return file.read(size_bytes)
+
+
+def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """A file piece by piece, so that a large one needs little memory; as it is, gzipped or not.
+
+    Raises:
+        OSError: it cannot be opened or read, or is no regular file.
+    """
+    with _regular(path) as file:
+        while piece := file.read(_BLOCK_BYTES):
+            yield piece
+
+
+def _regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """A regular file, open."""
+    try:
+        descriptor = os.open(path, _WITHOUT_WAITING)
+    except ValueError:
+        raise OSError(errno.EINVAL, "a NUL in its name") from None
+    file = open(descriptor, "rb")  # noqa: PTH123, SIM115 - no path, and the caller closes it
+    kind = _type(os.fstat(descriptor).st_mode)
+    if kind:
+        file.close()
+        raise OSError(errno.EISDIR if kind == "a folder" else errno.EINVAL, f"{kind}, not a file")
+    return file
 
 
 def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:

@@ -469,7 +469,7 @@ class ComputeSection(Section):
     """How long compute nodes take."""
 
     model: Literal["auto", "trace", "roofline"] = Field(
-        ComputeModel.mode,
+        ComputeModel.model,
         description="duration of the trace; operators, or num_ops and tensor_size; or what the node has",
     )
     peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')

@@ -149,13 +149,13 @@ def _at_closed_forms(
 
     def run() -> pdes.Results:
         costs = CollectiveCosts(graph, settings)
-        layout = running.laid_out(graph, work.program, costs)
-        check_rows(int(layout.row_ptr[-1]), force=force)
-        costed = running.costed(layout, costs, work.collectives)
-        formulas.update(running.formulas(layout, costed, work.program))
+        folded = running.laid_out(graph, work.program, costs)
+        check_rows(int(folded.row_ptr[-1]), force=force)
+        costed = running.costed(folded, costs, work.collectives)
+        formulas.update(running.formulas(folded, costed, work.program))
         if jit_enabled() and not is_warm(CLOSED_FORM_KERNEL):
             progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")
-        return running.run(graph, layout, costed, costs, settings, progress)
+        return running.run(graph, folded, costed, costs, settings, progress)
 
     return FinishedRun(
         config,

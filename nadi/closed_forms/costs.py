@@ -11,7 +11,8 @@ from nadi.closed_forms.lone_message import message_times
 from nadi.closed_forms.played import Played
 from nadi.closed_forms.standing import Standing
 from pdes.build.settings import Settings
-from pdes.closed_forms.closed_form_run import CollectiveKeys, MessageKeys, MessageTimes
+from pdes.closed_forms.closed_form_run import MessageTimes
+from pdes.closed_forms.folded_program import CollectiveKeys, MessageKeys
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collectives
 from workload.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet

@@ -2,10 +2,12 @@
 
 Messages wait for each other as latency and rate happen to be, which no formula knows in general. Each message passes
 two ports at which packets queue: that by which it leaves the sender, and that of the switch before the receiver; links
-between are as if only its queue pair used them. The transport is that of docs/fabric.md without losses: queue pairs
-with a window send a packet each in turn, acknowledgements go first, a connection with a share sends no packet before
-its bytes are moved (`driven`), and a switch sends in the order in which packets came to it. Of long messages, where
-there are many packets, some go as one: messages that take turns for long hardly care how finely they do.
+between are as if only its two members used them, and keep the order of what goes one way. Where switches have equal
+links, hashes tell what does, so there each packet goes by itself. The transport is that of docs/fabric.md without
+losses: queue pairs with a window send a packet each in turn, acknowledgements go first, a connection with a share sends
+no packet before its bytes are moved (`driven`), and a switch sends in the order in which packets came to it. Of long
+messages, where there are many packets, some go as one: messages that take turns for long hardly care how finely they
+do.
 """
 
 import numpy as np
@@ -175,12 +177,14 @@ class Play:
         )
         share, moved_ps = shares[sends[one]], np.zeros(len(unlike))
         hops, hops_back = np.zeros(len(unlike), np.int64), np.zeros(len(unlike), np.int64)
+        driven: set[tuple[int, int]] = set()
         for q, (a, b) in enumerate(ends):
             there = fabric.paths[a, b].hops
             if share[q] > 1 and fabric.moved_ps is not None:
                 moved_ps[q] = share[q] * fabric.moved_ps(there[0])
             elif share[q] > 1:
                 there = (there[0]._replace(shares=float(share[q])), *there[1:])
+                driven.add((a, b))
             hops[q], hops_back[q] = kinds.way(there), kinds.way(fabric.paths[b, a].hops)
         full = kinds.rows(np.stack([hops, np.full(len(way), fabric.mtu_bytes)], axis=1))
         ack = kinds.rows(np.stack([hops_back, np.full(len(way), ACKNOWLEDGEMENT)], axis=1))
@@ -201,7 +205,7 @@ class Play:
             next_ps=np.zeros(count),
             arrived_ps=np.zeros(count),
         )
-        return pair_of, pairs, _ways(fabric, list(number)), hops, kinds
+        return pair_of, pairs, _ways(fabric, list(number), driven), hops, kinds
 
 
 def together(packets: int, messages: int, window_packets: int) -> int:
@@ -225,10 +229,16 @@ def _together(fabric: IdleFabric, packets: int) -> IdleFabric:
         last = fabric.times(hops, last_bytes)
         full = last if size_bytes == ACKNOWLEDGEMENT else fabric.times(hops, fabric.mtu_bytes)
         head_ps = (full if count > 1 else last).head_ps
-        first_ps, last_ps = (
-            (count - 1) * a + b for a, b in ((full.first_ps, last.first_ps), (full.last_ps, last.last_ps))
+        first_ps, last_ps, between_ps = (
+            (count - 1) * a + b
+            for a, b in (
+                (full.first_ps, last.first_ps),
+                (full.last_ps, last.last_ps),
+                (full.between_ps, last.between_ps),
+            )
         )
-        return Times(first_ps, head_ps, last_ps, last.tail_ps, last.after_ps, first_ps)
+        seen_ps = (full if count > 1 else last).seen_ps
+        return Times(first_ps, head_ps, last_ps, last.tail_ps, last.after_ps, first_ps, between_ps, seen_ps)
 
     window = -(-fabric.window_packets // packets) + _LATER_PIECES
     return fabric._replace(mtu_bytes=packets * fabric.mtu_bytes, window_packets=window, times=times)
@@ -265,8 +275,8 @@ class _Kinds:
         return rows
 
 
-def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]]) -> idle.Ways:
-    """Of these pairs of members."""
+def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]], driven: set[tuple[int, int]]) -> idle.Ways:
+    """Of these pairs of members; driven: a whole message may have left later than one that began after it."""
     paths, links = [fabric.paths[pair] for pair in pairs], [fabric.links[pair] for pair in pairs]
     return idle.Ways(
         port=np.array([path.first for path in paths], np.int64),
@@ -274,6 +284,8 @@ def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]]) -> idle.Ways:
         via=np.array([via for via, _, _ in links], np.int64),
         latency_ps=np.array([latency for _, latency, _ in links], np.float64),
         last=np.array([last for _, _, last in links], np.int64),
+        in_order=np.array([fabric.paths[pair].in_order and pair not in driven for pair in pairs], np.int64),
+        free_ps=np.zeros(len(paths)),
     )
 
 

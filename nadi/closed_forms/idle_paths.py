@@ -1,6 +1,6 @@
 """What messages of a group pass on an idle fabric: ports, links, and the time of a packet on them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from pdes.build.fabric import window_packets
 from pdes.build.settings import Settings
 from pdes.messages.fidelity import Fidelity
 from pdes.network.framing import wire_bytes
-from topologies import Graph
+from topologies import Graph, TableRouting
 from workload.plans.plan import NONE
 
 _LARGE_WINDOW = 1 << 40
@@ -28,11 +28,13 @@ class Path(NamedTuple):
         last: number of the port at which packets queue after that: of the slowest link, of several the last, which
             only the last of all shares with other pairs; -1 = there is one link.
         hops: all links in order.
+        in_order: all that its sender sends its receiver goes this way between the ports, and so keeps its order.
     """
 
     first: int
     last: int
     hops: Way
+    in_order: bool = False
 
 
 Pair = tuple[int, int]
@@ -51,6 +53,8 @@ class Times(NamedTuple):
             none.
         after_ps: from there until its last bit is here.
         left_ps: from when it begins to be sent until its last byte has left.
+        between_ps: the slowest link between the ports is busy, 0 = there is none.
+        seen_ps: from when it begins there until the switch behind that link may send it on.
     """
 
     first_ps: float
@@ -59,6 +63,8 @@ class Times(NamedTuple):
     tail_ps: float
     after_ps: float
     left_ps: float
+    between_ps: float = 0.0
+    seen_ps: float = 0.0
 
 
 class Ends(NamedTuple):
@@ -135,7 +141,8 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
         pairs: members that send and receive; acknowledgements go the other way.
     """
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
-    links = {(src, dst): topologies.route(graph, npus[src], npus[dst]) for src, dst in both}
+    routed = {(src, dst): _route(graph, settings, npus[src], npus[dst]) for src, dst in both}
+    links = {pair: links for pair, (links, _) in routed.items()}
     ports: dict[object, int] = {}
     paths, ties = {}, {}
     for (pair, own), way in zip(links.items(), ways_of(graph, settings, list(links.values())), strict=True):
@@ -144,7 +151,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
         if queue > 0 and settings.fidelity.congestion_aware:
             key: object = ("last", own[queue]) if queue == len(own) - 1 else pair
             last = ports.setdefault(key, len(ports))
-        paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way)
+        paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way, queue > 1 and routed[pair][1])
         ties[pair] = own[max(0, queue - 1)], way[queue].latency_ps, own[-1]
     fabric = IdleFabric(
         paths=paths,
@@ -168,6 +175,21 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
             links={(a, b): (npus[a], latency_ps, npus[a]) for (a, b), (_, latency_ps, _) in ties.items()},
         )
     return fabric
+
+
+def _route(graph: Graph, settings: Settings, src: int, dst: int) -> tuple[list[int], bool]:
+    """The links from an NPU to another, and whether every packet takes these: none are equal, or the rule tells."""
+    routing = graph.routing
+    one_home = isinstance(routing, TableRouting) and routing.home.shape[1] == 1
+    by_rule = one_home and settings.load_balancing.by_destination
+    is_only = True
+
+    def first(equal: Sequence[int]) -> int:
+        nonlocal is_only
+        is_only &= len(equal) == 1 or (by_rule and int(graph.link_src[equal[0]]) >= graph.npus)
+        return min(equal)
+
+    return topologies.route(graph, src, dst, first), is_only
 
 
 def _ends(model: Fidelity) -> Ends:
@@ -202,7 +224,9 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> Times:
     before = sum(forward[1:queue]) + sum(fixed[:queue])
     after_ps = sum(forward[queue + 1 :]) + sum(fixed[queue:])
     tail_ps = before + forward[queue] if queue else 0.0
-    return Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps, own[0])
+    between = _slowest(way[:queue])
+    busy = (own[between], forward[between]) if between else (0.0, 0.0)
+    return Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps, own[0], *busy)
 
 
 def _whole(way: Way, size_bytes: int, model: Fidelity) -> Times:
@@ -224,4 +248,6 @@ def _whole(way: Way, size_bytes: int, model: Fidelity) -> Times:
     head_ps = taken_ps(way[:queue]) + way[queue].latency_ps
     last_ps = taken_ps((way[queue],), fixed=False)
     after_ps = taken_ps(way[queue:]) - way[queue].latency_ps - last_ps + delay_ps
-    return Times(first_ps, head_ps, last_ps, head_ps - first_ps + last_ps, after_ps, left_ps)
+    between = _slowest(way[:queue])
+    busy_ps = taken_ps((way[between],), fixed=False) if between else 0.0
+    return Times(first_ps, head_ps, last_ps, head_ps - first_ps + last_ps, after_ps, left_ps, busy_ps, busy_ps)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 import topologies
 from pdes.build.settings import Settings
-from pdes.closed_forms.closed_form_run import MessageKeys, MessageTimes
+from pdes.closed_forms.closed_form_run import MessageTimes
+from pdes.closed_forms.folded_program import MessageKeys
 from pdes.messages.fidelity import Fidelity
 from pdes.network.framing import acknowledgement_bytes, is_framed, wire_bytes
 from topologies import Graph

@@ -13,12 +13,11 @@ from nadi.closed_forms.sharing import with_shared_traces
 from nadi.launching.progress import Progress, Silence
 from pdes.closed_forms.closed_form_run import (
     ClassTimes,
-    FoldedProgram,
     compile_closed_form,
     digest_of,
-    lay_out,
     run_closed_form,
 )
+from pdes.closed_forms.folded_program import FoldedProgram, lay_out
 from pdes.closed_forms.likeness import Classes, Pairs, classes_of, every_npu, pairs_of
 from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS
 from pdes.results import Folded
@@ -57,42 +56,42 @@ def laid_out(graph: Graph, program: Program, costs: CollectiveCosts, *, fold: bo
 
 
 def costed(
-    layout: FoldedProgram,
+    folded: FoldedProgram,
     costs: CollectiveCosts,
     how: CollectiveSettings,
 ) -> Costed:
-    """Closed forms of the collectives of a layout.
+    """Closed forms of the collectives of a folded program.
 
     Args:
-        layout: of a program.
+        folded: of a program.
         costs: of its fabric.
         how: algorithms of the kinds.
     """
-    keys = layout.collectives
-    program = cast("Program", layout.program)
+    keys = folded.collectives
+    program = cast("Program", folded.program)
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
     return costs.of_collectives(program, how, keys, kinds)
 
 
-def formulas(layout: FoldedProgram, found: Costed, program: Program) -> frozenset[tuple[int, int]]:
+def formulas(folded: FoldedProgram, found: Costed, program: Program) -> frozenset[tuple[int, int]]:
     """Schedule of the program and size of the collectives whose closed forms are not played.
 
     Args:
-        layout: of the program, whose schedules may be fewer.
+        folded: of the program, whose schedules may be fewer.
         found: its closed forms.
         program: as it was.
     """
-    keys = layout.collectives
+    keys = folded.collectives
     told = np.flatnonzero(~found.is_played)
     known = set(zip(keys.schedule[told].tolist(), keys.bytes[told].tolist(), strict=True))
-    both = np.unique(program.node_schedule.astype(np.int64) << 32 | layout.program.node_schedule)
+    both = np.unique(program.node_schedule.astype(np.int64) << 32 | folded.program.node_schedule)
     pairs = [(pair >> 32, pair & 0xFFFFFFFF) for pair in both[both >= 0].tolist()]
     return frozenset((own, size) for own, shared in pairs for schedule, size in known if schedule == shared)
 
 
 def run(
     graph: Graph,
-    layout: FoldedProgram,
+    folded: FoldedProgram,
     collectives: Costed,
     costs: CollectiveCosts,
     settings: pdes.Settings,
@@ -100,11 +99,11 @@ def run(
     *,
     most_rows: int | None = None,
 ) -> pdes.Results:
-    """Run a layout, and give what a run of any other fidelity gives.
+    """Run a folded program, and give what a run of any other fidelity gives.
 
     Args:
         graph: the fabric.
-        layout: what runs on it.
+        folded: what runs on it.
         collectives: what its collectives take.
         costs: of messages.
         settings: of the run.
@@ -118,15 +117,15 @@ def run(
     begun = time.perf_counter()
     compile_s = compile_closed_form()
     times = run_closed_form(
-        layout,
+        folded,
         collectives.time_ps,
-        costs.of_messages(layout.messages),
+        costs.of_messages(folded.messages),
         concurrent=settings.concurrent_collectives,
         progress=progress,
     )
     setup_s = time.perf_counter() - begun
     most_rows = MOST_ROWS if most_rows is None else most_rows
-    return _results(graph, layout, times, settings, most_rows, setup_s=setup_s, compile_s=compile_s)
+    return _results(graph, folded, times, settings, most_rows, setup_s=setup_s, compile_s=compile_s)
 
 
 def _members(program: Program, group: int) -> Int32:
@@ -155,7 +154,7 @@ def _ports(graph: Graph, pairs: Pairs, ways: Int64) -> Int32:
 
 def _results(
     graph: Graph,
-    layout: FoldedProgram,
+    folded: FoldedProgram,
     times: ClassTimes,
     settings: pdes.Settings,
     most_rows: int,
@@ -163,16 +162,16 @@ def _results(
     setup_s: float,
     compile_s: float,
 ) -> pdes.Results:
-    classes = layout.classes
+    classes = folded.classes
     rows_of_class = np.diff(times.row_ptr)
     total = int((rows_of_class * classes.size).sum())
-    sends = int((np.diff(layout.send_ptr) * classes.size).sum())
+    sends = int((np.diff(folded.send_ptr) * classes.size).sum())
     kept = np.arange(graph.npus) if total <= most_rows else classes.example.astype(np.int64)
     rows = np.zeros(graph.npus, np.int64)
     rows[kept] = rows_of_class[classes.class_of_npu[kept]]
     at = _ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
     counters = dict.fromkeys(COUNTERS, 0) | {"windows": 0, "packets": 0}
-    counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": _payload(layout)}
+    counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": _payload(folded)}
     return pdes.Results(
         finish_time_ps=times.finish_time_ps,
         digest=digest_of(times, classes),
@@ -180,7 +179,7 @@ def _results(
         npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
         node_start_ps=times.start_ps[at],
         node_finish_ps=times.finish_ps[at],
-        flows=_flows(layout, times, record=settings.record_flows and sends <= MOST_FLOWS),
+        flows=_flows(folded, times, record=settings.record_flows and sends <= MOST_FLOWS),
         links={name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS},
         wall_s=times.wall_s,
         setup_s=setup_s - compile_s,
@@ -203,23 +202,23 @@ def _ranges(first: Int64, counts: Int64) -> Int64:
     return np.arange(int(counts.sum())) - np.repeat(ends - counts - first, counts)
 
 
-def _payload(layout: FoldedProgram) -> int:
+def _payload(folded: FoldedProgram) -> int:
     """Bytes of all messages between two NPUs."""
-    of_send = layout.messages.bytes[layout.send_key]
+    of_send = folded.messages.bytes[folded.send_key]
     before = np.concatenate([[0], np.cumsum(of_send)])
-    return int((np.diff(before[layout.send_ptr]) * layout.classes.size).sum())
+    return int((np.diff(before[folded.send_ptr]) * folded.classes.size).sum())
 
 
-def _flows(layout: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
+def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
     """Messages between two NPUs, as pdes.Results has them; none unless they are recorded."""
-    program, classes = layout.program, layout.classes
-    counts = np.diff(layout.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
+    program, classes = folded.program, folded.classes
+    counts = np.diff(folded.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
     src = np.repeat(np.arange(program.npus), counts)
     of_class = classes.class_of_npu[src]
-    at = _ranges(layout.send_ptr[classes.class_of_npu], counts)
+    at = _ranges(folded.send_ptr[classes.class_of_npu], counts)
     is_send = np.flatnonzero(program.node_kind == _SEND)
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
-    node = is_send[first[program.trace_of_npu[src]] + at - layout.send_ptr[of_class]]
+    node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
     row = node - program.trace_ptr[program.trace_of_npu[src]]
     start_ps = times.start_ps[times.row_ptr[of_class] + row]
     dst = src + program.node_peer[node]

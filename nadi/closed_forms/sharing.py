@@ -63,16 +63,21 @@ def _contents(s: Schedules, index: int) -> bytes:
 
 
 def _add_views(digest: hashlib.blake2b, s: Schedules, index: int) -> None:
-    """Lines of members, and layouts of pieces."""
+    """Lines of members, and arrangements of pieces."""
     views = slice(int(s.view_base[index]), int(np.append(s.view_base, len(s.view_size))[index + 1]))
     entries = slice(int(s.view_ptr[views.start]), int(s.view_ptr[views.stop]))
     for column in (s.view_size[views], s.view_parts[views]):
         _add(digest, column)
     for column in (s.view_member[entries], s.view_at[entries], s.view_part[entries]):
         _add(digest, column)
-    layouts = slice(int(s.layout_base[index]), int(np.append(s.layout_base, len(s.layout_ptr) - 1)[index + 1]))
-    _add(digest, np.diff(s.layout_ptr[layouts.start : layouts.stop + 1]))
-    _add(digest, s.layout_piece[int(s.layout_ptr[layouts.start]) : int(s.layout_ptr[layouts.stop])])
+    arrangements = slice(
+        int(s.arrangement_base[index]), int(np.append(s.arrangement_base, len(s.arrangement_ptr) - 1)[index + 1])
+    )
+    _add(digest, np.diff(s.arrangement_ptr[arrangements.start : arrangements.stop + 1]))
+    _add(
+        digest,
+        s.arrangement_piece[int(s.arrangement_ptr[arrangements.start]) : int(s.arrangement_ptr[arrangements.stop])],
+    )
 
 
 def _rows(program: Program, index: int) -> bytes:

@@ -115,9 +115,9 @@ def _ratio(where: Site, part: TraceSet, settings: Settings, progress: Progress |
         example_npu=part.example_npu,
         families=part.families,
     )
-    layout = running.laid_out(graph, program, where.costs)
-    costed = running.costed(layout, where.costs, where.collectives)
-    alone = running.run(graph, layout, costed, where.costs, where.settings, Silence())
+    folded = running.laid_out(graph, program, where.costs)
+    costed = running.costed(folded, where.costs, where.collectives)
+    alone = running.run(graph, folded, costed, where.costs, where.settings, Silence())
     together = run_program(graph, program, settings, progress)
     return together.finish_time_ps / max(alone.finish_time_ps, 1)
 

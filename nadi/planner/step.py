@@ -141,12 +141,12 @@ def _run(
         example_npu=traces.example_npu,
         families=traces.families,
     )
-    layout = running.laid_out(where.graph, program, where.costs)
-    costed = running.costed(layout, where.costs, where.collectives)
-    results = running.run(where.graph, layout, costed, where.costs, where.settings, Silence(), most_rows=0)
+    folded = running.laid_out(where.graph, program, where.costs)
+    costed = running.costed(folded, where.costs, where.collectives)
+    results = running.run(where.graph, folded, costed, where.costs, where.settings, Silence(), most_rows=0)
     found = step_times(program, traces.traces, traces.trace_of_npu, results)
     if found is None:
         raise AssertionError("a generated trace names no axis")
-    size = layout.classes.size
-    share_ps = (found[layout.classes.example] * size[:, None]).sum(axis=0) / size.sum()
+    size = folded.classes.size
+    share_ps = (found[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
     return float(results.finish_time_ps), share_ps

@@ -122,7 +122,7 @@ def compute_model(config: RunConfig) -> ComputeModel:
     """
     bandwidth_bps = config.memory.bandwidth
     return ComputeModel(
-        mode=config.compute.model,
+        model=config.compute.model,
         peak_flops=config.compute.peak_flops,
         memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
         memory_latency_ps=config.memory.latency,

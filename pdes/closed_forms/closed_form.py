@@ -9,13 +9,7 @@ takes a picosecond at least, so the order of NPUs at one moment changes nothing,
 
 import numpy as np
 
-from pdes.closed_forms.closed_form_state import (
-    EVENT_ARRIVED,
-    EVENT_LANE,
-    EVENT_LEFT,
-    EVENT_TOGETHER,
-    work_of,
-)
+from pdes.closed_forms.closed_form_state import EVENT_ARRIVED, EVENT_LANE, EVENT_LEFT, EVENT_TOGETHER, work_of
 from pdes.core.hashing import mix2, mix3
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import inline, kernel, outline

@@ -6,11 +6,7 @@ import numpy as np
 
 from pdes.closed_forms.rows import GroupClass, NpuClass, Progress
 from pdes.core.jit import reader
-from pdes.core.state import LANES
-
-Int8 = Annotated[np.ndarray, np.int8]
-Int32 = Annotated[np.ndarray, np.int32]
-Int64 = Annotated[np.ndarray, np.int64]
+from pdes.core.state import LANES, Int8, Int32, Int64
 
 EVENT_BEGIN, EVENT_LEFT, EVENT_LANE = 0, 1, 2
 EVENT_ARRIVED = EVENT_LANE + LANES

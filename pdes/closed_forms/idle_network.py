@@ -7,6 +7,7 @@ in the engine's fair order (docs/parallel.md).
 
 import numpy as np
 
+from pdes.closed_forms.idle_events import pop, push_own, push_packet
 from pdes.closed_forms.idle_state import (
     ACTS,
     ALL_DONE,
@@ -17,99 +18,20 @@ from pdes.closed_forms.idle_state import (
     KIND_BITS,
     KINDS_MASK,
     LEAVES,
-    MADE_MASK,
     MAY_SEND,
     NO_ROOM,
     NONE,
-    ORDER_SHIFT,
     PAUSED,
     POSTED,
     POSTS,
     PUT_OFF,
     READY,
-    SENDER_SHIFT,
     SENDS,
     TOUCHES,
-    WAITS_BIT,
     WAKES,
     idle_at,
 )
-from pdes.core.hashing import mix3
-from pdes.core.jit import copy_row, inline, kernel, outline
-
-
-@outline
-def push(g, time_ps, order, what, kind, to):
-    """An event; order: at its moment."""
-    i = g.ctl.events
-    g.ctl.events = i + 1
-    while i > 0:
-        parent = (i - 1) >> 1
-        before_ps = g.time_ps[parent]
-        if before_ps < time_ps or (before_ps == time_ps and g.event[parent].order < order):
-            break
-        move(g, i, parent)
-        i = parent
-    g.time_ps[i] = time_ps
-    happening = g.event[i]
-    happening.order = order
-    happening.what = what
-    happening.kind = kind
-    happening.to = to
-
-
-@inline
-def push_own(g, time_ps, what, which):
-    """An event of a member."""
-    made = g.ctl.made
-    g.ctl.made = made + 1
-    push(g, time_ps, min(what, SENDS) << ORDER_SHIFT | made, which << KIND_BITS | what, 0, 0)
-
-
-@inline
-def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
-    """An event of a packet; link: over which it comes to a node, at comes_ps; at message level its sender."""
-    order = np.int64(FORWARDS << ORDER_SHIFT)
-    if g.ctl.seed >= 0:
-        order |= mix3(g.ctl.seed, link, np.int64(comes_ps))
-    else:
-        order |= (np.int64(what <= FORWARDS_ACK) << WAITS_BIT) | link << SENDER_SHIFT | g.ctl.made & MADE_MASK
-        g.ctl.made += 1
-    push(g, time_ps, order, pair << KIND_BITS | what, kind, to)
-
-
-@inline
-def move(g, i, other):
-    """Entry `other` of the heap to place i."""
-    g.time_ps[i] = g.time_ps[other]
-    copy_row(g.event, i, g.event, other)
-
-
-@inline
-def sooner(g, a, b):
-    """Whether entry a of the heap comes before b."""
-    at = g.time_ps[a]
-    bt = g.time_ps[b]
-    return at < bt or (at == bt and g.event[a].order < g.event[b].order)
-
-
-@outline
-def pop(g):
-    """Take the first entry out, which has been read."""
-    last = g.ctl.events - 1
-    g.ctl.events = last
-    i = 0
-    while True:
-        child = 2 * i + 1
-        if child >= last:
-            break
-        if child + 1 < last and sooner(g, child + 1, child):
-            child += 1
-        if not sooner(g, child, last):
-            break
-        move(g, i, child)
-        i = child
-    move(g, i, last)
+from pdes.core.jit import inline, kernel, outline
 
 
 @inline
@@ -325,7 +247,7 @@ def send_data(g, port):
 
 @inline
 def begin(g, port, pair, kind, way, forwards, reaches, to):
-    """Keep the port busy; the packet's head comes to the queue, if there is one."""
+    """Keep the port busy; the packet's head comes to the queue, if there is one, behind those before it on its way."""
     ways, kind_row = g.ways, g.kind[kind]
     free_ps = g.clock.now_ps + kind_row.first_ps
     g.ports.free_ps[port] = free_ps
@@ -337,6 +259,9 @@ def begin(g, port, pair, kind, way, forwards, reaches, to):
         push_packet(g, at_ps, ways.last[way], at_ps, reaches, pair, kind, to)
     else:
         at_ps = g.clock.now_ps + kind_row.head_ps
+        if ways.in_order[way] > 0:
+            at_ps = max(at_ps, ways.free_ps[way] + kind_row.seen_ps)
+            ways.free_ps[way] = at_ps + kind_row.between_ps - kind_row.seen_ps
         push_packet(g, at_ps, ways.via[way], at_ps - ways.latency_ps[way], forwards, pair, kind, to)
 
 

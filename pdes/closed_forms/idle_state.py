@@ -108,6 +108,8 @@ class Ways(NamedTuple):
         via: int64[W], link by which they come to that port's switch.
         latency_ps: float64[W], of the switch.
         last: int64[W], link by which they come to the receiver.
+        in_order: int64[W], 1 = on the links between they keep their order.
+        free_ps: float64[W], when these are free, as seen from the switch behind them.
     """
 
     port: Int64
@@ -115,6 +117,8 @@ class Ways(NamedTuple):
     via: Int64
     latency_ps: Float64
     last: Int64
+    in_order: Int64
+    free_ps: Float64
 
 
 class Pairs(NamedTuple):

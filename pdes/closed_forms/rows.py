@@ -32,7 +32,7 @@ class NpuClass(Row, written_by=("closed_forms.closed_form", "closed_forms.closed
     wait_tail = word(Kind.ROW, "its last", many=4)
 
 
-class GroupClass(Row, written_by=("closed_forms.closed_form_run",)):
+class GroupClass(Row, written_by=("closed_forms.folded_program",)):
     """Groups that do the same, which one of them stands for."""
 
     instance_base = word(Kind.PLACE, "first of its collectives")
@@ -41,7 +41,7 @@ class GroupClass(Row, written_by=("closed_forms.closed_form_run",)):
     members = word(Kind.COUNT, "of it")
 
 
-class PlayState(Row, words=16, written_by=("closed_forms.idle_network",)):
+class PlayState(Row, words=16, written_by=("closed_forms.idle_events", "closed_forms.idle_network")):
     """How far the play of a group is, and what it goes by."""
 
     events = word(Kind.COUNT, "in the heap")
@@ -85,9 +85,11 @@ class PacketKind(Row):
     tail_ps = word(Kind.FLOAT, "ps between the links")
     after_ps = word(Kind.FLOAT, "ps behind the queue")
     left_ps = word(Kind.FLOAT, "ps until its sender is done")
+    between_ps = word(Kind.FLOAT, "ps on the slowest link between the two")
+    seen_ps = word(Kind.FLOAT, "ps there until the next switch may send it")
 
 
-class PlayEvent(Row, written_by=("closed_forms.idle_network",)):
+class PlayEvent(Row, written_by=("closed_forms.idle_events",)):
     """What happens in a play."""
 
     order = word(Kind.PACKED, "among those of a moment")

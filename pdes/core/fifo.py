@@ -10,11 +10,7 @@ An empty queue holds no block: its head and tail are NONE.
 import numpy as np
 
 from pdes.core.jit import call_hook, inline, prefetch
-from pdes.core.state import (
-    BLOCK_RECORDS,
-    BLOCK_SHIFT,
-    INF,
-)
+from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF
 
 NONE = -1
 HEAD_MASK = (1 << 32) - 1

@@ -6,7 +6,7 @@ what is done per packet is inline; what is done per message or trace row is not,
 copy of it. State is passed as records (`reader`).
 
 Nothing here needs Numba until something has to be compiled: what a decorator gives stands for the function, and asks
-`pdes.core.compiler` for Numba's when Numba asks for its type. What was compiled before is loaded as machine code
+`pdes.core.compiling` for Numba's when Numba asks for its type. What was compiled before is loaded as machine code
 (`pdes.core.machine_code`).
 
 A cached kernel does not notice an edit in another file, so the cache folder is named by a hash of all kernel sources
@@ -34,7 +34,7 @@ from pdes.core.rows.row import Row, dtype_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie
-# (`pdes.core.compiler`). Plain Python sees the NamedTuple itself.
+# (`pdes.core.compiling.records`). Plain Python sees the NamedTuple itself.
 
 ENTRY_WORDS = 2
 """Of an array in a directory: its address, and its number of items."""
@@ -135,7 +135,7 @@ def jit_enabled() -> bool:
 
 def _compiler() -> Any:
     """What knows Numba, imported when something has to be compiled."""
-    return importlib.import_module("pdes.core.compiler")
+    return importlib.import_module("pdes.core.compiling.compiler")
 
 
 class _Deferred:
@@ -196,7 +196,7 @@ class _Deferred:
 
 
 class _Primitive:
-    """An instruction of the machine, by its name in `pdes.core.compiler`."""
+    """An instruction of the machine, by its name in `pdes.core.compiling.primitives`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(cast("Any", self), function)

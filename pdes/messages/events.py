@@ -32,7 +32,6 @@ left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it goes on f
 
 NONE = -1
 DIGIT_BITS = 6
-DIGITS = 11
 LISTS = 1 << DIGIT_BITS
 
 

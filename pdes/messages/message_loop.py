@@ -9,11 +9,7 @@ import numpy as np
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, kernel
 from pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lane, tag_seq
-from pdes.core.state import (
-    LANES,
-    LONGEST_RUN_PS,
-    REF_INSTANCE,
-)
+from pdes.core.state import LANES, LONGEST_RUN_PS, REF_INSTANCE
 from pdes.core.status import DONE, FULL
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import (

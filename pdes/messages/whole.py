@@ -4,10 +4,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline
 from pdes.core.packet import P2P, SHARES_SHIFT, destination, header, tag_group
-from pdes.core.state import (
-    REF_INSTANCE,
-    REF_LANE,
-)
+from pdes.core.state import REF_INSTANCE, REF_LANE
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import KEY_SHIFT, LEFT, STEP, add_event
 from pdes.network.path import next_link

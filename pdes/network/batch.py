@@ -5,11 +5,7 @@ import numpy as np
 from pdes.core.fifo import NONE, prefetch_block
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline
-from pdes.core.state import (
-    BLOCK_RECORDS,
-    BLOCK_SHIFT,
-    NEED_BLOCKS,
-)
+from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from pdes.network.link import LINK_BITS, LINK_MASK, inbox_of
 
 BUCKETS = 256

@@ -6,11 +6,7 @@ can tell the difference, since a change makes no event.
 """
 
 from pdes.core.jit import copy_row, hook, inline
-from pdes.core.state import (
-    CHANGE_LINK,
-    CHANGE_NPU,
-    INF,
-)
+from pdes.core.state import CHANGE_LINK, CHANGE_NPU, INF
 from pdes.core.world import world_at
 
 CLASS_SHIFT = 46

@@ -6,17 +6,7 @@ from pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carr
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline, outline, prefetch, trailing_zeros
 from pdes.core.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
-from pdes.core.state import (
-    BLOCK_RECORDS,
-    BLOCK_SHIFT,
-    BYTES_BITS,
-    CARE,
-    FRAMED,
-    INF,
-    NEED_BLOCKS,
-    PACKETS_BITS,
-    SIDES,
-)
+from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, BYTES_BITS, CARE, FRAMED, INF, NEED_BLOCKS, PACKETS_BITS, SIDES
 from pdes.network.boundary import put_out
 from pdes.network.framing import framed_bytes
 

@@ -10,19 +10,7 @@ goes in order of time, since each departure may end it.
 
 import numpy as np
 
-from pdes.core.fifo import (
-    NONE,
-    SET_DOWN,
-    TAKE_UP,
-    append,
-    carry,
-    ends,
-    head_of,
-    prefetch_block,
-    tail_of,
-    take_block,
-    without_first,
-)
+from pdes.core.fifo import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook, inline, outline, prefetch
 from pdes.core.packet import (
@@ -49,13 +37,10 @@ from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, take_batch
 from pdes.network.link import LINK_MASK, PACKETS_MASK, drop, inbox_of, link_send, prefetch_inbox
 from pdes.network.pause import PAUSE, RESUME, on_pause, pause_word, paused_link
+from pdes.network.port_queues import TIME_BITS, TIME_MASK, control_waits, fall_out, line_up, may_go, next_queue
 from pdes.network.routing import balanced, choose, switch_cell_to
 
 AHEAD = 4
-TRIMMED_A_TURN = 10
-"""So many trimmed packets go for each data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)."""
-TIME_BITS = 40
-TIME_MASK = (1 << TIME_BITS) - 1
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
 TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 
@@ -66,47 +51,6 @@ def threshold(net, pool):
     pool_pool = net.pool[pool]
     free = max(0, pool_pool.shared_bytes - pool_pool.used_bytes)
     return (free * net.const.alpha_1024ths) >> 10
-
-
-@inline
-def may_go(net, link):
-    """Whether something waits at the port that no pause holds back."""
-    gate = net.gate[link]
-    return gate.mask & ~gate.paused != 0
-
-
-@inline
-def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
-    """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
-    gate = net.gate
-    mask = gate[link].mask
-    bit = 1 << queue
-    if mask == 0:
-        pool_row = net.pool[node]
-        place = net.out_ptr[node] + pool_row.ports
-        net.backlog[place] = link
-        gate[link].place = place
-        pool_row.ports += 1
-    queues = gate[link].queues
-    head = head_of(queues[queue])
-    tail = tail_of(queues[queue])
-    if mask & bit == 0:
-        head = tail = take_block(net)
-        gate[link].mask = mask | bit
-    queues[queue] = ends(head, append(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3))
-    carry(net, SET_DOWN, tail)
-
-
-@inline
-def fall_out(net, node, link):
-    """Nothing waits at the port any more."""
-    pool_row = net.pool[node]
-    last = net.out_ptr[node] + pool_row.ports - 1
-    place = net.gate[link].place
-    moved = np.int64(net.backlog[last])
-    net.backlog[place] = moved
-    net.gate[moved].place = place
-    pool_row.ports -= 1
 
 
 @inline
@@ -148,12 +92,6 @@ def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
     if net.hooks.telemetry != 0:
         meet(net, link, start, all_left)
     link_send(net, link, asked, start, w1, w2, w3)
-
-
-@inline
-def control_waits(mask):
-    """Of a bit set of queues those of control: 1 control packets, 2 pause frames."""
-    return (mask >> CONTROL) & 3
 
 
 @inline
@@ -208,42 +146,6 @@ def let_out(net, node, way_in, klass, size, now):
         used = gate.in_bytes[klass]
         if used == 0 or used + net.const.resume_offset_bytes <= threshold(net, node):
             ask(net, node, way_in, klass, RESUME, now)
-
-
-@inline
-def weighted_class(net, g, ready):
-    """The class whose turn it is, of those in the bit set `ready`, by weights; counts the packet."""
-    gate = net.gate[g]
-    weights = net.const.class_weights
-    klass = gate.turn & 1
-    left = gate.turn >> 1
-    if left == 0 or ready & (1 << klass) == 0:
-        if left == 0 or ready & (1 << (1 - klass)) != 0:
-            klass = 1 - klass
-        if ready & (1 << klass) == 0:
-            klass = 1 - klass
-        left = (weights >> (16 * klass)) & 0xFFFF
-    gate.turn = klass | ((left - 1) << 1)
-    return klass
-
-
-@inline
-def next_queue(net, g, ready):
-    """Of the queues in the bit set `ready` the one that sends next: pause frames, control, then trimmed or data."""
-    gate = net.gate[g]
-    first = control_waits(ready)
-    if first != 0:
-        return CONTROL + (first >> 1)
-    data = ready & 3
-    if ready >> TRIMMED != 0 and (data == 0 or gate.trimmed_turn < TRIMMED_A_TURN):
-        if data != 0:
-            gate.trimmed_turn += 1
-        return np.int64(TRIMMED)
-    if net.const.trim != 0:
-        gate.trimmed_turn = 0
-    if net.const.class_weights != 0:
-        return weighted_class(net, g, data)
-    return np.int64(ready & 1 == 0)
 
 
 @outline

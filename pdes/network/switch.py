@@ -10,11 +10,7 @@ import numpy as np
 from pdes.core.fifo import NONE, prefetch_following
 from pdes.core.jit import inline, outline, prefetch
 from pdes.core.packet import destination, wire_bytes
-from pdes.core.state import (
-    BOX_LATER,
-    BOX_NONE,
-    CARE,
-)
+from pdes.core.state import BOX_LATER, BOX_NONE, CARE
 from pdes.network.batch import blocks_short, give_back, inbox_blocks, take_batch
 from pdes.network.link import (
     LINK_MASK,

@@ -7,9 +7,7 @@ way is that of a world of the whole fabric without faults (`const.back`), the sa
 
 from pdes.core.jit import inline
 from pdes.core.packet import FLAG_ACK, destination, header, source
-from pdes.core.state import (
-    FRAMED,
-)
+from pdes.core.state import FRAMED
 from pdes.core.world import world_at
 from pdes.network.framing import framed_bytes
 from pdes.network.link import NODE_MASK, link_psb, serialisation_ps

@@ -4,9 +4,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_LAST, data_class
-from pdes.core.state import (
-    CC_SENT,
-)
+from pdes.core.state import CC_SENT
 from pdes.core.world import world_at
 from pdes.network.link import link_psb, serialisation_ps
 from pdes.nic.control import tell

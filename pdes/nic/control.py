@@ -2,9 +2,7 @@
 
 from pdes.core.jit import call_hook, clear_row, inline
 from pdes.core.packet import SHARE_UNITS
-from pdes.core.state import (
-    CC_START,
-)
+from pdes.core.state import CC_START
 
 ECHO_BITS = 38
 """Of the time that an acknowledgement echoes: it comes back within 0.27 s."""

@@ -15,9 +15,7 @@ import numpy as np
 from pdes.core.inputs import Program
 from pdes.core.jit import hook, inline
 from pdes.core.packet import SHARE_UNITS
-from pdes.core.state import (
-    CC_START,
-)
+from pdes.core.state import CC_START
 from pdes.core.world import world_at
 from pdes.network.link import link_psb, on_link_bytes, serialisation_ps
 from pdes.nic.allowed import send_next_after, tell_sent

@@ -9,9 +9,7 @@ just that one again. Messages complete in order (as in InfiniBand), so tags of t
 import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline
-from pdes.core.state import (
-    SELECTIVE_PACKETS,
-)
+from pdes.core.state import SELECTIVE_PACKETS
 from pdes.core.world import kept_messages, world_at
 from pdes.nic.message_pool import give_row_back
 

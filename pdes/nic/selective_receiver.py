@@ -4,9 +4,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, flags, wire_bytes
-from pdes.core.state import (
-    SELECTIVE_PACKETS,
-)
+from pdes.core.state import SELECTIVE_PACKETS
 from pdes.core.world import kept_messages, world_at
 from pdes.nic.control import ECHO_BITS, ECHO_MASK
 from pdes.nic.message_pool import take_row

@@ -496,9 +496,9 @@ def closed(traces, spec=RAILS, algorithms=None, groups=None, **settings):
     made = build_program(tables, range(npus), npus, named, ComputeModel("trace"), how, fabric=graph)
     own = replace(network_settings(NetworkSection(fidelity="closed-form")), **settings)
     costs = CollectiveCosts(graph, own)
-    layout = laid_out(graph, made, costs)
-    costed = running.costed(layout, costs, how)
-    return Brought(running.run(graph, layout, costed, costs, own, Silence()))
+    folded = laid_out(graph, made, costs)
+    costed = running.costed(folded, costs, how)
+    return Brought(running.run(graph, folded, costed, costs, own, Silence()))
 
 
 def step():

@@ -146,9 +146,10 @@ networks = st.one_of(stars(), parking_lots(), leaf_spines())
 
 
 @st.composite
-def flows(draw, npus, *, collectives):
+def flows(draw, npus, *, collectives, most_bytes):
     """Incasts and single messages; with collectives the second class has something to compete with."""
-    size, micros = st.sampled_from([0, 1, 500, 3000, 9000, 20_000, 40_000]), st.sampled_from([0, 0, 0, 1, 2])
+    size = st.sampled_from([size for size in (0, 1, 500, 3000, 9000, 20_000, 40_000) if size <= most_bytes])
+    micros, volumes = st.sampled_from([0, 0, 0, 1, 2]), [size for size in (1000, 9000, 30_000) if size <= most_bytes]
     messages = []
     for _ in range(draw(st.integers(1, 3))):
         dst, volume, late = draw(st.integers(0, npus - 1)), draw(size), draw(micros)
@@ -160,16 +161,17 @@ def flows(draw, npus, *, collectives):
     for _ in range(draw(st.integers(1, 2)) if collectives else draw(st.integers(0, 1))):
         kind = draw(st.sampled_from(COLLECTIVES))
         if all(kind != other for other, _, _ in posted):
-            posted.append((kind, draw(st.sampled_from([1000, 9000, 30_000])), None))
+            posted.append((kind, draw(st.sampled_from(volumes)), None))
     names = {kind: draw(st.sampled_from(plain_algorithms(KIND_OF[kind]))) for kind, _, _ in posted}
     return Flows(tuple(messages), tuple((kind, volume, names[kind]) for kind, volume, _ in posted))
 
 
 @st.composite
-def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adaptive=False):
+def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adaptive=False, short=False):
     """pfc: lossless, buffers just above the headrooms; else so small that packets are lost (or trimmed) and sent again.
 
     Where packets are lost windows are small: whole windows are sent again, and many small runs tell more than a few.
+    short: messages are; where headers leave next to no room for data, long ones are sent again and again.
     """
     network = draw(leaf_spines(uneven=True) if adaptive else networks)
     two = draw(st.booleans())
@@ -202,7 +204,10 @@ def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adapt
         control = (signals, draw(st.sampled_from([0.0, 0.5, 1.0, 1.7, 6.0])))
         chosen["cnp_interval_ps"] = draw(st.sampled_from([0, 300_000, 5_000_000]))
     lps = draw(st.sampled_from([1, 1, 2, 3]))
-    return Scenario(network, draw(flows(graph.npus, collectives=two)), switch, chosen, control, lps)
+    most_bytes = 3000 if short else 40_000
+    return Scenario(
+        network, draw(flows(graph.npus, collectives=two, most_bytes=most_bytes)), switch, chosen, control, lps
+    )
 
 
 SIGNALS = (

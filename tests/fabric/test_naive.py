@@ -3,13 +3,14 @@
 Packets are 1000 bytes on the wire and 100 Gb/s are 80 ps per byte, so a packet takes 80,000 ps and a pause 6,720 ps.
 """
 
+import os
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 
 from pdes.nic.congestion import Control
-from tests.budgets import bounded
+from tests.budgets import FRESH, bounded
 from tests.fabric.cases import Bounded, Flows, Network, run_naive, scenarios, settings_of, star
 from tests.fabric.naive import NAK, TIMEOUT, TRIMMED, Frame, Simulator, measures
 from tests.pdes import naive as plain
@@ -452,7 +453,7 @@ def run_scenario(scenario, simulator=Simulator):
     try:
         sim.run()
     except TimeoutError:
-        assert sim.count["packet_hops"] > Bounded.MOST_HOPS
+        assert os.environ.get(FRESH), "an example that CI does not run to its end"
         return sim
     assert sim.unfinished() == []
     assert sim.count["bytes_sent"] == sim.count["bytes_received"] + sim.count["bytes_dropped"]
@@ -471,8 +472,14 @@ def test_random_runs_without_pfc_come_to_their_end(scenario):
     run_scenario(scenario)
 
 
+@bounded(100)
+@given(scenarios(pfc=False, trim=True, short=True))
+def test_random_runs_that_trim_drop_nothing(scenario):
+    assert run_scenario(scenario).count["dropped_packets"] == 0
+
+
 @bounded(25)
 @given(scenarios(pfc=False, trim=True))
-def test_random_runs_that_trim_drop_nothing(scenario):
-    """Where headers leave next to no room for data, up to where they have crossed so many links."""
+def test_long_random_runs_that_trim_drop_nothing(scenario):
+    """To their end; only of fresh ones there may be some that are looked at up to so many packet-hops."""
     assert run_scenario(scenario, Bounded).count["dropped_packets"] == 0

@@ -14,7 +14,8 @@ from nadi.closed_forms.curves import OF_A_RUN, OF_PLANS, Asked, Curve
 from nadi.config import NetworkSection
 from nadi.launching.progress import Silence
 from nadi.simulation import network_settings, run_program
-from pdes.closed_forms.closed_form_run import MessageTimes, digest_of, lay_out, run_closed_form
+from pdes.closed_forms.closed_form_run import MessageTimes, digest_of, run_closed_form
+from pdes.closed_forms.folded_program import lay_out
 from pdes.closed_forms.likeness import classes_of, every_npu, pairs_of
 from pdes.core.state import LANES
 from pdes.npu.trace import KIND_MEMORY
@@ -34,13 +35,13 @@ def cost(*key):
     return 1_000_000 * (1 + hash(key) % 4)
 
 
-def times_of(layout, *, by_place, concurrent=False):
+def times_of(folded, *, by_place, concurrent=False):
     """ClassTimes at `cost`, which looks at groups and peers only with by_place."""
-    c, m = layout.collectives, layout.messages
+    c, m = folded.collectives, folded.messages
     collective_ps = costs(c.schedule, c.group * by_place, c.bytes)
     hold_ps = costs(m.src * by_place, m.dst * by_place, m.bytes)
     messages = MessageTimes(hold_ps, 2 * hold_ps, 3 * hold_ps)
-    return run_closed_form(layout, collective_ps, messages, concurrent=concurrent)
+    return run_closed_form(folded, collective_ps, messages, concurrent=concurrent)
 
 
 def costs(*columns):
@@ -48,10 +49,10 @@ def costs(*columns):
     return np.array([cost(*row) for row in zip(*(column.tolist() for column in columns), strict=True)], np.int64)
 
 
-def every_row(layout, times):
+def every_row(folded, times):
     """Start and finish of each row of each NPU."""
     found = []
-    for c in layout.classes.class_of_npu.tolist():
+    for c in folded.classes.class_of_npu.tolist():
         own = slice(int(times.row_ptr[c]), int(times.row_ptr[c + 1]))
         found += zip(times.start_ps[own].tolist(), times.finish_ps[own].tolist(), strict=True)
     return found
@@ -66,8 +67,8 @@ def test_random_runs_agree_with_plain_python(data, npus, concurrent, own_ports):
     pairs = pairs_of(program)
     groups, ways = np.arange(len(program.group_ptr) - 1), np.arange(len(pairs.npu))
     port = (pairs.place * own_ports).astype(np.int32)
-    layout = lay_out(program, classes_of(program, pairs, groups, ways), pairs, groups, ways, port)
-    times = times_of(layout, by_place=True, concurrent=concurrent)
+    folded = lay_out(program, classes_of(program, pairs, groups, ways), pairs, groups, ways, port)
+    times = times_of(folded, by_place=True, concurrent=concurrent)
 
     def message(src, dst, size):
         hold = cost(src, dst, size)
@@ -77,7 +78,7 @@ def test_random_runs_agree_with_plain_python(data, npus, concurrent, own_ports):
         return dst if own_ports else 0
 
     naive = Simulator(program, cost, message, port_of, concurrent=concurrent).run()
-    assert every_row(layout, times) == [(row.start, row.finish) for npu in naive.npus for row in npu.rows]
+    assert every_row(folded, times) == [(row.start, row.finish) for npu in naive.npus for row in npu.rows]
 
 
 @st.composite
@@ -159,9 +160,9 @@ def run_at(graph, traces, *, fold=True, algorithms=None):
         traces.tables(), range(graph.npus), graph.npus, groups, ComputeModel("trace"), how, fabric=graph
     )
     costs = CollectiveCosts(graph, SETTINGS)
-    layout = running.laid_out(graph, program, costs, fold=fold)
-    found = running.costed(layout, costs, how)
-    return layout, running.run(graph, layout, found, costs, SETTINGS, Silence())
+    folded = running.laid_out(graph, program, costs, fold=fold)
+    found = running.costed(folded, costs, how)
+    return folded, running.run(graph, folded, found, costs, SETTINGS, Silence())
 
 
 @pytest.mark.parametrize(
@@ -177,9 +178,9 @@ def test_npus_of_a_stage_are_one_class(spec, classes):
     """TP4 PP4 DP3: four stages, whatever the fabric, as long as all members of a kind stand alike on it."""
     traces = Pipeline(4, 4, 3)
     graph = build(spec)
-    layout, found = run_at(graph, traces)
+    folded, found = run_at(graph, traces)
     _, expected = run_at(graph, traces, fold=False)
-    assert len(layout.classes.example) == classes
+    assert len(folded.classes.example) == classes
     assert found.digest == expected.digest
     assert np.array_equal(found.node_finish_ps, expected.node_finish_ps)
     assert {name: column.tolist() for name, column in found.flows.items()} == {
@@ -191,10 +192,10 @@ def test_schedules_of_shapes_that_are_the_same_fold(monkeypatch):
     """NCCL plans for each shape, and so apart for the first and the second GPU of all hosts."""
     traces, nccl = Pipeline(4, 2, 4), {"all-reduce": "nccl"}
     graph = build("rail-optimised:npus=32,gpus_per_host=4,hosts_per_rail_leaf=8,spines=2")
-    layout, found = run_at(graph, traces, algorithms=nccl)
+    folded, found = run_at(graph, traces, algorithms=nccl)
     monkeypatch.setattr(running, "with_shared_traces", lambda program: program)
     apart, expected = run_at(graph, traces, fold=False, algorithms=nccl)
-    assert len(layout.classes.example) == 2
+    assert len(folded.classes.example) == 2
     assert len(np.unique(apart.program.trace_of_npu)) == 8
     assert found.digest == expected.digest
     assert np.array_equal(found.node_finish_ps, expected.node_finish_ps)
@@ -204,9 +205,9 @@ def test_npus_on_unlike_hosts_are_not_one_class():
     """Groups of four on leaves of three stand in three ways: 3 and 1, 2 and 2, 1 and 3 under a leaf."""
     traces = Pipeline(4, 1, 3)
     graph = build("leaf-spine:leaves=4,hosts_per_leaf=3,spines=2")
-    layout, found = run_at(graph, traces)
+    folded, found = run_at(graph, traces)
     _, expected = run_at(graph, traces, fold=False)
-    assert layout.classes.example.tolist() == [0, 4, 8]
+    assert folded.classes.example.tolist() == [0, 4, 8]
     assert found.digest == expected.digest
 
 
@@ -224,8 +225,8 @@ def test_pipeline_bubble_is_exact():
             if p < stages - 1:
                 traces.send(p, p + 1, 0, m, last[p])
     graph = build("ring:npus=4,rate=400Gbps,delay=0ns")
-    layout, found = run_at(graph, traces)
-    hop_ps = CollectiveCosts(graph, SETTINGS).of_messages(layout.messages).total_ps.max()
+    folded, found = run_at(graph, traces)
+    hop_ps = CollectiveCosts(graph, SETTINGS).of_messages(folded.messages).total_ps.max()
     turn_ps = turn_us * 1_000_000
     assert found.finish_time_ps == (micros + stages - 1) * turn_ps + (stages - 1) * hop_ps
     ideal = micros * turn_ps
@@ -257,8 +258,8 @@ def test_a_collective_alone_takes_what_packets_take(kind, algorithm, spec):
     traces, graph = Traces(16), build(spec)
     traces.collective(range(16), kind, 1 << 20)
     how = {KIND_OF[kind]: algorithm} if algorithm else {}
-    layout, found = run_at(graph, traces, algorithms=how)
-    packets = run_program(graph, layout.program, PACKETS, Silence())
+    folded, found = run_at(graph, traces, algorithms=how)
+    packets = run_program(graph, folded.program, PACKETS, Silence())
     assert found.finish_time_ps == pytest.approx(packets.finish_time_ps, rel=0.05)
 
 
@@ -356,9 +357,9 @@ def test_a_step_of_a_transformer_takes_what_packets_take(tmp_path):
     compute = ComputeModel("roofline", peak_flops=1e14, memory_bandwidth_Bps=1e12)
     program = build_program([table], [0] * 8, 8, {}, compute, how, fabric=graph)
     costs = CollectiveCosts(graph, SETTINGS)
-    layout = running.laid_out(graph, program, costs)
-    costed = running.costed(layout, costs, how)
-    found = running.run(graph, layout, costed, costs, SETTINGS, Silence())
+    folded = running.laid_out(graph, program, costs)
+    costed = running.costed(folded, costs, how)
+    found = running.run(graph, folded, costed, costs, SETTINGS, Silence())
     expected = pdes.run(pdes.build_world(graph, program, PACKETS))
-    assert len(layout.classes.example) == 1
+    assert len(folded.classes.example) == 1
     assert found.finish_time_ps == pytest.approx(expected.finish_time_ps, rel=0.05)

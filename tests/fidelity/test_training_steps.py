@@ -107,9 +107,9 @@ def results(case, fabric, fidelity):
     if fidelity != "closed-form":
         return run_program(graph, program, settings, Silence())
     costs = CollectiveCosts(graph, settings)
-    layout = running.laid_out(graph, program, costs)
-    costed = running.costed(layout, costs, how)
-    return running.run(graph, layout, costed, costs, settings, Silence())
+    folded = running.laid_out(graph, program, costs)
+    costed = running.costed(folded, costs, how)
+    return running.run(graph, folded, costed, costs, settings, Silence())
 
 
 def over_packets(case, fabric, fidelity):

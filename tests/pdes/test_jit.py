@@ -7,7 +7,8 @@ import pytest
 
 import pdes
 from pdes import Settings
-from pdes.core import compiler, jit
+from pdes.core import jit
+from pdes.core.compiling import compiler
 from pdes.core.jit import kernel
 from tests.pdes.compare import simulate
 from tests.plain_python import plain_python

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pdes.core import compiler, jit, kernel_cache
+from pdes.core import jit, kernel_cache
+from pdes.core.compiling import compiler
 from pdes.core.jit import kernel
 
 NOBODY = 65534

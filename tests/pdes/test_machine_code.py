@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def _made(arguments, folder):
-    from pdes.core import compiler
+    from pdes.core.compiling import compiler
 
     made = compiler.dispatcher(rehash.py_func, "kernel")
     symbol, gives, code = compiler.compiled_kernel(made, arguments)

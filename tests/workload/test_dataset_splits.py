@@ -41,7 +41,7 @@ def test_the_oracle_notices_parts_in_the_wrong_order():
     plans = collectives.plan("reduce-scatter", "ring:dataset_splits=3", 4)
     check("reduce-scatter", pack([plans]), 0)
     with pytest.raises(OracleError):
-        check("reduce-scatter", pack([plans._replace(layouts=(np.roll(plans.layouts[0], 1),))]), 0)
+        check("reduce-scatter", pack([plans._replace(arrangements=(np.roll(plans.arrangements[0], 1),))]), 0)
 
 
 @pytest.mark.parametrize("members", [2, 5, 8])

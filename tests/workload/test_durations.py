@@ -109,7 +109,7 @@ def test_a_node_that_needs_no_rate_needs_none():
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"mode": "fast"}, "compute mode 'fast': expected one of auto, trace, roofline"),
+        ({"model": "fast"}, "compute model 'fast': expected one of auto, trace, roofline"),
         ({"peak_flops": 0}, "peak_flops is 0: expected a positive number"),
         ({"memory_bandwidth_Bps": float("inf")}, "memory_bandwidth_Bps is inf: expected a positive number"),
         ({"memory_latency_ps": -1}, "memory_latency_ps is -1: expected 0 or more"),

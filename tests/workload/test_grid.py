@@ -70,19 +70,19 @@ def test_hosts_of_one_member_take_the_algorithm_between_hosts():
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_a_wrong_layout_is_found(kind):
+def test_a_wrong_arrangement_is_found(kind):
     fabric = shape((2, 3))
     plans = collectives.plan(kind, "grid:splits=2", 6, fabric)
     check(kind, pack([plans]), 0)
-    for row, layout in enumerate(plans.layouts):
-        wrong = [*plans.layouts]
-        wrong[row] = np.roll(layout, 1)
+    for row, arrangement in enumerate(plans.arrangements):
+        wrong = [*plans.arrangements]
+        wrong[row] = np.roll(arrangement, 1)
         with pytest.raises(OracleError):
-            check(kind, pack([plans._replace(layouts=tuple(wrong))]), 0)
-    with pytest.raises(WorkloadError, match=r"^x: a layout of 12 pieces, expected each once$"):
-        _checked(plans._replace(layouts=(np.zeros(12, np.int32),) * len(plans.layouts)), "x")
-    with pytest.raises(WorkloadError, match=r"^x: a lane with layout 0, expected one of 0$"):
-        _checked(plans._replace(layouts=()), "x")
+            check(kind, pack([plans._replace(arrangements=tuple(wrong))]), 0)
+    with pytest.raises(WorkloadError, match=r"^x: an arrangement of 12 pieces, expected each once$"):
+        _checked(plans._replace(arrangements=(np.zeros(12, np.int32),) * len(plans.arrangements)), "x")
+    with pytest.raises(WorkloadError, match=r"^x: a lane with arrangement 0, expected one of 0$"):
+        _checked(plans._replace(arrangements=()), "x")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -30,7 +30,7 @@ def test_ring_says_what_each_step_does():
 def test_dtypes_are_those_of_the_interface():
     s = pack([collectives.plan("all-reduce", "ring", 3)])
     wanted = dict.fromkeys(("relative", "reduce", "lane_plain", "uneven"), np.bool_)
-    wanted |= dict.fromkeys(("plan_of_ptr", "view_ptr", "layout_ptr", "launch_ps", "lane_latency_ps"), np.int64)
+    wanted |= dict.fromkeys(("plan_of_ptr", "view_ptr", "arrangement_ptr", "launch_ps", "lane_latency_ps"), np.int64)
     wanted["lane_shares"] = np.float64
     for name, column in s._asdict().items():
         assert column.dtype == wanted.get(name, np.int32), name

@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from et.checking.hashing import mixed
 from workload.errors import WorkloadError, first_of
 from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.own import OwnTraces
@@ -78,7 +79,7 @@ def check_messages(own: OwnTraces, exchange: Exchange = alone) -> None:
     """
     npus = len(own.trace_of_npu)
     sums = agree(exchange, lambda: own.each(lambda view, users: _sums(view, users, npus)))
-    excess = sum(int(((_hash(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in sums)
+    excess = sum(int(((mixed(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in sums)
     if sum(exchange(excess)) % 2**64 == 0:
         return
     pair = _first_wrong(exchange(_by_pair(sums)))
@@ -107,8 +108,8 @@ def _kinds(view: TraceView) -> _Kinds:
     if len(first) == 0:
         nothing = np.zeros(0, np.uint64)
         return _Kinds(key, key > 0, nothing, nothing)
-    ends = np.add.reduceat(_hash(view.p2p_tag, view.p2p_seq)[order], first)
-    sizes = np.add.reduceat(_hash(view.p2p_tag, view.p2p_seq, size)[order], first)
+    ends = np.add.reduceat(mixed(view.p2p_tag, view.p2p_seq)[order], first)
+    sizes = np.add.reduceat(mixed(view.p2p_tag, view.p2p_seq, size)[order], first)
     return _Kinds(key[order][first] >> 1, key[order][first] % 2 == 1, ends, sizes)
 
 
@@ -158,17 +159,6 @@ def _wrong_end(view: TraceView, npu: int, wrong: Mask, text: str) -> WorkloadErr
     ends = f"comm_src {view.table.comm_src[r]}, comm_dst {view.table.comm_dst[r]}"
     written = f", as NPU {view.example} has it" if view.shift(npu) else ""
     return WorkloadError(f"{view.node(r)}: NPU {npu} {text} ({ends}{written})", npu)
-
-
-def _hash(*columns: NDArray[np.integer]) -> UInt64:
-    """uint64[m]: of the columns together; each step is that of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    mixed = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
-        mixed += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed ^= mixed >> np.uint64(31)
-    return mixed
 
 
 def _signed(value: UInt64, is_send: Mask) -> UInt64:

@@ -2,9 +2,10 @@
 
 Of n members in k dimensions, split s works on part s of the buffer. A reduce-scatter leaves the member the part of its
 split that its digits choose, with the digit of the first dimension counting most; an all-gather goes back. So that
-member m then owns part m of the buffer, the lanes see its pieces in another order (Plans.layouts). An all-to-all sends
-in each dimension the whole split: of the n blocks those with digit q go to the peer with digit q, which the lanes see
-in a row. Its data goes from region to region, from the input through one scratch region after another to the output.
+member m then owns part m of the buffer, the lanes see its pieces in another order (Plans.arrangements). An all-to-all
+sends in each dimension the whole split: of the n blocks those with digit q go to the peer with digit q, which the lanes
+see in a row. Its data goes from region to region, from the input through one scratch region after another to the
+output.
 
 Tables do not grow with the members: lines and parts are views. Only where an algorithm of one dimension has a plan for
 each member (trees, stars), every member of the group gets one.
@@ -60,7 +61,7 @@ class _Maker:
             lanes = self._lanes([[self._along_lines(s, phase) for phase in own] for s, own in enumerate(self.streams)])
             return everyone_alike(
                 self.levels.members, 1, lanes, views=self.views, regions=self.regions, launch_ps=launch_ps,
-                layouts=self.layouts,
+                arrangements=self.arrangements,
             )  # fmt: skip
         members = range(self.levels.members)
         self._check_steps()
@@ -68,7 +69,7 @@ class _Maker:
             self._lanes([[self._of_member(m, s, phase) for phase in own] for s, own in enumerate(self.streams)], m)
             for m in members
         )
-        return each_its_own(1, of_members, regions=self.regions, launch_ps=launch_ps, layouts=self.layouts)
+        return each_its_own(1, of_members, regions=self.regions, launch_ps=launch_ps, arrangements=self.arrangements)
 
     def _plan(self, phase: Phase) -> Plans:
         choice = chosen(self.levels, phase, self.algorithms)
@@ -91,30 +92,30 @@ class _Maker:
         return self.regions - 1
 
     def _lay_out(self, streams: Sequence[tuple[int, ...]]) -> None:
-        """Layouts, and the row of that of each dimension (all-to-all) or of all (-1 = pieces are where they belong)."""
+        """Arrangements, and the row of each dimension (all-to-all) or of all (-1 = pieces are where they belong)."""
         splits, dimensions = len(streams), range(len(self.levels.extent))
-        self.layouts: list[Int32] = []
-        self.layout_of = [NONE] * len(dimensions)
+        self.arrangements: list[Int32] = []
+        self.arrangement_of = [NONE] * len(dimensions)
         if self.kind == "all-to-all":
             for d in dimensions:
                 first = (d, *(e for e in reversed(dimensions) if e != d))
-                self.layout_of[d] = self._layout([first] * splits)
+                self.arrangement_of[d] = self._arrangement([first] * splits)
         elif self.kind != "all-reduce":
-            self.layout_of = [self._layout(streams)] * len(dimensions)
+            self.arrangement_of = [self._arrangement(streams)] * len(dimensions)
 
-    def _layout(self, orders: Sequence[Sequence[int]]) -> int:
-        """Row of a layout in which split s sees the blocks of its members by their digits in a certain order."""
+    def _arrangement(self, orders: Sequence[Sequence[int]]) -> int:
+        """Row of an arrangement in which split s sees the blocks of its members by their digits in a certain order."""
         n, splits = self.levels.members, len(orders)
-        layout = np.empty(n * splits, np.int32)
+        arrangement = np.empty(n * splits, np.int32)
         for s, order in enumerate(orders):
-            layout[s * n + self.levels.part(order)] = np.arange(n, dtype=np.int32) * splits + s
-        if np.array_equal(layout, np.arange(n * splits)):
+            arrangement[s * n + self.levels.part(order)] = np.arange(n, dtype=np.int32) * splits + s
+        if np.array_equal(arrangement, np.arange(n * splits)):
             return NONE
-        for row, known in enumerate(self.layouts):
-            if np.array_equal(known, layout):
+        for row, known in enumerate(self.arrangements):
+            if np.array_equal(known, arrangement):
                 return row
-        self.layouts.append(layout)
-        return len(self.layouts) - 1
+        self.arrangements.append(arrangement)
+        return len(self.arrangements) - 1
 
     def _along_lines(self, split: int, phase: Phase) -> LaneRows:
         """The lanes of a phase for all members, with views."""
@@ -154,7 +155,7 @@ class _Maker:
             part=split,
             parts=len(self.streams),
             gate=self.levels.named[phase.dimension],
-            layout=self.layout_of[phase.dimension],
+            arrangement=self.arrangement_of[phase.dimension],
         )
 
     def _of_member(self, member: int, split: int, phase: Phase) -> LaneRows:

@@ -151,7 +151,7 @@ def _lane(
     view: int = NONE,
     parts: int = 1,
     chunks: int | None = None,
-    layout: int = NONE,
+    arrangement: int = NONE,
 ) -> Lane:
     """A channel's lane, which works on its number of `parts` equal parts."""
     return Lane(
@@ -161,7 +161,7 @@ def _lane(
         chunks=chunks,
         latency_ps=wait_ps,
         wire=way.transport.wire,
-        layout=layout,
+        arrangement=arrangement,
         connection=channel + (_FIRST_DRIVEN if way.shares > 1 else 0),
         shares=way.shares,
     )
@@ -187,14 +187,14 @@ def _parts(kind: str, shape: Shape, way: Way, rings: Rings) -> Plans:
     lanes = []
     for channel, order in enumerate(rings):
         row = orders.index(order)
-        lane = _lane(way, channel, wait_ps, view=row, layout=row)
+        lane = _lane(way, channel, wait_ps, view=row, arrangement=row)
         for pieces in _pieces_of(way, channel):
             for k, piece in product(range(shift, n - 1 + shift), pieces):
                 _round(lane, channel, n, [-k % n * each + piece, (-1 - k) % n * each + piece], reduce=shift)
         lanes.append(lane)
     views = [lines([order]) for order in orders]
-    layouts = [np.array(order, np.int32) for order in orders]
-    return everyone_alike(n, n * each, lanes, views=views, layouts=layouts, launch_ps=way.launch_ps)
+    arrangements = [np.array(order, np.int32) for order in orders]
+    return everyone_alike(n, n * each, lanes, views=views, arrangements=arrangements, launch_ps=way.launch_ps)
 
 
 def _with_fewer_chunks(shape: Shape, way: Way) -> Way:

@@ -30,10 +30,10 @@ def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
     width = max(len(plan) for plan in plans.plans)
     if splits == 1 or width == 0:
         return plans
-    layouts, row_of = _layouts(plans, kind, splits)
+    arrangements, row_of = _arrangements(plans, kind, splits)
     made = [_repeated(plan, width, splits, chains) for plan in plans.plans]
     attributes = [_attributes(plans, i, width, splits, chains, row_of) for i in range(len(plans.plans))]
-    return plans._replace(plans=tuple(made), attributes=tuple(attributes), layouts=tuple(layouts))
+    return plans._replace(plans=tuple(made), attributes=tuple(attributes), arrangements=tuple(arrangements))
 
 
 def _lanes(width: int) -> int:
@@ -74,7 +74,7 @@ def _moved(steps: Sequence[Step], base: int, after: tuple[int, int]) -> tuple[St
 def _attributes(
     plans: Plans, index: int, width: int, splits: int, chains: int, row_of: dict[int, int]
 ) -> tuple[Attributes, ...]:
-    """Of the lanes of all parts of a plan; row_of: the layout in place of each that a part has."""
+    """Of the lanes of all parts of a plan; row_of: the arrangement in place of each that a part has."""
     own = [*plans.attributes_of(index), *[PLAIN] * (_lanes(width) - len(plans.plans[index]))]
     begin = [not steps or steps[0].dep_lane == NONE for steps in plans.plans[index]]
     begin += [False] * (len(own) - len(begin))
@@ -85,7 +85,7 @@ def _attributes(
             parts=splits * a.parts,
             chunks=a.chunks or plans.chunks,
             phase=NONE if a.phase == NONE else s * phases + a.phase,
-            layout=row_of[a.layout],
+            arrangement=row_of[a.arrangement],
             begins=a.begins or (s >= chains and begins),
         )
         for s in range(splits)
@@ -93,20 +93,20 @@ def _attributes(
     )
 
 
-def _layouts(plans: Plans, kind: str, splits: int) -> tuple[list[Int32], dict[int, int]]:
+def _arrangements(plans: Plans, kind: str, splits: int) -> tuple[list[Int32], dict[int, int]]:
     """In which order the parts' lanes see the pieces of the whole, and which of these stands for which of a part.
 
     Where members own parts of the buffer, a split has a piece of each of them.
     """
-    if kind not in OWNED and not plans.layouts:
+    if kind not in OWNED and not plans.arrangements:
         return [], {NONE: NONE}
     owners = plans.members - plans.aggregators if kind in OWNED else 1
-    of_part = {NONE: np.arange(owners, dtype=np.int32), **dict(enumerate(plans.layouts))}
-    layouts, row_of = [], {}
-    for row, layout in of_part.items():
-        each = len(layout) // owners
-        place, piece = np.divmod(layout, each)
+    of_part = {NONE: np.arange(owners, dtype=np.int32), **dict(enumerate(plans.arrangements))}
+    arrangements, row_of = [], {}
+    for row, arrangement in of_part.items():
+        each = len(arrangement) // owners
+        place, piece = np.divmod(arrangement, each)
         split = np.arange(splits, dtype=np.int32)[:, None]
-        layouts.append(((place * splits + split) * each + piece).astype(np.int32).reshape(-1))
-        row_of[row] = len(layouts) - 1
-    return layouts, row_of
+        arrangements.append(((place * splits + split) * each + piece).astype(np.int32).reshape(-1))
+        row_of[row] = len(arrangements) - 1
+    return arrangements, row_of

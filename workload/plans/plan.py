@@ -71,7 +71,7 @@ class Attributes(NamedTuple):
         wire: (numerator, denominator), bytes of payload per byte of data; rounded up for each message.
         phase: lanes of a member with the same number are one phase; -1 = none.
         gate: dimension of the system layer of which the phase needs a token; -1 = none.
-        layout: row of Plans.layouts, the order in which the lane sees the pieces of each region; -1 = as they are.
+        arrangement: row of Plans.arrangements, the order in which it sees the pieces of regions; -1 = as they are.
         blocking: a step ends no sooner than the last byte of what it sends has left, so sends follow each other.
         connection: over which of its MAX_CONNECTIONS connections to a peer it sends. Messages of one go in order; those
             of another go by turns with them, and by a way of their own where there are several.
@@ -90,7 +90,7 @@ class Attributes(NamedTuple):
     wire: tuple[int, int] = (1, 1)
     phase: int = NONE
     gate: int = NONE
-    layout: int = NONE
+    arrangement: int = NONE
     blocking: bool = False
     connection: int = 0
     shares: float = 1
@@ -165,13 +165,13 @@ class Lane:
         wire: tuple[int, int] = (1, 1),
         phase: int = NONE,
         gate: int = NONE,
-        layout: int = NONE,
+        arrangement: int = NONE,
         blocking: bool = False,
         connection: int = 0,
         shares: float = 1,
     ) -> None:
         self.attributes = Attributes(
-            view, part, parts, chunks, latency_ps, wire, phase, gate, layout, blocking, connection, shares
+            view, part, parts, chunks, latency_ps, wire, phase, gate, arrangement, blocking, connection, shares
         )
         self.words: array[int] = array("i")
 
@@ -312,8 +312,8 @@ class Plans(NamedTuple):
         views: orders of the members, which lanes of a relative plan name by their row.
         regions: how many buffers chunk numbers run over, one after another; all-to-all has two or more.
         launch_ps: from when the collective is ready until its first step.
-        layouts: orders of the pieces of a region, int32[pieces] each: where a lane sees piece i, piece layout[i] of
-            the buffer lies. Members pack what they send and unpack what they receive, in no time.
+        arrangements: orders of the pieces of a region, int32[pieces] each: where a lane sees piece i, piece
+            arrangement[i] of the buffer lies. Members pack what they send and unpack what they receive, in no time.
         aggregators: so many of the members, the last, are in switches: they begin with nothing, and nothing is promised
             to them.
         uneven: messages have the bytes of a matrix, see workload.uneven; no closed form of an algorithm is theirs.
@@ -327,7 +327,7 @@ class Plans(NamedTuple):
     views: tuple[View, ...] = ()
     regions: int = 1
     launch_ps: int = 0
-    layouts: tuple[Int32, ...] = ()
+    arrangements: tuple[Int32, ...] = ()
     aggregators: int = 0
     uneven: bool = False
 
@@ -344,14 +344,14 @@ def everyone_alike(
     views: Sequence[View] = (),
     regions: int = 1,
     launch_ps: int = 0,
-    layouts: Sequence[Int32] = (),
+    arrangements: Sequence[Int32] = (),
 ) -> Plans:
     """All members do the same: peer p means member (me + p) mod n, chunk c means (me chunks/n + c) mod chunks.
 
     In a lane with a view, `me` and n are the place in the line and its size; chunks turn within their region.
     """
     made = _plans(chunks, [lanes], regions=regions, launch_ps=launch_ps)
-    return made._replace(members=members, relative=True, views=tuple(views), layouts=tuple(layouts))
+    return made._replace(members=members, relative=True, views=tuple(views), arrangements=tuple(arrangements))
 
 
 def each_its_own(
@@ -360,12 +360,12 @@ def each_its_own(
     *,
     regions: int = 1,
     launch_ps: int = 0,
-    layouts: Sequence[Int32] = (),
+    arrangements: Sequence[Int32] = (),
     aggregators: int = 0,
 ) -> Plans:
     """Every member has lanes of its own, with peers and chunks as they are; the last members may be aggregators."""
     made = _plans(chunks, lanes_of_members, regions=regions, launch_ps=launch_ps)
-    return made._replace(layouts=tuple(layouts), aggregators=aggregators)
+    return made._replace(arrangements=tuple(arrangements), aggregators=aggregators)
 
 
 def _plans(chunks: int, lanes_of_plans: Iterable[Sequence[Lane]], *, regions: int, launch_ps: int) -> Plans:

@@ -35,7 +35,7 @@ class ComputeModel:
     operators they do take as long as these do one after another, in place of the roofline.
 
     Attributes:
-        mode: "trace" takes the trace's duration; "roofline" the operators or the roofline, and refuses compute nodes
+        model: "trace" takes the trace's duration; "roofline" the operators or the roofline, and refuses compute nodes
             that say no operators, num_ops or tensor_size; "auto" takes the trace's duration where it is not 0, else
             what "roofline" takes where the node says any of them (memory nodes: tensor_size), else 0.
         peak_flops: floating-point operations per second, None = those that the GPU's matrix products reach.
@@ -48,7 +48,7 @@ class ComputeModel:
         WorkloadError: another mode, or a value that is not positive (latency: negative).
     """
 
-    mode: Literal["auto", "trace", "roofline"] = "auto"
+    model: Literal["auto", "trace", "roofline"] = "auto"
     peak_flops: float | None = None
     memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
     memory_latency_ps: int = 0
@@ -56,8 +56,8 @@ class ComputeModel:
     remote: RemoteMemory | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise WorkloadError(f"compute mode {self.mode!r}: expected one of {', '.join(MODES)}")
+        if self.model not in MODES:
+            raise WorkloadError(f"compute model {self.model!r}: expected one of {', '.join(MODES)}")
         for name in ("peak_flops", "memory_bandwidth_Bps"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -82,8 +82,8 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     Recorded times are exact; a roofline is rounded to the nearest picosecond.
 
     Raises:
-        WorkloadError: a duration beyond 11 days, a roofline that needs a rate that is not known, or (mode "roofline") a
-            compute node that says neither num_ops nor tensor_size.
+        WorkloadError: a duration beyond 11 days, a roofline that needs a rate that is not known, or (model "roofline")
+            a compute node that says neither num_ops nor tensor_size.
     """
     table = view.table
     has_operators = (table.operators > 0) & (view.kind == COMPUTE)
@@ -93,10 +93,10 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     too_long = timed & (table.duration_micros > _LONGEST_MICROS)
     _refuse(view, too_long, f"duration_micros is beyond {_LONGEST_MICROS}, expected less")
     recorded = np.where(timed & ~too_long, table.duration_micros, 0) * PS_PER_MICRO
-    if model.mode == "trace":
+    if model.model == "trace":
         return recorded
     modelled = timed & ~on_cpu
-    if model.mode == "auto":
+    if model.model == "auto":
         modelled &= (recorded == 0) & np.where(view.kind == MEMORY, table.tensor_size >= 0, has_work)
     else:
         without = 'no operators, num_ops or tensor_size, expected one, or [compute] model = "auto" in the run file'

@@ -69,7 +69,7 @@ def check_uneven(schedules: Schedules, index: int, count: Int64, seed: int = 0) 
 def _play(make: Callable[..., "_Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
     lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
     pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
-    pieces |= {len(buffer.layout) for own in of_lanes for buffer in own if buffer.layout is not None}
+    pieces |= {len(buffer.arrangement) for own in of_lanes for buffer in own if buffer.arrangement is not None}
     chunks, regions = int(schedules.chunks[index]), int(schedules.regions[index])
     n = int(schedules.members[index] - schedules.aggregators[index])
     parts = n if make is _Game and kind in _IN_PARTS and n > 1 else 1
@@ -100,10 +100,10 @@ class _Grid(NamedTuple):
         width = self.atoms // (buffer.parts * buffer.chunks)
         start, first = region * self.atoms, (buffer.part * buffer.chunks + place) * width
         seen = range(first, first + count * width)
-        if buffer.layout is None:
+        if buffer.arrangement is None:
             return range(start + seen.start, start + seen.stop)
-        piece = self.atoms // len(buffer.layout)
-        return [start + int(buffer.layout[atom // piece]) * piece + atom % piece for atom in seen]
+        piece = self.atoms // len(buffer.arrangement)
+        return [start + int(buffer.arrangement[atom // piece]) * piece + atom % piece for atom in seen]
 
 
 def _check_any_order(member: int, lane: int, steps: list[Step], own: list[list[Step]]) -> None:

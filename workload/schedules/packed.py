@@ -60,16 +60,16 @@ class Schedules(NamedTuple):
         view_member: int32[], the lines one after another.
         view_at: int32[], by member: where in view_member it stands; its place in its line is view_at % view_size.
         view_part: int32[], by member.
-        lane_layout: int32[LN], layout of the schedule in which the lane sees the pieces of a region, -1 = as they are.
+        lane_arrangement: int32[LN], of the schedule, in which the lane sees the pieces of a region, -1 = as they are.
         lane_blocking: int32[LN], 1 = a step ends no sooner than what it sends has left.
         aggregators: int32[S], so many of the members, the last, are in switches.
         lane_connection: int32[LN], by which of the member's connections to a peer the lane sends.
         lane_shares: float64[LN], the connection is driven at 1 / lane_shares of its port's line rate; a multiple of
             workload.plans.plan.SHARE_STEP.
         lane_begins: int32[LN], 1 = the delay of endpoints passes before the lane's first send.
-        layout_base: int32[S], where the layouts of a schedule begin among all L.
-        layout_ptr: int64[L+1], the pieces of a layout.
-        layout_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
+        arrangement_base: int32[S], where the arrangements of a schedule begin among all L.
+        arrangement_ptr: int64[L+1], the pieces of an arrangement.
+        arrangement_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
         uneven: bool[S], an all-to-all with other bytes for each pair: a closed form of its kind is not its own.
     """
 
@@ -100,15 +100,15 @@ class Schedules(NamedTuple):
     view_member: Int32
     view_at: Int32
     view_part: Int32
-    lane_layout: Int32
+    lane_arrangement: Int32
     lane_blocking: Int32
     aggregators: Int32
     lane_connection: Int32
     lane_shares: Float64
     lane_begins: Int32
-    layout_base: Int32
-    layout_ptr: Int64
-    layout_piece: Int32
+    arrangement_base: Int32
+    arrangement_ptr: Int64
+    arrangement_piece: Int32
     uneven: NDArray[np.bool_]
 
     @property
@@ -278,7 +278,7 @@ def pack(schedules: list[Plans]) -> Schedules:
             plan_of.append(known[plan, own])
     lanes = [lane or (_PAUSE,) for lane in chain.from_iterable(plans)]
     views = [view for schedule in schedules for view in schedule.views]
-    layouts = [layout for schedule in schedules for layout in schedule.layouts]
+    arrangements = [arrangement for schedule in schedules for arrangement in schedule.arrangements]
     chunks_of_lane = _chunks_of_lanes(schedules, plan_of, plans)
     return Schedules(
         members=np.array([s.members for s in schedules], np.int32),
@@ -300,9 +300,9 @@ def pack(schedules: list[Plans]) -> Schedules:
         view_at=_joined([view.at for view in views]),
         view_part=_joined([view.part for view in views]),
         aggregators=np.array([s.aggregators for s in schedules], np.int32),
-        layout_base=pointers([len(s.layouts) for s in schedules])[:-1].astype(np.int32),
-        layout_ptr=pointers([len(layout) for layout in layouts]),
-        layout_piece=_joined(layouts),
+        arrangement_base=pointers([len(s.arrangements) for s in schedules])[:-1].astype(np.int32),
+        arrangement_ptr=pointers([len(arrangement) for arrangement in arrangements]),
+        arrangement_piece=_joined(arrangements),
         uneven=np.array([s.uneven for s in schedules], np.bool_),
     )
 
@@ -319,10 +319,22 @@ def _chunks_of_lanes(schedules: list[Plans], plan_of: list[int], plans: list[Pla
 def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDArray[Any]]:
     """Columns of the lanes; chunks: int64[LN], of their schedules."""
     rows = [
-        (a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.layout, a.blocking, a.begins)
+        (a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.arrangement, a.blocking, a.begins)
         for a in attributes
     ]
-    names = ("view", "part", "parts", "chunks", "wire_num", "wire_den", "phase", "gate", "layout", "blocking", "begins")
+    names = (
+        "view",
+        "part",
+        "parts",
+        "chunks",
+        "wire_num",
+        "wire_den",
+        "phase",
+        "gate",
+        "arrangement",
+        "blocking",
+        "begins",
+    )
     table = np.array(rows, np.int32).reshape(-1, len(names))
     columns: dict[str, NDArray[Any]] = {
         f"lane_{name}": np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)
@@ -384,9 +396,9 @@ def _checked(plans: Plans, what: str, kind: str = "", shares: SharesOf | None = 
     for view in plans.views:
         if len(view.member) != plans.members:
             raise WorkloadError(f"{what}: a view of {len(view.member)} members, expected all {plans.members}")
-    for layout in plans.layouts:
-        if not np.array_equal(np.sort(layout), np.arange(len(layout))):
-            raise WorkloadError(f"{what}: a layout of {len(layout)} pieces, expected each once")
+    for arrangement in plans.arrangements:
+        if not np.array_equal(np.sort(arrangement), np.arange(len(arrangement))):
+            raise WorkloadError(f"{what}: an arrangement of {len(arrangement)} pieces, expected each once")
     attributes = [plans.attributes_of(i) for i in range(len(plans.plans))]
     if [len(own) for own in attributes] != [len(plan) for plan in plans.plans]:
         raise WorkloadError(f"{what}: lanes and attributes differ in number, expected one each")
@@ -413,8 +425,10 @@ def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
         raise WorkloadError(
             f"{what}: a lane with view {lane.view}, expected one of {len(plans.views)} in relative plans"
         )
-    if not -1 <= lane.layout < len(plans.layouts):
-        raise WorkloadError(f"{what}: a lane with layout {lane.layout}, expected one of {len(plans.layouts)}")
+    if not -1 <= lane.arrangement < len(plans.arrangements):
+        raise WorkloadError(
+            f"{what}: a lane with arrangement {lane.arrangement}, expected one of {len(plans.arrangements)}"
+        )
     if not 0 <= lane.part < lane.parts or (lane.chunks is not None and lane.chunks < 1):
         raise WorkloadError(
             f"{what}: a lane with part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"

@@ -18,14 +18,14 @@ class Buffer(NamedTuple):
         parts: how many there are.
         chunks: into how many it is cut.
         wire: (numerator, denominator), bytes on the wire per byte.
-        layout: int32[pieces], which piece of a region is where the lane sees piece 0, 1, ...; None = as they are.
+        arrangement: int32[pieces], which piece of a region is where the lane sees piece 0, 1, ...; None = as they are.
     """
 
     part: int
     parts: int
     chunks: int
     wire: tuple[int, int]
-    layout: NDArray[np.int32] | None = None
+    arrangement: NDArray[np.int32] | None = None
 
     def bytes(self, chunk: int, count: int, size_bytes: int) -> int:
         """Bytes of chunks in a row, of a whole buffer of size_bytes; chunk: absolute, in any region."""
@@ -79,11 +79,11 @@ def _buffer(s: Schedules, index: int, row: int, me: int) -> Buffer:
         inner = int(s.view_parts[view])
         part, parts = part * inner + int(s.view_part[s.view_ptr[view] + me]), parts * inner
     wire = int(s.lane_wire_num[row]), int(s.lane_wire_den[row])
-    layout = None
-    if s.lane_layout[row] >= 0:
-        own = int(s.layout_base[index] + s.lane_layout[row])
-        layout = s.layout_piece[s.layout_ptr[own] : s.layout_ptr[own + 1]]
-    return Buffer(part, parts, int(s.lane_chunks[row]), wire, layout)
+    arrangement = None
+    if s.lane_arrangement[row] >= 0:
+        own = int(s.arrangement_base[index] + s.lane_arrangement[row])
+        arrangement = s.arrangement_piece[s.arrangement_ptr[own] : s.arrangement_ptr[own + 1]]
+    return Buffer(part, parts, int(s.lane_chunks[row]), wire, arrangement)
 
 
 def _absolute(s: Schedules, index: int, row: int, me: int, steps: list[Step]) -> list[Step]:

@@ -1,7 +1,7 @@
 """Trace sets as files: one for each distinct trace, and a manifest beside them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,19 @@ def read_set(
             raise WorkloadError(f"{file}: {len(table)} nodes, but {manifest.NAME} says {said.nodes[trace]}")
         tables.append(table)
     return TraceSet(tables, trace_of_npu, said.example_npu[used], said.families)
+
+
+def with_node_counts(folder: Path, nodes: Mapping[str, int]) -> None:
+    """Have the manifest of a folder, if there is one, say how many nodes its files have now, by their names.
+
+    Raises:
+        WorkloadError: the manifest is wrong.
+    """
+    path = folder / manifest.NAME
+    if path.is_file():
+        said = read_manifest(path)
+        counts = tuple(nodes.get(file, count) for file, count in zip(said.files, said.nodes, strict=True))
+        path.write_text(manifest.written(said._replace(nodes=counts)), encoding="utf-8")
 
 
 def is_set(path: str | os.PathLike[str]) -> bool:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -82,8 +83,8 @@ def load_traces(
     if path.is_file():
         trace_of_npu[own] = 0
         return [read_trace(path, strict=strict)] if np.any(own) else [], trace_of_npu
-    files = _find(path, npus)
-    users = _users_of_contents({npu: file for npu, file in sorted(files.items()) if own[npu]})
+    files = files_of(path, npus)
+    users = users_of_contents({npu: file for npu, file in sorted(files.items()) if own[npu]})
     first_user = _first_of_ranks(exchange({content: npus[0] for content, npus in users.items()}))
     traces: list[TraceTable] = []
     for content, own_users in users.items():
@@ -93,8 +94,12 @@ def load_traces(
     return traces, trace_of_npu
 
 
-def _find(prefix: Path, npus: int) -> dict[int, Path]:
-    """The file of each NPU."""
+def files_of(prefix: Path, npus: int) -> dict[int, Path]:
+    """The file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one.
+
+    Raises:
+        WorkloadError: no file, two files for one NPU, or a file for an NPU from `npus` on.
+    """
     name = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et(\.gz)?")
     files: dict[int, Path] = {}
     for file in _listed(prefix.parent):
@@ -124,8 +129,12 @@ def _listed(folder: Path) -> list[Path]:
         raise WorkloadError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
 
 
-def _users_of_contents(files: dict[int, Path]) -> dict[bytes, list[int]]:
-    """NPUs with equal files, by a digest of what is in them."""
+def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
+    """NPUs with equal files, by a digest of what is in them.
+
+    Raises:
+        WorkloadError: a file cannot be read.
+    """
     users: dict[bytes, list[int]] = {}
     for npu, file in files.items():
         users.setdefault(_digest(file), []).append(npu)

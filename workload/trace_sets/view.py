@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import NodeType, TraceTable, topological_order
+from et.order import occurrence
 from workload.errors import WorkloadError
 from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS
 
@@ -19,21 +20,6 @@ WHOLE = -1
 AS_WRITTEN = -1
 
 _KIND_OF_NODE_TYPE = np.array([NOOP, NOOP, MEMORY, MEMORY, COMPUTE, SEND, RECV, COLLECTIVE], np.int8)
-
-
-def occurrence(*keys: NDArray[np.integer]) -> Int32:
-    """int32[n]: how many earlier entries have equal keys.
-
-    Args:
-        keys: arrays of n entries each.
-    """
-    order = np.lexsort(keys)
-    is_repeat = np.zeros(len(order), np.bool_)
-    is_repeat[1:] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
-    place = np.arange(len(order))
-    count = np.empty(len(order), np.int32)
-    count[order] = place - np.maximum.accumulate(np.where(is_repeat, 0, place))
-    return count
 
 
 class TraceView:

@@ -1,11 +1,11 @@
 """The report of a run: one page of sections, a file each, from the folder of its results."""
 
 from nadi.pages.page import Page
-from nadi.pages.report import collectives, engine, fabric, network, overview, settings, step, timeline
+from nadi.pages.report import collectives, engine, explanation, fabric, network, overview, settings, step, timeline
 from nadi.runs import Run
 from nadi.terminal.readable import time_text
 
-SECTIONS = (overview, step, timeline, collectives, fabric, network, engine, settings)
+SECTIONS = (overview, step, explanation, timeline, collectives, fabric, network, engine, settings)
 """In the order of the page; each has `section(run)`."""
 
 

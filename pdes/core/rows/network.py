@@ -47,7 +47,9 @@ class Forwarding(Row, written_by=("build.routes", "network.faults")):
     forward = word(Kind.PACKED, "ps from arrival to departure << 1 | 1 where the node cuts through")
 
 
-class Gate(Row, words=32, written_by=("build.buffers", "network.pause", "network.shared_switch")):
+class Gate(
+    Row, words=32, written_by=("build.buffers", "network.pause", "network.port_queues", "network.shared_switch")
+):
     """A port of a switch that shares its buffer, and what its link lets in; of NPUs only pauses (docs/fabric.md)."""
 
     mask = word(Kind.FLAGS, "of the queues where something waits")
@@ -69,7 +71,7 @@ class Gate(Row, words=32, written_by=("build.buffers", "network.pause", "network
     trimmed_turn = word(Kind.COUNT, "trimmed packets sent since the last data packet that waited, while one did")
 
 
-class SwitchBuffer(Row, words=8, written_by=("build.buffers", "network.shared_switch")):
+class SwitchBuffer(Row, words=8, written_by=("build.buffers", "network.port_queues", "network.shared_switch")):
     """A switch that shares its buffer; by node."""
 
     used_bytes = word(Kind.BYTES, "shared bytes in use")

@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Port(Row, words=8, written_by=("build.worlds", "nic.allowed", "nic.pacing", "nic.port", "npu.npu_window")):
+class Port(Row, words=8, written_by=("build.npus", "nic.allowed", "nic.pacing", "nic.port", "npu.npu_window")):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
     sent_ref = word(Kind.PACKED, "who waits for the last byte of the packet on the wire, -1 nobody")

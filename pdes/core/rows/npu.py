@@ -8,7 +8,7 @@ class Npu(
     words=40,
     written_by=(
         "build.growth",
-        "build.worlds",
+        "build.npus",
         "messages.message_loop",
         "messages.whole",
         "network.faults",
@@ -128,7 +128,7 @@ class Taken(Row, written_by=("npu.collective", "npu.reduction")):
     taken_ps = word(Kind.TIME, "when the lane takes the latest of them")
 
 
-class Lane(Row, words=16, written_by=("build.worlds",)):
+class Lane(Row, words=16, written_by=("build.tables",)):
     """A lane of a plan: what its chunks are and who its peers are."""
 
     plain = word(Kind.FLAG, "as if all the words that follow were not there: see workload.Schedules.lane_plain")
@@ -174,14 +174,14 @@ class Phase(Row, written_by=("npu.tokens",)):
     next_phase = word(Kind.PHASE, "of those that wait for the same tokens")
 
 
-class Tokens(Row, written_by=("build.worlds", "npu.tokens")):
+class Tokens(Row, written_by=("build.npus", "npu.tokens")):
     """What an NPU has of the tokens of a dimension: pdes/npu/tokens.py."""
 
     running = word(Kind.COUNT, "tokens given out")
     waiting = word(Kind.PHASE, "list of those that wait, -1 none")
 
 
-class View(Row, words=4, written_by=("build.worlds",)):
+class View(Row, words=4, written_by=("build.tables",)):
     """The members of a group in lines."""
 
     members = word(Kind.COUNT, "of a line")

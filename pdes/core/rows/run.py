@@ -113,7 +113,7 @@ class Counters(
     congestion_notifications = word(Kind.COUNT, "sent")
 
 
-class Constants(Row, words=64, written_by=("build.schedule", "build.simulation", "build.worlds")):
+class Constants(Row, words=64, written_by=("build.constants", "build.schedule", "build.simulation", "build.worlds")):
     """Constants of a run."""
 
     seed = word(Kind.PACKED, "of all hashes")

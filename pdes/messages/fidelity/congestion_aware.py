@@ -11,9 +11,7 @@ import numpy as np
 from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS, destination
-from pdes.core.state import (
-    INF,
-)
+from pdes.core.state import INF
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE, STEP
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps

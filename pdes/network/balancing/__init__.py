@@ -18,6 +18,7 @@ class Balancing:
     """The rule of a run; pick is None for ECMP.
 
     reorders: packets of one flow may overtake each other. has_flowlets, by_host: what the rule needs in Routes.
+    by_destination: it goes by nothing else, so what one NPU sends another takes one way.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Balancing:
     reorders: bool = False
     has_flowlets: bool = False
     by_host: bool = False
+    by_destination: bool = False
 
 
 ECMP = Balancing("ecmp", None)
@@ -52,4 +54,5 @@ def balancing(name: str) -> Balancing:
         getattr(module, "REORDERS", False),
         getattr(module, "HAS_FLOWLETS", False),
         getattr(module, "BY_HOST", False),
+        getattr(module, "BY_DESTINATION", False),
     )

@@ -8,6 +8,7 @@ from pdes.core.world import world_at
 
 TITLE = "by the destination's host"
 BY_HOST = True
+BY_DESTINATION = True
 
 
 @hook

@@ -4,6 +4,7 @@ from pdes.core.jit import hook
 from pdes.core.packet import destination
 
 TITLE = "by the destination's number"
+BY_DESTINATION = True
 
 
 @hook

@@ -33,12 +33,7 @@ import numpy as np
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
-from pdes.core.state import (
-    CC_CNP,
-    CC_SENT,
-    CC_START,
-    INF,
-)
+from pdes.core.state import CC_CNP, CC_SENT, CC_START, INF
 from pdes.core.world import world_at
 from pdes.nic.congestion import COUNT, DELAY_PS, RATE_BPS, STEP_BPS, SWITCH, TIME_PS, Parameter
 

@@ -18,13 +18,7 @@ between equal paths. Then L is replaced, and U, W and W^c stay as they are until
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
-from pdes.core.state import (
-    CC_ACK,
-    CC_START,
-    MAX_TELEMETRY_HOPS,
-    TELEMETRY_CLASS_SHIFT,
-    TELEMETRY_QUEUE_SHIFT,
-)
+from pdes.core.state import CC_ACK, CC_START, MAX_TELEMETRY_HOPS, TELEMETRY_CLASS_SHIFT, TELEMETRY_QUEUE_SHIFT
 from pdes.core.world import world_at
 from pdes.nic.congestion import COUNT, RATE_BPS, STEP_BPS, SWITCH, TIME_PS, Parameter
 

@@ -27,13 +27,7 @@ round trip; "delay ~= 0" is less than 1 us. What queue pairs here make different
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
-from pdes.core.state import (
-    CC_ACK,
-    CC_LOSS,
-    CC_START,
-    LOSS_TIMEOUT,
-    LOSS_TRIMMED,
-)
+from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED
 from pdes.core.world import world_at
 from pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, TIME_PS, Parameter
 

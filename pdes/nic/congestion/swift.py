@@ -21,12 +21,7 @@ parameter says. Where the paper leaves a choice:
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
-from pdes.core.state import (
-    CC_ACK,
-    CC_LOSS,
-    CC_START,
-    LOSS_TIMEOUT,
-)
+from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
 from pdes.core.world import world_at
 from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, PACKETS, TIME_PS, WINDOW_PACKETS, Parameter
 

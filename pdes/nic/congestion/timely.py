@@ -24,10 +24,7 @@ Where the paper leaves a choice:
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
-from pdes.core.state import (
-    CC_ACK,
-    CC_START,
-)
+from pdes.core.state import CC_ACK, CC_START
 from pdes.core.world import world_at
 from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, RATE_BPS, STEP_BPS, TIME_PS, Parameter
 

@@ -1,0 +1,142 @@
+"""Mending a trace file without guessing: which dependencies can be left out, which ids can be given anew."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from et.checking.finding import MOST_EXAMPLES, Example
+from et.checking.raw import RawTrace
+from et.errors import TraceError
+from et.framing import iter_messages
+from et.schema import Node
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Mend:
+    """One sort of change of a file.
+
+    Attributes:
+        what: was done, in words.
+        count: how often.
+        examples: a few of them.
+    """
+
+    what: str
+    count: int
+    examples: tuple[Example, ...]
+
+
+class Changes(NamedTuple):
+    """What is to be changed in a file.
+
+    Attributes:
+        left_out: bool[m], dependencies.
+        new_id: row to its id.
+        mends: the same in words.
+    """
+
+    left_out: Mask
+    new_id: dict[int, int]
+    mends: tuple[Mend, ...]
+
+
+def safe_changes(raw: RawTrace) -> Changes:
+    """Those for which nothing has to be guessed.
+
+    A dependency on a node that the file lacks, or of a node on itself, is left out: nobody can ever meet it. Where
+    control dependencies close a cycle and data dependencies have none, all control dependencies are left out, as
+    `et.read_trace(strict=False)` does and says why. An id that stands twice is given anew where nobody depends on it.
+    """
+    deps = raw.dependencies
+    on_itself = deps.parent_id == raw.node_id[deps.row]
+    on_itself &= ~raw.ambiguous
+    left_out = raw.dangling | on_itself
+    sorts = [
+        ("dependencies on nodes that the file lacks are left out", raw.dangling),
+        ("dependencies of nodes on themselves are left out", on_itself),
+    ]
+    closes_cycle = np.any(raw.on_cycles(~left_out)[0]) and not np.any(raw.on_cycles(~left_out & ~deps.is_control)[0])
+    if closes_cycle:
+        control = deps.is_control & ~left_out
+        sorts.append(("control dependencies are left out, because they close a cycle", control))
+        left_out |= deps.is_control
+    mends = [_left_out(raw, what, which) for what, which in sorts if np.any(which)]
+    waited_for = deps.parent_id[raw.ambiguous]
+    free = raw.repeats[~np.isin(raw.node_id[raw.repeats], waited_for)]
+    new_id = dict(zip(free.tolist(), _unused(raw, len(free)), strict=True))
+    if new_id:
+        examples = tuple(
+            Example(raw.path, int(raw.node_id[row]), f"the node at place {row} is {new} now")
+            for row, new in list(new_id.items())[:MOST_EXAMPLES]
+        )
+        mends.append(Mend("ids that stood twice, and on which no node depends, are given anew", len(new_id), examples))
+    return Changes(left_out, new_id, tuple(mends))
+
+
+def readable_changes(raw: RawTrace) -> Changes:
+    """Those with which the file can be read as a table, to look for what else is wrong; never written."""
+    safe = safe_changes(raw)
+    left_out = safe.left_out | raw.on_cycles(~safe.left_out)[0]
+    new_id = dict(zip(raw.repeats.tolist(), _unused(raw, len(raw.repeats)), strict=True))
+    return Changes(left_out, new_id, ())
+
+
+def changed_messages(raw: RawTrace, changes: Changes) -> Iterator[bytes]:
+    """The messages of the file, metadata first, with the changes; all else as it was, byte by byte.
+
+    Raises:
+        TraceError: the file cannot be read any more.
+    """
+    deps = raw.dependencies
+    of_node = np.searchsorted(deps.row, np.arange(len(raw.node_id) + 1))
+    is_changed = np.zeros(len(raw.node_id), np.bool_)
+    is_changed[deps.row[changes.left_out]] = True
+    for row, (_, message) in enumerate(iter_messages(raw.path), start=-1):
+        if row < 0 or not (is_changed[row] or row in changes.new_id):
+            yield message
+            continue
+        try:
+            node = Node.FromString(message)
+        except DecodeError as error:
+            where = f"{raw.path}: node {raw.node_id[row]}"
+            raise TraceError(f"{where}: corrupt message ({error}), expected a Node") from error
+        own = slice(int(of_node[row]), int(of_node[row + 1]))
+        keep = ~changes.left_out[own]
+        for field, is_control in ((node.data_deps, False), (node.ctrl_deps, True)):
+            ids = deps.parent_id[own][keep & (deps.is_control[own] == is_control)].tolist()
+            del field[:]
+            field.extend(ids)
+        node.id = changes.new_id.get(row, node.id)
+        yield node.SerializeToString(deterministic=True)
+
+
+def _left_out(raw: RawTrace, what: str, which: Mask) -> Mend:
+    deps = raw.dependencies
+    examples = tuple(
+        Example(
+            raw.path,
+            int(raw.node_id[deps.row[at]]),
+            f"waits no more for node {deps.parent_id[at]} ({'control' if deps.is_control[at] else 'data'})",
+        )
+        for at in np.flatnonzero(which)[:MOST_EXAMPLES].tolist()
+    )
+    return Mend(what, int(np.count_nonzero(which)), examples)
+
+
+def _unused(raw: RawTrace, count: int) -> list[int]:
+    """The first so many numbers that are nobody's id, and that nobody waits for, beyond the largest id if they fit."""
+    taken = np.union1d(raw.node_id, raw.dependencies.parent_id)
+    above = int(raw.node_id.max(initial=0)) + 1
+    if above + count + len(taken) < 2**63:
+        candidates = np.arange(above, above + count + len(taken), dtype=np.uint64)
+    else:
+        candidates = np.arange(count + len(taken), dtype=np.uint64)
+    found: list[int] = np.setdiff1d(candidates, taken)[:count].tolist()
+    return found

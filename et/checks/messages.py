@@ -1,0 +1,116 @@
+"""Sends without receives and receives without sends.
+
+Of each pair of NPUs only sums are kept: of counts, bytes and hashes of tag, place and size, of sends less those of
+receives. Where one is not 0, the traces of that pair are opened again to say which message it is.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.checking.check import Check, Surroundings
+from et.checking.finding import ERROR, Example, Finding
+from et.checking.hashing import mixed
+from et.checking.looked import Looked
+
+NAME = "messages"
+LOOKS_FOR = "sends without receives and receives without sends, by pair, tag, order and bytes"
+
+Int64 = NDArray[np.int64]
+
+_MOST_PAIRS_TOLD = 20
+
+
+class Look(Check):
+    """Gathers rows of (pair, sends less receives, bytes of them, hash)."""
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        self._pairs: list[Int64] = []
+        self._sums: list[NDArray[np.uint64]] = []
+
+    def trace(self, looked: Looked) -> Iterable[Finding]:
+        """Adds up the messages of a trace by peer and direction, then does so for each of its users."""
+        if not self.sources.whole or len(looked.messages.row) == 0:
+            return ()
+        m = looked.messages
+        there = m.peer >= 0
+        key = (m.peer * 2 + m.is_send)[there]
+        order = np.argsort(key, kind="stable")
+        first = np.flatnonzero(np.diff(key[order], prepend=-1))
+        if len(first) == 0:
+            return ()
+        rows = [np.ones(len(key), np.uint64), m.size[there].astype(np.uint64)]
+        rows.append(mixed(m.tag[there], m.seq[there], m.size[there]))
+        sums = np.stack([np.add.reduceat(row[order], first) for row in rows], axis=1)
+        peer, is_send = key[order][first] >> 1, key[order][first] % 2 == 1
+        sums[~is_send] = np.negative(sums[~is_send])
+        npus = self.sources.npus
+        users, shifts = self.sources.users[looked.trace], self.sources.shifts(looked.trace)
+        other = peer[None, :] + shifts[:, None]
+        pair = np.where(is_send, users[:, None] * npus + other, other * npus + users[:, None])
+        exists = (other >= 0) & (other < npus)
+        self._pairs.append(pair[exists])
+        self._sums.append(np.broadcast_to(sums, (*pair.shape, 3))[exists])
+        return ()
+
+    def end(self) -> Iterable[Finding]:
+        """Pairs of which one sum is not 0; of the first ones in words what is wrong."""
+        if not self._pairs:
+            return
+        pairs, sums = np.concatenate(self._pairs), np.concatenate(self._sums)
+        order = np.argsort(pairs, kind="stable")
+        first = np.flatnonzero(np.diff(pairs[order], prepend=-1))
+        total = np.add.reduceat(sums[order], first, axis=0)
+        wrong = pairs[order][first][np.any(total != 0, axis=1)]
+        readable = [self._is_readable(npu) for npu in range(self.sources.npus)] if len(wrong) else []
+        wrong = np.array([p for p in wrong.tolist() if all(readable[npu] for npu in divmod(p, self.sources.npus))])
+        if len(wrong):
+            told = [self._told(*divmod(int(pair), self.sources.npus)) for pair in wrong[:_MOST_PAIRS_TOLD]]
+            examples = tuple(example for of_pair in told for example in of_pair)
+            yield Finding(ERROR, "pairs of NPUs have sends and receives that do not match", len(wrong), examples)
+
+    def _is_readable(self, npu: int) -> bool:
+        place = self.sources.place(npu)
+        return place is None or place[0] not in self.around.unread
+
+    def _told(self, source: int, target: int) -> list[Example]:
+        """What does not match between two NPUs, tag by tag."""
+        sends, receives = self._ends(source, target, of_sends=True), self._ends(target, source, of_sends=False)
+        found = []
+        for tag in sorted({tag for tag, _, _ in sends + receives}):
+            sent = [(size, where) for t, size, where in sends if t == tag]
+            taken = [(size, where) for t, size, where in receives if t == tag]
+            pair = f"NPU {source} to NPU {target}, tag {tag}"
+            if len(sent) != len(taken):
+                extra = sent[len(taken) :] or taken[len(sent) :]
+                path, node = extra[0][1]
+                text = (
+                    f"{pair}: {len(sent)} sends ({sum(s for s, _ in sent)} B), but {len(taken)} receives "
+                    f"({sum(s for s, _ in taken)} B); this is the first without a counterpart"
+                )
+                found.append(Example(path, node, text))
+                continue
+            differ = [i for i, (a, b) in enumerate(zip(sent, taken, strict=True)) if a[0] != b[0]]
+            if differ:
+                i = differ[0]
+                path, node = sent[i][1]
+                swapped = Counter(s for s, _ in sent) == Counter(s for s, _ in taken)
+                order = "; the same sizes come in another order" if swapped else ""
+                there = "{}: node {}".format(*taken[i][1])
+                text = f"{pair}: send {i} has {sent[i][0]} B, but receive {i} {taken[i][0]} B ({there}){order}"
+                found.append(Example(path, node, text))
+        return found
+
+    def _ends(self, npu: int, other: int, *, of_sends: bool) -> list[tuple[int, int, tuple[str, int]]]:
+        """Tag, bytes, file and node of the messages of an NPU with another one, in order."""
+        place = self.sources.place(npu)
+        if place is None:
+            return []
+        looked = self.around.again(place[0])
+        m = looked.messages
+        shift = int(self.sources.shifts(place[0])[place[1]])
+        rows = np.flatnonzero((m.peer >= 0) & (m.peer + shift == other) & (m.is_send == of_sends))
+        return [(int(m.tag[i]), int(m.size[i]), (looked.table.path, looked.node(int(m.row[i])))) for i in rows.tolist()]

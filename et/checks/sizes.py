@@ -1,0 +1,44 @@
+"""Collectives, messages and memory accesses of no bytes, or of nobody knows how many."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from et.checking.check import Check
+from et.checking.finding import ERROR, WARNING, Finding, at_nodes
+from et.checking.looked import UNEVEN, Looked
+from et.schema import CollectiveCommType, NodeType
+from et.summary import collective_name
+
+NAME = "sizes"
+LOOKS_FOR = "collectives, messages and memory accesses without bytes"
+
+
+class Look(Check):
+    """A run refuses a collective of no bytes; a message of no bytes it sends."""
+
+    def trace(self, looked: Looked) -> Iterable[Finding]:
+        """Each node apart."""
+        table, colls, messages = looked.table, looked.collectives, looked.messages
+        need = colls.kind != CollectiveCommType.BARRIER
+        missing = need & (table.comm_size[colls.row] < 0)
+        zero = need & (table.comm_size[colls.row] == 0) & (colls.size != UNEVEN)
+        is_memory = np.isin(table.type, (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE))
+        for severity, what, rows in (
+            (ERROR, "collectives have no comm_size", colls.row[missing]),
+            (ERROR, "collectives have comm_size 0", colls.row[zero]),
+            (ERROR, "messages have no comm_size", messages.row[messages.size < 0]),
+            (WARNING, "messages have comm_size 0", messages.row[messages.size == 0]),
+            (WARNING, "memory accesses have no tensor_size", np.flatnonzero(is_memory & (table.tensor_size <= 0))),
+        ):
+            yield from at_nodes(
+                severity, what, table.path, table.node_id, rows, lambda row: f"{_kind(looked, row)}, expected its bytes"
+            )
+
+
+def _kind(looked: Looked, row: int) -> str:
+    """What a node is, in a word."""
+    table = looked.table
+    if table.type[row] == NodeType.COMM_COLL_NODE:
+        return collective_name(int(table.comm_type[row]))
+    return NodeType(table.type[row]).name.removesuffix("_NODE").lower().replace("_", " ")

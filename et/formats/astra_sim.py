@@ -1,0 +1,28 @@
+"""Workloads of layers of ASTRA-sim 1.0, every policy of parallelism that it knows."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from et.formats import simai
+from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
+from et.layers.loops import Dialect
+from et.trace_tables import TraceTables
+
+NAME = "astra-sim"
+TITLE = "a workload of layers of ASTRA-sim 1.0"
+OPTIONS = LAYER_OPTIONS
+_DIALECT = Dialect(least_forward_bytes=0, gather_total=False)
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is a file of layers, and not of SimAI's."""
+    return bool(first_words(path)) and not simai.recognises(path)
+
+
+def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
+    """The traces of one file; the option npus says of how many NPUs.
+
+    Raises:
+        TraceError: several files, a wrong one, or NPUs that do not fit the groups.
+    """
+    return traces_of_layers(paths, options, _DIALECT)

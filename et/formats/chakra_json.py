@@ -1,0 +1,233 @@
+"""Chakra traces as JSON: the objects that protobuf's JSON has for GlobalMetadata and each Node, one after another.
+
+Chakra's chakra_jsonizer writes them; a list of them is read too. Field names are read as protobuf writes them
+("dataDeps") and as the schema has them ("data_deps"), 64-bit integers as strings and as numbers.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+import inputs
+from et.errors import TraceError
+from et.framing import split_frames
+from et.groups import read_groups
+from et.reader import table_of
+from et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
+from et.table import TraceTable
+from et.table_writer import frames_of
+from et.trace_tables import TraceTables
+
+NAME = "json"
+TITLE = "Chakra traces as JSON, NAME.<npu>.json"
+_FILE = re.compile(r"(?P<prefix>.+)\.(?P<npu>[0-9]{1,9})\.json(\.gz)?")
+_KEYS = frozenset({"chakra-json", "gzip:chakra-json"})
+_GROUPS_NAME = "groups.json"
+_MOST_BYTES = 1 << 30
+_MOST_KEPT = 1 << 16
+_EXPECTED = "a Chakra trace as JSON"
+_SPACE = re.compile(r"[\s,]*")
+
+
+class JsonTraces(Mapping[int, TraceTable]):
+    """Traces of files, each read when it is asked for."""
+
+    def __init__(self, files: Mapping[int, Path]) -> None:
+        self._files = files
+
+    def __getitem__(self, npu: int) -> TraceTable:
+        return read_json(self._files[npu])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is such a file, or a folder whose numbered JSON files are."""
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if _FILE.fullmatch(file.name))
+        return bool(found) and recognises(found[0])
+    kind = inputs.kind_of(path)
+    return kind is not None and kind.key in _KEYS
+
+
+def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # noqa: ARG001 - it has no options
+    """The traces of files, or of a folder; a file without a number is NPU 0's.
+
+    Raises:
+        TraceError: no files, two of one NPU, or a wrong one.
+    """
+    files: dict[int, Path] = {}
+    for given in paths:
+        inside = given.is_dir()
+        for path in sorted(given.iterdir()) if inside else [given]:
+            named = _FILE.fullmatch(path.name)
+            if named is None and inside:
+                continue
+            npu = int(named["npu"]) if named else 0
+            if npu in files:
+                raise TraceError(f"{path}: beside {files[npu].name}, expected one trace of each NPU")
+            files[npu] = path
+    if not files:
+        raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>.json")
+    beside = [path / _GROUPS_NAME for path in paths if (path / _GROUPS_NAME).is_file()]
+    groups = {name: members for file in beside for name, members in read_groups(file).items()}
+    return TraceTables(JsonTraces(dict(sorted(files.items()))), groups)
+
+
+def read_json(path: Path) -> TraceTable:
+    """One file.
+
+    Raises:
+        TraceError: it cannot be read, is no such JSON, or holds what et.read_trace refuses.
+    """
+    messages = _messages(path)
+    metadata = next(messages, None)
+    if metadata is None:
+        raise TraceError(f"{path}: no object in it, expected {_EXPECTED}")
+    return table_of(metadata, messages, path, keep_others=True)
+
+
+def names(traces: TraceTables, prefix: str) -> list[str]:
+    """`prefix.<npu>.json` for each, and the group file."""
+    return [*(f"{prefix}.{npu}.json" for npu in traces.tables), *([_GROUPS_NAME] if traces.groups else [])]
+
+
+def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
+    """Write all files, a line for each object.
+
+    Raises:
+        TraceError: a trace cannot be read.
+    """
+    for npu, table in traces.tables.items():
+        with (folder / f"{prefix}.{npu}.json").open("w", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(found)}\n" for found in objects(table))
+    if traces.groups:
+        said = {name: list(members) for name, members in traces.groups.items()}
+        (folder / _GROUPS_NAME).write_text(json.dumps(said) + "\n", encoding="utf-8")
+
+
+def objects(table: TraceTable) -> Iterator[dict[str, Any]]:
+    """The metadata and the nodes of a trace, as protobuf's JSON has them."""
+    frames = frames_of(table)
+    metadata = next(split_frames(next(frames)))
+    yield json_format.MessageToDict(GlobalMetadata.FromString(metadata))
+    known: dict[bytes, dict[str, Any]] = {}
+    for some in frames:
+        for message in split_frames(some):
+            yield _object(RawNode.FromString(message), known)
+
+
+def _object(node: Message, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]:
+    """A node; fields that are 0 or empty are left out, as protobuf leaves them out. known: attributes met."""
+    fields: dict[str, Any] = {
+        "id": str(node.id) if node.id else "",
+        "name": node.name.decode(),
+        "type": NodeType(node.type).name,
+        "ctrlDeps": [str(parent) for parent in node.ctrl_deps],
+        "dataDeps": [str(parent) for parent in node.data_deps],
+        "startTimeMicros": str(node.start_time_micros) if node.start_time_micros else "",
+        "durationMicros": str(node.duration_micros) if node.duration_micros else "",
+        "inputs": json_format.MessageToDict(node.inputs) if node.HasField("inputs") else None,
+        "outputs": json_format.MessageToDict(node.outputs) if node.HasField("outputs") else None,
+        "attr": [_attribute_object(message, known) for message in node.attr],
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _attribute_object(message: bytes, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]:
+    if message not in known:
+        if len(known) >= _MOST_KEPT:
+            known.clear()
+        known[message] = json_format.MessageToDict(AttributeProto.FromString(message))
+    return known[message]
+
+
+def _messages(path: Path) -> Iterator[Message]:
+    """GlobalMetadata, then Nodes."""
+    known: dict[str, Message] = {}
+    for number, found in enumerate(_objects(path)):
+        where = f"{path}: object {number}"
+        if not isinstance(found, dict):
+            raise TraceError(f"{where}: found {json.dumps(found)[:60]}, expected an object")
+        try:
+            if number == 0:
+                yield _metadata(where, found)
+                continue
+            attributes = found.pop("attr", [])
+            node = json_format.ParseDict(found, Node())
+            if not isinstance(attributes, list):
+                raise TraceError(f"{where}: attr is {json.dumps(attributes)[:60]}, expected a list")
+            node.attr.extend(_attribute(attribute, known) for attribute in attributes)
+        except (json_format.ParseError, ValueError, TypeError, AttributeError) as error:
+            if isinstance(error, TraceError):
+                raise
+            text = " ".join(str(error).split())[:200]
+            raise TraceError(f"{where}: {text}, expected a Chakra {'node' if number else 'GlobalMetadata'}") from error
+        yield node
+
+
+def _metadata(where: str, found: dict[str, Any]) -> Message:
+    if "type" in found or "id" in found:
+        raise TraceError(f"{where}: found a Node, expected a GlobalMetadata first")
+    return json_format.ParseDict(found, GlobalMetadata())
+
+
+def _attribute(found: object, known: dict[str, Message]) -> Message:
+    """An attribute; a trace repeats few."""
+    key = json.dumps(found)
+    if key not in known:
+        if len(known) >= _MOST_KEPT:
+            known.clear()
+        known[key] = json_format.ParseDict(found, AttributeProto())
+    return known[key]
+
+
+def _objects(path: Path) -> Iterator[object]:
+    """The JSON values that stand one after another, or in a list."""
+    text = _text(path)
+    decoder = json.JSONDecoder()
+    at = _behind_space(text, 0)
+    in_list = text.startswith("[", at)
+    at += in_list
+    while True:
+        at = _behind_space(text, at)
+        if at == len(text) or (in_list and text[at] == "]"):
+            if in_list and (at == len(text) or text[at + 1 :].strip()):
+                raise TraceError(f"{path}: character {at}: the list ends otherwise than by ], expected {_EXPECTED}")
+            return
+        try:
+            found, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:  # also a number of 5,000 digits
+            said = getattr(error, "msg", str(error))
+            raise TraceError(f"{path}: character {at}: {said}, expected {_EXPECTED}") from error
+        yield found
+
+
+def _behind_space(text: str, at: int) -> int:
+    """Where the next value begins; commas between values count as space."""
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _text(path: Path) -> str:
+    parts, size = [], 0
+    try:
+        for block in inputs.blocks(path):
+            size += len(block)
+            if size > _MOST_BYTES:
+                raise TraceError(f"{path}: more than 1 GiB of JSON, expected less")
+            parts.append(block)
+        return b"".join(parts).decode("utf-8-sig")
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}, expected {_EXPECTED}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: byte {error.start}: {error.reason}, expected UTF-8") from error

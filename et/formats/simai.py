@@ -1,0 +1,30 @@
+"""Workloads of layers that AICB makes for SimAI: HYBRID_TRANSFORMER_FWD_IN_BCKWD with groups of experts and stages.
+
+Source: SimAI, astra-sim-alibabacloud/astra-sim/workload/Workload.cc; AICB, SimAI_training_workload_generator.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
+from et.layers.loops import Dialect
+from et.trace_tables import TraceTables
+
+NAME = "simai"
+TITLE = "a workload of layers of SimAI (AICB)"
+OPTIONS = LAYER_OPTIONS
+_DIALECT = Dialect(least_forward_bytes=4096, gather_total=True)
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is a file of layers with the policy that AICB writes."""
+    return first_words(path)[:1] == ["HYBRID_TRANSFORMER_FWD_IN_BCKWD"]
+
+
+def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
+    """The traces of one file; the option npus says of how many NPUs, where the file has no all_gpus.
+
+    Raises:
+        TraceError: several files, a wrong one, or NPUs that do not fit the groups.
+    """
+    return traces_of_layers(paths, options, _DIALECT)

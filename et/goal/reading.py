@@ -1,0 +1,235 @@
+"""A GOAL file, rank by rank: where each rank stands is found in one pass, its trace is made when it is asked for.
+
+    num_ranks 2
+    rank 0 {
+    l1: calc 1500 cpu 0
+    l2: send 65536b to 1 tag 7 cpu 0 nic 0
+    l2 requires l1
+    }
+
+Source: ATLAHS, sim/LogGOPSim/txt2bin.re; Hoefler, Siebert and Lumsdaine, GOAL (ICPP 2009).
+"""
+
+import heapq
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import inputs
+from et.blocks import Block, TraceColumns
+from et.builders import attribute
+from et.errors import TraceError
+from et.table import TraceTable
+
+NANOS = "duration_nanos"
+"""Attribute of computations whose time is no whole number of microseconds, so that GOAL can be written again."""
+
+MOST_TAG = 2**24
+"""The engine keeps tags in 24 bits."""
+
+_MOST_RANKS = 2**19
+_MOST_BYTES = 1 << 30
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_HEAD = re.compile(rb"\A(?:\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+(\d{1,9})\b", re.DOTALL)
+_RANK = re.compile(rb"^[ \t]*rank[ \t]+(\d{1,9})\s*\{", re.MULTILINE)
+_NAME = r"[A-Za-z_]\w*"
+_OPERATION = re.compile(
+    rf"(?:(?P<label>{_NAME})\s*:\s*)?(?P<what>calc|send|recv)\s+(?P<size>\d{{1,18}})(?:b)?"
+    r"(?:\s+(?P<way>to|from)\s+(?P<peer>-?\d{1,9}))?(?P<rest>(?:\s+(?:tag|cpu|nic)\s+-?\d{1,18})*)"
+)
+_WAITS = re.compile(rf"(?P<label>{_NAME})\s+(?P<how>i?requires)\s+(?P<parent>{_NAME})")
+_EXPECTED = "calc, send, recv, requires or irequires of GOAL"
+
+
+class _Operation(NamedTuple):
+    """A line; peer and tag are -1 of calc."""
+
+    what: str
+    size: int
+    peer: int
+    tag: int
+    label: str
+
+
+class GoalTraces(Mapping[int, TraceTable]):
+    """The ranks of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._whole: bytes | None = None
+        self._places, self.ranks = self._index()
+
+    def __getitem__(self, rank: int) -> TraceTable:
+        if not 0 <= rank < self.ranks:
+            raise KeyError(rank)
+        if rank not in self._places:
+            return TraceColumns(rank, f"{self.path}").table()
+        begin, end = self._places[rank]
+        try:
+            part = (
+                self._whole[begin:end] if self._whole is not None else inputs.read_part(self.path, begin, end - begin)
+            )
+            return _table(self.path, rank, self.ranks, part.decode("utf-8"))
+        except OSError as error:
+            raise TraceError(f"{self.path}: {error.strerror or error}, expected a GOAL schedule") from error
+        except UnicodeDecodeError as error:
+            raise TraceError(f"{self.path}: rank {rank}: {error.reason}, expected UTF-8") from error
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.ranks))
+
+    def __len__(self) -> int:
+        return self.ranks
+
+    def _index(self) -> tuple[dict[int, tuple[int, int]], int]:
+        """Where the text of each rank stands, from behind its bracket to the next rank; and how many there are."""
+        found: list[tuple[int, int, int]] = []
+        head, before, carried = b"", 0, b""
+        try:
+            for piece in self._pieces():
+                head = head if len(head) > 1 << 16 else head + piece[: 1 << 16]
+                data = carried + piece
+                cut = data.rfind(b"\n") + 1
+                found += [(int(m[1]), before + m.start(), before + m.end()) for m in _RANK.finditer(data[:cut])]
+                before, carried = before + cut, data[cut:]
+        except OSError as error:
+            raise TraceError(f"{self.path}: {error.strerror or error}, expected a GOAL schedule") from error
+        found += [(int(m[1]), before + m.start(), before + m.end()) for m in _RANK.finditer(carried)]
+        size = before + len(carried)
+        said = _HEAD.match(head)
+        if said is None or not 1 <= int(said[1]) < _MOST_RANKS:
+            raise TraceError(f"{self.path}: no num_ranks from 1 to {_MOST_RANKS - 1}, expected it first")
+        ranks = int(said[1])
+        places: dict[int, tuple[int, int]] = {}
+        ends = [*(start for _, start, _ in found), size][1:]
+        for (rank, _, begin), end in zip(found, ends, strict=True):
+            if rank in places or rank >= ranks:
+                what = "stands twice" if rank in places else f"is beyond num_ranks {ranks}"
+                raise TraceError(f"{self.path}: rank {rank} {what}, expected each of 0 to {ranks - 1} once")
+            places[rank] = begin, end
+        return places, ranks
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The file piece by piece; a gzipped one is kept whole, so that ranks can be found in it again."""
+        first = next(inputs.pieces(self.path), b"")
+        if not first.startswith(b"\x1f\x8b"):
+            yield from inputs.pieces(self.path)
+            return
+        parts, size = [], 0
+        for block in inputs.blocks(self.path):
+            size += len(block)
+            if size > _MOST_BYTES:
+                raise TraceError(f"{self.path}: inflates to more than 1 GiB, expected less; gunzip it first")
+            parts.append(block)
+        self._whole = b"".join(parts)
+        yield self._whole
+
+
+def _table(path: Path, rank: int, ranks: int, text: str) -> TraceTable:
+    """The trace of a rank."""
+    where = f"{path}: rank {rank}"
+    text = _COMMENT.sub(" ", text).strip()
+    if not text.endswith("}"):
+        raise TraceError(f"{where}: ends without a bracket, expected }} behind its lines")
+    operations: list[_Operation] = []
+    waits: list[tuple[str, str, str]] = []
+    for line in re.split(r"[\n;]", text[:-1]):
+        statement = line.strip()
+        if not statement:
+            continue
+        if waiting := _WAITS.fullmatch(statement):
+            waits.append((waiting["label"], waiting["how"], waiting["parent"]))
+        else:
+            operations.append(_operation(where, rank, ranks, statement))
+    parents = _parents(where, operations, waits)
+    return _built(path, rank, operations, parents, _order(where, operations, parents))
+
+
+def _operation(where: str, rank: int, ranks: int, statement: str) -> _Operation:
+    found = _OPERATION.fullmatch(statement)
+    if found is None:
+        raise TraceError(f"{where}: found {statement[:60]!r}, expected {_EXPECTED}")
+    what = found["what"]
+    if (found["way"] or "") != {"calc": "", "send": "to", "recv": "from"}[what]:
+        raise TraceError(f"{where}: found {statement[:60]!r}, expected send ... to, recv ... from, or calc")
+    words = found["rest"].split()
+    numbers = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    peer, tag = int(found["peer"] or -1), numbers.get("tag", 0)
+    if what != "calc" and not (0 <= peer < ranks and peer != rank):
+        kind = "any rank" if peer == -1 else f"rank {peer}"
+        raise TraceError(f"{where}: {what} with {kind}, expected another of the {ranks} ranks, by its number")
+    if what != "calc" and not 0 <= tag < 2**31:
+        raise TraceError(f"{where}: tag {tag}, expected 0 to {2**31 - 1}")
+    if tag >= MOST_TAG:  # the engine's bound; both ends fold it alike
+        tag = MOST_TAG // 2 + zlib.crc32(str(tag).encode()) % (MOST_TAG // 2)
+    return _Operation(what, int(found["size"]), peer, tag, found["label"] or "")
+
+
+def _parents(where: str, operations: list[_Operation], waits: list[tuple[str, str, str]]) -> list[list[int]]:
+    """Of each operation; `irequires` waits for what its parent waits for, as that starts then."""
+    place: dict[str, int] = {}
+    for i, operation in enumerate(operations):
+        if operation.label and place.setdefault(operation.label, i) != i:
+            raise TraceError(f"{where}: label {operation.label} stands twice, expected each once")
+    parents: list[list[int]] = [[] for _ in operations]
+    with_start: list[tuple[int, int]] = []
+    for label, how, parent in waits:
+        if label not in place or parent not in place:
+            missing = label if label not in place else parent
+            raise TraceError(f"{where}: {label} {how} {parent}: no label {missing}, expected one of the rank")
+        if how == "requires":
+            parents[place[label]].append(place[parent])
+        else:
+            with_start.append((place[label], place[parent]))
+    for i, started in with_start:
+        parents[i] += parents[started]
+    return parents
+
+
+def _order(where: str, operations: list[_Operation], parents: list[list[int]]) -> list[int]:
+    """Parents before children, else as they stand."""
+    if all(parent < i for i, of_i in enumerate(parents) for parent in of_i):
+        return list(range(len(operations)))
+    missing = [len(of_i) for of_i in parents]
+    children: list[list[int]] = [[] for _ in operations]
+    for i, of_i in enumerate(parents):
+        for parent in of_i:
+            children[parent].append(i)
+    ready = [i for i, count in enumerate(missing) if count == 0]
+    order = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for child in children[i]:
+            missing[child] -= 1
+            if missing[child] == 0:
+                heapq.heappush(ready, child)
+    if len(order) < len(operations):
+        label = next(op.label for op, count in zip(operations, missing, strict=True) if count)
+        raise TraceError(f"{where}: {label} waits for itself, expected no cycle")
+    return order
+
+
+def _built(
+    path: Path, rank: int, operations: list[_Operation], parents: list[list[int]], order: list[int]
+) -> TraceTable:
+    block, nanos = Block(), 0
+    row: dict[int, int] = {}
+    for i in order:
+        operation = operations[i]
+        after = [row[parent] for parent in parents[i]]
+        name = operation.label or f"{operation.what}{i}"
+        if operation.what == "calc":
+            micros, nanos = divmod(nanos + operation.size, 1000)
+            attrs = [attribute(NANOS, "uint64", operation.size)] if operation.size != micros * 1000 else []
+            idle = operation.size == 0  # it only joins others: nothing of the accelerator
+            row[i] = block.comp(name, duration_micros=micros, is_cpu_op=idle, after=after, attrs=attrs)
+        elif operation.what == "send":
+            row[i] = block.send(name, operation.size, peer=operation.peer, tag=operation.tag, after=after)
+        else:
+            row[i] = block.recv(name, operation.size, peer=operation.peer, tag=operation.tag, after=after)
+    columns = TraceColumns(rank, f"{path}: rank {rank}")
+    columns.stamp(block)
+    return columns.table()

@@ -1,0 +1,154 @@
+"""The trace of an NPU as a rank of a GOAL file."""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from et.errors import TraceError
+from et.goal.expansion import rounds
+from et.goal.reading import MOST_TAG, NANOS
+from et.order import occurrence, topological_order
+from et.schema import AttributeProto, CollectiveCommType, NodeType
+from et.table import TraceTable
+
+_CPU, _HOST, _MEMORY = 0, 1, 2
+"""GOAL's cpu numbers for the accelerator, the host and memory, which work beside each other."""
+_FIRST_TAG = MOST_TAG // 2
+_MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
+
+
+class RankWriter:
+    """Makes the lines of one rank.
+
+    Args:
+        table: its trace.
+        rank: its NPU.
+        ranks: how many there are.
+        groups: members of each group by name.
+        tflops: floating-point operations per picosecond of what has no duration, 0 = not known.
+        memory_gbps: gigabytes per second of what has no duration, 0 = not known.
+    """
+
+    def __init__(
+        self,
+        table: TraceTable,
+        rank: int,
+        ranks: int,
+        groups: Mapping[str, Sequence[int]],
+        tflops: float,
+        memory_gbps: float,
+    ) -> None:
+        self._table, self._rank, self._ranks, self._groups = table, rank, ranks, groups
+        self._tflops, self._memory_gbps = tflops, memory_gbps
+        self._nanos = _exact_nanos(table)
+
+    def lines(self) -> Iterator[str]:
+        """The rank, brackets and all.
+
+        Raises:
+            TraceError: a node without time, size or peer, or a group that is not known.
+        """
+        table = self._table
+        order = topological_order(table)
+        is_collective = (table.type[order] == NodeType.COMM_COLL_NODE) & (table.comm_type[order] >= 0)
+        seq = dict(zip(order.tolist(), occurrence(table.group[order], is_collective).tolist(), strict=True))
+        ptr, dep = table.dep_ptr, table.dep
+        yield f"rank {self._rank} {{\n"
+        for row in order.tolist():
+            parents = [f"l{parent}" for parent in dep[ptr[row] : ptr[row + 1]].tolist()]
+            if table.type[row] == NodeType.COMM_COLL_NODE and table.comm_type[row] >= 0:
+                yield from self._collective(row, seq[row], parents)
+            else:
+                yield f"l{row}: {self._operation(row)}\n"
+                yield from (f"l{row} requires {parent}\n" for parent in parents)
+        yield "}\n"
+
+    def _operation(self, row: int) -> str:
+        table = self._table
+        if table.type[row] in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
+            is_send = table.type[row] == NodeType.COMM_SEND_NODE
+            peer, size = int((table.comm_dst if is_send else table.comm_src)[row]), int(table.comm_size[row])
+            if not 0 <= peer < self._ranks or size < 0:
+                raise self._error(row, f"peer {peer} and {size} B, expected an NPU below {self._ranks} and a size")
+            what = f"send {size}b to" if is_send else f"recv {size}b from"
+            return f"{what} {peer} tag {max(int(table.comm_tag[row]), 0)}"
+        cpu = _MEMORY if table.type[row] in _MEMORY_TYPES else _HOST if table.is_cpu_op[row] else _CPU
+        nanos = self._time(row)
+        return f"calc {nanos} cpu {cpu}" if nanos else "calc 0"
+
+    def _time(self, row: int) -> int:
+        """Nanoseconds of a node."""
+        table = self._table
+        if row in self._nanos:
+            return self._nanos[row]
+        if table.duration_micros[row] or table.type[row] == NodeType.METADATA_NODE:
+            return int(table.duration_micros[row]) * 1000
+        num_ops, size = int(table.num_ops[row]), int(table.tensor_size[row])
+        if (num_ops > 0 and not self._tflops) or (num_ops <= 0 < size and not self._memory_gbps):
+            option = "tflops" if num_ops > 0 else "memory_gbps"
+            raise self._error(row, f"no duration, expected one, or --to goal:{option}=N")
+        by_memory = max(size, 0) / self._memory_gbps if self._memory_gbps else 0.0
+        return round(max(max(num_ops, 0) / (self._tflops * 1000) if self._tflops else 0.0, by_memory))
+
+    def _collective(self, row: int, seq: int, parents: list[str]) -> Iterator[str]:
+        """Rounds of messages, and a computation of no time that waits for all of them."""
+        table = self._table
+        name = table.group_names[table.group[row]]
+        members = self._members(row, name)
+        kind, size = CollectiveCommType(table.comm_type[row]), int(table.comm_size[row])
+        if size < 0 and kind != CollectiveCommType.BARRIER:
+            raise self._error(row, "no comm_size, expected one")
+        splits = self._splits(row, len(members)) if kind == CollectiveCommType.ALL_TO_ALL else None
+        tag = _FIRST_TAG + zlib.crc32(f"{name} {members} {seq}".encode()) % (MOST_TAG - _FIRST_TAG)
+        before, every = parents, list(parents)
+        for k, round_ in enumerate(rounds(kind, members.index(self._rank), len(members), max(size, 0), splits)):
+            received = []
+            for way, ends in (("send", round_.sends), ("recv", round_.receives)):
+                for j, (member, size_bytes) in enumerate(ends):
+                    label = f"l{row}{way[0]}{k}x{j}"
+                    direction = "to" if way == "send" else "from"
+                    yield f"{label}: {way} {size_bytes}b {direction} {members[member]} tag {tag}\n"
+                    yield from (f"{label} requires {parent}\n" for parent in before)
+                    every.append(label)
+                    received += [label] * (way == "recv")
+            before = received or before
+        yield f"l{row}: calc 0\n"
+        yield from (f"l{row} requires {label}\n" for label in every)
+
+    def _members(self, row: int, name: str) -> tuple[int, ...]:
+        members = self._groups.get(name) or self._table.metadata_groups.get(name)
+        if name and members is None and name not in self._table.metadata_groups:
+            raise self._error(row, f'group "{name}" is not known, expected it in a group file')
+        found = tuple(members or range(self._ranks))
+        if self._rank not in found or max(found) >= self._ranks:
+            raise self._error(row, f'group "{name}" has {len(found)} members, expected NPU {self._rank} among them')
+        return found
+
+    def _splits(self, row: int, n: int) -> tuple[list[int], list[int]] | None:
+        """Bytes to each member and from each, where the all-to-all is uneven."""
+        table = self._table
+        out, into = (table.split_sizes[c[row]] for c in (table.in_split_size, table.out_split_size))
+        if not out:
+            return None
+        unit = sum(out)
+        if len(out) != n or len(into) != n:
+            raise self._error(row, f"{len(out)} and {len(into)} split sizes, expected {n} of both")
+        size = int(table.comm_size[row])
+        return [size * o // unit if unit else 0 for o in out], [size * i // unit if unit else 0 for i in into]
+
+    def _error(self, row: int, text: str) -> TraceError:
+        return TraceError(f"{self._table.path}: node {self._table.node_id[row]}: {text}")
+
+
+def _exact_nanos(table: TraceTable) -> dict[int, int]:
+    """Times that GOAL said in nanoseconds, by row."""
+    if table.other is None:
+        return {}
+    found: dict[int, int] = {}
+    for number, messages in enumerate(table.other_attributes):
+        for message in messages:
+            said = AttributeProto.FromString(message)
+            if said.name == NANOS and said.WhichOneof("value") == "uint64_val":
+                found.update(dict.fromkeys(np.flatnonzero(table.other == number).tolist(), said.uint64_val))
+    return found

@@ -1,0 +1,191 @@
+"""The text: a policy of parallelism with its numbers, how many layers, and a line for each.
+
+    name reserved fwd_time fwd_comm fwd_size ig_time ig_comm ig_size wg_time wg_comm wg_size update_time [policy]
+
+Source: ASTRA-sim, branch ASTRA-sim-1.0, and SimAI, workload/Workload.cc (initialize_workload).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import inputs
+from et.errors import TraceError
+from et.schema import CollectiveCommType
+
+POLICIES = (
+    "DATA",
+    "MODEL",
+    "MICRO",
+    "HYBRID_DATA_MODEL",
+    "HYBRID_MODEL_DATA",
+    "HYBRID_TRANSFORMER",
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD",
+    "HYBRID_DLRM",
+    "HYBRID_DLRM_ENHANCED",
+    "HYBRID_CUSTOMIZED",
+    "DISTRIBUTED_INFERENCE",
+)
+NUMBERS = ("model_parallel_NPU_group", "ep", "pp", "vpp", "ga", "all_gpus", "pp_comm", "DLRM_LAST_BOTTOM_LAYER")
+LISTS = ("checkpoints", "checkpoint_initiates")
+_KINDS = {
+    "ALLREDUCE": CollectiveCommType.ALL_REDUCE,
+    "ALLGATHER": CollectiveCommType.ALL_GATHER,
+    "REDUCESCATTER": CollectiveCommType.REDUCE_SCATTER,
+    "ALLTOALL": CollectiveCommType.ALL_TO_ALL,
+}
+_SUFFIXES = ("", "_EP", "_DP_EP")
+_LEFT_OUT = ("BROADCAST",)
+_MOST_LAYERS = 1_000_000
+_MOST = 2**63 - 1
+_OF_LAYER = 12
+_PHASES = (("fwd", 2), ("ig", 5), ("wg", 8))
+
+
+class Phase(NamedTuple):
+    """One of a layer's three passes.
+
+    Attributes:
+        nanos: of computing, as written.
+        kind: of its collective, None = it has none.
+        size: bytes, as written.
+        group: "" = what the pass usually communicates in, "EP" or "DP_EP".
+    """
+
+    nanos: int
+    kind: CollectiveCommType | None
+    size: int
+    group: str
+
+
+class Layer(NamedTuple):
+    """A line.
+
+    Attributes:
+        name: of the layer; several may share one.
+        forward, input_gradient, weight_gradient: its passes.
+        update_nanos: after the collective of weight gradients.
+        policy: of a HYBRID_CUSTOMIZED file, else "".
+    """
+
+    name: str
+    forward: Phase
+    input_gradient: Phase
+    weight_gradient: Phase
+    update_nanos: int
+    policy: str
+
+
+class LayerFile(NamedTuple):
+    """A file.
+
+    Attributes:
+        path: of it.
+        policy: one of POLICIES.
+        numbers: of the first line, by name, as far as they are there.
+        lists: of the first line, checkpoints and checkpoint_initiates.
+        layers: its layers.
+        left_out: collectives that the originals ignore, by name how many.
+    """
+
+    path: Path
+    policy: str
+    numbers: dict[str, int]
+    lists: dict[str, tuple[int, ...]]
+    layers: tuple[Layer, ...]
+    left_out: dict[str, int]
+
+
+def read_layers(path: Path) -> LayerFile:
+    """Read a file.
+
+    Raises:
+        TraceError: it cannot be read, or a line is not as above.
+    """
+    try:
+        text = b"".join(inputs.blocks(path)).decode("utf-8")
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}, expected a workload of layers") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: {error.reason} at byte {error.start}, expected text") from error
+    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if len(lines) < 2:
+        raise TraceError(f"{path}: {len(lines)} lines, expected a policy, a number of layers and a line for each")
+    policy, numbers, lists = _head(path, lines[0][1])
+    count = _integer(path, lines[1][0], "number of layers", lines[1][1][0], _MOST_LAYERS)
+    if len(lines) - 2 < count or count == 0:
+        raise TraceError(f"{path}: {len(lines) - 2} lines of layers, expected {max(count, 1)} as line 2 says")
+    left_out: dict[str, int] = {}
+    width = _OF_LAYER + (policy == "HYBRID_CUSTOMIZED")
+    layers = tuple(_layer(path, number, words, width, left_out) for number, words in lines[2 : 2 + count])
+    for name, places in lists.items():
+        if any(place >= count for place in places):
+            raise TraceError(f"{path}: line 1: {name} has layer {max(places)}, expected 0 to {count - 1}")
+    return LayerFile(path, policy, numbers, lists, layers, left_out)
+
+
+def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[str, tuple[int, ...]]]:
+    """Policy, numbers and lists of the first line."""
+    where = f"{path}: line 1"
+    if words[0] not in POLICIES:
+        raise TraceError(f"{where}: policy {words[0][:60]!r}, expected one of {', '.join(POLICIES)}")
+    numbers: dict[str, int] = {}
+    lists: dict[str, tuple[int, ...]] = {}
+    rest = list(words[1:])
+    if words[0].startswith("HYBRID_DLRM") and rest and rest[0].isdecimal():
+        rest.insert(0, "DLRM_LAST_BOTTOM_LAYER")
+    while rest:
+        name = rest.pop(0).rstrip(":")
+        if name not in (*NUMBERS, *LISTS) or not rest:
+            raise TraceError(
+                f"{where}: found {name[:60]!r}, expected {', '.join((*NUMBERS, *LISTS))}, each with its number"
+            )
+        number = _integer(path, 1, name, rest.pop(0), _MOST)
+        if name in NUMBERS:
+            numbers[name] = number
+        elif number > len(rest):
+            raise TraceError(f"{where}: {name} has {len(rest)} layers, expected {number}")
+        else:
+            lists[name] = tuple(_integer(path, 1, name, word, _MOST) for word in rest[:number])
+            del rest[:number]
+    return words[0], numbers, lists
+
+
+def _layer(path: Path, number: int, words: Sequence[str], width: int, left_out: dict[str, int]) -> Layer:
+    if len(words) != width:
+        raise TraceError(f"{path}: line {number}: {len(words)} columns, expected {width}")
+    phases = [_phase(path, number, name, words[at : at + 3], left_out) for name, at in _PHASES]
+    update = _integer(path, number, "update_time", words[11], _MOST)
+    policy = words[_OF_LAYER] if width > _OF_LAYER else ""
+    if policy and policy not in POLICIES:
+        raise TraceError(f"{path}: line {number}: policy {policy[:60]!r}, expected one of {', '.join(POLICIES)}")
+    return Layer(words[0], phases[0], phases[1], phases[2], update, policy)
+
+
+def _phase(path: Path, number: int, name: str, words: Sequence[str], left_out: dict[str, int]) -> Phase:
+    """Time, collective and bytes of a pass."""
+    nanos = _integer(path, number, f"{name}_time", words[0], _MOST)
+    kind, group = _collective(path, number, f"{name}_comm", words[1], left_out)
+    return Phase(nanos, kind, _integer(path, number, f"{name}_size", words[2], _MOST), group)
+
+
+def _collective(
+    path: Path, number: int, column: str, word: str, left_out: dict[str, int]
+) -> tuple[CollectiveCommType | None, str]:
+    """Kind and group of NONE, ALLREDUCE, ALLREDUCE_EP, ..."""
+    if word in _LEFT_OUT:
+        left_out[word] = left_out.get(word, 0) + 1
+        return None, ""
+    if word == "NONE":
+        return None, ""
+    kind, _, group = word.partition("_")
+    if kind not in _KINDS or word.removeprefix(kind) not in _SUFFIXES:
+        known = f"NONE, {', '.join(_KINDS)}, these with _EP or _DP_EP, or {', '.join(_LEFT_OUT)}"
+        raise TraceError(f"{path}: line {number}: {column} is {word[:60]!r}, expected {known}")
+    return _KINDS[kind], group
+
+
+def _integer(path: Path, line: int, what: str, word: str, most: int) -> int:
+    if not (word.isascii() and word.isdecimal() and len(word) < 20 and int(word) <= most):
+        raise TraceError(f"{path}: line {line}: {what} is {word[:60]!r}, expected an integer from 0 to {most}")
+    return int(word)

@@ -1,0 +1,226 @@
+"""What ASTRA-sim 1.0 and SimAI do with the layers, policy by policy, as the nodes of one NPU.
+
+Computation is one chain. *Blocking* collectives are part of it; the next layer waits. Others run beside it: that of a
+layer's weight gradients is awaited before the layer's forward pass of the next step, that of its input gradients after
+the computation of its weight gradients.
+
+Source: workload/Workload.cc (iterate_*), workload/Layer.cc.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from et.blocks import Block, TraceColumns
+from et.errors import TraceError
+from et.layers.file import Layer, LayerFile, Phase
+from et.schema import CollectiveCommType
+from et.summary import collective_name
+from et.table import TraceTable
+
+_ALL_DIMS = -1
+_FIRST_DIM, _OTHER_DIMS = 0b1, 0b1111111110
+_MOST_NODES = 20_000_000
+_TRANSFORMERS = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
+_DLRM = ("HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
+_NO_WEIGHT_COMM = ("MODEL", "DISTRIBUTED_INFERENCE")
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """In what the two programs differ.
+
+    Attributes:
+        least_forward_bytes: what a smaller collective of the forward pass is rounded up to.
+        gather_total: whether the size of an all-gather is that of the gathered buffer, else one member's contribution.
+    """
+
+    least_forward_bytes: int
+    gather_total: bool
+
+
+def table_of_layers(file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int]) -> TraceTable:
+    """The trace of every NPU: groups are called "TP", "DP", "EP", "DP_EP", and "" for all.
+
+    Args:
+        file: the layers.
+        dialect: of which program.
+        passes: how many steps.
+        members: how many each group has.
+
+    Raises:
+        TraceError: too many nodes, or checkpoints that do not fit together.
+    """
+    if passes * len(file.layers) * 8 > _MOST_NODES:
+        raise TraceError(f"{file.path}: {len(file.layers)} layers in {passes} passes, expected less")
+    return _Steps(file, dialect, members).table(passes)
+
+
+class _Steps:
+    """The nodes as they come."""
+
+    def __init__(self, file: LayerFile, dialect: Dialect, members: dict[str, int]) -> None:
+        self._file, self._dialect, self._members = file, dialect, members
+        self._block = Block()
+        self._dims: dict[int, int] = {}
+        self._last: list[int] = []
+        self._nanos = 0
+        self._weights: dict[int, int] = {}
+        self._inputs: dict[int, int] = {}
+        self._forward: dict[int, int] = {}
+        self._step = ""
+
+    def table(self, passes: int) -> TraceTable:
+        policy = self._file.policy
+        for number in range(passes):
+            self._step = f"step{number}"
+            if policy == "MICRO":
+                self._weight_collective(0)
+            elif policy == "DATA":
+                self._data()
+            elif policy in _DLRM:
+                self._dlrm()
+            elif policy == "DISTRIBUTED_INFERENCE":
+                self._forward_pass()
+            else:
+                self._hybrid()
+        columns = TraceColumns(path=str(self._file.path))
+        columns.stamp(self._block)
+        table = columns.table()
+        dims = np.full(len(table), _ALL_DIMS, np.int32)
+        for row, bits in self._dims.items():
+            dims[row] = bits
+        return dataclasses.replace(table, involved_dim=dims)
+
+    def _data(self) -> None:
+        """Forward without collectives; then weight gradients before input gradients, which layer 0 has not."""
+        layers = self._file.layers
+        for i, layer in enumerate(layers):
+            self._await(self._weights.pop(i, None))
+            self._compute("forward", i, layer.forward)
+        for i in reversed(range(len(layers))):
+            self._compute("backward-weights", i, layers[i].weight_gradient)
+            self._weight_collective(i)
+            if i:
+                self._compute("backward", i, layers[i].input_gradient)
+
+    def _dlrm(self) -> None:
+        """As data, and all-to-alls of embeddings: the last layer below waits for that of layer 0."""
+        layers, bottom = self._file.layers, self._file.numbers.get("DLRM_LAST_BOTTOM_LAYER", 0)
+        for i, layer in enumerate(layers):
+            self._await(self._weights.pop(i, None))
+            self._compute("forward", i, layer.forward)
+            if layer.forward.kind == CollectiveCommType.ALL_TO_ALL:
+                self._forward[i] = self._collective("forward", i, layer.forward, blocking=False)
+            elif i == bottom:
+                self._await(self._forward.get(0))
+        for i in reversed(range(len(layers))):
+            self._compute("backward-weights", i, layers[i].weight_gradient)
+            self._weight_collective(i)
+            if self._file.policy == "HYBRID_DLRM":
+                self._await(self._inputs.pop(i, None))
+            if i:
+                self._compute("backward", i, layers[i].input_gradient)
+                if i == bottom + 1 and layers[0].input_gradient.kind is not None:
+                    self._inputs[0] = self._collective("backward", 0, layers[0].input_gradient, blocking=False)
+
+    def _forward_pass(self) -> None:
+        for i in range(len(self._file.layers)):
+            self._forward_layer("forward", i)
+
+    def _forward_layer(self, name: str, i: int) -> None:
+        """Blocking."""
+        phase = self._file.layers[i].forward
+        self._await(self._weights.pop(i, None))
+        self._compute(name, i, phase)
+        if phase.kind is not None:
+            self._collective(name, i, phase, blocking=True)
+
+    def _hybrid(self) -> None:
+        """Input gradients before weight gradients; transformers wait for the collective of input gradients at once."""
+        layers, policy = self._file.layers, self._file.policy
+        blocking = policy in _TRANSFORMERS
+        self._forward_pass()
+        for i in reversed(range(len(layers))):
+            if policy == "HYBRID_TRANSFORMER_FWD_IN_BCKWD" and i in self._file.lists.get("checkpoint_initiates", ()):
+                self._again(i)
+            phase = layers[i].input_gradient
+            self._compute("backward", i, phase)
+            mine = None
+            if phase.kind is not None and (blocking or i > 0):
+                mine = self._collective("backward", i, phase, blocking=blocking)
+            self._compute("backward-weights", i, layers[i].weight_gradient)
+            if policy not in _NO_WEIGHT_COMM:
+                self._weight_collective(i)
+            self._await(None if blocking else mine)
+
+    def _again(self, i: int) -> None:
+        """The forward passes from the last checkpoint up to a layer once more."""
+        before = [c for c in self._file.lists.get("checkpoints", ()) if c <= i]
+        if not before:
+            raise TraceError(f"{self._file.path}: line 1: layer {i} initiates, expected a checkpoint up to it")
+        for layer in range(max(before), i):
+            self._forward_layer("forward-again", layer)
+
+    def _compute(self, name: str, i: int, phase: Phase) -> None:
+        """What is below a microsecond is left for the next computation."""
+        micros, self._nanos = divmod(self._nanos + phase.nanos, 1000)
+        if micros:
+            self._last = [self._block.comp(self._name(name, i, "compute"), duration_micros=micros, after=self._last)]
+
+    def _await(self, row: int | None) -> None:
+        if row is not None and row not in self._last:
+            self._last = [*self._last, row]
+
+    def _weight_collective(self, i: int) -> None:
+        """Beside the chain, with the update behind it, on the host so that it does not hold up computations."""
+        layer = self._file.layers[i]
+        if layer.weight_gradient.kind is None:
+            return
+        row = self._collective("backward-weights", i, layer.weight_gradient, blocking=False)
+        micros = round(layer.update_nanos / 1000)
+        if micros and self._file.policy != "MICRO":
+            name = self._name("update", i, "compute")
+            row = self._block.comp(name, duration_micros=micros, is_cpu_op=True, after=[row])
+        self._weights[i] = row
+
+    def _collective(self, name: str, i: int, phase: Phase, *, blocking: bool) -> int:
+        kind = phase.kind
+        if kind is None:
+            raise TypeError(f"layer {i} has no collective in its {name} pass")
+        group, dims = self._who(name, self._file.layers[i], phase)
+        size = phase.size
+        if name == "forward" and 0 < size < self._dialect.least_forward_bytes:
+            size = self._dialect.least_forward_bytes
+        if kind == CollectiveCommType.ALL_GATHER and self._dialect.gather_total:
+            size = -(-size // self._members.get(group, 1))
+        label = self._name(name, i, f"{group.lower().replace('_', '-') or 'world'}:{collective_name(kind)}")
+        if size == 0:  # the originals have them, and nothing moves
+            return self._barrierless(label)
+        row = self._block.coll(label, kind, size, group=group, after=self._last)
+        if dims != _ALL_DIMS:
+            self._dims[row] = dims
+        if blocking:
+            self._last = [row]
+        return row
+
+    def _barrierless(self, label: str) -> int:
+        """A collective of no bytes takes no time."""
+        return self._block.comp(label, is_cpu_op=True, after=self._last)
+
+    def _who(self, name: str, layer: Layer, phase: Phase) -> tuple[str, int]:
+        """Group and dimensions of a collective."""
+        policy = layer.policy or self._file.policy
+        of_weights = name == "backward-weights"
+        if phase.group:
+            return phase.group, _ALL_DIMS
+        if policy in _TRANSFORMERS:
+            return ("DP" if of_weights else "TP"), _ALL_DIMS
+        if policy == "HYBRID_DATA_MODEL":
+            return "", _OTHER_DIMS if of_weights else _FIRST_DIM
+        if policy == "HYBRID_MODEL_DATA":
+            return "", _FIRST_DIM if of_weights else _OTHER_DIMS
+        return "", _ALL_DIMS
+
+    def _name(self, phase: str, i: int, what: str) -> str:
+        return f"{self._step}/{phase}/layer{i}-{self._file.layers[i].name}/{what}"

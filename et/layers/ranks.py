@@ -1,0 +1,128 @@
+"""NPUs of a workload of layers: all do the same, each in groups of its own."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from et.errors import TraceError
+from et.layers.file import LayerFile
+from et.table import TraceTable
+
+Groups = dict[str, tuple[int, ...]]
+_MOST_NPUS = 2**19
+
+
+class Ranks:
+    """How NPUs are numbered: tensor parallelism fastest, then data parallelism, the pipeline slowest, as Megatron does.
+
+    Expert parallelism is within data parallelism: its groups are neighbours there, DP_EP has those as far apart.
+
+    Raises:
+        TraceError: they do not fit together.
+    """
+
+    def __init__(self, file: LayerFile, npus: int) -> None:
+        self.npus = npus
+        self.tensor = file.numbers.get("model_parallel_NPU_group", 1)
+        self.pipeline = max(file.numbers.get("pp", 1), 1)
+        expert = max(file.numbers.get("ep", 1), 1)
+        per_replica = self.tensor * self.pipeline
+        if not per_replica or npus % per_replica or (npus // per_replica) % expert:
+            raise TraceError(
+                f"{file.path}: {npus} NPUs with tensor {self.tensor}, pipeline {self.pipeline} and expert parallelism "
+                f"{expert}, expected that tensor x pipeline divides the NPUs, and expert the rest"
+            )
+        self.data = npus // per_replica
+        self.expert = expert
+
+    @property
+    def members(self) -> dict[str, int]:
+        """How many each group has."""
+        return {
+            "": self.npus,
+            "TP": self.tensor,
+            "DP": self.data,
+            "EP": self.expert,
+            "DP_EP": self.data // self.expert,
+        }
+
+    def group(self, kind: str, npu: int) -> tuple[int, ...]:
+        """The NPUs of an NPU's group of a kind."""
+        rest, tensor = divmod(npu, self.tensor)
+        stage, data = divmod(rest, self.data)
+        first = stage * self.data * self.tensor + tensor
+        of_expert = data - data % self.expert
+        at = {
+            "TP": [data],
+            "DP": range(self.data),
+            "EP": range(of_expert, of_expert + self.expert),
+            "DP_EP": range(data % self.expert, self.data, self.expert),
+        }[kind]
+        if kind == "TP":
+            begin = npu - tensor
+            return tuple(range(begin, begin + self.tensor))
+        return tuple(first + replica * self.tensor for replica in at)
+
+    def groups(self, kinds: list[str]) -> tuple[Groups, dict[str, list[str]]]:
+        """Groups by number from 1 on, and for each kind the name of each NPU's."""
+        found: Groups = {}
+        names: dict[str, list[str]] = {}
+        for kind in kinds:
+            names[kind] = [""] * self.npus
+            for npu in range(self.npus):
+                if not names[kind][npu]:
+                    members = self.group(kind, npu)
+                    name = str(len(found) + 1)
+                    found[name] = members
+                    for member in members:
+                        names[kind][member] = name
+        return found, names
+
+
+class AlikeTraces(Mapping[int, TraceTable]):
+    """One trace, with the names of each NPU's groups."""
+
+    def __init__(self, table: TraceTable, names: Mapping[str, list[str]], npus: int) -> None:
+        self._table, self._names, self._npus = table, names, npus
+
+    def __getitem__(self, npu: int) -> TraceTable:
+        if not 0 <= npu < self._npus:
+            raise KeyError(npu)
+        of_npu = tuple(self._names[name][npu] if name in self._names else name for name in self._table.group_names)
+        return dataclasses.replace(self._table, group_names=of_npu)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._npus))
+
+    def __len__(self) -> int:
+        return self._npus
+
+
+def npus_of(file: LayerFile, given: str | None) -> int:
+    """How many NPUs: as the user or the file says.
+
+    Raises:
+        TraceError: nobody says it, they differ, or it is no number.
+    """
+    said = file.numbers.get("all_gpus")
+    if given is None:
+        if said is None:
+            raise TraceError(f"{file.path}: nothing says how many NPUs there are, expected --from NAME:npus=N")
+        npus = said
+    else:
+        npus = whole_number("npus", given)
+    if said is not None and npus != said:
+        raise TraceError(f"{file.path}: all_gpus is {said}, but npus={npus} was given, expected the same")
+    if not 1 <= npus < _MOST_NPUS:
+        raise TraceError(f"{file.path}: {npus} NPUs, expected 1 to {_MOST_NPUS - 1}")
+    return npus
+
+
+def whole_number(name: str, text: str) -> int:
+    """An option.
+
+    Raises:
+        TraceError: it is no number from 1 on.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise TraceError(f"--from: {name} is {text[:40]!r}, expected an integer from 1")
+    return int(text)

@@ -1,0 +1,23 @@
+"""Traces in another shape: merged into a master trace and split again, slices, and traces reduced to what matters.
+
+All of it works on the bytes of nodes, so that what no column of a TraceTable takes stays as it is.
+"""
+
+from et.reshape.files import TraceFile, find_files
+from et.reshape.merging import merge
+from et.reshape.reducing import Reduced, reduce_trace
+from et.reshape.slicing import Selection, Sliced, slice_traces
+from et.reshape.splitting import read_index, split
+
+__all__ = [
+    "Reduced",
+    "Selection",
+    "Sliced",
+    "TraceFile",
+    "find_files",
+    "merge",
+    "read_index",
+    "reduce_trace",
+    "slice_traces",
+    "split",
+]

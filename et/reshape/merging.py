@@ -1,0 +1,114 @@
+"""Traces of several NPUs merged into one master trace, from which `split` makes the same files again."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+import inputs
+from et.builders import attribute
+from et.errors import TraceError
+from et.framing import frame
+from et.reshape.files import TraceFile
+from et.reshape.master import NPU, VERBATIM, Index, Member, Numbering, written
+from et.reshape.wire import WireTrace
+from et.schema import GlobalMetadata
+from et.writer import write_frames
+
+_MOST_IDS = 1 << 62
+_FAR_APART = 1 << 40
+_MOST_COMPANION_BYTES = 64 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: Sequence[Path] = ()) -> Index:
+    """Write the nodes of all files into one, with ids of their own and the attribute `npu`.
+
+    Two passes, a file at a time: memory is that of the largest file.
+
+    Args:
+        out: of the master trace, gzipped if its name ends in .gz; it has its name only when it is complete.
+        files: with names that differ.
+        companions: files beside them that the master trace is to keep: a manifest, group files.
+
+    Raises:
+        TraceError: a file is corrupt or has an id twice, two have the same name, or `out` cannot be written.
+    """
+    names = [file.path.name for file in files]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TraceError(f"{twice}: two files have that name, expected names that differ")
+    out = Path(out)
+    if any(out.absolute() == file.path.absolute() for file in files):
+        raise TraceError(f"{out}: is one of the traces to merge, expected another name")
+    members: list[Member] = []
+    versions, first = set(), 0
+    for file in files:
+        members.append(_member(file, first))
+        first += members[-1].numbering.extent
+        versions.add(GlobalMetadata.FromString(members[-1].metadata).version)
+    index = Index(tuple(members), tuple((file.name, _content(file)) for file in companions))
+    metadata = written(index, versions.pop() if len(versions) == 1 else "")
+    write_frames(out, _frames(metadata.SerializeToString(deterministic=True), index, files))
+    return index
+
+
+def _member(file: TraceFile, first: int) -> Member:
+    """What is said of a file, from a first pass over it."""
+    trace = WireTrace(file.path)
+    ids: set[int] = set()
+    mentioned: set[int] = set()
+    nodes = 0
+    for _, node in trace.nodes():
+        nodes += 1
+        if node.id in ids:
+            raise TraceError(f"{file.path}: node {node.id}: the id stands twice, expected each id once")
+        ids.add(node.id)
+        mentioned.update(node.ctrl_deps[:], node.data_deps[:])
+    mentioned |= ids
+    least = min(mentioned, default=0)
+    extent = max(mentioned, default=-1) - least + 1
+    dense: tuple[int, ...] = ()
+    if extent > _FAR_APART:
+        dense = tuple(sorted(mentioned))
+        extent = len(dense)
+    if first + extent > _MOST_IDS:
+        raise TraceError(f"{file.path}: the traces so far have {_MOST_IDS} ids, expected fewer")
+    with file.path.open("rb") as opened:
+        gzipped = opened.read(2) == _GZIP_MAGIC
+    return Member(file.path.name, file.npu, gzipped, nodes, trace.metadata, Numbering(least, first, extent, dense))
+
+
+def _frames(metadata: bytes, index: Index, files: Sequence[TraceFile]) -> Iterator[bytes]:
+    yield frame(metadata)
+    for file, member in zip(files, index.members, strict=True):
+        npu = attribute(NPU, "int32", file.npu).SerializeToString(deterministic=True)
+        trace = WireTrace(file.path)
+        if trace.metadata != member.metadata:
+            raise TraceError(f"{file.path}: has changed while it was read, expected it to stay as it is")
+        numbering = member.numbering
+        for message, node in trace.nodes():
+            is_plain = node.SerializeToString(deterministic=True) == message
+            try:
+                _renumber(node, numbering)
+            except (ValueError, IndexError):
+                raise TraceError(f"{file.path}: has changed while it was read, expected it to stay as it is") from None
+            node.attr.append(npu)
+            if not is_plain:
+                node.attr.append(attribute(VERBATIM, "bytes", message).SerializeToString(deterministic=True))
+            yield frame(node.SerializeToString(deterministic=True))
+
+
+def _renumber(node: Message, numbering: Numbering) -> None:
+    node.id = numbering.into([node.id])[0]
+    for deps in (node.ctrl_deps, node.data_deps):
+        if deps:
+            deps[:] = numbering.into(deps[:])
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return inputs.read_bytes(file, _MOST_COMPANION_BYTES)
+    except OSError as error:
+        raise TraceError(f"{file}: {error.strerror or error}, expected a file to keep beside the traces") from error

@@ -1,0 +1,248 @@
+"""A part of a set of traces: by step, range of ids, NPUs or names.
+
+Dependencies through nodes that go are bridged, and partners stay together: a collective with all its members, a send
+with its receive.
+"""
+
+import fnmatch
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.errors import TraceError
+from et.groups import groups_of_metadata_node
+from et.order import topological_order
+from et.reader import read_trace
+from et.reshape.bridging import bridge
+from et.reshape.files import TraceFile
+from et.reshape.partners import Key, communications, what
+from et.reshape.rewriting import rewrite
+from et.reshape.wire import WireTrace
+from et.schema import NodeType, RawNode
+from et.table import TraceTable
+
+Mask = NDArray[np.bool_]
+Partners = Literal["keep", "drop", "refuse"]
+
+_STEP = re.compile(r"step(\d+)(?:/|\Z)")
+_PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
+
+
+class Selection(NamedTuple):
+    """Which nodes are wanted: those of which all hold that are said.
+
+    Attributes:
+        steps: numbers of training steps; None = all.
+        ids: ranges (first, last) of node ids; None = all.
+        npus: whose traces; None = all.
+        names: patterns as of a shell, where * also stands for slashes; one must fit; None = all.
+        with_ancestors: what the wanted nodes wait for is wanted too.
+    """
+
+    steps: frozenset[int] | None = None
+    ids: tuple[tuple[int, int], ...] | None = None
+    npus: frozenset[int] | None = None
+    names: tuple[str, ...] | None = None
+    with_ancestors: bool = False
+
+
+class Sliced(NamedTuple):
+    """What became of one file.
+
+    Attributes:
+        file: where it came from.
+        nodes: how many it had.
+        kept: how many stay, joints too.
+        joints: how many of these do nothing and join others.
+        added: dependencies that stand for ways through nodes that went.
+        for_partners: kept although they were not asked for, as they are partners of those that were, or define groups.
+        without_partners: left out although they were asked for.
+        dangling: dependencies on nodes that the file lacks, left out.
+    """
+
+    file: TraceFile
+    nodes: int
+    kept: int
+    joints: int
+    added: int
+    for_partners: int
+    without_partners: int
+    dangling: int
+
+
+class _Part:
+    """One file: which of its rows stay."""
+
+    def __init__(self, file: TraceFile, selection: Selection) -> None:
+        table = read_trace(file.path, strict=False)
+        self.file = file
+        self.is_chosen = selection.npus is None or file.npu in selection.npus
+        self.wanted = _wanted(table, selection) if self.is_chosen else np.zeros(len(table), np.bool_)
+        self.keep = self.wanted.copy()
+        self.row_of: dict[Key, int] = {key: row for row, key in communications(table, file.npu)}
+        if self.is_chosen:
+            self.keep |= defines_groups(table)
+            if selection.with_ancestors:
+                add_ancestors(table, self.keep)
+
+
+def slice_traces(
+    files: Sequence[TraceFile],
+    folder: Path,
+    selection: Selection,
+    partners: Partners = "keep",
+    told: Callable[[TraceFile], None] = lambda _: None,
+) -> list[Sliced]:
+    """Write the wanted nodes of each file under its own name into a folder that is there.
+
+    Args:
+        files: of the set; those of NPUs that are not wanted are read too, for who is partner of whom.
+        folder: for the new files; the caller sees to it that they appear when all are complete.
+        selection: which nodes are wanted.
+        partners: of a communication of which a part is wanted: "keep" all of it, "drop" it, or "refuse".
+        told: called with each file that is begun.
+
+    Raises:
+        TraceError: a file is wrong; nothing is wanted; a wanted communication has a partner that is not wanted
+            ("refuse"), or in a trace that is not (unless "drop").
+    """
+    parts = []
+    for file in files:
+        told(file)
+        parts.append(_Part(file, selection))
+    if not any(part.wanted.any() for part in parts):
+        raise TraceError(f"{_common(files)}: no node that is asked for, expected one or more")
+    _settle(parts, selection, partners)
+    return [_write(part, folder) for part in parts if part.is_chosen]
+
+
+def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) -> None:
+    """Have partners stay or go together."""
+    sharers: dict[Key, list[int]] = {}
+    for number, part in enumerate(parts):
+        for key in part.row_of:
+            sharers.setdefault(key, []).append(number)
+    while True:
+        grown: set[int] = set()
+        for key, numbers in sharers.items():
+            kept = [number for number in numbers if parts[number].keep[parts[number].row_of[key]]]
+            if not kept or len(kept) == len(numbers):
+                continue
+            if partners == "drop":
+                for number in kept:
+                    parts[number].keep[parts[number].row_of[key]] = False
+            else:
+                lost = [number for number in numbers if number not in kept]
+                _keep(parts, key, kept[0], lost, refuse=partners == "refuse")
+                grown.update(lost)
+        if not (grown and selection.with_ancestors):
+            return
+        for number in grown:
+            add_ancestors(read_trace(parts[number].file.path, strict=False), parts[number].keep)
+
+
+def _keep(parts: Sequence[_Part], key: Key, kept: int, lost: Sequence[int], *, refuse: bool) -> None:
+    """Keep the partners of a node that is kept too.
+
+    Raises:
+        TraceError: they are to be refused, or are of an NPU that is not wanted.
+    """
+    for number in lost:
+        part = parts[number]
+        if refuse or not part.is_chosen:
+            raise TraceError(_torn(parts[kept], part, key))
+        part.keep[part.row_of[key]] = True
+
+
+def _torn(kept: _Part, lost: _Part, key: Key) -> str:
+    if lost is kept or lost.is_chosen:
+        return f"{kept.file.path}: {what(key)} is wanted on some of its NPUs only, expected on all or on none of them"
+    ways = "wanted with all its NPUs, or left out (--partners drop)"
+    return f"{kept.file.path}: {what(key)} has a partner in {lost.file.path}, which is not wanted; expected it {ways}"
+
+
+def _write(part: _Part, folder: Path) -> Sliced:
+    table = read_trace(part.file.path, strict=False)
+    bridged = bridge(table, part.keep)
+    order = [row for row in topological_order(table).tolist() if row in bridged.parents]
+    in_file_order = all(a < b for a, b in itertools.pairwise(order))
+    rewrite(folder / part.file.path.name, table, bridged.parents, bridged.joints, None if in_file_order else order)
+    return Sliced(
+        part.file,
+        len(table),
+        len(bridged.parents),
+        int(np.count_nonzero(bridged.joints)),
+        bridged.added,
+        int(np.count_nonzero(part.keep & ~part.wanted)),
+        int(np.count_nonzero(part.wanted & ~part.keep)),
+        table.dangling + table.dangling_control,
+    )
+
+
+def _wanted(table: TraceTable, selection: Selection) -> Mask:
+    wanted = np.ones(len(table), np.bool_)
+    if selection.ids is not None:
+        inside = np.zeros(len(table), np.bool_)
+        for first, last in selection.ids:
+            inside |= (table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last))
+        wanted &= inside
+    if selection.names is not None:
+        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in selection.names)).match
+        wanted &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
+    if selection.steps is not None:
+        steps = steps_of(table)
+        if not np.any(steps >= 0):
+            raise TraceError(f"{table.path}: no steps, expected names step0/... or nodes ProfilerStep#0 with times")
+        wanted &= np.isin(steps, sorted(selection.steps))
+    return wanted
+
+
+def steps_of(table: TraceTable) -> NDArray[np.int64]:
+    """int64[n]: the training step of each node, -1 = none.
+
+    By its name, step0/...; else by the node ProfilerStep#0 of PyTorch's profiler in whose time it starts.
+    """
+    found = np.full(len(table), -1, np.int64)
+    spans = []
+    for row, name in enumerate(table.names):
+        match = _STEP.match(name)
+        if match:
+            found[row] = min(int(match[1]), 2**62)
+        elif match := _PROFILER_STEP.fullmatch(name):
+            spans.append((min(int(match[1]), 2**62), row))
+    for step, row in spans:
+        start = table.start_time_micros[row]
+        inside = (table.start_time_micros >= start) & (table.start_time_micros < start + table.duration_micros[row])
+        found[inside & (found < 0)] = step
+        found[row] = step
+    return found
+
+
+def add_ancestors(table: TraceTable, keep: Mask) -> None:
+    """Keep what the rows that are kept wait for, directly or not."""
+    dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
+    stays = keep.tolist()
+    for row in reversed(topological_order(table).tolist()):
+        if stays[row]:
+            for parent in dep[dep_ptr[row] : dep_ptr[row + 1]]:
+                stays[parent] = True
+    keep[:] = stays
+
+
+def defines_groups(table: TraceTable) -> Mask:
+    """bool[n]: METADATA nodes that define groups."""
+    found = np.zeros(len(table), np.bool_)
+    if table.metadata_groups:
+        is_metadata = (table.type == NodeType.METADATA_NODE).tolist()
+        for row, message in enumerate(WireTrace(Path(table.path))):
+            found[row] = is_metadata[row] and bool(groups_of_metadata_node(RawNode.FromString(message)))
+    return found
+
+
+def _common(files: Sequence[TraceFile]) -> str:
+    return str(files[0].path) if len(files) == 1 else f"{files[0].path} and {len(files) - 1} others"

@@ -1,0 +1,48 @@
+"""All statistics of a set of traces, in values that JSON can hold."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from et.statistics.mix import collective_mix, operator_mix
+from et.statistics.paths import MOST_NODES, critical_path
+from et.statistics.ranks import Rank, communications_of, some_of
+from et.statistics.sizes import bytes_by_rank, sizes_by_collective
+from et.statistics.timing import arrivals, has_starts, overlap
+
+
+def statistics(ranks: Sequence[Rank], most_nodes: int = MOST_NODES) -> dict[str, Any]:
+    """What the traces of some NPUs say together.
+
+    Mixes and sums by rank are of all of them. What is found node by node (collectives, arrivals, the critical path) is
+    that of as many NPUs as have `most_nodes` nodes together (et.statistics.ranks.some_of); "looked_at" says how many.
+
+    Returns:
+        "ranks", "traces", "nodes"; "times": "start and duration", "duration" or "none"; "operators", "collectives":
+        see et.statistics.mix; "bytes_by_rank", "sizes_by_collective": see et.statistics.sizes; "arrivals", "overlap":
+        see et.statistics.timing, None where times are not recorded; "critical_path": see et.statistics.paths, None
+        without durations.
+
+    Raises:
+        TraceError: dependencies have a cycle.
+    """
+    nodes = sum(len(rank.table) for rank in ranks)
+    looked_at = some_of(ranks, most_nodes)
+    found = communications_of(looked_at)
+    tables = {id(rank.table): rank.table for rank in ranks}
+    has_durations = any(bool(np.any(table.duration_micros > 0)) for table in tables.values())
+    return {
+        "ranks": len(ranks),
+        "traces": len(tables),
+        "nodes": nodes,
+        "looked_at": len(looked_at),
+        "times": "start and duration" if has_starts(ranks) else "duration" if has_durations else "none",
+        "operators": operator_mix(ranks),
+        "collectives": collective_mix(ranks),
+        "bytes_by_rank": bytes_by_rank(ranks),
+        "sizes_by_collective": sizes_by_collective(looked_at, found),
+        "arrivals": arrivals(looked_at, found),
+        "overlap": overlap(looked_at),
+        "critical_path": critical_path(looked_at, found) if has_durations else None,
+    }

@@ -1,0 +1,100 @@
+"""What traces are made of: operators by name, collectives by kind and group, sizes."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from et.statistics.ranks import LANES, NO_LANE, Rank, lanes_of
+from et.summary import collective_name
+
+_NUMBERS = re.compile(r"\d+")
+_MOST_NAMES = 1 << 16
+
+
+def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+    """Nodes by lane and name, of all ranks, those that take most time first.
+
+    A name is what stands behind its last slash, its numbers written as #: `attention` of step0/forward/mb3/layer17, and
+    `ProfilerStep#` of ProfilerStep#5. "micros" sums durations, "flops" num_ops, "bytes" tensor_size or comm_size.
+    """
+    found: dict[tuple[str, str], list[int]] = {}
+    for rank, times in _tables(ranks):
+        table = rank.table
+        kinds: dict[tuple[int, str], int] = {}
+        row_kind = np.empty(len(table), np.int64)
+        lanes = lanes_of(table)
+        for row, (lane, name) in enumerate(zip(lanes.tolist(), table.names, strict=True)):
+            row_kind[row] = kinds.setdefault((lane, _short(name)), len(kinds))
+        sizes = np.where(np.isin(lanes, (3, 4, 5)), table.comm_size, table.tensor_size)
+        columns = (np.ones(len(table), np.int64), table.duration_micros, table.num_ops, sizes)
+        sums = [np.bincount(row_kind, np.maximum(column, 0), len(kinds)) for column in columns]
+        for (lane, name), number in kinds.items():
+            key = (LANES[lane] if lane != NO_LANE else "metadata", name)
+            total = found.setdefault(key, [0, 0, 0, 0])
+            for i, column in enumerate(sums):
+                total[i] += times * int(column[number])
+    rows = [
+        {"lane": lane, "name": name, "count": count, "micros": micros, "flops": flops, "bytes": size}
+        for (lane, name), (count, micros, flops, size) in found.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["micros"], -row["flops"], -row["bytes"], -row["count"], row["name"]))
+
+
+def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+    """Collectives by kind and name of the group, and messages: how many nodes, and sizes in bytes.
+
+    "missing_sizes" counts nodes without comm_size, which the sizes leave out; "micros" sums durations.
+    """
+    found: dict[tuple[str, str], list[Any]] = {}
+    for rank, times in _tables(ranks):
+        table, lanes = rank.table, lanes_of(rank.table)
+        for lane in (3, 4, 5):
+            rows = np.flatnonzero(lanes == lane)
+            keys = np.stack([table.comm_type[rows].astype(np.int64), table.group[rows].astype(np.int64)], axis=1)
+            for kind, group in np.unique(keys, axis=0).tolist():
+                own = rows[(keys == (kind, group)).all(axis=1)]
+                name = collective_name(kind) if lane == 3 else LANES[lane]
+                entry = found.setdefault((name, table.group_names[group] if lane == 3 else ""), [0, 0, 0, 0, {}])
+                sizes = table.comm_size[own]
+                entry[0] += times * len(own)
+                entry[1] += times * sum(sizes[sizes >= 0].tolist())
+                entry[2] += times * int(np.count_nonzero(sizes < 0))
+                entry[3] += times * int(table.duration_micros[own].sum())
+                for size, count in zip(
+                    *(a.tolist() for a in np.unique(sizes[sizes >= 0], return_counts=True)), strict=True
+                ):
+                    entry[4][size] = entry[4].get(size, 0) + times * count
+    rows_ = []
+    for (kind, group), (count, size, missing, micros, sizes) in found.items():
+        said = {"kind": kind, "group": group, "count": count, "bytes": size, "missing_sizes": missing, "micros": micros}
+        rows_.append(said | _sizes(sizes))
+    return sorted(rows_, key=lambda row: (-row["bytes"], row["kind"], row["group"]))
+
+
+def _sizes(counts: dict[int, int]) -> dict[str, Any]:
+    """Least, middle and greatest size, and how many different ones there are."""
+    if not counts:
+        return {"least_bytes": 0, "median_bytes": 0, "most_bytes": 0, "different_sizes": 0}
+    ordered = sorted(counts)
+    before = np.cumsum([counts[size] for size in ordered])
+    median = ordered[int(np.searchsorted(before, (before[-1] + 1) // 2))]
+    return {
+        "least_bytes": ordered[0],
+        "median_bytes": median,
+        "most_bytes": ordered[-1],
+        "different_sizes": len(ordered),
+    }
+
+
+def _tables(ranks: Sequence[Rank]) -> list[tuple[Rank, int]]:
+    """The first rank of each distinct trace, and how many ranks share it."""
+    first: dict[int, list[Any]] = {}
+    for rank in ranks:
+        first.setdefault(id(rank.table), [rank, 0])[1] += 1
+    return [(rank, times) for rank, times in first.values()]
+
+
+def _short(name: str) -> str:
+    return _NUMBERS.sub("#", name.rsplit("/", 1)[-1])

@@ -1,0 +1,192 @@
+"""When each node could start at the earliest, on all ranks together, and the critical path across them.
+
+A node starts when all that it depends on is done; a collective when all its members are there, and it then takes the
+shortest of their durations, as what the others take longer is waiting; a message is there so long after its send began.
+Lanes do not count: two kernels without a dependency may run at once.
+"""
+
+import dataclasses
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.order import children
+from et.reshape.partners import Key
+from et.schema import NodeType
+from et.statistics.ranks import LANES, NO_LANE, Member, Rank, lanes_of
+
+MOST_NODES = 2_000_000
+MOST_STEPS = 20
+_NONE = (-1, -1)
+
+
+@dataclasses.dataclass(eq=False)
+class Schedule:
+    """When nodes start and end at the earliest.
+
+    Attributes:
+        start_micros, end_micros: int64 of each rank's rows; -1 = never: its partners lack a counterpart.
+        took_micros: time that each took, without waiting.
+        before: of each rank's row what it waited for longest, as (rank, row); (-1, -1) = nothing.
+    """
+
+    start_micros: list[NDArray[np.int64]]
+    end_micros: list[NDArray[np.int64]]
+    took_micros: list[NDArray[np.int64]]
+    before: list[list[tuple[int, int]]]
+
+
+class _Walk:
+    """Rows of all ranks in an order in which they can be done."""
+
+    def __init__(self, ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]], unit_micros: int) -> None:
+        self._ranks = ranks
+        many = [len(rank.table) for rank in ranks]
+        self.start = [[-1] * n for n in many]
+        self.end = [[-1] * n for n in many]
+        self.took = [_durations(rank, unit_micros) for rank in ranks]
+        self.before = [[_NONE] * n for n in many]
+        self._ready = [[0] * n for n in many]
+        self._waits = [np.diff(rank.table.dep_ptr).tolist() for rank in ranks]
+        of_table = {id(rank.table): rank.table for rank in ranks}
+        heirs = {key: tuple(a.tolist() for a in children(table)) for key, table in of_table.items()}
+        self._heirs = [heirs[id(rank.table)] for rank in ranks]
+        self._members: dict[tuple[int, int], Sequence[Member]] = {}
+        self._absent: dict[int, int] = {}
+        self._sends: dict[int, Member] = {}
+        self._queue: deque[tuple[int, int]] = deque()
+        for members in found.values():
+            self._absent[id(members)] = len(members)
+            shortest = min(self.took[m.rank][m.row] for m in members)
+            for member in members:
+                self._members[member] = members
+                self.took[member.rank][member.row] = shortest
+
+    def run(self) -> Schedule:
+        for rank, waits in enumerate(self._waits):
+            for row, left in enumerate(waits):
+                if left == 0:
+                    self._arrive(rank, row)
+        while self._queue:
+            rank, row = self._queue.popleft()
+            child_ptr, child = self._heirs[rank]
+            end, waits, ready = self.end[rank][row], self._waits[rank], self._ready[rank]
+            for other in child[child_ptr[row] : child_ptr[row + 1]]:
+                if end >= ready[other]:
+                    ready[other] = end
+                    self.before[rank][other] = (rank, row)
+                waits[other] -= 1
+                if waits[other] == 0:
+                    self._arrive(rank, other)
+        return Schedule(_arrays(self.start), _arrays(self.end), _arrays(self.took), self.before)
+
+    def _arrive(self, rank: int, row: int) -> None:
+        """All that a row depends on is done."""
+        members = self._members.get((rank, row))
+        if members is None:
+            self._do(rank, row, self._ready[rank][row])
+            return
+        is_message = self._ranks[rank].table.type[row] != NodeType.COMM_COLL_NODE
+        if is_message and self._ranks[rank].table.type[row] == NodeType.COMM_SEND_NODE:
+            self._do(rank, row, self._ready[rank][row])
+            self._sends[id(members)] = Member(rank, row)
+        self._absent[id(members)] -= 1
+        if self._absent[id(members)]:
+            return
+        if is_message:
+            self._receive(members)
+            return
+        last = max(members, key=lambda m: self._ready[m.rank][m.row])
+        for member in members:
+            self.before[member.rank][member.row] = self.before[last.rank][last.row]
+            self._do(member.rank, member.row, self._ready[last.rank][last.row])
+
+    def _receive(self, members: Sequence[Member]) -> None:
+        """Both ends of a message are there (or the only one that the traces have)."""
+        send = self._sends.get(id(members))
+        for member in members:
+            if member == send:
+                continue
+            begin = self._ready[member.rank][member.row]
+            if send is not None and self.start[send.rank][send.row] > begin:
+                begin = self.start[send.rank][send.row]
+                self.before[member.rank][member.row] = self.before[send.rank][send.row]
+            self._do(member.rank, member.row, begin)
+
+    def _do(self, rank: int, row: int, begin: int) -> None:
+        self.start[rank][row] = begin
+        self.end[rank][row] = begin + self.took[rank][row]
+        self._queue.append((rank, row))
+
+
+def _arrays(columns: Sequence[Sequence[int]]) -> list[NDArray[np.int64]]:
+    return [np.array(column, np.int64) for column in columns]
+
+
+def earliest(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]], unit_micros: int = 0) -> Schedule:
+    """When each node could start and end at the earliest.
+
+    Args:
+        ranks: with their traces.
+        found: communications_of(ranks).
+        unit_micros: what a node takes that says no duration (METADATA takes nothing).
+    """
+    return _Walk(ranks, found, unit_micros).run()
+
+
+def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> dict[str, Any]:
+    """The longest way through the nodes of all ranks, by recorded durations.
+
+    Returns:
+        "micros"; "by_lane" and "by_rank": what it consists of; "nodes": how many; "steps": the longest of them, in
+        order; "unfinished": nodes that never start, as partners lack a counterpart.
+    """
+    schedule = earliest(ranks, found)
+    last = max(
+        ((int(end.max()), rank, int(end.argmax())) for rank, end in enumerate(schedule.end_micros) if len(end)),
+        key=lambda found: (found[0], -found[1]),
+        default=(0, -1, -1),
+    )
+    lanes = {id(rank.table): lanes_of(rank.table) for rank in ranks}
+    by_lane: dict[str, int] = {}
+    by_rank: dict[int, int] = {}
+    way: list[tuple[int, int, int, int, str]] = []
+    at = last[1:] if last[0] >= 0 else _NONE
+    while at != _NONE:
+        rank, row = at
+        took = int(schedule.took_micros[rank][row])
+        lane = int(lanes[id(ranks[rank].table)][row])
+        name = LANES[lane] if lane != NO_LANE else "metadata"
+        by_lane[name] = by_lane.get(name, 0) + took
+        by_rank[ranks[rank].npu] = by_rank.get(ranks[rank].npu, 0) + took
+        way.append((took, len(way), rank, row, name))
+        at = schedule.before[rank][row]
+    timed = [step for step in way if step[0]]
+    longest = sorted(sorted(timed, key=lambda step: (-step[0], step[1]))[:MOST_STEPS], key=lambda step: -step[1])
+    return {
+        "micros": max(last[0], 0),
+        "nodes": len(way),
+        "by_lane": dict(sorted(by_lane.items(), key=lambda item: -item[1])),
+        "by_rank": dict(sorted(by_rank.items(), key=lambda item: -item[1])),
+        "steps": [
+            {
+                "npu": ranks[rank].npu,
+                "id": int(ranks[rank].table.node_id[row]),
+                "name": ranks[rank].table.names[row],
+                "lane": lane,
+                "start_micros": int(schedule.start_micros[rank][row]),
+                "micros": took,
+            }
+            for took, _, rank, row, lane in longest
+        ],
+        "unfinished": sum(int(np.count_nonzero(end < 0)) for end in schedule.end_micros),
+    }
+
+
+def _durations(rank: Rank, unit_micros: int) -> list[int]:
+    table = rank.table
+    is_idle = (table.duration_micros == 0) & (table.type != NodeType.METADATA_NODE)
+    return np.where(is_idle, unit_micros, table.duration_micros).tolist()

@@ -1,0 +1,118 @@
+"""How much each rank sends, and where ranks of one collective differ."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.reshape.partners import Key
+from et.statistics.ranks import LANES, Member, Rank, evenly, lanes_of
+from et.summary import collective_name
+
+MOST_RANKS = 64
+MOST_COLLECTIVES = 200
+
+
+def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
+    """comm_size that each rank's nodes sum up to, by kind of communication.
+
+    "kinds" are columns, "ranks" NPUs, "bytes" a row for each rank, "deviation" how far each is from the mean of the
+    ranks that have the kind at all, as a share of it (null: the rank has none of it).
+    """
+    of_table: dict[int, dict[str, int]] = {}
+    for rank in ranks:
+        if id(rank.table) not in of_table:
+            of_table[id(rank.table)] = _bytes(rank)
+    kinds = sorted({kind for own in of_table.values() for kind in own})
+    values = np.array([[of_table[id(rank.table)].get(kind, -1) for kind in kinds] for rank in ranks], np.float64)
+    values = values.reshape(len(ranks), len(kinds))
+    shown = evenly(len(ranks), MOST_RANKS)
+    return {
+        "kinds": kinds,
+        "ranks": [ranks[i].npu for i in shown],
+        "ranks_left_out": len(ranks) - len(shown),
+        "bytes": [[None if v < 0 else int(v) for v in values[i]] for i in shown],
+        "deviation": _as_lists(_deviation(values)[shown]),
+        "greatest_deviation": _greatest(_deviation(values), kinds, ranks),
+    }
+
+
+def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> dict[str, Any]:
+    """Ranks against collectives: the bytes that each member brings, and how far that is from the members' mean.
+
+    Of many collectives those are shown whose members differ most, in the order in which they come; of many ranks those
+    that take part in them and deviate most. "uneven" counts the collectives whose members differ at all.
+    """
+    keys, spread = [], []
+    for key, members in found.items():
+        if key[0] != "collective":
+            continue
+        sizes = [int(ranks[member.rank].table.comm_size[member.row]) for member in members]
+        sizes = [size for size in sizes if size >= 0]
+        mean = sum(sizes) / len(sizes) if sizes else 0
+        keys.append(key)
+        spread.append(max(abs(size - mean) for size in sizes) / mean if mean else 0.0)
+    worst = np.argsort(-np.array(spread), kind="stable")[:MOST_COLLECTIVES]
+    shown = [keys[i] for i in sorted(worst.tolist())]
+    values = np.full((len(ranks), len(shown)), -1.0)
+    for column, key in enumerate(shown):
+        for member in found[key]:
+            values[member.rank, column] = ranks[member.rank].table.comm_size[member.row]
+    deviation = _deviation(values)
+    rows = _worst_rows(deviation)
+    return {
+        "collectives": [_label(ranks, key, found[key]) for key in shown],
+        "collectives_left_out": len(keys) - len(shown),
+        "uneven": int(np.count_nonzero(np.array(spread) > 0)),
+        "ranks": [ranks[i].npu for i in rows],
+        "ranks_left_out": len(ranks) - len(rows),
+        "bytes": [[None if v < 0 else int(v) for v in values[i]] for i in rows],
+        "deviation": _as_lists(deviation[rows]),
+    }
+
+
+def _worst_rows(deviation: NDArray[np.float64]) -> list[int]:
+    """Ranks that take part in what is shown; where there are many, those that deviate most."""
+    present = np.flatnonzero((~np.isnan(deviation)).any(axis=1)) if deviation.size else np.arange(0)
+    if len(present) > MOST_RANKS:
+        worst = np.nanmax(np.abs(deviation[present]), axis=1)
+        present = np.sort(present[np.argsort(-worst, kind="stable")[:MOST_RANKS]])
+    return [int(i) for i in present]
+
+
+def _bytes(rank: Rank) -> dict[str, int]:
+    table, found = rank.table, {}
+    lanes = lanes_of(table)
+    for lane in (3, 4, 5):
+        rows = np.flatnonzero((lanes == lane) & (table.comm_size >= 0))
+        for kind in np.unique(table.comm_type[rows]).tolist():
+            name = collective_name(kind) if lane == 3 else LANES[lane]
+            found[name] = sum(table.comm_size[rows[table.comm_type[rows] == kind]].tolist())
+    return found
+
+
+def _deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far each value is from the mean of its column, as a share of it; below 0 = none, which gives NaN."""
+    is_there = values >= 0
+    counts = is_there.sum(axis=0)
+    mean = np.where(is_there, values, 0).sum(axis=0) / np.maximum(counts, 1)
+    return np.where(is_there, (values - mean) / np.where(mean > 0, mean, 1), np.nan)
+
+
+def _greatest(deviation: NDArray[np.float64], kinds: Sequence[str], ranks: Sequence[Rank]) -> dict[str, Any] | None:
+    if not deviation.size or np.all(np.isnan(deviation)):
+        return None
+    at = int(np.nanargmax(np.abs(deviation)))
+    row, column = divmod(at, deviation.shape[1])
+    return {"npu": ranks[row].npu, "kind": kinds[column], "deviation": float(deviation[row, column])}
+
+
+def _label(ranks: Sequence[Rank], key: Key, members: Sequence[Member]) -> dict[str, Any]:
+    table, row = ranks[members[0].rank].table, members[0].row
+    kind = collective_name(int(table.comm_type[row]))
+    return {"kind": kind, "group": key[1], "number": key[-1], "name": table.names[row], "members": len(members)}
+
+
+def _as_lists(values: NDArray[np.float64]) -> list[list[float | None]]:
+    return [[None if np.isnan(v) else round(float(v), 6) for v in row] for row in values]

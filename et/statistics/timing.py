@@ -1,0 +1,139 @@
+"""What recorded times say: who arrives late at collectives, what overlaps what, who is idle."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.reshape.partners import Key
+from et.statistics.ranks import COLLECTIVE, COMPUTE, LANES, MEMORY, RECEIVE, SEND, Member, Rank, lanes_of
+from et.summary import collective_name
+
+Int64 = NDArray[np.int64]
+
+MOST_SLOWEST = 10
+_COMMUNICATION = (LANES.index(COLLECTIVE), LANES.index(SEND), LANES.index(RECEIVE))
+_WORK = (LANES.index(COMPUTE), LANES.index(MEMORY))
+
+
+def has_starts(ranks: Sequence[Rank]) -> bool:
+    """Whether traces say when their nodes began."""
+    return any(bool(np.any(rank.table.start_time_micros > 0)) for rank in ranks)
+
+
+def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> dict[str, Any] | None:
+    """Collectives of two or more members with durations: transfer apart from waiting.
+
+    The member that comes last waits for nobody: the shortest duration is the transfer, what the others take longer is
+    waiting. That needs no common clock. Arrival skew, the time between the first start and the last one, does.
+
+    Returns:
+        "kinds": for each kind and group sums and quantiles in microseconds; "waiting_micros" and "late" by rank: how
+        long it waited, how often it came last; "most_skewed": collectives by waiting. None without durations.
+    """
+    kinds: dict[tuple[str, Any], list[dict[str, Any]]] = {}
+    waiting = np.zeros(len(ranks), np.int64)
+    late = np.zeros(len(ranks), np.int64)
+    clocks = has_starts(ranks)
+    for key, members in found.items():
+        if key[0] != "collective" or len(members) < 2:
+            continue
+        took = np.array([ranks[m.rank].table.duration_micros[m.row] for m in members], np.int64)
+        if took.min() <= 0:
+            continue
+        starts = np.array([ranks[m.rank].table.start_time_micros[m.row] for m in members], np.int64)
+        first = members[0]
+        table = ranks[first.rank].table
+        own = np.array([m.rank for m in members])
+        waiting[own] += took - took.min()
+        last = int(np.argmax(starts)) if clocks else int(np.argmin(took))
+        late[own[last]] += 1
+        one = {
+            "name": table.names[first.row],
+            "group": key[1],
+            "number": key[-1],
+            "members": len(members),
+            "bytes": int(table.comm_size[first.row]),
+            "transfer_micros": int(took.min()),
+            "waiting_micros": int((took - took.min()).sum()),
+            "skew_micros": int(starts.max() - starts.min()) if clocks else None,
+            "last_npu": ranks[own[last]].npu,
+        }
+        kinds.setdefault((collective_name(int(table.comm_type[first.row])), key[1]), []).append(one)
+    if not kinds:
+        return None
+    every = [one | {"kind": kind} for (kind, _), ones in kinds.items() for one in ones]
+    worst = sorted(every, key=lambda one: -one["waiting_micros"])[:MOST_SLOWEST]
+    return {
+        "clock": clocks,
+        "kinds": [{"kind": kind, "group": group} | _summed(ones) for (kind, group), ones in kinds.items()],
+        "ranks": [
+            {"npu": rank.npu, "waiting_micros": int(w), "late": int(count)}
+            for rank, w, count in zip(ranks, waiting, late, strict=True)
+        ],
+        "most_waiting": worst,
+    }
+
+
+def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
+    """How long each rank computes, communicates, does both and neither, between its first start and its last end.
+
+    Compute is that of the accelerator with its memory; the host is left out. None where no start is recorded.
+    """
+    if not has_starts(ranks):
+        return None
+    rows = []
+    for rank in ranks:
+        table, lanes = rank.table, lanes_of(rank.table)
+        is_timed = (table.duration_micros > 0) & (table.start_time_micros > 0)
+        begin, end = table.start_time_micros, table.start_time_micros + table.duration_micros
+        compute = _union(begin[is_timed & np.isin(lanes, _WORK)], end[is_timed & np.isin(lanes, _WORK)])
+        network = _union(
+            begin[is_timed & np.isin(lanes, _COMMUNICATION)], end[is_timed & np.isin(lanes, _COMMUNICATION)]
+        )
+        both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
+        computes, sends, busy = (int((union[1] - union[0]).sum()) for union in (compute, network, both))
+        span = int(both[1].max() - both[0].min()) if len(both[0]) else 0
+        rows.append(
+            {
+                "npu": rank.npu,
+                "span_micros": span,
+                "compute_micros": computes,
+                "communication_micros": sends,
+                "overlap_micros": computes + sends - busy,
+                "exposed_micros": busy - computes,
+                "idle_micros": span - busy,
+            }
+        )
+    return rows
+
+
+def _summed(ones: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    transfer = np.array([one["transfer_micros"] for one in ones])
+    waits = np.array([one["waiting_micros"] for one in ones])
+    found: dict[str, Any] = {
+        "count": len(ones),
+        "transfer_micros": int(transfer.sum()),
+        "median_transfer_micros": float(np.median(transfer)),
+        "waiting_micros": int(waits.sum()),
+    }
+    skews = [one["skew_micros"] for one in ones if one["skew_micros"] is not None]
+    if skews:
+        found |= {
+            "median_skew_micros": float(np.median(skews)),
+            "p95_skew_micros": float(np.percentile(skews, 95)),
+            "greatest_skew_micros": int(max(skews)),
+        }
+    return found
+
+
+def _union(begin: Int64, end: Int64) -> tuple[Int64, Int64]:
+    """Intervals that cover the same and do not touch: where each begins and ends."""
+    if not len(begin):
+        return begin, end
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], np.maximum.accumulate(end[order])
+    is_new = np.concatenate([[True], begin[1:] > end[:-1]])
+    last = np.concatenate([np.flatnonzero(is_new)[1:] - 1, [len(begin) - 1]])
+    return begin[is_new], end[last]

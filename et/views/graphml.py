@@ -1,0 +1,37 @@
+"""A picture in GraphML, which networkx, Gephi and yEd read (graphml.graphdrawing.org)."""
+
+from collections.abc import Iterator
+
+from et.views.picture import Picture
+from et.views.xml import content
+
+_NODE = (
+    ("npu", "long"),
+    ("id", "string"),
+    ("name", "string"),
+    ("kind", "string"),
+    ("detail", "string"),
+    ("layer", "long"),
+)
+
+
+def graphml(picture: Picture) -> str:
+    """The text of a .graphml file."""
+    return "".join(f"{line}\n" for line in _lines(picture))
+
+
+def _lines(picture: Picture) -> Iterator[str]:
+    yield '<?xml version="1.0" encoding="UTF-8"?>'
+    yield '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
+    for name, kind in _NODE:
+        yield f'<key id="{name}" for="node" attr.name="{name}" attr.type="{kind}"/>'
+    yield '<key id="edge" for="edge" attr.name="kind" attr.type="string"/>'
+    yield '<key id="notes" for="graph" attr.name="notes" attr.type="string"/>'
+    yield '<graph edgedefault="directed">'
+    yield f'<data key="notes">{content("; ".join(picture.notes()))}</data>'
+    for place, node in enumerate(picture.nodes):
+        said = "".join(f'<data key="{name}">{content(str(getattr(node, name)))}</data>' for name, _ in _NODE)
+        yield f'<node id="n{place}">{said}</node>'
+    for edge in picture.edges:
+        yield f'<edge source="n{edge.parent}" target="n{edge.child}"><data key="edge">{edge.kind}</data></edge>'
+    yield "</graph></graphml>"

@@ -1,0 +1,252 @@
+"""Which nodes and dependencies of some traces a picture shows, and how many it leaves out."""
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.errors import TraceError
+from et.order import children, topological_order
+from et.reshape.bridging import bridge
+from et.schema import NodeType
+from et.statistics.ranks import LANES, NO_LANE, Rank, communications_of, lanes_of
+from et.summary import collective_name
+from et.table import TraceTable
+
+Mask = NDArray[np.bool_]
+
+DEPENDS, THROUGH, MESSAGE = "depends", "through", "message"
+
+
+class PictureNode(NamedTuple):
+    """A node that is shown.
+
+    Attributes:
+        npu: whose.
+        id: in its trace.
+        name: of the node.
+        kind: a lane of et.statistics.ranks.LANES, or "metadata".
+        detail: what it does and how long it takes, in a few words; may be empty.
+        layer: the longest way to it in the picture, from 0.
+    """
+
+    npu: int
+    id: int
+    name: str
+    kind: str
+    detail: str
+    layer: int
+
+
+class Edge(NamedTuple):
+    """An arrow from one node of the picture to another, by their places.
+
+    Attributes:
+        parent: where it begins.
+        child: where it ends.
+        kind: "depends"; "through" nodes that are not shown; "message", from a send to its receive.
+    """
+
+    parent: int
+    child: int
+    kind: str
+
+
+class Picture(NamedTuple):
+    """What is shown.
+
+    Attributes:
+        nodes: NPU by NPU, parents before children.
+        edges: between them.
+        left_out: how many nodes of the traces are not shown.
+        cut: how many dependencies of the nodes shown are on nodes that are not, or of those on them, and not bridged.
+    """
+
+    nodes: tuple[PictureNode, ...]
+    edges: tuple[Edge, ...]
+    left_out: int
+    cut: int
+
+    def notes(self) -> list[str]:
+        """In words what is left out."""
+        found = []
+        if self.left_out:
+            found.append(f"{self.left_out:,} nodes are not shown")
+        if self.cut:
+            found.append(f"{self.cut:,} dependencies lead to nodes that are not shown")
+        if any(edge.kind == THROUGH for edge in self.edges):
+            found.append("a dashed arrow leads through nodes that are not shown")
+        return found
+
+
+class Wanted(NamedTuple):
+    """Which nodes a picture is to show: those for which all holds that is said.
+
+    Attributes:
+        names: patterns as of a shell, of which one must fit; None = all.
+        ids: ranges (first, last) of node ids; None = all.
+        around: a node's id, with all that is at most `hops` dependencies away; None = all.
+        hops: see above.
+    """
+
+    names: tuple[str, ...] | None = None
+    ids: tuple[tuple[int, int], ...] | None = None
+    around: int | None = None
+    hops: int = 2
+
+
+def picture(ranks: Sequence[Rank], wanted: Wanted, most: int) -> Picture:
+    """The picture of some traces.
+
+    Args:
+        ranks: NPUs and their traces.
+        wanted: which of their nodes.
+        most: nodes that are shown at most, the first ones of each NPU in the order of its dependencies.
+
+    Raises:
+        TraceError: no node is wanted, or dependencies have a cycle.
+    """
+    shown: list[PictureNode] = []
+    edges: list[Edge] = []
+    place: dict[tuple[int, int], int] = {}
+    total = cut = 0
+    parents: list[list[int]] = []
+    masks = [_wanted(rank.table, wanted) for rank in ranks]
+    if not any(mask.any() for mask in masks):
+        raise TraceError(f"{ranks[0].table.path}: no node that is asked for, expected one or more")
+    shares = _shares([int(mask.sum()) for mask in masks], most)
+    for number, (rank, mask, share) in enumerate(zip(ranks, masks, shares, strict=True)):
+        total += len(rank.table)
+        rows, found, lost = _part(rank.table, mask, share)
+        cut += lost
+        kinds = lanes_of(rank.table)
+        for row in rows:
+            place[number, row] = len(shown)
+            parents.append([])
+            shown.append(_node(rank, row, int(kinds[row])))
+        for parent, child, kind in found:
+            edges.append(Edge(place[number, parent], place[number, child], kind))
+    edges += _messages(ranks, place) if len(ranks) > 1 else []
+    for edge in edges:
+        parents[edge.child].append(edge.parent)
+    layers = _layers(parents)
+    nodes = tuple(node._replace(layer=layer) for node, layer in zip(shown, layers, strict=True))
+    return Picture(nodes, tuple(edges), total - len(nodes), cut)
+
+
+def _wanted(table: TraceTable, wanted: Wanted) -> Mask:
+    mask = np.ones(len(table), np.bool_)
+    if wanted.names is not None:
+        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in wanted.names)).match
+        mask &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
+    if wanted.ids is not None:
+        inside = np.zeros(len(table), np.bool_)
+        for first, last in wanted.ids:
+            inside |= (table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last))
+        mask &= inside
+    if wanted.around is not None:
+        mask &= _near(table, np.flatnonzero(table.node_id == np.uint64(wanted.around)).tolist(), wanted.hops)
+    return mask
+
+
+def _near(table: TraceTable, rows: list[int], hops: int) -> Mask:
+    """Rows at most so many dependencies away, up or down."""
+    near = np.zeros(len(table), np.bool_)
+    child_ptr, child = children(table)
+    for _ in range(hops + 1):
+        near[rows] = True
+        following = [table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]] for row in rows]
+        following += [child[child_ptr[row] : child_ptr[row + 1]] for row in rows]
+        found = np.unique(np.concatenate([np.zeros(0, np.int32), *following]))
+        rows = found[~near[found]].tolist()
+    return near
+
+
+def _shares(many: Sequence[int], most: int) -> list[int]:
+    """How many nodes each trace may show: what small ones leave goes to the others."""
+    shares = [0] * len(many)
+    left = most
+    for rest, number in enumerate(sorted(range(len(many)), key=lambda i: many[i])):
+        shares[number] = min(many[number], left // (len(many) - rest))
+        left -= shares[number]
+    return shares
+
+
+def _part(table: TraceTable, mask: Mask, share: int) -> tuple[list[int], list[tuple[int, int, str]], int]:
+    """Rows that are shown, arrows between them, and how many dependencies are cut."""
+    order = topological_order(table).tolist()
+    keep = np.zeros(len(table), np.bool_)
+    keep[[row for row in order if mask[row]][:share]] = True
+    bridged = bridge(table, keep)
+    shown = {row for row, stays in enumerate(keep.tolist()) if stays} | set(np.flatnonzero(bridged.joints).tolist())
+    edges, reached = [], 0
+    for row in order:
+        if row not in shown:
+            continue
+        direct = set(table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist())
+        reached += len(direct & shown)
+        edges += [
+            (parent, row, DEPENDS if parent in direct else THROUGH) for parent in sorted(bridged.parents[row] & shown)
+        ]
+    child_ptr, _ = children(table)
+    rows = [row for row in order if row in shown]
+    touching = int(np.diff(table.dep_ptr)[rows].sum() + np.diff(child_ptr)[rows].sum())
+    through = sum(kind == THROUGH for _, _, kind in edges)
+    return rows, edges, 0 if through else touching - 2 * reached
+
+
+def _messages(ranks: Sequence[Rank], place: dict[tuple[int, int], int]) -> list[Edge]:
+    """Arrows from sends to their receives."""
+    edges = []
+    for key, members in communications_of(ranks).items():
+        if key[0] == "message" and len(members) == 2 and all(member in place for member in members):
+            first, second = members
+            if ranks[first.rank].table.type[first.row] != NodeType.COMM_SEND_NODE:
+                first, second = second, first
+            edges.append(Edge(place[first], place[second], MESSAGE))
+    return edges
+
+
+def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
+    """The longest way to each node; what waits in a circle, as messages between cut traces may, is put where it is."""
+    waits = [len(own) for own in parents]
+    heirs: list[list[int]] = [[] for _ in parents]
+    for node, own in enumerate(parents):
+        for parent in own:
+            heirs[parent].append(node)
+    layers = [0] * len(parents)
+    ready = [node for node, left in enumerate(waits) if left == 0]
+    while ready:
+        node = ready.pop()
+        for heir in heirs[node]:
+            layers[heir] = max(layers[heir], layers[node] + 1)
+            waits[heir] -= 1
+            if waits[heir] == 0:
+                ready.append(heir)
+    return layers
+
+
+def _node(rank: Rank, row: int, lane: int) -> PictureNode:
+    table = rank.table
+    kind = LANES[lane] if lane != NO_LANE else "metadata"
+    said = []
+    if table.comm_type[row] >= 0:
+        said.append(collective_name(int(table.comm_type[row])))
+    for name, unit in (("comm_size", "B"), ("num_ops", "FLOP"), ("tensor_size", "B")):
+        value = int(getattr(table, name)[row])
+        if value >= 0:
+            said.append(f"{_amount(value)}{unit}")
+    if table.duration_micros[row]:
+        said.append(f"{int(table.duration_micros[row]):,} us")
+    return PictureNode(rank.npu, int(table.node_id[row]), table.names[row], kind, ", ".join(said), 0)
+
+
+def _amount(value: int) -> str:
+    """Three digits and what stands before the unit."""
+    for prefix, size in (("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= size:
+            return f"{value / size:.3g} {prefix}"
+    return f"{value} "

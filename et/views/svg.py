@@ -1,0 +1,96 @@
+"""A picture in SVG: nodes in layers, parents above children, ordered so that few arrows cross.
+
+Layers are longest ways, and within a layer each node moves to the mean place of its neighbours, down and up a few times
+(Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from et.views.colours import COLOURS
+from et.views.picture import MESSAGE, THROUGH, Picture
+from et.views.xml import content
+
+_WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 40, 24, 46, 20
+_SWEEPS = 8
+_LONGEST = 28
+_STYLES = {THROUGH: ' stroke-dasharray="6 4"', MESSAGE: ' stroke="#b03060" stroke-dasharray="2 3"'}
+_FONT = 'font-family="sans-serif" font-size="11"'
+
+
+def svg(picture: Picture) -> str:
+    """The text of a .svg file."""
+    return "".join(f"{line}\n" for line in _lines(picture))
+
+
+def places(picture: Picture) -> list[tuple[int, int]]:
+    """Left upper corner of each node."""
+    layers = _ordered(picture)
+    widest = max(len(layer) for layer in layers)
+    found = [(0, 0)] * len(picture.nodes)
+    for depth, layer in enumerate(layers):
+        left = _MARGIN + (widest - len(layer)) * (_WIDTH + _ACROSS) // 2
+        for i, node in enumerate(layer):
+            found[node] = (left + i * (_WIDTH + _ACROSS), _MARGIN + depth * (_HEIGHT + _DOWN))
+    return found
+
+
+def _lines(picture: Picture) -> Iterator[str]:
+    corners = places(picture)
+    notes = picture.notes()
+    several = len({node.npu for node in picture.nodes}) > 1
+    width = max(x for x, _ in corners) + _WIDTH + _MARGIN
+    bottom = max(y for _, y in corners) + _HEIGHT + _MARGIN
+    height = bottom + 16 * len(notes) + _MARGIN
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+    arrow = '<path d="M0 0 L8 4 L0 8 z" fill="#555"/>'
+    size = 'viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto"'
+    yield f'<defs><marker id="arrow" {size}>{arrow}</marker></defs>'
+    yield f'<rect width="{width}" height="{height}" fill="white"/>'
+    for edge in picture.edges:
+        (x, y), (to_x, to_y) = corners[edge.parent], corners[edge.child]
+        x, to_x, y = x + _WIDTH // 2, to_x + _WIDTH // 2, y + _HEIGHT
+        bend = max(_DOWN // 2, (to_y - y) // 3)
+        curve = f"M{x} {y} C{x} {y + bend} {to_x} {to_y - bend} {to_x} {to_y}"
+        style = _STYLES.get(edge.kind, "")
+        colour = "" if edge.kind == MESSAGE else ' stroke="#555"'
+        yield f'<path d="{curve}" fill="none"{colour}{style} marker-end="url(#arrow)"/>'
+    for node, (x, y) in zip(picture.nodes, corners, strict=True):
+        title = f"NPU {node.npu}, node {node.id}: {node.name}" + (f"\n{node.detail}" if node.detail else "")
+        yield f"<g><title>{content(title)}</title>"
+        box = f'x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"'
+        yield f'<rect {box} fill="{COLOURS[node.kind]}" stroke="#555"/>'
+        head = f"{node.npu}: " if several else ""
+        name = head + _end_of(node.name, _LONGEST - len(head))
+        detail = node.detail if len(node.detail) <= _LONGEST else f"{node.detail[: _LONGEST - 3]}..."
+        yield f'<text x="{x + 6}" y="{y + 16}" {_FONT}>{content(name)}</text>'
+        yield f'<text x="{x + 6}" y="{y + 31}" {_FONT} fill="#333">{content(detail)}</text></g>'
+    for i, note in enumerate(notes):
+        yield f'<text x="{_MARGIN}" y="{bottom + 16 * (i + 1)}" {_FONT}>{content(note)}</text>'
+    yield "</svg>"
+
+
+def _ordered(picture: Picture) -> list[list[int]]:
+    """Nodes of each layer, from the left."""
+    layers: list[list[int]] = [[] for _ in range(max(node.layer for node in picture.nodes) + 1)]
+    for place, node in enumerate(picture.nodes):
+        layers[node.layer].append(place)
+    above: list[list[int]] = [[] for _ in picture.nodes]
+    below: list[list[int]] = [[] for _ in picture.nodes]
+    for edge in picture.edges:
+        above[edge.child].append(edge.parent)
+        below[edge.parent].append(edge.child)
+    for sweep in range(_SWEEPS):
+        down = sweep % 2 == 0
+        at = {node: i / len(layer) for layer in layers for i, node in enumerate(layer)}
+        for layer in layers if down else layers[::-1]:
+            layer.sort(key=lambda node: _mean(above[node] if down else below[node], at, at[node]))
+            at.update({node: i / len(layer) for i, node in enumerate(layer)})
+    return layers
+
+
+def _mean(neighbours: Sequence[int], at: dict[int, float], own: float) -> float:
+    return sum(at[node] for node in neighbours) / len(neighbours) if neighbours else own
+
+
+def _end_of(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"...{text[3 - longest :]}"

@@ -1,0 +1,29 @@
+"""`nadi explain`: why a run took as long as it did."""
+
+import json
+from pathlib import Path
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(explain)
+
+
+def explain(
+    folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
+    faster: float = typer.Option(1.1, min=1.0, max=100.0, metavar="TIMES", help="How much faster each `what if` is."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """The critical path across NPUs, what bound each piece of it, and what would make the run shorter."""
+    from nadi.explanation.document import explain as explained
+    from nadi.reports.explanation import render
+    from nadi.runs import Run
+    from nadi.terminal.tables import console
+
+    document = explained(Run(folder), faster)
+    if as_json:
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        console().print(render(document))

@@ -1,0 +1,223 @@
+"""What bound a piece of communication: a link's rate, latency, a pause, or others in the way."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import topologies
+from nadi.analysis.network import find_pauses
+from nadi.closed_forms.costs import CollectiveCosts
+from nadi.errors import ConfigError
+from nadi.explanation.fabric import closed_forms, of_collectives
+from nadi.explanation.happened import Happened
+from nadi.explanation.path import COLLECTIVE, MESSAGES, SENDING, Piece
+from nadi.runs import Run
+from nadi.schemas import FLOWS, LINKS, PAUSES
+from nadi.terminal.readable import rate_text
+from pdes.closed_forms.folded_program import CollectiveKeys
+
+Int64 = NDArray[np.int64]
+
+MOST_FLOWS = 4096
+_IN_THE_WAY = 1.1
+"""Times the closed form, above which others were in the way."""
+_HALF = 0.5
+_BITS = 8
+_PS_PER_S = 1e12
+
+
+class Bound(NamedTuple):
+    """What bound a piece.
+
+    Attributes:
+        resource: "link", "latency", "queue", "pause" or "network" (not known more closely).
+        name: of the link; "" = of none.
+        text: in words.
+        idle_ps: what the piece takes on an idle network; NaN = not known.
+    """
+
+    resource: str
+    name: str
+    text: str
+    idle_ps: float
+
+
+class Bounds:
+    """Answers for the pieces of one run, those that are alike once."""
+
+    def __init__(self, run: Run, found: Happened) -> None:
+        """Read links, messages, pauses and collectives of a run, as far as it has kept them."""
+        self._run, self._found = run, found
+        self._known: dict[tuple[object, ...], Bound] = {}
+        self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
+        self._rows = self._of_collectives()
+        self._flows = self._of_flows()
+        self._costs: CollectiveCosts | None = None
+        self._pauses = None
+        if run.has(PAUSES) and run.pauses is not None:
+            self._pauses = find_pauses(_columns(run.pauses), run.finish_time_ps)
+
+    def of(self, piece: Piece) -> Bound | None:
+        """What bound a piece; None of one that is no communication."""
+        if piece.what not in {COLLECTIVE, MESSAGES, SENDING}:
+            return None
+        key = self._key(piece)
+        if key not in self._known:
+            self._known[key] = self._found_out(piece)
+        return self._known[key]
+
+    def _key(self, piece: Piece) -> tuple[object, ...]:
+        """Pieces with the same key were bound by the same: those alike that took as long, to one part in fifty."""
+        took = round(math.log(max(piece.time_ps, 1.0)) * 50)
+        return piece.what, piece.sort, int(self._found.program.node_bytes[self._found.at[piece.node]]), took
+
+    def _found_out(self, piece: Piece) -> Bound:
+        idle_ps, flows = self._alone(piece)
+        used = _bytes_by_link(self._run, flows) if self._links is not None and len(flows["src"]) else {}
+        if self._links is None or not used:
+            why = "closed forms know of no links" if self._links is None else "its messages or their ways are not known"
+            return Bound("network", "", why, idle_ps)
+        serial = {link: size * _BITS / self._links["rate_bps"][link] * _PS_PER_S for link, size in used.items()}
+        slowest = max(serial, key=lambda link: serial[link])
+        if idle_ps > 0 and piece.time_ps > _IN_THE_WAY * idle_ps:
+            return self._in_the_way(piece, used, slowest, idle_ps)
+        name, rate = self._name(slowest), rate_text(self._links["rate_bps"][slowest])
+        if serial[slowest] >= _HALF * min(piece.time_ps, idle_ps if idle_ps > 0 else piece.time_ps):
+            return Bound("link", name, f"rate of {name} ({rate})", idle_ps)
+        if self._share_of_bytes(piece) >= _HALF:
+            return Bound("link", name, f"rate of the channels on {name} ({rate})", idle_ps)
+        return Bound("latency", "", "latency: one step waits for the one before", idle_ps)
+
+    def _in_the_way(self, piece: Piece, used: Mapping[int, float], slowest: int, idle_ps: float) -> Bound:
+        """Something else than the collective's or message's own bytes: a pause, else the longest queue on its ways."""
+        links = self._links or {}
+        if self._pauses is not None:
+            during = (self._pauses.start_ps < piece.end_ps) & (self._pauses.end_ps > piece.start_ps)
+            overlap = np.minimum(self._pauses.end_ps, piece.end_ps) - np.maximum(self._pauses.start_ps, piece.start_ps)
+            paused: dict[int, float] = {}
+            for link, time_ps in zip(self._pauses.link[during].tolist(), overlap[during].tolist(), strict=True):
+                if link in used:
+                    paused[link] = paused.get(link, 0.0) + time_ps
+            if paused:
+                most = max(paused, key=lambda link: paused[link])
+                if paused[most] >= _HALF * (piece.time_ps - idle_ps):
+                    name = self._name(most)
+                    return Bound("pause", name, f"pauses of {name}", idle_ps)
+        fullest = max(
+            used, key=lambda link: (links["max_queue_bytes"][link] / links["rate_bps"][link], link == slowest)
+        )
+        name, times = self._name(fullest), piece.time_ps / idle_ps
+        return Bound("queue", name, f"others in the way, {times:.2f} times the idle time; queue of {name}", idle_ps)
+
+    def _share_of_bytes(self, piece: Piece) -> float:
+        """The share of a collective's closed form that grows with its size: twice what half of its bytes save."""
+        if piece.what != COLLECTIVE:
+            return 0.0
+        if self._costs is None:
+            self._costs = closed_forms(self._run)
+        found, node = self._found, np.array([piece.node])
+        group, schedule, size = of_collectives(found, node)
+        kinds = found.program.node_collective[found.at[node]]
+        whole, half = (
+            float(
+                self._costs.of_collectives(
+                    found.program,
+                    self._run.work.collectives,
+                    CollectiveKeys(group, schedule, each, found.npu[node], found.row[node]),
+                    kinds,
+                ).time_ps[0]
+            )
+            for each in (size, size // 2)
+        )
+        return 2 * (whole - half) / whole if whole else 0.0
+
+    def _alone(self, piece: Piece) -> tuple[float, dict[str, Int64]]:
+        """What it takes on an idle network (NaN = not known), and its messages."""
+        found, node = self._found, piece.node
+        if piece.what == COLLECTIVE:
+            group, seq = self._place(node)
+            row = self._rows.get((group, seq))
+            idle_ps = float(self._run.collectives["closed_form_ps"][row].as_py()) if row is not None else math.nan
+            return idle_ps, self._own_flows(group, seq)
+        npu, peer = int(found.npu[node]), int(found.npu[node] + found.program.node_peer[found.at[node]])
+        src, dst = (npu, peer) if piece.what == SENDING else (peer, npu)
+        flows, ideal = self._between(src, dst, piece)
+        return ideal, flows
+
+    def _place(self, node: int) -> tuple[int, int]:
+        program, at, npu = self._found.program, int(self._found.at[node]), int(self._found.npu[node])
+        group = int(program.slot_group[program.slot_ptr[npu] + program.node_group[at]])
+        return group, int(program.node_seq[at])
+
+    def _of_collectives(self) -> dict[tuple[int, int], int]:
+        """Row of collectives.parquet by group and place."""
+        groups, places = (self._run.collectives[name].to_pylist() for name in ("group", "seq"))
+        return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
+
+    def _of_flows(self) -> dict[str, Int64]:
+        """Messages by group, place and receiver."""
+        if not self._run.has(FLOWS):
+            return {}
+        table = self._run.flows
+        columns = {name: np.asarray(table[name], np.int64) for name in ("group", "seq", "src", "dst", "bytes")}
+        columns |= {name: np.asarray(table[name], np.int64) for name in ("start_ps", "finish_ps", "control")}
+        columns["ideal_ps"] = np.asarray(table["ideal_ps"].fill_null(-1), np.int64)
+        order = np.lexsort((columns["dst"], columns["seq"], columns["group"]))
+        return {name: column[order] for name, column in columns.items()}
+
+    def _own_flows(self, group: int, seq: int) -> dict[str, Int64]:
+        """Messages of a collective."""
+        flows = self._flows
+        if not flows:
+            return {"src": np.zeros(0, np.int64)}
+        low, high = np.searchsorted(flows["group"], [group, group + 1])
+        first, last = low + np.searchsorted(flows["seq"][low:high], [seq, seq + 1])
+        here = np.arange(first, last)
+        if len(here) > MOST_FLOWS:
+            here = here[np.linspace(0, len(here) - 1, MOST_FLOWS).astype(np.int64)]
+        return {name: column[here] for name, column in flows.items()}
+
+    def _between(self, src: int, dst: int, piece: Piece) -> tuple[dict[str, Int64], float]:
+        """The message that came to dst from src when the piece ended, and what it takes alone."""
+        flows = self._flows
+        if not flows or src < 0:
+            return {"src": np.zeros(0, np.int64)}, math.nan
+        high = int(np.searchsorted(flows["group"], 0))
+        own = np.flatnonzero(
+            (flows["src"][:high] == src) & (flows["dst"][:high] == dst) & (flows["control"][:high] == 0)
+        )
+        if not len(own):
+            return {"src": np.zeros(0, np.int64)}, math.nan
+        chosen = own[[int(np.argmin(np.abs(flows["finish_ps"][own] - piece.end_ps)))]]
+        ideal = int(flows["ideal_ps"][chosen[0]])
+        return {name: column[chosen] for name, column in flows.items()}, float(ideal) if ideal > 0 else math.nan
+
+    def _name(self, link: int) -> str:
+        links = self._links or {}
+        return f"{links['src'][link]} → {links['dst'][link]}"
+
+
+def _bytes_by_link(run: Run, flows: Mapping[str, Int64]) -> dict[int, float]:
+    """Bytes of messages by the links of a shortest way each, the first of several."""
+    try:
+        graph = run.graph
+    except (ConfigError, topologies.TopologyError):
+        return {}
+    used: dict[int, float] = {}
+    pairs = flows["src"] * graph.npus + flows["dst"]
+    for pair in np.unique(pairs).tolist():
+        src, dst = divmod(pair, graph.npus)
+        if src == dst:
+            continue
+        size = float(flows["bytes"][pairs == pair].sum())
+        for link in topologies.route(graph, src, dst):
+            used[link] = used.get(link, 0.0) + size
+    return used
+
+
+def _columns(table: object) -> dict[str, NDArray]:
+    names = table.column_names  # type: ignore[attr-defined]
+    return {name: np.asarray(table[name]) for name in names}  # type: ignore[index]

@@ -1,0 +1,31 @@
+"""The fabric of a finished run, and closed forms on it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.closed_forms.costs import CollectiveCosts
+from nadi.explanation.happened import Happened
+from nadi.fidelities import fabric_settings
+from nadi.runs import Run
+from nadi.simulation import network_settings
+from pdes.build.settings import Settings
+
+Int64 = NDArray[np.int64]
+
+
+def settings_of(run: Run) -> Settings:
+    """The engine's settings, as the run had them."""
+    config = run.config
+    return fabric_settings.fitted(run.graph, network_settings(config.network, config.system, seed=config.engine.seed))
+
+
+def closed_forms(run: Run) -> CollectiveCosts:
+    """Of collectives on the run's fabric."""
+    return CollectiveCosts(run.graph, settings_of(run))
+
+
+def of_collectives(found: Happened, nodes: Int64) -> tuple[Int64, Int64, Int64]:
+    """Group, schedule and bytes of collectives."""
+    program, at, npu = found.program, found.at[nodes], found.npu[nodes]
+    group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)
+    return group, program.node_schedule[at].astype(np.int64), program.node_bytes[at].astype(np.int64)

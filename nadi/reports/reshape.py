@@ -1,0 +1,61 @@
+"""What `nadi trace slice` and `nadi trace reduce` print."""
+
+from collections.abc import Mapping, Sequence
+
+from et.reshape import Reduced, Sliced
+from nadi.terminal.tables import Column, FittedTable
+
+_MOST_ROWS = 64
+
+
+def render_sliced(folder: str, parts: Sequence[Sliced]) -> FittedTable:
+    """A row for each file of a slice."""
+    columns = (
+        Column("file", form="name"),
+        "nodes",
+        "kept",
+        Column("for partners", 2),
+        Column("without partners", 2),
+        Column("bridged", 1),
+        Column("joints", 3),
+        Column("dangling", 4),
+    )
+    table = FittedTable(f"slice in {folder}", *columns)
+    for part in parts[:_MOST_ROWS]:
+        before = (part.nodes, part.kept, part.for_partners, part.without_partners)
+        numbers = (*before, part.added, part.joints, part.dangling)
+        table.add_row(part.file.path.name, *(f"{number:,}" for number in numbers))
+    _note_others(table, len(parts))
+    return table
+
+
+def render_reduced(folder: str, found: Mapping[str, Reduced]) -> FittedTable:
+    """A row for each file that was reduced."""
+    columns = (
+        Column("file", form="name"),
+        "nodes",
+        "left",
+        Column("without time", 2),
+        Column("fused", 2),
+        "dependencies",
+        Column("left", 1),
+        Column("implied", 3),
+    )
+    table = FittedTable(f"reduced traces in {folder}", *columns)
+    for name, one in list(found.items())[:_MOST_ROWS]:
+        nodes = (one.nodes, one.kept, one.dropped, one.fused)
+        numbers = (*nodes, one.dependencies, one.kept_dependencies, one.implied)
+        table.add_row(name, *(f"{number:,}" for number in numbers))
+    _note_others(table, len(found))
+    kept_all = [name for name, one in found.items() if one.reordered]
+    if kept_all:
+        table.notes.append(
+            f"{kept_all[0]}{f' and {len(kept_all) - 1} more' if len(kept_all) > 1 else ''}: all nodes stay, as without "
+            f"some of them communications would come in another order"
+        )
+    return table
+
+
+def _note_others(table: FittedTable, many: int) -> None:
+    if many > _MOST_ROWS:
+        table.notes.append(f"and {many - _MOST_ROWS:,} more files (--json has all)")

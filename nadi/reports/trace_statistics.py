@@ -1,0 +1,208 @@
+"""What `nadi trace stats` prints: mixes, ranks against collectives by deviation, waiting, overlap, the path."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from nadi.terminal.readable import amount_text, buffer_text, in_unit, time_text, time_unit
+from nadi.terminal.tables import Column, FittedTable, facts
+
+MOST_OPERATORS = 15
+MOST_GROUPS = 15
+MOST_RANKS = 32
+MOST_COLUMNS = 60
+LONGEST_NAME = 48
+_PS_PER_MICRO = 10**6
+_SHADES = ((0.5, "on red", "++"), (0.1, "on dark_orange3", "+"), (0.005, "on yellow4", "."))
+"""From which deviation on a cell has a colour, for more; for less it is one of blue."""
+_WHICH = {True: "one of each distinct trace", False: "evenly apart"}
+_LESS = ("on blue", "on dodger_blue2", "on deep_sky_blue4")
+
+
+def render(path: str, found: Mapping[str, Any]) -> RenderableType:
+    """The result of et.statistics.statistics as something that a rich Console prints."""
+    parts: list[RenderableType] = [path, _overview(found), "", _operators(found), _collectives(found), _totals(found)]
+    parts += [*_matrix(found["sizes_by_collective"]), *_waiting(found["arrivals"]), *_overlap(found["overlap"])]
+    return Group(*parts, *_path(found["critical_path"]))
+
+
+def _overview(found: Mapping[str, Any]) -> FittedTable:
+    rows = [("NPUs", f"{found['ranks']:,}"), ("traces", f"{found['traces']:,}"), ("nodes", f"{found['nodes']:,}")]
+    rows.append(("recorded times", found["times"]))
+    table = facts("", rows)
+    if found["looked_at"] < found["ranks"]:
+        table.notes.append(
+            f"collectives one by one, times and the path are those of {found['looked_at']:,} NPUs, "
+            f"{_WHICH[found['traces'] < found['ranks']]}; --most-nodes looks at more"
+        )
+    return table
+
+
+def _operators(found: Mapping[str, Any]) -> FittedTable:
+    columns = (Column("operator", form="name"), Column("lane", 1, "name"), "count", "time", "share")
+    table = FittedTable("operators", *columns, Column("FLOPs", 2), Column("bytes", 1))
+    rows = found["operators"]
+    total = sum(row["micros"] for row in rows)
+    for row in rows[:MOST_OPERATORS]:
+        share = f"{row['micros'] / total:.1%}" if total else "-"
+        time = time_text(row["micros"] * _PS_PER_MICRO) if row["micros"] else "-"
+        flops = f"{row['flops']:.3g}" if row["flops"] else "-"
+        table.add_row(
+            _shortened(row["name"]), row["lane"], f"{row['count']:,}", time, share, flops, _amount(row["bytes"])
+        )
+    if len(rows) > MOST_OPERATORS:
+        table.notes.append(f"and {len(rows) - MOST_OPERATORS:,} more operators (--json has all)")
+    return table
+
+
+def _collectives(found: Mapping[str, Any]) -> FittedTable:
+    columns = (Column("kind", form="name"), Column("group", 1, "name"), "count", "bytes", Column("least", 3))
+    table = FittedTable("communication", *columns, "median", Column("most", 2), Column("sizes", 4))
+    for row in found["collectives"][:MOST_GROUPS]:
+        sizes = [buffer_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
+        group = row["group"] or ("-" if row["kind"] in {"sends", "receives"} else "all")
+        table.add_row(
+            row["kind"], group, f"{row['count']:,}", _amount(row["bytes"]), *sizes, f"{row['different_sizes']:,}"
+        )
+    missing = sum(row["missing_sizes"] for row in found["collectives"])
+    if missing:
+        table.notes.append(f"{missing:,} nodes say no size")
+    if len(found["collectives"]) > MOST_GROUPS:
+        table.notes.append(f"and {len(found['collectives']) - MOST_GROUPS:,} more kinds and groups (--json has all)")
+    return table
+
+
+def _totals(found: Mapping[str, Any]) -> FittedTable:
+    """Bytes of each rank by kind, where ranks differ."""
+    matrix = found["bytes_by_rank"]
+    table = FittedTable("bytes by rank", "NPU", *(Column(kind, 1 + i) for i, kind in enumerate(matrix["kinds"])))
+    worst = matrix["greatest_deviation"]
+    if worst is None:
+        table.notes.append("no communication")
+    elif abs(worst["deviation"]) < 1e-9:
+        table.notes.append("all NPUs the same of each kind")
+        matrix = {**matrix, "ranks": matrix["ranks"][:1], "ranks_left_out": 0}
+    else:
+        table.notes.append(f"most uneven: NPU {worst['npu']}, {worst['kind']}, {worst['deviation']:+.1%} of the mean")
+    for npu, sizes, away in list(zip(matrix["ranks"], matrix["bytes"], matrix["deviation"], strict=False))[:MOST_RANKS]:
+        cells = ["-" if size is None else f"{_amount(size)}{_signed(by)}" for size, by in zip(sizes, away, strict=True)]
+        table.add_row(str(npu), *cells)
+    left_out = matrix["ranks_left_out"] + max(0, len(matrix["ranks"]) - MOST_RANKS)
+    if left_out:
+        table.notes.append(f"and {left_out:,} more NPUs")
+    return table
+
+
+def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
+    """Ranks against collectives: a cell for each, in the colour of how far it is from the mean."""
+    if not matrix["uneven"]:
+        return []
+    uneven = [i for i, _ in enumerate(matrix["collectives"]) if _spread(matrix["deviation"], i) > 0]
+    shown = uneven[:MOST_COLUMNS]
+    lines: list[RenderableType] = [
+        Text("ranks against collectives: how far each member's bytes are from the mean", style="bold"),
+        "",
+    ]
+    rows = list(zip(matrix["ranks"], matrix["deviation"], strict=True))
+    width = max((len(str(npu)) for npu, _ in rows), default=1)
+    for npu, deviation in rows[:MOST_RANKS]:
+        line = Text(f" NPU {npu:>{width}}  ")
+        for i in shown:
+            line.append(*_cell(deviation[i]))
+        lines.append(line)
+    lines.append("")
+    legend = Text(" ")
+    for threshold, style, mark in _SHADES:
+        legend.append(f" {mark:>2} ", style)
+        legend.append(f" {threshold:+.1%} and more   ")
+    lines += [legend, Text("  - and -- the same below the mean, blue; = the mean; blank: no member"), ""]
+    worst = max(shown, key=lambda i: _spread(matrix["deviation"], i))
+    label = matrix["collectives"][worst]
+    spread = _spread(matrix["deviation"], worst)
+    named = f'{label["kind"]} {label["number"]} of {label["group"] or "all NPUs"} ("{label["name"]}")'
+    lines.append(f"{matrix['uneven']:,} collectives are uneven; the most: {named}, {spread:.1%} from the mean")
+    hidden_rows = matrix["ranks_left_out"] + max(0, len(rows) - MOST_RANKS)
+    if len(uneven) > len(shown) or hidden_rows or matrix["uneven"] > len(uneven):
+        lines.append(f"shown are {len(shown)} of them, and all NPUs but {hidden_rows:,}; -o FILE.html has more")
+    return [*lines, ""]
+
+
+def _waiting(found: Mapping[str, Any] | None) -> list[RenderableType]:
+    if found is None:
+        return []
+    skews = Column("median skew", 1), Column("greatest skew", 1)
+    columns = (Column("kind", form="name"), Column("group", 2, "name"), "count", "transfer", "median", "waiting")
+    table = FittedTable("collectives with times: transfer apart from waiting for others", *columns, *skews)
+    for row in found["kinds"][:MOST_GROUPS]:
+        times = [row[key] for key in ("transfer_micros", "median_transfer_micros", "waiting_micros")]
+        has_skew = "median_skew_micros" in row
+        skew = [row["median_skew_micros"], row["greatest_skew_micros"]] if has_skew else [None, None]
+        cells = ["-" if time is None else time_text(time * _PS_PER_MICRO) for time in (*times, *skew)]
+        table.add_row(row["kind"], row["group"] or "all", f"{row['count']:,}", *cells)
+    latest = max(found["ranks"], key=lambda rank: rank["late"])
+    table.notes.append(f"NPU {latest['npu']} comes last most often, {latest['late']:,} times")
+    if not found["clock"]:
+        table.notes.append("no starts are recorded: who comes last is who waits least")
+    return [table]
+
+
+def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
+    if not rows:
+        return []
+    unit = time_unit([row["span_micros"] * _PS_PER_MICRO for row in rows])
+    columns = ("NPU", "span", "compute", "communication", "both", Column("exposed", 1), "idle")
+    table = FittedTable(f"overlap ({unit.name})", *columns)
+    keys = ("span", "compute", "communication", "overlap", "exposed", "idle")
+    for row in rows[:MOST_RANKS]:
+        cells = [in_unit(row[f"{key}_micros"] * _PS_PER_MICRO, unit) for key in keys]
+        table.add_row(str(row["npu"]), *cells)
+    if len(rows) > MOST_RANKS:
+        table.notes.append(f"and {len(rows) - MOST_RANKS:,} more NPUs (--json has all)")
+    return [table]
+
+
+def _path(path: Mapping[str, Any] | None) -> list[RenderableType]:
+    if path is None:
+        return []
+    title = f"critical path across ranks: {time_text(path['micros'] * _PS_PER_MICRO)}, {path['nodes']:,} nodes"
+    total = max(path["micros"], 1)
+    lanes = [(lane, f"{time_text(us * _PS_PER_MICRO)}, {us / total:.1%}") for lane, us in path["by_lane"].items() if us]
+    npus = ", ".join(f"NPU {npu} {us / total:.1%}" for npu, us in list(path["by_rank"].items())[:8])
+    table = FittedTable(
+        "its longest nodes", "NPU", Column("name", form="name"), Column("lane", 1, "name"), "start", "time"
+    )
+    for step in path["steps"]:
+        times = [time_text(step[key] * _PS_PER_MICRO) for key in ("start_micros", "micros")]
+        table.add_row(str(step["npu"]), _shortened(step["name"]), step["lane"], *times)
+    if path["unfinished"]:
+        table.notes.append(
+            f"{path['unfinished']:,} nodes never start: their partners lack a counterpart in these traces"
+        )
+    return [facts(title, [*lanes, ("on", npus)]), "", table]
+
+
+def _cell(deviation: float | None) -> tuple[str, str]:
+    if deviation is None:
+        return "   ", ""
+    for (threshold, style, mark), less in zip(_SHADES, _LESS, strict=True):
+        if abs(deviation) >= threshold:
+            return (f"{mark:>2} ", style) if deviation > 0 else (f"{mark.replace('+', '-'):>2} ", less)
+    return " = ", ""
+
+
+def _spread(deviation: Sequence[Sequence[float | None]], column: int) -> float:
+    return max((abs(row[column] or 0) for row in deviation), default=0.0)
+
+
+def _signed(deviation: float | None) -> str:
+    return f" ({deviation:+.1%})" if deviation is not None and abs(deviation) >= 5e-4 else ""
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+
+
+def _amount(size: int) -> str:
+    return amount_text(size) if size else "-"

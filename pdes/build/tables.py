@@ -1,0 +1,132 @@
+"""A program's traces and plans as the kernels walk them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from pdes.core import packet
+from pdes.core import state as s
+from pdes.core.inputs import Int64, Program, Rows, Schedules
+from pdes.core.memory import zeros
+from pdes.core.rows.npu import Lane, PlanStep, View
+
+_OTHER_NAMES = {"slot_group", "slot_member", "group_ptr", "group_member", "child_ptr", "child"} | {
+    "recv_ptr",
+    "recv_key",
+    "recv_node",
+    "trace_slot_ptr",
+    "coll_ptr",
+    "coll_node",
+}
+"""Arrays that Program calls as the kernel does; other columns of its nodes begin with node_."""
+
+
+def program_tables(program: Program) -> tuple[s.Trace, s.PlanTables]:
+    """The program's arrays under the names and with the types of the kernel; worlds of one process share them."""
+    made = {"lane_row": _lane_rows(program.schedules), "view_row": _view_rows(program.schedules)}
+    made["step"] = _step_rows(program.schedules)
+
+    def array(name: str, kind: Any) -> Any:
+        if name in made:
+            values = made[name]
+        elif name in _OTHER_NAMES:
+            values = getattr(program, name)
+        elif hasattr(program.schedules, name):
+            values = getattr(program.schedules, name)
+        else:
+            values = getattr(program, f"node_{name}")
+        return values if name in made else padded(values, kind.__metadata__[0])
+
+    def filled(part: Any) -> Any:
+        return part(**{name: array(name, kind) for name, kind in part.__annotations__.items()})
+
+    return filled(s.Trace), filled(s.PlanTables)
+
+
+def _step_rows(schedules: Schedules) -> Rows:
+    """The same memory as the steps of schedules, in rows with names."""
+    if len(schedules.steps) == 0:
+        return zeros(1, PlanStep)
+    return np.ascontiguousarray(schedules.steps, np.int32).reshape(-1).view(PlanStep.dtype).view(np.recarray)
+
+
+def _lane_rows(schedules: Schedules) -> Rows:
+    """Rows of all lanes, with views counted over all schedules."""
+    lanes = len(schedules.lane_ptr) - 1
+    rows = zeros(lanes, Lane)
+    for name, column in {
+        "plain": schedules.lane_plain
+        & (schedules.lane_latency_ps == 0)
+        & (schedules.lane_gate < 0)
+        & (schedules.lane_blocking == 0)
+        & (schedules.lane_begins == 0),
+        "view_number": schedules.lane_view,
+        "part": schedules.lane_part,
+        "parts": schedules.lane_parts,
+        "chunks": schedules.lane_chunks,
+        "wire_num": schedules.lane_wire_num,
+        "wire_den": schedules.lane_wire_den,
+        "latency_ps": schedules.lane_latency_ps,
+        "gate": np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
+        "phase": schedules.lane_phase,
+        "alike": _lanes_alike(schedules),
+        "blocking": schedules.lane_blocking,
+        "connection": _connections(schedules),
+        "begins": schedules.lane_begins,
+        "waited_for": _waited_for(schedules),
+    }.items():
+        rows[name][:lanes] = column
+    views = rows.view_number[:lanes]
+    for base, first in zip(schedules.view_base.tolist(), schedules.plan_of_ptr[:-1].tolist(), strict=True):
+        if base:  # only a schedule of one plan has views
+            plan = schedules.plan_of[first]
+            own = views[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1]]
+            own[own >= 0] += base
+    return rows
+
+
+def _connections(schedules: Schedules) -> Int64:
+    """Word `connection` of each lane."""
+    shares = np.round(schedules.lane_shares * packet.SHARE_UNITS).astype(np.int64)
+    number = schedules.lane_connection.astype(np.int64)
+    return number << packet.CONNECTION_SHIFT | np.where(shares > packet.SHARE_UNITS, shares, 0) << packet.SHARES_SHIFT
+
+
+def _lanes_alike(schedules: Schedules) -> Int64:
+    """Of each lane, how many of its plan are of its phase."""
+    plan = np.repeat(np.arange(len(schedules.plan_ptr) - 1), np.diff(schedules.plan_ptr))
+    pairs = np.stack([plan, schedules.lane_phase], axis=1)
+    _, which, count = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    return count[which.reshape(-1)]
+
+
+def _waited_for(schedules: Schedules) -> Int64:
+    """Of each lane, as a bit set, lanes of its plan that wait for a step of it; those beyond the set are left out."""
+    waited_for = np.zeros(len(schedules.lane_ptr) - 1, np.int64)
+    number = np.arange(len(waited_for)) - np.repeat(schedules.plan_ptr[:-1], np.diff(schedules.plan_ptr))
+    lane = np.repeat(np.arange(len(waited_for), dtype=np.int32), np.diff(schedules.lane_ptr))
+    needs = schedules.dep_lane
+    first = needs >= 0
+    first[1:] &= (lane[1:] != lane[:-1]) | (needs[1:] != needs[:-1])
+    lane, needs = lane[first], needs[first]
+    told = number[lane] < s.STIRRED_LANES
+    lane, needs = lane[told], needs[told]
+    np.bitwise_or.at(waited_for, lane - number[lane] + needs, 1 << number[lane])
+    return waited_for
+
+
+def _view_rows(schedules: Schedules) -> Rows:
+    """Rows of all views."""
+    views = len(schedules.view_size)
+    rows = zeros(views, View)
+    rows.members[:views] = schedules.view_size
+    rows.parts[:views] = schedules.view_parts
+    rows.first[:views] = schedules.view_ptr[:-1]
+    return rows
+
+
+def padded(values: ArrayLike, dtype: DTypeLike) -> Any:
+    """A contiguous array of the type, never empty (an empty array has no address to read from)."""
+    values = np.ascontiguousarray(values, dtype)
+    return values if len(values) else np.zeros(1, dtype)

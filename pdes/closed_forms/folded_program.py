@@ -1,0 +1,289 @@
+"""The classes of a Program as a kernel walks them: their rows, sends and groups, and what there is to cost."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pdes.closed_forms import closed_form_state as s
+from pdes.closed_forms.likeness import Classes, Pairs
+from pdes.closed_forms.rows import GroupClass
+from pdes.core.inputs import Array, Int32, Int64, Program, Rows
+from pdes.core.memory import zeros
+from pdes.npu.trace import KIND_SEND
+
+
+class CollectiveKeys(NamedTuple):
+    """K collectives that take a time of their own.
+
+    Attributes:
+        group: int64[K], least group that does it,
+        schedule: int64[K], by this schedule of Program,
+        bytes: int64[K], with this buffer.
+        npu: int64[K], one that does it,
+        row: int64[K], in this row of its trace.
+    """
+
+    group: Int64
+    schedule: Int64
+    bytes: Int64
+    npu: Int64
+    row: Int64
+
+
+class MessageKeys(NamedTuple):
+    """M messages that take a time of their own.
+
+    Attributes:
+        src: int64[M], an NPU that sends it,
+        dst: int64[M], to this one.
+        bytes: int64[M].
+    """
+
+    src: Int64
+    dst: Int64
+    bytes: Int64
+
+
+class FoldedProgram(NamedTuple):
+    """A Program's classes as the kernel walks them, without times.
+
+    Attributes:
+        program: the Program.
+        classes: of its NPUs.
+        row_ptr: int64[C+1], rows of each class.
+        traces: columns.
+        send_ptr: int64[C+1], sends of each class.
+        send_key: int32[], row of `messages` of each send.
+        sends: port, receiving class and its row of each send, int32[] each.
+        port_ptr: int64[C+1], ports of each class.
+        slot_ptr: int64[C+1], slots of each class.
+        slot_group: int32[], class of the group of each slot.
+        group: GroupClass rows.
+        member, member_slot: int32[], see there.
+        instance_key: int64[instances], row of `collectives`, -1 = done at once.
+        collectives: what to cost.
+        messages: what to cost.
+    """
+
+    program: Program
+    classes: Classes
+    row_ptr: Int64
+    traces: s.Traces
+    send_ptr: Int64
+    send_key: Int32
+    sends: tuple[Int32, Int32, Int32]
+    port_ptr: Int64
+    slot_ptr: Int64
+    slot_group: Int32
+    group: np.recarray
+    member: Int32
+    member_slot: Int32
+    instance_key: Int64
+    collectives: CollectiveKeys
+    messages: MessageKeys
+
+
+def lay_out(
+    program: Program, classes: Classes, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64, port: Int32
+) -> FoldedProgram:
+    """Lay out the classes of a Program, and find what must be costed.
+
+    Args:
+        program: of all NPUs.
+        classes: of its NPUs, see pdes.closed_forms.likeness.
+        pairs: whom they exchange messages with.
+        group_likeness: int64[G], as for the classes.
+        pair_likeness: int64[k], likewise.
+        port: int32[k], number of the sender's port by which it sends to a peer.
+    """
+    trace = program.trace_of_npu[classes.example]
+    rows = np.diff(program.trace_ptr)[trace]
+    send = _ordinals(program)
+    slot_ptr = _pointers(np.diff(program.slot_ptr)[classes.example])
+    slot = ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
+    group, member, member_slot = _groups(program, classes)
+    collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
+    send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port)
+    return FoldedProgram(
+        program=program,
+        classes=classes,
+        row_ptr=_pointers(rows),
+        traces=s.Traces(
+            ptr=contiguous(program.trace_ptr, np.int64),
+            kind=contiguous(program.node_kind, np.int8),
+            lane=contiguous(program.node_lane, np.int8),
+            duration_ps=contiguous(program.node_duration_ps, np.int64),
+            group=contiguous(program.node_group, np.int32),
+            seq=contiguous(program.node_seq, np.int32),
+            schedule=contiguous(program.node_schedule, np.int32),
+            send=send,
+            child_ptr=contiguous(program.child_ptr, np.int64),
+            child=contiguous(program.child, np.int32),
+            slot_ptr=contiguous(program.trace_slot_ptr, np.int64),
+            coll_ptr=contiguous(program.coll_ptr, np.int64),
+            coll_node=contiguous(program.coll_node, np.int32),
+        ),
+        send_ptr=send_ptr,
+        send_key=send_key,
+        sends=sends,
+        port_ptr=_pointers(ports),
+        slot_ptr=slot_ptr,
+        slot_group=classes.class_of_group[program.slot_group[slot]],
+        group=group,
+        member=member,
+        member_slot=member_slot,
+        instance_key=instance_key,
+        collectives=collectives,
+        messages=messages,
+    )
+
+
+def contiguous(column: Array, dtype: DTypeLike) -> Array:
+    """As a kernel takes it."""
+    return np.ascontiguousarray(column, dtype)
+
+
+def _pointers(counts: Array) -> Int64:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def ranges(first: Array, counts: Array) -> Int64:
+    """Numbers from each first on, so many."""
+    ptr = _pointers(counts)
+    return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - first, counts)
+
+
+def _ordinals(program: Program) -> Int32:
+    """int32[N]: how-manieth send of its trace each row is."""
+    is_send = program.node_kind == KIND_SEND
+    before = np.concatenate([[0], np.cumsum(is_send)])
+    return (before[:-1] - np.repeat(before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))).astype(np.int32)
+
+
+def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
+    """Members of each class of groups as classes and slots, once each; places of its collectives are open."""
+    owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
+    slot = np.arange(len(owner)) - program.slot_ptr[owner]
+    is_example = np.zeros(len(program.group_ptr) - 1, np.bool_)
+    is_example[classes.group_example] = True
+    own = np.flatnonzero(is_example[program.slot_group])
+    of_group = classes.class_of_group[program.slot_group[own]].astype(np.int64)
+    users = np.bincount(of_group, minlength=len(classes.group_example))
+    keys = np.stack([of_group, classes.class_of_npu[owner[own]], slot[own]], axis=1)
+    unlike = np.unique(keys, axis=0) if len(keys) else keys.reshape(0, 3)
+    members = np.bincount(unlike[:, 0], minlength=len(classes.group_example))
+    group = zeros(len(members), GroupClass)[: len(members)]
+    sizes = np.diff(program.group_ptr)[classes.group_example]
+    group.needed = members + (users < sizes)
+    group.member_base = _pointers(members)[:-1]
+    group.members = members
+    return group, unlike[:, 1].astype(np.int32), unlike[:, 2].astype(np.int32)
+
+
+def _collectives(
+    program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, likeness: Int64
+) -> tuple[CollectiveKeys, Int64]:
+    """What to cost, and the row of that for each collective of each class of groups; sets where these begin."""
+    first = group.member_base
+    trace = program.trace_of_npu[classes.example[member[first]]].astype(np.int64)
+    entry = program.trace_slot_ptr[trace] + member_slot[first]
+    counts = program.coll_ptr[entry + 1] - program.coll_ptr[entry]
+    group.instance_base = _pointers(counts)[:-1]
+    done = _done(program)
+    stands = _numbers(likeness[classes.group_example])
+    at = ranges(program.coll_ptr[entry], counts)
+    of_row = np.repeat(stands, counts) * (int(done.max(initial=0)) + 1) + done[at]
+    costs = done[at] > 0
+    found = np.zeros(int(of_row.max(initial=0)) + 1, np.bool_)
+    found[of_row[costs]] = True
+    instance_key = np.where(costs, np.cumsum(found)[of_row] - 1, -1)
+    chosen = np.full(int(np.count_nonzero(found)), len(at))
+    np.minimum.at(chosen, instance_key[costs], np.flatnonzero(costs))
+    of_group = np.searchsorted(_pointers(counts), chosen, side="right") - 1
+    row = program.coll_node[at[chosen]].astype(np.int64)
+    node = program.trace_ptr[trace[of_group]] + row
+    least = _least(likeness, classes.group_example)
+    keys = CollectiveKeys(
+        group=least[classes.group_example[of_group]].astype(np.int64),
+        schedule=program.node_schedule[node].astype(np.int64),
+        bytes=program.node_bytes[node],
+        npu=classes.example[member[first[of_group]]].astype(np.int64),
+        row=row,
+    )
+    return keys, instance_key
+
+
+def _done(program: Program) -> Int64:
+    """int64[]: of each entry of coll_node, equal for collectives of one schedule and size; 0 = done at once."""
+    trace = np.searchsorted(program.coll_ptr[program.trace_slot_ptr], np.arange(len(program.coll_node)), side="right")
+    node = program.trace_ptr[trace - 1] + program.coll_node
+    schedule = program.node_schedule[node].astype(np.int64)
+    size = _numbers(program.node_bytes[node])
+    number = _numbers(schedule * (int(size.max(initial=0)) + 1) + size) + 1
+    return np.where(schedule >= 0, number, 0)
+
+
+def _numbers(keys: Array) -> Int64:
+    """int64[n]: numbers of equal keys, from 0 on."""
+    return np.unique(keys, return_inverse=True)[1].reshape(-1)
+
+
+def _least(likeness: Int64, used: Int32) -> Int64:
+    """int64[G]: the least of the used groups that stands alike."""
+    least = np.arange(len(likeness))
+    order = np.sort(used)
+    _, first, inverse = np.unique(likeness[order], return_index=True, return_inverse=True)
+    least[order] = order[first[inverse.reshape(-1)]]
+    return least
+
+
+def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
+    """Distinct rows of int64[n, k], where each stands first, and which each row is."""
+    if len(keys) == 0:
+        return keys, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    unlike, at, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    return unlike, at, index.reshape(-1)
+
+
+def _sends(
+    program: Program, classes: Classes, pairs: Pairs, likeness: Int64, port: Int32
+) -> tuple[Int64, tuple[Int32, Int32, Int32], Int32, MessageKeys, Int64]:
+    """Pointers, columns and keys of the sends of all classes, and how many ports each class has."""
+    kind = program.node_kind
+    count = np.add.reduceat(np.append(kind == KIND_SEND, False).astype(np.int64), program.trace_ptr[:-1])
+    count = np.where(np.diff(program.trace_ptr) > 0, count, 0)
+    send_ptr = _pointers(count[program.trace_of_npu[classes.example]])
+    total = int(send_ptr[-1])
+    pair, size = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    to, to_row = np.zeros(total, np.int32), np.zeros(total, np.int32)
+    for c in np.flatnonzero(np.diff(send_ptr)).tolist():
+        npu = int(classes.example[c])
+        trace = int(program.trace_of_npu[npu])
+        rows = int(program.trace_ptr[trace]) + np.flatnonzero(
+            kind[program.trace_ptr[trace] : program.trace_ptr[trace + 1]] == KIND_SEND
+        )
+        own = slice(int(send_ptr[c]), int(send_ptr[c + 1]))
+        peer = npu + program.node_peer[rows].astype(np.int64)
+        known = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
+        pair[own] = known.start + np.searchsorted(pairs.peer[known], peer)
+        size[own] = program.node_bytes[rows]
+        to[own] = classes.class_of_npu[peer]
+        to_row[own] = _receives(program, rows, program.trace_of_npu[peer])
+    unlike, at, index = _unlike(np.stack([likeness[pair], size], axis=1))
+    messages = MessageKeys(pairs.npu[pair[at]], pairs.peer[pair[at]], unlike[:, 1])
+    ports = np.zeros(len(classes.example), np.int64)
+    np.maximum.at(ports, np.repeat(np.arange(len(ports)), np.diff(send_ptr)), port[pair] + 1)
+    return send_ptr, (port[pair].astype(np.int32), to, to_row), index.astype(np.int32), messages, ports
+
+
+def _receives(program: Program, rows: Int64, to_trace: Int32) -> Int32:
+    """int32[]: rows of the receives of sends (rows of Program) in the traces of their receivers."""
+    peer = -program.node_peer[rows].astype(np.int64)
+    key = ((peer + (1 << 19)) << 44) | (program.node_tag[rows].astype(np.int64) << 20) | program.node_seq[rows]
+    found = np.zeros(len(rows), np.int32)
+    for trace in np.unique(to_trace).tolist():
+        first, end = int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1])
+        mine = to_trace == trace
+        found[mine] = program.recv_node[first + np.searchsorted(program.recv_key[first:end], key[mine])]
+    return found

@@ -1,0 +1,218 @@
+"""Numba's compiler with our options, and a cache of what it has compiled.
+
+It is imported when something has to be compiled (`jit`), as it takes a quarter of a second. All switch reference
+counting off (`_nrt=False`): with it on, an allocation inside a kernel would go unnoticed; with it off it is a compile
+error. State is passed as records (`pdes.core.jit.reader`).
+"""
+
+import contextlib
+import pickle
+from pathlib import Path
+
+import numba
+from llvmlite import ir
+from numba.core import caching, types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+from numba.np import arrayobj
+from numba.np.numpy_support import from_dtype
+
+from pdes.core import kernel_cache
+from pdes.core.compiling import primitives
+from pdes.core.compiling.records import ItemsType, RecordType
+from pdes.core.jit import cache_dir
+
+
+class _NoEnvironment:
+    """Takes the place of a code generator where only a function's environment would be set."""
+
+    def set_env(self, _name, _environment):
+        """Nothing to do."""
+
+
+class _Ingredient(JITCodeLibrary):
+    """Code of a function that is linked into others and never run by itself, so it is not made machine code."""
+
+    codegen = _NoEnvironment()
+
+    def get_pointer_to_function(self, _name):
+        self._ensure_finalized()
+        return 0
+
+    def _optimize_final_module(self):
+        """It is optimised where it is used."""
+
+    def _finalize_final_module(self):
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+class _PlainIndices(Compiler):
+    """Numba's compiler, but an index is used as it stands, and what others link in is made machine code only there.
+
+    Kernels never use negative indices (tests/pdes/test_house_rules.py), so the code that would turn -1 into the last
+    element is left out: 15 % of the speed. LLVM's vectorisers, which find nothing here, are off: a fifth of the
+    compile time. Only what is compiled in here is affected.
+    """
+
+    def compile_extra(self, func):
+        usual = arrayobj.fix_integer_index, numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE
+        arrayobj.fix_integer_index, numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE = _plain_index, 0, 0
+        flags = self.state.flags
+        if flags.no_cpython_wrapper and flags.no_cfunc_wrapper:
+            self.state.library = _Ingredient(self.state.targetctx.codegen(), func.__qualname__)
+        try:
+            return super().compile_extra(func)
+        finally:
+            arrayobj.fix_integer_index, numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE = usual
+
+
+def _plain_index(context, builder, index_type, index, _size):
+    """Stands in for numba.np.arrayobj.fix_integer_index."""
+    return context.cast(builder, index, index_type, types.intp)
+
+
+_OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False, "pipeline_class": _PlainIndices}
+_INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_DECORATORS = {
+    "kernel": numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS),
+    "inline": numba.njit(forceinline=True, **_OPTIONS, **_INNER),
+    "outline": numba.njit(**_OPTIONS, **_INNER),
+    "hook": numba.njit(cache=True, no_cpython_wrapper=True, **_OPTIONS),
+}
+numba.config.CACHE_DIR = str(cache_dir())
+
+
+class _CheckedFiles(caching.IndexDataCacheFile):
+    """Numba's files of one function, but sealed: a corrupt one is thrown away, and what cannot be kept is no failure.
+
+    Data carry their key: of two processes that compile at once, one may have written the index and the other the data.
+    """
+
+    def __init__(self, files):
+        self.__dict__.update(files.__dict__)
+        self.code = None
+
+    def load(self, key):
+        found = super().load(key)
+        if found is None or found[0] != key:
+            return None
+        self.code = _machine_code(found[1])
+        return found[1]
+
+    def save(self, key, data):
+        self.code = _machine_code(data)
+        try:
+            super().save(key, (key, data))
+        except OSError as error:
+            kernel_cache.FAILURES.append(f"{error.filename or self._cache_path}: {error.strerror}")
+
+    def _load_index(self):
+        content = self._opened(self._index_path)
+        stamp, overloads = (None, {}) if content is None else pickle.loads(content)  # noqa: S301 - ours: kernel_cache
+        return overloads if stamp == (self._version, self._source_stamp) else {}
+
+    def _save_index(self, overloads):
+        self._save(self._index_path, ((self._version, self._source_stamp), overloads))
+
+    def _load_data(self, name):
+        content = self._opened(self._data_path(name))
+        return None if content is None else pickle.loads(content)  # noqa: S301 - ours: kernel_cache
+
+    def _save_data(self, name, data):
+        self._save(self._data_path(name), data)
+
+    def _opened(self, path):
+        try:
+            data = Path(path).read_bytes()
+        except OSError:
+            return None
+        content = kernel_cache.opened(data)
+        if content is None:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
+        return content
+
+    def _save(self, path, value):
+        with self._open_for_write(path) as file:
+            file.write(kernel_cache.sealed(self._dump(value)))
+
+
+def _machine_code(reduced):
+    """The ELF object in what Numba keeps of a compiled function; None if it keeps something else."""
+    _name, kind, data = reduced[0]
+    return data[0] if kind == "object" else None
+
+
+def dispatcher(function, how):
+    """Numba's compiler of one function; how: "kernel", "inline", "outline" or "hook"; what it compiles is kept."""
+    compiled = _DECORATORS[how](function)
+    if how in {"kernel", "hook"}:
+        compiled._cache._cache_file = _CheckedFiles(compiled._cache._cache_file)  # noqa: SLF001 - no other way in
+    return compiled
+
+
+def compiled_kernel(made, arguments):
+    """Compile a kernel, or load it, for arguments like these: symbol, type of its result, and machine code or None."""
+    signature_of = tuple(numba.typeof(a) for a in arguments)
+    made.compile(signature_of)
+    found = made.overloads[signature_of]
+    return found.fndesc.llvm_func_name, str(found.signature.return_type), _code(made)
+
+
+def compiled_hook(made):
+    """Compile a hook, or load it: its address, symbol and machine code or None."""
+    arguments = (types.int64,) * made.py_func.__code__.co_argcount
+    made.compile(arguments)
+    found = made.overloads[arguments]
+    symbol = found.fndesc.llvm_cfunc_wrapper_name
+    return found.library.get_pointer_to_function(symbol), symbol, _code(made)
+
+
+def _code(made):
+    return made._cache._cache_file.code  # noqa: SLF001 - it is ours
+
+
+def type_of_primitive(name):
+    """Numba's type of one of the primitives."""
+    return _type_of(getattr(primitives, name))
+
+
+def type_of_reader(record):
+    """Numba's type of a function from an address to a record."""
+    kind = RecordType(record)
+
+    @intrinsic
+    def record_at(_typing_context, _address):
+        def codegen(_context, builder, _signature, args):
+            return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+
+        return kind(types.int64), codegen
+
+    return _type_of(record_at)
+
+
+def type_of_seer(row):
+    """Numba's type of a function from an array of rows to the same memory as rows of another kind."""
+    kind = ItemsType(from_dtype(row.dtype))
+
+    @intrinsic
+    def seen(_typing_context, rows):
+        if not isinstance(rows, ItemsType) or rows.dtype.size != kind.dtype.size:
+            raise TypeError(f"{rows} as rows of {row.__name__}: expected rows as long as those")
+
+        def codegen(_context, _builder, _signature, args):
+            return args[0]
+
+        return kind(rows), codegen
+
+    return _type_of(seen)
+
+
+def _type_of(primitive):
+    context = cpu_target.typing_context
+    context.refresh()
+    return context.resolve_value_type(primitive)

@@ -1,0 +1,154 @@
+"""Instructions of the machine that kernels use; pdes/core/jit.py has what they do in plain Python."""
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from pdes.core.compiling.records import item_pointer
+
+
+@intrinsic
+def trailing_zeros(_typing_context, _x):
+    """The machine's instruction."""
+
+    def codegen(_context, builder, _signature, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def leading_zeros(_typing_context, _x):
+    """The machine's instruction."""
+
+    def codegen(_context, builder, _signature, args):
+        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
+
+
+def _prefetch(builder, pointer):
+    i32 = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(function, [pointer, i32(0), i32(3), i32(1)])
+
+
+@intrinsic
+def prefetch(_typing_context, array, _index):
+    """The machine's instruction."""
+
+    def codegen(context, builder, signature, args):
+        row = item_pointer(context, builder, signature, args, checked=False)
+        _prefetch(builder, builder.bitcast(row, ir.IntType(8).as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+CACHE_LINE = 64
+
+
+@intrinsic
+def prefetch_line(_typing_context, array, _index, _line):
+    """The machine's instruction."""
+
+    def codegen(context, builder, signature, args):
+        row = item_pointer(context, builder, signature, args, checked=False)
+        at = builder.add(
+            builder.ptrtoint(row, ir.IntType(64)), builder.mul(args[2], ir.Constant(ir.IntType(64), CACHE_LINE))
+        )
+        _prefetch(builder, builder.inttoptr(at, ir.IntType(8).as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def clear_row(_typing_context, array, _index):
+    """Zeros in place of a row."""
+
+    def codegen(context, builder, signature, args):
+        row = item_pointer(context, builder, signature, args)
+        cgutils.memset(builder, row, context.get_constant(types.intp, signature.args[0].dtype.size), 0)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+@intrinsic
+def copy_row(_typing_context, into, _at, rows, _index):
+    """A copy of a row of another array of the same kind."""
+
+    def codegen(context, builder, signature, args):
+        target = item_pointer(context, builder, signature, args)
+        source = item_pointer(context, builder, types.void(rows, types.int64), args[2:])
+        cgutils.raw_memcpy(builder, target, source, context.get_constant(types.intp, 1), rows.dtype.size)
+        return context.get_dummy_value()
+
+    return types.void(into, types.int64, rows, types.int64), codegen
+
+
+@intrinsic
+def peek(_typing_context, _address):
+    """The word at an address."""
+
+    def codegen(_context, builder, _signature, args):
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def call_hook(_typing_context, _address, *arguments):
+    """A call by address of a C function of some int64 that gives one."""
+    count = len(arguments)
+
+    def codegen(_context, builder, _signature, args):
+        i64 = ir.IntType(64)
+        function = builder.inttoptr(args[0], ir.FunctionType(i64, [i64] * count).as_pointer())
+        return builder.call(function, cgutils.unpack_tuple(builder, args[1], count))
+
+    return types.int64(types.int64, types.StarArgTuple((types.int64,) * count)), codegen
+
+
+@intrinsic
+def load_acquire(_typing_context, array, _index):
+    """An atomic load: what others wrote before they released the word is seen after it."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load_atomic(item_pointer(context, builder, signature, args), "acquire", 8)
+
+    return types.int64(array, types.int64), codegen
+
+
+@intrinsic
+def store_release(_typing_context, array, _index, _value):
+    """An atomic store, after all that was written before."""
+
+    def codegen(context, builder, signature, args):
+        builder.store_atomic(args[2], item_pointer(context, builder, signature, args), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def fetch_add(_typing_context, array, _index, _value):
+    """An atomic addition that gives the value before."""
+
+    def codegen(context, builder, signature, args):
+        return builder.atomic_rmw("add", item_pointer(context, builder, signature, args), args[2], "acq_rel")
+
+    return types.int64(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def yield_core(_typing_context):
+    """POSIX sched_yield."""
+
+    def codegen(_context, builder, _signature, _args):
+        kind = ir.FunctionType(ir.IntType(32), [])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+
+    return types.int32(), codegen

@@ -1,0 +1,95 @@
+"""What waits at the ports of a switch that shares its buffer, and which of it goes next."""
+
+import numpy as np
+
+from pdes.core.fifo import SET_DOWN, append, carry, ends, head_of, tail_of, take_block
+from pdes.core.jit import inline
+from pdes.core.state import CONTROL, TRIMMED
+
+TRIMMED_A_TURN = 10
+"""So many trimmed packets go for each data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)."""
+TIME_BITS = 40
+TIME_MASK = (1 << TIME_BITS) - 1
+
+
+@inline
+def may_go(net, link):
+    """Whether something waits at the port that no pause holds back."""
+    gate = net.gate[link]
+    return gate.mask & ~gate.paused != 0
+
+
+@inline
+def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
+    """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
+    gate = net.gate
+    mask = gate[link].mask
+    bit = 1 << queue
+    if mask == 0:
+        pool_row = net.pool[node]
+        place = net.out_ptr[node] + pool_row.ports
+        net.backlog[place] = link
+        gate[link].place = place
+        pool_row.ports += 1
+    queues = gate[link].queues
+    head = head_of(queues[queue])
+    tail = tail_of(queues[queue])
+    if mask & bit == 0:
+        head = tail = take_block(net)
+        gate[link].mask = mask | bit
+    queues[queue] = ends(head, append(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3))
+    carry(net, SET_DOWN, tail)
+
+
+@inline
+def fall_out(net, node, link):
+    """Nothing waits at the port any more."""
+    pool_row = net.pool[node]
+    last = net.out_ptr[node] + pool_row.ports - 1
+    place = net.gate[link].place
+    moved = np.int64(net.backlog[last])
+    net.backlog[place] = moved
+    net.gate[moved].place = place
+    pool_row.ports -= 1
+
+
+@inline
+def control_waits(mask):
+    """Of a bit set of queues those of control: 1 control packets, 2 pause frames."""
+    return (mask >> CONTROL) & 3
+
+
+@inline
+def weighted_class(net, g, ready):
+    """The class whose turn it is, of those in the bit set `ready`, by weights; counts the packet."""
+    gate = net.gate[g]
+    weights = net.const.class_weights
+    klass = gate.turn & 1
+    left = gate.turn >> 1
+    if left == 0 or ready & (1 << klass) == 0:
+        if left == 0 or ready & (1 << (1 - klass)) != 0:
+            klass = 1 - klass
+        if ready & (1 << klass) == 0:
+            klass = 1 - klass
+        left = (weights >> (16 * klass)) & 0xFFFF
+    gate.turn = klass | ((left - 1) << 1)
+    return klass
+
+
+@inline
+def next_queue(net, g, ready):
+    """Of the queues in the bit set `ready` the one that sends next: pause frames, control, then trimmed or data."""
+    gate = net.gate[g]
+    first = control_waits(ready)
+    if first != 0:
+        return CONTROL + (first >> 1)
+    data = ready & 3
+    if ready >> TRIMMED != 0 and (data == 0 or gate.trimmed_turn < TRIMMED_A_TURN):
+        if data != 0:
+            gate.trimmed_turn += 1
+        return np.int64(TRIMMED)
+    if net.const.trim != 0:
+        gate.trimmed_turn = 0
+    if net.const.class_weights != 0:
+        return weighted_class(net, g, data)
+    return np.int64(ready & 1 == 0)
