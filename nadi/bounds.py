@@ -12,4 +12,4 @@ MOST_AT_A_TIME = 2**20
 """Collectives of an NPU; more of one group cannot be told apart."""
 MOST_WORKERS = 4096
 MOST_SEED = 2**62
-MOST_RETRIES = 10**6
+MOST_RETRIES = 30_000

@@ -12,6 +12,7 @@ from pdes.core import state as s
 from pdes.core.inputs import Program, Record, Schedules
 from pdes.core.memory import row_of_zeros
 from pdes.core.rows.run import Constants
+from pdes.nic.driven import DRIVEN
 
 
 def _most_sends(schedules: Schedules) -> int:
@@ -54,6 +55,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         "header_bytes": settings.header_bytes,
         "ack_bytes": settings.ack_bytes,
         "window_packets": window_packets(graph, settings),
+        "window_fixed": int(settings.congestion_control.update in {None, DRIVEN.update}),
         "queue_limit_bytes": settings.queue_limit_bytes,
         "rto_ps": rto_ps(graph, settings),
         "cell_ps": fabric.cell_ps,
@@ -64,7 +66,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         "homes": routing[2],
         "npus": part.npus,
         "nodes": len(part.nodes),
-        "lane_stride": max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
+        "lane_stride": 1 + max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
         "reserve_blocks": fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64,
         "reserve_messages": sends,
         "reserve_queue_pairs": min(sends, graph.npus * (connections + _has_control(settings))),

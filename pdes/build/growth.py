@@ -61,11 +61,7 @@ def _grow_insts(w: s.World) -> s.World:
     grown = w.insts._replace(
         inst_free=free,
         inst=_longer(w.insts.inst, len(free)),
-        inst_pc=_longer(w.insts.inst_pc, len(free) * stride),
-        inst_arrived=_longer(w.insts.inst_arrived, len(free) * stride),
-        inst_left=_longer(w.insts.inst_left, len(free) * stride),
-        inst_due=_longer(w.insts.inst_due, len(free) * (stride + 1)),
-        inst_later=_longer(w.insts.inst_later, len(free) * (stride + 1)),
+        lane=_longer(w.insts.lane, len(free) * stride),
         phase=_longer(w.insts.phase, len(free) * int(w.net.const.phase_stride)),
         called=_longer(w.insts.called, len(free) * (len(w.insts.called) // old)),
         asked=_longer(w.insts.asked, len(free) * (len(w.insts.asked) // old)),
@@ -88,7 +84,7 @@ def _with_room_for_events(w: s.World) -> s.World:
     """At message level, the world with room for the events of as many messages and instances as there can be."""
     if w.net.hooks.act == 0:
         return w
-    stride = int(w.net.const.lane_stride)
+    stride = int(w.net.const.lane_stride) - 1
     npus, instances = int(w.net.const.npus), len(w.insts.inst_free)
     room = events_room(npus, len(w.qps.msg_free), instances, stride)
     old = w.messages

@@ -22,9 +22,9 @@ from pdes.nic.rendezvous import ask
 from pdes.nic.selective import sender
 from pdes.nic.selective_receiver import receive
 from pdes.npu.collective import expect
+from pdes.npu.delivery import message_by_kind
 from pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends
-from pdes.npu.in_flight import may_start
-from pdes.npu.npu_window import message_by_kind, running
+from pdes.npu.in_flight import may_start, running
 
 
 def all_hooks() -> list[Callable[..., Any]]:

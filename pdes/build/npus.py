@@ -90,4 +90,5 @@ def idle_npus(part: Part, npu: Rows, const: Record, settings: Settings) -> s.Npu
         heap=zeros(2 * slots),
         token=token,
         system=zeros(part.npus, System),
+        busy=zeros(part.npus, np.int32),
     )

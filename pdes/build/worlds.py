@@ -28,7 +28,7 @@ from pdes.core.memory import aligned, full, row_of_zeros, zeros
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Selective
-from pdes.core.rows.npu import Asked, Instance, Phase, Taken
+from pdes.core.rows.npu import Asked, Instance, LaneState, Phase, Taken
 from pdes.core.rows.run import Counters, Hooks, Scalars
 from pdes.messages.events import empty_queue
 from pdes.messages.fidelity import PACKET
@@ -161,11 +161,7 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
     return s.Insts(
         inst=zeros(insts, Instance),
         inst_free=_free_list(insts),
-        inst_pc=zeros(insts * int(const.lane_stride)),
-        inst_arrived=zeros(insts * int(const.lane_stride)),
-        inst_left=zeros(insts * int(const.lane_stride)),
-        inst_due=zeros(insts * int(const.lane_stride + 1)),
-        inst_later=zeros(insts * int(const.lane_stride + 1)),
+        lane=zeros(insts * int(const.lane_stride), LaneState),
         phase=zeros(insts * int(const.phase_stride), Phase),
         called=zeros(insts * called, np.int32),
         asked=zeros(insts * asked, Asked),
@@ -181,7 +177,7 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
     receives = np.asarray(steps.recv_peer) >= 0 if model.reduction_psb else np.zeros(len(steps.recv_peer), np.bool_)
     room = 1
     if model.act:
-        stride = int(const.lane_stride)
+        stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
     return s.Messages(
         event=zeros(room, Event),

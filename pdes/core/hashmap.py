@@ -12,19 +12,19 @@ FREE = -1
 
 
 @inline
-def find(keys, key):
-    """Position of `key`, or of the free place where it belongs."""
-    mask = keys.shape[0] - 1
-    at = mix2(key, 0x51ED27) & mask
-    while keys[at] != FREE and keys[at] != key:
-        at = (at + 1) & mask
-    return at
+def home(places, key):
+    """Where `key` stands, or the search for it begins: an even place, since two rows share a cache line."""
+    return mix2(key, 0x51ED27) & (places.shape[0] - 2)
 
 
 @inline
-def home(rows, key):
-    """Where the row of `key` stands, or the search for it begins."""
-    return mix2(key, 0x51ED27) & (rows.shape[0] - 1)
+def find(keys, key):
+    """Position of `key`, or of the free place where it belongs."""
+    mask = keys.shape[0] - 1
+    at = np.int64(home(keys, key))
+    while keys[at] != FREE and keys[at] != key:
+        at = (at + 1) & mask
+    return at
 
 
 @inline
@@ -57,8 +57,7 @@ def remove(keys, values, key):
             at = (at + 1) & mask
             if keys[at] == FREE:
                 break
-            home = mix2(keys[at], 0x51ED27) & mask
-            if ((at - home) & mask) >= ((at - gap) & mask):
+            if ((at - home(keys, keys[at])) & mask) >= ((at - gap) & mask):
                 keys[gap] = keys[at]
                 values[gap] = values[at]
                 gap = at

@@ -13,6 +13,7 @@ from pdes.core.jit import inline
 MAX_NPUS = 1 << 19
 MAX_GROUPS = (1 << 19) - 1
 MAX_SEQ = 1 << 20
+MAX_LANES = 1 << 24
 MAX_WIRE_BYTES = 0xFFFF
 P2P = (1 << 19) - 1
 """Group number of messages between two NPUs."""
@@ -74,6 +75,30 @@ def header(dst, src, size, flag):
 
 
 @inline
+def filled_in(w1, size, flag):
+    """Word 1 with size and more flags, of one that has no size."""
+    return w1 | (size << 40) | (flag << 56)
+
+
+@inline
+def path_word(q, path):
+    """Word 2 without a sequence number; path: of which the entropy is the lowest bits."""
+    return (q << 24) | ((path & 0x7FFF) << 48)
+
+
+@inline
+def numbered(w2, seq):
+    """Word 2 with a sequence number, of one without."""
+    return w2 | (seq & PSN_MASK)
+
+
+@inline
+def sender_pair(w2):
+    """The sender's queue pair."""
+    return w2 >> 24 & PSN_MASK
+
+
+@inline
 def identity(w2):
     """Sequence number and entropy: what of word 2 is the same on any partition."""
     return (w2 & PSN_MASK) | (w2 >> 48 << 24)
@@ -89,3 +114,45 @@ def entropy(w2):
 def data_class(w1):
     """Class of a data packet."""
     return np.int64(flags(w1) & FLAG_CLASS != 0)
+
+
+@inline
+def message_tag(group, seq, lane):
+    """Word 3 of the last packet of a message: of the seq-th collective of a group, or between two NPUs (P2P)."""
+    return (group << 44) | (seq << 24) | lane
+
+
+@inline
+def tag_group(tag):
+    """Its group."""
+    return tag >> 44
+
+
+@inline
+def tag_seq(tag):
+    """How-manieth of its group it is about."""
+    return tag >> 24 & (MAX_SEQ - 1)
+
+
+@inline
+def tag_lane(tag):
+    """Its lane; between two NPUs the user's tag."""
+    return tag & (MAX_LANES - 1)
+
+
+@inline
+def instance_key(node, group, seq):
+    """Names the seq-th collective of a group on an NPU of the LP."""
+    return (node << 40) | (group << 20) | seq
+
+
+@inline
+def instance_node(key):
+    """The NPU of such a name."""
+    return key >> 40
+
+
+@inline
+def tag_for(key, lane):
+    """Tag of a message for a lane of a collective with such a name, on any NPU."""
+    return message_tag(key >> 20 & (MAX_SEQ - 1), key & (MAX_SEQ - 1), lane)

@@ -20,7 +20,7 @@ from pdes.core.rows.network import (
     Telemetry,
 )
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Receiver, Selective
-from pdes.core.rows.npu import Asked, Instance, Lane, Npu, Phase, PlanStep, System, Taken, Tokens, View
+from pdes.core.rows.npu import Asked, Instance, Lane, LaneState, Npu, Phase, PlanStep, System, Taken, Tokens, View
 from pdes.core.rows.run import Constants, Counters, Hooks, Scalars
 
 Int64 = Annotated[np.ndarray, np.int64]
@@ -233,6 +233,7 @@ class Npus(NamedTuple):
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
     token: Annotated[np.recarray, Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
     system: Annotated[np.recarray, System]  # [NPUs]
+    busy: Int32  # [NPUs] those to which something happens in the cell in hand
 
 
 class Qps(NamedTuple):
@@ -273,11 +274,7 @@ class Insts(NamedTuple):
 
     inst: Annotated[np.recarray, Instance]
     inst_free: Int64  # [instances] stack
-    inst_pc: Int64  # [instances * lane stride] 2 x step + 1 once its send is posted
-    inst_arrived: Int64  # [instances * lane stride]
-    inst_left: Int64  # [instances * lane stride] sends of a blocking lane that have left and it has not seen
-    inst_due: Int64  # [instances * (lane stride + 1)] pdes/npu/agenda.py
-    inst_later: Int64  # [instances * (lane stride + 1)]
+    lane: Annotated[np.recarray, LaneState]  # [instances * lane stride]
     phase: Annotated[np.recarray, Phase]  # [instances * phase stride] pdes/npu/tokens.py
     called: Int32  # [instances * lane stride] 1 + the peer that a lane has called, where collectives wait for places
     asked: Annotated[np.recarray, Asked]  # [instances * lane stride] where messages are asked for

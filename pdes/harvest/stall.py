@@ -6,6 +6,7 @@ from pdes.build.schedule import ALWAYS_LOST
 from pdes.build.simulation import LogicalProcess
 from pdes.core import state as s
 from pdes.core.inputs import Int64
+from pdes.core.packet import NPU_MASK
 from pdes.core.rows.nic import Request
 from pdes.network.faults import CLASS_SHIFT
 from pdes.network.link import NODE_MASK
@@ -37,7 +38,7 @@ def failed_queue_pair(lp: LogicalProcess) -> str:
     row = int(w.net.ctl.failed_queue_pair)
     src = int(w.npus.npu[w.qps.qp[row].npu].number)
     return (
-        f"npu {src} to npu {w.qps.qp[row].dst}: packet {w.qps.qp[row].una} unacknowledged after "
+        f"npu {src} to npu {w.qps.qp[row].w1 & NPU_MASK}: packet {w.qps.qp[row].una} unacknowledged after "
         f"{w.qps.qp[row].retries} timeouts (at {w.net.ctl.now_ps} ps); "
         "a queue_limit below one packet or too short an rto does this" + _and_down(lp)
     )
@@ -101,7 +102,7 @@ def _asked(lp: LogicalProcess) -> dict[tuple[int, int], int]:
             ref = int(waiting[message].ref)
             if ref >= s.REF_INSTANCE:
                 ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
-            asked.setdefault((int(qp.npu), ref), int(qp.dst))
+            asked.setdefault((int(qp.npu), ref), int(qp.w1) & NPU_MASK)
             message = int(waiting[message].next_message)
     return asked
 
@@ -129,8 +130,8 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: di
     stride = int(w.net.const.lane_stride)
     for lane in range(int(plans.plan_ptr[plan + 1] - plans.plan_ptr[plan])):
         first = int(plans.lane_ptr[plans.plan_ptr[plan] + lane])
-        step = first + int(w.insts.inst_pc[inst * stride + lane] >> 1)
-        begun = (npu, s.REF_INSTANCE | inst) in asked and w.insts.inst_arrived[inst * stride + lane] > 0
+        step = first + int(w.insts.lane[inst * stride + lane].pc >> 1)
+        begun = (npu, s.REF_INSTANCE | inst) in asked and w.insts.lane[inst * stride + lane].arrived > 0
         if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.step[step].recv_peer >= 0 and not begun:
             peer = int(plans.step[step].recv_peer)
             view = int(plans.lane_row[plans.plan_ptr[plan] + lane].view_number)

@@ -8,18 +8,30 @@ import numpy as np
 
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, kernel
-from pdes.core.packet import P2P, destination
+from pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lane, tag_seq
 from pdes.core.state import LANES, LONGEST_RUN_PS, REF_INSTANCE
 from pdes.core.status import DONE, FULL
 from pdes.core.world import whole_messages, world_at
-from pdes.messages.events import ARRIVE, KEY_SHIFT, KIND_SHIFT, LAUNCH, LEFT, OWN, TAKE, add_event, take_event
-from pdes.messages.whole import add_message_event, ends_of, instance_for, taken_at
+from pdes.messages.events import (
+    ARRIVE,
+    KEY_SHIFT,
+    KIND_SHIFT,
+    LAUNCH,
+    LEFT,
+    OWN,
+    TAKE,
+    add_event,
+    take_event,
+)
+from pdes.messages.whole import add_message_event, ends_of, taken_at
 from pdes.nic.message_pool import give_row_back
 from pdes.nic.transport import finish_flow
 from pdes.npu.agenda import take_due
-from pdes.npu.collective import advance, arrives, begins_after, close_if_done, send_has_left
-from pdes.npu.npu_window import NOTHING, receive_row, short_of, start_row
-from pdes.npu.trace import finish_row, leave_lane, next_ready
+from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
+from pdes.npu.delivery import receive_row
+from pdes.npu.npu_window import short_of
+from pdes.npu.start import start_row
+from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready
 
 PAUSED, TOO_LATE = 4, 5
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
@@ -63,10 +75,10 @@ def take_message(w, node, message, now):
     tag = qps.msg[message].tag
     finish_flow(net, qps, ends, tag, whole_messages(qps.msg)[message].ordinal, now)
     give_row_back(net, qps, message)
-    if tag >> 44 == P2P:
+    if tag_group(tag) == P2P:
         return receive_row(net.const.address, node, ends, tag), np.int64(NOTHING)
-    inst = instance_for(w, node, tag >> 44, (tag >> 24) & 0xFFFFF)
-    arrives(net, w.insts, inst, tag & 0xFFFFFF)
+    inst = instance_for(w.net, w.npus, w.insts, node, tag_group(tag), tag_seq(tag))
+    arrives(net, w.insts, inst, tag_lane(tag))
     return np.int64(NOTHING), inst
 
 
@@ -123,7 +135,7 @@ def node_of(w, kind, order, item):
     if kind == OWN:
         return item
     if kind == LAUNCH:
-        return w.insts.inst[item].key >> 40
+        return instance_node(w.insts.inst[item].key)
     if kind == TAKE or kind == ARRIVE:
         return destination(ends_of(w.qps, item))
     return (order >> KEY_SHIFT) & KEY_NPU_MASK

@@ -3,14 +3,13 @@
 import numpy as np
 
 from pdes.core.jit import hook, inline
-from pdes.core.packet import P2P, SHARES_SHIFT, header
+from pdes.core.packet import P2P, SHARES_SHIFT, destination, header, tag_group
 from pdes.core.state import REF_INSTANCE, REF_LANE
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import KEY_SHIFT, LEFT, STEP, add_event
 from pdes.network.path import next_link
 from pdes.nic.message_pool import take_row
 from pdes.nic.transport import queue_pair
-from pdes.npu.collective import instance
 from pdes.npu.reduction import in_lane_at
 
 LONGEST_STEP_PS = 2.4e18
@@ -29,15 +28,15 @@ def link_of_connection(net, routes, qps, row, node):
     """Outgoing link of a node for messages of the connection at `row`, which knows that of its sender."""
     qp = qps.qp[row]
     if node == qp.npu:
-        return qp.port
-    return next_link(net, routes, node, qp.dst, qp.w2)
+        return np.int64(qp.port)
+    return next_link(net, routes, node, destination(qp.w1), qp.w2)
 
 
 @inline
 def add_message_event(net, qps, messages, time, kind, message):
     """Add an event of a message."""
     whole = whole_messages(qps.msg)[message]
-    src = qps.qp[whole.connection].npu
+    src = np.int64(qps.qp[whole.connection].npu)
     add_event(net.ctl, messages, time, kind, (src << KEY_SHIFT) | whole.ordinal, message)
 
 
@@ -67,21 +66,10 @@ def connection_to(w, node, dst, connection):
     npu = w.npus.npu[node]
     q = npu.last_connection
     which = connection & ((1 << SHARES_SHIFT) - 1)
-    if q < 0 or w.qps.qp[q].dst != dst or w.qps.qp[q].connection != which:
+    if q < 0 or destination(w.qps.qp[q].w1) != dst or w.qps.qp[q].connection != which:
         q = queue_pair(w.net, w.npus, w.qps, node, dst, connection)
         npu.last_connection = q
     return q
-
-
-@inline
-def instance_for(w, node, group, seq):
-    """As pdes.npu.collective.instance; the one to which the last message came, or that of the map."""
-    npu = w.npus.npu[node]
-    inst = npu.last_instance
-    if inst < 0 or w.insts.inst[inst].key != (node << 40) | (group << 20) | seq:
-        inst = instance(w.net, w.insts, node, group, seq)
-        npu.last_instance = inst
-    return inst
 
 
 @hook
@@ -119,7 +107,7 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
 def ends_of(qps, message):
     """Packet word 1 of a message: who sends to whom."""
     qp = qps.qp[whole_messages(qps.msg)[message].connection]
-    return header(qp.dst, qp.npu, 0, 0)
+    return header(destination(qp.w1), np.int64(qp.npu), 0, 0)
 
 
 @inline
@@ -129,6 +117,6 @@ def taken_at(w, node, message, now):
     net = w.net
     at = now + net.const.endpoint_delay_ps
     tag = whole.tag
-    if net.const.reduces == 1 and tag >> 44 != P2P:
+    if net.const.reduces == 1 and tag_group(tag) != P2P:
         at = in_lane_at(w, node, tag, whole.payload_bytes, at, True)
     return at

@@ -53,23 +53,23 @@ def first_allowed(address, node, link, now):
     if busy > now:
         return np.int64(someone_waits(net, npus, qps, node, link, busy)) - 1
     if net.hooks.congestion_control != 0:
-        soonest = port.paced
+        soonest = np.int64(port.paced)
         while soonest >= 0 and qps.cc[soonest].next_send_ps <= now:
             take_turns(npus, qps, link, take_soonest(npus, qps, link))
-            soonest = port.paced
+            soonest = np.int64(port.paced)
     paused = np.int64(0)
     if net.hooks.shared_switches != 0:
         paused = net.gate[link].paused
     found = np.int64(-1)
     skipped = np.int64(-1)
-    last = port.ring
+    last = np.int64(port.ring)
     while last >= 0 and found < 0:
-        q = qps.qp[last].ring_next
+        q = np.int64(qps.qp[last].ring_next)
         qp = qps.qp[q]
         if not may_send(net, qps, q):
             leave_turns(npus, qps, link, q)
-            last = port.ring
-        elif paused & (1 << data_class(qp.w1)) == 0:
+            last = np.int64(port.ring)
+        elif paused == 0 or paused & (1 << data_class(qp.w1)) == 0:
             found = q
         elif q == skipped:
             last = np.int64(-1)

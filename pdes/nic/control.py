@@ -1,6 +1,7 @@
 """What the transport tells the congestion control of a queue pair, and asks it."""
 
 from pdes.core.jit import call_hook, clear_row, inline
+from pdes.core.packet import SHARE_UNITS
 from pdes.core.state import CC_START
 
 ECHO_BITS = 38
@@ -11,9 +12,17 @@ ECHO_MASK = (1 << ECHO_BITS) - 1
 @inline
 def window_of(net, qps, q):
     """Packets that the queue pair may have unacknowledged."""
-    if net.hooks.congestion_control == 0:
+    if net.const.window_fixed == 1:
         return net.const.window_packets
     return qps.cc[q].window_packets
+
+
+@inline
+def waits_for_pace(net, qps, q, now):
+    """Whether its pace lets a queue pair send only later. Of those that are not driven at a share many have none."""
+    if net.hooks.congestion_control == 0 or (net.const.window_fixed == 1 and qps.qp[q].shares <= SHARE_UNITS):
+        return False
+    return qps.cc[q].next_send_ps > now
 
 
 @inline

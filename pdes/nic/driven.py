@@ -26,7 +26,7 @@ from pdes.nic.congestion import Control
 def moving_ps(net, qps, q):
     """What the payload of the packet that is sent next takes to be moved."""
     qp = qps.qp[q]
-    message = qp.current_message
+    message = np.int64(qp.current_message)
     if message < 0:
         return np.int64(0)
     size = net.const.mtu_bytes
@@ -53,7 +53,8 @@ def begin(address, q, event, _now, shares, _b, _c):
 def begin_message(address, q, now):
     """A message was posted to a queue pair that has nothing else to send."""
     w = world_at(address)
-    w.qps.cc[q].next_send_ps = now + moving_ps(w.net, w.qps, q)
+    if w.net.const.window_fixed == 0 or w.qps.qp[q].shares > SHARE_UNITS:
+        w.qps.cc[q].next_send_ps = now + moving_ps(w.net, w.qps, q)
     return 0
 
 
@@ -61,8 +62,10 @@ def begin_message(address, q, now):
 def drive(address, link, q, now, _seq, size, _flag):
     """In place of pdes.nic.allowed.pace: a packet leaves; when may the next? 1 if once the port falls idle."""
     w = world_at(address)
-    row, w1 = q, w.qps.qp[q].w1
-    cc = w.qps.cc[row]
+    if w.qps.qp[q].shares <= SHARE_UNITS:
+        return np.int64(1)
+    w1 = w.qps.qp[q].w1
+    cc = w.qps.cc[q]
     on_wire = serialisation_ps(on_link_bytes(w.net, link, w1, size), link_psb(w.net, link))
     begins = max(cc.next_send_ps, now - on_wire)
     following = max(now, begins + moving_ps(w.net, w.qps, q))

@@ -16,5 +16,5 @@ def notify(address, node, now, w1, w2, row):
         rxqp.nak_sent = (rxqp.nak_sent & 1) | (now << 1)
         w.net.count.congestion_notifications += 1
         w.net.count.ack_packets -= 1
-        send_ack(w.net, w.npus, node, now, w1, w2, 0, 0, FLAG_ACK | FLAG_CNP)
+        send_ack(w.net, w.npus, w.qps, node, row, now, w1, w2, 0, 0, FLAG_ACK | FLAG_CNP)
     return 0

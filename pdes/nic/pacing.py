@@ -38,13 +38,13 @@ def hold_back(npus, qps, link, q):
     if port.paced < 0:
         port.paced = q
     else:
-        port.paced = join(qps, port.paced, np.int64(q))
+        port.paced = join(qps, np.int64(port.paced), np.int64(q))
 
 
 @outline
 def take_soonest(npus, qps, link):
     """Take the queue pair that may send soonest out of the port's heap: its children join in pairs, then all."""
-    q = npus.port[link].paced
+    q = np.int64(npus.port[link].paced)
     rest = qps.cc[q].child
     pairs = np.int64(-1)
     while rest >= 0:

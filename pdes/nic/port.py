@@ -8,13 +8,13 @@ import numpy as np
 from pdes.core.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
 from pdes.core.heap import heap_hasten, heap_push
 from pdes.core.jit import call_hook, inline
-from pdes.core.packet import FLAG_LAST, PSN_MASK, data_class, wire_bytes
+from pdes.core.packet import FLAG_LAST, data_class, filled_in, numbered, wire_bytes
 from pdes.core.state import (
     INF,
     LANES,
 )
 from pdes.network.link import link_send
-from pdes.nic.control import window_of
+from pdes.nic.control import waits_for_pace, window_of
 from pdes.nic.pacing import hold_back
 from pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 
@@ -46,7 +46,7 @@ def kick(npus, node, link):
 def queue_control(net, npus, link, now, w1, w2, w3):
     """Queue an acknowledgement."""
     port = npus.port[link]
-    tail = port.control_tail
+    tail = np.int64(port.control_tail)
     if port.control_packets == 0:
         tail = take_block(net)
         port.control_head = tail
@@ -99,9 +99,9 @@ def activate(net, npus, qps, node, q):
     qp = qps.qp[q]
     if qp.active != 0 or not may_send(net, qps, q):
         return
-    link = qp.port
+    link = np.int64(qp.port)
     now = npus.npu[node].now_ps
-    if net.hooks.congestion_control != 0 and qps.cc[q].next_send_ps > now:
+    if waits_for_pace(net, qps, q, now):
         qp.active = HELD_BACK
         hold_back(npus, qps, link, q)
     else:
@@ -139,7 +139,7 @@ def arm_timer(net, npus, qps, node, q, now):
     qp = qps.qp[q]
     rto = net.const.rto_ps
     if rto > 0:
-        deadline = now + (rto << min(qp.retries, MAX_BACKOFF))
+        deadline = now + (rto << min(np.int64(qp.retries), MAX_BACKOFF))
         qp.deadline_ps = deadline
         set_timer(npus, node, deadline)
 
@@ -159,7 +159,7 @@ def send_data(net, npus, qps, node, link, q, now):
     else:
         seq = qp.next_seq
         qp.next_seq = seq + 1
-        message = qp.current_message
+        message = np.int64(qp.current_message)
         tag = qp.current_tag
         end = qp.current_end
     size = net.const.mtu_bytes
@@ -195,8 +195,7 @@ def send_data(net, npus, qps, node, link, q, now):
         hold_back(npus, qps, link, q)
     net.count.data_packets += 1
     net.count.sent_bytes += size
-    w1 = qp.w1 | (size << 40) | (flag << 56)
-    return w1, qp.w2 | (seq & PSN_MASK), tag
+    return filled_in(qp.w1, size, flag), numbered(qp.w2, seq), tag
 
 
 @inline
@@ -213,14 +212,14 @@ def first_to_send(npus, qps, link):
     One that has nothing left to send goes: it went back, and then an acknowledgement of all came after all.
     """
     port = npus.port[link]
-    last = port.ring
+    last = np.int64(port.ring)
     while last >= 0:
-        q = qps.qp[last].ring_next
+        q = np.int64(qps.qp[last].ring_next)
         qp = qps.qp[q]
         if qp.next_seq < qp.end_seq:
             return q
         leave_turns(npus, qps, link, q)
-        last = port.ring
+        last = np.int64(port.ring)
     return last
 
 
@@ -290,13 +289,13 @@ def transmit(net, npus, qps, node, link, now):
         # the port is idle: control first, then transit and the queue pairs one packet each in turn
         asked = now
         if has_control:
-            control = port.control_head
+            control = np.int64(port.control_head)
             carry(net, TAKE_UP, control)
             asked, w1, w2, w3 = take(net, control)
             port.control_packets -= 1
             port.control_head = after(net, control)
         elif has_transit and (first < 0 or port.turn == 1):
-            transit = port.transit_head
+            transit = np.int64(port.transit_head)
             carry(net, TAKE_UP, transit)
             asked, w1, w2, w3 = take(net, transit)
             port.transit_packets -= 1

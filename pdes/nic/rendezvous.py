@@ -10,7 +10,7 @@ messages, is taken in the order in which it comes.
 import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
-from pdes.core.packet import CONTROL
+from pdes.core.packet import CONTROL, tag_for
 from pdes.core.state import (
     INF,
 )
@@ -114,16 +114,16 @@ def lane_gets(net, qps, insts, at, kind, src):
     asked = insts.asked[at]
     if kind == ASKED_FOR:
         asked.cleared = 0
-        insts.inst_arrived[at] += 1
+        insts.lane[at].arrived += 1
         entry = asked.first - 1
         while entry >= 0 and asking(qps.msg)[entry].src == SENT_AT_ONCE:
             take_first(net, qps, insts, at)
-            insts.inst_arrived[at] += 1
+            insts.lane[at].arrived += 1
             entry = asked.first - 1
         return
     if kind == EAGER:
         if asked.first == 0 and asked.cleared == 0:
-            insts.inst_arrived[at] += 1
+            insts.lane[at].arrived += 1
             return
         src = np.int64(SENT_AT_ONCE)
     entry = take_row(net, qps)
@@ -140,7 +140,7 @@ def lane_gets(net, qps, insts, at, kind, src):
 @inline
 def come_to(net, insts, at):
     """How many messages or requests a lane has at least."""
-    come = insts.inst_arrived[at]
+    come = insts.lane[at].arrived
     if is_used(net) and insts.asked[at].first > 0:
         come += 1
     return come
@@ -153,9 +153,8 @@ def answer_next(address, node, inst, lane, now):
     net, insts = w.net, w.insts
     at = inst * net.const.lane_stride + lane
     asked = insts.asked[at]
-    if insts.inst_arrived[at] > 0 or asked.first == 0 or asked.cleared == 1:
+    if insts.lane[at].arrived > 0 or asked.first == 0 or asked.cleared == 1:
         return
     src = take_first(net, w.qps, insts, at)
     asked.cleared = 1
-    key = insts.inst[inst].key
-    answer(net, node, src, ((key >> 20 & 0xFFFFF) << 44) | ((key & 0xFFFFF) << 24) | lane, now)
+    answer(net, node, src, tag_for(insts.inst[inst].key, lane), now)

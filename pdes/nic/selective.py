@@ -112,7 +112,7 @@ def take_lost(qps, q):
         seq += 1
     clear_bit(qps.sel_tx[q].lost, seq)
     qps.sel_tx[q].lost_packets -= 1
-    message = qp.head_message
+    message = np.int64(qp.head_message)
     while qps.msg[message].end_seq <= seq:
         message = qps.msg[message].next_message
     return seq, message

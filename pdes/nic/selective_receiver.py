@@ -84,7 +84,7 @@ def receive(address, node, now, w1, w2, w3, rx, flag):
         expected = missing
         message = complete_next(npus, qps, node, rx, expected)
         while message >= 0:
-            ordinal = rxqp.messages
+            ordinal = np.int64(rxqp.messages)
             rxqp.messages = ordinal + 1
             kept = kept_messages(qps.msg)[message]
             if net.const.reduces == 1:
@@ -92,5 +92,5 @@ def receive(address, node, now, w1, w2, w3, rx, flag):
             finish_flow(net, qps, kept.w1, kept.tag, ordinal, now)
             message = complete_next(npus, qps, node, rx, expected)
     a3 = ((w2 & PSN_MASK) << ECHO_BITS) | (echo_of(net, w1, w3) & ECHO_MASK)
-    send_ack(net, npus, node, now, w1, w2, a3, expected, flag)
+    send_ack(net, npus, qps, node, rx, now, w1, w2, a3, expected, flag)
     return 0

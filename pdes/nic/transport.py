@@ -26,6 +26,9 @@ from pdes.core.packet import (
     destination,
     flags,
     header,
+    numbered,
+    path_word,
+    sender_pair,
     source,
     wire_bytes,
 )
@@ -76,15 +79,14 @@ def queue_pair(net, npus, qps, node, dst, connection):
     if connection == P2P and net.const.p2p_class == 1:
         flag = FLAG_CLASS
     qp.w1 = header(dst, src, 0, flag)
-    qp.w2 = (q << 24) | ((mix3(src + net.const.seed, dst, connection) & 0x7FFF) << 48)
+    qp.w2 = path_word(q, mix3(src + net.const.seed, dst, connection))
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
-    qp.dst = dst
     qp.connection = connection
     qp.shares = shares
     qp.sibling = npu.first_queue_pair
     npu.first_queue_pair = q
-    psb = share_psb(net, qp.port, qp.w1, shares)
+    psb = share_psb(net, np.int64(qp.port), qp.w1, shares)
     begin_control(net, qps, q, psb, shares, npu.now_ps)
     return q
 
@@ -94,7 +96,7 @@ def find_port(net, qps, node, q):
     """Where routes may have changed: the port that a queue pair, which is in no port's list, now takes."""
     qp = qps.qp[q]
     if net.hooks.make_changes != 0 and qp.active == 0:
-        qp.port = npu_route(net, node, qp.dst, qp.w2)
+        qp.port = npu_route(net, node, destination(qp.w1), qp.w2)
 
 
 @outline
@@ -148,7 +150,7 @@ def count_posted(net, npus, qps, node, q, tag, size, now):
     if net.const.record_flows == 1:
         flow = qps.flow_out[net.ctl.flows_out]
         net.ctl.flows_out += 1
-        flow.pair = npus.npu[node].number | (qp.dst << 20)
+        flow.pair = npus.npu[node].number | (destination(qp.w1) << 20)
         flow.tag = tag
         flow.payload_bytes = size
         flow.posted_ps = now
@@ -157,13 +159,24 @@ def count_posted(net, npus, qps, node, q, tag, size, now):
 
 
 @inline
-def send_ack(net, npus, node, now, w1, w2, a3, expected, flag):
+def port_back(net, qps, node, rx, dst, w2):
+    """The port by which a receiving queue pair acknowledges; while routes stay as they are it is looked for once."""
+    rxqp = qps.rxqp[rx]
+    link = np.int64(rxqp.port_back) - 1
+    if link < 0 or net.hooks.make_changes != 0:
+        link = npu_route(net, node, dst, w2)
+        rxqp.port_back = link + 1
+    return link
+
+
+@inline
+def send_ack(net, npus, qps, node, rx, now, w1, w2, a3, expected, flag):
     """Answer a data packet: acknowledge all before `expected`, echoing when it was sent (a3)."""
     me = destination(w1)
     peer = source(w1)
     a1 = header(peer, me, net.const.ack_bytes, flag)
-    a2 = (w2 & ~PSN_MASK) | (expected & PSN_MASK)
-    link = npu_route(net, node, peer, a2)
+    a2 = numbered(w2 & ~PSN_MASK, expected)
+    link = port_back(net, qps, node, rx, peer, a2)
     port = npus.port[link]
     net.count.ack_packets += 1
     net.count.sent_bytes += net.const.ack_bytes
@@ -178,7 +191,7 @@ def send_ack(net, npus, node, now, w1, w2, a3, expected, flag):
 @inline
 def receiver_key(w1, w2):
     """Key of the receiving queue pair of a data packet."""
-    return (destination(w1) << 44) | (source(w1) << 24) | ((w2 >> 24) & PSN_MASK)
+    return (destination(w1) << 44) | (source(w1) << 24) | sender_pair(w2)
 
 
 @inline
@@ -240,9 +253,9 @@ def on_data(net, npus, qps, node, now, w1, w2, w3):
         rxqp.nak_sent |= 1
         flag |= FLAG_NAK
     if answer:
-        send_ack(net, npus, node, now, w1, w2, echo_of(net, w1, w3), expected, flag)
+        send_ack(net, npus, qps, node, rx, now, w1, w2, echo_of(net, w1, w3), expected, flag)
     if complete:
-        ordinal = rxqp.messages
+        ordinal = np.int64(rxqp.messages)
         rxqp.messages = ordinal + 1
         finish_flow(net, qps, w1, w3, ordinal, now)
     return complete
@@ -290,7 +303,7 @@ def free_acknowledged(net, qps, node, q, now):
     """Give back the messages that are wholly acknowledged."""
     qp = qps.qp[q]
     una = qp.una
-    message = qp.head_message
+    message = np.int64(qp.head_message)
     while message >= 0 and qps.msg[message].end_seq <= una:
         following = qps.msg[message].next_message
         told = qps.msg[message].told
@@ -308,14 +321,13 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
     """Take an acknowledgement: open the window, or go back on a sequence error."""
     net.count.consumed_packets += 1
     net.count.received_bytes += wire_bytes(w1)
-    q = (w2 >> 24) & PSN_MASK
+    q = sender_pair(w2)
     qp = qps.qp[q]
     # a notification acknowledges nothing
     if flags(w1) & FLAG_CNP != 0:
         tell(net, q, CC_CNP, now, 0, 0, 0)
         return
     una = qp.una
-    begin = una
     # the packet that is answered: the last before what is expected, or with selective repeat the one that is named
     named = una + ((w2 - una) & PSN_MASK) - 1
     if net.hooks.selective_sender != 0:
@@ -323,32 +335,54 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
         if distance >= HALF_PSN:
             distance -= PSN_MASK + 1
         named = una + distance
-    # numbers wrap: what is up to half a circle ahead, and was sent at all, is newly acknowledged; else it is old
-    ahead = (w2 - una) & PSN_MASK
-    if ahead > 0 and ahead < HALF_PSN and una + ahead <= qp.sent_max:
-        if net.hooks.selective_sender != 0:
-            ask_sender(net, FORGET, q, una, una + ahead, 0)
-        una += ahead
-        qp.una = una
-        qp.retries = 0
-        if qp.head_end <= una:
-            free_acknowledged(net, qps, node, q, now)
-        # it had gone back, and need not send again what is acknowledged now
-        if qp.next_seq < una:
-            qp.next_seq = una
-            take_message(qps, q, qp.head_message)
-        arm_timer(net, npus, qps, node, q, now)
+    fresh = take_acknowledged(net, npus, qps, node, q, now, (w2 - una) & PSN_MASK)
     # congestion control hears of every acknowledgement, and of a loss after it; there is no round trip of a sequence
     # error, nor, with go back N, of an answer that acknowledges nothing new
     if net.hooks.congestion_control != 0:
         rtt = np.int64(-1)
         if net.const.carries_send_time == 1:
             answered = named
-            if flags(w1) & FLAG_NAK != 0 or (una == begin and net.hooks.selective_sender == 0):
+            if flags(w1) & FLAG_NAK != 0 or (fresh == 0 and net.hooks.selective_sender == 0):
                 answered = np.int64(-2)
             rtt = round_trip(qps, q, now, answered, w3 & ECHO_MASK)
-        tell(net, q, CC_ACK, now, una - begin, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
-    # is something lost? Selective repeat asks its bit sets; go back N returns to the packet that the receiver misses
+        tell(net, q, CC_ACK, now, fresh, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
+    return_to_lost(net, qps, q, now, w1, w2, named)
+    # the window may have room now
+    activate(net, npus, qps, node, q)
+
+
+@inline
+def take_acknowledged(net, npus, qps, node, q, now, ahead):
+    """What lies before the packet that is so much ahead is acknowledged: how many packets newly are.
+
+    Numbers wrap: what is up to half a circle ahead, and was sent at all, is newly acknowledged; else it is old.
+    """
+    qp = qps.qp[q]
+    una = qp.una + ahead
+    if ahead == 0 or ahead >= HALF_PSN or una > qp.sent_max:
+        return np.int64(0)
+    if net.hooks.selective_sender != 0:
+        ask_sender(net, FORGET, q, qp.una, una, 0)
+    qp.una = una
+    qp.retries = 0
+    if qp.head_end <= una:
+        free_acknowledged(net, qps, node, q, now)
+    # it had gone back, and need not send again what is acknowledged now
+    if qp.next_seq < una:
+        qp.next_seq = una
+        take_message(qps, q, qp.head_message)
+    arm_timer(net, npus, qps, node, q, now)
+    return np.int64(ahead)
+
+
+@inline
+def return_to_lost(net, qps, q, now, w1, w2, named):
+    """Is something lost? Selective repeat asks its bit sets, go back N returns to the packet that the receiver misses.
+
+    named: the packet that the acknowledgement w1, w2 answers.
+    """
+    qp = qps.qp[q]
+    una = qp.una
     if net.hooks.selective_sender != 0:
         trimmed = np.int64(flags(w1) & FLAG_NAK != 0)
         known = named >= una and named < qp.sent_max
@@ -363,8 +397,6 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
             loss = LOSS_TRIMMED
         if go_back(qps, q):
             tell(net, q, CC_LOSS, now, loss, 0, 0)
-    # the window may have room now
-    activate(net, npus, qps, node, q)
 
 
 @outline
@@ -386,7 +418,7 @@ def on_timeout(address, node, now):
                     net.ctl.failed_queue_pair = q
                 if net.hooks.selective_sender != 0:
                     ask_sender(net, LOSE_ALL, q, 0, 0, 0)
-                    qp.deadline_ps = now + (net.const.rto_ps << min(qp.retries, MAX_BACKOFF))
+                    qp.deadline_ps = now + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
                     soonest = min(soonest, qp.deadline_ps)
                 else:
                     go_back(qps, q)
@@ -395,6 +427,6 @@ def on_timeout(address, node, now):
                 activate(net, npus, qps, node, q)
             else:
                 soonest = min(soonest, qp.deadline_ps)
-        q = qp.sibling
+        q = np.int64(qp.sibling)
     if soonest < INF:
         set_timer(npus, node, soonest)

@@ -17,7 +17,7 @@ from pdes.core.state import (
 from pdes.nic.port import set_event
 
 DUE = -1
-"""In `inst_due`: the step may be posted. 0: nothing was put off. Else ps << 1 | 1 if an event waits for that time."""
+"""Of a place: the step that was put off may be posted."""
 
 
 @inline
@@ -29,13 +29,13 @@ def agenda_slot(ports):
 @inline
 def lane_place(net, inst, lane):
     """Place of a lane of an instance."""
-    return inst * (net.const.lane_stride + 1) + lane
+    return inst * net.const.lane_stride + lane
 
 
 @inline
 def wake_place(net, inst):
     """Place of an instance as a whole."""
-    return (inst + 1) * (net.const.lane_stride + 1) - 1
+    return (inst + 1) * net.const.lane_stride - 1
 
 
 @inline
@@ -50,10 +50,10 @@ def stir(insts, inst, lane):
 @inline
 def arm(net, npus, insts, node, at, was_armed):
     """Have an event at the time of the agenda's first entry; was_armed: another one's event waits in the heap."""
-    due = insts.inst_due[at]
+    due = insts.lane[at].due
     if due & 1 == 1:
         return
-    insts.inst_due[at] = due | 1
+    insts.lane[at].due = due | 1
     npu = npus.npu[node]
     slot = agenda_slot(npu.ports)
     if was_armed and net.hooks.act == 0:
@@ -66,27 +66,27 @@ def arm(net, npus, insts, node, at, was_armed):
 def put_off(net, npus, insts, node, at, time):
     """Have the place `at` go on at `time`."""
     npu = npus.npu[node]
-    insts.inst_due[at] = time << 1
+    insts.lane[at].due = time << 1
     head = npu.agenda_head
-    if head < 0 or time < insts.inst_due[head] >> 1:
-        insts.inst_later[at] = head
+    if head < 0 or time < insts.lane[head].due >> 1:
+        insts.lane[at].later = head
         npu.agenda_head = at
         if head < 0:
             npu.agenda_tail = at
         elif net.hooks.act == 0:
-            insts.inst_due[head] &= ~1
+            insts.lane[head].due &= ~1
         arm(net, npus, insts, node, at, head >= 0)
         return
     tail = npu.agenda_tail
     before = head
-    if time >= insts.inst_due[tail] >> 1:
+    if time >= insts.lane[tail].due >> 1:
         before = tail
         npu.agenda_tail = at
     else:
-        while insts.inst_due[insts.inst_later[before]] >> 1 <= time:
-            before = insts.inst_later[before]
-    insts.inst_later[at] = insts.inst_later[before]
-    insts.inst_later[before] = at
+        while insts.lane[insts.lane[before].later].due >> 1 <= time:
+            before = np.int64(insts.lane[before].later)
+    insts.lane[at].later = insts.lane[before].later
+    insts.lane[before].later = at
 
 
 @inline
@@ -94,19 +94,19 @@ def take_due(net, npus, insts, node, now):
     """The instance that may go on now, -1 if none."""
     npu = npus.npu[node]
     at = npu.agenda_head
-    if at < 0 or insts.inst_due[at] >> 1 > now:
+    if at < 0 or insts.lane[at].due >> 1 > now:
         return np.int64(-1)
-    inst = at // (net.const.lane_stride + 1)
+    inst = at // net.const.lane_stride
     collective = insts.inst[inst]
-    insts.inst_due[at] = DUE
+    insts.lane[at].due = DUE
     stir(insts, inst, at - lane_place(net, inst, 0))
     if at == wake_place(net, inst):
-        insts.inst_due[at] = 0
+        insts.lane[at].due = 0
         collective.stirred = -1
         if collective.started == LAUNCHING and net.const.compute_slow_1000ths != 0:
             call_hook(net.hooks.running, net.const.address, node, 1, now)
         collective.started = STARTED
-    head = insts.inst_later[at]
+    head = np.int64(insts.lane[at].later)
     npu.agenda_head = head
     if head >= 0:
         arm(net, npus, insts, node, head, False)

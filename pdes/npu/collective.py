@@ -7,7 +7,7 @@ import numpy as np
 
 from pdes.core.hashmap import FREE, find, remove
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
-from pdes.core.packet import CONTROL
+from pdes.core.packet import CONTROL, instance_key, tag_for
 from pdes.core.state import (
     LAUNCHING,
     REF_INSTANCE,
@@ -26,7 +26,7 @@ from pdes.npu.tokens import lane_done, may_begin
 @inline
 def instance(net, insts, node, group, seq):
     """The NPU's instance of the seq-th collective of `group`; made when it starts or when its first message comes."""
-    key = (node << 40) | (group << 20) | seq
+    key = instance_key(node, group, seq)
     at = find(insts.inst_key, key)
     if insts.inst_key[at] != FREE:
         return np.int64(insts.inst_val[at])
@@ -38,16 +38,25 @@ def instance(net, insts, node, group, seq):
     insts.inst_val[at] = inst
     clear_row(insts.inst, inst)
     insts.inst[inst].key = key
-    stride = net.const.lane_stride
-    for lane in range(stride):
-        insts.inst_pc[inst * stride + lane] = 0
-        insts.inst_arrived[inst * stride + lane] = 0
+    for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
+        clear_row(insts.lane, i)
     if net.const.collectives_in_flight > 0:
-        for lane in range(stride):
-            insts.called[inst * stride + lane] = 0
+        for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
+            insts.called[i] = 0
     if net.const.reduces == 1:
-        for i in range(inst * stride, (inst + 1) * stride):
+        for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
             clear_row(insts.taken, i)
+    return inst
+
+
+@inline
+def instance_for(net, npus, insts, node, group, seq):
+    """The same; that to which the NPU's last message of a collective came is tried first."""
+    npu = npus.npu[node]
+    inst = npu.last_instance
+    if inst < 0 or insts.inst[inst].key != instance_key(node, group, seq):
+        inst = instance(net, insts, node, group, seq)
+        npu.last_instance = inst
     return inst
 
 
@@ -77,7 +86,13 @@ def start_collective(w, node, row, now):
     collective.row = row
     collective.slot = slot
     collective.plan = plan
-    collective.lanes_left = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
+    collective.first_lane = plans.plan_ptr[plan]
+    collective.lanes = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
+    collective.lanes_left = collective.lanes
+    for lane in range(collective.lanes):
+        state = insts.lane[lane_place(net, inst, lane)]
+        state.first = plans.lane_ptr[collective.first_lane + lane]
+        state.steps = plans.lane_ptr[collective.first_lane + lane + 1] - state.first
     collective.priority = trace.priority[r]
     collective.started = STARTED
     collective.stirred = -1
@@ -178,14 +193,13 @@ def call_sender(address, node, inst, number, lane, step, now):
     """
     w = world_at(address)
     net, insts, plans = w.net, w.insts, w.plans
-    at = inst * net.const.lane_stride + number
+    at = lane_place(net, inst, number)
     peer = np.int64(plans.step[step].recv_peer)
     if insts.called[at] == peer + 1:
         return
     insts.called[at] = peer + 1
     dst = npu_of_peer(address, insts, plans, inst, lane, peer)
-    key = insts.inst[inst].key
-    tag = ((key >> 20 & 0xFFFFF) << 44) | ((key & 0xFFFFF) << 24) | CALL_LANE
+    tag = tag_for(insts.inst[inst].key, np.int64(CALL_LANE))
     post(address, node, dst, np.int64(CONTROL), tag, net.const.control_bytes, np.int64(-1), now)
 
 
@@ -215,8 +229,7 @@ def post_step(net, insts, plans, node, inst, number, lane, step, now):
     else:
         size = part_bytes(address, inst, lane, chunk, count)
     dst = npu_of_peer(address, insts, plans, inst, lane, np.int64(step_row.send_peer))
-    seq = collective.key & 0xFFFFF
-    tag = (group << 44) | (seq << 24) | np.int64(step_row.send_lane)
+    tag = tag_for(collective.key, np.int64(step_row.send_lane))
     collective.sends_left += 1
     ref = REF_INSTANCE | inst
     if lane_row.blocking == 1:
@@ -227,7 +240,7 @@ def post_step(net, insts, plans, node, inst, number, lane, step, now):
 @inline
 def arrives(net, insts, inst, lane):
     """A message has come to a lane."""
-    insts.inst_arrived[inst * net.const.lane_stride + lane] += 1
+    insts.lane[lane_place(net, inst, lane)].arrived += 1
     stir(insts, inst, lane)
 
 
@@ -238,7 +251,7 @@ def send_has_left(net, insts, ref):
     insts.inst[inst].sends_left -= 1
     lane = (ref & (REF_INSTANCE - 1)) >> REF_LANE
     if lane > 0:
-        insts.inst_left[inst * net.const.lane_stride + lane - 1] += 1
+        insts.lane[lane_place(net, inst, lane - 1)].left += 1
         stir(insts, inst, lane - 1)
     return inst
 
@@ -250,10 +263,10 @@ def is_due(net, npus, insts, plans, node, at, lane, pc, now):
     latency = lane_row.latency_ps
     if pc == 0 and lane_row.begins == 1:
         latency += net.const.endpoint_delay_ps
-    if latency == 0 or insts.inst_due[at] == DUE:
-        insts.inst_due[at] = 0
+    if latency == 0 or insts.lane[at].due == DUE:
+        insts.lane[at].due = 0
         return True
-    if insts.inst_due[at] == 0:
+    if insts.lane[at].due == 0:
         put_off(net, npus, insts, node, at, now + latency)
     return False
 
@@ -264,14 +277,14 @@ def advance_lane(w, node, inst, lane, now):
     net, npus, insts, plans = w.net, w.npus, w.insts, w.plans
     collective = insts.inst[inst]
     address = net.const.address
-    lanes = insts.inst_pc
-    base = inst * net.const.lane_stride
-    row = np.int64(plans.plan_ptr[collective.plan]) + lane
-    begin = np.int64(plans.lane_ptr[row])
-    steps = np.int64(plans.lane_ptr[row + 1]) - begin
+    base = lane_place(net, inst, 0)
+    state = insts.lane[base + lane]
+    row = collective.first_lane + lane
+    begin = np.int64(state.first)
+    steps = np.int64(state.steps)
     lane_row = plans.lane_row[row]
     plain = lane_row.plain == 1
-    pc = np.int64(lanes[base + lane])
+    pc = np.int64(state.pc)
     progress = False
     # pc is 2 x step, and 1 more once the step's send is posted
     while pc >> 1 < steps:
@@ -281,33 +294,32 @@ def advance_lane(w, node, inst, lane, now):
             # before the send: the step of another lane that it depends on, a token for the lane's phase, and the
             # latency from when the step is ready
             needs = np.int64(step_row.dep_lane)
-            if needs >= 0 and lanes[base + needs] >> 1 <= step_row.dep_step:
+            if needs >= 0 and insts.lane[base + needs].pc >> 1 <= step_row.dep_step:
                 break
             if not (
                 plain or pc > 0 or may_begin(net, npus, insts, plans, node, inst, row, come_to(net, insts, base + lane))
             ):
                 break
             if step_row.send_peer >= 0:
-                place = lane_place(net, inst, lane)
-                if not (plain or is_due(net, npus, insts, plans, node, place, row, pc, now)):
+                if not (plain or is_due(net, npus, insts, plans, node, base + lane, row, pc, now)):
                     break
                 post_step(net, insts, plans, node, inst, lane, row, step, now)
             pc += 1
         # after the send: a blocking lane goes on once its last byte has left, any lane once the message of the step has
         # come; where messages are asked for or called, a lane that waits says so
         blocks = lane_row.blocking == 1 and step_row.send_peer >= 0
-        if blocks and insts.inst_left[base + lane] == 0:
+        if blocks and state.left == 0:
             if net.const.handshakes == 1 and step_row.recv_peer >= 0:
                 call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
             break
         if step_row.recv_peer >= 0:
-            if insts.inst_arrived[base + lane] == 0:
+            if state.arrived == 0:
                 if net.const.handshakes == 1:
                     call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
                 break
-            insts.inst_arrived[base + lane] -= 1
+            state.arrived -= 1
         if blocks:
-            insts.inst_left[base + lane] -= 1
+            state.left -= 1
         # the step is done
         pc += 1
         progress = True
@@ -315,7 +327,7 @@ def advance_lane(w, node, inst, lane, now):
             collective.lanes_left -= 1
             if not plain:
                 lane_done(net, npus, insts, plans, node, inst, row, now)
-    lanes[base + lane] = pc
+    state.pc = pc
     return progress
 
 
@@ -335,8 +347,8 @@ def advance(address, node, inst, now):
     w = world_at(address)
     net, insts, plans = w.net, w.insts, w.plans
     collective = insts.inst[inst]
-    first = np.int64(plans.plan_ptr[collective.plan])
-    count = np.int64(plans.plan_ptr[collective.plan + 1]) - first
+    first = collective.first_lane
+    count = collective.lanes
     stirred = collective.stirred
     collective.stirred = 0
     # lane after lane as far as each goes, and again as long as one has moved: others may depend on its steps

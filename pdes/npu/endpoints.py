@@ -12,7 +12,7 @@ import numpy as np
 
 from pdes.core.heap import heap_hasten
 from pdes.core.jit import hook, inline
-from pdes.core.packet import P2P
+from pdes.core.packet import P2P, tag_group, tag_lane
 from pdes.core.state import (
     REF_INSTANCE,
 )
@@ -24,9 +24,10 @@ from pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
 from pdes.nic.transport import count_posted, line_up, payload_bytes, queue_pair
 from pdes.npu.agenda import agenda_slot
 from pdes.npu.collective import send_has_left
+from pdes.npu.delivery import message_done
 from pdes.npu.in_flight import CALL_LANE
-from pdes.npu.npu_window import NOTHING, message_done
 from pdes.npu.reduction import in_lane_at
+from pdes.npu.trace import NOTHING
 
 SENDS, ACTS, IS_TOLD = range(3)
 """What is done later: a message is sent; its receiver acts on it; who waits for its acknowledgement is told."""
@@ -154,19 +155,19 @@ def acted_on_at(w, node, now, w1, w2, w3):
     if is_used(net):
         kind = w3 & KIND_MASK
     tag = w3 - kind
-    if tag >> 44 == P2P or kind == CLEAR or tag & 0xFFFFFF == CALL_LANE:
+    if tag_group(tag) == P2P or kind == CLEAR or tag_lane(tag) == CALL_LANE:
         return at
     return in_lane_at(w, node, tag, size, at, kind == EAGER or kind == ASKED_FOR)
 
 
 @hook
 def is_in(address, node, now, w1, w2, w3):
-    """A message is complete at its receiver, who acts on it now or later. Returns as npu.npu_window.message_by_kind."""
+    """A message is complete at its receiver, who acts on it now or later. Returns as npu.delivery.message_by_kind."""
     w = world_at(address)
     net, qps = w.net, w.qps
     at = acted_on_at(w, node, now, w1, w2, w3)
     if at == now:
-        done, inst = message_done(net, w.insts, node, w1, w3)
+        done, inst = message_done(net, w.npus, w.insts, node, w1, w3)
         return (inst + 1) << 32 | (done + 1)
     row = take_row(net, qps)
     later = later_messages(qps.msg)[row]
@@ -188,7 +189,7 @@ def is_acknowledged(address, node, ref, now):
 
 @hook
 def do_later(address, node, now):
-    """Do what is due: send all messages that are, or one other thing. Returns as npu.npu_window.message_by_kind."""
+    """Do what is due: send all messages that are, or one other thing. Returns as npu.delivery.message_by_kind."""
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
     msg = later_messages(qps.msg)
@@ -207,7 +208,7 @@ def do_later(address, node, now):
     arm(npus, qps, node)
     ref = msg[m].ref
     if msg[m].what == ACTS:
-        done, inst = message_done(net, w.insts, node, msg[m].w1, msg[m].tag)
+        done, inst = message_done(net, w.npus, w.insts, node, msg[m].w1, msg[m].tag)
     elif ref >= REF_INSTANCE:
         inst = send_has_left(net, w.insts, ref)
     else:

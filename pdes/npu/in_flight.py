@@ -14,6 +14,7 @@ from pdes.core.state import (
     ROW_READY,
 )
 from pdes.core.world import world_at
+from pdes.npu.contention import count_running
 from pdes.npu.tokens import LIFO, PRIORITY
 from pdes.npu.trace import make_ready
 
@@ -114,3 +115,14 @@ def give_place_back(address, node):
     system.in_flight -= 1
     if system.in_flight < w.net.const.collectives_in_flight and has_line(w.npus, node):
         leave_line(w.npus, w.rows, node, first_in_line(w.net, w.npus, w.rows, w.trace, node))
+
+
+@hook
+def running(address, node, by, now):
+    """A collective begins to run (by = 1) or is done (-1): others may have its place, and compute its processors."""
+    const = world_at(address).net.const
+    if const.compute_slow_1000ths != 0:
+        count_running(address, node, by, now)
+    if by < 0 and const.collectives_in_flight > 0:
+        give_place_back(address, node)
+    return 0

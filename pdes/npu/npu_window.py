@@ -9,13 +9,10 @@ for the most it can use, or FULL is returned and the action is taken when the dr
 import numpy as np
 
 from pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
-from pdes.core.hashmap import home
 from pdes.core.heap import heap_pop
-from pdes.core.jit import call_hook, hook, inline, outline, prefetch, prefetch_line
-from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, P2P, PAUSE_FRAME, PSN_MASK, destination, flags, source, wire_bytes
+from pdes.core.jit import call_hook, inline, outline
+from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
 from pdes.core.state import (
-    BLOCK_SHIFT,
-    COMPUTE_LANE,
     INF,
     LANES,
     NEED_FLOWS,
@@ -24,52 +21,21 @@ from pdes.core.state import (
     NEED_QPS,
     NEED_RXQPS,
     REF_INSTANCE,
-    ROW_ARRIVED,
-    ROW_ASKED,
-    ROW_POSTED,
-    ROW_READY,
-    ROW_STARTED,
 )
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, give_back, take_batch
-from pdes.network.faults import slowed
-from pdes.network.link import drop, inbox_of
+from pdes.network.link import drop
 from pdes.network.pause import on_pause
 from pdes.network.routing import npu_route
-from pdes.nic.port import NOT_KICKED, kick, queue_control, set_event, transmit
-from pdes.nic.rendezvous import (
-    CLEAR,
-    EAGER,
-    KIND_MASK,
-    REQUEST,
-    answer,
-    is_used,
-    lane_gets,
-    post_or_ask,
-    send_cleared,
-)
+from pdes.nic.port import NOT_KICKED, kick, queue_control, transmit
 from pdes.nic.selective import take_complete
-from pdes.nic.transport import on_ack, on_data, on_timeout, receiver_key
+from pdes.nic.transport import on_ack, on_data, on_timeout
 from pdes.npu.agenda import agenda_slot, take_due
-from pdes.npu.collective import advance, arrives, close_if_done, instance, send_has_left, start_collective
-from pdes.npu.contention import begin_work, count_running
-from pdes.npu.in_flight import CALL_LANE, call, give_place_back
-from pdes.npu.trace import (
-    KIND_COLLECTIVE,
-    KIND_COMPUTE,
-    KIND_MEMORY,
-    KIND_RECV,
-    KIND_SEND,
-    finish_row,
-    leave_lane,
-    next_for_lane,
-    next_ready,
-    wait_for_lane,
-)
-
-NOTHING = -1
-MOST_NAMED = 4
-"""Packets of an inbox whose queue pairs are asked for early."""
+from pdes.npu.ahead import list_busy, prefetch_npus
+from pdes.npu.collective import advance, close_if_done, send_has_left
+from pdes.npu.delivery import apart, message_is_in
+from pdes.npu.start import start_row
+from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready
 
 
 @inline
@@ -78,7 +44,7 @@ def next_kicked(npus, node):
     npu = npus.npu[node]
     link = npu.kick_head
     port = npus.port[link]
-    npu.kick_head = port.kick_next
+    npu.kick_head = np.int64(port.kick_next)
     port.kick_next = NOT_KICKED
     return link
 
@@ -105,94 +71,6 @@ def short_of(net, qps):
     return need
 
 
-@outline
-def start_row(address, node, row, now):
-    """Start a row. Returns the row if it is done at once, and the instance to advance, each NOTHING if none."""
-    w = world_at(address)
-    net, npus, rows, trace = w.net, w.npus, w.rows, w.trace
-    npu = npus.npu[node]
-    first = npu.row_base
-    r = npu.trace_base + row
-    kind = trace.kind[r]
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
-    if kind == KIND_COMPUTE or kind == KIND_MEMORY:
-        lane = np.int64(trace.lane[r])
-        if npu.lane[lane] >= 0:
-            wait_for_lane(npus, rows, node, lane, row)
-            return done, inst
-        duration = trace.duration_ps[r]
-        if kind == KIND_COMPUTE and npu.slow_1024ths != 0:
-            duration = slowed(duration, npu.slow_1024ths)
-        if lane == COMPUTE_LANE and net.const.compute_slow_1000ths != 0:
-            duration = begin_work(net, npus, node, duration, now)
-        if duration == 0:
-            done = row
-            next_for_lane(npus, rows, node, lane)
-        else:
-            npu.lane[lane] = row
-            set_event(npus, node, now + duration, npu.ports + lane)
-    elif kind == KIND_SEND:
-        dst = npu.number + np.int64(trace.peer[r])
-        tag = (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r])
-        post_or_ask(net, node, dst, np.int64(P2P), tag, trace.bytes[r], row, now)
-    elif kind == KIND_RECV:
-        if rows.flag[first + row] & ROW_ARRIVED != 0:
-            done = row
-        elif rows.flag[first + row] & ROW_ASKED != 0:
-            src = npu.number + np.int64(trace.peer[r])
-            answer(net, node, src, (P2P << 44) | (np.int64(trace.seq[r]) << 24) | np.int64(trace.tag[r]), now)
-        rows.flag[first + row] |= ROW_POSTED
-    elif kind == KIND_COLLECTIVE:
-        slot = npu.slot_base + trace.group[r]
-        if net.const.serial_collectives == 1 and rows.slot_next[slot] != trace.seq[r]:
-            rows.flag[first + row] |= ROW_READY
-            return done, inst
-        if trace.schedule[r] < 0:
-            done = row
-        elif net.const.collectives_in_flight > 0 and (call_hook(net.hooks.may_start, address, node, row) == 0):
-            return done, inst
-        else:
-            inst = start_collective(w, node, row, now)
-    else:
-        done = row
-    rows.flag[first + row] |= ROW_STARTED
-    if net.const.record_nodes == 1:
-        rows.start[first + row] = now
-    return done, inst
-
-
-@inline
-def row_of_message(npus, trace, node, w1, w3):
-    """The trace row that receives a message between two NPUs."""
-    npu = npus.npu[node]
-    number = npu.trace_number
-    peer = source(w1) - npu.number
-    key = ((peer + (1 << 19)) << 44) | ((w3 & 0xFFFFFF) << 20) | ((w3 >> 24) & 0xFFFFF)
-    low = trace.recv_ptr[number]
-    high = trace.recv_ptr[number + 1]
-    while low < high:
-        middle = (low + high) >> 1
-        if trace.recv_key[middle] < key:
-            low = middle + 1
-        else:
-            high = middle
-    return np.int64(trace.recv_node[low])
-
-
-@outline
-def receive_row(address, node, w1, w3):
-    """A message between two NPUs is complete. Returns its receive if that has been posted, else NOTHING."""
-    w = world_at(address)
-    rows = w.rows
-    row = row_of_message(w.npus, w.trace, node, w1, w3)
-    flag = w.npus.npu[node].row_base + row
-    rows.flag[flag] |= ROW_ARRIVED
-    if rows.flag[flag] & ROW_POSTED != 0:
-        return row
-    return np.int64(NOTHING)
-
-
 @inline
 def pass_on(net, npus, node, now, w1, w2, w3):
     """A packet of others on its way through this NPU."""
@@ -208,7 +86,7 @@ def pass_on(net, npus, node, now, w1, w2, w3):
             return
         port.transit_bytes += size
         port.transit_packets += 1
-        tail = port.transit_tail
+        tail = np.int64(port.transit_tail)
         if port.transit_packets == 1:
             tail = take_block(net)
             port.transit_head = tail
@@ -259,84 +137,6 @@ def own_event(net, npus, rows, insts, node, now):
     return done, inst, link
 
 
-@hook
-def message_by_kind(address, node, w1, w3):
-    """A message is complete: a request, its answer, a call, or data. Returns as `start_row`, both in one word."""
-    w = world_at(address)
-    net, npus, rows = w.net, w.npus, w.rows
-    npu = npus.npu[node]
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
-    kind = np.int64(EAGER)
-    if is_used(net):
-        kind = w3 & KIND_MASK
-    tag = w3 - kind
-    group = tag >> 44
-    lane = tag & 0xFFFFFF
-    if net.const.collectives_in_flight > 0 and group != P2P:
-        call(address, node, group, (tag >> 24) & 0xFFFFF)
-        if lane == CALL_LANE:
-            return 0
-    if kind == CLEAR:
-        send_cleared(net, npus, w.qps, node, source(w1), tag, npu.now_ps)
-    elif group != P2P:
-        inst = instance(net, w.insts, node, group, (tag >> 24) & 0xFFFFF)
-        at = inst * net.const.lane_stride + lane
-        if is_used(net):
-            lane_gets(net, w.qps, w.insts, at, kind, source(w1))
-        else:
-            arrives(net, w.insts, inst, lane)
-    elif kind == REQUEST:
-        flag = npu.row_base + row_of_message(npus, w.trace, node, w1, tag)
-        rows.flag[flag] |= ROW_ASKED
-        if rows.flag[flag] & ROW_POSTED != 0:
-            answer(net, node, source(w1), tag, npu.now_ps)
-    else:
-        done = receive_row(address, node, w1, tag)
-    return (inst + 1) << 32 | (done + 1)
-
-
-@hook
-def running(address, node, by, now):
-    """A collective begins to run (by = 1) or is done (-1): others may have its place, and compute its processors."""
-    const = world_at(address).net.const
-    if const.compute_slow_1000ths != 0:
-        count_running(address, node, by, now)
-    if by < 0 and const.collectives_in_flight > 0:
-        give_place_back(address, node)
-    return 0
-
-
-@inline
-def apart(both):
-    """Row and instance that a hook returns in one word."""
-    return (both & 0xFFFFFFFF) - 1, (both >> 32) - 1
-
-
-@inline
-def message_done(net, insts, node, w1, w3):
-    """The receiver acts on a message; w1, w3: of its last packet. Returns as `start_row`."""
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
-    group = w3 >> 44
-    if net.const.handshakes == 1:
-        done, inst = apart(call_hook(net.hooks.message_by_kind, net.const.address, node, w1, w3))
-    elif group == P2P:
-        done = receive_row(net.const.address, node, w1, w3)
-    else:
-        inst = instance(net, insts, node, group, (w3 >> 24) & 0xFFFFF)
-        arrives(net, insts, inst, w3 & 0xFFFFFF)
-    return done, inst
-
-
-@inline
-def message_is_in(net, insts, node, now, w1, w2, w3):
-    """A message is complete at its receiver, who acts on it now or later; words of its last packet. As `start_row`."""
-    if net.hooks.is_in != 0:
-        return apart(call_hook(net.hooks.is_in, net.const.address, node, now, w1, w2, w3))
-    return message_done(net, insts, node, w1, w3)
-
-
 @inline
 def packet_event(net, npus, qps, node, record, now):
     """A packet has come. Returns the tag of the message that it completes, or NOTHING."""
@@ -358,160 +158,120 @@ def packet_event(net, npus, qps, node, record, now):
 
 
 @inline
-def prefetch_pair(net, qps, q):
-    """Ask for a queue pair, and for what its congestion control keeps."""
-    prefetch(qps.qp, q)
-    prefetch_line(qps.qp, q, 1)
-    if net.hooks.congestion_control != 0:
-        prefetch(qps.cc, q)
+def next_action(w, address, node, begin, end, i):
+    """Take the first action that is left of a moment, or go on to the next moment; i: packets that are done.
+
+    Returns i; the time, `end` or later if there is none before it; row and instance as `start_row`; the port that fell
+    idle or is to be tried; and tag and words of the message that is complete. NOTHING stands for each that is not.
+    """
+    net, inbox, npus, qps = w.net, w.inbox, w.npus, w.qps
+    npu = npus.npu[node]
+    now = npu.now_ps
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    link = np.int64(NOTHING)
+    tag = np.int64(NOTHING)
+    w1 = np.int64(0)
+    w2 = np.int64(0)
+    # first all that follows from the event at hand, at its time: rows start, complete messages are told of, and only
+    # then ports are tried, so that all that is posted at one moment takes turns from its first packet on
+    if npu.ready_head >= 0:
+        row = next_ready(npus, w.rows, node)
+        done, inst = start_row(address, node, row, now)
+    elif net.hooks.selective_sender != 0 and npu.done_head >= 0:
+        w1, w2, tag = take_complete(net, npus, qps, node)
+    elif npu.kick_head >= 0:
+        link = next_kicked(npus, node)
+    else:
+        # nothing more follows: time goes on to the earlier of the NPU's own next event and the next packet
+        own = np.int64(INF)
+        if npu.heap_size > 0:
+            own = npus.heap[2 * npu.heap]
+        comes = np.int64(INF)
+        if i < net.ctl.batch:
+            comes = begin + (inbox.batch_key[i] >> 16)
+        now = min(own, comes)
+        if now < end:
+            npu.now_ps = now
+            # own events come before packets of the same time
+            if own <= comes:
+                net.count.events += 1
+                done, inst, link = own_event(net, npus, w.rows, w.insts, node, now)
+            else:
+                record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
+                packet = net.record[record]
+                i += 1
+                w1 = packet.w1
+                w2 = packet.w2
+                tag = packet_event(net, npus, qps, node, record, now)
+    return i, now, done, inst, link, tag, w1, w2
 
 
 @inline
-def prefetch_named(net, npus, qps, node):
-    """Ask for the queue pairs that the first packets of a node's inbox name."""
-    box = inbox_of(node, net.ctl.side)
-    head = np.int64(net.inbox[box])
-    if head < 0:
-        return
-    last = npus.npu[node].last_receiver
-    end = np.int64(net.inbox[box + 1])
-    if end >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
-        end = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
-    for record in range(head, min(end, head + MOST_NAMED)):
-        packet = net.record[record]
-        w1, w2 = packet.w1, packet.w2
-        if flags(w1) & FLAG_ACK != 0:
-            prefetch_pair(net, qps, w2 >> 24 & PSN_MASK)
+def follow_up(w, address, node, now, done, inst, link, tag, w1, w2):
+    """What an action has brought: a complete message, a collective that may go on, a row that is done, an idle port."""
+    net, npus, insts = w.net, w.npus, w.insts
+    if tag >= 0:
+        done, inst = message_is_in(net, npus, insts, node, now, w1, w2, tag)
+    if inst >= 0 and insts.inst[inst].started == 1:
+        advance(address, node, inst, now)
+        done = close_if_done(net, insts, inst)
+        if done >= 0 and (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0:
+            call_hook(net.hooks.running, address, node, -1, now)
+    if done >= 0:
+        finish_row(address, node, done, now)
+    if link >= 0 and npus.port[link].kick_next == NOT_KICKED:
+        # rows that became ready post before the port chooses
+        if npus.npu[node].ready_head >= 0:
+            kick(npus, node, link)
         else:
-            key = receiver_key(w1, w2)
-            if last < 0 or qps.rxqp[last].key != key:
-                prefetch(qps.rxqp, home(qps.rxqp, key))
+            transmit(net, npus, w.qps, node, link, now)
 
 
 @inline
-def prefetch_turn(net, npus, qps, link):
-    """Ask for the queue pair whose turn it is at a port."""
-    last = npus.port[link].ring
-    if last >= 0:
-        prefetch_pair(net, qps, qps.qp[last].ring_next)
-
-
-@inline
-def prefetch_npus(net, npus, qps, node):
-    """Ask for the rows of the NPUs that come next: what is known by number first, then what that names, and so on."""
-    most = net.const.npus - 1
-    side = net.ctl.side
-    prefetch(net.inbox, inbox_of(min(node + 14, most), side))
-    far = min(node + 9, most)
-    prefetch(npus.npu, far)
-    prefetch(npus.port, net.out_ptr[far])
-    prefetch(npus.port, net.out_ptr[far + 1] - 1)
-    head = np.int64(net.inbox[inbox_of(far, side)])
-    if head >= 0:
-        prefetch(net.record, head)
-        prefetch(net.record, head + 2)
-    near = min(node + 5, most)
-    npu = npus.npu[near]
-    prefetch(npus.heap, 2 * npu.heap)
-    rx = npu.last_receiver
-    if rx >= 0:
-        prefetch(qps.rxqp, rx)
-    qp = npus.port[net.out_ptr[near]].ring
-    if qp >= 0:
-        prefetch(qps.qp, qp)
-    qp = npus.port[net.out_ptr[near + 1] - 1].ring
-    if qp >= 0:
-        prefetch(qps.qp, qp)
-    following = min(node + 2, most)
-    prefetch_named(net, npus, qps, following)
-    prefetch_turn(net, npus, qps, net.out_ptr[following])
-    prefetch_turn(net, npus, qps, net.out_ptr[following + 1] - 1)
+def npu_window(w, address, node, begin, end):
+    """Let an NPU act on its batch and its own events. True if interrupted because a pool is short."""
+    net = w.net
+    ctl = net.ctl
+    i = ctl.resume_at
+    while True:
+        # each turn is one action, and begins only if every pool has room for the most that an action takes
+        if blocks_short(net) or (ctl.check == 1 and short_of(net, w.qps) > 0):
+            ctl.resume_node = node
+            ctl.resume_at = i
+            return True
+        i, now, done, inst, link, tag, w1, w2 = next_action(w, address, node, begin, end, i)
+        if now >= end:
+            return False
+        follow_up(w, address, node, now, done, inst, link, tag, w1, w2)
 
 
 @outline
 def npus_window(address, begin, end):
     """Let every NPU act on what happens to it before `end`. True if interrupted because a pool is short."""
     w = world_at(address)
-    net, inbox, npus, qps, rows, insts = w.net, w.inbox, w.npus, w.qps, w.rows, w.insts
+    net, npus = w.net, w.npus
     ctl = net.ctl
-    for node in range(max(0, ctl.resume_node), net.const.npus):
-        # a node that was interrupted goes on with its batch; others gather theirs, if anything happens to them
-        if ctl.resume_node < 0:
-            prefetch_npus(net, npus, qps, node)
-            if net.next_time[node] >= end and net.inbox[inbox_of(node, ctl.side)] < 0:
-                continue
+    interrupted = ctl.resume_node >= 0
+    if interrupted:
+        net.next_time[ctl.resume_node] = INF
+    turns = list_busy(net, npus, end)
+    for turn in range(-np.int64(interrupted), turns):
+        # a node that was interrupted goes on with its batch; others gather theirs
+        if turn < 0:
+            node = ctl.resume_node
+        else:
+            node = np.int64(npus.busy[turn])
+            prefetch_npus(net, npus, w.qps, w.insts, w.plans, turn, turns - 1)
             if blocks_short(net):
                 return True
-            take_batch(net, inbox, node, begin, end)
-        batch = ctl.batch
-        i = ctl.resume_at
-        npu = npus.npu[node]
-        while True:
-            # each turn is one action, and begins only if every pool has room for the most that an action takes
-            if blocks_short(net) or (ctl.check == 1 and short_of(net, qps) > 0):
-                ctl.resume_node = node
-                ctl.resume_at = i
-                return True
-            now = npu.now_ps
-            done = np.int64(NOTHING)
-            inst = np.int64(NOTHING)
-            link = np.int64(NOTHING)
-            tag = np.int64(NOTHING)
-            w1 = np.int64(0)
-            w2 = np.int64(0)
-            # first all that follows from the event at hand, at its time: rows start, complete messages are told of, and
-            # only then ports are tried, so that all that is posted at one moment takes turns from its first packet on
-            if npu.ready_head >= 0:
-                row = next_ready(npus, rows, node)
-                done, inst = start_row(address, node, row, now)
-            elif net.hooks.selective_sender != 0 and npu.done_head >= 0:
-                w1, w2, tag = take_complete(net, npus, qps, node)
-            elif npu.kick_head >= 0:
-                link = next_kicked(npus, node)
-            else:
-                # nothing more follows: time goes on to the earlier of the NPU's own next event and the next packet
-                own = np.int64(INF)
-                if npu.heap_size > 0:
-                    own = npus.heap[2 * npu.heap]
-                comes = np.int64(INF)
-                if i < batch:
-                    comes = begin + (inbox.batch_key[i] >> 16)
-                now = min(own, comes)
-                if now >= end:
-                    break
-                npu.now_ps = now
-                # own events come before packets of the same time
-                if own <= comes:
-                    net.count.events += 1
-                    done, inst, link = own_event(net, npus, rows, insts, node, now)
-                else:
-                    record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
-                    packet = net.record[record]
-                    i += 1
-                    w1 = packet.w1
-                    w2 = packet.w2
-                    tag = packet_event(net, npus, qps, node, record, now)
-            # what the action has brought: a message that is complete, a collective that may go on, a row that is done,
-            # and a port that fell idle
-            if tag >= 0:
-                done, inst = message_is_in(net, insts, node, now, w1, w2, tag)
-            if inst >= 0 and insts.inst[inst].started == 1:
-                advance(address, node, inst, now)
-                done = close_if_done(net, insts, inst)
-                if done >= 0 and (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0:
-                    call_hook(net.hooks.running, address, node, -1, now)
-            if done >= 0:
-                finish_row(address, node, done, now)
-            if link >= 0 and npus.port[link].kick_next == NOT_KICKED:
-                # rows that became ready post before the port chooses
-                if npu.ready_head >= 0:
-                    kick(npus, node, link)
-                else:
-                    transmit(net, npus, qps, node, link, now)
+            take_batch(net, w.inbox, node, begin, end)
+        if npu_window(w, address, node, begin, end):
+            return True
         # the node is done with this window: its records are free, and the driver knows its next event
         ctl.resume_node = -1
-        give_back(net, inbox)
+        give_back(net, w.inbox)
         net.next_time[node] = INF
-        if npu.heap_size > 0:
-            net.next_time[node] = npus.heap[2 * npu.heap]
+        if npus.npu[node].heap_size > 0:
+            net.next_time[node] = npus.heap[2 * npus.npu[node].heap]
     return False

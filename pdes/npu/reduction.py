@@ -6,9 +6,11 @@ Reductions go on side by side, but what a lane receives stays in order.
 import numpy as np
 
 from pdes.core.jit import inline
+from pdes.core.packet import tag_group, tag_lane, tag_seq
 from pdes.core.state import (
     LONGEST_RUN_PS,
 )
+from pdes.npu.agenda import lane_place
 from pdes.npu.collective import instance
 
 TOUCHES = 3
@@ -39,11 +41,11 @@ def in_lane_at(w, node, tag, size, at, is_data):
     The how-manieth receive of its lane a message is tells whether it is added. is_data: else it only stays in order.
     """
     net, messages, taken = w.net, w.messages, w.insts.taken
-    number = tag & 0xFFFFFF
-    inst = instance(net, w.insts, node, tag >> 44, (tag >> 24) & 0xFFFFF)
-    taken_row = taken[inst * net.const.lane_stride + number]
+    number = tag_lane(tag)
+    inst = instance(net, w.insts, node, tag_group(tag), tag_seq(tag))
+    taken_row = taken[lane_place(net, inst, number)]
     if is_data:
-        lane = lane_of(w.npus, w.trace, w.plans, node, tag >> 44, (tag >> 24) & 0xFFFFF, number)
+        lane = lane_of(w.npus, w.trace, w.plans, node, tag_group(tag), tag_seq(tag), number)
         if messages.reduces[messages.receive_ptr[lane] + taken_row.messages] == 1:
             time = np.int64(min(size * messages.memory_psb[0] + 0.5, LONGEST_RUN_PS / TOUCHES))
             at += TOUCHES * (time - time % net.const.resolution_ps)

@@ -117,5 +117,5 @@ def lane_done(net, npus, insts, plans, node, inst, row, now):
     leave_line(npus, insts, token, phase)
     insts.phase[phase].state |= RUNNING
     wake = wake_place(net, phase // net.const.phase_stride)
-    if insts.inst_due[wake] == 0:
+    if insts.lane[wake].due == 0:
         put_off(net, npus, insts, node, wake, now)

@@ -14,6 +14,9 @@ from pdes.core.state import (
 )
 from pdes.core.world import world_at
 
+NOTHING = -1
+"""No row, instance, port or message."""
+
 KIND_NOOP, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KIND_RECV, KIND_COLLECTIVE = range(6)
 
 

@@ -239,9 +239,7 @@ def written(kind):
 def test_a_row_is_as_long_as_declared_and_its_words_lie_one_behind_the_other(kind):
     asked = [each.value.value for each in written(kind).keywords if each.arg == "words"]
     bits = [each.value.value for each in written(kind).keywords if each.arg == "bits"] or [64]
-    whole = {32: np.int32, 64: np.int64}[bits[0]]
-    words = sum(declared.many for declared in kind.declared.values())
-    assert [kind.words] == (asked or [words])
+    whole = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
     assert kind.dtype.itemsize == bits[0] // 8 * kind.words
     if asked:
         assert kind.dtype.itemsize % CACHE_LINE == 0 or CACHE_LINE % kind.dtype.itemsize == 0
@@ -249,9 +247,11 @@ def test_a_row_is_as_long_as_declared_and_its_words_lie_one_behind_the_other(kin
     for name, declared in kind.declared.items():
         field, offset = kind.dtype.fields[name]
         assert offset == at, name
-        assert field.base == (np.float64 if declared.kind is Kind.FLOAT else whole), name
-        assert field.itemsize == bits[0] // 8 * declared.many, name
+        own = declared.bits or bits[0]
+        assert field.base == (np.float64 if declared.kind is Kind.FLOAT else whole[own]), name
+        assert field.itemsize == own // 8 * declared.many, name
         at += field.itemsize
+    assert [kind.words] == (asked or [-(-at // (bits[0] // 8))])
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_ROWS, ids=lambda kind: kind.__name__)

@@ -13,7 +13,7 @@ from pdes.core import state as s
 from pdes.core.memory import zeros
 from pdes.core.rows.network import PacketRecord
 from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair
-from pdes.core.rows.npu import Instance
+from pdes.core.rows.npu import Instance, LaneState
 from pdes.network.link import BYTES_MASK, LINK_BITS
 from pdes.workers.crew import Crew
 from pdes.workers.mailbox import Alone
@@ -207,11 +207,7 @@ def shrunk(world):
         insts=insts._replace(
             inst=zeros(1, Instance),
             inst_free=np.zeros(1, np.int64),
-            inst_pc=np.zeros(stride, np.int64),
-            inst_arrived=np.zeros(stride, np.int64),
-            inst_left=np.zeros(stride, np.int64),
-            inst_due=np.zeros(stride, np.int64),
-            inst_later=np.zeros(stride, np.int64),
+            lane=zeros(stride, LaneState),
             inst_key=none.copy(),
             inst_val=np.zeros(2, np.int64),
         ),

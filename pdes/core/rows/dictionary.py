@@ -28,8 +28,10 @@ def _file(kind: type[Row]) -> str:
 
 
 def _size(kind: type[Row]) -> str:
-    used = sum(declared.many for declared in kind.declared.values())
     size = f"{kind.words} words ({kind.dtype.itemsize} bytes)"
+    if any(declared.bits for declared in kind.declared.values()):
+        return f"{kind.dtype.itemsize} bytes"
+    used = sum(declared.many for declared in kind.declared.values())
     return size + f", {used} of them in use" * (used < kind.words)
 
 
@@ -43,4 +45,5 @@ def _words(kind: type[Row]) -> Iterator[str]:
             continue
         many = f" [{declared.many}]" * (declared.many > 1)
         meaning = declared.meaning.replace("|", "\\|")
-        yield f"| `{name}`{many} | {declared.kind.name.lower()} | {meaning} |"
+        bits = f", {declared.bits} bits" * (declared.bits > 0)
+        yield f"| `{name}`{many} | {declared.kind.name.lower()}{bits} | {meaning} |"

@@ -3,55 +3,57 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Port(Row, words=16, written_by=("build.npus", "nic.allowed", "nic.pacing", "nic.port", "npu.npu_window")):
+class Port(Row, words=8, written_by=("build.npus", "nic.allowed", "nic.pacing", "nic.port", "npu.npu_window")):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
-    scheduled = word(Kind.FLAG, "an event waits in the heap for the port to fall idle")
-    ring = word(Kind.QUEUE_PAIR, "last of the circular list of those that may send, -1 none")
-    kick_next = word(Kind.LINK, "next port in the NPU's list of ports to try, -2 not in the list")
     sent_ref = word(Kind.PACKED, "who waits for the last byte of the packet on the wire, -1 nobody")
-    control_packets = word(Kind.COUNT, "acknowledgements that wait, sent first")
-    transit_packets = word(Kind.COUNT, "of others that wait on their way through")
-    turn = word(Kind.FLAG, "transit has the next turn against the queue pairs")
-    control_tail = word(Kind.RECORD, "last acknowledgement")
-    control_head = word(Kind.RECORD, "first acknowledgement")
-    transit_head = word(Kind.RECORD, "first on its way through")
-    transit_tail = word(Kind.RECORD, "last on its way through")
-    transit_bytes = word(Kind.BYTES, "that wait on their way through")
-    paced = word(Kind.QUEUE_PAIR, "of those that pacing holds back the one that may send soonest, -1 none")
     pace_at_ps = word(Kind.TIME, "the port's pacing event in the heap, INF none")
+    transit_bytes = word(Kind.BYTES, "that wait on their way through")
+    ring = word(Kind.QUEUE_PAIR, "last of the circular list of those that may send, -1 none", bits=32)
+    paced = word(Kind.QUEUE_PAIR, "of those that pacing holds back the one that may send soonest, -1 none", bits=32)
+    kick_next = word(Kind.LINK, "next port in the NPU's list of ports to try, -2 not in the list", bits=32)
+    control_packets = word(Kind.COUNT, "acknowledgements that wait, sent first", bits=32)
+    control_head = word(Kind.RECORD, "first acknowledgement", bits=32)
+    control_tail = word(Kind.RECORD, "last acknowledgement", bits=32)
+    transit_packets = word(Kind.COUNT, "of others that wait on their way through", bits=32)
+    transit_head = word(Kind.RECORD, "first on its way through", bits=32)
+    transit_tail = word(Kind.RECORD, "last on its way through", bits=32)
+    scheduled = word(Kind.FLAG, "an event waits in the heap for the port to fall idle", bits=8)
+    turn = word(Kind.FLAG, "transit has the next turn against the queue pairs", bits=8)
 
 
-class QueuePair(Row, written_by=("nic.port", "nic.rendezvous", "nic.transport")):
-    """A sending queue pair."""
+class QueuePair(Row, words=16, written_by=("nic.port", "nic.rendezvous", "nic.transport")):
+    """A sending queue pair: what every acknowledgement needs, then what every packet needs, a cache line each."""
 
     next_seq = word(Kind.SEQUENCE, "of the next packet to send")
     una = word(Kind.SEQUENCE, "first not acknowledged")
     end_seq = word(Kind.SEQUENCE, "first not posted")
     sent_max = word(Kind.SEQUENCE, "first never sent")
-    current_end = word(Kind.SEQUENCE, "after the message of next_seq")
     head_end = word(Kind.SEQUENCE, "after the oldest message")
-    active = word(Kind.CODE, "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0")
-    ring_next = word(Kind.QUEUE_PAIR, "circular list of the port")
+    deadline_ps = word(Kind.TIME, "retransmit when no progress by then")
+    ring_next = word(Kind.QUEUE_PAIR, "circular list of the port", bits=32)
+    port = word(Kind.LINK, "by which it sends", bits=32)
+    pending = word(
+        Kind.MESSAGE, "1 + the first that waits for an answer of `dst`, 0 none (pdes/nic/rendezvous.py)", bits=32
+    )
+    retries = word(Kind.COUNT, "timeouts in a row", bits=16)
+    active = word(Kind.CODE, "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=16)
+    current_end = word(Kind.SEQUENCE, "after the message of next_seq")
     w1 = word(Kind.PACKED, "packet word 1 without the size")
     w2 = word(Kind.PACKED, "packet word 2 without the sequence number")
     current_tag = word(Kind.PACKED, "packet word 3")
-    port = word(Kind.LINK, "by which it sends")
-    retries = word(Kind.COUNT, "timeouts in a row")
-    deadline_ps = word(Kind.TIME, "retransmit when no progress by then")
-    head_message = word(Kind.MESSAGE, "oldest not wholly acknowledged, -1 none")
-    current_message = word(Kind.MESSAGE, "of next_seq, -1 none")
-    tail_message = word(Kind.MESSAGE, "newest")
-    npu = word(Kind.NODE, "whose it is")
-    sibling = word(Kind.QUEUE_PAIR, "next of the same NPU, -1 none")
-    dst = word(Kind.NPU, "to which it sends")
-    connection = word(Kind.GROUP, "group | number << CONNECTION_SHIFT")
-    messages = word(Kind.COUNT, "posted")
+    head_message = word(Kind.MESSAGE, "oldest not wholly acknowledged, -1 none", bits=32)
+    current_message = word(Kind.MESSAGE, "of next_seq, -1 none", bits=32)
+    tail_message = word(Kind.MESSAGE, "newest", bits=32)
+    sibling = word(Kind.QUEUE_PAIR, "next of the same NPU, -1 none", bits=32)
+    npu = word(Kind.NODE, "whose it is", bits=32)
+    connection = word(Kind.GROUP, "group | number << CONNECTION_SHIFT", bits=32)
+    messages = word(Kind.COUNT, "posted", bits=32)
     shares = word(
         Kind.RATIO,
         "it is driven at SHARE_UNITS / that of its port's line rate; up to SHARE_UNITS: at line rate",
+        bits=32,
     )
-    pending = word(Kind.MESSAGE, "1 + the first that waits for an answer of `dst`, 0 none (pdes/nic/rendezvous.py)")
 
 
 class CongestionState(
@@ -108,7 +110,8 @@ class Receiver(Row, written_by=("build.growth", "nic.notification", "nic.selecti
     key = word(Kind.PACKED, "dst << 44 | src << 24 | sending queue pair there, -1: the row is free")
     expected = word(Kind.SEQUENCE, "of the next packet")
     nak_sent = word(Kind.PACKED, "1: asked for what is missing | ps of the last congestion notification << 1")
-    messages = word(Kind.COUNT, "received")
+    messages = word(Kind.COUNT, "received", bits=32)
+    port_back = word(Kind.LINK, "1 + that by which it acknowledges, 0 not known yet", bits=32)
 
 
 class FlowOut(Row, written_by=("messages.whole", "nic.transport")):

@@ -17,11 +17,13 @@ class Npu(
         "nic.selective_receiver",
         "nic.transport",
         "npu.agenda",
+        "npu.collective",
         "npu.npu_window",
+        "npu.start",
         "npu.trace",
     ),
 ):
-    """An NPU."""
+    """An NPU: two cache lines for what happens often, then the rest."""
 
     ready_head = word(Kind.ROW, "list of those ready to start, -1 none")
     kick_head = word(Kind.LINK, "list of ports to try, -1 none")
@@ -31,26 +33,26 @@ class Npu(
     ports = word(Kind.COUNT, "how many it has")
     number = word(Kind.NPU, "in the whole fabric")
     last_receiver = word(Kind.RECEIVER, "of its last data packet")
+    rto_at_ps = word(Kind.TIME, "its retransmission event in the heap, INF none")
+    last_instance = word(Kind.INSTANCE, "that got its last message of a collective, -1 none")
+    agenda_head = word(Kind.PLACE, "list of what instances will do later, -1 none (pdes/npu/agenda.py)")
+    agenda_tail = word(Kind.PLACE, "its last")
     ready_tail = word(Kind.ROW, "last of the list")
+    trace_base = word(Kind.PLACE, "first row of its trace in the tables")
+    row_base = word(Kind.PLACE, "first row of its trace in the per-NPU arrays")
+    slot_base = word(Kind.PLACE, "its first group slot")
     lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4)
     wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4)
     wait_tail = word(Kind.ROW, "its last", many=4)
     rows_left = word(Kind.COUNT, "trace rows not finished")
     first_queue_pair = word(Kind.QUEUE_PAIR, "list of its own")
-    rto_at_ps = word(Kind.TIME, "its retransmission event in the heap, INF none")
-    trace_base = word(Kind.PLACE, "first row of its trace in the tables")
-    row_base = word(Kind.PLACE, "first row of its trace in the per-NPU arrays")
-    slot_base = word(Kind.PLACE, "its first group slot")
     trace_number = word(Kind.CODE, "which of the distinct traces it runs")
     done_head = word(Kind.MESSAGE, "selective repeat: list of complete ones that are to be told of, -1 none")
     done_tail = word(Kind.MESSAGE, "its last")
     posted = word(Kind.COUNT, "messages, at message level")
-    agenda_head = word(Kind.PLACE, "list of what instances will do later, -1 none (pdes/npu/agenda.py)")
-    agenda_tail = word(Kind.PLACE, "its last")
     done_bytes = word(Kind.BYTES, "selective repeat: payload of the complete message that was told of last")
     slow_1024ths = word(Kind.RATIO, "of its time that compute takes, 0 as long as it is")
     last_connection = word(Kind.QUEUE_PAIR, "at message level: of the one that it posted last, -1 none")
-    last_instance = word(Kind.INSTANCE, "at message level: that got the last one, -1 none")
 
 
 class System(Row, written_by=("npu.contention", "npu.endpoints", "npu.in_flight")):
@@ -91,10 +93,24 @@ class Instance(Row, words=16, written_by=("messages.message_loop", "messages.who
         "when the last byte of its messages that no lane waits for has left, at message level",
     )
     left_ordinal = word(Kind.COUNT, "of that message")
+    first_lane = word(Kind.PLACE, "row of its member's first lane")
+    lanes = word(Kind.COUNT, "of its member's plan")
     stirred = word(
         Kind.FLAGS,
         "lanes to which something has happened since they were last looked at; -1: all are to be looked at",
     )
+
+
+class LaneState(Row, written_by=("nic.rendezvous", "npu.agenda", "npu.collective")):
+    """A lane of an active collective; behind its lanes a row stands for the collective as a whole."""
+
+    due = word(Kind.PACKED, "DUE: the step may be posted; 0: not put off; else ps << 1 | 1 if an event waits for it")
+    later = word(Kind.PLACE, "next of the NPU's list of what will go on later, -1 none", bits=32)
+    first = word(Kind.PLACE, "its first step in `step`", bits=32)
+    steps = word(Kind.COUNT, "that it has", bits=32)
+    pc = word(Kind.COUNT, "2 x steps done, + 1 once the send of the one in hand is posted", bits=32)
+    arrived = word(Kind.COUNT, "messages that have come and it has not taken", bits=32)
+    left = word(Kind.COUNT, "sends of a blocking lane that have left and it has not seen", bits=32)
 
 
 class Asked(Row, written_by=("nic.rendezvous",)):

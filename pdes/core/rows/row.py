@@ -8,8 +8,9 @@
 
 From it come the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the page
 docs/data-dictionary.md (`python scripts/document_tables.py`) and the checks of the house. A word is an int64, with
-`bits=32` of the row an int32, or with kind FLOAT a float64; `many` of them are an array. A row is padded to `words`
-words, so that it fills cache lines.
+`bits` of the row or of the word itself narrower (32, 16, 8), or with kind FLOAT a float64; `many` of them are an array.
+A row is padded to `words` words, so that it fills cache lines. In plain Python sums and shifts of narrow words stay
+narrow, so what may outgrow them is made an int64 first.
 
 `written_by` names the modules of `pdes` that write words which the class declares, sorted: nobody else does. A house
 rule finds them in the sources and says what to declare (tests/pdes/test_writers.py), so that a new writer is meant.
@@ -53,17 +54,21 @@ class Kind(Enum):
     PLAN = "plan, schedule or lane of the whole run"
 
 
+BITS_OF_BYTE = 8
+
+
 class Word(NamedTuple):
     """One word of a row, or `many` of them side by side."""
 
     kind: Kind
     meaning: str
     many: int = 1
+    bits: int = 0
 
 
-def word(kind: Kind, meaning: str, many: int = 1) -> Any:
-    """Declare a word of a row."""
-    return Word(kind, meaning, many)
+def word(kind: Kind, meaning: str, many: int = 1, bits: int = 0) -> Any:
+    """Declare a word of a row; bits: of an integer, 0 as many as the row's."""
+    return Word(kind, meaning, many, bits)
 
 
 class Row:
@@ -93,21 +98,22 @@ class Row:
         taken = [name for name in cls.declared if hasattr(np.record, name)]
         if taken:
             raise TypeError(f"{cls.__name__}: NumPy's records have attributes {', '.join(taken)} of their own")
-        used = sum(declared.many for declared in cls.declared.values())
+        fields: list[tuple] = []
+        for name, declared in cls.declared.items():
+            kind = np.dtype("float64" if declared.kind is Kind.FLOAT else f"int{declared.bits or bits}")
+            fields.append((name, kind) if declared.many == 1 else (name, kind, (declared.many,)))
+        plain = np.dtype(fields, align=True)
+        used = -(-plain.itemsize // (bits // BITS_OF_BYTE))
         cls.words = words or used
         if used > cls.words:
             raise TypeError(f"{cls.__name__}: {used} words, expected at most {cls.words}")
-        fields: list[tuple] = []
-        for name, declared in cls.declared.items():
-            kind = np.dtype("float64" if declared.kind is Kind.FLOAT else f"int{bits}")
-            fields.append((name, kind) if declared.many == 1 else (name, kind, (declared.many,)))
         if used < cls.words:
             fields.append(("_padding", np.int64, (cls.words - used,)))
         cls.dtype = np.dtype((np.record, np.dtype(fields, align=True)))
 
     @classmethod
     def place(cls, name: str) -> int:
-        """How many words stand before one of that name."""
+        """How many words stand before one of that name, of a row whose words are all alike."""
         return sum(declared.many for declared in list(cls.declared.values())[: list(cls.declared).index(name)])
 
 

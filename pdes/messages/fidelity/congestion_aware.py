@@ -10,7 +10,7 @@ import numpy as np
 
 from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
-from pdes.core.packet import SHARE_UNITS
+from pdes.core.packet import SHARE_UNITS, destination
 from pdes.core.state import INF
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE, STEP
@@ -51,7 +51,7 @@ def act(address, message, now):
     after = meta & NODE_MASK
     whole.node = after
     at = start + whole_ps(net, size, psb, net.link_class[meta >> 46].delay_ps)
-    if after == qp.dst:
+    if after == destination(qp.w1):
         add_message_event(net, qps, w.messages, at, ARRIVE, message)
     else:
         add_message_event(net, qps, w.messages, at + forwarding_ps(net, w.routes, after), STEP, message)

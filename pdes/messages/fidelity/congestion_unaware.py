@@ -9,7 +9,7 @@ import numpy as np
 
 from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
-from pdes.core.packet import SHARE_UNITS
+from pdes.core.packet import SHARE_UNITS, destination
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
@@ -29,7 +29,7 @@ def act(address, message, now):
     q = whole.connection
     qp = qps.qp[q]
     size = whole.payload_bytes
-    dst = qp.dst
+    dst = destination(qp.w1)
     node = whole.node
     latency = np.int64(0)
     slowest = 0.0

@@ -1,0 +1,179 @@
+"""What NPUs find in memory is asked for before their turn, of those to which something happens in a cell.
+
+What is known by number is asked for first, then what that names, and so on: each step finds what the one before has
+asked for.
+"""
+
+import numpy as np
+
+from pdes.core.hashmap import home
+from pdes.core.jit import inline, prefetch, prefetch_line
+from pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, sender_pair, tag_group, tag_lane, tag_seq
+from pdes.core.state import BLOCK_SHIFT
+from pdes.network.link import inbox_of
+from pdes.nic.transport import receiver_key
+from pdes.npu.agenda import lane_place
+from pdes.npu.collective import instance_key
+
+MOST_NAMED = 4
+"""Packets of an inbox that are asked for, with what they name: to most inboxes no more come in a cell."""
+FAR, NEAR, NEXT, SOON = 6, 4, 2, 1
+"""How many turns ahead the steps are."""
+
+
+@inline
+def list_busy(net, npus, end):
+    """List the NPUs to which something happens before `end`; how many they are."""
+    count = 0
+    side = net.ctl.side
+    for node in range(net.const.npus):
+        npus.busy[count] = node
+        count += np.int64(net.next_time[node] < end or net.inbox[inbox_of(node, side)] >= 0)
+    return count
+
+
+@inline
+def first_block(net, node):
+    """The first records of a node's inbox, at most MOST_NAMED and those of a block: from, to before."""
+    box = inbox_of(node, net.ctl.side)
+    head = np.int64(net.inbox[box])
+    tail = np.int64(net.inbox[box + 1])
+    if tail >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
+        tail = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
+    return head, min(tail, head + MOST_NAMED)
+
+
+@inline
+def lane_of(net, npus, insts, node, tag):
+    """The lane to which a message comes, if that is of the collective to which the last one came; -1: not known."""
+    inst = npus.npu[node].last_instance
+    lane = tag_lane(tag)
+    if inst < 0 or lane >= net.const.lane_stride:
+        return np.int64(-1)
+    if insts.inst[inst].key != instance_key(node, tag_group(tag), tag_seq(tag)):
+        return np.int64(-1)
+    return lane_place(net, inst, lane)
+
+
+@inline
+def prefetch_pair(net, qps, q):
+    """Ask for what acknowledgements and sending need of a queue pair, and for what its congestion control keeps."""
+    prefetch(qps.qp, q)
+    if net.const.window_fixed == 0:
+        prefetch(qps.cc, q)
+
+
+@inline
+def prefetch_named(net, npus, qps, insts, node):
+    """Ask for what the first packets of a node's inbox name: queue pairs, and lanes whose messages they complete."""
+    head, end = first_block(net, node)
+    if head < 0:
+        return
+    last = npus.npu[node].last_receiver
+    for record in range(head, end):
+        packet = net.record[record]
+        w1, w2 = packet.w1, packet.w2
+        if flags(w1) & FLAG_ACK != 0:
+            prefetch_pair(net, qps, sender_pair(w2))
+        else:
+            key = receiver_key(w1, w2)
+            if last < 0 or qps.rxqp[last].key != key:
+                prefetch(qps.rxqp, home(qps.rxqp, key))
+            if flags(w1) & FLAG_LAST != 0:
+                lane = lane_of(net, npus, insts, node, packet.w3)
+                if lane >= 0:
+                    prefetch(insts.lane, lane)
+
+
+@inline
+def prefetch_step(net, plans, insts, place):
+    """Ask for the step that a lane does next, and for what its plan says of the lane."""
+    state = insts.lane[place]
+    prefetch(plans.step, state.first + (state.pc >> 1))
+    inst = place // net.const.lane_stride
+    lane = insts.inst[inst].first_lane + place - lane_place(net, inst, 0)
+    prefetch(plans.lane_row, lane)
+    prefetch_line(plans.lane_row, lane, 1)
+
+
+@inline
+def prefetch_steps(net, npus, insts, plans, node):
+    """Ask for the steps of lanes that go on."""
+    place = npus.npu[node].agenda_head
+    if place >= 0:
+        prefetch_step(net, plans, insts, place)
+    head, end = first_block(net, node)
+    if head < 0:
+        return
+    for record in range(head, end):
+        packet = net.record[record]
+        if flags(packet.w1) & (FLAG_ACK | FLAG_LAST) == FLAG_LAST:
+            lane = lane_of(net, npus, insts, node, packet.w3)
+            if lane >= 0:
+                prefetch_step(net, plans, insts, lane)
+
+
+@inline
+def prefetch_turn(net, npus, qps, link):
+    """Ask for the queue pair whose turn it is at a port."""
+    last = npus.port[link].ring
+    if last >= 0:
+        q = qps.qp[last].ring_next
+        prefetch_pair(net, qps, q)
+        prefetch_line(qps.qp, q, 1)
+
+
+@inline
+def prefetch_port(net, npus, qps, link):
+    """Ask for the last of the queue pairs that take turns at a port, and for the acknowledgement that waits."""
+    port = npus.port[link]
+    if port.ring >= 0:
+        prefetch(qps.qp, port.ring)
+    if port.control_packets > 0:
+        prefetch(net.record, port.control_head)
+
+
+@inline
+def prefetch_npu(net, npus, node):
+    """Ask for what is known by an NPU's number: its own rows, and the first packets of its inbox."""
+    prefetch(npus.npu, node)
+    prefetch_line(npus.npu, node, 1)
+    prefetch(npus.port, net.out_ptr[node])
+    prefetch(npus.port, net.out_ptr[node + 1] - 1)
+    head = np.int64(net.inbox[inbox_of(node, net.ctl.side)])
+    if head >= 0:
+        prefetch(net.record, head)
+        prefetch(net.record, head + 2)  # two to a cache line
+
+
+@inline
+def prefetch_lists(net, npus, qps, insts, node):
+    """Ask for what an NPU's own rows name."""
+    npu = npus.npu[node]
+    prefetch(npus.heap, 2 * npu.heap)
+    prefetch(npus.heap, 2 * (npu.heap + npu.heap_size) - 1)
+    if npu.last_receiver >= 0:
+        prefetch(qps.rxqp, npu.last_receiver)
+    if npu.last_instance >= 0:
+        prefetch(insts.inst, npu.last_instance)
+        prefetch_line(insts.inst, npu.last_instance, 1)
+    if npu.agenda_head >= 0:
+        prefetch(insts.lane, npu.agenda_head)
+    first, last = net.out_ptr[node], net.out_ptr[node + 1] - 1
+    prefetch_port(net, npus, qps, first)
+    if last != first:
+        prefetch_port(net, npus, qps, last)
+
+
+@inline
+def prefetch_npus(net, npus, qps, insts, plans, turn, most):
+    """Ask for what the NPUs need whose turns come after `turn`, of which the last is `most`."""
+    prefetch_npu(net, npus, np.int64(npus.busy[min(turn + FAR, most)]))
+    prefetch_lists(net, npus, qps, insts, np.int64(npus.busy[min(turn + NEAR, most)]))
+    following = np.int64(npus.busy[min(turn + NEXT, most)])
+    prefetch_named(net, npus, qps, insts, following)
+    first, last = net.out_ptr[following], net.out_ptr[following + 1] - 1
+    prefetch_turn(net, npus, qps, first)
+    if last != first:
+        prefetch_turn(net, npus, qps, last)
+    prefetch_steps(net, npus, insts, plans, np.int64(npus.busy[min(turn + SOON, most)]))

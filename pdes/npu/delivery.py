@@ -1,0 +1,111 @@
+"""A message is complete at its receiver: a receive is done, a lane goes on, or a request is answered."""
+
+import numpy as np
+
+from pdes.core.jit import call_hook, hook, inline, outline
+from pdes.core.packet import P2P, source, tag_group, tag_lane, tag_seq
+from pdes.core.state import ROW_ARRIVED, ROW_ASKED, ROW_POSTED
+from pdes.core.world import world_at
+from pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
+from pdes.npu.agenda import lane_place
+from pdes.npu.collective import arrives, instance_for
+from pdes.npu.in_flight import CALL_LANE, call
+from pdes.npu.trace import NOTHING
+
+
+@inline
+def row_of_message(npus, trace, node, w1, w3):
+    """The trace row that receives a message between two NPUs."""
+    npu = npus.npu[node]
+    number = npu.trace_number
+    peer = source(w1) - npu.number
+    key = ((peer + (1 << 19)) << 44) | (tag_lane(w3) << 20) | tag_seq(w3)
+    low = trace.recv_ptr[number]
+    high = trace.recv_ptr[number + 1]
+    while low < high:
+        middle = (low + high) >> 1
+        if trace.recv_key[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return np.int64(trace.recv_node[low])
+
+
+@outline
+def receive_row(address, node, w1, w3):
+    """A message between two NPUs is complete. Returns its receive if that has been posted, else NOTHING."""
+    w = world_at(address)
+    rows = w.rows
+    row = row_of_message(w.npus, w.trace, node, w1, w3)
+    flag = w.npus.npu[node].row_base + row
+    rows.flag[flag] |= ROW_ARRIVED
+    if rows.flag[flag] & ROW_POSTED != 0:
+        return row
+    return np.int64(NOTHING)
+
+
+@inline
+def apart(both):
+    """Row and instance that a hook returns in one word."""
+    return (both & 0xFFFFFFFF) - 1, (both >> 32) - 1
+
+
+@hook
+def message_by_kind(address, node, w1, w3):
+    """A message is complete: a request, its answer, a call, or data. Returns as `start_row`, both in one word."""
+    w = world_at(address)
+    net, npus, rows = w.net, w.npus, w.rows
+    npu = npus.npu[node]
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    kind = np.int64(EAGER)
+    if is_used(net):
+        kind = w3 & KIND_MASK
+    tag = w3 - kind
+    group = tag_group(tag)
+    lane = tag_lane(tag)
+    if net.const.collectives_in_flight > 0 and group != P2P:
+        call(address, node, group, tag_seq(tag))
+        if lane == CALL_LANE:
+            return 0
+    if kind == CLEAR:
+        send_cleared(net, npus, w.qps, node, source(w1), tag, npu.now_ps)
+    elif group != P2P:
+        inst = instance_for(net, npus, w.insts, node, group, tag_seq(tag))
+        at = lane_place(net, inst, lane)
+        if is_used(net):
+            lane_gets(net, w.qps, w.insts, at, kind, source(w1))
+        else:
+            arrives(net, w.insts, inst, lane)
+    elif kind == REQUEST:
+        flag = npu.row_base + row_of_message(npus, w.trace, node, w1, tag)
+        rows.flag[flag] |= ROW_ASKED
+        if rows.flag[flag] & ROW_POSTED != 0:
+            answer(net, node, source(w1), tag, npu.now_ps)
+    else:
+        done = receive_row(address, node, w1, tag)
+    return (inst + 1) << 32 | (done + 1)
+
+
+@inline
+def message_done(net, npus, insts, node, w1, w3):
+    """The receiver acts on a message; w1, w3: of its last packet. Returns as `start_row`."""
+    done = np.int64(NOTHING)
+    inst = np.int64(NOTHING)
+    group = tag_group(w3)
+    if net.const.handshakes == 1:
+        done, inst = apart(call_hook(net.hooks.message_by_kind, net.const.address, node, w1, w3))
+    elif group == P2P:
+        done = receive_row(net.const.address, node, w1, w3)
+    else:
+        inst = instance_for(net, npus, insts, node, group, tag_seq(w3))
+        arrives(net, insts, inst, tag_lane(w3))
+    return done, inst
+
+
+@inline
+def message_is_in(net, npus, insts, node, now, w1, w2, w3):
+    """A message is complete at its receiver, who acts on it now or later; words of its last packet. As `start_row`."""
+    if net.hooks.is_in != 0:
+        return apart(call_hook(net.hooks.is_in, net.const.address, node, now, w1, w2, w3))
+    return message_done(net, npus, insts, node, w1, w3)
