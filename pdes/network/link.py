@@ -96,12 +96,6 @@ def reach(net):
 
 
 @inline
-def far_due(net):
-    """What arrives before, the end of the next window, must be in an outbox by the end of this one."""
-    return net.ctl.begin_ps + 2 * net.const.lookahead_ps
-
-
-@inline
 def far_reach(net):
     """Outboxes take what arrives before."""
     return net.ctl.begin_ps + (1 + FAR_WINDOWS) * net.const.lookahead_ps
@@ -253,12 +247,29 @@ def prefetch_waiting(net, word):
         prefetch(net.tx, link)
 
 
+@inline
+def release_due(net):
+    """Whether something must be sent on now that waits on links: it arrives in the cell in hand.
+
+    In every third cell of the grid what arrives up to the next of these is sent on already, so that LPs spend time on
+    it in the same windows.
+    """
+    ahead = 1 + (SIDES - 2) * np.int64(net.ctl.now_ps // net.const.cell_ps % (SIDES - 1) == 0)
+    return net.ctl.soonest_ps < net.ctl.now_ps + ahead * net.const.cell_ps
+
+
+@inline
+def far_release_due(net):
+    """The same of what waits on links to other LPs: it must be in an outbox of this window to come in time."""
+    ahead = 2 + (FAR_WINDOWS - 1) * np.int64(net.ctl.begin_ps // net.const.lookahead_ps % FAR_WINDOWS == 0)
+    return net.ctl.far_soonest_ps < net.ctl.begin_ps + ahead * net.const.lookahead_ps
+
+
 @outline
 def release(net):
-    """Send on what waits on links and now arrives soon enough.
+    """Send on what waits on links and now arrives soon enough: for some cells, or windows, ahead.
 
-    Called when something that waits arrives in the cell in hand, which so is once in several cells, or at another LP
-    in the next window. True if interrupted because the pool of blocks is short.
+    True if interrupted because the pool of blocks is short.
     """
     soonest = INF
     far_soonest = INF
