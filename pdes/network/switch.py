@@ -130,8 +130,9 @@ def put_apart(inbox, at, record, link, ready):
 def set_down_batch(net, inbox, near, far, last_apart):
     """Put the packets of the batch where they wait."""
     for i in range(near):
-        if i + AHEAD < near:
-            tail = np.int64(net.inbox[inbox.batch_box[i + AHEAD] + 1])
+        later = i + AHEAD
+        if later < near:
+            tail = np.int64(net.inbox[inbox.batch_box[later] + 1])
             if tail >= 0:
                 prefetch(net.record, tail)
         packet = net.record[inbox.batch_near[i]]
@@ -141,8 +142,9 @@ def set_down_batch(net, inbox, near, far, last_apart):
         link = inbox.batch_link[i]
         put_out(net, link, net.tx[link].meta, inbox.batch_ready[i], packet.w1, packet.w2, packet.w3)
     for i in range(net.ctl.batch - 1, last_apart, -1):
-        if i - AHEAD > last_apart:
-            tail = np.int64(net.wait_tail[inbox.batch_link[i - AHEAD]])
+        later = i - AHEAD
+        if later > last_apart:
+            tail = np.int64(net.wait_tail[inbox.batch_link[later]])
             if tail >= 0:
                 prefetch(net.record, tail)
         packet = net.record[inbox.batch_apart[i]]

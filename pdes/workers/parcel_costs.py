@@ -87,7 +87,7 @@ def _made(words: Int64, letters: int = 0) -> Parcels:
     """Parcels of one LP with one neighbour in another team."""
     own = HEADER_WORDS + TEAMS * RECORDS_EACH // ONE_IN * CROSSING_WORDS
     begins = np.arange(TEAMS) * parcel_words(RECORDS_EACH, RECORD_WORDS)
-    return Parcels(
+    return no_parcels([None])._replace(
         words=words,
         headers=headers_of(words),
         outgoing=np.zeros(1 if letters else TEAMS, np.int64),
