@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from pdes.core.inputs import Int64
-from pdes.core.rows.workers import ParcelHeader
 from pdes.core.state import INF
 from pdes.network.boundary import FAR_WINDOWS
 from pdes.workers.mpi_calls import mpi_functions
@@ -29,7 +28,6 @@ ROOM = 1.15
 """A length is chosen for so many times what the last parcel held, and kept while"""
 FULL, EMPTY = 0.95, 0.5
 """parcels take no more of it than the one and no less than the other."""
-SOONEST_AT = ParcelHeader.place("soonest_ps")
 PARCEL, REST = range(2)
 """Tags of messages."""
 
@@ -178,9 +176,10 @@ class Exchange:
         calls.traded = 0
         begins = [*self._parcels.outgoing, *self._begins[:, half]]
         records = self._words[begins].tolist()
-        if any(not line.least <= of <= line.most for line, of in zip(self._lines[turn % FAR_WINDOWS], records, strict=True)):
+        lines = self._lines[turn % FAR_WINDOWS]
+        if any(not line.least <= of <= line.most for line, of in zip(lines, records, strict=True)):
             self._settle(turn, records)
-        said = self._words[self._begins[:, half] + SOONEST_AT]
+        said = self._parcels.headers.soonest_ps[self._begins[:, half] // PARCEL_HEADER]
         if min(int(self._team.state.soonest_ps), int(said.min())) < INF:
             self._receive((turn + 1) % TURNS)
 

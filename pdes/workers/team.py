@@ -196,7 +196,7 @@ def gather_team(team, number):
 
 @inline
 def settle(team, parcels, number):
-    """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if other teams must say, by Python."""
+    """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if Python must ask."""
     state = team.state
     if state.asked <= number:
         status = gather_team(team, number)
