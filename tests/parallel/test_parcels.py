@@ -197,8 +197,8 @@ def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
     words = np.zeros(3 * others * room, np.int64)
     place = words, room * np.arange(others), room * np.arange(others, 3 * others)
     parcels = no_parcels([None] * 16)._replace(record_words=np.array([4]))
-    place = *place, *calls_of(others)
-    fields = "words", "outgoing", "incoming", "calls", "requests", "least", "most"
+    place = *place, *calls_of(others), headers_of(words)
+    fields = "words", "outgoing", "incoming", "calls", "requests", "least", "most", "headers"
     parcels = parcels._replace(**dict(zip(fields, place, strict=True)))
     mpi, team = Messages(teams), new_team(16)
     exchange = Exchange(mpi, mpi, team, parcels, np.full(3 * others, room))
