@@ -16,7 +16,7 @@ from pdes.core.status import DONE, FAILED, FULL, GOING_ON
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short
 from pdes.network.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
-from pdes.network.link import deliver, far_reach, prefetch_inbox, reach, release, wait
+from pdes.network.link import deliver, far_release_due, prefetch_inbox, reach, release, release_due, wait
 from pdes.network.switch import switches_window
 from pdes.npu.npu_window import npus_window
 
@@ -143,7 +143,7 @@ def window(address, begin, number):
     if ctl.window_open == 0:
         open_window(net, begin, number)
     status = GOING_ON
-    if take_in(net) or (ctl.far_soonest_ps < far_reach(net) and release(net)):
+    if take_in(net) or (far_release_due(net) and release(net)):
         status = FULL
     while status == GOING_ON:
         if ctl.cell_open == 0:
@@ -156,7 +156,7 @@ def window(address, begin, number):
                 call_hook(net.hooks.make_changes, address)
         now = ctl.now_ps
         if (
-            (ctl.soonest_ps < now + cell and release(net))
+            (release_due(net) and release(net))
             or npus_window(address, now, now + cell)
             or switches_act(net, w.inbox, w.routes, now, now + cell)
         ):

@@ -13,7 +13,7 @@ from pdes.build.fabric import Fabric
 from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.memory import zeros
 from pdes.core.rows.network import OutgoingLink
-from pdes.network.boundary import HEADER_WORDS
+from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
 
 
 def offsets(counts: Sequence[int] | Int64) -> Int64:
@@ -56,7 +56,8 @@ class Part:
         self.neighbours = np.unique(owner[dst[leaving]]).tolist()
         self.links_out = [leaving[owner[dst[leaving]] == other] for other in self.neighbours]
         self.links_in = [coming[owner[src[coming]] == other] for other in self.neighbours]
-        most = lookahead_ps // np.maximum((fabric.smallest_bytes * fabric.fastest_psb + 0.5).astype(np.int64), 1) + 2
+        packet_ps = np.maximum((fabric.smallest_bytes * fabric.fastest_psb + 0.5).astype(np.int64), 1)
+        most = FAR_WINDOWS * lookahead_ps // packet_ps + 2
         self.rooms = [int(most[links].sum()) for links in self.links_out]
         self.rooms_in = [int(most[links].sum()) for links in self.links_in]
 

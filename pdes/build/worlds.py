@@ -107,7 +107,11 @@ def _inbox(fabric: Fabric) -> s.Inbox:
         batch_tmp=zeros(fabric.batch),
         batch_pos=zeros(fabric.batch),
         batch_out=zeros(fabric.batch),
+        batch_near=zeros(fabric.batch),
         batch_box=zeros(fabric.batch),
+        batch_apart=zeros(fabric.batch),
+        batch_link=zeros(fabric.batch),
+        batch_ready=zeros(fabric.batch),
         batch_freed=zeros(fabric.batch),
         bucket=zeros(BUCKETS + 2),
     )

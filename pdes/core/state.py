@@ -207,11 +207,6 @@ class Net(NamedTuple):
     carried: Annotated[np.record, Telemetry]  # one row: of the packet in hand
 
 
-# What `batch_box` says of packets that go into no inbox of the LP, or not yet.
-BOX_NONE = -1  # it is done with
-BOX_LATER = -2  # it waits on its link, or goes to another LP
-
-
 class Inbox(NamedTuple):
     """What nodes do with what arrives, and the batch of the node in hand."""
 
@@ -220,7 +215,11 @@ class Inbox(NamedTuple):
     batch_tmp: Int64
     batch_pos: Int64  # [batch] record
     batch_out: Int64  # [batch] outgoing link, in the order of the keys
-    batch_box: Int64  # [batch] the inbox to which the packet goes, BOX_*, likewise
+    batch_near: Int64  # [batch] record of each packet for an inbox of the LP
+    batch_box: Int64  # [batch] that inbox
+    batch_apart: Int64  # [batch] record of each that goes to another LP, and from the end back, that waits on its link
+    batch_link: Int64  # [batch] that link
+    batch_ready: Int64  # [batch] when the packet is at its end
     batch_freed: Int64  # [batch] blocks to give back after the batch
     bucket: Int64
 

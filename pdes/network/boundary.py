@@ -16,6 +16,8 @@ from pdes.core.state import (
 HEADER_WORDS = 8
 CROSSING_WORDS = 5
 WORD_BYTES = 8
+FAR_WINDOWS = 3
+"""Outboxes take what arrives in as many windows after the one in hand, so that little waits for its turn."""
 NODE_BITS = (1 << 22) - 1
 
 

@@ -7,7 +7,7 @@ from pdes.core.hashing import mix3
 from pdes.core.jit import inline, outline, prefetch, trailing_zeros
 from pdes.core.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, BYTES_BITS, CARE, FRAMED, INF, NEED_BLOCKS, PACKETS_BITS, SIDES
-from pdes.network.boundary import put_out
+from pdes.network.boundary import FAR_WINDOWS, put_out
 from pdes.network.framing import framed_bytes
 
 NODE_MASK = (1 << 22) - 1
@@ -52,7 +52,7 @@ def share_psb(net, link, w1, shares):
 
 @inline
 def inbox_of(node, side):
-    """Place in `net.inbox` of one of the node's inboxes."""
+    """Place in `net.inbox` of one of the node's inboxes; the bits above the lowest are the side."""
     return 2 * (node * SIDES + side)
 
 
@@ -66,7 +66,6 @@ def inbox_for(net, meta, ready):
     later = ready - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl.side + ahead) & (SIDES - 1)
-    net.ctl.pending[side] = 1
     w0 = ((later - ahead * cell) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
     return inbox_of(meta & NODE_MASK, side), w0
 
@@ -74,6 +73,7 @@ def inbox_for(net, meta, ready):
 @inline
 def put_in(net, box, w0, w1, w2, w3):
     """Put a packet into an inbox; its record."""
+    net.ctl.pending[box >> 1 & SIDES - 1] = 1
     tail = np.int64(net.inbox[box + 1])
     if tail < 0:
         tail = take_block(net)
@@ -97,8 +97,8 @@ def reach(net):
 
 @inline
 def far_reach(net):
-    """Outboxes take what arrives before: the end of the next window."""
-    return net.ctl.begin_ps + 2 * net.const.lookahead_ps
+    """Outboxes take what arrives before."""
+    return net.ctl.begin_ps + (1 + FAR_WINDOWS) * net.const.lookahead_ps
 
 
 @inline
@@ -111,6 +111,16 @@ def wait(net, link, ready, w1, w2, w3):
         net.waiting[link >> 5] |= 1 << (link & 31)
     net.wait_tail[link] = push(net, tail, ready, w1, w2, w3)
     return tail
+
+
+@inline
+def wait_turn(net, link, meta, ready, w1, w2, w3):
+    """Have a packet wait on an outgoing link, and the LP look after it in time; its record."""
+    if meta & NODE_MASK >= net.const.nodes:
+        net.ctl.far_soonest_ps = min(net.ctl.far_soonest_ps, ready)
+    else:
+        net.ctl.soonest_ps = min(net.ctl.soonest_ps, ready)
+    return wait(net, link, ready, w1, w2, w3)
 
 
 @inline
@@ -167,11 +177,7 @@ def hand_over(net, link, meta, ready, w1, w2, w3):
         at = put_out(net, link, meta, ready, w1, w2, w3)
         what = PUT_OUT
     else:
-        if is_far:
-            net.ctl.far_soonest_ps = min(net.ctl.far_soonest_ps, ready)
-        else:
-            net.ctl.soonest_ps = min(net.ctl.soonest_ps, ready)
-        at = wait(net, link, ready, w1, w2, w3)
+        at = wait_turn(net, link, meta, ready, w1, w2, w3)
     return what, at
 
 
@@ -241,12 +247,29 @@ def prefetch_waiting(net, word):
         prefetch(net.tx, link)
 
 
+@inline
+def release_due(net):
+    """Whether something must be sent on now that waits on links: it arrives in the cell in hand.
+
+    In every third cell of the grid what arrives up to the next of these is sent on already, so that LPs spend time on
+    it in the same windows.
+    """
+    ahead = 1 + (SIDES - 2) * np.int64(net.ctl.now_ps // net.const.cell_ps % (SIDES - 1) == 0)
+    return net.ctl.soonest_ps < net.ctl.now_ps + ahead * net.const.cell_ps
+
+
+@inline
+def far_release_due(net):
+    """The same of what waits on links to other LPs: it must be in an outbox of this window to come in time."""
+    ahead = 2 + (FAR_WINDOWS - 1) * np.int64(net.ctl.begin_ps // net.const.lookahead_ps % FAR_WINDOWS == 0)
+    return net.ctl.far_soonest_ps < net.ctl.begin_ps + ahead * net.const.lookahead_ps
+
+
 @outline
 def release(net):
-    """Send on what waits on links and now arrives soon enough.
+    """Send on what waits on links and now arrives soon enough: for some cells, or windows, ahead.
 
-    Called when something that waits arrives in the cell in hand, which so is once in several cells, or at another LP
-    in the next window. True if interrupted because the pool of blocks is short.
+    True if interrupted because the pool of blocks is short.
     """
     soonest = INF
     far_soonest = INF

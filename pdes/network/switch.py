@@ -7,16 +7,17 @@ come in.
 
 import numpy as np
 
-from pdes.core.fifo import NONE, prefetch_following
+from pdes.core.fifo import prefetch_following
 from pdes.core.jit import inline, outline, prefetch
 from pdes.core.packet import destination, wire_bytes
-from pdes.core.state import BOX_LATER, BOX_NONE, CARE
+from pdes.core.state import CARE
 from pdes.network.batch import blocks_short, give_back, inbox_blocks, take_batch
+from pdes.network.boundary import put_out
 from pdes.network.link import (
     LINK_MASK,
     NODE_MASK,
     drop,
-    hand_over,
+    far_reach,
     hand_over_with_care,
     inbox_for,
     inbox_of,
@@ -25,6 +26,7 @@ from pdes.network.link import (
     put_in,
     reach,
     serialisation_ps,
+    wait_turn,
 )
 from pdes.network.routing import balanced, choose, switch_cell_to
 
@@ -55,10 +57,12 @@ def choose_links(net, inbox, routes, node):
 
 @inline
 def send_batch(net, inbox, routes, node, begin, ahead, last):
-    """Have the ports send the packets of the batch, in the order of their arrival.
+    """Have the ports send the packets of the batch, in the order of their arrival; returns how they are sorted.
 
-    Says of each where it goes (`batch_box`), and its word 0 there or when it arrives (`batch_tmp`). Asks for what the
-    next switch finds in its inbox, blocks `ahead` to `last`.
+    That is: how many go into inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), how many to
+    other LPs (`batch_apart`, from its first on) and how many wait on their links (likewise, from its last back). Which
+    of the first two a packet is nobody can guess, so it is written down as both, without a branch: what is not so is
+    overwritten. Asks for what the next switch finds in its inbox, blocks `ahead` to `last`.
     """
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes
@@ -66,21 +70,22 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
     latency = forward >> 1
     cut = forward & 1 == 1
     rule = net.hooks.balancing != 0
-    end = reach(net)
+    near_end, far_end = reach(net), far_reach(net)
     nodes = net.const.nodes
+    near = far = np.int64(0)
+    last_apart = batch - 1
     for i in range(batch):
         if i & 3 == 0 and ahead >= 0:
             ahead = prefetch_following(net, ahead, last)
         key = inbox.batch_key[i]
         at = begin + (key >> 16)
-        packet = net.record[inbox.batch_pos[key & 0xFFFF]]
+        record = inbox.batch_pos[key & 0xFFFF]
+        packet = net.record[record]
         w1 = packet.w1
         at += latency
         link = inbox.batch_out[i]
         if rule:
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, packet.w2, at)
-            inbox.batch_out[i] = link
-        inbox.batch_box[i] = BOX_NONE
         tx = net.tx[link]
         start = max(tx.busy_ps, at)
         if cut:
@@ -94,47 +99,57 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
                 continue
         special, ready = occupy(net, link, at, start, w1)
         meta = tx.meta
+        is_near = np.int64(meta & NODE_MASK < nodes)
         if special & CARE != 0:
             hand_over_with_care(net, link, meta, ready, w1, packet.w2, packet.w3)
-        elif ready < end and meta & NODE_MASK < nodes:
+        elif ready < far_end + is_near * (near_end - far_end):
             box, w0 = inbox_for(net, meta, ready)
             prefetch(net.inbox, box)
-            inbox.batch_box[i] = box
-            inbox.batch_tmp[i] = w0
+            inbox.batch_box[near] = box
+            inbox.batch_tmp[near] = w0
+            inbox.batch_near[near] = record
+            put_apart(inbox, far, record, link, ready)
+            near += is_near
+            far += 1 - is_near
         else:
             prefetch(net.wait_tail, link)
-            inbox.batch_box[i] = BOX_LATER
-            inbox.batch_tmp[i] = ready
+            put_apart(inbox, last_apart, record, link, ready)
+            last_apart -= 1
+    return near, far, last_apart
 
 
 @inline
-def prefetch_place(net, inbox, i):
-    """Ask for the place where packet i of the batch will stand."""
-    box = inbox.batch_box[i]
-    tail = np.int64(NONE)
-    if box >= 0:
-        tail = np.int64(net.inbox[box + 1])
-    elif box == BOX_LATER:
-        tail = np.int64(net.wait_tail[inbox.batch_out[i]])
-    if tail >= 0:
-        prefetch(net.record, tail)
+def put_apart(inbox, at, record, link, ready):
+    """Write down that a packet goes into no inbox of the LP now, but over a link at whose end it is at `ready`."""
+    inbox.batch_apart[at] = record
+    inbox.batch_link[at] = link
+    inbox.batch_ready[at] = ready
 
 
 @inline
-def set_down_batch(net, inbox):
+def set_down_batch(net, inbox, near, far, last_apart):
     """Put the packets of the batch where they wait."""
-    batch = net.ctl.batch
-    for i in range(batch):
-        if i + AHEAD < batch:
-            prefetch_place(net, inbox, i + AHEAD)
-        packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
-        box = inbox.batch_box[i]
-        if box >= 0:
-            put_in(net, box, inbox.batch_tmp[i], packet.w1, packet.w2, packet.w3)
-        elif box == BOX_LATER:
-            link = inbox.batch_out[i]
-            meta = net.tx[link].meta
-            hand_over(net, link, meta, inbox.batch_tmp[i], packet.w1, packet.w2, packet.w3)
+    for i in range(near):
+        later = i + AHEAD
+        if later < near:
+            tail = np.int64(net.inbox[inbox.batch_box[later] + 1])
+            if tail >= 0:
+                prefetch(net.record, tail)
+        packet = net.record[inbox.batch_near[i]]
+        put_in(net, inbox.batch_box[i], inbox.batch_tmp[i], packet.w1, packet.w2, packet.w3)
+    for i in range(far):
+        packet = net.record[inbox.batch_apart[i]]
+        link = inbox.batch_link[i]
+        put_out(net, link, net.tx[link].meta, inbox.batch_ready[i], packet.w1, packet.w2, packet.w3)
+    for i in range(net.ctl.batch - 1, last_apart, -1):
+        later = i - AHEAD
+        if later > last_apart:
+            tail = np.int64(net.wait_tail[inbox.batch_link[later]])
+            if tail >= 0:
+                prefetch(net.record, tail)
+        packet = net.record[inbox.batch_apart[i]]
+        link = inbox.batch_link[i]
+        wait_turn(net, link, net.tx[link].meta, inbox.batch_ready[i], packet.w1, packet.w2, packet.w3)
 
 
 @inline
@@ -147,8 +162,8 @@ def switch_forward(net, inbox, routes, node, begin):
     if ahead >= 0:
         prefetch(net.block_next, ahead)
     choose_links(net, inbox, routes, node)
-    send_batch(net, inbox, routes, node, begin, ahead, last)
-    set_down_batch(net, inbox)
+    near, far, last_apart = send_batch(net, inbox, routes, node, begin, ahead, last)
+    set_down_batch(net, inbox, near, far, last_apart)
 
 
 @outline

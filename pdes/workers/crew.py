@@ -87,7 +87,8 @@ class Crew:
         self._nodes_total = nodes_total
         self._exchange = exchange
         addresses = np.array([lp.address for lp in sim.lps], np.int64)
-        self._meeting = Directory(tm.Meeting(place.team, tm.new_crew(len(sim.lps)), addresses, place.parcels))
+        crew = tm.new_crew(len(sim.lps), place.first, place.threads)
+        self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels))
         self._failure: BaseException | None = None
         self._begun = 0.0
 

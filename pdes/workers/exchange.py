@@ -1,19 +1,24 @@
 """Parcels between teams, by MPI: one message from each team to each other after every window.
 
 What parcels hold varies, but requests are persistent: there are some for each of a few lengths, and what does not fit
-follows in a second message. That is rare, since both ends choose the next length by how much the last parcel held.
+follows in a second message. That is rare, since both ends choose a length by how much the parcel held that went as many
+windows before as outboxes reach ahead: in one of these LPs put out what waited (pdes.network.link).
 Receives are begun as soon as the window before is over. What teams must know of each other (the earliest event, how far
 they are) stands on the parcels, so there is no reduction beside them.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from pdes.core.inputs import Int64
-from pdes.core.rows.workers import ParcelHeader
 from pdes.core.state import INF
-from pdes.workers.parcels import BLOCK, PARCEL_HEADER, Parcels, parcel_words
+from pdes.network.boundary import FAR_WINDOWS
+from pdes.workers.mpi_calls import mpi_functions
+from pdes.workers.parcels import BLOCK, PARCEL_HEADER, TURNS, Parcels, parcel_words
 from pdes.workers.team import Team
 
 STEPS = 4
@@ -21,9 +26,8 @@ STEPS = 4
 LEAST_STEP = 5 * STEPS
 ROOM = 1.15
 """A length is chosen for so many times what the last parcel held, and kept while"""
-FULL, EMPTY = 0.95, 0.7
+FULL, EMPTY = 0.95, 0.5
 """parcels take no more of it than the one and no less than the other."""
-SOONEST_AT = ParcelHeader.place("soonest_ps")
 PARCEL, REST = range(2)
 """Tags of messages."""
 
@@ -84,7 +88,10 @@ class _Line:
 
 
 class Exchange:
-    """Called after every window by the first rank of each team: its parcels are sent, and those of others taken.
+    """Has the parcels of a team sent after every window, and those of others taken, by the first rank of each team.
+
+    Compiled code does it (`pdes.workers.mpi_calls`) and calls this for the rest: what a message had no room for, and
+    other lengths. Where it cannot, all of it is done here.
 
     Args:
         mpi: mpi4py.MPI.
@@ -98,21 +105,28 @@ class Exchange:
         self._mpi = mpi
         self._leaders = leaders
         self._team = team
+        self._parcels = parcels
         self._words = words = parcels.words
         me, record_words = leaders.Get_rank(), int(parcels.record_words[0])
         self._others = [other for other in range(leaders.Get_size()) if other != me]
-        begins = parcels.incoming.reshape(-1, 2)
+        self._begins = begins = parcels.incoming.reshape(-1, 2)
         count = len(self._others)
+        out, into = (list(zip(self._others, each.tolist(), strict=True)) for each in (parcels.outgoing, begins))
         self._lines = [
-            _Line(words, [begin] * 2, room, record_words, self._sender(other))
-            for other, begin, room in zip(self._others, parcels.outgoing.tolist(), rooms[:count].tolist(), strict=True)
-        ] + [
-            _Line(words, begin, room, record_words, self._receiver(other))
-            for other, begin, room in zip(self._others, begins.tolist(), rooms[count::2].tolist(), strict=True)
+            [
+                _Line(words, [begin] * 2, room, record_words, self._sender(other))
+                for (other, begin), room in zip(out, rooms[:count].tolist(), strict=True)
+            ]
+            + [
+                _Line(words, begin, room, record_words, self._receiver(other))
+                for (other, begin), room in zip(into, rooms[count::2].tolist(), strict=True)
+            ]
+            for _ in range(FAR_WINDOWS)
         ]
-        self._heads = [[*parcels.outgoing, *begins[:, half], *(begins[:, half] + SOONEST_AT)] for half in range(2)]
-        self._number = 0
-        self._now: list[tuple[list[Any], list[Any], list[Any]] | None] = [None, None]
+        self._requests: list[list[Any]] = [[] for _ in range(TURNS)]
+        self._be_called()
+        for kind in range(FAR_WINDOWS):
+            self._take_requests(kind)
         self._receive(0)
 
     def _sender(self, other: int) -> Callable[[Int64], Any]:
@@ -121,46 +135,69 @@ class Exchange:
     def _receiver(self, other: int) -> Callable[[Int64], Any]:
         return lambda buffer: self._leaders.Recv_init([buffer, self._mpi.INT64_T], other, PARCEL)
 
-    def _receive(self, half: int) -> None:
-        """Be ready for the parcels of the next window."""
-        count = len(self._others)
-        now = self._now[half]
-        if now is None:
-            requests = [line.request(half) for line in self._lines]
-            self._now[half] = now = requests[:count], requests[count:], requests
-        self._mpi.Prequest.Startall(now[1])
+    def _be_called(self) -> None:
+        """Tell compiled code how to call MPI."""
+        parcels, calls, count = self._parcels, self._parcels.calls[0], len(self._others)
+        functions = mpi_functions(self._mpi)
+        calls.start_all, calls.wait_all, calls.others = *functions, count
+        self._handles: np.ndarray | None = None
+        if functions.start_all != 0:
+            calls.handle_bytes = size = self._mpi._sizeof(self._mpi.Request)  # noqa: SLF001 - so mpi4py tells it
+            self._handles = np.zeros((TURNS, 2 * count), np.uint32 if size == np.uint32().nbytes else np.uint64)
+            self._statuses = np.zeros(2 * count * self._mpi._sizeof(self._mpi.Status), np.int8)  # noqa: SLF001
+            calls.statuses = self._statuses.ctypes.data
+            parcels.requests[:] = [row.ctypes.data for row in self._handles]
+
+    def _take_requests(self, kind: int) -> None:
+        """Of the lengths chosen for windows of one kind of FAR_WINDOWS."""
+        lines, parcels = self._lines[kind], self._parcels
+        own = slice(kind * len(lines), (kind + 1) * len(lines))
+        parcels.least[own] = [math.ceil(line.least) for line in lines]
+        parcels.most[own] = [math.floor(line.most) for line in lines]
+        for turn in range(kind, TURNS, FAR_WINDOWS):
+            self._requests[turn] = requests = [line.request(turn & 1) for line in lines]
+            if self._handles is not None:
+                handles = [self._mpi._handleof(request) for request in requests]  # noqa: SLF001 - as above
+                self._handles[turn] = np.array(handles, np.uint64)  # whose upper half is no more than a sign
+
+    def _receive(self, turn: int) -> None:
+        """Be ready for the parcels of a window."""
+        self._mpi.Prequest.Startall(self._requests[turn][len(self._others) :])
 
     def __call__(self) -> None:
-        """Send the parcels of this window and take those of all other teams."""
-        half = self._number & 1
-        self._number += 1
-        now = self._now[half]
-        assert now is not None, "its receives have begun"  # noqa: S101 - for the reader
-        sends, _, requests = now
-        self._mpi.Prequest.Startall(sends)
-        self._mpi.Request.Waitall(requests)
-        said = self._words[self._heads[half]].tolist()
-        lines = self._lines
-        if any(not line.least <= records <= line.most for line, records in zip(lines, said, strict=False)):
-            self._settle(half, said)
-        if min(int(self._team.state.soonest_ps), *said[len(lines) :]) < INF:
-            self._receive(1 - half)
+        """Send the parcels of this window and take those of all other teams, or what compiled code has left of it."""
+        window = int(self._team.state.asked) - 1
+        turn, half, calls = window % TURNS, window & 1, self._parcels.calls[0]
+        if calls.error != 0:
+            raise self._mpi.Exception(int(calls.error))
+        if calls.traded == 0:
+            self._mpi.Prequest.Startall(self._requests[turn][: len(self._others)])
+            self._mpi.Request.Waitall(self._requests[turn])
+        calls.traded = 0
+        begins = [*self._parcels.outgoing, *self._begins[:, half]]
+        records = self._words[begins].tolist()
+        lines = self._lines[turn % FAR_WINDOWS]
+        if any(not line.least <= of <= line.most for line, of in zip(lines, records, strict=True)):
+            self._settle(turn, records)
+        said = self._parcels.headers.soonest_ps[self._begins[:, half] // PARCEL_HEADER]
+        if min(int(self._team.state.soonest_ps), int(said.min())) < INF:
+            self._receive((turn + 1) % TURNS)
 
-    def _settle(self, half: int, said: list[int]) -> None:
+    def _settle(self, turn: int, said: list[int]) -> None:
         """Send and take what did not fit, and choose other lengths."""
-        count = len(self._others)
+        count, kind = len(self._others), turn % FAR_WINDOWS
         rests = []
-        for i, (line, records) in enumerate(zip(self._lines, said, strict=False)):
+        for i, (line, records) in enumerate(zip(self._lines[kind], said, strict=True)):
             if records > line.fits:
-                buffer, other = [line.rest(half, records), self._mpi.INT64_T], self._others[i % count]
+                buffer, other = [line.rest(turn & 1, records), self._mpi.INT64_T], self._others[i % count]
                 ask = self._leaders.Isend if i < count else self._leaders.Irecv
                 rests.append(ask(buffer, other, REST))
             if not line.least <= records <= line.most:
                 line.choose(records)
         self._mpi.Request.Waitall(rests)
-        self._now = [None, None]
+        self._take_requests(kind)
 
     def close(self) -> None:
         """When the last window is over."""
-        for line in self._lines:
+        for line in chain(*self._lines):
             line.close()

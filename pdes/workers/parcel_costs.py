@@ -11,7 +11,17 @@ from pdes.core.inputs import Int64
 from pdes.core.jit import Directory, kernel
 from pdes.core.memory import zeros
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
-from pdes.workers.parcels import BLOCK, PARCEL_HEADER, TAG_LP, Parcels, headers_of, pack, parcel_words, unpack
+from pdes.workers.parcels import (
+    BLOCK,
+    PARCEL_HEADER,
+    TAG_LP,
+    Parcels,
+    headers_of,
+    no_parcels,
+    pack,
+    parcel_words,
+    unpack,
+)
 from pdes.workers.team import Meeting, meeting_at, new_crew, team_in, team_words
 
 RECORD_WORDS = CROSSING_WORDS - 1
@@ -87,7 +97,7 @@ def _made(words: Int64, letters: int = 0) -> Parcels:
     """Parcels of one LP with one neighbour in another team."""
     own = HEADER_WORDS + TEAMS * RECORDS_EACH // ONE_IN * CROSSING_WORDS
     begins = np.arange(TEAMS) * parcel_words(RECORDS_EACH, RECORD_WORDS)
-    return Parcels(
+    return no_parcels([None])._replace(
         words=words,
         headers=headers_of(words),
         outgoing=np.zeros(1 if letters else TEAMS, np.int64),

@@ -17,10 +17,11 @@ import numpy as np
 from pdes.build.part import Part, offsets
 from pdes.core.inputs import Rows
 from pdes.core.jit import fetch_add, inline, outline
-from pdes.core.rows.workers import ParcelHeader
+from pdes.core.memory import zeros
+from pdes.core.rows.workers import MpiCalls, ParcelHeader
 from pdes.core.state import INF, Int64
 from pdes.core.world import world_at
-from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
+from pdes.network.boundary import CROSSING_WORDS, FAR_WINDOWS, HEADER_WORDS
 
 PARCEL_HEADER = ParcelHeader.words
 BLOCK = 8
@@ -28,7 +29,8 @@ BLOCK = 8
 TAG_LP, TAG_NEIGHBOUR = 44, 24
 """Where in a tag the LP begins, and its neighbour's place; below is the link's."""
 PLACE_BITS, LINK_BITS = (1 << (TAG_LP - TAG_NEIGHBOUR)) - 1, (1 << TAG_NEIGHBOUR) - 1
-
+TURNS = 2 * FAR_WINDOWS
+"""Windows after which the halves of outboxes and the lengths of messages are the same again."""
 
 Words = TypeVar("Words", int, np.ndarray)
 """A number or an array of them."""
@@ -51,6 +53,11 @@ class Parcels(NamedTuple):
         half_at: per neighbour, where in `halves` the half begins that holds what has come; -1 = of this team.
         halves: see pdes.network.boundary.
         record_words: of a record beside its tag.
+        calls: one row, used by the first worker of the team.
+        requests: per window of TURNS, address of the handles of requests that send to each other team,
+            then of those that receive from each.
+        least, most: for each of FAR_WINDOWS windows in turn, for messages to each other team, then from each: numbers
+            of records after which the next message has the same length.
     """
 
     words: Int64
@@ -66,13 +73,23 @@ class Parcels(NamedTuple):
     half_at: Int64
     halves: Int64
     record_words: Int64
+    calls: Annotated[np.recarray, MpiCalls]
+    requests: Int64
+    least: Int64
+    most: Int64
 
 
 def no_parcels(parts: Sequence[object]) -> Parcels:
     """Of a process whose team is the only one."""
     none = np.zeros(0, np.int64)
     ptr = np.zeros(len(parts) + 1, np.int64)
-    return Parcels(none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none)
+    return Parcels(none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none, *calls_of(0))
+
+
+def calls_of(others: int) -> tuple[Rows, Int64, Int64, Int64]:
+    """Fields `calls` to `most` of parcels for so many other teams, for pdes.workers.exchange to fill."""
+    lengths = FAR_WINDOWS * 2 * others
+    return zeros(1, MpiCalls), zeros(TURNS), zeros(lengths), zeros(lengths)
 
 
 def headers_of(words: Int64) -> Rows:
@@ -121,6 +138,7 @@ def parcels_of(
             mine = int(np.searchsorted(pairs[begin[other] : begin[other + 1], 1], part.number))
             tags.append(other << TAG_LP | mine << TAG_NEIGHBOUR)
         counts.append(letters)
+    calls, requests, least, most = calls_of(len(outgoing))
     return Parcels(
         words=words,
         headers=headers_of(words),
@@ -135,6 +153,10 @@ def parcels_of(
         half_at=np.array(half_at, np.int64),
         halves=np.zeros(used, np.int64),
         record_words=np.array([parts[0].crossing_words - 1], np.int64),
+        calls=calls,
+        requests=requests,
+        least=least,
+        most=most,
     )
 
 

@@ -1,7 +1,8 @@
 """Workers that share memory do windows together: each takes LPs, then all agree when the next window begins.
 
 A worker is a thread, or a process of its own. A *crew* is the workers of one process: they take LPs from one list, the
-one that cost most in the last window first (UNISON, EuroSys 2024, section 4: load-adaptive scheduling). A *team* is all
+one that cost most in the last window first (UNISON, EuroSys 2024, section 4: load-adaptive scheduling), but each those
+first that it did in the last window, since they are in its core's caches. A *team* is all
 workers that meet at the end of a window. The first of them finds the earliest next event, the lower bound on time
 stamps, and publishes the begin of the next window; with ranks elsewhere it returns to be told by them. All that
 workers share are words that one of them writes and others read.
@@ -12,16 +13,17 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from pdes.core.jit import fetch_add, inline, kernel, load_acquire, reader, store_release, yield_core
-from pdes.core.rows.workers import CrewTurn, TeamState, Worker
+from pdes.core.rows.workers import LpTurn, TeamState, Worker
 from pdes.core.state import INF, Int64
 from pdes.core.status import DONE
 from pdes.window import window
+from pdes.workers.mpi_calls import trade
 from pdes.workers.parcels import Parcels, pack, seal, unpack, unseal
 
-WORKER_WORDS, TURN_WORDS = Worker.words, CrewTurn.words
+WORKER_WORDS, TURN_WORDS = Worker.words, LpTurn.words
 ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
 ARRIVED = TeamState.words + Worker.place("arrived")
-TAKEN = CrewTurn.place("taken")
+TAKEN = LpTurn.place("taken")
 """Words that workers read and write atomically: where in a team's words and a crew's; ARRIVED: of the first worker."""
 
 PAUSED, EXCHANGE, ABORTED, WAITING = range(4, 8)
@@ -45,14 +47,16 @@ class CrewLists(NamedTuple):
     """What the workers of one process share.
 
     Attributes:
-        turns: for windows of even number and for those of odd number.
+        turns: [2 x LPs], in windows of even number and in those of odd number.
         words: the same memory as words, likewise.
+        worker: [LPs] who did it last; others may be reading it, and what they find matters to no result.
         orders: [2 x LPs] in which they are taken, in windows of even number and in those of odd number.
         costs: [LPs] packet-hops in the last window.
     """
 
-    turns: Annotated[np.recarray, CrewTurn]
+    turns: Annotated[np.recarray, LpTurn]
     words: Int64
+    worker: Int64
     orders: Int64
     costs: Int64
 
@@ -100,11 +104,12 @@ def found_team(team: Team, cell_ps: int, *, crew_size: int, exchanges: bool = Fa
     team.workers.plans[::crew_size] = 1
 
 
-def new_crew(lps: int) -> CrewLists:
-    """A crew for so many LPs."""
-    words = np.zeros(2 * CrewTurn.words, np.int64)
-    turns = words.view(CrewTurn.dtype).view(np.recarray)
-    return CrewLists(turns, words, np.tile(np.arange(lps), 2), np.zeros(lps, np.int64))
+def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
+    """A crew for so many LPs, of workers from number `first` of the team on."""
+    words = np.zeros(2 * lps * LpTurn.words, np.int64)
+    turns = words.view(LpTurn.dtype).view(np.recarray)
+    lp = np.arange(lps)
+    return CrewLists(turns, words, first + lp * threads // max(lps, 1), np.tile(lp, 2), np.zeros(lps, np.int64))
 
 
 @inline
@@ -120,19 +125,33 @@ def plan_next(crew, lps, number):
             orders[begin + j + 1] = orders[begin + j]
             j -= 1
         orders[begin + j + 1] = lp
-    crew.turns[half].taken = 0
+    for turn in range(begin, begin + lps):
+        crew.turns[turn].taken = 0
 
 
 @inline
-def take_lp(team, crew, parcels, lps, own):
-    """The LP in hand, or the next that nobody has taken, and what came for it; -1 if all are taken."""
+def next_lp(crew, lps, half, worker):
+    """The next LP for a worker, of those that it did last or else of all, that nobody has taken; -1 if all are."""
+    for of_all in range(2):
+        for place in range(half * lps, (half + 1) * lps):
+            lp = crew.orders[place]
+            taken = (half * lps + lp) * TURN_WORDS + TAKEN
+            if of_all == 0 and crew.worker[lp] != worker:
+                continue
+            if load_acquire(crew.words, taken) == 0 and fetch_add(crew.words, taken, np.int64(1)) == 0:
+                crew.worker[lp] = worker
+                return lp
+    return np.int64(-1)
+
+
+@inline
+def take_lp(team, crew, parcels, lps, own, worker):
+    """The LP in hand, or the next for this worker, and what came for it; -1 if all are taken."""
     lp = own.lp
     if lp < 0:
         number = own.window
-        half = number & 1
-        turn = fetch_add(crew.words, half * TURN_WORDS + TAKEN, np.int64(1))
-        if turn < lps:
-            lp = crew.orders[half * lps + turn]
+        lp = next_lp(crew, lps, number & 1, worker)
+        if lp >= 0:
             own.lp = lp
             if team.state.exchanges == 1:
                 unpack(parcels, lp, number)
@@ -177,7 +196,7 @@ def gather_team(team, number):
 
 @inline
 def settle(team, parcels, number):
-    """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if other teams must say."""
+    """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if Python must ask."""
     state = team.state
     if state.asked <= number:
         status = gather_team(team, number)
@@ -188,8 +207,9 @@ def settle(team, parcels, number):
         if state.exchanges == 1:
             seal(parcels, state.soonest_ps, state.hops, state.rows_left)
             state.asked = number + 1
-            return EXCHANGE
-    else:
+            if not trade(parcels, number, state.soonest_ps):
+                return EXCHANGE
+    if state.exchanges == 1:
         soonest, hops, left = unseal(parcels, number)
         state.soonest_ps = min(state.soonest_ps, soonest)
         state.all_hops += hops
@@ -223,7 +243,7 @@ def work(address, worker, hops, windows):
         number = own.window
         if own.waits == 0:
             while True:
-                lp = take_lp(team, crew, m.parcels, lps, own)
+                lp = take_lp(team, crew, m.parcels, lps, own, worker)
                 if lp < 0:
                     break
                 status, hops_done, rows_done, cost, soonest = window(m.addresses[lp], own.begin_ps, number)

@@ -3,6 +3,7 @@
 from pdes.core.jit import kernel
 from pdes.workers.parcels import pack, unpack
 from pdes.workers.team import meeting_at, plan_next
+from pdes.workers.team import next_lp as take_next
 
 
 @kernel
@@ -19,3 +20,8 @@ def packed(address, lp, number):
 @kernel
 def unpacked(address, lp, number):
     unpack(meeting_at(address).parcels, lp, number)
+
+
+@kernel
+def next_lp(address, lps, number, worker):
+    return take_next(meeting_at(address).crew, lps, number & 1, worker)

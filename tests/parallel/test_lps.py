@@ -14,8 +14,8 @@ from pdes.build.post import Post, outbox_words
 from pdes.core import state as s
 from pdes.core.jit import Directory
 from pdes.core.rows.network import PacketRecord
-from pdes.core.rows.workers import LINE_WORDS, CrewTurn, TeamState, Worker
-from pdes.network.boundary import HEADER_WORDS
+from pdes.core.rows.workers import LINE_WORDS, LpTurn, TeamState, Worker
+from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
 from pdes.workers import crew
 from pdes.workers import team as tm
 from pdes.workers.parcels import no_parcels
@@ -123,14 +123,38 @@ def test_the_most_costly_come_first(order, number, data):
     this, following = (found.orders.reshape(2, lps)[half] for half in (1 - next_half, next_half))
     following[:] = order
     found.costs[:] = costs
-    found.turns.taken = lps + 3
+    found.turns.taken = 3
     team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
     meeting = tm.Meeting(team, found, np.zeros(lps, np.int64), no_parcels([]))
     kernels.plan(Directory(meeting).address, lps, number)
     assert following.tolist() == sorted(order, key=lambda lp: -costs[lp])
     assert this.tolist() == list(range(lps))
-    assert found.turns[next_half].taken == 0
-    assert found.turns[1 - next_half].taken == lps + 3
+    assert found.turns.taken.reshape(2, lps)[next_half].tolist() == [0] * lps
+    assert found.turns.taken.reshape(2, lps)[1 - next_half].tolist() == [3] * lps
+
+
+@quick
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 1), st.data())
+def test_workers_take_every_lp_once_and_their_own_first(lps, threads, number, data):
+    first = 5
+    found = tm.new_crew(lps, first, threads)
+    assert found.worker.tolist() == sorted(found.worker.tolist())
+    assert set(found.worker.tolist()) <= set(range(first, first + threads))
+    found.worker[:] = data.draw(st.lists(st.integers(first, first + threads - 1), min_size=lps, max_size=lps))
+    order = data.draw(st.permutations(range(lps)))
+    found.orders.reshape(2, lps)[number] = order
+    team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
+    meeting = Directory(tm.Meeting(team, found, np.zeros(lps, np.int64), no_parcels([])))
+    owner, left = found.worker.tolist(), list(order)
+    while left:
+        worker = data.draw(st.integers(first, first + threads - 1))
+        lp = kernels.next_lp(meeting.address, lps, number, worker)
+        own = [each for each in left if owner[each] == worker]
+        assert lp == (own or left)[0], "the first in the order"
+        assert found.worker[lp] == worker
+        owner[lp] = worker
+        left.remove(lp)
+    assert kernels.next_lp(meeting.address, lps, number, first) == -1
 
 
 def test_what_different_workers_write_lies_on_pairs_of_cache_lines_of_its_own():
@@ -141,6 +165,7 @@ def test_what_different_workers_write_lies_on_pairs_of_cache_lines_of_its_own():
     team, crew = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_crew(2)
     begins = [team.state.base.ctypes.data, team.workers.ctypes.data, team.workers.ctypes.data + 8 * 3 * LINE_WORDS]
     assert [(begin - team.words.ctypes.data) // 8 for begin in begins] == [0, 4 * LINE_WORDS, len(team.words)]
+    assert len(crew.turns) == 2 * 2
     assert [rows.strides for rows in (team.workers, crew.turns)] == [(8 * LINE_WORDS,)] * 2
 
 
@@ -148,8 +173,8 @@ def test_words_that_are_read_atomically_are_those_of_the_rows():
     team, crew = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_crew(2)
     team.words[[tm.ABORT, tm.PUBLISHED, tm.ARRIVED + 2 * Worker.words]] = 1, 2, 3
     assert (team.state.abort, team.state.published, team.workers.arrived.tolist()) == (1, 2, [0, 0, 3])
-    crew.words[[tm.TAKEN, tm.TAKEN + CrewTurn.words]] = 4, 5
-    assert crew.turns.taken.tolist() == [4, 5]
+    crew.words[[tm.TAKEN, tm.TAKEN + LpTurn.words]] = 4, 5
+    assert crew.turns.taken.tolist() == [4, 5, 0, 0]
 
 
 def fullest(parts, owner):
@@ -189,8 +214,8 @@ def test_outboxes_have_room(drawn):
     "spec", ["ring:npus=2,rate=100Gbps,delay=3us", "ring:npus=2,rate=100Gbps,delay=0ns", "torus:sizes=2x2,delay=1us"]
 )
 @pytest.mark.parametrize("cut_through", [False, True])
-def test_outboxes_have_little_more_room_than_what_the_wire_can_carry(spec, cut_through):
-    """Thousands of empty messages, one smallest packet each, back to back: halves are full but for the last two."""
+def test_what_npus_send_fills_an_outbox_for_one_window(spec, cut_through):
+    """Thousands of empty messages, one smallest packet each, back to back: no port sends what is due later."""
     graph = build(spec)
     traces = Traces(graph.npus)
     for _ in range(1500):
@@ -198,9 +223,23 @@ def test_outboxes_have_little_more_room_than_what_the_wire_can_carry(spec, cut_t
     parts = graph, traces.program(), Settings(window_bytes=1 << 22, mtu_bytes=256, cut_through=cut_through)
     most, rooms = fullest(parts, np.arange(graph.nodes))
     assert all(most[pair] <= room for pair, room in rooms.items())
-    filled = most[0, 1] / (rooms[0, 1] - 2)
+    filled = FAR_WINDOWS * most[0, 1] / (rooms[0, 1] - 2)
     assert filled >= 0.4 if graph.npus > 2 else filled >= 0.95
     assert max(most.values()) > 0
+
+
+@pytest.mark.parametrize("cut_through", [False, True])
+def test_outboxes_have_little_more_room_than_what_the_wire_can_carry(cut_through):
+    """Smallest packets from seven NPUs queue in a switch before the link to the eighth: halves are full but for two."""
+    graph = build("switch:npus=8,rate=100Gbps,delay=3us")
+    traces = Traces(graph.npus)
+    for sender in range(1, graph.npus):
+        for _ in range(400):
+            traces.message(sender, 0, 0)
+    parts = graph, traces.program(), Settings(window_bytes=1 << 22, mtu_bytes=256, cut_through=cut_through)
+    most, rooms = fullest(parts, (np.arange(graph.nodes) > 0).astype(int))
+    assert most[1, 0] <= rooms[1, 0]
+    assert most[1, 0] >= 0.95 * (rooms[1, 0] - 2)
 
 
 WHOLE = {"routes.home", "routes.attach", "routes.digit", "routes.size"}

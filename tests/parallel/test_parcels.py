@@ -11,7 +11,7 @@ from pdes.core.jit import Directory
 from pdes.core.state import INF
 from pdes.network.boundary import HEADER_WORDS
 from pdes.workers.exchange import Exchange, _Line
-from pdes.workers.parcels import BLOCK, PARCEL_HEADER, headers_of, no_parcels, parcel_words, parcels_of
+from pdes.workers.parcels import BLOCK, PARCEL_HEADER, calls_of, headers_of, no_parcels, parcel_words, parcels_of
 from pdes.workers.team import Meeting, new_crew, team_in, team_words
 from tests.budgets import bounded
 from tests.parallel import kernels
@@ -165,6 +165,7 @@ class Messages:
     """Stands for MPI among teams that send nothing: counts what is started."""
 
     INT64_T = "int64"
+    __file__ = "/no/library/of/functions.so"
 
     def __init__(self, teams):
         self.teams, self.started = teams, []
@@ -196,13 +197,16 @@ def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
     words = np.zeros(3 * others * room, np.int64)
     place = words, room * np.arange(others), room * np.arange(others, 3 * others)
     parcels = no_parcels([None] * 16)._replace(record_words=np.array([4]))
-    parcels = parcels._replace(**dict(zip(("words", "outgoing", "incoming"), place, strict=True)))
+    place = *place, *calls_of(others), headers_of(words)
+    fields = "words", "outgoing", "incoming", "calls", "requests", "least", "most", "headers"
+    parcels = parcels._replace(**dict(zip(fields, place, strict=True)))
     mpi, team = Messages(teams), new_team(16)
     exchange = Exchange(mpi, mpi, team, parcels, np.full(3 * others, room))
     counts = [len(mpi.started)]
     for window in range(windows):
         if window == windows - 1:
             team.state.soonest_ps = headers_of(words).soonest_ps[:] = INF
+        team.state.asked += 1
         exchange()
         counts.append(len(mpi.started))
     each = [after - before for before, after in pairwise(counts)]

@@ -309,7 +309,7 @@ def declared_arguments(word):
 def test_hooks_are_called_as_they_are_declared():
     called = set()
     for path in (ROOT / "pdes").rglob("*.py"):
-        if path.name not in {"jit.py", "compiler.py"}:
+        if path.name not in {"jit.py", "compiler.py", "mpi_calls.py"}:  # the last calls C functions of MPI
             for line, word, count in hook_calls(parsed(path)):
                 called.add(word)
                 assert count == len(declared_arguments(word)), f"{path}:{line}"

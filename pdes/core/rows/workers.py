@@ -16,6 +16,18 @@ class ParcelHeader(Row, words=8, written_by=("workers.parcel_costs", "workers.pa
     rows_left = word(Kind.COUNT, "trace rows that it has not finished, less all of them")
 
 
+class MpiCalls(Row, words=8, written_by=("workers.exchange", "workers.mpi_calls")):
+    """What the first worker of a team needs to call MPI from compiled code (pdes/workers/mpi_calls.py)."""
+
+    start_all = word(Kind.ADDRESS, "of MPI_Startall, 0 = Python calls MPI")
+    wait_all = word(Kind.ADDRESS, "of MPI_Waitall")
+    statuses = word(Kind.ADDRESS, "where MPI writes what nobody reads")
+    others = word(Kind.COUNT, "other teams")
+    handle_bytes = word(Kind.BYTES, "of a request's handle")
+    traded = word(Kind.FLAG, "parcels were sent and taken, but Python must go on")
+    error = word(Kind.CODE, "of MPI, 0 = all is well")
+
+
 class TeamState(
     Row,
     words=64,
@@ -53,7 +65,7 @@ class Worker(Row, words=16, written_by=("workers.team",)):
     plans = word(Kind.FLAG, "orders the LPs of its crew")
 
 
-class CrewTurn(Row, words=16, written_by=("workers.team",)):
-    """Of the workers of one process, for windows of even number and for those of odd number."""
+class LpTurn(Row, words=16, written_by=("workers.team",)):
+    """Of an LP in windows of even number, or of odd number; its workers write it."""
 
-    taken = word(Kind.COUNT, "LPs taken in the window, and how often a worker has found none left")
+    taken = word(Kind.COUNT, "workers that have asked for it in the window: the first has it")
