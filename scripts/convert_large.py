@@ -2,9 +2,9 @@
 
     python scripts/convert_large.py --npus 16384 --nodes 1000
 
-Writes a GOAL schedule of that many ranks, each with so many operations (a ring of messages between computations),
-converts it to Chakra traces, these to JSON and back to GOAL, and prints for each the time, the size of what was made and
-the most memory that the process had, which must not grow with the NPUs.
+Writes a GOAL schedule of that many ranks, each with so many operations (messages in a ring between computations),
+converts it to Chakra traces, these to JSON and that to GOAL, and prints for each the time, the size of what was made
+and the most memory that the process had, which must not grow with the NPUs.
 """
 
 import argparse
