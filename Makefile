@@ -9,13 +9,15 @@ DEMO := demo-out
 WORKERS ?= 2
 PYTEST ?= --durations=25
 SECONDS ?= 600
+FILES ?= 10000
 
-.PHONY: help setup demo test fuzz lint bench clean
+.PHONY: help setup demo test fuzz fuzz-files lint bench clean
 
 help:
 	@echo "make demo    install, make traces, simulate them, print the report"
 	@echo "make test    install, lint, run all tests (WORKERS=2 beside each other)"
 	@echo "make fuzz    tests of random examples with fresh ones, for SECONDS=600"
+	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   packet-hops per second on this machine"
 	@echo "make clean   remove .venv and what the demo made"
@@ -40,6 +42,9 @@ test: lint
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+fuzz-files: $(STAMP)
+	$(BIN)/python -m tests.et.fuzz_files --files $(FILES)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

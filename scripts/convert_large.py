@@ -1,8 +1,10 @@
-"""How much memory and time conversions of many NPUs take: python scripts/convert_large.py --npus 16384 --nodes 1000
+"""How much memory and time conversions of many NPUs take.
 
-Writes a GOAL schedule of that many ranks, each with so many operations (a ring of messages between computations),
-converts it to Chakra traces, these to JSON and back to GOAL, and prints for each the time, the size of what was made and
-the most memory that the process had, which must not grow with the NPUs.
+    python scripts/convert_large.py --npus 16384 --nodes 1000
+
+Writes a GOAL schedule of that many ranks, each with so many operations (messages in a ring between computations),
+converts it to Chakra traces, these to JSON and that to GOAL, and prints for each the time, the size of what was made
+and the most memory that the process had, which must not grow with the NPUs.
 """
 
 import argparse
@@ -38,7 +40,7 @@ def converted(source: str, target: str, given: list[Path], out: Path) -> None:
     took_s = time.process_time() - begin
     size_mib = sum(file.stat().st_size for file in out.iterdir()) >> 20
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"{source} to {target}: {took_s:.1f} s of CPU, {size_mib} MiB made, peak memory of the process {peak_mib} MiB")
+    print(f"{source} to {target}: {took_s:.1f} s of CPU, {size_mib} MiB made, at most {peak_mib} MiB of memory")
 
 
 def main() -> None:

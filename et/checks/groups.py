@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from et.checking.check import Check, Surroundings
-from et.checking.communicators import UNKNOWN
+from et.checking.communicators import ALL, UNKNOWN
 from et.checking.finding import ERROR, NOTE, WARNING, Example, Finding
 from et.checking.looked import Looked
 
@@ -26,7 +26,7 @@ class Look(Check):
         for group in np.unique(looked.collectives.group).tolist():
             numbers = self.around.communicators.of(looked.table, group, users)
             yield from self._unknown(looked, group, numbers, users)
-            for number in np.unique(numbers[numbers != UNKNOWN]).tolist():
+            for number in np.unique(numbers[numbers > ALL]).tolist():
                 yield from self._outsiders(looked, group, number, users[numbers == number])
                 if number not in self._told:
                     self._told.add(number)

@@ -38,7 +38,8 @@ def main(arguments=None):
     faulthandler.cancel_dump_traceback_later()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     sys.stdout.write(
-        f"{given.files} files in {time.monotonic() - begin:.0f} s ({time.process_time():.0f} s of CPU), {were_read} read, {complaints} complaints; "
+        f"{given.files} files in {time.monotonic() - begin:.0f} s ({time.process_time():.0f} s of CPU), "
+        f"{were_read} read, {complaints} complaints; "
         f"slowest {slowest_s:.2f} s of CPU, peak memory {peak_mib} MiB\n"
     )
     return int(complaints > 0)
