@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from et import topological_order
 from nadi import schemas
 from nadi.errors import ConfigError
+from nadi.wiring.decoding import use_compiled_decoder
 from nadi.wiring.earlier_run import read_summary, read_table
 from workload import TraceSet, load_set
 
@@ -92,6 +93,7 @@ def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
         raise ConfigError(f"{run}: a run of a model, which carries no measured times; expected TRACES beside it")
     source = traces if traces is not None else Path(said)
     npus = int(nodes["npu"].max()) + 1
+    use_compiled_decoder()
     loaded = load_set(source, npus, strict=False)
     return _paired(run, source, nodes, collectives, loaded)
 

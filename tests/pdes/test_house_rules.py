@@ -29,6 +29,8 @@ PLAIN_TWINS = {
     "trailing_zeros",
     "prefetch",
     "peek",
+    "load_unaligned",
+    "store_unaligned",
     "load_acquire",
     "store_release",
     "fetch_add",
