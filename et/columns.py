@@ -195,7 +195,8 @@ class Columns:
         is_wrong = (types <= NodeType.INVALID_NODE) | (types > max(NodeType))
         if np.any(is_wrong):
             row = int(np.argmax(is_wrong))
-            raise TraceError(f"{self._path}: node {self._ids_and_types()[0][row]}: node type {types[row]}, expected 1 to 7")
+            where = f"{self._path}: node {self._ids_and_types()[0][row]}"
+            raise TraceError(f"{where}: node type {types[row]}, expected 1 to 7")
 
     def _collectives(
         self, types: NDArray[Any], comm_type: NDArray[np.int64], is_cpu_op: NDArray[np.bool_]

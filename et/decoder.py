@@ -1,8 +1,8 @@
 """Reading a trace into a table by compiled kernels, where somebody has provided them.
 
 `et` knows no compiler. Whoever has one provides a module with the kernel (pdes/decoding/nodes.py says what it does and
-what its words mean). It decodes valid files; where it is not sure, the whole file is left to the reader that parses message
-by message, so both give the same tables, and errors are said by one.
+what its words mean). It decodes valid files; where it is not sure, the whole file is left to the reader that parses
+message by message, so both give the same tables, and errors are said by one.
 """
 
 import functools
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from numpy.typing import DTypeLike, NDArray
 
 from et import attributes
@@ -102,9 +102,9 @@ class _Decoder:
     def take(self, first: memoryview, blocks: Iterator[bytes]) -> None:
         """Decode all blocks of nodes."""
         left, done = b"", 0
-        for block in itertools.chain([first], blocks):
+        for block in itertools.chain([first], map(memoryview, blocks)):
             for at in range(0, len(block), _CHUNK_BYTES):
-                chunk = memoryview(block)[at : at + _CHUNK_BYTES]
+                chunk = block[at : at + _CHUNK_BYTES]
                 done += len(chunk)
                 left = self._chunk(left, chunk)
                 self._columns.expect(self._file_bytes, done)

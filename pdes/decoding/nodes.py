@@ -1,13 +1,13 @@
 """Decoding the nodes of a Chakra trace from its bytes into columns.
 
-The file is a sequence of protobuf messages behind their lengths. What a message says by numbers goes into columns at once.
-Names of attributes, and attributes that are no plain number, are looked up in two tables of what was met before; one that
-is new is handed to the caller, who says where it goes and calls again. What is not written as protobuf writes a valid node
-is DOUBTFUL, and left to a reader that says what is wrong: this one says nothing that it is not sure of.
+The file is a sequence of protobuf messages behind their lengths. What a message says by numbers goes into columns at
+once. Names of attributes, and attributes that are no plain number, are looked up in two tables of what was met before;
+one that is new is handed to the caller, who says where it goes and calls again. What is not written as protobuf writes
+a valid node is DOUBTFUL, and left to a reader that says what is wrong: this one says nothing that it is not sure of.
 
-The tables are open-addressed, ENTRY words an entry: where its bytes lie in the arena, how many (0 = free), its slot, and
-for a name the largest value, for an attribute its value. A slot is a column of numbers, IGNORED, or WHOLE: the attribute
-is looked up with its value.
+The tables are open-addressed, ENTRY words an entry: where its bytes lie in the arena, how many (0 = free), its slot,
+and for a name the largest value, for an attribute its value. A slot is a column of numbers, IGNORED, or WHOLE: then
+the attribute is looked up with its value.
 """
 
 from pdes.core.jit import inline, kernel, load_unaligned, store_unaligned
@@ -51,6 +51,11 @@ def varint(at):
 @inline
 def is_ascii(at, end):
     """Whether all bytes from an address up to another are."""
+    while at + 32 <= end:
+        first = load_unaligned(at) | load_unaligned(at + 8)
+        if ((first | load_unaligned(at + 16) | load_unaligned(at + 24)) & HIGH_BITS) != 0:
+            return False
+        at += 32
     while at + 8 <= end:
         if (load_unaligned(at) & HIGH_BITS) != 0:
             return False
@@ -205,7 +210,8 @@ def decode_nodes(data, size, out, names, attributes, arena, absent, rows, data_d
         arena: address of the bytes of both.
         absent: int64[slots], what a slot holds in a node that lacks the attribute.
         rows: int64[(FIRST_SLOT + slots) * stride], column after column.
-        data_deps, control_deps: int64[size], ids of parents, node after node.
+        data_deps: int64[size], ids of parents, node after node.
+        control_deps: the same.
         spans: int64[3 * stride], row, begin and end of METADATA nodes.
         state: int64[STATE_WORDS]; what was decoded counts up to POSITION.
 
@@ -318,7 +324,8 @@ def without_cycle(dep_ptr, dep, children_left, ready):
     """How many of n nodes no cycle holds up, seen from the ends: all of them where there is no cycle.
 
     Args:
-        dep_ptr, dep: parents of each node, int64[n + 1] and int64[m].
+        dep_ptr: int64[n + 1], where the parents of each node begin in dep.
+        dep: int64[m], parents.
         children_left: int64[n], how many children each has; used up.
         ready: int64[n + 1], room.
     """
