@@ -51,7 +51,7 @@ def split_frames(frames: bytes) -> Iterator[bytes]:
     """The messages of whole frames, as `frame` makes them."""
     at = 0
     while at < len(frames):
-        length, at = _read_length("<memory>", frames, at, 0)
+        length, at = read_length("<memory>", frames, at, 0)
         yield frames[at : at + length]
         at += length
 

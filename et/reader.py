@@ -54,7 +54,7 @@ def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) ->
     if found is None:
         return _table(path, iter_messages(path), strict=strict, keep_others=keep_others)
     message, columns = found
-    return _checked(path, _metadata(path, iter([(0, message)])), columns, strict=strict)
+    return _checked(path, metadata_of(path, iter([(0, message)])), columns, strict=strict)
 
 
 def table_of(
