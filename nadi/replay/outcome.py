@@ -17,13 +17,16 @@ _NS_PER_S = 10**9
 _PS_PER_NS = 1000
 
 
-def with_times(steps: Steps, times: Times, begun_micros: int) -> TraceTable:
-    """The trace of a rank with the times of its replay, in whole microseconds and at least one of what was done."""
+def with_times(steps: Steps, times: Times, begun_micros: int, *, sleeps: bool) -> TraceTable:
+    """The trace of a rank with the times of its replay, in whole microseconds and at least one of what was done.
+
+    What was skipped has no times: compute and memory nodes unless they slept.
+    """
     start = begun_micros + times.start_ns // _NS_PER_MICRO
     took = np.maximum(1, np.round(times.duration_ns / _NS_PER_MICRO).astype(np.int64))
     replayed = np.zeros(len(took), np.bool_)
     replayed[list(steps.operations)] = True
-    replayed |= (times.duration_ns > _NS_PER_MICRO) & (steps.duration_ns > 0)
+    replayed |= sleeps & (steps.duration_ns > 0)
     return dataclasses.replace(
         steps.table,
         start_time_micros=np.where(replayed, start, 0),

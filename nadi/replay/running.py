@@ -55,7 +55,7 @@ def replayed(asked: Replay, traces: TraceSet, program: Program, ranks: Ranks) ->
     failure = ""
     if asked.out:
         try:
-            outcome.write(asked.out, ranks.rank, outcome.with_times(steps, times, begun_micros))
+            outcome.write(asked.out, ranks.rank, outcome.with_times(steps, times, begun_micros, sleeps=asked.sleeps))
         except OSError as error:
             failure = f"{asked.out}.{ranks.rank}.et: {error.strerror or error}; the trace is not written"
     failures = [each for each in ranks.exchange(failure) if each]

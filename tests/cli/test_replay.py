@@ -61,6 +61,7 @@ def test_over_mpi_by_three_ranks(nadi, tmp_path):
     check(found, tmp_path / "real", 3)
     assert found["against"]["collectives"]["count"] == 2 * len(COLLECTIVES) + 1
     assert found["against"]["messages"]["count"] == 3
+    assert "compute" not in {row["kind"] for row in found["against"]["kinds"]}
 
 
 @pytest.mark.serial
