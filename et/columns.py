@@ -73,21 +73,21 @@ class Columns:
         Raises:
             TraceError: see et.read_trace.
         """
-        parents = (self._data, self._control) if with_control else (self._data,)
-        ids = np.array(self._ids, np.uint64)
-        types = np.array(self._types, np.int64)
+        data, control = self._parents()
+        ids, types = self._ids_and_types()
         integers = {name: self._column(name, c.dtype, c.absent) for name, c in attributes.INTEGERS.items()}
         self._check_types(types)
         integers["comm_type"] = self._collectives(types, integers["comm_type"], integers["is_cpu_op"])
+        parents = (data, control) if with_control else (data,)
         dep_ptr, dep, dangling = resolve(self._path, ids, parents, strict=strict)
         return TraceTable(
             path=str(self._path),
             version=version,
             node_id=ids,
             names=self._name_table(),
-            type=types.astype(np.int8),
-            start_time_micros=self._micros(np.array(self._starts, np.uint64), "start_time_micros"),
-            duration_micros=self._micros(np.array(self._durations, np.uint64), "duration_micros"),
+            type=types.astype(np.int8, copy=False),
+            start_time_micros=self._micros("start_time_micros"),
+            duration_micros=self._micros("duration_micros"),
             group=self._column("pg_name", np.int32, 0),
             group_names=tuple(self._group_row),
             involved_dim=self._column("involved_dim", np.int32, -1),
@@ -98,7 +98,7 @@ class Columns:
             dep_ptr=dep_ptr,
             dep=dep,
             dangling=dangling,
-            dropped_control=0 if with_control else len(self._control),
+            dropped_control=0 if with_control else len(control),
             dangling_control=0,
             control_cycle="",
             metadata_groups=self._metadata_groups,
@@ -164,7 +164,21 @@ class Columns:
         column[rows] = values
         return column
 
-    def _micros(self, column: NDArray[np.uint64], name: str) -> NDArray[np.int64]:
+    def _ids_and_types(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+        return np.array(self._ids, np.uint64), np.array(self._types, np.int64)
+
+    def _parents(self) -> tuple[Parents, Parents]:
+        """Data and control."""
+        return self._data, self._control
+
+    def _is_given(self, name: str) -> NDArray[np.bool_]:
+        """bool[n]: whether a node has an attribute."""
+        is_given = np.zeros(len(self._ids), np.bool_)
+        is_given[self._cells[name][0]] = True
+        return is_given
+
+    def _micros(self, name: str) -> NDArray[np.int64]:
+        column = np.array(self._starts if name == "start_time_micros" else self._durations, np.uint64)
         if len(column) and column.max() >= 2**63:
             row = int(column.argmax())
             raise TraceError(f"{self._path}: node {self._ids[row]}: {name} is {column[row]}, expected less than 2^63")
@@ -177,24 +191,24 @@ class Columns:
             node_id = self._ids[self._names.index(error.object)]
             raise TraceError(f"{self._path}: node {node_id}: name {error.object!r}, expected UTF-8") from error
 
-    def _check_types(self, types: NDArray[np.int64]) -> None:
+    def _check_types(self, types: NDArray[Any]) -> None:
         is_wrong = (types <= NodeType.INVALID_NODE) | (types > max(NodeType))
         if np.any(is_wrong):
             row = int(np.argmax(is_wrong))
-            raise TraceError(f"{self._path}: node {self._ids[row]}: node type {types[row]}, expected 1 to 7")
+            where = f"{self._path}: node {self._ids_and_types()[0][row]}"
+            raise TraceError(f"{where}: node type {types[row]}, expected 1 to 7")
 
     def _collectives(
-        self, types: NDArray[np.int64], comm_type: NDArray[np.int64], is_cpu_op: NDArray[np.bool_]
+        self, types: NDArray[Any], comm_type: NDArray[np.int64], is_cpu_op: NDArray[np.bool_]
     ) -> NDArray[np.int8]:
         """comm_type of the collectives, checked; -1 on other nodes, some of which carry numbers that mean nothing."""
         is_collective = types == NodeType.COMM_COLL_NODE
-        rows, _ = self._cells["comm_type"]
-        is_given = np.zeros(len(types), np.bool_)
-        is_given[rows] = True
+        is_given = self._is_given("comm_type")
         is_known = (comm_type >= 0) & (comm_type <= max(CollectiveCommType))
         is_wrong = is_collective & ~is_known & (is_given | ~is_cpu_op)
         if np.any(is_wrong):
             row = int(np.argmax(is_wrong))
             found = f"comm_type {comm_type[row]}" if is_given[row] else "a collective without comm_type"
-            raise TraceError(f"{self._path}: node {self._ids[row]}: {found}, expected a comm_type from 0 to 9")
+            where = f"{self._path}: node {self._ids_and_types()[0][row]}"
+            raise TraceError(f"{where}: {found}, expected a comm_type from 0 to 9")
         return np.where(is_collective, comm_type, -1).astype(np.int8)

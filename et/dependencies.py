@@ -37,6 +37,25 @@ class Parents:
         return len(self._ids)
 
 
+class ManyParents(Parents):
+    """The parents of n nodes, as arrays."""
+
+    def __init__(self, ids: Ids, counts: NDArray[np.int64]) -> None:
+        super().__init__()
+        self._all, self._of_node = ids, counts
+
+    def ids(self) -> Ids:
+        """As Parents.ids."""
+        return self._all
+
+    def rows(self) -> NDArray[np.int64]:
+        """As Parents.rows."""
+        return np.repeat(np.arange(len(self._of_node)), self._of_node)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
 def resolve(
     path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
@@ -54,14 +73,9 @@ def resolve(
     Raises:
         TraceError: an id stands twice; a parent is not in ids (strict).
     """
-    by_id = np.argsort(ids, kind="stable")
-    sorted_ids = ids[by_id]
-    _refuse_repeats(path, sorted_ids)
-    parent_ids = np.concatenate([kind.ids() for kind in parents])
-    row = np.concatenate([kind.rows() for kind in parents])
-    place = np.searchsorted(sorted_ids, parent_ids)
-    is_there = place < len(ids)
-    is_there[is_there] = sorted_ids[place[is_there]] == parent_ids[is_there]
+    parent_ids = np.concatenate([kind.ids() for kind in parents if len(kind)] or [np.zeros(0, np.uint64)])
+    row = np.concatenate([kind.rows() for kind in parents if len(kind)] or [np.zeros(0, np.int64)])
+    place, is_there = _rows_of(path, ids, parent_ids)
     dangling = len(parent_ids) - int(np.count_nonzero(is_there))
     if dangling and strict:
         first = int(np.argmin(is_there))
@@ -69,7 +83,24 @@ def resolve(
             f"{path}: node {ids[row[first]]}: depends on node {parent_ids[first]}, which the file lacks "
             f"({dangling:,} such dependencies), expected an id of the file; {NOT_STRICT}, drops such dependencies"
         )
-    return *compress(len(ids), row[is_there], by_id[place[is_there]]), dangling
+    if dangling:
+        row, place = row[is_there], place[is_there]
+    return *compress(len(ids), row, place), dangling
+
+
+def _rows_of(path: Path, ids: Ids, parent_ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """int64[m]: the row of each parent; bool[m]: whether there is one."""
+    least = ids[0] if len(ids) else np.uint64(0)
+    if np.array_equal(ids, np.arange(len(ids), dtype=np.uint64) + least):  # as most files number their nodes
+        place = parent_ids - least  # wraps around below the least
+        return place.view(np.int64), place < len(ids)
+    by_id = np.argsort(ids, kind="stable")
+    sorted_ids = ids[by_id]
+    _refuse_repeats(path, sorted_ids)
+    place = np.searchsorted(sorted_ids, parent_ids)
+    is_there = place < len(ids)
+    is_there[is_there] = sorted_ids[place[is_there]] == parent_ids[is_there]
+    return by_id[np.where(is_there, place, 0)] if len(ids) else place, is_there
 
 
 def _refuse_repeats(path: Path, sorted_ids: Ids) -> None:
@@ -80,8 +111,11 @@ def _refuse_repeats(path: Path, sorted_ids: Ids) -> None:
 
 def compress(n: int, row: NDArray[np.int64], parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """CSR of the pairs (row, parent), each once, sorted."""
-    pairs = np.sort(row * max(n, 1) + parent, kind="stable")  # stable: fast where the pairs are in order already
-    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    pairs = row * max(n, 1) + parent
+    if not np.all(pairs[1:] > pairs[:-1]):
+        pairs = np.sort(pairs, kind="stable")  # stable: fast where most are in order already
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+        row, parent = np.divmod(pairs, max(n, 1))
     dep_ptr = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(pairs // max(n, 1), minlength=n), out=dep_ptr[1:])
-    return dep_ptr, (pairs % max(n, 1)).astype(np.int32)
+    np.cumsum(np.bincount(row, minlength=n), out=dep_ptr[1:])
+    return dep_ptr, parent.astype(np.int32)

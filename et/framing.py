@@ -21,13 +21,13 @@ def iter_messages(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
         TraceError: the file cannot be read, is empty or of another kind, ends inside a message, holds a corrupt length
             or inflates to more than inputs.LARGEST_INFLATED_BYTES.
     """
-    blocks = _blocks(path)
+    blocks = blocks_of(path)
     data, following, before = next(blocks, b""), next(blocks, None), 0
     _refuse_others(path, data)
     while data:
         at, wanted = 0, 0
         while at < len(data) and (following is None or at + _LONGEST_LENGTH_BYTES <= len(data)):
-            length, body = _read_length(path, data, at, before)
+            length, body = read_length(path, data, at, before)
             wanted = body + length - at
             if at + wanted > len(data):
                 break
@@ -51,7 +51,7 @@ def split_frames(frames: bytes) -> Iterator[bytes]:
     """The messages of whole frames, as `frame` makes them."""
     at = 0
     while at < len(frames):
-        length, at = _read_length("<memory>", frames, at, 0)
+        length, at = read_length("<memory>", frames, at, 0)
         yield frames[at : at + length]
         at += length
 
@@ -66,8 +66,12 @@ def frame(message: bytes) -> bytes:
     return bytes(length) + message
 
 
-def _read_length(path: str | os.PathLike[str], data: bytes, start: int, before: int) -> tuple[int, int]:
-    """The length that stands at `start`, and the offset behind it; `before`: bytes of the file before `data`."""
+def read_length(path: str | os.PathLike[str], data: bytes, start: int, before: int) -> tuple[int, int]:
+    """The length that stands at `start`, and the offset behind it; `before`: bytes of the file before `data`.
+
+    Raises:
+        TraceError: it is cut off, longer than a length may be, or too large.
+    """
     length = 0
     for i, byte in enumerate(data[start : start + _LONGEST_LENGTH_BYTES]):
         length |= (byte & 0x7F) << (7 * i)
@@ -92,7 +96,12 @@ def _refuse_others(path: str | os.PathLike[str], data: bytes) -> None:
         raise TraceError(inputs.complaint(path, named, _EXPECTED))
 
 
-def _blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
+def blocks_of(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """What is in the file, inflated; a block is no message.
+
+    Raises:
+        TraceError: it cannot be read, or is corrupt gzip data.
+    """
     try:
         yield from inputs.blocks(path)
     except OSError as error:

@@ -8,9 +8,10 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from et.columns import Columns
+from et.decoder import decoded
 from et.errors import NOT_STRICT, TraceError
 from et.framing import iter_messages
-from et.order import dependency_cycle, topological_order
+from et.order import dependency_cycle
 from et.schema import GlobalMetadata, Node
 from et.table import TraceTable
 
@@ -49,7 +50,11 @@ def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) ->
             that is not known or (other than on the host) not named; the dependencies (if not strict, the data
             dependencies) have a cycle.
     """
-    return _table(path, iter_messages(path), strict=strict, keep_others=keep_others)
+    found = None if keep_others else decoded(path)
+    if found is None:
+        return _table(path, iter_messages(path), strict=strict, keep_others=keep_others)
+    message, columns = found
+    return _checked(path, metadata_of(path, iter([(0, message)])), columns, strict=strict)
 
 
 def table_of(
@@ -71,6 +76,11 @@ def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool, k
         if not message:
             raise TraceError(f"{path}: node 0: node type 0, expected 1 to 7")  # before millions more, as of zeros
         columns.add(offset, message)
+    return _checked(path, metadata, columns, strict=strict)
+
+
+def _checked(path: Path, metadata: Message, columns: Columns, *, strict: bool) -> TraceTable:
+    """The table of all nodes, checked for what concerns them together."""
     table = columns.table(_version(metadata), strict=strict)
     cycle = dependency_cycle(table)
     if not cycle:
@@ -79,7 +89,9 @@ def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool, k
     if strict:
         way_on = "" if dependency_cycle(without) else f"; {NOT_STRICT}, drops control dependencies, which close it"
         raise TraceError(f"{path}: dependency cycle {cycle}, expected no cycle{way_on}")
-    topological_order(without)
+    held_up = dependency_cycle(without)
+    if held_up:
+        raise TraceError(f"{path}: dependency cycle {held_up}, expected no cycle")
     dangling_control = table.dangling - without.dangling
     return dataclasses.replace(without, dangling_control=dangling_control, control_cycle=cycle)
 

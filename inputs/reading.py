@@ -10,6 +10,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import BinaryIO
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -21,6 +22,8 @@ INFLATED_IN_ANY_CASE_BYTES = 64 << 20
 MOST_TIMES_INFLATED = 200
 """Ids and times keep traces from shrinking so far; beyond the bytes above."""
 _BLOCK_BYTES = 16 << 20
+_PLAIN_BLOCK_BYTES = 1 << 20
+"""Few enough that one takes the place of another in memory."""
 _WITHOUT_WAITING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _OF_THE_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Pipes behind these have somebody who writes: the shell has set them up."""
@@ -47,19 +50,8 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int = LARGEST_FILE_BYTE
     Raises:
         OSError: it cannot be opened or read, is no regular file (nor a pipe of the shell), or is longer than that.
     """
-    try:
-        descriptor = os.open(path, _WITHOUT_WAITING)
-    except ValueError:
-        raise OSError(errno.EINVAL, "a NUL in its name") from None
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - no path: the file is open
-        status = os.fstat(descriptor)
-        kind = _type(status.st_mode)
-        if kind and not str(path).startswith(_OF_THE_SHELL):
-            raise OSError(errno.EISDIR if kind == "a folder" else errno.EINVAL, f"{kind}, not a file")
-        os.set_blocking(descriptor, True)
-        if status.st_size > most_bytes:
-            raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than {_amount(most_bytes)}")
-        if not kind:
+    with _opened(path, most_bytes) as file:
+        if not _type(os.fstat(file.fileno()).st_mode):
             return file.read()
         content = bytearray()
         while len(content) <= most_bytes and (block := file.read1(_BLOCK_BYTES)):
@@ -67,6 +59,29 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int = LARGEST_FILE_BYTE
         if len(content) > most_bytes:
             raise OSError(errno.EFBIG, f"more than {_amount(most_bytes)}")
         return bytes(content)
+
+
+def _opened(path: str | os.PathLike[str], most_bytes: int) -> io.BufferedReader:
+    """A file that is open for reading.
+
+    Raises:
+        OSError: as `read_bytes`.
+    """
+    try:
+        descriptor = os.open(path, _WITHOUT_WAITING)
+    except ValueError:
+        raise OSError(errno.EINVAL, "a NUL in its name") from None
+    with ExitStack() as stack:
+        file = stack.enter_context(open(descriptor, "rb"))  # noqa: PTH123 - no path: the file is open
+        status = os.fstat(descriptor)
+        kind = _type(status.st_mode)
+        if kind and not str(path).startswith(_OF_THE_SHELL):
+            raise OSError(errno.EISDIR if kind == "a folder" else errno.EINVAL, f"{kind}, not a file")
+        os.set_blocking(descriptor, True)
+        if status.st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than {_amount(most_bytes)}")
+        stack.pop_all()
+    return file
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -116,11 +131,16 @@ def _regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """What is in a file, inflated block by block if it is gzipped; so what is wrong at its beginning is seen early.
+    """What is in a file, block by block, inflated if it is gzipped; so what is wrong at its beginning is seen early.
 
     Raises:
         OSError: as `read_bytes`; corrupt gzip data, or data that inflate to more than the bounds above.
     """
+    with _opened(path, LARGEST_FILE_BYTES) as file:
+        if not _type(os.fstat(file.fileno()).st_mode) and file.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)] != GZIP_MAGIC:
+            while block := file.read(_PLAIN_BLOCK_BYTES):
+                yield block
+            return
     data = read_bytes(path)
     if not data.startswith(GZIP_MAGIC):
         yield data

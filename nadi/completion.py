@@ -52,7 +52,7 @@ def benches(incomplete: str) -> list[str]:
     """Benchmarks."""
     from nadi.benchmarks.bench import BENCHES
 
-    return _beginning(incomplete, BENCHES)
+    return _beginning(incomplete, [*BENCHES, "trace"])
 
 
 def _words() -> list[str]:

@@ -21,7 +21,7 @@ def bench(
     name: str = typer.Argument(
         "permutation",
         metavar="NAME",
-        help="permutation, roce, allreduce, hierarchical or pairs.",
+        help="permutation, roce, allreduce, hierarchical or pairs; or trace: reading of traces.",
         autocompletion=benches,
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
@@ -40,6 +40,9 @@ def bench(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Packet-hops per second of a standard run, beside the rate of a plain event heap on this machine."""
+    if name == "trace":
+        _decoding(runs, as_json=as_json, quiet=quiet)
+        return
     from nadi.launching.launcher import connected_ranks
 
     ranks = connected_ranks(os.environ)
@@ -53,7 +56,7 @@ def bench(
 
     with together(ranks):
         if name not in BENCHES:
-            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}")
+            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, trace")
         if backend not in {"threads", "processes"}:
             raise ConfigError(f"--backend {backend}: expected threads or processes")
         if backend == "processes" and ranks.size > 1:
@@ -86,6 +89,42 @@ def bench(
     ]
     title = f"{name} on {figures['topology']}, {figures['npus']} NPUs, {buffer_text(figures['bytes'])} each"
     console().print(facts(title, rows))
+
+
+def _decoding(runs: int, *, as_json: bool, quiet: bool) -> None:
+    from nadi.benchmarks.trace_decoding import run_decoding_bench
+    from nadi.launching.progress import progress
+
+    with progress(quiet=quiet) as shown:
+        found = run_decoding_bench(shown, runs=runs)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    from nadi.terminal.tables import Column, FittedTable, console
+
+    table = FittedTable(
+        f"traces into tables, on one core (fastest of {runs})",
+        Column("nodes as of", form="name"),
+        "nodes",
+        Column("bytes a node", 1),
+        "M nodes/s",
+        "protobuf M nodes/s",
+        "ratio",
+        Column("peak memory (MiB)", 1),
+        Column("of that before (MiB)", 2),
+    )
+    for row in found["files"]:
+        table.add_row(
+            row["kind"],
+            f"{row['nodes']:,}",
+            f"{row['file_bytes'] / row['nodes']:,.0f}",
+            f"{row['nodes_per_s'] / 1e6:.2f}",
+            f"{row['protobuf_nodes_per_s'] / 1e6:.2f}",
+            f"{row['ratio']:.1f}",
+            f"{row['peak_rss_bytes'] / 2**20:,.0f}",
+            f"{row['rss_before_bytes'] / 2**20:,.0f}",
+        )
+    console().print(table)
 
 
 def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, quiet: bool) -> None:

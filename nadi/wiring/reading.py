@@ -12,6 +12,7 @@ from nadi.config import RunConfig
 from nadi.errors import ConfigError
 from nadi.wiring.affordable import schedule_bytes
 from nadi.wiring.building import host_memories, memory_nodes
+from nadi.wiring.decoding import use_compiled_decoder
 from nadi.wiring.from_model import trace_set
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
@@ -61,6 +62,7 @@ def read_work(
     Raises:
         TraceError, WorkloadError: the traces are wrong, or plans take more memory than is free.
     """
+    use_compiled_decoder()
     servers = memory_nodes(config, graph)
     traces = _trace_set(config, graph, own, exchange)
     if servers:

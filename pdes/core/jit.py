@@ -294,6 +294,18 @@ def peek(address):
 
 
 @primitive
+def load_unaligned(address):
+    """The int64 word at an address of any byte."""
+    return ctypes.c_int64.from_address(int(address)).value
+
+
+@primitive
+def store_unaligned(address, value):
+    """Write the int64 word at an address of any byte."""
+    ctypes.c_int64.from_address(int(address)).value = int(value)
+
+
+@primitive
 def load_acquire(array, index):
     """A word that another worker writes with `store_release`."""
     return array[index]

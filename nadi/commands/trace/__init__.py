@@ -20,4 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _group() -> None:
-    """With a callback, a group of a single command stays a group."""
+    """Before any of the commands: large traces are read by a kernel."""
+    from nadi.wiring.decoding import use_compiled_decoder
+
+    use_compiled_decoder()

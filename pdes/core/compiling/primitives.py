@@ -100,6 +100,27 @@ def peek(_typing_context, _address):
 
 
 @intrinsic
+def load_unaligned(_typing_context, _address):
+    """A load that takes no address for a multiple of eight."""
+
+    def codegen(_context, builder, _signature, args):
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def store_unaligned(_typing_context, _address, _value):
+    """A store that takes no address for a multiple of eight."""
+
+    def codegen(context, builder, _signature, args):
+        builder.store(args[1], builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
 def call_hook(_typing_context, _address, *arguments):
     """A call by address of a C function of some int64 that gives one."""
     count = len(arguments)

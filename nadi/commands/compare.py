@@ -1,0 +1,71 @@
+"""`nadi compare`: a run beside what was measured."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nadi.options import named_path
+
+_PATHS = "RUN_DIR, a folder of results of nadi run; then, if they are not those that it read, TRACES with times."
+_MEASURED = "Compare a run with the times that traces carry."
+_MOST_WORST = 10_000
+
+Paths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR [TRACES]", show_default=False, help=_PATHS)]
+IsMeasured = Annotated[bool, typer.Option("--measured", help=_MEASURED)]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for measured.json and a page."),
+]
+Worst = Annotated[int, typer.Option(min=0, max=_MOST_WORST, metavar="N", help="How many of the worst nodes are said.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(compare)
+
+
+def compare(
+    paths: Paths,
+    is_measured: IsMeasured = False,
+    out: Out = None,
+    worst: Worst = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Say how far a run is off from measured times, of collectives, nodes and ranks; waiting is kept apart."""
+    from nadi.errors import ConfigError
+
+    if not is_measured:
+        raise ConfigError("nadi compare: found no --measured; expected nadi compare --measured RUN_DIR [TRACES]")
+    if len(paths) > 2:
+        raise ConfigError(f"--measured: found {len(paths)} paths; expected RUN_DIR and at most TRACES beside it")
+    _compare_measured(paths[0], paths[1] if len(paths) > 1 else None, out, worst, as_json=as_json)
+
+
+def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: int, *, as_json: bool) -> None:
+    from contextlib import nullcontext
+
+    from nadi.measured.accuracy import document
+    from nadi.measured.beside import read_beside
+    from nadi.measured.clocks import estimate_clocks
+    from nadi.pages import has_plotly
+    from nadi.reports.measured import render
+    from nadi.results.measured_files import FILES, PAGE, write_measured
+    from nadi.results.staging import staged
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
+
+    with staged(out, FILES) if out else nullcontext() as staging:
+        nodes = read_beside(run, traces)
+        found = document(nodes, estimate_clocks(nodes), worst)
+        if staging:
+            write_measured(staging, nodes, found)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        console().print(render(found))
+    if out:
+        without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
+        say(f"results: {out}{without}", err=as_json)

@@ -1,0 +1,38 @@
+"""`nadi bench trace`: files of both kinds are read by the kernel, and the figures say what was read."""
+
+import pytest
+
+import et
+from et import decoder
+from nadi.benchmarks import trace_decoding
+from nadi.launching.progress import Silence
+from pdes.core.jit import jit_enabled
+
+
+@pytest.fixture(autouse=True)
+def of_any_size(monkeypatch):
+    monkeypatch.setattr(decoder, "FEWEST_BYTES", 0)
+    yield
+    decoder.withdraw()
+
+
+@pytest.mark.parametrize("kind", ["megatron", "pytorch"])
+def test_what_is_measured_is_what_was_written(tmp_path, kind):
+    path = tmp_path / "a.0.et"
+    getattr(trace_decoding, f"_write_{kind}")(path, 2000)
+    _, nodes = et.read_messages(path)
+    found = trace_decoding.measure(str(path), 1)
+    assert found["nodes"] == len(nodes) > 300
+    assert found["nodes_per_s"] > 0 < found["protobuf_nodes_per_s"]
+    assert found["peak_rss_bytes"] >= found["rss_before_bytes"] > 0
+    if jit_enabled():
+        assert decoder.decoded(path) is not None
+
+
+def test_the_command(nadi, monkeypatch):
+    monkeypatch.setattr(trace_decoding, "_in_a_process", lambda path, runs: trace_decoding.measure(str(path), runs))
+    monkeypatch.setattr(trace_decoding.run_decoding_bench, "__defaults__", (1000, 1))
+    found = nadi("bench", "trace", "--runs", "1", "--json", "-q").document
+    assert [row["kind"] for row in found["files"]] == ["megatron", "pytorch"]
+    assert "protobuf" in nadi("bench", "trace", "--runs", "1", "-q").out
+    assert trace_decoding.run_decoding_bench(Silence())["runs"] == 1

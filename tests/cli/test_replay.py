@@ -1,0 +1,133 @@
+"""`nadi trace replay`: every kind of operation is done by ranks of MPI and of gloo, in an order that cannot hang."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import et
+from nadi.replay.player import play
+from nadi.replay.steps import read_traces, steps_of
+from tests import needs
+from tests.cli.replaying import COLLECTIVES, write
+
+ROOT = Path(__file__).parents[2]
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+TIMEOUT_S = 240
+
+
+def replayed(launcher, *arguments):
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(("NADI_DEBUG", "PMI"))}
+    command = [*launcher, sys.executable, "-m", "nadi", "trace", "replay", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=ROOT, env=usual | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+
+
+def check(found, out, ranks):
+    """All operations are there, and the measured traces hold times of them all."""
+    counts = {}
+    for row in found["operations"]:
+        counts[row["kind"]] = counts.get(row["kind"], 0) + row["count"]
+        assert row["transfer_ps"] > 0
+    names = {kind.name.lower().replace("_", "-") for kind in COLLECTIVES}
+    assert counts == dict.fromkeys(names, 2) | {"all-to-all": 3, "send": ranks, "recv": ranks}
+    for rank in range(ranks):
+        table = et.read_trace(out / f"trace.{rank}.et")
+        is_done = table.type >= et.NodeType.COMM_SEND_NODE
+        assert (table.duration_micros[is_done] > 0).all()
+        first, last = np.flatnonzero(is_done)[[0, -1]]
+        assert table.start_time_micros[first] < table.start_time_micros[last]
+
+
+@pytest.mark.serial
+@needs.ranks
+def test_over_mpi_by_three_ranks(nadi, tmp_path):
+    """Beside a simulation of the same traces."""
+    prefix, run = write(tmp_path, 3), tmp_path / "run.toml"
+    run.write_text(
+        '[workload]\ntraces = "trace"\ngroups = "groups.json"\n[network]\nfidelity = "analytical"\n'
+        '[topology]\nspec = "ring:npus=3,rate=8Gbps,delay=1us"\n'
+    )
+    assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
+    arguments = [prefix, "--groups", tmp_path / "groups.json", "-o", tmp_path / "real", "--against", tmp_path / "out"]
+    done = replayed([MPIEXEC, "-n", "3"], *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    check(found, tmp_path / "real", 3)
+    assert found["against"]["collectives"]["count"] == 2 * len(COLLECTIVES) + 1
+    assert found["against"]["messages"]["count"] == 3
+    assert "compute" not in {row["kind"] for row in found["against"]["kinds"]}
+
+
+@pytest.mark.serial
+def test_over_gloo_by_two_ranks_that_sleep(tmp_path):
+    pytest.importorskip("torch")
+    prefix = write(tmp_path, 2)
+    arguments = [prefix, "--over", "gloo", "--ranks", "2", "--groups", tmp_path / "groups.json", "--compute", "sleep"]
+    done = replayed([], *arguments, "-o", tmp_path / "real", "--json")
+    assert done.returncode == 0, done.stderr
+    check(json.loads(done.stdout), tmp_path / "real", 2)
+    table = et.read_trace(tmp_path / "real" / "trace.0.et")
+    assert table.duration_micros[0] >= 2000
+    after = table.start_time_micros[1] - table.start_time_micros[0]
+    assert after >= 2000
+
+
+class Recorder:
+    """Operations are done when they are asked for the second time; keeps their order."""
+
+    def __init__(self):
+        self.begun = []
+
+    def begin(self, operation):
+        self.begun.append(operation)
+        return [0]
+
+    def is_done(self, asked):
+        asked[0] += 1
+        return asked[0] > 1
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_operations_begin_in_the_order_of_the_trace(tmp_path, rank):
+    traces, program = read_traces(
+        write(tmp_path, 3), 3, tmp_path / "groups.json", strict=True, all_gather_size="contribution"
+    )
+    steps, recorder = steps_of(rank, traces, program), Recorder()
+    times = play(steps, recorder, sleeps=False)
+    assert len(recorder.begun) == len(steps.operations)
+    kinds = [operation.kind for operation in recorder.begun if len(operation.members) == 3]
+    assert kinds == [kind.name.lower().replace("_", "-") for kind in COLLECTIVES] + ["all-to-all"]
+    uneven = next(operation for operation in recorder.begun if operation.send_bytes)
+    assert uneven.send_bytes == tuple(4 * (1 + (rank + member) % 3) for member in range(3))
+    assert uneven.recv_bytes == uneven.send_bytes  # the matrix is symmetric
+    ends = times.start_ns + times.duration_ns
+    for row in range(len(steps.table)):
+        for parent in steps.table.dep[steps.table.dep_ptr[row] : steps.table.dep_ptr[row + 1]]:
+            assert times.start_ns[row] >= ends[parent]
+
+
+def test_what_is_wrong_is_one_line(nadi, tmp_path):
+    prefix, groups = write(tmp_path, 2), tmp_path / "groups.json"
+
+    def complaint(*arguments):
+        outcome = nadi("trace", "replay", *arguments)
+        assert outcome.code == 2
+        assert outcome.err.count("\n") == 1
+        return outcome.err
+
+    gloo = ("--over", "gloo", "--ranks", "2", "--groups", groups)
+    assert "expected mpiexec -n N" in complaint(prefix)
+    assert "expected mpiexec -n 2" in complaint(prefix, "--ranks", "2")
+    assert "expected --ranks N" in complaint(prefix, "--over", "gloo")
+    assert "--over smoke" in complaint(prefix, "--over", "smoke")
+    assert "--compute nap" in complaint(prefix, *gloo, "--compute", "nap")
+    assert "found no --out" in complaint(prefix, *gloo, "--against", tmp_path)
+    assert "no traces" in complaint(tmp_path / "none", *gloo)
+    assert "no trace" in complaint(prefix, "--over", "gloo", "--ranks", "3", "--groups", groups)
+    assert "back" in complaint(prefix, "--over", "gloo", "--ranks", "2")

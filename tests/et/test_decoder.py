@@ -1,0 +1,173 @@
+"""Traces that the kernel decodes give the tables, and the errors, that protobuf's parser gives."""
+
+import gzip
+import random
+
+import pytest
+
+import et
+from et import decoder
+from et.errors import TraceError
+from et.framing import frame
+from nadi.wiring.decoding import use_compiled_decoder
+from pdes.core.jit import jit_enabled
+from tests.et.alike import check_alike
+from tests.plain_python import plain_python
+
+MUTATIONS = 400
+SHARED = ("chakra/gpt_fsdp8/workload.0.et", "chakra/dense_dp2tp2pp2/workload.5.et")
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The kernel decodes, files of any size."""
+    if not jit_enabled():
+        pytest.skip("kernels are plain Python")
+    monkeypatch.setattr(decoder, "FEWEST_BYTES", 0)
+    use_compiled_decoder()
+    yield
+    decoder.withdraw()
+
+
+def both(path, **how):
+    """What both readers give: a table or the text of an error; and whether the kernel was sure."""
+    found = outcome(path, **how)
+    was_sure = decoder.decoded(path) is not None
+    providers = list(decoder._providers)
+    decoder.withdraw()
+    wanted = outcome(path, **how)
+    decoder._providers[:] = providers
+    return found, wanted, was_sure
+
+
+def outcome(path, **how):
+    try:
+        return et.read_trace(path, **how)
+    except TraceError as error:
+        return str(error)
+
+
+def check(path, **how):
+    """Both readers agree; gives whether it was the kernel that decoded."""
+    found, wanted, was_sure = both(path, **how)
+    if isinstance(wanted, str) or isinstance(found, str):
+        assert found == wanted
+    else:
+        check_alike(found, wanted)
+    return was_sure
+
+
+def rich(small_trace):
+    """Nodes with all kinds of attributes, several of them unusual, and words of two bytes."""
+    metadata, nodes = small_trace
+    more = [
+        ("rf_id", "int64", 1 << 40), ("stream", "int64", -1), ("op_schema", "string", "aten::mm(Tensor a) -> b" * 9),
+        ("cost", "double", 1.5), ("flags", "bool_list", [True, False]), ("scope", "uint64", 7),
+        ("note", "string", "µs"), ("fw_tid", "sint32", -4), ("raw", "bytes", b"\xff\x00"), ("is_cpu_op", "int32", 1),
+        ("big", "uint64", 1 << 63),
+    ]  # fmt: skip
+    nodes[2].attr.extend(et.attribute(name, kind, value) for name, kind, value in more)
+    nodes[2].inputs.values, nodes[2].inputs.shapes = "[[1, 2]]", "[[3]]"
+    nodes[2].outputs.types = "['Tensor(float)']"
+    nodes[3].start_time_micros, nodes[3].duration_micros = 1_700_000_000_000_000, 12
+    split = et.coll_node(
+        8, "split", et.CollectiveCommType.ALL_TO_ALL, 64, in_split_size=[1, 3], out_split_size=[2, 2], deps=[7],
+        involved_dim=[True, False],
+    )  # fmt: skip
+    operators = [et.attribute("operators", "string", "gemm 8x8x8 bf16")]
+    return metadata, [*nodes, split, et.comp_node(9, "naïve", num_ops=1, deps=[8], attrs=operators)]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_all_kinds_of_attributes(small_trace, tmp_path):
+    path = tmp_path / "a.et"
+    et.write_trace(path, *rich(small_trace))
+    assert check(path)
+    zipped = tmp_path / "b.et.gz"
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    assert check(zipped)
+    assert et.read_trace(path).names[8] == "naïve"
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(("chunk", "rows"), [(64, 5), (300, 2), (1 << 20, 1)])
+def test_messages_across_chunks_and_rows(small_trace, tmp_path, monkeypatch, chunk, rows):
+    monkeypatch.setattr(decoder, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(decoder, "_MOST_ROWS", rows)
+    path = tmp_path / "a.et"
+    et.write_trace(path, *rich(small_trace))
+    assert check(path)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("name", SHARED)
+def test_traces_of_others(shared, name):
+    assert check(shared / "data" / name, strict=False)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_ids_out_of_order_with_dangling_and_control_cycles(tmp_path, monkeypatch):
+    monkeypatch.setattr("et.order._FEWEST_DEPENDENCIES", 0)
+    nodes = [et.comp_node(10 * i, f"n{i}", deps=[10 * (i + 1)], ctrl_deps=[10 * max(i - 1, 0)]) for i in range(50)]
+    path = tmp_path / "a.et"
+    et.write_trace(path, et.metadata(), nodes)
+    assert check(path, strict=False)
+    assert check(path)
+    table = et.read_trace(path, strict=False)
+    assert (table.dangling, table.dropped_control) == (1, 50)
+    et.write_trace(path, et.metadata(), [*nodes[:-1], et.comp_node(490, "again", deps=[0])])
+    assert check(path)
+    assert "dependency cycle" in outcome(path, strict=False)
+
+
+def mutated(content, chance):
+    """A few bytes changed, cut out, put in or repeated."""
+    content = bytearray(content)
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(content))
+        how = chance.random()
+        if how < 0.6:
+            content[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, content[at] ^ (1 << chance.randrange(8))])
+        elif how < 0.75:
+            del content[at : at + chance.randint(1, 9)]
+        elif how < 0.9:
+            content[at:at] = chance.randbytes(chance.randint(1, 9))
+        else:
+            content[at:at] = content[at : at + chance.randint(1, 60)]
+    return bytes(content)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_mutated_files_have_the_same_outcome(small_trace, tmp_path):
+    """Bytes changed within a message, whose length is put right again, get past the framing; others test that."""
+    metadata, nodes = rich(small_trace)
+    chance, path, sure = random.Random(17), tmp_path / "a.et", 0  # noqa: S311 - the same ones every time
+    messages = [metadata.SerializeToString(), *(node.SerializeToString() for node in nodes)]
+    for number in range(MUTATIONS):
+        changed = list(messages)
+        if number % 3:
+            at = chance.randrange(1, len(messages))
+            changed[at] = mutated(changed[at], chance)
+            content = b"".join(map(frame, changed))
+        else:
+            content = mutated(b"".join(map(frame, changed)), chance)
+        path.write_bytes(content)
+        sure += check(path, strict=bool(number % 2))
+    assert sure > MUTATIONS // 10
+
+
+def test_the_kernel_as_plain_python(small_trace, tmp_path):
+    path = tmp_path / "a.et"
+    et.write_trace(path, *rich(small_trace))
+    text = f"""
+import et
+from et import decoder
+from pdes.decoding import nodes
+decoder.FEWEST_BYTES = 0
+wanted = et.read_trace({str(path)!r})
+decoder.provide(lambda: nodes)
+found = et.read_trace({str(path)!r})
+assert decoder.decoded({str(path)!r}) is not None
+print(list(found.names) == list(wanted.names), (found.comm_size == wanted.comm_size).all(), len(found))
+"""
+    assert plain_python("-c", text).split() == ["True", "True", "9"]
