@@ -14,9 +14,12 @@ from et.pytorch.comm_calls import RECORD, RECV, SEND, CommCall
 from et.pytorch.device import DeviceWork
 from et.pytorch.host_trace import HostOp
 from et.pytorch.kineto import KinetoTrace, Op
+from et.schema import CollectiveCommType
 
 ON_HOST = frozenset({"gloo", "mpi", "ucc"})
 """Backends that carry calls out on threads of the host."""
+_KIND_ON_HOST = {int(CollectiveCommType.REDUCE_SCATTER): int(CollectiveCommType.ALL_REDUCE)}
+"""Gloo carries a reduce-scatter out as an all-reduce, and then says that it is one."""
 _FUNCTIONAL = "_c10d_functional::"
 
 
@@ -132,7 +135,7 @@ def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Com
         if op.name.startswith("c10d::"):
             kind = comm_calls.kind_named(op.name)
             if kind is not None:
-                waiting[kind].append(number)
+                waiting[_KIND_ON_HOST.get(kind, kind)].append(number)
     for comm in issued:
         before = [number for number in waiting[comm.call.kind] if kineto.ops[number].start_ns <= comm.start_ns]
         if comm.call.kind in {SEND, RECV} or not before:

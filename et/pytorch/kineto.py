@@ -24,8 +24,9 @@ class Op:
     """An operator or annotation on a thread of the host: name, thread, times, and where it stands in the tree of calls.
 
     Attributes:
-        parent: number of the op that has called it, -1 = none.
         args: as Kineto has them.
+        is_annotation: somebody has named this stretch of time; it does nothing itself.
+        parent: number of the op that has called it, -1 = none.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Op:
     start_ns: int
     end_ns: int
     args: Mapping[str, Any]
+    is_annotation: bool = False
     parent: int = -1
 
     @property
@@ -142,7 +144,7 @@ def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
     end_ns = start_ns + max(_ns(event.get("dur", 0)), 0)
     name, args = str(event["name"]), event.get("args", {})
     if category in _OPS:
-        trace.ops.append(Op(name, int(event["tid"]), start_ns, end_ns, args))
+        trace.ops.append(Op(name, int(event["tid"]), start_ns, end_ns, args, category == "user_annotation"))
         step = _STEP.fullmatch(name)
         if step:
             trace.steps[int(step[1])] = (start_ns, end_ns)

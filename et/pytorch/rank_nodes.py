@@ -209,8 +209,8 @@ class _Builder:
     def _host_waits(self, host: list[Piece]) -> dict[int, list[tuple[int, int]]]:
         """Pieces in which the host waits for what its own threads carry out.
 
-        That ends while nothing is open, or while an operator of communication is. A receive ends with the first such
-        piece after it.
+        That ends while nothing is open but annotations, or while an operator of communication is. A receive ends with
+        the first such piece after it.
         """
         found: dict[int, list[tuple[int, int]]] = {}
         starts = [piece.start_ns for piece in host]
@@ -232,7 +232,8 @@ class _Builder:
         if piece.owner == NOBODY:
             return True
         what, number = self._owners[piece.owner]
-        return what == "op" and any(part in self._kineto.ops[number].name for part in _WAITING_OPS)
+        op = self._kineto.ops[number]
+        return what == "op" and (op.is_annotation or any(part in op.name for part in _WAITING_OPS))
 
     def _join_readers(self) -> None:
         """An operator that reads or writes a tensor of a call that the host carries out comes after it.
