@@ -3,10 +3,13 @@
     nadi trace collect -o recorded -- torchrun --nproc-per-node 2 scripts/train_example.py --parallel ddp
     nadi trace convert recorded -o traces
 
-Without GPUs it trains on CPUs over gloo.
+Without GPUs it trains on CPUs over gloo. `--ranks 2` starts them itself, so that python will do in place
+of torchrun.
 """
 
 import argparse
+import os
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -64,7 +67,7 @@ def distributed(plain: nn.Sequential, parallel: str, device: str) -> nn.Module:
 
 
 def main() -> None:
-    """Train."""
+    """Train, as one of torchrun's ranks, or as all of `--ranks`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parallel", choices=PARALLEL, default="ddp")
     parser.add_argument("--steps", type=int, default=6)
@@ -72,11 +75,34 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--ranks", type=int, default=0)
     given = parser.parse_args()
+    if not given.ranks:
+        train(given, "env://", None)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        children = []
+        for rank in range(given.ranks):
+            child = os.fork()
+            if child == 0:
+                train(given, f"file://{folder}/store", rank)
+                os._exit(0)
+            children.append(child)
+        failed = [child for child in children if os.waitpid(child, 0)[1]]
+    if failed:
+        raise SystemExit(f"{len(failed)} of {given.ranks} ranks have failed")
+
+
+def train(given: argparse.Namespace, store: str, rank: int | None) -> None:
+    """Train as one rank."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         torch.set_num_threads(1)
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    backend = "nccl" if device == "cuda" else "gloo"
+    if rank is None:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, init_method=store, rank=rank, world_size=given.ranks)
     if device == "cuda":
         torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
     torch.manual_seed(0)

@@ -6,7 +6,7 @@ thread of gloo's carries it out.
 """
 
 import collections
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from et.pytorch import comm_calls
@@ -86,7 +86,10 @@ def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, be
         if found is not None and found[0] in ON_HOST:
             comms.calls[-1].on_host = number
             comms.calls[-1].start_ns, comms.calls[-1].end_ns = op.start_ns, op.end_ns
-    _issue_on_host(kineto, linked, comms)
+    issuing = [
+        n for n, op in enumerate(kineto.ops) if begin_ns <= op.start_ns < end_ns and op.name.startswith("c10d::")
+    ]
+    _issue_on_host(kineto, linked, comms, issuing)
     _give_kernels(kineto, work, comms, place_of)
     comms.carriers = _within(kineto, {comm.on_host for comm in comms.calls if comm.on_host >= 0})
     return comms
@@ -124,18 +127,17 @@ def _complete(comm: Comm, op: Op, host: HostOp | None) -> None:
     comm.call = replace(said, kind=kind, name=name, size_bytes=size, dtype=said.dtype or inner.dtype)
 
 
-def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Comms) -> None:
+def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Comms, issuing: Sequence[int]) -> None:
     """Find the c10d operators that have issued what the host's threads carry out, and take what they say."""
     waiting: dict[int, list[int]] = collections.defaultdict(list)
     issued = sorted(
         (comm for comm in comms.calls if comm.on_host >= 0),
         key=lambda comm: (kineto.ops[comm.on_host].rf_id, comm.start_ns),
     )
-    for number, op in enumerate(kineto.ops):
-        if op.name.startswith("c10d::"):
-            kind = comm_calls.kind_named(op.name)
-            if kind is not None:
-                waiting[_KIND_ON_HOST.get(kind, kind)].append(number)
+    for number in issuing:
+        kind = comm_calls.kind_named(kineto.ops[number].name)
+        if kind is not None:
+            waiting[_KIND_ON_HOST.get(kind, kind)].append(number)
     for comm in issued:
         before = [number for number in waiting[comm.call.kind] if kineto.ops[number].start_ns <= comm.start_ns]
         if comm.call.kind in {SEND, RECV} or not before:
