@@ -36,14 +36,18 @@ class DeviceWork:
 
 
 def device_work(kineto: KinetoTrace, begin_ns: int, end_ns: int) -> DeviceWork:
-    """Find what was launched from begin_ns to end_ns."""
+    """Find what was launched from begin_ns to end_ns.
+
+    An op whose launch is not in the trace counts by when it began; if nothing follows the step, however late that is.
+    """
+    is_last = all(op.start_ns < end_ns for op in kineto.ops)
     calls = {call.correlation: call for call in kineto.calls if call.correlation >= 0}
     external = {op.args.get("External id"): number for number, op in enumerate(kineto.ops)}
     work = DeviceWork()
     for op in kineto.device_ops:
         call = calls.get(op.correlation)
         at_ns = call.start_ns if call is not None else op.start_ns
-        if not begin_ns <= at_ns < end_ns:
+        if at_ns < begin_ns or (at_ns >= end_ns and not (is_last and call is None)):
             if at_ns < begin_ns < op.end_ns:
                 work.left_over.append(op)
             continue
