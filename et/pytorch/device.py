@@ -60,7 +60,7 @@ def device_work(kineto: KinetoTrace, begin_ns: int, end_ns: int) -> DeviceWork:
                 work.caller[number] = call.op
             else:
                 work.lost[number] = f"no operator is open on thread {call.thread} when {call.name} launches it"
-        elif named in external and named != op.correlation:
+        elif named is not None and named in external and named != op.correlation:
             work.caller[number] = external[named]
         else:
             work.lost[number] = f"no launch with correlation {op.correlation} in the trace"
