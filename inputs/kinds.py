@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 
 _CHAKRA = Kind("chakra", "a Chakra trace", "`nadi trace show` reads it, and [workload] traces of a run file name it")
-_CONVERTER = "Chakra's chakra_trace_link and chakra_converter make Chakra traces of it"
+_CONVERTER = "`nadi trace convert` makes Chakra traces of it"
 _UNPACK = "unpack it first"
 _RUN_FILE = Kind("run-file", "a run file of Nadi (TOML with [workload])", "`nadi run` reads it")
 _FABRIC = Kind("fabric", "a fabric (TOML with npus and links)", "`nadi topology show` and [topology] file read it")

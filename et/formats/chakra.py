@@ -15,6 +15,7 @@ from et.trace_tables import TraceTables
 
 NAME = "chakra"
 TITLE = "Chakra traces, NAME.<npu>.et"
+OPTIONS = {"strict": "false drops dependencies on nodes that a trace lacks, and cycles of control dependencies"}
 GROUPS_NAME = "groups.json"
 _FILE = re.compile(r"(?P<prefix>.+)\.(?P<npu>[0-9]{1,9})\.et(\.gz)?")
 
@@ -22,11 +23,11 @@ _FILE = re.compile(r"(?P<prefix>.+)\.(?P<npu>[0-9]{1,9})\.et(\.gz)?")
 class TracesOnDisk(Mapping[int, TraceTable]):
     """Traces of files, each read when it is asked for, and kept by nobody."""
 
-    def __init__(self, files: Mapping[int, Path]) -> None:
-        self._files = files
+    def __init__(self, files: Mapping[int, Path], *, strict: bool = True) -> None:
+        self._files, self._strict = files, strict
 
     def __getitem__(self, npu: int) -> TraceTable:
-        return read_trace(self._files[npu], keep_others=True)
+        return read_trace(self._files[npu], strict=self._strict, keep_others=True)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._files)
@@ -43,12 +44,15 @@ def recognises(path: Path) -> bool:
     return kind is not None and kind.key in {"chakra", "gzip:chakra"}
 
 
-def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # noqa: ARG001 - it has no options
+def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
     """The traces of a folder, or of files; a file without a number is NPU 0's.
 
     Raises:
         TraceError: a folder without traces or with those of several sets, two files of one NPU, or a wrong file.
     """
+    strict = options.get("strict", "true")
+    if strict not in {"true", "false"}:
+        raise TraceError(f"strict={strict}: expected true or false")
     files: dict[int, Path] = {}
     prefixes: dict[str, Path] = {}
     for path in [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else [given])]:
@@ -65,7 +69,7 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # n
         raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>.et")
     beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
     groups = {name: members for file in beside for name, members in read_groups(file).items()}
-    return TraceTables(TracesOnDisk(dict(sorted(files.items()))), groups)
+    return TraceTables(TracesOnDisk(dict(sorted(files.items())), strict=strict == "true"), groups)
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:

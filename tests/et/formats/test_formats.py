@@ -47,7 +47,10 @@ def test_what_no_format_knows_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("nonsense", "--from 'nonsense': expected one of"), ("chakra:a=b", "found 'a=b', expected no options")],
+    [
+        ("nonsense", "--from 'nonsense': expected one of"),
+        ("chakra:a=b", "found 'a=b', expected each once as option=value, of strict"),
+    ],
 )
 def test_a_wrong_choice_says_what_there_is(text, says):
     with pytest.raises(et.TraceError, match=says):

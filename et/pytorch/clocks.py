@@ -1,0 +1,123 @@
+"""Clocks of ranks, and how long a collective's members waited for the last of them.
+
+All members leave an all-reduce, all-gather, reduce-scatter, all-to-all or barrier at nearly the same moment, however
+late one of them came. So the ends of the same collective on two ranks, on their own clocks, are apart by what the
+clocks are: the median over all collectives that two ranks share. Ranks that share none are joined over others.
+
+Members do not leave at the very same moment, and in the same order each time, so an offset that is not several times
+as large as single collectives differ is not one of clocks; nor is one between processes of the same host.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from et.schema import CollectiveCommType
+
+TOGETHER = frozenset(
+    {
+        CollectiveCommType.ALL_REDUCE,
+        CollectiveCommType.ALL_GATHER,
+        CollectiveCommType.REDUCE_SCATTER,
+        CollectiveCommType.ALL_TO_ALL,
+        CollectiveCommType.BARRIER,
+    }
+)
+"""Kinds of which no member can leave before the last one has come."""
+
+
+_TIMES_SPREAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """When a rank was in a collective, on its own clock."""
+
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """What to add to a rank's times to have those of the first rank.
+
+    Attributes:
+        offset_ns: by rank.
+        spread_ns: by rank, median distance of single collectives' offsets from it.
+        collectives: by rank, how many the offset is the median of.
+        unknown: ranks that share no collective with the others, taken as they are.
+    """
+
+    offset_ns: dict[int, int] = field(default_factory=dict)
+    spread_ns: dict[int, int] = field(default_factory=dict)
+    collectives: dict[int, int] = field(default_factory=dict)
+    unknown: tuple[int, ...] = ()
+
+    def believed(self, hosts: Mapping[int, str]) -> dict[int, int]:
+        """The offsets that are taken: 0 where they are no larger than chance, or all ranks are on one host.
+
+        Args:
+            hosts: by rank the host's name, "" = not known.
+        """
+        if len(set(hosts.values())) == 1 and "" not in hosts.values():
+            return dict.fromkeys(self.offset_ns, 0)
+        return {
+            rank: offset_ns if abs(offset_ns) > _TIMES_SPREAD * self.spread_ns[rank] else 0
+            for rank, offset_ns in self.offset_ns.items()
+        }
+
+
+def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, Taken]]) -> Clocks:
+    """Find the offsets.
+
+    Args:
+        ranks: all of them; the clock of the first is everybody's.
+        instances: collectives of kinds in TOGETHER, by rank when each was in it.
+    """
+    clocks = Clocks({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
+    left = [rank for rank in ranks if rank != ranks[0]]
+    while left:
+        found = []
+        for rank in left:
+            apart = {
+                known: [some[known].end_ns - some[rank].end_ns for some in instances if rank in some and known in some]
+                for known in clocks.offset_ns
+            }
+            best = max(apart, key=lambda known: (len(apart[known]), -known))
+            if apart[best]:
+                found.append((rank, best, apart[best]))
+        if not found:
+            break
+        for rank, known, some in found:
+            middle = round(statistics.median(some))
+            clocks.offset_ns[rank] = clocks.offset_ns[known] + middle
+            clocks.spread_ns[rank] = round(statistics.median(abs(value - middle) for value in some))
+            clocks.collectives[rank] = len(some)
+            left.remove(rank)
+    for rank in left:
+        clocks.offset_ns[rank], clocks.spread_ns[rank], clocks.collectives[rank] = 0, 0, 0
+    return Clocks(clocks.offset_ns, clocks.spread_ns, clocks.collectives, tuple(left))
+
+
+def waited_ns(
+    kind: int, instance: Mapping[int, Taken], offset_ns: Mapping[int, int], root: int | None
+) -> dict[int, int]:
+    """How long each rank was in a collective before the last one it needs had come.
+
+    Args:
+        kind: CollectiveCommType.
+        instance: by rank when it was in it.
+        offset_ns: of the clocks.
+        root: of a broadcast, reduce, gather or scatter, if it is known and there.
+    """
+    came = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}
+    last = max(came.values())
+    waited = {}
+    for rank, taken in instance.items():
+        needed = last
+        if kind in {CollectiveCommType.BROADCAST, CollectiveCommType.SCATTER}:
+            needed = came[root] if root in came else came[rank]
+        elif kind not in TOGETHER and rank != root:
+            needed = came[rank]
+        waited[rank] = min(max(needed - came[rank], 0), taken.end_ns - taken.start_ns)
+    return waited

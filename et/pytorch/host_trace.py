@@ -1,0 +1,144 @@
+"""Host execution traces, as PyTorch's ExecutionTraceObserver writes them, of every schema.
+
+Up to 1.0.1 a node's fields stand side by side (`parent`, `inputs`, `input_shapes`, ...); since 1.0.2-chakra.0.0.4 the
+parent is `ctrl_deps`, inputs and outputs are objects, and the rest is a list `attrs`, to which later schemas add
+(1.0.3 and 1.1.0 the parameters of collectives, 1.1.1 strides and kernels). Nodes are read by what they have, so that
+a later schema that only adds is read too.
+
+Source: pytorch/torch/csrc/profiler/standalone/execution_trace_observer.cpp.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from et.errors import TraceError
+from et.pytorch.documents import Document
+
+KNOWN_SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.1.0", "1.1.1")
+PROCESS_GROUPS = "## process_group:init ##"
+_ROOTS = "[pytorch|profiler|"
+
+
+@dataclass(frozen=True, slots=True)
+class HostOp:
+    """An operator that the host has called.
+
+    Attributes:
+        op_id: of the file.
+        name: such as "aten::mm".
+        parent: op_id of the caller.
+        rf_id: id of its record function, in order of calls.
+        thread: the trace's own number of the thread.
+        inputs: values; a tensor is [tensor id, storage id, offset, elements, bytes of an element, device].
+        input_types: of each.
+        outputs: as inputs.
+        attributes: everything else, by name.
+    """
+
+    op_id: int
+    name: str
+    parent: int
+    rf_id: int
+    thread: int
+    inputs: list[Any]
+    input_types: list[Any]
+    outputs: list[Any]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class HostTrace:
+    """What one rank's host has called.
+
+    Attributes:
+        path: of the file.
+        schema: as the file says.
+        pid: of the process.
+        ops: in order of calls, without the roots that stand for process and threads.
+        groups: process groups by name (or id, in old schemas): their ranks; () = not said, which is all of them.
+        group_sizes: how many ranks each has.
+    """
+
+    path: Path
+    schema: str
+    pid: int
+    ops: tuple[HostOp, ...]
+    groups: Mapping[str, tuple[int, ...]]
+    group_sizes: Mapping[str, int]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this schema was looked at when this was written."""
+        return self.schema.startswith(KNOWN_SCHEMAS)
+
+
+def host_trace(document: Document) -> HostTrace:
+    """Read a host trace.
+
+    Raises:
+        TraceError: a node lacks its id or name, or a field is of the wrong kind.
+    """
+    ops, groups, sizes = [], {}, {}
+    for number, node in enumerate(document.data["nodes"]):
+        try:
+            op = _op(node)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            found = f"{type(error).__name__} {error}"
+            raise TraceError(
+                f"{document.path}: entry {number} of nodes: {found}, expected a node of a host trace"
+            ) from error
+        if op.name == PROCESS_GROUPS:
+            for group in _process_groups(op):
+                name = str(group.get("pg_name", group.get("backend_id", "")))
+                groups[name] = tuple(int(rank) for rank in group.get("ranks", ()))
+                sizes[name] = int(group.get("group_size", len(groups[name])))
+                if "backend_id" in group:
+                    groups[str(group["backend_id"])], sizes[str(group["backend_id"])] = groups[name], sizes[name]
+        elif not op.name.startswith(_ROOTS):
+            ops.append(op)
+    ops.sort(key=lambda op: (op.rf_id, op.op_id))
+    pid = document.data.get("pid")
+    return HostTrace(
+        path=document.path,
+        schema=str(document.data["schema"]),
+        pid=pid if isinstance(pid, int) else -1,
+        ops=tuple(ops),
+        groups=groups,
+        group_sizes=sizes,
+    )
+
+
+def _op(node: Mapping[str, Any]) -> HostOp:
+    if "attrs" in node:
+        attributes = {entry["name"]: entry["value"] for entry in node["attrs"]}
+        given, made = node["inputs"], node["outputs"]
+        inputs, types, outputs, parent = given["values"], given["types"], made["values"], node["ctrl_deps"]
+    else:
+        shown = {"id", "name", "parent", "inputs", "input_types", "outputs"}
+        attributes = {name: value for name, value in node.items() if name not in shown}
+        inputs, types, outputs, parent = node["inputs"], node["input_types"], node["outputs"], node["parent"]
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or not isinstance(types, list):
+        raise TypeError("inputs or outputs that are no list")
+    return HostOp(
+        op_id=int(node["id"]),
+        name=str(node["name"]),
+        parent=int(parent),
+        rf_id=int(attributes.pop("rf_id")),
+        thread=int(attributes.pop("tid")),
+        inputs=inputs,
+        input_types=types,
+        outputs=outputs,
+        attributes=attributes,
+    )
+
+
+def _process_groups(op: HostOp) -> list[dict[str, Any]]:
+    """What the node says of process groups; PyTorch cuts long texts off, and then says nothing."""
+    try:
+        said = json.loads(op.inputs[0])
+    except (ValueError, IndexError, TypeError):
+        return []
+    return [group for group in said if isinstance(group, dict)] if isinstance(said, list) else []

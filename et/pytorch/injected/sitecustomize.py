@@ -1,0 +1,59 @@
+"""Python imports this before a script where `nadi trace collect` has put its folder on PYTHONPATH.
+
+It waits until the script imports PyTorch's optimizers, and then has them followed. A sitecustomize of the user's own,
+which this one hides, is run as well.
+"""
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+_HERE = str(Path(__file__).parent)
+_WATCHED = "torch.optim.optimizer"
+
+
+class _Watcher:
+    """Follows optimizers as soon as they are there."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        """The module's own spec, whose loader then calls `_follow`."""
+        if name != _WATCHED:
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def loaded(module: ModuleType) -> None:
+                load(module)
+                _follow()
+
+            spec.loader.exec_module = loaded  # type: ignore[method-assign]
+        return spec
+
+
+def _follow() -> None:
+    sys.path.insert(0, _HERE)
+    from nadi_collecting import (  # type: ignore[import-not-found]  # noqa: PLC0415 - beside this file, in no package
+        FOLDER,
+        STEPS,
+        follow_optimizers,
+    )
+
+    sys.path.remove(_HERE)
+    steps = [int(step) for step in os.environ[STEPS].split(",")]
+    follow_optimizers(os.environ[FOLDER], steps)
+
+
+def _run_hidden() -> None:
+    elsewhere = [path for path in sys.path if path != _HERE]
+    spec = PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+_run_hidden()
+sys.meta_path.insert(0, _Watcher())  # type: ignore[arg-type]

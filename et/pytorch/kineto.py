@@ -1,0 +1,208 @@
+"""Kineto traces: what PyTorch's profiler has seen on the host's threads and on the device.
+
+Times are nanoseconds since the epoch: `ts` and `dur` are microseconds, since `baseTimeNanoseconds` where the file has
+it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from et.errors import TraceError
+from et.pytorch.documents import Document
+
+_OPS = frozenset({"cpu_op", "user_annotation", "operator"})
+_CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver"})
+_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
+_STEP = re.compile(r"ProfilerStep#([0-9]+)")
+
+
+@dataclass(slots=True)
+class Op:
+    """An operator or annotation on a thread of the host: name, thread, times, and where it stands in the tree of calls.
+
+    Attributes:
+        args: as Kineto has them.
+        is_annotation: somebody has named this stretch of time; it does nothing itself.
+        parent: number of the op that has called it, -1 = none.
+    """
+
+    name: str
+    thread: int
+    start_ns: int
+    end_ns: int
+    args: Mapping[str, Any]
+    is_annotation: bool = False
+    parent: int = -1
+
+    @property
+    def rf_id(self) -> int:
+        """Record function id, 0 = not said."""
+        return int(self.args.get("Record function id", 0))
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of the CUDA runtime or driver: a launch, an event, a wait.
+
+    Attributes:
+        op: number of the op within which it stands, -1 = none.
+    """
+
+    name: str
+    thread: int
+    start_ns: int
+    end_ns: int
+    correlation: int
+    args: Mapping[str, Any]
+    op: int = -1
+
+
+@dataclass(slots=True)
+class DeviceOp:
+    """A kernel, copy or memset on a stream of a device."""
+
+    name: str
+    stream: int
+    start_ns: int
+    end_ns: int
+    correlation: int
+    args: Mapping[str, Any]
+
+
+@dataclass
+class KinetoTrace:
+    """One rank's trace. Ops and calls are in order of their beginnings, device ops too.
+
+    Attributes:
+        waits: events of category cuda_sync, which say who waits for whom; none in most traces.
+        groups: process groups by name: ranks, of pg_config; () = not said.
+        group_sizes: how many ranks each has.
+        steps: by number, begin and end of each ProfilerStep, ns.
+        host_name: of the machine, "" = not said.
+        python_functions: how many events of Python functions there are, which are not used.
+    """
+
+    path: Path
+    rank: int | None
+    world_size: int
+    pid: int
+    ops: list[Op] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    device_ops: list[DeviceOp] = field(default_factory=list)
+    waits: list[Call] = field(default_factory=list)
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    group_sizes: dict[str, int] = field(default_factory=dict)
+    steps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    host_name: str = ""
+    python_functions: int = 0
+
+
+def kineto_trace(document: Document) -> KinetoTrace:
+    """Read a Kineto trace.
+
+    Raises:
+        TraceError: an event lacks its time or name, or nothing of the host or the device is in the file.
+    """
+    data = document.data
+    said = data.get("distributedInfo")
+    info: Mapping[str, Any] = said if isinstance(said, dict) else {}
+    rank, size = info.get("rank"), info.get("world_size")
+    trace = KinetoTrace(
+        document.path, rank if isinstance(rank, int) else None, size if isinstance(size, int) else 0, pid=-1
+    )
+    trace.host_name = str(data.get("host_name", ""))
+    base_ns = int(data.get("baseTimeNanoseconds", 0))
+    for number, event in enumerate(data["traceEvents"]):
+        if not isinstance(event, dict) or event.get("ph") != "X":
+            continue
+        try:
+            _add(trace, event, base_ns)
+        except (KeyError, TypeError, ValueError) as error:
+            found = f"{type(error).__name__} {error}"
+            where = f"{document.path}: entry {number} of traceEvents"
+            raise TraceError(f"{where}: {found}, expected an event with name, ts, dur and tid") from error
+    if not trace.ops and not trace.device_ops:
+        raise TraceError(
+            f"{document.path}: no operator and no kernel among its events, expected a trace of a training run"
+        )
+    _groups(trace, info)
+    _order(trace)
+    return trace
+
+
+def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
+    """Put an event where it belongs."""
+    category = str(event.get("cat", "")).lower()
+    if category == "python_function":
+        trace.python_functions += 1
+    if category not in _OPS and category not in _CALLS and category not in _DEVICE and category != "cuda_sync":
+        return
+    start_ns = base_ns + _ns(event["ts"])
+    end_ns = start_ns + max(_ns(event.get("dur", 0)), 0)
+    name, args = str(event["name"]), event.get("args", {})
+    if category in _OPS:
+        trace.ops.append(Op(name, int(event["tid"]), start_ns, end_ns, args, category == "user_annotation"))
+        step = _STEP.fullmatch(name)
+        if step:
+            trace.steps[int(step[1])] = (start_ns, end_ns)
+        if isinstance(event.get("pid"), int):
+            trace.pid = event["pid"]
+    elif category in _CALLS:
+        trace.calls.append(Call(name, int(event["tid"]), start_ns, end_ns, _correlation(args), args))
+    elif category in _DEVICE:
+        stream = int(args.get("stream", event["tid"]))
+        trace.device_ops.append(DeviceOp(name, stream, start_ns, end_ns, _correlation(args), args))
+    else:
+        trace.waits.append(Call(name, -1, start_ns, end_ns, _correlation(args), args))
+
+
+def _ns(micros: float | str) -> int:
+    """Microseconds, a whole number of which is exact however large."""
+    return micros * 1000 if isinstance(micros, int) else round(float(micros) * 1000)
+
+
+def _correlation(args: Mapping[str, Any]) -> int:
+    return int(args.get("correlation", -1))
+
+
+def _groups(trace: KinetoTrace, info: Mapping[str, Any]) -> None:
+    """The process groups that the file's head lists."""
+    listed = info.get("pg_config", ())
+    for group in listed.values() if isinstance(listed, dict) else listed:
+        if isinstance(group, dict) and "pg_name" in group:
+            name, ranks = str(group["pg_name"]), group.get("ranks", ())
+            whole = isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks)
+            trace.groups[name] = tuple(ranks) if whole else ()
+            trace.group_sizes[name] = int(group.get("pg_size", len(trace.groups[name])))
+
+
+def _order(trace: KinetoTrace) -> None:
+    """Sort, and find the parents of ops and calls: what is open on their thread when they begin."""
+    trace.ops.sort(key=lambda op: (op.start_ns, -op.end_ns))
+    trace.calls.sort(key=lambda call: (call.start_ns, call.end_ns))
+    trace.device_ops.sort(key=lambda op: (op.start_ns, op.end_ns))
+    open_ops: dict[int, list[int]] = {}
+    call = 0
+    for number, op in enumerate(trace.ops):
+        while call < len(trace.calls) and trace.calls[call].start_ns < op.start_ns:
+            _enclose(trace, trace.calls[call], open_ops)
+            call += 1
+        stack = open_ops.setdefault(op.thread, [])
+        while stack and trace.ops[stack[-1]].end_ns < op.end_ns:  # over, or (a clock's doing) not around it
+            stack.pop()
+        if stack and trace.ops[stack[-1]].end_ns > op.start_ns:
+            op.parent = stack[-1]
+        stack.append(number)
+    for late in trace.calls[call:]:
+        _enclose(trace, late, open_ops)
+
+
+def _enclose(trace: KinetoTrace, call: Call, open_ops: Mapping[int, list[int]]) -> None:
+    """Find the innermost op that is open where a call begins."""
+    stack = open_ops.get(call.thread, [])
+    while stack and trace.ops[stack[-1]].end_ns <= call.start_ns:
+        stack.pop()
+    call.op = stack[-1] if stack else -1

@@ -1,0 +1,155 @@
+"""Which host operator of the execution trace is which operator of Kineto.
+
+By record function id where Kineto says it (PyTorch 2.1 and later). Where it does not: thread by thread, by the order
+and names of calls, caller by caller. What one trace has and the other lacks (ProfilerStep, annotations) counts as if
+it were not there.
+"""
+
+import collections
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import TypeVar
+
+from et.pytorch.host_trace import HostOp, HostTrace
+from et.pytorch.kineto import KinetoTrace
+
+T = TypeVar("T")
+
+BY_ID, BY_ORDER, NOT_AT_ALL = "record function id", "order and name", "not linked"
+
+
+@dataclass
+class Links:
+    """Kineto's operators and the host's.
+
+    Attributes:
+        host: by number of Kineto's operator, the host's.
+        way: BY_ID, BY_ORDER or NOT_AT_ALL (there is no host trace, or nothing fits).
+        windows: how many places of the Kineto trace the host trace fits as well; the first is taken.
+    """
+
+    host: dict[int, HostOp] = field(default_factory=dict)
+    way: str = NOT_AT_ALL
+    windows: int = 0
+
+
+def link(host: HostTrace | None, kineto: KinetoTrace) -> Links:
+    """Find them."""
+    if host is None or not host.ops:
+        return Links()
+    by_id = {op.rf_id: op for op in host.ops if op.rf_id > 0}
+    found = {i: by_id[op.rf_id] for i, op in enumerate(kineto.ops) if by_id.get(op.rf_id) is not None}
+    found = {i: op for i, op in found.items() if op.name == kineto.ops[i].name}
+    if found:
+        return Links(found, BY_ID)
+    return _by_order(host, kineto)
+
+
+def _by_order(host: HostTrace, kineto: KinetoTrace) -> Links:
+    of_host: dict[int, list[HostOp]] = collections.defaultdict(list)
+    of_kineto: dict[int, list[int]] = collections.defaultdict(list)
+    for called in host.ops:
+        of_host[called.thread].append(called)
+    for number, op in enumerate(kineto.ops):
+        of_kineto[op.thread].append(number)
+    links = Links()
+    for thread in sorted(of_host, key=lambda thread: -len(of_host[thread])):
+        ops = of_host[thread]
+        names = collections.Counter(op.name for op in ops)
+        like = {
+            t: sum((names & collections.Counter(kineto.ops[i].name for i in some)).values())
+            for t, some in of_kineto.items()
+        }
+        best = max(like, key=lambda t: (like[t], -t), default=None)
+        if best is None or not like[best]:
+            continue
+        _link_thread(ops, of_kineto.pop(best), kineto, links)
+    links.way = BY_ORDER if links.host else NOT_AT_ALL
+    return links
+
+
+def _link_thread(ops: Sequence[HostOp], numbers: Sequence[int], kineto: KinetoTrace, links: Links) -> None:
+    """Link the operators of one thread, both in order of calls."""
+    known = {op.name for op in ops} & {kineto.ops[i].name for i in numbers}
+    left = [op for op in ops if op.name in known]
+    right = [i for i in numbers if kineto.ops[i].name in known]
+    names_left, names_right = [op.name for op in left], [kineto.ops[i].name for i in right]
+    begins = _occurrences(names_left, names_right)
+    if begins:
+        links.windows = max(links.windows, len(begins))
+        links.host.update(zip(right[begins[0] :], left, strict=False))
+        return
+    host_parent = {op.op_id: op.parent for op in ops}
+    kept = {op.op_id for op in left}
+    tops = _forest(left, lambda op: op.op_id, lambda op: _nearest(op.parent, kept, host_parent))
+    kept_right = set(right)
+    parents = {i: kineto.ops[i].parent for i in numbers}
+    others = _forest(right, lambda i: i, lambda i: _nearest(kineto.ops[i].parent, kept_right, parents))
+    _link_siblings(-1, -1, tops, others, kineto, links)
+
+
+def _occurrences(some: Sequence[str], of: Sequence[str]) -> list[int]:
+    """Where a sequence of names stands within another, without gaps (Knuth, Morris and Pratt)."""
+    if not some or len(some) > len(of):
+        return []
+    fall = [0] * len(some)
+    at = 0
+    for i in range(1, len(some)):
+        while at and some[i] != some[at]:
+            at = fall[at - 1]
+        at += some[i] == some[at]
+        fall[i] = at
+    found, at = [], 0
+    for i, name in enumerate(of):
+        while at and (at == len(some) or name != some[at]):
+            at = fall[at - 1]
+        at += name == some[at]
+        if at == len(some):
+            found.append(i - at + 1)
+    return found
+
+
+def _nearest(parent: int, kept: set[int], parents: Mapping[int, int]) -> int:
+    """The nearest caller that is kept, -1 = none."""
+    steps = 0
+    while parent not in kept:
+        if parent not in parents or steps > len(parents):  # a file may have a cycle
+            return -1
+        parent, steps = parents[parent], steps + 1
+    return parent
+
+
+def _forest(items: Sequence[T], key: Callable[[T], int], parent: Callable[[T], int]) -> dict[int, list[T]]:
+    """Children by caller, in order."""
+    children: dict[int, list[T]] = collections.defaultdict(list)
+    for item in items:
+        above = parent(item)
+        children[-1 if above == key(item) else above].append(item)
+    return children
+
+
+def _link_siblings(
+    host_parent: int,
+    kineto_parent: int,
+    host_children: Mapping[int, list[HostOp]],
+    kineto_children: Mapping[int, list[int]],
+    kineto: KinetoTrace,
+    links: Links,
+) -> None:
+    """Link what two callers have called, and what these have called; callers wait in a list, not on the stack."""
+    waiting = [(host_parent, kineto_parent)]
+    while waiting:
+        above, beside = waiting.pop()
+        left, right = host_children.get(above, []), kineto_children.get(beside, [])
+        for a, b in _matches([op.name for op in left], [kineto.ops[i].name for i in right]):
+            links.host[right[b]] = left[a]
+            waiting.append((left[a].op_id, right[b]))
+
+
+def _matches(some: Sequence[Hashable], others: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Pairs of places that hold the same, in order."""
+    if some == others:
+        return [(i, i) for i in range(len(some))]
+    blocks = SequenceMatcher(None, some, others, autojunk=False).get_matching_blocks()
+    return [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]

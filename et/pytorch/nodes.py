@@ -1,0 +1,129 @@
+"""Nodes of a Chakra trace while they are put together, and the table that they become."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.builders import attribute
+from et.dependencies import compress
+from et.names import NameTable
+from et.schema import NodeType
+from et.table import TraceTable
+
+_ABSENT = -1
+
+
+@dataclass(slots=True)
+class Node:
+    """One node; `after` are numbers of nodes, which may come later in the list.
+
+    Attributes:
+        start_ns: when it began, on the clock of all ranks once that is known.
+        micros: how long it takes.
+        attributes: further ones: name, kind and value, as et.attribute takes them.
+    """
+
+    name: str
+    type: NodeType
+    start_ns: int
+    micros: int = 0
+    is_cpu_op: bool = False
+    after: list[int] = field(default_factory=list)
+    comm_type: int = _ABSENT
+    comm_size: int = _ABSENT
+    comm_src: int = _ABSENT
+    comm_dst: int = _ABSENT
+    comm_tag: int = _ABSENT
+    group: str = ""
+    in_split: tuple[int, ...] = ()
+    out_split: tuple[int, ...] = ()
+    attributes: list[tuple[str, str, Any]] = field(default_factory=list)
+
+
+def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> TraceTable:
+    """The nodes as a table, in order of their parents and, among those that could come next, of their numbers.
+
+    Args:
+        nodes: of one NPU.
+        path: where they are from, for messages.
+        version: of the schema that they were made of.
+        begin_ns: what start_time_micros counts from.
+    """
+    order = _parents_first(nodes)
+    place = {number: row for row, number in enumerate(order)}
+    rows = [nodes[number] for number in order]
+    parents = [(row, place[parent]) for row, node in enumerate(rows) for parent in set(node.after)]
+    pairs = np.array(parents, np.int64).reshape(-1, 2)
+    dep_ptr, dep = compress(len(rows), pairs[:, 0], pairs[:, 1])
+    groups, group_names = _words([node.group for node in rows], "")
+    splits = [node.in_split for node in rows] + [node.out_split for node in rows]
+    split_rows, split_sizes = _words(splits, ())
+    others = [
+        tuple(attribute(*said).SerializeToString(deterministic=True) for said in node.attributes) for node in rows
+    ]
+    other, other_attributes = _words(others, ())
+    nothing = np.full(len(rows), _ABSENT, np.int64)
+    return TraceTable(
+        path=path,
+        version=version,
+        node_id=np.arange(len(rows), dtype=np.uint64),
+        names=NameTable.of(node.name.encode("utf-8", "replace") for node in rows),
+        type=np.array([node.type for node in rows], np.int8),
+        is_cpu_op=np.array([node.is_cpu_op for node in rows], np.bool_),
+        start_time_micros=np.array([max(node.start_ns - begin_ns, 0) // 1000 for node in rows], np.int64),
+        duration_micros=np.array([max(node.micros, 0) for node in rows], np.int64),
+        num_ops=nothing,
+        tensor_size=nothing,
+        tensor_loc=np.zeros(len(rows), np.int8),
+        comm_type=np.array([node.comm_type for node in rows], np.int8),
+        comm_size=np.array([node.comm_size for node in rows], np.int64),
+        comm_src=np.array([node.comm_src for node in rows], np.int32),
+        comm_dst=np.array([node.comm_dst for node in rows], np.int32),
+        comm_tag=np.array([node.comm_tag for node in rows], np.int32),
+        comm_priority=np.zeros(len(rows), np.int32),
+        group=groups,
+        group_names=group_names,
+        involved_dim=np.full(len(rows), _ABSENT, np.int32),
+        in_split_size=split_rows[: len(rows)],
+        out_split_size=split_rows[len(rows) :],
+        split_sizes=split_sizes,
+        operators=np.zeros(len(rows), np.int32),
+        operator_lists=("",),
+        dep_ptr=dep_ptr,
+        dep=dep,
+        other=other,
+        other_attributes=other_attributes,
+    )
+
+
+def _parents_first(nodes: Sequence[Node]) -> list[int]:
+    """Numbers of the nodes, parents before children, else as they are.
+
+    A dependency that would close a cycle, which only wrong clocks bring about, is left out of `after`.
+    """
+    order: list[int] = []
+    state = [0] * len(nodes)  # 1 = its parents are being placed, 2 = placed
+    for first in range(len(nodes)):
+        waiting = [first]
+        while waiting:
+            number = waiting[-1]
+            if state[number] == 0:
+                state[number] = 1
+                nodes[number].after = [parent for parent in nodes[number].after if state[parent] != 1]
+                waiting.extend(parent for parent in sorted(nodes[number].after, reverse=True) if state[parent] == 0)
+            else:
+                waiting.pop()
+                if state[number] == 1:
+                    state[number] = 2
+                    order.append(number)
+    return order
+
+
+def _words(values: Iterable[Any], absent: object) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
+    """Rows of the distinct values, and these; the first one means absent."""
+    number: dict[Any, int] = {absent: 0}
+    rows = [number.setdefault(value, len(number)) for value in values]
+    return np.array(rows, np.int32), tuple(number)

@@ -1,0 +1,394 @@
+"""The nodes of one rank: the host's pieces one after another, what they launch, and what waits for what.
+
+- Each operator of the host is a node of the CPU, and each launch and each blocking call. A node takes the time until
+  the next one begins; what an operator does after it has called another is a node "NAME (continued)". Times are cut
+  at whole microseconds of the step, so that they add up.
+- A kernel, copy or memset is a node of the device. It comes after its launch, after what its stream does before, and
+  after what its stream waits for.
+- A blocking call comes after what it waits for, and takes only what was left when that was over.
+- A collective has its size; how long it was under way, less the waiting for others, stands in duration_micros.
+"""
+
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from et.pytorch import comm_calls
+from et.pytorch.comms import Comms, find
+from et.pytorch.device import Awaited, DeviceWork, device_work, is_blocking, waited_copies
+from et.pytorch.host_pieces import NOBODY, Piece, Span, pieces
+from et.pytorch.host_trace import HostOp
+from et.pytorch.kineto import Call, KinetoTrace
+from et.pytorch.linking import Links
+from et.pytorch.nodes import Node
+from et.pytorch.streams import StreamOrder, stream_order
+from et.schema import NodeType
+
+IDLE = "(no operator)"
+LEFT_OVER = "(left over from the step before)"
+_WAITING_OPS = ("c10d::", "wait_tensor", "record_param_comms", "gloo:", "monitored")
+
+
+@dataclass
+class RankNodes:
+    """A rank's step.
+
+    Attributes:
+        rank: whose.
+        path: of the Kineto trace.
+        kineto: that trace.
+        begin_ns, end_ns: of the step on the rank's own clock; the end is the later one of host and device.
+        nodes: all of them.
+        comms: collectives and messages.
+        node_of_comm: by place in comms.calls its node.
+        links: operators of Kineto and of the host trace.
+        work: of the device.
+        order: of streams.
+        ops: how many operators of the host there are.
+        overlap_ns: how long kernels of several streams ran at the same time, collectives aside.
+    """
+
+    rank: int
+    path: Path
+    kineto: KinetoTrace
+    begin_ns: int
+    end_ns: int
+    nodes: list[Node]
+    comms: Comms
+    links: Links
+    work: DeviceWork
+    order: StreamOrder
+    node_of_comm: dict[int, int] = field(default_factory=dict)
+    ops: int = 0
+    overlap_ns: int = 0
+
+    def order_of(self, place: int) -> tuple[int, int]:
+        """Where a call stands among others: by when it is carried out, else issued."""
+        return (self.nodes[self.node_of_comm[place]].start_ns, place)
+
+    def linked_above(self, number: int) -> HostOp | None:
+        """The host operator of an operator of Kineto, or of the nearest one around it that has one."""
+        while number >= 0:
+            if number in self.links.host:
+                return self.links.host[number]
+            number = self.kineto.ops[number].parent
+        return None
+
+    def name_of(self, number: int) -> str:
+        """The name of an operator of Kineto."""
+        return self.kineto.ops[number].name
+
+
+def rank_nodes(rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> RankNodes:
+    """Make the nodes of what the host calls from begin_ns to end_ns, and of all that it launches."""
+    return _Builder(rank, kineto, links, begin_ns, end_ns).build()
+
+
+class _Builder:
+    """Nodes of one rank while they are made."""
+
+    def __init__(self, rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> None:
+        self._kineto, self._links = kineto, links
+        self._begin_ns, self._end_ns = begin_ns, end_ns
+        work = device_work(kineto, begin_ns, end_ns)
+        comms = find(kineto, links.host, work, begin_ns, end_ns)
+        own = _stream_of_waits(kineto, comms, work)
+        order = stream_order(work.ops, work.launches, kineto.calls, kineto.waits, own)
+        last_ns = max([end_ns, *(op.end_ns for op in work.ops)])
+        self._made = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], comms, links, work, order)
+        self._owners: list[tuple[str, int]] = []  # "op", "call" or "wait", and its number
+        self._node_of_launch: dict[int, int] = {}
+        self._node_of_op: dict[int, int] = {}
+        self._waits: dict[int, list[int]] = {}  # by owner: device ops that it waits for
+        self._ends: list[tuple[int, int]] = []  # when each node of the host is over, in order, and its number
+
+    def build(self) -> RankNodes:
+        made = self._made
+        made.nodes.extend(self._device_node(number) for number in range(len(made.work.ops)))
+        self._add_left_over()
+        self._add_comms()
+        host = self._host_pieces()
+        issued = {place: self._issued_ns(place) for place in made.node_of_comm if not self._has_kernel(place)}
+        host = _split(host, sorted(issued.values()))
+        self._add_host(host, self._host_waits(host))
+        for place, at_ns in issued.items():
+            made.nodes[made.node_of_comm[place]].after.extend(self._last_host_before(at_ns))
+        for number in range(len(made.work.ops)):
+            places = made.comms.of_kernel.get(number, [])
+            nodes = [made.node_of_comm[place] for place in places] or [number]
+            for node in nodes:
+                made.nodes[node].after.extend(self._before_device(number))
+        self._join_readers()
+        made.overlap_ns = _overlap_ns(made)
+        return made
+
+    # the host's time
+
+    def _host_pieces(self) -> list[Piece]:
+        """Pieces of operators, launches and blocking calls; `_owners` says whose they are."""
+        kineto, work = self._kineto, self._made.work
+        begin_ns, end_ns = self._begin_ns, self._end_ns
+        awaited, copies = Awaited(work, kineto.waits), waited_copies(work)
+        launching = {call.correlation for call in work.launches.values()}
+        busy = {op.thread for i, op in enumerate(kineto.ops) if i not in self._made.comms.carriers}
+        spans: list[Span] = []
+        entries = [(op.start_ns, 0, -op.end_ns, i) for i, op in enumerate(kineto.ops)]
+        entries += [(call.start_ns, 1, -call.end_ns, i) for i, call in enumerate(kineto.calls) if call.thread in busy]
+        for start_ns, is_call, minus_end_ns, number in sorted(entries):
+            if not begin_ns <= start_ns < end_ns:
+                continue
+            stop_ns = min(-minus_end_ns, end_ns)
+            if not is_call:
+                if number not in self._made.comms.carriers:
+                    spans.append(self._span(start_ns, stop_ns, "op", number))
+                    self._made.ops += 1
+                continue
+            call = kineto.calls[number]
+            if call.correlation in copies:
+                done = work.ops[copies[call.correlation]]
+                middle_ns = min(max(done.start_ns, start_ns), stop_ns)
+                spans.append(self._span(start_ns, middle_ns, "call", number))
+                self._waits[len(self._owners)] = [copies[call.correlation]]
+                spans.append(self._span(middle_ns, stop_ns, "wait", number))
+            elif call.correlation in launching:
+                spans.append(self._span(start_ns, stop_ns, "call", number))
+            elif is_blocking(call) and (found := awaited.by(call)):
+                self._waits[len(self._owners)] = found
+                spans.append(self._span(start_ns, stop_ns, "wait", number))
+        return pieces(spans, begin_ns, end_ns)
+
+    def _span(self, start_ns: int, end_ns: int, what: str, number: int) -> Span:
+        self._owners.append((what, number))
+        return Span(start_ns, end_ns, len(self._owners) - 1)
+
+    def _add_host(self, host: list[Piece], waits_of: Mapping[int, list[tuple[int, int]]]) -> None:
+        """A node for each piece that takes a microsecond or has a part to play; each comes after the one before.
+
+        Args:
+            host: the pieces.
+            waits_of: by place of a piece, what the host waits for in it: nodes, and when they were over.
+        """
+        made = self._made
+        clock = 0  # microseconds of the step that nodes have taken
+        last_piece = {piece.owner: place for place, piece in enumerate(host)}
+        for place, piece in enumerate(host):
+            until = (piece.end_ns - self._begin_ns) // 1000
+            waits = list(waits_of.get(place, ()))
+            if last_piece[piece.owner] == place and piece.owner != NOBODY:
+                waits += [w for n in self._waits.get(piece.owner, ()) for w in self._over(n)]
+            if until == clock and not waits and (piece.owner == NOBODY or not piece.is_first):
+                continue
+            node = self._host_node(piece, until - clock)
+            if self._ends:
+                node.after.append(self._ends[-1][1])
+            if waits:
+                node.after.extend(number for number, _ in waits)
+                over = (max(over_ns for _, over_ns in waits) - self._begin_ns) // 1000
+                node.micros = min(node.micros, max(until - over, 0))
+            if piece.is_first and piece.owner != NOBODY:
+                self._note(piece.owner, len(made.nodes))
+            clock = until
+            self._ends.append((piece.end_ns, len(made.nodes)))
+            made.nodes.append(node)
+
+    def _note(self, owner: int, node: int) -> None:
+        """Remember the node of a launch or operator."""
+        what, number = self._owners[owner]
+        if what == "op":
+            self._node_of_op[number] = node
+        elif what == "call":
+            self._node_of_launch[self._kineto.calls[number].correlation] = node
+
+    def _over(self, number: int) -> list[tuple[int, int]]:
+        """Nodes of a device op, and when it was over."""
+        places = self._made.comms.of_kernel.get(number, ())
+        over_ns = self._made.work.ops[number].end_ns
+        return [(self._made.node_of_comm[place], over_ns) for place in places] or [(number, over_ns)]
+
+    def _host_waits(self, host: list[Piece]) -> dict[int, list[tuple[int, int]]]:
+        """Pieces in which the host waits for what its own threads carry out.
+
+        That ends while nothing is open but annotations, or while an operator of communication is. A receive ends with
+        the first such piece after it.
+        """
+        found: dict[int, list[tuple[int, int]]] = {}
+        starts = [piece.start_ns for piece in host]
+        for place, node in self._made.node_of_comm.items():
+            comm = self._made.comms.calls[place]
+            if comm.on_host < 0 or comm.call.kind == comm_calls.SEND:
+                continue
+            at = bisect.bisect_left(starts, comm.end_ns) - 1
+            if comm.call.kind == comm_calls.RECV:
+                at = next((i for i in range(max(at, 0), len(host)) if self._may_wait(host[i])), -1)
+                over_ns = host[at].end_ns if at >= 0 else 0
+            else:
+                over_ns = comm.end_ns
+            if at >= 0 and self._may_wait(host[at]) and comm.end_ns <= host[at].end_ns:
+                found.setdefault(at, []).append((node, over_ns))
+        return found
+
+    def _may_wait(self, piece: Piece) -> bool:
+        if piece.owner == NOBODY:
+            return True
+        what, number = self._owners[piece.owner]
+        op = self._kineto.ops[number]
+        return what == "op" and (op.is_annotation or any(part in op.name for part in _WAITING_OPS))
+
+    def _join_readers(self) -> None:
+        """An operator that reads or writes a tensor of a call that the host carries out comes after it.
+
+        The host trace says which storage each tensor has; the first operator that begins when the call is over counts.
+        """
+        made = self._made
+        open_calls: dict[int, list[tuple[int, int]]] = {}
+        for place, node in made.node_of_comm.items():
+            comm = made.comms.calls[place]
+            host = self._links.host.get(comm.on_host)
+            if host is not None and comm.call.kind >= 0:
+                for storage in comm_calls.storages(host.inputs):
+                    open_calls.setdefault(storage, []).append((comm.end_ns, node))
+        if not open_calls:
+            return
+        for number, node in self._node_of_op.items():
+            host = self._links.host.get(number)
+            start_ns = self._kineto.ops[number].start_ns
+            for storage in comm_calls.storages(host.inputs) & open_calls.keys() if host is not None else ():
+                over = [call for call in open_calls[storage] if call[0] <= start_ns]
+                made.nodes[node].after.extend(call for _, call in over)
+                open_calls[storage] = [call for call in open_calls[storage] if call not in over]
+
+    def _host_node(self, piece: Piece, micros: int) -> Node:
+        if piece.owner == NOBODY:
+            return Node(IDLE, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
+        what, number = self._owners[piece.owner]
+        named: Call | None = None if what == "op" else self._kineto.calls[number]
+        op = self._kineto.ops[number] if what == "op" else None
+        name = named.name if named is not None else op.name if op is not None else IDLE
+        thread = named.thread if named is not None else op.thread if op is not None else 0
+        shown = name if piece.is_first else f"{name} (continued)"
+        node = Node(shown, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
+        node.attributes.append(("tid", "int64", thread))
+        if what == "op" and piece.is_first:
+            node.attributes.extend(_of_host(self._links.host.get(number)))
+        return node
+
+    def _last_host_before(self, at_ns: int) -> list[int]:
+        """The node of the host that was over last."""
+        place = bisect.bisect_right(self._ends, (at_ns, 1 << 62)) - 1
+        return [self._ends[place][1]] if place >= 0 else []
+
+    # the device
+
+    def _device_node(self, number: int) -> Node:
+        """The node of a device op; what carries out a call is no node of its own but the call's."""
+        op = self._made.work.ops[number]
+        micros = op.end_ns // 1000 - op.start_ns // 1000
+        node = Node(op.name, NodeType.COMP_NODE, op.start_ns, micros)
+        node.attributes.append(("stream", "int64", op.stream))
+        caller = self._made.linked_above(self._made.work.caller.get(number, -1))
+        node.attributes.extend(_of_host(caller)[:1])
+        return node
+
+    def _before_device(self, number: int) -> list[int]:
+        """Nodes that a device op comes after."""
+        call = self._made.work.launches.get(number)
+        launch = self._node_of_launch.get(call.correlation) if call is not None else None
+        at_ns = self._made.work.ops[number].start_ns
+        found = [launch] if launch is not None else self._last_host_before(at_ns)
+        return found + [node for other in self._made.order.after[number] for node, _ in self._over(other)]
+
+    def _add_left_over(self) -> None:
+        """What an earlier step has left for the streams to do comes first on them."""
+        made = self._made
+        for op in made.work.left_over:
+            if comm_calls.kernel_kind(op.name) is not None:
+                continue
+            micros = (op.end_ns - self._begin_ns) // 1000
+            later = [i for i, other in enumerate(made.work.ops) if other.stream == op.stream]
+            for number in later[:1]:
+                made.nodes[number].after.append(len(made.nodes))
+            made.nodes.append(Node(LEFT_OVER, NodeType.COMP_NODE, self._begin_ns, micros))
+
+    # collectives and messages
+
+    def _has_kernel(self, place: int) -> bool:
+        return self._made.comms.calls[place].kernel >= 0
+
+    def _add_comms(self) -> None:
+        """A call that a kernel carries out takes its node; others, also further ones of a kernel, have their own."""
+        made = self._made
+        for place, comm in enumerate(made.comms.calls):
+            if comm.call.kind == comm_calls.UNKNOWN and comm.kernel < 0:
+                continue
+            first = comm.kernel >= 0 and made.comms.of_kernel[comm.kernel][0] == place
+            if first:
+                made.node_of_comm[place] = comm.kernel
+                made.nodes[comm.kernel].name = comm.name
+                continue
+            start_ns = comm.start_ns or self._kineto.ops[comm.issuer].start_ns
+            made.node_of_comm[place] = len(made.nodes)
+            made.nodes.append(Node(comm.name, NodeType.COMP_NODE, start_ns, (comm.end_ns - comm.start_ns) // 1000))
+
+    def _issued_ns(self, place: int) -> int:
+        """When the host has handed a call over: when the operator that does so ends, or when it begins, if sooner."""
+        comm = self._made.comms.calls[place]
+        if comm.issuer < 0:
+            return comm.start_ns
+        op = self._kineto.ops[comm.issuer]
+        if comm.on_host < 0:
+            return op.start_ns
+        return max(min(op.end_ns, comm.start_ns), op.start_ns)
+
+
+def _split(host: list[Piece], times: list[int]) -> list[Piece]:
+    """The pieces, cut at some times, in order."""
+    made: list[Piece] = []
+    waiting = iter(times)
+    at_ns = next(waiting, None)
+    for whole in host:
+        piece = whole
+        while at_ns is not None and at_ns <= piece.start_ns:
+            at_ns = next(waiting, None)
+        while at_ns is not None and at_ns < piece.end_ns:
+            made.append(piece._replace(end_ns=at_ns))
+            piece = piece._replace(start_ns=at_ns, is_first=False)
+            while at_ns is not None and at_ns <= piece.start_ns:
+                at_ns = next(waiting, None)
+        made.append(piece)
+    return made
+
+
+def _of_host(op: HostOp | None) -> list[tuple[str, str, int]]:
+    """What is worth keeping of a host operator."""
+    return [("rf_id", "int64", op.rf_id)] if op is not None else []
+
+
+def _stream_of_waits(kineto: KinetoTrace, comms: Comms, work: DeviceWork) -> Mapping[int, int]:
+    """By place in calls, for calls within the operator of a collective that launches a kernel: the kernel's stream."""
+    stream: dict[int, int] = {}
+    for kernel, places in comms.of_kernel.items():
+        for place in places:
+            stream[comms.calls[place].issuer] = work.ops[kernel].stream
+    found = {}
+    for place, call in enumerate(kineto.calls):
+        number = call.op
+        while number >= 0 and number not in stream:
+            number = kineto.ops[number].parent
+        if number >= 0:
+            found[place] = stream[number]
+    return found
+
+
+def _overlap_ns(made: RankNodes) -> int:
+    """How long more than one stream computes."""
+    edges = []
+    for number, op in enumerate(made.work.ops):
+        if number not in made.comms.of_kernel:
+            edges += [(op.start_ns, 1), (op.end_ns, -1)]
+    total = depth = since = 0
+    for at_ns, change in sorted(edges):
+        if depth > 1:
+            total += (depth - 1) * (at_ns - since)
+        depth, since = depth + change, at_ns
+    return total

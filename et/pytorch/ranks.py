@@ -1,0 +1,62 @@
+"""Files of a run, sorted by rank: for each its host trace, its Kineto trace, or both."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from et.errors import TraceError
+from et.pytorch.documents import HOST, files_of, ranks_by_name, read_document
+from et.pytorch.host_trace import HostTrace, host_trace
+from et.pytorch.kineto import KinetoTrace, kineto_trace
+
+
+@dataclass
+class RankFiles:
+    """What there is of a rank."""
+
+    rank: int
+    host: HostTrace | None = None
+    kineto: KinetoTrace | None = None
+
+    @property
+    def path(self) -> Path:
+        """Of the trace that has the times, else of the other."""
+        trace = self.kineto or self.host
+        if trace is None:
+            raise ValueError("a rank without traces")
+        return trace.path
+
+
+def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
+    """Read all files.
+
+    A Kineto trace says its rank; a host trace is that of the Kineto trace with its process id. Where that does not
+    tell, the names of files do.
+
+    Raises:
+        TraceError: a file is wrong, or two of a kind are of one rank.
+    """
+    files = files_of(paths)
+    documents = [read_document(path) for path in files]
+    hosts = [host_trace(document) for document in documents if document.kind == HOST]
+    kinetos = [kineto_trace(document) for document in documents if document.kind != HOST]
+    ranks: dict[int, RankFiles] = {}
+    by_name = ranks_by_name([kineto.path for kineto in kinetos])
+    for place, (kineto, named) in enumerate(zip(kinetos, by_name, strict=True)):
+        rank = kineto.rank if kineto.rank is not None else named if named is not None else place
+        if rank in ranks:
+            other = ranks[rank].path
+            raise TraceError(f"{kineto.path}: of rank {rank}, as {other}; expected one Kineto trace of each rank")
+        ranks[rank] = RankFiles(rank, kineto=kineto)
+    pids = [kineto.pid for kineto in kinetos]
+    by_pid = {files.kineto.pid: files for files in ranks.values() if files.kineto and pids.count(files.kineto.pid) == 1}
+    for place, (host, named) in enumerate(zip(hosts, ranks_by_name([host.path for host in hosts]), strict=True)):
+        found = by_pid.get(host.pid)
+        if found is None:
+            rank = named if named is not None else place
+            found = ranks.setdefault(rank, RankFiles(rank))
+        if found.host is not None:
+            other = found.host.path
+            raise TraceError(f"{host.path}: of rank {found.rank}, as {other}; expected one host trace of each rank")
+        found.host = host
+    return [ranks[rank] for rank in sorted(ranks)]

@@ -1,0 +1,123 @@
+"""A small transformer trained on random tokens, to collect traces of: data parallel, sharded, or tensor parallel.
+
+    nadi trace collect -o recorded -- torchrun --nproc-per-node 2 scripts/train_example.py --parallel ddp
+    nadi trace convert recorded -o traces
+
+Without GPUs it trains on CPUs over gloo. `--ranks 2` starts them itself, so that python will do in place
+of torchrun.
+"""
+
+import argparse
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+PARALLEL = ("ddp", "fsdp", "tp")
+
+
+class Layer(nn.Module):
+    """Attention and a feed-forward network, each with a norm before it and added to its input."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.attention = nn.MultiheadAttention(hidden, heads, batch_first=True)
+        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """From tokens x hidden to the same."""
+        seen = self.norm1(x)
+        x = x + self.attention(seen, seen, seen, need_weights=False)[0]
+        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+
+
+def model(layers: int, hidden: int, heads: int, words: int) -> nn.Sequential:
+    """A transformer."""
+    return nn.Sequential(
+        nn.Embedding(words, hidden), *(Layer(hidden, heads) for _ in range(layers)), nn.Linear(hidden, words)
+    )
+
+
+def distributed(plain: nn.Sequential, parallel: str, device: str) -> nn.Module:
+    """The model over all ranks."""
+    if parallel == "ddp":
+        return DistributedDataParallel(plain, bucket_cap_mb=1)
+    if parallel == "fsdp":
+        from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - only here
+
+        for layer in plain:
+            fully_shard(layer)
+        return fully_shard(plain)
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - only here
+    from torch.distributed.tensor.parallel import (  # noqa: PLC0415 - only here
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    for layer in plain:
+        if isinstance(layer, Layer):
+            parallelize_module(layer, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return plain
+
+
+def main() -> None:
+    """Train, as one of torchrun's ranks, or as all of `--ranks`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parallel", choices=PARALLEL, default="ddp")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--ranks", type=int, default=0)
+    given = parser.parse_args()
+    if not given.ranks:
+        train(given, "env://", None)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        children = []
+        for rank in range(given.ranks):
+            child = os.fork()
+            if child == 0:
+                train(given, f"file://{folder}/store", rank)
+                os._exit(0)
+            children.append(child)
+        failed = [child for child in children if os.waitpid(child, 0)[1]]
+    if failed:
+        raise SystemExit(f"{len(failed)} of {given.ranks} ranks have failed")
+
+
+def train(given: argparse.Namespace, store: str, rank: int | None) -> None:
+    """Train as one rank."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        torch.set_num_threads(1)
+    backend = "nccl" if device == "cuda" else "gloo"
+    if rank is None:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, init_method=store, rank=rank, world_size=given.ranks)
+    if device == "cuda":
+        torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
+    torch.manual_seed(0)
+    words = 512
+    trained = distributed(model(given.layers, given.hidden, 4, words).to(device), given.parallel, device)
+    optimizer = torch.optim.AdamW(trained.parameters())
+    for _ in range(given.steps):
+        tokens = torch.randint(words, (given.batch, given.length + 1), device=device)
+        told = trained(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(told.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

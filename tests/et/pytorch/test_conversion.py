@@ -1,0 +1,217 @@
+"""Traces made by hand: what becomes of launches, streams, waits, collectives and clocks."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+import et
+from et.pytorch import convert
+from tests.et.pytorch.recorded import call, host, host_node, kernel, kineto, nccl_kernel, op, written
+
+
+def names_before(table, name):
+    """Names of the parents of the node of that name."""
+    row = row_of(table, name)
+    return {table.names[i] for i in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()}
+
+
+def row_of(table, name):
+    """The node of that name; of a collective the one that carries it out, not the annotation on the host."""
+    rows = [row for row, found in enumerate(table.names) if found == name]
+    return max(rows, key=lambda row: table.type[row])
+
+
+def step(events, begin=0, end=200):
+    return [op("ProfilerStep#4", begin, end, category="user_annotation"), *events]
+
+
+def reduced(begin, launch, size=1000):
+    """A collective of NCCL's, as PyTorch 2.3 records it, whose kernel has the correlation 900 + begin."""
+    said = {"Collective name": "allreduce", "In msg nelems": size, "Out msg nelems": size, "dtype": "Half"}
+    said |= {"Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}
+    return [
+        op("record_param_comms", begin, begin + 20, **said),
+        call("cudaEventRecord", begin + 1, begin + 2, 700 + begin),
+        call("cudaStreamWaitEvent", begin + 3, begin + 4, 800 + begin),
+        op("nccl:all_reduce", begin + 5, begin + 18, category="user_annotation"),
+        call("cudaLaunchKernelExC", launch, launch + 5, 900 + begin),
+    ]
+
+
+def test_streams_launches_and_blocking_calls_become_dependencies(tmp_path):
+    events = [
+        op("aten::mm", 10, 30),
+        call("cudaLaunchKernel", 15, 20, 1),
+        kernel("gemm", 22, 60, 1),
+        *reduced(40, 50),
+        nccl_kernel(62, 90, 940),
+        call("cudaStreamWaitEvent", 70, 71, 5),
+        op("aten::add", 80, 89),
+        call("cudaLaunchKernel", 82, 85, 2),
+        kernel("add", 92, 110, 2),
+        call("cudaStreamSynchronize", 95, 120, 6),
+    ]
+    made = convert(written(tmp_path, kineto=kineto(step(events), world=2)))
+    table = made.tables[0]
+    assert names_before(table, "gemm") == {"cudaLaunchKernel"}
+    assert names_before(table, "nccl:all_reduce") >= {"gemm", "cudaLaunchKernelExC"}
+    assert names_before(table, "add") >= {"gemm", "nccl:all_reduce", "cudaLaunchKernel"}
+    assert "add" in names_before(table, "cudaStreamSynchronize")
+    assert table.duration_micros[row_of(table, "cudaStreamSynchronize")] == 10  # what was left when `add` was over
+    assert table.duration_micros[row_of(table, "gemm")] == 38
+    row = row_of(table, "nccl:all_reduce")
+    assert (table.comm_type[row], table.comm_size[row]) == (et.CollectiveCommType.ALL_REDUCE, 2000)
+    (rank,) = made.report["ranks"]
+    assert (rank["kernels"], rank["linked_kernels"]) == (3, 3)
+
+
+def test_a_collective_that_runs_beside_compute_is_not_waited_for(tmp_path):
+    events = [
+        op("aten::mm", 5, 30),
+        call("cudaLaunchKernel", 6, 8, 1),
+        kernel("gemm", 9, 45, 1),
+        *reduced(40, 50),
+        nccl_kernel(62, 190, 940),
+        op("aten::add", 80, 89),
+        call("cudaLaunchKernel", 82, 85, 2),
+        kernel("add", 92, 110, 2),
+    ]
+    table = convert(written(tmp_path, kineto=kineto(step(events), world=2))).tables[0]
+    assert "nccl:all_reduce" not in names_before(table, "add")
+
+
+def test_what_streams_wait_for_is_taken_from_the_trace_where_it_says_so(tmp_path):
+    said = {"stream": 9, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 50, "correlation": 51}
+    events = [
+        op("aten::mm", 5, 60),
+        call("cudaLaunchKernel", 6, 8, 1),
+        kernel("gemm", 9, 20, 1),
+        call("cudaEventRecord", 10, 11, 50),
+        call("cudaStreamWaitEvent", 12, 13, 51),
+        call("cudaLaunchKernel", 14, 15, 2),
+        kernel("copy", 25, 30, 2, stream=9),
+        op("Stream Wait Event", 12, 13, 9, category="cuda_sync", **said),
+    ]
+    made = convert(written(tmp_path, kineto=kineto(step(events))))
+    assert "gemm" in names_before(made.tables[0], "copy")
+    assert made.report["ranks"][0]["stream_waits_said"] == 1
+
+
+def two_ranks(late=30, offset=0, **head):
+    """Rank 1 comes to its collective so much later; its clock is so much ahead."""
+    documents = {}
+    for rank, shift in ((0, 0), (1, late)):
+        own = [op("aten::mm", 5, 9)]
+        for begin in (20, 90):
+            start = begin + 20 + shift
+            own += [*reduced(begin, begin + 10), nccl_kernel(start, begin + 80, 900 + begin)]
+        events = step(own, end=180)
+        for event in events:
+            event["ts"] += offset * rank
+        documents[f"kineto_{rank}"] = kineto(events, rank, 2, **{key: value[rank] for key, value in head.items()})
+    return documents
+
+
+def test_waiting_for_late_ranks_is_taken_out_of_collectives(tmp_path):
+    made = convert(written(tmp_path, **two_ranks()))
+    for rank, waited in ((0, 30), (1, 0)):
+        table = made.tables[rank]
+        rows = np.flatnonzero(table.type == et.NodeType.COMM_COLL_NODE)
+        assert table.duration_micros[rows].tolist() == [30, 30]
+        assert made.report["ranks"][rank]["waited_us"] == 2 * waited
+
+
+@pytest.mark.parametrize(("hosts", "removed"), [(("a", "b"), -5000), (("a", "a"), 0)])
+def test_clocks_of_two_hosts_are_brought_together(tmp_path, hosts, removed):
+    made = convert(written(tmp_path, **two_ranks(offset=5000, host_name=hosts)))
+    assert [rank["clock_offset_us"] for rank in made.report["ranks"]] == [0, -5000]
+    assert [rank["clock_offset_removed_us"] for rank in made.report["ranks"]] == [0, removed]
+
+
+def test_a_rank_that_begins_later_does_so_in_its_trace(tmp_path):
+    documents = two_ranks()
+    for event in documents["kineto_1"]["traceEvents"][:2]:
+        event["ts"] += 4
+    table = convert(written(tmp_path, **documents)).tables[1]
+    assert table.duration_micros[row_of(table, "(ranks that begin sooner)")] == 4
+
+
+def test_operators_are_linked_by_record_function_id_and_kernels_that_are_not_say_why(tmp_path):
+    events = step(
+        [
+            op("aten::mm", 10, 30, rf_id=8),
+            call("cudaLaunchKernel", 15, 20, 1),
+            kernel("gemm", 22, 60, 1),
+            call("cudaLaunchKernel", 35, 36, 2),
+            kernel("alone", 62, 70, 2),
+            kernel("lost", 72, 80, 3),
+        ]
+    )
+    events = events[1:]  # without a ProfilerStep nothing is around the second launch
+    nodes = [host_node(3, "aten::mm", 8)]
+    made = convert(written(tmp_path, kineto_0=kineto(events), host_0=host(nodes)))
+    (rank,) = made.report["ranks"]
+    assert (rank["linked_by"], rank["linked_operators"]) == ("record function id", 1)
+    assert [(entry["name"], entry["why"]) for entry in rank["not_linked"]] == [
+        ("alone", "no operator is open on thread 1 when cudaLaunchKernel launches it"),
+        ("lost", "no launch with correlation 3 in the trace"),
+    ]
+
+
+def test_an_nccl_kernel_of_which_nothing_is_known_is_lost_and_not_an_all_reduce(tmp_path):
+    events = step([op("aten::mm", 5, 60), call("cudaLaunchKernel", 6, 8, 1), nccl_kernel(9, 20, 1)])
+    made = convert(written(tmp_path, kineto=kineto(events)))
+    assert not np.any(made.tables[0].type == et.NodeType.COMM_COLL_NODE)
+    assert sum(made.report["ranks"][0]["lost"].values()) == 1
+    assert any("1 collectives lost" in note for note in made.notes)
+
+
+def test_steps_are_chosen(tmp_path):
+    events = [op(f"ProfilerStep#{n}", 100 * n, 100 * n + 90, category="user_annotation") for n in (1, 2)]
+    events += [op(f"aten::op{n}", 100 * n + 1, 100 * n + 5) for n in (1, 2)]
+    paths = written(tmp_path, kineto=kineto(events))
+    for chosen, there in (("", ["aten::op2"]), ("1", ["aten::op1"]), ("all", ["aten::op1", "aten::op2"])):
+        names = list(convert(paths, chosen).tables[0].names)
+        assert [name for name in names if name.startswith("aten::op")] == there
+    with pytest.raises(et.TraceError, match="step '7', found steps 1, 2; expected one of these, or all"):
+        convert(paths, "7")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"schema": "1.1.0", "pid": 1, "nodes": [{"id": 3}]}', "entry 0 of nodes: KeyError"),
+        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel"}]}', "entry 0 of traceEvents: KeyError"),
+        ('{"schemaVersion": 1, "traceEvents": []}', "no operator and no kernel among its events"),
+        ('{"schemaVersion": 1, "traceEvents": [', "expected a PyTorch host execution trace or a Kineto trace"),
+        ("{}", 'found neither "traceEvents" nor|expected a PyTorch host'),
+    ],
+)
+def test_wrong_files_are_one_line_each(tmp_path, text, says):
+    path = tmp_path / "wrong.json"
+    path.write_text(text)
+    with pytest.raises(et.TraceError, match=says):
+        convert([path])
+    with gzip.open(tmp_path / "wrong.json.gz", "wt") as file:
+        file.write(text)
+    with pytest.raises(et.TraceError, match=says):
+        convert([tmp_path / "wrong.json.gz"])
+
+
+def test_two_traces_of_a_rank_are_refused(tmp_path):
+    one = kineto(step([]))
+    with pytest.raises(et.TraceError, match=r"of rank 0, as .*; expected one Kineto trace of each rank"):
+        convert(written(tmp_path, a=one, b=one))
+
+
+def test_json_of_old_schemas_has_the_same_nodes(tmp_path):
+    new = host([host_node(3, "aten::mm", 8, inputs=[1], types=["Int"])])
+    old = {"name": "aten::mm", "id": 3, "rf_id": 8, "parent": 2, "tid": 1, "inputs": [1], "input_types": ["Int"]}
+    old |= {"outputs": [], "output_types": [], "input_shapes": [[]], "output_shapes": [], "op_schema": ""}
+    (tmp_path / "a").mkdir()
+    paths = written(tmp_path, new=new), written(tmp_path / "a", old=host([old], "1.0.1"))
+    made = [convert(some).tables[0] for some in paths]
+    assert [list(table.names) for table in made] == [["aten::mm"]] * 2
+    assert json.dumps(convert(paths[1]).report)  # all of it can be JSON
