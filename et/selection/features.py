@@ -51,7 +51,7 @@ def features(table: TraceTable) -> Floats:
     found += [part / of_all for part in (*by_kind, float(sends.sum()))]
     found += [*_quantiles(sizes), _log(sent)]
     found += [*_quantiles(micros), _log(took), _log(operations)]
-    mean, most, roots = fan_in.sum() / nodes, int(fan_in.max(initial=0)), np.count_nonzero(fan_in == 0)
+    mean, most, roots = fan_in.sum() / nodes, int(fan_in.max(initial=0)), int(np.count_nonzero(fan_in == 0))
     found += [_log(deep), deep / nodes, _log(mean), _log(most), _log(roots)]
     found += [_log(sent) - _log(took) if took else 0.0, _log(sent) - _log(operations) if operations else 0.0]
     return np.array(found, np.float64)
