@@ -1,16 +1,18 @@
-"""What a stream is asked to be, as numbers that a model is told at every event."""
+"""What a stream is asked to be and how far it has come, as numbers that a model is told at every event."""
 
 import math
+from collections import defaultdict
 from typing import NamedTuple
 
 from et.synthesis.layout import Layout
-from et.synthesis.streams import Stream
-from et.synthesis.tokens import is_time
+from et.synthesis.streams import RECEIVE, SEND, Event, Stream, taking_part
+from et.synthesis.tokens import END, UNKNOWN, Words, is_time
 
-CONDITIONS = 8
-OF_PROGRESS = 3
+CONDITIONS = 9
+OF_SITUATION = 10
 BITS_EACH = 16
 """What it costs to say one of the conditions, when models are compared with one that is not told them."""
+_SLOTS_TOLD = ("own, inner 0", "own, outer 0", "own, whole 0", "own, inner 1")
 
 
 class Wanted(NamedTuple):
@@ -19,37 +21,92 @@ class Wanted(NamedTuple):
     Attributes:
         layout: roles, ranks and groups.
         events: how many, about.
+        sends: how many of them are messages, about.
         mean_micros: of compute and host nodes that take any time.
         mean_bytes: of all other events that have a size.
     """
 
     layout: Layout
     events: int
+    sends: int
     mean_micros: float
     mean_bytes: float
 
-
-def conditions_of(layout: Layout, events: int) -> list[float]:
-    """CONDITIONS numbers about as large as 1."""
-    own = {each.slot: each for each in layout.families if len(each.roles) == 1}
-    sizes = [
-        math.log2(own[slot].size) / 3 if slot in own else -0.5
-        for slot in ("own, inner 0", "own, outer 0", "own, whole 0", "own, inner 1")
-    ]
-    return [math.log2(events) / 10, layout.roles / 4, math.log2(layout.width) / 3, len(layout.families) / 20, *sizes]
-
-
-def progress_of(done: int, events: int) -> list[float]:
-    """OF_PROGRESS numbers: how far a stream has come."""
-    left = events - done
-    return [done / events, math.log2(abs(left) + 1) / 10, 1.0 if left <= 0 else 0.0]
+    def conditions(self) -> list[float]:
+        """CONDITIONS numbers about as large as 1; sizes and times are not among them."""
+        layout = self.layout
+        own = {each.slot: each for each in layout.families if len(each.roles) == 1}
+        sizes = [math.log2(own[slot].size) / 3 if slot in own else -0.5 for slot in _SLOTS_TOLD]
+        of_all = [math.log2(self.events) / 10, math.log2(self.sends + 1) / 5, len(layout.families) / 20]
+        return [*of_all, layout.roles / 4, math.log2(layout.width) / 3, *sizes]
 
 
 def wanted_of(stream: Stream) -> Wanted:
     """What a stream is."""
-
     means = []
     for timed in (True, False):
         own = [event.value for event in stream.events if is_time(event.operation) == timed and event.value > 0]
         means.append(sum(own) / len(own) if own else 0.0)
-    return Wanted(stream.layout, len(stream.events), *means)
+    sends = sum(event.operation.kind == SEND for event in stream.events)
+    return Wanted(stream.layout, len(stream.events), sends, *means)
+
+
+class Situation:
+    """How far a stream has come.
+
+    Attributes:
+        role: whose turn it is.
+        done: events.
+        of_role: events of each role.
+        on_the_way: messages sent and not received yet, by sender and receiver.
+    """
+
+    def __init__(self, words: Words, wanted: Wanted) -> None:
+        self._words = words
+        self._wanted = wanted
+        self._sent = self._in_turn = 0
+        self._since_message = [0] * wanted.layout.roles
+        self.role = 0
+        self.done = 0
+        self.of_role = [0] * wanted.layout.roles
+        self.on_the_way: dict[tuple[int, int], int] = defaultdict(int)
+
+    def numbers(self) -> list[float]:
+        """OF_SITUATION numbers, most of them from 0 to 2."""
+        roles, events = self._wanted.layout.roles, self._wanted.events
+        left = events - self.done
+        coming = sum(many for (_, other), many in self.on_the_way.items() if other == self.role)
+        elsewhere = sum(self.on_the_way.values()) - coming
+        return [
+            self.done / events,
+            math.log2(abs(left) + 1) / 10,
+            1.0 if left <= 0 else 0.0,
+            self.role / roles,
+            self.of_role[self.role] * roles / events,
+            min(coming, 4) / 4,
+            min(elsewhere, 4) / 4,
+            self._sent / max(self._wanted.sends, 1),
+            math.log2(self._since_message[self.role] + 1) / 6,
+            math.log2(self._in_turn + 1) / 6,
+        ]
+
+    def push(self, what: int) -> None:
+        """Take in what the next event is."""
+        self.done += 1
+        if what in {UNKNOWN, END}:
+            return
+        token = self._words.what[what - 2]
+        layout, operation = self._wanted.layout, token.operation
+        self._in_turn = self._in_turn + 1 if token.turn == 0 else 0
+        self.role = (self.role + token.turn) % layout.roles
+        other = (self.role + operation.roles_away) % layout.roles
+        self._since_message[self.role] += 1
+        if operation.kind == SEND:
+            self._sent += 1
+            self.on_the_way[self.role, other] += 1
+        elif operation.kind == RECEIVE:
+            self.on_the_way[other, self.role] -= 1
+        if operation.kind in {SEND, RECEIVE}:
+            self._since_message[self.role] = 0
+        for role in taking_part(layout, Event(self.role, operation, 0, ())):
+            self.of_role[role] += 1

@@ -1,7 +1,7 @@
 """The baseline, and what there is without PyTorch: an n-gram of tokens, smoothed as Witten and Bell do.
 
-Probabilities of a token after the last tokens are mixed with those after one token less, by how many different ones have
-been seen there (Witten and Bell, IEEE Trans. Information Theory 37, 1991, method C), down to all tokens alike.
+Probabilities of a token after the last tokens are mixed with those after one token less, by how many different ones
+have been seen there (Witten and Bell, IEEE Trans. Information Theory 37, 1991, method C), down to all tokens alike.
 """
 
 from collections import defaultdict
@@ -54,7 +54,7 @@ class Counts:
             found = (counts.get(token, 0) + kinds * found) / (total + kinds)
         return found
 
-    def bits(self, rows: Int32) -> Floats:
+    def bits(self, rows: Int32, wanted: Wanted) -> Floats:  # noqa: ARG002 - what it is told it cannot use
         """float64[3]: bits of all tokens of a stream, by field."""
         flat = [*([-1] * self.order), *rows.reshape(-1).tolist()]
         found = np.zeros(3)

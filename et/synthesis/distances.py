@@ -17,8 +17,8 @@ def distances(tables: Sequence[TraceTable], others: Sequence[TraceTable]) -> dic
     """Distances between the nodes of traces and those of others, all traces of a side together.
 
     Jensen-Shannon divergences in bits, 0 = alike, 1 = nothing in common: kinds of nodes with those of collectives, and
-    fan-in. Wasserstein distances of logarithms to base 2, so that 1 is a factor of 2 in the mean: sizes, durations, and the
-    depth of each trace.
+    fan-in. Wasserstein distances of logarithms to base 2, so that 1 is a factor of 2 in the mean: sizes, durations, and
+    the depth of each trace.
     """
     return {
         "node kinds (JS, bits)": _divergence(_joined(tables, _kinds), _joined(others, _kinds)),

@@ -1,8 +1,9 @@
 """Who is in which group: roles, ranks of each role, and families of groups as products of roles and strides.
 
-A *role* is what the NPUs of one distinct trace play, a pipeline stage mostly; all roles have as many NPUs, and NPU i of a
-role is its i-th in ascending order. A family of groups is a set of roles times an arithmetic progression of NPUs within
-each of them: tensor parallelism is ((r,), 1, 8), data parallelism ((r,), 8, 4), first and last stage ((0, 3), 1, 1).
+A *role* is what the NPUs of one distinct trace play, a pipeline stage mostly; all roles have as many NPUs, and NPU i of
+a role is its i-th in ascending order. A family of groups is a set of roles times an arithmetic progression of NPUs
+within each of them: tensor parallelism is ((r,), 1, 8), data parallelism ((r,), 8, 4), first and last stage
+((0, 3), 1, 1).
 """
 
 import dataclasses
@@ -75,7 +76,7 @@ class Layout:
         return next((each for each in self.families if each.slot == slot and role in each.roles), None)
 
     def scaled(self, ranks: int) -> "Layout":
-        """The same for another number of NPUs: groups that reach over all NPUs of a role, or repeat until its end, grow.
+        """The same for another number of NPUs: groups that reach to the last NPU of a role grow or shrink.
 
         Raises:
             TraceError: the families do not divide so many.

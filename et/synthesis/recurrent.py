@@ -1,11 +1,10 @@
 """The learned model: a gated recurrent network over events, which is also told what followed alike events before.
 
-An event's three tokens are predicted one after another: what from the network's state, its value from that and what it
-is, its parents from that and both (Cho et al., EMNLP 2014, for the unit). Beside each the token that `History` points to
-is given, so that the network learns when to copy.
+An event's three tokens are predicted one after another: what it is from the network's state, its value from that and
+what it is, its parents from that and both (Cho et al., EMNLP 2014, for the unit). Beside each the token that `History`
+points to is given, so that the network learns when to copy.
 """
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from et.synthesis.conditions import CONDITIONS, OF_PROGRESS, Wanted, conditions_of, progress_of
+from et.synthesis.conditions import CONDITIONS, OF_SITUATION, Situation, Wanted
 from et.synthesis.history import REACHES, History
+from et.synthesis.tokens import Words
 
 Floats = NDArray[np.float64]
 Int32 = NDArray[np.int32]
@@ -36,10 +36,10 @@ class Network(nn.Module):
         self.sizes = tuple(sizes)
         self.embed = nn.ModuleList(nn.Embedding(size, EMBEDDED) for size in sizes)
         followers = 3 * len(REACHES) * EMBEDDED
-        self.into = nn.Linear(3 * EMBEDDED + followers + CONDITIONS + OF_PROGRESS, HIDDEN)
+        self.into = nn.Linear(3 * EMBEDDED + followers + CONDITIONS + OF_SITUATION, HIDDEN)
         self.unit = nn.GRU(HIDDEN, HIDDEN, batch_first=True)
         self.drop = nn.Dropout(_DROPPED)
-        widths = [HIDDEN + followers + OF_PROGRESS + more * EMBEDDED for more in (0, 2, 3)]
+        widths = [HIDDEN + followers + OF_SITUATION + more * EMBEDDED for more in (0, 2, 3)]
         self.heads = nn.ModuleList(
             nn.Sequential(nn.Linear(width, HEAD), nn.ReLU(), nn.Linear(HEAD, size))
             for width, size in zip(widths, sizes, strict=True)
@@ -52,7 +52,7 @@ class Network(nn.Module):
         copies = self._embedded(followers)
         given = torch.cat([self._embedded(before), copies, told], -1)
         found, hidden = self.unit(self.drop(torch.relu(self.into(given))), hidden)
-        return torch.cat([self.drop(found), copies, told[..., -OF_PROGRESS:]], -1), hidden
+        return torch.cat([self.drop(found), copies, told[..., -OF_SITUATION:]], -1), hidden
 
     def logits(self, field: int, features: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
         """Of a field's tokens.
@@ -76,14 +76,15 @@ class Recurrent:
     """A network that is trained, or is to be.
 
     Args:
-        sizes: how many tokens each field has.
+        words: tokens of the streams that it learns.
         seed: of all that is drawn while it learns.
     """
 
-    def __init__(self, sizes: Sequence[int], seed: int) -> None:
+    def __init__(self, words: Words, seed: int) -> None:
         torch.manual_seed(seed)
         self._seed = seed
-        self.network = Network(sizes)
+        self._words = words
+        self.network = Network(words.sizes)
 
     def learn(
         self,
@@ -102,7 +103,7 @@ class Recurrent:
         """
         torch.set_num_threads(1)  # sums in the same order everywhere; and more are slower here
         generator = np.random.default_rng(self._seed)
-        examples = [_example(rows, each) for rows, each in zip(streams, wanted, strict=True)]
+        examples = [_example(self._words, rows, each) for rows, each in zip(streams, wanted, strict=True)]
         by_length = sorted(range(len(examples)), key=lambda at: len(streams[at]))
         batches = [by_length[begin : begin + _AT_ONCE] for begin in range(0, len(by_length), _AT_ONCE)]
         steps = epochs * len(batches)
@@ -136,9 +137,7 @@ class Recurrent:
             bits, events = bits + float(losses.detach().sum()) / np.log(2), events + float(many)
         return bits, events
 
-    def _losses(
-        self, part: dict[str, torch.Tensor], hidden: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _losses(self, part: dict[str, torch.Tensor], hidden: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Nats of each field of each event, [3]; the parents and value of an end cost nothing."""
         features, hidden = self.network.state(part["before"], part["followers"], part["told"], hidden)
         target, last = part["target"], part["last"]
@@ -158,35 +157,28 @@ class Recurrent:
     def bits(self, rows: Int32, wanted: Wanted) -> Floats:
         """float64[3]: bits of all tokens of a stream, by field."""
         with torch.no_grad():
-            losses, _ = self._losses(_batch([_example(rows, wanted)]), None)
+            losses, _ = self._losses(_batch([_example(self._words, rows, wanted)]), None)
         return np.asarray(losses.double().numpy() / np.log(2))
 
     def start(self, wanted: Wanted) -> "RecurrentState":
         """Before the first event of a stream that is to be made."""
-        return RecurrentState(self.network, wanted)
-
-    def saved(self) -> bytes:
-        """The weights."""
-        buffer = io.BytesIO()
-        torch.save(self.network.state_dict(), buffer)
-        return buffer.getvalue()
+        return RecurrentState(self.network, self._words, wanted)
 
 
 class RecurrentState:
     """A stream as far as it has come; see et.synthesis.sampling.Model."""
 
-    def __init__(self, network: Network, wanted: Wanted) -> None:
+    def __init__(self, network: Network, words: Words, wanted: Wanted) -> None:
         self._network = network
-        self._wanted = wanted
-        self._conditions = conditions_of(wanted.layout, wanted.events)
+        self._conditions = wanted.conditions()
+        self._situation = Situation(words, wanted)
         self._history = History()
         self._before = (0, 0, 0)
-        self._done = 0
         self._hidden: torch.Tensor | None = None
         self._features = self._next()
 
     def _next(self) -> torch.Tensor:
-        told = [*self._conditions, *progress_of(self._done, self._wanted.events)]
+        told = [*self._conditions, *self._situation.numbers()]
         with torch.no_grad():
             features, self._hidden = self._network.state(
                 torch.tensor([[self._before]]),
@@ -211,20 +203,21 @@ class RecurrentState:
         """Take in the next event."""
         self._history.push(event)
         self._before = (event[0], event[1], event[2])
-        self._done += 1
+        self._situation.push(event[0])
         self._features = self._next()
 
 
-def _example(rows: Int32, wanted: Wanted) -> dict[str, NDArray[Any]]:
+def _example(words: Words, rows: Int32, wanted: Wanted) -> dict[str, NDArray[Any]]:
     """What a network is given and is to find at each event of a stream."""
-    history = History()
+    history, situation = History(), Situation(words, wanted)
     followers, last, told = [], [], []
-    conditions = conditions_of(wanted.layout, wanted.events)
-    for done, event in enumerate(rows.tolist()):
+    conditions = wanted.conditions()
+    for event in rows.tolist():
         followers.append(history.followers())
         last.append([history.value_of(event[0]), history.parents_of(event[0], event[1])])
-        told.append([*conditions, *progress_of(done, wanted.events)])
+        told.append([*conditions, *situation.numbers()])
         history.push(event)
+        situation.push(event[0])
     return {
         "before": np.concatenate([np.zeros((1, 3), np.int32), rows[:-1]]),
         "target": rows,

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.errors import TraceError
-from et.synthesis.conditions import Wanted
+from et.synthesis.conditions import Situation, Wanted
 from et.synthesis.layout import Layout
-from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Event, away, taking_part
+from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Event, Operation, away
 from et.synthesis.tokens import END, UNKNOWN, Token, Words, exponent, is_time
 
 Floats = NDArray[np.float64]
@@ -26,6 +26,13 @@ _LEAST = 1e-3
 """Tokens less likely than this are not drawn: so many draws would else leave the beaten track somewhere."""
 _JITTER_OCTAVES = 0.05
 _LARGEST = 2.0**50
+
+
+class Draw(NamedTuple):
+    """Events that were drawn; is_whole: the model has ended the stream, it was not cut."""
+
+    events: list["Drawn"]
+    is_whole: bool
 
 
 class State(Protocol):
@@ -41,6 +48,9 @@ class State(Protocol):
 class Model(Protocol):
     """What streams are drawn from: et.synthesis.counts.Counts, or et.synthesis.recurrent.Recurrent."""
 
+    def bits(self, rows: NDArray[np.int32], wanted: Wanted) -> Floats:
+        """float64[3]: bits of all tokens of a stream, by field."""
+
     def start(self, wanted: Wanted) -> State:
         """Before the first event of a stream that is to be made."""
 
@@ -54,64 +64,45 @@ class Drawn(NamedTuple):
     parents: tuple[int, ...]
 
 
-class _Rules:
+class _Rules(Situation):
     """What may come next."""
 
     def __init__(self, words: Words, wanted: Wanted) -> None:
-        self._words = words
-        self._layout = wanted.layout
-        self._wanted = wanted.events
-        self._on_the_way: dict[tuple[int, int], int] = defaultdict(int)
+        super().__init__(words, wanted)
         self._least = np.array([max(distances, default=0) for distances in words.parents])
-        self.role = 0
-        self.done = 0
-        self.of_role = [0] * wanted.layout.roles
+
+    def is_over(self) -> bool:
+        """Whether the stream must end."""
+        return self.done >= _LATEST * self._wanted.events
 
     def may_be(self) -> Floats:
         """float64[what]: 1 where an event may be."""
         found = np.zeros(self._words.sizes[0])
-        found[END] = self.done >= _EARLIEST * self._wanted and not any(self._on_the_way.values())
-        if self.done < _LATEST * self._wanted:
-            found[2:] = [self._may(token) for token in self._words.what]
-        elif any(self._on_the_way.values()):
-            found[2:] = [token.operation.kind == RECEIVE and self._may(token) for token in self._words.what]
+        found[END] = self.done >= _EARLIEST * self._wanted.events and not any(self.on_the_way.values())
+        found[2:] = [self._may(token) for token in self._words.what]
         return found
 
     def _may(self, token: Token) -> bool:
-        roles = self._layout.roles
-        if away(roles, token.turn) != token.turn:
+        layout, operation = self._wanted.layout, token.operation
+        if away(layout.roles, token.turn) != token.turn:
             return False
-        role = (self.role + token.turn) % roles
-        operation = token.operation
+        role = (self.role + token.turn) % layout.roles
         if operation.kind in {SEND, RECEIVE}:
             distance = operation.roles_away
-            if away(roles, distance) != distance or not distance:
+            if away(layout.roles, distance) != distance or not distance:
                 return False
-            return operation.kind == SEND or self._on_the_way[(role + distance) % roles, role] > 0
-        return operation.kind != COLLECTIVE or self._layout.family(role, operation.slot) is not None
+            return operation.kind == SEND or self.on_the_way[(role + distance) % layout.roles, role] > 0
+        return operation.kind != COLLECTIVE or layout.family(role, operation.slot) is not None
 
     def may_wait_for(self, what: int) -> Floats:
         """float64[parents]: 1 where a pattern has no parent before the first event of the role."""
-        role = (self.role + self._words.what[what - 2].turn) % self._layout.roles
+        role = (self.role + self._words.what[what - 2].turn) % self._wanted.layout.roles
         found = np.zeros(self._words.sizes[2])
         found[1:] = self._least <= self.of_role[role]
         return found
 
-    def push(self, drawn: Drawn) -> None:
-        """Note what has happened."""
-        token = self._words.what[drawn.what - 2]
-        self.role, self.done = drawn.role, self.done + 1
-        operation = token.operation
-        other = (drawn.role + operation.roles_away) % self._layout.roles
-        if operation.kind == SEND:
-            self._on_the_way[drawn.role, other] += 1
-        elif operation.kind == RECEIVE:
-            self._on_the_way[other, drawn.role] -= 1
-        for role in taking_part(self._layout, Event(drawn.role, operation, 0, ())):
-            self.of_role[role] += 1
 
-
-def draw(model: Model, words: Words, wanted: Wanted, generator: np.random.Generator) -> list[Drawn]:
+def draw(model: Model, words: Words, wanted: Wanted, generator: np.random.Generator) -> "Draw":
     """Draw the events of a stream.
 
     Args:
@@ -125,10 +116,10 @@ def draw(model: Model, words: Words, wanted: Wanted, generator: np.random.Genera
     """
     state, rules = model.start(wanted), _Rules(words, wanted)
     found: list[Drawn] = []
-    while True:
+    while not rules.is_over():
         what = _drawn(state.probabilities(0, ()), rules.may_be(), generator)
         if what == END:
-            return found
+            return Draw(found, is_whole=True)
         any_value = np.ones(words.sizes[1])
         any_value[UNKNOWN] = 0
         value = _drawn(state.probabilities(1, (what,)), any_value, generator)
@@ -136,8 +127,9 @@ def draw(model: Model, words: Words, wanted: Wanted, generator: np.random.Genera
         role = (rules.role + words.what[what - 2].turn) % wanted.layout.roles
         drawn = Drawn(role, what, value, words.parents[parents - 1])
         found.append(drawn)
-        rules.push(drawn)
+        rules.push(what)
         state.push((what, value, parents))
+    return Draw(found, is_whole=False)
 
 
 def _drawn(chances: Floats, may_be: Floats, generator: np.random.Generator) -> int:
@@ -176,8 +168,8 @@ def events_of(drawn: Sequence[Drawn], words: Words, wanted: Wanted, generator: n
     ]
 
 
-def complete(layout: Layout, events: Sequence[Event]) -> bool:
-    """Whether all that is sent is received, and nothing before it is sent."""
+def received(layout: Layout, events: Sequence[Event]) -> list[Event]:
+    """The events, and at the end receives of what is still on the way, which happens where a stream was cut."""
     on_the_way: dict[tuple[int, int], int] = defaultdict(int)
     for event in events:
         other = (event.role + event.operation.roles_away) % layout.roles
@@ -185,6 +177,9 @@ def complete(layout: Layout, events: Sequence[Event]) -> bool:
             on_the_way[event.role, other] += 1
         elif event.operation.kind == RECEIVE:
             on_the_way[other, event.role] -= 1
-            if on_the_way[other, event.role] < 0:
-                return False
-    return not any(on_the_way.values())
+    missing = [
+        Event(role, Operation(RECEIVE, away(layout.roles, sender - role)), 0, (1,))
+        for (sender, role), many in on_the_way.items()
+        for _ in range(many)
+    ]
+    return [*events, *missing]

@@ -54,9 +54,7 @@ def traces_of(layout: Layout, events: Sequence[Event]) -> list[TraceTable]:
     return found
 
 
-def _add(
-    block: Block, event: Event, value: int, peer: int, names: dict[str, str], distances: Sequence[int]
-) -> None:
+def _add(block: Block, event: Event, value: int, peer: int, names: dict[str, str], distances: Sequence[int]) -> None:
     """One node, as the next of its role."""
     place = len(block)
     after = [place - distance for distance in distances if distance <= place]
@@ -75,5 +73,3 @@ def _add(
         block.send(f"{operation.kind}-{place}", value, peer=peer, after=after)
     else:
         block.recv(f"{operation.kind}-{place}", value, peer=peer, after=after)
-
-
