@@ -8,8 +8,8 @@ from et.synthesis.layout import Layout
 from et.synthesis.streams import RECEIVE, SEND, Event, Stream, taking_part
 from et.synthesis.tokens import END, UNKNOWN, Words, is_time
 
-CONDITIONS = 9
-OF_SITUATION = 10
+CONDITIONS = 10
+OF_SITUATION = 14
 BITS_EACH = 16
 """What it costs to say one of the conditions, when models are compared with one that is not told them."""
 _SLOTS_TOLD = ("own, inner 0", "own, outer 0", "own, whole 0", "own, inner 1")
@@ -32,12 +32,18 @@ class Wanted(NamedTuple):
     mean_micros: float
     mean_bytes: float
 
+    @property
+    def period(self) -> float:
+        """Events between two messages of a role, about."""
+        return self.events / (2 * self.sends + 1)
+
     def conditions(self) -> list[float]:
         """CONDITIONS numbers about as large as 1; sizes and times are not among them."""
         layout = self.layout
         own = {each.slot: each for each in layout.families if len(each.roles) == 1}
         sizes = [math.log2(own[slot].size) / 3 if slot in own else -0.5 for slot in _SLOTS_TOLD]
-        of_all = [math.log2(self.events) / 10, math.log2(self.sends + 1) / 5, len(layout.families) / 20]
+        of_all = [math.log2(self.events) / 10, math.log2(self.sends + 1) / 5, math.log2(self.period) / 5]
+        of_all += [len(layout.families) / 20]
         return [*of_all, layout.roles / 4, math.log2(layout.width) / 3, *sizes]
 
 
@@ -64,7 +70,8 @@ class Situation:
     def __init__(self, words: Words, wanted: Wanted) -> None:
         self._words = words
         self._wanted = wanted
-        self._sent = self._in_turn = 0
+        self._in_turn = 0
+        self._sent, self._taken = [0] * wanted.layout.roles, [0] * wanted.layout.roles
         self._since_message = [0] * wanted.layout.roles
         self.role = 0
         self.done = 0
@@ -76,6 +83,7 @@ class Situation:
         roles, events = self._wanted.layout.roles, self._wanted.events
         left = events - self.done
         coming = sum(many for (_, other), many in self.on_the_way.items() if other == self.role)
+        of_each = roles / max(self._wanted.sends, 1)
         elsewhere = sum(self.on_the_way.values()) - coming
         return [
             self.done / events,
@@ -85,9 +93,13 @@ class Situation:
             self.of_role[self.role] * roles / events,
             min(coming, 4) / 4,
             min(elsewhere, 4) / 4,
-            self._sent / max(self._wanted.sends, 1),
             math.log2(self._since_message[self.role] + 1) / 6,
+            min(self._since_message[self.role] / self._wanted.period, 4) / 2,
             math.log2(self._in_turn + 1) / 6,
+            self._sent[self.role] * of_each,
+            self._taken[self.role] * of_each,
+            (self._sent[self.role] - self._taken[self.role]) / 4,
+            (roles - 1 - self.role) / 4,
         ]
 
     def push(self, what: int) -> None:
@@ -102,9 +114,10 @@ class Situation:
         other = (self.role + operation.roles_away) % layout.roles
         self._since_message[self.role] += 1
         if operation.kind == SEND:
-            self._sent += 1
+            self._sent[self.role] += 1
             self.on_the_way[self.role, other] += 1
         elif operation.kind == RECEIVE:
+            self._taken[self.role] += 1
             self.on_the_way[other, self.role] -= 1
         if operation.kind in {SEND, RECEIVE}:
             self._since_message[self.role] = 0

@@ -15,13 +15,15 @@ from et.errors import TraceError
 from et.synthesis.conditions import Situation, Wanted
 from et.synthesis.layout import Layout
 from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Event, Operation, away
-from et.synthesis.tokens import END, UNKNOWN, Token, Words, exponent, is_time
+from et.synthesis.tokens import END, NOTHING, Token, Words, exponent, is_time
 
 Floats = NDArray[np.float64]
 
 _EARLIEST, _LATEST = 0.9, 1.1
 """Of the length that is wanted: where a stream may end, and where it must."""
-_TEMPERATURE = 0.8
+_TEMPERATURES = (0.5, 0.8, 0.5)
+"""What an event is, and for whom it waits, is drawn more from what is likely than its value is: one event that makes no
+sense there is followed by many."""
 _LEAST = 1e-3
 """Tokens less likely than this are not drawn: so many draws would else leave the beaten track somewhere."""
 _JITTER_OCTAVES = 0.05
@@ -70,6 +72,9 @@ class _Rules(Situation):
     def __init__(self, words: Words, wanted: Wanted) -> None:
         super().__init__(words, wanted)
         self._least = np.array([max(distances, default=0) for distances in words.parents])
+        self._seen: dict[int, set[int]] = defaultdict(set)
+        for token, value in words.rest:
+            self._seen[token].add(value)
 
     def is_over(self) -> bool:
         """Whether the stream must end."""
@@ -94,6 +99,14 @@ class _Rules(Situation):
             return operation.kind == SEND or self.on_the_way[(role + distance) % layout.roles, role] > 0
         return operation.kind != COLLECTIVE or layout.family(role, operation.slot) is not None
 
+    def may_be_worth(self, what: int) -> Floats:
+        """float64[value]: 1 where a value may be: none where no such event had one, any where all had."""
+        found = np.zeros(self._words.sizes[1])
+        has_some = any(token != NOTHING for token in self._seen[what])
+        found[NOTHING + 1 :] = has_some
+        found[NOTHING] = NOTHING in self._seen[what]
+        return found
+
     def may_wait_for(self, what: int) -> Floats:
         """float64[parents]: 1 where a pattern has no parent before the first event of the role."""
         role = (self.role + self._words.what[what - 2].turn) % self._wanted.layout.roles
@@ -117,13 +130,12 @@ def draw(model: Model, words: Words, wanted: Wanted, generator: np.random.Genera
     state, rules = model.start(wanted), _Rules(words, wanted)
     found: list[Drawn] = []
     while not rules.is_over():
-        what = _drawn(state.probabilities(0, ()), rules.may_be(), generator)
+        what = _drawn(state.probabilities(0, ()), rules.may_be(), _TEMPERATURES[0], generator)
         if what == END:
             return Draw(found, is_whole=True)
-        any_value = np.ones(words.sizes[1])
-        any_value[UNKNOWN] = 0
-        value = _drawn(state.probabilities(1, (what,)), any_value, generator)
-        parents = _drawn(state.probabilities(2, (what, value)), rules.may_wait_for(what), generator)
+        value = _drawn(state.probabilities(1, (what,)), rules.may_be_worth(what), _TEMPERATURES[1], generator)
+        waiting = rules.may_wait_for(what)
+        parents = _drawn(state.probabilities(2, (what, value)), waiting, _TEMPERATURES[2], generator)
         role = (rules.role + words.what[what - 2].turn) % wanted.layout.roles
         drawn = Drawn(role, what, value, words.parents[parents - 1])
         found.append(drawn)
@@ -132,13 +144,13 @@ def draw(model: Model, words: Words, wanted: Wanted, generator: np.random.Genera
     return Draw(found, is_whole=False)
 
 
-def _drawn(chances: Floats, may_be: Floats, generator: np.random.Generator) -> int:
+def _drawn(chances: Floats, may_be: Floats, temperature: float, generator: np.random.Generator) -> int:
     allowed = chances * may_be
     if not may_be.any():
         raise TraceError("synthesis: nothing that was learned may come next, expected a layout like those learned from")
     if not allowed.any():
         allowed = may_be
-    allowed = np.where(allowed >= _LEAST * allowed.max(), allowed, 0) ** (1 / _TEMPERATURE)
+    allowed = np.where(allowed >= _LEAST * allowed.max(), allowed, 0) ** (1 / temperature)
     return int(generator.choice(len(allowed), p=allowed / allowed.sum()))
 
 

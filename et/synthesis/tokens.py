@@ -22,7 +22,7 @@ UNKNOWN, END = 0, 1
 FIELDS = ("what", "value", "parents")
 _STEPS_PER_OCTAVE = 4
 _MOST_STEPS = 80
-_NOTHING, _MIDDLE = 1, 2 + _MOST_STEPS
+NOTHING, _MIDDLE = 1, 2 + _MOST_STEPS
 VALUES = _MIDDLE + _MOST_STEPS + 1
 """Tokens of values: unknown, no value, and from -80 to 80 quarters of an octave."""
 _EXACT = 8
@@ -101,12 +101,12 @@ def encode(words: Words, stream: Stream) -> Int32:
         (what.get(token, UNKNOWN), _value(event, middles)[0], parents.get(pattern(event.parents), UNKNOWN))
         for token, event in zip(_turns(stream), stream.events, strict=True)
     ]
-    return np.array([*rows, (END, _NOTHING, UNKNOWN)], np.int32)
+    return np.array([*rows, (END, NOTHING, UNKNOWN)], np.int32)
 
 
 def exponent(words: Words, what: int, value: int) -> float | None:
     """log2 of a value above the middle of its stream; None = the event has none."""
-    if value in {UNKNOWN, _NOTHING}:
+    if value in {UNKNOWN, NOTHING}:
         return None
     return (value - _MIDDLE) / _STEPS_PER_OCTAVE + words.rest.get((what, value), 0.0)
 
@@ -123,7 +123,7 @@ def _rounded(distance: int) -> int:
 def _value(event: Event, middles: Middles) -> tuple[int, float]:
     """The token of an event's value, and what is left."""
     if event.value <= 0 or event.operation.kind == RECEIVE:
-        return _NOTHING, 0.0
+        return NOTHING, 0.0
     above = math.log2(event.value) - (middles.micros if is_time(event.operation) else middles.bytes)
     steps = min(max(round(_STEPS_PER_OCTAVE * above), -_MOST_STEPS), _MOST_STEPS)
     return _MIDDLE + steps, above - steps / _STEPS_PER_OCTAVE
