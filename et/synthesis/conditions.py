@@ -1,17 +1,19 @@
 """What a stream is asked to be and how far it has come, as numbers that a model is told at every event."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from et.synthesis.layout import Layout
-from et.synthesis.streams import RECEIVE, SEND, Event, Stream, taking_part
+from et.synthesis.streams import RECEIVE, SEND, Event, Operation, Stream, taking_part
 from et.synthesis.tokens import END, UNKNOWN, Words, is_time
 
 CONDITIONS = 10
 OF_SITUATION = 14
 BITS_EACH = 16
 """What it costs to say one of the conditions, when models are compared with one that is not told them."""
+MICROS = "micros"
 _SLOTS_TOLD = ("own, inner 0", "own, outer 0", "own, whole 0", "own, inner 1")
 
 
@@ -22,15 +24,16 @@ class Wanted(NamedTuple):
         layout: roles, ranks and groups.
         events: how many, about.
         sends: how many of them are messages, about.
-        mean_micros: of compute and host nodes that take any time.
-        mean_bytes: of all other events that have a size.
+        role_events: events of each role's turns, about.
+        totals: microseconds of each role's nodes, by "micros" and the role; bytes of all events of a kind, by the kind
+            and, of collectives, the slot of their groups.
     """
 
     layout: Layout
     events: int
     sends: int
-    mean_micros: float
-    mean_bytes: float
+    role_events: tuple[int, ...]
+    totals: Mapping[tuple[str, int | str], float]
 
     @property
     def period(self) -> float:
@@ -49,12 +52,18 @@ class Wanted(NamedTuple):
 
 def wanted_of(stream: Stream) -> Wanted:
     """What a stream is."""
-    means = []
-    for timed in (True, False):
-        own = [event.value for event in stream.events if is_time(event.operation) == timed and event.value > 0]
-        means.append(sum(own) / len(own) if own else 0.0)
+    totals: dict[tuple[str, int | str], float] = defaultdict(float)
+    for event in stream.events:
+        totals[total_of(event.role, event.operation)] += event.value if event.operation.kind != RECEIVE else 0
     sends = sum(event.operation.kind == SEND for event in stream.events)
-    return Wanted(stream.layout, len(stream.events), sends, *means)
+    many = Counter(event.role for event in stream.events)
+    of_roles = tuple(many[role] for role in range(stream.layout.roles))
+    return Wanted(stream.layout, len(stream.events), sends, of_roles, dict(totals))
+
+
+def total_of(role: int, operation: Operation) -> tuple[str, int | str]:
+    """Which of the totals an event counts to."""
+    return (MICROS, role) if is_time(operation) else (operation.kind, operation.slot)
 
 
 class Situation:

@@ -166,35 +166,45 @@ class Recurrent:
 
 
 class RecurrentState:
-    """A stream as far as it has come; see et.synthesis.sampling.Model."""
+    """A stream as far as it has come; see et.synthesis.sampling.Model.
+
+    The network once more, in NumPy: one event after another, PyTorch takes ten times as long for its calls.
+    """
 
     def __init__(self, network: Network, words: Words, wanted: Wanted) -> None:
-        self._network = network
+        self._weights = {name: values.numpy().astype(np.float64) for name, values in network.state_dict().items()}
         self._conditions = wanted.conditions()
         self._situation = Situation(words, wanted)
         self._history = History()
-        self._before = (0, 0, 0)
-        self._hidden: torch.Tensor | None = None
-        self._features = self._next()
+        self._hidden = np.zeros(HIDDEN)
+        self._features = self._next((0, 0, 0))
 
-    def _next(self) -> torch.Tensor:
+    def _next(self, before: Sequence[int]) -> Floats:
+        """Features of the next event, as Network.state makes them."""
         told = [*self._conditions, *self._situation.numbers()]
-        with torch.no_grad():
-            features, self._hidden = self._network.state(
-                torch.tensor([[self._before]]),
-                torch.tensor([[self._history.followers()]]),
-                torch.tensor([[told]]),
-                self._hidden,
-            )
-        return features
+        copies = self._embedded(self._history.followers())
+        given = self._linear("into", np.concatenate([self._embedded(before), copies, told]))
+        into = self._weights["unit.weight_ih_l0"] @ np.maximum(given, 0) + self._weights["unit.bias_ih_l0"]
+        own = self._weights["unit.weight_hh_l0"] @ self._hidden + self._weights["unit.bias_hh_l0"]
+        reset, update = (_sigmoid(into[part] + own[part]) for part in (slice(0, HIDDEN), slice(HIDDEN, 2 * HIDDEN)))
+        new = np.tanh(into[2 * HIDDEN :] + reset * own[2 * HIDDEN :])
+        self._hidden = (1 - update) * new + update * self._hidden
+        return np.concatenate([self._hidden, copies, told[-OF_SITUATION:]])
+
+    def _embedded(self, tokens: Sequence[int]) -> Floats:
+        return np.concatenate([self._weights[f"embed.{at % 3}.weight"][token] for at, token in enumerate(tokens)])
+
+    def _linear(self, name: str, given: Floats) -> Floats:
+        return np.asarray(self._weights[f"{name}.weight"] @ given + self._weights[f"{name}.bias"])
 
     def probabilities(self, field: int, event: Sequence[int]) -> Floats:
         """Of the tokens of the next event's next field, after those of its fields that stand already."""
         last = [] if field == 0 else [self._last(field, event)]
-        beside = [torch.tensor([[token]]) for token in (*event, *last)]
-        with torch.no_grad():
-            logits = self._network.logits(field, self._features, *beside)
-            return np.asarray(torch.softmax(logits, -1)[0, 0].double().numpy())
+        beside = [self._embedded((*event, *last))] if field else []
+        inner = np.maximum(self._linear(f"heads.{field}.0", np.concatenate([self._features, *beside])), 0)
+        logits = self._linear(f"heads.{field}.2", inner)
+        chances = np.exp(logits - logits.max())
+        return np.asarray(chances / chances.sum())
 
     def _last(self, field: int, event: Sequence[int]) -> int:
         return self._history.value_of(event[0]) if field == 1 else self._history.parents_of(event[0], event[1])
@@ -202,9 +212,12 @@ class RecurrentState:
     def push(self, event: Sequence[int]) -> None:
         """Take in the next event."""
         self._history.push(event)
-        self._before = (event[0], event[1], event[2])
         self._situation.push(event[0])
-        self._features = self._next()
+        self._features = self._next(event)
+
+
+def _sigmoid(values: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-values)))
 
 
 def _example(words: Words, rows: Int32, wanted: Wanted) -> dict[str, NDArray[Any]]:

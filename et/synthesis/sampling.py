@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.errors import TraceError
-from et.synthesis.conditions import Situation, Wanted
+from et.synthesis.conditions import Situation, Wanted, total_of
 from et.synthesis.layout import Layout
 from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Event, Operation, away
-from et.synthesis.tokens import END, NOTHING, Token, Words, exponent, is_time
+from et.synthesis.tokens import END, NOTHING, Token, Words, exponent
 
 Floats = NDArray[np.float64]
 
@@ -157,11 +157,11 @@ def _drawn(chances: Floats, may_be: Floats, temperature: float, generator: np.ra
 def events_of(drawn: Sequence[Drawn], words: Words, wanted: Wanted, generator: np.random.Generator) -> list[Event]:
     """Events with sizes and times: those of a token and a value are equal, up to 3.5 % off what was learned.
 
-    Their means are those wanted. A receive is as large as the send that it takes.
+    Their totals are those wanted. A receive is as large as the send that it takes.
     """
     off: dict[tuple[int, int], float] = {}
     values = np.zeros(len(drawn))
-    timed = np.array([is_time(words.what[each.what - 2].operation) for each in drawn], np.bool_)
+    own: dict[tuple[str, int | str], list[int]] = defaultdict(list)
     for place, each in enumerate(drawn):
         above = exponent(words, each.what, each.value)
         if above is not None:
@@ -169,11 +169,11 @@ def events_of(drawn: Sequence[Drawn], words: Words, wanted: Wanted, generator: n
             if key not in off:
                 off[key] = generator.uniform(-_JITTER_OCTAVES, _JITTER_OCTAVES)
             values[place] = 2.0 ** (above + off[key])
-    for own, mean in ((timed, wanted.mean_micros), (~timed, wanted.mean_bytes)):
-        is_there = own & (values > 0)
-        if is_there.any():
-            values[is_there] *= mean / values[is_there].mean()
-    values = np.where(values > 0, np.clip(np.rint(values), 1, _LARGEST), 0)
+            own[total_of(each.role, words.what[each.what - 2].operation)].append(place)
+    has_value = values > 0
+    for key_of_total, places in own.items():
+        values[places] *= wanted.totals.get(key_of_total, 0.0) / values[places].sum()
+    values = np.where(has_value, np.clip(np.rint(values), 1, _LARGEST), 0)
     return [
         Event(each.role, words.what[each.what - 2].operation, int(value), each.parents)
         for each, value in zip(drawn, values.tolist(), strict=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workload import TraceSet
 
 _WHERE = "Trace sets to learn from (folders with traces.json), or folders with such below."
-_LIKE = "A trace set whose stages, ranks, groups and length the new one has; else one of those learned from, by --seed."
+_LIKE = "A trace set with the stages, groups, length and totals that are wanted; else one learned from, by --seed."
 _NODES = "Nodes of each trace, about; else those of --like."
 _RANKS = "NPUs; the groups that reach over a whole stage, data parallelism mostly, grow with them."
 _GPU = "Compute nodes that say operators and no time take what they take on it (h100, ...)."
@@ -36,8 +36,8 @@ def synth(
     like: Path | None = typer.Option(None, metavar="DIR", help=_LIKE),
     nodes: int | None = typer.Option(None, min=4, max=100_000, metavar="N", help=_NODES),
     ranks: int | None = typer.Option(None, min=1, max=1 << 20, metavar="N", help=_RANKS),
-    communication: float = typer.Option(1.0, min=1e-6, max=1e6, metavar="X", help="Times as many bytes in messages."),
-    compute: float = typer.Option(1.0, min=1e-6, max=1e6, metavar="X", help="Times as long computations."),
+    communication: float = typer.Option(1.0, min=1e-6, max=1e6, metavar="X", help="Times as many bytes in all."),
+    compute: float = typer.Option(1.0, min=1e-6, max=1e6, metavar="X", help="Times as much compute time."),
     gpu: str | None = typer.Option(None, metavar="GPU", help=_GPU),
     model: str = typer.Option("auto", metavar="MODEL", help=_MODEL),
     epochs: int = typer.Option(32, min=1, max=10_000, help="How often the network sees each trace set."),
@@ -135,15 +135,17 @@ def _with_times(folder: Path, gpu: str | None) -> "TraceSet":
 
 def _steered(wanted: "Wanted", nodes: int | None, ranks: int | None, communication: float, compute: float) -> "Wanted":
     """What is asked for, from what a trace set was."""
+    from et.synthesis.conditions import MICROS
+
     layout = wanted.layout if ranks is None else wanted.layout.scaled(ranks)
-    events, sends = wanted.events, wanted.sends
-    if nodes is not None:
-        events = nodes * layout.roles
-        sends = round(sends * events / wanted.events)
+    times = 1.0 if nodes is None else nodes * layout.roles / wanted.events
     return wanted._replace(
         layout=layout,
-        events=events,
-        sends=sends,
-        mean_micros=wanted.mean_micros * compute,
-        mean_bytes=wanted.mean_bytes * communication,
+        events=round(wanted.events * times),
+        sends=round(wanted.sends * times),
+        role_events=tuple(round(many * times) for many in wanted.role_events),
+        totals={
+            key: total * times * (compute if key[0] == MICROS else communication)
+            for key, total in wanted.totals.items()
+        },
     )
