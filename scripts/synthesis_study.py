@@ -22,7 +22,7 @@ from et.synthesis.counts import Counts
 from et.synthesis.tokens import encode
 from nadi.launching.progress import Silence
 from nadi.run_file import load_config
-from nadi.simulate import simulate
+from nadi.simulation import simulate
 from workload import TraceSet, write_set
 from workload.compute import ComputeTimes, find_gpu
 from workload.compute.efficiency import IN_STEPS

@@ -144,7 +144,7 @@ def test_the_command_generates_what_can_run(nadi, simulated, sets, folders, tmp_
     """Of another number of ranks and nodes; the same seed the same bytes, another seed others."""
     if model == "network":
         pytest.importorskip("torch")
-    words = ("--like", folders / "0", "--ranks", 16, "--nodes", 60, "--model", model, "--epochs", 3, "--json")
+    words = ("--like", folders / "0", "--ranks", 16, "--nodes", 60, "--model", model, "--epochs", 12, "--json")
     outs = [tmp_path / name for name in ("one", "again", "other")]
     for out, seed in zip(outs, (3, 3, 4), strict=True):
         found = nadi("trace", "synth", folders, "-o", out, *words, "--seed", seed)
