@@ -27,6 +27,8 @@ sense there is followed by many."""
 _LEAST = 1e-3
 """Tokens less likely than this are not drawn: so many draws would else leave the beaten track somewhere."""
 _JITTER_OCTAVES = 0.05
+_OF_TOTALS = 0.01
+"""How far totals are from those wanted: as many messages of one size would else have the very size of the original."""
 _LARGEST = 2.0**50
 
 
@@ -157,7 +159,7 @@ def _drawn(chances: Floats, may_be: Floats, temperature: float, generator: np.ra
 def events_of(drawn: Sequence[Drawn], words: Words, wanted: Wanted, generator: np.random.Generator) -> list[Event]:
     """Events with sizes and times: those of a token and a value are equal, up to 3.5 % off what was learned.
 
-    Their totals are those wanted. A receive is as large as the send that it takes.
+    Their totals are those wanted, to within 1 %. A receive is as large as the send that it takes.
     """
     off: dict[tuple[int, int], float] = {}
     values = np.zeros(len(drawn))
@@ -172,7 +174,8 @@ def events_of(drawn: Sequence[Drawn], words: Words, wanted: Wanted, generator: n
             own[total_of(each.role, words.what[each.what - 2].operation)].append(place)
     has_value = values > 0
     for key_of_total, places in own.items():
-        values[places] *= wanted.totals.get(key_of_total, 0.0) / values[places].sum()
+        total = wanted.totals.get(key_of_total, 0.0) * generator.uniform(1 - _OF_TOTALS, 1 + _OF_TOTALS)
+        values[places] *= total / values[places].sum()
     values = np.where(has_value, np.clip(np.rint(values), 1, _LARGEST), 0)
     return [
         Event(each.role, words.what[each.what - 2].operation, int(value), each.parents)
