@@ -1,0 +1,196 @@
+"""Who is in which group: roles, ranks of each role, and families of groups as products of roles and strides.
+
+A *role* is what the NPUs of one distinct trace play, a pipeline stage mostly; all roles have as many NPUs, and NPU i of
+a role is its i-th in ascending order. A family of groups is a set of roles times an arithmetic progression of NPUs
+within each of them: tensor parallelism is ((r,), 1, 8), data parallelism ((r,), 8, 4), first and last stage
+((0, 3), 1, 1).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.attributes import ALL_NPUS
+from et.errors import TraceError
+from et.table import TraceTable
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+class TraceSet(Protocol):
+    """A trace set, by the fields that are read here; see docs/interfaces.md."""
+
+    @property
+    def traces(self) -> Sequence[TraceTable]:
+        """Distinct traces."""
+
+    @property
+    def trace_of_npu(self) -> NDArray[np.int32]:
+        """The trace of each NPU."""
+
+    @property
+    def example_npu(self) -> NDArray[np.int32]:
+        """Whose numbers the peers of a trace are."""
+
+    @property
+    def families(self) -> Mapping[str, Groups]:
+        """Groups by name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A family of groups, as one role sees it.
+
+    Attributes:
+        roles: of its members, ascending.
+        stride: between members of one role.
+        size: members of each role.
+        slot: what it is called in streams: its scope, its shape, and which of several such it is.
+    """
+
+    roles: tuple[int, ...]
+    stride: int
+    size: int
+    slot: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Roles and the families of each.
+
+    Attributes:
+        roles: how many.
+        width: NPUs of each role.
+        families: of all roles; each role is in one at most of a slot.
+    """
+
+    roles: int
+    width: int
+    families: tuple[Family, ...]
+
+    def family(self, role: int, slot: str) -> Family | None:
+        """What a slot is for a role."""
+        return next((each for each in self.families if each.slot == slot and role in each.roles), None)
+
+    def scaled(self, ranks: int) -> "Layout":
+        """The same for another number of NPUs: groups that reach to the last NPU of a role grow or shrink.
+
+        Raises:
+            TraceError: the families do not divide so many.
+        """
+        width, rest = divmod(ranks, self.roles)
+        families = [
+            dataclasses.replace(each, size=max(width // each.stride, 1)) if _is_outer(each, self.width) else each
+            for each in self.families
+        ]
+        block = max([1, *(each.stride * (1 if _is_outer(each, self.width) else each.size) for each in families)])
+        if rest or width < 1 or width % block:
+            raise TraceError(
+                f"{ranks} ranks: expected a multiple of {self.roles * block}: {self.roles} stages of {block}"
+            )
+        return Layout(self.roles, width, tuple(families))
+
+    def groups(self, family: Family) -> Groups:
+        """The groups of a family as NPUs, role after role."""
+        found = []
+        for begin in range(0, self.width, family.stride * family.size):
+            for first in range(begin, begin + family.stride):
+                places = range(first, first + family.stride * family.size, family.stride)
+                found.append(tuple(role * self.width + place for role in family.roles for place in places))
+        return tuple(found)
+
+
+class NamedLayout(NamedTuple):
+    """A layout, and the slot that a role's trace means by a name.
+
+    Attributes:
+        layout: of a trace set.
+        slots: by role and name of the group.
+        places: role and number within it of each NPU.
+    """
+
+    layout: Layout
+    slots: dict[tuple[int, str], str]
+    places: dict[int, tuple[int, int]]
+
+
+def layout_of(traces: TraceSet) -> NamedLayout:
+    """The layout of a trace set.
+
+    Raises:
+        TraceError: roles have different numbers of NPUs, or a family is no product of roles and a stride.
+    """
+    roles = len(traces.traces)
+    users = [np.flatnonzero(traces.trace_of_npu == role).tolist() for role in range(roles)]
+    width = len(users[0]) if users else 0
+    if not width or any(len(own) != width for own in users):
+        raise TraceError(f"{path_of(traces)}: traces of different numbers of NPUs, expected as many for each")
+    places = {npu: (role, i) for role, own in enumerate(users) for i, npu in enumerate(own)}
+    found: dict[tuple[tuple[int, ...], str], Family] = {}
+    slots: dict[tuple[int, str], str] = {}
+    known: dict[str, list[str]] = {}
+    for role, table in enumerate(traces.traces):
+        for row in np.unique(table.group[table.comm_type >= 0]).tolist():
+            name = table.group_names[row]
+            member_roles, stride, size = _product(traces, name, places, role)
+            shape = _shape(len(member_roles), roles, stride, size, width)
+            names = known.setdefault(shape, [])
+            if name not in names:
+                names.append(name)
+            slot = f"{shape} {names.index(name)}"
+            slots[role, name] = slot
+            found[member_roles, slot] = Family(member_roles, stride, size, slot)
+    return NamedLayout(Layout(roles, width, tuple(found.values())), slots, places)
+
+
+def path_of(traces: TraceSet) -> str:
+    """Where a set came from, for messages."""
+    return traces.traces[0].path if len(traces.traces) else "trace set"
+
+
+def _product(
+    traces: TraceSet, name: str, places: Mapping[int, tuple[int, int]], role: int
+) -> tuple[tuple[int, ...], int, int]:
+    """Roles, stride and size of the groups that a role means by a name."""
+    if name == ALL_NPUS:
+        width = len(places) // len(traces.traces)
+        return tuple(range(len(traces.traces))), 1, width
+    if name not in traces.families:
+        raise TraceError(f'{traces.traces[role].path}: group "{name}", expected a family of the trace set')
+    groups = [
+        sorted(places[npu] for npu in group)
+        for group in traces.families[name]
+        if any(places.get(npu, (-1, 0))[0] == role for npu in group)
+    ]
+    first = min(groups)
+    member_roles = tuple(sorted({place[0] for place in first}))
+    own = [i for r, i in first if r == member_roles[0]]
+    stride = own[1] - own[0] if len(own) > 1 else 1
+    width = len(places) // len(traces.traces)
+    expected = Layout(len(traces.traces), width, ()).groups(Family(member_roles, stride, len(own), ""))
+    as_numbers = {tuple(r * width + i for r, i in group) for group in groups}
+    if as_numbers != set(expected):
+        raise TraceError(
+            f'{traces.traces[role].path}: family "{name}", expected groups of every so manieth NPU of a role'
+        )
+    return member_roles, stride, len(own)
+
+
+def _shape(member_roles: int, roles: int, stride: int, size: int, width: int) -> str:
+    """Scope and shape of a family, in which those of different sets are alike."""
+    scope = "own" if member_roles == 1 else "all" if member_roles == roles else "some"
+    if size == 1:
+        return f"{scope}, one each"
+    if size == width:
+        return f"{scope}, whole"
+    if stride == 1:
+        return f"{scope}, inner"
+    return f"{scope}, {'outer' if stride * size == width else 'middle'}"
+
+
+def _is_outer(family: Family, width: int) -> bool:
+    """Whether its groups reach to the last NPU of a role."""
+    return family.size > 1 and family.stride * family.size == width

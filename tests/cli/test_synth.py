@@ -1,0 +1,252 @@
+"""`nadi trace synth`: what is generated is valid, new, and what was asked for; what was learned is more than counts."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import et
+from et.synthesis import bits_per_event, distances, generate, learn, stream_of, wanted_of
+from et.synthesis.counts import Counts
+from et.synthesis.layout import layout_of
+from et.synthesis.novelty import Originals
+from et.synthesis.streams import RECEIVE, SEND, nodes_of
+from et.synthesis.tokens import encode, exponent, middles_of, words_of
+from et.synthesis.writing import families_of, traces_of
+from workload import TraceSet, read_set, write_set
+from workload.compute import ComputeTimes, find_gpu
+from workload.models.model import Model
+from workload.program.recorded import with_recorded_times
+from workload.training import parallel_plan
+from workload.training.generator import generate as training_step
+
+PLANS = ("tp2,pp2,dp2,gb8", "tp4,pp1,dp2,gb8", "tp1,pp4,dp2,gb8", "tp2,pp2,dp1,gb4")
+FABRIC = "leaf-spine:leaves=4,hosts_per_leaf=8,spines=4,rate=100Gbps,delay=1us"
+
+
+def trained(plan, layers=4, hidden=512):
+    model = Model(name="m", layers=layers, hidden=hidden, heads=8, vocab=4096, sequence=512)
+    traces = training_step(model, parallel_plan(plan))
+    times = ComputeTimes(find_gpu("h100"))
+    return dataclasses.replace(traces, traces=[with_recorded_times(table, times) for table in traces.traces])
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return [trained(plan) for plan in PLANS]
+
+
+@pytest.fixture
+def folders(sets, tmp_path):
+    for number, each in enumerate(sets):
+        write_set(tmp_path / "sets" / str(number), each)
+    return tmp_path / "sets"
+
+
+@pytest.fixture
+def simulated(nadi):
+    """Picoseconds of a trace set, collectives at their closed forms."""
+
+    def simulate(traces):
+        words = [f"--set={setting}" for setting in (f"workload.traces={traces}", f"topology.spec={FABRIC}")]
+        found = nadi("run", *words, "--fidelity", "closed-form", "--quiet", "--json")
+        assert found.code == 0, found.err
+        return found.document["finish_time_ps"]
+
+    return simulate
+
+
+def as_set(layout, tables):
+    roles = np.arange(layout.roles, dtype=np.int32)
+    examples = (roles * layout.width).astype(np.int32)
+    return TraceSet(tables, np.repeat(roles, layout.width), examples, families_of(layout))
+
+
+@pytest.mark.parametrize("plan", [*PLANS, "tp2,pp4,dp2,gb8,vpp2", "tp2,pp1,cp1,dp4,gb8,zero1"])
+def test_a_stream_says_what_its_traces_do(simulated, tmp_path, plan):
+    """Traces made of the stream of a set take the time of the set, but for the order of what does not wait."""
+    original = trained(plan, layers=8)
+    stream = stream_of(original)
+    assert nodes_of(stream) == sum(map(len, original.traces))
+    again = as_set(stream.layout, traces_of(stream.layout, stream.events))
+    times = [simulated(write_set(tmp_path / name, each)) for name, each in (("one", original), ("other", again))]
+    assert times[1] == pytest.approx(times[0], rel=0.01)
+
+
+def test_tokens_say_what_events_are(sets):
+    """Values come back to within a quarter of an octave's half, with what was left of it nearer; means are kept."""
+    streams = [stream_of(each) for each in sets]
+    words = words_of(streams)
+    for stream in streams:
+        rows, middles = encode(words, stream), middles_of(stream.events)
+        assert len(rows) == len(stream.events) + 1
+        assert np.all(rows[:-1] > 0)
+        for event, (what, value, _) in zip(stream.events, rows.tolist(), strict=False):
+            above = exponent(words, what, value)
+            if above is not None:
+                middle = middles.micros if event.operation.kind == "compute" else middles.bytes
+                assert abs(above + middle - np.log2(event.value)) <= 0.25
+
+
+def test_counts_are_witten_and_bell():
+    """Probabilities of all tokens are 1 together, and one is worked out by hand."""
+    rows = np.array([[1, 1, 1], [2, 1, 1], [1, 1, 1]], np.int32)
+    counts = Counts(1, (3, 2, 2))
+    counts.learn([rows])
+    # After the token 1 of the third field: 2 once and 1 once; before that, 1 twice and 2 once, two kinds of three.
+    of_all = (1 + 2 / 3) / (3 + 2)
+    assert counts.probability(0, [1], 2) == pytest.approx((1 + 2 * of_all) / (2 + 2))
+    assert counts.distribution(0, [1]).sum() == pytest.approx(1)
+    assert counts.distribution(0, [1])[2] == pytest.approx(counts.probability(0, [1], 2))
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 16, 64])
+def test_layouts_grow_with_the_ranks(sets, ranks):
+    """Tensor parallelism stays 2, data parallelism takes the rest; stages stay two."""
+    original = layout_of(sets[0]).layout
+    layout = original.scaled(ranks)
+    assert (layout.roles, layout.width) == (2, ranks // 2)
+    own = {family.slot: family for family in layout.families if family.roles == (1,)}
+    assert own["own, inner 0"].size == 2
+    assert own["own, outer 0"].size == ranks // 4
+    for family in layout.families:
+        members = [npu for group in layout.groups(family) for npu in group]
+        assert len(members) == len(set(members)) == len(family.roles) * layout.width
+    with pytest.raises(et.TraceError, match="expected a multiple of 4"):
+        original.scaled(6)
+
+
+def test_values_are_scaled_to_what_is_wanted(sets):
+    learned = learn(sets, "counts", 1)
+    wanted = learned.wanted[0]
+    totals = {key: 7e6 if key == ("micros", 1) else total for key, total in wanted.totals.items()}
+    found = generate(learned, wanted._replace(totals=totals), 3)
+    assert found.traces[1].duration_micros.sum() == pytest.approx(7e6, rel=0.011)
+    assert found.traces[0].duration_micros.sum() == pytest.approx(wanted.totals["micros", 0], rel=0.05)
+    sent = sum(int(table.comm_size[table.type == et.NodeType.COMM_SEND_NODE].sum()) for table in found.traces)
+    assert sent == pytest.approx(wanted.totals["send", ""], rel=0.011)
+
+
+def test_what_repeats_an_original_is_found(sets):
+    originals = Originals(sets[0].traces)
+    table = sets[0].traces[0]
+    assert "the name" in originals.found_in([table])
+    other_names = et.NameTable.of(f"x{row}".encode() for row in range(len(table)))
+    other = dataclasses.replace(table, names=other_names, group_names=("", *("x",) * (len(table.group_names) - 1)))
+    assert "in a row" in originals.found_in([other])
+    sizes = np.where(other.comm_size > 0, other.comm_size + 1, other.comm_size)
+    micros = np.where(other.duration_micros > 0, 7 * other.duration_micros, 0)
+    assert not originals.found_in([dataclasses.replace(other, comm_size=sizes, duration_micros=micros)])
+
+
+@pytest.mark.parametrize("model", ["counts", "network"])
+def test_the_command_generates_what_can_run(nadi, simulated, sets, folders, tmp_path, model):
+    """Of another number of ranks and nodes; the same seed the same bytes, another seed others."""
+    if model == "network":
+        pytest.importorskip("torch")
+    words = ("--like", folders / "0", "--ranks", 16, "--nodes", 60, "--model", model, "--epochs", 12, "--json")
+    outs = [tmp_path / name for name in ("one", "again", "other")]
+    for out, seed in zip(outs, (3, 3, 4), strict=True):
+        found = nadi("trace", "synth", folders, "-o", out, *words, "--seed", seed)
+        assert found.code == 0, found.err
+        assert (found.document["npus"], found.document["traces"]) == (16, 2)
+    content = [b"".join(file.read_bytes() for file in sorted(out.iterdir())) for out in outs]
+    assert content[0] == content[1] != content[2]
+    made = read_set(outs[0])
+    assert 60 <= sum(map(len, made.traces)) <= 150
+    assert not Originals([table for each in sets for table in each.traces]).found_in(made.traces)
+    for table in made.traces:
+        assert np.all(table.dep < np.repeat(np.arange(len(table)), np.diff(table.dep_ptr)))
+    sent, taken = (sum(int((table.type == kind).sum()) for table in made.traces) for kind in (5, 6))
+    assert sent == taken
+    assert simulated(outs[0]) > 0
+
+
+def test_more_communication_and_longer_computations(nadi, folders, tmp_path):
+    """Twice as many bytes and three times as long, of the same events."""
+    sums = []
+    for name, words in (("plain", ()), ("more", ("--communication", 2, "--compute", 3))):
+        out = tmp_path / name
+        assert nadi("trace", "synth", folders, "-o", out, "--model", "counts", "--seed", 1, *words).code == 0
+        tables = read_set(out).traces
+        sizes = [int(table.comm_size[table.comm_size > 100].sum()) for table in tables]
+        sums.append((sum(sizes), sum(int(table.duration_micros.sum()) for table in tables)))
+    assert sums[1][0] == pytest.approx(2 * sums[0][0], rel=0.01)
+    assert sums[1][1] == pytest.approx(3 * sums[0][1], rel=0.05)
+
+
+def test_the_network_learns_more_than_counts():
+    """On a model that neither has seen, after seconds of training."""
+    pytest.importorskip("torch")
+    learned_from = [trained(plan, layers, hidden) for plan in PLANS for layers, hidden in ((4, 512), (8, 256))]
+    held_out = [stream_of(trained(plan, 4, 1024)) for plan in PLANS[:2]]
+    network, counts = learn(learned_from, "network", 1, epochs=10), learn(learned_from, "counts", 1)
+    assert sum(bits_per_event(network, held_out)) < 0.8 * sum(bits_per_event(counts, held_out))
+    made = generate(network, wanted_of(held_out[1]), 1)
+    assert all(0 <= value < 10 for value in distances(made.traces, learned_from[2].traces).values())
+
+
+def test_distances_against_closed_forms(sets):
+    """Nothing from itself; an octave where all is twice as large."""
+    tables = sets[0].traces
+    assert all(value == pytest.approx(0) for value in distances(tables, tables).values())
+    twice = [
+        dataclasses.replace(
+            table,
+            comm_size=np.where(table.comm_size > 0, 2 * table.comm_size, table.comm_size),
+            duration_micros=4 * table.duration_micros,
+        )
+        for table in tables
+    ]
+    found = distances(twice, tables)
+    assert found["sizes (Wasserstein, octaves)"] == pytest.approx(1)
+    assert found["durations (Wasserstein, octaves)"] == pytest.approx(2)
+    assert found["node kinds (JS, bits)"] == pytest.approx(0)
+    colls = [dataclasses.replace(table, type=np.full(len(table), 4, np.int8)) for table in tables]
+    assert 0.1 < distances(colls, tables)["node kinds (JS, bits)"] <= 1
+
+
+def test_what_is_wrong_is_one_line(nadi, folders, tmp_path):
+    write_set(
+        tmp_path / "bare",
+        training_step(Model(name="m", layers=2, hidden=256, heads=2, vocab=512, sequence=64), parallel_plan("dp2,gb2")),
+    )
+    uneven = read_set(folders / "0")
+    uneven = dataclasses.replace(uneven, trace_of_npu=np.array([0, 0, 0, 0, 1, 1, 1, -1], np.int32))
+    write_set(tmp_path / "uneven", dataclasses.replace(uneven, families={}))
+    for words, expected in (
+        ((tmp_path / "none",), "none: no trace set, expected a folder with traces.json"),
+        ((tmp_path / "bare",), "compute nodes without durations, expected some, or --gpu NAME"),
+        ((tmp_path / "uneven",), "traces of different numbers of NPUs"),
+        ((folders, "--model", "some"), "--model some: expected auto, network or counts"),
+        ((folders, "--model", "counts", "--like", folders / "0", "--ranks", 6), "6 ranks: expected a multiple of 4"),
+    ):
+        found = nadi("trace", "synth", *words, "-o", tmp_path / "out")
+        assert found.code == 2
+        assert expected in found.err
+        assert found.err.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+
+
+def test_streams_send_before_they_receive(sets):
+    for each in sets:
+        on_the_way = 0
+        for event in stream_of(each).events:
+            on_the_way += (event.operation.kind == SEND) - (event.operation.kind == RECEIVE)
+            assert on_the_way >= 0
+        assert on_the_way == 0
+
+
+def test_the_network_draws_as_it_has_learned(sets):
+    """In NumPy, event by event, the probabilities are those of PyTorch."""
+    pytest.importorskip("torch")
+    learned = learn(sets[:2], "network", 1, epochs=1)
+    stream = stream_of(sets[0])
+    rows = encode(learned.words, stream)[:40]
+    state, bits = learned.model.start(wanted_of(stream)), np.zeros(3)
+    for row in rows.tolist():
+        for field in range(3):
+            chance = state.probabilities(field, row[:field])[row[field]]
+            bits[field] -= np.log2((1 - 1e-3) * chance + 1e-3 / learned.words.sizes[field])
+        state.push(row)
+    assert bits == pytest.approx(learned.model.bits(rows, wanted_of(stream)), rel=1e-4)

@@ -1,0 +1,48 @@
+"""Durations in place of operators: what a GPU takes for them is written into the trace."""
+
+import dataclasses
+
+import numpy as np
+
+from et import TraceTable
+from workload.compute.times import ComputeTimes
+from workload.program.durations import PS_PER_MICRO, ComputeModel, durations_ps
+from workload.trace_sets.view import COMPUTE, TraceView
+
+
+def with_recorded_times(table: TraceTable, times: ComputeTimes) -> TraceTable:
+    """A trace whose compute nodes of the accelerator say how long they take, in place of what they do.
+
+    Nodes that have a duration keep it. Traces count whole microseconds: what rounding takes from one node is given to
+    the next, so that the sum over a trace is right to a microsecond or, where nodes take less than one, to what the
+    nodes that must take at least one add.
+
+    Args:
+        table: any trace.
+        times: of operators on a GPU.
+
+    Raises:
+        WorkloadError: as `durations_ps`.
+    """
+    view = TraceView(table)
+    exact_ps = durations_ps(view, ComputeModel(times=times))
+    said = (view.kind == COMPUTE) & (table.duration_micros == 0) & (exact_ps > 0)
+    micros = table.duration_micros.copy()
+    micros[said] = _whole_micros(exact_ps[said])
+    return dataclasses.replace(
+        table,
+        duration_micros=micros,
+        num_ops=np.where(said, -1, table.num_ops),
+        tensor_size=np.where(said, -1, table.tensor_size),
+        operators=np.zeros(len(table), np.int32),
+        operator_lists=("",),
+    )
+
+
+def _whole_micros(times_ps: np.ndarray) -> list[int]:
+    found, carry = [], 0
+    for time_ps in times_ps.tolist():
+        micros = max(1, (time_ps + carry + PS_PER_MICRO // 2) // PS_PER_MICRO)
+        carry += time_ps - micros * PS_PER_MICRO
+        found.append(micros)
+    return found
