@@ -190,14 +190,10 @@ def _kinds(nodes: dict[str, Any]) -> NDArray[np.int8]:
 
 def _columns(loaded: TraceSet, names: tuple[str, ...]) -> dict[str, Int64]:
     """Columns of all traces, one after another."""
-    return {
-        name: np.concatenate([getattr(trace, name) for trace in loaded.traces]).astype(np.int64) for name in names
-    }
+    return {name: np.concatenate([getattr(trace, name) for trace in loaded.traces]).astype(np.int64) for name in names}
 
 
-def _rows_in_traces(
-    nodes: dict[str, Any], loaded: TraceSet, counts: NDArray[np.bool_]
-) -> tuple[Int64, dict[str, int]]:
+def _rows_in_traces(nodes: dict[str, Any], loaded: TraceSet, counts: NDArray[np.bool_]) -> tuple[Int64, dict[str, int]]:
     """int64[rows of the run]: the row of each node within its NPU's trace, -1 = none; and counts of those left out."""
     found = np.full(len(nodes["npu"]), -1, np.int64)
     without_trace = 0
@@ -280,9 +276,7 @@ def _message_of(npu: Int64, kind: NDArray[np.int8], peer: Int64, tag: Int64, pos
     return found
 
 
-def _collective_of(
-    run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], seq: Int64
-) -> Int64:
+def _collective_of(run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], seq: Int64) -> Int64:
     """int64[rows of the run]: the row of collectives.parquet of each, -1 = none.
 
     Raises:
