@@ -1,18 +1,35 @@
-"""What `import nadi` offers: simulate a run file or a configuration, open the results of an earlier run."""
+"""What `import nadi` offers: simulate a run file, a configuration or values made in Python, and look at the results."""
 
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from nadi.errors import ConfigError
 from nadi.launching.gather import ALONE
 from nadi.runs import Run
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from et import TraceTable
+    from topologies import Graph
+    from workload import Plans, TraceSet
+    from workload.models import Model
+    from workload.training import ParallelPlan
+
+
+Framework = Literal["megatron", "deepspeed", "fsdp"]
 
 
 def simulate(
     run: str | Path | Mapping[str, Any] | None = None,
     *,
+    topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str | None" = None,
+    workload: "Mapping[str, Any] | TraceSet | TraceTable | Sequence[TraceTable | None] | None" = None,
+    groups: Mapping[str, Sequence[int]] | None = None,
+    schedules: "Mapping[str, Plans] | None" = None,
     out: str | Path | None = None,
     force: bool = False,
     progress: bool = False,
@@ -22,11 +39,22 @@ def simulate(
 
     Args:
         run: a run file, or its sections as mappings: `{"workload": {...}, "topology": {...}}`; None = all is said by
-            `sections`.
+            what follows, which takes the place of what a run file says.
+        topology: keys of that section; or a fabric: a spec as text, a Graph, or a networkx graph as
+            `topologies.from_networkx` takes it.
+        workload: keys of that section; or traces: a TraceSet, a TraceTable of each NPU (None = it has nothing to do),
+            or one that all NPUs run.
+        groups: beside traces of each NPU or of all: NPUs, in member order, of the groups that the traces name.
+        schedules: algorithms of collectives by kind, "all-reduce" and so on.
         out: folder for the results; None = a folder that goes when the Run does.
         force: try what would take more memory than is free, or more than a day.
-        progress: show how far it is.
-        sections: values in place of the run file's: `network={"mtu": "1KiB"}`; keys are those of docs/run-file.md.
+        progress: show how far it is: a line that is written anew in a terminal and in a notebook, else a line every
+            few seconds, on standard error.
+        sections: other sections of a run file: `network={"mtu": "1KiB"}`; keys are those of docs/run-file.md.
+
+    Returns:
+        The results. Fabric and traces that were values are in `Run.config`, `Run.graph` and `Run.work` of this Run; a
+        Run of the same folder in another process has their names only, and says so where it would need them.
 
     Raises:
         ConfigError, TraceError, WorkloadError, TopologyError: what is asked for is wrong; one line says what.
@@ -39,23 +67,132 @@ def simulate(
     from nadi.run_file import load_config, put_over
     from nadi.simulation import simulate as finished
 
-    if isinstance(run, (str, Path)):
-        config = load_config(Path(run), sections=sections)
-    else:
-        config = load_config(None, sections=put_over(run or {}, sections))
+    tree: Mapping[str, Any] = {} if run is None or isinstance(run, (str, Path)) else run
+    tree = put_over(tree, sections)
+    npus = None
+    if topology is not None:
+        tree, npus = _with_topology(tree, topology)
+    if workload is not None:
+        tree = _with_workload(tree, workload, groups, npus)
+    elif groups is not None:
+        raise ConfigError("groups: found without traces of each NPU in workload; expected both or neither")
+    if schedules:
+        tree = _with_schedules(tree, schedules)
+    config = load_config(Path(run) if isinstance(run, (str, Path)) else None, sections=tree)
     folder = Path(out) if out is not None else config.output.dir
     kept = folder or Path(tempfile.mkdtemp(prefix="nadi-"))
-    with staged(kept, RUN_FILES, ALONE) as staging:
-        with shown(quiet=not progress) as telling:
-            simulation = finished(config, telling, force=force)
-        write_results(simulation, find(simulation), staging)
-    opened = Run(kept)
+    try:
+        with staged(kept, RUN_FILES, ALONE) as staging:
+            with shown(quiet=not progress) as telling:
+                simulation = finished(config, telling, force=force)
+            write_results(simulation, find(simulation), staging)
+    except BaseException:
+        if folder is None:
+            _remove(kept)
+        raise
+    opened = Run(kept, config=config)
     if folder is None:
         weakref.finalize(opened, _remove, kept)
     return opened
+
+
+def generate(
+    model: "str | Path | Model", plan: "str | Mapping[str, Any] | ParallelPlan", framework: Framework = "megatron"
+) -> "TraceSet":
+    """Traces of a training step, as `[workload] model` and `plan` of a run file have them made.
+
+    Args:
+        model: a name (`nadi workload models` lists them), the path of a TOML file, or a Model.
+        plan: "tp8,pp4,dp32", or the same as a mapping (docs/parallel.md).
+        framework: "megatron", "deepspeed" or "fsdp".
+
+    Returns:
+        A trace for each kind of NPU; NPUs of the plan in the order tp, cp, dp, pp, the first fastest.
+
+    Raises:
+        WorkloadError: the model or plan is not known, or cannot be done by the framework.
+    """
+    from workload.errors import WorkloadError
+    from workload.models import Model, find
+    from workload.training import ParallelPlan, parallel_plan, rules
+    from workload.training.generator import generate as made
+
+    if framework not in get_args(Framework):
+        raise WorkloadError(f"framework {framework!r}: expected megatron, deepspeed or fsdp")
+    known = model if isinstance(model, Model) else find(str(model))
+    asked = plan if isinstance(plan, ParallelPlan) else parallel_plan(plan if isinstance(plan, str) else dict(plan))
+    rules.check(known, asked, framework)
+    return made(known, rules.settle(known, asked, framework), framework)
 
 
 def _remove(folder: Path) -> None:
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _with_topology(tree: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
+    """The sections with a fabric, and of how many NPUs that is, if it is a value."""
+    from nadi.run_file import put_over
+    from topologies import Graph, from_networkx
+
+    if isinstance(topology, Mapping):
+        return put_over(tree, {"topology": topology}), None
+    if isinstance(topology, str):
+        return {**tree, "topology": {"spec": topology}}, None
+    if hasattr(topology, "is_directed"):
+        topology = from_networkx(topology)
+    if not isinstance(topology, Graph):
+        raise ConfigError(
+            f"topology: found a {type(topology).__name__}; expected a Graph, a spec, or a mapping of keys"
+        )
+    return {**tree, "topology": {"graph": topology}}, topology.npus
+
+
+def _with_workload(
+    tree: Mapping[str, Any],
+    workload: Any,  # noqa: ANN401 - any of what `simulate` takes
+    groups: Mapping[str, Sequence[int]] | None,
+    npus: int | None,
+) -> dict[str, Any]:
+    """The sections with traces. One trace for all needs to know how many NPUs there are: from the fabric."""
+    from et import TraceTable
+    from nadi.run_file import put_over
+    from workload import TraceSet
+
+    if isinstance(workload, (Mapping, TraceSet)) and groups is not None:
+        raise ConfigError(
+            "groups: found beside a mapping or a TraceSet; expected traces of each NPU, as a TraceTable each"
+        )
+    if isinstance(workload, Mapping):
+        return put_over(tree, {"workload": workload})
+    if isinstance(workload, TraceSet):
+        traces = workload
+    else:
+        traces = TraceSet.of([workload] * _npus(tree, npus) if isinstance(workload, TraceTable) else workload, groups)
+    return {**tree, "workload": {"trace_set": traces}}
+
+
+def _npus(tree: Mapping[str, Any], npus: int | None) -> int:
+    """Of the fabric: known, or built to count them."""
+    if npus is not None:
+        return npus
+    from nadi.config import TopologySection
+    from topologies import build
+
+    if "topology" not in tree:
+        raise ConfigError("workload: one trace for all NPUs; expected topology beside it, not in a run file")
+    return build(TopologySection.model_validate(tree["topology"]).source()).npus
+
+
+def _with_schedules(tree: Mapping[str, Any], schedules: "Mapping[str, Plans]") -> dict[str, Any]:
+    """The sections with algorithms of one's own."""
+    from nadi.run_file import put_over
+    from workload import Plans
+    from workload.custom.given import keep
+
+    for kind, plans in schedules.items():
+        if not isinstance(plans, Plans):
+            raise ConfigError(f"schedules: {kind}: found a {type(plans).__name__}; expected Plans")
+    own = {kind: keep(plans, kind) for kind, plans in schedules.items()}
+    return put_over(tree, {"system": {"collectives": own}})

@@ -31,12 +31,13 @@ from nadi.bounds import (
     MOST_WIRE_BYTES,
     MOST_WORKERS,
 )
+from nadi.errors import ConfigError
 from nadi.faults import FaultSection
 from pdes import Settings, SharedBuffer
 from pdes.build.schedule import Faults
 from pdes.core.setting import Setting, settings_of
 from pdes.messages.fidelity import Fidelity
-from topologies import parse_spec
+from topologies import Graph, parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES, MOST_NODES
 from topologies.clusters import find
 from topologies.units import (
@@ -50,7 +51,7 @@ from topologies.units import (
     parse_time_within,
     short,
 )
-from workload import CollectiveSettings, ComputeModel
+from workload import CollectiveSettings, ComputeModel, TraceSet
 from workload.compute import find_gpu
 
 AUTO = 0
@@ -214,12 +215,38 @@ def _parse_lengths(value: object) -> str:
 _Lengths = Annotated[str, BeforeValidator(_parse_lengths)]
 
 
+def _given(kind: type) -> PlainValidator:
+    """A value that Python gives, or, read back from results, the words that stand there for it."""
+
+    def parse(value: object) -> object:
+        if value is None or isinstance(value, kind) or (isinstance(value, str) and value):
+            return value
+        raise ValueError(f"found a {type(value).__name__}; expected a {kind.__name__}, which only Python can give")
+
+    return PlainValidator(parse)
+
+
+def _said_of_graph(value: Graph | str | None) -> str | None:
+    return f"{value.name}, made in Python" if isinstance(value, Graph) else value
+
+
+def _said_of_traces(value: TraceSet | str | None) -> str | None:
+    return f"{len(value.traces)} traces, made in Python" if isinstance(value, TraceSet) else value
+
+
+GivenGraph = Annotated[Graph | str | None, _given(Graph), PlainSerializer(_said_of_graph)]
+GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer(_said_of_traces)]
+
+
 class WorkloadSection(Section):
     """What the NPUs do: traces, or a model and a plan."""
 
     traces: FilePath | None = Field(
         None,
         description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et; or folder of a trace set',
+    )
+    trace_set: GivenTraces = Field(
+        None, description="in place of traces: those that Python gives (docs/python.md); results hold words for them"
     )
     model: str | None = Field(None, description="in place of traces: a model's name (`nadi workload models`), or file")
     plan: Annotated[str | None, BeforeValidator(_parse_plan)] = Field(
@@ -237,9 +264,13 @@ class WorkloadSection(Section):
 
     @model_validator(mode="after")
     def _traces_or_model(self) -> Self:
-        if (self.traces is None) == (self.model is None):
+        if (self.traces is None) == (self.model is None) and self.trace_set is None:
             found = "both" if self.traces is not None else "neither"
             raise ValueError(f"found {found} of traces and model; expected one of them")
+        if self.trace_set is not None:
+            beside = next((key for key in ("traces", "model", "groups") if getattr(self, key) is not None), None)
+            if beside is not None:
+                raise ValueError(f"{beside} stands beside trace_set; expected one of them")
         if (self.model is None) != (self.plan is None):
             given, missing = ("plan", "model") if self.model is None else ("model", 'plan, as "tp8,pp4,dp32"')
             raise ValueError(f"found {given} alone; expected {missing} beside it")
@@ -262,12 +293,15 @@ class ServingSection(Section):
 
 
 class TopologySection(Section):
-    """The fabric: exactly one of spec, name, file and cluster."""
+    """The fabric: exactly one of spec, name, file and cluster, or one that Python gives."""
 
     spec: str | None = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
     name: str | None = Field(None, description="name of a topology; its parameters stand in params")
     params: dict[str, Any] = Field({}, description="parameters of the topology called name, or in place of spec's")
     file: FilePath | None = Field(None, description="a network in a file, as `nadi topology build` writes it")
+    graph: GivenGraph = Field(
+        None, description="a fabric that Python gives (docs/python.md); results hold words for it"
+    )
     cluster: str | None = Field(None, description="a cluster by name, `nadi topology clusters` lists them")
     gpus: int | None = Field(None, ge=1, le=MOST_NODES, description="how many GPUs of the cluster; all if not given")
 
@@ -278,13 +312,14 @@ class TopologySection(Section):
 
     @model_validator(mode="after")
     def _one_of_four(self) -> Self:
-        given = [key for key in ("spec", "name", "file", "cluster") if getattr(self, key) is not None]
+        given = [key for key in ("spec", "name", "file", "cluster", "graph") if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(
                 f"found {' and '.join(given) or 'none'} of spec, name, file and cluster; expected exactly one"
             )
-        if self.params and self.file is not None:
-            raise ValueError("params stand beside file; expected name or spec beside them")
+        beside = next((key for key in ("file", "graph") if self.params and getattr(self, key) is not None), None)
+        if beside is not None:
+            raise ValueError(f"params stand beside {beside}; expected name or spec beside them")
         if self.gpus is not None and self.cluster is None:
             raise ValueError("gpus stands without cluster; expected cluster beside it")
         if self.cluster is not None:
@@ -296,7 +331,10 @@ class TopologySection(Section):
 
         Raises:
             TopologyError: params stand beside a spec that is none.
+            ConfigError: it is a fabric that Python has given, in another process.
         """
+        if self.graph is not None:
+            raise ConfigError(f"[topology] graph: {self.graph!s:.100}; no file holds it, so only that process has it")
         if self.cluster is not None:
             return {"name": self.cluster, **({"gpus": self.gpus} if self.gpus else {}), **self.params}
         if self.name is not None:

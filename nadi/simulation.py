@@ -100,7 +100,8 @@ def simulate(
     with together(ranks):
         if ranks.size > 1 and config.engine.backend == "processes":
             raise ConfigError(f"[engine] backend: found processes on {ranks.size} MPI ranks; expected threads there")
-        check_fabric(config.topology.source(), force=force)
+        if config.topology.graph is None:  # which is there already
+            check_fabric(config.topology.source(), force=force)
         _check_model(config, force=force)
         graph = built_fabric(config)
         workers = _workers(config, ranks)

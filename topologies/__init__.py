@@ -20,6 +20,7 @@ from topologies.graph import (
     TableRouting,
 )
 from topologies.graph_builder import GraphBuilder
+from topologies.networkx_form import from_networkx
 from topologies.registry import Parameter, Topology, build, extent, format_spec, parse_spec, topologies
 from topologies.routing import next_links, route
 from topologies.toml_form import write_toml
@@ -46,6 +47,7 @@ __all__ = [
     "describe",
     "extent",
     "format_spec",
+    "from_networkx",
     "next_links",
     "parse_spec",
     "route",

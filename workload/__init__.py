@@ -8,6 +8,7 @@ What the user gave wrong raises WorkloadError.
 from workload.collectives import algorithms_of, closed_form, default_algorithm
 from workload.errors import WorkloadError
 from workload.kinds import KINDS
+from workload.plans.plan import Lane, Plans, each_its_own, everyone_alike
 from workload.program.building import build_program
 from workload.program.durations import ComputeModel
 from workload.program.micro import collective_program, hierarchical_program, pairs_program, permutation, uneven_program
@@ -24,6 +25,8 @@ __all__ = [
     "KINDS",
     "CollectiveSettings",
     "ComputeModel",
+    "Lane",
+    "Plans",
     "Program",
     "ScheduleSet",
     "Schedules",
@@ -35,6 +38,8 @@ __all__ = [
     "closed_form",
     "collective_program",
     "default_algorithm",
+    "each_its_own",
+    "everyone_alike",
     "expand",
     "hierarchical_program",
     "load_set",

@@ -311,7 +311,7 @@ def _fabric(summary: Mapping[str, Any], links: int) -> tuple[Graph | None, str]:
         graph = built_fabric(RunConfig.model_validate(summary["config"]))
     except KeyError:
         return None, "summary.json has no config"
-    except (ValidationError, TopologyError, OSError) as error:
+    except (ValidationError, ConfigError, TopologyError, OSError) as error:
         return None, " ".join(str(error).split())
     if graph.links != links:
         return None, f"{graph.name} has {graph.links} links now, the run had {links}"

@@ -1,4 +1,4 @@
-"""How far a run is, on standard error: a live line on a terminal, else a line every few seconds."""
+"""How far a run is, on standard error: a live line on a terminal or in a notebook, else a line every few seconds."""
 
 import sys
 import time
@@ -18,15 +18,19 @@ if TYPE_CHECKING:
     from pdes.build.simulation import Snapshot
 
 LINE_EVERY_S = 5.0
+_REWRITE_EVERY_S = 0.25
+"""A notebook's server drops what comes much faster."""
 _MINUTE_S = 60
 
 
 class Progress:
     """Called with snapshots; shows at most a few of them."""
 
-    def __init__(self, stream: TextIO, live: Live | None) -> None:
+    def __init__(self, stream: TextIO, live: Live | None, *, rewrites: bool = False) -> None:
         self._stream = stream
         self._live = live
+        self._rewrites = rewrites
+        self._width = 0
         self._last_s = time.monotonic()
         self._run = ""
         self._expected = 0.0
@@ -49,6 +53,7 @@ class Progress:
     def say(self, text: str) -> None:
         """One line about what is done now, such as compiling."""
         Interrupts.check()
+        self.end_line()
         console = self._live.console if self._live is not None else Terminal(file=self._stream)
         console.print(f"nadi: {text}", soft_wrap=True)
 
@@ -59,10 +64,29 @@ class Progress:
     def _show(self, text: str) -> None:
         if self._live is not None:
             self._live.update(Text(shown(text)))
+        elif self._rewrites:
+            self._rewrite(f"nadi: {shown(text)}")
         elif time.monotonic() - self._last_s >= LINE_EVERY_S:
             self._last_s = time.monotonic()
             self._stream.write(f"nadi: {shown(text)}\n")  # at once: a signal must not come before the end of the line
             self._stream.flush()
+
+    def end_line(self) -> None:
+        """Have what comes next stand on a line of its own."""
+        if self._width:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._width = 0
+
+    def _rewrite(self, line: str) -> None:
+        """Write over the line before, as browsers show a carriage return."""
+        now_s = time.monotonic()
+        if self._width and now_s - self._last_s < _REWRITE_EVERY_S:
+            return
+        self._last_s = now_s
+        self._stream.write(f"\r{line:<{self._width}}")
+        self._stream.flush()
+        self._width = len(line)
 
 
 class Silence:
@@ -96,8 +120,21 @@ def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[P
     elif stream.isatty():
         with Live(console=Terminal(file=stream), transient=True, refresh_per_second=4) as live:
             yield Progress(stream, live)
+    elif in_notebook():
+        telling = Progress(stream, None, rewrites=True)
+        try:
+            yield telling
+        finally:
+            telling.end_line()
     else:
         yield Progress(stream, None)
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, whose output is no terminal but takes carriage returns."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return hasattr(shell, "kernel")
 
 
 def describe(snapshot: "Snapshot", expected: float) -> str:

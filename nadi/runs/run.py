@@ -32,13 +32,18 @@ class Run:
         summary: what summary.json holds.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
         """Open a folder.
+
+        Args:
+            folder: of the results.
+            config: what was simulated, if this process did, with fabric and traces that no file holds.
 
         Raises:
             ConfigError: no folder of results, or one that cannot be read.
         """
         self.folder = Path(folder)
+        self._simulated = config
         try:
             self.summary: dict[str, Any] = read_summary(self.folder)
         except OSError as error:
@@ -115,11 +120,15 @@ class Run:
     def config(self) -> RunConfig:
         """The settled configuration; its relative paths are from the folder in which the run was started.
 
+        Fabric and traces that Python gave are words in it, unless this Run is the one that `nadi.simulate` gave.
+
         Raises:
             ConfigError: summary.json holds none that this version can read.
         """
         from nadi.run_file import explain, with_paths_from
 
+        if self._simulated is not None:
+            return self._simulated
         try:
             config = RunConfig.model_validate(self.summary.get("config", {}))
         except ValidationError as error:

@@ -14,9 +14,10 @@ def built_fabric(config: RunConfig) -> Graph:
 
     Raises:
         TopologyError: as `topologies.build`.
-        ConfigError: memories of hosts, where there are no hosts.
+        ConfigError: memories of hosts, where there are no hosts; or a fabric that only another process has.
     """
-    graph = topologies.build(config.topology.source())
+    given = config.topology.graph
+    graph = given if isinstance(given, Graph) else topologies.build(config.topology.source())
     if config.memory.remote != "node":
         return graph
     try:

@@ -61,6 +61,7 @@ def read_work(
 
     Raises:
         TraceError, WorkloadError: the traces are wrong, or plans take more memory than is free.
+        ConfigError: traces of more NPUs than the fabric has, or that only another process has.
     """
     use_compiled_decoder()
     servers = memory_nodes(config, graph)
@@ -107,13 +108,30 @@ def _trace_set(config: RunConfig, graph: Graph, own: NDArray[np.bool_] | None, e
     """Of the traces, or of the model that the run file names; memories of hosts, the last endpoints, have none."""
     section, npus = config.workload, graph.npus - len(host_memories(config, graph))
     own_npus = None if own is None else own[:npus]
-    if section.traces is None:
+    if section.trace_set is not None:
+        found = _given(section.trace_set, npus, own_npus)
+    elif section.traces is None:
         found = trace_set(config, npus, own_npus)
     else:
         found = workload.load_set(section.traces, npus, strict=section.strict, own=own_npus, exchange=exchange)
     is_own = np.ones(graph.npus - npus, bool) if own is None else own[npus:]
     rest = np.where(is_own, IDLE, ELSEWHERE).astype(np.int32)
     return replace(found, trace_of_npu=np.concatenate([found.trace_of_npu, rest])) if len(rest) else found
+
+
+def _given(traces: workload.TraceSet | str, npus: int, own: NDArray[np.bool_] | None) -> workload.TraceSet:
+    """Traces that Python gave, for a fabric that may have more NPUs."""
+    if isinstance(traces, str):
+        raise ConfigError(f"[workload] trace_set: {traces:.100}; no file holds them, so only that process has them")
+    if traces.npus > npus:
+        raise ConfigError(
+            f"[workload] trace_set: traces of {traces.npus} NPUs; expected at most {npus}, as the fabric has"
+        )
+    trace_of_npu = np.full(npus, IDLE, np.int32)
+    trace_of_npu[: traces.npus] = traces.trace_of_npu
+    if own is not None:
+        trace_of_npu[~own] = ELSEWHERE
+    return replace(traces, trace_of_npu=trace_of_npu)
 
 
 def compute_model(config: RunConfig) -> ComputeModel:

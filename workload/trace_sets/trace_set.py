@@ -7,6 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import TraceTable
+from workload.errors import WorkloadError
+from workload.trace_sets.own import IDLE
+from workload.trace_sets.view import AS_WRITTEN
 
 Int32 = NDArray[np.int32]
 Families = Mapping[str, tuple[tuple[int, ...], ...]]
@@ -35,10 +38,47 @@ class TraceSet:
     example_npu: Int32
     families: Families = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, tables: Sequence[TraceTable | None], groups: Mapping[str, Sequence[int]] | None = None) -> "TraceSet":
+        """Traces as they are, one for each NPU; NPUs may share one, whose peers then are everybody's.
+
+        Args:
+            tables: of NPU 0, 1, ...; None = the NPU has nothing to do.
+            groups: members (NPU numbers, in member order) of the groups that the traces name.
+
+        Raises:
+            WorkloadError: no trace, what is no trace, a group without members, with a member twice or that is none of
+                the NPUs, or one named "" or "0", which always mean all NPUs.
+        """
+        distinct: dict[int, TraceTable] = {}
+        for npu, table in enumerate(tables):
+            if table is not None and not isinstance(table, TraceTable):
+                raise WorkloadError(
+                    f"trace of NPU {npu}: found a {type(table).__name__}, expected a TraceTable or None"
+                )
+            if table is not None:
+                distinct.setdefault(id(table), table)
+        if not distinct:
+            raise WorkloadError(f"traces of {len(tables)} NPUs: found none, expected one or more")
+        row = {key: number for number, key in enumerate(distinct)}
+        trace_of_npu = np.array([IDLE if table is None else row[id(table)] for table in tables], np.int32)
+        example_npu = np.full(len(distinct), AS_WRITTEN, np.int32)
+        families = {name: (_members(name, members, len(tables)),) for name, members in (groups or {}).items()}
+        return cls(tuple(distinct.values()), trace_of_npu, example_npu, families)
+
     @property
     def npus(self) -> int:
         """NPUs, idle ones too."""
         return len(self.trace_of_npu)
+
+
+def _members(name: str, members: Sequence[int], npus: int) -> tuple[int, ...]:
+    found = tuple(int(member) for member in members)
+    if name in {"", "0"}:
+        raise WorkloadError(f"group {name!r}: always all NPUs, expected another name")
+    if not found or len(set(found)) < len(found) or not all(0 <= member < npus for member in found):
+        raise WorkloadError(f"group {name!r}: members {found!r:.80}, expected NPUs from 0 to {npus - 1}, each once")
+    return found
 
 
 def group_of_npu(groups: Sequence[tuple[int, ...]], npus: int) -> Int32:

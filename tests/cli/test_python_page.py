@@ -1,0 +1,23 @@
+"""The blocks of docs/python.md run, one after another, in one process."""
+
+import re
+import shutil
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+
+
+def test_every_block_runs(capsys):
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 7
+    known = {}
+    try:
+        for number, block in enumerate(blocks):
+            exec(compile(block, f"{PAGE.name} block {number}", "exec"), known)  # noqa: S102 - our own page
+    finally:
+        shutil.rmtree(known.get("folder", "/nowhere"), ignore_errors=True)
+    said = capsys.readouterr().out
+    assert "a step takes" in said
+    assert "4 NPUs, 16 directed links" in said
+    first, other = next(line.split() for line in said.splitlines() if re.fullmatch(r"\d+ \d+", line))
+    assert int(first) > int(other) > 20_000_000  # a ring is as fast as its slowest cable, of 50 Gbps
