@@ -6,6 +6,7 @@ table as bytes, and attributes, of which a trace repeats few, are decoded once e
 
 import array
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,7 @@ class Columns:
         integers = {name: self._column(name, c.dtype, c.absent) for name, c in attributes.INTEGERS.items()}
         self._check_types(types)
         integers["comm_type"] = self._collectives(types, integers["comm_type"], integers["is_cpu_op"])
+        other, other_attributes = self._others()
         parents = (data, control) if with_control else (data,)
         dep_ptr, dep, dangling = resolve(self._path, ids, parents, strict=strict)
         return TraceTable(
@@ -102,8 +104,8 @@ class Columns:
             dangling_control=0,
             control_cycle="",
             metadata_groups=self._metadata_groups,
-            other=np.array(self._other, np.int32) if self._keep_others else None,
-            other_attributes=tuple(self._other_row),
+            other=other,
+            other_attributes=other_attributes,
             **integers,
         )
 
@@ -157,6 +159,10 @@ class Columns:
         if attribute.name == "operators":
             return self._operator_row.setdefault(attributes.text(attribute), len(self._operator_row))
         return attributes.integer(attribute)
+
+    def _others(self) -> tuple[NDArray[np.int32] | None, Sequence[tuple[bytes, ...]]]:
+        """TraceTable.other and other_attributes."""
+        return np.array(self._other, np.int32) if self._keep_others else None, tuple(self._other_row)
 
     def _column(self, name: str, dtype: DTypeLike, absent: int) -> NDArray[Any]:
         column = np.full(len(self._ids), absent, dtype)

@@ -8,11 +8,11 @@ message by message, so both give the same tables, and errors are said by one.
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from numpy.typing import DTypeLike, NDArray
 
 from et import attributes
@@ -22,6 +22,7 @@ from et.errors import TraceError
 from et.framing import blocks_of, read_length
 from et.groups import groups_of_metadata_node
 from et.names import NameTable
+from et.other_attributes import OtherAttributes
 from et.schema import AttributeProto, RawNode
 
 Path = str | os.PathLike[str]
@@ -36,6 +37,7 @@ _NAME_ENTRIES, _ATTRIBUTE_ENTRIES = 1 << 11, 1 << 17
 _MOST_ARENA_BYTES = 32 << 20
 _GROWTH, _MARGIN = 1.5, 1.02
 _SLOTS = (*attributes.INTEGERS, "pg_name", "involved_dim", "in_split_size", "out_split_size", "operators")
+_RANKS = "ranks"  # of METADATA nodes, the members of a group
 _NOT_GIVEN = -(2**63)  # no value of comm_type
 _ABSENT = {"involved_dim": -1, "comm_type": _NOT_GIVEN}
 
@@ -61,7 +63,7 @@ def withdraw() -> None:
     _providers.clear()
 
 
-def decoded(path: Path) -> tuple[bytes, Columns] | None:
+def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] | None:
     """The message of the metadata, and the columns of the nodes; None where the other reader must look."""
     if not _providers or not os.path.isfile(path):  # noqa: PTH113 - a pipe cannot be read once more by the other
         return None
@@ -70,7 +72,7 @@ def decoded(path: Path) -> tuple[bytes, Columns] | None:
         first = next(blocks, b"")
         if len(first) < FEWEST_BYTES:
             return None
-        decoder = _Decoder(path, _providers[0]())
+        decoder = _Decoder(path, _providers[0](), keep_others=keep_others)
         length, body = read_length(path, first, 0, 0)
         if body + length > len(first):
             return None
@@ -85,10 +87,10 @@ def decoded(path: Path) -> tuple[bytes, Columns] | None:
 class _Decoder:
     """Feeds the kernel with chunks, answers what it asks, and gathers what it decodes."""
 
-    def __init__(self, path: Path, kernel: Any) -> None:  # noqa: ANN401 - a module
-        self._kernel = kernel
+    def __init__(self, path: Path, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a module
+        self._kernel, self._keep_others = kernel, keep_others
         self._file_bytes = os.path.getsize(path)  # noqa: PTH202 - any path that can be opened
-        self._columns = _DecodedColumns(path)
+        self._columns = _DecodedColumns(path, keep_others=keep_others)
         self._names = np.zeros(kernel.ENTRY * _NAME_ENTRIES, np.int64)
         self._attributes = np.zeros(kernel.ENTRY * _ATTRIBUTE_ENTRIES, np.int64)
         self._arena = np.zeros(_MOST_ARENA_BYTES + kernel.PADDING_BYTES, np.uint8)
@@ -120,6 +122,7 @@ class _Decoder:
         padding = self._kernel.PADDING_BYTES
         self._data = np.zeros(size + padding, np.uint8)
         self._out = np.empty(size + padding, np.uint8)
+        self._others = np.empty(size + padding if self._keep_others else 0, np.uint8)
         self._data_deps, self._control_deps = np.empty(size, np.int64), np.empty(size, np.int64)
 
     def _chunk(self, left: bytes, block: memoryview) -> bytes:
@@ -137,6 +140,7 @@ class _Decoder:
                 self._data.ctypes.data,
                 size,
                 self._out.ctypes.data,
+                self._others.ctypes.data if self._keep_others else 0,
                 self._names,
                 self._attributes,
                 self._arena.ctypes.data,
@@ -167,7 +171,9 @@ class _Decoder:
             self._columns.add_groups(groups_of_metadata_node(message))
         data, control = self._data_deps[: state[kernel.DATA]], self._control_deps[: state[kernel.CONTROL]]
         self._columns.extend(kernel, rows, data, control, self._out[: state[kernel.NAME_BYTES]].tobytes())
-        for word in (kernel.ROWS, kernel.DATA, kernel.CONTROL, kernel.NAME_BYTES, kernel.SPANS):
+        if self._keep_others:
+            self._columns.keep(rows[kernel.OTHER_LENGTH], self._others[: state[kernel.OTHER_BYTES]].tobytes())
+        for word in (kernel.ROWS, kernel.DATA, kernel.CONTROL, kernel.NAME_BYTES, kernel.SPANS, kernel.OTHER_BYTES):
             state[word] = 0
 
     def _learn(self, *, is_name: bool) -> None:
@@ -177,7 +183,7 @@ class _Decoder:
         found = self._data[begin : begin + int(state[kernel.ASKED_BYTES])]
         if self._arena_bytes + len(found) > _MOST_ARENA_BYTES:
             raise _NotSureError
-        slot, value = self._of_name(found.tobytes()) if is_name else self._columns.cell(found.tobytes())
+        slot, value = self._of_name(found.tobytes()) if is_name else self._of_attribute(found.tobytes())
         self._arena[self._arena_bytes : self._arena_bytes + len(found)] = found
         entry = kernel.ENTRY * int(state[kernel.ASKED_PLACE])
         table = self._names if is_name else self._attributes
@@ -189,14 +195,23 @@ class _Decoder:
         text = name.decode()
         if text in attributes.INTEGERS:
             return _SLOTS.index(text), attributes.INTEGERS[text].most
-        return (self._kernel.WHOLE, 0) if text in _SLOTS else (self._kernel.IGNORED, 0)
+        return (self._kernel.WHOLE, 0) if text in {*_SLOTS, _RANKS} else (self._kernel.IGNORED, 0)
+
+    def _of_attribute(self, message: bytes) -> tuple[int, int]:
+        """Slot and value of an attribute with its value."""
+        attribute = AttributeProto.FromString(message)
+        if attribute.name == _RANKS:
+            return self._kernel.RANKS, 0
+        return self._columns.cell(attribute, self._kernel.IGNORED)
 
 
 class _DecodedColumns(Columns):
     """Columns whose nodes come many at a time."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, *, keep_others: bool) -> None:
+        super().__init__(path, keep_others=keep_others)
+        self._other_lengths: list[Int64] = []
+        self._other_blobs: list[bytes] = []
         self._count = 0
         self._of_rows = np.empty((0, 0), np.int64)
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -213,15 +228,36 @@ class _DecodedColumns(Columns):
         """Take in the groups of a METADATA node."""
         self._metadata_groups.update(groups)
 
-    def cell(self, message: bytes) -> tuple[int, int]:
-        """Slot and value of an attribute; (-1, 0) if no column takes it.
+    def cell(self, attribute: Message, nowhere: int) -> tuple[int, int]:
+        """Slot and value of an attribute; (nowhere, 0) if no column takes it.
 
         Raises:
             DecodeError, ValueError: what is wrong with it.
         """
-        attribute = AttributeProto.FromString(message)
         name = attribute.name
-        return (_SLOTS.index(name), self._value(attribute)) if name in _SLOTS else (-1, 0)
+        return (_SLOTS.index(name), self._value(attribute)) if name in _SLOTS else (nowhere, 0)
+
+    def keep(self, lengths: Int64, fields: bytes) -> None:
+        """Append the fields of attributes that no column takes; lengths: int64[nodes], how many bytes each has."""
+        self._other_lengths.append(lengths.copy())
+        self._other_blobs.append(fields)
+
+    def _others(self) -> tuple[NDArray[np.int32] | None, Sequence[tuple[bytes, ...]]]:
+        if not self._keep_others:
+            return None, ((),)
+        lengths = np.concatenate([np.zeros(0, np.int64), *self._other_lengths])
+        has_some = lengths > 0
+        offsets = np.concatenate([np.zeros(2, np.int64), np.cumsum(lengths[has_some])])
+        offsets.setflags(write=False)
+        return np.where(has_some, np.cumsum(has_some), 0).astype(np.int32), OtherAttributes(
+            self._joined_others(), offsets
+        )
+
+    def _joined_others(self) -> bytes:
+        """All fields, joined once."""
+        if len(self._other_blobs) != 1:
+            self._other_blobs[:] = [b"".join(self._other_blobs)]
+        return self._other_blobs[0]
 
     def extend(self, kernel: Any, rows: Int64, data: Int64, control: Int64, names: bytes) -> None:  # noqa: ANN401
         """Append the nodes of some rows: int64[columns, nodes]."""

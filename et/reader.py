@@ -50,7 +50,7 @@ def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) ->
             that is not known or (other than on the host) not named; the dependencies (if not strict, the data
             dependencies) have a cycle.
     """
-    found = None if keep_others else decoded(path)
+    found = decoded(path, keep_others=keep_others)
     if found is None:
         return _table(path, iter_messages(path), strict=strict, keep_others=keep_others)
     message, columns = found

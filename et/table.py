@@ -1,7 +1,7 @@
 """TraceTable: one trace file as arrays."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class TraceTable:
         control_cycle: why they were dropped: a cycle that they close, as ids, `3 -> 5 -> 3`; else "".
         metadata_groups: communicators that METADATA nodes define, name to NPUs; () = all NPUs.
         other: int32[n] or None, row of other_attributes: attributes that no column takes, if they are kept.
-        other_attributes: distinct lists of AttributeProto, each as its bytes; other_attributes[0] is ().
+        other_attributes: lists of AttributeProto met, each as its bytes; other_attributes[0] is ().
     """
 
     path: str
@@ -87,7 +87,7 @@ class TraceTable:
     control_cycle: str = ""
     metadata_groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     other: Int32 | None = None
-    other_attributes: tuple[tuple[bytes, ...], ...] = ((),)
+    other_attributes: Sequence[tuple[bytes, ...]] = ((),)
 
     def __post_init__(self) -> None:
         for value in vars(self).values():

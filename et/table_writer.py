@@ -7,7 +7,7 @@ for the nodes that et.builders makes (Protocol Buffers, "Encoding": varints, len
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from et.builders import attribute, metadata
 from et.framing import frame
+from et.other_attributes import OtherAttributes
 from et.schema import IOInfo, NodeType
 from et.table import TraceTable
 from et.writer import write_frames
@@ -64,8 +65,8 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
     """The messages of a table behind their lengths: the metadata by itself, then nodes, many at a time."""
     yield frame(metadata(table.version).SerializeToString(deterministic=True))
     lists, row_of_list = _attribute_lists(table)
-    attributes = _Texts([b"".join(_field(_ATTR, text) for text in texts) for texts in lists])
-    others = _Texts([b"".join(_field(_ATTR, text) for text in texts) for texts in table.other_attributes])
+    attributes = _fields_of(lists)
+    others = _others(table.other_attributes)
     other_row = np.zeros(len(table), np.int64) if table.other is None else table.other.astype(np.int64)
     inputs, ranks = _groups_of_metadata(table)
     for begin in range(0, len(table), _ROWS_AT_ONCE):
@@ -89,17 +90,30 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
 
 
 class _Texts:
-    """Some texts, of which rows have one each."""
+    """Some texts, one after another, of which rows have one each; sizes: int64[texts], bytes of each."""
 
-    def __init__(self, texts: Sequence[bytes]) -> None:
-        self._data = np.frombuffer(b"".join(texts), np.uint8)
-        self._sizes = np.array([len(text) for text in texts], np.int64)
+    def __init__(self, data: bytes, sizes: Int64) -> None:
+        self._data = np.frombuffer(data, np.uint8)
+        self._sizes = sizes
         self._begin = np.cumsum(self._sizes) - self._sizes
 
     def of(self, row: Int64) -> _Field:
         """The texts of some rows."""
         sizes = self._sizes[row]
         return _Field(self._data[_spread(self._begin[row], sizes)], sizes)
+
+
+def _fields_of(lists: Iterable[Sequence[bytes]]) -> _Texts:
+    """Lists of attributes as fields of a node."""
+    texts = [b"".join(_field(_ATTR, text) for text in each) for each in lists]
+    return _Texts(b"".join(texts), np.array([len(text) for text in texts], np.int64))
+
+
+def _others(lists: Sequence[tuple[bytes, ...]]) -> _Texts:
+    """The same of other attributes, which a large file has brought as fields."""
+    if isinstance(lists, OtherAttributes):
+        return _Texts(lists.blob, np.diff(lists.offsets))
+    return _fields_of(lists)
 
 
 def _attribute_lists(table: TraceTable) -> tuple[list[list[bytes]], Int64]:

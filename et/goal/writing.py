@@ -3,8 +3,6 @@
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
 from et.errors import TraceError
 from et.goal.expansion import rounds
 from et.goal.reading import MOST_TAG, NANOS
@@ -145,10 +143,10 @@ def _exact_nanos(table: TraceTable) -> dict[int, int]:
     """Times that GOAL said in nanoseconds, by row."""
     if table.other is None:
         return {}
-    found: dict[int, int] = {}
+    nanos_of: dict[int, int] = {}
     for number, messages in enumerate(table.other_attributes):
         for message in messages:
             said = AttributeProto.FromString(message)
             if said.name == NANOS and said.WhichOneof("value") == "uint64_val":
-                found.update(dict.fromkeys(np.flatnonzero(table.other == number).tolist(), said.uint64_val))
-    return found
+                nanos_of[number] = said.uint64_val
+    return {row: nanos_of[number] for row, number in enumerate(table.other.tolist()) if number in nanos_of}

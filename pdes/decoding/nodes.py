@@ -7,19 +7,21 @@ a valid node is DOUBTFUL, and left to a reader that says what is wrong: this one
 
 The tables are open-addressed, ENTRY words an entry: where its bytes lie in the arena, how many (0 = free), its slot,
 and for a name the largest value, for an attribute its value. A slot is a column of numbers, IGNORED, or WHOLE: then
-the attribute is looked up with its value.
+the attribute is looked up with its value. RANKS is IGNORED, too, but defines a group where the node is METADATA.
+
+Attributes that no column takes can be kept: their fields are copied as they are, node after node.
 """
 
 from pdes.core.jit import inline, kernel, load_unaligned, store_unaligned
 
 # words of `state`
-POSITION, ROWS, DATA, CONTROL, NAME_BYTES, SPANS, ASKED_AT, ASKED_BYTES, ASKED_PLACE = range(9)
+POSITION, ROWS, DATA, CONTROL, NAME_BYTES, SPANS, ASKED_AT, ASKED_BYTES, ASKED_PLACE, OTHER_BYTES = range(10)
 STATE_WORDS = 16
 # what `decode_nodes` returns
 DONE, FULL, NEW_NAME, NEW_ATTRIBUTE, DOUBTFUL = range(5)
 # columns of `rows`; those of slots follow
-ID, TYPE, START, DURATION, NAME_LENGTH, DATA_COUNT, CONTROL_COUNT, FIRST_SLOT = range(8)
-IGNORED, WHOLE = -1, -2
+ID, TYPE, START, DURATION, NAME_LENGTH, DATA_COUNT, CONTROL_COUNT, OTHER_LENGTH, FIRST_SLOT = range(9)
+IGNORED, WHOLE, RANKS = -1, -2, -3
 ENTRY = 4
 PADDING_BYTES = 32
 """Behind all bytes that are looked at: words are read whole."""
@@ -29,7 +31,7 @@ HIGH_BITS = -0x7F7F7F7F7F7F7F80
 MOST_PROBES = 64
 LONGEST_LENGTH_BYTES = 5
 LONGEST_NAME_BYTES = 1 << 20
-FINE = -1
+FINE, IS_OTHER, IS_RANKS = -1, -2, -3
 LOW31, MULTIPLIER = 0x7FFFFFFF, 0x5BD1E995
 
 
@@ -161,7 +163,7 @@ def fits(tag, value):
 
 @inline
 def take_attribute(at, end, names, attributes, arena, rows, stride, row, state):
-    """Put an attribute into its column; gives FINE or why not."""
+    """Put an attribute into its column; gives FINE, that no column takes it, or why not."""
     word = load_unaligned(at)
     name_bytes = (word >> 8) & 0xFF
     value_at = at + 2 + name_bytes
@@ -180,11 +182,12 @@ def take_attribute(at, end, names, attributes, arena, rows, stride, row, state):
                     if value > names[ENTRY * place + 3]:
                         return DOUBTFUL
                     rows[(FIRST_SLOT + slot) * stride + row] = value
-                return FINE
+                    return FINE
+                return IS_OTHER
         elif slot == IGNORED and tag == 0x1EA:
             size, used = varint(value_at + 2)
             if used > 0 and size < end - at and value_at + 2 + used + size == end and is_ascii(end - size, end):
-                return FINE
+                return IS_OTHER
     if end == at:
         return DOUBTFUL
     place, found = looked_up(at, end - at, attributes, arena)
@@ -194,17 +197,21 @@ def take_attribute(at, end, names, attributes, arena, rows, stride, row, state):
     slot = attributes[ENTRY * place + 2]
     if slot >= 0:
         rows[(FIRST_SLOT + slot) * stride + row] = attributes[ENTRY * place + 3]
-    return FINE
+        return FINE
+    return IS_RANKS if slot == RANKS else IS_OTHER
 
 
 @kernel
-def decode_nodes(data, size, out, names, attributes, arena, absent, rows, data_deps, control_deps, spans, state):
+def decode_nodes(
+    data, size, out, others, names, attributes, arena, absent, rows, data_deps, control_deps, spans, state
+):
     """Decode whole messages, from where `state` says on, until the bytes or the room end or the caller is asked.
 
     Args:
         data: address of bytes that hold messages, PADDING_BYTES behind them.
         size: how many bytes.
         out: address of room for the bytes of all names, PADDING_BYTES more than `size`.
+        others: the same for fields of attributes that no column takes; 0 = they are not kept.
         names: table of names of attributes.
         attributes: table of attributes.
         arena: address of the bytes of both.
@@ -237,7 +244,9 @@ def decode_nodes(data, size, out, names, attributes, arena, absent, rows, data_d
         node_id = kind = start = duration = name_at = name_bytes = 0
         parents = state[DATA]
         control = state[CONTROL]
+        other_bytes = ranks_of = 0
         while at < end:
+            field = at
             tag = load_unaligned(at) & 0xFF
             value, used = varint(at + 1)
             if used == 0:
@@ -268,7 +277,20 @@ def decode_nodes(data, size, out, names, attributes, arena, absent, rows, data_d
             stop = at + value
             if tag == 0x52:
                 outcome = take_attribute(at, stop, names, attributes, arena, rows, stride, row, state)
-                if outcome != FINE:
+                if outcome == IS_OTHER or outcome == IS_RANKS:
+                    if others != 0:
+                        if stop - value - field > 2 and value >> (7 * (stop - value - field - 2)) == 0:
+                            return DOUBTFUL
+                        if outcome == IS_RANKS and ranks_of != 0 and ranks_of != kind + 1:
+                            return DOUBTFUL
+                        if outcome == IS_RANKS:
+                            ranks_of = kind + 1
+                        if outcome == IS_OTHER or kind != METADATA_NODE:
+                            target = others + state[OTHER_BYTES] + other_bytes
+                            for done in range(0, stop - field, 8):
+                                store_unaligned(target + done, load_unaligned(field + done))
+                            other_bytes += stop - field
+                elif outcome != FINE:
                     return outcome
             elif tag == 0x12:
                 name_at = at
@@ -295,6 +317,8 @@ def decode_nodes(data, size, out, names, attributes, arena, absent, rows, data_d
             at = stop
         if at != end or kind < METADATA_NODE or kind > LAST_NODE_TYPE or name_bytes > LONGEST_NAME_BYTES:
             return DOUBTFUL
+        if ranks_of != 0 and ranks_of != kind + 1:
+            return DOUBTFUL
         if kind == METADATA_NODE:
             span = 3 * state[SPANS]
             spans[span] = row
@@ -311,6 +335,8 @@ def decode_nodes(data, size, out, names, attributes, arena, absent, rows, data_d
         rows[NAME_LENGTH * stride + row] = name_bytes
         rows[DATA_COUNT * stride + row] = parents - state[DATA]
         rows[CONTROL_COUNT * stride + row] = control - state[CONTROL]
+        rows[OTHER_LENGTH * stride + row] = other_bytes
+        state[OTHER_BYTES] += other_bytes
         state[DATA] = parents
         state[CONTROL] = control
         state[NAME_BYTES] += name_bytes

@@ -3,12 +3,15 @@
 import gzip
 import random
 
+import numpy as np
 import pytest
 
 import et
 from et import decoder
 from et.errors import TraceError
 from et.framing import frame
+from et.other_attributes import OtherAttributes
+from et.table_writer import frames_of
 from nadi.wiring.decoding import use_compiled_decoder
 from pdes.core.jit import jit_enabled
 from tests.et.alike import check_alike
@@ -32,7 +35,7 @@ def compiled(monkeypatch):
 def both(path, **how):
     """What both readers give: a table or the text of an error; and whether the kernel was sure."""
     found = outcome(path, **how)
-    was_sure = decoder.decoded(path) is not None
+    was_sure = decoder.decoded(path, keep_others=how.get("keep_others", False)) is not None
     providers = list(decoder._providers)
     decoder.withdraw()
     wanted = outcome(path, **how)
@@ -48,13 +51,17 @@ def outcome(path, **how):
 
 
 def check(path, **how):
-    """Both readers agree; gives whether it was the kernel that decoded."""
-    found, wanted, was_sure = both(path, **how)
-    if isinstance(wanted, str) or isinstance(found, str):
-        assert found == wanted
-    else:
-        check_alike(found, wanted)
-    return was_sure
+    """Both readers agree, with other attributes and without; gives whether it was the kernel that decoded."""
+    were_sure = []
+    for keep_others in (False, True):
+        found, wanted, was_sure = both(path, keep_others=keep_others, **how)
+        if isinstance(wanted, str) or isinstance(found, str):
+            assert found == wanted
+        else:
+            check_alike(found, wanted)
+            assert list(frames_of(found)) == list(frames_of(wanted))
+        were_sure.append(was_sure)
+    return all(were_sure)
 
 
 def rich(small_trace):
@@ -75,7 +82,12 @@ def rich(small_trace):
         involved_dim=[True, False],
     )  # fmt: skip
     operators = [et.attribute("operators", "string", "gemm 8x8x8 bf16")]
-    return metadata, [*nodes, split, et.comp_node(9, "naïve", num_ops=1, deps=[8], attrs=operators)]
+    kept = [("ranks", "int32_list", [0, 1]), ("ranks", "int64", 3), ("pg_desc", "string", "data parallel")]
+    kept = [et.attribute(*each) for each in kept]
+    group = et.group_node(10, "group", "g", [0, 1])
+    group.attr.append(kept[2])
+    plain = et.comp_node(11, "no group", attrs=kept)
+    return metadata, [*nodes, split, et.comp_node(9, "naïve", num_ops=1, deps=[8], attrs=operators), group, plain]
 
 
 @pytest.mark.usefixtures("compiled")
@@ -87,6 +99,34 @@ def test_all_kinds_of_attributes(small_trace, tmp_path):
     zipped.write_bytes(gzip.compress(path.read_bytes()))
     assert check(zipped)
     assert et.read_trace(path).names[8] == "naïve"
+
+
+@pytest.mark.usefixtures("compiled")
+def test_other_attributes_are_kept_as_they_stand(small_trace, tmp_path):
+    path = tmp_path / "a.et"
+    metadata, nodes = rich(small_trace)
+    et.write_trace(path, metadata, nodes)
+    table = et.read_trace(path, keep_others=True)
+    kept = table.other_attributes
+    assert isinstance(kept, OtherAttributes)
+    assert kept[0] == ()
+    of_row = [[message.name for message in map(et.schema.AttributeProto.FromString, kept[row])] for row in table.other]
+    assert of_row[-1] == ["ranks", "ranks", "pg_desc"]
+    assert of_row[-2] == ["pg_desc"]  # its ranks are a group
+    assert of_row[2][-len(of_row[2]) :] == [a.name for a in nodes[2].attr if a.name in of_row[2]]
+    assert kept[1:3] == tuple(kept)[1:3]
+    assert len(kept) == len(list(kept)) == np.count_nonzero(table.other) + 1
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_length_in_more_bytes_than_it_needs_is_for_the_other_reader(tmp_path):
+    node = et.comp_node(1, "n", num_ops=1).SerializeToString()
+    scope = et.attribute("scope", "int64", 7).SerializeToString()
+    path = tmp_path / "a.et"
+    longer = b"\x52" + bytes([len(scope) | 0x80, 0]) + scope
+    path.write_bytes(b"".join(map(frame, [et.metadata().SerializeToString(), node + longer])))
+    assert not check(path)
+    assert decoder.decoded(path) is not None  # where the bytes are not kept, they need not be as written
 
 
 @pytest.mark.usefixtures("compiled")
@@ -168,6 +208,10 @@ wanted = et.read_trace({str(path)!r})
 decoder.provide(lambda: nodes)
 found = et.read_trace({str(path)!r})
 assert decoder.decoded({str(path)!r}) is not None
+kept = et.read_trace({str(path)!r}, keep_others=True)
+decoder.withdraw()
+old = et.read_trace({str(path)!r}, keep_others=True)
+assert [kept.other_attributes[i] for i in kept.other] == [old.other_attributes[i] for i in old.other]
 print(list(found.names) == list(wanted.names), (found.comm_size == wanted.comm_size).all(), len(found))
 """
-    assert plain_python("-c", text).split() == ["True", "True", "9"]
+    assert plain_python("-c", text).split() == ["True", "True", "11"]

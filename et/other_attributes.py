@@ -1,0 +1,49 @@
+"""Attributes that no column takes, as they stand in a file."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et.framing import read_length
+
+Others = tuple[bytes, ...]
+
+
+class OtherAttributes(Sequence[Others]):
+    """Lists of AttributeProto, each as its bytes; made of the bytes of their fields when they are asked for.
+
+    Attributes:
+        blob: fields of a Node, tag, length and message, one after another.
+        offsets: int64[lists + 1], list i is blob[offsets[i]:offsets[i+1]].
+    """
+
+    def __init__(self, blob: bytes, offsets: NDArray[np.int64]) -> None:
+        self.blob, self.offsets = blob, offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, row: int) -> Others: ...
+    @overload
+    def __getitem__(self, row: slice) -> tuple[Others, ...]: ...
+    def __getitem__(self, row: int | slice) -> Others | tuple[Others, ...]:
+        if isinstance(row, slice):
+            return tuple(self[i] for i in range(*row.indices(len(self))))
+        row = range(len(self))[row]
+        return tuple(_messages(self.blob[self.offsets[row] : self.offsets[row + 1]]))
+
+    def __iter__(self) -> Iterator[Others]:
+        return (tuple(_messages(self.blob[begin:end])) for begin, end in pairwise(self.offsets.tolist()))
+
+
+def _messages(fields: bytes) -> Iterator[bytes]:
+    """What is in fields whose tag is one byte."""
+    at = 0
+    while at < len(fields):
+        length, begin = read_length("<memory>", fields, at + 1, 0)
+        at = begin + length
+        yield fields[begin:at]
