@@ -36,7 +36,9 @@ _MOST_ROWS = 32_768 + 56  # columns that are no power of two apart share no line
 _NAME_ENTRIES, _ATTRIBUTE_ENTRIES = 1 << 11, 1 << 17
 _MOST_ARENA_BYTES = 32 << 20
 _GROWTH, _MARGIN = 1.5, 1.02
+_LINE_BYTES = 64
 _SLOTS = (*attributes.INTEGERS, "pg_name", "involved_dim", "in_split_size", "out_split_size", "operators")
+_FIELDS = ("id", "type", "start", "duration", "name", "data", "control")
 _RANKS = "ranks"  # of METADATA nodes, the members of a group
 _NOT_GIVEN = -(2**63)  # no value of comm_type
 _ABSENT = {"involved_dim": -1, "comm_type": _NOT_GIVEN}
@@ -172,7 +174,7 @@ class _Decoder:
         data, control = self._data_deps[: state[kernel.DATA]], self._control_deps[: state[kernel.CONTROL]]
         self._columns.extend(kernel, rows, data, control, self._out[: state[kernel.NAME_BYTES]].tobytes())
         if self._keep_others:
-            self._columns.keep(rows[kernel.OTHER_LENGTH], self._others[: state[kernel.OTHER_BYTES]].tobytes())
+            self._columns.keep(rows[kernel.OTHER_LENGTH], self._others[: state[kernel.OTHER_BYTES]])
         for word in (kernel.ROWS, kernel.DATA, kernel.CONTROL, kernel.NAME_BYTES, kernel.SPANS, kernel.OTHER_BYTES):
             state[word] = 0
 
@@ -211,7 +213,9 @@ class _DecodedColumns(Columns):
     def __init__(self, path: Path, *, keep_others: bool) -> None:
         super().__init__(path, keep_others=keep_others)
         self._other_lengths: list[Int64] = []
-        self._other_blobs: list[bytes] = []
+        self._other_fields = np.empty(0, np.uint8)
+        self._other_bytes = 0
+        self._rest = 1.0
         self._count = 0
         self._of_rows = np.empty((0, 0), np.int64)
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -222,7 +226,8 @@ class _DecodedColumns(Columns):
 
     def expect(self, size: int, done: int) -> None:
         """Make room at once for as many nodes as a file of so many bytes may have, of which so many are done."""
-        self._expected = int(self._count * size / max(done, 1) * _MARGIN) + 1
+        self._rest = size / max(done, 1) * _MARGIN
+        self._expected = int(self._count * self._rest) + 1
 
     def add_groups(self, groups: dict[str, tuple[int, ...]]) -> None:
         """Take in the groups of a METADATA node."""
@@ -237,10 +242,16 @@ class _DecodedColumns(Columns):
         name = attribute.name
         return (_SLOTS.index(name), self._value(attribute)) if name in _SLOTS else (nowhere, 0)
 
-    def keep(self, lengths: Int64, fields: bytes) -> None:
+    def keep(self, lengths: Int64, fields: NDArray[np.uint8]) -> None:
         """Append the fields of attributes that no column takes; lengths: int64[nodes], how many bytes each has."""
         self._other_lengths.append(lengths.copy())
-        self._other_blobs.append(fields)
+        end = self._other_bytes + len(fields)
+        if end > len(self._other_fields):
+            grown = np.empty(max(end, int(_GROWTH * self._other_bytes), int(end * self._rest)), np.uint8)
+            grown[: self._other_bytes] = self._other_fields[: self._other_bytes]
+            self._other_fields = grown
+        self._other_fields[self._other_bytes : end] = fields
+        self._other_bytes = end
 
     def _others(self) -> tuple[NDArray[np.int32] | None, Sequence[tuple[bytes, ...]]]:
         if not self._keep_others:
@@ -248,16 +259,10 @@ class _DecodedColumns(Columns):
         lengths = np.concatenate([np.zeros(0, np.int64), *self._other_lengths])
         has_some = lengths > 0
         offsets = np.concatenate([np.zeros(2, np.int64), np.cumsum(lengths[has_some])])
-        offsets.setflags(write=False)
-        return np.where(has_some, np.cumsum(has_some), 0).astype(np.int32), OtherAttributes(
-            self._joined_others(), offsets
-        )
-
-    def _joined_others(self) -> bytes:
-        """All fields, joined once."""
-        if len(self._other_blobs) != 1:
-            self._other_blobs[:] = [b"".join(self._other_blobs)]
-        return self._other_blobs[0]
+        fields = self._other_fields[: self._other_bytes]
+        for array in (offsets, fields):
+            array.setflags(write=False)
+        return np.where(has_some, np.cumsum(has_some), 0).astype(np.int32), OtherAttributes(fields, offsets)
 
     def extend(self, kernel: Any, rows: Int64, data: Int64, control: Int64, names: bytes) -> None:  # noqa: ANN401
         """Append the nodes of some rows: int64[columns, nodes]."""
@@ -282,9 +287,13 @@ class _DecodedColumns(Columns):
         self._count = end
 
     def _grow(self, least: int) -> None:
-        room = max(least, self._expected, int(_GROWTH * self._count))
-        for name in ("id", "type", "start", "duration", "name", "data", "control", *_SLOTS):
-            grown = np.empty(room, _dtype(name))
+        room = -(-max(least, self._expected, int(_GROWTH * self._count)) // _LINE_BYTES) * _LINE_BYTES
+        dtypes = {name: np.dtype(_dtype(name)) for name in (*_FIELDS, *_SLOTS)}
+        block = np.empty(room * sum(dtype.itemsize for dtype in dtypes.values()), np.uint8)  # one, for large pages
+        at = 0
+        for name, dtype in dtypes.items():
+            grown = block[at : at + room * dtype.itemsize].view(dtype)
+            at += room * dtype.itemsize
             if self._count:
                 grown[: self._count] = self._arrays[name][: self._count]
             self._arrays[name] = grown

@@ -16,12 +16,12 @@ class OtherAttributes(Sequence[Others]):
     """Lists of AttributeProto, each as its bytes; made of the bytes of their fields when they are asked for.
 
     Attributes:
-        blob: fields of a Node, tag, length and message, one after another.
-        offsets: int64[lists + 1], list i is blob[offsets[i]:offsets[i+1]].
+        fields: uint8[bytes], fields of a Node, tag, length and message, one after another.
+        offsets: int64[lists + 1], list i is fields[offsets[i]:offsets[i+1]].
     """
 
-    def __init__(self, blob: bytes, offsets: NDArray[np.int64]) -> None:
-        self.blob, self.offsets = blob, offsets
+    def __init__(self, fields: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        self.fields, self.offsets = fields, offsets
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -34,10 +34,10 @@ class OtherAttributes(Sequence[Others]):
         if isinstance(row, slice):
             return tuple(self[i] for i in range(*row.indices(len(self))))
         row = range(len(self))[row]
-        return tuple(_messages(self.blob[self.offsets[row] : self.offsets[row + 1]]))
+        return tuple(_messages(self.fields[self.offsets[row] : self.offsets[row + 1]].tobytes()))
 
     def __iter__(self) -> Iterator[Others]:
-        return (tuple(_messages(self.blob[begin:end])) for begin, end in pairwise(self.offsets.tolist()))
+        return (tuple(_messages(self.fields[begin:end].tobytes())) for begin, end in pairwise(self.offsets.tolist()))
 
 
 def _messages(fields: bytes) -> Iterator[bytes]:

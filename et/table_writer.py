@@ -92,8 +92,8 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
 class _Texts:
     """Some texts, one after another, of which rows have one each; sizes: int64[texts], bytes of each."""
 
-    def __init__(self, data: bytes, sizes: Int64) -> None:
-        self._data = np.frombuffer(data, np.uint8)
+    def __init__(self, data: UInt8, sizes: Int64) -> None:
+        self._data = data
         self._sizes = sizes
         self._begin = np.cumsum(self._sizes) - self._sizes
 
@@ -106,13 +106,13 @@ class _Texts:
 def _fields_of(lists: Iterable[Sequence[bytes]]) -> _Texts:
     """Lists of attributes as fields of a node."""
     texts = [b"".join(_field(_ATTR, text) for text in each) for each in lists]
-    return _Texts(b"".join(texts), np.array([len(text) for text in texts], np.int64))
+    return _Texts(np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64))
 
 
 def _others(lists: Sequence[tuple[bytes, ...]]) -> _Texts:
     """The same of other attributes, which a large file has brought as fields."""
     if isinstance(lists, OtherAttributes):
-        return _Texts(lists.blob, np.diff(lists.offsets))
+        return _Texts(lists.fields, np.diff(lists.offsets))
     return _fields_of(lists)
 
 

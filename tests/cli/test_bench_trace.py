@@ -23,7 +23,7 @@ def test_what_is_measured_is_what_was_written(tmp_path, kind):
     _, nodes = et.read_messages(path)
     found = trace_decoding.measure(str(path), 1)
     assert found["nodes"] == len(nodes) > 300
-    assert found["nodes_per_s"] > 0 < found["protobuf_nodes_per_s"]
+    assert min(found[f"{name}nodes_per_s"] for name in ("", "kept_", "protobuf_")) > 0
     assert found["peak_rss_bytes"] >= found["rss_before_bytes"] > 0
     if jit_enabled():
         assert decoder.decoded(path) is not None
