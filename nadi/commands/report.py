@@ -22,10 +22,11 @@ def report(
     """Write a page that shows a run: where its time went, its collectives, the fabric, queues; it works offline."""
     from nadi.pages.page import check_page, write_page
     from nadi.pages.report import report as page
+    from nadi.results.run_folder import REPORT
     from nadi.runs import Run
     from nadi.terminal.printing import say
 
-    file = out or folder / "report.html"
+    file = out or folder / REPORT
     check_page(file)
     write_page(file, page(Run(folder)))
     say(f"page: {file}")

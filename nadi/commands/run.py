@@ -49,6 +49,7 @@ WorkerCount = Annotated[
 Backend = Annotated[str, typer.Option("--backend", metavar="NAME", show_default=False, help=BACKEND_HELP)]
 WeightsOf = Annotated[str, typer.Option("--weights", metavar="WHAT", show_default=False, help=_WEIGHTS)]
 Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
+Report = Annotated[bool, typer.Option("--report", help="Write a page, too: DIR/report.html, as `nadi report DIR` does.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON in place of the report.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
@@ -72,6 +73,7 @@ def run(
     backend: Backend = "",
     weights: WeightsOf = "",
     force: Force = False,
+    report: Report = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -101,7 +103,11 @@ def run(
                 "found neither a run file nor --model; expected RUN.toml, or --model NAME --plan PLAN --cluster NAME"
             )
         config = load_config(file, [*overrides, *given])
-    _simulated(ranks, config, out or config.output.dir, force=force, as_json=as_json, quiet=quiet)
+        folder = out or config.output.dir
+        page = _page(folder) if report else None
+    _simulated(ranks, config, folder, force=force, as_json=as_json, quiet=quiet)
+    if folder and page and ranks.rank == 0:
+        _write_page(folder, page, to_stderr=as_json)
 
 
 def _simulated(
@@ -137,6 +143,29 @@ def _simulated(
         say(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
     else:
         print_report(simulation, findings, folder)
+
+
+def _page(folder: Path | None) -> Path:
+    """Where --report goes; what would keep it from being written is found before anything is simulated."""
+    from nadi.errors import ConfigError
+    from nadi.pages.page import check_page
+    from nadi.results.run_folder import REPORT
+
+    if folder is None:
+        raise ConfigError("--report: found no folder of results; expected --out DIR, or dir in [output]")
+    check_page(folder / REPORT)
+    return folder / REPORT
+
+
+def _write_page(folder: Path, page: Path, *, to_stderr: bool) -> None:
+    """The page of a run whose results are written."""
+    from nadi.pages.page import write_page
+    from nadi.pages.report import report
+    from nadi.runs import Run
+    from nadi.terminal.printing import say
+
+    write_page(page, report(Run(folder)))
+    say(f"page: {page}", err=to_stderr)
 
 
 def _said(named: dict[str, str | int | None]) -> list[str]:

@@ -8,19 +8,25 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nadi.analysis.network import NetRun, most, tiers
+from nadi.analysis.network import NetRun, find_pauses, most, tiers
 from nadi.analysis.network import Table as Columns
 from nadi.pages.page import Heading, Page, Part, Plot, Section, Table, Words
 from nadi.pages.series import Style, style
+from nadi.fidelities.packet import LOGGED_PAUSES
 from nadi.reports.network import ports
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import Unit, amount_text, time_text, time_unit
 
+Int64 = NDArray[np.int64]
+
 MOST_LINKS = 200
+MOST_MARKED = 60
 MOST_PORTS = 12
 MOST_PAUSED = 30
 MOST_POINTS = 2000
+STRETCHES = 400
 MOST_SECTORS = 500
 
 
@@ -39,12 +45,15 @@ def page(run: NetRun, document: Mapping[str, Any]) -> Page:
 def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     """Utilisation, queues, completion times, pauses, how they spread and whom they held up; what there is of it."""
     finish = time_unit([run.summary.get("finish_time_ps") or 0])
-    looks = (style(number) for number in itertools.count())
-    made: list[Part] = [_utilisation(run, looks)]
+    made: list[Part] = [_utilisation(run, _looks())]
     if run.queues and len(run.queues["link"]):
-        made.append(_queues(run, run.queues, finish, looks))
+        made.append(_queues(run, run.queues, finish, _looks()))
+    if run.pauses is not None and len(run.pauses["link"]):
+        made.append(_paused_over_time(run, finish))
+    if run.links["marked_packets"].any():
+        made.append(_marked(run))
     if run.flows and len(run.flows["src"]):
-        made.append(_completion(run.flows, looks))
+        made.append(_completion(run.flows, _looks()))
     if document["trees"]:
         made += [_paused(run, finish), _trees(document)]
     made.append(Words(_spread_title(document)))
@@ -52,26 +61,36 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     return made
 
 
+def _looks() -> Iterator[Style]:
+    """Of the series of one picture."""
+    return (style(number) for number in itertools.count())
+
+
 def _utilisation(run: NetRun, looks: Iterator[Style]) -> Plot:
     from plotly import graph_objects as go
 
-    drawn, tier = go.Figure(), np.array(tiers(run.links))
+    drawn, tier, unused = go.Figure(), np.array(tiers(run.links)), list[str]()
     for name in dict.fromkeys(tier.tolist()):
         here = np.flatnonzero(tier == name)
         here = here[np.argsort(-run.links["utilisation"][here], kind="stable")][:MOST_LINKS]
+        if not run.links["utilisation"][here].any():
+            unused.append(name)
+            continue
         drawn.add_scatter(
-            x=np.arange(len(here)),
+            x=np.arange(1, len(here) + 1),
             y=run.links["utilisation"][here],
             text=[in_page(run.links["name"][link]) for link in here.tolist()],
             name=in_page(name),
-            mode="lines+markers",
+            mode="lines+markers" if len(here) <= MOST_MARKED else "lines",
             **_drawn_as(next(looks)),
         )
     _axes(drawn, "link of the tier, the busiest first", "share of the run")
-    drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
+    drawn.update_yaxes(rangemode="tozero", tickformat=".1~%")
     busiest = int(np.argmax(run.links["utilisation"])) if len(tier) else 0
     says = f"The busiest link is {run.links['name'][busiest]}, {run.links['utilisation'][busiest]:.1%} of the run."
-    return Plot("utilisation by tier", drawn, says)
+    if unused:
+        says += f" Links {', '.join(unused)} carried nothing."
+    return Plot("utilisation of links by tier", drawn, says)
 
 
 def _queues(run: NetRun, queues: Columns, unit: Unit, looks: Iterator[Style]) -> Plot:
@@ -82,24 +101,89 @@ def _queues(run: NetRun, queues: Columns, unit: Unit, looks: Iterator[Style]) ->
     fullest = np.zeros(len(run.links["name"]), np.int64)
     np.maximum.at(fullest, link, depth)
     order = np.argsort(-fullest, kind="stable")
+    moments = np.unique(queues["time_ps"])
+    stretch_ps = int(np.diff(moments).min()) if len(moments) > 1 else 1
     for port in order[fullest[order] > 0][:MOST_PORTS].tolist():
         here = np.flatnonzero(link == port)
         here = here[np.argsort(queues["time_ps"][here], kind="stable")]
-        times, of = queues["time_ps"][here] / unit.ps, depth[here]
-        each = -(-len(here) // MOST_POINTS)  # buckets that one point stands for, by their largest queue
-        begins = np.arange(0, len(here), each)
+        begins_ps, most = _stretches(queues["time_ps"][here], depth[here], stretch_ps)
+        each = -(-len(begins_ps) // MOST_POINTS)  # stretches that one point stands for, by their largest queue
+        first = np.arange(0, len(begins_ps), each)
         drawn.add_scatter(
-            x=times[begins],
-            y=np.maximum.reduceat(of, begins),
+            x=begins_ps[first] / unit.ps,
+            y=np.maximum.reduceat(most, first),
             name=in_page(run.links["name"][port]),
             mode="lines",
+            line_shape="hv",
             **_drawn_as(next(looks)),
         )
-    _axes(drawn, unit.name, "bytes")
-    drawn.update_yaxes(rangemode="tozero", exponentformat="SI")
+    _axes(drawn, unit.name, "the most that waited in a stretch")
+    drawn.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix="B")
     fullest_port = int(order[0])
     says = f"The fullest is {run.links['name'][fullest_port]}, {amount_text(int(fullest[fullest_port]))} at most."
     return Plot(f"queues of the {min(MOST_PORTS, int((fullest > 0).sum()))} fullest ports over time", drawn, says)
+
+
+def _stretches(begin_ps: Int64, waited: Int64, stretch_ps: int) -> tuple[Int64, Int64]:
+    """The same with 0 where a stretch in which nothing waited begins: such stretches have no row."""
+    gaps = np.flatnonzero(np.diff(begin_ps, append=begin_ps[-1] + 2 * stretch_ps) > stretch_ps)
+    times = np.concatenate([begin_ps, begin_ps[gaps] + stretch_ps])
+    order = np.argsort(times, kind="stable")
+    return times[order], np.concatenate([waited, np.zeros(len(gaps), np.int64)])[order]
+
+
+def _paused_over_time(run: NetRun, unit: Unit) -> Plot:
+    """For the links paused longest, in which part of each stretch of time they were."""
+    from plotly import graph_objects as go
+
+    finish_ps = int(run.summary.get("finish_time_ps") or 1)
+    edges, found = np.linspace(0, finish_ps, STRETCHES + 1), find_pauses(run.pauses or {}, finish_ps)
+    longest = np.bincount(found.link, found.end_ps - found.start_ps, minlength=len(run.links["name"]))
+    shown = [link for link in np.argsort(-longest, kind="stable")[:MOST_PAUSED].tolist() if longest[link] > 0]
+    shares = []
+    for link in shown:
+        here = found.link == link
+        covered = np.diff(_before(found.start_ps[here], edges) - _before(found.end_ps[here], edges))
+        shares.append(np.round(np.minimum(covered / (finish_ps / STRETCHES), 1), 4))
+    drawn = go.Figure(
+        go.Heatmap(
+            x=(edges[:-1] + edges[1:]) / 2 / unit.ps,
+            y=[in_page(run.links["name"][link]) for link in shown],
+            z=shares,
+            zmin=0,
+            zmax=1,
+            colorscale=[[0, "rgba(128,140,155,0.08)"], [0.5, "#e8743b"], [1, "#9c1420"]],
+            colorbar={"title": {"text": "paused"}, "tickformat": ".0%", "thickness": 12},
+            ygap=1,
+            hovertemplate=f"%{{y}}, %{{x:,.5g}} {unit.name}: paused %{{z:.0%}} of the stretch<extra></extra>",
+        )
+    )
+    _axes(drawn, unit.name, "")
+    drawn.update_yaxes(autorange="reversed", fixedrange=True)
+    says = f"The {len(shown)} links that were paused longest; a stretch is 1/{STRETCHES} of the run. "
+    says += f"The first pause was sent after {time_text(int(found.start_ps.min()))}."
+    if len((run.pauses or {"link": ()})["link"]) >= LOGGED_PAUSES:
+        says += f" Only the first {LOGGED_PAUSES:,} pauses and resumes are known."
+    return Plot("links paused by PFC over time", drawn, says, 140 + 20 * len(shown))
+
+
+def _before(times_ps: Int64, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[edges]: the sum over the times before an edge of how long before it they are."""
+    ordered = np.sort(times_ps)
+    count = np.searchsorted(ordered, edges)
+    return edges * count - np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])[count]
+
+
+def _marked(run: NetRun) -> Plot:
+    """Which ports ECN marked packets at."""
+    from plotly import graph_objects as go
+
+    rows = most(run.links, "marked_packets", MOST_PAUSED)
+    names, packets = [in_page(row["name"]) for row in rows], [row["marked_packets"] for row in rows]
+    drawn = go.Figure(go.Bar(x=names, y=packets, name="marked", marker_color=style(1).colour, showlegend=False))
+    _axes(drawn, "", "packets marked")
+    says = f"ECN marked {int(run.links['marked_packets'].sum()):,} packets, most at {rows[0]['name']}: {packets[0]:,}."
+    return Plot("packets marked by ECN, by port", drawn, says)
 
 
 def _completion(flows: Columns, looks: Iterator[Style]) -> Plot:
@@ -115,7 +199,8 @@ def _completion(flows: Columns, looks: Iterator[Style]) -> Plot:
         points = np.unique(np.linspace(0, len(times) - 1, MOST_POINTS // 4).astype(np.int64))
         share = (points + 1) / len(times)
         name = f"{amount_text(10**of)} and more"
-        drawn.add_scatter(x=times[points], y=share, name=name, mode="lines", **_drawn_as(next(looks)))
+        look = _drawn_as(next(looks))
+        drawn.add_scatter(x=times[points], y=share, name=name, mode="lines", showlegend=True, **look)
     _axes(drawn, unit.name, "share of messages")
     drawn.update_xaxes(type="log")
     drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
@@ -129,7 +214,7 @@ def _paused(run: NetRun, unit: Unit) -> Plot:
 
     rows = most(run.links, "paused_ps", MOST_PAUSED)
     names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
-    drawn = go.Figure(go.Bar(x=names, y=times, name="paused", showlegend=False))
+    drawn = go.Figure(go.Bar(x=names, y=times, name="paused", marker_color="#9c1420", showlegend=False))
     _axes(drawn, "", unit.name)
     says = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}." if rows else "None was paused."
     return Plot("time for which links were paused", drawn, says)
@@ -163,7 +248,7 @@ def _trees(document: Mapping[str, Any]) -> Plot:
         marker={"colors": ["#8fa3b8" if parent in {"", "0"} else "#c6dbef" for parent in parents]},
     )
     drawn = go.Figure(tree)
-    drawn.update_layout(margin={"t": 10, "b": 10, "l": 10, "r": 10})
+    drawn.update_layout(margin={"t": 10, "b": 10, "l": 10, "r": 10}, uniformtext={"minsize": 9, "mode": "hide"})
     spread = "From left to right: the port where the congestion is, the links that its switch paused, and those that "
     spread += "were paused because of them."
     return Plot("how pauses spread", drawn, spread)

@@ -161,6 +161,11 @@ def _grid(graph: Graph) -> tuple[Float64, Float64]:
     return x, y
 
 
+def fabric_kind(name: str) -> str:
+    """Of a fabric's name what fits into a heading: what stands before its parameters, where these are many."""
+    return name.partition(":")[0] if name.count(",") > 1 else name
+
+
 def with_gaps(places: Float64) -> list[float | None]:
     """Lines as plotly wants them: both ends, and a gap; places: float64[2, lines]."""
     gap = np.full(places.shape[1], np.nan)

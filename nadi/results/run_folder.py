@@ -15,8 +15,9 @@ from nadi.simulation import FinishedRun
 
 SUMMARY = "summary.json"
 TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
-RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN))
-"""What a run may write; the first stands for its being complete."""
+REPORT = "report.html"
+RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN), REPORT)
+"""What a run may write; the first stands for its being complete. A page of an earlier run does not stay."""
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 

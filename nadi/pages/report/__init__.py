@@ -1,6 +1,7 @@
 """The report of a run: one page of sections, a file each, from the folder of its results."""
 
 from nadi.pages.page import Page
+from nadi.pages.places import fabric_kind
 from nadi.pages.report import collectives, engine, explanation, fabric, network, overview, settings, step, timeline
 from nadi.runs import Run
 from nadi.terminal.readable import time_text
@@ -17,10 +18,11 @@ def report(run: Run) -> Page:
     """
     summary = run.summary
     work = summary.get("config", {}).get("workload", {})
-    model = f"{work['model']} as {work['plan']} on " if work.get("model") else ""
+    npus, fabric = f"{summary.get('npus', 0):,} NPUs", str(summary.get("topology", ""))
+    what = f"{work['model']} as {work['plan']}" if work.get("model") else npus
     return Page(
-        f"{model}{summary.get('topology', '')}: {time_text(run.finish_time_ps)}",
-        f"{summary.get('npus', 0):,} NPUs, simulated by Nadi {summary.get('version', '')}. "
+        f"{what} on {fabric_kind(fabric)}: {time_text(run.finish_time_ps)}",
+        f"{npus} on {fabric}, simulated by Nadi {summary.get('version', '')}. "
         f"Underlined terms explain themselves when they are pressed.",
         [each.section(run) for each in SECTIONS],
     )

@@ -7,16 +7,26 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.pages.page import Heading, Part, Plot, Section, Table, Words
-from nadi.pages.places import MOST_LINES, Marks, lay_out, mark_name, with_gaps
+from nadi.pages.places import MOST_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
 from nadi.runs import Run
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import amount_text, rate_text, time_text
 from topologies import Graph, TopologyError
 
 MOST_ROWS = 20
+MOST_NAMED = 48
+MOST_DRAWN_SHARP = 4000
+"""Lines that are drawn as SVG, which every browser can; of more than that by WebGL."""
 _LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)
 _COLOURS = ("#9aa5b1", "#4a90c4", "#2ca089", "#d9b310", "#e8743b", "#d6202a")
 """Of links by load, from one of _LOADS to the next; far apart in hue and lightness."""
+
+
+_QUEUE_WHY = (
+    "The longest wait of a packet times the link's rate.",
+    "The most that waited at its port of a shared buffer; NPUs have none.",
+)
+"""Without shared buffers, and with them: where links are paused, waits say little of what waited."""
 
 
 def section(run: Run) -> Section:
@@ -43,11 +53,15 @@ def _plot(run: Run, graph: Graph) -> Plot:
     drawn_links = marks.of_link >= 0
     np.maximum.at(of_line, marks.of_link[drawn_links], load[drawn_links])
     drawn = go.Figure()
+    unused = np.flatnonzero(of_line == 0)
+    if len(unused):
+        _lines(drawn, marks, unused, "rgba(128,140,155,0.25)", "unused")
+    of_line[unused] = -1.0
     for low, high, colour in zip(_LOADS, _LOADS[1:], _COLOURS, strict=False):
         here = np.flatnonzero((of_line >= low) & (of_line < high))
         if len(here):
             _lines(drawn, marks, here, colour, f"{low:.0%} to {min(high, 1):.0%} busy")
-    _hover(drawn, graph, marks, of_line)
+    _hover(drawn, graph, marks, np.maximum(of_line, 0))
     _marks(drawn, graph, marks)
     axis = {"visible": False}
     drawn.update_layout(xaxis=axis, yaxis=axis, margin={"t": 10, "b": 10, "l": 10, "r": 10}, hovermode="closest")
@@ -55,13 +69,14 @@ def _plot(run: Run, graph: Graph) -> Plot:
     says = f"{shown} and {lines:,} lines; a line has the colour of the busier direction of its busiest cable."
     if lines == MOST_LINES:
         says += " Only the busiest lines are drawn."
-    return Plot(f"{graph.name}, links by load", drawn, says, 560)
+    return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, says, 560)
 
 
 def _lines(drawn: Any, marks: Marks, here: NDArray[np.int64], colour: str, name: str) -> None:  # noqa: ANN401 - plotly has no types
     x, y = (with_gaps(place[marks.line[:, here]]) for place in (marks.x, marks.y))
     look = {"color": colour, "width": 2.2 if len(here) < 400 else 1}
-    drawn.add_scattergl(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
+    add = drawn.add_scatter if marks.line.shape[1] <= MOST_DRAWN_SHARP else drawn.add_scattergl
+    add(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
 
 
 def _hover(drawn: Any, graph: Graph, marks: Marks, of_line: NDArray[np.float64]) -> None:  # noqa: ANN401 - plotly has no types
@@ -85,7 +100,16 @@ def _marks(drawn: Any, graph: Graph, marks: Marks) -> None:  # noqa: ANN401 - pl
             texts = [in_page(mark_name(graph, marks, mark)) for mark in here.tolist()]
             look = {"color": "#5a6675" if is_switch else "#7f93ab", "symbol": symbol, "size": size}
             drawn.add_scatter(
-                x=marks.x[here], y=marks.y[here], mode="markers", marker=look, text=texts, hoverinfo="text", name=name
+                x=marks.x[here],
+                y=marks.y[here],
+                mode="markers+text" if len(marks.part) <= MOST_NAMED else "markers",
+                marker=look,
+                text=texts,
+                textposition="top center" if is_switch else "bottom center",
+                textfont={"size": 10},
+                cliponaxis=False,
+                hoverinfo="text",
+                name=name,
             )
 
 
@@ -93,12 +117,13 @@ def _table(run: Run) -> Table:
     links = run.links
     load = np.asarray(links["utilisation"], np.float64)
     chosen = np.argsort(-load, kind="stable")[:MOST_ROWS]
+    in_buffers = bool(np.asarray(links["buffered_bytes"]).any())
     headings = [
         Heading("link", "From the node that sends to the node that receives.", is_text=True),
-        Heading("rate"),
+        Heading("rate", "Bits a second that it can send."),
         Heading("sent", "Bytes with headers."),
         Heading("busy", "What it sent over what it could have sent in the run."),
-        Heading("longest queue", "The longest wait of a packet times the link's rate."),
+        Heading("longest queue", _QUEUE_WHY[in_buffers]),
         Heading("marked", "Packets that ECN marked at this port."),
         Heading("paused", "How long the link was paused by PFC."),
         Heading("dropped", "Packets lost at this port or by a fault."),
@@ -112,7 +137,7 @@ def _table(run: Run) -> Table:
                 rate_text(row["rate_bps"]),
                 amount_text(row["tx_bytes"]),
                 f"{row['utilisation']:.1%}",
-                amount_text(row["max_queue_bytes"]),
+                amount_text(row["buffered_bytes"] if in_buffers else row["max_queue_bytes"]),
                 f"{row['marked_packets']:,}",
                 time_text(row["paused_ps"]),
                 f"{row['dropped_packets']:,}",

@@ -7,7 +7,7 @@ from nadi.pages.page import Heading, Part, Plot, Section, Table
 from nadi.pages.report.groups import NpuGroups, npu_groups
 from nadi.runs import Run
 from nadi.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
-from nadi.terminal.readable import in_unit, time_unit
+from nadi.terminal.readable import Unit, in_unit, time_unit
 
 COLOURS = {
     "compute": "#2ca02c",
@@ -71,6 +71,11 @@ def exposed(times: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
     return np.sum([times[name] for name in names], axis=0) if names else np.zeros(len(next(iter(times.values()))))
 
 
+def _unit(times: dict[str, NDArray[np.float64]]) -> Unit:
+    """Of the bars and of their figures."""
+    return time_unit([float(sum(values[0] for values in times.values()))])
+
+
 def _means(groups: NpuGroups, values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.bincount(groups.group, values) / np.bincount(groups.group)
 
@@ -78,7 +83,7 @@ def _means(groups: NpuGroups, values: NDArray[np.float64]) -> NDArray[np.float64
 def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
     from plotly import graph_objects as go
 
-    unit = time_unit([float(sum(values[0] for values in times.values()))])
+    unit = _unit(times)
     drawn = go.Figure()
     for name, values in times.items():
         drawn.add_bar(
@@ -95,11 +100,12 @@ def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
     whole = sum(values.mean() for values in times.values()) or 1.0
     shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
     says = f"On the mean of all NPUs: {', '.join(shares)}."
-    return Plot(f"time of the run by what it was spent on ({unit.name})", drawn, says, 130 + 26 * len(groups.names))
+    height = max(130 + 26 * len(groups.names), 90 + 20 * len(times))  # bars, and a line of the legend for each part
+    return Plot(f"time of the run by what it was spent on ({unit.name})", drawn, says, height)
 
 
 def _table(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Table:
-    unit = time_unit([float(values.mean()) for values in times.values()])
+    unit = _unit(times)
     headings = [Heading("NPUs", groups.why.capitalize() + ".", is_text=True)]
     headings += [Heading(f"{name} ({unit.name})", WHY[name]) for name in times]
     headings.append(Heading("exposed share", "Exposed communication of all axes, over the run."))

@@ -21,8 +21,16 @@
       if (/^[xy]axis\d*$/.test(key)) made[key] = { ...made[key], ...axis, automargin: true };
     }
     made.hoverlabel = { bgcolor: raised, font: rest.font, namelength: -1 };
-    if (innerWidth < 640) made.legend = { ...made.legend, orientation: "h", x: 0, y: -0.25 };
+    if (innerWidth < 640) made.legend = { ...made.legend, orientation: "h", x: 0, y: 1, yanchor: "bottom", maxheight: 1 };
     return made;
+  }
+
+  // On narrow screens the legend stands above the plot, and the plot grows by what it takes.
+  function legendPixels(figure, width) {
+    const names = figure.data.filter((trace) => trace.showlegend !== false).map((trace) => trace.name ?? "");
+    if (names.length < 2) return 0;
+    const each = 60 + 7 * Math.max(...names.map((name) => name.length));
+    return 20 * Math.ceil(names.length / Math.max(1, Math.floor(width / each)));
   }
 
   const drawn = new Map();
@@ -39,6 +47,7 @@
       }
     }
     const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+    if (innerWidth < 640) place.style.height = `${Number(place.dataset.height) + legendPixels(figure, place.clientWidth)}px`;
     Plotly.newPlot(place, figure.data, themed(figure.layout), options);
   }
 

@@ -1,0 +1,166 @@
+"""The reports of three different runs in a headless browser."""
+
+import shutil
+from contextlib import contextmanager
+
+import pytest
+
+import et
+import nadi
+from nadi.pages.page import write_page
+from nadi.pages.report import report
+
+sync_api = pytest.importorskip("playwright.sync_api")
+browser_module = pytest.importorskip("tests.pages.browser")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, Debian's package, to open pages with")
+
+RUNS = ("step", "incast", "fault")
+FABRIC = "leaf-spine:npus={npus},hosts_per_leaf=4,spines=2,rate=100Gbps,uplink_rate=100Gbps,delay=1us"
+MODEL = {"model": "gpt3-125m", "plan": "tp2,pp2,dp2,gb4"}
+TIMEOUT_MS = 60_000
+LEAST_CONTRAST = 4.5
+"""Of text, by WCAG 2.1 AA."""
+
+
+def _incast(folder):
+    nodes = [[] for _ in range(12)]
+    for src in range(1, 12):
+        nodes[src].append(et.send_node(1, "s", src, 0, 600_000))
+        nodes[0].append(et.recv_node(len(nodes[0]) + 1, "r", src, 0, 600_000))
+    for npu, own in enumerate(nodes):
+        et.write_trace(folder / f"incast.{npu}.et", et.metadata(), own)
+    return nadi.simulate(
+        workload={"traces": str(folder / "incast")},
+        topology={"spec": FABRIC.format(npus=12)},
+        network={"buffer": "500kB", "congestion_control": "dctcp"},
+    )
+
+
+def _fault(folder):
+    for npu in range(8):
+        grads = et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, 1 << 22)
+        et.write_trace(folder / f"fault.{npu}.et", et.metadata(), [grads])
+    return nadi.simulate(
+        workload={"traces": str(folder / "fault")},
+        topology={"spec": FABRIC.format(npus=8)},
+        network={"detection_time": "100us"},
+        faults=[{"at": "100us", "until": "2ms", "link": "leaf 0 - spine 1", "state": "down"}],
+    )
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Files of the reports, by the name of the run."""
+    folder = tmp_path_factory.mktemp("pages")
+    step = nadi.simulate(workload=MODEL, topology={"cluster": "selene"}, network={"mtu": "16KiB"})
+    for name, run in zip(RUNS, (step, _incast(folder), _fault(folder)), strict=True):
+        write_page(folder / f"{name}.html", report(run))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window."""
+    with sync_api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(pages, browser):
+    """Open a run's report; whatever it says on the console fails."""
+
+    @contextmanager
+    def open_page(name, scheme="light", width=1280):
+        said = []
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+        page.goto((pages / f"{name}.html").as_uri())
+        yield page
+        page.close()
+        assert said == []
+
+    return open_page
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_plots_are_drawn_and_links_lead_somewhere(opened, name):
+    with opened(name) as page:
+        assert browser_module.draw_all(page) >= 5
+        for link in page.query_selector_all("nav a"):
+            target = link.get_attribute("href")
+            page.evaluate("link => link.click()", link)
+            assert page.evaluate("decodeURIComponent(location.hash)") == target
+            below = page.evaluate("id => document.querySelector(id).getBoundingClientRect().top", target)
+            assert -1 <= below < 900
+
+
+def test_pauses_and_queues_of_an_incast_are_there(opened):
+    with opened("incast") as page:
+        titles = [each.inner_text() for each in page.query_selector_all("figcaption")]
+        assert any("paused by PFC over time" in title for title in titles)
+        assert any("fullest ports over time" in title for title in titles)
+        browser_module.draw_all(page)
+        assert page.locator(".plot", has_text="leaf 0 → npu 0").count() >= 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", RUNS)
+def test_text_stands_out(opened, name, scheme):
+    with opened(name, scheme) as page:
+        browser_module.draw_all(page)
+        found = page.evaluate(browser_module.CONTRAST)
+        assert len(found) > 100
+        assert [row for row in found if row[0] < LEAST_CONTRAST] == []
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_headings_and_names(opened, name):
+    with opened(name) as page:
+        levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((each) => +each.tagName[1])")
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+        assert page.evaluate(browser_module.NAMELESS) == []
+        assert page.evaluate("document.documentElement.lang") == "en"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_narrow_screen_scrolls_one_way(opened, name):
+    with opened(name, width=380) as page:
+        browser_module.draw_all(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+def test_explanations_open_by_keyboard(opened):
+    with opened("step") as page:
+        shown = "[...document.querySelectorAll('.why')].filter((each) => each.matches(':popover-open')).length"
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.classList.contains('term')"):
+                break
+        term = page.evaluate("document.activeElement.textContent")
+        assert term == "simulated time"
+        page.keyboard.press("Enter")
+        assert page.evaluate(shown) == 1
+        page.keyboard.press("Escape")
+        assert page.evaluate(shown) == 0
+        assert page.evaluate("document.activeElement.textContent") == term
+
+
+def test_the_theme_changes(opened):
+    with opened("step") as page:
+        browser_module.draw_all(page)
+        colour = "getComputedStyle(document.body).backgroundColor"
+        text = "getComputedStyle(document.querySelector('.xtick text')).fill"
+        before = page.evaluate(colour), page.evaluate(text)
+        page.evaluate("scrollTo(0, 0)")
+        page.focus("#theme")
+        page.keyboard.press("Enter")
+        assert page.evaluate(colour) != before[0]
+        page.wait_for_function(f"{text} !== {before[1]!r}")
