@@ -30,6 +30,8 @@ Int64 = NDArray[np.int64]
 
 FEWEST_BYTES = 1 << 20
 """Smaller files are read in a few hundredths of a second anyway, and need not wait for a compiler."""
+MANY_BYTES = 8 << 20
+"""Once so much has been read in smaller files, as of hundreds of NPUs, the next ones are worth a compiler, too."""
 
 _CHUNK_BYTES = 1 << 20
 _MOST_ROWS = 32_768 + 56  # columns that are no power of two apart share no lines of a cache
@@ -44,6 +46,7 @@ _NOT_GIVEN = -(2**63)  # no value of comm_type
 _ABSENT = {"involved_dim": -1, "comm_type": _NOT_GIVEN}
 
 _providers: list[Callable[[], Any]] = []
+_small_files = {"bytes": 0}
 
 
 class _NotSureError(Exception):
@@ -63,6 +66,7 @@ def provided() -> Any:  # noqa: ANN401 - a module
 def withdraw() -> None:
     """Have traces parsed message by message again."""
     _providers.clear()
+    _small_files["bytes"] = 0
 
 
 def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] | None:
@@ -72,7 +76,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
     try:
         blocks = blocks_of(path)
         first = next(blocks, b"")
-        if len(first) < FEWEST_BYTES:
+        if not _is_worth(len(first)):
             return None
         decoder = _Decoder(path, _providers[0](), keep_others=keep_others)
         length, body = read_length(path, first, 0, 0)
@@ -84,6 +88,14 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
     except (_NotSureError, TraceError, DecodeError, ValueError):
         return None
     return first[body : body + length], columns
+
+
+def _is_worth(size: int) -> bool:
+    """Whether a file of a size, or of so many bytes at least, is for the kernel."""
+    if size >= FEWEST_BYTES:
+        return True
+    _small_files["bytes"] += size
+    return _small_files["bytes"] > MANY_BYTES
 
 
 class _Decoder:

@@ -160,6 +160,22 @@ def test_ids_out_of_order_with_dangling_and_control_cycles(tmp_path, monkeypatch
     assert "dependency cycle" in outcome(path, strict=False)
 
 
+def test_many_small_files_are_for_the_kernel(small_trace, tmp_path, monkeypatch):
+    path = tmp_path / "a.et"
+    metadata, nodes = rich(small_trace)
+    et.write_trace(path, metadata, nodes)
+    monkeypatch.setattr(decoder, "MANY_BYTES", int(3.5 * path.stat().st_size))
+    if not jit_enabled():
+        pytest.skip("kernels are plain Python")
+    decoder.withdraw()
+    use_compiled_decoder()
+    try:
+        assert [decoder.decoded(path) is not None for _ in range(5)] == [False] * 3 + [True] * 2
+        check_alike(et.read_trace(path, keep_others=True), et.table_of(metadata, nodes, keep_others=True))
+    finally:
+        decoder.withdraw()
+
+
 def mutated(content, chance):
     """A few bytes changed, cut out, put in or repeated."""
     content = bytearray(content)
