@@ -278,6 +278,8 @@ class _DecodedColumns(Columns):
 
     def extend(self, kernel: Any, rows: Int64, data: Int64, control: Int64, names: bytes) -> None:  # noqa: ANN401
         """Append the nodes of some rows: int64[columns, nodes]."""
+        if rows.shape[1] == 0:  # the first node is longer than a chunk, or there is none
+            return
         begin, end = self._count, self._count + rows.shape[1]
         if end > len(self._arrays.get("id", ())):
             self._grow(end)

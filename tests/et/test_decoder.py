@@ -119,6 +119,14 @@ def test_other_attributes_are_kept_as_they_stand(small_trace, tmp_path):
 
 
 @pytest.mark.usefixtures("compiled")
+def test_a_trace_without_nodes(tmp_path):
+    path = tmp_path / "a.et"
+    et.write_trace(path, et.metadata(), [])
+    assert check(path)
+    assert len(et.read_trace(path, keep_others=True)) == 0
+
+
+@pytest.mark.usefixtures("compiled")
 def test_a_length_in_more_bytes_than_it_needs_is_for_the_other_reader(tmp_path):
     node = et.comp_node(1, "n", num_ops=1).SerializeToString()
     scope = et.attribute("scope", "int64", 7).SerializeToString()
@@ -130,7 +138,7 @@ def test_a_length_in_more_bytes_than_it_needs_is_for_the_other_reader(tmp_path):
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize(("chunk", "rows"), [(64, 5), (300, 2), (1 << 20, 1)])
+@pytest.mark.parametrize(("chunk", "rows"), [(7, 5), (64, 5), (300, 2), (1 << 20, 1)])
 def test_messages_across_chunks_and_rows(small_trace, tmp_path, monkeypatch, chunk, rows):
     monkeypatch.setattr(decoder, "_CHUNK_BYTES", chunk)
     monkeypatch.setattr(decoder, "_MOST_ROWS", rows)
