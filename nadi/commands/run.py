@@ -49,7 +49,9 @@ WorkerCount = Annotated[
 Backend = Annotated[str, typer.Option("--backend", metavar="NAME", show_default=False, help=BACKEND_HELP)]
 WeightsOf = Annotated[str, typer.Option("--weights", metavar="WHAT", show_default=False, help=_WEIGHTS)]
 Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
-Report = Annotated[bool, typer.Option("--report", help="Write a page, too: DIR/report.html, as `nadi report DIR` does.")]
+Report = Annotated[
+    bool, typer.Option("--report", help="Write a page, too: DIR/report.html, as `nadi report DIR` does.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON in place of the report.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 

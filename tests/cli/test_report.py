@@ -83,3 +83,19 @@ def test_a_page_that_cannot_be_written(run, nadi, tmp_path, out, expected):
     outcome = nadi("report", run.folder, "-o", tmp_path / out)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert expected in outcome.err
+
+
+def test_a_run_writes_its_page(nadi, write_run, step, tmp_path):
+    out = tmp_path / "out"
+    outcome = nadi("run", write_run([step] * 4), "--out", out, "-q", "--report")
+    assert outcome.code == 0
+    assert outcome.out.endswith(f"page: {out / 'report.html'}\n")
+    assert "critical path" in (out / "report.html").read_text()
+    assert nadi("run", write_run([step] * 4), "--out", out, "-q").code == 0
+    assert not (out / "report.html").exists()
+
+
+def test_a_page_needs_a_folder(nadi, write_run, step):
+    outcome = nadi("run", write_run([step] * 4), "-q", "--report")
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert "--out DIR" in outcome.err

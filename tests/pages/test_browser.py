@@ -1,5 +1,6 @@
 """The reports of three different runs in a headless browser."""
 
+import itertools
 import shutil
 from contextlib import contextmanager
 
@@ -125,7 +126,7 @@ def test_headings_and_names(opened, name):
         levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((each) => +each.tagName[1])")
         assert levels[0] == 1
         assert levels.count(1) == 1
-        assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
         assert page.evaluate(browser_module.NAMELESS) == []
         assert page.evaluate("document.documentElement.lang") == "en"
 

@@ -10,7 +10,8 @@ from nadi.terminal.readable import in_unit, time_text, time_unit
 
 MOST_ROWS = 15
 MOST_NODES = 1_000_000
-"""Of larger runs `nadi explain` tells it: a page is made in seconds."""
+MOST_MESSAGES = 1_000_000
+"""Of runs with more than either `nadi explain` tells it: a page is made in seconds."""
 
 
 def section(run: Run) -> Section:
@@ -23,8 +24,9 @@ def section(run: Run) -> Section:
 
 
 def _parts(run: Run) -> list[Part]:
-    if not run.has(NODES) or len(run.nodes) > MOST_NODES:
-        return [Words(f"nadi explain {run.folder} tells it, where the run has kept its trace nodes.")]
+    if not run.has(NODES) or run.summary.get("flows", 0) > MOST_MESSAGES or len(run.nodes) > MOST_NODES:
+        why = "This run is large, or kept no trace nodes, so that the critical path is not on this page."
+        return [Words(f"{why} nadi explain {run.folder} tells it where there are nodes.")]
     try:
         found = explain(run)
     except (ValueError, CyclicError) as error:
