@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from nadi.analysis.network import NetRun, find_pauses, most, tiers
 from nadi.analysis.network import Table as Columns
+from nadi.fidelities.packet import LOGGED_PAUSES
 from nadi.pages.page import Heading, Page, Part, Plot, Section, Table, Words
 from nadi.pages.series import Style, style
-from nadi.fidelities.packet import LOGGED_PAUSES
 from nadi.reports.network import ports
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import Unit, amount_text, time_text, time_unit

@@ -144,8 +144,9 @@ _ALWAYS = ("rate_bps", "links", "max_utilisation", "mean_utilisation", "tx_bytes
 
 def label(name: str) -> str:
     """A figure's name for people: values say their unit themselves."""
-    for end in ("_ps", "_bytes"):
-        name = name.removesuffix(end)
+    for end, unit in (("_ps", ""), ("_bytes", ""), ("_J", " (J)"), ("_usd", " ($)"), ("_s", " (s)")):
+        if name.endswith(end) and not name.endswith("_per_s"):
+            name = name.removesuffix(end) + unit
     return name.replace("_", " ")
 
 
