@@ -7,7 +7,7 @@ over it: what it draws all the time, and what it takes for each bit. The other d
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from nadi.energy.table import EnergyTable, GpuCost, Port, choose
+from nadi.energy.table import EnergyTable, GpuCost, PortPower, choose
 
 PS_PER_S = 1e12
 J_PER_KWH = 3.6e6
@@ -33,7 +33,7 @@ _NAMES = {
 }
 
 
-class Ports(NamedTuple):
+class PortUse(NamedTuple):
     """Ports of one sort, together.
 
     Attributes:
@@ -64,12 +64,12 @@ class Usage(NamedTuple):
     npus: int
     finish_ps: float
     npu_ps: Mapping[str, float]
-    ports: Mapping[str, Ports]
+    ports: Mapping[str, PortUse]
     steps: int = 0
     tokens: float = 0.0
 
 
-class Part(NamedTuple):
+class Item(NamedTuple):
     """Joules of one part.
 
     Attributes:
@@ -104,7 +104,7 @@ class Bill(NamedTuple):
     """
 
     gpu: str
-    parts: tuple[Part, ...]
+    parts: tuple[Item, ...]
     overhead_J: float  # noqa: N815 - joules
     electricity_usd: float
     gpu_hours: float
@@ -127,8 +127,8 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
     chosen = choose(table, usage.gpu)
     run_s = usage.finish_ps / PS_PER_S
     watts = {name: getattr(table.power, name) * chosen.cost.tdp_W for name in NPU_TIMES}
-    parts = [Part(f"GPUs: {name}", usage.npus, usage.npu_ps[name] / PS_PER_S * watts[name]) for name in NPU_TIMES]
-    parts.append(Part("hosts", usage.npus, table.host.W_per_gpu * usage.npus * run_s))
+    parts = [Item(f"GPUs: {name}", usage.npus, usage.npu_ps[name] / PS_PER_S * watts[name]) for name in NPU_TIMES]
+    parts.append(Item("hosts", usage.npus, table.host.W_per_gpu * usage.npus * run_s))
     for sort, ports in usage.ports.items():
         parts += [_port_part(row, getattr(table, row), ports, run_s) for row in PORTS[sort]]
     parts = _together(parts)
@@ -167,7 +167,7 @@ def document(usage: Usage, found: Bill) -> dict[str, Any]:
             "J": part.joules,
             "share": part.joules / joules if joules else 0.0,
         }
-        for part in (*found.parts, Part("data centre (PUE)", 1, found.overhead_J))
+        for part in (*found.parts, Item("data centre (PUE)", 1, found.overhead_J))
     ]
     whole = {
         "gpu": found.gpu,
@@ -190,17 +190,17 @@ def document(usage: Usage, found: Bill) -> dict[str, Any]:
     return whole
 
 
-def _port_part(name: str, port: Port, ports: Ports, run_s: float) -> Part:
+def _port_part(name: str, port: PortPower, ports: PortUse, run_s: float) -> Item:
     static = port.W * ports.rate_bps / port.rate_bps * run_s
-    return Part(_NAMES[name], ports.number, static, port.pJ_per_bit * _J_PER_PJ * _BITS * ports.tx_bytes)
+    return Item(_NAMES[name], ports.number, static, port.pJ_per_bit * _J_PER_PJ * _BITS * ports.tx_bytes)
 
 
-def _together(parts: list[Part]) -> list[Part]:
+def _together(parts: list[Item]) -> list[Item]:
     """Parts of one name as one: transceivers of NICs and of switches."""
-    found: dict[str, Part] = {}
+    found: dict[str, Item] = {}
     for part in parts:
-        had = found.get(part.name, Part(part.name, 0, 0.0))
-        found[part.name] = Part(
+        had = found.get(part.name, Item(part.name, 0, 0.0))
+        found[part.name] = Item(
             part.name, had.number + part.number, had.static_J + part.static_J, had.per_bit_J + part.per_bit_J
         )
     return list(found.values())

@@ -64,7 +64,7 @@ class Host(_Row):
     W_per_gpu: _Amount
 
 
-class Port(_Row):
+class PortPower(_Row):
     """Of a port: `W` at `rate_bps`, in proportion at others, and picojoules for each bit that it sends."""
 
     W: _Amount
@@ -85,11 +85,11 @@ class EnergyTable(_Row):
     gpus: dict[str, GpuCost]
     power: Power
     host: Host
-    nic: Port
-    switch_port: Port
-    transceiver: Port
-    nvswitch_port: Port
-    direct_port: Port
+    nic: PortPower
+    switch_port: PortPower
+    transceiver: PortPower
+    nvswitch_port: PortPower
+    direct_port: PortPower
     facility: Facility
     sources: dict[str, str] = {}
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.energy.bill import PS_PER_S, Bill, Ports, Usage, bill, document
+from nadi.energy.bill import PS_PER_S, Bill, PortUse, Usage, bill, document
 from nadi.energy.table import OTHER, EnergyTable, choose, read_table
 from nadi.runs.run import Run
 from nadi.schemas import LINKS
@@ -90,7 +90,7 @@ def _gpu(run: Run, table: EnergyTable) -> str:
     return next((name for name in table.gpus if name in words), "")
 
 
-def _ports(run: Run) -> tuple[dict[str, Ports], int]:
+def _ports(run: Run) -> tuple[dict[str, PortUse], int]:
     """Ports that send over the links, and how many switches are left out: they serve no NPU and sent nothing."""
     links = run.links
     src, src_names = _coded(links["src"].to_pylist())
@@ -108,7 +108,7 @@ def _ports(run: Run) -> tuple[dict[str, Ports], int]:
         "nvswitch_port": is_nv[src] & active[src],
         "switch_port": ~is_npu[src] & ~is_nv[src] & active[src],
     }
-    found = {name: Ports(int(of.sum()), float(rate[of].sum()), float(sent[of].sum())) for name, of in sorts.items()}
+    found = {name: PortUse(int(of.sum()), float(rate[of].sum()), float(sent[of].sum())) for name, of in sorts.items()}
     return {name: ports for name, ports in found.items() if ports.number}, int((~active).sum())
 
 

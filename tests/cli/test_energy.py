@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import et
-from nadi.energy.bill import NPU_TIMES, PORTS, Ports, Usage, bill, document, usd_per_hour
+from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, usd_per_hour
 from nadi.energy.table import DEFAULT, GpuCost, choose, read_table
 from nadi.errors import ConfigError
 from nadi.runs import Run
@@ -70,7 +70,7 @@ def test_one_npu_and_one_link_by_hand(table):
     """2 s, of which 1 of compute, 0.5 of communication, 0.3 of memory, 0.2 idle; 1 GB over a NIC of 200 Gb/s."""
     times = dict(zip(NPU_TIMES, (1.0, 0.5, 0.3, 0.2), strict=True))
     npu_ps = {name: seconds * SECOND_PS for name, seconds in times.items()}
-    usage = Usage("", 1, 2.0 * SECOND_PS, npu_ps, {"nic": Ports(1, 200e9, 1e9)}, steps=4, tokens=1e6)
+    usage = Usage("", 1, 2.0 * SECOND_PS, npu_ps, {"nic": PortUse(1, 200e9, 1e9)}, steps=4, tokens=1e6)
     found = bill(usage, read_table(table))
     joules = {part.name: (part.static_J, part.per_bit_J) for part in found.parts}
     assert joules == {
