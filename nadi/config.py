@@ -577,6 +577,12 @@ class EngineSection(Section):
     )
 
 
+class EnergySection(Section):
+    """What energy and cost are counted by."""
+
+    table: FilePath | None = Field(None, description="powers and prices in TOML, over the default ones")
+
+
 class OutputSection(Section):
     """What is written."""
 
@@ -599,6 +605,7 @@ class RunConfig(Section):
     memory: MemorySection = MemorySection()
     engine: EngineSection = EngineSection()
     output: OutputSection = OutputSection()
+    energy: EnergySection | None = None
     faults: tuple[FaultSection, ...] = Field((), description="what fails, slows down or comes back, and when")
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ from pydantic import (
 
 import inputs
 from nadi.config import ECN_KEYS, FABRIC_KEYS, PFC_KEYS, WEIGHT_WORDS, NetworkSection, RunConfig, fidelity_of
+from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.wiring.from_model import settled
 from pdes.core.setting import UNITS
@@ -56,9 +57,12 @@ def load_config(
         raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
     folder = path.parent if path else Path()
     try:
-        return settled(with_paths_from(config, folder), folder)
+        found = settled(with_paths_from(config, folder), folder)
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
+    if found.energy is not None:
+        read_table(found.energy.table)
+    return found
 
 
 def put_over(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,8 +267,9 @@ def with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     engine = config.engine
     if engine.weights not in WEIGHT_WORDS:
         engine = engine.model_copy(update={"weights": str(folder / engine.weights)})
+    energy = config.energy and config.energy.model_copy(update={"table": _join(folder, config.energy.table)})
     sections = {"workload": workload, "topology": topology, "system": system, "output": output, "engine": engine}
-    return config.model_copy(update=sections | {"compute": compute})
+    return config.model_copy(update=sections | {"compute": compute, "energy": energy})
 
 
 def _named_file(folder: Path, name: str) -> str:

@@ -1,4 +1,4 @@
-"""`nadi compare`: a run beside what was measured."""
+"""`nadi compare`: runs beside each other, or a run beside what was measured."""
 
 import json
 from pathlib import Path
@@ -8,17 +8,21 @@ import typer
 
 from nadi.options import named_path
 
-_PATHS = "RUN_DIR, a folder of results of nadi run; then, if they are not those that it read, TRACES with times."
+_PATHS = (
+    "Folders of results of nadi run, the first being what the others are compared with. "
+    "With --measured one of them, and TRACES with times if they are not those that it read."
+)
 _MEASURED = "Compare a run with the times that traces carry."
+_OUT = "A page FILE.html; with --measured a folder for measured.json and a page."
 _MOST_WORST = 10_000
 
-Paths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR [TRACES]", show_default=False, help=_PATHS)]
+Paths = Annotated[list[Path], typer.Argument(metavar="DIR ...", show_default=False, help=_PATHS)]
 IsMeasured = Annotated[bool, typer.Option("--measured", help=_MEASURED)]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for measured.json and a page."),
+Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_OUT)]
+Worst = Annotated[
+    int,
+    typer.Option(min=0, max=_MOST_WORST, metavar="N", help="With --measured: how many of the worst nodes are said."),
 ]
-Worst = Annotated[int, typer.Option(min=0, max=_MOST_WORST, metavar="N", help="How many of the worst nodes are said.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -34,14 +38,37 @@ def compare(
     worst: Worst = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Say how far a run is off from measured times, of collectives, nodes and ranks; waiting is kept apart."""
+    """Runs beside each other: settings, figures, time, collectives, links. Or a run beside measured times."""
     from nadi.errors import ConfigError
 
     if not is_measured:
-        raise ConfigError("nadi compare: found no --measured; expected nadi compare --measured RUN_DIR [TRACES]")
+        _compare_runs(paths, out, as_json=as_json)
+        return
     if len(paths) > 2:
         raise ConfigError(f"--measured: found {len(paths)} paths; expected RUN_DIR and at most TRACES beside it")
     _compare_measured(paths[0], paths[1] if len(paths) > 1 else None, out, worst, as_json=as_json)
+
+
+def _compare_runs(folders: list[Path], out: Path | None, *, as_json: bool) -> None:
+    from nadi.comparison.document import document
+    from nadi.pages.comparison import page
+    from nadi.pages.page import check_page, write_page
+    from nadi.reports.comparison import render
+    from nadi.runs import Run
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
+
+    if out:
+        check_page(out)
+    found = document([Run(folder) for folder in folders])
+    if out:
+        write_page(out, page(found))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        console().print(render(found))
+    if out:
+        say(f"page: {out}", err=as_json)
 
 
 def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: int, *, as_json: bool) -> None:

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.runs.energy import energy_of
 from nadi.runs.run import Run
-from nadi.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINKS, STEP_CATEGORIES
+from nadi.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINKS, NPUS, STEP_CATEGORIES
 
 
 class Figure(NamedTuple):
@@ -50,6 +51,8 @@ FIGURES = (
     Figure("p99_slowdown", "of messages, over what each takes alone", "number"),
     Figure("busiest_link", "share of the run in which it sent", "share"),
     *(Figure(name, meaning, "count") for name, meaning in _COUNTS.items()),
+    Figure("energy_J", "of one optimizer step, or else of the run, with the data centre's overhead", "number"),
+    Figure("cost_usd", "of the same: GPUs' hours, and electricity where they are owned", "number"),
     Figure("wall_s", "seconds that the simulation itself took", "number"),
     Figure("peak_rss_bytes", "most memory of the simulation", "bytes"),
 )
@@ -94,5 +97,9 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
         slow = np.asarray(run.flows["slowdown"].drop_null(), np.float64)
         if len(slow):
             yield "p99_slowdown", float(np.percentile(slow, 99))
+    if run.finish_time_ps and run.has(NPUS):
+        bill, steps = energy_of(run).bill, int(run.summary.get("step", {}).get("steps", 0)) or 1
+        yield "energy_J", bill.joules / steps
+        yield "cost_usd", bill.usd / steps
     if run.has(LINKS) and len(run.links):
         yield "busiest_link", float(np.max(run.links["utilisation"]))

@@ -206,7 +206,7 @@ def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):
         assert outcome.err.count("\n") == 1
         return outcome.err
 
-    assert "expected nadi compare --measured RUN_DIR" in complaint(run)
+    assert "found 1 runs; expected 2 to 20" in complaint(run)
     assert "expected a folder of results" in complaint("--measured", tmp_path / "none")
     assert "3 paths" in complaint("--measured", run, run, run)
     assert "no traces" in complaint("--measured", run, tmp_path / "none")

@@ -2,11 +2,22 @@
 
 from nadi.pages.page import Page
 from nadi.pages.places import fabric_kind
-from nadi.pages.report import collectives, engine, explanation, fabric, network, overview, settings, step, timeline
+from nadi.pages.report import (
+    collectives,
+    energy,
+    engine,
+    explanation,
+    fabric,
+    network,
+    overview,
+    settings,
+    step,
+    timeline,
+)
 from nadi.runs import Run
 from nadi.terminal.readable import time_text
 
-SECTIONS = (overview, step, explanation, timeline, collectives, fabric, network, engine, settings)
+SECTIONS = (overview, step, explanation, timeline, collectives, fabric, network, energy, engine, settings)
 """In the order of the page; each has `section(run)`."""
 
 

@@ -1,0 +1,121 @@
+"""Joules and dollars of a finished run."""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.energy.bill import PS_PER_S, Bill, PortUse, Usage, bill, document
+from nadi.energy.table import OTHER, EnergyTable, choose, read_table
+from nadi.runs.run import Run
+from nadi.schemas import LINKS
+
+_CLOSED_FORM = "closed-form"
+
+
+class RunBill(NamedTuple):
+    """A run's bill.
+
+    Attributes:
+        usage: what of the run counts.
+        bill: what it costs.
+        table: by which table.
+        table_from: the user's file; None = the default alone.
+        notes: what is not counted, or assumed: a sentence each.
+    """
+
+    usage: Usage
+    bill: Bill
+    table: EnergyTable
+    table_from: Path | None
+    notes: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        whole = document(self.usage, self.bill)
+        used = self.table.model_dump(mode="json", by_alias=True, exclude_none=True)
+        used["gpus"] = {self.bill.gpu: used["gpus"][self.bill.gpu]}
+        source = None if self.table_from is None else str(self.table_from)
+        return whole | {"notes": list(self.notes), "table_from": source, "table": used}
+
+
+def energy_of(run: Run, table: Path | None = None) -> RunBill:
+    """A run's energy and cost.
+
+    Args:
+        run: with npus.parquet and links.parquet.
+        table: in place of the one that the run file names.
+
+    Raises:
+        ConfigError: the table, or one of the run's, cannot be read or is wrong.
+    """
+    named = run.summary.get("config", {}).get("energy", {}).get("table")
+    path = table or (Path(run.summary.get("working_folder", ".")) / named if named else None)
+    rows = read_table(path)
+    usage, unused = _usage(run, rows)
+    notes = []
+    if choose(rows, usage.gpu).name == OTHER:
+        which = f"the table has no GPU {usage.gpu!r}" if usage.gpu else "the run names no GPU"
+        notes.append(f"{which}: power and price are those of gpus.{OTHER}.")
+    if run.summary.get("network") == _CLOSED_FORM:
+        notes.append("Closed forms send nothing over links: joules for each bit are 0, only switches at NPUs count.")
+    if unused:
+        notes.append(f"{unused:,} switches that serve no NPU and sent nothing are not counted.")
+    return RunBill(usage, bill(usage, rows), rows, path, tuple(notes))
+
+
+def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
+    """What counts, and how many switches do not."""
+    npus, step = run.npus, run.summary.get("step", {})
+    finish_ps = float(run.finish_time_ps)
+    times = {
+        name: float(np.sum(np.asarray(npus[column], np.float64)))
+        for name, column in (("compute", "compute_ps"), ("communication", "exposed_ps"), ("idle", "idle_ps"))
+    }
+    times["memory"] = finish_ps * len(npus) - sum(times.values())
+    steps = int(step.get("steps", 0))
+    tokens = float(step.get("tokens_per_s", 0.0)) * finish_ps / PS_PER_S
+    ports, unused = _ports(run) if run.has(LINKS) else ({}, 0)
+    return Usage(_gpu(run, table), len(npus), finish_ps, times, ports, steps, tokens), unused
+
+
+def _gpu(run: Run, table: EnergyTable) -> str:
+    """The GPU that computes, or else one whose name stands in the fabric's: "dgx-h100:npus=16"."""
+    said = run.summary.get("config", {}).get("compute", {}).get("gpu")
+    if said:
+        return Path(said).stem
+    words = set(re.split(r"[^a-z0-9]+", str(run.summary.get("topology", "")).lower()))
+    return next((name for name in table.gpus if name in words), "")
+
+
+def _ports(run: Run) -> tuple[dict[str, PortUse], int]:
+    """Ports that send over the links, and how many switches are left out: they serve no NPU and sent nothing."""
+    links = run.links
+    src, src_names = _coded(links["src"].to_pylist())
+    dst, dst_names = _coded(links["dst"].to_pylist())
+    is_npu, to_npu = (np.array([_is_npu(name) for name in names], np.bool_) for names in (src_names, dst_names))
+    is_nv = np.array([name.startswith("nvswitch") for name in src_names], np.bool_)
+    to_nv = np.array([name.startswith("nvswitch") for name in dst_names], np.bool_)
+    sent = np.asarray(links["tx_bytes"], np.float64)
+    rate = np.asarray(links["rate_bps"], np.float64)
+    active = is_npu | (np.bincount(src, sent, len(src_names)) > 0)
+    active |= np.bincount(src, to_npu[dst], len(src_names)) > 0
+    sorts = {
+        "nic": is_npu[src] & ~to_npu[dst] & ~to_nv[dst],
+        "direct_port": is_npu[src] & (to_npu[dst] | to_nv[dst]),
+        "nvswitch_port": is_nv[src] & active[src],
+        "switch_port": ~is_npu[src] & ~is_nv[src] & active[src],
+    }
+    found = {name: PortUse(int(of.sum()), float(rate[of].sum()), float(sent[of].sum())) for name, of in sorts.items()}
+    return {name: ports for name, ports in found.items() if ports.number}, int((~active).sum())
+
+
+def _coded(names: list[str]) -> tuple[NDArray[np.int64], list[str]]:
+    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([order[name] for name in names], np.int64), list(order)
+
+
+def _is_npu(name: str) -> bool:
+    return name.startswith("npu ")

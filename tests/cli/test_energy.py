@@ -1,0 +1,257 @@
+"""`nadi energy`: joules and dollars against what a few lines of arithmetic say."""
+
+import tomllib
+
+import numpy as np
+import pytest
+
+import et
+from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, usd_per_hour
+from nadi.energy.table import DEFAULT, GpuCost, choose, read_table
+from nadi.errors import ConfigError
+from nadi.runs import Run
+from nadi.runs.energy import energy_of
+from nadi.runs.figures import figures
+
+ROUND = """
+[gpus.other]
+tdp_W = 100.0
+usd_per_hour = 3.6
+[power]
+compute = 1.0
+communication = 0.5
+memory = 0.25
+idle = 0.1
+[host]
+W_per_gpu = 10.0
+[nic]
+W = 4.0
+rate = "100Gbps"
+pJ_per_bit = 1.0
+[switch_port]
+W = 2.0
+rate = "100Gbps"
+pJ_per_bit = 3.0
+[transceiver]
+W = 1.0
+rate = "100Gbps"
+pJ_per_bit = 0.5
+[direct_port]
+W = 5.0
+rate = "100Gbps"
+pJ_per_bit = 7.0
+[facility]
+pue = 1.5
+usd_per_kWh = 0.1
+"""
+SECOND_PS = 10**12
+
+
+@pytest.fixture
+def table(tmp_path):
+    """The path of a table of round numbers."""
+    path = tmp_path / "round.toml"
+    path.write_text(ROUND)
+    return path
+
+
+@pytest.fixture
+def finished(nadi, write_run, tmp_path):
+    """A run of these traces on this fabric."""
+
+    def run(traces, topology, text=""):
+        assert nadi("run", write_run(traces, text, topology), "--out", tmp_path / "out", "-q").code == 0
+        return Run(tmp_path / "out")
+
+    return run
+
+
+def test_one_npu_and_one_link_by_hand(table):
+    """2 s, of which 1 of compute, 0.5 of communication, 0.3 of memory, 0.2 idle; 1 GB over a NIC of 200 Gb/s."""
+    times = dict(zip(NPU_TIMES, (1.0, 0.5, 0.3, 0.2), strict=True))
+    npu_ps = {name: seconds * SECOND_PS for name, seconds in times.items()}
+    usage = Usage("", 1, 2.0 * SECOND_PS, npu_ps, {"nic": PortUse(1, 200e9, 1e9)}, steps=4, tokens=1e6)
+    found = bill(usage, read_table(table))
+    joules = {part.name: (part.static_J, part.per_bit_J) for part in found.parts}
+    assert joules == {
+        "GPUs: compute": (100.0, 0.0),
+        "GPUs: communication": (25.0, 0.0),
+        "GPUs: memory": pytest.approx((7.5, 0.0)),
+        "GPUs: idle": pytest.approx((2.0, 0.0)),
+        "hosts": (20.0, 0.0),
+        "NICs": (16.0, pytest.approx(8e9 * 1e-12)),
+        "transceivers": (4.0, pytest.approx(8e9 * 0.5e-12)),
+    }
+    machines = 174.5 + 0.012
+    assert found.overhead_J == pytest.approx(machines / 2)
+    assert found.joules == pytest.approx(machines * 1.5)
+    assert found.electricity_usd == pytest.approx(machines * 1.5 / 3.6e6 * 0.1)
+    assert found.gpu_hours == pytest.approx(2 / 3600)
+    assert found.usd == found.gpu_usd == pytest.approx(3.6 * 2 / 3600)
+    whole = document(usage, found)
+    assert whole["step"] == {"steps": 4, "energy_J": found.joules / 4, "cost_usd": found.usd / 4}
+    assert whole["million_tokens"]["cost_usd"] == pytest.approx(found.usd)
+    assert sum(part["J"] for part in whole["parts"]) == pytest.approx(whole["energy_J"])
+    assert sum(part["share"] for part in whole["parts"]) == pytest.approx(1)
+    assert whole["mean_W"] == pytest.approx(whole["energy_J"] / 2)
+
+
+def test_a_run_of_one_npu_that_only_computes(finished, table):
+    run = finished([[et.comp_node(1, "work", duration_micros=1000)]], 'spec = "switch:npus=1,rate=100Gbps,delay=1us"')
+    found = energy_of(run, table)
+    # 1 ms of compute and host; a NIC and a switch's port with a transceiver each
+    watts = 100 + 10 + (4 + 1) + (2 + 1)
+    assert found.bill.joules == pytest.approx(watts * 1e-3 * 1.5)
+    assert found.notes == ("the run names no GPU: power and price are those of gpus.other.",)
+    assert figures(run)["energy_J"] == energy_of(run).bill.joules
+
+
+def test_a_message_over_one_link(finished, table):
+    """A send from NPU 0 to 1 on a ring of two: the link's bytes, headers included, times its picojoules."""
+    size = 1 << 20
+    traces = [[et.send_node(1, "send", 0, 1, size)], [et.recv_node(1, "recv", 0, 1, size)]]
+    run = finished(traces, 'spec = "ring:npus=2,rate=100Gbps,delay=1us"')
+    sent = int(np.sum(run.links["tx_bytes"]))
+    assert sent >= size
+    usage, found = energy_of(run, table)[:2]
+    assert set(usage.ports) == {"direct_port"}
+    (port,) = (part for part in found.parts if part.name == "GPU ports")
+    assert port.number == len(run.links)
+    assert port.per_bit_J == pytest.approx(sent * 8 * 7e-12)
+    assert port.static_J == pytest.approx(5.0 * len(run.links) * run.finish_time_ps / SECOND_PS)
+
+
+def test_every_npu_second_and_every_sent_byte_is_counted_once():
+    import nadi as package
+
+    run = package.simulate(
+        workload={"model": "gpt3-125m", "plan": "tp2,pp2,dp4,gb8"},
+        topology={"cluster": "selene", "gpus": 16},
+        network={"mtu": "16KiB"},
+    )
+    found = energy_of(run)
+    assert sum(found.usage.npu_ps.values()) == pytest.approx(16 * run.finish_time_ps)
+    assert min(found.usage.npu_ps.values()) >= 0
+    assert found.usage.npu_ps["compute"] == np.sum(run.npus["compute_ps"])
+    assert sum(ports.tx_bytes for ports in found.usage.ports.values()) == np.sum(run.links["tx_bytes"])
+    assert found.bill.gpu == "a100"
+    whole = found.document()
+    assert sum(part["J"] for part in whole["parts"]) == pytest.approx(whole["energy_J"])
+    assert whole["step"]["energy_J"] == pytest.approx(figures(run)["energy_J"])
+    # of Selene's switches those count that serve these NPUs or sent, with all their ports
+    ports = found.usage.ports
+    assert ports["nic"].number == 16
+    assert 0 < ports["switch_port"].number < len(run.links)
+    assert any("switches that serve no NPU" in note for note in found.notes)
+    low, high = 400 * 0.1 * 16, (400 + 250 + 500) * 16 * 1.56
+    assert low < whole["mean_W"] < high
+
+
+def test_closed_forms_say_that_links_are_not_counted(finished, step, table):
+    run = finished([step] * 4, 'spec = "switch:npus=4,rate=100Gbps,delay=1us"', '[network]\nfidelity = "closed-form"\n')
+    found = energy_of(run, table)
+    assert any("joules for each bit are 0" in note for note in found.notes)
+    assert {part.per_bit_J for part in found.bill.parts} == {0.0}
+    assert found.usage.ports["switch_port"].number == 4
+
+
+def test_the_gpu_is_found_by_name(tmp_path):
+    table = read_table()
+    assert choose(table, "h100").name == choose(table, "/somewhere/H100.toml").name == "h100"
+    assert choose(table, "").name == choose(table, "unheard-of").name == "other"
+    own = tmp_path / "own.toml"
+    own.write_text("[gpus.mine]\ntdp_W = 50.0\nusd = 8766.0\nyears = 2.0\nused = 0.5\n")
+    chosen = choose(read_table(own), "mine")
+    assert chosen.name == "mine"
+    assert usd_per_hour(chosen.cost) == pytest.approx(1.0)  # over 2 * 8,766 h, half of which it works
+
+
+def test_an_owned_gpu_pays_its_electricity(table, tmp_path):
+    owned = tmp_path / "owned.toml"
+    owned.write_text(ROUND.replace("usd_per_hour = 3.6", "usd = 8766.0\nyears = 1"))
+    usage = Usage(
+        "", 1, 3600.0 * SECOND_PS, {"compute": 3600.0 * SECOND_PS, "communication": 0, "memory": 0, "idle": 0}, {}
+    )
+    rented, bought = (bill(usage, read_table(path)) for path in (table, owned))
+    assert rented.electricity_usd == bought.electricity_usd == pytest.approx(0.11 * 1.5 * 0.1)
+    assert (rented.usd, bought.usd) == (pytest.approx(3.6), pytest.approx(1.0 + 0.0165))
+
+
+def test_a_table_stands_over_the_default(tmp_path):
+    own = tmp_path / "own.toml"
+    own.write_text("[facility]\npue = 1.1\n")
+    ours, default = read_table(own), read_table()
+    assert ours.facility.pue == 1.1
+    assert ours.facility.usd_per_kWh == default.facility.usd_per_kWh
+    assert ours.gpus == default.gpus
+
+
+def test_every_number_of_the_default_has_a_source():
+    tree = tomllib.loads(DEFAULT.read_text())
+    sources = tree.pop("sources")
+    gpus = tree.pop("gpus")
+    numbers = {f"{section}.{key}" for section, row in tree.items() for key in row if key != "rate"}
+    numbers |= {f"gpus.{gpu}.{key}" for gpu, row in gpus.items() for key in row if gpu != "other"} | {"gpus.other"}
+    assert set(sources) == numbers
+    assert set(tree) - {"power", "host", "facility"} == {row for rows in PORTS.values() for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[gpus.h100", "no TOML"),
+        ("[power]\nidel = 0.1\n", "power.idel: unknown key"),
+        ("[power]\nidle = -1.0\n", "power.idle: found -1.0; expected"),
+        ("[power]\nidle = true\n", "power.idle: found True; expected"),
+        ("[facility]\npue = 0.5\n", "facility.pue: found 0.5; expected"),
+        ("[facility]\npue = inf\n", "facility.pue: found inf"),
+        ("[nic]\nrate = 'fast'\n", "nic.rate: 'fast'"),
+        ("[gpus.mine]\ntdp_W = 3.0\n", "gpus.mine: expected usd_per_hour, or usd and years"),
+        ("[gpus.h100]\nusd = 3.0\n", "gpus.h100: expected usd_per_hour, or usd and years"),
+        ("gpus = 3\n", "gpus: found 3"),
+        ("[gpus.mine]\nusd_per_hour = 1.0\n", "gpus.mine.tdp_W: missing"),
+    ],
+)
+def test_a_bad_table_is_one_line(nadi, write_run, step, tmp_path, text, expected):
+    bad = tmp_path / "bad.toml"
+    bad.write_text(text)
+    with pytest.raises(ConfigError, match=r"bad\.toml: "):
+        read_table(bad)
+    outcome = nadi("run", write_run([step] * 4, '[energy]\ntable = "bad.toml"\n'), "--out", tmp_path / "out")
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    assert expected in outcome.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_and_the_run_file(nadi, finished, step, table, tmp_path):
+    run = finished([step] * 4, 'spec = "switch:npus=4,rate=100Gbps,delay=1us"', f'[energy]\ntable = "{table.name}"\n')
+    found = nadi("energy", run.folder, "--json").document
+    assert found["table_from"] == str(table)
+    assert found["energy_J"] == energy_of(run, table).bill.joules
+    assert found["table"]["gpus"]["other"]["tdp_W"] == 100
+    text = nadi("energy", run.folder).out
+    for words in ("GPUs: compute", "switch ports", "data centre (PUE)", "round.toml over the default table"):
+        assert words in text
+    other = nadi("energy", run.folder, "--table", DEFAULT, "--json").document
+    assert other["energy_J"] != found["energy_J"]
+    assert "usd_per_kWh" in nadi("energy", "--show-table").out
+    for arguments in ((), (tmp_path / "none",), (run.folder, "--table", tmp_path / "none.toml")):
+        outcome = nadi("energy", *arguments)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+
+
+def test_the_report_has_a_section(finished, step, table):
+    pytest.importorskip("plotly")
+    from nadi.pages.report.energy import section
+
+    run = finished([step] * 4, 'spec = "switch:npus=4,rate=100Gbps,delay=1us"', f'[energy]\ntable = "{table.name}"\n')
+    facts, plot, rows = section(run).parts[:3]
+    assert {fact.name for fact in facts.facts} == {"energy", "mean power", "cost", "electricity"}
+    assert sum(sum(bar.x) for bar in plot.figure.data) == pytest.approx(energy_of(run).bill.joules)
+    assert all(len(row) == len(rows.headings) for row in rows.rows)
+
+
+def test_rent_and_price_do_not_go_together():
+    with pytest.raises(ValueError, match="usd_per_hour, or usd and years"):
+        GpuCost.model_validate({"tdp_W": 1.0, "usd_per_hour": 1.0, "usd": 1.0, "years": 1.0})
