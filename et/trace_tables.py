@@ -1,7 +1,8 @@
 """TraceTables: what converters hand on, the traces of several NPUs and their groups."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from et.table import TraceTable
@@ -22,3 +23,19 @@ class TraceTables:
     groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class TracesOnDisk(Mapping[int, TraceTable]):
+    """Traces of files by NPU, each read when it is asked for, and kept by nobody."""
+
+    def __init__(self, files: Mapping[int, Path], read: Callable[[Path], TraceTable]) -> None:
+        self._files, self._read = files, read
+
+    def __getitem__(self, npu: int) -> TraceTable:
+        return self._read(self._files[npu])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)

@@ -1,39 +1,23 @@
 """Chakra traces: a file, or a folder of `prefix.<npu>.et` files (.et.gz too) with `groups.json` if there are groups."""
 
+import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import inputs
 from et.errors import TraceError
 from et.groups import read_groups
 from et.reader import read_trace
-from et.table import TraceTable
 from et.table_writer import write_table
-from et.trace_tables import TraceTables
+from et.trace_tables import TracesOnDisk, TraceTables
 
 NAME = "chakra"
 TITLE = "Chakra traces, NAME.<npu>.et"
 OPTIONS = {"strict": "false drops dependencies on nodes that a trace lacks, and cycles of control dependencies"}
 GROUPS_NAME = "groups.json"
 _FILE = re.compile(r"(?P<prefix>.+)\.(?P<npu>[0-9]{1,9})\.et(\.gz)?")
-
-
-class TracesOnDisk(Mapping[int, TraceTable]):
-    """Traces of files, each read when it is asked for, and kept by nobody."""
-
-    def __init__(self, files: Mapping[int, Path], *, strict: bool = True) -> None:
-        self._files, self._strict = files, strict
-
-    def __getitem__(self, npu: int) -> TraceTable:
-        return read_trace(self._files[npu], strict=self._strict, keep_others=True)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
 
 
 def recognises(path: Path) -> bool:
@@ -67,9 +51,10 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
         files[npu] = path
     if not files:
         raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>.et")
+    reading = functools.partial(read_trace, strict=strict == "true", keep_others=True)
     beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
     groups = {name: members for file in beside for name, members in read_groups(file).items()}
-    return TraceTables(TracesOnDisk(dict(sorted(files.items())), strict=strict == "true"), groups)
+    return TraceTables(TracesOnDisk(dict(sorted(files.items())), reading), groups)
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:

@@ -21,7 +21,7 @@ from et.reader import table_of
 from et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
 from et.table import TraceTable
 from et.table_writer import frames_of
-from et.trace_tables import TraceTables
+from et.trace_tables import TracesOnDisk, TraceTables
 
 NAME = "json"
 TITLE = "Chakra traces as JSON, NAME.<npu>.json"
@@ -32,22 +32,6 @@ _MOST_BYTES = 1 << 30
 _MOST_KEPT = 1 << 16
 _EXPECTED = "a Chakra trace as JSON"
 _SPACE = re.compile(r"[\s,]*")
-
-
-class JsonTraces(Mapping[int, TraceTable]):
-    """Traces of files, each read when it is asked for."""
-
-    def __init__(self, files: Mapping[int, Path]) -> None:
-        self._files = files
-
-    def __getitem__(self, npu: int) -> TraceTable:
-        return read_json(self._files[npu])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
 
 
 def recognises(path: Path) -> bool:
@@ -80,7 +64,7 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # n
         raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>.json")
     beside = [path / _GROUPS_NAME for path in paths if (path / _GROUPS_NAME).is_file()]
     groups = {name: members for file in beside for name, members in read_groups(file).items()}
-    return TraceTables(JsonTraces(dict(sorted(files.items()))), groups)
+    return TraceTables(TracesOnDisk(dict(sorted(files.items())), read_json), groups)
 
 
 def read_json(path: Path) -> TraceTable:

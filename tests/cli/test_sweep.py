@@ -1,10 +1,12 @@
 """`nadi sweep`: points, resuming, the table and the page."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -30,6 +32,7 @@ run = "run.toml"
 "topology.params.rate" = ["100Gbps", "200Gbps", "400Gbps"]
 "workload.plan" = ["dp4,gb4", "tp2,dp2,gb4", "pp2,dp2,gb4", "pp4,gb4"]
 """
+SMALLER = GRID.replace(', "200Gbps"', "").replace(', "pp2,dp2,gb4"', "")
 MACHINE = ["wall_s", "peak_rss_bytes"]
 
 
@@ -49,22 +52,38 @@ def rows(folder):
     return pq.read_table(folder / "sweep.parquet").drop_columns(MACHINE).to_pylist()
 
 
+def await_end_of_group(group):
+    """Until no process of a killed group holds a lock: its runs end a little later than the one that is waited for."""
+
+    def lives(stat):
+        with contextlib.suppress(OSError):  # it has ended since the listing
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            return int(its_group) == group and state not in "ZX"
+        return False
+
+    end = time.monotonic() + 60
+    while any(map(lives, Path("/proc").glob("[0-9]*/stat"))):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, sweep, tmp_path):
-    """Twelve points; SIGKILL when four are there, with whatever runs under way."""
-    file, out = sweep(GRID), tmp_path / "out"
+    """Six points; SIGKILL when two are there, with whatever runs under way."""
+    file, out = sweep(SMALLER), tmp_path / "out"
     command = [sys.executable, "-m", "nadi", "sweep", file, "-o", out, "--jobs", "2", "-q"]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         end = time.monotonic() + 120
-        while len(list(out.glob("runs/*/summary.json"))) < 4:
+        while len(list(out.glob("runs/*/summary.json"))) < 2:
             assert time.monotonic() < end
             assert process.poll() is None
             time.sleep(0.02)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        await_end_of_group(process.pid)
     there = {path.parent.name: path.stat().st_mtime_ns for path in out.glob("runs/*/summary.json")}
-    assert 4 <= len(there) < 12
+    assert 2 <= len(there) < 6
     assert not (out / "sweep.parquet").exists()
 
     outcome = nadi("sweep", file, "-o", out, "--jobs", "2")
@@ -72,7 +91,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, sweep, tmp_pa
     assert outcome.err.count("was finished") == len(there)
     assert all((out / "runs" / name / "summary.json").stat().st_mtime_ns == when for name, when in there.items())
     made = rows(out)
-    assert len(made) == 12
+    assert len(made) == 6
     assert all(row["error"] is None and row["finish_time_ps"] > 0 for row in made)
 
     (tmp_path / "again").mkdir()

@@ -34,6 +34,7 @@ def counts(table):
 
 def test_a_step_of_data_parallel_training_takes_as_long_simulated(nadi, tmp_path):
     recorded = collected(nadi, tmp_path / "recorded", "--batch", "16", "--steps", "7", steps="3-5")
+    events = [json.loads((recorded / f"kineto.rank{rank}.json").read_text())["traceEvents"] for rank in (0, 1)]
     errors = []
     for step in (3, 4, 5):
         traces = tmp_path / f"traces{step}"
@@ -47,8 +48,7 @@ def test_a_step_of_data_parallel_training_takes_as_long_simulated(nadi, tmp_path
         assert nadi("run", run, "--out", tmp_path / f"out{step}", "-q").code == 0
         rows = pq.read_table(tmp_path / f"out{step}" / "nodes.parquet", columns=["npu", "name", "finish_ps"])
         for rank in (0, 1):
-            events = json.loads((recorded / f"kineto.rank{rank}.json").read_text())["traceEvents"]
-            (measured,) = [event["dur"] for event in events if event.get("name") == f"ProfilerStep#{step}"]
+            (measured,) = [event["dur"] for event in events[rank] if event.get("name") == f"ProfilerStep#{step}"]
             own = [row for row in rows.to_pylist() if row["npu"] == rank]
             begin = max((row["finish_ps"] for row in own if row["name"].startswith("(ranks")), default=0)
             simulated = (max(row["finish_ps"] for row in own) - begin) / 1e6
