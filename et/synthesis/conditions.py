@@ -70,9 +70,7 @@ def wanted_of(stream: Stream) -> Wanted:
         totals[total_of(event.role, event.operation)] += event.value if event.operation.kind != RECEIVE else 0
     many = Counter(event.role for event in stream.events)
     of_roles = tuple(many[role] for role in range(stream.layout.roles))
-    return Wanted(
-        stream.layout, len(stream.events), messages_of(stream), passes_of(stream), of_roles, dict(totals)
-    )
+    return Wanted(stream.layout, len(stream.events), messages_of(stream), passes_of(stream), of_roles, dict(totals))
 
 
 def total_of(role: int, operation: Operation) -> tuple[str, int | str]:

@@ -92,8 +92,8 @@ def words_of(streams: Sequence[Stream]) -> Words:
             parents.setdefault(pattern(event.parents), len(parents) + 1)
             value, rest = _value(event, middles)
             left[number, value].append(rest)
-    rest = {key: float(np.mean(values)) for key, values in left.items()}
-    return Words(tuple(what), tuple(parents), rest, Schedule(streams))
+    rests = {key: float(np.mean(values)) for key, values in left.items()}
+    return Words(tuple(what), tuple(parents), rests, Schedule(streams))
 
 
 def encode(words: Words, stream: Stream) -> Int32:
