@@ -17,7 +17,6 @@ import numpy as np
 
 from et import TraceTable
 from et.synthesis import Generated, SynthesisError, bits_per_event, distances, generate, learn, stream_of, wanted_of
-from et.synthesis.conditions import BITS_EACH, CONDITIONS
 from et.synthesis.counts import Counts
 from et.synthesis.tokens import encode
 from nadi.launching.progress import Silence
@@ -93,7 +92,7 @@ def study(train: int, held_out: int, epochs: int, seed: int, folder: str) -> dic
     models = {"network": learn(sets, "network", seed, epochs=epochs)}
     trained_s = time.process_time() - began
     models["n-gram"] = learn(sets, "counts", seed)
-    told = len(streams) * CONDITIONS * BITS_EACH / events
+    told = sum(wanted_of(stream).told_bits for stream in streams) / events
     found: dict[str, Any] = {
         "sets": {"learned": train, "held out": held_out, "events held out": events},
         "training CPU s": trained_s,

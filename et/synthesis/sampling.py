@@ -26,6 +26,7 @@ _TEMPERATURES = (0.5, 0.8, 0.5)
 sense there is followed by many."""
 _LEAST = 1e-3
 """Tokens less likely than this are not drawn: so many draws would else leave the beaten track somewhere."""
+_LEAST_SLACK, _SHARE_OF_SLACK = 1, 10
 _JITTER_OCTAVES = 0.05
 _OF_TOTALS = 0.01
 """How far totals are from those wanted: as many messages of one size would else have the very size of the original."""
@@ -87,7 +88,28 @@ class _Rules(Situation):
         found = np.zeros(self._words.sizes[0])
         found[END] = self.done >= _EARLIEST * self._wanted.events and not any(self.on_the_way.values())
         found[2:] = [self._may(token) for token in self._words.what]
-        return found
+        planned = found.copy()
+        planned[END] = found[END] and all(self._may_be_done(role) for role in range(self._wanted.layout.roles))
+        planned[2:] *= [self._is_planned(token) for token in self._words.what]
+        return planned if planned.any() else found
+
+    def _slack(self, role: int) -> int:
+        """How many events a role's pass may be longer or shorter than planned."""
+        return max(_LEAST_SLACK, (self.left_of(role) + self._in_pass[role]) // _SHARE_OF_SLACK)
+
+    def _may_be_done(self, role: int) -> bool:
+        """Whether a role may do nothing any more."""
+        return self.coming_of(role) is None and self.left_of(role) <= self._slack(role)
+
+    def _is_planned(self, token: Token) -> bool:
+        """Whether the plan has such an event next: a role goes on until it waits, and sends and receives in order."""
+        role = (self.role + token.turn) % self._wanted.layout.roles
+        if token.turn and self.coming_of(self.role) is not None and self.can_go_on(self.role):
+            return False
+        left, slack = self.left_of(role), self._slack(role)
+        if token.operation.kind in {SEND, RECEIVE}:
+            return token.operation == self.coming_of(role) and left <= slack
+        return left > -slack and (left > 0 or not token.turn)
 
     def _may(self, token: Token) -> bool:
         layout, operation = self._wanted.layout, token.operation

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from et.synthesis.schedule import Schedule
 from et.synthesis.streams import COMPUTE, HOST, RECEIVE, Event, Operation, Stream, away
 
 Int32 = NDArray[np.int32]
@@ -51,11 +52,13 @@ class Words:
         what: by number from 2 on; 1 is the end.
         parents: patterns of distances, by number from 1 on.
         rest: mean of what is left of log2(value) within its quarter, by token and value token.
+        schedule: the order of their messages.
     """
 
     what: tuple[Token, ...]
     parents: tuple[tuple[int, ...], ...]
     rest: dict[tuple[int, int], float]
+    schedule: Schedule
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -89,7 +92,8 @@ def words_of(streams: Sequence[Stream]) -> Words:
             parents.setdefault(pattern(event.parents), len(parents) + 1)
             value, rest = _value(event, middles)
             left[number, value].append(rest)
-    return Words(tuple(what), tuple(parents), {key: float(np.mean(values)) for key, values in left.items()})
+    rests = {key: float(np.mean(values)) for key, values in left.items()}
+    return Words(tuple(what), tuple(parents), rests, Schedule(streams))
 
 
 def encode(words: Words, stream: Stream) -> Int32:

@@ -10,6 +10,7 @@ from et.synthesis import bits_per_event, distances, generate, learn, stream_of, 
 from et.synthesis.counts import Counts
 from et.synthesis.layout import layout_of
 from et.synthesis.novelty import Originals
+from et.synthesis.schedule import Schedule
 from et.synthesis.streams import RECEIVE, SEND, nodes_of
 from et.synthesis.tokens import encode, exponent, middles_of, words_of
 from et.synthesis.writing import families_of, traces_of
@@ -144,7 +145,7 @@ def test_the_command_generates_what_can_run(nadi, simulated, sets, folders, tmp_
     """Of another number of ranks and nodes; the same seed the same bytes, another seed others."""
     if model == "network":
         pytest.importorskip("torch")
-    words = ("--like", folders / "0", "--ranks", 16, "--nodes", 60, "--model", model, "--epochs", 12, "--json")
+    words = ("--like", folders / "0", "--ranks", 16, "--nodes", 60, "--model", model, "--epochs", 4, "--json")
     outs = [tmp_path / name for name in ("one", "again", "other")]
     for out, seed in zip(outs, (3, 3, 4), strict=True):
         found = nadi("trace", "synth", folders, "-o", out, *words, "--seed", seed)
@@ -173,6 +174,38 @@ def test_more_communication_and_longer_computations(nadi, folders, tmp_path):
         sums.append((sum(sizes), sum(int(table.duration_micros.sum()) for table in tables)))
     assert sums[1][0] == pytest.approx(2 * sums[0][0], rel=0.01)
     assert sums[1][1] == pytest.approx(3 * sums[0][1], rel=0.05)
+
+
+@pytest.mark.parametrize("plan", ["tp1,pp2,dp2,gb24", "tp2,pp4,dp1,gb7"])
+def test_the_order_of_messages_is_learned(plan):
+    """Of numbers of micro-batches that were not among those learned from: as the training step itself has them."""
+    streams = [stream_of(trained(each, 8)) for each in (*PLANS, "tp1,pp4,dp2,gb12", "tp1,pp4,dp2,gb16,vpp2")]
+    stream = stream_of(trained(plan, 8))
+    wanted = wanted_of(stream)
+    found = Schedule(streams).plan(wanted.layout.roles, wanted.messages, wanted.passes, wanted.events)
+    for role, passes in enumerate(found):
+        own = [event.operation for event in stream.events if event.role == role]
+        assert [each.after for each in passes[:-1]] == [each for each in own if each.kind in {SEND, RECEIVE}]
+        assert sum(each.events + 1 for each in passes) - 1 == pytest.approx(len(own), abs=4)
+
+
+def test_messages_that_no_schedule_was_learned_for_can_happen(sets):
+    """Four stages where only two were seen: every message is sent, then received."""
+    wanted = wanted_of(stream_of(sets[2]))
+    found = Schedule([stream_of(sets[0])]).plan(4, wanted.messages, wanted.passes, wanted.events)
+    left = [[each.after for each in passes if each.after is not None] for passes in found]
+    sent = dict.fromkeys(wanted.messages, 0)
+    while any(left):
+        ready = [
+            (role, own.pop(0))
+            for role, own in enumerate(left)
+            if own and (own[0].kind == SEND or sent[(role + own[0].roles_away) % 4, role] > 0)
+        ]
+        assert ready
+        for role, operation in ready:
+            other = (role + operation.roles_away) % 4
+            sent[(role, other) if operation.kind == SEND else (other, role)] += 1 if operation.kind == SEND else -1
+    assert not any(sent.values())
 
 
 def test_the_network_learns_more_than_counts():

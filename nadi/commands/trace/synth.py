@@ -142,7 +142,7 @@ def _steered(wanted: "Wanted", nodes: int | None, ranks: int | None, communicati
     return wanted._replace(
         layout=layout,
         events=round(wanted.events * times),
-        sends=round(wanted.sends * times),
+        messages={ends: max(round(many * times), 1) for ends, many in wanted.messages.items()},
         role_events=tuple(round(many * times) for many in wanted.role_events),
         totals={
             key: total * times * (compute if key[0] == MICROS else communication)

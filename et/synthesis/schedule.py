@@ -1,0 +1,216 @@
+"""The order of messages of each role, and how long the passes between them are.
+
+A *pass* is what a role does from one of its messages to the next: the forward pass of a micro-batch from its receive to
+its send, what is left of a step after the last message. Which message comes next is learned by counting what followed
+the same situation of a role: its last message, how many more it has sent to each other role than taken from it, and
+which messages are left. That is what pipeline schedules go by, so that other numbers of micro-batches follow.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from et.synthesis.streams import RECEIVE, SEND, Operation, Stream, away
+
+Messages = Mapping[tuple[int, int], int]
+"""How many, by sender and receiver."""
+Context = tuple[object, ...]
+_MOST_AHEAD = 8
+_STRETCHED = 0.05
+
+
+class Pass(NamedTuple):
+    """A kind of pass.
+
+    Attributes:
+        role: whose.
+        before: the message that it follows; None = it is the role's first.
+        after: the message that ends it; None = there is none after it.
+        is_last: no such message comes after that one.
+    """
+
+    role: int
+    before: Operation | None
+    after: Operation | None
+    is_last: bool
+
+
+class Planned(NamedTuple):
+    """A pass that is to come: how many events it has, about, and the message that ends it."""
+
+    events: int
+    after: Operation | None
+
+
+Plan = list[list[Planned]]
+"""The passes of each role; the last of each is ended by no message."""
+
+
+def messages_of(stream: Stream) -> dict[tuple[int, int], int]:
+    """How many messages go from role to role."""
+    found: Counter[tuple[int, int]] = Counter()
+    for event in stream.events:
+        if event.operation.kind == SEND:
+            found[event.role, (event.role + event.operation.roles_away) % stream.layout.roles] += 1
+    return dict(found)
+
+
+def passes_of(stream: Stream) -> dict[Pass, int]:
+    """Events of each kind of pass, as most of its kind have."""
+    lengths: dict[Pass, Counter[int]] = defaultdict(Counter)
+    for role in range(stream.layout.roles):
+        own = [event.operation for event in stream.events if event.role == role]
+        left = Counter(operation for operation in own if operation.kind in {SEND, RECEIVE})
+        before, many = None, 0
+        for operation in own:
+            if operation not in left:
+                many += 1
+                continue
+            left[operation] -= 1
+            lengths[Pass(role, before, operation, left[operation] == 0)][many] += 1
+            before, many = operation, 0
+        lengths[Pass(role, before, None, is_last=True)][many] += 1
+    return {kind: many.most_common(1)[0][0] for kind, many in lengths.items()}
+
+
+class Schedule:
+    """What message comes next, counted in streams.
+
+    Args:
+        streams: that it is learned from.
+    """
+
+    def __init__(self, streams: Sequence[Stream]) -> None:
+        self._next: dict[Context, Counter[Operation]] = defaultdict(Counter)
+        for stream in streams:
+            lines = _lines(stream.layout.roles, messages_of(stream))
+            for event in stream.events:
+                if event.operation.kind in {SEND, RECEIVE}:
+                    line = lines[event.role]
+                    for context in line.contexts():
+                        self._next[context][event.operation] += 1
+                    line.push(event.operation)
+
+    def plan(self, roles: int, messages: Messages, passes: Mapping[Pass, int], events: int) -> Plan:
+        """The passes of each role: messages in an order in which they can happen.
+
+        Args:
+            roles: how many.
+            messages: that are to be sent and received.
+            passes: events of each kind of pass; of others as many as of the most alike.
+            events: of all roles; lengths of passes are stretched to it.
+        """
+        found: Plan = [[] for _ in range(roles)]
+        before: list[Operation | None] = [None] * roles
+        lines = _lines(roles, messages)
+        for role, operation in self._order(lines):
+            kind = Pass(role, before[role], operation, lines[role].left[operation] == 0)
+            found[role].append(Planned(_length(passes, kind), operation))
+            before[role] = operation
+        for role in range(roles):
+            found[role].append(Planned(_length(passes, Pass(role, before[role], None, is_last=True)), None))
+        planned = sum(each.events for own in found for each in own)
+        stretch = (events - 2 * sum(messages.values())) / max(planned, 1)
+        if abs(stretch - 1) <= _STRETCHED:
+            return found
+        return [[Planned(max(round(stretch * each.events), 1), each.after) for each in own] for own in found]
+
+    def _order(self, lines: "Sequence[_Line]") -> Iterator[tuple[int, Operation]]:
+        """Messages of all roles; each goes on until it has to wait."""
+        on_the_way: Counter[tuple[int, int]] = Counter()
+        while any(line.open() for line in lines):
+            happened = False
+            for line in lines:
+                while line.open():
+                    operation = self._following(line)
+                    if not _can_happen(line, operation, on_the_way):
+                        break
+                    happened = True
+                    yield line.role, _happen(line, operation, on_the_way)
+            if not happened:  # what was learned does not fit: any that can happen
+                possible = (
+                    (line, operation)
+                    for line in lines
+                    for operation in line.open()
+                    if _can_happen(line, operation, on_the_way)
+                )
+                line, operation = next(possible)
+                yield line.role, _happen(line, operation, on_the_way)
+
+    def _following(self, line: "_Line") -> Operation:
+        """The likeliest next message of a role, of those that are left."""
+        allowed = line.open()
+        for context in line.contexts():
+            seen = self._next.get(context, Counter())
+            likely = [operation for operation, _ in seen.most_common() if operation in allowed]
+            if likely:
+                return likely[0]
+        return allowed[0]
+
+
+class _Line:
+    """The messages of one role, as far as they have come."""
+
+    def __init__(self, roles: int, channels: int, role: int, left: Counter[Operation]) -> None:
+        self.roles = roles
+        self.role = role
+        self._channels = channels
+        self.left = left
+        self._before: Operation | None = None
+        self._ahead: Counter[int] = Counter()
+
+    def open(self) -> list[Operation]:
+        """Messages that are left, receives first."""
+        return sorted(operation for operation, many in self.left.items() if many > 0)
+
+    def contexts(self) -> Iterator[Context]:
+        """What the next message may depend on, the most exact first."""
+        ahead = tuple(sorted((other, min(max(many, -_MOST_AHEAD), _MOST_AHEAD)) for other, many in self._ahead.items()))
+        place = (self.roles, self._channels, self.role, self._before)
+        left = tuple(self.open())
+        yield (*place, ahead, left)
+        yield (*place, ahead)
+        yield (*place, left)
+        yield place
+
+    def push(self, operation: Operation) -> None:
+        """Take in the next message."""
+        self.left[operation] -= 1
+        self._before = operation
+        self._ahead[operation.roles_away] += 1 if operation.kind == SEND else -1
+
+
+def _lines(roles: int, messages: Messages) -> list[_Line]:
+    left: list[Counter[Operation]] = [Counter() for _ in range(roles)]
+    for (sender, receiver), many in messages.items():
+        left[sender][Operation(SEND, away(roles, receiver - sender))] += many
+        left[receiver][Operation(RECEIVE, away(roles, sender - receiver))] += many
+    return [_Line(roles, len(messages), role, own) for role, own in enumerate(left)]
+
+
+def _can_happen(line: _Line, operation: Operation, on_the_way: Mapping[tuple[int, int], int]) -> bool:
+    other = (line.role + operation.roles_away) % line.roles
+    return operation.kind == SEND or on_the_way[other, line.role] > 0
+
+
+def _happen(line: _Line, operation: Operation, on_the_way: Counter[tuple[int, int]]) -> Operation:
+    other = (line.role + operation.roles_away) % line.roles
+    line.push(operation)
+    if operation.kind == SEND:
+        on_the_way[line.role, other] += 1
+    else:
+        on_the_way[other, line.role] -= 1
+    return operation
+
+
+def _length(passes: Mapping[Pass, int], kind: Pass) -> int:
+    """Events of a kind of pass, or of the kind most like it."""
+    return max(
+        passes.items(),
+        key=lambda item: (
+            item[0].role == kind.role,
+            item[0].after == kind.after,
+            item[0].before == kind.before,
+            item[0].is_last == kind.is_last,
+        ),
+    )[1]
