@@ -38,11 +38,11 @@ NAMELESS = """() => [...document.querySelectorAll("a,button,summary,[role=region
 
 def draw_all(page: Page) -> int:
     """Scroll past every plot until it is drawn; how many there are."""
-    plots = page.evaluate("document.querySelectorAll('.plot').length")
+    plots = page.evaluate("document.querySelectorAll('div.plot').length")
     for number in range(plots):
-        page.evaluate("n => document.querySelectorAll('.plot')[n].scrollIntoView()", number)
+        page.evaluate("n => document.querySelectorAll('div.plot')[n].scrollIntoView()", number)
         page.wait_for_function(
-            "n => document.querySelectorAll('.plot')[n].querySelector('.main-svg .plot, .main-svg .iciclelayer *')",
+            "n => document.querySelectorAll('div.plot')[n].querySelector('.main-svg')",
             arg=number,
         )
     return int(plots)
