@@ -1,5 +1,6 @@
 """What `nadi energy` prints."""
 
+import math
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -18,7 +19,7 @@ def render(document: dict[str, Any]) -> RenderableType:
 def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
     """The figures of a run, of its step, and of its tokens."""
     rows = [
-        ("energy", f"{joules_text(document['energy_J'])} ({document['energy_J'] / 3.6e6:,.4g} kWh)"),
+        ("energy", f"{joules_text(document['energy_J'])} ({plain(document['energy_J'] / 3.6e6)} kWh)"),
         ("mean power", watts_text(document["mean_W"])),
         ("cost", _cost(document)),
         ("electricity", usd_text(document["electricity_usd"])),
@@ -68,11 +69,18 @@ def watts_text(watts: float) -> str:
 
 def usd_text(usd: float) -> str:
     """Dollars: in cents where they are many, else to four digits."""
-    return f"${usd:,.2f}" if usd >= 100 else f"${usd:,.4g}"
+    return f"${usd:,.2f}" if usd >= 100 else f"${plain(usd)}"
+
+
+def plain(value: float) -> str:
+    """To four digits, without an exponent: 0.00007188."""
+    decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
+    text = f"{value:,.{max(decimals, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _cost(document: dict[str, Any]) -> str:
-    hours = f"{document['gpu_hours']:,.4g} GPU hours"
+    hours = f"{plain(document['gpu_hours'])} GPU hours"
     how = "rented, electricity in it" if document["is_rented"] else "owned, with electricity"
     return f"{usd_text(document['cost_usd'])} ({hours}, {how})"
 

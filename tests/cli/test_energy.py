@@ -9,6 +9,7 @@ import et
 from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, usd_per_hour
 from nadi.energy.table import DEFAULT, GpuCost, choose, read_table
 from nadi.errors import ConfigError
+from nadi.reports.energy import plain, usd_text
 from nadi.runs import Run
 from nadi.runs.energy import energy_of
 from nadi.runs.figures import figures
@@ -250,6 +251,11 @@ def test_the_report_has_a_section(finished, step, table):
     assert {fact.name for fact in facts.facts} == {"energy", "mean power", "cost", "electricity"}
     assert sum(sum(bar.x) for bar in plot.figure.data) == pytest.approx(energy_of(run).bill.joules)
     assert all(len(row) == len(rows.headings) for row in rows.rows)
+
+
+def test_small_amounts_have_no_exponent():
+    assert [plain(value) for value in (0.0, 7.1884e-5, 1.5, 1234.56, 20.0)] == ["0", "0.00007188", "1.5", "1,235", "20"]
+    assert [usd_text(usd) for usd in (0.0041, 123.456)] == ["$0.0041", "$123.46"]
 
 
 def test_rent_and_price_do_not_go_together():
