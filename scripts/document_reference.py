@@ -7,7 +7,7 @@ tests/docs/test_reference.py compares both with the code.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -89,19 +89,21 @@ def keys_page() -> str:
     for section, field in RunConfig.model_fields.items():
         model = next((one for one in (*get_args(field.annotation), field.annotation) if hasattr(one, "model_fields")))
         begin = f"## [[{section}]]" if section == "faults" else f"## [{section}]"
-        rows = [_key(section, key, of_key) for key, of_key in model.model_fields.items()]
+        has_defaults = not field.is_required() and model is field.annotation  # a run file may lack the section
+        defaults = model().model_dump(mode="json") if has_defaults else {}
+        rows = [_key(section, key, of_key, defaults) for key, of_key in model.model_fields.items()]
         about = _prose(re.split(r"\n\s*(?:Attributes|Raises):", model.__doc__ or "")[0])
         parts.append(f"{begin}\n\n{about}\n")
         parts.append("\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows]) + "\n")
     return "\n".join(parts)
 
 
-def _key(section: str, key: str, field: Any) -> str:
+def _key(section: str, key: str, field: Any, defaults: Mapping[str, Any]) -> str:
     """A row of the table; the engine's settings have its defaults."""
     if field.is_required():
         default = "required"
     else:
-        value = field.get_default(call_default_factory=True)
+        value = defaults.get(key, field.get_default(call_default_factory=True))
         if value is None and section in {"network", "system", "engine"} and key in SETTINGS:
             value = given_default(key)
         default = "none" if value is None or value == "none" else f"`{_shown(value)}`"
