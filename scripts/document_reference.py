@@ -2,9 +2,10 @@
 
     python scripts/document_reference.py
 
-That is docs/commands.md, of the command line as typer has it, and docs/run-file-keys.md, of the models in nadi/config.py.
-tests/docs/test_reference.py compares both with the code.
+That is docs/commands.md, of the command line as typer has it, and docs/run-file-keys.md, of the models in
+nadi/config.py. tests/docs/test_reference.py compares both with the code.
 """
+# ruff: noqa: ANN401 - commands and options of typer have no types that it would promise
 
 import re
 from collections.abc import Iterator, Mapping
@@ -50,7 +51,8 @@ def commands_page() -> str:
         parts.append(_prose(command.help) + "\n")
         options = [_option(option) for option in command.params if option.name != "help" and not _is_hidden(option)]
         if options:
-            parts.append("\n".join(["| argument or option | default | meaning |", "| --- | --- | --- |", *options]) + "\n")
+            head = ["| argument or option | default | meaning |", "| --- | --- | --- |"]
+            parts.append("\n".join([*head, *options]) + "\n")
     return "\n".join(parts)
 
 
@@ -87,7 +89,7 @@ def keys_page() -> str:
     """docs/run-file-keys.md."""
     parts = [_KEYS]
     for section, field in RunConfig.model_fields.items():
-        model = next((one for one in (*get_args(field.annotation), field.annotation) if hasattr(one, "model_fields")))
+        model = next(one for one in (*get_args(field.annotation), field.annotation) if hasattr(one, "model_fields"))
         begin = f"## [[{section}]]" if section == "faults" else f"## [{section}]"
         has_defaults = not field.is_required() and model is field.annotation  # a run file may lack the section
         defaults = model().model_dump(mode="json") if has_defaults else {}

@@ -4,13 +4,14 @@
     python scripts/validation.py --all            run everything, some ten minutes
     python scripts/validation.py GROUP ...        run these groups only
 
-What came out stands in scripts/validation.json, with its date, and the page is made of that. tests/docs/test_validation.py
-runs the quickest groups again and holds the page to the file. A further figure is a row of a group below.
+What came out stands in scripts/validation.json, with its date, and the page is made of that.
+tests/docs/test_validation.py runs the quickest groups again and holds the page to the file. A further figure is a row
+of a group below.
 """
 
 import argparse
 import contextlib
-import datetime
+import datetime as dt
 import io
 import json
 import shlex
@@ -21,6 +22,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import et
+import nadi
+from nadi.cli import main as run_command
+from workload.compute import Efficiencies, find_gpu, parse_operators
+from workload.compute.roofline import roofline_ps
+from workload.memory.states import states_of
+from workload.training import parallel_plan
+
 HERE = Path(__file__).parent
 PAGE, RECORDED = HERE.parent / "docs" / "validation.md", HERE / "validation.json"
 _ONE_HOST = "rail-optimised:npus=8,gpus_per_host=8,nvlink_rate=2400Gbps,nvlink_delay=20ns"
@@ -29,21 +38,23 @@ _INTRODUCTION = """# Validation
 
 For people who ask how far off the numbers are.
 
-Every figure here was measured or published by somebody else, and none was used to make the part of Nadi that tells it, unless a group
-says so. The error is Nadi's value over the published one, less 1. *Mean* and *worst* are of the errors' sizes.
+Every figure here was measured or published by somebody else, and none was used to make the part of Nadi that tells it,
+unless a group says so. The error is Nadi's value over the published one, less 1. *Mean* and *worst* are of the errors'
+sizes.
 
-This page is made by `python scripts/validation.py`, which runs the quick groups again each time. Groups that take longer are
-run with `--all`; the date says when each last was.
+This page is made by `python scripts/validation.py`, which runs the quick groups again each time. Groups that take
+longer are run with `--all`; the date says when each last was.
 """
 _REST = """
 ## What is not compared
 
-- **Steps on H100 and B200.** [Predictions](predictions.md) were written down before anything was looked up; nobody has yet held
-  them to measurements.
-- **Tails of completion times** of real fabrics under congestion: controls are compared with their papers' figures and with
-  naive models ([the fabric](fabric.md#how-it-is-checked)), not with counters of real switches.
+- **Steps on H100 and B200.** [Predictions](predictions.md) were written down before anything was looked up; nobody has
+  yet held them to measurements.
+- **Tails of completion times** of real fabrics under congestion: controls are compared with their papers' figures and
+  with naive models ([the fabric](fabric.md#how-it-is-checked)), not with counters of real switches.
 - **Serving**: [told before anything was looked up](inference.md#predicted-before-anything-was-looked-up).
-- **Trends**, where a paper says which plan is best but gives no number: [here](megatron-trends.md), with what differs and why.
+- **Trends**, where a paper says which plan is best but gives no number: [here](megatron-trends.md), with what differs
+  and why.
 """
 
 
@@ -82,11 +93,9 @@ class Group(NamedTuple):
 
 def _collectives(command: str, sizes: Sequence[str], scale: Callable[[dict[str, Any]], float]) -> list[float]:
     """A value of each row of `nadi collective`, run in this process."""
-    from nadi.cli import main
-
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        code = main([*shlex.split(command)[1:], "--sizes", ",".join(sizes), "--json", "-q"])
+        code = run_command([*shlex.split(command)[1:], "--sizes", ",".join(sizes), "--json", "-q"])
     if code:
         raise SystemExit(f"{command}: exit code {code}")
     return [scale(row) for row in json.loads(said.getvalue())["rows"]]
@@ -122,9 +131,6 @@ def _megatron_plans() -> list[float]:
 
 
 def _operators() -> list[float]:
-    from workload.compute import Efficiencies, find_gpu, parse_operators
-    from workload.compute.roofline import roofline_ps
-
     def tflops(gpu: str, text: str) -> float:
         (operator,) = parse_operators(text)
         return operator.flops / roofline_ps(operator, find_gpu(gpu), Efficiencies())
@@ -143,9 +149,6 @@ def _operators() -> list[float]:
 
 
 def _zero() -> list[float]:
-    from workload.memory.states import states_of
-    from workload.training import parallel_plan
-
     plans = [parallel_plan(f"dp64,zero{zero},grad_dtype=fp16,dtype=fp16") for zero in range(4)]
     return [states_of(7_500_000_000, 64, plan).total / 1e9 for plan in plans]
 
@@ -163,9 +166,6 @@ def _ns3() -> list[float]:
 
 def _ns3_us(fabric: str, size: int) -> float:
     """An all-reduce as ASTRA-sim sends it over ns-3: docs/fidelity.md says what each key stands for."""
-    import et
-    import nadi
-
     with tempfile.TemporaryDirectory() as folder:
         node = et.coll_node(1, "all-reduce", et.CollectiveCommType.ALL_REDUCE, size)
         et.write_trace(Path(folder) / "trace.et", et.metadata(), [node])
@@ -231,8 +231,8 @@ GROUPS = (
         "nccl-one-host",
         "All-reduce of NCCL in one host of 8 A100, by packets",
         "nccl-tests of Oracle Japan's tutorial, BM.GPU4.8, CUDA 11.3",
-        "Nothing is fitted: NCCL's constants, NVLink's flits. At 128 MiB the published time is 8 % above the line through its "
-        "neighbours.",
+        "Nothing is fitted: NCCL's constants, NVLink's flits. At 128 MiB the published time is 8 % above the line "
+        "through its neighbours.",
         "µs",
         tuple(map(Figure, _SIZES_ONE, (589.5, 1191.0, 2122.0, 4208.0, 8167.0))),
         f"{_NCCL_ONE} --sizes {','.join(_SIZES_ONE)}",
@@ -264,7 +264,7 @@ GROUPS = (
     Group(
         "nccl-hopper",
         "All-reduce of NCCL on 8 H100, by packets",
-        "a user in nccl-tests issue 212 (\"about 250\")",
+        'a user in nccl-tests issue 212 ("about 250")',
         "Told before it was looked up. GB/s of the buffer.",
         "GB/s",
         (Figure("256 MiB", 250.0),),
@@ -292,7 +292,7 @@ GROUPS = (
     Group(
         "operators",
         "Products and attention on one GPU",
-        "H. He, \"H100 peak matmul FLOPS\"; charts of FlashAttention-2 (arXiv 2307.08691) and -3 (arXiv 2407.08608)",
+        'H. He, "H100 peak matmul FLOPS"; charts of FlashAttention-2 (arXiv 2307.08691) and -3 (arXiv 2407.08608)',
         "None of these was fitted; two mechanisms of attention were added after figures of H100 were too far off.",
         "TFLOP/s",
         (
@@ -334,9 +334,8 @@ def page(recorded: dict[str, Any]) -> str:
     for group in GROUPS:
         sizes = [abs(error) for error in errors_of(group, recorded[group.name]["values"])]
         mean = sum(sizes) / len(sizes)
-        parts.append(
-            f"| [{group.title}](#{group.name}) | {len(sizes)} | {mean:.1%} | {max(sizes):.1%} | {recorded[group.name]['date']} |"
-        )
+        date = recorded[group.name]["date"]
+        parts.append(f"| [{group.title}](#{group.name}) | {len(sizes)} | {mean:.1%} | {max(sizes):.1%} | {date} |")
     parts.extend(_section(group, recorded[group.name]["values"]) for group in GROUPS)
     return "\n".join(parts) + _REST
 
@@ -377,10 +376,11 @@ def main() -> None:
         if not wanted and group.name in recorded:
             print(f"{group.name}: not run; recorded {recorded[group.name]['date']}")
             continue
-        today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+        today = dt.datetime.now(tz=dt.UTC).date().isoformat()
         recorded[group.name] = {"date": today, "values": group.run()}
         errors = [abs(error) for error in errors_of(group, recorded[group.name]["values"])]
-        print(f"{group.name}: {len(errors)} figures, mean {sum(errors) / len(errors):.1%}, worst {max(errors):.1%}", flush=True)
+        mean = sum(errors) / len(errors)
+        print(f"{group.name}: {len(errors)} figures, mean {mean:.1%}, worst {max(errors):.1%}", flush=True)
     ordered = {group.name: recorded[group.name] for group in GROUPS}
     RECORDED.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(ordered), encoding="utf-8")

@@ -24,20 +24,22 @@ def wrong_with(app, words):
     while rest and hasattr(command, "commands") and rest[0] in command.commands:
         command = command.commands[rest.pop(0)]
     if hasattr(command, "commands"):
-        if words[0] == "net" and rest and not rest[0].startswith("-"):
-            command = command.commands["show"]  # `nadi net DIR`
-        elif rest and rest[0].startswith("-"):
+        if rest and rest[0].startswith("-"):
             return ""
-        else:
+        if words[0] != "net":
             return f"no command {' '.join(words[:2])}"
+        command = command.commands["show"]  # `nadi net DIR`
+    return wrong_with_options(command, rest)
+
+
+def wrong_with_options(command, rest):
+    """The same of what stands behind the command's name."""
     known = {name: option for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    rest = rest[: rest.index("--")] if "--" in rest else rest
     while rest:
-        word = rest.pop(0)
-        if word == "--":
-            break
-        if not word.startswith("-") or word == "-" or word in _HELP:
+        name, has_value, _ = rest.pop(0).partition("=")
+        if not name.startswith("-") or name in _HELP:
             continue
-        name, has_value, _ = word.partition("=")
         if name not in known:
             return f"no option {name}"
         if not (has_value or getattr(known[name], "is_flag", False)):
