@@ -20,6 +20,7 @@ help:
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   packet-hops per second on this machine"
+	@echo "make docs    the pages of docs/ as a site in site/, without the network"
 	@echo "make clean   remove .venv and what the demo made"
 
 setup: $(STAMP)
@@ -55,5 +56,9 @@ bench: $(STAMP)
 	$(BIN)/nadi bench permutation
 	$(BIN)/nadi bench allreduce
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 clean:
-	rm -rf $(VENV) $(DEMO)
+	rm -rf $(VENV) $(DEMO) site

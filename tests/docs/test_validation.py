@@ -1,0 +1,37 @@
+"""The page of validation is what was recorded, and what is quickly run again is as recorded."""
+
+import json
+import re
+import runpy
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT
+
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "validation.py"))
+RECORDED = json.loads((ROOT / "scripts" / "validation.json").read_text())
+GROUPS = {group.name: group for group in SCRIPT["GROUPS"]}
+
+
+def test_the_page_is_what_was_recorded():
+    assert RECORDED.keys() == GROUPS.keys()
+    assert (DOCS / "validation.md").read_text() == SCRIPT["page"](RECORDED)
+
+
+@pytest.mark.parametrize("name", [name for name, group in GROUPS.items() if group.takes == "moments"])
+def test_quick_groups_are_as_recorded(name):
+    assert GROUPS[name].run() == pytest.approx(RECORDED[name]["values"], rel=1e-9)
+
+
+def test_errors_are_relative_and_signed():
+    zero = GROUPS["zero"]
+    assert SCRIPT["errors_of"](zero, [60, 31.4, 33.2, 1.9]) == pytest.approx([-0.5, 0, 1, 0])
+
+
+def test_the_readme_has_the_errors_of_the_page():
+    """Each row of its table that links to a group has that group's mean and worst."""
+    page, readme = (DOCS / "validation.md").read_text(), (ROOT / "README.md").read_text()
+    rows = re.findall(r"\| (\d+) figures: mean ([\d.]+)%, worst ([\d.]+)% \| .*\(docs/validation.md#([\w-]+)\)", readme)
+    assert len(rows) >= 3
+    for count, mean, worst, name in rows:
+        assert f"(#{name}) | {count} | {mean}% | {worst}% |" in page, name
