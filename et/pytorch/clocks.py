@@ -30,7 +30,7 @@ _TIMES_SPREAD = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class WaitingTaken:
     """When a rank was in a collective, on its own clock."""
 
     start_ns: int
@@ -67,7 +67,7 @@ class Clocks:
         }
 
 
-def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, Taken]]) -> Clocks:
+def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, WaitingTaken]]) -> Clocks:
     """Find the offsets.
 
     Args:
@@ -100,7 +100,7 @@ def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, Taken]]) -> 
 
 
 def waited_ns(
-    kind: int, instance: Mapping[int, Taken], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, WaitingTaken], offset_ns: Mapping[int, int], root: int | None
 ) -> dict[int, int]:
     """How long each rank was in a collective before the last one it needs had come.
 

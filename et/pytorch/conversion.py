@@ -10,7 +10,7 @@ from pathlib import Path
 
 from et.errors import TraceError
 from et.pytorch import clocks, comm_calls
-from et.pytorch.clocks import Clocks, Taken
+from et.pytorch.clocks import Clocks, WaitingTaken
 from et.pytorch.comm_calls import RECV, SEND, CommCall
 from et.pytorch.groups import Groups, ranks_of, said_by, world_of
 from et.pytorch.host_only import HostNodes, host_nodes
@@ -208,9 +208,9 @@ def _set_clocks(doing: Conversion) -> None:
             node.start_ns += doing.offset_ns[rank]
 
 
-def _taken(placed: Placed) -> Taken:
+def _taken(placed: Placed) -> WaitingTaken:
     comm = placed.made.comms.calls[placed.place]
-    return Taken(comm.start_ns, comm.end_ns)
+    return WaitingTaken(comm.start_ns, comm.end_ns)
 
 
 def _matched(doing: Conversion) -> list[dict[int, Placed]]:

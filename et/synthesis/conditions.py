@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from et.synthesis.layout import Layout
+from et.synthesis.layout import SetLayout
 from et.synthesis.schedule import Pass, Plan, messages_of, passes_of
-from et.synthesis.streams import RECEIVE, SEND, Event, Operation, Stream, taking_part
+from et.synthesis.streams import RECEIVE, SEND, StreamEvent, Operation, Stream, taking_part
 from et.synthesis.tokens import END, UNKNOWN, Words, is_time
 
 CONDITIONS = 10
@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
             and, of collectives, the slot of their groups.
     """
 
-    layout: Layout
+    layout: SetLayout
     events: int
     messages: Mapping[tuple[int, int], int]
     passes: Mapping[Pass, int]
@@ -182,5 +182,5 @@ class Situation:
         if operation.kind in {SEND, RECEIVE}:
             self._in_pass[self.role] = 0
             self._passes[self.role] = min(self._passes[self.role] + 1, len(self.plan[self.role]) - 1)
-        for role in taking_part(layout, Event(self.role, operation, 0, ())):
+        for role in taking_part(layout, StreamEvent(self.role, operation, 0, ())):
             self.of_role[role] += 1

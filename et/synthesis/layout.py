@@ -58,7 +58,7 @@ class Family:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class SetLayout:
     """Roles and the families of each.
 
     Attributes:
@@ -75,7 +75,7 @@ class Layout:
         """What a slot is for a role."""
         return next((each for each in self.families if each.slot == slot and role in each.roles), None)
 
-    def scaled(self, ranks: int) -> "Layout":
+    def scaled(self, ranks: int) -> "SetLayout":
         """The same for another number of NPUs: groups that reach to the last NPU of a role grow or shrink.
 
         Raises:
@@ -91,7 +91,7 @@ class Layout:
             raise TraceError(
                 f"{ranks} ranks: expected a multiple of {self.roles * block}: {self.roles} stages of {block}"
             )
-        return Layout(self.roles, width, tuple(families))
+        return SetLayout(self.roles, width, tuple(families))
 
     def groups(self, family: Family) -> Groups:
         """The groups of a family as NPUs, role after role."""
@@ -112,7 +112,7 @@ class NamedLayout(NamedTuple):
         places: role and number within it of each NPU.
     """
 
-    layout: Layout
+    layout: SetLayout
     slots: dict[tuple[int, str], str]
     places: dict[int, tuple[int, int]]
 
@@ -143,7 +143,7 @@ def layout_of(traces: TraceSet) -> NamedLayout:
             slot = f"{shape} {names.index(name)}"
             slots[role, name] = slot
             found[member_roles, slot] = Family(member_roles, stride, size, slot)
-    return NamedLayout(Layout(roles, width, tuple(found.values())), slots, places)
+    return NamedLayout(SetLayout(roles, width, tuple(found.values())), slots, places)
 
 
 def path_of(traces: TraceSet) -> str:
@@ -170,7 +170,7 @@ def _product(
     own = [i for r, i in first if r == member_roles[0]]
     stride = own[1] - own[0] if len(own) > 1 else 1
     width = len(places) // len(traces.traces)
-    expected = Layout(len(traces.traces), width, ()).groups(Family(member_roles, stride, len(own), ""))
+    expected = SetLayout(len(traces.traces), width, ()).groups(Family(member_roles, stride, len(own), ""))
     as_numbers = {tuple(r * width + i for r, i in group) for group in groups}
     if as_numbers != set(expected):
         raise TraceError(

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from et.errors import TraceError
 from et.synthesis.conditions import Situation, Wanted, total_of
-from et.synthesis.layout import Layout
-from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Event, Operation, away
+from et.synthesis.layout import SetLayout
+from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, StreamEvent, Operation, away
 from et.synthesis.tokens import END, NOTHING, Token, Words, exponent
 
 Floats = NDArray[np.float64]
@@ -178,7 +178,9 @@ def _drawn(chances: Floats, may_be: Floats, temperature: float, generator: np.ra
     return int(generator.choice(len(allowed), p=allowed / allowed.sum()))
 
 
-def events_of(drawn: Sequence[Drawn], words: Words, wanted: Wanted, generator: np.random.Generator) -> list[Event]:
+def events_of(
+    drawn: Sequence[Drawn], words: Words, wanted: Wanted, generator: np.random.Generator
+) -> list[StreamEvent]:
     """Events with sizes and times: those of a token and a value are equal, up to 3.5 % off what was learned.
 
     Their totals are those wanted, to within 1 %. A receive is as large as the send that it takes.
@@ -200,12 +202,12 @@ def events_of(drawn: Sequence[Drawn], words: Words, wanted: Wanted, generator: n
         values[places] *= total / values[places].sum()
     values = np.where(has_value, np.clip(np.rint(values), 1, _LARGEST), 0)
     return [
-        Event(each.role, words.what[each.what - 2].operation, int(value), each.parents)
+        StreamEvent(each.role, words.what[each.what - 2].operation, int(value), each.parents)
         for each, value in zip(drawn, values.tolist(), strict=True)
     ]
 
 
-def received(layout: Layout, events: Sequence[Event]) -> list[Event]:
+def received(layout: SetLayout, events: Sequence[StreamEvent]) -> list[StreamEvent]:
     """The events, and at the end receives of what is still on the way, which happens where a stream was cut."""
     on_the_way: dict[tuple[int, int], int] = defaultdict(int)
     for event in events:
@@ -215,7 +217,7 @@ def received(layout: Layout, events: Sequence[Event]) -> list[Event]:
         elif event.operation.kind == RECEIVE:
             on_the_way[other, event.role] -= 1
     missing = [
-        Event(role, Operation(RECEIVE, away(layout.roles, sender - role)), 0, (1,))
+        StreamEvent(role, Operation(RECEIVE, away(layout.roles, sender - role)), 0, (1,))
         for (sender, role), many in on_the_way.items()
         for _ in range(many)
     ]

@@ -14,7 +14,7 @@ import numpy as np
 from et.errors import TraceError
 from et.order import children, topological_order
 from et.schema import NodeType
-from et.synthesis.layout import Layout, NamedLayout, TraceSet, layout_of, path_of
+from et.synthesis.layout import SetLayout, NamedLayout, TraceSet, layout_of, path_of
 from et.table import TraceTable
 
 COMPUTE, HOST, LOAD, STORE, SEND, RECEIVE, COLLECTIVE = (
@@ -51,7 +51,7 @@ class Operation(NamedTuple):
     slot: str = ""
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """A node of one role, or a collective of several.
 
     Attributes:
@@ -70,8 +70,8 @@ class Event(NamedTuple):
 class Stream(NamedTuple):
     """Events in order, and who takes part in what."""
 
-    layout: Layout
-    events: list[Event]
+    layout: SetLayout
+    events: list[StreamEvent]
 
 
 def away(roles: int, distance: int) -> int:
@@ -108,7 +108,7 @@ class _Walk:
         self._receive_of: dict[tuple[int, int], tuple[int, int]] = {}
         self._meeting: dict[tuple[int, int], tuple[object, int]] = {}
         self._arrived: dict[object, list[tuple[int, int]]] = defaultdict(list)
-        self.events: list[Event] = []
+        self.events: list[StreamEvent] = []
         self._match_messages()
         self._match_collectives()
 
@@ -137,7 +137,9 @@ class _Walk:
             members = self._arrived.pop(key)
         operation = self._operation(role, row)
         if operation is not None:
-            self.events.append(Event(role, operation, self._value(role, row, operation), self._parents(role, row)))
+            self.events.append(
+                StreamEvent(role, operation, self._value(role, row, operation), self._parents(role, row))
+            )
         for own_role, own_row in members:
             if operation is not None:
                 self._place[own_role][own_row] = len(self._place[own_role])
@@ -230,7 +232,7 @@ def nodes_of(stream: Stream) -> int:
     return sum(len(taking_part(stream.layout, event)) for event in stream.events)
 
 
-def taking_part(layout: Layout, event: Event) -> tuple[int, ...]:
+def taking_part(layout: SetLayout, event: StreamEvent) -> tuple[int, ...]:
     """Roles that have a node for an event."""
     if event.operation.kind != COLLECTIVE:
         return (event.role,)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.synthesis.schedule import Schedule
-from et.synthesis.streams import COMPUTE, HOST, RECEIVE, Event, Operation, Stream, away
+from et.synthesis.streams import COMPUTE, HOST, RECEIVE, StreamEvent, Operation, Stream, away
 
 Int32 = NDArray[np.int32]
 
@@ -71,7 +71,7 @@ def is_time(operation: Operation) -> bool:
     return operation.kind in {COMPUTE, HOST}
 
 
-def middles_of(events: Sequence[Event]) -> Middles:
+def middles_of(events: Sequence[StreamEvent]) -> Middles:
     """The middle values of a stream."""
     found = []
     for timed in (True, False):
@@ -124,7 +124,7 @@ def _rounded(distance: int) -> int:
     return distance if distance <= _EXACT else round(2 ** (round(2 * math.log2(distance)) / 2))
 
 
-def _value(event: Event, middles: Middles) -> tuple[int, float]:
+def _value(event: StreamEvent, middles: Middles) -> tuple[int, float]:
     """The token of an event's value, and what is left."""
     if event.value <= 0 or event.operation.kind == RECEIVE:
         return NOTHING, 0.0

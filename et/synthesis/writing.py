@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from et.blocks import Block, TraceColumns
 from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name
-from et.synthesis.layout import Groups, Layout
-from et.synthesis.streams import COLLECTIVE, COMPUTE, HOST, LOAD, RECEIVE, SEND, STORE, Event, taking_part
+from et.synthesis.layout import Groups, SetLayout
+from et.synthesis.streams import COLLECTIVE, COMPUTE, HOST, LOAD, RECEIVE, SEND, STORE, StreamEvent, taking_part
 from et.table import TraceTable
 
 
-def family_names(layout: Layout) -> dict[str, str]:
+def family_names(layout: SetLayout) -> dict[str, str]:
     """What groups of a slot are called in the traces, "g1" and so on; a slot that reaches over roles may be several."""
     slots = dict.fromkeys(family.slot for family in layout.families)
     return {slot: f"g{number}" for number, slot in enumerate(slots, 1)}
 
 
-def families_of(layout: Layout) -> dict[str, Groups]:
+def families_of(layout: SetLayout) -> dict[str, Groups]:
     """The groups of each name."""
     found: dict[str, Groups] = defaultdict(tuple)
     names = family_names(layout)
@@ -28,7 +28,7 @@ def families_of(layout: Layout) -> dict[str, Groups]:
     return dict(found)
 
 
-def traces_of(layout: Layout, events: Sequence[Event]) -> list[TraceTable]:
+def traces_of(layout: SetLayout, events: Sequence[StreamEvent]) -> list[TraceTable]:
     """The trace of each role, as its first NPU runs it.
 
     An event of several roles waits in its own role for what the stream says, in the others for what is before it.
@@ -54,7 +54,9 @@ def traces_of(layout: Layout, events: Sequence[Event]) -> list[TraceTable]:
     return found
 
 
-def _add(block: Block, event: Event, value: int, peer: int, names: dict[str, str], distances: Sequence[int]) -> None:
+def _add(
+    block: Block, event: StreamEvent, value: int, peer: int, names: dict[str, str], distances: Sequence[int]
+) -> None:
     """One node, as the next of its role."""
     place = len(block)
     after = [place - distance for distance in distances if distance <= place]

@@ -11,6 +11,12 @@ from nadi.app import build_app
 
 COMMANDS = (
     "bench",
+    "compare",
+    "energy",
+    "explain",
+    "report",
+    "sweep",
+    "timeline",
     "collective",
     "doctor",
     "net",

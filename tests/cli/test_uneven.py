@@ -78,7 +78,7 @@ def test_files_hold_bound_and_matrix(collective, tmp_path):
     table = pq.read_table(tmp_path / "collective.parquet")
     assert table["bound_ps"].to_pylist() == [row["bound_ps"] for row in rows]
     assert b'"matrix": "zipf:1"' in table.schema.metadata[b"nadi"]
-    assert "<td>zipf:1</td>" in (tmp_path / "collective.html").read_text()
+    assert ">zipf:1</td>" in (tmp_path / "collective.html").read_text()
 
 
 def test_zipf_shares():

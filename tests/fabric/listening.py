@@ -62,10 +62,10 @@ def run(name):
         heard["marks"].append([int(left), marked])
         return marked
 
-    def acks(net, npus, node, now, w1, *rest):
+    def acks(net, npus, qps, node, row, now, w1, *rest):
         if rest[-1] & FLAG_CNP:
             heard["notified"].append([int(source(w1)), int(now)])
-        send_ack(net, npus, node, now, w1, *rest)
+        send_ack(net, npus, qps, node, row, now, w1, *rest)
 
     shared_switch.is_marked, notification.send_ack = marks, acks
     sent = sc.messages([0, 1], 2, MTU * PACKETS, [BEGIN, LATER])
