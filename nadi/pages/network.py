@@ -45,25 +45,21 @@ def page(run: NetRun, document: Mapping[str, Any]) -> Page:
 def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     """Utilisation, queues, completion times, pauses, how they spread and whom they held up; what there is of it."""
     finish = time_unit([run.summary.get("finish_time_ps") or 0])
-    made: list[Part] = [_utilisation(run, _looks())]
+    looks = (style(number) for number in itertools.count())
+    made: list[Part] = [_utilisation(run, looks)]
     if run.queues and len(run.queues["link"]):
-        made.append(_queues(run, run.queues, finish, _looks()))
+        made.append(_queues(run, run.queues, finish, looks))
     if run.pauses is not None and len(run.pauses["link"]):
         made.append(_paused_over_time(run, finish))
     if run.links["marked_packets"].any():
         made.append(_marked(run))
     if run.flows and len(run.flows["src"]):
-        made.append(_completion(run.flows, _looks()))
+        made.append(_completion(run.flows, looks))
     if document["trees"]:
         made += [_paused(run, finish), _trees(document)]
     made.append(Words(_spread_title(document)))
     made += _victims(document)
     return made
-
-
-def _looks() -> Iterator[Style]:
-    """Of the series of one picture."""
-    return (style(number) for number in itertools.count())
 
 
 def _utilisation(run: NetRun, looks: Iterator[Style]) -> Plot:
@@ -90,7 +86,7 @@ def _utilisation(run: NetRun, looks: Iterator[Style]) -> Plot:
     says = f"The busiest link is {run.links['name'][busiest]}, {run.links['utilisation'][busiest]:.1%} of the run."
     if unused:
         says += f" Links {', '.join(unused)} carried nothing."
-    return Plot("utilisation of links by tier", drawn, says)
+    return Plot("utilisation by tier", drawn, says)
 
 
 def _queues(run: NetRun, queues: Columns, unit: Unit, looks: Iterator[Style]) -> Plot:
