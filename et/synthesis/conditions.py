@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from et.synthesis.layout import SetLayout
 from et.synthesis.schedule import Pass, Plan, messages_of, passes_of
-from et.synthesis.streams import RECEIVE, SEND, StreamEvent, Operation, Stream, taking_part
+from et.synthesis.streams import RECEIVE, SEND, Operation, Stream, StreamEvent, taking_part
 from et.synthesis.tokens import END, UNKNOWN, Words, is_time
 
 CONDITIONS = 10

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from et.errors import TraceError
 from et.synthesis.conditions import Situation, Wanted, total_of
 from et.synthesis.layout import SetLayout
-from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, StreamEvent, Operation, away
+from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, StreamEvent, away
 from et.synthesis.tokens import END, NOTHING, Token, Words, exponent
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ import numpy as np
 from et.errors import TraceError
 from et.order import children, topological_order
 from et.schema import NodeType
-from et.synthesis.layout import SetLayout, NamedLayout, TraceSet, layout_of, path_of
+from et.synthesis.layout import NamedLayout, SetLayout, TraceSet, layout_of, path_of
 from et.table import TraceTable
 
 COMPUTE, HOST, LOAD, STORE, SEND, RECEIVE, COLLECTIVE = (

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.synthesis.schedule import Schedule
-from et.synthesis.streams import COMPUTE, HOST, RECEIVE, StreamEvent, Operation, Stream, away
+from et.synthesis.streams import COMPUTE, HOST, RECEIVE, Operation, Stream, StreamEvent, away
 
 Int32 = NDArray[np.int32]
 
