@@ -99,7 +99,7 @@ def test_a_run_cuts_all_its_collectives():
     ("kind", "spec", "text"),
     [
         ("barrier", "dissemination:dataset_splits=2", "'dataset_splits=2' is no parameter, expected some of none"),
-        ("all-reduce", "custom:file=x,chains=2", "'chains=2' is no parameter, expected some of file=, size="),
+        ("all-reduce", "custom:file=x,chains=2", "'chains=2' is no parameter, expected some of file=, size=, plans="),
     ],
 )
 def test_what_cannot_be_cut_is_refused(kind, spec, text):
