@@ -44,9 +44,10 @@ def diagnose() -> Iterator[Finding]:
 def compile_kernels() -> dict[str, Any]:
     """Compile what any run needs, or load it: seconds that it took, and the folder where it lies."""
     from pdes.core.jit import cache_dir
+    from pdes.decoding.warm_up import compile_decoder
     from pdes.workers.crew import compile_all
 
-    return {"compile_s": compile_all(), "cache": str(cache_dir())}
+    return {"compile_s": compile_all() + compile_decoder(), "cache": str(cache_dir())}
 
 
 def _python() -> Finding:
