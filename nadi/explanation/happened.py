@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from nadi.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 from nadi.errors import ConfigError
 from nadi.explanation.dag import Dag, Edges
 from nadi.runs import Run
@@ -25,7 +26,6 @@ from workload import Program
 
 Int64 = NDArray[np.int64]
 
-COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = 1, 2, 3, 4, 5
 MOST_NODES = 8_000_000
 DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)
 """What an edge is: a node's duration; a collective after its last member had begun; a message; what waits for an end; a

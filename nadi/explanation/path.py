@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.explanation.happened import AFTER, COMPUTE, DONE, DURATION, MESSAGE, Happened, names
+from nadi.analysis.node_times import COMPUTE
+from nadi.explanation.happened import AFTER, DONE, DURATION, MESSAGE, Happened, names
 from nadi.runs import Run
 from nadi.schemas import COMMUNICATION_AXES
 from workload import KINDS

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.analysis.network import tiers
+from nadi.analysis.node_times import COMPUTE, SEND
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.flows import ideal_ps
 from nadi.explanation.fabric import of_collectives, settings_of
-from nadi.explanation.happened import COMPUTE, DONE, DURATION, MESSAGE, SEND, Happened, names
+from nadi.explanation.happened import DONE, DURATION, MESSAGE, Happened, names
 from nadi.explanation.path import axis_of
 from nadi.runs import Run
 from nadi.schemas import LINKS
