@@ -9,8 +9,9 @@ from statistics import geometric_mean
 
 import pytest
 
-from workload.compute import ComputeTimes, Efficiencies, find_gpu, parse_operators, read_table
+from workload.compute import IN_STEPS, ComputeTimes, Efficiencies, Operator, find_gpu, parse_operators, read_table
 from workload.compute.roofline import roofline_ps
+from workload.compute.tables import Measurement
 
 
 def tflops(text, gpu):
@@ -115,3 +116,20 @@ def test_between_the_measured_shapes_of_an_h100():
             errors.append(abs(found.time_ps / left_out.time_ps - 1))
     assert len(errors) > 150
     assert sum(errors) / len(errors) < 0.08
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("bf16", 0.01), ("fp8", 0.01)])
+def test_what_is_left_of_products_in_a_row_is_what_was_measured(dtype, error):
+    """The H100's share by type is the geometric mean of its large products, to two digits."""
+    found = ratios("gemm", dtype, least_flops=1e10)
+    assert len(found) > 30
+    assert find_gpu("h100").in_a_row[dtype] == pytest.approx(geometric_mean(found), abs=error)
+
+
+def test_large_products_of_a_step_stay_below_those_of_eight_seconds():
+    """Of 8192 x 8192 x 8192 an H100 at 700 W did 660 TFLOP/s after eight seconds (docs/compute.md), with no gaps."""
+    operator = Operator("gemm", (8192, 8192, 8192), "bf16")
+    in_a_step = ComputeTimes(find_gpu("h100"), pace=IN_STEPS).time_ps(operator)
+    assert 0.9 * 660 < operator.flops / in_a_step < 660
+    measured = [Measurement("h100", operator, 1_600_000_000)]
+    assert ComputeTimes(find_gpu("h100"), measured, pace=IN_STEPS).time_ps(operator) == round(1_600_000_000 / 0.905)

@@ -62,6 +62,8 @@ class Pace:
     Attributes:
         products: of operators that tensor cores do.
         others: of all others.
+        in_a_row: products of matrices are also slowed by what is left of them one after another on their GPU
+            (`Gpu.in_a_row`), unless their time was measured.
 
     Raises:
         WorkloadError: one that is not above 0, or above 1.5.
@@ -69,12 +71,13 @@ class Pace:
 
     products: float = 1.0
     others: float = 1.0
+    in_a_row: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in ("products", "others"):
+            value = getattr(self, name)
             if not 0 < value <= 1.5:
-                raise WorkloadError(f"pace {field.name} is {value}; expected more than 0, at most 1.5")
+                raise WorkloadError(f"pace {name} is {value}; expected more than 0, at most 1.5")
 
     def of(self, kind: str) -> float:
         """That of a kind of operator."""
@@ -82,5 +85,5 @@ class Pace:
 
 
 ALONE = Pace()
-IN_STEPS = Pace(products=0.905, others=0.52)
+IN_STEPS = Pace(products=0.905, others=0.52, in_a_row=True)
 """Of training steps: fitted on the ten rows of Megatron-LM on A100 (scripts/megatron_table.py), and on nothing else."""

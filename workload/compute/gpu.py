@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 import inputs
 from topologies.bounds import MEMORY_RATE_BPS
@@ -74,6 +74,8 @@ class Gpu(BaseModel):
         sms: streaming multiprocessors.
         clock_hz: at which peak_flops are reached.
         sustained: share of its peak that power leaves to large dense matrix products, against A100, which is 1.
+        in_a_row: share of that, by data type, which is left where products follow each other for long, as in a step,
+            against A100, which is 1; a type that is not named has 1.
         cluster: SMs that share what they read of one operand of a matrix product (thread block clusters).
         special_functions: exponentials of one SM in a clock.
         memory_latency_ps: of one read of HBM.
@@ -94,6 +96,7 @@ class Gpu(BaseModel):
     sms: Annotated[int, Field(ge=1, le=1 << 20, strict=True)]
     clock_hz: Annotated[float, _as(_clock_hz)]
     sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
+    in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
     cluster: Literal[1, 2, 4] = 1
     special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16
     memory_latency_ps: Annotated[int, _as(_latency_ps)]
@@ -102,13 +105,13 @@ class Gpu(BaseModel):
     attention: Literal["flash-attention-1", "flash-attention-2", "flash-attention-3", "flash-attention-4"]
     sources: dict[str, str] = {}
 
-    @field_validator("peak_flops")
+    @field_validator("peak_flops", "in_a_row")
     @classmethod
-    def _known_types(cls, value: dict[str, float]) -> dict[str, float]:
+    def _known_types(cls, value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
         unknown = [dtype for dtype in value if dtype not in DTYPE_BYTES]
         if unknown:
             raise ValueError(f"data type {unknown[0]!r}; expected some of {', '.join(DTYPE_BYTES)}")
-        if "fp32" not in value:
+        if info.field_name == "peak_flops" and "fp32" not in value:
             raise ValueError("no fp32; expected it among the data types, as norms and softmax count in it")
         return value
 

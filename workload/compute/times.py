@@ -102,7 +102,13 @@ class ComputeTimes:
             time_ps = self._other.time_ps(operator, lambda op: roofline_ps(op, other, self.efficiencies))
             if time_ps is not None:
                 return scaled_ps(time_ps, operator, other, self.gpu), SCALED
-        return self._roofline_ps(operator), ROOFLINE
+        return self._roofline_ps(operator) / self._in_a_row(operator), ROOFLINE
+
+    def _in_a_row(self, operator: Operator) -> float:
+        """What is left of a product's rate in a step; 1 for what is no product of matrices."""
+        if not self.pace.in_a_row or not operator.kind.endswith("gemm"):
+            return 1.0
+        return self.gpu.in_a_row.get(operator.dtype, 1.0)
 
     def _roofline_ps(self, operator: Operator) -> float:
         return roofline_ps(operator, self.gpu, self.efficiencies)
@@ -122,7 +128,8 @@ class ComputeTimes:
     def product_flops(self) -> float:
         """Operations per second of work of which nothing is known but its operations: products in 16 bits."""
         dtype = "bf16" if "bf16" in self.gpu.peak_flops else "fp16" if "fp16" in self.gpu.peak_flops else "fp32"
-        return self.gpu.peak_of(dtype) * self.gpu.sustained * self.efficiencies.gemm * self.pace.products
+        left = self.gpu.in_a_row.get(dtype, 1.0) if self.pace.in_a_row else 1.0
+        return self.gpu.peak_of(dtype) * self.gpu.sustained * self.efficiencies.gemm * self.pace.products * left
 
     @property
     def memory_Bps(self) -> float:  # noqa: N802 - bytes, not bits

@@ -115,6 +115,7 @@ def _show_one(gpu: "Gpu") -> None:
         "L2": f"{size_text(gpu.l2_bytes)}, {gpu.l2_bandwidth_Bps / 1e12:.3g} TB/s",
         "SMs": f"{gpu.sms} at {gpu.clock_hz / 1e9:g} GHz",
         "sustained": f"{gpu.sustained:g} of the peak in large matrix products",
+        "in a row": ", ".join(f"{dtype} {share:g}" for dtype, share in gpu.in_a_row.items()) or "as alone",
         "latencies": f"memory {gpu.memory_latency_ps / 1e3:g} ns, launch {gpu.launch_overhead_ps / 1e6:g} µs",
         "host link": f"{gpu.host_link_Bps / 1e9:g} GB/s",
         "attention": gpu.attention,
