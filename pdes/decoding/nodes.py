@@ -16,6 +16,8 @@ from pdes.core.jit import inline, kernel, load_unaligned, store_unaligned
 
 # words of `state`
 POSITION, ROWS, DATA, CONTROL, NAME_BYTES, SPANS, ASKED_AT, ASKED_BYTES, ASKED_PLACE, OTHER_BYTES = range(10)
+# and of the node that is being decoded: where its name lies, what is kept of it, and 1 + its type where ranks were met
+NAME_AT, NODE_OTHER_BYTES, RANKS_KIND = range(10, 13)
 STATE_WORDS = 16
 # what `decode_nodes` returns
 DONE, FULL, NEW_NAME, NEW_ATTRIBUTE, DOUBTFUL = range(5)
@@ -26,6 +28,9 @@ ENTRY = 4
 PADDING_BYTES = 32
 """Behind all bytes that are looked at: words are read whole."""
 
+# the first byte of a field of a node: 8 * its number + 0 (a number) or 2 (bytes behind their length)
+ID_TAG, NAME_TAG, TYPE_TAG, CONTROL_DEP_TAG, CONTROL_DEPS_TAG, DATA_DEP_TAG, DATA_DEPS_TAG = 8, 18, 24, 32, 34, 40, 42
+START_TAG, DURATION_TAG, INPUTS_TAG, OUTPUTS_TAG, ATTRIBUTE_TAG = 48, 56, 66, 74, 82
 METADATA_NODE, LAST_NODE_TYPE = 1, 7
 HIGH_BITS = -0x7F7F7F7F7F7F7F80
 MOST_PROBES = 64
@@ -201,6 +206,155 @@ def take_attribute(at, end, names, attributes, arena, rows, stride, row, state):
     return IS_RANKS if slot == RANKS else IS_OTHER
 
 
+@inline
+def take_packed(at, end, deps, count):
+    """Put packed ids behind as many parents; gives how many those are now, -1 = their bytes are no ids."""
+    while at < end:
+        value, used = varint(at)
+        if used == 0:
+            return -1
+        at += used
+        deps[count] = value
+        count += 1
+    return count if at == end else -1
+
+
+@inline
+def copy_bytes(at, size, target):
+    """Copy bytes, and up to seven behind them."""
+    for done in range(0, size, 8):
+        store_unaligned(target + done, load_unaligned(at + done))
+
+
+@inline
+def keep_other(field, at, end, is_ranks, others, kind, state):
+    """Keep a field of an attribute that no column takes; gives FINE or DOUBTFUL.
+
+    Args:
+        field: where its tag lies, whose length is before `at`.
+        at: where the attribute begins.
+        end: where it ends.
+        is_ranks: whether it defines a group where the node is METADATA: then it is not kept.
+        others: address of room.
+        kind: type of the node, as far as that was met.
+        state: see `decode_nodes`.
+    """
+    if at - field > 2 and (end - at) >> (7 * (at - field - 2)) == 0:
+        return DOUBTFUL
+    if is_ranks:
+        if state[RANKS_KIND] != 0 and state[RANKS_KIND] != kind + 1:
+            return DOUBTFUL
+        state[RANKS_KIND] = kind + 1
+        if kind == METADATA_NODE:
+            return FINE
+    copy_bytes(field, end - field, others + state[OTHER_BYTES] + state[NODE_OTHER_BYTES])
+    state[NODE_OTHER_BYTES] += end - field
+    return FINE
+
+
+@inline
+def take_field(tag, field, at, end, others, names, attributes, arena, rows, stride, row, state):
+    """Take an attribute, a name, inputs or outputs, which lie from `at` up to `end`; gives FINE or why not."""
+    if tag == ATTRIBUTE_TAG:
+        outcome = take_attribute(at, end, names, attributes, arena, rows, stride, row, state)
+        if outcome != IS_OTHER and outcome != IS_RANKS:
+            return outcome
+        if others == 0:
+            return FINE
+        return keep_other(field, at, end, outcome == IS_RANKS, others, rows[TYPE * stride + row], state)
+    if tag == NAME_TAG:
+        state[NAME_AT] = at
+        rows[NAME_LENGTH * stride + row] = end - at
+        return FINE
+    return FINE if (tag == INPUTS_TAG or tag == OUTPUTS_TAG) and is_whole_io(at, end) else DOUBTFUL
+
+
+@inline
+def begin_node(absent, rows, stride, row, state):
+    """What a node holds that says nothing."""
+    for column in range(DATA_COUNT):
+        rows[column * stride + row] = 0
+    for slot in range(absent.shape[0]):
+        rows[(FIRST_SLOT + slot) * stride + row] = absent[slot]
+    state[NODE_OTHER_BYTES] = 0
+    state[RANKS_KIND] = 0
+
+
+@inline
+def decode_fields(at, end, others, names, attributes, arena, rows, stride, row, data_deps, control_deps, state):
+    """Decode the fields of a node, which are all bytes from `at` up to `end`; gives FINE or why not."""
+    parents = state[DATA]
+    control = state[CONTROL]
+    while at < end:
+        field = at
+        tag = load_unaligned(at) & 0xFF
+        value, used = varint(at + 1)
+        if used == 0:
+            return DOUBTFUL
+        at += 1 + used
+        if tag == DATA_DEP_TAG:
+            data_deps[parents] = value
+            parents += 1
+        elif tag == ID_TAG:
+            rows[ID * stride + row] = value
+        elif tag == TYPE_TAG:
+            rows[TYPE * stride + row] = value
+        elif tag == CONTROL_DEP_TAG:
+            control_deps[control] = value
+            control += 1
+        elif tag == DURATION_TAG:
+            rows[DURATION * stride + row] = value
+        elif tag == START_TAG:
+            rows[START * stride + row] = value
+        elif value > end - at:
+            return DOUBTFUL
+        else:
+            stop = at + value
+            if tag == DATA_DEPS_TAG:
+                parents = take_packed(at, stop, data_deps, parents)
+            elif tag == CONTROL_DEPS_TAG:
+                control = take_packed(at, stop, control_deps, control)
+            else:
+                outcome = take_field(tag, field, at, stop, others, names, attributes, arena, rows, stride, row, state)
+                if outcome != FINE:
+                    return outcome
+            if parents < 0 or control < 0:
+                return DOUBTFUL
+            at = stop
+    rows[DATA_COUNT * stride + row] = parents - state[DATA]
+    rows[CONTROL_COUNT * stride + row] = control - state[CONTROL]
+    return FINE if at == end else DOUBTFUL
+
+
+@inline
+def is_likely(rows, stride, row, state):
+    """Whether the fields of a node go together."""
+    kind = rows[TYPE * stride + row]
+    if kind < METADATA_NODE or kind > LAST_NODE_TYPE or rows[NAME_LENGTH * stride + row] > LONGEST_NAME_BYTES:
+        return False
+    return state[RANKS_KIND] == 0 or state[RANKS_KIND] == kind + 1
+
+
+@inline
+def finish_node(begin, end, out, rows, stride, row, spans, state):
+    """Count a decoded node, whose message lies from one offset up to another, and keep its name."""
+    if rows[TYPE * stride + row] == METADATA_NODE:
+        span = 3 * state[SPANS]
+        spans[span] = row
+        spans[span + 1] = begin
+        spans[span + 2] = end
+        state[SPANS] += 1
+    name_bytes = rows[NAME_LENGTH * stride + row]
+    copy_bytes(state[NAME_AT], name_bytes, out + state[NAME_BYTES])
+    rows[OTHER_LENGTH * stride + row] = state[NODE_OTHER_BYTES]
+    state[OTHER_BYTES] += state[NODE_OTHER_BYTES]
+    state[DATA] += rows[DATA_COUNT * stride + row]
+    state[CONTROL] += rows[CONTROL_COUNT * stride + row]
+    state[NAME_BYTES] += name_bytes
+    state[ROWS] = row + 1
+    state[POSITION] = end
+
+
 @kernel
 def decode_nodes(
     data, size, out, others, names, attributes, arena, absent, rows, data_deps, control_deps, spans, state
@@ -225,123 +379,38 @@ def decode_nodes(
     Returns:
         DONE: less than a message is left; FULL: no row is left; NEW_NAME, NEW_ATTRIBUTE: see ASKED; DOUBTFUL.
     """
-    slots = absent.shape[0]
-    stride = rows.shape[0] // (FIRST_SLOT + slots)
+    stride = rows.shape[0] // (FIRST_SLOT + absent.shape[0])
     while state[POSITION] < size:
         row = state[ROWS]
         if row >= stride:
             return FULL
-        begin = data + state[POSITION]
-        length, used = varint(begin)
+        length, used = varint(data + state[POSITION])
         if used == 0 or used > LONGEST_LENGTH_BYTES or length == 0:
             return DOUBTFUL
-        if state[POSITION] + used + length > size:
+        begin = state[POSITION] + used
+        end = begin + length
+        if end > size:
             return DONE
-        at = begin + used
-        end = at + length
-        for slot in range(slots):
-            rows[(FIRST_SLOT + slot) * stride + row] = absent[slot]
-        node_id = kind = start = duration = name_at = name_bytes = 0
-        parents = state[DATA]
-        control = state[CONTROL]
-        other_bytes = ranks_of = 0
-        while at < end:
-            field = at
-            tag = load_unaligned(at) & 0xFF
-            value, used = varint(at + 1)
-            if used == 0:
-                return DOUBTFUL
-            at += 1 + used
-            if tag == 0x28:
-                data_deps[parents] = value
-                parents += 1
-                continue
-            if tag == 0x08:
-                node_id = value
-                continue
-            if tag == 0x18:
-                kind = value
-                continue
-            if tag == 0x20:
-                control_deps[control] = value
-                control += 1
-                continue
-            if tag == 0x38:
-                duration = value
-                continue
-            if tag == 0x30:
-                start = value
-                continue
-            if value > end - at:
-                return DOUBTFUL
-            stop = at + value
-            if tag == 0x52:
-                outcome = take_attribute(at, stop, names, attributes, arena, rows, stride, row, state)
-                if outcome == IS_OTHER or outcome == IS_RANKS:
-                    if others != 0:
-                        if stop - value - field > 2 and value >> (7 * (stop - value - field - 2)) == 0:
-                            return DOUBTFUL
-                        if outcome == IS_RANKS and ranks_of != 0 and ranks_of != kind + 1:
-                            return DOUBTFUL
-                        if outcome == IS_RANKS:
-                            ranks_of = kind + 1
-                        if outcome == IS_OTHER or kind != METADATA_NODE:
-                            target = others + state[OTHER_BYTES] + other_bytes
-                            for done in range(0, stop - field, 8):
-                                store_unaligned(target + done, load_unaligned(field + done))
-                            other_bytes += stop - field
-                elif outcome != FINE:
-                    return outcome
-            elif tag == 0x12:
-                name_at = at
-                name_bytes = value
-            elif tag == 0x2A or tag == 0x22:
-                while at < stop:
-                    value, used = varint(at)
-                    if used == 0:
-                        return DOUBTFUL
-                    at += used
-                    if tag == 0x2A:
-                        data_deps[parents] = value
-                        parents += 1
-                    else:
-                        control_deps[control] = value
-                        control += 1
-                if at != stop:
-                    return DOUBTFUL
-            elif tag == 0x42 or tag == 0x4A:
-                if not is_whole_io(at, stop):
-                    return DOUBTFUL
-            else:
-                return DOUBTFUL
-            at = stop
-        if at != end or kind < METADATA_NODE or kind > LAST_NODE_TYPE or name_bytes > LONGEST_NAME_BYTES:
+        begin_node(absent, rows, stride, row, state)
+        outcome = decode_fields(
+            data + begin,
+            data + end,
+            others,
+            names,
+            attributes,
+            arena,
+            rows,
+            stride,
+            row,
+            data_deps,
+            control_deps,
+            state,
+        )
+        if outcome != FINE:
+            return outcome
+        if not is_likely(rows, stride, row, state):
             return DOUBTFUL
-        if ranks_of != 0 and ranks_of != kind + 1:
-            return DOUBTFUL
-        if kind == METADATA_NODE:
-            span = 3 * state[SPANS]
-            spans[span] = row
-            spans[span + 1] = end - length - data
-            spans[span + 2] = end - data
-            state[SPANS] += 1
-        target = out + state[NAME_BYTES]
-        for done in range(0, name_bytes, 8):
-            store_unaligned(target + done, load_unaligned(name_at + done))
-        rows[ID * stride + row] = node_id
-        rows[TYPE * stride + row] = kind
-        rows[START * stride + row] = start
-        rows[DURATION * stride + row] = duration
-        rows[NAME_LENGTH * stride + row] = name_bytes
-        rows[DATA_COUNT * stride + row] = parents - state[DATA]
-        rows[CONTROL_COUNT * stride + row] = control - state[CONTROL]
-        rows[OTHER_LENGTH * stride + row] = other_bytes
-        state[OTHER_BYTES] += other_bytes
-        state[DATA] = parents
-        state[CONTROL] = control
-        state[NAME_BYTES] += name_bytes
-        state[ROWS] = row + 1
-        state[POSITION] = end - data
+        finish_node(begin, end, out, rows, stride, row, spans, state)
     return DONE
 
 
