@@ -272,8 +272,10 @@ class WorkloadSection(Section):
             if beside is not None:
                 raise ValueError(f"{beside} stands beside trace_set; expected one of them")
         if (self.model is None) != (self.plan is None):
-            given, missing = ("plan", "model") if self.model is None else ("model", 'plan, as "tp8,pp4,dp32"')
-            raise ValueError(f"found {given} alone; expected {missing} beside it")
+            if self.model is None:
+                raise ValueError("found plan alone; expected model beside it")
+            ranks = f"`nadi plan --model {self.model} --cluster NAME --gpus N` ranks them"
+            raise ValueError(f'found model alone; expected plan, as "tp8,pp4,dp32" beside it ({ranks})')
         if self.groups is not None and self.model is not None:
             raise ValueError("groups stand beside model; expected traces beside them")
         return self
@@ -314,9 +316,8 @@ class TopologySection(Section):
     def _one_of_four(self) -> Self:
         given = [key for key in ("spec", "name", "file", "cluster", "graph") if getattr(self, key) is not None]
         if len(given) != 1:
-            raise ValueError(
-                f"found {' and '.join(given) or 'none'} of spec, name, file and cluster; expected exactly one"
-            )
+            found = " and ".join(given) or "none"
+            raise ValueError(f"found {found} of spec, name, file and cluster; expected exactly one, as --cluster NAME")
         beside = next((key for key in ("file", "graph") if self.params and getattr(self, key) is not None), None)
         if beside is not None:
             raise ValueError(f"params stand beside {beside}; expected name or spec beside them")
