@@ -415,6 +415,48 @@ def _backward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
     return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
 
 
+def latent_attentions(bench: Bench) -> Iterator[Case]:
+    """Decoding on compressed keys that are values too, which all heads share (DeepSeek-V2), as PyTorch has it."""
+    shapes = [(batch, heads, 1, keys, 512, 64) for batch in (1, 16, 64) for heads in (16, 128) for keys in (2048, 8192)]
+    for shape in [(1, 2, 1, 16, 8, 4)] if bench.tiny else shapes:
+        batch, heads, queries, keys, rank, rope = shape
+        flops = 2.0 * batch * heads * queries * keys * (2 * rank + rope)
+        moved = 2.0 * batch * (heads * queries * (2 * rank + rope) + keys * (rank + rope))
+        yield Case("latent-attention", shape, "bf16", functools.partial(_latent, bench, shape), flops, moved)
+
+
+def _latent(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
+    batch, heads, queries, keys, rank, rope = shape
+    q = bench.tensor(batch, heads * queries, rank + rope)
+    cache = bench.tensor(batch, keys, rank + rope)
+
+    def call() -> torch.Tensor:
+        with torch.no_grad():
+            return nnf.scaled_dot_product_attention(q, cache, cache[..., :rank])
+
+    return call
+
+
+def copies(bench: Bench) -> Iterator[Case]:
+    """Tensors copied one after another, a launch each."""
+    shapes = [(count, values) for count in (16, 256) for values in (1 << 14, 1 << 18, 1 << 22)]
+    for count, values in [(2, 32)] if bench.tiny else shapes:
+        yield Case(
+            "copies", (count, values), "bf16", functools.partial(_copies, bench, count, values), 0, 4.0 * count * values
+        )
+
+
+def _copies(bench: Bench, count: int, values: int) -> Callable[[], Any]:
+    source, target = bench.tensor(count, values), bench.tensor(count, values)
+    pairs = list(zip(target.unbind(), source.unbind(), strict=True))
+
+    def call() -> None:
+        for to, of in pairs:
+            to.copy_(of)
+
+    return call
+
+
 def rows_of_values(bench: Bench) -> Iterator[Case]:
     """Norms and softmax, forward and backward."""
     columns = (1024, 4096, 8192, 16384)
@@ -547,6 +589,8 @@ FAMILIES = {
     "fp8": fp8_gemms,
     "batched": batched_gemms,
     "grouped": grouped_gemms,
+    "latent": latent_attentions,
+    "copies": copies,
 }
 
 
