@@ -141,7 +141,9 @@ def read_run(folder: Path) -> NetRun:
         summary = read_summary(folder)
         links, flows, queues, pauses = (_columns(folder, schema, needed) for schema, needed in _NEEDED.items())
     except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror or error}; expected results of `nadi run --out`") from None
+        raise ConfigError(
+            f"{error.filename or folder}: {error.strerror or error}; expected results of `nadi run --out`"
+        ) from None
     except ValueError as error:
         raise ConfigError(f"{folder}: {' '.join(str(error).split())}; expected results of `nadi run --out`") from None
     if links is None:

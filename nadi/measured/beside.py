@@ -105,7 +105,9 @@ def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
         nodes = read_table(run, schemas.NODES, _NODE_COLUMNS)
         collectives = read_table(run, schemas.COLLECTIVES, _COLLECTIVE_COLUMNS)
     except OSError as error:
-        raise ConfigError(f"{run}: {error.strerror or error}; expected a folder of results of nadi run") from None
+        raise ConfigError(
+            f"{error.filename or run}: {error.strerror or error}; expected a folder of results of nadi run"
+        ) from None
     except ValueError as error:
         raise ConfigError(f"{run}: {error}") from None
     if nodes is None or collectives is None:

@@ -47,7 +47,7 @@ class Run:
         try:
             self.summary: dict[str, Any] = read_summary(self.folder)
         except OSError as error:
-            raise ConfigError(f"{folder}: {error.strerror or error}; {_EXPECTED}") from None
+            raise ConfigError(f"{error.filename or folder}: {error.strerror or error}; {_EXPECTED}") from None
         except ValueError as error:
             raise ConfigError(f"{folder}: {error}; {_EXPECTED}") from None
 
@@ -179,6 +179,6 @@ class Run:
         try:
             return read_table(self.folder, schema, needed)
         except OSError as error:
-            raise ConfigError(f"{self.folder}: {error.strerror or error}; {_EXPECTED}") from None
+            raise ConfigError(f"{error.filename or self.folder}: {error.strerror or error}; {_EXPECTED}") from None
         except ValueError as error:
             raise ConfigError(f"{self.folder}: {' '.join(str(error).split())}; {_EXPECTED}") from None
