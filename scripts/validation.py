@@ -1,7 +1,7 @@
 """Figures that others measured or published, beside what Nadi says: docs/validation.md.
 
     python scripts/validation.py                  run what takes seconds, keep what was recorded of the rest
-    python scripts/validation.py --all            run everything, for an hour or so; again = go on where it ended
+    python scripts/validation.py --all            run everything, a quarter of an hour; again = go on where it ended
     python scripts/validation.py GROUP ...        run these groups only
 
 What came out stands in scripts/validation.json, with its date and a hash of the code that told it, and the page is made
@@ -49,7 +49,8 @@ unless a group says so. The error is Nadi's value over the published one, less 1
 sizes.
 
 This page is made by `python scripts/validation.py`, which runs the quick groups again each time. Groups that take
-longer are run with `--all`; the date says when each last was.
+longer are run with `--all`, which takes a quarter of an hour in all and goes on where it was interrupted. The date says
+when each group was last run.
 """
 _REST = """
 ## What is not compared

@@ -41,7 +41,7 @@ def test_all_groups_are_run_once_by_one_code(tmp_path):
     """As after an interruption: the first group was told by this code, the second by another, the third never."""
     first, second, third = list(GROUPS.values())[:3]
     record, made = tmp_path / "validation.json", tmp_path / "validation.md"
-    recorded = {name: {"code": code, "date": "", "values": []} for name, code in ((first.name, "a"), (second.name, "b"))}
+    recorded = {one.name: {"code": code, "date": "", "values": []} for one, code in ((first, "a"), (second, "b"))}
     SCRIPT["write"](recorded, record, made)
     assert json.loads(record.read_text()) == recorded
     assert not made.exists()  # some are missing
