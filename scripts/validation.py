@@ -1,10 +1,12 @@
 """Figures that others measured or published, beside what Nadi says: docs/validation.md.
 
     python scripts/validation.py                  run what takes seconds, keep what was recorded of the rest
-    python scripts/validation.py --all            run everything, some ten minutes
+    python scripts/validation.py --all            run everything, a quarter of an hour; again = go on where it ended
     python scripts/validation.py GROUP ...        run these groups only
 
-What came out stands in scripts/validation.json, with its date, and the page is made of that.
+What came out stands in scripts/validation.json, with its date and a hash of the code that told it, and the page is made
+of that. Both files are written after every group. `--all` leaves out the groups that the same code has told already,
+so that it goes on where it was interrupted.
 tests/docs/test_validation.py runs the quickest groups again and holds the page to the file. A further figure is a row
 of a group below.
 """
@@ -12,12 +14,14 @@ of a group below.
 import argparse
 import contextlib
 import datetime as dt
+import hashlib
 import io
 import json
 import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +35,8 @@ from workload.memory.states import states_of
 from workload.training import parallel_plan
 
 HERE = Path(__file__).parent
+CODE = ("et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
+"""Folders whose files tell the figures."""
 PAGE, RECORDED = HERE.parent / "docs" / "validation.md", HERE / "validation.json"
 _ONE_HOST = "rail-optimised:npus=8,gpus_per_host=8,nvlink_rate=2400Gbps,nvlink_delay=20ns"
 _TWO_HOSTS = "rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,delay=500ns,nvlink_rate=2400Gbps,nvlink_delay=20ns"
@@ -43,7 +49,8 @@ unless a group says so. The error is Nadi's value over the published one, less 1
 sizes.
 
 This page is made by `python scripts/validation.py`, which runs the quick groups again each time. Groups that take
-longer are run with `--all`; the date says when each last was.
+longer are run with `--all`, which takes a quarter of an hour in all and goes on where it was interrupted. The date says
+when each group was last run.
 """
 _REST = """
 ## What is not compared
@@ -361,29 +368,72 @@ def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
+def code_hash(root: Path) -> str:
+    """Of the paths and bytes of all code and tables below a folder."""
+    found = hashlib.sha256()
+    for folder in CODE:
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content = path.read_bytes()
+                found.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)
+    return found.hexdigest()[:12]
+
+
+def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: str, *, everything: bool) -> bool:
+    """Whether a group is to be run.
+
+    Args:
+        group: which.
+        recorded: what came out before, by group.
+        names: of groups; none = all that are quick, or with everything those that this code has not told yet.
+        code: hash of the code.
+        everything: also what takes minutes.
+    """
+    if names:
+        return group.name in names
+    before = recorded.get(group.name, {})
+    if everything:
+        return bool(before.get("code") != code)
+    return group.takes != "minutes" or not before
+
+
+def write(recorded: dict[str, Any], record: Path = RECORDED, made: Path = PAGE) -> None:
+    """The file, by a new one in its place; and the page, once no group is missing."""
+    ordered = {group.name: recorded[group.name] for group in GROUPS if group.name in recorded}
+    written = record.with_suffix(".new")
+    written.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    written.replace(record)
+    if len(ordered) == len(GROUPS):
+        made.write_text(page(ordered), encoding="utf-8")
+
+
 def main() -> None:
     """Run what is asked for, record it, write the page, and say what was not run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(group.name for group in GROUPS))
-    parser.add_argument("--all", action="store_true", help="those that take minutes, too")
+    parser.add_argument("--all", action="store_true", help="those that take minutes, too, unless this code told them")
     given = parser.parse_args()
     unknown = sorted(set(given.groups) - {group.name for group in GROUPS})
     if unknown:
         parser.error(f"no group {unknown[0]}; expected {', '.join(group.name for group in GROUPS)}")
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
+    code = code_hash(HERE.parent)
     for group in GROUPS:
-        wanted = group.name in given.groups if given.groups else given.all or group.takes != "minutes"
-        if not wanted and group.name in recorded:
-            print(f"{group.name}: not run; recorded {recorded[group.name]['date']}")
+        if not wanted(group, recorded, given.groups, code, everything=given.all):
+            date = recorded[group.name]["date"] if group.name in recorded else "never"
+            print(f"{group.name}: not run; recorded {date}")
             continue
+        began = time.perf_counter()
+        values = group.run()
         today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-        recorded[group.name] = {"date": today, "values": group.run()}
-        errors = [abs(error) for error in errors_of(group, recorded[group.name]["values"])]
-        mean = sum(errors) / len(errors)
-        print(f"{group.name}: {len(errors)} figures, mean {mean:.1%}, worst {max(errors):.1%}", flush=True)
-    ordered = {group.name: recorded[group.name] for group in GROUPS}
-    RECORDED.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(ordered), encoding="utf-8")
+        recorded[group.name] = {"date": today, "code": code, "values": values}
+        write(recorded)
+        errors = [abs(error) for error in errors_of(group, values)]
+        mean, took_s = sum(errors) / len(errors), time.perf_counter() - began
+        print(
+            f"{group.name}: {len(errors)} figures, mean {mean:.1%}, worst {max(errors):.1%}, {took_s:.0f} s", flush=True
+        )
+    write(recorded)
 
 
 if __name__ == "__main__":

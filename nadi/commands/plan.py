@@ -33,6 +33,12 @@ def plan(
     sweep: str = typer.Option(
         "", metavar="KEY=V1,V2", help="Plan for each value of gpus, gpu, or a parameter of the fabric, as rate."
     ),
+    tokens: float = typer.Option(
+        0.0, min=0.0, max=1e18, metavar="N", show_default=False, help="Days, joules and dollars of so many, as 15e12."
+    ),
+    energy_table: Path | None = typer.Option(
+        None, metavar="FILE", parser=named_path, help="Powers and prices in TOML, over those of `nadi energy`."
+    ),
     shard: str = typer.Option("", metavar="I/N", help="Only each N-th plan, from the I-th on; I from 0."),
     merge: list[Path] = typer.Option([], metavar="DIR", help="Results of shards: rank these in place of planning."),
     slurm: int = typer.Option(0, min=0, metavar="N", help="Print a batch script of an array of N shards, run nothing."),
@@ -43,7 +49,7 @@ def plan(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """Rank all valid plans that fit in memory by the time of their step, and confirm the best by packets."""
+    """Rank all valid plans that fit in memory by the time of their step, tell what each costs, confirm the best."""
     from dataclasses import replace
 
     from nadi.errors import ConfigError
@@ -64,13 +70,16 @@ def plan(
         confirm=confirm,
         workers=workers,
         shard=shard_of(shard) if shard else (0, 1),
+        energy_table=energy_table,
+        tokens=tokens,
     )
     wishes = swept(wish, sweep)
     if slurm:
         if out is None:
             raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
         words = ["--model", model, "--cluster", cluster, "--gpus", str(gpus), "--plan", base, "--framework", framework]
-        words += [*(["--gpu", gpu] if gpu else []), *(["--sweep", sweep] if sweep else [])]
+        more = {"--gpu": gpu, "--sweep": sweep, "--energy-table": energy_table, "--tokens": tokens}
+        words += [word for option, value in more.items() if value for word in (option, str(value))]
         typer.echo(array_script(words, slurm, out), nl=False)
         return
     with staged(out, (TABLE, PAGE)) if out else nullcontext() as staging:

@@ -2,19 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.analysis.step_times import CATEGORIES
+from nadi.energy.table import EnergyTable, read_table
 from nadi.errors import ConfigError
 from nadi.launching.progress import Progress, Silence
 from nadi.planner.candidates import Candidate, Space, candidates
 from nadi.planner.confirm import Confirmed, confirm
-from nadi.planner.ranking import Question, Ranked, ranked
+from nadi.planner.energy import assumed, step_bill, training
+from nadi.planner.ranking import PS_PER_S, Question, Ranked, ranked
 from nadi.planner.step import site
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.models import Model
 from workload.training import ParallelPlan, rules
+
+_SAME = ("model", "cluster", "gpus", "gpu", "framework", "energy_table")
+"""Of shards that are merged."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Wish:
         confirm: so many of the best are sent by packets.
         workers: processes.
         shard: this one of how many equal parts of the candidates, (0, 1) = all.
+        energy_table: powers and prices that stand over the default ones; None = these alone.
+        tokens: of a whole training, whose days, joules and dollars are told; 0 = none is asked for.
     """
 
     model: Model
@@ -44,6 +52,8 @@ class Wish:
     confirm: int = 3
     workers: int = 1
     shard: tuple[int, int] = (0, 1)
+    energy_table: Path | None = None
+    tokens: float = 0.0
 
 
 class Planned(NamedTuple):
@@ -53,6 +63,7 @@ class Planned(NamedTuple):
         wish: the question.
         gpu: whose times were taken.
         memory_bytes: of one.
+        table: powers and prices.
         rows: by the time of their step, the shortest first.
         confirmed: of the first rows, by packets.
         valid: plans that keep the rules.
@@ -62,6 +73,7 @@ class Planned(NamedTuple):
     wish: Wish
     gpu: str
     memory_bytes: int
+    table: EnergyTable
     rows: list[Ranked]
     confirmed: list[Confirmed]
     valid: int
@@ -72,9 +84,10 @@ def planned(wish: Wish, progress: Progress | Silence) -> Planned:
     """Look through all plans.
 
     Raises:
-        ConfigError: no plan fits.
+        ConfigError: no plan fits, or the table of powers and prices is wrong.
         WorkloadError, TopologyError: model, cluster or plan are wrong.
     """
+    table = read_table(wish.energy_table)
     gpu = find_gpu(wish.gpu or wish.cluster.gpu)
     memory_bytes = gpu.memory_bytes
     space = Space(wish.gpus, wish.cluster.gpus_per_host, memory_bytes, wish.base, wish.framework)
@@ -95,13 +108,14 @@ def planned(wish: Wish, progress: Progress | Silence) -> Planned:
         confirm(wish.cluster, where, wish.model, row.candidate.plan, wish.framework, row.step, progress)
         for row in rows[: wish.confirm]
     ]
-    return Planned(wish, gpu.name, memory_bytes, rows, confirmed, len(all_valid), len(all_valid) - len(fitting))
+    too_large = len(all_valid) - len(fitting)
+    return Planned(wish, gpu.name, memory_bytes, table, rows, confirmed, len(all_valid), too_large)
 
 
 def best_text(rows: Sequence[Ranked]) -> str:
     """The best plan so far, in a few words."""
     best = min(rows, key=lambda row: row.step.step_ps)
-    return f"{axes_text(best.candidate.plan)} with {best.step.step_ps / 1e12:.3g} s"
+    return f"{axes_text(best.candidate.plan)} with {best.step.step_ps / PS_PER_S:.3g} s"
 
 
 def axes_text(plan: ParallelPlan) -> str:
@@ -132,26 +146,31 @@ def document(planned: Planned) -> dict[str, Any]:
         "memory_bytes": planned.memory_bytes,
         "valid": planned.valid,
         "too_large": planned.too_large,
+        "energy_table": None if wish.energy_table is None else str(wish.energy_table),
+        "notes": assumed(planned.gpu, planned.table),
+        **({"training": training(rows[0], wish.tokens)} if wish.tokens else {}),
         "rows": rows,
         "why": why_first(rows),
     }
 
 
 def _row(row: Ranked, planned: Planned, place: int) -> dict[str, Any]:
+    tokens = row.tokens_per_s * row.step.step_ps / PS_PER_S
     found: dict[str, Any] = {
         "plan": str(row.candidate.plan),
         "axes": axes_text(row.candidate.plan),
         "recompute": row.candidate.plan.recompute,
-        "step_s": row.step.step_ps / 1e12,
+        "step_s": row.step.step_ps / PS_PER_S,
         "tokens_per_s": row.tokens_per_s,
         "mfu": row.mfu,
         "memory_bytes": row.candidate.peak_bytes,
         "whole": row.step.is_whole,
         "shares": {name: row.step.of(name) for name in CATEGORIES},
+        **step_bill(row.step, planned.gpu, planned.wish.gpus, tokens, planned.table).document(),
     }
     if place < len(planned.confirmed):
         confirmed = planned.confirmed[place]
-        found |= {"packets_step_s": confirmed.step_ps / 1e12, "packets_over_closed_form": confirmed.ratios}
+        found |= {"packets_step_s": confirmed.step_ps / PS_PER_S, "packets_over_closed_form": confirmed.ratios}
     return found
 
 
@@ -177,7 +196,7 @@ def merged(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     Raises:
         ConfigError: they are of different questions.
     """
-    about = [{key: one.get(key) for key in ("model", "cluster", "gpus", "gpu", "framework")} for one in documents]
+    about = [{key: one.get(key) for key in _SAME} for one in documents]
     for number, one in enumerate(about[1:], 1):
         key = next((key for key in one if one[key] != about[0][key]), None)
         if key is not None:
@@ -187,4 +206,7 @@ def merged(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     rows = sorted(
         (row for one in documents for row in one["rows"]), key=lambda row: (row["step_s"], row["memory_bytes"])
     )
-    return {**documents[0], "rows": rows, "why": why_first(rows)}
+    whole = {**documents[0], "rows": rows, "why": why_first(rows)}
+    if "training" in whole:
+        whole["training"] = training(rows[0], whole["training"]["tokens"])
+    return whole

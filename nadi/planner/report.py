@@ -3,6 +3,7 @@
 from typing import Any
 
 from nadi.analysis.step_times import CATEGORIES
+from nadi.reports.energy import joules_text, usd_text
 from nadi.terminal.readable import in_unit, time_unit
 from nadi.terminal.tables import Column, FittedTable
 
@@ -27,6 +28,9 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
         Column("MFU", 1),
         Column("tokens/s", 3),
         Column("GB", 2),
+        Column("energy", 2),
+        Column("$/step", 3),
+        Column("$/1M tokens", 2),
         Column("compute", 4),
         *(Column(name, 4) for name in shown),
     )
@@ -42,6 +46,9 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
             f"{row['mfu']:.1%}",
             f"{row['tokens_per_s']:,.0f}",
             f"{row['memory_bytes'] / 1e9:.1f}",
+            joules_text(row["energy_J"]),
+            usd_text(row["cost_usd"]),
+            usd_text(row["usd_per_million_tokens"]),
             f"{row['shares']['compute']:.1%}",
             *(f"{row['shares'][name]:.1%}" for name in shown),
             bold=place == 0,
@@ -52,21 +59,37 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
     )
     if not all(row["whole"] for row in rows):
         table.notes.append("~: on the line through two steps of fewer micro-batches")
+    powers = f"{found['energy_table']} over the default table" if found["energy_table"] else "the default table"
+    table.notes.append(
+        f"energy and dollars of a step: powers and prices of {powers}, bytes of links told from the traces"
+    )
+    table.notes.extend(found["notes"])
+    if "training" in found:
+        table.notes.append(_training(found["training"]))
     table.notes.extend(found["why"])
     return table
 
 
+def _training(whole: dict[str, float]) -> str:
+    """Of all tokens, by the first plan."""
+    return (
+        f"{whole['tokens']:,.4g} tokens with the first plan: {whole['steps']:,.0f} steps, {whole['days']:,.4g} days, "
+        f"{joules_text(whole['energy_J'])}, {usd_text(whole['cost_usd'])}; without checkpoints and failures"
+    )
+
+
 def page(answers: dict[str, dict[str, Any]]) -> str:
-    """Step time over memory of all plans, and where the time of the best goes, by value of a sweep; needs plotly."""
+    """Step time over memory of all plans, where time and energy of the best go, by value of a sweep; needs plotly."""
     from plotly import graph_objects as go
     from plotly.subplots import make_subplots
 
-    drawn = make_subplots(rows=2, cols=1, vertical_spacing=0.12, subplot_titles=("all plans", "the best plans"))
+    titles = ("all plans", "the best plans: time of a step", "the best plans: energy of a step")
+    drawn = make_subplots(rows=3, cols=1, vertical_spacing=0.1, subplot_titles=titles)
     for name, found in answers.items():
         drawn.add_scatter(
             x=[row["memory_bytes"] / 1e9 for row in found["rows"]],
             y=[row["step_s"] for row in found["rows"]],
-            text=[row["plan"] for row in found["rows"]],
+            text=[f"{row['plan']}<br>{usd_text(row['cost_usd'])} a step" for row in found["rows"]],
             mode="markers",
             name=name,
             row=1,
@@ -75,12 +98,17 @@ def page(answers: dict[str, dict[str, Any]]) -> str:
     most = 1 if len(answers) > 1 else _MOST_BARS
     bars = [(name, row) for name, found in answers.items() for row in found["rows"][:most]]
     labels = [f"{name}: {row['axes']}" if len(answers) > 1 else row["axes"] for name, row in bars]
+    costs = [f"{usd_text(row['cost_usd'])} a step" for _, row in bars]
     for category in CATEGORIES:
         seconds = [row["shares"][category] * row["step_s"] for _, row in bars]
         if any(seconds):
             drawn.add_trace(go.Bar(x=labels, y=seconds, name=category), row=2, col=1)
-    drawn.update_layout(barmode="stack", height=900, title_text=next(iter(answers.values()))["model"])
+    for part in dict.fromkeys(name for _, row in bars for name in row["energy_parts_J"]):
+        joules = [row["energy_parts_J"].get(part, 0.0) for _, row in bars]
+        drawn.add_trace(go.Bar(x=labels, y=joules, text=costs, textposition="none", name=part), row=3, col=1)
+    drawn.update_layout(barmode="stack", height=1300, title_text=next(iter(answers.values()))["model"])
     drawn.update_xaxes(title_text="memory of the fullest GPU, GB", row=1, col=1)
     drawn.update_yaxes(title_text="step, s", row=1, col=1)
     drawn.update_yaxes(title_text="step, s", row=2, col=1)
+    drawn.update_yaxes(title_text="energy of a step, J", row=3, col=1)
     return str(drawn.to_html(full_html=True, include_plotlyjs=True))

@@ -14,18 +14,23 @@ from numpy.typing import NDArray
 
 import topologies
 import workload
+from nadi.analysis.node_times import npu_times
 from nadi.analysis.step_times import CATEGORIES, step_times
 from nadi.closed_forms import running
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.curves import OF_PLANS
+from nadi.closed_forms.sent_bytes import sent_by_ports
 from nadi.config import NetworkSection
+from nadi.energy.bill import NPU_TIMES, PortUse
 from nadi.fidelities import fabric_settings as fabric
 from nadi.launching.progress import Silence
 from nadi.simulation import network_settings
+from pdes import Results
 from pdes.build.settings import Settings
+from pdes.closed_forms.likeness import Classes
 from topologies import Graph
 from topologies.clusters import Cluster
-from workload import CollectiveSettings, ComputeModel
+from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ComputeTimes
 from workload.models import Model
@@ -75,17 +80,31 @@ def site(cluster: Cluster, gpus: int, times: ComputeTimes, fabric_keys: Mapping[
     return Site(graph, settings, how, ComputeModel(times=times), costs)
 
 
+class Use(NamedTuple):
+    """What of a step costs energy.
+
+    Attributes:
+        npu_ps: float64[len(NPU_TIMES)], the GPUs' time by what they do, summed over all.
+        ports: by sort, with the bytes that they would send.
+    """
+
+    npu_ps: NDArray[np.float64]
+    ports: Mapping[str, PortUse]
+
+
 class StepTime(NamedTuple):
     """What a step takes.
 
     Attributes:
         step_ps: of the slowest GPU.
         share_ps: float64[len(CATEGORIES)], where the time of a GPU went, mean over all.
+        use: of GPUs and ports.
         is_whole: the whole step was run; else it stands on the line through two short ones.
     """
 
     step_ps: float
     share_ps: NDArray[np.float64]
+    use: Use
     is_whole: bool
 
     def of(self, category: str) -> float:
@@ -111,13 +130,23 @@ def step_time(
     micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
     short, longer = _SHORT * plan.pp, _LONGER * plan.pp
     if exact or micro_batches <= longer:
-        step_ps, share_ps = _run(where, model, plan, framework)
-        return StepTime(step_ps, share_ps, is_whole=True)
-    first, first_share = _run(where, model, _with_micro_batches(plan, short), framework)
-    second, second_share = _run(where, model, _with_micro_batches(plan, longer), framework)
-    rest = (micro_batches - longer) / (longer - short)
+        return _run(where, model, plan, framework)
+    first = _run(where, model, _with_micro_batches(plan, short), framework)
+    second = _run(where, model, _with_micro_batches(plan, longer), framework)
+    return _on_the_line(first, second, (micro_batches - longer) / (longer - short))
+
+
+def _on_the_line(first: StepTime, second: StepTime, rest: float) -> StepTime:
+    """A step as far behind the second as `rest` times what lies between the two."""
+    ports = {}
+    for name, ports_used in second.use.ports.items():
+        before = first.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
+        ports[name] = ports_used._replace(tx_bytes=ports_used.tx_bytes + rest * (ports_used.tx_bytes - before))
     return StepTime(
-        second + rest * (second - first), second_share + rest * (second_share - first_share), is_whole=False
+        second.step_ps + rest * (second.step_ps - first.step_ps),
+        second.share_ps + rest * (second.share_ps - first.share_ps),
+        Use(second.use.npu_ps + rest * (second.use.npu_ps - first.use.npu_ps), ports),
+        is_whole=False,
     )
 
 
@@ -125,10 +154,8 @@ def _with_micro_batches(plan: ParallelPlan, count: int) -> ParallelPlan:
     return plan.model_copy(update={"global_batch": count * plan.dp * plan.micro_batch})
 
 
-def _run(
-    where: Site, model: Model, plan: ParallelPlan, framework: rules.Framework
-) -> tuple[float, NDArray[np.float64]]:
-    """Time of a step, and float64[len(CATEGORIES)] where it went, mean over the GPUs."""
+def _run(where: Site, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
+    """A whole step."""
     traces = generate(model, plan, framework)
     program = workload.build_program(
         traces.traces,
@@ -149,4 +176,17 @@ def _run(
         raise AssertionError("a generated trace names no axis")
     size = folded.classes.size
     share_ps = (found[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
-    return float(results.finish_time_ps), share_ps
+    npu_ps = _npu_ps(program, results, folded.classes)
+    use = Use(npu_ps, sent_by_ports(where.graph, program, where.settings).ports)
+    return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
+
+
+def _npu_ps(program: Program, results: Results, classes: Classes) -> NDArray[np.float64]:
+    """float64[len(NPU_TIMES)]: the time of all NPUs by what they do; results have one NPU of each class."""
+    times = npu_times(
+        program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps, results.finish_time_ps
+    )
+    columns = {"compute": times.compute_ps, "communication": times.exposed_ps, "idle": times.idle_ps}
+    summed = {name: float((column[classes.example] * classes.size).sum()) for name, column in columns.items()}
+    summed["memory"] = results.finish_time_ps * float(classes.size.sum()) - sum(summed.values())
+    return np.array([summed[name] for name in NPU_TIMES])

@@ -9,6 +9,7 @@ from nadi import __version__, schemas
 from nadi.analysis import serving
 from nadi.analysis import training_step as step
 from nadi.analysis.findings import Findings
+from nadi.closed_forms.sent_bytes import sent_by_ports
 from nadi.fidelities.fabric_settings import settled_parameters
 from nadi.launching.gather import ALONE, Ranks
 from nadi.simulation import FinishedRun
@@ -85,6 +86,7 @@ def summary(
         "warnings": list(findings.warnings) if findings else [],
         "step": step.document(simulation, findings.step_times if findings else None),
         **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
+        **({"ports": _ports(simulation)} if simulation.settings.fidelity.is_closed_form else {}),
         "settled": _settled(simulation),
         "config": simulation.config.settled(),
         "working_folder": str(Path.cwd()),
@@ -95,6 +97,12 @@ def _switches(simulation: FinishedRun) -> str:
     """What the switches of packets have; message-level models know of none."""
     whole = simulation.settings.fidelity.act or simulation.settings.fidelity.is_closed_form
     return "none" if whole else _SWITCHES[simulation.config.network.switch]
+
+
+def _ports(simulation: FinishedRun) -> dict[str, Any]:
+    """What ports would have sent, had packets been sent."""
+    found = sent_by_ports(simulation.graph, simulation.program, simulation.settings)
+    return {"used": {name: of._asdict() for name, of in found.ports.items()}, "unused_switches": found.unused}
 
 
 def _settled(simulation: FinishedRun) -> dict[str, Any]:

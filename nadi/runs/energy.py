@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nadi.energy.bill import PS_PER_S, Bill, PortUse, Usage, bill, document
+from nadi.energy.ports import port_uses
 from nadi.energy.table import OTHER, EnergyTable, choose, read_table
 from nadi.runs.run import Run
 from nadi.schemas import LINKS
 
-_CLOSED_FORM = "closed-form"
+TOLD = "Closed forms send nothing over links: what links sent is told from the traces, spread over all equal ways."
 
 
 class RunBill(NamedTuple):
@@ -59,8 +59,8 @@ def energy_of(run: Run, table: Path | None = None) -> RunBill:
     if choose(rows, usage.gpu).name == OTHER:
         which = f"the table has no GPU {usage.gpu!r}" if usage.gpu else "the run names no GPU"
         notes.append(f"{which}: power and price are those of gpus.{OTHER}.")
-    if run.summary.get("network") == _CLOSED_FORM:
-        notes.append("Closed forms send nothing over links: joules for each bit are 0, only switches at NPUs count.")
+    if "ports" in run.summary:
+        notes.append(TOLD)
     if unused:
         notes.append(f"{unused:,} switches that serve no NPU and sent nothing are not counted.")
     return RunBill(usage, bill(usage, rows), rows, path, tuple(notes))
@@ -77,7 +77,11 @@ def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
     times["memory"] = finish_ps * len(npus) - sum(times.values())
     steps = int(step.get("steps", 0))
     tokens = float(step.get("tokens_per_s", 0.0)) * finish_ps / PS_PER_S
-    ports, unused = _ports(run) if run.has(LINKS) else ({}, 0)
+    told = run.summary.get("ports")
+    if told:  # of a run at closed forms
+        ports, unused = {name: PortUse(**of) for name, of in told["used"].items()}, int(told["unused_switches"])
+    else:
+        ports, unused = _ports(run) if run.has(LINKS) else ({}, 0)
     return Usage(_gpu(run, table), len(npus), finish_ps, times, ports, steps, tokens), unused
 
 
@@ -91,31 +95,12 @@ def _gpu(run: Run, table: EnergyTable) -> str:
 
 
 def _ports(run: Run) -> tuple[dict[str, PortUse], int]:
-    """Ports that send over the links, and how many switches are left out: they serve no NPU and sent nothing."""
+    """Ports that send over the links, and how many switches are left out."""
     links = run.links
-    src, src_names = _coded(links["src"].to_pylist())
-    dst, dst_names = _coded(links["dst"].to_pylist())
-    is_npu, to_npu = (np.array([_is_npu(name) for name in names], np.bool_) for names in (src_names, dst_names))
-    is_nv = np.array([name.startswith("nvswitch") for name in src_names], np.bool_)
-    to_nv = np.array([name.startswith("nvswitch") for name in dst_names], np.bool_)
-    sent = np.asarray(links["tx_bytes"], np.float64)
-    rate = np.asarray(links["rate_bps"], np.float64)
-    active = is_npu | (np.bincount(src, sent, len(src_names)) > 0)
-    active |= np.bincount(src, to_npu[dst], len(src_names)) > 0
-    sorts = {
-        "nic": is_npu[src] & ~to_npu[dst] & ~to_nv[dst],
-        "direct_port": is_npu[src] & (to_npu[dst] | to_nv[dst]),
-        "nvswitch_port": is_nv[src] & active[src],
-        "switch_port": ~is_npu[src] & ~is_nv[src] & active[src],
-    }
-    found = {name: PortUse(int(of.sum()), float(rate[of].sum()), float(sent[of].sum())) for name, of in sorts.items()}
-    return {name: ports for name, ports in found.items() if ports.number}, int((~active).sum())
-
-
-def _coded(names: list[str]) -> tuple[NDArray[np.int64], list[str]]:
-    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([order[name] for name in names], np.int64), list(order)
-
-
-def _is_npu(name: str) -> bool:
-    return name.startswith("npu ")
+    ends = [*links["src"].to_pylist(), *links["dst"].to_pylist()]
+    number = {name: place for place, name in enumerate(dict.fromkeys(ends))}
+    src, dst = np.array([number[name] for name in ends], np.int64).reshape(2, -1)
+    is_npu = np.array([name.startswith("npu ") for name in number], np.bool_)
+    is_nvswitch = np.array([name.startswith("nvswitch") for name in number], np.bool_)
+    rate_bps, sent = (np.asarray(links[column], np.float64) for column in ("rate_bps", "tx_bytes"))
+    return port_uses(src, dst, is_npu, is_nvswitch, rate_bps, sent)

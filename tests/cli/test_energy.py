@@ -13,6 +13,7 @@ from nadi.reports.energy import plain, usd_text
 from nadi.runs import Run
 from nadi.runs.energy import energy_of
 from nadi.runs.figures import figures
+from workload.training import parallel_plan
 
 ROUND = """
 [gpus.other]
@@ -148,12 +149,41 @@ def test_every_npu_second_and_every_sent_byte_is_counted_once():
     assert low < whole["mean_W"] < high
 
 
-def test_closed_forms_say_that_links_are_not_counted(finished, step, table):
-    run = finished([step] * 4, 'spec = "switch:npus=4,rate=100Gbps,delay=1us"', '[network]\nfidelity = "closed-form"\n')
-    found = energy_of(run, table)
-    assert any("joules for each bit are 0" in note for note in found.notes)
-    assert {part.per_bit_J for part in found.bill.parts} == {0.0}
-    assert found.usage.ports["switch_port"].number == 4
+@pytest.mark.parametrize(
+    ("cluster", "plan"), [("selene", "tp2,pp2,dp4,gb8"), ("dgx-h100-superpod", "tp4,dp4,gb8"), ("tpu-v4", "dp8,gb8")]
+)
+def test_closed_forms_tell_what_links_send(cluster, plan):
+    """Within 3 % of what the packets of the same run are; each sort of port, over switches, NVLink and a torus."""
+    import nadi as package
+
+    inputs = {
+        "workload": {"model": "gpt3-125m", "plan": plan},
+        "topology": {"cluster": cluster, "gpus": parallel_plan(plan).gpus},
+    }
+    by_packets = package.simulate(**inputs, network={"mtu": "16KiB"})
+    told = package.simulate(**inputs, network={"mtu": "16KiB", "fidelity": "closed-form"})
+    sent, expected = (energy_of(run).usage.ports for run in (told, by_packets))
+    assert sent.keys() == expected.keys()
+    for sort, ports in expected.items():
+        assert sent[sort].number == ports.number, sort
+        assert sent[sort].rate_bps == ports.rate_bps
+        assert sent[sort].tx_bytes == pytest.approx(ports.tx_bytes, rel=0.03)
+    assert any("told from the traces" in note for note in energy_of(told).notes)
+    assert energy_of(told).bill.joules == pytest.approx(energy_of(by_packets).bill.joules, rel=0.1)
+
+
+def test_a_message_of_closed_forms_by_hand(finished, table):
+    """1 MiB in 256 packets through a switch: the NIC sends data with headers, its peer's acknowledgements."""
+    traces = [[et.send_node(1, "send", 0, 1, 1 << 20)], [et.recv_node(1, "recv", 0, 1, 1 << 20)]]
+    said = '[network]\nfidelity = "closed-form"\nmtu = "4KiB"\nheader = "82B"\nack = "86B"\n'
+    run = finished(traces, 'spec = "switch:npus=2,rate=100Gbps,delay=1us"', said)
+    ports = energy_of(run).usage.ports
+    sent = (1 << 20) + 256 * (82 + 86)
+    assert {name: (of.number, of.tx_bytes) for name, of in ports.items()} == {
+        "nic": (2, sent),
+        "switch_port": (2, sent),
+    }
+    assert energy_of(run, table).bill.parts[-3].per_bit_J == pytest.approx(sent * 8e-12)
 
 
 def test_the_gpu_is_found_by_name(tmp_path):

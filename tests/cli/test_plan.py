@@ -104,6 +104,12 @@ def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
         assert row["step_s"] == pytest.approx(summary["finish_time_ps"] / 1e12, rel=1e-9)
         assert row["mfu"] == pytest.approx(summary["step"]["mfu"], rel=1e-9)
         assert sum(row["shares"].values()) == pytest.approx(1)
+        bill = nadi("energy", out, "--json").document
+        assert bill["gpu"] == "a100"
+        assert row["energy_J"] == pytest.approx(bill["step"]["energy_J"], rel=1e-9)
+        assert row["cost_usd"] == pytest.approx(bill["step"]["cost_usd"], rel=1e-9)
+        assert row["usd_per_million_tokens"] == pytest.approx(bill["million_tokens"]["cost_usd"], rel=1e-9)
+        assert row["energy_parts_J"] == pytest.approx({part["part"]: part["J"] for part in bill["parts"]}, rel=1e-9)
 
 
 @pytest.mark.parametrize("text", ["pp4,dp2,gb64", "tp2,sp,pp2,vpp2,dp2,gb64,zero1", "pp2,dp4,gb128,recompute=full"])
@@ -115,6 +121,32 @@ def test_long_steps_stand_on_the_line_through_short_ones(model, text):
     assert (short.is_whole, exact.is_whole) == (False, True)
     assert short.step_ps == pytest.approx(exact.step_ps, rel=0.002)
     assert short.share_ps == pytest.approx(exact.share_ps, abs=0.005 * exact.step_ps)
+    assert short.use.npu_ps == pytest.approx(exact.use.npu_ps, abs=0.005 * 8 * exact.step_ps)
+    assert short.use.npu_ps.sum() == pytest.approx(8 * short.step_ps)
+    assert short.use.ports.keys() == exact.use.ports.keys()
+    for sort, ports in exact.use.ports.items():
+        assert short.use.ports[sort][:2] == ports[:2]
+        assert short.use.ports[sort].tx_bytes == pytest.approx(ports.tx_bytes, rel=1e-6)
+
+
+def test_a_training_costs_its_steps(nadi, model, tmp_path):
+    """With powers of a user's, merged out of shards as in one; rent alone is what it costs."""
+    (tmp_path / "own.toml").write_text("[gpus.a100]\nusd_per_hour = 3.6\n[host]\nW_per_gpu = 0.0\n")
+    options = ("--model", model, *_ON, "--plan", "gb64", "--tokens", 1e9, "--energy-table", tmp_path / "own.toml")
+    for shard in range(2):
+        assert nadi("plan", *options, "--shard", f"{shard}/2", "-q", "--out", tmp_path / str(shard)).code == 0
+    merged = nadi("plan", "--json", *(word for shard in range(2) for word in ("--merge", tmp_path / str(shard))))
+    [found] = merged.document["answers"].values()
+    best, whole = found["rows"][0], found["training"]
+    assert best["cost_usd"] == pytest.approx(4 * best["step_s"] * 1e-3)
+    assert best["energy_parts_J"]["hosts"] == 0
+    assert whole["steps"] == pytest.approx(1e9 / (64 * 512))
+    assert whole["days"] == pytest.approx(whole["steps"] * best["step_s"] / 86400)
+    assert whole["cost_usd"] == pytest.approx(4 * 24 * whole["days"] * 3.6)
+    assert whole["energy_J"] == pytest.approx(whole["steps"] * best["energy_J"])
+    listed = nadi("plan", "--merge", tmp_path / "0")
+    assert "own.toml over the default table" in listed.out
+    assert "1e+09 tokens with the first plan" in listed.out
 
 
 def test_workers_and_shards_find_the_same(nadi, rows, tmp_path):
@@ -164,6 +196,10 @@ def test_a_batch_script_plans_in_shards(nadi, model):
         (("--model", "llama3-8b", *_ON, "--framework", "jax"), "--framework jax: expected megatron, deepspeed or fsdp"),
         (("--model", "llama3-8b", *_ON, "--plan", "tp0"), "plan: tp is '0'"),
         (_ON[:4], "--model is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR"),
+        (
+            ("--model", "llama3-8b", *_ON, "--energy-table", "no.toml"),
+            "no.toml: No such file or directory; expected a tab",
+        ),
         (("--merge", "nowhere"), "nowhere/plan.json: No such file or directory; expected results of nadi plan"),
     ],
 )

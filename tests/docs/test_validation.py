@@ -35,3 +35,26 @@ def test_the_readme_has_the_errors_of_the_page():
     assert len(rows) >= 3
     for count, mean, worst, name in rows:
         assert f"(#{name}) | {count} | {mean}% | {worst}% |" in page, name
+
+
+def test_all_groups_are_run_once_by_one_code(tmp_path):
+    """As after an interruption: the first group was told by this code, the second by another, the third never."""
+    first, second, third = list(GROUPS.values())[:3]
+    record, made = tmp_path / "validation.json", tmp_path / "validation.md"
+    recorded = {one.name: {"code": code, "date": "", "values": []} for one, code in ((first, "a"), (second, "b"))}
+    SCRIPT["write"](recorded, record, made)
+    assert json.loads(record.read_text()) == recorded
+    assert not made.exists()  # some are missing
+    left = [one for one in (first, second, third) if SCRIPT["wanted"](one, recorded, [], "a", everything=True)]
+    assert left == [second, third]
+    assert SCRIPT["wanted"](first, recorded, [first.name], "a", everything=False)
+
+
+def test_a_changed_file_of_the_code_is_another_code(tmp_path):
+    for folder in SCRIPT["CODE"]:
+        (tmp_path / folder / "__pycache__").mkdir(parents=True)
+    before = SCRIPT["code_hash"](tmp_path)
+    (tmp_path / "nadi" / "__pycache__" / "some.pyc").touch()
+    assert SCRIPT["code_hash"](tmp_path) == before
+    (tmp_path / "nadi" / "some.toml").write_text("a = 1")
+    assert SCRIPT["code_hash"](tmp_path) != before

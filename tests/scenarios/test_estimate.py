@@ -8,6 +8,7 @@ import pdes
 import topologies
 import workload
 from nadi.wiring.estimate import estimate
+from nadi.wiring.in_network import with_reducers
 from pdes.messages import fidelity
 from tests.scenarios.running import simulate
 from workload.program.traffic import sample, traffic
@@ -72,3 +73,27 @@ def test_a_sample_stands_for_all(kind, algorithm):
     assert set(every.weight.tolist()) == {1.0}
     assert len(few.src) < len(every.src) or kind == "all-reduce"
     assert np.array_equal(np.unique(every.src * 64 + every.dst), exact.src.astype(np.int64) * 64 + exact.dst)
+
+
+def test_a_sample_has_its_share_of_what_switches_send():
+    """Of all-reduces in 128 hosts whose switches reduce: what GPUs and aggregators send, from half of the pairs."""
+    graph = topologies.build("dgx-h100:npus=1024")
+    hosts = [tuple(range(first, first + 8)) for first in range(0, 1024, 8)]
+    node = et.coll_node(1, "sum", et.CollectiveCommType.ALL_REDUCE, 1 << 20, pg_name="host")
+    program = workload.build_program(
+        [et.table_of(et.metadata(), [node])],
+        [0] * 1024,
+        1024,
+        {},
+        workload.ComputeModel(),
+        workload.CollectiveSettings({"all-reduce": "nvls"}),
+        fabric=graph,
+        example_npu=np.zeros(1, np.int32),
+        families={"host": tuple(hosts)},
+    )
+    _, running, _ = with_reducers(graph, program)
+    exact, few = traffic(running), sample(running, 1)
+    assert len(few.src) < len(exact.src) * 0.6
+    for of_gpus in (True, False):
+        sent = (few.weight * few.bytes)[(few.src < 1024) == of_gpus].sum()
+        assert sent == pytest.approx(exact.bytes[(exact.src < 1024) == of_gpus].sum(), rel=0.02)

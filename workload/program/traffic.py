@@ -4,6 +4,7 @@ Sends stand in the traces, collectives in their schedules; neither depends on ti
 before they are spread over the NPUs that run it, so that a ring of 16,384 members costs no more than its 16,384 pairs.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,6 +23,7 @@ _PEER_BIAS = 1 << 20  # more than any NPU number
 _MOST_PENDING = 1 << 22
 _FEWEST_PAIRS = 1 << 10
 """Of one schedule and size, where pairs are sampled."""
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Traffic(NamedTuple):
@@ -75,7 +77,7 @@ class Sample(NamedTuple):
 
 
 def sample(program: Program, most_pairs: int) -> Sample:
-    """What the NPUs that have a trace send, from about so many pairs: every k-th NPU, where there are more.
+    """What the NPUs that have a trace send, from about so many pairs: those of some NPUs, where there are more.
 
     Sums with weights are those of `traffic`, exactly so where NPUs that do the same send as much.
     """
@@ -182,15 +184,21 @@ def _collectives(program: Program, users: _Users, most_pairs: int | None = None)
             for buffer, peers in known[calls.schedule]:
                 yield from ((part, weight) for part in _relative(program, some, buffer, peers))
         else:
-            some, weight = _some(calls, _steps_of(program.schedules, calls), share)
-            yield _absolute(program, some), weight
+            sent = _sent_by_members(program.schedules, calls)
+            some, weight = _some(calls, int(np.diff(sent.ptr)[calls.member].sum()), share)
+            yield _absolute(program, some, sent), weight
 
 
 def _some(calls: "_Calls", pairs: int, most: int | None) -> tuple["_Calls", float]:
-    """Calls evenly apart, of which about `most` pairs come, and for how many each stands."""
+    """Calls spread over all, of which about `most` pairs come, and for how many each stands.
+
+    Multiples of an irrational number (Knuth, volume 3, section 6.4): every k-th call would be that of the same member
+    of each host, or never one of an aggregator.
+    """
     if most is None or pairs <= most or len(calls.npu) == 0:
         return calls, 1.0
-    keep = np.arange(0, len(calls.npu), -(-pairs // most))
+    count = -(-len(calls.npu) * most // pairs)
+    keep = np.unique((np.arange(count) * _GOLDEN % 1.0 * len(calls.npu)).astype(np.int64))
     some = calls._replace(
         npu=calls.npu[keep],
         member=calls.member[keep],
@@ -198,12 +206,6 @@ def _some(calls: "_Calls", pairs: int, most: int | None) -> tuple["_Calls", floa
         times=calls.times[keep],
     )
     return some, len(calls.npu) / len(keep)
-
-
-def _steps_of(schedules: Schedules, calls: "_Calls") -> int:
-    """Steps of the plans of all members that call."""
-    plan = schedules.plan_of[schedules.plan_of_ptr[calls.schedule] + calls.member]
-    return int((schedules.lane_ptr[schedules.plan_ptr[plan + 1]] - schedules.lane_ptr[schedules.plan_ptr[plan]]).sum())
 
 
 class _Calls(NamedTuple):
@@ -215,6 +217,22 @@ class _Calls(NamedTuple):
     times: Int64
     schedule: int
     size_bytes: int
+
+
+class _Sent(NamedTuple):
+    """What the members of a schedule send.
+
+    Attributes:
+        ptr: int64[n+1], peers of each member.
+        peer: int64[], members that it sends to.
+        bytes: int64[], all that it sends there.
+        messages: int64[], in how many.
+    """
+
+    ptr: Int64
+    peer: Int64
+    bytes: Int64
+    messages: Int64
 
 
 class _Buffer(NamedTuple):
@@ -343,19 +361,27 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
         yield _Part(calls.npu, dst, size_bytes * calls.times, peer.messages * calls.times)
 
 
-def _absolute(program: Program, calls: _Calls) -> _Part:
-    s = program.schedules
-    plan = s.plan_of[s.plan_of_ptr[calls.schedule] + calls.member]
-    call, step = _spans(s.lane_ptr[s.plan_ptr[plan]], s.lane_ptr[s.plan_ptr[plan + 1]])
+def _sent_by_members(s: Schedules, calls: _Calls) -> _Sent:
+    """What each member of a schedule with a plan for each sends to each other, once for all calls."""
+    members = int(s.members[calls.schedule])
+    plan = s.plan_of[s.plan_of_ptr[calls.schedule] : s.plan_of_ptr[calls.schedule + 1]]
+    member, step = _spans(s.lane_ptr[s.plan_ptr[plan]], s.lane_ptr[s.plan_ptr[plan + 1]])
     sends = s.send_peer[step] >= 0
-    call, step = call[sends], step[sends]
+    member, step = member[sends], step[sends]
     lane = np.searchsorted(s.lane_ptr, step, side="right") - 1
     chunks = s.lane_chunks[lane].astype(np.int64)
     begin: Int64 = s.lane_part[lane] * chunks + s.send_chunk[step] % chunks
     size_bytes = _chunk_bytes(begin, begin + s.send_count[step], calls.size_bytes, chunks * s.lane_parts[lane])
     size_bytes = -(-size_bytes * s.lane_wire_num[lane] // s.lane_wire_den[lane])
-    dst = program.group_member[calls.group_begin[call] + s.send_peer[step]]
-    return _Part(calls.npu[call], dst, size_bytes * calls.times[call], calls.times[call])
+    key, size_bytes, messages = _sums(member * members + s.send_peer[step], size_bytes, np.ones(len(step), np.int64))
+    return _Sent(np.searchsorted(key, np.arange(members + 1) * members), key % members, size_bytes, messages)
+
+
+def _absolute(program: Program, calls: _Calls, sent: _Sent) -> _Part:
+    call, at = _spans(sent.ptr[calls.member], sent.ptr[calls.member + 1])
+    dst = program.group_member[calls.group_begin[call] + sent.peer[at]]
+    times = calls.times[call]
+    return _Part(calls.npu[call], dst, sent.bytes[at] * times, sent.messages[at] * times)
 
 
 def _chunk_bytes(begin: Int64, end: Int64, size_bytes: int, chunks: int | Int64) -> Int64:
