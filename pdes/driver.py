@@ -1,6 +1,7 @@
 """Runs a simulation to its end, whoever its workers are."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def _run(
             workers.run()
             seconds["wall_s"] = time.perf_counter() - started
         seconds["first_event_s"] = workers.first_event_s
-        return harvest(sim)
+        return replace(harvest(sim), workers=workers.times())
 
     whole, own = mailbox.everywhere(layout, threads, share)
     try:

@@ -25,6 +25,10 @@ class Results:
     that begins at time_ps; `pauses` (time_ps, link, data_class, paused) when a port was paused or went on: the first.
     `folded` is given where one NPU's trace rows stand for those of others that do the same (closed forms).
     `workers_rss_bytes` is the most memory that processes forked for the run have had, summed.
+    `workers` has a row for each worker (a thread or process, which does one or several logical processes): worker,
+    rank (of MPI), packet_hops, events, working_s and waiting_s (wall time, together from its begin to its end; waiting
+    is for other workers, and of the first of a node also for parcels of other nodes), windows. Empty where it is not
+    recorded: whole messages and closed forms.
     """
 
     finish_time_ps: int
@@ -43,4 +47,5 @@ class Results:
     pauses: dict[str, np.ndarray] = field(default_factory=dict)
     settled: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0
+    workers: dict[str, np.ndarray] = field(default_factory=dict)
     folded: Folded | None = None

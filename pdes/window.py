@@ -130,13 +130,13 @@ def switches_act(net, inbox, routes, begin, end):
 def window(address, begin, number):
     """Do an LP's part of the `number`-th window, or go on with it where it was interrupted.
 
-    Returns DONE, FULL (a pool is short: make room and call again) or FAILED (a queue pair gave up); packet-hops and
-    trace rows done in this call; and once DONE, the packet-hops of the whole window and the LP's earliest event.
+    Returns DONE, FULL (a pool is short: make room and call again) or FAILED (a queue pair gave up); packet-hops, events
+    and trace rows done in this call; and once DONE, the packet-hops of the whole window and the LP's earliest event.
     """
     w = world_at(address)
     net = w.net
     ctl = net.ctl
-    hops = net.count.hops
+    hops, events = net.count.hops, net.count.events
     left = ctl.rows_left
     cell = net.const.cell_ps
     end = begin + net.const.lookahead_ps
@@ -167,4 +167,4 @@ def window(address, begin, number):
                 status = FAILED
     if status == DONE:
         close_window(net)
-    return status, net.count.hops - hops, left - ctl.rows_left, ctl.cost, ctl.next_ps
+    return status, net.count.hops - hops, net.count.events - events, left - ctl.rows_left, ctl.cost, ctl.next_ps

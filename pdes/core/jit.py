@@ -331,6 +331,12 @@ def yield_core():
 
 
 @primitive
+def clock_ns():
+    """Nanoseconds of a clock that only goes forward: differences count."""
+    return time.monotonic_ns()
+
+
+@primitive
 def trailing_zeros(x):
     """Number of the lowest bit that is set in x > 0."""
     return (int(x) & -int(x)).bit_length() - 1

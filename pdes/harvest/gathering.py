@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ _GATE_COLUMNS = {
 LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", *_GATE_COLUMNS)
 
 
+WorkerTimes = dict[str, np.ndarray]
+"""What each worker of a process did and how long it waited: columns of Results.workers but `worker`."""
+
+
 @dataclass
 class Harvest:
     """What the LPs of one process have brought.
@@ -81,6 +85,7 @@ class Harvest:
         peak_rss_bytes: the most memory that the process has had.
         settled: what was settled from the fabric.
         forked_rss_bytes: the most memory that processes forked for the run have had, summed.
+        workers: of the process, in order; empty where nothing was recorded.
     """
 
     count: Record
@@ -108,6 +113,7 @@ class Harvest:
     peak_rss_bytes: int
     settled: dict[str, int]
     forked_rss_bytes: int = 0
+    workers: WorkerTimes = field(default_factory=dict)
 
 
 def harvest(sim: Simulation) -> Harvest:
@@ -260,6 +266,7 @@ def merge(harvests: Sequence[Harvest]) -> Harvest:
         not_given_back=[text for h in harvests for text in h.not_given_back],
         peak_rss_bytes=sum(h.peak_rss_bytes for h in harvests),
         settled=harvests[0].settled,
+        workers={name: np.concatenate([h.workers[name] for h in harvests]) for name in harvests[0].workers},
     )
 
 
@@ -352,6 +359,11 @@ def _flows(whole: Harvest) -> dict[str, Array]:
     }
 
 
+def _numbered(workers: WorkerTimes) -> WorkerTimes:
+    """With a column of their numbers, if there are any."""
+    return {"worker": np.arange(len(workers["rank"])), **workers} if workers else {}
+
+
 def results(whole: Harvest, own: Harvest, graph: Graph, **seconds: Any) -> Results:
     """Results of a run.
 
@@ -382,5 +394,6 @@ def results(whole: Harvest, own: Harvest, graph: Graph, **seconds: Any) -> Resul
         pauses=pauses(whole.pauses, whole.kept_pauses),
         settled=whole.settled,
         workers_rss_bytes=whole.forked_rss_bytes,
+        workers=_numbered(whole.workers),
         **seconds,
     )

@@ -16,15 +16,17 @@ from pdes.closed_forms.idle_network import play
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.hashmap import rehash
-from pdes.core.inputs import Graph
+from pdes.core.inputs import Graph, Rows
 from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
 from pdes.core.status import DONE, FAILED, FULL
+from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import failed_queue_pair
 from pdes.messages.message_loop import work_messages
 from pdes.workers import team as tm
 from pdes.workers.mailbox import Place
 
 PAUSE_S = 0.2
+NS = 1e-9
 FIRST_PAUSE_HOPS = 1
 FEWEST_HOPS_OF_A_PAUSE = 1_000
 WINDOWS_OF_A_PAUSE = 200_000
@@ -81,6 +83,7 @@ class Crew:
     ) -> None:
         self.sim = sim
         self.team = place.team
+        self._rank = place.rank
         self.first_event_s = 0.0
         self._workers = range(place.first, place.first + place.threads)
         self._progress = progress
@@ -113,7 +116,26 @@ class Crew:
                 self._failure = error
             self.team.state.abort = 1
 
+    def times(self) -> WorkerTimes:
+        """What the workers of this process did and how long they waited, when they are done; see Results.workers."""
+        own: Rows = self.team.workers[self._workers.start : self._workers.stop]
+        waited_s = own.waited_ns * NS
+        return {
+            "rank": np.full(len(own), self._rank),
+            "packet_hops": own.hops.copy(),
+            "events": own.events.copy(),
+            "working_s": own.lasted_ns * NS - waited_s,
+            "waiting_s": waited_s,
+            "windows": own.window + 1,
+        }
+
     def _work(self, worker: int) -> None:
+        """A worker's calls of the kernel, and how long all of it lasts."""
+        begun = time.perf_counter_ns()
+        self._windows(worker)
+        self.team.workers[worker].lasted_ns = time.perf_counter_ns() - begun
+
+    def _windows(self, worker: int) -> None:
         own = self.team.workers[worker]
         hops, windows = FIRST_PAUSE_HOPS, WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
         done, last = 0, time.perf_counter()
@@ -129,7 +151,9 @@ class Crew:
             elif status == tm.ABORTED:
                 raise AbortedError
             elif status == tm.EXCHANGE:
+                begun = time.perf_counter_ns()
                 self._exchange()
+                own.waited_ns += time.perf_counter_ns() - begun
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)

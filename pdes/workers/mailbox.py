@@ -31,6 +31,7 @@ class Place(NamedTuple):
         parcels: what the LPs send to other teams and get from them.
         first: number in the team of the first of its workers.
         threads: how many they are.
+        rank: of MPI.
     """
 
     parts: Sequence[Part]
@@ -39,6 +40,7 @@ class Place(NamedTuple):
     parcels: Parcels
     first: int = 0
     threads: int = 1
+    rank: int = 0
 
 
 Share = Callable[[Place], Harvest]

@@ -14,6 +14,7 @@ from pdes.core.hashmap import rehash
 from pdes.core.inputs import Graph
 from pdes.core.jit import compile_for, hook_address
 from pdes.core.status import DONE, FULL
+from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT
 from pdes.messages.events import KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.messages.message_loop import PAUSED, TOO_LATE, work_messages
@@ -48,6 +49,10 @@ class MessageRun:
         self._progress = progress
         self._nodes_total = nodes_total
         self.first_event_s = 0.0
+
+    def times(self) -> WorkerTimes:
+        """Nothing: there is one worker, and no windows."""
+        return {}
 
     def run(self) -> None:
         """Run to the end."""

@@ -36,6 +36,9 @@ from pdes.workers.team import Team, found_team, team_in, team_words
 PR_SET_PDEATHSIG = 1
 SAYS_WHY_S = 2.0
 ENDS_S = 2.0
+LOOKS_AGAIN_S = 1e-4
+BUILT, DONE = 1, 2
+"""How far a process is."""
 
 
 class _Workers:
@@ -43,12 +46,12 @@ class _Workers:
 
     Args:
         team: see pdes.workers.team.
-        done: int64[workers], shared: 1 = the worker has done all its windows.
+        stage: int64[workers], shared: BUILT or DONE where a process has built its worlds, or done all its windows.
     """
 
-    def __init__(self, team: Team, done: Int64) -> None:
+    def __init__(self, team: Team, stage: Int64) -> None:
         self._team = team
-        self._done = done
+        self._stage = stage
         self._processes: list[multiprocessing.process.BaseProcess] = []
         self._pipes: list[connection.Connection] = []
 
@@ -74,7 +77,7 @@ class _Workers:
         waiting: dict[Any, int] = {process.sentinel: worker for worker, process in enumerate(self._processes, start=1)}
         while waiting:
             for sentinel in connection.wait(list(waiting)):
-                if self._done[waiting.pop(sentinel)] == 0:
+                if self._stage[waiting.pop(sentinel)] != DONE:
                     self._team.state.abort = 1
 
     def receive(self) -> list[Harvest]:
@@ -134,6 +137,7 @@ class Processes:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
+        self._begin_together: Callable[[], None] = lambda: None
         self._others: _Workers | None = None
 
     def lps(self, layout: Layout) -> range:
@@ -156,13 +160,14 @@ class Processes:
         words = rounded(team_words(workers)) + rounded(workers) + sum(rounded(outbox_words([part])) for part in parts)
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
         team = team_in(memory.take(team_words(workers)))
-        done = memory.take(workers)
+        stage = memory.take(workers)
         found_team(team, layout.fabric.cell_ps, crew_size=1)
         post = Post(parts, memory.take)
         parent = os.getpid()
 
         def place(worker: int) -> Place:
             own = [parts[number] for number in layout.share(workers, worker)]
+            self._begin_together = lambda: _await_all(stage, worker, team)
             return Place(own, post, team, no_parcels(own), worker)
 
         def child(pipe: connection.Connection, worker: int) -> None:
@@ -173,7 +178,7 @@ class Processes:
             self._others = None
             try:
                 own = share(place(worker))
-                done[worker] = 1
+                stage[worker] = DONE
                 pipe.send(own)
             except BaseException as error:  # noqa: BLE001 - the parent raises it
                 pipe.send(_told(error, worker))
@@ -181,7 +186,7 @@ class Processes:
             pipe.close()
             os._exit(0)
 
-        others = self._others = _Workers(team, done)
+        others = self._others = _Workers(team, stage)
         try:
             for worker in range(1, workers):
                 others.start(child, worker)
@@ -195,8 +200,9 @@ class Processes:
 
     @contextlib.contextmanager
     def windows(self) -> Iterator[None]:
-        """The first process says why another has stopped."""
+        """All begin when the last has built its worlds; the first process says why another has stopped."""
         try:
+            self._begin_together()
             yield
         except AbortedError:
             if self._others is None:
@@ -205,6 +211,15 @@ class Processes:
 
     def exchange(self) -> None:
         """All are one team."""
+
+
+def _await_all(stage: Int64, worker: int, team: Team) -> None:
+    """A worker has built its worlds: wait until all others have."""
+    stage[worker] = BUILT
+    while (stage < BUILT).any():
+        if team.state.abort == 1:
+            raise AbortedError
+        time.sleep(LOOKS_AGAIN_S)
 
 
 def _told(error: BaseException, worker: int) -> BaseException:

@@ -134,7 +134,7 @@ class _Team(Post):
             where = (shared, begins[:others], begins[others:])
             parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *where)
         self._parcels = parcels
-        self.place = Place(own, self, team, parcels, threads * rank_in_team, threads)
+        self.place = Place(own, self, team, parcels, threads * rank_in_team, threads, me)
         self.exchange: Exchange | None = None
         if self.teams > 1 and rank_in_team == 0:
             self.exchange = Exchange(MPI, self._leaders, team, parcels, rooms)

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.core.jit import fetch_add, inline, kernel, load_acquire, reader, store_release, yield_core
+from pdes.core.jit import clock_ns, fetch_add, inline, kernel, load_acquire, reader, store_release, yield_core
 from pdes.core.rows.workers import LpTurn, TeamState, Worker
 from pdes.core.state import INF, Int64
 from pdes.core.status import DONE
@@ -159,8 +159,22 @@ def take_lp(team, crew, parcels, lps, own, worker):
 
 
 @inline
-def await_word(team, at, least):
-    """Wait until a word is at least so large. DONE, ABORTED, or WAITING after a while: look around and call again."""
+def await_word(team, at, least, own):
+    """Wait until a word is at least so large. DONE, ABORTED, or WAITING after a while: look around and call again.
+
+    Time is taken by who must wait, and while it does.
+    """
+    if load_acquire(team.words, at) >= least:
+        return DONE
+    begun = clock_ns()
+    status = look_out(team, at, least)
+    own.waited_ns += clock_ns() - begun
+    return status
+
+
+@inline
+def look_out(team, at, least):
+    """What `await_word` does, without a clock."""
     words = team.words
     for _ in range(SPINS):
         if load_acquire(words, at) >= least:
@@ -175,13 +189,13 @@ def await_word(team, at, least):
 
 
 @inline
-def gather_team(team, number):
+def gather_team(team, own, number):
     """The first worker waits for all and sums up. DONE, ABORTED or WAITING."""
     soonest = INF
     hops = np.int64(0)
     left = np.int64(0)
     for worker in range(team.workers.shape[0]):
-        status = await_word(team, ARRIVED + worker * WORKER_WORDS, number + 1)
+        status = await_word(team, ARRIVED + worker * WORKER_WORDS, number + 1, own)
         if status != DONE:
             return status
         other = team.workers[worker]
@@ -195,11 +209,11 @@ def gather_team(team, number):
 
 
 @inline
-def settle(team, parcels, number):
+def settle(team, parcels, own, number):
     """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if Python must ask."""
     state = team.state
     if state.asked <= number:
-        status = gather_team(team, number)
+        status = gather_team(team, own, number)
         if status != DONE:
             return status
         state.all_hops = state.hops
@@ -207,7 +221,10 @@ def settle(team, parcels, number):
         if state.exchanges == 1:
             seal(parcels, state.soonest_ps, state.hops, state.rows_left)
             state.asked = number + 1
-            if not trade(parcels, number, state.soonest_ps):
+            begun = clock_ns()
+            traded = trade(parcels, number, state.soonest_ps)
+            own.waited_ns += clock_ns() - begun
+            if not traded:
                 return EXCHANGE
     if state.exchanges == 1:
         soonest, hops, left = unseal(parcels, number)
@@ -246,8 +263,9 @@ def work(address, worker, hops, windows):
                 lp = take_lp(team, crew, m.parcels, lps, own, worker)
                 if lp < 0:
                     break
-                status, hops_done, rows_done, cost, soonest = window(m.addresses[lp], own.begin_ps, number)
+                status, hops_done, events, rows_done, cost, soonest = window(m.addresses[lp], own.begin_ps, number)
                 own.hops += hops_done
+                own.events += events
                 own.rows_left -= rows_done
                 if status != DONE:
                     return status
@@ -261,11 +279,11 @@ def work(address, worker, hops, windows):
             own.waits = 1
             store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
         if worker == 0 and team.state.published == number:
-            status = settle(team, m.parcels, number)
+            status = settle(team, m.parcels, own, number)
             if status != DONE:
                 return status
             publish_begin(team)
-        status = await_word(team, PUBLISHED, number + 1)
+        status = await_word(team, PUBLISHED, number + 1, own)
         if status != DONE:
             return status
         if team.state.begin_ps >= INF:

@@ -47,7 +47,9 @@ def on_ranks(world, graph, program, settings, owner, threads, team_ranks):
         return None, None
     if any(each != alike[0] for each in alike):
         raise AssertionError(f"ranks do not agree: {alike}")
-    return fingerprint(together), results.settled | {"windows": results.counters["windows"]}
+    workers = {name: column.tolist() for name, column in results.workers.items()}
+    counted = {name: results.counters[name] for name in ("windows", "packet_hops", "events")}
+    return fingerprint(together), results.settled | counted | {"workers": workers, "wall_s": results.wall_s}
 
 
 def spread(owner, lps):

@@ -165,6 +165,23 @@ def test_ranks_share_memory_or_send(on_ranks, ranks):
             assert result["how"]["teams"] == expected[way.rpartition("/")[2]]
 
 
+@pytest.mark.parametrize("ranks", RANKS)
+def test_workers_of_ranks(on_ranks, ranks):
+    for ways in on_ranks(ranks)["cases"].values():
+        for way, result in ways.items():
+            how, threads = result["how"], int(way.split("/")[2])
+            found = how["workers"]
+            assert found["worker"] == [*range(ranks * threads)], way
+            assert found["rank"] == [rank for rank in range(ranks) for _ in range(threads)]
+            assert sum(found["packet_hops"]) == how["packet_hops"]
+            assert sum(found["events"]) == how["events"]
+            assert set(found["windows"]) == {how["windows"]}
+            if ranks * threads == 1:
+                assert found["waiting_s"] == [0.0]
+            elif way.endswith("sent"):
+                assert min(found["waiting_s"]) > 0, "each waits for a message in every window"
+
+
 @pytest.mark.parametrize("ranks", [ranks for ranks, runs in RANDOM_RUNS.items() if runs])
 def test_random_runs_on_ranks(on_ranks, ranks):
     found = on_ranks(ranks)["random"]

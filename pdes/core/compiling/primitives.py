@@ -1,5 +1,7 @@
 """Instructions of the machine that kernels use; pdes/core/jit.py has what they do in plain Python."""
 
+import time
+
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -173,3 +175,22 @@ def yield_core(_typing_context):
         return builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
 
     return types.int32(), codegen
+
+
+NS_OF_S = 1_000_000_000
+
+
+@intrinsic
+def clock_ns(_typing_context):
+    """POSIX clock_gettime of the monotonic clock, some 20 ns."""
+
+    def codegen(_context, builder, _signature, _args):
+        i32, i64 = ir.IntType(32), ir.IntType(64)
+        found = cgutils.alloca_once(builder, i64, size=2)
+        kind = ir.FunctionType(i32, [i32, i64.as_pointer()])
+        function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        builder.call(function, [i32(time.CLOCK_MONOTONIC), found])
+        seconds, rest = builder.load(found), builder.load(builder.gep(found, [i64(1)]))
+        return builder.add(builder.mul(seconds, i64(NS_OF_S)), rest)
+
+    return types.int64(), codegen

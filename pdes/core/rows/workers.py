@@ -51,7 +51,7 @@ class TeamState(
     all_rows_left = word(Kind.COUNT, "trace rows that no team has finished, less all of them")
 
 
-class Worker(Row, words=16, written_by=("workers.team",)):
+class Worker(Row, words=16, written_by=("workers.crew", "workers.team")):
     """Of one worker of a team, and written by it alone."""
 
     arrived = word(Kind.COUNT, "windows done")
@@ -63,6 +63,9 @@ class Worker(Row, words=16, written_by=("workers.team",)):
     begin_ps = word(Kind.TIME, "begin of the window")
     window = word(Kind.COUNT, "number of the window")
     plans = word(Kind.FLAG, "orders the LPs of its crew")
+    events = word(Kind.COUNT, "events of the LPs that it has done")
+    waited_ns = word(Kind.COUNT, "nanoseconds in which it waited for others, and for parcels of other teams")
+    lasted_ns = word(Kind.COUNT, "nanoseconds from its begin to its end")
 
 
 class LpTurn(Row, words=16, written_by=("workers.team",)):

@@ -1,0 +1,85 @@
+"""What is recorded of each worker: what it did, how long it worked and how long it waited for others."""
+
+import numpy as np
+import pytest
+
+from pdes import Layout, Processes, Settings, build_world, run, run_divided
+from pdes.messages import fidelity
+from topologies import build
+from workload import collective_program, pairs_program
+
+COLUMNS = ["worker", "rank", "packet_hops", "events", "working_s", "waiting_s", "windows"]
+FLOATS = {"working_s", "waiting_s"}
+TURN_S = 0.05
+"""Of another program on the core of a worker, which then begins later than the first or goes on when that is done."""
+
+
+def plausible(results, workers):
+    """Rows of so many workers, whose sums are those of the run."""
+    found, counters = results.workers, results.counters
+    assert sorted(found) == sorted(COLUMNS)
+    assert {name for name, column in found.items() if column.dtype == np.float64} == FLOATS
+    assert all(column.dtype == np.int64 for name, column in found.items() if name not in FLOATS)
+    assert found["worker"].tolist() == list(range(workers))
+    assert found["packet_hops"].sum() == counters["packet_hops"]
+    assert found["events"].sum() == counters["events"]
+    assert found["windows"].tolist() == [counters["windows"]] * workers
+    assert found["working_s"].min() > 0
+    assert found["waiting_s"].min() >= 0
+    both_s = found["working_s"] + found["waiting_s"]
+    assert both_s.max() <= 1.05 * results.wall_s + TURN_S
+    return both_s
+
+
+def divided(owner, npus=16, size=200_000, delay="1us"):
+    """A program, its fabric and settings, and who owns what."""
+    graph = build(f"leaf-spine:npus={npus},hosts_per_leaf=4,spines=2,rate=100Gbps,delay={delay}")
+    owner = owner(graph.nodes)
+    return graph, collective_program("all-to-all", npus, size), Settings(), owner
+
+
+@pytest.mark.parametrize("lps", [1, 3])
+def test_one_worker_works_all_the_time(lps):
+    results = run(build_world(*divided(lambda nodes: np.arange(nodes) * lps // nodes)))
+    both_s = plausible(results, 1)
+    assert results.workers["waiting_s"].tolist() == [0.0]
+    assert results.workers["rank"].tolist() == [0]
+    assert both_s[0] >= 0.5 * results.wall_s
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads(threads):
+    results = run(build_world(*divided(lambda nodes: np.arange(nodes) % 6)), threads=threads)
+    plausible(results, threads)
+    assert results.workers["waiting_s"].sum() > 0
+
+
+def in_processes(graph, program, settings, owner):
+    return run_divided(Layout(graph, settings, owner), program, settings, Processes(int(owner.max()) + 1))
+
+
+def test_processes():
+    results = in_processes(*divided(lambda nodes: np.arange(nodes) * 3 // nodes))
+    plausible(results, 3)
+    assert results.workers["rank"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("idle", [0, 1])
+def test_who_has_little_to_do_waits(idle):
+    """One of two workers has a single NPU of 64, and works less and waits longer than the other.
+
+    Windows are long, so that others on the machine keep both waiting for a small part of the time only.
+    """
+    parts = divided(lambda nodes: np.where(np.arange(nodes) == 5, idle, 1 - idle), 64, 40_000_000, "50us")
+    results = in_processes(*parts)
+    plausible(results, 2)
+    hops, working_s, waiting_s = (results.workers[name] for name in ("packet_hops", "working_s", "waiting_s"))
+    assert 20 * hops[idle] < hops[1 - idle]
+    assert 2 * working_s[idle] < working_s[1 - idle]
+    assert waiting_s[idle] > waiting_s[1 - idle]
+
+
+def test_nothing_is_recorded_where_there_are_no_windows():
+    graph = build("switch:npus=4")
+    program = pairs_program([1, 2, 3, 0], 1000)
+    assert run(build_world(graph, program, Settings(fidelity=fidelity.fidelity("congestion_unaware")))).workers == {}
