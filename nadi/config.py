@@ -243,7 +243,8 @@ class WorkloadSection(Section):
 
     traces: FilePath | None = Field(
         None,
-        description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et; or folder of a trace set',
+        description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et; or folder of a trace set, '
+        "or of traces of one beginning",
     )
     trace_set: GivenTraces = Field(
         None, description="in place of traces: those that Python gives (docs/python.md); results hold words for them"
@@ -255,7 +256,10 @@ class WorkloadSection(Section):
     framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
         "megatron", description="whose training step of the model it is, or that it is served as [serving] says"
     )
-    groups: FilePath | None = Field(None, description="JSON file of the communicators that the traces name")
+    groups: FilePath | None = Field(
+        None,
+        description="JSON file of the communicators that the traces name; without, groups.json if traces is a folder",
+    )
     all_gather_size: Literal["contribution", "total"] = Field(
         CollectiveSettings.all_gather_size,
         description="what comm_size of all-gather and gather counts: one member's part, or all of it",

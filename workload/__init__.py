@@ -17,7 +17,7 @@ from workload.program.settings import CollectiveSettings
 from workload.schedules.packed import Schedules, ScheduleSet
 from workload.trace_sets.expansion import expand
 from workload.trace_sets.files import read_set, write_set
-from workload.trace_sets.load import load_set, load_traces
+from workload.trace_sets.load import groups_of, load_set, load_traces
 from workload.trace_sets.trace_set import TraceSet
 from workload.transformer import TransformerParams
 
@@ -41,6 +41,7 @@ __all__ = [
     "each_its_own",
     "everyone_alike",
     "expand",
+    "groups_of",
     "hierarchical_program",
     "load_set",
     "load_traces",

@@ -71,7 +71,7 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
     for name, key in (("step_time_ps", "time_ps"), ("tokens_per_s", "tokens_per_s"), ("mfu", "mfu")):
         if key in step:
             yield name, float(step[key])
-    times = {name: float(step[f"{name}_ps"]) for name in STEP_CATEGORIES if f"{name}_ps" in step}
+    times = {name: float(step.get(f"{name}_ps", 0.0)) for name in STEP_CATEGORIES}
     whole = sum(times.values())
     if whole:
         axes = {axis: times[axis] / whole for axis in COMMUNICATION_AXES}

@@ -68,7 +68,8 @@ def read_work(
     traces = _trace_set(config, graph, own, exchange)
     if servers:
         traces = with_memory_nodes(traces, servers, graph.host, exchange)
-    groups = read_groups(config.workload.groups) if config.workload.groups else {}
+    named = config.workload.groups or (config.workload.traces and workload.groups_of(config.workload.traces))
+    groups = read_groups(named) if named else {}
     collectives = collective_settings(config, graph, force=force)
     program = workload.build_program(
         traces.traces,

@@ -218,3 +218,18 @@ def test_mistakes_of_serving_get_one_line(nadi, run_file, workload, text, words)
     assert outcome.code == 2
     assert words in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_a_folder_of_plain_traces_has_its_groups_beside_them(nadi, tmp_path):
+    nadi(
+        "workload", "megatron", "--model", "gpt3-125m", "--plan", "tp2,dp2,gb4,seq128", "--expand", "-o", tmp_path / "t"
+    )
+    assert (tmp_path / "t" / "groups.json").is_file()
+    file = tmp_path / "run.toml"
+    common = '[topology]\ncluster = "dgx-h100-superpod"\ngpus = 4\n[network]\nfidelity = "closed-form"\n[workload]\n'
+    prefix = next((tmp_path / "t").glob("*.0.et")).name.removesuffix(".0.et")
+    digests = set()
+    for section in ('traces = "t"', f'traces = "t/{prefix}"\ngroups = "t/groups.json"'):
+        file.write_text(common + section)
+        digests.add(nadi("run", file, "--json").document["digest"])
+    assert len(digests) == 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from et import TraceError, comp_node, metadata, write_trace
-from workload import WorkloadError, load_traces
+from workload import WorkloadError, groups_of, load_traces
 from workload.trace_sets.own import ELSEWHERE, IDLE
 
 
@@ -47,6 +47,20 @@ def test_no_file_says_what_was_looked_for(tmp_path):
         wanted = f"{prefix}: no traces, looked for {prefix}.<npu>.et, {prefix}.<npu>.et.gz and {prefix}"
         with pytest.raises(WorkloadError, match=f"^{re.escape(wanted)}$"):
             load_traces(prefix, 2)
+
+
+def test_a_folder_is_its_only_prefix(tmp_path):
+    put(tmp_path / "w.0.et")
+    put(tmp_path / "w.2.et")
+    traces, own = load_traces(tmp_path, 3)
+    assert (len(traces), own.tolist()) == (1, [0, IDLE, 0])
+    assert groups_of(tmp_path) is None
+    (tmp_path / "groups.json").write_text("{}")
+    assert groups_of(tmp_path) == tmp_path / "groups.json"
+    assert groups_of(tmp_path / "w") is None
+    put(tmp_path / "v.0.et")
+    with pytest.raises(WorkloadError, match=r"traces of 2 prefixes, expected one of them \(.*/v, .*/w\)$"):
+        load_traces(tmp_path, 3)
 
 
 def test_a_file_for_an_npu_too_many(tmp_path):

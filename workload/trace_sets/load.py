@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import inputs
-from et import TraceTable, read_trace
+from et import TraceError, TraceTable, read_trace
+from et.prefixes import plain_traces
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.exchange import Exchange, alone
@@ -21,6 +22,9 @@ from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
 
 Mask = NDArray[np.bool_]
+
+GROUPS = "groups.json"
+_ENDINGS = (".et", ".et.gz")
 
 
 def load_set(
@@ -95,11 +99,36 @@ def load_traces(
 
 
 def files_of(prefix: Path, npus: int) -> dict[int, Path]:
-    """The file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one.
+    """The file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; of a folder, that of its only prefix.
 
     Raises:
-        WorkloadError: no file, two files for one NPU, or a file for an NPU from `npus` on.
+        WorkloadError: no file, several prefixes in the folder, two files for one NPU, or a file for an NPU from `npus`
+            on.
     """
+    files = _of_prefix(prefix)
+    if not files and prefix.is_dir() and any(file.name.endswith(_ENDINGS) for file in _listed(prefix)):
+        try:
+            files = plain_traces(prefix).files
+        except TraceError as error:
+            raise WorkloadError(str(error)) from None
+    if not files:
+        kind = inputs.kind_of(prefix)
+        found = f"is {kind.words}, and there are no traces" if kind else "no traces"
+        beside = prefix.parent / manifest.NAME
+        hint = f"; {prefix.parent} is a trace set" if beside.is_file() else ""
+        raise WorkloadError(f"{prefix}: {found}, looked for {prefix}.<npu>.et, {prefix}.<npu>.et.gz and {prefix}{hint}")
+    if max(files) >= npus:
+        raise WorkloadError(f"{files[max(files)]}: trace of NPU {max(files)}, but the fabric has {npus} NPUs")
+    return files
+
+
+def groups_of(path: str | os.PathLike[str]) -> Path | None:
+    """The groups that lie in a folder of plain traces, of files that it has none."""
+    beside = Path(path) / GROUPS
+    return beside if beside.is_file() and not is_set(path) else None
+
+
+def _of_prefix(prefix: Path) -> dict[int, Path]:
     name = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et(\.gz)?")
     files: dict[int, Path] = {}
     for file in _listed(prefix.parent):
@@ -110,14 +139,6 @@ def files_of(prefix: Path, npus: int) -> dict[int, Path]:
         if npu in files:
             raise WorkloadError(f"{file}: NPU {npu} has {files[npu].name} too, expected one file")
         files[npu] = file
-    if not files:
-        kind = inputs.kind_of(prefix)
-        found = f"is {kind.words}, and there are no traces" if kind else "no traces"
-        beside = prefix.parent / manifest.NAME
-        hint = f"; {prefix.parent} is a trace set" if beside.is_file() else ""
-        raise WorkloadError(f"{prefix}: {found}, looked for {prefix}.<npu>.et, {prefix}.<npu>.et.gz and {prefix}{hint}")
-    if max(files) >= npus:
-        raise WorkloadError(f"{files[max(files)]}: trace of NPU {max(files)}, but the fabric has {npus} NPUs")
     return files
 
 
