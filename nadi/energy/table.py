@@ -80,7 +80,12 @@ class Facility(_Row):
 
 
 class EnergyTable(_Row):
-    """A whole table; its keys are those of table.toml."""
+    """A whole table; its keys are those of table.toml.
+
+    Attributes:
+        sources: where numbers are from, by their paths ("nic.W").
+        ranges: what others may find, from the least to the most.
+    """
 
     gpus: dict[str, GpuCost]
     power: Power
@@ -92,6 +97,7 @@ class EnergyTable(_Row):
     direct_port: PortPower
     facility: Facility
     sources: dict[str, str] = {}
+    ranges: dict[str, tuple[_Amount, _Amount]] = {}
 
 
 class Chosen(NamedTuple):

@@ -35,7 +35,7 @@ class RunBill(NamedTuple):
     def document(self) -> dict[str, Any]:
         """For JSON."""
         whole = document(self.usage, self.bill)
-        used = self.table.model_dump(mode="json", by_alias=True, exclude_none=True)
+        used = self.table.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"ranges"})
         used["gpus"] = {self.bill.gpu: used["gpus"][self.bill.gpu]}
         source = None if self.table_from is None else str(self.table_from)
         return whole | {"notes": list(self.notes), "table_from": source, "table": used}

@@ -1,12 +1,14 @@
 """`nadi energy`: joules and dollars against what a few lines of arithmetic say."""
 
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import et
 from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, usd_per_hour
+from nadi.energy.documentation import BASES, documentation, numbers
 from nadi.energy.table import DEFAULT, GpuCost, choose, read_table
 from nadi.errors import ConfigError
 from nadi.reports.energy import plain, usd_text
@@ -208,6 +210,28 @@ def test_an_owned_gpu_pays_its_electricity(table, tmp_path):
     assert (rented.usd, bought.usd) == (pytest.approx(3.6), pytest.approx(1.0 + 0.0165))
 
 
+def test_every_number_says_where_it_is_from():
+    """And has a range, unless its maker says it; the page has all of them as they are."""
+    table = read_table()
+    found = dict(numbers(table))
+    assert found.keys() == table.sources.keys()
+    written = tomllib.loads(DEFAULT.read_text())
+    rows = {key: row for key, row in written.items() if key not in ("gpus", "sources", "ranges")}
+    of_rows = {f"{name}.{key}" for name, row in rows.items() for key in row if key != "rate"}
+    assert set(found) == of_rows | {f"gpus.{gpu}.{key}" for gpu, row in written["gpus"].items() for key in row}
+    assert set(rows) - {"power", "host", "facility"} == {row for rows in PORTS.values() for row in rows}
+    for path, value in found.items():
+        basis = table.sources[path].partition(":")[0]
+        assert basis in BASES, path
+        assert basis in ("published", "derived") or path in table.ranges, path
+        if path in table.ranges:
+            least, most = table.ranges[path]
+            assert least <= value <= most
+            assert least < most
+    page = (Path(__file__).parents[2] / "docs" / "energy.md").read_text(encoding="utf-8")
+    assert page.endswith(documentation())
+
+
 def test_a_table_stands_over_the_default(tmp_path):
     own = tmp_path / "own.toml"
     own.write_text("[facility]\npue = 1.1\n")
@@ -215,16 +239,6 @@ def test_a_table_stands_over_the_default(tmp_path):
     assert ours.facility.pue == 1.1
     assert ours.facility.usd_per_kWh == default.facility.usd_per_kWh
     assert ours.gpus == default.gpus
-
-
-def test_every_number_of_the_default_has_a_source():
-    tree = tomllib.loads(DEFAULT.read_text())
-    sources = tree.pop("sources")
-    gpus = tree.pop("gpus")
-    numbers = {f"{section}.{key}" for section, row in tree.items() for key in row if key != "rate"}
-    numbers |= {f"gpus.{gpu}.{key}" for gpu, row in gpus.items() for key in row if gpu != "other"} | {"gpus.other"}
-    assert set(sources) == numbers
-    assert set(tree) - {"power", "host", "facility"} == {row for rows in PORTS.values() for row in rows}
 
 
 @pytest.mark.parametrize(
