@@ -17,6 +17,11 @@ _WORD_BYTES = 8
 _NUMBERS, _NAMES = "numbers", "names"
 
 
+_PLAIN = (str, int, float)
+_OTHERS = {"config": dict, "settled": dict, "step": dict, "serving": dict, "ports": dict, "warnings": list}
+"""What the values of summary.json are: plain ones, but these."""
+
+
 def read_summary(folder: Path) -> dict[str, Any]:
     """What summary.json holds.
 
@@ -33,6 +38,11 @@ def read_summary(folder: Path) -> dict[str, Any]:
         raise ValueError(f"summary.json: no JSON: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("finish_time_ps", 0), int):
         raise ValueError("summary.json: no finish_time_ps; expected what a run writes")  # noqa: TRY004 - of a file
+    wrong = next((key for key, value in found.items() if not isinstance(value, _OTHERS.get(key, _PLAIN))), None)
+    step = found.get("step", {}) if wrong is None else {}
+    wrong = wrong or next((f"step.{key}" for key, value in step.items() if not isinstance(value, int | float)), None)
+    if wrong is not None:
+        raise ValueError(f"summary.json: {wrong}: found another kind of value; expected what a run writes")
     return found
 
 

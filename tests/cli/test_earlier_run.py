@@ -51,16 +51,23 @@ def fifo(out):
     os.mkfifo(out / "summary.json")
 
 
-def text_for_number(out):
-    found = json.loads((out / "summary.json").read_text())
-    (out / "summary.json").write_text(json.dumps(found | {"finish_time_ps": "9"}))
+def says(**values):
+    """Another value of summary.json."""
+
+    def spoil(out):
+        found = json.loads((out / "summary.json").read_text())
+        (out / "summary.json").write_text(json.dumps(found | values))
+
+    return spoil
 
 
 SPOILT = {
     "deep JSON": (deep, "lists in lists"),
     "5,000 digits": (long_number, "summary.json: no JSON"),
     "a FIFO": (fifo, "a FIFO, not a file"),
-    "text for a number": (text_for_number, "no finish_time_ps"),
+    "text for a number": (says(finish_time_ps="9"), "no finish_time_ps"),
+    "nothing for a section": (says(config=None), "config: found another kind of value"),
+    "a list for a number": (says(step={"dp_ps": []}), "step.dp_ps: found another kind of value"),
     "no column": (spoil_table(lambda t: t.drop_columns(["tx_packets", "src"])), "no column"),
     "column of text": (spoil_table(swapped), "expected n"),
     "no Parquet": (lambda out: (out / "links.parquet").write_bytes(b"PAR1 and no more"), ""),
