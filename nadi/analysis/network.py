@@ -129,6 +129,8 @@ _NEEDED = {
     PAUSES: ("link", "time_ps", "data_class", "paused"),
 }
 """Columns that each table must have."""
+_READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}
+"""What is read of tables that may have very many rows."""
 
 
 def read_run(folder: Path) -> NetRun:
@@ -297,14 +299,17 @@ def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
 
 def _columns(folder: Path, schema: Schema, needed: Sequence[str]) -> dict[str, Any] | None:
     """Columns of a Parquet file, text as lists; None where there is no file."""
-    table = read_table(folder, schema, needed)
+    table = read_table(folder, schema, needed, _READ.get(schema))
     if table is None:
         return None
     is_name = schema.kinds(needed)
-    return {
-        name: column.to_pylist() if is_name.get(name) or pa.types.is_dictionary(column.type) else column.to_numpy()
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
+    found = {}
+    for name in table.column_names:
+        column = table[name]
+        is_text = is_name.get(name) or pa.types.is_dictionary(column.type)
+        found[name] = column.to_pylist() if is_text else column.to_numpy()
+        table = table.drop_columns(name)  # not twice in memory
+    return found
 
 
 def _fabric(summary: Mapping[str, Any], links: int) -> tuple[Graph | None, str]:

@@ -41,6 +41,8 @@ class Effort(NamedTuple):
 
 OF_A_RUN = Effort(1 << 20, 1 << 22, 3, off_neighbours=True)
 OF_PLANS = Effort(1 << 19, 1 << 20, 6, off_neighbours=False)
+OF_CHANGES = Effort(1 << 18, 1 << 20, 4, off_neighbours=True)
+"""Of a change to a fabric (nadi.explanation.what_if): what counts is by how much it changes what a collective takes."""
 
 
 class Asked(NamedTuple):

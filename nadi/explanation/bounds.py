@@ -1,7 +1,7 @@
 """What bound a piece of communication: a link's rate, latency, a pause, or others in the way."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,15 +13,15 @@ from nadi.closed_forms.costs import CollectiveCosts
 from nadi.errors import ConfigError
 from nadi.explanation.fabric import closed_forms, of_collectives
 from nadi.explanation.happened import Happened
+from nadi.explanation.messages import MessagesOfPath, Rows
 from nadi.explanation.path import COLLECTIVE, MESSAGES, SENDING, Piece
 from nadi.runs import Run
-from nadi.schemas import FLOWS, LINKS, PAUSES
+from nadi.schemas import LINKS, PAUSES
 from nadi.terminal.readable import rate_text
 from pdes.closed_forms.folded_program import CollectiveKeys
 
 Int64 = NDArray[np.int64]
 
-MOST_FLOWS = 4096
 _IN_THE_WAY = 1.1
 """Times the closed form, above which others were in the way."""
 _HALF = 0.5
@@ -46,15 +46,15 @@ class Bound(NamedTuple):
 
 
 class Bounds:
-    """Answers for the pieces of one run, those that are alike once."""
+    """Answers for the pieces of a path, those that are alike once."""
 
-    def __init__(self, run: Run, found: Happened) -> None:
-        """Read links, messages, pauses and collectives of a run, as far as it has kept them."""
+    def __init__(self, run: Run, found: Happened, pieces: Sequence[Piece]) -> None:
+        """Read links, pauses and collectives of a run and the path's messages, as far as the run has kept them."""
         self._run, self._found = run, found
         self._known: dict[tuple[object, ...], Bound] = {}
         self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
         self._rows = self._of_collectives()
-        self._flows = self._of_flows()
+        self._messages = self._of_path(pieces)
         self._costs: CollectiveCosts | None = None
         self._pauses = None
         if run.has(PAUSES) and run.pauses is not None:
@@ -134,18 +134,16 @@ class Bounds:
         )
         return 2 * (whole - half) / whole if whole else 0.0
 
-    def _alone(self, piece: Piece) -> tuple[float, dict[str, Int64]]:
+    def _alone(self, piece: Piece) -> tuple[float, Rows]:
         """What it takes on an idle network (NaN = not known), and its messages."""
-        found, node = self._found, piece.node
         if piece.what == COLLECTIVE:
-            group, seq = self._place(node)
+            group, seq = self._place(piece.node)
             row = self._rows.get((group, seq))
             idle_ps = float(self._run.collectives["closed_form_ps"][row].as_py()) if row is not None else math.nan
-            return idle_ps, self._own_flows(group, seq)
-        npu, peer = int(found.npu[node]), int(found.npu[node] + found.program.node_peer[found.at[node]])
-        src, dst = (npu, peer) if piece.what == SENDING else (peer, npu)
-        flows, ideal = self._between(src, dst, piece)
-        return ideal, flows
+            return idle_ps, self._messages.of_collective(group, seq)
+        flows = self._messages.between(*self._ends(piece), piece.end_ps)
+        ideal_ps = int(flows["ideal_ps"][0]) if len(flows["src"]) else 0
+        return float(ideal_ps) if ideal_ps > 0 else math.nan, flows
 
     def _place(self, node: int) -> tuple[int, int]:
         program, at, npu = self._found.program, int(self._found.at[node]), int(self._found.npu[node])
@@ -157,43 +155,21 @@ class Bounds:
         groups, places = (self._run.collectives[name].to_pylist() for name in ("group", "seq"))
         return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
 
-    def _of_flows(self) -> dict[str, Int64]:
-        """Messages by group, place and receiver."""
-        if not self._run.has(FLOWS):
-            return {}
-        table = self._run.flows
-        columns = {name: np.asarray(table[name], np.int64) for name in ("group", "seq", "src", "dst", "bytes")}
-        columns |= {name: np.asarray(table[name], np.int64) for name in ("start_ps", "finish_ps", "control")}
-        columns["ideal_ps"] = np.asarray(table["ideal_ps"].fill_null(-1), np.int64)
-        order = np.lexsort((columns["dst"], columns["seq"], columns["group"]))
-        return {name: column[order] for name, column in columns.items()}
+    def _of_path(self, pieces: Sequence[Piece]) -> MessagesOfPath:
+        """Messages of the first piece of each key."""
+        first: dict[tuple[object, ...], Piece] = {}
+        for piece in pieces:
+            if piece.what in {COLLECTIVE, MESSAGES, SENDING}:
+                first.setdefault(self._key(piece), piece)
+        joint = [piece for piece in first.values() if piece.what == COLLECTIVE]
+        pairs = [self._ends(piece) for piece in first.values() if piece.what != COLLECTIVE]
+        return MessagesOfPath(self._run, [self._place(piece.node) for piece in joint], pairs)
 
-    def _own_flows(self, group: int, seq: int) -> dict[str, Int64]:
-        """Messages of a collective."""
-        flows = self._flows
-        if not flows:
-            return {"src": np.zeros(0, np.int64)}
-        low, high = np.searchsorted(flows["group"], [group, group + 1])
-        first, last = low + np.searchsorted(flows["seq"][low:high], [seq, seq + 1])
-        here = np.arange(first, last)
-        if len(here) > MOST_FLOWS:
-            here = here[np.linspace(0, len(here) - 1, MOST_FLOWS).astype(np.int64)]
-        return {name: column[here] for name, column in flows.items()}
-
-    def _between(self, src: int, dst: int, piece: Piece) -> tuple[dict[str, Int64], float]:
-        """The message that came to dst from src when the piece ended, and what it takes alone."""
-        flows = self._flows
-        if not flows or src < 0:
-            return {"src": np.zeros(0, np.int64)}, math.nan
-        high = int(np.searchsorted(flows["group"], 0))
-        own = np.flatnonzero(
-            (flows["src"][:high] == src) & (flows["dst"][:high] == dst) & (flows["control"][:high] == 0)
-        )
-        if not len(own):
-            return {"src": np.zeros(0, np.int64)}, math.nan
-        chosen = own[[int(np.argmin(np.abs(flows["finish_ps"][own] - piece.end_ps)))]]
-        ideal = int(flows["ideal_ps"][chosen[0]])
-        return {name: column[chosen] for name, column in flows.items()}, float(ideal) if ideal > 0 else math.nan
+    def _ends(self, piece: Piece) -> tuple[int, int]:
+        """Sender and receiver of a message."""
+        found, node = self._found, piece.node
+        npu, peer = int(found.npu[node]), int(found.npu[node] + found.program.node_peer[found.at[node]])
+        return (npu, peer) if piece.what == SENDING else (peer, npu)
 
     def _name(self, link: int) -> str:
         links = self._links or {}

@@ -3,6 +3,7 @@
 from typing import Any
 
 from nadi.explanation.bounds import Bounds
+from nadi.explanation.folded import is_folded
 from nadi.explanation.happened import Happened, happened
 from nadi.explanation.path import Piece, critical_path, npus_of
 from nadi.explanation.what_if import FASTER, what_if
@@ -20,13 +21,14 @@ def explain(run: Run, factor: float = FASTER) -> dict[str, Any]:
     """
     found = happened(run)
     pieces = critical_path(run, found)
-    bounds = Bounds(run, found)
+    bounds = Bounds(run, found, pieces)
     npus = npus_of(found, pieces)
     return {
         "finish_time_ps": run.finish_time_ps,
         "pieces": len(pieces),
         "changes_of_npu": max(0, len(npus) - 1),
         "npus": sorted(set(npus)),
+        "stand_for_others": is_folded(run),
         "by_what": _by_what(pieces, bounds, run.finish_time_ps),
         "by_bound": _by_bound(pieces, bounds, run.finish_time_ps),
         "longest": [_one(run, found, piece, bounds) for piece in _longest(pieces)],

@@ -4,11 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.closed_forms.costs import CollectiveCosts
+from nadi.closed_forms.curves import OF_CHANGES
 from nadi.explanation.happened import Happened
 from nadi.fidelities import fabric_settings
 from nadi.runs import Run
 from nadi.simulation import network_settings
 from pdes.build.settings import Settings
+from topologies import Graph
 
 Int64 = NDArray[np.int64]
 
@@ -21,7 +23,12 @@ def settings_of(run: Run) -> Settings:
 
 def closed_forms(run: Run) -> CollectiveCosts:
     """Of collectives on the run's fabric."""
-    return CollectiveCosts(run.graph, settings_of(run))
+    return closed_forms_on(run.graph, settings_of(run))
+
+
+def closed_forms_on(graph: Graph, settings: Settings) -> CollectiveCosts:
+    """Of collectives on a fabric: large ones are told by smaller sizes, as each change asks for all of them again."""
+    return CollectiveCosts(graph, settings, OF_CHANGES)
 
 
 def of_collectives(found: Happened, nodes: Int64) -> tuple[Int64, Int64, Int64]:

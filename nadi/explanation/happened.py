@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from nadi.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 from nadi.errors import ConfigError
 from nadi.explanation.dag import Dag, Edges
+from nadi.explanation.folded import StandIns, stand_ins
 from nadi.runs import Run
 from workload import Program
 
@@ -81,10 +82,6 @@ def happened(run: Run) -> Happened:
         ConfigError: the run has not kept its trace nodes, or too many of them.
         TraceError, WorkloadError, ConfigError: its traces have gone, or are others now.
     """
-    if "like" in run.npus.column_names:
-        raise ConfigError(
-            f"{run.folder}: the run kept trace nodes of one NPU of each class; expected a run of fewer trace nodes"
-        )
     nodes, program = run.nodes, run.work.program
     if len(nodes) > MOST_NODES:
         raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MOST_NODES:,} to be explained")
@@ -92,8 +89,9 @@ def happened(run: Run) -> Happened:
     start_ps, finish_ps = (np.asarray(nodes[name], np.int64) for name in ("start_ps", "finish_ps"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
     kind = program.node_kind[at]
-    collective, first, ready_ps = _collectives(program, npu, at, kind, start_ps)
-    sender = _senders(program, npu, at, kind)
+    stands = stand_ins(run, program, npu)
+    collective, first, ready_ps = _collectives(program, npu, at, kind, start_ps, stands.group)
+    sender = _senders(program, npu, at, kind, stands)
     parents = _parents(program, npu, row)
     own_lane = np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[at], -1).astype(np.int64)
     if not run.config.system.concurrent_collectives:
@@ -132,7 +130,7 @@ def senders_of(run: Run) -> Int64:
     program = run.work.program
     npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
-    return _senders(program, npu, at, program.node_kind[at])
+    return _senders(program, npu, at, program.node_kind[at], stand_ins(run, program, npu))
 
 
 def names(run: Run) -> pa.ChunkedArray:
@@ -141,12 +139,12 @@ def names(run: Run) -> pa.ChunkedArray:
 
 
 def _collectives(
-    program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], start_ps: Int64
+    program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], start_ps: Int64, alike: Int64
 ) -> tuple[Int64, Int64, Int64]:
     """The collective of each node, one node of each collective, and when the last member of each had begun."""
     number = np.full(len(npu), -1)
     own = np.flatnonzero((kind == COLLECTIVE) & (program.node_schedule[at] >= 0))
-    group = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]].astype(np.int64)
+    group = alike[program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]]]
     key = group << 32 | program.node_seq[at[own]].astype(np.int64)
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     number[own] = index.reshape(-1)
@@ -155,24 +153,42 @@ def _collectives(
     return number, own[first], ready_ps
 
 
-def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8]) -> Int64:
-    """int64[n]: the send of each receive; -1 = of no receive."""
+def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], stands: StandIns) -> Int64:
+    """int64[n]: the send of each receive, or the one that stands for it; -1 = of no receive."""
     found = np.full(len(npu), -1)
-    sends, recvs = np.flatnonzero(kind == SEND), np.flatnonzero(kind == RECV)
-    if not len(sends) or not len(recvs):
+    recvs = np.flatnonzero(kind == RECV)
+    peer = npu[recvs] + program.node_peer[at[recvs]]
+    sent_by, sent_at, place = _sends(program, np.unique(peer), stands)
+    if not len(recvs) or not len(sent_by):
         return found
-    peer = npu + program.node_peer[at]
-    tag, seq = program.node_tag[at].astype(np.int64), program.node_seq[at].astype(np.int64)
-    place = (tag & ((1 << _TAG_BITS) - 1)) << _SEQ_BITS | seq & ((1 << _SEQ_BITS) - 1)
-    both = np.concatenate([npu[sends] * program.npus + peer[sends], peer[recvs] * program.npus + npu[recvs]])
+    sent_to = sent_by + program.node_peer[sent_at]
+    both = np.concatenate([sent_by * program.npus + sent_to, peer * program.npus + npu[recvs]])
     _, pair = np.unique(both, return_inverse=True)
-    key = pair.reshape(-1) << (_TAG_BITS + _SEQ_BITS) | np.concatenate([place[sends], place[recvs]])
-    order = np.argsort(key[: len(sends)], kind="stable")
-    wanted = key[len(sends) :]
-    where = np.minimum(np.searchsorted(key[: len(sends)][order], wanted), len(sends) - 1)
-    matches = key[: len(sends)][order][where] == wanted
-    found[recvs[matches]] = sends[order[where[matches]]]
+    key = pair.reshape(-1) << (_TAG_BITS + _SEQ_BITS) | _of_pair(program, np.concatenate([sent_at, at[recvs]]))
+    order = np.argsort(key[: len(sent_by)], kind="stable")
+    wanted = key[len(sent_by) :]
+    where = np.minimum(np.searchsorted(key[: len(sent_by)][order], wanted), len(sent_by) - 1)
+    matches = key[: len(sent_by)][order][where] == wanted
+    found[recvs[matches]] = place[order[where[matches]]]
     return found
+
+
+def _sends(program: Program, npus: Int64, stands: StandIns) -> tuple[Int64, Int64, Int64]:
+    """Of all sends of some NPUs: whose, row of Program.node_*, and the node that tells of it."""
+    npus = npus[stands.first[npus] >= 0]
+    trace = program.trace_of_npu[npus]
+    rows = np.diff(program.trace_ptr)[trace]
+    npu = np.repeat(npus, rows)
+    row = np.arange(len(npu)) - np.repeat(np.cumsum(rows) - rows, rows)
+    at = program.trace_ptr[program.trace_of_npu[npu]] + row
+    is_send = program.node_kind[at] == SEND
+    return npu[is_send], at[is_send], (stands.first[npu] + row)[is_send]
+
+
+def _of_pair(program: Program, at: Int64) -> Int64:
+    """What tells the messages of a pair apart: tag and place, of sends and receives."""
+    tag, seq = program.node_tag[at].astype(np.int64), program.node_seq[at].astype(np.int64)
+    return (tag & ((1 << _TAG_BITS) - 1)) << _SEQ_BITS | seq & ((1 << _SEQ_BITS) - 1)
 
 
 def _parents(program: Program, npu: Int64, row: Int64) -> tuple[Int64, Int64]:

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from nadi.analysis.network import tiers
 from nadi.analysis.node_times import COMPUTE, SEND
-from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.flows import ideal_ps
-from nadi.explanation.fabric import of_collectives, settings_of
+from nadi.explanation.fabric import closed_forms_on, of_collectives, settings_of
 from nadi.explanation.happened import DONE, DURATION, MESSAGE, Happened, names
 from nadi.explanation.path import axis_of
 from nadi.runs import Run
-from nadi.schemas import LINKS
+from nadi.schemas import COMMUNICATION_AXES, LINKS
 from pdes.build.settings import Settings
 from pdes.closed_forms.folded_program import CollectiveKeys
 from topologies import Graph
@@ -31,6 +30,8 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 FASTER = 1.1
+MOST_TIERS = 8
+"""Of links that are asked about, the busiest: each asks for all closed forms again."""
 _CPU_LANE = 0
 
 
@@ -76,10 +77,11 @@ def _changes(run: Run, found: Happened, factor: float) -> Iterator[tuple[str, st
     if on_gpu.any():
         faster = (kind == DURATION) & on_gpu[of_node]
         yield f"GPUs {said}", "gpu", np.where(faster, weight / factor, weight)
-    sorts = _sorts(run, found)
-    for name in sorted(set(sorts.tolist()) - {""}):
-        of_it = (sorts[of_node] == name) & _is_communication(found)
-        yield f"{name} {said}", f"collectives {name}", np.where(of_it, weight / factor, weight)
+    sort, words = _sorts(run, found)
+    sort_of_edge = np.where(_is_communication(found), sort[of_node], -1)
+    for number in sorted(np.unique(sort[sort >= 0]).tolist(), key=words.__getitem__):
+        faster = sort_of_edge == number
+        yield f"{words[number]} {said}", f"collectives {words[number]}", np.where(faster, weight / factor, weight)
     yield from _of_tiers(run, found, factor)
 
 
@@ -89,18 +91,20 @@ def _is_communication(found: Happened) -> NDArray[np.bool_]:
     return (found.kind == DONE) | (found.kind == MESSAGE) | own
 
 
-def _sorts(run: Run, found: Happened) -> NDArray[np.str_]:
-    """str[n]: axis, or kind, of each collective, send and receive; "" of other nodes."""
-    sorts = np.zeros(len(found.npu), object)
-    sorts[:] = ""
-    own = np.flatnonzero((found.collective >= 0) | (found.sender >= 0) | (found.node_kind == SEND))
-    words = names(run).take(own).to_pylist()
-    kinds = found.program.node_collective[found.at[own]].tolist()
-    for node, word, kind in zip(own.tolist(), words, kinds, strict=True):
-        what = KINDS[kind] if kind >= 0 else "messages"
-        axis = axis_of(word)
-        sorts[node] = f"{axis} communication" if axis else what
-    return sorts.astype(str)
+def _sorts(run: Run, found: Happened) -> tuple[Int64, list[str]]:
+    """int64[n]: axis, or kind, of each collective, send and receive, a place in the list; -1 of other nodes."""
+    words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
+    name = names(run).unify_dictionaries().combine_chunks()
+    axes = np.array([_place(COMMUNICATION_AXES, axis_of(word)) for word in name.dictionary.to_pylist()], np.int64)
+    axis = axes[np.asarray(name.indices)] if len(axes) else np.full(len(found.npu), -1)
+    kind = found.program.node_collective[found.at].astype(np.int64)
+    without_axis = np.where(kind >= 0, len(COMMUNICATION_AXES) + kind, len(words) - 1)
+    speaks = (found.collective >= 0) | (found.sender >= 0) | (found.node_kind == SEND)
+    return np.where(speaks, np.where(axis >= 0, axis, without_axis), -1), words
+
+
+def _place(words: tuple[str, ...], word: str) -> int:
+    return words.index(word) if word in words else -1
 
 
 def _of_tiers(run: Run, found: Happened, factor: float) -> Iterator[tuple[str, str, Float64]]:
@@ -111,7 +115,7 @@ def _of_tiers(run: Run, found: Happened, factor: float) -> Iterator[tuple[str, s
     words = {"src": run.links["src"].to_pylist(), "dst": run.links["dst"].to_pylist()}
     of_link = np.array([" and ".join(sorted(tier.split(" → "))) for tier in tiers(words)])
     now = _Times(run, found, graph, settings)
-    for name in dict.fromkeys(of_link.tolist()):
+    for name in _busiest(of_link, np.asarray(run.links["utilisation"], np.float64)):
         rate_bps = np.where(of_link == name, np.round(graph.link_rate_bps * factor), graph.link_rate_bps)
         faster = dataclasses.replace(graph, link_rate_bps=rate_bps.astype(np.int64))
         then = _Times(run, found, faster, settings)
@@ -120,6 +124,14 @@ def _of_tiers(run: Run, found: Happened, factor: float) -> Iterator[tuple[str, s
             weight = found.dag.edges.weight
             shorter = np.where(_is_communication(found), weight * ratio[found.of_node], weight)
             yield f"links between {name} {factor - 1:.0%} faster", f"tier {name}", shorter
+
+
+def _busiest(of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
+    """MOST_TIERS tiers, by their busiest link, as they come where they are alike; of_link: str[links], of each."""
+    names, first, tier = np.unique(of_link, return_index=True, return_inverse=True)
+    busiest = np.zeros(len(names))
+    np.maximum.at(busiest, tier.reshape(-1), utilisation)
+    return [str(names[at]) for at in np.lexsort((first, -busiest))[:MOST_TIERS]]
 
 
 class _Times:
@@ -138,7 +150,7 @@ class _Times:
             kinds = program.node_collective[found.at[first[keys]]]
             group, schedule, size = of_collectives(found, first[keys])
             asked = CollectiveKeys(group, schedule, size, found.npu[first[keys]], found.row[first[keys]])
-            costs = CollectiveCosts(graph, settings).of_collectives(program, run.work.collectives, asked, kinds)
+            costs = closed_forms_on(graph, settings).of_collectives(program, run.work.collectives, asked, kinds)
             own = found.collective >= 0
             self.time_ps[own] = costs.time_ps.astype(np.float64)[index][found.collective[own]]
         ends = np.flatnonzero((found.node_kind == SEND) | (found.sender >= 0))

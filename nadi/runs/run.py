@@ -10,9 +10,11 @@ from pydantic import ValidationError
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
 from nadi.schemas import COLLECTIVES, FLOWS, LINKS, NODES, NPUS, PAUSES, QUEUES, STEPS, Schema
-from nadi.wiring.earlier_run import read_summary, read_table
+from nadi.wiring.earlier_run import read_summary, read_table, table_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import pyarrow as pa
 
     from nadi.wiring.reading import Work
@@ -174,11 +176,26 @@ class Run:
             raise ConfigError(f"{self.folder}: no {schema.file}" + (f" ({why})" if why else "") + f"; {_EXPECTED}")
         return found
 
+    def blocks(self, schema: Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":
+        """Some columns of a table, block by block, for tables that need not be in memory; nothing where there is none.
+
+        Raises:
+            ConfigError: the table cannot be read.
+        """
+        try:
+            yield from table_blocks(self.folder, schema, columns)
+        except (OSError, ValueError) as error:
+            raise self._unreadable(error) from None
+
     def _maybe(self, schema: Schema) -> "pa.Table | None":
         needed = [field.name for field in schema.fields if not field.where]
         try:
             return read_table(self.folder, schema, needed)
-        except OSError as error:
-            raise ConfigError(f"{error.filename or self.folder}: {error.strerror or error}; {_EXPECTED}") from None
-        except ValueError as error:
-            raise ConfigError(f"{self.folder}: {' '.join(str(error).split())}; {_EXPECTED}") from None
+        except (OSError, ValueError) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: OSError | ValueError) -> ConfigError:
+        """In one line, with the file that was looked for where the system names it."""
+        if isinstance(error, OSError):
+            return ConfigError(f"{error.filename or self.folder}: {error.strerror or error}; {_EXPECTED}")
+        return ConfigError(f"{self.folder}: {' '.join(str(error).split())}; {_EXPECTED}")

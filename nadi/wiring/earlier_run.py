@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _WORD_BYTES = 8
+_BLOCK_ROWS = 1 << 20
 _NUMBERS, _NAMES = "numbers", "names"
 
 
@@ -46,13 +47,16 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return found
 
 
-def read_table(folder: Path, schema: Schema, needed: Iterable[str]) -> "pa.Table | None":
+def read_table(
+    folder: Path, schema: Schema, needed: Iterable[str], columns: Iterable[str] | None = None
+) -> "pa.Table | None":
     """A table of a folder of results; None where there is none.
 
     Args:
         folder: of the run.
         schema: which table.
         needed: columns that it must have.
+        columns: what is read of it, as far as it has them; None = all.
 
     Raises:
         OSError: it cannot be read.
@@ -66,28 +70,60 @@ def read_table(folder: Path, schema: Schema, needed: Iterable[str]) -> "pa.Table
     if not path.is_file():
         return None
     try:
-        return _table(pq.ParquetFile(path), path, schema.kinds(needed))
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            kept = names if columns is None else [name for name in names if name in set(columns)]
+            _check(file, path, schema.kinds(needed), len(kept))
+            return file.read(columns=kept)
     except pa.ArrowException as error:
         raise ValueError(str(error)) from None
 
 
-def _table(opened: "pq.ParquetFile", path: Path, names: Mapping[str, bool]) -> "pa.Table":
-    """All of it, once its header has been believed; names: of columns, whether they hold names or numbers."""
-    with opened as file:
-        rows, width = file.metadata.num_rows, len(file.schema_arrow)
-        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if rows * width * _WORD_BYTES > memory_bytes:
-            raise ValueError(f"{path.name}: {rows:,} rows of {width} columns, more than this machine's memory holds")
-        for name, is_name in names.items():
-            kind = _NAMES if is_name else _NUMBERS
-            found = file.schema_arrow.get_field_index(name)
-            if found < 0:
-                raise ValueError(f"{path.name}: no column {name}; expected what a run writes")
-            if _kind(file.schema_arrow.field(found).type) != kind:
-                raise ValueError(
-                    f"{path.name}: column {name} is {file.schema_arrow.field(found).type}; expected {kind}"
-                )
-        return file.read()
+def table_blocks(folder: Path, schema: Schema, needed: Sequence[str]) -> "Iterator[pa.RecordBatch]":
+    """Some columns of a table, a million rows after another, so that memory need not hold it; nothing where none is.
+
+    Args:
+        folder: of the run.
+        schema: which table.
+        needed: the columns.
+
+    Raises:
+        OSError, ValueError: as `read_table`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / schema.file
+    if not path.is_file():
+        return
+    try:
+        with pq.ParquetFile(path) as file:
+            _check(file, path, schema.kinds(needed), 0)
+            yield from file.iter_batches(_BLOCK_ROWS, columns=list(needed))
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from None
+
+
+def _check(file: "pq.ParquetFile", path: Path, names: Mapping[str, bool], width: int) -> None:
+    """Believe the header of a file.
+
+    Args:
+        file: opened.
+        path: of it.
+        names: of columns that it must have, whether they hold names or numbers.
+        width: columns that memory must hold.
+    """
+    rows = file.metadata.num_rows
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if rows * width * _WORD_BYTES > memory_bytes:
+        raise ValueError(f"{path.name}: {rows:,} rows of {width} columns, more than this machine's memory holds")
+    for name, is_name in names.items():
+        kind = _NAMES if is_name else _NUMBERS
+        found = file.schema_arrow.get_field_index(name)
+        if found < 0:
+            raise ValueError(f"{path.name}: no column {name}; expected what a run writes")
+        if _kind(file.schema_arrow.field(found).type) != kind:
+            raise ValueError(f"{path.name}: column {name} is {file.schema_arrow.field(found).type}; expected {kind}")
 
 
 def _kind(column: "pa.DataType") -> str:

@@ -6,9 +6,12 @@ import pytest
 import et
 import nadi as package
 from et import CollectiveCommType
+from nadi.analysis.node_times import RECV, SEND
+from nadi.closed_forms import running
 from nadi.closed_forms.costs import CollectiveCosts, Costed
 from nadi.explanation.document import explain
 from nadi.explanation.happened import happened
+from nadi.explanation.messages import MessagesOfPath
 from nadi.explanation.path import critical_path, npus_of
 from nadi.explanation.what_if import what_if
 
@@ -182,3 +185,71 @@ def test_what_cannot_be_explained_is_one_line(nadi, write_run, tmp_path):
     outcome = nadi("explain", tmp_path / "out")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "no nodes.parquet" in outcome.err
+
+
+STEP = {"model": "gpt3-125m", "plan": "tp2,pp2,dp2,gb4"}
+
+
+@pytest.fixture(scope="module")
+def of_all_and_of_classes(tmp_path_factory):
+    """A step of closed forms, with the nodes of all NPUs and with those of one of each class."""
+    runs = []
+    for most_rows in (None, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            if most_rows:
+                patch.setattr(running, "MOST_ROWS", most_rows)
+            out = tmp_path_factory.mktemp("step") / "out"
+            network = {"fidelity": "closed-form"}
+            runs.append(package.simulate(workload=STEP, topology={"cluster": "selene"}, network=network, out=out))
+    return runs
+
+
+def test_one_npu_of_each_class_explains_the_run(of_all_and_of_classes):
+    """As the nodes of all NPUs do: the path by what it is made of, and every gain."""
+    whole, classes = (explain(run) for run in of_all_and_of_classes)
+    assert len(of_all_and_of_classes[0].nodes) > len(of_all_and_of_classes[1].nodes)
+    assert classes["stand_for_others"] > whole["stand_for_others"]
+    assert set(classes["npus"]) <= set(of_all_and_of_classes[1].npus["like"].to_pylist())
+    for key in ("finish_time_ps", "pieces", "by_what", "by_bound", "what_if"):
+        assert classes[key] == whole[key], key
+
+
+def test_sends_of_npus_that_others_stand_for_are_found(of_all_and_of_classes):
+    """Each receive of a kept NPU has its send among the kept nodes, which ends in time."""
+    found = happened(of_all_and_of_classes[1])
+    receives = np.flatnonzero(found.node_kind == RECV)
+    assert len(receives)
+    assert (found.node_kind[found.sender[receives]] == SEND).all()
+    assert (found.start_ps[found.sender[receives]] < found.finish_ps[receives]).all()
+
+
+def test_messages_off_the_path_are_not_kept(ran):
+    """Of two collectives after each other on disjoint NPUs only what is on the path is read."""
+    run = ran([[et.coll_node(1, "sum", CollectiveCommType.ALL_REDUCE, 1 << 20)] for _ in range(4)])
+    of_none = MessagesOfPath(run, [(0, 7)], [(0, 1)])
+    assert not len(of_none.of_collective(0, 0)["src"])
+    kept = MessagesOfPath(run, [(0, 0)], [])
+    assert len(kept.of_collective(0, 0)["src"]) == len(run.flows)
+    assert not len(kept.between(0, 1, 0.0)["src"])
+
+
+def test_groups_alike_are_told_by_those_that_stand_for_them(tmp_path, monkeypatch):
+    """NPU 0 shares with 3 and 1 with 2: 2 does what 0 does, and 3 what 1 does, which computes for longer."""
+    for npu in range(4):
+        own = [compute(1, 200 if npu in {1, 3} else 100)]
+        own.append(et.coll_node(2, "sum", CollectiveCommType.ALL_REDUCE, 1 << 20, pg_name=f"{npu in {1, 2}}", deps=[1]))
+        et.write_trace(tmp_path / f"trace.{npu}.et", et.metadata(), [*own, compute(3, 50, 2)])
+    (tmp_path / "groups.json").write_text('{"False": [0, 3], "True": [1, 2]}')
+    monkeypatch.setattr(running, "MOST_ROWS", 1)
+    run = package.simulate(
+        workload={"traces": str(tmp_path / "trace"), "groups": str(tmp_path / "groups.json")},
+        topology={"spec": "leaf-spine:npus=4,hosts_per_leaf=4,spines=1"},
+        network={"fidelity": "closed-form"},
+        out=tmp_path / "out",
+    )
+    assert run.npus["like"].to_pylist() == [0, 1, 0, 1]
+    found, pieces = pieces_of(run)
+    assert [piece.what for piece in pieces] == ["compute", "collective", "compute"]
+    assert int(found.npu[pieces[0].node]) == 1
+    assert pieces[0].time_ps == 200 * US
+    assert sum(piece.time_ps for piece in pieces) == run.finish_time_ps

@@ -9,9 +9,9 @@ from nadi.schemas import NODES
 from nadi.terminal.readable import in_unit, time_text, time_unit
 
 MOST_ROWS = 15
-MOST_NODES = 1_000_000
-MOST_MESSAGES = 1_000_000
-"""Of runs with more than either `nadi explain` tells it: a page is made in seconds."""
+MOST_NODES = 1 << 21
+"""Of runs with more `nadi explain` tells it: a page is made in seconds."""
+_CHANGE_WHY = "One thing is faster, all else is as it was; of links the eight busiest tiers are asked about."
 
 
 def section(run: Run) -> Section:
@@ -24,9 +24,11 @@ def section(run: Run) -> Section:
 
 
 def _parts(run: Run) -> list[Part]:
-    if not run.has(NODES) or run.summary.get("flows", 0) > MOST_MESSAGES or len(run.nodes) > MOST_NODES:
-        why = "This run is large, or kept no trace nodes, so that the critical path is not on this page."
-        return [Words(f"{why} nadi explain {run.folder} tells it where there are nodes.")]
+    if not run.has(NODES):
+        return [Words('The run kept no trace nodes ([output] nodes = "none"), so that no path is known.')]
+    if len(run.nodes) > MOST_NODES:
+        why = f"The critical path of a run of {len(run.nodes):,} trace nodes is not on this page"
+        return [Words(f"{why}: nadi explain {run.folder} tells it.")]
     try:
         found = explain(run)
     except (ValueError, CyclicError) as error:
@@ -37,7 +39,7 @@ def _parts(run: Run) -> list[Part]:
     headings = [
         Heading("what", "What happens in these pieces of the path.", is_text=True),
         Heading("sort", "Pieces that are alike.", is_text=True),
-        Heading("pieces"),
+        Heading("pieces", "How many of them are on the path."),
         Heading(f"time ({unit.name})", "On the path."),
         Heading("share", "Of the run."),
         Heading(
@@ -56,8 +58,10 @@ def _parts(run: Run) -> list[Part]:
         for row in found["by_what"][:MOST_ROWS]
     ]
     note = f"{found['pieces']:,} pieces on {len(found['npus']):,} NPUs."
+    if found["stand_for_others"]:
+        note += " Each of these stands for all NPUs that do the same at the same times."
     if_headings = [
-        Heading("change", is_text=True),
+        Heading("change", _CHANGE_WHY, is_text=True),
         Heading("the run would take", "Told from dependencies and closed forms, not simulated again."),
         Heading("saves", "Of the run."),
     ]
