@@ -24,7 +24,8 @@ def trends():
 @pytest.fixture(scope="module")
 def rates(trends):
     """TFLOP/s of plans for 32 GPUs, each in the manner of a published trend."""
-    where = site(clusters.find("selene"), 32, ComputeTimes(find_gpu("a100"), pace=IN_STEPS))
+    times = ComputeTimes(find_gpu("a100"), pace=IN_STEPS)
+    where = site(clusters.find("selene"), 32, times, network_keys=trends.NETWORK)
 
     def of(manner, *plans, hidden=4096, framework="megatron"):
         trend = trends.Trend("", trends.gpt(16, hidden, 32), (), framework)
