@@ -416,6 +416,7 @@ class NetworkSection(Section):
     max_retries: int = _engine("max_retries", ge=1, le=MOST_RETRIES)
     detection_time: Moment = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
+    p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
     switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
     buffer: BufferSize | None = _engine_if("buffer")
     pfc: StrictBool | None = _engine_if("pfc")

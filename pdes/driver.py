@@ -56,7 +56,7 @@ def run_divided(
     Raises:
         RunError: as `run`; or a process ended before its time.
     """
-    settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program))) > 0)
+    settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress)
 
 

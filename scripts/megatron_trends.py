@@ -26,6 +26,9 @@ SCATTER = f"{CODE},scatter_gather=true"
 ZERO = (
     "zero3,gather=list,prefetch=0,recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,fused_accumulation=false"
 )
+NETWORK = {"p2p_share": 0.5}
+"""NCCL 2.8.3, which the paper's scripts ran (SRUN.sh: NGC 20.12), has both GPUs of a pair of PCIe switches send their
+messages over the same one of its two HCAs: docs/nccl.md, "Messages between hosts"."""
 _SHOWN = ("compute", "tp", "dp", "pp", "bubble")
 
 
@@ -155,7 +158,7 @@ def run(trend: Trend, cluster: str = "selene") -> list[Point]:
     for case in trend.cases:
         gpus = parallel_plan(case.plan).gpus
         if gpus not in sites:
-            sites = {gpus: site(own, gpus, times)}
+            sites = {gpus: site(own, gpus, times, network_keys=NETWORK)}
         points.append(point(sites[gpus], trend, case))
         print(line(points[-1]), flush=True)
     return points

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import topologies
-from nadi.closed_forms.lone_message import Way, alone_ps, ways_of
+from nadi.closed_forms.lone_message import Way, alone_ps, driven, ways_of
 from pdes.build.settings import Settings
+from pdes.network.framing import is_nvlink
 from topologies import Graph
 
 Int64 = NDArray[np.int64]
@@ -26,7 +27,7 @@ def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray]) -> 
     Args:
         graph: the fabric.
         settings: of the packets.
-        flows: columns src, dst and bytes of m messages.
+        flows: columns src, dst, group and bytes of m messages.
 
     Returns:
         int64[m] picoseconds.
@@ -35,6 +36,8 @@ def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray]) -> 
     if settings.cut_through or not len(ideal):
         return ideal
     key = flows["src"].astype(np.int64) * graph.npus + flows["dst"]
+    if settings.p2p_share < 1:
+        key += (flows["group"] < 0) * graph.npus**2
     pairs, pair = np.unique(key, return_inverse=True)
     if len(pairs) > MOST_PAIRS:
         return ideal
@@ -58,11 +61,17 @@ def slowdown(ideal: Int64, flows: Mapping[str, NDArray]) -> NDArray[np.float64]:
 
 
 def _ways(graph: Graph, pairs: Int64, settings: Settings) -> list[Way]:
-    """The way of each pair (src * npus + dst); one without links beyond MOST_HOPS."""
+    """The way of each pair (src * npus + dst, + npus^2: driven); one without links beyond MOST_HOPS."""
     routes: list[list[int]] = []
     hops = 0
-    for src, dst in zip(*(part.tolist() for part in np.divmod(pairs, graph.npus)), strict=True):
+    is_driven, pair = np.divmod(pairs, graph.npus**2)
+    for src, dst in zip(*(part.tolist() for part in np.divmod(pair, graph.npus)), strict=True):
         routes.append(topologies.route(graph, src, dst) if hops < MOST_HOPS and src != dst else [])
         hops += len(routes[-1])
     found = iter(ways_of(graph, settings, [route for route in routes if route]))
-    return [next(found) if route else () for route in routes]
+    ways = [next(found) if route else () for route in routes]
+    nvlink = is_nvlink(graph)
+    for i in np.flatnonzero(is_driven).tolist():
+        if ways[i]:
+            ways[i] = driven(ways[i], settings, inside=bool(nvlink[routes[i][0]]))
+    return ways

@@ -8,6 +8,9 @@ that of the last one, the train of P packets takes, beside delays and latencies,
 
     max over j of  sum(s[:j + 1]) + (P - 2) max(s[:j + 1]) + sum(l[j:])        (P > 1; sum(l) for one packet)
 
+Where its NPU drives it at a share of the first link's rate (pdes/nic/driven.py), moving a packet is as one link more
+before that, which the payload alone takes.
+
 That is `alone_ps`. Formulas of collectives want a latency and a rate instead: `train` splits a message into a part that
 grows with it, on the slowest link, and the rest, which is no less than a short last packet makes of it. At message
 level it takes what the model says (pdes/messages/fidelity).
@@ -22,8 +25,9 @@ import topologies
 from pdes.build.settings import Settings
 from pdes.closed_forms.closed_form_run import MessageTimes
 from pdes.closed_forms.folded_program import MessageKeys
+from pdes.core.packet import SHARE_UNITS
 from pdes.messages.fidelity import Fidelity
-from pdes.network.framing import acknowledgement_bytes, is_framed, wire_bytes
+from pdes.network.framing import acknowledgement_bytes, is_framed, is_nvlink, wire_bytes
 from topologies import Graph
 
 Int64 = NDArray[np.int64]
@@ -42,7 +46,8 @@ class Hop(NamedTuple):
         framed: as NVLink frames it (pdes.network.framing).
         delay_ps: of the link.
         latency_ps: of the switch that sends on it, 0 for the first link.
-        shares: at message level it takes as many times as long on the link; packets know shares otherwise.
+        shares: of the first link, at whose 1 / shares the message is driven; of messages between two NPUs, and at
+            message level.
     """
 
     ps_per_byte: float
@@ -80,6 +85,20 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
     known: dict[Way, Way] = {}
     ways = (tuple(hops[end - len(route) : end]) for route, end in zip(routes, ends.tolist(), strict=True))
     return [known.setdefault(way, way) for way in ways]
+
+
+def driven(way: Way, settings: Settings, *, inside: bool) -> Way:
+    """The way of a message between two NPUs: driven at a share where the run has that (Settings.p2p_share).
+
+    Args:
+        way: all links.
+        settings: of the packets.
+        inside: the first link is NVLink.
+    """
+    if settings.p2p_share == 1 or inside:
+        return way
+    shares = round(SHARE_UNITS / settings.p2p_share) / SHARE_UNITS
+    return (way[0]._replace(shares=shares), *way[1:])
 
 
 def bytes_on(way: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
@@ -121,15 +140,28 @@ def alone_ps(way: Way, size_bytes: Int64, settings: Settings) -> Int64:
     model = settings.fidelity
     if model.alone_ps:
         return whole_ps(way, size_bytes, model) + model.endpoint_delay_ps
-    psb = rates_of(way)
+    return _fixed_ps(way) + model.send_latency_ps + _train_ps(way, size_bytes, settings)
+
+
+def _train_ps(way: Way, size_bytes: Int64, settings: Settings) -> Int64:
+    """int64[m]: what `alone_ps` is without delays and latencies."""
     packets = np.maximum(1, -(-size_bytes // settings.mtu_bytes))
     last_bytes = (size_bytes - (packets - 1) * settings.mtu_bytes)[:, None]
-    full_ps = (bytes_on(way, settings.mtu_bytes, settings) * psb + 0.5).astype(np.int64)
-    last_ps = (bytes_on(way, last_bytes, settings) * psb + 0.5).astype(np.int64)
+    full_ps = (_times_ps(way, np.array([[settings.mtu_bytes]]), settings)[0] + 0.5).astype(np.int64)
+    last_ps = (_times_ps(way, last_bytes, settings) + 0.5).astype(np.int64)
     whole = np.cumsum(full_ps) + (packets[:, None] - 2) * np.maximum.accumulate(full_ps)
     rest = np.cumsum(last_ps[:, ::-1], axis=1)[:, ::-1]
-    train_ps = np.where(packets > 1, (whole + rest).max(axis=1), rest[:, 0])
-    return _fixed_ps(way) + model.send_latency_ps + train_ps
+    found_ps: Int64 = np.where(packets > 1, (whole + rest).max(axis=1), rest[:, 0])
+    return found_ps
+
+
+def _times_ps(way: Way, size_bytes: Int64, settings: Settings) -> NDArray[np.float64]:
+    """float64[m, links] picoseconds of packets (payload int64[m, 1]) on each link; before them of what moves them."""
+    on_links: NDArray[np.float64] = bytes_on(way, size_bytes, settings) * rates_of(way)
+    if way[0].shares <= 1:
+        return on_links
+    full_ps = float(bytes_on(way, settings.mtu_bytes, settings)[0] * way[0].ps_per_byte) * way[0].shares
+    return np.concatenate([size_bytes * (full_ps / settings.mtu_bytes), on_links], axis=1)
 
 
 def _fixed_ps(way: Way) -> int:
@@ -203,7 +235,8 @@ def _whole_train(way: Way, size_bytes: int, model: Fidelity) -> Train:
 def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> MessageTimes:
     """What messages between two NPUs take, for runs and clocks of closed forms.
 
-    Exact, but for cut-through switches and acknowledged messages, which take their formula.
+    Exact, but for cut-through switches and acknowledged messages, which take their formula: driven at a share, such a
+    one takes as much longer as its bytes take longer to leave.
 
     Args:
         graph: the network.
@@ -212,15 +245,27 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
     """
     model = settings.fidelity
     times = np.zeros((3, len(keys.src)), np.int64)
+    nvlink = is_nvlink(graph)
     for i, (src, dst, size_bytes) in enumerate(zip(*(column.tolist() for column in keys), strict=True)):
         links = topologies.route(graph, src, dst)
+        (way,) = ways_of(graph, settings, [links])
+        way = driven(way, settings, inside=bool(nvlink[links[0]]))
         formula = train(graph, links, size_bytes, settings)
-        total_ps = round(formula.total_ps)
+        hold_ps, left_ps = _leaving_ps(way, size_bytes, formula.serial_ps, settings)
+        total_ps = round(formula.total_ps + left_ps - formula.serial_ps)
         if not (model.acknowledged or settings.cut_through):
-            (way,) = ways_of(graph, settings, [links])
             total_ps = int(alone_ps(way, np.array([size_bytes]), settings)[0]) + model.endpoint_delay_ps
-        left_ps = round(formula.serial_ps) + model.send_latency_ps
+        left_ps += model.send_latency_ps
         if model.acknowledged:
             left_ps = total_ps - model.endpoint_delay_ps
-        times[:, i] = round(formula.serial_ps), left_ps, total_ps
+        times[:, i] = round(hold_ps), round(left_ps), total_ps
     return MessageTimes(*times)
+
+
+def _leaving_ps(way: Way, size_bytes: int, serial_ps: float, settings: Settings) -> tuple[float, float]:
+    """How long a message keeps its port from others, and when its last byte has left; serial_ps: of its train."""
+    if way[0].shares <= 1:
+        return serial_ps, serial_ps
+    moved_ps, _ = _times_ps(way[:1], np.array([[size_bytes]]), settings)[0]
+    left_ps = _train_ps(way[:1], np.array([size_bytes]), settings)[0]
+    return max(serial_ps, float(moved_ps)), max(serial_ps, float(left_ps))

@@ -158,7 +158,8 @@ class _Times:
             npu, peer = found.npu[ends], found.npu[ends] + program.node_peer[found.at[ends]]
             is_send = found.node_kind[ends] == SEND
             flows = {"src": np.where(is_send, npu, peer), "dst": np.where(is_send, peer, npu)}
-            alone = ideal_ps(graph, settings, {**flows, "bytes": program.node_bytes[found.at[ends]]})
+            flows |= {"group": np.full(len(ends), -1), "bytes": program.node_bytes[found.at[ends]]}
+            alone = ideal_ps(graph, settings, flows)
             self.time_ps[ends] = np.where(alone > 0, alone, np.nan)
 
     def ratio(self, then: "_Times") -> Float64:

@@ -60,7 +60,13 @@ class Site:
     costs: CollectiveCosts
 
 
-def site(cluster: Cluster, gpus: int, times: ComputeTimes, fabric_keys: Mapping[str, object] | None = None) -> Site:
+def site(
+    cluster: Cluster,
+    gpus: int,
+    times: ComputeTimes,
+    fabric_keys: Mapping[str, object] | None = None,
+    network_keys: Mapping[str, object] | None = None,
+) -> Site:
     """A cluster's GPUs, the first ones.
 
     Args:
@@ -68,12 +74,13 @@ def site(cluster: Cluster, gpus: int, times: ComputeTimes, fabric_keys: Mapping[
         gpus: how many.
         times: of operators on its GPUs.
         fabric_keys: parameters of its topology in place of its own.
+        network_keys: keys of [network] likewise.
 
     Raises:
         TopologyError: it has no fabric of so many.
     """
     graph = topologies.build({**cluster.topology(gpus), **(fabric_keys or {})})
-    section = NetworkSection.model_validate({**cluster.network, "fidelity": "closed-form"})
+    section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings, OF_PLANS)

@@ -11,6 +11,7 @@ from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, Shared
 from pdes.core import state as s
 from pdes.core.inputs import Program, Record, Schedules
 from pdes.core.memory import row_of_zeros
+from pdes.core.packet import SHARE_UNITS
 from pdes.core.rows.run import Constants
 from pdes.nic.driven import DRIVEN
 
@@ -80,6 +81,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         "cnp_interval_ps": settings.cnp_interval_ps,
         "base_rtt_ps": round_trip_ps(graph, settings)[0],
         "p2p_class": settings.p2p_class,
+        "p2p_shares": round(SHARE_UNITS / settings.p2p_share) if settings.p2p_share < 1 else 0,
         "flowlet_gap_ps": settings.flowlet_gap_ps,
         "tokens": settings.phases_per_dimension,
         "gated_dimensions": 1 + int(program.schedules.lane_gate.max(initial=-1)),

@@ -13,7 +13,7 @@ from pdes.core.inputs import Bools, Graph, Int64, Rows
 from pdes.core.memory import zeros
 from pdes.core.rows.network import LinkClass, Telemetry
 from pdes.network.boundary import CROSSING_WORDS
-from pdes.network.framing import FLIT_BYTES, is_framed
+from pdes.network.framing import FLIT_BYTES, is_framed, is_nvlink
 
 MAX_BATCH = 60_000
 MAX_CELL_PS = 1 << 36
@@ -59,7 +59,8 @@ class Fabric:
             self.cut[graph.npus :] = 1
         seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
         framed = is_framed(graph, settings)
-        self.classes, self.link_class = self._classes(seen, framed, settings)
+        inside = is_nvlink(graph) & (settings.p2p_share < 1)
+        self.classes, self.link_class = self._classes(seen, framed, inside, settings)
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)
         if settings.switch:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
@@ -91,10 +92,10 @@ class Fabric:
         if len(self.classes) > s.MAX_CLASSES:
             raise RunError(f"links of {len(self.classes)} different kinds: at most {s.MAX_CLASSES} are possible")
 
-    def _classes(self, seen: Int64, framed: Bools, settings: Settings) -> tuple[Rows, Int64]:
+    def _classes(self, seen: Int64, framed: Bools, inside: Bools, settings: Settings) -> tuple[Rows, Int64]:
         """The `link_class` table and the class of each link.
 
-        seen: bytes that the receiving end waits for; framed: links of NVLink.
+        seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters.
         """
         rows = zeros(len(seen), LinkClass)
         rows.ps_per_byte = self.psb
@@ -102,6 +103,7 @@ class Fabric:
         rows.seen_bytes = seen
         rows.special = s.CARE * int("telemetry" in settings.congestion_control.signals)
         rows.special |= s.FRAMED * framed.astype(np.int64)
+        rows.special |= s.INSIDE * inside.astype(np.int64)
         switch = settings.switch
         if switch:
             scale = 8e12 / self.psb / REFERENCE_BPS

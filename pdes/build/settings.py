@@ -78,6 +78,10 @@ class Settings:
     switch: Annotated[
         SharedBuffer | None, Setting("whether the ports of a switch share its buffer", "output-queued")
     ] = None
+    p2p_share: Annotated[
+        float,
+        Setting("share of its NIC's rate at which an NPU sends messages to NPUs of other hosts, all of them together"),
+    ] = 1.0
     p2p_class: Annotated[int, Setting("data class of messages between two NPUs; collectives have 0")] = 0
     congestion_control: Annotated[
         Control, Setting("how fast a queue pair may send: `nadi net controls` lists names and parameters")

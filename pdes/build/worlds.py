@@ -205,7 +205,7 @@ def build_world(graph: Graph, program: Program, settings: Settings, owner: Array
     Raises:
         RunError: the packet format cannot hold the run.
     """
-    settings = with_driven(settings, driven=has_shares(program))
+    settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)
     parts = [layout.part(number) for number in range(layout.lps)]
     return build_lps(layout, program, settings, parts, Post(parts))

@@ -49,8 +49,9 @@ BYTES_BITS = 46
 PACKETS_BITS = 34
 """Of an outgoing link's sent_bytes and sent_packets: what stands above is its longest wait."""
 
-CARE, FRAMED = 1, 2
-"""A link class is special: packets may be lost on it, or carry what they meet; it is NVLink."""
+CARE, FRAMED, INSIDE = 1, 2, 4
+"""A link class is special: packets may be lost on it, or carry what they meet; flits are; it is NVLink, which is told
+where messages to other hosts go at a share of the rate."""
 MAX_CLASSES = 1 << 16
 
 CONTROL = 2

@@ -32,8 +32,13 @@ def framed_bytes(net, w1, size):
 
 def is_framed(graph: Graph, settings: Framing) -> Bools:
     """bool[links]: the links of NVSwitches, where the run frames them."""
+    return is_nvlink(graph) & settings.nvlink_framing
+
+
+def is_nvlink(graph: Graph) -> Bools:
+    """bool[links]: the links of NVSwitches."""
     kind = graph.node_kind == NVSWITCH_KIND
-    return (kind[graph.link_src] | kind[graph.link_dst]) & settings.nvlink_framing
+    return kind[graph.link_src] | kind[graph.link_dst]
 
 
 def wire_bytes(payload_bytes: Any, framed: Any, settings: Framing) -> Int64:

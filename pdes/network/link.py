@@ -6,7 +6,18 @@ from pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carr
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline, outline, prefetch, trailing_zeros
 from pdes.core.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
-from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, BYTES_BITS, CARE, FRAMED, INF, NEED_BLOCKS, PACKETS_BITS, SIDES
+from pdes.core.state import (
+    BLOCK_RECORDS,
+    BLOCK_SHIFT,
+    BYTES_BITS,
+    CARE,
+    FRAMED,
+    INF,
+    INSIDE,
+    NEED_BLOCKS,
+    PACKETS_BITS,
+    SIDES,
+)
 from pdes.network.boundary import FAR_WINDOWS, put_out
 from pdes.network.framing import framed_bytes
 
@@ -38,6 +49,12 @@ def on_link_bytes(net, link, w1, size):
     if net.link_class[net.tx[link].meta >> 46].special & FRAMED != 0:
         size = framed_bytes(net, w1, size)
     return size
+
+
+@inline
+def is_inside(net, link):
+    """Whether an outgoing link is NVLink, as is told where messages to other hosts go at a share of the rate."""
+    return net.link_class[net.tx[link].meta >> 46].special & INSIDE != 0
 
 
 @inline

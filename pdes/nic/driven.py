@@ -5,6 +5,10 @@ may leave once its own bytes are moved, which begins when the message is posted 
 that one had to wait, as for the port, so much is made up for as it then takes on the wire, and no more.
 So a message has left no sooner than all its bytes take at the share. Queue pairs at line rate (CC_PSB = 0) never wait.
 Under a congestion control the share is the line rate that it knows, and is held to.
+
+Messages between two NPUs of different hosts may be driven at a share, too (Settings.p2p_share). One mover moves those
+of an NPU, a packet of each queue pair by turns: all of them together have left no sooner than their bytes take at the
+share. (Under a congestion control each queue pair is held to it by itself.)
 """
 
 from dataclasses import replace
@@ -14,7 +18,7 @@ import numpy as np
 
 from pdes.core.inputs import Program
 from pdes.core.jit import hook, inline
-from pdes.core.packet import SHARE_UNITS
+from pdes.core.packet import P2P, SHARE_UNITS
 from pdes.core.state import CC_START
 from pdes.core.world import world_at
 from pdes.network.link import link_psb, on_link_bytes, serialisation_ps
@@ -49,12 +53,33 @@ def begin(address, q, event, _now, shares, _b, _c):
     return 0
 
 
+@inline
+def moved_ps(w, q):
+    """When the last packet that was to be moved before those of a queue pair has been, or will have been."""
+    qp = w.qps.qp[q]
+    if qp.connection == P2P:
+        return np.int64(w.npus.npu[qp.npu].driven_ps)
+    return np.int64(w.qps.cc[q].next_send_ps)
+
+
+@inline
+def move(w, q, until):
+    """The next packet of a queue pair may be sent then."""
+    w.qps.cc[q].next_send_ps = until
+    qp = w.qps.qp[q]
+    if qp.connection == P2P:
+        w.npus.npu[qp.npu].driven_ps = until
+
+
 @hook
 def begin_message(address, q, now):
     """A message was posted to a queue pair that has nothing else to send."""
     w = world_at(address)
     if w.net.const.window_fixed == 0 or w.qps.qp[q].shares > SHARE_UNITS:
-        w.qps.cc[q].next_send_ps = now + moving_ps(w.net, w.qps, q)
+        begins = now
+        if w.qps.qp[q].connection == P2P:
+            begins = max(now, moved_ps(w, q))
+        move(w, q, begins + moving_ps(w.net, w.qps, q))
     return 0
 
 
@@ -65,11 +90,10 @@ def drive(address, link, q, now, _seq, size, _flag):
     if w.qps.qp[q].shares <= SHARE_UNITS:
         return np.int64(1)
     w1 = w.qps.qp[q].w1
-    cc = w.qps.cc[q]
     on_wire = serialisation_ps(on_link_bytes(w.net, link, w1, size), link_psb(w.net, link))
-    begins = max(cc.next_send_ps, now - on_wire)
+    begins = max(moved_ps(w, q), now - on_wire)
     following = max(now, begins + moving_ps(w.net, w.qps, q))
-    cc.next_send_ps = following
+    move(w, q, following)
     return np.int64(following <= now + on_wire)
 
 
@@ -92,9 +116,12 @@ Settings = TypeVar("Settings", bound=Any)
 """pdes.build.settings.Settings, which stands above."""
 
 
-def has_shares(program: Program) -> bool:
-    """Whether some lane of a program is driven at a share of the line rate."""
-    return bool(program.schedules.lane_shares.max(initial=1) > 1)
+def has_shares(program: Program, settings: Any) -> bool:
+    """Whether some lane of a program, or its messages to other hosts, are driven at a share of the line rate.
+
+    settings: pdes.build.settings.Settings, which stands above.
+    """
+    return bool(settings.p2p_share < 1 or program.schedules.lane_shares.max(initial=1) > 1)
 
 
 def with_driven(settings: Settings, *, driven: bool) -> Settings:

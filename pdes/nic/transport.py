@@ -42,7 +42,7 @@ from pdes.core.state import (
     LOSS_TRIMMED,
 )
 from pdes.core.world import world_at
-from pdes.network.link import link_send, share_psb
+from pdes.network.link import is_inside, link_send, share_psb
 from pdes.network.routing import npu_route
 from pdes.nic.control import ECHO_BITS, ECHO_MASK, begin_control, round_trip, tell
 from pdes.nic.message_pool import give_row_back, take_row
@@ -83,6 +83,8 @@ def queue_pair(net, npus, qps, node, dst, connection):
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
     qp.connection = connection
+    if connection == P2P and not is_inside(net, np.int64(qp.port)):
+        shares = net.const.p2p_shares
     qp.shares = shares
     qp.sibling = npu.first_queue_pair
     npu.first_queue_pair = q

@@ -156,7 +156,7 @@ def replay(
     Raises:
         RunError: it did not do what it did in the recording (a defect).
     """
-    settings = with_driven(settings, driven=has_shares(program))
+    settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)
     part = layout.part(number)
     post = _Replayed(part)

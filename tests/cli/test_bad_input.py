@@ -86,6 +86,7 @@ NETWORKS = {
     "trimming with pfc": ("trimming = true", ["trimming", "pfc = false"]),
     "one weight": ("class_weights = [1]", ["[network] class_weights"]),
     "weight of zero": ("class_weights = [1, 0]", ["class_weights", "greater than or equal to 1"]),
+    "share above all": ("p2p_share = 1.5", ["[network] p2p_share", "1.5", "0.001 to 1"]),
     "third class": ("p2p_class = 2", ["[network] p2p_class", "0 or 1"]),
     "buffer too small": ("buffer = '100kB'", ["[network] buffer", "100kB", "switch 0", "pfc_headroom"]),
     "headroom too large": ("pfc_headroom = '9MB'", ["[network] buffer", "36MB", "pfc_headroom"]),

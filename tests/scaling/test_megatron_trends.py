@@ -23,10 +23,14 @@ def trends():
 
 @pytest.fixture(scope="module")
 def rates(trends):
-    """TFLOP/s of plans for 32 GPUs, each in the manner of a published trend."""
-    where = site(clusters.find("selene"), 32, ComputeTimes(find_gpu("a100"), pace=IN_STEPS))
+    """TFLOP/s of plans for 32 GPUs, each in the manner of a published trend; network: keys of [network]."""
+    times, sites = ComputeTimes(find_gpu("a100"), pace=IN_STEPS), {}
 
-    def of(manner, *plans, hidden=4096, framework="megatron"):
+    def of(manner, *plans, hidden=4096, framework="megatron", network=()):
+        key = tuple(network)
+        if key not in sites:
+            sites[key] = site(clusters.find("selene"), 32, times, network_keys=dict(network))
+        where = sites[key]
         trend = trends.Trend("", trends.gpt(16, hidden, 32), (), framework)
         return [trends.point(where, trend, trends.Case("", f"{plan},{manner}")).tflops for plan in plans]
 
@@ -46,6 +50,17 @@ def test_scatter_and_gather_gain_with_interleaving(trends, rates):
     plan = "tp8,pp4,vpp4,mb1,gb16"
     (slow,), (fast,) = rates(f"{trends.CODE},scatter_gather=false", plan), rates(trends.SCATTER, plan)
     assert 1.02 < fast / slow < 1.2
+
+
+def test_scatter_and_gather_gain_twice_as_much_where_two_gpus_send_over_one_nic(trends, rates):
+    """Where messages take twice as long, all of them do, but the small ones matter less beside their all-gathers."""
+    plan, network = "tp8,pp4,vpp4,mb1,gb16", trends.NETWORK.items()
+    manners = f"{trends.CODE},scatter_gather=false", trends.SCATTER
+    gain = [
+        rates(manners[1], plan, network=keys)[0] / rates(manners[0], plan, network=keys)[0] - 1
+        for keys in ((), network)
+    ]
+    assert 1.9 < gain[1] / gain[0] < 2.4
 
 
 def test_tensor_parallelism_is_best_in_a_host(trends, rates):

@@ -31,7 +31,9 @@ class LinkClass(Row, written_by=("build.fabric", "build.schedule")):
     kmin_bytes = word(Kind.BYTES, "in the queue of the sending port: more are marked with some probability")
     kmax_bytes = word(Kind.BYTES, "in the queue: as many or more are always marked")
     pmax = word(Kind.RATIO, "of 2^32: probability of a mark just below kmax_bytes")
-    special = word(Kind.FLAGS, "CARE, packets may be lost on the link, or carry what they meet; FRAMED, it is NVLink")
+    special = word(
+        Kind.FLAGS, "CARE, packets may be lost on the link, or carry what they meet; FRAMED, flits; INSIDE, NVLink"
+    )
 
 
 class Forwarding(Row, written_by=("build.routes", "network.faults")):

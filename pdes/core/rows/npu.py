@@ -12,6 +12,7 @@ class Npu(
         "messages.message_loop",
         "messages.whole",
         "network.faults",
+        "nic.driven",
         "nic.port",
         "nic.selective",
         "nic.selective_receiver",
@@ -53,6 +54,7 @@ class Npu(
     done_bytes = word(Kind.BYTES, "selective repeat: payload of the complete message that was told of last")
     slow_1024ths = word(Kind.RATIO, "of its time that compute takes, 0 as long as it is")
     last_connection = word(Kind.QUEUE_PAIR, "at message level: of the one that it posted last, -1 none")
+    driven_ps = word(Kind.TIME, "until then packets of messages to other hosts are moved, where these go at a share")
 
 
 class System(Row, written_by=("npu.contention", "npu.endpoints", "npu.in_flight")):

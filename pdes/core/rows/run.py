@@ -155,6 +155,7 @@ class Constants(Row, words=64, written_by=("build.constants", "build.schedule", 
     trim = word(Kind.FLAG, "switches that do not pause cut packets to their headers")
     class_weights = word(Kind.PACKED, "packets of class 0 | of class 1 << 16 a turn, 0: class 0 first")
     p2p_class = word(Kind.CODE, "data class of messages between two NPUs")
+    p2p_shares = word(Kind.RATIO, "messages to other hosts go at SHARE_UNITS / that of the line rate, 0: all of it")
     crossing_words = word(Kind.COUNT, "words of a packet in an outbox")
     carries_send_time = word(Kind.FLAG, "packets carry when they were sent")
     reorder_packets = word(Kind.COUNT, "by which one may come late before it is taken for lost")
