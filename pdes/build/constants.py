@@ -43,6 +43,21 @@ def _most_posts(schedules: Schedules, settings: Settings) -> int:
     return 2 * sends + 2 * int(np.diff(receives[ends]).max(initial=0)) + 2
 
 
+_AS_SET = (
+    "seed",
+    "mtu_bytes",
+    "header_bytes",
+    "ack_bytes",
+    "queue_limit_bytes",
+    "max_retries",
+    "cnp_interval_ps",
+    "p2p_class",
+    "flowlet_gap_ps",
+    "collectives_in_flight",
+)
+"""Constants that are settings by the same names."""
+
+
 def constants_of(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
     """The constants of a run; routing: mode, dimensions and homes."""
     graph, fabric = layout.graph, layout.fabric
@@ -50,14 +65,11 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     connections = 1 + int(program.schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
     const = row_of_zeros(Constants)
+    for name in _AS_SET:
+        const[name] = getattr(settings, name)
     for name, value in {
-        "seed": settings.seed,
-        "mtu_bytes": settings.mtu_bytes,
-        "header_bytes": settings.header_bytes,
-        "ack_bytes": settings.ack_bytes,
         "window_packets": window_packets(graph, settings),
         "window_fixed": int(settings.congestion_control.update in {None, DRIVEN.update}),
-        "queue_limit_bytes": settings.queue_limit_bytes,
         "rto_ps": rto_ps(graph, settings),
         "cell_ps": fabric.cell_ps,
         "lookahead_ps": layout.lookahead_ps,
@@ -74,22 +86,17 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         "serial_collectives": int(not settings.concurrent_collectives),
         "record_nodes": int(settings.record_nodes),
         "record_flows": int(settings.record_flows),
-        "max_retries": settings.max_retries,
         "cut_bytes": settings.header_bytes,
         "crossing_words": fabric.crossing_words,
         "carries_send_time": int("rtt" in settings.congestion_control.signals),
-        "cnp_interval_ps": settings.cnp_interval_ps,
         "base_rtt_ps": round_trip_ps(graph, settings)[0],
-        "p2p_class": settings.p2p_class,
         "p2p_shares": round(SHARE_UNITS / settings.p2p_share) if settings.p2p_share < 1 else 0,
-        "flowlet_gap_ps": settings.flowlet_gap_ps,
         "tokens": settings.phases_per_dimension,
         "gated_dimensions": 1 + int(program.schedules.lane_gate.max(initial=-1)),
         "phase_stride": 1 + int(program.schedules.lane_phase.max(initial=-1)),
         "scheduling": SCHEDULINGS.index(settings.scheduling),
         "rendezvous_bytes": settings.rendezvous_bytes or s.INF,
         "control_bytes": settings.rendezvous_control_bytes,
-        "collectives_in_flight": settings.collectives_in_flight,
         "handshakes": int(_has_control(settings)),
         "compute_slow_1000ths": _compute_slow(settings),
         "reorder_packets": settings.reorder_packets or 2 * s.SELECTIVE_PACKETS,
