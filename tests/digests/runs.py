@@ -737,6 +737,7 @@ def runs():
         "closed form, leaf-spine": lambda: closed(step(), spec=WIDE),
         "closed form, grid of a torus": lambda: closed(step(), spec="torus:sizes=4x2"),
         "NCCL's shares of NVLink": lambda: packets(build(RAILS), nccl_of(build(RAILS)), Settings()),
+        "messages at a share": lambda: packets(build(RAILS), mixture(8).program(), Settings(p2p_share=0.4)),
         "NCCL's LL on trees": partial(algorithm, "nccl:algo=tree,proto=ll", spec=RAILS),
         "NCCL's shares under Swift": lambda: packets(
             build(RAILS), nccl_of(build(RAILS)), Settings(congestion_control=congestion.control("swift"))

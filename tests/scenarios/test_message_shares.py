@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 
 import topologies
+from nadi.closed_forms import running
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.flows import ideal_ps
+from nadi.launching.progress import Silence
 from pdes import Settings, build_world, run
 from pdes.closed_forms.folded_program import MessageKeys
 from pdes.harvest.gathering import settled
+from pdes.nic import congestion
 from tests.fabric.compare import differences
 from tests.fabric.driven import Driven
 from tests.pdes.cases import Traces
+from workload import CollectiveSettings
 
 HOSTS = "rail-optimised:npus=16,gpus_per_host=8,hosts_per_rail_leaf=2,spines=2"
 MTU, HEADER, BYTE_PS = 4096, 82, 20
@@ -78,6 +82,53 @@ def test_messages_in_a_host_and_collectives_go_at_all_of_the_rate(costs):
         run(build_world(topologies.build(HOSTS), traces.program(), Settings(p2p_share=share))) for share in (1, 0.25)
     )
     assert whole.digest == quarter.digest
+
+
+def test_messages_of_an_npu_follow_one_another_at_closed_forms(costs):
+    """Each keeps the port for its bytes at the share; the last of three to one NPU, and of three to three others."""
+    graph, size = topologies.build(HOSTS), 100 * MTU
+    for dst in ((8, 8, 8), (9, 10, 11)):
+        traces = Traces(16)
+        for tag, each in enumerate(dst):
+            traces.message(0, each, size, tag)
+        program, prices = traces.program(), costs(0.5)
+        folded = running.laid_out(graph, program, prices)
+        costed = running.costed(folded, prices, CollectiveSettings())
+        closed = running.run(graph, folded, costed, prices, Settings(p2p_share=0.5), Silence()).flows["finish_ps"]
+        packets = run(build_world(graph, program, Settings(p2p_share=0.5))).flows["finish_ps"]
+        assert np.diff(np.sort(closed)).tolist() == [2 * 100 * (MTU + HEADER) * BYTE_PS] * 2
+        assert packets.max() == pytest.approx(closed.max(), rel=0.01)
+
+
+def test_lps_change_nothing():
+    """A host and a half in each."""
+    graph, dice = topologies.build(HOSTS), random.Random(7)  # noqa: S311 - a test's dice
+    traces = Traces(16)
+    for tag in range(40):
+        traces.message(*dice.sample(range(16), 2), dice.choice([100, 30_000]), tag)
+    traces.collective(range(16), 0, 50_000)
+    owner = np.arange(graph.nodes) % 3
+    one, three = (
+        run(build_world(graph, traces.program(), Settings(p2p_share=0.4), where), threads=threads)
+        for where, threads in ((None, 1), (owner, 2))
+    )
+    assert one.digest == three.digest
+    assert one.digest != run(build_world(graph, traces.program(), Settings())).digest
+
+
+@pytest.mark.parametrize("name", ["dcqcn", "swift"])
+def test_a_congestion_control_has_the_share_as_its_line(name):
+    """Over the NIC; over NVLink it has all of the rate."""
+    graph, control = topologies.build(HOSTS), congestion.control(name)
+    traces = Traces(16)
+    traces.message(0, 8, 10 * MTU)
+    traces.message(0, 1, 10 * MTU)
+    lines = []
+    for share in (1, 0.25):
+        sim = build_world(graph, traces.program(), Settings(congestion_control=control, p2p_share=share))
+        run(sim)
+        lines.append(np.sort(sim.world.qps.cc[:2].line_ps_per_byte))
+    assert lines[1] / lines[0] == pytest.approx([1, 4], rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(12))
