@@ -54,8 +54,9 @@ def plan(
 
     from nadi.errors import ConfigError
     from nadi.launching.progress import progress
+    from nadi.launching.shards import array_script, shard_of
     from nadi.planner.planning import document, merged, planned
-    from nadi.planner.wishes import array_script, read_documents, shard_of, swept, wish_of
+    from nadi.planner.wishes import read_documents, swept, wish_of
     from nadi.results.staging import staged
 
     if merge:
@@ -77,10 +78,24 @@ def plan(
     if slurm:
         if out is None:
             raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
-        words = ["--model", model, "--cluster", cluster, "--gpus", str(gpus), "--plan", base, "--framework", framework]
+        words = [
+            "plan",
+            "--confirm",
+            "0",
+            "--model",
+            model,
+            "--cluster",
+            cluster,
+            "--gpus",
+            str(gpus),
+            "--plan",
+            base,
+            "--framework",
+            framework,
+        ]
         more = {"--gpu": gpu, "--sweep": sweep, "--energy-table": energy_table, "--tokens": tokens}
         words += [word for option, value in more.items() if value for word in (option, str(value))]
-        typer.echo(array_script(words, slurm, out), nl=False)
+        typer.echo(array_script(words, slurm, out, own_folders=True), nl=False)
         return
     with staged(out, (TABLE, PAGE)) if out else nullcontext() as staging:
         with progress(quiet=quiet) as shown:

@@ -30,7 +30,7 @@ def sweep(
     """Run a grid, a list or a Latin hypercube of settings; go on where an earlier sweep into the folder has ended."""
     from nadi.errors import ConfigError
     from nadi.launching.ending import unwound
-    from nadi.planner.wishes import shard_of
+    from nadi.launching.shards import shard_of
     from nadi.run_sweeps.points import read_sweep
     from nadi.run_sweeps.results import finish
     from nadi.run_sweeps.running import run_points
@@ -39,10 +39,10 @@ def sweep(
     from nadi.terminal.tables import console
 
     if slurm:
-        from nadi.run_sweeps.batch import array_script
+        from nadi.run_sweeps.batch import sweep_script
 
         read_sweep(file)
-        typer.echo(array_script(file, out, slurm, force=force), nl=False)
+        typer.echo(sweep_script(file, out, slurm, force=force), nl=False)
         return
     number, count = shard_of(shard) if shard else (0, 1)
     found = read_sweep(file)

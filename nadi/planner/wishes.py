@@ -1,8 +1,6 @@
-"""From what the user writes to questions: one, or one for each value of a sweep; and a batch script of shards."""
+"""From what the user writes to questions: one, or one for each value of a sweep; and results of earlier runs."""
 
 import json
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +12,6 @@ from nadi.planner.planning import Wish
 from topologies import clusters
 from workload import models
 from workload.training import parallel_plan, rules
-
-_MOST_SHARDS = 10**5
 
 
 def wish_of(model: str, cluster: str, gpus: int, base: str, framework: str, gpu: str) -> Wish:
@@ -55,18 +51,6 @@ def _with(wish: Wish, key: str, value: str) -> Wish:
     return replace(wish, fabric={**wish.fabric, key: value})
 
 
-def shard_of(text: str) -> tuple[int, int]:
-    """Number and count of "3/16".
-
-    Raises:
-        ConfigError: anything else.
-    """
-    number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and len(count) < 7 and int(number) < int(count) <= _MOST_SHARDS):
-        raise ConfigError(f"--shard {text!r}: expected I/N with I from 0 below N, as 3/16")
-    return int(number), int(count)
-
-
 def read_documents(folders: Sequence[Path], name: str) -> list[dict[str, Any]]:
     """What earlier runs have written.
 
@@ -85,23 +69,3 @@ def read_documents(folders: Sequence[Path], name: str) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path}: is no document of nadi plan ({error}); expected one") from error
     return found
-
-
-def array_script(arguments: Sequence[str], shards: int, out: Path) -> str:
-    """A batch script that plans in shards: `sbatch` it, then `nadi plan --merge` their folders.
-
-    Args:
-        arguments: of `nadi plan`, without --slurm and --out.
-        shards: tasks of the array.
-        out: below which each shard writes a folder.
-    """
-    folder = shlex.quote(str(out))
-    command = shlex.join([sys.executable, "-m", "nadi", "plan", *arguments])
-    return "\n".join(
-        (
-            "#!/bin/bash",
-            f"#SBATCH --job-name=nadi-plan --array=0-{shards - 1} --ntasks=1 --output={folder}-%a.log",
-            f"{command} --confirm 0 --quiet --shard $SLURM_ARRAY_TASK_ID/{shards} --out {folder}/$SLURM_ARRAY_TASK_ID",
-            "",
-        )
-    )
