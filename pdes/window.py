@@ -8,10 +8,7 @@ inbox, sorts that small batch and works through it. Idle time is jumped over. Wi
 
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from pdes.core.jit import call_hook, inline, outline, peek, prefetch
-from pdes.core.state import (
-    INF,
-    SIDES,
-)
+from pdes.core.state import INF, SIDES
 from pdes.core.status import DONE, FAILED, FULL, GOING_ON
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short

@@ -6,7 +6,7 @@ from pdes.build.part import Part, offsets
 from pdes.build.settings import Settings
 from pdes.core import state as s
 from pdes.core.inputs import Int32, Int64, Program, Record, Rows
-from pdes.core.memory import zeros
+from pdes.core.memory import full, zeros
 from pdes.core.rows.nic import Port
 from pdes.core.rows.npu import Npu, System, Tokens
 
@@ -26,21 +26,8 @@ def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, In
     """The `npu` table, the per-NPU rows of `RowStates.state`, and their offsets."""
     npu = zeros(part.npus, Npu)
     ports = np.diff(part.out_ptr[: part.npus + 1])
-    for name in (
-        "ready_head",
-        "ready_tail",
-        "kick_head",
-        "first_queue_pair",
-        "last_receiver",
-        "done_head",
-        "agenda_head",
-        "last_connection",
-        "last_instance",
-        "lane",
-        "wait_head",
-        "wait_tail",
-    ):
-        npu[name] = -1
+    npu.kick_head = npu.first_queue_pair = npu.last_receiver = npu.done_head = npu.agenda_head = -1
+    npu.last_connection = npu.last_instance = -1
     npu.rto_at_ps = s.INF
     own = npu[: part.npus]
     own.ports = ports
@@ -50,23 +37,53 @@ def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, In
     trace = np.full(part.npus, -1, np.int64)
     trace[busy] = np.asarray(program.trace_of_npu)[part.nodes[busy]]
     has_trace = np.flatnonzero(trace >= 0)
+    own.slot_base[has_trace] = np.asarray(program.slot_ptr)[part.nodes[has_trace]]
+    state, row_ptr = begin_traces(npu, trace, program)
+    own.rows_left = np.diff(row_ptr)
+    return npu, state, row_ptr
+
+
+def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int64]:
+    """Give NPUs, or classes of them, their traces with all rows without parents ready, and every lane idle.
+
+    Args:
+        npu: a row for each; rows beyond have nothing ready.
+        trace: int64[n], which distinct trace each has, -1 none.
+        program: with the traces.
+
+    Returns:
+        `RowStates.state` of their trace rows, and offsets of these, int64[n + 1].
+    """
+    for name in ("ready_head", "ready_tail", "lane", "wait_head", "wait_tail"):
+        npu[name] = -1
+    has_trace = np.flatnonzero(trace >= 0)
     of = trace[has_trace]
     trace_ptr = np.asarray(program.trace_ptr, np.int64)
-    length = np.zeros(part.npus, np.int64)
+    length = np.zeros(len(trace), np.int64)
     length[has_trace] = np.diff(trace_ptr)[of]
     row_ptr = offsets(length)
-    own.rows_left = length
-    own.row_base = row_ptr[:-1]
-    own.trace_number[has_trace] = of
-    own.trace_base[has_trace] = trace_ptr[of]
-    own.slot_base[has_trace] = np.asarray(program.slot_ptr)[part.nodes[has_trace]]
+    npu.row_base[: len(trace)] = row_ptr[:-1]
+    npu.trace_number[has_trace] = of
+    npu.trace_base[has_trace] = trace_ptr[of]
     templates = _ready_templates(program)
     for name, ends in (("ready_head", 1), ("ready_tail", 2)):
-        own[name][has_trace] = np.array([template[ends] for template in templates], np.int64)[of]
-    rows = np.zeros(max(1, int(row_ptr[-1])), np.int32)
+        npu[name][has_trace] = np.array([template[ends] for template in templates], np.int64)[of]
+    state = np.zeros(max(1, int(row_ptr[-1])), np.int32)
     for i in has_trace.tolist():
-        rows[row_ptr[i] : row_ptr[i + 1]] = templates[trace[i]][0]
-    return npu, rows, row_ptr
+        state[row_ptr[i] : row_ptr[i + 1]] = templates[trace[i]][0]
+    return state, row_ptr
+
+
+def row_states(state: Int32, slots: int, *, recorded: bool) -> s.RowStates:
+    """Trace rows of every NPU, none begun; recorded: whether their times are kept."""
+    kept = len(state) if recorded else 1
+    return s.RowStates(
+        state=state,
+        flag=zeros(len(state), np.int8),
+        start=full(kept, -1),
+        finish=full(kept, -1),
+        slot_next=zeros(slots, np.int32),
+    )
 
 
 def _slots(ports: Int64, settings: Settings) -> Int64:

@@ -10,6 +10,7 @@ from pdes.build.routes import routing_tables
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
+from pdes.core.link_words import link_meta
 from pdes.core.memory import aligned, row_of_zeros, zeros
 from pdes.core.rows.network import Change, Forwarding, Gate, LinkClass, OutgoingLink
 from pdes.core.setting import Setting
@@ -167,7 +168,7 @@ def with_pit(net: s.Net, faults: Faults, mode: int) -> s.Net:
     pit = len(net.tx)
     net.const.pit = pit
     row = row_of_zeros(OutgoingLink)
-    row.meta = (len(net.link_class) - 1) << 46
+    row.meta = link_meta(0, 0, len(net.link_class) - 1)
     longer = {"tx": np.append(net.tx, row), "tx_dropped": np.append(net.tx_dropped, np.zeros(pit, np.int64))}
     if net.hooks.shared_switches != 0 or len(net.gate) > 1:
         longer["gate"] = np.concatenate([net.gate, zeros(pit + 1 - len(net.gate), Gate)])

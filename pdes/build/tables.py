@@ -11,37 +11,24 @@ from pdes.core.inputs import Int64, Program, Rows, Schedules
 from pdes.core.memory import zeros
 from pdes.core.rows.npu import Lane, PlanStep, View
 
-_OTHER_NAMES = {"slot_group", "slot_member", "group_ptr", "group_member", "child_ptr", "child"} | {
-    "recv_ptr",
-    "recv_key",
-    "recv_node",
-    "trace_slot_ptr",
-    "coll_ptr",
-    "coll_node",
-}
-"""Arrays that Program calls as the kernel does; other columns of its nodes begin with node_."""
+
+def trace_tables(program: Program) -> s.Trace:
+    """The program's traces under the names and with the types of the kernel; worlds of one process share them."""
+    names = ((name, name if hasattr(program, name) else f"node_{name}") for name in s.Trace.__annotations__)
+    return s.Trace(**{name: _typed(s.Trace, name, getattr(program, found)) for name, found in names})
 
 
-def program_tables(program: Program) -> tuple[s.Trace, s.PlanTables]:
-    """The program's arrays under the names and with the types of the kernel; worlds of one process share them."""
-    made = {"lane_row": _lane_rows(program.schedules), "view_row": _view_rows(program.schedules)}
-    made["step"] = _step_rows(program.schedules)
+def plan_tables(program: Program) -> s.PlanTables:
+    """Likewise its groups, and the schedules of its collectives."""
+    schedules = program.schedules
+    made = {"lane_row": _lane_rows(schedules), "view_row": _view_rows(schedules), "step": _step_rows(schedules)}
+    owners = ((name, program if hasattr(program, name) else schedules) for name in s.PlanTables.__annotations__)
+    plain = {name: _typed(s.PlanTables, name, getattr(owner, name)) for name, owner in owners if name not in made}
+    return s.PlanTables(**made, **plain)
 
-    def array(name: str, kind: Any) -> Any:
-        if name in made:
-            values = made[name]
-        elif name in _OTHER_NAMES:
-            values = getattr(program, name)
-        elif hasattr(program.schedules, name):
-            values = getattr(program.schedules, name)
-        else:
-            values = getattr(program, f"node_{name}")
-        return values if name in made else padded(values, kind.__metadata__[0])
 
-    def filled(part: Any) -> Any:
-        return part(**{name: array(name, kind) for name, kind in part.__annotations__.items()})
-
-    return filled(s.Trace), filled(s.PlanTables)
+def _typed(tables: Any, name: str, values: ArrayLike) -> Any:
+    return padded(values, tables.__annotations__[name].__metadata__[0])
 
 
 def _step_rows(schedules: Schedules) -> Rows:

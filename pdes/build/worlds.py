@@ -15,15 +15,15 @@ from pdes.build.growth import empty_receivers, events_room
 from pdes.build.hooks import hooks_of
 from pdes.build.layout import Layout
 from pdes.build.limits import check_sizes
-from pdes.build.npus import idle_npus, npu_rows
+from pdes.build.npus import idle_npus, npu_rows, row_states
 from pdes.build.part import Part, offsets
 from pdes.build.post import Post
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.build.tables import padded, program_tables
+from pdes.build.tables import padded, plan_tables, trace_tables
 from pdes.core import state as s
-from pdes.core.inputs import Graph, Int32, Int64, Program, Record, Rows
+from pdes.core.inputs import Graph, Int64, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of_zeros, zeros
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
@@ -142,18 +142,6 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
     )
 
 
-def _rows(state: Int32, slots: int, recorded: bool) -> s.RowStates:
-    """Trace rows of every NPU, none begun; recorded: whether their times are kept."""
-    kept = len(state) if recorded else 1
-    return s.RowStates(
-        state=state,
-        flag=zeros(len(state), np.int8),
-        start=full(kept, -1),
-        finish=full(kept, -1),
-        slot_next=zeros(slots, np.int32),
-    )
-
-
 def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
     """No collective under way."""
     insts = max(2 * part.npus, 64)
@@ -226,7 +214,7 @@ def build_lps(layout: Layout, program: Program, settings: Settings, parts: Seque
     """
     begun = time.perf_counter()
     check_sizes(layout.graph, program, settings)
-    tables = program_tables(program)
+    tables = trace_tables(program), plan_tables(program)
     built = [_build_lp(layout, program, settings, part, tables, post) for part in parts]
     if settings.fidelity.acknowledged:
         back = _way_back(layout, program, settings, tables)
@@ -264,7 +252,7 @@ def _build_lp(
         inbox=_inbox(fabric),
         npus=idle_npus(part, npu, const, settings),
         qps=_qps(part, const, net.ctl, settings),
-        rows=_rows(state, int(program.slot_ptr[-1]), settings.record_nodes),
+        rows=row_states(state, int(program.slot_ptr[-1]), recorded=settings.record_nodes),
         insts=_insts(part, const, net.ctl),
         routes=routes,
         trace=trace,

@@ -1,10 +1,10 @@
 """Collectives at their closed forms and messages by their paths, with no contention: the compiled half.
 
-NPUs are those of pdes/npu: rows become ready, start, take their lanes or their turn, and finish as
-there. What an NPU waits for comes otherwise: a collective ends for all members at once, so long after the last of them
-is ready; a message leaves when its sender's port is free and is there when its path says. Whatever is caused elsewhere
-takes a picosecond at least, so the order of NPUs at one moment changes nothing, and classes of NPUs that do the same
-(pdes/closed_forms/likeness.py) may stand for their members.
+NPUs are those of pdes/npu: rows become ready, start, take their lanes or their turn, and finish as there
+(pdes/npu/trace.py). What an NPU waits for comes otherwise: a collective ends for all members at once, so long after the
+last of them is ready; a message leaves when its sender's port is free and is there when its path says. Whatever is
+caused elsewhere takes a picosecond at least, so the order of NPUs at one moment changes nothing, and classes of NPUs
+that do the same (pdes/closed_forms/likeness.py) may stand for their members.
 """
 
 import numpy as np
@@ -13,13 +13,23 @@ from pdes.closed_forms.closed_form_state import EVENT_ARRIVED, EVENT_LANE, EVENT
 from pdes.core.hashing import mix2, mix3
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import inline, kernel, outline
-from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_DONE, ROW_POSTED, ROW_READY, ROW_STARTED
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE, KIND_MEMORY, KIND_RECV, KIND_SEND
+from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_POSTED, ROW_READY, ROW_STARTED
+from pdes.npu.trace import (
+    KIND_COLLECTIVE,
+    KIND_COMPUTE,
+    KIND_MEMORY,
+    KIND_RECV,
+    KIND_SEND,
+    leave_lane,
+    next_for_lane,
+    next_ready,
+    tell_of,
+    wait_for_lane,
+)
 
 ALL_DONE, NO_ROOM, PAUSED, TOO_LATE = range(4)
 CLASS_SHIFT, KIND_SHIFT = 32, 56
 ROW_MASK, CLASS_MASK = (1 << 32) - 1, (1 << 24) - 1
-NOTHING = -1
 
 
 @inline
@@ -33,81 +43,22 @@ def at(w, time_ps, kind, which, row):
     w.ctl.events += 1
 
 
-@inline
-def make_ready(w, c, row):
-    """Append a row to those of a class that are ready to start."""
-    npu_class = w.classes[c]
-    w.rows.state[npu_class.row_base + row] = -1
-    if npu_class.ready_head < 0:
-        npu_class.ready_head = row
-    else:
-        w.rows.state[npu_class.row_base + npu_class.ready_tail] = row
-    npu_class.ready_tail = row
-
-
-@inline
-def wait_for_lane(w, c, lane, row):
-    """Append a row to those of a class that wait for a lane."""
-    npu_class = w.classes[c]
-    w.rows.state[npu_class.row_base + row] = -1
-    if npu_class.wait_head[lane] < 0:
-        npu_class.wait_head[lane] = row
-    else:
-        w.rows.state[npu_class.row_base + npu_class.wait_tail[lane]] = row
-    npu_class.wait_tail[lane] = row
-
-
-@inline
-def next_for_lane(w, c, lane):
-    """The lane is idle: make the next row that waits for it ready."""
-    npu_class = w.classes[c]
-    waiting = npu_class.wait_head[lane]
-    if waiting >= 0:
-        npu_class.wait_head[lane] = w.rows.state[npu_class.row_base + waiting]
-        make_ready(w, c, waiting)
-
-
-@inline
-def wake_group(w, c, r):
-    """The group's next collective may start if it is ready."""
-    npu_class = w.classes[c]
-    group = np.int64(w.traces.group[r])
-    slot = npu_class.slot_base + group
-    w.collectives.slot_next[slot] += 1
-    i = w.traces.slot_ptr[npu_class.trace_number] + group
-    place = w.traces.coll_ptr[i] + w.collectives.slot_next[slot]
-    if place < w.traces.coll_ptr[i + 1]:
-        following = np.int64(w.traces.coll_node[place])
-        if w.rows.flag[npu_class.row_base + following] & ROW_READY != 0:
-            make_ready(w, c, following)
-
-
 @outline
 def finish(address, which, row):
-    """A row is done: tell its children, and the next collective of its group."""
+    """A row is done: tell those that wait for it."""
     w = work_of(address)
     npu_class = w.classes[which]
-    base = npu_class.row_base
-    r = w.traces.ptr[npu_class.trace_number] + row
-    w.rows.flag[base + row] |= ROW_DONE
-    w.rows.finish_ps[base + row] = w.ctl.now_ps
+    w.rows.finish[npu_class.row_base + row] = w.ctl.now_ps
     w.ctl.done += 1
     w.ctl.finish_ps = max(w.ctl.finish_ps, w.ctl.now_ps)
-    if w.traces.kind[r] == KIND_COLLECTIVE and w.ctl.serial == 1:
-        wake_group(w, which, r)
-    for i in range(w.traces.child_ptr[r], w.traces.child_ptr[r + 1]):
-        child = np.int64(w.traces.child[i])
-        left = w.rows.state[base + child] - 1
-        w.rows.state[base + child] = left
-        if left == 0:
-            make_ready(w, which, child)
+    tell_of(npu_class, w.rows, w.trace, row, w.ctl.serial)
 
 
 @inline
 def send(w, which, row, r):
     """A send begins when the messages before it have left its port."""
     npu_class = w.classes[which]
-    i = npu_class.send_base + w.traces.send[r]
+    i = npu_class.send_base + w.sends.ordinal[r]
     m = np.int64(w.sends.message[i])
     port = npu_class.port_base + w.sends.port[i]
     begin = max(w.ctl.now_ps, w.sends.port_free_ps[port])
@@ -121,8 +72,8 @@ def send(w, which, row, r):
 def join(w, which, r):
     """A member of a collective is ready; with the last of them all end so much later."""
     npu_class = w.classes[which]
-    group = w.collectives.group[np.int64(w.collectives.slot_group[npu_class.slot_base + w.traces.group[r]])]
-    seq = np.int64(w.traces.seq[r])
+    group = w.collectives.group[np.int64(w.collectives.slot_group[npu_class.slot_base + w.trace.group[r]])]
+    seq = np.int64(w.trace.seq[r])
     i = group.instance_base + seq
     w.collectives.came[i] += 1
     if w.collectives.came[i] < group.needed:
@@ -131,7 +82,7 @@ def join(w, which, r):
     for k in range(first, first + group.members):
         member = np.int64(w.collectives.member[k])
         trace = w.classes[member].trace_number
-        row = w.traces.coll_node[w.traces.coll_ptr[w.traces.slot_ptr[trace] + w.collectives.member_slot[k]] + seq]
+        row = w.trace.coll_node[w.trace.coll_ptr[w.trace.trace_slot_ptr[trace] + w.collectives.member_slot[k]] + seq]
         at(w, w.ctl.now_ps + w.collectives.time_ps[i], EVENT_TOGETHER, member, np.int64(row))
 
 
@@ -141,40 +92,39 @@ def start(address, which):
     w = work_of(address)
     npu_class = w.classes[which]
     base = npu_class.row_base
-    row = npu_class.ready_head
-    npu_class.ready_head = w.rows.state[base + row]
-    r = w.traces.ptr[npu_class.trace_number] + row
-    kind = w.traces.kind[r]
+    row = next_ready(npu_class, w.rows)
+    r = npu_class.trace_base + row
+    kind = w.trace.kind[r]
     done = False
     if kind == KIND_COMPUTE or kind == KIND_MEMORY:
-        lane = np.int64(w.traces.lane[r])
+        lane = np.int64(w.trace.lane[r])
         if npu_class.lane[lane] >= 0:
-            wait_for_lane(w, which, lane, row)
+            wait_for_lane(npu_class, w.rows, lane, row)
             return
-        if w.traces.duration_ps[r] == 0:
+        if w.trace.duration_ps[r] == 0:
             done = True
-            next_for_lane(w, which, lane)
+            next_for_lane(npu_class, w.rows, lane)
         else:
             npu_class.lane[lane] = row
-            at(w, w.ctl.now_ps + w.traces.duration_ps[r], EVENT_LANE + lane, which, row)
+            at(w, w.ctl.now_ps + w.trace.duration_ps[r], EVENT_LANE + lane, which, row)
     elif kind == KIND_SEND:
         send(w, which, row, r)
     elif kind == KIND_RECV:
         done = w.rows.flag[base + row] & ROW_ARRIVED != 0
         w.rows.flag[base + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
-        slot = npu_class.slot_base + w.traces.group[r]
-        if w.ctl.serial == 1 and w.collectives.slot_next[slot] != w.traces.seq[r]:
+        slot = npu_class.slot_base + w.trace.group[r]
+        if w.ctl.serial == 1 and w.rows.slot_next[slot] != w.trace.seq[r]:
             w.rows.flag[base + row] |= ROW_READY
             return
-        if w.traces.schedule[r] < 0:
+        if w.trace.schedule[r] < 0:
             done = True
         else:
             join(w, which, r)
     else:
         done = True
     w.rows.flag[base + row] |= ROW_STARTED
-    w.rows.start_ps[base + row] = w.ctl.now_ps
+    w.rows.start[base + row] = w.ctl.now_ps
     if done:
         finish(address, which, row)
 
@@ -192,9 +142,7 @@ def act(address, kind, which, row):
     elif kind == EVENT_LEFT or kind == EVENT_TOGETHER:
         finish(address, which, row)
     elif kind >= EVENT_LANE:
-        lane = kind - EVENT_LANE
-        npu_class.lane[lane] = NOTHING
-        next_for_lane(w, which, lane)
+        leave_lane(npu_class, w.rows, kind - EVENT_LANE)
         finish(address, which, row)
 
 

@@ -8,15 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pdes.build.npus import begin_traces, row_states
 from pdes.build.simulation import Snapshot
+from pdes.build.tables import padded, trace_tables
 from pdes.closed_forms import closed_form_state as s
 from pdes.closed_forms.closed_form import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
-from pdes.closed_forms.folded_program import FoldedProgram, contiguous, ranges
+from pdes.closed_forms.folded_program import FoldedProgram
 from pdes.closed_forms.likeness import Classes
 from pdes.closed_forms.rows import NpuClass, Progress
 from pdes.closed_forms.waiting import who_waits
 from pdes.core.errors import RunError
-from pdes.core.inputs import Int32, Int64, Rows
+from pdes.core.inputs import Int64
 from pdes.core.jit import Directory, compile_for
 from pdes.core.memory import aligned, full, row_of_zeros, zeros
 from pdes.core.state import LANES, LONGEST_RUN_PS
@@ -102,8 +104,8 @@ def run_closed_form(
         raise RunError(who_waits(folded, work))
     return ClassTimes(
         row_ptr=folded.row_ptr,
-        start_ps=work.rows.start_ps[:total],
-        finish_ps=work.rows.finish_ps[:total],
+        start_ps=work.rows.start[:total],
+        finish_ps=work.rows.finish[:total],
         send_ptr=folded.send_ptr,
         arrived_ps=work.sends.arrived_ps[: int(folded.send_ptr[-1])],
         finish_time_ps=int(work.ctl.finish_ps),
@@ -134,19 +136,11 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
     program, classes = folded.program, folded.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
-    rows, sends = int(folded.row_ptr[-1]), int(folded.send_ptr[-1])
-    state = zeros(rows, np.int32)
-    at = ranges(program.trace_ptr[trace], np.diff(folded.row_ptr))
-    state[:rows] = program.node_deps[at]
     words = zeros(count, NpuClass)
-    for name in NpuClass.declared:
-        words[name] = -1
-    words.trace_number[:count] = trace
-    words.row_base[:count] = folded.row_ptr[:-1]
+    state, _ = begin_traces(words, trace, program)
     words.slot_base[:count] = folded.slot_ptr[:-1]
     words.send_base[:count] = folded.send_ptr[:-1]
     words.port_base[:count] = folded.port_ptr[:-1]
-    _begin(words, state, folded.row_ptr)
     most = max(LANES, int(folded.group.members.max(initial=0)))
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
@@ -159,21 +153,21 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
         ctl=ctl,
         classes=words,
         heap=heap,
-        traces=folded.traces,
-        rows=s.ClassRows(state, zeros(rows, np.int8), full(rows, -1), full(rows, -1)),
+        trace=trace_tables(program),
+        rows=row_states(state, int(folded.slot_ptr[-1]), recorded=True),
         collectives=s.Collectives(
-            slot_group=contiguous(folded.slot_group, np.int32),
-            slot_next=zeros(int(folded.slot_ptr[-1]), np.int32),
+            slot_group=padded(folded.slot_group, np.int32),
             group=aligned(folded.group),
-            member=contiguous(folded.member, np.int32),
-            member_slot=contiguous(folded.member_slot, np.int32),
+            member=padded(folded.member, np.int32),
+            member_slot=padded(folded.member_slot, np.int32),
             came=zeros(len(takes), np.int32),
             time_ps=_bounded(takes),
         ),
         sends=s.Sends(
+            folded.send_ordinal,
             folded.send_key,
             *folded.sends,
-            full(sends, -1),
+            full(int(folded.send_ptr[-1]), -1),
             zeros(int(folded.port_ptr[-1])),
             *(_bounded(column) for column in messages),
         ),
@@ -182,18 +176,6 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
 
 def _bounded(times_ps: ArrayLike) -> Int64:
     return np.clip(np.asarray(times_ps, np.int64), _LEAST_PS, LONGEST_RUN_PS + 1)
-
-
-def _begin(words: Rows, state: Int32, row_ptr: Int64) -> None:
-    """Put the rows without parents on the lists of what is ready, in the order of the trace."""
-    ready = np.flatnonzero(state[: row_ptr[-1]] == 0)
-    which = np.searchsorted(row_ptr, ready, side="right") - 1
-    row = ready - row_ptr[which]
-    is_last = np.append(which[1:] != which[:-1], True)[: len(ready)]
-    is_first = np.append(True, which[1:] != which[:-1])[: len(ready)]
-    state[ready] = np.where(is_last, -1, np.append(row[1:], -1)[: len(ready)])
-    words.ready_head[which[is_first]] = row[is_first]
-    words.ready_tail[which[is_last]] = row[is_last]
 
 
 def _with_more_room(work: s.Work) -> s.Work:

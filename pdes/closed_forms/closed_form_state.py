@@ -6,7 +6,7 @@ import numpy as np
 
 from pdes.closed_forms.rows import GroupClass, NpuClass, Progress
 from pdes.core.jit import reader
-from pdes.core.state import LANES, Int8, Int32, Int64
+from pdes.core.state import LANES, Int32, Int64, RowStates, Trace
 
 EVENT_BEGIN, EVENT_LEFT, EVENT_LANE = 0, 1, 2
 EVENT_ARRIVED = EVENT_LANE + LANES
@@ -14,46 +14,11 @@ EVENT_TOGETHER = EVENT_ARRIVED + 1
 """At one moment in this order; EVENT_LANE + lane for each lane."""
 
 
-class Traces(NamedTuple):
-    """Columns of Program that are read, see there; send: int32[N], how-manieth send of its trace a row is."""
-
-    ptr: Int64
-    kind: Int8
-    lane: Int8
-    duration_ps: Int64
-    group: Int32
-    seq: Int32
-    schedule: Int32
-    send: Int32
-    child_ptr: Int64
-    child: Int32
-    slot_ptr: Int64
-    coll_ptr: Int64
-    coll_node: Int32
-
-
-class ClassRows(NamedTuple):
-    """Rows of all classes.
-
-    Attributes:
-        state: int32[], parents that are not done; then the next row of the list that it is in.
-        flag: int8[], ROW_*.
-        start_ps: int64[], -1 = not yet.
-        finish_ps: int64[], likewise.
-    """
-
-    state: Int32
-    flag: Int8
-    start_ps: Int64
-    finish_ps: Int64
-
-
 class Collectives(NamedTuple):
     """Classes of groups and what they do.
 
     Attributes:
         slot_group: int32[], class of the group, of each slot of each class.
-        slot_next: int32[], collectives of the slot that are done.
         group: a row for each class.
         member: int32[], a class, for each member of each class of groups,
         member_slot: int32[], and its slot there.
@@ -62,7 +27,6 @@ class Collectives(NamedTuple):
     """
 
     slot_group: Int32
-    slot_next: Int32
     group: Annotated[np.recarray, GroupClass]
     member: Int32
     member_slot: Int32
@@ -74,6 +38,7 @@ class Sends(NamedTuple):
     """Sends of all classes, in the order of their rows.
 
     Attributes:
+        ordinal: int32[N], how-manieth send of its trace a row of Program is.
         message: int32[], row of the columns below.
         port: int32[], of the class, that it leaves by.
         to: int32[], class that receives it,
@@ -85,6 +50,7 @@ class Sends(NamedTuple):
         total_ps: int64[M], and until its receiver has it.
     """
 
+    ordinal: Int32
     message: Int32
     port: Int32
     to: Int32
@@ -103,13 +69,15 @@ class Work(NamedTuple):
         ctl: how far it is.
         classes: a row for each class of NPUs.
         heap: int64[2*room], see pdes.core.heap.
+        trace: the engine's tables of all distinct traces.
+        rows: trace rows of all classes, and slots.
     """
 
     ctl: Annotated[np.record, Progress]
     classes: Annotated[np.recarray, NpuClass]
     heap: Int64
-    traces: Traces
-    rows: ClassRows
+    trace: Trace
+    rows: RowStates
     collectives: Collectives
     sends: Sends
 

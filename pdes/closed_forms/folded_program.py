@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from pdes.closed_forms import closed_form_state as s
+from pdes.build.part import offsets
 from pdes.closed_forms.likeness import Classes, Pairs
 from pdes.closed_forms.rows import GroupClass
 from pdes.core.inputs import Array, Int32, Int64, Program, Rows
 from pdes.core.memory import zeros
+from pdes.core.packet import receive_key
 from pdes.npu.trace import KIND_SEND
 
 
@@ -52,9 +52,9 @@ class FoldedProgram(NamedTuple):
         program: the Program.
         classes: of its NPUs.
         row_ptr: int64[C+1], rows of each class.
-        traces: columns.
         send_ptr: int64[C+1], sends of each class.
         send_key: int32[], row of `messages` of each send.
+        send_ordinal: int32[N], how-manieth send of its trace each row of the Program is.
         sends: port, receiving class and its row of each send, int32[] each.
         port_ptr: int64[C+1], ports of each class.
         slot_ptr: int64[C+1], slots of each class.
@@ -69,9 +69,9 @@ class FoldedProgram(NamedTuple):
     program: Program
     classes: Classes
     row_ptr: Int64
-    traces: s.Traces
     send_ptr: Int64
     send_key: Int32
+    send_ordinal: Int32
     sends: tuple[Int32, Int32, Int32]
     port_ptr: Int64
     slot_ptr: Int64
@@ -99,35 +99,20 @@ def lay_out(
     """
     trace = program.trace_of_npu[classes.example]
     rows = np.diff(program.trace_ptr)[trace]
-    send = _ordinals(program)
-    slot_ptr = _pointers(np.diff(program.slot_ptr)[classes.example])
-    slot = ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
+    slot_ptr = offsets(np.diff(program.slot_ptr)[classes.example])
+    slot = _ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
     group, member, member_slot = _groups(program, classes)
     collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
     send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port)
     return FoldedProgram(
         program=program,
         classes=classes,
-        row_ptr=_pointers(rows),
-        traces=s.Traces(
-            ptr=contiguous(program.trace_ptr, np.int64),
-            kind=contiguous(program.node_kind, np.int8),
-            lane=contiguous(program.node_lane, np.int8),
-            duration_ps=contiguous(program.node_duration_ps, np.int64),
-            group=contiguous(program.node_group, np.int32),
-            seq=contiguous(program.node_seq, np.int32),
-            schedule=contiguous(program.node_schedule, np.int32),
-            send=send,
-            child_ptr=contiguous(program.child_ptr, np.int64),
-            child=contiguous(program.child, np.int32),
-            slot_ptr=contiguous(program.trace_slot_ptr, np.int64),
-            coll_ptr=contiguous(program.coll_ptr, np.int64),
-            coll_node=contiguous(program.coll_node, np.int32),
-        ),
+        row_ptr=offsets(rows),
         send_ptr=send_ptr,
         send_key=send_key,
+        send_ordinal=_ordinals(program),
         sends=sends,
-        port_ptr=_pointers(ports),
+        port_ptr=offsets(ports),
         slot_ptr=slot_ptr,
         slot_group=classes.class_of_group[program.slot_group[slot]],
         group=group,
@@ -139,18 +124,9 @@ def lay_out(
     )
 
 
-def contiguous(column: Array, dtype: DTypeLike) -> Array:
-    """As a kernel takes it."""
-    return np.ascontiguousarray(column, dtype)
-
-
-def _pointers(counts: Array) -> Int64:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
-def ranges(first: Array, counts: Array) -> Int64:
+def _ranges(first: Array, counts: Array) -> Int64:
     """Numbers from each first on, so many."""
-    ptr = _pointers(counts)
+    ptr = offsets(counts)
     return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - first, counts)
 
 
@@ -176,7 +152,7 @@ def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
     group = zeros(len(members), GroupClass)[: len(members)]
     sizes = np.diff(program.group_ptr)[classes.group_example]
     group.needed = members + (users < sizes)
-    group.member_base = _pointers(members)[:-1]
+    group.member_base = offsets(members)[:-1]
     group.members = members
     return group, unlike[:, 1].astype(np.int32), unlike[:, 2].astype(np.int32)
 
@@ -189,10 +165,10 @@ def _collectives(
     trace = program.trace_of_npu[classes.example[member[first]]].astype(np.int64)
     entry = program.trace_slot_ptr[trace] + member_slot[first]
     counts = program.coll_ptr[entry + 1] - program.coll_ptr[entry]
-    group.instance_base = _pointers(counts)[:-1]
+    group.instance_base = offsets(counts)[:-1]
     done = _done(program)
     stands = _numbers(likeness[classes.group_example])
-    at = ranges(program.coll_ptr[entry], counts)
+    at = _ranges(program.coll_ptr[entry], counts)
     of_row = np.repeat(stands, counts) * (int(done.max(initial=0)) + 1) + done[at]
     costs = done[at] > 0
     found = np.zeros(int(of_row.max(initial=0)) + 1, np.bool_)
@@ -200,7 +176,7 @@ def _collectives(
     instance_key = np.where(costs, np.cumsum(found)[of_row] - 1, -1)
     chosen = np.full(int(np.count_nonzero(found)), len(at))
     np.minimum.at(chosen, instance_key[costs], np.flatnonzero(costs))
-    of_group = np.searchsorted(_pointers(counts), chosen, side="right") - 1
+    of_group = np.searchsorted(offsets(counts), chosen, side="right") - 1
     row = program.coll_node[at[chosen]].astype(np.int64)
     node = program.trace_ptr[trace[of_group]] + row
     least = _least(likeness, classes.group_example)
@@ -253,7 +229,7 @@ def _sends(
     kind = program.node_kind
     count = np.add.reduceat(np.append(kind == KIND_SEND, False).astype(np.int64), program.trace_ptr[:-1])
     count = np.where(np.diff(program.trace_ptr) > 0, count, 0)
-    send_ptr = _pointers(count[program.trace_of_npu[classes.example]])
+    send_ptr = offsets(count[program.trace_of_npu[classes.example]])
     total = int(send_ptr[-1])
     pair, size = np.zeros(total, np.int64), np.zeros(total, np.int64)
     to, to_row = np.zeros(total, np.int32), np.zeros(total, np.int32)
@@ -280,7 +256,7 @@ def _sends(
 def _receives(program: Program, rows: Int64, to_trace: Int32) -> Int32:
     """int32[]: rows of the receives of sends (rows of Program) in the traces of their receivers."""
     peer = -program.node_peer[rows].astype(np.int64)
-    key = ((peer + (1 << 19)) << 44) | (program.node_tag[rows].astype(np.int64) << 20) | program.node_seq[rows]
+    key = receive_key(peer, program.node_tag[rows].astype(np.int64), program.node_seq[rows])
     found = np.zeros(len(rows), np.int32)
     for trace in np.unique(to_trace).tolist():
         first, end = int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1])

@@ -17,10 +17,11 @@ class Progress(Row, words=16, written_by=("closed_forms.closed_form", "closed_fo
     late = word(Kind.FLAG, "an event is beyond what the engine can count")
 
 
-class NpuClass(Row, written_by=("closed_forms.closed_form", "closed_forms.closed_form_run")):
+class NpuClass(Row, written_by=("build.npus", "closed_forms.closed_form", "closed_forms.closed_form_run", "npu.trace")):
     """NPUs that do the same at the same times, which one of them stands for."""
 
     trace_number = word(Kind.CODE, "which of the distinct traces they run")
+    trace_base = word(Kind.PLACE, "first row of that in the tables")
     row_base = word(Kind.PLACE, "first of its rows")
     slot_base = word(Kind.PLACE, "first of its slots")
     send_base = word(Kind.PLACE, "first of its sends")

@@ -38,7 +38,7 @@ def _waits(folded: FoldedProgram, work: s.Work, c: int, row: int) -> str:
     slot = int(program.node_group[at])
     group = int(program.slot_group[program.slot_ptr[npu] + slot])
     name = f"npu {npu} row {row}: collective {seq} of group {group}"
-    turn = int(work.collectives.slot_next[folded.slot_ptr[c] + slot])
+    turn = int(work.rows.slot_next[folded.slot_ptr[c] + slot])
     if work.ctl.serial == 1 and turn != seq:
         return f"{name} waits for its turn: collective {turn} of the group is not done"
     members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist()

@@ -165,7 +165,8 @@ class _Deferred:
         return self.__qualname__
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.ready(arguments)(*arguments)
+        """What host code calls: a kernel; or of what is merged into kernels the function itself, for arrays, too."""
+        return (self.py_func if self._how == "inline" else self.ready(arguments))(*arguments)
 
     def ready(self, arguments: tuple[Any, ...]) -> Any:
         """What runs a kernel with arguments like these."""

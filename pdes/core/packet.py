@@ -37,7 +37,8 @@ FLAG_TRIMMED = 32
 FLAG_CLASS = 64
 """Data of class 1."""
 PAUSE_FRAME = 0xFFFFF
-"""As a destination: whoever is at the other end of the link. Word 2 is data class << 1 | 1 to pause."""
+"""As a destination: whoever is at the other end of the link. Word 2 is `pause_word`."""
+PAUSE, RESUME = 1, 0
 
 NPU_MASK = 0xFFFFF
 PSN_MASK = 0xFFFFFF
@@ -81,6 +82,48 @@ def filled_in(w1, size, flag):
 
 
 @inline
+def flagged(w1, flag):
+    """Word 1 with more flags."""
+    return w1 | (flag << 56)
+
+
+@inline
+def trimmed(w1, size):
+    """Word 1 of a packet that is cut to so many bytes."""
+    return (w1 & ~(0xFFFF << 40)) | (size << 40) | (FLAG_TRIMMED << 56)
+
+
+@inline
+def pause_word(klass, ask):
+    """Word 2 of a pause frame: a data class, which is to PAUSE or RESUME."""
+    return klass << 1 | ask
+
+
+@inline
+def paused_class(w2):
+    """Its data class."""
+    return w2 >> 1 & 1
+
+
+@inline
+def asks_to_pause(w2):
+    """PAUSE or RESUME."""
+    return w2 & 1
+
+
+@inline
+def logged_pause(link, w2):
+    """Both in the log of pauses, with the link of the fabric that may not send, or may again."""
+    return link << 2 | w2
+
+
+@inline
+def logged_link(word):
+    """That link."""
+    return word >> 2
+
+
+@inline
 def path_word(q, path):
     """Word 2 without a sequence number; path: of which the entropy is the lowest bits."""
     return (q << 24) | ((path & 0x7FFF) << 48)
@@ -114,6 +157,42 @@ def entropy(w2):
 def data_class(w1):
     """Class of a data packet."""
     return np.int64(flags(w1) & FLAG_CLASS != 0)
+
+
+@inline
+def pair_word(src, dst):
+    """Two NPUs: who sends a message to whom."""
+    return src | (dst << 20)
+
+
+@inline
+def pair_source(pair):
+    """Who sends."""
+    return pair & NPU_MASK
+
+
+@inline
+def pair_destination(pair):
+    """Who receives."""
+    return pair >> 20
+
+
+@inline
+def receive_key(peer, tag, seq):
+    """Names the receive of the seq-th message of a tag from an NPU so many numbers on: Program's recv_key."""
+    return ((peer + (1 << 19)) << 44) | (tag << 20) | seq
+
+
+@inline
+def connection_key(src, dst, connection):
+    """Names a sending queue pair."""
+    return (src << 44) | (dst << 25) | connection
+
+
+@inline
+def receiver_key(w1, w2):
+    """Names the receiving queue pair of a data packet."""
+    return (destination(w1) << 44) | (source(w1) << 24) | sender_pair(w2)
 
 
 @inline

@@ -45,10 +45,6 @@ BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3
 """Packet records come in blocks."""
 
-BYTES_BITS = 46
-PACKETS_BITS = 34
-"""Of an outgoing link's sent_bytes and sent_packets: what stands above is its longest wait."""
-
 CARE, FRAMED, INSIDE = 1, 2, 4
 """A link class is special: packets may be lost on it, or carry what they meet; flits are; it is NVLink, which is told
 where messages to other hosts go at a share of the rate."""

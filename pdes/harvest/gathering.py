@@ -12,6 +12,7 @@ from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Graph, Int8, Int64, Record, Rows
+from pdes.core.link_words import bytes_sent, longest_wait_ps, packets_sent
 from pdes.core.memory import peak_rss_bytes, zeros
 from pdes.core.rows.network import Gate
 from pdes.core.rows.nic import FlowIn, FlowOut
@@ -20,7 +21,6 @@ from pdes.core.rows.run import Counters
 from pdes.harvest.deadlock import circle, held_links
 from pdes.harvest.observed import depth_rows, pause_rows, pauses, queues
 from pdes.harvest.stall import TOO_LATE_TEXT, too_late, waiting_rows
-from pdes.network.link import BYTES_MASK, PACKETS_MASK, WAIT_BITS
 from pdes.nic import rendezvous
 from pdes.npu.in_flight import CALL_LANE
 from pdes.results import Results
@@ -212,11 +212,10 @@ def _link_columns(graph: Graph, lp: LogicalProcess) -> Int64:
     tx: Rows = net.tx[:own]
     psb = 8e12 / graph.link_rate_bps[lp.part.links]
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
-    longest_wait_ps = (sent_bytes >> s.BYTES_BITS << WAIT_BITS) | (packets >> s.PACKETS_BITS)
-    queue = (longest_wait_ps / psb).astype(np.int64)
+    queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate = net.gate[:own] if net.hooks.shared_switches != 0 else zeros(own, Gate)[:own]
     of_gate = [gate[name] for name in _GATE_COLUMNS.values()]
-    return np.stack([sent_bytes & BYTES_MASK, packets & PACKETS_MASK, net.tx_dropped[:own], queue, *of_gate])
+    return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *of_gate])
 
 
 def _not_given_back(w: s.World) -> list[str]:
@@ -313,7 +312,7 @@ REQUEST, ANSWER, CALL = 1, 2, 3
 def _control(tag: Int64, whole: Harvest) -> Int8:
     """int8[m]: what messages are."""
     kind = tag & rendezvous.KIND_MASK
-    is_call = (tag >> 44 != packet.P2P) & (tag & 0xFFFFFF == CALL_LANE)
+    is_call = (packet.tag_group(tag) != packet.P2P) & (packet.tag_lane(tag) == CALL_LANE)
     cases = {
         REQUEST: whole.asked_for & (kind == rendezvous.REQUEST),
         ANSWER: whole.asked_for & (kind == rendezvous.CLEAR),
@@ -324,7 +323,7 @@ def _control(tag: Int64, whole: Harvest) -> Int8:
 
 def _order_of_posts(rows: Rows, whole: Harvest) -> Int64:
     """int64[rows]: flow records by pair of NPUs, group of their queue pair, and ordinal there."""
-    group = (rows.tag >> 44).astype(np.int32)
+    group = packet.tag_group(rows.tag).astype(np.int32)
     group[_control(rows.tag, whole) >= ANSWER] = packet.CONTROL
     return np.lexsort((rows.tag, rows.ordinal, group, rows.pair))
 
@@ -336,21 +335,21 @@ def _flows(whole: Harvest) -> dict[str, Array]:
     if len(out) != len(into) or any(np.any(out[word][posted] != into[word][complete]) for word in ("pair", "tag")):
         raise RunError("engine defect: messages posted and messages complete differ")
     pair, start_ps = out.pair[posted], out.posted_ps[posted]
-    order = np.lexsort((pair >> 20, pair & packet.NPU_MASK, start_ps))
+    order = np.lexsort((packet.pair_destination(pair), packet.pair_source(pair), start_ps))
     pair, start_ps, finish_ps = pair[order], start_ps[order], into.finished_ps[complete][order]
     posted = posted[order]
     del complete, order  # a word of every message each
     tag = out.tag[posted]
     control = _control(tag, whole)
-    group = tag >> 44
+    group = packet.tag_group(tag)
     group[group == packet.P2P] = -1
-    lane = tag & (0xFFFFFF ^ (rendezvous.KIND_MASK if whole.asked_for else 0))
+    lane = packet.tag_lane(tag) & ~(rendezvous.KIND_MASK if whole.asked_for else 0)
     lane[control == CALL] = -1
     return {
-        "src": pair & packet.NPU_MASK,
-        "dst": pair >> 20,
+        "src": packet.pair_source(pair),
+        "dst": packet.pair_destination(pair),
         "group": group,
-        "seq": (tag >> 24) & 0xFFFFF,
+        "seq": packet.tag_seq(tag),
         "lane": lane,
         "control": control,
         "bytes": out.payload_bytes[posted],

@@ -3,6 +3,7 @@
 import numpy as np
 
 from pdes.build.simulation import LogicalProcess
+from pdes.core import packet
 from pdes.core.inputs import Array, Int64
 
 
@@ -40,7 +41,7 @@ def pauses(rows: Int64, kept: int) -> dict[str, Array]:
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))][:kept]
     return {
         "time_ps": rows[:, 0],
-        "link": rows[:, 1] >> 2,
-        "data_class": (rows[:, 1] >> 1) & 1,
-        "paused": (rows[:, 1] & 1).astype(bool),
+        "link": packet.logged_link(rows[:, 1]),
+        "data_class": packet.paused_class(rows[:, 1]),
+        "paused": packet.asks_to_pause(rows[:, 1]).astype(bool),
     }

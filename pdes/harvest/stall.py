@@ -6,10 +6,9 @@ from pdes.build.schedule import ALWAYS_LOST
 from pdes.build.simulation import LogicalProcess
 from pdes.core import state as s
 from pdes.core.inputs import Int64
-from pdes.core.packet import NPU_MASK
+from pdes.core.link_words import class_of, end_of
+from pdes.core.packet import destination, instance_key
 from pdes.core.rows.nic import Request
-from pdes.network.faults import CLASS_SHIFT
-from pdes.network.link import NODE_MASK
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
 MOST_PLACES = 8
@@ -38,7 +37,7 @@ def failed_queue_pair(lp: LogicalProcess) -> str:
     row = int(w.net.ctl.failed_queue_pair)
     src = int(w.npus.npu[w.qps.qp[row].npu].number)
     return (
-        f"npu {src} to npu {w.qps.qp[row].w1 & NPU_MASK}: packet {w.qps.qp[row].una} unacknowledged after "
+        f"npu {src} to npu {destination(w.qps.qp[row].w1)}: packet {w.qps.qp[row].una} unacknowledged after "
         f"{w.qps.qp[row].retries} timeouts (at {w.net.ctl.now_ps} ps); "
         "a queue_limit below one packet or too short an rto does this" + _and_down(lp)
     )
@@ -51,13 +50,13 @@ def down_places(lp: LogicalProcess) -> list[str]:
     """
     net, part = lp.world.net, lp.part
     meta = net.tx.meta[: len(part.links)]
-    is_down = net.link_class.error[meta >> CLASS_SHIFT] == ALWAYS_LOST
+    is_down = net.link_class.error[class_of(meta)] == ALWAYS_LOST
     down_before = np.concatenate([[0], np.cumsum(is_down)])
     down, links = np.diff(down_before[part.out_ptr]), np.diff(part.out_ptr)
     whole = [own for own in np.flatnonzero((down == links) & (links > 0)).tolist() if own >= part.npus]
     places = [f"switch {part.nodes[own]}" for own in whole]
     source = np.repeat(np.arange(len(part.nodes)), links)
-    target = meta & NODE_MASK
+    target = end_of(meta)
     named = set()
     for row in np.flatnonzero(is_down).tolist():
         a, b, cable = int(source[row]), int(target[row]), int(part.links[row]) >> 1
@@ -102,7 +101,7 @@ def _asked(lp: LogicalProcess) -> dict[tuple[int, int], int]:
             ref = int(waiting[message].ref)
             if ref >= s.REF_INSTANCE:
                 ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
-            asked.setdefault((int(qp.npu), ref), int(qp.w1) & NPU_MASK)
+            asked.setdefault((int(qp.npu), ref), destination(int(qp.w1)))
             message = int(waiting[message].next_message)
     return asked
 
@@ -120,7 +119,7 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: di
         return f"{name} waits for a place: collectives in flight on the npu: {in_flight}"
     if not flag & s.ROW_STARTED:
         return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
-    key = (npu << 40) | (group << 20) | seq
+    key = instance_key(npu, group, seq)
     hit = np.flatnonzero(w.insts.inst_key == key)
     if not len(hit):
         return f"{name} waits for nothing (engine defect)"

@@ -12,17 +12,7 @@ from pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lan
 from pdes.core.state import LANES, LONGEST_RUN_PS, REF_INSTANCE
 from pdes.core.status import DONE, FULL
 from pdes.core.world import whole_messages, world_at
-from pdes.messages.events import (
-    ARRIVE,
-    KEY_SHIFT,
-    KIND_SHIFT,
-    LAUNCH,
-    LEFT,
-    OWN,
-    TAKE,
-    add_event,
-    take_event,
-)
+from pdes.messages.events import ARRIVE, KEY_SHIFT, KIND_SHIFT, LAUNCH, LEFT, OWN, TAKE, add_event, take_event
 from pdes.messages.whole import add_message_event, ends_of, taken_at
 from pdes.nic.message_pool import give_row_back
 from pdes.nic.transport import finish_flow
@@ -53,7 +43,7 @@ def move_lanes(w, node):
 @inline
 def begin_row(w, node, now):
     """Start the NPU's first ready row. Returns as `start_row`; a collective begins after the endpoint's delay."""
-    row = next_ready(w.npus, w.rows, node)
+    row = next_ready(w.npus.npu[node], w.rows)
     done, inst = start_row(w.net.const.address, node, row, now)
     move_lanes(w, node)
     if inst >= 0 and w.insts.inst[inst].started == 1:
@@ -149,7 +139,7 @@ def happen(w, node, kind, order, item, now):
     if kind == OWN:
         lane = order & ((1 << KEY_SHIFT) - 1)
         if lane < LANES:
-            done = leave_lane(w.npus, w.rows, node, lane)
+            done = leave_lane(w.npus.npu[node], w.rows, lane)
         elif lane > LANES:
             inst = take_due(w.net, w.npus, w.insts, node, now)
             move_lanes(w, node)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.core.jit import hook, inline
-from pdes.core.packet import P2P, SHARES_SHIFT, destination, header, tag_group
+from pdes.core.packet import P2P, SHARES_SHIFT, destination, header, pair_word, tag_group
 from pdes.core.state import REF_INSTANCE, REF_LANE
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import KEY_SHIFT, LEFT, STEP, add_event
@@ -94,7 +94,7 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
     if net.const.record_flows == 1:
         flow = qps.flow_out[net.ctl.flows_out]
         net.ctl.flows_out += 1
-        flow.pair = npu.number | (dst << 20)
+        flow.pair = pair_word(npu.number, dst)
         flow.tag = tag
         flow.payload_bytes = size
         flow.posted_ps = now

@@ -5,8 +5,9 @@ import numpy as np
 from pdes.core.fifo import NONE, prefetch_block
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline
+from pdes.core.link_words import inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
-from pdes.network.link import LINK_BITS, LINK_MASK, inbox_of
+from pdes.network.link import inbox_of
 
 BUCKETS = 256
 SMALL_BATCH = 24
@@ -57,7 +58,7 @@ def gather(net, inbox, node):
         net.inbox[box] = NONE
         net.inbox[box + 1] = NONE
         while pos != tail:
-            inbox.batch_key[batch] = (record[pos].ready_ps >> LINK_BITS << 16) | batch
+            inbox.batch_key[batch] = (inbox_later_ps(record[pos].ready_ps) << 16) | batch
             inbox.batch_pos[batch] = pos
             batch += 1
             pos += 1
@@ -155,7 +156,7 @@ def sort_batch(inbox, batch, begin, end):
 @inline
 def came_over(net, inbox, index):
     """The link, by its number in the whole fabric, over which packet `index` of the batch has come."""
-    return net.record[inbox.batch_pos[index]].ready_ps & LINK_MASK
+    return inbox_link(net.record[inbox.batch_pos[index]].ready_ps)
 
 
 @inline

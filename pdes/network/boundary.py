@@ -9,22 +9,20 @@ which may lie in its own memory, in memory shared between processes, or in a buf
 """
 
 from pdes.core.jit import inline, peek
-from pdes.core.state import (
-    INF,
-)
+from pdes.core.link_words import end_of
+from pdes.core.state import INF
 
 HEADER_WORDS = 8
 CROSSING_WORDS = 5
 WORD_BYTES = 8
 FAR_WINDOWS = 3
 """Outboxes take what arrives in as many windows after the one in hand, so that little waits for its turn."""
-NODE_BITS = (1 << 22) - 1
 
 
 @inline
 def put_out(net, link, meta, ready, w1, w2, w3):
     """Put a packet into the outbox for the LP at the other end of the link; its place there."""
-    neighbour = (meta & NODE_BITS) - net.const.nodes
+    neighbour = end_of(meta) - net.const.nodes
     half = net.out_at[2 * neighbour + net.ctl.parity]
     count = net.outbox[half]
     net.outbox[half] = count + 1

@@ -6,11 +6,9 @@ can tell the difference, since a change makes no event.
 """
 
 from pdes.core.jit import copy_row, hook, inline
+from pdes.core.link_words import class_of, with_class
 from pdes.core.state import CHANGE_LINK, CHANGE_NPU, INF
 from pdes.core.world import world_at
-
-CLASS_SHIFT = 46
-META_MASK = (1 << CLASS_SHIFT) - 1
 
 
 @inline
@@ -28,11 +26,11 @@ def change_link(net, link, new_class):
     """
     tx = net.tx[link]
     meta = tx.meta
-    before = net.link_class[meta >> CLASS_SHIFT].delay_ps
+    before = net.link_class[class_of(meta)].delay_ps
     after = net.link_class[new_class].delay_ps
     if after < before and tx.sent_packets != 0:
         tx.busy_ps += before - after
-    tx.meta = (meta & META_MASK) | (new_class << CLASS_SHIFT)
+    tx.meta = with_class(meta, new_class)
 
 
 @inline

@@ -5,30 +5,19 @@ import numpy as np
 from pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carry, prefetch_block, push, take_block
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline, outline, prefetch, trailing_zeros
-from pdes.core.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
-from pdes.core.state import (
-    BLOCK_RECORDS,
-    BLOCK_SHIFT,
-    BYTES_BITS,
-    CARE,
-    FRAMED,
-    INF,
-    INSIDE,
-    NEED_BLOCKS,
-    PACKETS_BITS,
-    SIDES,
+from pdes.core.link_words import (
+    class_of,
+    end_of,
+    inbox_word,
+    longest_wait_ps,
+    number_of,
+    packets_sent,
+    with_longest_wait,
 )
+from pdes.core.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
+from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
 from pdes.network.boundary import FAR_WINDOWS, put_out
 from pdes.network.framing import framed_bytes
-
-NODE_MASK = (1 << 22) - 1
-LINK_BITS = 24
-LINK_MASK = (1 << LINK_BITS) - 1
-BYTES_MASK = (1 << BYTES_BITS) - 1
-PACKETS_MASK = (1 << PACKETS_BITS) - 1
-WAIT_BITS = 62 - PACKETS_BITS
-WAIT_MASK = (1 << WAIT_BITS) - 1
-MAX_WAIT_PS = (1 << (62 - BYTES_BITS + WAIT_BITS)) - 1
 
 
 @inline
@@ -40,13 +29,13 @@ def serialisation_ps(size_bytes, ps_per_byte):
 @inline
 def link_psb(net, link):
     """Picoseconds per byte of an outgoing link."""
-    return net.link_class[net.tx[link].meta >> 46].ps_per_byte
+    return net.link_class[class_of(net.tx[link].meta)].ps_per_byte
 
 
 @inline
 def on_link_bytes(net, link, w1, size):
     """Bytes on an outgoing link of a packet that has `size` bytes where no flits are."""
-    if net.link_class[net.tx[link].meta >> 46].special & FRAMED != 0:
+    if net.link_class[class_of(net.tx[link].meta)].special & FRAMED != 0:
         size = framed_bytes(net, w1, size)
     return size
 
@@ -83,8 +72,7 @@ def inbox_for(net, meta, ready):
     later = ready - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl.side + ahead) & (SIDES - 1)
-    w0 = ((later - ahead * cell) << LINK_BITS) | ((meta >> 22) & LINK_MASK)
-    return inbox_of(meta & NODE_MASK, side), w0
+    return inbox_of(end_of(meta), side), inbox_word(later - ahead * cell, meta)
 
 
 @inline
@@ -133,7 +121,7 @@ def wait(net, link, ready, w1, w2, w3):
 @inline
 def wait_turn(net, link, meta, ready, w1, w2, w3):
     """Have a packet wait on an outgoing link, and the LP look after it in time; its record."""
-    if meta & NODE_MASK >= net.const.nodes:
+    if end_of(meta) >= net.const.nodes:
         net.ctl.far_soonest_ps = min(net.ctl.far_soonest_ps, ready)
     else:
         net.ctl.soonest_ps = min(net.ctl.soonest_ps, ready)
@@ -144,15 +132,9 @@ def wait_turn(net, link, meta, ready, w1, w2, w3):
 def prefetch_inbox(net, link):
     """Ask for the place where the next packet over the link will stand in the inbox at its end."""
     side = (net.ctl.side + 1) & (SIDES - 1)
-    tail = np.int64(net.inbox[inbox_of(net.tx[link].meta & NODE_MASK, side) + 1])
+    tail = np.int64(net.inbox[inbox_of(end_of(net.tx[link].meta), side) + 1])
     if tail >= 0:
         prefetch(net.record, tail)
-
-
-@inline
-def longest_wait_ps(sent_bytes, packets):
-    """The longest wait of a packet for a port, from words TX_BYTES and TX_PACKETS of its `tx` row."""
-    return (sent_bytes >> BYTES_BITS << WAIT_BITS) | (packets >> PACKETS_BITS)
 
 
 @inline
@@ -162,9 +144,7 @@ def count_sent(net, q, size, wait_ps):
     sent_bytes = tx.sent_bytes + size
     packets = tx.sent_packets + 1
     if wait_ps > longest_wait_ps(sent_bytes, packets):
-        wait_ps = min(wait_ps, MAX_WAIT_PS)
-        sent_bytes = (sent_bytes & BYTES_MASK) | (wait_ps >> WAIT_BITS << BYTES_BITS)
-        packets = (packets & PACKETS_MASK) | ((wait_ps & WAIT_MASK) << PACKETS_BITS)
+        sent_bytes, packets = with_longest_wait(sent_bytes, packets, wait_ps)
     tx.sent_bytes = sent_bytes
     tx.sent_packets = packets
 
@@ -180,13 +160,13 @@ def drop(net, link, w1):
 @inline
 def is_lost(net, meta, error, packets):
     """Whether the packet that is the `packets`-th of its link is lost on it; error: of 2^32."""
-    return mix3(net.const.seed + 0x10E, (meta >> 22) & LINK_MASK, packets) < error
+    return mix3(net.const.seed + 0x10E, number_of(meta), packets) < error
 
 
 @inline
 def hand_over(net, link, meta, ready, w1, w2, w3):
     """Put a packet that arrives at `ready` where it waits until then. Returns which memory that is, and where."""
-    is_far = meta & NODE_MASK >= net.const.nodes
+    is_far = end_of(meta) >= net.const.nodes
     what = SET_DOWN
     if ready < reach(net) and not is_far:
         at = deliver(net, meta, ready, w1, w2, w3)
@@ -202,8 +182,8 @@ def hand_over(net, link, meta, ready, w1, w2, w3):
 def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
     """The same where a packet may be lost on its way, or carries what it meets."""
     tx = net.tx[link]
-    error = net.link_class[meta >> 46].error
-    if error > 0 and destination(w1) != PAUSE_FRAME and is_lost(net, meta, error, tx.sent_packets & PACKETS_MASK):
+    error = net.link_class[class_of(meta)].error
+    if error > 0 and destination(w1) != PAUSE_FRAME and is_lost(net, meta, error, packets_sent(tx.sent_packets)):
         net.count.lost_packets += 1
         drop(net, link, w1)
     else:
@@ -221,7 +201,7 @@ def occupy(net, link, asked, start, w1):
     tx = net.tx[link]
     size = wire_bytes(w1)
     meta = tx.meta
-    c = meta >> 46
+    c = class_of(meta)
     link_class = net.link_class[c]
     special = link_class.special
     if special & FRAMED != 0:
@@ -302,7 +282,7 @@ def release(net):
                 return True
             head = np.int64(net.wait_head[link])
             meta = net.tx[link].meta
-            is_far = meta & NODE_MASK >= net.const.nodes
+            is_far = end_of(meta) >= net.const.nodes
             end = reach(net)
             if is_far:
                 end = far_reach(net)

@@ -4,21 +4,14 @@ A pause lasts until its resume: real ports refresh theirs before it runs out.
 """
 
 from pdes.core.jit import inline
-from pdes.network.link import LINK_MASK
-
-PAUSE, RESUME = 1, 0
-
-
-@inline
-def pause_word(data_class, ask):
-    """Word 2 of a pause frame."""
-    return data_class << 1 | ask
+from pdes.core.link_words import inbox_link, number_of
+from pdes.core.packet import PAUSE, asks_to_pause, logged_pause, paused_class
 
 
 @inline
 def paused_link(net, record):
     """The own outgoing link that the pause frame in `record` is about."""
-    return net.facing[net.record[record].ready_ps & LINK_MASK]
+    return net.facing[inbox_link(net.record[record].ready_ps)]
 
 
 @inline
@@ -28,7 +21,7 @@ def log_pause(net, link, w2, now):
     net.ctl.pauses += 1
     if at + 1 < net.pause_log.shape[0]:
         net.pause_log[at] = now
-        net.pause_log[at + 1] = ((net.tx[link].meta >> 22) & LINK_MASK) << 2 | (w2 & 3)
+        net.pause_log[at + 1] = logged_pause(number_of(net.tx[link].meta), w2)
 
 
 @inline
@@ -37,9 +30,9 @@ def on_pause(net, record, w2, now):
     link = paused_link(net, record)
     log_pause(net, link, w2, now)
     gate = net.gate[link]
-    data_class = w2 >> 1
+    data_class = paused_class(w2)
     bit = 1 << data_class
-    if w2 & 1 == PAUSE:
+    if asks_to_pause(w2) == PAUSE:
         gate.paused |= bit
         gate.since_ps[data_class] = now
     else:

@@ -13,15 +13,21 @@ import numpy as np
 from pdes.core.fifo import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook, inline, outline, prefetch
+from pdes.core.link_words import class_of, number_of, packets_sent
 from pdes.core.packet import (
     FLAG_ACK,
     FLAG_MARK,
     FLAG_TRIMMED,
+    PAUSE,
     PAUSE_FRAME,
+    RESUME,
     data_class,
     destination,
+    flagged,
     flags,
     header,
+    pause_word,
+    trimmed,
     wire_bytes,
 )
 from pdes.core.state import (
@@ -35,8 +41,8 @@ from pdes.core.state import (
 )
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, take_batch
-from pdes.network.link import LINK_MASK, PACKETS_MASK, drop, inbox_of, link_send, prefetch_inbox
-from pdes.network.pause import PAUSE, RESUME, on_pause, pause_word, paused_link
+from pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
+from pdes.network.pause import on_pause, paused_link
 from pdes.network.port_queues import TIME_BITS, TIME_MASK, control_waits, fall_out, line_up, may_go, next_queue
 from pdes.network.routing import balanced, choose, switch_cell_to
 
@@ -60,7 +66,7 @@ def meet(net, link, start, left):
     if hops < MAX_TELEMETRY_HOPS:
         tx = net.tx[link]
         sent_bytes = tx.sent_bytes & TELEMETRY_BYTES_MASK
-        net.carried.met[2 * hops] = (start & TELEMETRY_TIME_MASK) | (tx.meta >> 46 << TELEMETRY_CLASS_SHIFT)
+        net.carried.met[2 * hops] = (start & TELEMETRY_TIME_MASK) | (class_of(tx.meta) << TELEMETRY_CLASS_SHIFT)
         net.carried.met[2 * hops + 1] = sent_bytes | (left << TELEMETRY_QUEUE_SHIFT)
         net.carried.hops = hops + 1
 
@@ -70,15 +76,14 @@ def is_marked(net, link, left):
     """Whether a packet that leaves `left` bytes of its class behind is marked (RED on the queue in hand)."""
     tx = net.tx[link]
     meta = tx.meta
-    link_class = net.link_class[meta >> 46]
+    link_class = net.link_class[class_of(meta)]
     low = link_class.kmin_bytes
     high = link_class.kmax_bytes
     if left >= high:
         return True
     if left <= low:
         return False
-    packets = tx.sent_packets & PACKETS_MASK
-    h = mix3(net.const.seed + 0xECE, (meta >> 22) & LINK_MASK, packets)
+    h = mix3(net.const.seed + 0xECE, number_of(meta), packets_sent(tx.sent_packets))
     return h < np.int64(link_class.pmax * (left - low) / (high - low))
 
 
@@ -86,7 +91,7 @@ def is_marked(net, link, left):
 def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
     """A data packet leaves; left: bytes of its class that wait behind it, all_left: of both classes."""
     if net.const.ecn == 1 and left > 0 and is_marked(net, link, left):
-        w1 |= FLAG_MARK << 56
+        w1 = flagged(w1, FLAG_MARK)
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
     if net.hooks.telemetry != 0:
@@ -259,7 +264,7 @@ def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
         net.count.dropped_bytes += size - cut
         net.count.trimmed_packets += 1
         gate[link].trimmed_packets += 1
-        w1 = (w1 & ~(0xFFFF << 40)) | (cut << 40) | (FLAG_TRIMMED << 56)
+        w1 = trimmed(w1, cut)
         send_trimmed(net, node, link, now, w1, w2, w3)
     else:
         drop(net, link, w1)

@@ -9,13 +9,12 @@ import numpy as np
 
 from pdes.core.fifo import prefetch_following
 from pdes.core.jit import inline, outline, prefetch
+from pdes.core.link_words import end_of, inbox_link
 from pdes.core.packet import destination, wire_bytes
 from pdes.core.state import CARE
 from pdes.network.batch import blocks_short, give_back, inbox_blocks, take_batch
 from pdes.network.boundary import put_out
 from pdes.network.link import (
-    LINK_MASK,
-    NODE_MASK,
     drop,
     far_reach,
     hand_over_with_care,
@@ -38,7 +37,7 @@ AHEAD = 8
 def last_byte_ps(net, inbox, key, w1):
     """Cut-through: from the event (the header is in) to the packet's last byte."""
     size = wire_bytes(w1)
-    psb = inbox.rx_psb[net.record[inbox.batch_pos[key & 0xFFFF]].ready_ps & LINK_MASK]
+    psb = inbox.rx_psb[inbox_link(net.record[inbox.batch_pos[key & 0xFFFF]].ready_ps)]
     head = min(size, net.const.cut_bytes)
     return serialisation_ps(size, psb) - serialisation_ps(head, psb)
 
@@ -99,7 +98,7 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
                 continue
         special, ready = occupy(net, link, at, start, w1)
         meta = tx.meta
-        is_near = np.int64(meta & NODE_MASK < nodes)
+        is_near = np.int64(end_of(meta) < nodes)
         if special & CARE != 0:
             hand_over_with_care(net, link, meta, ready, w1, packet.w2, packet.w3)
         elif ready < far_end + is_near * (near_end - far_end):

@@ -6,11 +6,12 @@ way is that of a world of the whole fabric without faults (`const.back`), the sa
 """
 
 from pdes.core.jit import inline
+from pdes.core.link_words import class_of, end_of
 from pdes.core.packet import FLAG_ACK, destination, header, source
 from pdes.core.state import FRAMED
 from pdes.core.world import world_at
 from pdes.network.framing import framed_bytes
-from pdes.network.link import NODE_MASK, link_psb, serialisation_ps
+from pdes.network.link import link_psb, serialisation_ps
 from pdes.network.path import forwarding_ps, next_link
 from pdes.network.routing import npu_route
 
@@ -30,7 +31,7 @@ def left_at(w, node, w1, w2, now):
     link = npu_route(net, node, source(w1), w2)
     tx = net.tx[link]
     ack = header(source(w1), destination(w1), net.const.ack_bytes, FLAG_ACK)
-    size = bytes_on(net, tx.meta >> 46, ack, net.const.ack_bytes)
+    size = bytes_on(net, class_of(tx.meta), ack, net.const.ack_bytes)
     waiting = w.npus.port[link].control_packets
     return max(now, tx.busy_ps) + waiting * serialisation_ps(size, link_psb(net, link))
 
@@ -43,7 +44,7 @@ def back_at(w, node, w1, w2, now):
     net = back.net
     ack = header(peer, me, net.const.ack_bytes, FLAG_ACK)
     link = next_link(net, back.routes, me, peer, w2)
-    c = net.tx[link].meta >> 46
+    c = class_of(net.tx[link].meta)
     size = bytes_on(net, c, ack, net.const.ack_bytes)
     begin = left_at(w, node, w1, w2, now) - serialisation_ps(size, link_psb(net, link))
     while True:
@@ -51,10 +52,10 @@ def back_at(w, node, w1, w2, now):
         delay = net.link_class[c].delay_ps
         seen = begin + serialisation_ps(min(size, net.link_class[c].seen_bytes), psb) + delay
         at = begin + serialisation_ps(size, psb) + delay
-        far = net.tx[link].meta & NODE_MASK
+        far = end_of(net.tx[link].meta)
         if far == peer:
             return at
         link = next_link(net, back.routes, far, peer, w2)
-        c = net.tx[link].meta >> 46
+        c = class_of(net.tx[link].meta)
         size = bytes_on(net, c, ack, net.const.ack_bytes)
         begin = max(seen, at - serialisation_ps(size, link_psb(net, link))) + forwarding_ps(net, back.routes, far)

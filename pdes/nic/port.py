@@ -9,10 +9,7 @@ from pdes.core.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
 from pdes.core.heap import heap_hasten, heap_push
 from pdes.core.jit import call_hook, inline
 from pdes.core.packet import FLAG_LAST, data_class, filled_in, numbered, wire_bytes
-from pdes.core.state import (
-    INF,
-    LANES,
-)
+from pdes.core.state import INF, LANES
 from pdes.network.link import link_send
 from pdes.nic.control import waits_for_pace, window_of
 from pdes.nic.pacing import hold_back

@@ -11,9 +11,7 @@ import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
 from pdes.core.packet import CONTROL, tag_for
-from pdes.core.state import (
-    INF,
-)
+from pdes.core.state import INF
 from pdes.core.world import asking, requests, world_at
 from pdes.nic.message_pool import give_row_back, take_row
 from pdes.nic.transport import post, queue_pair

@@ -23,24 +23,19 @@ from pdes.core.packet import (
     P2P,
     PSN_MASK,
     SHARES_SHIFT,
+    connection_key,
     destination,
     flags,
     header,
     numbered,
+    pair_word,
     path_word,
+    receiver_key,
     sender_pair,
     source,
     wire_bytes,
 )
-from pdes.core.state import (
-    CC_ACK,
-    CC_CNP,
-    CC_LOSS,
-    INF,
-    LOSS_NAK,
-    LOSS_TIMEOUT,
-    LOSS_TRIMMED,
-)
+from pdes.core.state import CC_ACK, CC_CNP, CC_LOSS, INF, LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED
 from pdes.core.world import world_at
 from pdes.network.link import is_inside, link_send, share_psb
 from pdes.network.routing import npu_route
@@ -60,7 +55,7 @@ def queue_pair(net, npus, qps, node, dst, connection):
     shares = connection >> SHARES_SHIFT
     connection &= (1 << SHARES_SHIFT) - 1
     src = npu.number
-    key = (src << 44) | (dst << 25) | connection
+    key = connection_key(src, dst, connection)
     at = find(qps.qp_key, key)
     if qps.qp_key[at] != FREE:
         return np.int64(qps.qp_val[at])
@@ -152,7 +147,7 @@ def count_posted(net, npus, qps, node, q, tag, size, now):
     if net.const.record_flows == 1:
         flow = qps.flow_out[net.ctl.flows_out]
         net.ctl.flows_out += 1
-        flow.pair = npus.npu[node].number | (destination(qp.w1) << 20)
+        flow.pair = pair_word(npus.npu[node].number, destination(qp.w1))
         flow.tag = tag
         flow.payload_bytes = size
         flow.posted_ps = now
@@ -188,12 +183,6 @@ def send_ack(net, npus, qps, node, rx, now, w1, w2, a3, expected, flag):
     else:
         queue_control(net, npus, link, now, a1, a2, a3)
         kick(npus, node, link)
-
-
-@inline
-def receiver_key(w1, w2):
-    """Key of the receiving queue pair of a data packet."""
-    return (destination(w1) << 44) | (source(w1) << 24) | sender_pair(w2)
 
 
 @inline
@@ -274,7 +263,7 @@ def payload_bytes(net, qps, rx, end, w1):
 @inline
 def finish_flow(net, qps, w1, tag, ordinal, now):
     """A message is complete at its receiver."""
-    pair = source(w1) | (destination(w1) << 20)
+    pair = pair_word(source(w1), destination(w1))
     h = mix3(pair, tag, ordinal)
     net.count.flows += 1
     net.count.digest_a += mix2(h, now)

@@ -8,12 +8,7 @@ import numpy as np
 
 from pdes.core.heap import heap_hasten
 from pdes.core.jit import call_hook, inline
-from pdes.core.state import (
-    LANES,
-    LAUNCHING,
-    STARTED,
-    STIRRED_LANES,
-)
+from pdes.core.state import LANES, LAUNCHING, STARTED, STIRRED_LANES
 from pdes.nic.port import set_event
 
 DUE = -1

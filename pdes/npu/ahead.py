@@ -8,12 +8,20 @@ import numpy as np
 
 from pdes.core.hashmap import home
 from pdes.core.jit import inline, prefetch, prefetch_line
-from pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, sender_pair, tag_group, tag_lane, tag_seq
+from pdes.core.packet import (
+    FLAG_ACK,
+    FLAG_LAST,
+    flags,
+    instance_key,
+    receiver_key,
+    sender_pair,
+    tag_group,
+    tag_lane,
+    tag_seq,
+)
 from pdes.core.state import BLOCK_SHIFT
 from pdes.network.link import inbox_of
-from pdes.nic.transport import receiver_key
 from pdes.npu.agenda import lane_place
-from pdes.npu.collective import instance_key
 
 MOST_NAMED = 4
 """Packets of an inbox that are asked for, with what they name: to most inboxes no more come in a cell."""

@@ -9,10 +9,7 @@ import numpy as np
 
 from pdes.core.heap import heap_hasten, heap_postpone
 from pdes.core.jit import inline, outline
-from pdes.core.state import (
-    COMPUTE_LANE,
-    SLOWDOWN_UNIT,
-)
+from pdes.core.state import COMPUTE_LANE, SLOWDOWN_UNIT
 from pdes.core.world import world_at
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
-from pdes.core.packet import P2P, source, tag_group, tag_lane, tag_seq
+from pdes.core.packet import P2P, receive_key, source, tag_group, tag_lane, tag_seq
 from pdes.core.state import ROW_ARRIVED, ROW_ASKED, ROW_POSTED
 from pdes.core.world import world_at
 from pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
@@ -19,7 +19,7 @@ def row_of_message(npus, trace, node, w1, w3):
     npu = npus.npu[node]
     number = npu.trace_number
     peer = source(w1) - npu.number
-    key = ((peer + (1 << 19)) << 44) | (tag_lane(w3) << 20) | tag_seq(w3)
+    key = receive_key(peer, tag_lane(w3), tag_seq(w3))
     low = trace.recv_ptr[number]
     high = trace.recv_ptr[number + 1]
     while low < high:

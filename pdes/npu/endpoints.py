@@ -13,9 +13,7 @@ import numpy as np
 from pdes.core.heap import heap_hasten
 from pdes.core.jit import hook, inline
 from pdes.core.packet import P2P, tag_group, tag_lane
-from pdes.core.state import (
-    REF_INSTANCE,
-)
+from pdes.core.state import REF_INSTANCE
 from pdes.core.world import later_messages, world_at
 from pdes.network.way_back import back_at
 from pdes.nic.message_pool import give_row_back, take_row

@@ -9,10 +9,7 @@ control_bytes. So nobody waits in line with what another member waits for.
 import numpy as np
 
 from pdes.core.jit import hook, inline, outline
-from pdes.core.state import (
-    ROW_CALLED,
-    ROW_READY,
-)
+from pdes.core.state import ROW_CALLED, ROW_READY
 from pdes.core.world import world_at
 from pdes.npu.contention import count_running
 from pdes.npu.tokens import LIFO, PRIORITY
@@ -65,7 +62,7 @@ def leave_line(npus, rows, node, row):
             before = np.int64(rows.state[first + before])
         rows.state[first + before] = following
     rows.flag[first + row] |= ROW_CALLED
-    make_ready(npus, rows, node, row)
+    make_ready(npus.npu[node], rows, row)
 
 
 @outline

@@ -12,16 +12,7 @@ from pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, outline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
-from pdes.core.state import (
-    INF,
-    LANES,
-    NEED_FLOWS,
-    NEED_INSTS,
-    NEED_MSGS,
-    NEED_QPS,
-    NEED_RXQPS,
-    REF_INSTANCE,
-)
+from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS, REF_INSTANCE
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, give_back, take_batch
 from pdes.network.link import drop
@@ -121,7 +112,7 @@ def own_event(net, npus, rows, insts, node, now):
             done = ref
         port.sent_ref = -1
     elif slot < ports + LANES:
-        done = leave_lane(npus, rows, node, slot - ports)
+        done = leave_lane(npu, rows, slot - ports)
     elif slot == agenda_slot(ports):
         inst = take_due(net, npus, insts, node, now)
     elif slot > agenda_slot(ports):
@@ -176,7 +167,7 @@ def next_action(w, address, node, begin, end, i):
     # first all that follows from the event at hand, at its time: rows start, complete messages are told of, and only
     # then ports are tried, so that all that is posted at one moment takes turns from its first packet on
     if npu.ready_head >= 0:
-        row = next_ready(npus, w.rows, node)
+        row = next_ready(npu, w.rows)
         done, inst = start_row(address, node, row, now)
     elif net.hooks.selective_sender != 0 and npu.done_head >= 0:
         w1, w2, tag = take_complete(net, npus, qps, node)

@@ -7,9 +7,7 @@ import numpy as np
 
 from pdes.core.jit import inline
 from pdes.core.packet import tag_group, tag_lane, tag_seq
-from pdes.core.state import (
-    LONGEST_RUN_PS,
-)
+from pdes.core.state import LONGEST_RUN_PS
 from pdes.npu.agenda import lane_place
 from pdes.npu.collective import instance
 

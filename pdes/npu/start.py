@@ -37,7 +37,7 @@ def start_row(address, node, row, now):
     if kind == KIND_COMPUTE or kind == KIND_MEMORY:
         lane = np.int64(trace.lane[r])
         if npu.lane[lane] >= 0:
-            wait_for_lane(npus, rows, node, lane, row)
+            wait_for_lane(npu, rows, lane, row)
             return done, inst
         duration = trace.duration_ps[r]
         if kind == KIND_COMPUTE and npu.slow_1024ths != 0:
@@ -46,7 +46,7 @@ def start_row(address, node, row, now):
             duration = begin_work(net, npus, node, duration, now)
         if duration == 0:
             done = row
-            next_for_lane(npus, rows, node, lane)
+            next_for_lane(npu, rows, lane)
         else:
             npu.lane[lane] = row
             set_event(npus, node, now + duration, npu.ports + lane)

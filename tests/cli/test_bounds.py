@@ -14,7 +14,7 @@ from nadi.run_file import load_config
 from pdes.build.fabric import MAX_RTO_PS
 from pdes.core import packet
 from pdes.core import state as engine
-from pdes.network.link import BYTES_MASK
+from pdes.core.link_words import BYTES_MASK
 from pdes.nic.control import ECHO_MASK
 from pdes.nic.port import MAX_BACKOFF
 from topologies import bounds as quantities

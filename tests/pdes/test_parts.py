@@ -10,11 +10,11 @@ from pdes import Settings, build_world, run
 from pdes.build.growth import empty_receivers
 from pdes.core import calibration
 from pdes.core import state as s
+from pdes.core.link_words import BYTES_MASK, LINK_BITS
 from pdes.core.memory import zeros
 from pdes.core.rows.network import PacketRecord
 from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair
 from pdes.core.rows.npu import Instance, LaneState
-from pdes.network.link import BYTES_MASK, LINK_BITS
 from pdes.workers.crew import Crew
 from pdes.workers.mailbox import Alone
 from tests.budgets import bounded

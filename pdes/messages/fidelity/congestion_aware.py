@@ -10,12 +10,13 @@ import numpy as np
 
 from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
+from pdes.core.link_words import class_of, end_of
 from pdes.core.packet import SHARE_UNITS, destination
 from pdes.core.state import INF
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE, STEP
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
-from pdes.network.link import NODE_MASK, count_sent, link_psb
+from pdes.network.link import count_sent, link_psb
 from pdes.network.path import forwarding_ps
 
 TITLE = "message-level: stored and forwarded; each link sends one message at a time"
@@ -48,9 +49,9 @@ def act(address, message, now):
         qps.arrived[q] = sent
     if at_npu:
         leaves(w, message, sent, now)
-    after = meta & NODE_MASK
+    after = end_of(meta)
     whole.node = after
-    at = start + whole_ps(net, size, psb, net.link_class[meta >> 46].delay_ps)
+    at = start + whole_ps(net, size, psb, net.link_class[class_of(meta)].delay_ps)
     if after == destination(qp.w1):
         add_message_event(net, qps, w.messages, at, ARRIVE, message)
     else:

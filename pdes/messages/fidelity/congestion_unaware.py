@@ -9,11 +9,12 @@ import numpy as np
 
 from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
+from pdes.core.link_words import class_of, end_of
 from pdes.core.packet import SHARE_UNITS, destination
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
-from pdes.network.link import NODE_MASK, count_sent, link_psb
+from pdes.network.link import count_sent, link_psb
 from pdes.network.path import forwarding_ps
 
 TITLE = "latencies and rate of the path; no message waits for another"
@@ -38,12 +39,12 @@ def act(address, message, now):
         latency += forwarding_ps(net, w.routes, node)
         link = link_of_connection(net, w.routes, qps, q, node)
         meta = net.tx[link].meta
-        latency += net.link_class[meta >> 46].delay_ps
+        latency += net.link_class[class_of(meta)].delay_ps
         slowest = max(slowest, link_psb(net, link) * shares)
         shares = 1.0
         count_sent(net, link, size, 0)
         net.count.hops += 1
-        node = meta & NODE_MASK
+        node = end_of(meta)
     arrived = max(now + whole_ps(net, size, slowest, latency), qps.arrived[q])
     qps.arrived[q] = arrived
     leaves(w, message, now + whole_ps(net, size, slowest, 0), now)
