@@ -54,17 +54,17 @@ def simulated_us(nadi, traces, fabric="fully-connected:npus=2,rate=10Gbps,delay=
     return took
 
 
-def reproduced(nadi, tmp_path, *options):
-    """Record two steps, convert, check and simulate both; every rank must take as long as it did, within 10 %."""
+def reproduced(nadi, tmp_path, *options, steps=(3, 4)):
+    """Record steps 3 and 4, convert, check and simulate them; every rank must take as long as it did, within 10 %."""
     recorded = collected(nadi, tmp_path / "recorded", "--steps", "6", *options, steps="3-4")
-    for step in (3, 4):
+    for step in steps:
         traces = tmp_path / f"traces{step}"
         said = nadi("trace", "convert", recorded, "-o", traces, "--from", f"pytorch:step={step}", "--json").document
         assert [rank["lost"] for rank in said["report"]["ranks"]] == [{}, {}]
         found = nadi("trace", "check", traces, "--json").document
         assert (found["errors"], found["warnings"]) == (0, 0)
         assert simulated_us(nadi, traces) == pytest.approx(measured_us(recorded, step), rel=0.1)
-    return [et.read_trace(tmp_path / "traces4" / f"trace.{rank}.et") for rank in (0, 1)]
+    return [et.read_trace(tmp_path / f"traces{steps[-1]}" / f"trace.{rank}.et") for rank in (0, 1)]
 
 
 def test_a_step_of_data_parallel_training_takes_as_long_simulated(nadi, tmp_path):
@@ -86,7 +86,7 @@ def test_a_step_of_sharded_training_takes_as_long_simulated(nadi, tmp_path):
 
 
 def test_a_step_of_tensor_parallel_training_takes_as_long_simulated(nadi, tmp_path):
-    for table in reproduced(nadi, tmp_path, "--parallel", "tp", "--batch", "4"):
+    for table in reproduced(nadi, tmp_path, "--parallel", "tp", "--batch", "4", steps=(4,)):
         rows = np.flatnonzero(table.comm_type == KINDS.ALL_REDUCE)
         assert table.comm_size[rows].tolist() == [4 * 64 * 128 * 4] * 4  # two layers, forward and backward
         waited_for = {int(parent) for parent in table.dep}
