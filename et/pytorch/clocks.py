@@ -27,6 +27,8 @@ TOGETHER = frozenset(
 
 
 _TIMES_SPREAD = 4
+_RESOLUTION_NS = 1000
+"""Two times may be so far off, since Kineto counts microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +106,38 @@ def waited_ns(
 ) -> dict[int, int]:
     """How long each rank was in a collective before the last one it needs had come.
 
+    A rank that leaves before that, as its clock has it, was not waiting for it as far as times tell: 0.
+
     Args:
         kind: CollectiveCommType.
         instance: by rank when it was in it.
         offset_ns: of the clocks.
         root: of a broadcast, reduce, gather or scatter, if it is known and there.
     """
-    came = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}
-    last = max(came.values())
+    early = early_ns(kind, instance, offset_ns, root)
     waited = {}
-    for rank, taken in instance.items():
-        needed = last
-        if kind in {CollectiveCommType.BROADCAST, CollectiveCommType.SCATTER}:
-            needed = came[root] if root in came else came[rank]
-        elif kind not in TOGETHER and rank != root:
-            needed = came[rank]
-        waited[rank] = min(max(needed - came[rank], 0), taken.end_ns - taken.start_ns)
+    for rank, needed in _needed_ns(kind, instance, offset_ns, root).items():
+        taken = instance[rank]
+        waited[rank] = 0 if rank in early else min(needed - offset_ns[rank], taken.end_ns) - taken.start_ns
     return waited
+
+
+def early_ns(
+    kind: int, instance: Mapping[int, WaitingTaken], offset_ns: Mapping[int, int], root: int | None
+) -> dict[int, int]:
+    """By rank that leaves a collective before one that it needs has come, how long before; a sign of wrong clocks."""
+    needed = _needed_ns(kind, instance, offset_ns, root)
+    before = {rank: needed[rank] - taken.end_ns - offset_ns[rank] for rank, taken in instance.items()}
+    return {rank: early for rank, early in before.items() if early > _RESOLUTION_NS}
+
+
+def _needed_ns(
+    kind: int, instance: Mapping[int, WaitingTaken], offset_ns: Mapping[int, int], root: int | None
+) -> dict[int, int]:
+    """By rank, when all had come whom it needs, itself among them."""
+    came = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}
+    if kind in TOGETHER:
+        return dict.fromkeys(came, max(came.values()))
+    if kind in {CollectiveCommType.BROADCAST, CollectiveCommType.SCATTER}:
+        return {rank: max(at, came.get(root, at) if root is not None else at) for rank, at in came.items()}
+    return {rank: max(came.values()) if rank == root else at for rank, at in came.items()}

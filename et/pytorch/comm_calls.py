@@ -21,6 +21,8 @@ from et.schema import CollectiveCommType
 
 RECORD = "record_param_comms"
 UNKNOWN, SEND, RECV = -1, -2, -3
+ON_HOST = frozenset({"gloo", "mpi", "ucc"})
+"""Backends that carry calls out on threads of the host."""
 GROUP_ANNOTATION = "nadi:process_group:"
 """What `collect` puts around calls, where the backend does not say its group; the group's name follows."""
 _ANNOTATION = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl):(\w+)(?: (\d+)(->|<-)(\d+))?")

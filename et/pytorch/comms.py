@@ -10,14 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from et.pytorch import comm_calls
-from et.pytorch.comm_calls import RECORD, RECV, SEND, CommCall
+from et.pytorch.comm_calls import ON_HOST, RECORD, RECV, SEND, CommCall
 from et.pytorch.device import DeviceWork
 from et.pytorch.host_trace import HostOp
 from et.pytorch.kineto import KinetoTrace, Op
 from et.schema import CollectiveCommType
 
-ON_HOST = frozenset({"gloo", "mpi", "ucc"})
-"""Backends that carry calls out on threads of the host."""
 _KIND_ON_HOST = {int(CollectiveCommType.REDUCE_SCATTER): int(CollectiveCommType.ALL_REDUCE)}
 """Gloo carries a reduce-scatter out as an all-reduce, and then says that it is one."""
 _FUNCTIONAL = "_c10d_functional::"
@@ -90,9 +88,18 @@ def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, be
         n for n, op in enumerate(kineto.ops) if begin_ns <= op.start_ns < end_ns and op.name.startswith("c10d::")
     ]
     _issue_on_host(kineto, linked, comms, issuing)
+    _order(kineto, comms, place_of)
     _give_kernels(kineto, work, comms, place_of)
     comms.carriers = _within(kineto, {comm.on_host for comm in comms.calls if comm.on_host >= 0})
     return comms
+
+
+def _order(kineto: KinetoTrace, comms: Comms, place_of: dict[int, int]) -> None:
+    """Sort the calls by when they were issued: gloo's threads may begin two of them in another order on each rank."""
+    order = sorted(range(len(comms.calls)), key=lambda place: kineto.ops[comms.calls[place].issuer].start_ns)
+    now = {place: number for number, place in enumerate(order)}
+    comms.calls[:] = [comms.calls[place] for place in order]
+    place_of.update({op: now[place] for op, place in place_of.items()})
 
 
 def _call(op: Op, host: HostOp | None) -> CommCall | None:

@@ -4,7 +4,7 @@ A rank with a Kineto trace becomes nodes with times; a rank with a host trace al
 says what was linked, what was lost, and why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from et.pytorch.clocks import Clocks, WaitingTaken
 from et.pytorch.comm_calls import RECV, SEND, CommCall
 from et.pytorch.groups import Groups, ranks_of, said_by, world_of
 from et.pytorch.host_only import HostNodes, host_nodes
+from et.pytorch.host_threads import add_ends, fastest_ns, waits_for_all
 from et.pytorch.linking import link
 from et.pytorch.nodes import Node, table
 from et.pytorch.rank_nodes import RankNodes, rank_nodes
@@ -21,6 +22,7 @@ from et.pytorch.ranks import RankFiles, rank_files
 from et.pytorch.report import notes_of, report_of
 from et.schema import CollectiveCommType, NodeType
 from et.trace_tables import TraceTables
+from et.waiting import WAIT_MICROS
 
 ALL = "all"
 LATE = "(ranks that begin sooner)"
@@ -66,6 +68,7 @@ class Conversion:
         clocks: of the ranks.
         offset_ns: what is added to a rank's times.
         waited_ns: by rank, how long its collectives waited for other ranks.
+        early_ns: how long before another began a collective members left it.
         lost: by rank, sentences.
         unmatched: groups whose members have other collectives.
     """
@@ -78,6 +81,7 @@ class Conversion:
     clocks: Clocks = field(default_factory=Clocks)
     offset_ns: dict[int, int] = field(default_factory=dict)
     waited_ns: dict[int, int] = field(default_factory=dict)
+    early_ns: list[int] = field(default_factory=list)
     lost: dict[int, list[str]] = field(default_factory=dict)
     unmatched: int = 0
 
@@ -198,14 +202,33 @@ def _set_clocks(doing: Conversion) -> None:
         members = next(iter(some.values())).ranks or ()
         root = members[call.peer] if call.kind >= 0 and 0 <= call.peer < len(members) else None
         taken = {rank: _taken(placed) for rank, placed in some.items()}
-        for rank, waited_ns in clocks.waited_ns(call.kind, taken, doing.clocks.offset_ns, root).items():
+        doing.early_ns += clocks.early_ns(call.kind, taken, doing.offset_ns, root).values()
+        for rank, waited_ns in clocks.waited_ns(call.kind, taken, doing.offset_ns, root).items():
             node = some[rank].node
-            node.attributes.append(("wait_micros", "int64", waited_ns // 1000))
+            node.attributes.append((WAIT_MICROS, "int64", waited_ns // 1000))
+            node.start_ns += waited_ns
             node.micros = max(node.micros - waited_ns // 1000, 0)
             doing.waited_ns[rank] = doing.waited_ns.get(rank, 0) + waited_ns
+    _set_ends(doing, matched)
     for rank, one in doing.made.items():
         for node in one.nodes:
             node.start_ns += doing.offset_ns[rank]
+
+
+def _set_ends(doing: Conversion, matched: Sequence[Mapping[int, Placed]]) -> None:
+    """Tell the transfers of what processes of one host have carried out from what their threads took beyond."""
+    kinetos = {files.rank: files.kineto for files in doing.ranks if files.kineto is not None}
+    fastest: dict[tuple[int, ...], dict[tuple[str, str, str], int]] = {}
+    for some in matched:
+        members = {rank: (placed.made, placed.place) for rank, placed in some.items()}
+        timed = {rank: (made, place) for rank, (made, place) in members.items() if isinstance(made, RankNodes)}
+        ranks = tuple(sorted(timed))
+        hosts = {kinetos[rank].host_name for rank in ranks}
+        if "" in hosts or len(hosts) > 1 or not all(waits_for_all(*member) for member in timed.values()):
+            continue
+        if ranks not in fastest:
+            fastest[ranks] = fastest_ns([kinetos[rank] for rank in ranks])
+        add_ends(timed, fastest[ranks])
 
 
 def _taken(placed: Placed) -> WaitingTaken:

@@ -18,6 +18,7 @@ from et.pytorch import comm_calls
 from et.pytorch.comms import Comms, find
 from et.pytorch.device import Awaited, DeviceWork, device_work, is_blocking, waited_copies
 from et.pytorch.host_pieces import NOBODY, Piece, Span, pieces
+from et.pytorch.host_threads import add_beginnings
 from et.pytorch.host_trace import HostOp
 from et.pytorch.kineto import Call, KinetoTrace
 from et.pytorch.linking import Links
@@ -47,6 +48,7 @@ class RankNodes:
         order: of streams.
         ops: how many operators of the host there are.
         overlap_ns: how long kernels of several streams ran at the same time, collectives aside.
+        thread_ns: what threads of the host that carry out calls take for themselves, in nodes of their own.
     """
 
     rank: int
@@ -62,9 +64,13 @@ class RankNodes:
     node_of_comm: dict[int, int] = field(default_factory=dict)
     ops: int = 0
     overlap_ns: int = 0
+    thread_ns: int = 0
 
     def order_of(self, place: int) -> tuple[int, int]:
-        """Where a call stands among others: by when it is carried out, else issued."""
+        """Where a call stands among others: by when a device carries it out, else by when it was issued."""
+        comm = self.comms.calls[place]
+        if comm.on_host >= 0:
+            return (self.kineto.ops[comm.issuer].start_ns, place)
         return (self.nodes[self.node_of_comm[place]].start_ns, place)
 
     def linked_above(self, number: int) -> HostOp | None:
@@ -114,6 +120,7 @@ class _Builder:
         self._add_host(host, self._host_waits(host))
         for place, at_ns in issued.items():
             made.nodes[made.node_of_comm[place]].after.extend(self._last_host_before(at_ns))
+        add_beginnings(made, issued)
         for number in range(len(made.work.ops)):
             places = made.comms.of_kernel.get(number, [])
             nodes = [made.node_of_comm[place] for place in places] or [number]

@@ -26,6 +26,7 @@ def report_of(doing: Conversion) -> dict[str, Any]:
         "ranks": [_rank(doing, rank) for rank in sorted(doing.made)],
         "world": len(doing.groups.world),
         "groups_whose_members_disagree": doing.unmatched,
+        "left_too_early_us": [early_ns / 1000 for early_ns in sorted(doing.early_ns, reverse=True)],
         "missing_ranks": [rank for rank in doing.groups.world if rank not in doing.made],
     }
 
@@ -71,6 +72,7 @@ def _rank(doing: Conversion, rank: int) -> dict[str, Any]:
         "clock_spread_us": doing.clocks.spread_ns[rank] / 1000,
         "clock_collectives": doing.clocks.collectives[rank],
         "waited_us": doing.waited_ns.get(rank, 0) / 1000,
+        "host_threads_us": one.thread_ns / 1000,
         "python_functions_left_out": files.kineto.python_functions if files.kineto else 0,
     }  # fmt: skip
 
@@ -102,6 +104,12 @@ def notes_of(report: Mapping[str, Any]) -> Iterator[str]:
     if report["groups_whose_members_disagree"]:
         count = report["groups_whose_members_disagree"]
         yield f"{count} groups whose members have other collectives: their waiting is not taken out"
+    early_us = report["left_too_early_us"]
+    if early_us:
+        yield (
+            f"clocks: {len(early_us):,} times a rank leaves a collective before another has come, up to "
+            f"{early_us[0]:,.1f} us; its waiting is not taken out"
+        )
 
 
 def _of_files(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
@@ -157,6 +165,12 @@ def _of_times(timed: _Ranks) -> Iterator[str]:
         yield f"waiting for late ranks, taken out of collectives: {waited / 1000:,.1f} ms of all ranks"
     elif any(rank["collectives"] for rank in timed):
         yield "waiting of collectives cannot be told from transfer without other ranks, and is not taken out"
+    threads = sum(rank["host_threads_us"] for rank in timed)
+    if threads:
+        yield (
+            f"threads of the host that carry out collectives: {threads / 1000:,.1f} ms of all ranks until they begin "
+            "and beyond what the fastest transfers take, kept as computations"
+        )
     beside = max((rank["kernels_side_by_side_us"] for rank in timed), default=0)
     if beside:
         yield f"kernels of several streams overlap by up to {beside:,.0f} us; an NPU runs them one after another"

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from et.reshape.partners import Key
 from et.statistics.ranks import COLLECTIVE, COMPUTE, LANES, MEMORY, RECEIVE, SEND, Member, Rank, lanes_of
 from et.summary import collective_name
+from et.waiting import waited_micros
 
 Int64 = NDArray[np.int64]
 
@@ -26,7 +27,8 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> di
     """Collectives of two or more members with durations: transfer apart from waiting.
 
     The member that comes last waits for nobody: the shortest duration is the transfer, what the others take longer is
-    waiting. That needs no common clock. Arrival skew, the time between the first start and the last one, does.
+    waiting. That needs no common clock. Arrival skew, the time between the first start and the last one, does. Waiting
+    that a converter has taken out of durations counts (et.waiting).
 
     Returns:
         "kinds": for each kind and group sums and quantiles in microseconds; "waiting_micros" and "late" by rank: how
@@ -36,13 +38,17 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> di
     waiting = np.zeros(len(ranks), np.int64)
     late = np.zeros(len(ranks), np.int64)
     clocks = has_starts(ranks)
+    tables = {id(rank.table): rank.table for rank in ranks}
+    waited = {number: waited_micros(table) for number, table in tables.items()}
     for key, members in found.items():
         if key[0] != "collective" or len(members) < 2:
             continue
         took = np.array([ranks[m.rank].table.duration_micros[m.row] for m in members], np.int64)
         if took.min() <= 0:
             continue
-        starts = np.array([ranks[m.rank].table.start_time_micros[m.row] for m in members], np.int64)
+        waits = np.array([waited[id(ranks[m.rank].table)][m.row] for m in members], np.int64)
+        took += waits
+        starts = np.array([ranks[m.rank].table.start_time_micros[m.row] for m in members], np.int64) - waits
         first = members[0]
         table = ranks[first.rank].table
         own = np.array([m.rank for m in members])

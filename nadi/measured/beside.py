@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import topological_order
+from et.waiting import waited_micros
 from nadi import schemas
 from nadi.errors import ConfigError
 from nadi.wiring.decoding import use_compiled_decoder
@@ -46,7 +47,7 @@ class TimedNodes:
         simulated_start_ps: int64[n].
         simulated_ps: int64[n], how long the run took for it.
         measured_start_ps: int64[n], since the first of its NPU's nodes here; 0 where has_start is false.
-        measured_ps: int64[n], more than 0.
+        measured_ps: int64[n], more than 0; with the wait that a converter has taken out of it (et.waiting).
         has_start: bool[npus], whether the trace of an NPU says when nodes began.
         base_micros: int64[npus], the start, on the NPU's own clock, of the first of its nodes here.
         collectives: what collectives.parquet says of those of the run, column by column.
@@ -94,7 +95,7 @@ def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
     source = traces if traces is not None else Path(said)
     npus = int(nodes["npu"].max()) + 1
     use_compiled_decoder()
-    loaded = load_set(source, npus, strict=False)
+    loaded = load_set(source, npus, strict=False, keep_others=True)
     return _paired(run, source, nodes, collectives, loaded)
 
 
@@ -142,8 +143,9 @@ def _paired(
     columns = _columns(loaded, ("duration_micros", "start_time_micros", "comm_src", "comm_dst", "comm_tag"))
     ptr = np.cumsum([0, *(len(trace) for trace in loaded.traces)])
     place = np.where(is_there, ptr[trace_of_row] + at, 0)
-    duration = np.where(is_there, columns["duration_micros"][place], 0)
-    start = np.where(is_there, columns["start_time_micros"][place], 0)
+    waited = np.concatenate([waited_micros(trace) for trace in loaded.traces])
+    duration = np.where(is_there, (columns["duration_micros"] + waited)[place], 0)
+    start = np.where(is_there, (columns["start_time_micros"] - waited)[place], 0)
     if duration.max() > _LONGEST_MICROS:
         raise ConfigError(f"{source}: a node takes {duration.max():,} microseconds; expected at most 10^13")
     position = _positions(nodes["npu"], loaded, np.where(kind >= SEND, at, -1))

@@ -73,6 +73,25 @@ def micros(times):
     return {key: (start / 1e6, duration / 1e6) for key, (start, duration) in times.items()}
 
 
+def test_waiting_that_a_converter_has_taken_out_of_durations_counts(nadi, finished, tmp_path):
+    run = finished()
+    whole = measured(run, tmp_path / "whole" / "trace", micros(times_of(run)))
+    (tmp_path / "short").mkdir()
+    waited = []
+    for npu in range(4):
+        metadata, nodes = et.read_messages(tmp_path / "whole" / f"trace.{npu}.et")
+        for node in nodes:
+            if node.name == "sum":
+                waited.append(30 - 10 * npu)  # for NPU 3, which computes longest
+                node.start_time_micros += waited[-1]
+                node.duration_micros -= waited[-1]
+                node.attr.append(et.attribute("wait_micros", "int64", waited[-1]))
+        et.write_trace(tmp_path / "short" / f"trace.{npu}.et", metadata, nodes)
+    assert waited == [30, 20, 10, 0]
+    said = [nadi("compare", "--measured", run, of, "--json").document for of in (whole, tmp_path / "short" / "trace")]
+    assert said[0] | {"traces": ""} == said[1] | {"traces": ""}
+
+
 def test_a_runs_own_times_have_no_error(nadi, finished, tmp_path):
     run = finished()
     times = times_of(run)

@@ -55,7 +55,7 @@ def times(node, start, duration):
 
 def test_every_check_has_what_the_folder_asks_for():
     names = [module.NAME for module in all_checks()]
-    assert len(set(names)) == len(names) == 13
+    assert len(set(names)) == len(names) == 14
     for module in all_checks():
         assert module.__name__.rsplit(".", 1)[1] == module.NAME
         assert module.LOOKS_FOR

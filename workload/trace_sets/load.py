@@ -34,6 +34,7 @@ def load_set(
     strict: bool = True,
     own: Mask | None = None,
     exchange: Exchange = alone,
+    keep_others: bool = False,
 ) -> TraceSet:
     """Read what `[workload] traces` of a run file names: the folder of a trace set, or what load_traces reads.
 
@@ -43,14 +44,15 @@ def load_set(
         strict: as in et.read_trace.
         own: bool[npus], the NPUs that this rank runs; None = all.
         exchange: with the other ranks.
+        keep_others: as in et.read_trace.
 
     Raises:
         WorkloadError: as read_set or load_traces.
         et.TraceError: a file is wrong.
     """
     if is_set(path):
-        return read_set(path, npus, strict=strict, own=own)
-    traces, trace_of_npu = load_traces(path, npus, strict=strict, own=own, exchange=exchange)
+        return read_set(path, npus, strict=strict, own=own, keep_others=keep_others)
+    traces, trace_of_npu = load_traces(path, npus, strict=strict, own=own, exchange=exchange, keep_others=keep_others)
     return TraceSet(traces, trace_of_npu, np.full(len(traces), AS_WRITTEN, np.int32))
 
 
@@ -61,6 +63,7 @@ def load_traces(
     strict: bool = True,
     own: Mask | None = None,
     exchange: Exchange = alone,
+    keep_others: bool = False,
 ) -> tuple[list[TraceTable], NDArray[np.int32]]:
     """Read the traces `<prefix>.<npu>.et` (or `.et.gz`) of a rank's own NPUs; equal files are read once.
 
@@ -72,6 +75,7 @@ def load_traces(
         strict: as in et.read_trace.
         own: bool[npus], the NPUs that this rank runs; None = all.
         exchange: with the other ranks: a trace has the name of the first file that is equal to it, whoever reads that.
+        keep_others: as in et.read_trace.
 
     Returns:
         Distinct traces, and int32[npus]: the trace of each NPU, IDLE (-1) = it has none, ELSEWHERE (-2) = another
@@ -86,14 +90,14 @@ def load_traces(
     path = Path(prefix)
     if path.is_file():
         trace_of_npu[own] = 0
-        return [read_trace(path, strict=strict)] if np.any(own) else [], trace_of_npu
+        return [read_trace(path, strict=strict, keep_others=keep_others)] if np.any(own) else [], trace_of_npu
     files = files_of(path, npus)
     users = users_of_contents({npu: file for npu, file in sorted(files.items()) if own[npu]})
     first_user = _first_of_ranks(exchange({content: npus[0] for content, npus in users.items()}))
     traces: list[TraceTable] = []
     for content, own_users in users.items():
         trace_of_npu[own_users] = len(traces)
-        trace = read_trace(files[own_users[0]], strict=strict)
+        trace = read_trace(files[own_users[0]], strict=strict, keep_others=keep_others)
         traces.append(dataclasses.replace(trace, path=str(files[first_user[content]])))
     return traces, trace_of_npu
 

@@ -26,7 +26,7 @@ def read_ranks(where: str | os.PathLike[str], told: Callable[[int, int], None] =
         et.TraceError: no traces, or a file is wrong.
     """
     if is_set(where):
-        return ranks_of(read_set(where, strict=False))
+        return ranks_of(read_set(where, strict=False, keep_others=True))
     files = find_files(where)
     found: dict[int, Rank] = {}
     for number, file in enumerate(files):
@@ -36,7 +36,7 @@ def read_ranks(where: str | os.PathLike[str], told: Callable[[int, int], None] =
             raise WorkloadError(f"{file.path}: its name says no NPU, expected NAME.<npu>.et beside others")
         if npu in found:
             raise WorkloadError(f"{file.path}: NPU {npu} has {found[npu].table.path} too, expected one file")
-        found[npu] = Rank(npu, read_trace(file.path, strict=False))
+        found[npu] = Rank(npu, read_trace(file.path, strict=False, keep_others=True))
     return [found[npu] for npu in sorted(found)]
 
 

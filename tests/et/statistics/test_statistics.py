@@ -57,6 +57,14 @@ def test_waiting_is_told_from_transfer(measured):
     assert found["most_waiting"][0]["last_npu"] == 1
 
 
+def test_waiting_that_a_converter_has_taken_out_counts(measured):
+    waited = et.attribute("wait_micros", "int64", 30)
+    late = timed(et.coll_node(2, "grads", REDUCE, 1000, deps=[1], attrs=[waited]), 180, 10)
+    nodes = [timed(et.comp_node(1, "step/gemm0", num_ops=100), 100, 50), late]
+    taken_out = [Rank(0, et.table_of(et.metadata(), nodes, keep_others=True)), measured[1]]
+    assert statistics(taken_out)["arrivals"] == statistics(measured)["arrivals"]
+
+
 def test_overlap_exposed_and_idle(measured):
     first, second = statistics(measured)["overlap"]
     assert first == {
