@@ -1,4 +1,4 @@
-"""The order of messages of each role, and how long the passes between them are.
+"""The order of messages of each role, and what is in the passes between them.
 
 A *pass* is what a role does from one of its messages to the next: the forward pass of a micro-batch from its receive to
 its send, what is left of a step after the last message. Which message comes next is learned by counting what followed
@@ -10,13 +10,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from et.synthesis.classes import Valued
+from et.synthesis.parts import Parts, events_in, parts_of, stretched
 from et.synthesis.streams import RECEIVE, SEND, Operation, Stream, away
 
 Messages = Mapping[tuple[int, int], int]
 """How many, by sender and receiver."""
 Context = tuple[object, ...]
 _MOST_AHEAD = 8
-_STRETCHED = 0.05
 
 
 class Pass(NamedTuple):
@@ -36,10 +37,15 @@ class Pass(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A pass that is to come: how many events it has, about, and the message that ends it."""
+    """A pass that is to come: what is in its parts, and the message that ends it."""
 
-    events: int
+    parts: Parts
     after: Operation | None
+
+    @property
+    def events(self) -> int:
+        """How many it has, without that message."""
+        return events_in(self.parts)
 
 
 Plan = list[list[Planned]]
@@ -55,22 +61,27 @@ def messages_of(stream: Stream) -> dict[tuple[int, int], int]:
     return dict(found)
 
 
-def passes_of(stream: Stream) -> dict[Pass, int]:
-    """Events of each kind of pass, as most of its kind have."""
-    lengths: dict[Pass, Counter[int]] = defaultdict(Counter)
+def passes_of(stream: Stream, classes: Valued) -> dict[Pass, tuple[Parts, ...]]:
+    """What is in the passes of each kind, in their order."""
+    found: dict[Pass, list[Parts]] = defaultdict(list)
     for role in range(stream.layout.roles):
-        own = [event.operation for event in stream.events if event.role == role]
-        left = Counter(operation for operation in own if operation.kind in {SEND, RECEIVE})
-        before, many = None, 0
-        for operation in own:
+        own = [
+            (event.operation, token)
+            for event, token in zip(stream.events, classes.tokens, strict=True)
+            if event.role == role
+        ]
+        left = Counter(operation for operation, _ in own if operation.kind in {SEND, RECEIVE})
+        before: Operation | None = None
+        inside: list[tuple[Operation, int]] = []
+        for operation, token in own:
             if operation not in left:
-                many += 1
+                inside.append((operation, token))
                 continue
             left[operation] -= 1
-            lengths[Pass(role, before, operation, left[operation] == 0)][many] += 1
-            before, many = operation, 0
-        lengths[Pass(role, before, None, is_last=True)][many] += 1
-    return {kind: many.most_common(1)[0][0] for kind, many in lengths.items()}
+            found[Pass(role, before, operation, left[operation] == 0)].append(parts_of(inside))
+            before, inside = operation, []
+        found[Pass(role, before, None, is_last=True)].append(parts_of(inside))
+    return {kind: tuple(own) for kind, own in found.items()}
 
 
 class Schedule:
@@ -91,29 +102,35 @@ class Schedule:
                         self._next[context][event.operation] += 1
                     line.push(event.operation)
 
-    def plan(self, roles: int, messages: Messages, passes: Mapping[Pass, int], events: int) -> Plan:
+    def plan(self, roles: int, messages: Messages, passes: Mapping[Pass, Sequence[Parts]], events: int) -> Plan:
         """The passes of each role: messages in an order in which they can happen.
 
         Args:
             roles: how many.
             messages: that are to be sent and received.
-            passes: events of each kind of pass; of others as many as of the most alike.
-            events: of all roles; lengths of passes are stretched to it.
+            passes: what is in the passes of each kind; others have what the most alike have. Where more or fewer of a
+                kind are to come, their sequence is stretched.
+            events: of all roles; passes are stretched to it.
         """
-        found: Plan = [[] for _ in range(roles)]
+        kinds: list[list[tuple[Pass, Operation | None]]] = [[] for _ in range(roles)]
         before: list[Operation | None] = [None] * roles
         lines = _lines(roles, messages)
         for role, operation in self._order(lines):
-            kind = Pass(role, before[role], operation, lines[role].left[operation] == 0)
-            found[role].append(Planned(_length(passes, kind), operation))
+            kinds[role].append((Pass(role, before[role], operation, lines[role].left[operation] == 0), operation))
             before[role] = operation
         for role in range(roles):
-            found[role].append(Planned(_length(passes, Pass(role, before[role], None, is_last=True)), None))
+            kinds[role].append((Pass(role, before[role], None, is_last=True), None))
+        many = Counter(kind for own in kinds for kind, _ in own)
+        so_far: Counter[Pass] = Counter()
+        found: Plan = [[] for _ in range(roles)]
+        for role, own in enumerate(kinds):
+            for kind, after in own:
+                alike = _most_alike(passes, kind)
+                found[role].append(Planned(alike[so_far[kind] * len(alike) // many[kind]], after))
+                so_far[kind] += 1
         planned = sum(each.events for own in found for each in own)
         stretch = (events - 2 * sum(messages.values())) / max(planned, 1)
-        if abs(stretch - 1) <= _STRETCHED:
-            return found
-        return [[Planned(max(round(stretch * each.events), 1), each.after) for each in own] for own in found]
+        return [[each._replace(parts=stretched(each.parts, stretch)) for each in own] for own in found]
 
     def _order(self, lines: "Sequence[_Line]") -> Iterator[tuple[int, Operation]]:
         """Messages of all roles; each goes on until it has to wait."""
@@ -203,8 +220,8 @@ def _happen(line: _Line, operation: Operation, on_the_way: Counter[tuple[int, in
     return operation
 
 
-def _length(passes: Mapping[Pass, int], kind: Pass) -> int:
-    """Events of a kind of pass, or of the kind most like it."""
+def _most_alike(passes: Mapping[Pass, Sequence[Parts]], kind: Pass) -> Sequence[Parts]:
+    """What passes of a kind have, or those of the kind most like it."""
     return max(
         passes.items(),
         key=lambda item: (

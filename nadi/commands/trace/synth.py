@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workload import TraceSet
 
 _WHERE = "Trace sets to learn from (folders with traces.json), or folders with such below."
-_LIKE = "A trace set with the stages, groups, length and totals that are wanted; else one learned from, by --seed."
+_LIKE = "A trace set with the stages, groups, passes and sizes that are wanted; else one learned from, by --seed."
 _NODES = "Nodes of each trace, about; else those of --like."
 _RANKS = "NPUs; the groups that reach over a whole stage, data parallelism mostly, grow with them."
 _GPU = "Compute nodes that say operators and no time take what they take on it (h100, ...)."
@@ -143,7 +143,6 @@ def _steered(wanted: "Wanted", nodes: int | None, ranks: int | None, communicati
         layout=layout,
         events=round(wanted.events * times),
         messages={ends: max(round(many * times), 1) for ends, many in wanted.messages.items()},
-        role_events=tuple(round(many * times) for many in wanted.role_events),
         totals={
             key: total * times * (compute if key[0] == MICROS else communication)
             for key, total in wanted.totals.items()
