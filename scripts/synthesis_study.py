@@ -1,4 +1,4 @@
-"""How good synthetic traces are: `python scripts/synthesis_study.py --folder DIR`, some minutes on one core.
+"""How good synthetic traces are: `python scripts/synthesis_study.py`, some minutes on one core.
 
 Trains the network and the n-gram on training steps of small models under many parallel plans, whose times a roofline of
 an H100 gives, and compares with others that neither has seen, half of them with a pipeline and half without: bits per
@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import json
 import random
+import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -265,10 +266,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1001, help="of what is learned from, and of the network")
     parser.add_argument("--test-seed", type=int, default=20_261_123, help="of what is held out")
-    parser.add_argument("--folder", required=True, help="for the trace sets that are simulated")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    found = study(given.train, given.held_out, given.epochs, given.seed, given.test_seed, given.folder)
+    with tempfile.TemporaryDirectory() as folder:
+        found = study(given.train, given.held_out, given.epochs, given.seed, given.test_seed, folder)
     if given.json:
         print(json.dumps(found, indent=2))
     else:

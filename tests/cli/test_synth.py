@@ -254,6 +254,25 @@ def test_the_order_of_messages_is_learned(plan):
         assert sum(each.events + 1 for each in passes) - 1 == pytest.approx(len(own), abs=4)
 
 
+def test_interleaved_stages_come_in_their_order():
+    """Beside other schedules of as many stages, whose messages alone do not tell them apart."""
+    plans = (
+        "tp1,pp2,dp2,gb8,vpp2",
+        "tp1,pp2,dp2,gb16",
+        "tp1,pp4,dp1,gb8,vpp2",
+        "tp1,pp4,dp1,gb12,vpp2",
+        "tp1,pp4,dp1,gb8",
+    )
+    streams = [stream_of(trained(plan, 8)) for plan in plans]
+    schedule = Schedule(streams)
+    for stream in streams:
+        wanted = wanted_of(stream)
+        found = schedule.plan(wanted.layout.roles, wanted.messages, wanted.passes, wanted.events)
+        for role, passes in enumerate(found):
+            own = [event.operation for event in stream.events if event.role == role]
+            assert [each.after for each in passes[:-1]] == [each for each in own if each.kind in {SEND, RECEIVE}]
+
+
 def test_messages_that_no_schedule_was_learned_for_can_happen(sets):
     """Four stages where only two were seen: every message is sent, then received."""
     wanted = wanted_of(stream_of(sets[2]))
