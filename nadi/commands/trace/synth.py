@@ -118,14 +118,10 @@ def _with_times(folder: Path, gpu: str | None) -> "TraceSet":
     """A trace set whose compute nodes have durations."""
     from et import NodeType, TraceError
     from workload import read_set
-    from workload.compute import ComputeTimes, find_gpu
-    from workload.compute.efficiency import IN_STEPS
-    from workload.program.recorded import with_recorded_times
+    from workload.program.recorded import with_times_on
 
     traces = read_set(folder)
-    if gpu is not None:
-        times = ComputeTimes(find_gpu(gpu), pace=IN_STEPS)
-        traces = dataclasses.replace(traces, traces=[with_recorded_times(table, times) for table in traces.traces])
+    traces = dataclasses.replace(traces, traces=list(map(with_times_on(gpu), traces.traces)))
     is_compute = [table.type == NodeType.COMP_NODE for table in traces.traces]
     timed = [table.duration_micros[own].any() for table, own in zip(traces.traces, is_compute, strict=True)]
     if any(own.any() for own in is_compute) and not any(timed):
