@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from et.synthesis.conditions import CONDITIONS, OF_SITUATION, Situation, Wanted
+from et.synthesis.conditions import CONDITIONS, Wanted
 from et.synthesis.history import REACHES, History
+from et.synthesis.situation import OF_SITUATION, OF_VALUES, Situation
 from et.synthesis.tokens import Words
 
 Floats = NDArray[np.float64]
@@ -31,15 +32,16 @@ _UNLIKELY = 1e-3
 class Network(nn.Module):
     """Maps what is known before an event to three logits."""
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int], operations: int) -> None:
         super().__init__()
         self.sizes = tuple(sizes)
+        self.of_situation = OF_SITUATION + operations
         self.embed = nn.ModuleList(nn.Embedding(size, EMBEDDED) for size in sizes)
         followers = 3 * len(REACHES) * EMBEDDED
-        self.into = nn.Linear(3 * EMBEDDED + followers + CONDITIONS + OF_SITUATION, HIDDEN)
+        self.into = nn.Linear(3 * EMBEDDED + followers + CONDITIONS + self.of_situation, HIDDEN)
         self.unit = nn.GRU(HIDDEN, HIDDEN, batch_first=True)
         self.drop = nn.Dropout(_DROPPED)
-        widths = [HIDDEN + followers + OF_SITUATION + more * EMBEDDED for more in (0, 2, 3)]
+        widths = [HIDDEN + followers + self.of_situation + more for more in (0, 2 * EMBEDDED + OF_VALUES, 3 * EMBEDDED)]
         self.heads = nn.ModuleList(
             nn.Sequential(nn.Linear(width, HEAD), nn.ReLU(), nn.Linear(HEAD, size))
             for width, size in zip(widths, sizes, strict=True)
@@ -52,19 +54,19 @@ class Network(nn.Module):
         copies = self._embedded(followers)
         given = torch.cat([self._embedded(before), copies, told], -1)
         found, hidden = self.unit(self.drop(torch.relu(self.into(given))), hidden)
-        return torch.cat([self.drop(found), copies, told[..., -OF_SITUATION:]], -1), hidden
+        return torch.cat([self.drop(found), copies, told[..., -self.of_situation :]], -1), hidden
 
-    def logits(self, field: int, features: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
+    def logits(self, field: int, *features: torch.Tensor, beside: Sequence[torch.Tensor]) -> torch.Tensor:
         """Of a field's tokens.
 
         Args:
             field: 0 to 2.
-            features: as `state` gives them.
+            features: as `state` gives them; of field 1 also what Situation.of_values says of the event.
             beside: of field 1 what the event is, and the value of the last such; of field 2 both and the parents of the
                 last such.
         """
         embedded = [self.embed[number](tokens) for number, tokens in enumerate(beside)]
-        found: torch.Tensor = self.heads[field](torch.cat([features, *embedded], -1))
+        found: torch.Tensor = self.heads[field](torch.cat([*features, *embedded], -1))
         return found
 
     def _embedded(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -84,7 +86,7 @@ class Recurrent:
         torch.manual_seed(seed)
         self._seed = seed
         self._words = words
-        self.network = Network(words.sizes)
+        self.network = Network(words.sizes, len(words.operations))
 
     def learn(
         self,
@@ -148,7 +150,8 @@ class Recurrent:
         ]
         found = []
         for field in range(3):
-            logits = self.network.logits(field, features, *beside[field])
+            given = [features, part["values"]] if field == 1 else [features]
+            logits = self.network.logits(field, *given, beside=beside[field])
             chance = torch.softmax(logits, -1).gather(-1, target[..., field : field + 1])[..., 0]
             chance = (1 - _UNLIKELY) * chance + _UNLIKELY / self.network.sizes[field]
             found.append(-(torch.log(chance) * part["mask"]).sum())
@@ -189,7 +192,7 @@ class RecurrentState:
         reset, update = (_sigmoid(into[part] + own[part]) for part in (slice(0, HIDDEN), slice(HIDDEN, 2 * HIDDEN)))
         new = np.tanh(into[2 * HIDDEN :] + reset * own[2 * HIDDEN :])
         self._hidden = (1 - update) * new + update * self._hidden
-        return np.concatenate([self._hidden, copies, told[-OF_SITUATION:]])
+        return np.concatenate([self._hidden, copies, told[CONDITIONS:]])
 
     def _embedded(self, tokens: Sequence[int]) -> Floats:
         return np.concatenate([self._weights[f"embed.{at % 3}.weight"][token] for at, token in enumerate(tokens)])
@@ -201,7 +204,8 @@ class RecurrentState:
         """Of the tokens of the next event's next field, after those of its fields that stand already."""
         last = [] if field == 0 else [self._last(field, event)]
         beside = [self._embedded((*event, *last))] if field else []
-        inner = np.maximum(self._linear(f"heads.{field}.0", np.concatenate([self._features, *beside])), 0)
+        values = [np.array(self._situation.of_values(event[0]))] if field == 1 else []
+        inner = np.maximum(self._linear(f"heads.{field}.0", np.concatenate([self._features, *values, *beside])), 0)
         logits = self._linear(f"heads.{field}.2", inner)
         chances = np.exp(logits - logits.max())
         return np.asarray(chances / chances.sum())
@@ -212,7 +216,7 @@ class RecurrentState:
     def push(self, event: Sequence[int]) -> None:
         """Take in the next event."""
         self._history.push(event)
-        self._situation.push(event[0])
+        self._situation.push(event[0], event[1])
         self._features = self._next(event)
 
 
@@ -223,20 +227,22 @@ def _sigmoid(values: Floats) -> Floats:
 def _example(words: Words, rows: Int32, wanted: Wanted) -> dict[str, NDArray[Any]]:
     """What a network is given and is to find at each event of a stream."""
     history, situation = History(), Situation(words, wanted)
-    followers, last, told = [], [], []
+    followers, last, told, values = [], [], [], []
     conditions = wanted.conditions()
     for event in rows.tolist():
         followers.append(history.followers())
         last.append([history.value_of(event[0]), history.parents_of(event[0], event[1])])
         told.append([*conditions, *situation.numbers()])
+        values.append(situation.of_values(event[0]))
         history.push(event)
-        situation.push(event[0])
+        situation.push(event[0], event[1])
     return {
         "before": np.concatenate([np.zeros((1, 3), np.int32), rows[:-1]]),
         "target": rows,
         "followers": np.array(followers),
         "last": np.array(last),
         "told": np.array(told, np.float32),
+        "values": np.array(values, np.float32),
         "mask": np.ones(len(rows), np.float32),
     }
 

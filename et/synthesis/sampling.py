@@ -12,21 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.errors import TraceError
-from et.synthesis.conditions import Situation, Wanted, total_of
+from et.synthesis.classes import FIRST, NOTHING, key_of
+from et.synthesis.conditions import Wanted, total_of
 from et.synthesis.layout import SetLayout
+from et.synthesis.situation import Situation
 from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, StreamEvent, away
-from et.synthesis.tokens import END, NOTHING, Token, Words, exponent
+from et.synthesis.tokens import END, Token, Words
 
 Floats = NDArray[np.float64]
 
 _EARLIEST, _LATEST = 0.9, 1.1
 """Of the length that is wanted: where a stream may end, and where it must."""
-_TEMPERATURES = (0.5, 0.8, 0.5)
-"""What an event is, and for whom it waits, is drawn more from what is likely than its value is: one event that makes no
-sense there is followed by many."""
+_TEMPERATURE = 0.5
+"""What is likely is drawn more often than it is: one event that makes no sense there is followed by many."""
 _LEAST = 1e-3
 """Tokens less likely than this are not drawn: so many draws would else leave the beaten track somewhere."""
-_LEAST_SLACK, _SHARE_OF_SLACK = 1, 10
+_LEAST_CHANCE = 1e-6
+"""What a token costs that the model holds for impossible and that alone may come next."""
 _JITTER_OCTAVES = 0.05
 _OF_TOTALS = 0.01
 """How far totals are from those wanted: as many messages of one size would else have the very size of the original."""
@@ -34,10 +36,17 @@ _LARGEST = 2.0**50
 
 
 class Draw(NamedTuple):
-    """Events that were drawn; is_whole: the model has ended the stream, it was not cut."""
+    """A stream that was drawn.
+
+    Attributes:
+        events: of all roles.
+        is_whole: the model has ended it, it was not cut.
+        bits: that the model needs for it, by its own chances before any were left out.
+    """
 
     events: list["Drawn"]
     is_whole: bool
+    bits: float
 
 
 class State(Protocol):
@@ -75,9 +84,6 @@ class _Rules(Situation):
     def __init__(self, words: Words, wanted: Wanted) -> None:
         super().__init__(words, wanted)
         self._least = np.array([max(distances, default=0) for distances in words.parents])
-        self._seen: dict[int, set[int]] = defaultdict(set)
-        for token, value in words.rest:
-            self._seen[token].add(value)
 
     def is_over(self) -> bool:
         """Whether the stream must end."""
@@ -86,30 +92,23 @@ class _Rules(Situation):
     def may_be(self) -> Floats:
         """float64[what]: 1 where an event may be."""
         found = np.zeros(self._words.sizes[0])
-        found[END] = self.done >= _EARLIEST * self._wanted.events and not any(self.on_the_way.values())
         found[2:] = [self._may(token) for token in self._words.what]
         planned = found.copy()
-        planned[END] = found[END] and all(self._may_be_done(role) for role in range(self._wanted.layout.roles))
+        planned[END] = all(self.is_done(role) for role in range(self._wanted.layout.roles))
         planned[2:] *= [self._is_planned(token) for token in self._words.what]
-        return planned if planned.any() else found
-
-    def _slack(self, role: int) -> int:
-        """How many events a role's pass may be longer or shorter than planned."""
-        return max(_LEAST_SLACK, (self.left_of(role) + self._in_pass[role]) // _SHARE_OF_SLACK)
-
-    def _may_be_done(self, role: int) -> bool:
-        """Whether a role may do nothing any more."""
-        return self.coming_of(role) is None and self.left_of(role) <= self._slack(role)
+        if planned.any():
+            return planned
+        found[END] = self.done >= _EARLIEST * self._wanted.events and not any(self.on_the_way.values())
+        return found
 
     def _is_planned(self, token: Token) -> bool:
-        """Whether the plan has such an event next: a role goes on until it waits, and sends and receives in order."""
+        """Whether the plan has such an event next: a role goes on until it waits, and what it has left comes next."""
         role = (self.role + token.turn) % self._wanted.layout.roles
         if token.turn and self.coming_of(self.role) is not None and self.can_go_on(self.role):
             return False
-        left, slack = self.left_of(role), self._slack(role)
         if token.operation.kind in {SEND, RECEIVE}:
-            return token.operation == self.coming_of(role) and left <= slack
-        return left > -slack and (left > 0 or not token.turn)
+            return token.operation == self.coming_of(role) and self.left_of(role) <= 0
+        return bool(self.classes_of(role, token.operation))
 
     def _may(self, token: Token) -> bool:
         layout, operation = self._wanted.layout, token.operation
@@ -124,11 +123,17 @@ class _Rules(Situation):
         return operation.kind != COLLECTIVE or layout.family(role, operation.slot) is not None
 
     def may_be_worth(self, what: int) -> Floats:
-        """float64[value]: 1 where a value may be: none where no such event had one, any where all had."""
+        """float64[value]: 1 where a value may be: a class that is left, or else any that such an event can have."""
+        token = self._words.what[what - 2]
         found = np.zeros(self._words.sizes[1])
-        has_some = any(token != NOTHING for token in self._seen[what])
-        found[NOTHING + 1 :] = has_some
-        found[NOTHING] = NOTHING in self._seen[what]
+        planned = self.classes_of((self.role + token.turn) % self._wanted.layout.roles, token.operation)
+        classes = len(self._wanted.table.get(key_of(token.operation), ()))
+        if planned:
+            found[list(planned)] = 1
+        elif token.operation.kind != RECEIVE and classes:
+            found[FIRST : FIRST + classes] = 1
+        else:
+            found[NOTHING] = 1
         return found
 
     def may_wait_for(self, what: int) -> Floats:
@@ -153,49 +158,53 @@ def draw(model: Model, words: Words, wanted: Wanted, generator: np.random.Genera
     """
     state, rules = model.start(wanted), _Rules(words, wanted)
     found: list[Drawn] = []
+    bits = 0.0
     while not rules.is_over():
-        what = _drawn(state.probabilities(0, ()), rules.may_be(), _TEMPERATURES[0], generator)
+        what, cost = _drawn(state.probabilities(0, ()), rules.may_be(), generator)
+        bits += cost
         if what == END:
-            return Draw(found, is_whole=True)
-        value = _drawn(state.probabilities(1, (what,)), rules.may_be_worth(what), _TEMPERATURES[1], generator)
-        waiting = rules.may_wait_for(what)
-        parents = _drawn(state.probabilities(2, (what, value)), waiting, _TEMPERATURES[2], generator)
+            return Draw(found, is_whole=True, bits=bits)
+        value, of_value = _drawn(state.probabilities(1, (what,)), rules.may_be_worth(what), generator)
+        parents, of_parents = _drawn(state.probabilities(2, (what, value)), rules.may_wait_for(what), generator)
+        bits += of_value + of_parents
         role = (rules.role + words.what[what - 2].turn) % wanted.layout.roles
         drawn = Drawn(role, what, value, words.parents[parents - 1])
         found.append(drawn)
-        rules.push(what)
+        rules.push(what, value)
         state.push((what, value, parents))
-    return Draw(found, is_whole=False)
+    return Draw(found, is_whole=False, bits=bits)
 
 
-def _drawn(chances: Floats, may_be: Floats, temperature: float, generator: np.random.Generator) -> int:
+def _drawn(chances: Floats, may_be: Floats, generator: np.random.Generator) -> tuple[int, float]:
+    """A token, and the bits that the model needs for it."""
     allowed = chances * may_be
     if not may_be.any():
         raise TraceError("synthesis: nothing that was learned may come next, expected a layout like those learned from")
     if not allowed.any():
         allowed = may_be
-    allowed = np.where(allowed >= _LEAST * allowed.max(), allowed, 0) ** (1 / temperature)
-    return int(generator.choice(len(allowed), p=allowed / allowed.sum()))
+    allowed = np.where(allowed >= _LEAST * allowed.max(), allowed, 0) ** (1 / _TEMPERATURE)
+    found = int(generator.choice(len(allowed), p=allowed / allowed.sum()))
+    return found, -float(np.log2(max(chances[found], _LEAST_CHANCE)))
 
 
 def events_of(
     drawn: Sequence[Drawn], words: Words, wanted: Wanted, generator: np.random.Generator
 ) -> list[StreamEvent]:
-    """Events with sizes and times: those of a token and a value are equal, up to 3.5 % off what was learned.
+    """Events with sizes and times: those of a class are equal, up to 3.5 % off what it means.
 
     Their totals are those wanted, to within 1 %. A receive is as large as the send that it takes.
     """
-    off: dict[tuple[int, int], float] = {}
+    off: dict[tuple[Operation, int], float] = {}
     values = np.zeros(len(drawn))
     own: dict[tuple[str, int | str], list[int]] = defaultdict(list)
     for place, each in enumerate(drawn):
-        above = exponent(words, each.what, each.value)
-        if above is not None:
-            key = (each.what, each.value)
-            if key not in off:
-                off[key] = generator.uniform(-_JITTER_OCTAVES, _JITTER_OCTAVES)
-            values[place] = 2.0 ** (above + off[key])
-            own[total_of(each.role, words.what[each.what - 2].operation)].append(place)
+        operation = words.what[each.what - 2].operation
+        if each.value > NOTHING:
+            key = key_of(operation)
+            if (key, each.value) not in off:
+                off[key, each.value] = generator.uniform(-_JITTER_OCTAVES, _JITTER_OCTAVES)
+            values[place] = wanted.table[key][each.value - FIRST] * 2.0 ** off[key, each.value]
+            own[total_of(each.role, operation)].append(place)
     has_value = values > 0
     for key_of_total, places in own.items():
         total = wanted.totals.get(key_of_total, 0.0) * generator.uniform(1 - _OF_TOTALS, 1 + _OF_TOTALS)

@@ -1,4 +1,4 @@
-"""The order of messages of each role, and how long the passes between them are.
+"""The order of messages of each role, and what is in the passes between them.
 
 A *pass* is what a role does from one of its messages to the next: the forward pass of a micro-batch from its receive to
 its send, what is left of a step after the last message. Which message comes next is learned by counting what followed
@@ -10,13 +10,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from et.synthesis.classes import Valued
+from et.synthesis.parts import Parts, events_in, parts_of, stretched
 from et.synthesis.streams import RECEIVE, SEND, Operation, Stream, away
 
 Messages = Mapping[tuple[int, int], int]
 """How many, by sender and receiver."""
 Context = tuple[object, ...]
-_MOST_AHEAD = 8
-_STRETCHED = 0.05
+_Following = dict[Context, Counter[Operation]]
+_Shares = Counter[tuple[int, Operation, Operation]]
+_MOST_AHEAD = 16
+_REACH = 32
+_FEW = 4
+_MOST_NEAREST, _NEAR = 8, 0.1
 
 
 class Pass(NamedTuple):
@@ -36,10 +42,15 @@ class Pass(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A pass that is to come: how many events it has, about, and the message that ends it."""
+    """A pass that is to come: what is in its parts, and the message that ends it."""
 
-    events: int
+    parts: Parts
     after: Operation | None
+
+    @property
+    def events(self) -> int:
+        """How many it has, without that message."""
+        return events_in(self.parts)
 
 
 Plan = list[list[Planned]]
@@ -55,74 +66,106 @@ def messages_of(stream: Stream) -> dict[tuple[int, int], int]:
     return dict(found)
 
 
-def passes_of(stream: Stream) -> dict[Pass, int]:
-    """Events of each kind of pass, as most of its kind have."""
-    lengths: dict[Pass, Counter[int]] = defaultdict(Counter)
+def passes_of(stream: Stream, classes: Valued) -> dict[Pass, tuple[Parts, ...]]:
+    """What is in the passes of each kind, in their order."""
+    found: dict[Pass, list[Parts]] = defaultdict(list)
     for role in range(stream.layout.roles):
-        own = [event.operation for event in stream.events if event.role == role]
-        left = Counter(operation for operation in own if operation.kind in {SEND, RECEIVE})
-        before, many = None, 0
-        for operation in own:
+        own = [
+            (event.operation, token)
+            for event, token in zip(stream.events, classes.tokens, strict=True)
+            if event.role == role
+        ]
+        left = Counter(operation for operation, _ in own if operation.kind in {SEND, RECEIVE})
+        before: Operation | None = None
+        inside: list[tuple[Operation, int]] = []
+        for operation, token in own:
             if operation not in left:
-                many += 1
+                inside.append((operation, token))
                 continue
             left[operation] -= 1
-            lengths[Pass(role, before, operation, left[operation] == 0)][many] += 1
-            before, many = operation, 0
-        lengths[Pass(role, before, None, is_last=True)][many] += 1
-    return {kind: many.most_common(1)[0][0] for kind, many in lengths.items()}
+            found[Pass(role, before, operation, left[operation] == 0)].append(parts_of(inside))
+            before, inside = operation, []
+        found[Pass(role, before, None, is_last=True)].append(parts_of(inside))
+    return {kind: tuple(own) for kind, own in found.items()}
 
 
 class Schedule:
     """What message comes next, counted in streams.
+
+    Schedules of as many roles may differ: interleaved stages run ahead by more. So first those streams are asked whose
+    shares of kinds of passes are nearest to what is wanted, with the last messages before, then all streams.
 
     Args:
         streams: that it is learned from.
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
-        self._next: dict[Context, Counter[Operation]] = defaultdict(Counter)
-        for stream in streams:
-            lines = _lines(stream.layout.roles, messages_of(stream))
-            for event in stream.events:
-                if event.operation.kind in {SEND, RECEIVE}:
-                    line = lines[event.role]
-                    for context in line.contexts():
-                        self._next[context][event.operation] += 1
-                    line.push(event.operation)
+        self._next: _Following = defaultdict(Counter)
+        self._streams = [_Ordered.of(stream) for stream in streams]
+        for stream in self._streams:
+            _count(stream, self._next, 0)
 
-    def plan(self, roles: int, messages: Messages, passes: Mapping[Pass, int], events: int) -> Plan:
+    def plan(self, roles: int, messages: Messages, passes: Mapping[Pass, Sequence[Parts]], events: int) -> Plan:
         """The passes of each role: messages in an order in which they can happen.
 
         Args:
             roles: how many.
             messages: that are to be sent and received.
-            passes: events of each kind of pass; of others as many as of the most alike.
-            events: of all roles; lengths of passes are stretched to it.
+            passes: what is in the passes of each kind; others have what the most alike have. Where more or fewer of a
+                kind are to come, their sequence is stretched.
+            events: of all roles; passes are stretched to it.
         """
-        found: Plan = [[] for _ in range(roles)]
+        kinds: list[list[tuple[Pass, Operation | None]]] = [[] for _ in range(roles)]
         before: list[Operation | None] = [None] * roles
         lines = _lines(roles, messages)
-        for role, operation in self._order(lines):
-            kind = Pass(role, before[role], operation, lines[role].left[operation] == 0)
-            found[role].append(Planned(_length(passes, kind), operation))
+        known = self._nearest(roles, messages, passes)
+        for role, operation in self._order(lines, known):
+            kinds[role].append((Pass(role, before[role], operation, lines[role].left[operation] == 0), operation))
             before[role] = operation
         for role in range(roles):
-            found[role].append(Planned(_length(passes, Pass(role, before[role], None, is_last=True)), None))
+            kinds[role].append((Pass(role, before[role], None, is_last=True), None))
+        many = Counter(kind for own in kinds for kind, _ in own)
+        so_far: Counter[Pass] = Counter()
+        found: Plan = [[] for _ in range(roles)]
+        for role, own in enumerate(kinds):
+            for kind, after in own:
+                alike = _most_alike(passes, kind)
+                found[role].append(Planned(alike[so_far[kind] * len(alike) // many[kind]], after))
+                so_far[kind] += 1
         planned = sum(each.events for own in found for each in own)
         stretch = (events - 2 * sum(messages.values())) / max(planned, 1)
-        if abs(stretch - 1) <= _STRETCHED:
-            return found
-        return [[Planned(max(round(stretch * each.events), 1), each.after) for each in own] for own in found]
+        return [[each._replace(parts=stretched(each.parts, stretch)) for each in own] for own in found]
 
-    def _order(self, lines: "Sequence[_Line]") -> Iterator[tuple[int, Operation]]:
+    def _nearest(
+        self, roles: int, messages: Messages, passes: Mapping[Pass, Sequence[Parts]]
+    ) -> "list[tuple[_Following, int]]":
+        """What followed what in the streams whose kinds of passes have the nearest shares; in all, at the end."""
+        shares = _shares({kind: len(own) for kind, own in passes.items()})
+        alike = [
+            (sum(abs(shares[key] - each.shares[key]) for key in {*shares, *each.shares}), number)
+            for number, each in enumerate(self._streams)
+            if each.roles == roles and each.messages.keys() == messages.keys()
+        ]
+        least = min(alike, default=(0.0, 0))[0]
+        found: list[tuple[_Following, int]] = []
+        for most in (least, least + _NEAR):
+            following: _Following = defaultdict(Counter)
+            for distance, number in sorted(alike)[:_MOST_NEAREST]:
+                if distance <= most:
+                    _count(self._streams[number], following, _REACH)
+            found.append((following, _REACH))
+        return [*found, (self._next, 0)]
+
+    def _order(
+        self, lines: "Sequence[_Line]", known: "Sequence[tuple[_Following, int]]"
+    ) -> Iterator[tuple[int, Operation]]:
         """Messages of all roles; each goes on until it has to wait."""
         on_the_way: Counter[tuple[int, int]] = Counter()
         while any(line.open() for line in lines):
             happened = False
             for line in lines:
                 while line.open():
-                    operation = self._following(line)
+                    operation = _following(line, known)
                     if not _can_happen(line, operation, on_the_way):
                         break
                     happened = True
@@ -137,15 +180,56 @@ class Schedule:
                 line, operation = next(possible)
                 yield line.role, _happen(line, operation, on_the_way)
 
-    def _following(self, line: "_Line") -> Operation:
-        """The likeliest next message of a role, of those that are left."""
-        allowed = line.open()
-        for context in line.contexts():
-            seen = self._next.get(context, Counter())
+
+def _following(line: "_Line", known: "Sequence[tuple[_Following, int]]") -> Operation:
+    """The likeliest next message of a role, of those that are left."""
+    allowed = line.open()
+    for following, reach in known:
+        for context in line.contexts(reach):
+            seen = following.get(context, Counter())
             likely = [operation for operation, _ in seen.most_common() if operation in allowed]
             if likely:
                 return likely[0]
-        return allowed[0]
+    return allowed[0]
+
+
+class _Ordered(NamedTuple):
+    """The messages of a stream in order, and its shares of kinds of passes."""
+
+    roles: int
+    messages: Messages
+    order: list[tuple[int, Operation]]
+    shares: "_Shares"
+
+    @classmethod
+    def of(cls, stream: Stream) -> "_Ordered":
+        """Those of a stream."""
+        order = [(each.role, each.operation) for each in stream.events if each.operation.kind in {SEND, RECEIVE}]
+        before: dict[int, Operation] = {}
+        kinds: Counter[Pass] = Counter()
+        for role, operation in order:
+            kinds[Pass(role, before.get(role), operation, is_last=False)] += 1
+            before[role] = operation
+        return cls(stream.layout.roles, messages_of(stream), order, _shares(kinds))
+
+
+def _shares(kinds: Mapping[Pass, int]) -> "_Shares":
+    """Of passes between two messages, by role and both."""
+    found: _Shares = Counter()
+    for kind, many in kinds.items():
+        if kind.before is not None and kind.after is not None:
+            found[kind.role, kind.before, kind.after] += many
+    total = sum(found.values())
+    return Counter({key: many / total for key, many in found.items()})
+
+
+def _count(stream: _Ordered, following: "_Following", reach: int) -> None:
+    """Count what follows what in a stream."""
+    lines = _lines(stream.roles, stream.messages)
+    for role, operation in stream.order:
+        for context in lines[role].contexts(reach):
+            following[context][operation] += 1
+        lines[role].push(operation)
 
 
 class _Line:
@@ -156,18 +240,26 @@ class _Line:
         self.role = role
         self._channels = channels
         self.left = left
-        self._before: Operation | None = None
+        self._all = tuple(left.values())
+        self._before: tuple[Operation, ...] = ()
         self._ahead: Counter[int] = Counter()
 
     def open(self) -> list[Operation]:
         """Messages that are left, receives first."""
         return sorted(operation for operation, many in self.left.items() if many > 0)
 
-    def contexts(self) -> Iterator[Context]:
-        """What the next message may depend on, the most exact first."""
+    def contexts(self, reach: int) -> Iterator[Context]:
+        """What the next message may depend on, the most exact first; with so many messages before it, at most."""
         ahead = tuple(sorted((other, min(max(many, -_MOST_AHEAD), _MOST_AHEAD)) for other, many in self._ahead.items()))
-        place = (self.roles, self._channels, self.role, self._before)
+        place = (self.roles, self._channels, self.role, self._before[-1:])
         left = tuple(self.open())
+        few = tuple(min(self.left[operation], _FEW) for operation in left)
+        if reach:
+            yield (*place, ahead, self._all, tuple(self.left[operation] for operation in left))
+        while reach > 1:
+            yield (*place, self._before[-reach:], ahead, left, few)
+            yield (*place, self._before[-reach:], ahead, left)
+            reach //= 2
         yield (*place, ahead, left)
         yield (*place, ahead)
         yield (*place, left)
@@ -176,7 +268,7 @@ class _Line:
     def push(self, operation: Operation) -> None:
         """Take in the next message."""
         self.left[operation] -= 1
-        self._before = operation
+        self._before = (*self._before, operation)[-_REACH:]
         self._ahead[operation.roles_away] += 1 if operation.kind == SEND else -1
 
 
@@ -203,8 +295,8 @@ def _happen(line: _Line, operation: Operation, on_the_way: Counter[tuple[int, in
     return operation
 
 
-def _length(passes: Mapping[Pass, int], kind: Pass) -> int:
-    """Events of a kind of pass, or of the kind most like it."""
+def _most_alike(passes: Mapping[Pass, Sequence[Parts]], kind: Pass) -> Sequence[Parts]:
+    """What passes of a kind have, or those of the kind most like it."""
     return max(
         passes.items(),
         key=lambda item: (

@@ -51,6 +51,11 @@ class Operation(NamedTuple):
     slot: str = ""
 
 
+def is_time(operation: Operation) -> bool:
+    """Whether its value is microseconds."""
+    return operation.kind in {COMPUTE, HOST}
+
+
 class StreamEvent(NamedTuple):
     """A node of one role, or a collective of several.
 

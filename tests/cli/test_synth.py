@@ -1,18 +1,22 @@
 """`nadi trace synth`: what is generated is valid, new, and what was asked for; what was learned is more than counts."""
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
 
 import et
 from et.synthesis import bits_per_event, distances, generate, learn, stream_of, wanted_of
+from et.synthesis.classes import FIRST, MOST_CLASSES, NOTHING, key_of, valued
 from et.synthesis.counts import Counts
-from et.synthesis.layout import layout_of
+from et.synthesis.layout import SetLayout, layout_of
 from et.synthesis.novelty import Originals
+from et.synthesis.parts import events_in, parts_bits, parts_of, stretched
+from et.synthesis.sampling import draw, events_of
 from et.synthesis.schedule import Schedule
-from et.synthesis.streams import RECEIVE, SEND, nodes_of
-from et.synthesis.tokens import encode, exponent, middles_of, words_of
+from et.synthesis.streams import COLLECTIVE, COMPUTE, RECEIVE, SEND, Operation, Stream, StreamEvent, nodes_of
+from et.synthesis.tokens import encode, words_of
 from et.synthesis.writing import families_of, traces_of
 from workload import TraceSet, read_set, write_set
 from workload.compute import ComputeTimes, find_gpu
@@ -75,18 +79,79 @@ def test_a_stream_says_what_its_traces_do(simulated, tmp_path, plan):
 
 
 def test_tokens_say_what_events_are(sets):
-    """Values come back to within a quarter of an octave's half, with what was left of it nearer; means are kept."""
+    """Values come back from their classes to within 5 %, or one byte or microsecond; means are kept."""
     streams = [stream_of(each) for each in sets]
     words = words_of(streams)
     for stream in streams:
-        rows, middles = encode(words, stream), middles_of(stream.events)
+        rows, table = encode(words, stream), valued(stream).table
         assert len(rows) == len(stream.events) + 1
         assert np.all(rows[:-1] > 0)
-        for event, (what, value, _) in zip(stream.events, rows.tolist(), strict=False):
-            above = exponent(words, what, value)
-            if above is not None:
-                middle = middles.micros if event.operation.kind == "compute" else middles.bytes
-                assert abs(above + middle - np.log2(event.value)) <= 0.25
+        means = [table.get(key_of(event.operation), ()) for event in stream.events]
+        pairs = [
+            (event.value, own[value - FIRST])
+            for event, own, value in zip(stream.events, means, rows[:-1, 1].tolist(), strict=True)
+            if value > NOTHING
+        ]
+        assert len(pairs) == sum(event.value > 0 and event.operation.kind != RECEIVE for event in stream.events)
+        assert all(abs(mean - value) <= max(0.05 * value, 1) for value, mean in pairs)
+        assert sum(mean for _, mean in pairs) == pytest.approx(sum(value for value, _ in pairs))
+
+
+def test_classes_of_many_values_are_wider():
+    """No more than can be told apart, whatever the values; ascending values are ascending classes."""
+    events = [StreamEvent(0, Operation(COMPUTE), round(1.03**step), (1,)) for step in range(100, 500)]
+    found = valued(Stream(SetLayout(1, 1, ()), events))
+    assert found.tokens == sorted(found.tokens)
+    assert MOST_CLASSES / 4 < found.tokens[-1] - FIRST < MOST_CLASSES
+    assert len(found.table[Operation(COMPUTE)]) == found.tokens[-1] - FIRST + 1
+
+
+def test_a_pass_is_told_by_its_layers():
+    """A repeated layer is a part, told once; what does not repeat is one part."""
+    layer = [(Operation(COMPUTE), 2), (Operation(COLLECTIVE), 2), (Operation(COMPUTE), 3), (Operation(COMPUTE), 4)]
+    head = [(Operation(COMPUTE), 5), (Operation(COMPUTE), 6)]
+    parts = parts_of([*20 * layer, *head])
+    assert len(parts) == 21
+    assert len(set(parts[:20])) == 1
+    assert events_in(parts) == 82
+    unlike = parts_of([(Operation(COMPUTE), FIRST + number) for number in range(82)])
+    assert len(unlike) == 1
+    assert parts_bits([parts]) < parts_bits([unlike]) / 5
+    assert len(parts_of(head)) == 1
+    assert events_in(stretched(parts, 2)) == pytest.approx(164, abs=8)
+    assert {len(bag) for bag in stretched(parts, 2)} == {4, 2}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_pass_has_what_is_asked_for(sets, number):
+    """Whatever model draws it: between two messages of a role as many events of each operation, and their sums."""
+
+    def passes(events, roles):
+        found = []
+        for role in range(roles):
+            found.append(Counter())
+            for event in events:
+                if event.role == role:
+                    found[-1][event.operation] += 1
+                    found[-1][event.operation.kind, "sum"] += event.value
+                    if event.operation.kind in {SEND, RECEIVE}:
+                        found.append(Counter())
+        return found
+
+    learned = learn(sets, "counts", 1)
+    stream = stream_of(sets[number])
+    wanted, generator = wanted_of(stream), np.random.default_rng(1)
+    drawn = draw(learned.model, learned.words, wanted, generator)
+    assert drawn.is_whole
+    events = events_of(drawn.events, learned.words, wanted, generator)
+    roles = stream.layout.roles
+    for made, original in zip(passes(events, roles), passes(stream.events, roles), strict=True):
+        assert made.keys() == original.keys()
+        for key, many in original.items():
+            if isinstance(key, Operation):
+                assert made[key] == many
+            elif key[0] != RECEIVE:
+                assert made[key] == pytest.approx(many, rel=0.1, abs=2)
 
 
 def test_counts_are_witten_and_bell():
@@ -187,6 +252,25 @@ def test_the_order_of_messages_is_learned(plan):
         own = [event.operation for event in stream.events if event.role == role]
         assert [each.after for each in passes[:-1]] == [each for each in own if each.kind in {SEND, RECEIVE}]
         assert sum(each.events + 1 for each in passes) - 1 == pytest.approx(len(own), abs=4)
+
+
+def test_interleaved_stages_come_in_their_order():
+    """Beside other schedules of as many stages, whose messages alone do not tell them apart."""
+    plans = (
+        "tp1,pp2,dp2,gb8,vpp2",
+        "tp1,pp2,dp2,gb16",
+        "tp1,pp4,dp1,gb8,vpp2",
+        "tp1,pp4,dp1,gb12,vpp2",
+        "tp1,pp4,dp1,gb8",
+    )
+    streams = [stream_of(trained(plan, 8)) for plan in plans]
+    schedule = Schedule(streams)
+    for stream in streams:
+        wanted = wanted_of(stream)
+        found = schedule.plan(wanted.layout.roles, wanted.messages, wanted.passes, wanted.events)
+        for role, passes in enumerate(found):
+            own = [event.operation for event in stream.events if event.role == role]
+            assert [each.after for each in passes[:-1]] == [each for each in own if each.kind in {SEND, RECEIVE}]
 
 
 def test_messages_that_no_schedule_was_learned_for_can_happen(sets):

@@ -1,13 +1,28 @@
 """Durations in place of operators: what a GPU takes for them is written into the trace."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
 from et import TraceTable
+from workload.compute.efficiency import IN_STEPS
+from workload.compute.gpu import find_gpu
 from workload.compute.times import ComputeTimes
 from workload.program.durations import PS_PER_MICRO, ComputeModel, durations_ps
 from workload.trace_sets.view import COMPUTE, TraceView
+
+
+def with_times_on(gpu: str | None) -> Callable[[TraceTable], TraceTable]:
+    """What `with_recorded_times` does with the times of a GPU at the pace of training steps; of None, nothing.
+
+    Raises:
+        WorkloadError: a GPU that is not known.
+    """
+    if gpu is None:
+        return lambda table: table
+    times = ComputeTimes(find_gpu(gpu), pace=IN_STEPS)
+    return lambda table: with_recorded_times(table, times)
 
 
 def with_recorded_times(table: TraceTable, times: ComputeTimes) -> TraceTable:

@@ -1,17 +1,21 @@
 """`nadi trace obfuscate`: traces that may be given away."""
 
 import json
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from nadi.options import named_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
     from et import TraceTable
-    from et.obfuscation import Disguise, Level, Secret
+    from et.obfuscation import Level, Secret
+
+    Groups = Mapping[str, Any]
 
 _FIDELITY = "What becomes of sizes and times: full, near, coarse, scaled or structure; see docs/trace-obfuscation.md."
 _GPU = "Compute nodes say how long their operators take on it (h100, ...): the operators, which tell shapes, go."
@@ -38,13 +42,13 @@ def obfuscate(
     from et.obfuscation import level_of, read_secret
     from nadi.launching.ending import unwound
     from nadi.terminal.printing import say
+    from workload.program.recorded import with_times_on
     from workload.trace_sets.files import is_set
 
     level, secret = level_of(fidelity), read_secret(key_file)
-    prepare = _preparation(gpu)
+    source = _trace_set(traces, groups) if is_set(traces) else _plain_traces(traces, groups)
     with unwound():
-        write = _write_set if is_set(traces) else _write_plain
-        said = write(traces, out, secret, level, prepare, groups)
+        said = _hide(source, out, secret, level, with_times_on(gpu))
     if as_json:
         typer.echo(json.dumps(said, indent=2))
         return
@@ -57,99 +61,84 @@ def obfuscate(
         say(f"{said['operators']:,} compute nodes told their operators, which are gone: --gpu NAME keeps their times")
 
 
-def _preparation(gpu: str | None) -> "Callable[[TraceTable], TraceTable]":
-    """What is done with a trace before it is hidden."""
-    if gpu is None:
-        return lambda table: table
-    from workload.compute import ComputeTimes, find_gpu
-    from workload.compute.efficiency import IN_STEPS
-    from workload.program.recorded import with_recorded_times
+class _Source(NamedTuple):
+    """Where traces come from, and how they are written again.
 
-    times = ComputeTimes(find_gpu(gpu), pace=IN_STEPS)
-    return lambda table: with_recorded_times(table, times)
+    Attributes:
+        tables: reads them, one after another, as often as it is called.
+        groups: members by name.
+        write: writes tables and groups to a folder; gives what a run file is to name: the traces, and the group file.
+    """
+
+    tables: "Callable[[], Iterable[TraceTable]]"
+    groups: "Groups"
+    write: "Callable[[Path, Iterable[TraceTable], Groups], tuple[Path, Path | None]]"
 
 
-def _write_set(
-    source: Path,
-    out: Path,
-    secret: "Secret",
-    level: "Level",
-    prepare: "Callable[[TraceTable], TraceTable]",
-    groups: Path | None,
+def _hide(
+    source: _Source, out: Path, secret: "Secret", level: "Level", prepare: "Callable[[TraceTable], TraceTable]"
 ) -> dict[str, object]:
+    """Hide traces: first what they use is read, then each is read again to be written."""
+    from et.obfuscation import Disguise, Vocabulary
+    from et.obfuscation import obfuscate as hidden
+
+    used = Vocabulary(groups=set(source.groups))
+    for table in source.tables():
+        used.add(table)
+    disguise = Disguise(secret, level, used)
+    counts = Counter[str](traces=0, nodes=0, operators=0)
+
+    def disguised() -> "Iterator[TraceTable]":
+        for table in map(prepare, source.tables()):
+            counts.update(traces=1, nodes=len(table), operators=_with_operators(table))
+            yield hidden(table, disguise)
+
+    groups = {disguise.groups[name]: members for name, members in source.groups.items()}
+    traces, group_file = source.write(out, disguised(), groups)
+    return {"out": str(traces), "groups": None if group_file is None else str(group_file), **counts}
+
+
+def _trace_set(path: Path, groups: Path | None) -> _Source:
     import dataclasses
 
     from et import TraceError
-    from et.obfuscation import Disguise, Vocabulary
-    from et.obfuscation import obfuscate as hidden
     from workload import read_set, write_set
 
     if groups is not None:
-        raise TraceError(f"--groups {groups}: {source} is a trace set, expected none: its groups are its families")
-    found = read_set(source)
-    used = Vocabulary()
-    used.groups |= set(found.families)
-    tables = [prepare(table) for table in found.traces]
-    for table in tables:
-        used.add(table)
-    disguise = Disguise(secret, level, used)
-    families = {disguise.groups[name]: members for name, members in found.families.items()}
-    made = [hidden(table, disguise) for table in tables]
-    write_set(out, dataclasses.replace(found, traces=made, families=families), _PREFIX)
-    return _said(out, len(made), sum(map(len, made)), sum(map(_with_operators, tables)), None)
+        raise TraceError(f"--groups {groups}: {path} is a trace set, expected none: its groups are its families")
+    found = read_set(path)
+
+    def write(out: Path, tables: "Iterable[TraceTable]", families: "Groups") -> tuple[Path, None]:
+        write_set(out, dataclasses.replace(found, traces=list(tables), families=families), _PREFIX)
+        return out, None
+
+    return _Source(lambda: found.traces, found.families, write)
 
 
-def _write_plain(
-    source: Path,
-    out: Path,
-    secret: "Secret",
-    level: "Level",
-    prepare: "Callable[[TraceTable], TraceTable]",
-    groups: Path | None,
-) -> dict[str, object]:
-    """One trace after another is read, and read again to be written: one at a time is in memory."""
+def _plain_traces(path: Path, groups: Path | None) -> _Source:
+    """One of them at a time is in memory."""
     from et import read_groups, read_trace, write_table
-    from et.obfuscation import Disguise, Vocabulary
-    from et.obfuscation import obfuscate as hidden
     from et.prefixes import plain_traces
     from workload.trace_sets.folder import staged_traces
 
-    found = plain_traces(source)
+    found = plain_traces(path)
     beside = found.prefix.parent / _GROUPS_NAME
     group_file = beside if groups is None and beside.is_file() else groups
-    members = read_groups(group_file) if group_file is not None else {}
-    used = Vocabulary(groups=set(members))
-    for file in found.files.values():
-        used.add(read_trace(file))
-    disguise = Disguise(secret, level, used)
     files = {npu: f"{_PREFIX}.{npu}.et{'.gz' * (file.suffix == '.gz')}" for npu, file in found.files.items()}
-    nodes = operators = 0
-    with staged_traces(out, [*files.values(), *([_GROUPS_NAME] * bool(members))], "these traces") as staging:
-        for npu, file in found.files.items():
-            table = prepare(read_trace(file))
-            write_table(staging / files[npu], hidden(table, disguise))
-            nodes, operators = nodes + len(table), operators + _with_operators(table)
-        if members:
-            (staging / _GROUPS_NAME).write_text(_written(members, disguise), encoding="utf-8")
-    return _said(out / _PREFIX, len(files), nodes, operators, out / _GROUPS_NAME if members else None)
 
+    def write(out: Path, tables: "Iterable[TraceTable]", members: "Groups") -> tuple[Path, Path | None]:
+        with staged_traces(out, [*files.values(), *([_GROUPS_NAME] * bool(members))], "these traces") as staging:
+            for name, table in zip(files.values(), tables, strict=True):
+                write_table(staging / name, table)
+            if members:
+                by_number = dict(sorted(members.items(), key=lambda item: int(item[0])))
+                (staging / _GROUPS_NAME).write_text(json.dumps(by_number) + "\n", encoding="utf-8")
+        return out / _PREFIX, out / _GROUPS_NAME if members else None
 
-def _written(members: "dict[str, tuple[int, ...]]", disguise: "Disguise") -> str:
-    """A group file, by the numbers that are the groups' names now."""
-    named = {disguise.groups[name]: npus for name, npus in members.items()}
-    return json.dumps(dict(sorted(named.items(), key=lambda item: int(item[0])))) + "\n"
+    members = read_groups(group_file) if group_file is not None else {}
+    return _Source(lambda: map(read_trace, found.files.values()), members, write)
 
 
 def _with_operators(table: "TraceTable") -> int:
     """How many nodes say operators and no duration."""
     return int(((table.operators > 0) & (table.duration_micros == 0)).sum())
-
-
-def _said(out: Path, traces: int, nodes: int, operators: int, groups: Path | None) -> dict[str, object]:
-    return {
-        "out": str(out),
-        "groups": None if groups is None else str(groups),
-        "traces": traces,
-        "nodes": nodes,
-        "operators": operators,
-    }

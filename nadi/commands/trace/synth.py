@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workload import TraceSet
 
 _WHERE = "Trace sets to learn from (folders with traces.json), or folders with such below."
-_LIKE = "A trace set with the stages, groups, length and totals that are wanted; else one learned from, by --seed."
+_LIKE = "A trace set with the stages, groups, passes and sizes that are wanted; else one learned from, by --seed."
 _NODES = "Nodes of each trace, about; else those of --like."
 _RANKS = "NPUs; the groups that reach over a whole stage, data parallelism mostly, grow with them."
 _GPU = "Compute nodes that say operators and no time take what they take on it (h100, ...)."
@@ -118,14 +118,10 @@ def _with_times(folder: Path, gpu: str | None) -> "TraceSet":
     """A trace set whose compute nodes have durations."""
     from et import NodeType, TraceError
     from workload import read_set
-    from workload.compute import ComputeTimes, find_gpu
-    from workload.compute.efficiency import IN_STEPS
-    from workload.program.recorded import with_recorded_times
+    from workload.program.recorded import with_times_on
 
     traces = read_set(folder)
-    if gpu is not None:
-        times = ComputeTimes(find_gpu(gpu), pace=IN_STEPS)
-        traces = dataclasses.replace(traces, traces=[with_recorded_times(table, times) for table in traces.traces])
+    traces = dataclasses.replace(traces, traces=list(map(with_times_on(gpu), traces.traces)))
     is_compute = [table.type == NodeType.COMP_NODE for table in traces.traces]
     timed = [table.duration_micros[own].any() for table, own in zip(traces.traces, is_compute, strict=True)]
     if any(own.any() for own in is_compute) and not any(timed):
@@ -143,7 +139,6 @@ def _steered(wanted: "Wanted", nodes: int | None, ranks: int | None, communicati
         layout=layout,
         events=round(wanted.events * times),
         messages={ends: max(round(many * times), 1) for ends, many in wanted.messages.items()},
-        role_events=tuple(round(many * times) for many in wanted.role_events),
         totals={
             key: total * times * (compute if key[0] == MICROS else communication)
             for key, total in wanted.totals.items()
