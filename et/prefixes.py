@@ -1,13 +1,14 @@
-"""Plain traces, one file for each NPU: which files a prefix or a folder stands for."""
+"""Plain traces, one file for each NPU: which files a prefix, a folder or a list of files stands for."""
 
 import os
 import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from et.errors import TraceError
 
-_NAME = re.compile(r"(.+)\.(\d+)\.et(\.gz)?")
+GROUPS_NAME = "groups.json"
 
 
 class PlainTraces(NamedTuple):
@@ -30,16 +31,11 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
     """
     given = Path(path)
     folder = given if given.is_dir() else given.parent
-    of_prefix: dict[str, dict[int, Path]] = {}
-    for file in _listed(folder):
-        match = _NAME.fullmatch(file.name)
-        if match is None or (folder != given and match[1] != given.name):
-            continue
-        files = of_prefix.setdefault(match[1], {})
-        npu = int(match[2])
-        if npu in files:
-            raise TraceError(f"{file}: NPU {npu} has {files[npu].name} too, expected one file")
-        files[npu] = file
+    try:
+        listed = sorted(folder.iterdir()) if folder.is_dir() else []
+    except OSError as error:
+        raise TraceError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
+    of_prefix = _by_prefix(file for file in listed if folder == given or prefix_of(file) == given.name)
     if not of_prefix:
         raise TraceError(f"{given}: no traces, expected a trace set, or files <prefix>.<npu>.et or .et.gz")
     if len(of_prefix) > 1:
@@ -49,8 +45,53 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
     return PlainTraces(folder / name, dict(sorted(files.items())))
 
 
-def _listed(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir()) if folder.is_dir() else []
-    except OSError as error:
-        raise TraceError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
+def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]:
+    """The file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's.
+
+    Args:
+        paths: files, and folders with files `<prefix>.<npu><suffix>`, or with `.gz` behind.
+        suffix: of the format.
+
+    Raises:
+        TraceError: there are none, those of several prefixes, or two of an NPU.
+    """
+    listed = [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else [given])]
+    of_prefix = _by_prefix(listed, suffix, is_given=lambda file: file in paths)
+    if not of_prefix:
+        raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>{suffix}")
+    if len(of_prefix) > 1:
+        first, second = (next(iter(files.values())) for files in list(of_prefix.values())[:2])
+        raise TraceError(f"{second}: beside {first.name}, expected one trace of each NPU, all of one name")
+    (files,) = of_prefix.values()
+    return dict(sorted(files.items()))
+
+
+def prefix_of(file: Path, suffix: str = ".et") -> str | None:
+    """What stands before the number of the NPU in a file's name; None = it has no such name."""
+    found = _named(file, suffix)
+    return found[1] if found else None
+
+
+def _named(file: Path, suffix: str) -> re.Match[str] | None:
+    return re.fullmatch(rf"(.+)\.([0-9]{{1,9}}){re.escape(suffix)}(\.gz)?", file.name)
+
+
+def _by_prefix(
+    listed: Iterable[Path], suffix: str = ".et", is_given: Callable[[Path], bool] = lambda _: False
+) -> dict[str, dict[int, Path]]:
+    """The file of each NPU by prefix; is_given: a file counts whatever its name is.
+
+    Raises:
+        TraceError: an NPU has two.
+    """
+    of_prefix: dict[str, dict[int, Path]] = {}
+    for file in listed:
+        found = _named(file, suffix)
+        if found is None and not is_given(file):
+            continue
+        files = of_prefix.setdefault(found[1] if found else file.name, {})
+        npu = int(found[2]) if found else 0
+        if npu in files:
+            raise TraceError(f"{file}: beside {files[npu].name}, expected one trace of each NPU")
+        files[npu] = file
+    return of_prefix

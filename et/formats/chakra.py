@@ -2,13 +2,13 @@
 
 import functools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import inputs
 from et.errors import TraceError
 from et.groups import read_groups
+from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import read_trace
 from et.table_writer import write_table
 from et.trace_tables import TracesOnDisk, TraceTables
@@ -16,14 +16,12 @@ from et.trace_tables import TracesOnDisk, TraceTables
 NAME = "chakra"
 TITLE = "Chakra traces, NAME.<npu>.et"
 OPTIONS = {"strict": "false drops dependencies on nodes that a trace lacks, and cycles of control dependencies"}
-GROUPS_NAME = "groups.json"
-_FILE = re.compile(r"(?P<prefix>.+)\.(?P<npu>[0-9]{1,9})\.et(\.gz)?")
 
 
 def recognises(path: Path) -> bool:
     """Whether it is a Chakra trace, or a folder with some."""
     if path.is_dir():
-        return any(_FILE.fullmatch(file.name) for file in path.iterdir())
+        return any(prefix_of(file) for file in path.iterdir())
     kind = inputs.kind_of(path)
     return kind is not None and kind.key in {"chakra", "gzip:chakra"}
 
@@ -37,24 +35,11 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
     strict = options.get("strict", "true")
     if strict not in {"true", "false"}:
         raise TraceError(f"strict={strict}: expected true or false")
-    files: dict[int, Path] = {}
-    prefixes: dict[str, Path] = {}
-    for path in [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else [given])]:
-        named = _FILE.fullmatch(path.name)
-        if named is None and path not in paths:
-            continue
-        npu = int(named["npu"]) if named else 0
-        prefixes.setdefault(named["prefix"] if named else path.name, path)
-        if npu in files or len(prefixes) > 1:
-            other = files.get(npu, *list(prefixes.values())[:1])
-            raise TraceError(f"{path}: beside {other.name}, expected one trace of each NPU, all of one name")
-        files[npu] = path
-    if not files:
-        raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>.et")
+    files = files_of_npus(paths)
     reading = functools.partial(read_trace, strict=strict == "true", keep_others=True)
     beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
     groups = {name: members for file in beside for name, members in read_groups(file).items()}
-    return TraceTables(TracesOnDisk(dict(sorted(files.items())), reading), groups)
+    return TraceTables(TracesOnDisk(files, reading), groups)
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:

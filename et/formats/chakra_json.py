@@ -17,6 +17,7 @@ import inputs
 from et.errors import TraceError
 from et.framing import split_frames
 from et.groups import read_groups
+from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import table_of
 from et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
 from et.table import TraceTable
@@ -25,9 +26,8 @@ from et.trace_tables import TracesOnDisk, TraceTables
 
 NAME = "json"
 TITLE = "Chakra traces as JSON, NAME.<npu>.json"
-_FILE = re.compile(r"(?P<prefix>.+)\.(?P<npu>[0-9]{1,9})\.json(\.gz)?")
+_SUFFIX = ".json"
 _KEYS = frozenset({"chakra-json", "gzip:chakra-json"})
-_GROUPS_NAME = "groups.json"
 _MOST_BYTES = 1 << 30
 _MOST_KEPT = 1 << 16
 _EXPECTED = "a Chakra trace as JSON"
@@ -37,7 +37,7 @@ _SPACE = re.compile(r"[\s,]*")
 def recognises(path: Path) -> bool:
     """Whether it is such a file, or a folder whose numbered JSON files are."""
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if _FILE.fullmatch(file.name))
+        found = sorted(file for file in path.iterdir() if prefix_of(file, _SUFFIX))
         return bool(found) and recognises(found[0])
     kind = inputs.kind_of(path)
     return kind is not None and kind.key in _KEYS
@@ -49,22 +49,10 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # n
     Raises:
         TraceError: no files, two of one NPU, or a wrong one.
     """
-    files: dict[int, Path] = {}
-    for given in paths:
-        inside = given.is_dir()
-        for path in sorted(given.iterdir()) if inside else [given]:
-            named = _FILE.fullmatch(path.name)
-            if named is None and inside:
-                continue
-            npu = int(named["npu"]) if named else 0
-            if npu in files:
-                raise TraceError(f"{path}: beside {files[npu].name}, expected one trace of each NPU")
-            files[npu] = path
-    if not files:
-        raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>.json")
-    beside = [path / _GROUPS_NAME for path in paths if (path / _GROUPS_NAME).is_file()]
+    files = files_of_npus(paths, _SUFFIX)
+    beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
     groups = {name: members for file in beside for name, members in read_groups(file).items()}
-    return TraceTables(TracesOnDisk(dict(sorted(files.items())), read_json), groups)
+    return TraceTables(TracesOnDisk(files, read_json), groups)
 
 
 def read_json(path: Path) -> TraceTable:
@@ -82,7 +70,7 @@ def read_json(path: Path) -> TraceTable:
 
 def names(traces: TraceTables, prefix: str) -> list[str]:
     """`prefix.<npu>.json` for each, and the group file."""
-    return [*(f"{prefix}.{npu}.json" for npu in traces.tables), *([_GROUPS_NAME] if traces.groups else [])]
+    return [*(f"{prefix}.{npu}.json" for npu in traces.tables), *([GROUPS_NAME] if traces.groups else [])]
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
@@ -96,7 +84,7 @@ def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, 
             file.writelines(f"{json.dumps(found)}\n" for found in objects(table))
     if traces.groups:
         said = {name: list(members) for name, members in traces.groups.items()}
-        (folder / _GROUPS_NAME).write_text(json.dumps(said) + "\n", encoding="utf-8")
+        (folder / GROUPS_NAME).write_text(json.dumps(said) + "\n", encoding="utf-8")
 
 
 def objects(table: TraceTable) -> Iterator[dict[str, Any]]:
