@@ -62,7 +62,9 @@ def simulate(
     """
     from nadi.analysis.findings import find
     from nadi.launching.progress import progress as shown
-    from nadi.results.run_folder import RUN_FILES, write_results
+    from nadi.pages.page import check_page, write_page
+    from nadi.pages.report import report
+    from nadi.results.run_folder import REPORT, RUN_FILES, write_results
     from nadi.results.staging import staged
     from nadi.run_file import load_config, put_over
     from nadi.simulation import simulate as finished
@@ -82,6 +84,8 @@ def simulate(
     folder = Path(out) if out is not None else config.output.dir
     kept = folder or Path(tempfile.mkdtemp(prefix="nadi-"))
     try:
+        if config.output.report:
+            check_page(kept / REPORT)
         with staged(kept, RUN_FILES, ALONE) as staging:
             with shown(quiet=not progress) as telling:
                 simulation = finished(config, telling, force=force)
@@ -91,6 +95,8 @@ def simulate(
             _remove(kept)
         raise
     opened = Run(kept, config=config)
+    if config.output.report:
+        write_page(kept / REPORT, report(opened))
     if folder is None:
         weakref.finalize(opened, _remove, kept)
     return opened

@@ -597,6 +597,7 @@ class OutputSection(Section):
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row for each trace node of each NPU")
     flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row for each message")
+    report: bool = Field(default=False, description="report.html, a page of the run, as --report has it written, too")
 
 
 class RunConfig(Section):

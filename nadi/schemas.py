@@ -46,9 +46,10 @@ _UNITS = {
     "_ps": "ps",
     "_bytes": "B",
     "bytes": "B",
-    "_packets": "packets",
+    "packets": "packets",
     "_frames": "frames",
     "_hops": "hops",
+    "_s": "s",
     "_bps": "bit/s",
     "_Bps": "B/s",
 }
@@ -224,6 +225,16 @@ QUEUES = Schema(
     ),
 )
 
+MARKS = Schema(
+    "marks",
+    "port and stretch of time, as in queues.parquet, in which it marked packets (ECN)",
+    (
+        Field("link", "int64", "behind the port"),
+        Field("time_ps", "int64", "when the stretch begins"),
+        Field("packets", "int64", "that left it marked"),
+    ),
+)
+
 PAUSES = Schema(
     "pauses",
     "pause or resume of a class of a link, the first 65,536",
@@ -232,6 +243,20 @@ PAUSES = Schema(
         Field("link", "int64", "which is paused or resumed"),
         Field("data_class", "int64", "0 or 1"),
         Field("paused", "bool", "a pause; else a resume"),
+    ),
+)
+
+WORKERS = Schema(
+    "workers",
+    "worker: a thread or process that does some of the logical processes; of runs of packets",
+    (
+        Field("worker", "int64", "its number"),
+        Field("rank", "int64", "of MPI, on which it runs"),
+        Field("packet_hops", "int64", "that it simulated"),
+        Field("events", "int64", "that it acted on"),
+        Field("working_s", "float64", "wall time in which it simulated"),
+        Field("waiting_s", "float64", "wall time in which it waited for other workers, and for what other nodes sent"),
+        Field("windows", "int64", "that it took part in"),
     ),
 )
 
@@ -281,7 +306,7 @@ SWEEP = Schema(
 )
 
 OF_EVERY_RUN = (NODES, FLOWS, LINKS, COLLECTIVES, NPUS)
-LOGS = (QUEUES, PAUSES)
+LOGS = (QUEUES, MARKS, PAUSES, WORKERS)
 """Tables that a run writes only where it has recorded any."""
 OF_A_RUN = (*OF_EVERY_RUN, STEPS, *LOGS)
 SCHEMAS = (*OF_A_RUN, SWEEP)

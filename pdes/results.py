@@ -22,7 +22,8 @@ class Results:
     """Outcome of a run. Times are int64 picoseconds since its start; -1 = did not happen or was not recorded.
 
     `queues` (link, time_ps, bytes) are the most bytes that waited at a port of a shared buffer in each stretch of time
-    that begins at time_ps; `pauses` (time_ps, link, data_class, paused) when a port was paused or went on: the first.
+    that begins at time_ps; `marks` (link, time_ps, packets) how many it marked in it (ECN); `pauses` (time_ps, link,
+    data_class, paused) when a port was paused or went on: the first.
     `folded` is given where one NPU's trace rows stand for those of others that do the same (closed forms).
     `workers_rss_bytes` is the most memory that processes forked for the run have had, summed.
     `workers` has a row for each worker (a thread or process, which does one or several logical processes): worker,
@@ -44,6 +45,7 @@ class Results:
     compile_s: float
     first_event_s: float
     queues: dict[str, np.ndarray] = field(default_factory=dict)
+    marks: dict[str, np.ndarray] = field(default_factory=dict)
     pauses: dict[str, np.ndarray] = field(default_factory=dict)
     settled: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
-from nadi.schemas import FLOWS, LINKS, PAUSES, QUEUES, Schema
+from nadi.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, Schema
 from nadi.wiring.building import built_fabric
 from nadi.wiring.earlier_run import read_summary, read_table
 from topologies import Graph, TopologyError
@@ -42,7 +42,7 @@ class NetRun:
     Attributes:
         summary: summary.json.
         links: columns of links.parquet, and `name`.
-        flows, queues, pauses: columns; None where the run wrote no such file.
+        flows, queues, marks, pauses: columns; None where the run wrote no such file.
         graph: the fabric; None where it cannot be built again, and
         why_no_graph: why.
     """
@@ -51,6 +51,7 @@ class NetRun:
     links: Table
     flows: Table | None
     queues: Table | None
+    marks: Table | None
     pauses: Table | None
     graph: Graph | None
     why_no_graph: str = ""
@@ -126,6 +127,7 @@ _NEEDED = {
     LINKS: ("src", "dst", "rate_bps", "utilisation"),
     FLOWS: ("src", "dst", "bytes", "start_ps", "finish_ps"),
     QUEUES: ("link", "time_ps", "bytes"),
+    MARKS: ("link", "time_ps", "packets"),
     PAUSES: ("link", "time_ps", "data_class", "paused"),
 }
 """Columns that each table must have."""
@@ -141,7 +143,7 @@ def read_run(folder: Path) -> NetRun:
     """
     try:
         summary = read_summary(folder)
-        links, flows, queues, pauses = (_columns(folder, schema, needed) for schema, needed in _NEEDED.items())
+        links, flows, queues, marks, pauses = (_columns(folder, schema, needed) for schema, needed in _NEEDED.items())
     except OSError as error:
         raise ConfigError(
             f"{error.filename or folder}: {error.strerror or error}; expected results of `nadi run --out`"
@@ -150,12 +152,12 @@ def read_run(folder: Path) -> NetRun:
         raise ConfigError(f"{folder}: {' '.join(str(error).split())}; expected results of `nadi run --out`") from None
     if links is None:
         raise ConfigError(f"{folder}: no links.parquet; expected results of `nadi run --out`")
-    for name, table in (("queues", queues), ("pauses", pauses)):
+    for name, table in (("queues", queues), ("marks", marks), ("pauses", pauses)):
         if table is not None and not set(table["link"].tolist()) <= set(range(len(links["src"]))):
             raise ConfigError(f"{folder / name}.parquet: a link that links.parquet lacks; expected files of one run")
     names = [f"{src} → {dst}" for src, dst in zip(links["src"], links["dst"], strict=True)]
     graph, why = _fabric(summary, len(names))
-    return NetRun(summary, {**links, "name": names}, flows, queues, pauses, graph, why)
+    return NetRun(summary, {**links, "name": names}, flows, queues, marks, pauses, graph, why)
 
 
 def most(links: Table, column: str, count: int) -> list[dict[str, Any]]:

@@ -106,7 +106,7 @@ def run(
             )
         config = load_config(file, [*overrides, *given])
         folder = out or config.output.dir
-        page = _page(folder) if report else None
+        page = _page(folder, "--report" if report else "report in [output]") if report or config.output.report else None
     _simulated(ranks, config, folder, force=force, as_json=as_json, quiet=quiet)
     if folder and page and ranks.rank == 0:
         _write_page(folder, page, to_stderr=as_json)
@@ -147,14 +147,14 @@ def _simulated(
         print_report(simulation, findings, folder)
 
 
-def _page(folder: Path | None) -> Path:
-    """Where --report goes; what would keep it from being written is found before anything is simulated."""
+def _page(folder: Path | None, asked: str) -> Path:
+    """Where the page goes; what would keep it from being written is found before the run. asked: what wants it."""
     from nadi.errors import ConfigError
     from nadi.pages.page import check_page
     from nadi.results.run_folder import REPORT
 
     if folder is None:
-        raise ConfigError("--report: found no folder of results; expected --out DIR, or dir in [output]")
+        raise ConfigError(f"{asked}: found no folder of results; expected --out DIR, or dir in [output]")
     check_page(folder / REPORT)
     return folder / REPORT
 

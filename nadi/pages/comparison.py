@@ -1,6 +1,6 @@
 """The page of `nadi compare A B ...`: figures, kinds of time, collectives and links of runs beside each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nadi.comparison.links import by_load
@@ -26,7 +26,10 @@ def page(document: dict[str, Any]) -> Page:
         f"{len(runs)} runs; {first} is what the others are compared with. Terms that are underlined explain themselves."
     )
     overview: list[Part] = [Words(note, is_warning=True) for note in document["notes"]]
-    overview += [_table(printed.runs_table(document)), _table(printed.figures_table(document), _of_figures(document))]
+    overview += [
+        _table(printed.runs_table(document), _names(document)),
+        _table(printed.figures_table(document), _names(document), _of_figures(document)),
+    ]
     sections = [
         Section("figures", "What came out", "The figures of the runs, and how far they are off.", overview),
         Section("settings", "What differs", "Settings that are not the same in all runs.", _settings(document)),
@@ -46,7 +49,7 @@ def page(document: dict[str, Any]) -> Page:
 
 def _settings(document: dict[str, Any]) -> list[Part]:
     table = printed.settings_table(document)
-    return [_table(table)] if table.rows else [Words("All settings are the same.")]
+    return [_table(table, _names(document))] if table.rows else [Words("All settings are the same.")]
 
 
 def _of_figures(document: dict[str, Any]) -> str:
@@ -76,7 +79,7 @@ def _times(document: dict[str, Any]) -> list[Part]:
     says = f"What differs most is {moved['what']}." if moved else "No time passed."
     note = " ".join(f"{row['what']}: {WHY[row['what']]}" for row in rows if row["what"] in WHY)
     plot = Plot(f"time of the runs by what it was spent on ({unit.name})", drawn, says, 150 + 40 * len(runs))
-    return [plot, _table(printed.times_table(document), note)]
+    return [plot, _table(printed.times_table(document), _names(document), note)]
 
 
 def _collectives(document: dict[str, Any]) -> list[Part]:
@@ -89,15 +92,15 @@ def _collectives(document: dict[str, Any]) -> list[Part]:
     plot = _bars(document, labels, lambda run: [(row["time_ps"][run] or 0) / unit.ps for row in drawn], unit.name)
     says = f"The {len(drawn):,} groups of collectives that differ most, of {len(rows):,}."
     title = f"summed time of collectives ({unit.name})"
-    names = [run["name"] for run in document["runs"]]
+    names = _names(document)
     headings = [Heading("group", "As traces call it; all groups of a family together.", is_text=True)]
-    headings += [Heading("kind", is_text=True), Heading("members"), Heading("size", "The whole buffer.")]
+    headings += [Heading("kind", is_text=True), Heading("members"), Heading("size")]
     for name in names:
         headings += [
-            Heading(f"{name}: count"),
-            Heading("median", "From when all members are there until the last is done."),
-            Heading("waiting", "Sum of how long the first member waited for the last."),
-            Heading("ratio", "Summed time over what the algorithms take on an idle network."),
+            Heading(f"{name}: count", f"How many there are in {name}; the columns behind are of that run, too."),
+            Heading("median"),
+            Heading("waiting"),
+            Heading("ratio"),
             Heading("change", f"Of the summed time, to {names[0]}."),
             Heading("algorithm", is_text=True),
         ]
@@ -105,7 +108,7 @@ def _collectives(document: dict[str, Any]) -> list[Part]:
     more = len(rows) - len(cells)
     note = f"and {more:,} more, which differ less; --json has all" if more else ""
     parts: list[Part] = [
-        _table(printed.groups_table(document), "Of all sizes, so that other plans have a counterpart.")
+        _table(printed.groups_table(document), names, "Of all sizes, so that other plans have a counterpart.")
     ]
     parts.append(Plot(title, plot, says, 160 + 18 * len(drawn) * len(names)))
     return [*parts, Table("collectives", headings, cells, note)]
@@ -124,6 +127,10 @@ def _collective_row(row: dict[str, Any], runs: int) -> list[str]:
     return cells
 
 
+def _names(document: dict[str, Any]) -> list[str]:
+    return [run["name"] for run in document["runs"]]
+
+
 def _label(row: dict[str, Any]) -> str:
     return f"{row['group'] or 'all'} {row['kind']} {buffer_text(row['size_bytes'])}"
 
@@ -140,11 +147,11 @@ def _links(document: dict[str, Any]) -> list[Part]:
     says = f"{most['tier']} differs most." if differ else "All tiers are as busy in all runs."
     parts: list[Part] = [
         Plot("busiest link by tier", plot, says, 160 + 20 * len(tiers) * len(document["runs"])),
-        _table(printed.tiers_table(document)),
+        _table(printed.tiers_table(document), _names(document)),
     ]
     single = printed.links_table(document)
     matched = f"{document['links']['matched']:,} links have the same ends in all runs."
-    return [*parts, _table(single, matched)] if single.rows else [*parts, Words(matched)]
+    return [*parts, _table(single, _names(document), matched)] if single.rows else [*parts, Words(matched)]
 
 
 def _bars(document: dict[str, Any], labels: list[str], values: Callable[[int], list[float]], axis: str) -> Any:  # noqa: ANN401 - plotly has no types
@@ -161,6 +168,11 @@ def _bars(document: dict[str, Any], labels: list[str], values: Callable[[int], l
     return drawn
 
 
-def _table(table: FittedTable, note: str = "") -> Table:
-    headings = [Heading(column.heading, is_text=column.form != "number") for column in table.columns]
+def _table(table: FittedTable, names: Sequence[str], note: str = "") -> Table:
+    """A table of the terminal as one of a page; names: of the runs, which head columns."""
+    why = {name: f"What {name} had." for name in names} | {f"to {names[0]}": f"How far that is from {names[0]}."}
+    headings = [
+        Heading(column.heading, why.get(column.heading, ""), is_text=column.form != "number")
+        for column in table.columns
+    ]
     return Table(table.title, headings, table.rows, " ".join([note, *table.notes]).strip())

@@ -82,7 +82,7 @@ def _height(matrix: Mapping[str, Any]) -> int:
 
 def _mix(rows: list[dict[str, Any]]) -> Table:
     headings = [Heading("kind", is_text=True), Heading("group", is_text=True), *map(Heading, ("count", "bytes"))]
-    headings += [Heading("least"), Heading("median"), Heading("most")]
+    headings += [Heading("least"), Heading("median", "Half are smaller."), Heading("most")]
     cells = [
         (row["kind"], row["group"] or "-", f"{row['count']:,}", amount_text(row["bytes"]), *_sizes(row))
         for row in rows[:_MOST_ROWS]
@@ -93,7 +93,7 @@ def _mix(rows: list[dict[str, Any]]) -> Table:
 
 def _waiting(found: Mapping[str, Any]) -> Table:
     headings = [Heading("collective", is_text=True), Heading("members"), Heading("transfer")]
-    headings += [Heading("waiting", why="Of all members together."), Heading("last NPU")]
+    headings += [Heading("waiting", "Of all members together."), Heading("last NPU")]
     rows = []
     for one in found["most_waiting"]:
         times = [time_text(one[key] * _PS_PER_MICRO) for key in ("transfer_micros", "waiting_micros")]

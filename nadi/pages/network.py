@@ -28,6 +28,7 @@ MOST_PAUSED = 30
 MOST_POINTS = 2000
 STRETCHES = 400
 MOST_SECTORS = 500
+_HEAT = ((0, "rgba(128,140,155,0.08)"), (0.5, "#e46a30"), (1, "#d6202a"))
 
 
 def page(run: NetRun, document: Mapping[str, Any]) -> Page:
@@ -51,6 +52,8 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
         made.append(_queues(run, run.queues, finish, looks))
     if run.pauses is not None and len(run.pauses["link"]):
         made.append(_paused_over_time(run, finish))
+    if run.marks is not None and len(run.marks["link"]):
+        made.append(_marked_over_time(run, run.marks, finish))
     if run.links["marked_packets"].any():
         made.append(_marked(run))
     if run.flows and len(run.flows["src"]):
@@ -148,7 +151,7 @@ def _paused_over_time(run: NetRun, unit: Unit) -> Plot:
             z=shares,
             zmin=0,
             zmax=1,
-            colorscale=[[0, "rgba(128,140,155,0.08)"], [0.5, "#e8743b"], [1, "#9c1420"]],
+            colorscale=_HEAT,
             colorbar={"title": {"text": "paused"}, "tickformat": ".0%", "thickness": 12},
             ygap=1,
             hovertemplate=f"%{{y}}, %{{x:,.5g}} {unit.name}: paused %{{z:.0%}} of the stretch<extra></extra>",
@@ -168,6 +171,40 @@ def _before(times_ps: Int64, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     ordered = np.sort(times_ps)
     count = np.searchsorted(ordered, edges)
     return edges * count - np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])[count]
+
+
+def _marked_over_time(run: NetRun, marks: Columns, unit: Unit) -> Plot:
+    """For the ports that marked most, how many packets in each stretch of time."""
+    from plotly import graph_objects as go
+
+    moments = np.unique(np.concatenate([marks["time_ps"], *([run.queues["time_ps"]] if run.queues else [])]))
+    width_ps = int(np.diff(moments).min()) if len(moments) > 1 else int(moments[0]) or 1
+    finish_ps = max(int(run.summary.get("finish_time_ps") or 1), int(moments[-1]) + 1)
+    stretches = -(-finish_ps // width_ps)
+    most_marked = np.bincount(marks["link"], marks["packets"], minlength=len(run.links["name"]))
+    shown = [link for link in np.argsort(-most_marked, kind="stable")[:MOST_PAUSED].tolist() if most_marked[link] > 0]
+    counts = np.zeros((len(shown), stretches), np.int64)
+    row = np.full(len(most_marked), -1)
+    row[shown] = np.arange(len(shown))
+    own = row[marks["link"]] >= 0
+    np.add.at(counts, (row[marks["link"][own]], marks["time_ps"][own] // width_ps), marks["packets"][own])
+    drawn = go.Figure(
+        go.Heatmap(
+            x=(np.arange(stretches) + 0.5) * width_ps / unit.ps,
+            y=[in_page(run.links["name"][link]) for link in shown],
+            z=counts,
+            colorscale=_HEAT,
+            colorbar={"title": {"text": "packets"}, "thickness": 12},
+            ygap=1,
+            hovertemplate=f"%{{y}}, %{{x:,.5g}} {unit.name}: %{{z:,}} packets marked<extra></extra>",
+        )
+    )
+    _axes(drawn, unit.name, "")
+    drawn.update_yaxes(autorange="reversed", fixedrange=True)
+    busiest = int(counts.sum(axis=0).argmax())
+    says = f"The {len(shown)} ports that marked most packets; a stretch is {time_text(width_ps)}. "
+    says += f"Most were marked from {time_text(busiest * width_ps)} on."
+    return Plot("packets marked by ECN over time", drawn, says, 140 + 20 * len(shown))
 
 
 def _marked(run: NetRun) -> Plot:
@@ -210,7 +247,7 @@ def _paused(run: NetRun, unit: Unit) -> Plot:
 
     rows = most(run.links, "paused_ps", MOST_PAUSED)
     names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
-    drawn = go.Figure(go.Bar(x=names, y=times, name="paused", marker_color="#9c1420", showlegend=False))
+    drawn = go.Figure(go.Bar(x=names, y=times, name="paused", marker_color=_HEAT[-1][1], showlegend=False))
     _axes(drawn, "", unit.name)
     says = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}." if rows else "None was paused."
     return Plot("time for which links were paused", drawn, says)
@@ -257,10 +294,10 @@ def _victims(document: Mapping[str, Any]) -> list[Part]:
     headings = [
         Heading("message", is_text=True),
         Heading("size"),
-        Heading("slow-down", "Its time over what it takes alone on an idle network."),
+        Heading("slow-down"),
         Heading("paused", "For how long a link that it crossed was paused meanwhile."),
-        Heading("most at", "That link.", is_text=True),
-        Heading("sure", "Not sure: only some of several equal paths make it a victim.", is_text=True),
+        Heading("most at", is_text=True),
+        Heading("sure", is_text=True),
     ]
     cells = [
         [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import inputs
 from nadi.errors import ConfigError, OutputError
+from nadi.pages.explanations import explanation_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -48,13 +49,18 @@ class Heading:
 
     Attributes:
         name: with its unit.
-        why: what the column means; "" = the name says it.
+        why: what the column means where that is not what stands in nadi.pages.explanations.
         is_text: values are text rather than numbers.
     """
 
     name: str
     why: str = ""
     is_text: bool = False
+
+    @property
+    def explanation(self) -> str:
+        """What the column means."""
+        return self.why or explanation_of(self.name)
 
 
 @dataclass(frozen=True)

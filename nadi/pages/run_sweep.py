@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from nadi.pages.explanations import COLUMNS
 from nadi.pages.page import Heading, Page, Part, Plot, Section, Table, Words
 from nadi.pages.series import style
 from nadi.runs.figures import FIGURES, Figure
@@ -135,7 +136,7 @@ def _axis(figure: Figure) -> str:
 
 def _rows(table: pa.Table, keys: list[str], main: Figure | None) -> Section:
     shown = told(table)
-    headings = [Heading(key, "A key of the run file.", is_text=True) for key in keys]
+    headings = [Heading(key, COLUMNS["key"], is_text=True) for key in keys]
     headings += [Heading(label(figure), f"{figure.meaning[0].upper()}{figure.meaning[1:]}.") for figure in shown]
     headings.append(Heading("error", is_text=True))
     order = np.arange(len(table))

@@ -4,19 +4,19 @@ from typing import NamedTuple
 
 COLOURS = (
     "#1f77b4",
-    "#ff7f0e",
-    "#2ca02c",
-    "#9467bd",
-    "#17becf",
-    "#8c564b",
-    "#bcbd22",
-    "#f032e6",
-    "#08306b",
-    "#00441b",
-    "#f7a8c4",
-    "#7fe0a0",
+    "#ea7200",
+    "#0ca800",
+    "#cc6ce4",
+    "#189c90",
+    "#a84e36",
+    "#909c00",
+    "#f000fc",
+    "#2460fc",
+    "#908454",
+    "#cc3c78",
+    "#b4849c",
 )
-"""At least 30 apart in CIELAB, and from red, which marks what is cut."""
+"""At least 35 apart in CIELAB, and from red, which marks what is cut; each at least 3:1 on light and on dark ground."""
 _DASHES = (None, "dot", "longdash", "longdashdot")
 _EXPECTED = ("dash", "dashdot", "5px,15px", "15px,5px,2px,5px")
 _MARKS = ("", "-open", "-dot", "-x")

@@ -56,7 +56,8 @@ def _settings(sweep: Sweep) -> Table:
     network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
     more = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
     rows = [[key, str(value)] for key, value in (network | more).items()]
-    return Table("[network]", [Heading("key", is_text=True), Heading("value", is_text=True)], rows)
+    headings = [Heading("key", "A key of [network], or of the sweep.", is_text=True), Heading("value", is_text=True)]
+    return Table("[network]", headings, rows)
 
 
 def figure(sweep: Sweep) -> Any:  # noqa: ANN401 - plotly has no types

@@ -37,7 +37,7 @@ def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) ->
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:
-    """Queues and pauses, each only where the run has recorded any."""
+    """Queues, marks, pauses and workers, each only where the run has recorded any."""
     for schema in schemas.LOGS:
         columns = getattr(results, schema.name, None)
         if columns and len(next(iter(columns.values()))):

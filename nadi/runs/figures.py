@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.runs.balance import balance
 from nadi.runs.energy import energy_of
 from nadi.runs.run import Run
 from nadi.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINKS, NPUS, STEP_CATEGORIES
@@ -54,6 +55,8 @@ FIGURES = (
     Figure("energy_J", "of one optimizer step, or else of the run, with the data centre's overhead", "number"),
     Figure("cost_usd", "of the same: GPUs' hours, and electricity where they are owned", "number"),
     Figure("wall_s", "seconds that the simulation itself took", "number"),
+    Figure("imbalance", "of the simulation: the most that a worker worked, over the mean of all", "number"),
+    Figure("waiting_share", "of its workers' wall time, in which they waited for each other", "share"),
     Figure("peak_rss_bytes", "most memory of the simulation", "bytes"),
 )
 
@@ -101,5 +104,7 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
         bill, steps = energy_of(run).bill, int(run.summary.get("step", {}).get("steps", 0)) or 1
         yield "energy_J", bill.joules / steps
         yield "cost_usd", bill.usd / steps
+    if run.workers is not None and len(run.workers):
+        yield from (("imbalance", balance(run).imbalance), ("waiting_share", balance(run).waiting))
     if run.has(LINKS) and len(run.links):
         yield "busiest_link", float(np.max(run.links["utilisation"]))

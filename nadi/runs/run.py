@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
-from nadi.schemas import COLLECTIVES, FLOWS, LINKS, NODES, NPUS, PAUSES, QUEUES, STEPS, Schema
+from nadi.schemas import COLLECTIVES, FLOWS, LINKS, MARKS, NODES, NPUS, PAUSES, QUEUES, STEPS, WORKERS, Schema
 from nadi.wiring.earlier_run import read_summary, read_table, table_blocks
 
 if TYPE_CHECKING:
@@ -110,9 +110,19 @@ class Run:
         return self._maybe(QUEUES)
 
     @cached_property
+    def marks(self) -> "pa.Table | None":
+        """Packets that ports marked over time (ECN); None where there were none."""
+        return self._maybe(MARKS)
+
+    @cached_property
     def pauses(self) -> "pa.Table | None":
         """Pauses and resumes; None where there were none."""
         return self._maybe(PAUSES)
+
+    @cached_property
+    def workers(self) -> "pa.Table | None":
+        """What each worker of the simulation did and how long it waited; None where that was not recorded."""
+        return self._maybe(WORKERS)
 
     def has(self, schema: Schema) -> bool:
         """Whether the folder has this table."""

@@ -32,7 +32,7 @@ def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
 
 
 def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings) -> dict[str, Any]:
-    """Arrays gate, pool, backlog, facing, depth and pause_log of an LP.
+    """Arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP.
 
     The log has room for twice the pauses that are kept, so that no more are lost in the cell in which it fills up.
 
@@ -42,7 +42,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     if settings.switch is None:
         one = np.zeros(1, np.int32)
         unused = {"gate": zeros(1, Gate), "pool": zeros(1, SwitchBuffer), "backlog": one, "facing": one}
-        return unused | {"depth": one, "pause_log": zeros(1)}
+        return unused | {"depth": one, "marks": one, "pause_log": zeros(1)}
     gate = zeros(len(part.links), Gate)
     gate.turn = (settings.switch.class_weights or (0,))[0] << 1
     pool = zeros(len(part.nodes), SwitchBuffer)
@@ -68,6 +68,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
             f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
             f"lets {most} bytes wait in a queue; expected at least a packet of {packet}"
         )
+    samples = len(part.links) * settings.queue_samples
     facing = np.zeros(graph.links, np.int32)
     facing[part.links ^ 1] = np.arange(len(part.links))
     return {
@@ -75,6 +76,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
         "pool": pool,
         "backlog": zeros(len(part.links), np.int32),
         "facing": facing,
-        "depth": zeros(len(part.links) * settings.queue_samples, np.int32),
+        "depth": zeros(samples, np.int32),
+        "marks": zeros(samples if settings.switch.ecn else 1, np.int32),
         "pause_log": zeros(2 * 2 * settings.logged_pauses),
     }

@@ -199,6 +199,7 @@ class Net(NamedTuple):
     backlog: Int32  # [outgoing links] for each node, its ports where something waits
     facing: Int32  # [links of the fabric] own outgoing link whose reverse it is
     depth: Int32  # [outgoing links x columns] most bytes that waited at the port in a stretch of time
+    marks: Int32  # likewise, packets that the port marked, where there is ECN
     pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
     telemetry: Annotated[np.recarray, Telemetry]  # rows as the records, where packets carry telemetry
     carried: Annotated[np.record, Telemetry]  # one row: of the packet in hand

@@ -19,7 +19,7 @@ from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.row import Row
 from pdes.core.rows.run import Counters
 from pdes.harvest.deadlock import circle, held_links
-from pdes.harvest.observed import depth_rows, pause_rows, pauses, queues
+from pdes.harvest.observed import depth_rows, mark_rows, marks, pause_rows, pauses, queues
 from pdes.harvest.stall import TOO_LATE_TEXT, too_late, waiting_rows
 from pdes.nic import rendezvous
 from pdes.npu.in_flight import CALL_LANE
@@ -71,6 +71,7 @@ class Harvest:
         waits: who waits for whom, one line each.
         too_late: whether something was to happen later than the engine can count.
         depths: int64[k, 3], see pdes.harvest.observed.depth_rows; depth_ps: the longest stretch.
+        marks: int64[k, 3], see pdes.harvest.observed.mark_rows; stretches are as long as those of depths.
         pauses: int64[k, 2], their log, of which the first kept_pauses are kept.
         held: int64[k, 3], links that a pause holds back while work is left, and their ends.
         npus: int64[n], own NPUs, ascending.
@@ -96,6 +97,7 @@ class Harvest:
     too_late: bool
     depths: np.ndarray
     depth_ps: int
+    marks: np.ndarray
     pauses: np.ndarray
     kept_pauses: int
     held: np.ndarray
@@ -143,6 +145,7 @@ def harvest(sim: Simulation) -> Harvest:
         too_late=left > 0 and any(too_late(lp) for lp in sim.lps),
         depths=np.concatenate([rows for rows, _ in depths]),
         depth_ps=max(width_ps for _, width_ps in depths),
+        marks=np.concatenate([mark_rows(lp) for lp in sim.lps]),
         pauses=np.concatenate([pause_rows(lp) for lp in sim.lps]),
         kept_pauses=sim.settings.logged_pauses,
         held=np.concatenate([held_links(sim.graph, lp) for lp in sim.lps]),
@@ -249,6 +252,7 @@ def merge(harvests: Sequence[Harvest]) -> Harvest:
         too_late=any(h.too_late for h in harvests),
         depths=np.concatenate([h.depths for h in harvests]),
         depth_ps=max(h.depth_ps for h in harvests),
+        marks=np.concatenate([h.marks for h in harvests]),
         pauses=np.concatenate([h.pauses for h in harvests]),
         kept_pauses=harvests[0].kept_pauses,
         held=np.concatenate([h.held for h in harvests]),
@@ -390,6 +394,7 @@ def results(whole: Harvest, own: Harvest, graph: Graph, **seconds: Any) -> Resul
         flows=_flows(whole),
         links=links,
         queues=queues(whole.depths, whole.depth_ps),
+        marks=marks(whole.marks, whole.depth_ps),
         pauses=pauses(whole.pauses, whole.kept_pauses),
         settled=whole.settled,
         workers_rss_bytes=whole.forked_rss_bytes,

@@ -9,14 +9,23 @@ from pdes.core.inputs import Array, Int64
 
 def depth_rows(lp: LogicalProcess) -> tuple[Int64, int]:
     """int64[k, 3]: link, begin of the stretch (ps) and most bytes that waited; and how long a stretch is."""
+    return _rows(lp, lp.world.net.depth), int(lp.world.net.ctl.depth_ps)
+
+
+def mark_rows(lp: LogicalProcess) -> Int64:
+    """int64[k, 3]: link, begin of the stretch (ps), packets that were marked in it."""
+    return _rows(lp, lp.world.net.marks) if lp.world.net.const.ecn == 1 else np.zeros((0, 3), np.int64)
+
+
+def _rows(lp: LogicalProcess, watched: Array) -> Int64:
+    """int64[k, 3]: link, begin of the stretch (ps) and value, where it is not 0."""
     net = lp.world.net
     columns = int(net.const.depths)
-    width_ps = int(net.ctl.depth_ps)
     if columns == 0:
-        return np.zeros((0, 3), np.int64), width_ps
-    depth = net.depth[: len(lp.part.links) * columns].reshape(-1, columns)
-    link, column = np.nonzero(depth)
-    return np.stack([lp.part.links[link], column * width_ps, depth[link, column]], axis=1).astype(np.int64), width_ps
+        return np.zeros((0, 3), np.int64)
+    table = watched[: len(lp.part.links) * columns].reshape(-1, columns)
+    link, column = np.nonzero(table)
+    return np.stack([lp.part.links[link], column * int(net.ctl.depth_ps), table[link, column]], axis=1).astype(np.int64)
 
 
 def pause_rows(lp: LogicalProcess) -> Int64:
@@ -28,12 +37,22 @@ def pause_rows(lp: LogicalProcess) -> Int64:
 
 def queues(rows: Int64, width_ps: int) -> dict[str, Array]:
     """The table of queues; width_ps: the longest stretch of all LPs, to which shorter ones are joined."""
-    link, time, most = rows[:, 0], rows[:, 1] // width_ps * width_ps, rows[:, 2]
+    return _joined(rows, width_ps, "bytes", np.maximum)
+
+
+def marks(rows: Int64, width_ps: int) -> dict[str, Array]:
+    """The table of marks; width_ps: as for `queues`."""
+    return _joined(rows, width_ps, "packets", np.add)
+
+
+def _joined(rows: Int64, width_ps: int, name: str, join: np.ufunc) -> dict[str, Array]:
+    """A row for each link and stretch; join: what becomes of several values."""
+    link, time, value = rows[:, 0], rows[:, 1] // width_ps * width_ps, rows[:, 2]
     order = np.lexsort((time, link))
-    link, time, most = link[order], time[order], most[order]
+    link, time, value = link[order], time[order], value[order]
     first = np.flatnonzero((np.diff(link, prepend=-1) != 0) | (np.diff(time, prepend=-1) != 0))
-    top = np.maximum.reduceat(most, first) if len(first) else most
-    return {"link": link[first], "time_ps": time[first], "bytes": top}
+    joined = join.reduceat(value, first) if len(first) else value
+    return {"link": link[first], "time_ps": time[first], name: joined}
 
 
 def pauses(rows: Int64, kept: int) -> dict[str, Array]:

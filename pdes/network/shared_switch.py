@@ -87,6 +87,45 @@ def is_marked(net, link, left):
     return h < np.int64(link_class.pmax * (left - low) / (high - low))
 
 
+@outline
+def widen(net, columns):
+    """Make the columns of `depth` and `marks` twice as wide."""
+    net.ctl.depth_ps *= 2
+    has_marks = net.const.ecn == 1
+    for row in range(net.depth.shape[0] // columns):
+        base = row * columns
+        for i in range(columns // 2):
+            net.depth[base + i] = max(net.depth[base + 2 * i], net.depth[base + 2 * i + 1])
+            if has_marks:
+                net.marks[base + i] = net.marks[base + 2 * i] + net.marks[base + 2 * i + 1]
+        for i in range(columns // 2, columns):
+            net.depth[base + i] = 0
+            if has_marks:
+                net.marks[base + i] = 0
+
+
+@inline
+def column_at(net, link, at_ps):
+    """Place in `depth` and `marks` of a port's column for a time."""
+    columns = net.const.depths
+    while at_ps >= net.ctl.depth_ps * columns:
+        widen(net, columns)
+    return link * columns + at_ps // net.ctl.depth_ps
+
+
+@inline
+def sample(net, link, now, waiting):
+    """Note how many bytes wait at a port, in a column for the time."""
+    at = column_at(net, link, now)
+    net.depth[at] = max(np.int64(net.depth[at]), waiting)
+
+
+@outline
+def note_mark(net, link, at_ps):
+    """Count a packet that is marked as it leaves a port, in a column for the time."""
+    net.marks[column_at(net, link, at_ps)] += 1
+
+
 @inline
 def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
     """A data packet leaves; left: bytes of its class that wait behind it, all_left: of both classes."""
@@ -94,6 +133,8 @@ def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
         w1 = flagged(w1, FLAG_MARK)
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
+        if net.const.depths > 0:
+            note_mark(net, link, start)
     if net.hooks.telemetry != 0:
         meet(net, link, start, all_left)
     link_send(net, link, asked, start, w1, w2, w3)
@@ -269,28 +310,6 @@ def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
     else:
         drop(net, link, w1)
     return False
-
-
-@outline
-def widen(net, columns):
-    """Make the columns of `depth` twice as wide."""
-    net.ctl.depth_ps *= 2
-    for row in range(net.depth.shape[0] // columns):
-        base = row * columns
-        for i in range(columns // 2):
-            net.depth[base + i] = max(net.depth[base + 2 * i], net.depth[base + 2 * i + 1])
-        for i in range(columns // 2, columns):
-            net.depth[base + i] = 0
-
-
-@inline
-def sample(net, link, now, waiting):
-    """Note how many bytes wait at a port, in a column for the time."""
-    columns = net.const.depths
-    while now >= net.ctl.depth_ps * columns:
-        widen(net, columns)
-    at = link * columns + now // net.ctl.depth_ps
-    net.depth[at] = max(np.int64(net.depth[at]), waiting)
 
 
 @inline

@@ -17,7 +17,7 @@ TYPES = {"text": pa.string(), "word": pa.dictionary(pa.int32(), pa.string()), "b
 INCAST = [[et.send_node(1, "send", src, 3, 1 << 20)] for src in range(3)]
 INCAST.append([et.recv_node(node, "receive", node - 1, 3, 1 << 20) for node in (1, 2, 3)])
 STAR = 'spec = "leaf-spine:leaves=1,hosts_per_leaf=4,spines=1,rate=100Gbps,delay=1us"'
-SHALLOW = '[network]\nswitch = "shared-buffer"\nbuffer = "200kB"\necn = false\n'
+SHALLOW = '[network]\nswitch = "shared-buffer"\nbuffer = "200kB"\necn_kmin = "5kB"\necn_kmax = "50kB"\n'
 
 
 def check(file, schema, more=()):

@@ -1,5 +1,7 @@
 """What is watched of queues and pauses: against links' own figures, closed forms, and the same on any division."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,39 @@ def test_the_deepest_sample_of_a_link_is_its_longest_queue():
     assert deepest.max() > 0
 
 
+def test_marks_of_all_stretches_are_those_of_the_link():
+    graph, program, settings = incast(6, 400_000)
+    results = run(build_world(graph, program, settings))
+    marked = np.zeros(graph.links, np.int64)
+    np.add.at(marked, results.marks["link"], results.marks["packets"])
+    assert marked.tolist() == results.links["marked_packets"].tolist()
+    assert marked.max() > 0
+
+
+def test_packets_are_marked_while_the_queue_is_above_its_threshold():
+    """At 100 Gb/s from four times the threshold for 25 Gb/s on; stretches join as the run goes on, and so do marks."""
+    graph, program, settings = incast(2, 2_000_000, window_bytes=1 << 22)
+    results = run(build_world(graph, program, settings))
+    port = int(np.argmax(results.links["marked_packets"]))
+    waited, marked = ({}, {})
+    for table, name, found in ((results.queues, "bytes", waited), (results.marks, "packets", marked)):
+        own = table["link"] == port
+        found.update(zip(table["time_ps"][own].tolist(), table[name][own].tolist(), strict=True))
+    width_ps = min(np.diff(sorted(waited)))
+    threshold = 4 * settings.switch.ecn_kmin_bytes
+    above = {time for time in waited if max(waited[time], waited.get(time - width_ps, 0)) > threshold}
+    assert set(marked) == above
+    assert 0 < len(above) < len(waited)
+
+
+def test_without_ecn_nothing_is_marked():
+    graph, program, settings = incast(6, 400_000)
+    settings = dataclasses.replace(settings, switch=dataclasses.replace(settings.switch, ecn=False))
+    results = run(build_world(graph, program, settings))
+    assert results.queues["bytes"].any()
+    assert not len(results.marks["packets"])
+
+
 def test_stretches_widen_until_the_run_fits():
     """2 x 2 MB at 100 Gb/s take 330 us, so 16 stretches of 32 us; the queue grows until the first sender is done."""
     graph, program, settings = incast(2, 2_000_000, window_bytes=1 << 22)
@@ -54,7 +89,7 @@ def test_the_same_on_any_division(lps):
     graph, program, settings = incast(6, 300_000, logged_pauses=20)
     alone = run(build_world(graph, program, settings))
     divided = run(build_world(graph, program, settings, np.arange(graph.nodes) % lps))
-    for table in ("queues", "pauses"):
+    for table in ("queues", "marks", "pauses"):
         for name, values in getattr(alone, table).items():
             assert values.tolist() == getattr(divided, table)[name].tolist()
     assert len(alone.pauses["time_ps"]) == 20

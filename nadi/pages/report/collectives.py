@@ -14,17 +14,17 @@ from nadi.terminal.readable import buffer_text, in_unit, time_unit
 MOST_ROWS = 40
 MOST_POINTS = 3000
 _HEADINGS = (
-    ("group", "As the traces call it; all = all NPUs.", True),
-    ("kind", "", True),
-    ("algorithm", "As run; its parameters stand in docs/collectives.md.", True),
-    ("size", "The whole buffer, as nccl-tests counts it: for all-gather the gathered buffer.", False),
-    ("members", "NPUs of a group.", False),
-    ("count", "How many ran.", False),
-    ("time ({unit})", "Mean, from when the last member came until the last was done.", False),
-    ("waited ({unit})", "Mean time from when the first member came until the last one did: skew, not transfer.", False),
-    ("closed form ({unit})", "What the same steps take on an idle network; ~ is a formula, not played.", False),
-    ("ratio", "Time over closed form: above 1, others were in the way.", False),
-    ("busbw (GB/s)", "Bus bandwidth: size over time, times the factor of nccl-tests for the kind.", False),
+    ("group", True),
+    ("kind", True),
+    ("algorithm", True),
+    ("size", False),
+    ("members", False),
+    ("count", False),
+    ("time ({unit})", False),
+    ("waited ({unit})", False),
+    ("closed form ({unit})", False),
+    ("ratio", False),
+    ("busbw (GB/s)", False),
 )
 
 
@@ -113,7 +113,7 @@ def _table(run: Run, found: list[Alike]) -> Table:
     algorithms, played = run.collectives["algorithm"].to_pylist(), np.asarray(run.collectives["closed_form_played"])
     shown = found[:MOST_ROWS]
     unit = time_unit([float(column["time_ps"][each.rows].mean()) for each in shown])
-    headings = [Heading(name.format(unit=unit.name), why, is_text) for name, why, is_text in _HEADINGS]
+    headings = [Heading(name.format(unit=unit.name), is_text=is_text) for name, is_text in _HEADINGS]
     rows = []
     for each in shown:
         time_ps, closed_ps = float(column["time_ps"][each.rows].mean()), float(_closed_ps(run, each).mean())

@@ -15,7 +15,7 @@ _WHY = {
     "of a step": "Of one optimizer step.",
     "of a million tokens": "Of all that the run trained.",
 }
-_COLOURS = {"static_J": "#3d8fd1", "per_bit_J": "#ff7f0e"}
+_COLOURS = {"static_J": "#3d8fd1", "per_bit_J": "#ea7200"}
 
 
 def section(run: Run) -> Section:
@@ -52,11 +52,7 @@ def _plot(document: dict[str, Any]) -> Plot:
 
 def _table(document: dict[str, Any]) -> Table:
     table = printed.parts_table(document)
-    why = {"static": "Drawn whatever is sent; of GPUs by what they do.", "for bits": "For bits that the ports sent."}
-    headings = [
-        Heading(column.heading, why.get(column.heading.rpartition(" (")[0], ""), is_text=column.form != "number")
-        for column in table.columns
-    ]
+    headings = [Heading(column.heading, is_text=column.form != "number") for column in table.columns]
     return Table("the same in figures", headings, table.rows)
 
 

@@ -38,13 +38,11 @@ def _parts(run: Run) -> list[Part]:
     unit = time_unit(row["time_ps"] for row in found["by_what"])
     headings = [
         Heading("what", "What happens in these pieces of the path.", is_text=True),
-        Heading("sort", "Pieces that are alike.", is_text=True),
-        Heading("pieces", "How many of them are on the path."),
+        Heading("sort", is_text=True),
+        Heading("pieces"),
         Heading(f"time ({unit.name})", "On the path."),
         Heading("share", "Of the run."),
-        Heading(
-            "most of it bound by", "What kept the communication from being shorter: docs/explain.md.", is_text=True
-        ),
+        Heading("most of it bound by", is_text=True),
     ]
     rows = [
         [
@@ -60,11 +58,7 @@ def _parts(run: Run) -> list[Part]:
     note = f"{found['pieces']:,} pieces on {len(found['npus']):,} NPUs."
     if found["stand_for_others"]:
         note += " Each of these stands for all NPUs that do the same at the same times."
-    if_headings = [
-        Heading("change", _CHANGE_WHY, is_text=True),
-        Heading("the run would take", "Told from dependencies and closed forms, not simulated again."),
-        Heading("saves", "Of the run."),
-    ]
+    if_headings = [Heading("change", _CHANGE_WHY, is_text=True), Heading("the run would take"), Heading("saves")]
     ifs = [[row["change"], time_text(row["finish_time_ps"]), f"{row['gain']:.2%}"] for row in found["what_if"]]
     return [
         Table("what the critical path is made of", headings, rows, note),

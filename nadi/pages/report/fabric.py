@@ -18,15 +18,12 @@ MOST_NAMED = 48
 MOST_DRAWN_SHARP = 4000
 """Lines that are drawn as SVG, which every browser can; of more than that by WebGL."""
 _LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)
-_COLOURS = ("#9aa5b1", "#4a90c4", "#2ca089", "#d9b310", "#e8743b", "#d6202a")
+_COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
 """Of links by load, from one of _LOADS to the next; far apart in hue and lightness."""
 
 
-_QUEUE_WHY = (
-    "The longest wait of a packet times the link's rate.",
-    "The most that waited at its port of a shared buffer; NPUs have none.",
-)
-"""Without shared buffers, and with them: where links are paused, waits say little of what waited."""
+_BUFFER_WHY = "The most that waited at its port of a shared buffer; NPUs have none."
+"""Where links are paused, waits say little of what waited."""
 
 
 def section(run: Run) -> Section:
@@ -118,16 +115,9 @@ def _table(run: Run) -> Table:
     load = np.asarray(links["utilisation"], np.float64)
     chosen = np.argsort(-load, kind="stable")[:MOST_ROWS]
     in_buffers = bool(np.asarray(links["buffered_bytes"]).any())
-    headings = [
-        Heading("link", "From the node that sends to the node that receives.", is_text=True),
-        Heading("rate", "Bits a second that it can send."),
-        Heading("sent", "Bytes with headers."),
-        Heading("busy", "What it sent over what it could have sent in the run."),
-        Heading("longest queue", _QUEUE_WHY[in_buffers]),
-        Heading("marked", "Packets that ECN marked at this port."),
-        Heading("paused", "How long the link was paused by PFC."),
-        Heading("dropped", "Packets lost at this port or by a fault."),
-    ]
+    headings = [Heading("link", is_text=True), *map(Heading, ("rate", "sent", "busy"))]
+    headings.append(Heading("longest queue", _BUFFER_WHY if in_buffers else ""))
+    headings += [Heading("marked"), Heading("paused"), Heading("dropped")]
     rows = []
     for at in chosen[load[chosen] > 0].tolist():
         row = {name: links[name][at].as_py() for name in links.column_names}

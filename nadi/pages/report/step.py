@@ -12,20 +12,20 @@ from nadi.terminal.readable import Unit, in_unit, time_unit
 COLOURS = {
     "compute": "#2ca02c",
     "tp": "#1f77b4",
-    "cp": "#17becf",
+    "cp": "#00a2b4",
     "ep": "#9467bd",
-    "etp": "#c58fe0",
-    "dp": "#ff7f0e",
-    "pp": "#e5559b",
-    "embedding": "#8c564b",
-    "kv": "#bcbd22",
+    "etp": "#cc6ce4",
+    "dp": "#ea7200",
+    "pp": "#e4549c",
+    "embedding": "#905a4e",
+    "kv": "#909c00",
     "world": "#5b6b8c",
-    "unnamed": "#3d8fd1",
+    "unnamed": "#2460fc",
     "communication": "#3d8fd1",
-    "memory": "#bcbd22",
-    "bubble": "#b8b08a",
+    "memory": "#909c00",
+    "bubble": "#a09060",
     "other": "#7a9a6f",
-    "idle": "#a9adb5",
+    "idle": "#8a969c",
 }
 WHY = {
     "compute": "The accelerator computes.",
@@ -108,7 +108,7 @@ def _table(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Table:
     unit = _unit(times)
     headings = [Heading("NPUs", groups.why.capitalize() + ".", is_text=True)]
     headings += [Heading(f"{name} ({unit.name})", WHY[name]) for name in times]
-    headings.append(Heading("exposed share", "Exposed communication of all axes, over the run."))
+    headings.append(Heading("exposed share"))
     means = {name: _means(groups, values) for name, values in times.items()}
     whole, hidden = np.sum(list(means.values()), axis=0), _means(groups, exposed(times))
     rows = []
