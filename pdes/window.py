@@ -9,11 +9,11 @@ inbox, sorts that small batch and works through it. Idle time is jumped over. Wi
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from pdes.core.jit import call_hook, inline, outline, peek, prefetch
 from pdes.core.state import INF, SIDES
-from pdes.core.status import DONE, FAILED, FULL, GOING_ON
+from pdes.core.status import DONE, FAILED, FULL, GOING_ON, SENT
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short
 from pdes.network.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
-from pdes.network.link import deliver, far_release_due, prefetch_inbox, reach, release, release_due, wait
+from pdes.network.link import deliver, far_release_due, inbox_of, prefetch_inbox, reach, release, release_due, wait
 from pdes.network.switch import switches_window
 from pdes.npu.npu_window import npus_window
 
@@ -40,6 +40,7 @@ def open_cell(net, begin):
     net.ctl.now_ps = begin
     net.ctl.side = begin // net.const.cell_ps & (SIDES - 1)
     net.ctl.cell_open = 1
+    net.ctl.outer_done = 0
 
 
 @inline
@@ -115,20 +116,62 @@ def take_in(net):
 
 
 @inline
-def switches_act(net, inbox, routes, begin, end):
-    """Let every switch act on what happens in a cell. True if interrupted because a pool is short."""
+def switches_act(net, inbox, routes, begin, end, first, last):
+    """Let switches from `first` to before `last` act on what happens in a cell. True if a pool is short."""
     hook = net.hooks.shared_switches
     if hook != 0:
-        return call_hook(hook, net.const.address, begin, end) != 0
-    return switches_window(net, inbox, routes, begin, end)
+        return call_hook(hook, net.const.address, begin, end, first, last) != 0
+    return switches_window(net, inbox, routes, begin, end, first, last)
+
+
+@inline
+def act(w, address):
+    """Let the outer switches act in the cell, and then, when that is done, all other nodes. True if a pool is short.
+
+    Nodes do not hear of each other within a cell, so their order is free.
+    """
+    net = w.net
+    begin = net.ctl.now_ps
+    end = begin + net.const.cell_ps
+    if net.ctl.outer_done == 0:
+        first, last = net.const.outer, net.const.nodes
+        short = release_due(net) and release(net)
+    else:
+        first, last = net.const.npus, net.const.outer
+        short = npus_window(address, begin, end)
+    return short or switches_act(net, w.inbox, w.routes, begin, end, first, last)
+
+
+@inline
+def stops(net, end):
+    """Whether an LP stops when its outer switches have acted in the last cell of a window: others have something to do.
+
+    Then nothing more goes to other teams in this window.
+    """
+    now = net.ctl.now_ps
+    if net.const.splits == 0 or now + net.const.cell_ps < end:
+        return False
+    for node in range(net.const.outer):
+        if net.inbox[inbox_of(node, net.ctl.side)] >= 0 or net.next_time[node] < end:
+            return True
+    return False
+
+
+@inline
+def next_known(net, end):
+    """When the next window begins, as far as an LP that has stopped can say: `end`, or INF if it does not know."""
+    ctl = net.ctl
+    sent_on = ctl.out_soonest_ps < end + net.const.cell_ps
+    return end if sent_on or ctl.pending[ctl.side + 1 & SIDES - 1] == 1 else INF
 
 
 @outline
 def window(address, begin, number):
     """Do an LP's part of the `number`-th window, or go on with it where it was interrupted.
 
-    Returns DONE, FULL (a pool is short: make room and call again) or FAILED (a queue pair gave up); packet-hops, events
-    and trace rows done in this call; and once DONE, the packet-hops of the whole window and the LP's earliest event.
+    Returns DONE, SENT (all is out that goes to other teams: call again for the rest), FULL (a pool is short: make room
+    and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows done in this call; and once
+    DONE, the packet-hops of the whole window and the LP's earliest event, once SENT what `next_known` says of it.
     """
     w = world_at(address)
     net = w.net
@@ -140,7 +183,7 @@ def window(address, begin, number):
     if ctl.window_open == 0:
         open_window(net, begin, number)
     status = GOING_ON
-    if take_in(net) or (far_release_due(net) and release(net)):
+    if ctl.outer_done == 0 and (take_in(net) or (far_release_due(net) and release(net))):
         status = FULL
     while status == GOING_ON:
         if ctl.cell_open == 0:
@@ -151,17 +194,18 @@ def window(address, begin, number):
             open_cell(net, soonest // cell * cell)
             if ctl.fault_ps <= ctl.now_ps:
                 call_hook(net.hooks.make_changes, address)
-        now = ctl.now_ps
-        if (
-            (release_due(net) and release(net))
-            or npus_window(address, now, now + cell)
-            or switches_act(net, w.inbox, w.routes, now, now + cell)
-        ):
+        if act(w, address):
             status = FULL
+        elif ctl.outer_done == 0:
+            ctl.outer_done = 1
+            if stops(net, end):
+                status = SENT
         else:
             close_cell(net)
             if ctl.failed_queue_pair >= 0:
                 status = FAILED
     if status == DONE:
         close_window(net)
+    elif status == SENT:
+        ctl.next_ps = next_known(net, end)
     return status, net.count.hops - hops, net.count.events - events, left - ctl.rows_left, ctl.cost, ctl.next_ps

@@ -35,9 +35,8 @@ from nadi.config import NetworkSection
 from nadi.wiring.partitioning import divide, traffic_load
 from partition import PartitionError
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
-from pdes.workers.exchange import ROOM, STEPS
 from pdes.workers.parcel_costs import ParcelCosts, parcel_costs
-from pdes.workers.recording import busiest_ns, exchange, fit, projected_s, record_windows, replay
+from pdes.workers.recording import busiest_ns, exchange, fit, projected_s, rank_sums, record_windows, replay
 from topologies.units import parse_bytes
 
 COPIES, THREADS, PROCESSES, RANKS, THROUGH_MPI = "copies", "threads", "processes", "ranks", "ranks through MPI"
@@ -52,8 +51,6 @@ DISTURBED = 0.05
 """Share of all cores' time above which others have disturbed a measurement."""
 DEFAULT_ALPHA_US = 12.0
 DEFAULT_MESSAGE_US = 1.0
-FILLED = 1 / (ROOM * 2 ** (0.5 / STEPS))
-"""How much of a message between teams is used, on average: lengths stand in steps, with room to spare."""
 NO_COSTS = ParcelCosts(0.0, 0.0, 0.0, 0.0)
 QUICK = {
     "topology": "fat-tree:k=8,rate=100Gbps,delay=1us",
@@ -401,7 +398,8 @@ class Sync:
         """Of so many ranks, so many of them to a node: per term, float64[windows] or one number of nanoseconds.
 
         From each node one message to each other one. Every LP packs what it sends to other nodes, and looks through
-        all that came to its node.
+        all that came to its node. The first worker of a node meets the others twice: once all is packed, and once all
+        is done.
         """
         nodes = -(-ranks // per_node)
         widest = min(ranks, per_node)
@@ -412,7 +410,8 @@ class Sync:
             costs = self.parcels
             terms["exchange"] = self.alpha + self.message * (others - 1)
             terms["latency"] = self.beta
-            terms["wire"] = packets / FILLED * CROSSING_WORDS * WORD_BYTES * 8e-3 / self.gbps
+            terms["packed"] = self.gather * (widest - 1)
+            terms["wire"] = packets * CROSSING_WORDS * WORD_BYTES * 8e-3 / self.gbps
             each = costs.look_ns * lps + (costs.pack_ns + costs.take_ns) / widest
             terms["parcels"] = (packets * each + costs.letter_ns * letters * lps) * 1e-3
         return {name: np.broadcast_to(us, recording.windows) * 1e3 for name, us in terms.items()}
@@ -513,24 +512,44 @@ def probe() -> None:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording, what its LPs cost, and how far that is off."""
+    """A recording, what its LPs cost, how far that is off, and what of it is before parcels are sent to other nodes."""
 
     recording: pdes.workers.recording.Recording
     cost: pdes.workers.recording.Cost
     error: float
+    sent: pdes.workers.recording.Cost
+    sent_error: float
+
+    def hidden_ns(self, ranks: int, terms: dict[str, np.ndarray]) -> np.ndarray:
+        """float64[windows]: time on the network in which the slowest rank still works on what goes to no other node.
+
+        Parcels are on their way when the last rank has put in what it sends.
+        """
+        travel_ns = terms.get("latency", 0.0) + terms.get("wire", 0.0)
+        busiest = busiest_ns(self.recording, self.cost, ranks)
+        first = np.minimum(rank_sums(self.sent.of(self.recording), ranks).max(axis=1), busiest)
+        return np.minimum(travel_ns, busiest - first)
 
 
-def recorded_run(problem: Problem, lps: int, most_windows: int | None, args: argparse.Namespace) -> Recorded:
-    """Divide the problem as `nadi bench` does, record it, replay some LPs and fit their cost."""
+def recorded_run(
+    problem: Problem, lps: int, most_windows: int | None, args: argparse.Namespace, lps_per_node: int = 0
+) -> Recorded:
+    """Divide the problem as `nadi bench` does, record it, replay some LPs and fit their cost; lps_per_node: 0 = all."""
     graph, program, settings, owner, expected = problem.divided(lps)
     chosen = {int(expected.argmax()), *np.linspace(0, lps - 1, min(lps, args.replays)).round().astype(int).tolist()}
     sim = pdes.build_world(graph, program, settings, owner)
     recording = record_windows(sim, most_windows, sorted(chosen))
-    replays = {
-        lp: np.min([replay(graph, program, settings, owner, recording, lp) for _ in range(args.repeats)], axis=0)
-        for lp in sorted(chosen)
-    }
-    return Recorded(recording, *fit(recording, replays))
+    replays = {}
+    for lp in sorted(chosen):
+        node = lp // (lps_per_node or lps)
+        away = [other for other in range(lps) if other // (lps_per_node or lps) != node]
+        repeats = [replay(graph, program, settings, owner, recording, lp, away) for _ in range(args.repeats)]
+        replays[lp] = np.min([[each.spent_ns, each.sent_ns] for each in repeats], axis=0)
+        if lps_per_node:
+            spent, sent = replays[lp].mean(axis=1) / 1e3
+            say(f"    LP {lp}: {spent:.1f} us a window, parcels are packed after {sent:.1f}")
+    spent, sent = ({lp: each[row] for lp, each in replays.items()} for row in range(2))
+    return Recorded(recording, *fit(recording, spent), *fit(recording, sent))
 
 
 def beside(args: argparse.Namespace, measured: list[dict], capacity: dict[int, float], sync: Sync) -> list[dict]:
@@ -606,7 +625,9 @@ def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
         for ranks in args.ranks:
             try:
                 lps = ranks * args.lps_per_rank
-                recorded = serial if lps == 1 else recorded_run(problem, lps, args.windows_limit, args)
+                per_node = max(args.ranks_per_node) * args.lps_per_rank
+                each = per_node if 1 < per_node < lps else 0
+                recorded = serial if lps == 1 else recorded_run(problem, lps, args.windows_limit, args, each)
             except PartitionError as error:
                 say(f"  {ranks} ranks: {error}")
                 break
@@ -616,6 +637,8 @@ def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
             for per_node in args.ranks_per_node[: None if ranks > 1 else 1]:
                 way = f"{per_node} a node"
                 terms = sync.of_ranks(recorded.recording, ranks, per_node)
+                if 1 < per_node == max(args.ranks_per_node) < ranks:
+                    terms["hidden"] = -recorded.hidden_ns(ranks, terms)
                 row = {"problem": problem.topology, "npus": npus, "way": way}
                 row |= projected_row(recorded, serial_s, ranks, terms)
                 rows.append(row)

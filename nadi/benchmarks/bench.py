@@ -99,7 +99,8 @@ def run_bench(
 
     Returns:
         Figures that JSON can hold. `first_event_s` is from the start of the first run's set-up to its first event,
-        compiling included; `compile_s` what of it was compiling or loading the kernels.
+        compiling included; `compile_s` what of it was compiling or loading the kernels. `waiting_shares` of each run:
+        what part of all workers' time they waited for each other.
 
     Raises:
         ConfigError, TopologyError, WorkloadError: wrong arguments.
@@ -144,6 +145,7 @@ def run_bench(
         "lps": workers.lps,
         "wall_s": best.wall_s,
         "walls_s": [result.wall_s for result in results],
+        "waiting_shares": [waiting_share(result) for result in results],
         "packet_hops_per_s": rate,
         "calibration_per_s": calibration,
         "ratio": rate / calibration,
@@ -154,3 +156,9 @@ def run_bench(
         "peak_rss_bytes": sum(workers.ranks.exchange(pdes.peak_rss_bytes())) + best.workers_rss_bytes,
         "version": {"python": sys.version.split()[0], "numpy": np.__version__},
     }
+
+
+def waiting_share(results: pdes.Results) -> float:
+    """What part of all workers' time they waited; 0 where it was not recorded."""
+    waiting_s, working_s = (float(np.sum(results.workers.get(name, 0.0))) for name in ("waiting_s", "working_s"))
+    return waiting_s / (waiting_s + working_s) if waiting_s else 0.0

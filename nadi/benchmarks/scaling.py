@@ -27,7 +27,7 @@ MPIEXEC = Path(sys.executable).parent / "mpiexec"
 def measure_pairs(
     name: str, progress: Progress | Silence, *, topology: str = "", size: str = "", runs: int = 5
 ) -> dict[str, Any]:
-    """Measure one serial run, two side by side, one and two MPI ranks, two processes and two threads.
+    """Measure one serial run, two side by side, one and two MPI ranks, two that send messages, processes, threads.
 
     Args:
         name: benchmark.
@@ -38,7 +38,7 @@ def measure_pairs(
 
     Returns:
         `capacity` and `rows`: workers, packet_hops_per_s, of_turns (the same of each turn), speed_up over serial, share
-        of capacity, digest.
+        of capacity, waiting (least part of the workers' time in which they waited, of all rounds), digest.
 
     Raises:
         RunError: a run failed, or gave another digest.
@@ -53,16 +53,19 @@ def measure_pairs(
         "2 serial side by side": [nadi, nadi],
         "1 MPI rank": [[str(MPIEXEC), "-n", "1", *nadi]],
         "2 MPI ranks": [[str(MPIEXEC), "-n", "2", *nadi]],
+        "2 MPI ranks, by messages": [[str(MPIEXEC), "-n", "2", *nadi, "--no-share-memory"]],
         "2 processes": [[*nadi, "--workers", "2", "--backend", "processes"]],
         "2 threads": [[*nadi, "--workers", "2", "--backend", "threads"]],
     }
     rates: dict[str, list[float]] = {way: [] for way in ways}
+    waiting = dict.fromkeys(ways, 1.0)
     digests = set()
     for turn in range(TURNS):
         for way, commands in ways.items():
             progress.say(f"turn {turn + 1} of {TURNS}: {way}")
             figures = run_side_by_side(commands)
             rates[way].append(joint_rate(figures))
+            waiting[way] = min(waiting[way], *figures[0]["waiting_shares"])
             digests |= {each["digest"] for each in figures}
     if len(digests) > 1:
         raise RunError(f"bench {name}: ways of running gave {len(digests)} different digests")
@@ -75,6 +78,7 @@ def measure_pairs(
             "of_turns": found,
             "speed_up": max(found) / serial,
             "share": max(found) / serial / capacity,
+            "waiting": waiting[way],
         }
         for way, found in rates.items()
     ]

@@ -35,7 +35,9 @@ def bench(
     backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
     share_memory: bool = typer.Option(True, help="Whether MPI ranks of one node meet in shared memory."),
     scaling: bool = typer.Option(
-        False, "--scaling", help="Serial, two copies side by side, then two ranks, processes and threads."
+        False,
+        "--scaling",
+        help="Serial, two copies side by side, then two ranks, with and without shared memory, processes, threads.",
     ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
@@ -146,7 +148,8 @@ def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, q
         "M packet-hops/s",
         "over serial",
         Column("of capacity", 1),
-        Column("turns", 2),
+        Column("waiting", 2),
+        Column("turns", 3),
     )
     for row in found["rows"]:
         table.add_row(
@@ -154,6 +157,7 @@ def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, q
             f"{row['packet_hops_per_s'] / 1e6:.2f}",
             f"{row['speed_up']:.3f}",
             f"{row['share']:.3f}",
+            f"{row['waiting']:.1%}",
             " ".join(f"{rate / 1e6:.1f}" for rate in row["of_turns"]),
         )
     console().print(table)

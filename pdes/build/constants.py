@@ -79,6 +79,8 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         "homes": routing[2],
         "npus": part.npus,
         "nodes": len(part.nodes),
+        "outer": part.outer,
+        "splits": int(part.splits),
         "lane_stride": 1 + max(1, int(np.diff(program.schedules.plan_ptr).max(initial=0))),
         "reserve_blocks": fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64,
         "reserve_messages": sends,

@@ -5,7 +5,7 @@ links node by node. Behind them stand the links that come from other LPs, neighb
 are numbered, on both sides, in the order of their numbers in the whole fabric.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class Part:
         links_out, links_in: per neighbour, int64[] links to it and from it, ascending.
         rooms: per neighbour, the most packets that go there in a window.
         rooms_in: per neighbour, the most that come from there.
+        outer: the first of the switches that act before all other nodes, by own number; as many as nodes: none do.
+        splits: these switches alone send to other nodes of a cluster, see `send_first`.
     """
 
     def __init__(self, graph: Graph, fabric: Fabric, owner: Int64, number: int, lookahead_ps: int) -> None:
@@ -61,6 +63,20 @@ class Part:
         most = FAR_WINDOWS * lookahead_ps // packet_ps + 2
         self.rooms = [int(most[links].sum()) for links in self.links_out]
         self.rooms_in = [int(most[links].sum()) for links in self.links_in]
+        self.outer = len(self.nodes)
+        self.splits = False
+
+    def send_first(self, graph: Graph, away: Collection[int]) -> None:
+        """Have switches with links to these LPs act before other nodes, if no NPU has such links.
+
+        The first of them and all that are numbered higher are taken for such switches: builders of fabrics number those
+        of higher tiers, which have the links between parts, behind the others.
+        """
+        links = [links for other, links in zip(self.neighbours, self.links_out, strict=True) if other in away]
+        senders = self.local[graph.link_src[np.concatenate([*links, np.zeros(0, np.int64)]).astype(np.int64)]]
+        first = int(senders.min(initial=len(self.nodes)))
+        if first >= self.npus:
+            self.outer, self.splits = first, True
 
     def half_words(self, room: int) -> int:
         """Length of half an outbox that holds so many packets, in whole cache lines."""

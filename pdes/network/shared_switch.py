@@ -428,12 +428,12 @@ def next_departure(net, node):
 
 
 @hook
-def shared_switches(address, begin, end):
-    """Let every switch act on what happens in a cell; 1 if interrupted because a pool is short."""
+def shared_switches(address, begin, end, first, last):
+    """Let switches from `first` to before `last` act on what happens in a cell; 1 if a pool is short."""
     world = world_at(address)
     net, inbox, routes = world.net, world.inbox, world.routes
     nodes = net.const.nodes
-    for node in range(net.const.npus, nodes):
+    for node in range(first, last):
         has_mail = net.inbox[inbox_of(node, net.ctl.side)] >= 0
         if has_mail or net.next_time[node] < end:
             if blocks_short(net):

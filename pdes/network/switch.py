@@ -166,9 +166,9 @@ def switch_forward(net, inbox, routes, node, begin):
 
 
 @outline
-def switches_window(net, inbox, routes, begin, end):
-    """Let every switch act on what arrives before `end`. True if interrupted because a pool is short."""
-    for node in range(net.const.npus, net.const.nodes):
+def switches_window(net, inbox, routes, begin, end, first, last):
+    """Let switches from `first` to before `last` act on what arrives before `end`. True if a pool is short."""
+    for node in range(first, last):
         if net.inbox[inbox_of(node, net.ctl.side)] >= 0:
             if blocks_short(net):
                 return True

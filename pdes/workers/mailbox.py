@@ -127,7 +127,7 @@ class Alone:
         """Do all of it here."""
         threads = min(threads, len(self._parts))
         team = team_in(np.zeros(team_words(threads), np.int64))
-        found_team(team, layout.fabric.cell_ps, crew_size=threads)
+        found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)
         own = share(Place(self._parts, None, team, no_parcels(self._parts), 0, threads))
         return own, own
 

@@ -21,16 +21,16 @@ from pdes.core.memory import zeros
 from pdes.core.rows.workers import MpiCalls, ParcelHeader
 from pdes.core.state import INF, Int64
 from pdes.core.world import world_at
-from pdes.network.boundary import CROSSING_WORDS, FAR_WINDOWS, HEADER_WORDS
+from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
 
 PARCEL_HEADER = ParcelHeader.words
 BLOCK = 8
 """Records whose tags stand on one cache line."""
+PARCEL = 0
+"""Tag of messages."""
 TAG_LP, TAG_NEIGHBOUR = 44, 24
 """Where in a tag the LP begins, and its neighbour's place; below is the link's."""
 PLACE_BITS, LINK_BITS = (1 << (TAG_LP - TAG_NEIGHBOUR)) - 1, (1 << TAG_NEIGHBOUR) - 1
-TURNS = 2 * FAR_WINDOWS
-"""Windows after which the halves of outboxes and the lengths of messages are the same again."""
 
 Words = TypeVar("Words", int, np.ndarray)
 """A number or an array of them."""
@@ -54,10 +54,9 @@ class Parcels(NamedTuple):
         halves: see pdes.network.boundary.
         record_words: of a record beside its tag.
         calls: one row, used by the first worker of the team.
-        requests: per window of TURNS, address of the handles of requests that send to each other team,
-            then of those that receive from each.
-        least, most: for each of FAR_WINDOWS windows in turn, for messages to each other team, then from each: numbers
-            of records after which the next message has the same length.
+        requests: after windows of even number and of odd number, address of the handles of requests that send to each
+            other team, then of those that receive from each.
+        ranks: of each other team's first worker among those of all teams.
     """
 
     words: Int64
@@ -75,8 +74,7 @@ class Parcels(NamedTuple):
     record_words: Int64
     calls: Annotated[np.recarray, MpiCalls]
     requests: Int64
-    least: Int64
-    most: Int64
+    ranks: Int64
 
 
 def no_parcels(parts: Sequence[object]) -> Parcels:
@@ -86,10 +84,9 @@ def no_parcels(parts: Sequence[object]) -> Parcels:
     return Parcels(none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none, *calls_of(0))
 
 
-def calls_of(others: int) -> tuple[Rows, Int64, Int64, Int64]:
-    """Fields `calls` to `most` of parcels for so many other teams, for pdes.workers.exchange to fill."""
-    lengths = FAR_WINDOWS * 2 * others
-    return zeros(1, MpiCalls), zeros(TURNS), zeros(lengths), zeros(lengths)
+def calls_of(others: int) -> tuple[Rows, Int64, Int64]:
+    """Fields `calls` to `ranks` of parcels for so many other teams, for pdes.workers.exchange to fill."""
+    return zeros(1, MpiCalls), zeros(2), zeros(others)
 
 
 def headers_of(words: Int64) -> Rows:
@@ -100,6 +97,12 @@ def headers_of(words: Int64) -> Rows:
 def parcel_words(records: Words, record_words: int) -> Words:
     """Length of a parcel of so many records, a number or an array."""
     return PARCEL_HEADER + -(-records // BLOCK) * BLOCK * (1 + record_words)
+
+
+@inline
+def parcel_length(parcels, records):
+    """`parcel_words` for kernels."""
+    return PARCEL_HEADER + (records + BLOCK - 1) // BLOCK * BLOCK * (1 + parcels.record_words[0])
 
 
 def parcels_of(
@@ -138,7 +141,7 @@ def parcels_of(
             mine = int(np.searchsorted(pairs[begin[other] : begin[other + 1], 1], part.number))
             tags.append(other << TAG_LP | mine << TAG_NEIGHBOUR)
         counts.append(letters)
-    calls, requests, least, most = calls_of(len(outgoing))
+    calls, requests, ranks = calls_of(len(outgoing))
     return Parcels(
         words=words,
         headers=headers_of(words),
@@ -155,8 +158,7 @@ def parcels_of(
         record_words=np.array([parts[0].crossing_words - 1], np.int64),
         calls=calls,
         requests=requests,
-        least=least,
-        most=most,
+        ranks=ranks,
     )
 
 
@@ -220,25 +222,28 @@ def unpack(parcels, lp, number):
 
 
 @inline
-def seal(parcels, soonest, hops, left):
+def seal(parcels, state):
     """Write on all parcels what the team says of itself."""
     for team in range(parcels.outgoing.shape[0]):
         header = parcels.headers[parcels.outgoing[team] // PARCEL_HEADER]
-        header.soonest_ps = soonest
-        header.hops = hops
-        header.rows_left = left
+        header.soonest_ps = state.said_ps
+        header.exact = state.exact
+        header.hops = state.hops
+        header.rows_left = state.rows_left
 
 
 @inline
 def unseal(parcels, number):
-    """What the other teams say: their earliest event, packet-hops, rows not finished; the parcels sent are emptied."""
+    """What other teams say: earliest event, whether all know it, packet-hops, rows left. Parcels sent are emptied."""
     soonest = INF
+    exact = np.int64(1)
     hops = np.int64(0)
     left = np.int64(0)
     for team in range(parcels.outgoing.shape[0]):
         parcels.headers[parcels.outgoing[team] // PARCEL_HEADER].records = 0
         header = parcels.headers[parcels.incoming[2 * team + (number & 1)] // PARCEL_HEADER]
         soonest = min(soonest, header.soonest_ps)
+        exact &= header.exact
         hops += header.hops
         left += header.rows_left
-    return soonest, hops, left
+    return soonest, exact, hops, left

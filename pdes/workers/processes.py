@@ -161,7 +161,7 @@ class Processes:
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
         team = team_in(memory.take(team_words(workers)))
         stage = memory.take(workers)
-        found_team(team, layout.fabric.cell_ps, crew_size=1)
+        found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=1)
         post = Post(parts, memory.take)
         parent = os.getpid()
 

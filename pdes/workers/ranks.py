@@ -124,8 +124,9 @@ class _Team(Post):
         if rank_in_team == 0:
             words[:] = 0
             shared[begins] = 0
-            found_team(team, layout.fabric.cell_ps, crew_size=threads, exchanges=self.teams > 1)
+            found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads, exchanges=self.teams > 1)
         for part in own:
+            part.send_first(layout.graph, np.flatnonzero(self._team_of_lp != here).tolist())
             self.outbox[part.number][part.outbox_at()[:-1]] = 0
         self._own = {part.number: place for place, part in enumerate(own)}
         parcels = no_parcels(own)

@@ -7,7 +7,7 @@ meet at the end of each window: the sum of what the slowest takes.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -137,9 +137,27 @@ def record_windows(
     return replace(found, results=results(own, own, sim.graph, **seconds))
 
 
+class ReplayTimes(NamedTuple):
+    """Wall time of an LP alone, without that of calling the kernel.
+
+    Attributes:
+        spent_ns: int64[windows], in each window.
+        sent_ns: int64[windows], until all was out that goes to other nodes of a cluster.
+    """
+
+    spent_ns: np.ndarray
+    sent_ns: np.ndarray
+
+
 def replay(
-    graph: Graph, program: Program, settings: Settings, owner: ArrayLike, recording: Recording, number: int
-) -> Int64:
+    graph: Graph,
+    program: Program,
+    settings: Settings,
+    owner: ArrayLike,
+    recording: Recording,
+    number: int,
+    away: Collection[int] = (),
+) -> ReplayTimes:
     """Run one LP alone, on what came to it from others when it was recorded.
 
     Args:
@@ -149,9 +167,7 @@ def replay(
         owner: int[nodes], the LP of each node, likewise.
         recording: with `came` of this LP.
         number: of the LP.
-
-    Returns:
-        int64[windows]: wall time of the LP in each window, without that of calling the kernel (ns).
+        away: LPs of other nodes of a cluster.
 
     Raises:
         RunError: it did not do what it did in the recording (a defect).
@@ -159,24 +175,29 @@ def replay(
     settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)
     part = layout.part(number)
+    if away:
+        part.send_first(graph, away)
     post = _Replayed(part)
     (lp,) = build_lps(layout, program, settings, [part], post).lps
     team, crew, meeting = _alone([lp], exchanges=True)
     call_ns = _call_ns()
-    spent_ns = np.zeros(recording.windows, np.int64)
+    spent_ns, sent_ns = np.zeros((2, recording.windows), np.int64)
     for window, (words, offsets) in enumerate(recording.came[number]):
         if window > 0:
             team.state.soonest_ps = recording.begin_ps[window]
+            team.state.agreed = window
             in_at = lp.world.net.in_at
             in_at[1 - (window & 1) : 2 * len(part.neighbours) : 2] = words.ctypes.data + WORD_BYTES * offsets
+        begun_ns = time.perf_counter_ns()
         _, took_ns = _one_call([lp], team, meeting, FOREVER)
         spent_ns[window] = max(0, took_ns - call_ns)
+        sent_ns[window] = min(max(0, int(team.state.sent_ns) - begun_ns - call_ns // 2), spent_ns[window])
         if crew.costs[0] != recording.hops[window, number]:
             raise RunError(
                 f"engine defect: LP {number} did {crew.costs[0]} packet-hops in window {window} of its "
                 f"replay, {recording.hops[window, number]} when it was recorded"
             )
-    return spent_ns
+    return ReplayTimes(spent_ns, sent_ns)
 
 
 class _Replayed(Post):
@@ -240,8 +261,8 @@ def _sums(counts: Int32, lp_of: Int64, lps: int) -> Int32:
 def _alone(lps: Sequence[LogicalProcess], *, exchanges: bool = False) -> tuple[tm.Team, tm.CrewLists, Directory]:
     """A team of one worker, its crew, and their Directory."""
     team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
-    cell_ps = int(lps[0].world.net.const.cell_ps) if lps else 1
-    tm.found_team(team, cell_ps, crew_size=1, exchanges=exchanges)
+    cell_ps, window_ps = (int(lps[0].world.net.const[name]) if lps else 1 for name in ("cell_ps", "lookahead_ps"))
+    tm.found_team(team, cell_ps, window_ps, crew_size=1, exchanges=exchanges)
     crew = tm.new_crew(len(lps))
     addresses = np.array([lp.address for lp in lps], np.int64)
     return team, crew, Directory(tm.Meeting(team, crew, addresses, no_parcels(lps)))

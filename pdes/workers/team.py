@@ -15,18 +15,20 @@ import numpy as np
 from pdes.core.jit import clock_ns, fetch_add, inline, kernel, load_acquire, reader, store_release, yield_core
 from pdes.core.rows.workers import LpTurn, TeamState, Worker
 from pdes.core.state import INF, Int64
-from pdes.core.status import DONE
+from pdes.core.status import DONE, SENT
 from pdes.window import window
-from pdes.workers.mpi_calls import trade
+from pdes.workers.mpi_calls import help_along, least_of_all, send_all, take_all
 from pdes.workers.parcels import Parcels, pack, seal, unpack, unseal
 
 WORKER_WORDS, TURN_WORDS = Worker.words, LpTurn.words
 ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
-ARRIVED = TeamState.words + Worker.place("arrived")
+ARRIVED, PACKED = (TeamState.words + Worker.place(name) for name in ("arrived", "packed"))
 TAKEN = LpTurn.place("taken")
-"""Words that workers read and write atomically: where in a team's words and a crew's; ARRIVED: of the first worker."""
+"""Words that workers read and write atomically, in a team's words and in a crew's; ARRIVED, PACKED: of the first."""
 
-PAUSED, EXCHANGE, ABORTED, WAITING = range(4, 8)
+PAUSED, EXCHANGE, ABORTED, WAITING = range(SENT + 1, SENT + 5)
+FIRST, SECOND, ALL = range(3)
+"""How far a worker is in a window: it does what other teams wait for, then the rest, then it has done all."""
 
 
 class Team(NamedTuple):
@@ -52,6 +54,7 @@ class CrewLists(NamedTuple):
         worker: [LPs] who did it last; others may be reading it, and what they find matters to no result.
         orders: [2 x LPs] in which they are taken, in windows of even number and in those of odd number.
         costs: [LPs] packet-hops in the last window.
+        rest: [LPs] the next that its worker has done in part only, -1 none.
     """
 
     turns: Annotated[np.recarray, LpTurn]
@@ -59,6 +62,7 @@ class CrewLists(NamedTuple):
     worker: Int64
     orders: Int64
     costs: Int64
+    rest: Int64
 
 
 class Meeting(NamedTuple):
@@ -95,12 +99,15 @@ def team_in(words: Int64) -> Team:
     return Team(state[0], workers, words)
 
 
-def found_team(team: Team, cell_ps: int, *, crew_size: int, exchanges: bool = False) -> None:
+def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int, exchanges: bool = False) -> None:
     """Set up a zeroed team, so many of its workers in each process."""
     team.state.cell_ps = cell_ps
+    team.state.window_ps = window_ps
     team.state.exchanges = int(exchanges)
     team.workers.soonest_ps = INF
+    team.workers.known_ps = INF
     team.workers.lp = -1
+    team.workers.rest = -1
     team.workers.plans[::crew_size] = 1
 
 
@@ -109,7 +116,9 @@ def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
     words = np.zeros(2 * lps * LpTurn.words, np.int64)
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
-    return CrewLists(turns, words, first + lp * threads // max(lps, 1), np.tile(lp, 2), np.zeros(lps, np.int64))
+    return CrewLists(
+        turns, words, first + lp * threads // max(lps, 1), np.tile(lp, 2), np.zeros(lps, np.int64), np.full(lps, -1)
+    )
 
 
 @inline
@@ -209,6 +218,70 @@ def gather_team(team, own, number):
 
 
 @inline
+def send_parcels(team, parcels, own, number):
+    """The first worker waits until all have put in what goes to other teams, and sends it. DONE, ABORTED or WAITING."""
+    state = team.state
+    known = INF
+    parts = np.int64(0)
+    for worker in range(team.workers.shape[0]):
+        status = await_word(team, PACKED + worker * WORKER_WORDS, number + 1, own)
+        if status != DONE:
+            return status
+        other = team.workers[worker]
+        known = min(known, other.known_ps)
+        parts += other.parts
+    state.said_ps = known
+    state.exact = np.int64(parts == 0)
+    seal(parcels, state)
+    state.sent = number + 1
+    state.sent_ns = clock_ns()
+    if parcels.calls[0].isend != 0:
+        parcels.calls[0].error = send_all(parcels, number)
+        own.waited_ns += clock_ns() - state.sent_ns
+    return DONE
+
+
+@inline
+def take_parcels(parcels, own, number):
+    """The first worker takes the parcels of other teams. False if Python must do it, or MPI has failed."""
+    calls = parcels.calls[0]
+    if calls.isend == 0 or calls.error != 0:
+        return False
+    begun = clock_ns()
+    calls.error = take_all(parcels, number)
+    own.waited_ns += clock_ns() - begun
+    return calls.error == 0
+
+
+@inline
+def agree(team, parcels, own, number):
+    """The first worker finds the earliest event of all teams. DONE, or EXCHANGE if Python must, or MPI has failed.
+
+    The parcels say it, if no team had LPs that had done their part of the window only in part. Else it is known if any
+    team says that the next window begins where this ends: nothing is earlier. Else all tell each other once more.
+    """
+    state = team.state
+    if state.agreed > number:
+        return DONE
+    soonest, exact, hops, left = unseal(parcels, number)
+    state.all_hops = state.hops + hops
+    state.all_rows_left = state.rows_left + left
+    end = own.begin_ps + state.window_ps
+    if exact == 1 and state.exact == 1:
+        state.soonest_ps = min(state.soonest_ps, soonest)
+    elif min(state.said_ps, soonest) < end + state.cell_ps:
+        state.soonest_ps = end
+    elif parcels.calls[0].isend == 0:
+        return EXCHANGE
+    else:
+        begun = clock_ns()
+        state.soonest_ps = least_of_all(parcels, state.soonest_ps)
+        own.waited_ns += clock_ns() - begun
+    state.agreed = number + 1
+    return DONE if parcels.calls[0].error == 0 else EXCHANGE
+
+
+@inline
 def settle(team, parcels, own, number):
     """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if Python must ask."""
     state = team.state
@@ -218,19 +291,11 @@ def settle(team, parcels, own, number):
             return status
         state.all_hops = state.hops
         state.all_rows_left = state.rows_left
-        if state.exchanges == 1:
-            seal(parcels, state.soonest_ps, state.hops, state.rows_left)
-            state.asked = number + 1
-            begun = clock_ns()
-            traded = trade(parcels, number, state.soonest_ps)
-            own.waited_ns += clock_ns() - begun
-            if not traded:
-                return EXCHANGE
+        state.asked = number + 1
+        if state.exchanges == 1 and not take_parcels(parcels, own, number):
+            return EXCHANGE
     if state.exchanges == 1:
-        soonest, hops, left = unseal(parcels, number)
-        state.soonest_ps = min(state.soonest_ps, soonest)
-        state.all_hops += hops
-        state.all_rows_left += left
+        return agree(team, parcels, own, number)
     return DONE
 
 
@@ -245,39 +310,97 @@ def publish_begin(team):
     store_release(team.words, PUBLISHED, state.published + 1)
 
 
+@inline
+def do_window(m, own, lp):
+    """An LP's part of the window, or what is left of it; see pdes.window: its status, and what it says of its time."""
+    status, hops, events, rows, cost, soonest = window(m.addresses[lp], own.begin_ps, own.window)
+    own.hops += hops
+    own.events += events
+    own.rows_left -= rows
+    if status == DONE:
+        own.soonest_ps = min(own.soonest_ps, soonest)
+        m.crew.costs[lp] = cost
+        own.lp = -1
+    return status, soonest
+
+
+@inline
+def first_parts(m, own, worker):
+    """LP after LP as far as what it sends to other teams is out. DONE; or FULL or FAILED, about the LP in hand."""
+    crew = m.crew
+    while True:
+        lp = take_lp(m.team, crew, m.parcels, m.addresses.shape[0], own, worker)
+        if lp < 0:
+            return DONE
+        status, soonest = do_window(m, own, lp)
+        if status != DONE and status != SENT:
+            return status
+        own.known_ps = min(own.known_ps, soonest)
+        if m.team.state.exchanges == 1:
+            pack(m.parcels, m.addresses[lp], lp, own.window)
+        if status == SENT:
+            own.parts += 1
+            own.lp = -1
+            crew.rest[lp] = own.rest
+            own.rest = lp
+
+
+@inline
+def second_parts(m, own, worker):
+    """What is left of LPs, while parcels travel. DONE; or FULL or FAILED, about the LP in hand."""
+    while own.rest >= 0:
+        own.lp = own.rest
+        status, _ = do_window(m, own, own.rest)
+        if status != DONE:
+            return status
+        own.rest = m.crew.rest[own.rest]
+        if worker == 0 and m.parcels.calls[0].isend != 0:
+            help_along(m.parcels, own.window)
+    return DONE
+
+
+@inline
+def do_parts(m, own, worker):
+    """All that a worker does in a window. DONE; or why it could not go on."""
+    team, number = m.team, own.window
+    if own.stage == FIRST:
+        status = first_parts(m, own, worker)
+        if status != DONE:
+            return status
+        own.stage = SECOND
+        store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
+    if worker == 0 and team.state.exchanges == 1 and team.state.sent <= number:
+        status = send_parcels(team, m.parcels, own, number)
+        if status != DONE:
+            return status
+    status = second_parts(m, own, worker)
+    if status != DONE:
+        return status
+    if own.plans == 1:
+        plan_next(m.crew, m.addresses.shape[0], number)
+    own.stage = ALL
+    store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
+    return DONE
+
+
 @kernel
 def work(address, worker, hops, windows):
     """Do windows as worker `worker` of the team, with the others of its crew; address: of the Directory of a Meeting.
 
     DONE: nothing is left. FULL, FAILED: see pdes.window, about the LP in hand. ABORTED: another failed. WAITING: others
     take long. And for the first worker: PAUSED, the team has done `hops` packet-hops or `windows` windows in all;
-    EXCHANGE, the parcels must be sent and those of other teams taken. Call again to go on.
+    EXCHANGE, the parcels must be sent and those of other teams taken, or all teams must agree on what follows. Call
+    again to go on.
     """
     m = meeting_at(address)
-    team, crew, lps = m.team, m.crew, m.addresses.shape[0]
+    team = m.team
     own = team.workers[worker]
     while True:
         number = own.window
-        if own.waits == 0:
-            while True:
-                lp = take_lp(team, crew, m.parcels, lps, own, worker)
-                if lp < 0:
-                    break
-                status, hops_done, events, rows_done, cost, soonest = window(m.addresses[lp], own.begin_ps, number)
-                own.hops += hops_done
-                own.events += events
-                own.rows_left -= rows_done
-                if status != DONE:
-                    return status
-                if team.state.exchanges == 1:
-                    pack(m.parcels, m.addresses[lp], lp, number)
-                own.soonest_ps = min(own.soonest_ps, soonest)
-                crew.costs[lp] = cost
-                own.lp = -1
-            if own.plans == 1:
-                plan_next(crew, lps, number)
-            own.waits = 1
-            store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
+        if own.stage != ALL:
+            status = do_parts(m, own, worker)
+            if status != DONE:
+                return status
         if worker == 0 and team.state.published == number:
             status = settle(team, m.parcels, own, number)
             if status != DONE:
@@ -291,6 +414,8 @@ def work(address, worker, hops, windows):
         own.begin_ps = team.state.begin_ps
         own.window = number + 1
         own.soonest_ps = INF
-        own.waits = 0
+        own.known_ps = INF
+        own.parts = 0
+        own.stage = FIRST
         if worker == 0 and (team.state.hops >= hops or number >= windows):
             return PAUSED

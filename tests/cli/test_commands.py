@@ -167,7 +167,7 @@ def test_two_side_by_side_are_done_when_both_are():
 
 
 def test_two_workers_against_one(monkeypatch):
-    """Of three turns the best counts: 2 s alone, 4 s for a pair, 2.5 s for two ranks, 3 s otherwise."""
+    """Of three turns the best counts: 2 s alone, 4 s for a pair and by messages, 2.5 s for ranks, 3 s otherwise."""
     turns = iter((1.0, 1.5, 2.0))
     slower = {"now": 1.0}
 
@@ -177,7 +177,12 @@ def test_two_workers_against_one(monkeypatch):
         if len(commands) == 1 and ranks == "0" and workers == "1":
             slower["now"] = next(turns)
         seconds = {"1": 2.0 * len(commands), "2": 2.5 if ranks == "2" else 3.0}[workers]
-        return [{"packet_hops": 100, "digest": "d", "walls_s": [seconds * slower["now"]]} for _ in commands]
+        if "--no-share-memory" in commands[0]:
+            assert ranks == "2"
+            seconds = 4.0
+        waiting = [0.1 * slower["now"], 0.5]
+        figures = {"packet_hops": 100, "digest": "d", "walls_s": [seconds * slower["now"]], "waiting_shares": waiting}
+        return [figures for _ in commands]
 
     monkeypatch.setattr(scaling, "run_side_by_side", pretended)
     found = scaling.measure_pairs("permutation", Silence())
@@ -187,3 +192,5 @@ def test_two_workers_against_one(monkeypatch):
     assert rows["2 serial side by side"]["packet_hops_per_s"] == 200 / 4
     assert rows["2 MPI ranks"]["share"] == 2 / 2.5
     assert rows["2 threads"]["share"] == pytest.approx(2 / 3)
+    assert rows["2 MPI ranks, by messages"]["share"] == 0.5
+    assert rows["2 threads"]["waiting"] == 0.1

@@ -1,6 +1,7 @@
 """Parcels between teams: what is put in comes out where it belongs, and both ends expect messages of one length."""
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from hypothesis import given
@@ -8,9 +9,8 @@ from hypothesis import strategies as st
 
 from pdes import Layout, RunError, build_world
 from pdes.core.jit import Directory
-from pdes.core.state import INF
 from pdes.network.boundary import HEADER_WORDS
-from pdes.workers.exchange import Exchange, _Line
+from pdes.workers.exchange import Exchange
 from pdes.workers.parcels import BLOCK, PARCEL_HEADER, calls_of, headers_of, no_parcels, parcel_words, parcels_of
 from pdes.workers.team import Meeting, new_crew, team_in, team_words
 from tests.budgets import bounded
@@ -122,43 +122,45 @@ def test_a_team_alone_sends_nothing():
     assert parcels.letter_ptr.tolist() == [0, 0, 0]
 
 
+@given(st.integers(0, 900), st.integers(4, 9))
 @bounded(50)
-@given(st.lists(st.integers(0, 900), max_size=20), st.integers(4, 9))
-def test_a_message_and_its_rest_hold_a_parcel(counts, record_words):
-    room = parcel_words(900, record_words)
-    words = np.arange(2 * room)
-    asked = []
-    ends = [_Line(words, [0, room], room, record_words, lambda buffer: asked.append(buffer) or buffer) for _ in "ab"]
-    for window, records in enumerate([0, *counts]):
-        half = window & 1
-        first, also = (end.request(half) for end in ends)
-        assert first.tolist() == also.tolist()
-        used = parcel_words(records, record_words)
-        rest = ends[0].rest(half, records) if records > ends[0].fits else words[:0]
-        together = np.concatenate([first, rest])
-        begin = half * room
-        assert together[:used].tolist() == list(range(begin, begin + used))
-        assert len(first) == PARCEL_HEADER + ends[0].fits * (1 + record_words)
-        assert ends[0].fits % BLOCK == 0
-        for end in ends:
-            if not end.least <= records <= end.most:
-                end.choose(records)
-        assert min(records, 900) <= ends[0].fits
+def test_a_message_holds_what_is_used_of_a_parcel(records, record_words):
+    """No word less, and less than a block more."""
+    last = records - 1
+    used = PARCEL_HEADER if records == 0 else parcel_words(last // BLOCK * BLOCK, record_words) + BLOCK
+    used += 0 if records == 0 else (last % BLOCK + 1) * record_words
+    length = parcel_words(records, record_words)
+    assert used <= length < used + BLOCK * (1 + record_words)
+    parcels = no_parcels([None])._replace(record_words=np.array([record_words]))
+    meeting = Directory(Meeting(new_team(1), new_crew(1), np.zeros(1, np.int64), parcels))
+    assert kernels.length_of_parcel(meeting.address, records) == length
 
 
-def test_a_steady_number_of_records_needs_one_length_and_little_room():
-    line = _Line(np.zeros(1 << 20, np.int64), [0, 0], 1 << 20, 4, len)
-    for steady in (300, 557, 5000):
-        line.choose(steady)
-        lengths, overflows = {line.fits}, 0
-        for records in np.random.default_rng(steady).poisson(steady, 500).tolist():
-            overflows += records > line.fits
-            if not line.least <= records <= line.most:
-                line.choose(records)
-            lengths.add(line.fits)
-        assert overflows <= 5
-        assert max(lengths) <= 1.6 * steady
-        assert len(lengths) <= 4
+class Sent(NamedTuple):
+    """A message to another team."""
+
+    way: str
+    other: int
+    words: int
+    tag: int
+
+
+class Receive(NamedTuple):
+    """A persistent request."""
+
+    mpi: "Messages"
+    other: int
+    words: int
+    tag: int
+
+    def Cancel(self):  # noqa: N802 - of mpi4py
+        self.mpi.called_off.append(self)
+
+    def Wait(self):  # noqa: N802 - of mpi4py
+        assert self in self.mpi.called_off
+
+    def Free(self):  # noqa: N802 - of mpi4py
+        self.mpi.freed.append(self)
 
 
 class Messages:
@@ -170,6 +172,7 @@ class Messages:
     def __init__(self, teams):
         self.teams, self.started = teams, []
         self.Prequest = self.Request = self
+        self.called_off, self.freed = [], []
 
     def Get_rank(self):  # noqa: N802 - of mpi4py
         return 1
@@ -177,17 +180,18 @@ class Messages:
     def Get_size(self):  # noqa: N802 - of mpi4py
         return self.teams
 
-    def Send_init(self, buffer, other, tag):  # noqa: N802 - of mpi4py
-        return "to", other, len(buffer[0]), tag
+    def Isend(self, buffer, other, tag):  # noqa: N802 - of mpi4py
+        self.started.append(Sent("to", other, len(buffer[0]), tag))
+        return self.started[-1]
 
     def Recv_init(self, buffer, other, tag):  # noqa: N802 - of mpi4py
-        return "from", other, len(buffer[0]), tag
+        return Receive(self, other, len(buffer[0]), tag)
 
     def Startall(self, requests):  # noqa: N802 - of mpi4py
         self.started += requests
 
     def Waitall(self, requests):  # noqa: N802 - of mpi4py
-        assert set(requests) <= set(self.started)
+        assert all(request in self.started for request in requests)
 
 
 def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
@@ -198,18 +202,22 @@ def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
     place = words, room * np.arange(others), room * np.arange(others, 3 * others)
     parcels = no_parcels([None] * 16)._replace(record_words=np.array([4]))
     place = *place, *calls_of(others), headers_of(words)
-    fields = "words", "outgoing", "incoming", "calls", "requests", "least", "most", "headers"
+    fields = "words", "outgoing", "incoming", "calls", "requests", "ranks", "headers"
     parcels = parcels._replace(**dict(zip(fields, place, strict=True)))
     mpi, team = Messages(teams), new_team(16)
     exchange = Exchange(mpi, mpi, team, parcels, np.full(3 * others, room))
     counts = [len(mpi.started)]
     for window in range(windows):
-        if window == windows - 1:
-            team.state.soonest_ps = headers_of(words).soonest_ps[:] = INF
+        headers_of(words).records[parcels.outgoing // PARCEL_HEADER] = window
         team.state.asked += 1
         exchange()
         counts.append(len(mpi.started))
     each = [after - before for before, after in pairwise(counts)]
     assert counts[0] == others
-    assert each == [2 * others] * (windows - 1) + [others]  # none is awaited after the last window
-    assert {other for _, other, *_ in mpi.started} == {0, 2, 3, 4}
+    assert each == [2 * others] * windows
+    assert {each.other for each in mpi.started} == {0, 2, 3, 4}
+    lengths = [each.words for each in mpi.started if isinstance(each, Sent)]
+    assert lengths == [parcel_words(window, 4) for window in range(windows) for _ in range(others)]
+    exchange.close()
+    assert sorted(each.other for each in mpi.called_off) == [0, 2, 3, 4]  # of the window that does not come
+    assert len(mpi.freed) == 2 * others

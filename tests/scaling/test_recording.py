@@ -74,7 +74,16 @@ def test_crossings_are_what_links_between_lps_carried(problem, plain, recording)
 
 @pytest.mark.parametrize("lp", [0, 3, LPS - 1])
 def test_an_lp_alone_does_the_same(problem, recording, lp):
-    assert len(replay(*problem, recording, lp)) == recording.windows
+    spent_ns, sent_ns = replay(*problem, recording, lp)
+    assert len(spent_ns) == len(sent_ns) == recording.windows
+    assert (sent_ns <= spent_ns).all()
+
+
+def test_an_lp_that_sends_to_other_nodes_first_does_the_same(problem, recording):
+    """What it did is compared with the recording in every window; of its work some is before parcels are sent."""
+    away = [lp for lp in range(LPS) if lp // 2 != 0]
+    found = replay(*problem, recording, 0, away)
+    assert 0 < found.sent_ns.sum() < found.spent_ns.sum()
 
 
 def test_a_replay_that_differs_is_noticed(problem):

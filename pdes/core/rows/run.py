@@ -61,6 +61,7 @@ class Scalars(
     next_ps = word(Kind.TIME, "earliest event of this LP after the window")
     cost = word(Kind.COUNT, "packet-hops of the last window")
     events = word(Kind.COUNT, "to come, of a message-level model")
+    outer_done = word(Kind.FLAG, "switches that send to other teams have acted in this cell")
     fault_ps = word(Kind.TIME, "the next change of the schedule, INF none")
     fault_at = word(Kind.PLACE, "its row in `change`")
     depth_ps = word(Kind.DURATION, "width of the columns of `depth`")
@@ -182,6 +183,8 @@ class Constants(Row, words=64, written_by=("build.constants", "build.schedule", 
     )
     handshakes = word(Kind.FLAG, "some messages are asked for, or members of collectives called")
     send_latency_ps = word(Kind.DURATION, "from when a message is posted until its first packet may be sent")
+    outer = word(Kind.NODE, "first switch of those that act before NPUs and other switches")
+    splits = word(Kind.FLAG, "these alone send to other teams: there is a stop between what they do and the rest")
     back = word(Kind.ADDRESS, "where kernels find a world of the whole fabric, by whose routes acknowledgements go")
 
 
@@ -193,7 +196,7 @@ class Hooks(Row, words=32, written_by=("build.simulation",)):
 
     congestion_control = word(Kind.HOOK, "(q, event, now, a, b, c): pdes/nic/congestion")
     shared_switches = word(
-        Kind.HOOK, "(begin, end): switches that share their buffer; 0: output queues without sharing"
+        Kind.HOOK, "(begin, end, first, last): switches that share their buffer; 0: output queues without sharing"
     )
     telemetry = word(Kind.HOOK, "(what, at): moves telemetry; 0: packets carry none")
     balancing = word(

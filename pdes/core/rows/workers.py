@@ -11,33 +11,42 @@ class ParcelHeader(Row, words=8, written_by=("workers.parcel_costs", "workers.pa
     """Of what one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
     records = word(Kind.COUNT, "packets in the parcel; workers that put some in add to it, so it is the first word")
-    soonest_ps = word(Kind.TIME, "earliest event of the team that sends")
-    hops = word(Kind.COUNT, "packet-hops that it has done")
-    rows_left = word(Kind.COUNT, "trace rows that it has not finished, less all of them")
+    soonest_ps = word(Kind.TIME, "earliest event of the team that sends, as far as it knows")
+    exact = word(Kind.FLAG, "it knows; else it is the begin of a window that must follow, or INF")
+    hops = word(Kind.COUNT, "packet-hops that it has done before this window")
+    rows_left = word(Kind.COUNT, "trace rows that it had not finished before this window, less all of them")
 
 
-class MpiCalls(Row, words=8, written_by=("workers.exchange", "workers.mpi_calls")):
+class MpiCalls(Row, words=16, written_by=("workers.exchange", "workers.mpi_calls", "workers.team")):
     """What the first worker of a team needs to call MPI from compiled code (pdes/workers/mpi_calls.py)."""
 
-    start_all = word(Kind.ADDRESS, "of MPI_Startall, 0 = Python calls MPI")
+    isend = word(Kind.ADDRESS, "of MPI_Isend, 0 = Python calls MPI")
+    start_all = word(Kind.ADDRESS, "of MPI_Startall")
+    test_all = word(Kind.ADDRESS, "of MPI_Testall")
     wait_all = word(Kind.ADDRESS, "of MPI_Waitall")
+    allreduce = word(Kind.ADDRESS, "of MPI_Allreduce")
     statuses = word(Kind.ADDRESS, "where MPI writes what nobody reads")
-    others = word(Kind.COUNT, "other teams")
+    agreement = word(Kind.ADDRESS, "where an Allreduce finds its value and leaves the least of all teams' behind it")
+    parcels = word(Kind.ADDRESS, "where the words of the parcels begin")
     handle_bytes = word(Kind.BYTES, "of a request's handle")
-    traded = word(Kind.FLAG, "parcels were sent and taken, but Python must go on")
+    type = word(Kind.CODE, "MPI's handle of int64")
+    least = word(Kind.CODE, "MPI's handle of the least of several")
+    communicator = word(Kind.CODE, "MPI's handle of the first workers of all teams")
+    agreed = word(Kind.COUNT, "windows whose begin was not known from the parcels")
     error = word(Kind.CODE, "of MPI, 0 = all is well")
 
 
 class TeamState(
     Row,
     words=64,
-    written_by=("workers.crew", "workers.processes", "workers.recording", "workers.team"),
+    written_by=("workers.crew", "workers.exchange", "workers.processes", "workers.recording", "workers.team"),
 ):
     """Of all workers that share memory (pdes/workers/team.py); the first writes it, and `abort` is set by who fails."""
 
     cell_ps = word(Kind.DURATION, "cell of the grid that windows begin on")
+    window_ps = word(Kind.DURATION, "length of a window")
     exchanges = word(Kind.FLAG, "there are other teams")
-    before_abort = word(Kind.COUNT, APART, many=LINE_WORDS - 2)
+    before_abort = word(Kind.COUNT, APART, many=LINE_WORDS - 3)
     abort = word(Kind.FLAG, "stop: a worker has failed")
     before_published = word(Kind.COUNT, APART, many=LINE_WORDS - 1)
     published = word(Kind.COUNT, "windows whose begin is known")
@@ -46,7 +55,12 @@ class TeamState(
     soonest_ps = word(Kind.TIME, "earliest event of the team, and of others once they have said theirs")
     hops = word(Kind.COUNT, "packet-hops that the team has done")
     rows_left = word(Kind.COUNT, "trace rows that the team has not finished, less all of them")
+    sent = word(Kind.COUNT, "windows whose parcels were sent, or left to Python to send")
+    sent_ns = word(Kind.COUNT, "nanoseconds of the clock when the last were")
+    said_ps = word(Kind.TIME, "earliest event as it stands on them")
+    exact = word(Kind.FLAG, "likewise")
     asked = word(Kind.COUNT, "windows whose parcels were exchanged")
+    agreed = word(Kind.COUNT, "windows after which Python has had all teams agree on the earliest event")
     all_hops = word(Kind.COUNT, "packet-hops of all teams")
     all_rows_left = word(Kind.COUNT, "trace rows that no team has finished, less all of them")
 
@@ -55,11 +69,15 @@ class Worker(Row, words=16, written_by=("workers.crew", "workers.team")):
     """Of one worker of a team, and written by it alone."""
 
     arrived = word(Kind.COUNT, "windows done")
+    packed = word(Kind.COUNT, "windows in which all has gone out that goes to other teams")
     soonest_ps = word(Kind.TIME, "earliest event of the LPs that it has done in this window")
     hops = word(Kind.COUNT, "packet-hops that it has done")
     rows_left = word(Kind.COUNT, "trace rows that it has finished, negative")
-    waits = word(Kind.FLAG, "has done its part of the window")
+    stage = word(Kind.CODE, "how far it is in the window (pdes/workers/team.py)")
     lp = word(Kind.PLACE, "LP in hand, by its place in the process, -1 none")
+    rest = word(Kind.PLACE, "LP that it has done in part, -1 none; `rest` of its crew has the next")
+    known_ps = word(Kind.TIME, "earliest event of its LPs, as far as it knew when `packed` was written")
+    parts = word(Kind.COUNT, "LPs that it had done in part then")
     begin_ps = word(Kind.TIME, "begin of the window")
     window = word(Kind.COUNT, "number of the window")
     plans = word(Kind.FLAG, "orders the LPs of its crew")
