@@ -106,7 +106,8 @@ def _with_own_ports(fabric: IdleFabric, stands_for: dict[Pair, Pair]) -> IdleFab
     paths, links = {}, {}
     for number, (pair, like) in enumerate(stands_for.items()):
         path = fabric.paths[like]
-        paths[pair] = Path(2 * number, NONE if path.last == NONE else 2 * number + 1, path.hops, path.in_order)
+        last = NONE if path.last == NONE else 2 * number + 1
+        paths[pair] = Path(2 * number, last, path.hops, NONE if path.order == NONE else number)
         via, last = (pair[0], pair[0]) if fabric.is_whole else (2 * number, 2 * number + 1)
         links[pair] = via, fabric.links[like][1], last
     return fabric._replace(paths=paths, links=links)

@@ -1,13 +1,13 @@
 """How long a schedule takes on an idle fabric: its steps played packet by packet (pdes/closed_forms/idle_network.py).
 
 Messages wait for each other as latency and rate happen to be, which no formula knows in general. Each message passes
-two ports at which packets queue: that by which it leaves the sender, and that of the switch before the receiver; links
-between are as if only its two members used them, and keep the order of what goes one way. Where switches have equal
-links, hashes tell what does, so there each packet goes by itself. The transport is that of docs/fabric.md without
-losses: queue pairs with a window send a packet each in turn, acknowledgements go first, a connection with a share sends
-no packet before its bytes are moved (`driven`), and a switch sends in the order in which packets came to it. Of long
-messages, where there are many packets, some go as one: messages that take turns for long hardly care how finely they
-do.
+two ports at which packets queue: that by which it leaves the sender, and that of the switch before the receiver, and a
+third if all that goes to the receiver meets before. Links between are as if only the sender used them, and keep the
+order of what it sends. Where switches have equal links, hashes tell what does, so there each packet goes by itself. The
+transport is that of docs/fabric.md without losses: queue pairs with a window send a packet each in turn,
+acknowledgements go first, a connection with a share sends no packet before its bytes are moved (`driven`), and a switch
+sends in the order in which packets came to it. Of long messages, where there are many packets, some go as one: messages
+that take turns for long hardly care how finely they do.
 """
 
 import numpy as np
@@ -86,7 +86,7 @@ class Play:
         kind = np.stack([hops_of_pair[pair_of[sends]], last_bytes[sends]], axis=1)
         unlike, of_send = np.unique(kind, axis=0, return_inverse=True)
         last[sends] = kinds.rows(unlike)[of_send.reshape(-1)]
-        count = 1 + max((max(path.first, path.last) for path in fabric.paths.values()), default=0)
+        count = 1 + max((max(path.first, path.last, path.meets) for path in fabric.paths.values()), default=0)
         lanes, room = len(steps.row), 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
         edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
         ctl, clock, ends = row_of_zeros(PlayState), row_of_zeros(Clock), row_of_zeros(Ends)
@@ -228,17 +228,26 @@ def _together(fabric: IdleFabric, packets: int) -> IdleFabric:
             last_bytes -= (count - 1) * fabric.mtu_bytes
         last = fabric.times(hops, last_bytes)
         full = last if size_bytes == ACKNOWLEDGEMENT else fabric.times(hops, fabric.mtu_bytes)
-        head_ps = (full if count > 1 else last).head_ps
-        first_ps, last_ps, between_ps = (
+        first_ps, last_ps, between_ps, meet_ps = (
             (count - 1) * a + b
             for a, b in (
                 (full.first_ps, last.first_ps),
                 (full.last_ps, last.last_ps),
                 (full.between_ps, last.between_ps),
+                (full.meet_ps, last.meet_ps),
             )
         )
-        seen_ps = (full if count > 1 else last).seen_ps
-        return Times(first_ps, head_ps, last_ps, last.tail_ps, last.after_ps, first_ps, between_ps, seen_ps)
+        leads = full if count > 1 else last
+        return last._replace(
+            first_ps=first_ps,
+            head_ps=leads.head_ps,
+            last_ps=last_ps,
+            left_ps=first_ps,
+            between_ps=between_ps,
+            seen_ps=leads.seen_ps,
+            meet_ps=meet_ps,
+            on_head_ps=leads.on_head_ps,
+        )
 
     window = -(-fabric.window_packets // packets) + _LATER_PIECES
     return fabric._replace(mtu_bytes=packets * fabric.mtu_bytes, window_packets=window, times=times)
@@ -278,14 +287,16 @@ class _Kinds:
 def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]], driven: set[tuple[int, int]]) -> idle.Ways:
     """Of these pairs of members; driven: a whole message may have left later than one that began after it."""
     paths, links = [fabric.paths[pair] for pair in pairs], [fabric.links[pair] for pair in pairs]
+    order = [NONE if pair in driven else path.order for pair, path in zip(pairs, paths, strict=True)]
     return idle.Ways(
         port=np.array([path.first for path in paths], np.int64),
         queue=np.array([path.last for path in paths], np.int64),
+        meets=np.array([path.meets for path in paths], np.int64),
         via=np.array([via for via, _, _ in links], np.int64),
         latency_ps=np.array([latency for _, latency, _ in links], np.float64),
         last=np.array([last for _, _, last in links], np.int64),
-        in_order=np.array([fabric.paths[pair].in_order and pair not in driven for pair in pairs], np.int64),
-        free_ps=np.zeros(len(paths)),
+        order=np.array(order, np.int64),
+        free_ps=np.zeros(max(order, default=NONE) + 1),
     )
 
 

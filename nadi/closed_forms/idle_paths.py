@@ -28,13 +28,17 @@ class Path(NamedTuple):
         last: number of the port at which packets queue after that: of the slowest link, of several the last, which
             only the last of all shares with other pairs; -1 = there is one link.
         hops: all links in order.
-        in_order: all that its sender sends its receiver goes this way between the ports, and so keeps its order.
+        order: number of the links after the first port that keep the order of what the sender sends over them; -1 =
+            there are none, or hashes tell what takes them.
+        meets: number of the port before the last at which all paths to the receiver have met, -1 = none: there what
+            comes to the receiver gets its order.
     """
 
     first: int
     last: int
     hops: Way
-    in_order: bool = False
+    order: int = NONE
+    meets: int = NONE
 
 
 Pair = tuple[int, int]
@@ -47,14 +51,16 @@ class Times(NamedTuple):
 
     Attributes:
         first_ps: the first port is busy.
-        head_ps: from when it begins to be sent until the second port may begin.
+        head_ps: from when it begins to be sent until the second port, or that where paths meet, may begin.
         last_ps: the second port is busy.
-        tail_ps: from its last bit sent until the second port, which begins at once, is done, or is here if there is
-            none.
+        tail_ps: from its last bit sent until that port, which begins at once, is done, or is here if there is none.
         after_ps: from there until its last bit is here.
         left_ps: from when it begins to be sent until its last byte has left.
         between_ps: the slowest link between the ports is busy, 0 = there is none.
         seen_ps: from when it begins there until the switch behind that link may send it on.
+        meet_ps: the port where paths meet is busy, 0 = there is none.
+        on_head_ps: from when it begins there until the second port may begin.
+        on_tail_ps: from its last bit sent there until the second port, which begins at once, is done.
     """
 
     first_ps: float
@@ -65,6 +71,9 @@ class Times(NamedTuple):
     left_ps: float
     between_ps: float = 0.0
     seen_ps: float = 0.0
+    meet_ps: float = 0.0
+    on_head_ps: float = 0.0
+    on_tail_ps: float = 0.0
 
 
 class Ends(NamedTuple):
@@ -92,8 +101,8 @@ class IdleFabric(NamedTuple):
 
     Attributes:
         paths: by sender and receiver, members of the group.
-        links: likewise, by which packets come to the switch of the path's last port, that switch's latency (ps), and by
-            which they come to the receiver.
+        links: likewise, by which packets come to the switch of the port where paths meet, or else of the last, that
+            switch's latency (ps), and by which they come to the receiver.
         mtu_bytes: payload of a full packet.
         window_packets: that a queue pair may have unacknowledged.
         seed: by which packets that come to a node at the same moment are ordered; -1 = by the sender, which then stands
@@ -142,17 +151,25 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
     """
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routed = {(src, dst): _route(graph, settings, npus[src], npus[dst]) for src, dst in both}
-    links = {pair: links for pair, (links, _) in routed.items()}
+    links = {pair: route.links for pair, route in routed.items()}
+    ways = dict(zip(links, ways_of(graph, settings, list(links.values())), strict=True))
+    if not settings.fidelity.alone_ps:
+        ways |= _meeting(routed, ways)
     ports: dict[object, int] = {}
+    orders: dict[object, int] = {}
     paths, ties = {}, {}
-    for (pair, own), way in zip(links.items(), ways_of(graph, settings, list(links.values())), strict=True):
-        queue = _slowest(way)
-        last = NONE
+    for pair, own in links.items():
+        way, queue, before = ways[pair], _slowest(ways[pair]), _before(ways[pair])
+        last = meets = order = NONE
         if queue > 0 and settings.fidelity.congestion_aware:
             key: object = ("last", own[queue]) if queue == len(own) - 1 else pair
             last = ports.setdefault(key, len(ports))
-        paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way, queue > 1 and routed[pair][1])
-        ties[pair] = own[max(0, queue - 1)], way[queue].latency_ps, own[-1]
+        if before < queue:
+            meets = ports.setdefault(("meets", pair[1]), len(ports))
+        if before > 1 and routed[pair].is_only:
+            order = orders.setdefault(_shared(pair, routed[pair], way), len(orders))
+        paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way, order, meets)
+        ties[pair] = own[max(0, before - 1)], way[before].latency_ps, own[-1]
     fabric = IdleFabric(
         paths=paths,
         links=ties,
@@ -177,19 +194,68 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
     return fabric
 
 
-def _route(graph: Graph, settings: Settings, src: int, dst: int) -> tuple[list[int], bool]:
-    """The links from an NPU to another, and whether every packet takes these: none are equal, or the rule tells."""
-    routing = graph.routing
-    one_home = isinstance(routing, TableRouting) and routing.home.shape[1] == 1
-    by_rule = one_home and settings.load_balancing.by_destination
+class _Route(NamedTuple):
+    """From an NPU to another.
+
+    Attributes:
+        links: in order; where hashes tell which of equal ones, the first.
+        is_only: every packet takes these: none are equal, or a rule tells that goes by the destination.
+    """
+
+    links: list[int]
+    is_only: bool
+
+
+def _route(graph: Graph, settings: Settings, src: int, dst: int) -> _Route:
+    routing, rule = graph.routing, settings.load_balancing
+    has_rule = rule.by_destination and isinstance(routing, TableRouting) and routing.home.shape[1] == 1
+    number = int(graph.host[dst]) if has_rule and rule.by_host else dst
     is_only = True
 
-    def first(equal: Sequence[int]) -> int:
+    def chosen(equal: Sequence[int]) -> int:
         nonlocal is_only
-        is_only &= len(equal) == 1 or (by_rule and int(graph.link_src[equal[0]]) >= graph.npus)
+        if len(equal) > 1 and has_rule and int(graph.link_src[equal[0]]) >= graph.npus:
+            return equal[number % len(equal)]
+        is_only &= len(equal) == 1
         return min(equal)
 
-    return topologies.route(graph, src, dst, first), is_only
+    return _Route(topologies.route(graph, src, dst, chosen), is_only)
+
+
+def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, Way]) -> dict[Pair, Way]:
+    """Ways to receivers to which those of several members meet before the last of the slowest links, marked there.
+
+    They meet at the first of the links that all have in common.
+    """
+    to: dict[int, list[Pair]] = {}
+    for pair in routed:
+        to.setdefault(pair[1], []).append(pair)
+    marked = {}
+    for pairs in to.values():
+        if len(pairs) == 1 or not all(routed[pair].is_only for pair in pairs):
+            continue
+        ends = [routed[pair].links[:0:-1] for pair in pairs]
+        alike = [len(set(links)) == 1 for links in zip(*ends, strict=False)]
+        common = [*alike, False].index(False)
+        for pair in pairs:
+            way = ways[pair]
+            first, queue = len(way) - common, _slowest(way)
+            if common and first < queue:
+                marked[pair] = (*way[:first], way[first]._replace(meets=True), *way[first + 1 :])
+    return marked
+
+
+def _before(way: Way) -> int:
+    """The first link after the sender's own at which packets queue: where paths meet, or the last of the slowest."""
+    return next((i for i, hop in enumerate(way) if hop.meets), _slowest(way))
+
+
+def _shared(pair: Pair, route: _Route, way: Way) -> object:
+    """What packets that keep their order on the slowest link before their queue have in common."""
+    before = _before(way)
+    between = _slowest(way[:before])
+    behind_ps = sum(way[i].delay_ps + way[i + 1].latency_ps for i in range(between, before))
+    return pair[0], route.links[between], behind_ps
 
 
 def _ends(model: Fidelity) -> Ends:
@@ -220,13 +286,18 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> Times:
     on_wire, psb = bytes_on(way, size_bytes, settings), rates_of(way)
     own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, bytes_seen(on_wire, settings)))
     fixed = [hop.delay_ps + (way[i + 1].latency_ps if i + 1 < len(way) else 0) for i, hop in enumerate(way)]
-    queue = _slowest(way)
-    before = sum(forward[1:queue]) + sum(fixed[:queue])
+    queue, meets = _slowest(way), _before(way)
+    before = sum(forward[1:meets]) + sum(fixed[:meets])
     after_ps = sum(forward[queue + 1 :]) + sum(fixed[queue:])
-    tail_ps = before + forward[queue] if queue else 0.0
-    between = _slowest(way[:queue])
+    tail_ps = before + forward[meets] if queue else 0.0
+    between = _slowest(way[:meets])
     busy = (own[between], forward[between]) if between else (0.0, 0.0)
-    return Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps, own[0], *busy)
+    times = Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps, own[0], *busy)
+    if meets == queue:
+        return times
+    fixed_ps = sum(fixed[meets:queue])
+    on_head_ps, on_tail_ps = sum(forward[meets:queue]) + fixed_ps, sum(forward[meets + 1 : queue + 1]) + fixed_ps
+    return times._replace(meet_ps=own[meets], on_head_ps=on_head_ps, on_tail_ps=on_tail_ps)
 
 
 def _whole(way: Way, size_bytes: int, model: Fidelity) -> Times:

@@ -48,6 +48,7 @@ class Hop(NamedTuple):
         latency_ps: of the switch that sends on it, 0 for the first link.
         shares: of the first link, at whose 1 / shares the message is driven; of messages between two NPUs, and at
             message level.
+        meets: at its port all that goes to the way's end meets, sooner than at the last of the slowest links.
     """
 
     ps_per_byte: float
@@ -55,6 +56,7 @@ class Hop(NamedTuple):
     delay_ps: int
     latency_ps: int
     shares: float = 1
+    meets: bool = False
 
 
 Way = tuple[Hop, ...]

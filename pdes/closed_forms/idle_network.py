@@ -1,8 +1,8 @@
 """The messages of one group on an idle fabric, event by event: the compiled half of nadi/closed_forms/idle_fabric.py.
 
 A second, much simpler network to hold the engine against: one heap of events, and of a message's way only the port by
-which it leaves and the queue before its receiver. At one moment what members do comes before packets, and packets come
-in the engine's fair order (docs/parallel.md).
+which it leaves, the queue before its receiver and, where all ways to that meet sooner, the queue there. At one moment
+what members do comes before packets, and packets come in the engine's fair order (docs/parallel.md).
 """
 
 import numpy as np
@@ -259,21 +259,32 @@ def begin(g, port, pair, kind, way, forwards, reaches, to):
         push_packet(g, at_ps, ways.last[way], at_ps, reaches, pair, kind, to)
     else:
         at_ps = g.clock.now_ps + kind_row.head_ps
-        if ways.in_order[way] > 0:
-            at_ps = max(at_ps, ways.free_ps[way] + kind_row.seen_ps)
-            ways.free_ps[way] = at_ps + kind_row.between_ps - kind_row.seen_ps
+        order = ways.order[way]
+        if order >= 0:
+            at_ps = max(at_ps, ways.free_ps[order] + kind_row.seen_ps)
+            ways.free_ps[order] = at_ps + kind_row.between_ps - kind_row.seen_ps
         push_packet(g, at_ps, ways.via[way], at_ps - ways.latency_ps[way], forwards, pair, kind, to)
 
 
 @inline
+def through(g, port, at_ps, busy_ps, soonest_ps):
+    """When a port has sent what may go at at_ps, behind what came before, and ends no sooner than it comes."""
+    free_ps = max(max(at_ps, g.ports.free_ps[port]) + busy_ps, soonest_ps)
+    g.ports.free_ps[port] = free_ps
+    return free_ps
+
+
+@inline
 def forward(g, pair, kind, way, reaches, to):
-    """A packet goes behind those that came to the queue before, and is sent no sooner than it comes."""
-    queue, kind_row = g.ways.queue[way], g.kind[kind]
-    now_ps = g.clock.now_ps
-    soonest_ps = now_ps - kind_row.head_ps + kind_row.first_ps + kind_row.tail_ps
-    free_ps = max(max(now_ps, g.ports.free_ps[queue]) + kind_row.last_ps, soonest_ps)
-    g.ports.free_ps[queue] = free_ps
-    at_ps = free_ps + kind_row.after_ps
+    """A packet comes to the first queue behind its port; what meets there keeps its order up to the last."""
+    kind_row, meets = g.kind[kind], g.ways.meets[way]
+    at_ps = g.clock.now_ps
+    soonest_ps = at_ps - kind_row.head_ps + kind_row.first_ps + kind_row.tail_ps
+    if meets >= 0:
+        free_ps = through(g, meets, at_ps, kind_row.meet_ps, soonest_ps)
+        at_ps = free_ps - kind_row.meet_ps + kind_row.on_head_ps
+        soonest_ps = free_ps + kind_row.on_tail_ps
+    at_ps = through(g, g.ways.queue[way], at_ps, kind_row.last_ps, soonest_ps) + kind_row.after_ps
     push_packet(g, at_ps, g.ways.last[way], at_ps, reaches, pair, kind, to)
 
 
@@ -283,9 +294,9 @@ def back_ps(g, pair, port):
     kind_row = g.kind[g.pairs.ack[pair]]
     first_ps = kind_row.first_ps
     left_ps = max(g.clock.now_ps, g.ports.free_ps[port]) + g.ports.acks[port] * first_ps
-    way_ps = kind_row.tail_ps
+    way_ps = kind_row.tail_ps + kind_row.on_tail_ps
     if g.ways.queue[g.pairs.back[pair]] >= 0:
-        way_ps = max(way_ps, kind_row.head_ps + kind_row.last_ps - first_ps)
+        way_ps = max(way_ps, kind_row.head_ps + kind_row.on_head_ps + kind_row.last_ps - first_ps)
     return left_ps + way_ps + kind_row.after_ps
 
 

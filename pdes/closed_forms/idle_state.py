@@ -105,19 +105,21 @@ class Ways(NamedTuple):
     Attributes:
         port: int64[W], by which packets leave.
         queue: int64[W], port at which they queue after that, -1 = they do not.
-        via: int64[W], link by which they come to that port's switch.
+        meets: int64[W], port before that at which they meet all that goes to the receiver, -1 = none.
+        via: int64[W], link by which they come to the first of the two ports' switch.
         latency_ps: float64[W], of the switch.
         last: int64[W], link by which they come to the receiver.
-        in_order: int64[W], 1 = on the links between they keep their order.
-        free_ps: float64[W], when these are free, as seen from the switch behind them.
+        order: int64[W], which of the links below keep their order before that, -1 = none do.
+        free_ps: float64[], when these links are free, as seen from the switch behind them.
     """
 
     port: Int64
     queue: Int64
+    meets: Int64
     via: Int64
     latency_ps: Float64
     last: Int64
-    in_order: Int64
+    order: Int64
     free_ps: Float64
 
 

@@ -88,6 +88,9 @@ class PacketKind(Row):
     left_ps = word(Kind.FLOAT, "ps until its sender is done")
     between_ps = word(Kind.FLOAT, "ps on the slowest link between the two")
     seen_ps = word(Kind.FLOAT, "ps there until the next switch may send it")
+    meet_ps = word(Kind.FLOAT, "ps on the link where ways to the receiver meet")
+    on_head_ps = word(Kind.FLOAT, "ps from there until the queue's switch may send it")
+    on_tail_ps = word(Kind.FLOAT, "ps between these links")
 
 
 class PlayEvent(Row, written_by=("closed_forms.idle_events",)):

@@ -8,8 +8,8 @@ from pdes.core.jit import inline
 
 
 @inline
-def rise(heap, base, i, time, slot):
-    """Put an entry at place i of the heap or, past later ones, above it."""
+def heap_push(heap, base, i, time, slot):
+    """Put an entry at place i of the heap at pair `base`, its size to add one, or above that past later entries."""
     while i > 0:
         parent = (i - 1) >> 1
         p = 2 * (base + parent)
@@ -20,12 +20,6 @@ def rise(heap, base, i, time, slot):
         i = parent
     heap[2 * (base + i)] = time
     heap[2 * (base + i) + 1] = slot
-
-
-@inline
-def heap_push(heap, base, size, time, slot):
-    """Add an entry to the heap of `size` entries at pair `base`."""
-    rise(heap, base, size, time, slot)
 
 
 @inline
@@ -58,7 +52,7 @@ def heap_hasten(heap, base, size, time, slot):
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
         i -= 1
-    rise(heap, base, i, time, slot)
+    heap_push(heap, base, i, time, slot)
 
 
 @inline
@@ -67,6 +61,6 @@ def heap_postpone(heap, base, size, time, slot):
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
         i -= 1
-    rise(heap, base, i, -1, slot)
+    heap_push(heap, base, i, -1, slot)
     heap_pop(heap, base, size)
     heap_push(heap, base, size - 1, time, slot)

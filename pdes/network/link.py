@@ -43,7 +43,7 @@ def on_link_bytes(net, link, w1, size):
 @inline
 def is_inside(net, link):
     """Whether an outgoing link is NVLink, as is told where messages to other hosts go at a share of the rate."""
-    return net.link_class[net.tx[link].meta >> 46].special & INSIDE != 0
+    return net.link_class[class_of(net.tx[link].meta)].special & INSIDE != 0
 
 
 @inline

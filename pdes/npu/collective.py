@@ -356,6 +356,8 @@ def advance(address, node, inst, now):
             # a single lane has gone as far as it can
             progress = progress and count > 1
         return
+    # the same by bit sets: of those that wait for a lane which has gone on, lanes behind it have their turn in this
+    # round, the others in the next
     stirred &= (np.int64(1) << count) - 1
     while stirred != 0:
         following = np.int64(0)

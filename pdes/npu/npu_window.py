@@ -101,7 +101,10 @@ def own_event(net, npus, rows, insts, node, now):
     done = np.int64(NOTHING)
     inst = np.int64(NOTHING)
     link = np.int64(NOTHING)
+    # whose event it is, by its slot: the ports, the lanes, the timer, the ports' pacing, the agenda, and messages that
+    # are acted on later
     if slot < ports:
+        # the port is idle, and whoever waits for the last byte of what it sent is told
         link = net.out_ptr[node] + slot
         port = npus.port[link]
         port.scheduled = 0

@@ -213,6 +213,32 @@ def test_words_of_rows_have_names_and_no_numbers():
     assert set(NOT_WORDS_OF_ROWS) - used == set(), "what nobody needs"
 
 
+PACKED = {"pdes/core/packet.py", "pdes/core/link_words.py"}
+"""Where words of packets and links, tags and keys are packed and unpacked, for all others by name."""
+PLACES = {20, 22, 24, 40, 44, 46, 48, 56}
+"""Where the parts of such words begin."""
+
+
+def unpacked(tree):
+    """Shifts of something by one of those places."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift | ast.RShift):
+            is_place = isinstance(node.right, ast.Constant) and node.right.value in PLACES
+            if is_place and not isinstance(node.left, ast.Constant):
+                yield ast.unparse(node)
+
+
+def test_words_of_packets_and_links_are_unpacked_by_name():
+    for path in (ROOT / "pdes").rglob("*.py"):
+        if path.relative_to(ROOT).as_posix() not in PACKED:
+            assert not [*unpacked(ast.parse(path.read_text()))], path
+
+
+def test_the_rule_of_packed_words_finds_them():
+    assert [*unpacked(ast.parse("a = tag >> 44\nb = 1 << 20\nc = w1 << KIND_SHIFT"))] == ["tag >> 44"]
+    assert [*unpacked(ast.parse((ROOT / "pdes/core/packet.py").read_text()))]
+
+
 def test_the_rule_of_words_finds_them():
     bad = ast.parse(
         "a.b[i * WORDS + NEXT] = c[[state.UNA, i]] + d[i + j + 2 * SIDES] + e[i & MASK] + f(x)[:, AT]\ng[:MOST]"

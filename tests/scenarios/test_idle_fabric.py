@@ -279,6 +279,21 @@ def test_three_members_over_several_spines():
     assert above_of_ps(spec, "all-to-all", "direct", 3 * MIB, **static) == 0
 
 
+@pytest.mark.parametrize(
+    ("spec", "settings"),
+    [
+        ("leaf-spine:leaves=8,spines=1,hosts_per_leaf=1", {}),
+        ("leaf-spine:leaves=5,spines=1,hosts_per_leaf=1,uplink_rate=800Gbps", {}),
+        ("leaf-spine:leaves=5,spines=1,hosts_per_leaf=1", {"cut_through": True}),
+        ("leaf-spine:leaves=6,spines=4,hosts_per_leaf=1", {"load_balancing": balancing("static")}),
+        ("fat-tree:k=2", {}),
+    ],
+)
+def test_what_comes_to_a_member_meets_before_its_leaf(spec, settings):
+    """Trees whose messages wait for each other: up to 1 % of the time if the leaf told the order."""
+    assert above_of_ps(spec, "all-reduce", TREE, MIB, **settings) == 0
+
+
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_acknowledgements_that_hashes_send_over_another_spine_wait_for_nothing(seed):
     """With ECMP their queue pairs' entropy tells; where it leads both over one spine, they share links."""

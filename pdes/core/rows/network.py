@@ -6,7 +6,10 @@ from pdes.core.rows.row import Kind, Row, word
 class OutgoingLink(
     Row, written_by=("build.part", "build.schedule", "messages.fidelity.*", "network.faults", "network.link")
 ):
-    """Sending side of a link, node by node; then links that come from other LPs, with `meta` only."""
+    """Sending side of a link, node by node; then links that come from other LPs, with `meta` only.
+
+    pdes/core/link_words.py packs and unpacks what stands together.
+    """
 
     busy_ps = word(Kind.TIME, "the port sends until then")
     meta = word(
