@@ -17,7 +17,7 @@ from nadi.pages.page import Heading, Page, Part, Plot, Section, Table, Words
 from nadi.pages.series import Style, style
 from nadi.reports.network import ports
 from nadi.terminal.printing import in_page
-from nadi.terminal.readable import Unit, amount_text, time_text, time_unit
+from nadi.terminal.readable import Unit, amount_text, size_text, time_text, time_unit
 
 Int64 = NDArray[np.int64]
 
@@ -231,9 +231,9 @@ def _completion(flows: Columns, looks: Iterator[Style]) -> Plot:
         times = np.sort(took[decade == of])
         points = np.unique(np.linspace(0, len(times) - 1, MOST_POINTS // 4).astype(np.int64))
         share = (points + 1) / len(times)
-        name = f"{amount_text(10**of)} and more"
+        name = f"{size_text(10**of)} and more"
         look = _drawn_as(next(looks))
-        drawn.add_scatter(x=times[points], y=share, name=name, mode="lines", showlegend=True, **look)
+        drawn.add_scatter(x=times[points], y=share, name=name, mode="lines", line_shape="hv", showlegend=True, **look)
     _axes(drawn, unit.name, "share of messages")
     drawn.update_xaxes(type="log")
     drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
@@ -321,7 +321,7 @@ def _axes(drawn: Any, x: str, y: str) -> None:  # noqa: ANN401 - plotly has no t
 
 def _spread_title(document: Mapping[str, Any]) -> str:
     if not document["trees"]:
-        return "nothing was paused" if document["why_no_victims"] == "nothing was paused" else "no pauses.parquet"
+        return "Nothing was paused." if document["why_no_victims"] == "nothing was paused" else "No pauses.parquet."
     roots, shown = document["roots"], len(document["trees"])
     more = f", the {shown} largest" if roots > shown else ""
     return f"how pauses spread: {document['pauses']:,} pauses, {roots} roots{more}"

@@ -18,6 +18,7 @@ from nadi.sweeps import microbench
 from nadi.sweeps.microbench import Row, split_names
 from nadi.sweeps.sweep import Sweep
 from nadi.sweeps.winners import winners
+from tests.headings import unexplained
 from workload import WorkloadError, algorithms_of, collective_program
 
 RING = "ring:npus={},rate=100Gbps,delay=1us"
@@ -211,6 +212,7 @@ def test_files_hold_the_rows(nadi, tmp_path):
     assert table["fastest"].to_pylist() == [row["time_ps"] == best[row["bytes"]] for row in rows]
     assert json.loads(table.schema.metadata[b"nadi"])["network"]["mtu"] == "4KiB"
     page = (out / "collective.html").read_text()
+    assert unexplained(page) == []
     assert page.count(" data-plot=") == 1
     assert len(page) > 1 << 20  # with plotly itself
     assert 'src="http' not in page

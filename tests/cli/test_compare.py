@@ -10,6 +10,7 @@ from nadi.comparison.document import document, names
 from nadi.pages.comparison import page
 from nadi.pages.page import Plot, Table
 from nadi.runs import Run
+from tests.headings import unexplained
 
 RING = 'spec = "ring:npus=4,rate={rate},delay=1us"'
 
@@ -127,6 +128,14 @@ def test_links_of_other_fabrics_are_matched_by_their_ends(nadi, finished):
     assert row_of(found["tiers"], tier="npu → npu")["links"] == [8, None]
 
 
+def test_workers_are_compared(nadi, finished):
+    alone, two = finished("alone"), finished("two", "[engine]\nworkers = 2\n")
+    figures = {row["name"]: row["values"] for row in nadi("compare", alone, two, "--json").document["figures"]}
+    assert figures["imbalance"][0] == 1.0
+    assert 1.0 <= figures["imbalance"][1] <= 2.0
+    assert figures["waiting_share"][1] > figures["waiting_share"][0]
+
+
 def test_tables_and_page(nadi, finished, tmp_path):
     pytest.importorskip("plotly")
     fast, slow = finished("fast"), finished("slow", rate="50Gbps")
@@ -135,6 +144,7 @@ def test_tables_and_page(nadi, finished, tmp_path):
     for words in ("settings that differ", "topology.spec", "finish time", "to fast", "npu → npu", "all-reduce"):
         assert words in outcome.out
     text = (tmp_path / "page.html").read_text()
+    assert unexplained(text) == []
     ids = re.findall(r'\sid="([^"]+)"', text.partition("<script>")[0])
     assert len(ids) == len(set(ids)) > 5
     parts = [part for section in page(document([Run(fast), Run(slow)])).sections for part in section.parts]

@@ -9,6 +9,7 @@ import nadi as package
 from nadi.pages.page import Facts, Plot, Table
 from nadi.pages.report import report
 from nadi.pages.report.timeline import _covered
+from tests.headings import unexplained
 
 MODEL = {"model": "gpt3-125m", "plan": "tp2,pp2,dp2,gb4"}
 
@@ -95,7 +96,17 @@ def test_a_run_writes_its_page(nadi, write_run, step, tmp_path):
     assert not (out / "report.html").exists()
 
 
-def test_a_page_needs_a_folder(nadi, write_run, step):
-    outcome = nadi("run", write_run([step] * 4), "-q", "--report")
+def test_a_run_file_asks_for_its_page(nadi, write_run, step, tmp_path):
+    file = write_run([step] * 4, "[output]\nreport = true\n")
+    outcome = nadi("run", file, "--out", tmp_path / "out", "-q")
+    assert outcome.out.endswith(f"page: {tmp_path / 'out' / 'report.html'}\n")
+    assert unexplained((tmp_path / "out" / "report.html").read_text()) == []
+    assert (package.simulate(file, out=tmp_path / "python").folder / "report.html").is_file()
+
+
+@pytest.mark.parametrize(("text", "arguments"), [("", ["--report"]), ("[output]\nreport = true\n", [])])
+def test_a_page_needs_a_folder(nadi, write_run, step, text, arguments):
+    outcome = nadi("run", write_run([step] * 4, text), "-q", *arguments)
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
     assert "--out DIR" in outcome.err
+    assert ("--report" if arguments else "report in [output]") in outcome.err

@@ -14,6 +14,7 @@ import pytest
 import et
 from nadi.errors import ConfigError
 from nadi.run_sweeps.points import read_sweep
+from tests.headings import unexplained
 
 RUN = """
 [workload]
@@ -137,6 +138,7 @@ def test_a_point_is_the_run_that_nadi_run_makes(nadi, sweep, tmp_path):
     assert (tmp_path / "out" / document[0]["run"] / "nodes.parquet").is_file()
     page = (tmp_path / "out" / "sweep.html").read_text()
     assert "1 of 1 points are finished" in page
+    assert unexplained(page) == []
 
 
 def test_points_that_fail_do_not_stop_the_others(nadi, sweep, tmp_path):

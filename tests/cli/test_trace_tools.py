@@ -6,6 +6,7 @@ import pytest
 
 import et
 from nadi.pages import has_plotly
+from tests.headings import unexplained
 
 
 @pytest.fixture
@@ -156,3 +157,4 @@ def test_the_page_of_the_imbalance(nadi, traces, tmp_path):
     assert [row[0] for row in drawn[1].z] == pytest.approx([-1 / 9, 1 / 9], abs=1e-6)
     assert drawn[0].customdata[0][1] == "all-to-all 1 of 4: step1/ep"
     assert (tmp_path / "x.html").stat().st_size > 10_000
+    assert unexplained((tmp_path / "x.html").read_text()) == []

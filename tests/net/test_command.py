@@ -120,11 +120,14 @@ def test_a_fabric_that_cannot_be_built_again_is_said(nadi, folder):  # noqa: F81
 def test_the_page_stands_alone(nadi, folder, tmp_path):  # noqa: F811
     queues = {"link": [28, 28, 27], "time_ps": [0, US, US], "bytes": [10, 20, 30]}
     pq.write_table(pa.table(queues), folder / "queues.parquet")
+    marks = {"link": [28, 28], "time_ps": [0, US], "packets": [3, 4]}
+    pq.write_table(pa.table(marks), folder / "marks.parquet")
     page = tmp_path / "page.html"
     outcome = nadi("net", folder, "-o", page)
     assert outcome.out.endswith(f"page: {page}\n")
     text = page.read_text()
     assert "utilisation by tier" in text
+    assert "packets marked by ECN over time" in text
     assert 'src="http' not in text
     assert nadi("net", folder, "-o", tmp_path / "no" / "page.html").code == 2
 
@@ -168,7 +171,7 @@ def test_a_page_without_pauses_says_so(nadi, write_run, tmp_path):  # noqa: F811
     drawn = parts(run, document(run))
     traces = [trace for part in drawn if isinstance(part, Plot) for trace in part.figure.data]
     assert {trace.type for trace in traces} == {"scatter"}
-    assert Words("nothing was paused") in drawn
+    assert Words("Nothing was paused.") in drawn
     looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in traces]
     assert len(set(looks)) == len(looks) > 5
 

@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Page
 
-CONTRAST = """() => {
+_LIGHT = """
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const rgba = (colour) => {
     canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
@@ -17,6 +17,11 @@ CONTRAST = """() => {
     }
     return [255, 255, 255, 255];
   };
+"""
+CONTRAST = (
+    "() => {"
+    + _LIGHT
+    + """
   const found = [];
   for (const element of document.querySelectorAll("h1,h2,p,a,button,dt,dd,th,td,caption,summary,figcaption,svg text")) {
     if (!element.textContent.trim() || !element.checkVisibility()) continue;
@@ -27,7 +32,20 @@ CONTRAST = """() => {
   }
   return found;
 }"""
+)
 """Of each visible text its contrast with the ground, by WCAG 2.1, and what it is."""
+
+CONTRAST_OF = (
+    "(colours) => {"
+    + _LIGHT
+    + """
+  return colours.map((colour) => {
+    const [one, two] = [light(rgba(colour)), light(ground(document.querySelector(".plot")))].sort((a, b) => b - a);
+    return [(one + 0.05) / (two + 0.05), colour];
+  });
+}"""
+)
+"""Of colours their contrast with the ground of plots."""
 
 NAMELESS = """() => [...document.querySelectorAll("a,button,summary,[role=region],[role=img],img,nav")]
   .filter((each) => each.checkVisibility() && !each.closest(".modebar"))

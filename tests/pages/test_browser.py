@@ -8,8 +8,10 @@ import pytest
 
 import et
 import nadi
+from nadi.pages import network, series
 from nadi.pages.page import write_page
-from nadi.pages.report import report
+from nadi.pages.report import fabric, report, step
+from tests.headings import unexplained
 
 sync_api = pytest.importorskip("playwright.sync_api")
 browser_module = pytest.importorskip("tests.pages.browser")
@@ -20,8 +22,8 @@ RUNS = ("step", "incast", "fault")
 FABRIC = "leaf-spine:npus={npus},hosts_per_leaf=4,spines=2,rate=100Gbps,uplink_rate=100Gbps,delay=1us"
 MODEL = {"model": "gpt3-125m", "plan": "tp2,pp2,dp2,gb4"}
 TIMEOUT_MS = 60_000
-LEAST_CONTRAST = 4.5
-"""Of text, by WCAG 2.1 AA."""
+LEAST_CONTRAST, LEAST_OF_MARKS = 4.5, 3.0
+"""Of text, and of what else must be seen, by WCAG 2.1 AA."""
 
 
 def _incast(folder):
@@ -34,7 +36,7 @@ def _incast(folder):
     return nadi.simulate(
         workload={"traces": str(folder / "incast")},
         topology={"spec": FABRIC.format(npus=12)},
-        network={"buffer": "500kB", "congestion_control": "dctcp"},
+        network={"buffer": "500kB", "congestion_control": "dctcp", "ecn_kmin": "10kB", "ecn_kmax": "40kB"},
     )
 
 
@@ -54,7 +56,8 @@ def _fault(folder):
 def pages(tmp_path_factory):
     """Files of the reports, by the name of the run."""
     folder = tmp_path_factory.mktemp("pages")
-    step = nadi.simulate(workload=MODEL, topology={"cluster": "selene"}, network={"mtu": "16KiB"})
+    two = {"workers": 2, "partitioner": "blocks"}
+    step = nadi.simulate(workload=MODEL, topology={"cluster": "selene"}, network={"mtu": "16KiB"}, engine=two)
     for name, run in zip(RUNS, (step, _incast(folder), _fault(folder)), strict=True):
         write_page(folder / f"{name}.html", report(run))
     return folder
@@ -106,6 +109,7 @@ def test_pauses_and_queues_of_an_incast_are_there(opened):
         titles = [each.inner_text() for each in page.query_selector_all("figcaption")]
         assert any("paused by PFC over time" in title for title in titles)
         assert any("fullest ports over time" in title for title in titles)
+        assert any("marked by ECN over time" in title for title in titles)
         browser_module.draw_all(page)
         assert page.locator(".plot", has_text="leaf 0 → npu 0").count() >= 1
 
@@ -118,6 +122,21 @@ def test_text_stands_out(opened, name, scheme):
         found = page.evaluate(browser_module.CONTRAST)
         assert len(found) > 100
         assert [row for row in found if row[0] < LEAST_CONTRAST] == []
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_column_is_explained(pages, name):
+    assert unexplained((pages / f"{name}.html").read_text()) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_drawn_stands_out(opened, scheme):
+    """Series, parts of bars, links by load, pauses and marks, against the ground of the page."""
+    colours = {*series.COLOURS, *step.COLOURS.values(), *fabric._COLOURS, network._HEAT[-1][1]}
+    with opened("step", scheme) as page:
+        found = page.evaluate(browser_module.CONTRAST_OF, sorted(colours))
+    assert [row for row in found if row[0] < LEAST_OF_MARKS] == []
+    assert {colour for _, colour in found} == colours
 
 
 @pytest.mark.parametrize("name", RUNS)

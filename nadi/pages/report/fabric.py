@@ -1,5 +1,6 @@
 """The fabric, its links coloured by how busy they were."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,14 @@ _COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
 
 _BUFFER_WHY = "The most that waited at its port of a shared buffer; NPUs have none."
 """Where links are paused, waits say little of what waited."""
+
+
+_EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
+    ("marked", "marked_packets", "{:,}".format),
+    ("paused", "paused_ps", time_text),
+    ("dropped", "dropped_packets", "{:,}".format),
+)
+"""Columns of the table that are left out where nothing of the kind happened: heading, of links.parquet, as text."""
 
 
 def section(run: Run) -> Section:
@@ -117,7 +126,8 @@ def _table(run: Run) -> Table:
     in_buffers = bool(np.asarray(links["buffered_bytes"]).any())
     headings = [Heading("link", is_text=True), *map(Heading, ("rate", "sent", "busy"))]
     headings.append(Heading("longest queue", _BUFFER_WHY if in_buffers else ""))
-    headings += [Heading("marked"), Heading("paused"), Heading("dropped")]
+    events = [each for each in _EVENTS if np.asarray(links[each[1]]).any()]
+    headings += [Heading(name) for name, _, _ in events]
     rows = []
     for at in chosen[load[chosen] > 0].tolist():
         row = {name: links[name][at].as_py() for name in links.column_names}
@@ -128,9 +138,7 @@ def _table(run: Run) -> Table:
                 amount_text(row["tx_bytes"]),
                 f"{row['utilisation']:.1%}",
                 amount_text(row["buffered_bytes"] if in_buffers else row["max_queue_bytes"]),
-                f"{row['marked_packets']:,}",
-                time_text(row["paused_ps"]),
-                f"{row['dropped_packets']:,}",
+                *(text(row[column]) for _, column, text in events),
             ]
         )
     return Table("the busiest links", headings, rows, f"All {len(load):,} stand in links.parquet.")
