@@ -42,6 +42,7 @@ def test_every_page_says_for_whom_it_is():
             lines = page.read_text().splitlines()
             assert lines[0].startswith("# "), page.name
             assert any(line.startswith("For people ") for line in lines[1:5]), page.name
+            assert sum(line.startswith(("For people ", "For those ")) for line in lines) == 1, page.name
 
 
 def test_links_to_files_exist():
@@ -49,3 +50,19 @@ def test_links_to_files_exist():
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_files_of_the_code_that_pages_name_exist():
+    """But for those that a reader is to make: NAME, and the topology of the page on plug-ins."""
+    roots = "nadi|pdes|et|workload|topologies|partition|inputs|scripts|tests"
+    named = {
+        (page.name, path.rstrip(".,"))
+        for page in [*pages(), ROOT / "CONTRIBUTING.md"]
+        for path in re.findall(rf"(?<![\w/.-])((?:{roots})/[\w./*-]+)", page.read_text())
+        if "NAME" not in path and "dumbbell" not in path
+    }
+    assert len(named) > 100
+    missing = [
+        (page, path) for page, path in sorted(named) if not any(ROOT.glob(path)) and not (ROOT / f"{path}.py").exists()
+    ]
+    assert missing == []
