@@ -40,7 +40,7 @@ def test_report_and_files(nadi, write_run, step, tmp_path):
     for text in ("time of each NPU", "collectives: mean time", "busiest links", "npu 0 → npu 1", "all-reduce"):
         assert text in outcome.out
     assert outcome.out.endswith(f"results: {tmp_path / 'out'}\n")
-    assert files(tmp_path / "out") == sorted(["summary.json", *(f"{table}.parquet" for table in TABLES)])
+    assert files(tmp_path / "out") == sorted(["summary.json", *(f"{table}.parquet" for table in (*TABLES, "workers"))])
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert set(summary) >= SUMMARY_KEYS
     assert summary["trace_nodes"] == 16
@@ -90,10 +90,10 @@ def test_the_same_run_gives_the_same_answer(nadi, write_run, step):
 def test_output_of_the_run_file_and_left_out_tables(nadi, write_run, step, tmp_path):
     run = write_run([step] * 4, '[output]\ndir = "out"\n')
     assert nadi("run", run).code == 0
-    assert files(tmp_path / "out") == sorted(["summary.json", *(f"{table}.parquet" for table in TABLES)])
+    assert files(tmp_path / "out") == sorted(["summary.json", *(f"{table}.parquet" for table in (*TABLES, "workers"))])
     (tmp_path / "out" / "notes.txt").touch()
     assert nadi("run", run, "--set", "output.nodes=none", "--set", "output.flows=none").code == 0
-    expected = ["collectives.parquet", "links.parquet", "notes.txt", "npus.parquet", "summary.json"]
+    expected = ["collectives.parquet", "links.parquet", "notes.txt", "npus.parquet", "summary.json", "workers.parquet"]
     assert files(tmp_path / "out") == expected
 
 
