@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import json
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ FABRICS = {
     "DGX H100 pods": "dgx-h100:npus={ranks}",
     "leaf and spine, 100 Gb/s": "leaf-spine:leaves=4,hosts_per_leaf={quarter},spines=4,rate=100Gbps,delay=1us",
 }
-ORDERS = (1, 2, 3, 4, 5)
+ORDERS = (1, 2, 3, 4)
 KINDS = ("one stage", "pipeline")
 TIMES = ComputeTimes(find_gpu("h100"), pace=IN_STEPS)
 
@@ -130,6 +131,7 @@ def times_of(sets: Sequence[TraceSet | Generated], folder: str) -> dict[str, lis
         path = str(write_set(f"{folder}/{number}", as_set, "set"))
         for name, fabric in FABRICS.items():
             found[name].append(step_time_ps(path, as_set.npus, fabric))
+        print(f"{folder}: {number + 1} of {len(sets)} simulated", end="\r", file=sys.stderr)
     return found
 
 
@@ -210,6 +212,7 @@ def study(train: int, held_out: int, epochs: int, seed: int, test_seed: int, fol
     began = time.process_time()
     models = {"network": learn(sets, "network", seed, epochs=epochs)}
     trained_s = time.process_time() - began
+    print(f"trained for {trained_s:.0f} s of CPU time", file=sys.stderr)
     models["n-gram"] = learn(sets, "counts", seed)
     simulated = times_of(others, f"{folder}/held-out")
     made = {
@@ -239,7 +242,7 @@ def show(found: dict[str, Any]) -> None:
         print(f"| {name} | {sum(parts):.2f} | " + " | ".join(f"{part:.3f}" for part in parts) + " |")
     print(f"| told to the network beside them | {bits['told to the network']:.2f} | | | |")
     print(f"| means of classes and totals, of both | {bits['told of sizes and times']:.2f} | | | |")
-    print("\nn-gram of 1 to 5 tokens: " + " / ".join(f"{each:.2f}" for each in bits["n-gram orders"].values()))
+    print("\nn-gram of 1 to 4 tokens: " + " / ".join(f"{each:.2f}" for each in bits["n-gram orders"].values()))
     network, counts = found["generated"]["network"], found["generated"]["n-gram"]
     print("\n| distance from held out | network | n-gram | sets learned from |\n| --- | --- | --- | --- |")
     for measure, learned in found["distances of those learned from"].items():

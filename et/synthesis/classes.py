@@ -8,6 +8,7 @@ operation would have more than MOST_CLASSES, as measured times may, its classes 
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 from et.synthesis.streams import RECEIVE, Operation, Stream, StreamEvent
@@ -33,6 +34,7 @@ class Valued(NamedTuple):
     tokens: list[int]
 
 
+@cache
 def key_of(operation: Operation) -> Operation:
     """Under which operation the table has its classes."""
     return operation._replace(roles_away=0)

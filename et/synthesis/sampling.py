@@ -92,23 +92,21 @@ class _Rules(Situation):
     def may_be(self) -> Floats:
         """float64[what]: 1 where an event may be."""
         found = np.zeros(self._words.sizes[0])
-        found[2:] = [self._may(token) for token in self._words.what]
-        planned = found.copy()
-        planned[END] = all(self.is_done(role) for role in range(self._wanted.layout.roles))
-        planned[2:] *= [self._is_planned(token) for token in self._words.what]
-        if planned.any():
-            return planned
-        found[END] = self.done >= _EARLIEST * self._wanted.events and not any(self.on_the_way.values())
+        next_of = {turn: self._planned_in(turn) for turn in {token.turn for token in self._words.what}}
+        found[2:] = [token.operation in next_of[token.turn] and self._may(token) for token in self._words.what]
+        found[END] = all(self.is_done(role) for role in range(self._wanted.layout.roles))
+        if not found.any():
+            found[2:] = [self._may(token) for token in self._words.what]
+            found[END] = self.done >= _EARLIEST * self._wanted.events and not any(self.on_the_way.values())
         return found
 
-    def _is_planned(self, token: Token) -> bool:
-        """Whether the plan has such an event next: a role goes on until it waits, and what it has left comes next."""
-        role = (self.role + token.turn) % self._wanted.layout.roles
-        if token.turn and self.coming_of(self.role) is not None and self.can_go_on(self.role):
-            return False
-        if token.operation.kind in {SEND, RECEIVE}:
-            return token.operation == self.coming_of(role) and self.left_of(role) <= 0
-        return bool(self.classes_of(role, token.operation))
+    def _planned_in(self, turn: int) -> set[Operation]:
+        """What the plan has next so many roles on: a role goes on until it waits, and what it has left comes next."""
+        role = (self.role + turn) % self._wanted.layout.roles
+        coming = self.coming_of(role)
+        if turn and self.coming_of(self.role) is not None and self.can_go_on(self.role):
+            return set()
+        return {coming} if coming is not None and self.left_of(role) <= 0 else self.operations_of(role)
 
     def _may(self, token: Token) -> bool:
         layout, operation = self._wanted.layout, token.operation

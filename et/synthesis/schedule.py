@@ -22,7 +22,7 @@ _Shares = Counter[tuple[int, Operation, Operation]]
 _MOST_AHEAD = 16
 _REACH = 32
 _FEW = 4
-_MOST_NEAREST, _NEAR = 8, 0.1
+_MOST_NEAREST = 3
 
 
 class Pass(NamedTuple):
@@ -101,6 +101,7 @@ class Schedule:
 
     def __init__(self, streams: Sequence[Stream]) -> None:
         self._next: _Following = defaultdict(Counter)
+        self._lately: dict[object, list[tuple[_Following, int]]] = {}
         self._streams = [_Ordered.of(stream) for stream in streams]
         for stream in self._streams:
             _count(stream, self._next, 0)
@@ -146,15 +147,18 @@ class Schedule:
             for number, each in enumerate(self._streams)
             if each.roles == roles and each.messages.keys() == messages.keys()
         ]
-        least = min(alike, default=(0.0, 0))[0]
-        found: list[tuple[_Following, int]] = []
-        for most in (least, least + _NEAR):
-            following: _Following = defaultdict(Counter)
-            for distance, number in sorted(alike)[:_MOST_NEAREST]:
-                if distance <= most:
-                    _count(self._streams[number], following, _REACH)
-            found.append((following, _REACH))
-        return [*found, (self._next, 0)]
+        chosen = [number for _, number in sorted(alike)[:_MOST_NEAREST]]
+        key = (roles, *chosen)
+        if key not in self._lately:
+            nearest, near = self._counted(chosen[:1]), self._counted(chosen)
+            self._lately = {key: [(nearest, _REACH), (near, _REACH), (self._next, 0)]}
+        return self._lately[key]
+
+    def _counted(self, numbers: Sequence[int]) -> "_Following":
+        found: _Following = defaultdict(Counter)
+        for number in numbers:
+            _count(self._streams[number], found, _REACH)
+        return found
 
     def _order(
         self, lines: "Sequence[_Line]", known: "Sequence[tuple[_Following, int]]"
@@ -241,7 +245,7 @@ class _Line:
         self._channels = channels
         self.left = left
         self._all = tuple(left.values())
-        self._before: tuple[Operation, ...] = ()
+        self._before: tuple[int, ...] = ()
         self._ahead: Counter[int] = Counter()
 
     def open(self) -> list[Operation]:
@@ -268,7 +272,7 @@ class _Line:
     def push(self, operation: Operation) -> None:
         """Take in the next message."""
         self.left[operation] -= 1
-        self._before = (*self._before, operation)[-_REACH:]
+        self._before = (*self._before, _code(operation))[-_REACH:]
         self._ahead[operation.roles_away] += 1 if operation.kind == SEND else -1
 
 
@@ -278,6 +282,11 @@ def _lines(roles: int, messages: Messages) -> list[_Line]:
         left[sender][Operation(SEND, away(roles, receiver - sender))] += many
         left[receiver][Operation(RECEIVE, away(roles, sender - receiver))] += many
     return [_Line(roles, len(messages), role, own) for role, own in enumerate(left)]
+
+
+def _code(operation: Operation) -> int:
+    """A message as a number: numbers are compared sooner."""
+    return 2 * operation.roles_away + (operation.kind == SEND)
 
 
 def _can_happen(line: _Line, operation: Operation, on_the_way: Mapping[tuple[int, int], int]) -> bool:

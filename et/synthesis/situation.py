@@ -37,6 +37,7 @@ class Situation:
         self._parts, self._in_part = [0] * roles, [0] * roles
         self._left = [self._bag(role) for role in range(roles)]
         self._sizes = [left.total() for left in self._left]
+        self._events = [self._planned(role).events for role in range(roles)]
         self._classes: dict[Operation, int] = defaultdict(int)
         self._above = {key: _above_middle(means) for key, means in wanted.table.items()}
         self.role = 0
@@ -62,9 +63,13 @@ class Situation:
         new = min((token for token in own if token >= seen), default=0)
         return {token: many for token, many in own.items() if token < seen or token == new}
 
+    def operations_of(self, role: int) -> set[Operation]:
+        """What a role may do next by the plan, but for messages."""
+        return {operation for (operation, _), many in self._left[role].items() if many > 0}
+
     def left_of(self, role: int) -> int:
         """Events that are left of a role's pass by the plan; less than 0 where it has more."""
-        return self._planned(role).events - self._in_pass[role]
+        return self._events[role] - self._in_pass[role]
 
     def coming_of(self, role: int) -> Operation | None:
         """The message that ends a role's pass."""
@@ -140,7 +145,7 @@ class Situation:
             min(max(left, -4), 8) / 8,
             1.0 if left <= 0 else 0.0,
             math.log2(self._in_pass[role] + 1) / 6,
-            math.log2(self._planned(role).events + 1) / 6,
+            math.log2(self._events[role] + 1) / 6,
             1.0 if coming is None else 0.0,
             1.0 if coming is not None and coming.kind == SEND else 0.0,
             0.0 if coming is None else math.copysign(1.0, coming.roles_away),
@@ -183,6 +188,7 @@ class Situation:
         if operation.kind in {SEND, RECEIVE}:
             self._in_pass[role] = self._in_part[role] = self._parts[role] = 0
             self._passes[role] = min(self._passes[role] + 1, len(self.plan[role]) - 1)
+            self._events[role] = self._planned(role).events
         elif self._in_part[role] >= self._sizes[role]:
             self._in_part[role] = 0
             self._parts[role] += 1
