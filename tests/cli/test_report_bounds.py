@@ -12,7 +12,7 @@ import nadi as package
 from nadi.pages import network as network_page
 from nadi.pages import places
 from nadi.pages.page import Plot, Table, Words
-from nadi.pages.report import SECTIONS, collectives, engine, explanation, fabric, groups, network, report, timeline
+from nadi.pages.report import collectives, engine, explanation, fabric, groups, network, report, timeline
 from nadi.runs import Run
 from nadi.schemas import WORKERS
 from nadi.wiring import earlier_run
@@ -30,6 +30,12 @@ def run(tmp_path_factory):
     """16 NPUs on two hosts, 40 thousand messages."""
     out = tmp_path_factory.mktemp("run") / "out"
     return package.simulate(workload=MODEL, topology={"cluster": "selene"}, network={"mtu": "32KiB"}, out=out)
+
+
+@pytest.fixture(scope="module")
+def whole(run):
+    """Its report as it is made."""
+    return report(run)
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ def parts_of(page, kind):
 
 
 @pytest.mark.usefixtures("lowered")
-def test_above_thresholds_things_are_put_together(run):
+def test_above_thresholds_things_are_put_together(run, whole):
     """No plot draws more than some multiple of the thresholds, no table has more rows, and what is left out is said."""
     page = report(run)
     tables = {table.caption: table for table in parts_of(page, Table)}
@@ -78,21 +84,18 @@ def test_above_thresholds_things_are_put_together(run):
     assert "Only the busiest lines are drawn." in drawn.says
     for title in ("utilisation by tier", "completion times of messages, by size", "bus bandwidth over size"):
         assert points_of(plots[title]) <= 12 * FEW, title
-    assert len(page.html()) < len(report_without_bounds(run))
+    assert size_of(page) < size_of(whole) / 2
 
 
-def report_without_bounds(run):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collectives, "MOST_POINTS", 3000)
-        patch.setattr(timeline, "STRETCHES", 1500)
-        return report(run).html()
+def size_of(page):
+    """Of its pictures, in characters."""
+    return sum(len(plot.json()) for plot in parts_of(page, Plot))
 
 
-def test_the_page_is_small_and_has_few_points(run):
+def test_the_page_is_small_and_has_few_points(whole):
     """As it is made: the bounds do not depend on how large the run is."""
-    page = report(run)
-    assert len(page.html()) < 10 << 20
-    for plot in parts_of(page, Plot):
+    assert len(whole.html()) < 10 << 20
+    for plot in parts_of(whole, Plot):
         assert points_of(plot) <= 3 * places.MOST_LINES, plot.title
         assert len(plot.json()) < 2 << 20, plot.title
 
@@ -158,7 +161,3 @@ def test_a_run_writes_what_its_workers_did(run):
     assert row["packet_hops"] == run.summary["packet_hops"]
     assert row["events"] == run.summary["events"]
     assert 0 < row["working_s"] <= run.summary["wall_s"] * 1.1 + 0.1
-
-
-def test_every_section_stands_in_the_report(run):
-    assert [section.id for section in report(run).sections] == [each.section(run).id for each in SECTIONS]
