@@ -77,10 +77,11 @@ def _plain_index(context, builder, index_type, index, _size):
 
 _OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False, "pipeline_class": _PlainIndices}
 _INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Where forceinline is not said to be off, a function has it from the function for which it is compiled.
 _DECORATORS = {
     "kernel": numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS),
     "inline": numba.njit(forceinline=True, **_OPTIONS, **_INNER),
-    "outline": numba.njit(**_OPTIONS, **_INNER),
+    "outline": numba.njit(forceinline=False, **_OPTIONS, **_INNER),
     "hook": numba.njit(cache=True, no_cpython_wrapper=True, **_OPTIONS),
 }
 numba.config.CACHE_DIR = str(cache_dir())
