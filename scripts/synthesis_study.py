@@ -265,7 +265,7 @@ def main() -> None:
     """Read the arguments and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", type=int, default=160)
-    parser.add_argument("--held-out", type=int, default=12, help="with a pipeline, and as many without")
+    parser.add_argument("--held-out", type=int, default=8, help="with a pipeline, and as many without")
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1001, help="of what is learned from, and of the network")
     parser.add_argument("--test-seed", type=int, default=20_261_123, help="of what is held out")

@@ -18,7 +18,7 @@ from et.synthesis.writing import families_of, traces_of
 from et.table import TraceTable
 
 ORDER = 3
-"""Of the n-gram, in tokens: of 1 to 4 the one with the least loss on held-out traces (scripts/synthesis_study.py)."""
+"""Of the n-gram, in tokens: an event."""
 EPOCHS = 32
 _DRAWS, _VALUES = 8, 4
 _LEAST_SHARE = 0.25
