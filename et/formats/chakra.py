@@ -32,14 +32,23 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
     Raises:
         TraceError: a folder without traces or with those of several sets, two files of one NPU, or a wrong file.
     """
-    strict = options.get("strict", "true")
-    if strict not in {"true", "false"}:
-        raise TraceError(f"strict={strict}: expected true or false")
     files = files_of_npus(paths)
-    reading = functools.partial(read_trace, strict=strict == "true", keep_others=True)
+    reading = functools.partial(read_trace, strict=is_strict(options), keep_others=True)
     beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
     groups = {name: members for file in beside for name, members in read_groups(file).items()}
     return TraceTables(TracesOnDisk(files, reading), groups)
+
+
+def is_strict(options: Mapping[str, str]) -> bool:
+    """What the option says.
+
+    Raises:
+        TraceError: neither true nor false.
+    """
+    strict = options.get("strict", "true")
+    if strict not in {"true", "false"}:
+        raise TraceError(f"strict={strict}: expected true or false")
+    return strict == "true"
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:

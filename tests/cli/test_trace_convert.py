@@ -40,3 +40,23 @@ def test_what_is_wrong_is_one_line_and_nothing_is_left(nadi, traces, tmp_path):
         assert (outcome.code, outcome.err.count("\n")) == (2, 1)
         assert says in outcome.err
         assert not out.exists()
+
+
+def test_a_trace_set_is_converted_as_its_traces_for_each_npu_are(nadi, tmp_path):
+    traces, plain = tmp_path / "set", tmp_path / "plain"
+    assert nadi("workload", "megatron", "--model", "gpt3-125m", "--plan", "tp2,pp2,dp2,gb4", "-o", traces).code == 0
+    assert nadi("trace", "expand", traces, "-o", plain).code == 0
+    for to in ("chakra", "json"):
+        said = nadi("trace", "convert", traces, "-o", tmp_path / to, "--to", to, "--json").document
+        assert (said["from"], said["npus"]) == ("chakra", 8)
+        wanted = plain
+        if to != "chakra":
+            wanted = tmp_path / f"{to}-of-plain"
+            assert nadi("trace", "convert", plain, "-o", wanted, "--to", to).code == 0
+        names = sorted(file.name for file in wanted.iterdir())
+        assert sorted(file.name for file in (tmp_path / to).iterdir()) == names
+        assert len(names) == 9  # with groups.json
+        assert all((tmp_path / to / name).read_bytes() == (wanted / name).read_bytes() for name in names)
+    refused = nadi("trace", "convert", traces, "-o", tmp_path / "no", "--from", "chakra:strict=perhaps")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "strict=perhaps: expected true or false" in refused.err

@@ -3,11 +3,13 @@
 import dataclasses
 import json
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from et import NodeType, TraceTable, write_table
+from et.trace_tables import TraceTables
 from workload.errors import WorkloadError
 from workload.trace_sets.folder import check_prefix, link, staged_traces
 from workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu
@@ -30,37 +32,80 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
     """
     out = Path(folder)
     check_prefix(prefix)
-    users = np.flatnonzero(traces.trace_of_npu >= 0).tolist()
-    number = 1
-    first, of_npu, groups = {}, {}, {}
-    for name, family in traces.families.items():
-        first[name], of_npu[name] = number, group_of_npu(family, traces.npus)
-        groups.update({str(number + i): members for i, members in enumerate(family)})
-        number += len(family)
-    names = [f"{prefix}.{npu}.et" for npu in users] + [GROUPS_NAME] * bool(groups)
+    plain = _PlainTraces(traces)
+    names = [f"{prefix}.{npu}.et" for npu in plain] + [GROUPS_NAME] * bool(plain.groups)
     with staged_traces(out, names, "these traces") as staging:
-        for trace, table in enumerate(traces.traces):
-            own = np.flatnonzero(traces.trace_of_npu == trace).tolist()
-            named = [name for name in _used(table) if name in of_npu]
-            written: dict[object, Path] = {}
-            for npu in own:
-                place = {name: int(of_npu[name][npu]) for name in named}
-                if NO_GROUP in place.values():
-                    name = next(name for name, at in place.items() if at == NO_GROUP)
-                    raise WorkloadError(f'{table.path}: NPU {npu} runs it but is in no group of the family "{name}"')
-                new_names = {name: str(first[name] + at) for name, at in place.items()}
-                example = int(traces.example_npu[trace])
-                shift = 0 if example == AS_WRITTEN or not _has_peers(table) else npu - example
-                file = staging / f"{prefix}.{npu}.et"
-                alike = (shift, *new_names.values())
-                if alike in written:
-                    link(written[alike], file)
-                else:
-                    write_table(file, _of_npu(table, shift, new_names))
-                    written[alike] = file
-        if groups:
-            (staging / GROUPS_NAME).write_text(json.dumps(groups) + "\n", encoding="utf-8")
+        written: dict[object, Path] = {}
+        for npu in plain:
+            file, alike = staging / f"{prefix}.{npu}.et", plain.alike(npu)
+            if alike in written:
+                link(written[alike], file)
+            else:
+                write_table(file, plain[npu])
+                written[alike] = file
+        if plain.groups:
+            (staging / GROUPS_NAME).write_text(json.dumps(plain.groups) + "\n", encoding="utf-8")
     return out / prefix
+
+
+def expanded_tables(traces: TraceSet) -> TraceTables:
+    """The same without files: a trace is made when it is asked for.
+
+    Raises:
+        WorkloadError: when a trace is asked for, as `expand`.
+    """
+    plain = _PlainTraces(traces)
+    return TraceTables(plain, plain.groups)
+
+
+class _PlainTraces(Mapping[int, TraceTable]):
+    """The trace of each NPU that is not idle, with its own peers and numbers for names of groups.
+
+    Attributes:
+        groups: by number, as text, the members of all groups of the families.
+    """
+
+    def __init__(self, traces: TraceSet) -> None:
+        self._traces = traces
+        number = 1
+        self._first: dict[str, int] = {}
+        self._of_npu = {name: group_of_npu(family, traces.npus) for name, family in traces.families.items()}
+        self.groups: dict[str, tuple[int, ...]] = {}
+        for name, family in traces.families.items():
+            self._first[name] = number
+            self.groups.update({str(number + i): members for i, members in enumerate(family)})
+            number += len(family)
+        self._named = [[name for name in _used(table) if name in self._of_npu] for table in traces.traces]
+        self._has_peers = [_has_peers(table) for table in traces.traces]
+
+    def __iter__(self) -> Iterator[int]:
+        yield from np.flatnonzero(self._traces.trace_of_npu >= 0).tolist()
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._traces.trace_of_npu >= 0))
+
+    def __getitem__(self, npu: int) -> TraceTable:
+        trace, shift, numbers = self.alike(npu)
+        names = dict(zip(self._named[trace], numbers, strict=True))
+        return _of_npu(self._traces.traces[trace], shift, names)
+
+    def alike(self, npu: int) -> tuple[int, int, tuple[str, ...]]:
+        """Which trace an NPU runs, how far its peers are away, and its groups' numbers: NPUs with the same are alike.
+
+        Raises:
+            WorkloadError: it is in no group of a family that its trace names.
+        """
+        trace = int(self._traces.trace_of_npu[npu])
+        numbers = []
+        for name in self._named[trace]:
+            place = int(self._of_npu[name][npu])
+            if place == NO_GROUP:
+                path = self._traces.traces[trace].path
+                raise WorkloadError(f'{path}: NPU {npu} runs it but is in no group of the family "{name}"')
+            numbers.append(str(self._first[name] + place))
+        example = int(self._traces.example_npu[trace])
+        shift = 0 if example == AS_WRITTEN or not self._has_peers[trace] else npu - example
+        return trace, shift, tuple(numbers)
 
 
 def _used(table: TraceTable) -> list[str]:

@@ -14,7 +14,9 @@ def register(group: typer.Typer) -> None:
 
 
 def convert(
-    sources: list[Path] = typer.Argument(metavar="INPUT...", help="Files or a folder, all of one kind."),
+    sources: list[Path] = typer.Argument(
+        metavar="INPUT...", help="Files or a folder, all of one kind, or a trace set."
+    ),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for what is made."),
     source: str = typer.Option(
         "", "--from", metavar="FORMAT", help="What INPUT is, where it cannot be told; FORMAT:option=value,... too."
@@ -24,17 +26,26 @@ def convert(
     as_json: bool = typer.Option(False, "--json", help="Print what was read, made and lost as JSON."),
 ) -> None:
     """Turn traces of PyTorch, ASTRA-sim, SimAI or GOAL into Chakra traces, and Chakra traces into JSON or GOAL."""
-    from et.formats import chosen, format_of, readable, writable
+    from et.formats import chakra, chosen, format_of, readable, writable
     from nadi.launching.ending import unwound
     from nadi.reports.convert import render
     from nadi.terminal.tables import console
+    from workload import read_set
+    from workload.trace_sets.expansion import expanded_tables
+    from workload.trace_sets.files import is_set
     from workload.trace_sets.folder import check_prefix, staged_traces
 
     check_prefix(prefix)
     writer, to_options = chosen(target, writable(), "--to")
-    reader, from_options = chosen(source, readable(), "--from") if source else (format_of(sources[0]), {})
+    of_set = len(sources) == 1 and is_set(sources[0])
+    asked = source or (chakra.NAME if of_set else "")
+    reader, from_options = chosen(asked, readable(), "--from") if asked else (format_of(sources[0]), {})
     with unwound():
-        traces = reader.read(sources, from_options)
+        if of_set and reader.NAME == chakra.NAME:
+            strict = chakra.is_strict(from_options)
+            traces = expanded_tables(read_set(sources[0], strict=strict, keep_others=True))
+        else:
+            traces = reader.read(sources, from_options)
         names = writer.names(traces, prefix)
         with staged_traces(out, names, "these traces") as staging:
             writer.write(traces, staging, prefix, to_options)
