@@ -1,9 +1,10 @@
 """The picture of a report in README: docs/images/report.png.
 
-    python scripts/report_picture.py
+    python scripts/report_picture.py          of a training step that it simulates
+    python scripts/report_picture.py DIR      of a finished run
 
-A training step of a GPT on a DGX SuperPOD, packet by packet, and of its report the figures, where the time went, and
-the timeline, as Chromium (Debian's package) shows them. Needs playwright, of the extra `dev`.
+Of a training step of a GPT on a DGX SuperPOD, packet by packet, it shows the figures, where the time went, and the
+timeline, as Chromium (Debian's package) draws them. Needs playwright, of the extra `dev`.
 """
 
 import shutil
@@ -16,6 +17,7 @@ from playwright.sync_api import sync_playwright
 import nadi
 from nadi.pages.page import Page, write_page
 from nadi.pages.report import report
+from nadi.runs import Run
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "report.png"
 STEP = {"model": "gpt3-125m", "plan": "tp2,pp4,dp2,gb16"}
@@ -29,7 +31,10 @@ def main() -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("no chromium; expected Debian's package of that name")
-    run = nadi.simulate(workload=STEP, topology={"cluster": "selene"}, network={"mtu": "16KiB"})
+    if len(sys.argv) > 1:
+        run = Run(sys.argv[1])
+    else:
+        run = nadi.simulate(workload=STEP, topology={"cluster": "selene"}, network={"mtu": "16KiB"})
     whole = report(run)
     page = Page(whole.title, whole.lead, [section for section in whole.sections if section.id in SHOWN])
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
