@@ -34,19 +34,24 @@ from nadi.benchmarks.scaling import MPIEXEC, run_side_by_side
 from nadi.config import NetworkSection
 from nadi.wiring.partitioning import divide, traffic_load
 from partition import PartitionError
+from pdes.core.jit import Directory, kernel
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
+from pdes.workers.exchange import Exchange
+from pdes.workers.mpi_calls import send_all, take_all
 from pdes.workers.parcel_costs import ParcelCosts, parcel_costs
+from pdes.workers.parcels import calls_of, headers_of, no_parcels, parcel_words
 from pdes.workers.recording import busiest_ns, exchange, fit, projected_s, rank_sums, record_windows, replay
+from pdes.workers.team import Meeting, meeting_at, new_crew, team_in, team_words
 from topologies.units import parse_bytes
 
 COPIES, THREADS, PROCESSES, RANKS, THROUGH_MPI = "copies", "threads", "processes", "ranks", "ranks through MPI"
 WAYS = (THREADS, PROCESSES, RANKS, THROUGH_MPI)
 BEGUN = time.perf_counter()
 PROBES = 3
-PROBE_ROUNDS = 2000
-PROBE_MESSAGES = (1, 8, 64)
-PROBE_WORDS = 168
-"""Of the shortest message between teams."""
+PROBE_ROUNDS, PROBE_EACH = 2000, 20
+PROBE_MESSAGES = (1, 8, 16)
+PROBE_RECORDS = 32
+PROBE_WORDS = parcel_words(PROBE_RECORDS, CROSSING_WORDS - 1)
 DISTURBED = 0.05
 """Share of all cores' time above which others have disturbed a measurement."""
 DEFAULT_ALPHA_US = 12.0
@@ -481,28 +486,66 @@ def exchange_us(args: argparse.Namespace) -> dict[int, float]:
     return dict(sorted(found.items()))
 
 
+@kernel
+def _trade_often(address: int, rounds: int) -> int:
+    parcels = meeting_at(address).parcels
+    for number in range(rounds):
+        if send_all(parcels, number) != 0 or take_all(parcels, number) != 0:
+            return 1
+    return 0
+
+
 def probe() -> None:
-    """As a rank: exchanges of short parcels as pdes does them, of some messages; prints microseconds of each."""
+    """As a rank: exchanges of short parcels by the engine's own code, of some messages; prints microseconds of each."""
     from mpi4py import MPI  # noqa: PLC0415 - only ranks need it
 
     world = MPI.COMM_WORLD
     other = 1 - world.Get_rank()
+
+    class Many(MPI.Intracomm):
+        """As if the other rank were so many."""
+
+        width = 1
+
+        def Get_rank(self) -> int:  # noqa: N802 - of mpi4py
+            return self.width
+
+        def Get_size(self) -> int:  # noqa: N802 - of mpi4py
+            return self.width + 1
+
+        def Recv_init(self, buffer: list, source: int, tag: int) -> MPI.Prequest:  # noqa: N802, ARG002 - of mpi4py
+            return world.Recv_init(buffer, other, tag)
+
     found = {}
     for width in PROBE_MESSAGES:
-        buffers = [[np.zeros(PROBE_WORDS, np.int64) for _ in range(width)] for _ in range(2)]
-        sends = [world.Send_init([buffer, MPI.INT64_T], other, tag) for tag, buffer in enumerate(buffers[1])]
-        requests = [world.Recv_init([buffer, MPI.INT64_T], other, tag) for tag, buffer in enumerate(buffers[0])]
-        both = sends + requests
+        many = Many(world)
+        many.width = width
+        words = np.zeros(3 * width * PROBE_WORDS, np.int64)
+        begins = PROBE_WORDS * np.arange(3 * width)
+        calls, requests, ranks = calls_of(width)
+        parcels = no_parcels([None])._replace(
+            words=words,
+            headers=headers_of(words),
+            outgoing=begins[:width].copy(),
+            incoming=begins[width:].copy(),
+            record_words=np.array([CROSSING_WORDS - 1]),
+            calls=calls,
+            requests=requests,
+            ranks=ranks,
+        )
+        words[begins[:width]] = PROBE_RECORDS
+        team = team_in(np.zeros(team_words(1), np.int64))
+        trade = Exchange(MPI, many, team, parcels, np.full(3 * width, PROBE_WORDS))
+        ranks[:] = other
+        meeting = Directory(Meeting(team, new_crew(1), np.zeros(1, np.int64), parcels))
         took = []
-        for _ in range(PROBE_ROUNDS):
+        for _ in range(PROBE_ROUNDS // PROBE_EACH):
             begun = time.perf_counter()
-            MPI.Prequest.Startall(requests)
-            MPI.Prequest.Startall(sends)
-            MPI.Request.Waitall(both)
-            took.append(time.perf_counter() - begun)
-        for request in both:
-            request.Free()
-        found[width] = statistics.median(took) * 1e6
+            if _trade_often(meeting.address, PROBE_EACH):
+                raise SystemExit("MPI has failed")
+            took.append((time.perf_counter() - begun) / PROBE_EACH)
+        trade.close()
+        found[width] = statistics.median(took[1:]) * 1e6
     if other == 1:
         print(json.dumps(found))
 

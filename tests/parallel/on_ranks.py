@@ -6,16 +6,20 @@ Arguments: names of cases, comma between; ways, each "method/lps/threads/teams";
 import json
 import sys
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
+from mpi4py import MPI
 
 from pdes import Layout, Ranks, RunError, build_world, run, run_divided
+from pdes.workers import exchange
+from pdes.workers.mpi_calls import mpi_functions
 from tests.parallel import matrix
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import some
 
-TEAM_RANKS = {"shared": 0, "sent": 1, "pairs": 2}
-"""Ranks of a team."""
+TEAM_RANKS = {"shared": 0, "sent": 1, "python": 1, "pairs": 2}
+"""Ranks of a team; "python": which calls MPI, as where compiled code cannot."""
 
 
 def whole(world, own):
@@ -36,11 +40,14 @@ def whole(world, own):
     return replace(own, npu_node_ptr=ptr, node_start_ps=joined(1), node_finish_ps=joined(2))
 
 
-def on_ranks(world, graph, program, settings, owner, threads, team_ranks):
+def on_ranks(world, graph, program, settings, owner, threads, teams):
     """Fingerprint of a run on all ranks, and how it went; on rank 0."""
-    layout = Layout(graph, settings, owner)
+    layout, team_ranks = Layout(graph, settings, owner), TEAM_RANKS[teams]
     mailbox = Ranks(world, share_memory=team_ranks != 1, team_ranks=team_ranks)
-    results = run_divided(layout, program, settings, mailbox, threads)
+    functions = {} if teams == "python" else mpi_functions(MPI)
+    with mock.patch.object(exchange, "mpi_functions", return_value=functions):
+        results = run_divided(layout, program, settings, mailbox, threads)
+    calls = mailbox._exchange._parcels.calls[0] if mailbox._exchange else None
     alike = world.gather((results.digest, results.finish_time_ps, results.counters, results.settled))
     together = whole(world, results)
     if together is None:
@@ -49,6 +56,7 @@ def on_ranks(world, graph, program, settings, owner, threads, team_ranks):
         raise AssertionError(f"ranks do not agree: {alike}")
     workers = {name: column.tolist() for name, column in results.workers.items()}
     counted = {name: results.counters[name] for name in ("windows", "packet_hops", "events")}
+    counted |= {"compiled": bool(calls and calls.isend), "agreed": int(calls.agreed) if calls else 0}
     return fingerprint(together), results.settled | counted | {"workers": workers, "wall_s": results.wall_s}
 
 
@@ -74,7 +82,7 @@ def cases(world, names, ways):
                 owner = matrix.owner_of(name, label, int(lps))
                 if owner is not None:
                     owner = spread(owner, world.size)
-                    result, how = on_ranks(world, graph, program, settings, owner, int(threads), TEAM_RANKS[teams])
+                    result, how = on_ranks(world, graph, program, settings, owner, int(threads), teams)
                     found.setdefault(name, {})[way.replace("own", label)] = {"is": result, "how": how}
     return found
 
@@ -93,15 +101,13 @@ def random_ones(world, number):
         ran += 1
         threads = 2 if world.size == 2 and turn % 3 == 0 else 1
         owner = spread(owner, world.size)
-        result, _ = on_ranks(world, graph, program, settings, owner, threads, turn % 3)
+        result, _ = on_ranks(world, graph, program, settings, owner, threads, ("shared", "sent", "pairs")[turn % 3])
         if result and result != wanted:
             wrong.append({"run": repr(drawn), "differ": differing(result, wanted)})
     return {"ran": ran, "wrong": wrong}
 
 
 if __name__ == "__main__":
-    from mpi4py import MPI
-
     everyone = MPI.COMM_WORLD
     document = {
         "cases": cases(everyone, sys.argv[1].split(","), sys.argv[2].split(",")),

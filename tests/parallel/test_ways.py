@@ -118,7 +118,7 @@ RANKS = {
     1: ["metis/1/1/shared", "metis/4/1/shared", "metis/1/1/sent"],
     2: [
         *("metis/2/1/shared", "metis/2/1/sent", "blocks/4/1/shared", "scatter/6/1/sent"),
-        *("metis/4/2/shared", "metis/4/2/sent", "own/2/1/shared", "own/2/1/sent"),
+        *("metis/4/2/shared", "metis/4/2/sent", "own/2/1/shared", "own/2/1/sent", "metis/2/1/python"),
     ],
     3: ["metis/3/1/shared", "metis/3/1/sent", "scatter/6/1/shared", "own/3/1/sent", "scatter/6/1/pairs"],
     4: ["metis/4/1/shared", "own/4/1/shared", "scatter/8/1/pairs"],
@@ -161,8 +161,18 @@ def test_ranks(on_ranks, ranks):
 def test_ranks_share_memory_or_send(on_ranks, ranks):
     for ways in on_ranks(ranks)["cases"].values():
         for way, result in ways.items():
-            expected = {"shared": 1, "sent": ranks, "pairs": (ranks + 1) // 2}
+            expected = {"shared": 1, "sent": ranks, "python": ranks, "pairs": (ranks + 1) // 2}
             assert result["how"]["teams"] == expected[way.rpartition("/")[2]]
+
+
+def test_teams_agree_only_where_parcels_do_not_say_when_the_next_window_begins(on_ranks):
+    """In compiled code and, where that cannot call MPI, in Python; both ways have the same answers (above)."""
+    found = on_ranks(2)["cases"]
+    hows = {name: ways["metis/2/1/sent"]["how"] for name, ways in found.items() if "metis/2/1/sent" in ways}
+    assert all(how["compiled"] for how in hows.values())
+    assert not any(ways["metis/2/1/python"]["how"]["compiled"] for ways in found.values())
+    assert sum(how["agreed"] for how in hows.values()) > 0
+    assert all(how["agreed"] < how["windows"] // 2 for how in hows.values())
 
 
 @pytest.mark.parametrize("ranks", RANKS)
