@@ -47,7 +47,7 @@ def main() -> None:
         shown.wait_for_function(
             "[...document.querySelectorAll('div.plot')].every((plot) => plot.querySelector('.main-svg'))"
         )
-        end = shown.evaluate("document.querySelector('main').getBoundingClientRect().bottom")
+        end = shown.evaluate("document.querySelector('#timeline figure').getBoundingClientRect().bottom")
         shown.screenshot(path=PICTURE, clip={"x": 0, "y": 0, "width": WIDTH, "height": end})
         browser.close()
     sys.stdout.write(f"{PICTURE}\n")
