@@ -14,7 +14,7 @@ from et.pytorch.clocks import Clocks, WaitingTaken
 from et.pytorch.comm_calls import RECV, SEND, CommCall
 from et.pytorch.groups import Groups, ranks_of, said_by, world_of
 from et.pytorch.host_only import HostNodes, host_nodes
-from et.pytorch.host_threads import add_ends, fastest_ns, waits_for_all
+from et.pytorch.host_threads import add_ends, fastest_ns, take_turns, waits_for_all
 from et.pytorch.linking import link
 from et.pytorch.nodes import Node, table
 from et.pytorch.rank_nodes import RankNodes, rank_nodes
@@ -229,6 +229,9 @@ def _set_ends(doing: Conversion, matched: Sequence[Mapping[int, Placed]]) -> Non
         if ranks not in fastest:
             fastest[ranks] = fastest_ns([kinetos[rank] for rank in ranks])
         add_ends(timed, fastest[ranks])
+    for one in doing.made.values():
+        if isinstance(one, RankNodes):
+            take_turns(one)
 
 
 def _taken(placed: Placed) -> WaitingTaken:

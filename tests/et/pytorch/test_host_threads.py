@@ -84,6 +84,15 @@ def test_a_call_that_waits_for_its_thread_comes_after_the_one_before(tmp_path):
     assert CALL in parents(table, waits[0])
 
 
+def test_time_of_two_threads_at_once_counts_once(tmp_path):
+    """Handed over at 215 and 225, begun at 260 and 270: 45 microseconds, not 45 and 45."""
+    events = step([*reduced(210, 260, 300, 5), *reduced(220, 270, 310, 6, elements=50)], 200, 400)
+    table = converted(tmp_path, [events, events]).tables[0]
+    begins = sorted(row for row, name in enumerate(table.names) if name.endswith(BEGINS))
+    assert table.start_time_micros[begins].tolist() == [15, 60]
+    assert table.duration_micros[begins].tolist() == [45, 10]
+
+
 @pytest.mark.parametrize("hosts", [("one", "two"), ("", "")])
 def test_between_hosts_all_that_a_transfer_takes_is_the_networks(tmp_path, hosts):
     made = converted(tmp_path, two_steps(fast_us=8), hosts)
