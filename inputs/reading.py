@@ -137,8 +137,9 @@ def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
         OSError: as `read_bytes`; corrupt gzip data, or data that inflate to more than the bounds above.
     """
     with _opened(path, LARGEST_FILE_BYTES) as file:
-        if not _type(os.fstat(file.fileno()).st_mode) and file.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)] != GZIP_MAGIC:
-            while block := file.read(_PLAIN_BLOCK_BYTES):
+        is_file = not _type(os.fstat(file.fileno()).st_mode)
+        if is_file and os.pread(file.fileno(), len(GZIP_MAGIC), 0) != GZIP_MAGIC:
+            while block := file.raw.read(_PLAIN_BLOCK_BYTES):
                 yield block
             return
     data = read_bytes(path)
