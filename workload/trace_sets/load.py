@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import inputs
 from et import TraceError, TraceTable, read_trace
-from et.prefixes import plain_traces
+from et.prefixes import GROUPS_NAME, plain_traces
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.exchange import Exchange, alone
@@ -23,7 +23,6 @@ from workload.trace_sets.view import AS_WRITTEN
 
 Mask = NDArray[np.bool_]
 
-GROUPS = "groups.json"
 _ENDINGS = (".et", ".et.gz")
 
 
@@ -128,7 +127,7 @@ def files_of(prefix: Path, npus: int) -> dict[int, Path]:
 
 def groups_of(path: str | os.PathLike[str]) -> Path | None:
     """The groups that lie in a folder of plain traces, of files that it has none."""
-    beside = Path(path) / GROUPS
+    beside = Path(path) / GROUPS_NAME
     return beside if beside.is_file() and not is_set(path) else None
 
 
