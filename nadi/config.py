@@ -33,6 +33,7 @@ from nadi.bounds import (
 )
 from nadi.errors import ConfigError
 from nadi.faults import FaultSection
+from partition import DEFAULT_METHOD
 from pdes import Settings, SharedBuffer
 from pdes.build.schedule import Faults
 from pdes.core.setting import Setting, settings_of
@@ -577,7 +578,9 @@ class EngineSection(Section):
     lps_per_worker: int = Field(
         1, ge=1, le=MOST_WORKERS, description="parts of the fabric for each; idle threads take what is left"
     )
-    partitioner: str = Field("metis", description="how the fabric is divided; docs/partition.md lists the methods")
+    partitioner: str = Field(
+        DEFAULT_METHOD, description="how the fabric is divided; docs/partition.md lists the methods"
+    )
     weights: str = Field(
         "traces", description='what the division weighs: "traces", "fabric" or the folder of an earlier run'
     )

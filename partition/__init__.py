@@ -5,13 +5,14 @@ what that promises. What the user asks wrongly raises PartitionError.
 """
 
 from partition.errors import PartitionError
-from partition.methods import methods
+from partition.methods import DEFAULT_METHOD, methods
 from partition.owners import NO_CUT_PS, Partition, partition
 from partition.reach import SMALLEST_BYTES, reach_ps
 from partition.report import Report, report
 from partition.weights import Weights, expected, from_links, link_loads, uniform
 
 __all__ = [
+    "DEFAULT_METHOD",
     "NO_CUT_PS",
     "SMALLEST_BYTES",
     "Partition",

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from partition.clusters import Clusters, cluster
 from partition.errors import PartitionError
+from partition.methods import DEFAULT_METHOD
 from partition.methods import method as find_method
 from partition.reach import SMALLEST_BYTES, reach_ps
 from partition.weights import Weights, uniform
@@ -39,7 +40,7 @@ def partition(
     graph: Graph,
     parts: int,
     *,
-    method: str = "metis",
+    method: str = DEFAULT_METHOD,
     weights: Weights | None = None,
     smallest_bytes: int = SMALLEST_BYTES,
     keep_hosts: bool = True,

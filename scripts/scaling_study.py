@@ -33,7 +33,7 @@ from nadi.benchmarks.bench import BENCHES
 from nadi.benchmarks.scaling import MPIEXEC, run_side_by_side
 from nadi.config import NetworkSection
 from nadi.wiring.partitioning import divide, traffic_load
-from partition import PartitionError
+from partition import DEFAULT_METHOD, PartitionError
 from pdes.core.jit import Directory, kernel
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 from pdes.workers.exchange import Exchange
@@ -150,6 +150,7 @@ def arguments() -> argparse.Namespace:
     add("--sync-size", metavar="BYTES", help="message there")
     add("--npus", type=int, nargs="+", metavar="N", help="sizes of the projection")
     add("--ranks", type=int, nargs="+", metavar="R", help="ranks of the projection")
+    add("--partitioner", metavar="NAME", default=DEFAULT_METHOD, help="of the projection; docs/partition.md lists them")
     add("--projection-size", metavar="BYTES", help="message of the projection")
     add("--windows-limit", type=int, metavar="N", help="record so many only; biased to busy windows")
     add("--lps-per-rank", type=int, default=1, metavar="N")
@@ -161,7 +162,7 @@ def arguments() -> argparse.Namespace:
     add("--beta-us", type=float, default=3.0, help="of an exchange between nodes: a cluster's latency (assumed)")
     add("--message-us", type=float, help="for each other node but the first; default: measured here")
     add("--gather-us", type=float, default=0.1, help="per worker of a node: another core's cache line (assumed)")
-    add("--gbps", type=float, default=100.0, help="of a node's network (assumed)")
+    add("--gbps", type=float, nargs="+", default=[100.0], help="of a node's network (assumed)")
     add("--probe", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     for name, value in (QUICK if args.quick else FULL).items():
@@ -221,6 +222,7 @@ class Problem:
     bench: str
     topology: str
     size: str
+    partitioner: str = DEFAULT_METHOD
 
     def divided(self, lps: int) -> tuple:
         """Fabric, program, settings, the LP of each node, as in `nadi bench`, and the work expected of each LP."""
@@ -229,7 +231,7 @@ class Problem:
         load = traffic_load(graph, program, NetworkSection())
         owner = np.zeros(graph.nodes, np.int32)
         if lps > 1:
-            owner = divide(graph, lps, "metis", load, NetworkSection())[0].owner
+            owner = divide(graph, lps, self.partitioner, load, NetworkSection())[0].owner
         settings = pdes.Settings(seed=1, record_nodes=False, record_flows=False, nvlink_framing=False)
         return graph, program, settings, owner, np.bincount(owner, weights=load.weights.node)
 
@@ -371,7 +373,6 @@ class Sync:
         message: of each further node.
         beta: of a cluster's network, once: all nodes send to all at the same time.
         gather: of each further worker of a node.
-        gbps: of a node's network.
         parcels: of packing and unpacking, which all workers of a node do at the same time.
     """
 
@@ -381,7 +382,6 @@ class Sync:
     message: float = DEFAULT_MESSAGE_US
     beta: float = 0.0
     gather: float = 0.0
-    gbps: float = 100.0
     parcels: ParcelCosts = NO_COSTS
 
     def given(self, args: argparse.Namespace) -> "Sync":
@@ -389,7 +389,7 @@ class Sync:
         self.inside = self.inside if args.inside_us is None else args.inside_us
         self.alpha = self.alpha if args.alpha_us is None else args.alpha_us
         self.message = self.message if args.message_us is None else args.message_us
-        self.beta, self.gather, self.gbps = args.beta_us, args.gather_us, args.gbps
+        self.beta, self.gather = args.beta_us, args.gather_us
         graph, program, settings, owner, _ = Problem("permutation", args.sync_topology, args.sync_size).divided(2)
         self.parcels = parcel_costs(pdes.build_world(graph, program, settings, owner))
         return self
@@ -399,8 +399,10 @@ class Sync:
         kept = {name: value for name, value in vars(self).items() if name not in {"measured", "parcels"}}
         return kept | self.parcels._asdict()
 
-    def of_ranks(self, recording: pdes.workers.recording.Recording, ranks: int, per_node: int) -> dict[str, np.ndarray]:
-        """Of so many ranks, so many of them to a node: per term, float64[windows] or one number of nanoseconds.
+    def of_ranks(
+        self, recording: pdes.workers.recording.Recording, ranks: int, per_node: int, gbps: float
+    ) -> dict[str, np.ndarray]:
+        """Of so many ranks, so many of them to a node, of such a network: nanoseconds per term, float64[windows].
 
         From each node one message to each other one. Every LP packs what it sends to other nodes, and looks through
         all that came to its node. The first worker of a node meets the others twice: once all is packed, and once all
@@ -416,7 +418,7 @@ class Sync:
             terms["exchange"] = self.alpha + self.message * (others - 1)
             terms["latency"] = self.beta
             terms["packed"] = self.gather * (widest - 1)
-            terms["wire"] = packets * CROSSING_WORDS * WORD_BYTES * 8e-3 / self.gbps
+            terms["wire"] = packets * CROSSING_WORDS * WORD_BYTES * 8e-3 / gbps
             each = costs.look_ns * lps + (costs.pack_ns + costs.take_ns) / widest
             terms["parcels"] = (packets * each + costs.letter_ns * letters * lps) * 1e-3
         return {name: np.broadcast_to(us, recording.windows) * 1e3 for name, us in terms.items()}
@@ -661,7 +663,7 @@ def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
     """Each fabric on each number of ranks."""
     rows = []
     for npus in args.npus:
-        problem = Problem(args.bench, args.fabric.format(npus=npus), args.projection_size)
+        problem = Problem(args.bench, args.fabric.format(npus=npus), args.projection_size, args.partitioner)
         serial = recorded_run(problem, 1, args.windows_limit, args)
         serial_s = projected_s(serial.recording, serial.cost, 1)
         say(f"{npus} NPUs: {serial.recording.windows} windows, serial {serial_s:.2f} s")
@@ -677,9 +679,10 @@ def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
             digests = {each.recording.results.digest for each in (serial, recorded) if each.recording.results}
             if len(digests) > 1:
                 raise SystemExit(f"defect: {ranks} ranks gave another digest")
-            for per_node in args.ranks_per_node[: None if ranks > 1 else 1]:
-                way = f"{per_node} a node"
-                terms = sync.of_ranks(recorded.recording, ranks, per_node)
+            ways = [(per_node, gbps) for per_node in args.ranks_per_node for gbps in args.gbps]
+            for per_node, gbps in ways[: None if ranks > 1 else 1]:
+                way = f"{per_node} a node, {gbps:g} Gb/s"
+                terms = sync.of_ranks(recorded.recording, ranks, per_node, gbps)
                 if 1 < per_node == max(args.ranks_per_node) < ranks:
                     terms["hidden"] = -recorded.hidden_ns(ranks, terms)
                 row = {"problem": problem.topology, "npus": npus, "way": way}

@@ -24,6 +24,7 @@ from nadi.launching.progress import Progress, Silence
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation import run_program
 from nadi.wiring.partitioning import divide, traffic_load
+from partition import DEFAULT_METHOD
 from pdes.core.calibration import pairs_per_second
 from topologies import Graph
 from workload import Program
@@ -114,7 +115,7 @@ def run_bench(
     owner = None
     if workers.lps > 1:
         load = traffic_load(graph, program, NetworkSection())
-        owner = divide(graph, workers.lps, "metis", load, NetworkSection())[0].owner
+        owner = divide(graph, workers.lps, DEFAULT_METHOD, load, NetworkSection())[0].owner
         owner = workers.ranks.exchange(owner)[0]
     built_s = time.perf_counter() - begun
     settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False, nvlink_framing=False, **bench.choices)

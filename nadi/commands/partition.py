@@ -24,8 +24,11 @@ def register(app: typer.Typer) -> None:
 def partition(
     file: Path = typer.Argument(metavar="RUN.toml", help="The run file, as for `nadi run`."),
     parts: int = typer.Option(..., "--parts", min=1, help="How many parts: ranks or workers."),
-    method: str = typer.Option(
-        "metis", metavar="NAME", help="How to divide; docs/partition.md lists the methods.", autocompletion=methods
+    method: str | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="How to divide; docs/partition.md lists the methods. Default: the run file's.",
+        autocompletion=methods,
     ),
     weights: Path | None = typer.Option(
         None,
@@ -64,7 +67,7 @@ def partition(
     check_fabric(config.topology.source(), force=force)
     graph = built_fabric(config)
     load = measured_load(weights, graph) if weights else expected_load(config, graph, force=force)
-    found, said = divide(graph, parts, method, load, config.network)
+    found, said = divide(graph, parts, method or config.engine.partitioner, load, config.network)
     document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}
     document |= {"links": graph.links, "weights": str(weights) if weights else "expected"}
     if all_methods:

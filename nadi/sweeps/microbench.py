@@ -19,6 +19,7 @@ from nadi.launching.progress import Progress, Silence
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation import run_program
 from nadi.wiring.partitioning import divide, traffic_load
+from partition import DEFAULT_METHOD
 from topologies import NVSWITCH, Graph
 from topologies.bounds import MOST_BYTES
 from topologies.units import format_bytes, parse_bytes_within
@@ -329,7 +330,7 @@ def _owner(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32
     if workers.lps == 1:
         return None
     load = traffic_load(graph, program, NetworkSection())
-    owner = divide(graph, workers.lps, "metis", load, NetworkSection())[0].owner
+    owner = divide(graph, workers.lps, DEFAULT_METHOD, load, NetworkSection())[0].owner
     return workers.ranks.exchange(owner)[0]
 
 

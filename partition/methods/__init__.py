@@ -18,6 +18,8 @@ from partition.clusters import Clusters
 from partition.errors import PartitionError
 from topologies.graph import Graph
 
+DEFAULT_METHOD = "auto"
+
 
 class Method(Protocol):
     """What a module of this folder has."""

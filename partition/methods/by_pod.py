@@ -1,6 +1,8 @@
 """Pods whole, as many to every part; switches without a pod spread evenly.
 
-Where there are more parts than pods, pods are cut by weight.
+Where there are more parts than pods, a pod's leaves with their NPUs are dealt to its parts by weight, and so are its
+other switches: every part has some of each tier. So no part consists of switches alone, whose packets all leave it, and
+on several nodes of a cluster every part is ready to send after a like share of its work (docs/scaling.md).
 """
 
 import numpy as np
@@ -30,15 +32,17 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
     pods, pod = np.unique(pod_of[pod_of >= 0], return_inverse=True)
     place = pod.reshape(-1).astype(np.float64)
     if len(pods) < parts:
-        place += _middles(place, clusters.weight[pod_of >= 0])
+        has_npus = np.zeros(clusters.number, bool)
+        has_npus[clusters.of_node[: graph.npus]] = True
+        place += _middles(2 * pod.reshape(-1) + has_npus[pod_of >= 0], clusters.weight[pod_of >= 0])
     part[pod_of >= 0] = place * parts // len(pods)
     return part
 
 
-def _middles(pod: NDArray[np.float64], weight: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Where in its pod's weight, from 0 to 1, the middle of each cluster lies."""
-    middle = np.empty(len(pod))
-    for one in np.unique(pod):
-        here = pod == one
+def _middles(tier: NDArray[np.int64], weight: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Where in its tier's weight, from 0 to 1, the middle of each cluster lies."""
+    middle = np.empty(len(tier))
+    for one in np.unique(tier):
+        here = tier == one
         middle[here] = (np.cumsum(weight[here]) - weight[here] / 2) / weight[here].sum()
     return middle

@@ -1,10 +1,9 @@
 """METIS: few packets over the cut, parts of equal work.
 
 Multilevel k-way partitioning (Karypis and Kumar, "Multilevel k-way partitioning scheme for irregular graphs", 1998),
-and recursive bisection, which does better where there are few clusters to a part. The better of the two is taken: the
-one whose heaviest part is lighter, and where they are about equal, whose cut carries fewer packets. METIS looks at the
-cut before it looks at the last few per cent of balance; where clusters are few these are many, so that moves from the
-heaviest part follow.
+and recursive bisection, which does better where there are few clusters to a part. METIS looks at the cut before it
+looks at the last few per cent of balance; where clusters are few these are many, so that moves from the heaviest part
+follow. The better of the two is taken.
 """
 
 import numpy as np
@@ -35,10 +34,14 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
             parts, adjacency, vweights=vertex.tolist(), eweights=edge.tolist(), recursive=recursive, options=options
         )
         found.append(levelled(np.array(result.vertex_part, np.int32), clusters, parts))
+    return better(found, clusters, parts)
+
+
+def better(found: list[NDArray[np.int32]], clusters: Clusters, parts: int) -> NDArray[np.int32]:
+    """The one whose heaviest part is lightest; of those about as light, the first whose cut carries fewest packets."""
     loads = [np.bincount(part, clusters.weight, minlength=parts).max() for part in found]
-    if max(loads) <= _ABOUT_EQUAL * min(loads):
-        return min(found, key=lambda part: _cut(clusters, part))
-    return found[int(np.argmin(loads))]
+    light = [part for part, load in zip(found, loads, strict=True) if load <= _ABOUT_EQUAL * min(loads)]
+    return min(light, key=lambda part: _cut(clusters, part))
 
 
 def levelled(part: NDArray[np.int32], clusters: Clusters, parts: int) -> NDArray[np.int32]:

@@ -25,7 +25,7 @@ def test_a_table_for_people(nadi, run_file):  # noqa: F811
     outcome = nadi("partition", run_file, "--parts", 2)
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith("16 NPUs on fat-tree:k=4,rate=100Gbps,delay=1us\n")
-    for text in ("2 parts by metis", "balance", "lookahead", "1.00656 µs", "predicted speed-up"):
+    for text in ("2 parts by auto", "balance", "lookahead", "1.00656 µs", "predicted speed-up"):
         assert text in outcome.out
     assert len(re.findall(r"^ [01] +8 +10 +[0-9,]+ +50\.0%", outcome.out, re.MULTILINE)) == 2
 
@@ -78,7 +78,7 @@ def test_a_method_that_does_not_fit_says_why(nadi, write_run, step):  # noqa: F8
         (["--parts", 0], "Invalid value for '--parts'"),
         (
             ["--parts", 2, "--method", "mets"],
-            "unknown method 'mets'; did you mean 'metis'? known: blocks, by-pod, metis",
+            "unknown method 'mets'; did you mean 'metis'? known: auto, blocks, by-pod, metis",
         ),
         (["--parts", 500], "500 parts; expected at most 20, as it has no more switches with their NPUs"),
         (["--parts", 2, "--weights", "/nope"], "--weights /nope: found no links.parquet; expected the results of an"),

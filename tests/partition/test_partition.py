@@ -33,7 +33,7 @@ def divide(graph, parts, method, **options):
 
 
 def test_the_methods_are_found():
-    assert METHODS == ("blocks", "by-pod", "metis", "scatter")
+    assert METHODS == ("auto", "blocks", "by-pod", "metis", "scatter")
 
 
 @pytest.mark.parametrize("keep_hosts", [True, False])
@@ -171,7 +171,7 @@ def best_cut(graph, parts, weights, most_load):
 def test_metis_is_as_good_as_trying_all(spec, parts):
     graph = topologies.build(spec)
     weights = partition.uniform(graph)
-    found = partition.partition(graph, parts, weights=weights)
+    found = partition.partition(graph, parts, method="metis", weights=weights)
     said = partition.report(graph, found, weights)
     assert said.cut_packets <= 1.05 * best_cut(graph, parts, weights, max(said.balance, 1.05))
     assert said.balance < 1.12
@@ -207,8 +207,8 @@ def test_metis_balances(parts):
     for spec in ("fat-tree:k=8", "torus:sizes=8x8x4", "rail-optimised:npus=512", "ring:npus=240"):
         graph = topologies.build(spec)
         weights = partition.uniform(graph)
-        said = partition.report(graph, partition.partition(graph, parts, weights=weights), weights)
-        assert said.balance < 1.15, spec
+        found = partition.partition(graph, parts, method="metis", weights=weights)
+        assert partition.report(graph, found, weights).balance < 1.15, spec
 
 
 def test_pods_stay_whole_and_cores_are_shared_out():
@@ -220,6 +220,37 @@ def test_pods_stay_whole_and_cores_are_shared_out():
     halves = partition.partition(graph, 16, method="by-pod")
     for pod in range(8):
         assert set(halves.owner[(graph.pod == pod)]) == {2 * pod, 2 * pod + 1}
+
+
+def test_parts_of_a_pod_have_as_much_of_each_tier():
+    graph = topologies.build("fat-tree:k=8")
+    found = partition.partition(graph, 16, method="by-pod")
+    of_switch = found.owner[graph.npus :]
+    pods, cores = of_switch[:64].reshape(8, 8), of_switch[64:]  # of each pod four leaves, then four switches above them
+    for switches, each in ((pods[:, :4], 2), (pods[:, 4:], 2), (cores, 1)):
+        assert np.bincount(switches.reshape(-1), minlength=16).tolist() == [each] * 16
+    assert np.bincount(found.owner[: graph.npus]).tolist() == [8] * 16
+
+
+@pytest.mark.parametrize("parts", [2, 3, 16, 32])
+@pytest.mark.parametrize("spec", ["fat-tree:k=8", "rail-optimised:npus=256", "ring:npus=250"])
+def test_the_default_is_no_worse_than_metis_nor_by_pod(spec, parts):
+    graph = topologies.build(spec)
+    weights = partition.uniform(graph)
+    found = {method: divide(graph, parts, method, weights=weights) for method in ("auto", "metis", "by-pod")}
+    said = {method: partition.report(graph, each, weights) for method, each in found.items() if each}
+    auto = said.pop("auto")
+    assert auto.balance <= 1.02 * min(each.balance for each in said.values())
+    assert any(auto.cut_packets == each.cut_packets and auto.balance == each.balance for each in said.values())
+    assert found["by-pod"] is not None or np.array_equal(found["auto"].owner, found["metis"].owner)
+
+
+def test_the_default_cuts_pods_where_metis_leaves_parts_heavier():
+    graph = topologies.build("fat-tree:npus=1024,rate=100Gbps,delay=1us")
+    weights = partition.uniform(graph)
+    by_auto, by_metis = (partition.partition(graph, 64, method=each, weights=weights) for each in ("auto", "metis"))
+    assert partition.report(graph, by_metis, weights).balance > 1.03
+    assert partition.report(graph, by_auto, weights).balance < 1.02
 
 
 def test_blocks_are_contiguous_and_switches_follow():
@@ -246,7 +277,7 @@ def test_scatter_may_split_hosts():
 def test_empty_parts_are_filled(monkeypatch):
     graph = topologies.build("fat-tree:k=4")
     monkeypatch.setattr(metis, "assign", lambda _graph, clusters, _parts: np.zeros(clusters.number, np.int32))
-    found = partition.partition(graph, 5)
+    found = partition.partition(graph, 5, method="metis")
     assert set(found.owner.tolist()) == set(range(5))
 
 
@@ -291,9 +322,9 @@ def test_no_traffic_at_all_is_divided_by_nodes():
             "ring:npus=8",
             2,
             {"method": "mtis"},
-            "unknown method 'mtis'; did you mean 'metis'? known: blocks, by-pod, metis, scatter",
+            "unknown method 'mtis'; did you mean 'metis'? known: auto, blocks, by-pod, metis, scatter",
         ),
-        ("ring:npus=8", 1, {"method": "zzz"}, "unknown method 'zzz'; known: blocks, by-pod, metis, scatter"),
+        ("ring:npus=8", 1, {"method": "zzz"}, "unknown method 'zzz'; known: auto, blocks, by-pod, metis, scatter"),
         ("ring:npus=8", 0, {}, "0 parts; expected 1 or more"),
         ("ring:npus=8", 9, PER_NPU, "ring:npus=8: 9 parts; expected at most 8, as it has no more nodes"),
         (
