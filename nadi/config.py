@@ -33,6 +33,7 @@ from nadi.bounds import (
 )
 from nadi.errors import ConfigError
 from nadi.faults import FaultSection
+from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
 from pdes import Settings, SharedBuffer
 from pdes.build.schedule import Faults
@@ -154,7 +155,7 @@ OptionalFlops = Annotated[float | None, BeforeValidator(parse_flops), PlainSeria
 
 SETTINGS: dict[str, Setting] = {
     setting.key: setting
-    for owner in (Settings, SharedBuffer, Fidelity, Faults)
+    for owner in (Settings, SharedBuffer, Fidelity, Faults, Workers)
     for setting in settings_of(owner)
     if setting.is_given
 }
@@ -570,14 +571,10 @@ class EngineSection(Section):
     """The engine."""
 
     seed: int = _engine("seed", ge=0, le=MOST_SEED)
-    backend: Literal["threads", "processes"] = Field(
-        "threads", description="what the workers of this process, or of each MPI rank, are; on ranks only threads"
-    )
-    workers: int = Field(1, ge=1, le=MOST_WORKERS, description="how many of them")
-    share_memory: bool = Field(True, description="MPI ranks of one node meet in shared memory; false: through MPI")
-    lps_per_worker: int = Field(
-        1, ge=1, le=MOST_WORKERS, description="parts of the fabric for each; idle threads take what is left"
-    )
+    backend: Backend = _engine("backend")
+    workers: int = _engine("workers", ge=1, le=MOST_WORKERS)
+    share_memory: bool = _engine("share_memory")
+    lps_per_worker: int = _engine("lps_per_worker", ge=1, le=MOST_WORKERS)
     partitioner: str = Field(
         DEFAULT_METHOD, description="how the fabric is divided; docs/partition.md lists the methods"
     )

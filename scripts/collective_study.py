@@ -66,7 +66,13 @@ def main() -> None:
                         say(f"{name}, {kind}: {each.algorithm} is left out: {each.reason}")
                     rows = list(
                         measure(
-                            graph, Collective(kind), algorithms, [1, *sizes], fitted, shown, Workers(count=args.workers)
+                            graph,
+                            Collective(kind),
+                            algorithms,
+                            [1, *sizes],
+                            fitted,
+                            shown,
+                            Workers(workers=args.workers),
                         )
                     )
                     found += results(name, graph, kind, rows)

@@ -157,7 +157,7 @@ def _asked(
     settings = fitted(
         graph, network_settings(config.network, config.system, seed=seed, record_nodes=False, record_flows=False)
     )
-    check = checker(graph, settings, who.ranks.size * who.count, force=force)
+    check = checker(graph, settings, who.ranks.size * who.workers, force=force)
     chosen, left_out = choose(graph, done, algorithm, steps, check)
     return _Asked(config, graph, done, source, steps, settings, chosen, left_out, who)
 

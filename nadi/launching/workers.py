@@ -1,7 +1,7 @@
 """Who runs a simulation: threads or processes of this machine, or MPI ranks with threads of their own."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ import pdes
 from nadi.launching.gather import ALONE, Ranks
 from nadi.launching.progress import Progress, Silence
 from nadi.launching.world import together
+from pdes.core.setting import Setting
 from topologies import Graph
 from workload import Program
 
@@ -21,43 +22,39 @@ Backend = Literal["threads", "processes"]
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers of a run.
+    """Workers of a run, this process being one of `ranks`.
 
-    Attributes:
-        ranks: this rank and the others.
-        backend: what the workers of a rank are.
-        count: workers of each rank.
-        share_memory: MPI ranks of one node meet in shared memory.
-        lps_each: logical processes of each worker; threads of one rank share theirs.
-        alone: rank 0 does all with one worker, and the other ranks wait for its results.
+    Where it is `alone`, rank 0 does all with one worker, and the other ranks wait for its results.
     """
 
-    ranks: Ranks = ALONE
-    backend: Backend = "threads"
-    count: int = 1
-    lps_each: int = 1
-    share_memory: bool = True
-    alone: bool = False
+    ranks: Annotated[Ranks, Setting("this rank and the others", is_given=False)] = ALONE
+    backend: Annotated[Backend, Setting("what the workers are; those of MPI ranks are threads")] = "threads"
+    workers: Annotated[int, Setting("threads or processes of this machine; under mpiexec, threads of each rank")] = 1
+    lps_per_worker: Annotated[
+        int, Setting("parts of the fabric for each worker; an idle thread takes what is left")
+    ] = 1
+    share_memory: Annotated[bool, Setting("MPI ranks of one node meet in shared memory")] = True
+    alone: Annotated[bool, Setting("rank 0 does all", is_given=False)] = False
 
     @property
     def total(self) -> int:
         """Workers of all ranks."""
-        return 1 if self.alone else self.ranks.size * self.count
+        return 1 if self.alone else self.ranks.size * self.workers
 
     @property
     def lps(self) -> int:
         """Logical processes of the run."""
-        return self.total * self.lps_each
+        return self.total * self.lps_per_worker
 
     @property
     def threads(self) -> int:
         """Threads of each rank or process."""
-        return self.count if self.backend == "threads" else 1
+        return self.workers if self.backend == "threads" else 1
 
     @property
     def processes(self) -> int:
         """Processes of each rank."""
-        return self.count if self.backend == "processes" else 1
+        return self.workers if self.backend == "processes" else 1
 
     def own_npus(self, owner: NDArray[np.int32], npus: int) -> NDArray[np.bool_]:
         """bool[npus]: those of this rank's LPs."""
@@ -83,9 +80,9 @@ class Workers:
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None
             mailbox: pdes.Ranks | pdes.Processes = pdes.Ranks(self.ranks.communicator, share_memory=self.share_memory)
-            return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, self.count, show)
-        if self.backend == "processes" and self.count > 1:
-            mailbox = pdes.Processes(self.count)
+            return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, self.workers, show)
+        if self.backend == "processes" and self.workers > 1:
+            mailbox = pdes.Processes(self.workers)
             return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, 1, progress)
         return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads)
 

@@ -103,7 +103,7 @@ def test_a_section_of_defaults_gives_the_settings_of_defaults():
 def test_workers_have_the_defaults_of_the_run_file():
     engine = RunConfig.model_fields["engine"].default
     own = Workers()
-    assert (own.backend, own.count, own.lps_each, own.share_memory) == (
+    assert (own.backend, own.workers, own.lps_per_worker, own.share_memory) == (
         engine.backend, engine.workers, engine.lps_per_worker, engine.share_memory
     )  # fmt: skip
 
