@@ -159,7 +159,8 @@ def _paused_over_time(run: NetRun, unit: Unit) -> Plot:
     )
     _axes(drawn, unit.name, "")
     drawn.update_yaxes(autorange="reversed", fixedrange=True)
-    says = f"The {len(shown)} links that were paused longest; a stretch is 1/{STRETCHES} of the run. "
+    which = "The only link that was paused" if len(shown) == 1 else f"The {len(shown)} links that were paused longest"
+    says = f"{which}; a stretch is 1/{STRETCHES} of the run. "
     says += f"The first pause was sent after {time_text(int(found.start_ps.min()))}."
     if len((run.pauses or {"link": ()})["link"]) >= LOGGED_PAUSES:
         says += f" Only the first {LOGGED_PAUSES:,} pauses and resumes are known."
@@ -202,21 +203,20 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: Unit) -> Plot:
     _axes(drawn, unit.name, "")
     drawn.update_yaxes(autorange="reversed", fixedrange=True)
     busiest = int(counts.sum(axis=0).argmax())
-    says = f"The {len(shown)} ports that marked most packets; a stretch is {time_text(width_ps)}. "
-    says += f"Most were marked from {time_text(busiest * width_ps)} on."
+    which = (
+        "The only port that marked packets" if len(shown) == 1 else f"The {len(shown)} ports that marked most packets"
+    )
+    says = f"{which}; a stretch is {time_text(width_ps)}. "
+    says += f"The stretch with most marks begins at {time_text(busiest * width_ps)}."
     return Plot("packets marked by ECN over time", drawn, says, 140 + 20 * len(shown))
 
 
 def _marked(run: NetRun) -> Plot:
     """Which ports ECN marked packets at."""
-    from plotly import graph_objects as go
-
     rows = most(run.links, "marked_packets", MOST_PAUSED)
     names, packets = [in_page(row["name"]) for row in rows], [row["marked_packets"] for row in rows]
-    drawn = go.Figure(go.Bar(x=names, y=packets, name="marked", marker_color=style(1).colour, showlegend=False))
-    _axes(drawn, "", "packets marked")
     says = f"ECN marked {int(run.links['marked_packets'].sum()):,} packets, most at {rows[0]['name']}: {packets[0]:,}."
-    return Plot("packets marked by ECN, by port", drawn, says)
+    return _of_links("packets marked by ECN, by port", names, packets, "packets marked", style(1).colour, says)
 
 
 def _completion(flows: Columns, looks: Iterator[Style]) -> Plot:
@@ -243,14 +243,21 @@ def _completion(flows: Columns, looks: Iterator[Style]) -> Plot:
 
 
 def _paused(run: NetRun, unit: Unit) -> Plot:
-    from plotly import graph_objects as go
-
     rows = most(run.links, "paused_ps", MOST_PAUSED)
     names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
-    drawn = go.Figure(go.Bar(x=names, y=times, name="paused", marker_color=_HEAT[-1][1], showlegend=False))
-    _axes(drawn, "", unit.name)
     says = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}." if rows else "None was paused."
-    return Plot("time for which links were paused", drawn, says)
+    return _of_links("time for which links were paused", names, times, unit.name, _HEAT[-1][1], says)
+
+
+def _of_links(title: str, names: list[str], values: list[float], unit: str, colour: str, says: str) -> Plot:
+    """A bar for each link, the longest above."""
+    from plotly import graph_objects as go
+
+    drawn = go.Figure(go.Bar(y=names, x=values, orientation="h", marker_color=colour, showlegend=False))
+    drawn.update_traces(hovertemplate=f"%{{y}}: %{{x:,.5g}} {unit}<extra></extra>")
+    _axes(drawn, unit, "")
+    drawn.update_yaxes(autorange="reversed", type="category", fixedrange=True)
+    return Plot(title, drawn, says, 140 + 20 * len(names))
 
 
 def _trees(document: Mapping[str, Any]) -> Plot:
