@@ -11,6 +11,7 @@ from et.checking.finding import SEVERITIES
 from et.checking.sources import Sources
 from et.checks import all_checks, check_traces
 from et.schema import Node
+from topologies.bounds import LONGEST_PS
 
 REDUCE, GATHER, EXCHANGE = (
     et.CollectiveCommType.ALL_REDUCE,
@@ -159,13 +160,15 @@ def test_sizes_that_are_missing_or_zero(checked):
 
 def test_computations_that_take_no_time(checked):
     own = [et.comp_node(1, "a"), et.comp_node(2, "b", is_cpu_op=True), et.comp_node(3, "c", num_ops=7, tensor_size=1)]
-    own.append(et.comp_node(4, "d", duration_micros=10**14))
+    own += [et.comp_node(4, "d", duration_micros=LONGEST_PS // 10**6 + 1)]
+    own += [et.comp_node(5, "e", duration_micros=LONGEST_PS // 10**6)]
     found = checked(own)
     assert [f[:3] for f in found] == [
         ("durations", "error", 1),
         ("durations", "warning", 1),
         ("durations", "note", 1),
     ]
+    assert "node 4: duration_micros is 1000000000001, expected 1000000000000 at most" in found[0][3]
     assert "node 1: a: no duration" in found[1][3]
 
 
