@@ -81,6 +81,8 @@ def measured_load(folder: Path, graph: Graph) -> Load:
         busy_ps = _busy_ps(summary) if summary is not None else 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, KeyError):  # as of whole messages, which need no windows
+            reason = f"summary.json has no {error.args[0]}, as that of a run of packets has"
         raise ConfigError(f"--weights {folder}: {reason}; expected the results of an earlier run") from None
     if links is None:
         raise ConfigError(f"--weights {folder}: found no {LINKS.file}; expected the results of an earlier run")

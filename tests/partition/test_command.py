@@ -111,6 +111,14 @@ def test_broken_results_are_refused(nadi, run_file, tmp_path, name):  # noqa: F8
     assert "expected the results of an earlier run" in outcome.err
 
 
+def test_results_of_whole_messages_are_refused(nadi, run_file, tmp_path):  # noqa: F811
+    out = tmp_path / "out"
+    assert nadi("run", run_file, "--out", out, "-q", "--set", "network.fidelity=analytical").code == 0
+    outcome = nadi("partition", run_file, "--parts", 2, "--weights", out)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "summary.json has no lookahead_ps, as that of a run of packets has; expected the results of" in outcome.err
+
+
 def test_without_plotly_the_way_out_is_said(nadi, run_file, monkeypatch):  # noqa: F811
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "plotly" else find_spec(name))
