@@ -38,7 +38,7 @@ demo: $(STAMP)
 
 # Files of tests beside each other, then one after another those that keep several cores busy themselves.
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not serial" $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not serial" $(PYTEST)
 	$(BIN)/python -m pytest -m serial $(PYTEST)
 
 fuzz: $(STAMP)
