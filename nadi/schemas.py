@@ -144,8 +144,8 @@ FLOWS = Schema(
         Field("bytes", "int64", "of the message"),
         Field("start_ps", "int64", "when it was posted"),
         Field("finish_ps", "int64", "when its last byte was there"),
-        Field("ideal_ps", "int64", "what it takes alone on an idle network", "see below"),
-        Field("slowdown", "float64", "(finish_ps - start_ps) / ideal_ps", "see below"),
+        Field("ideal_ps", "int64", "what it takes alone on an idle network", "not worked out"),
+        Field("slowdown", "float64", "(finish_ps - start_ps) / ideal_ps", "not worked out"),
     ),
 )
 

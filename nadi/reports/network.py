@@ -107,6 +107,9 @@ def _victims(document: dict[str, Any]) -> Iterator[RenderableType]:
     congested = document["congested_links"]
     more = f" and {len(congested) - MOST_LINKS} more" if len(congested) > MOST_LINKS else ""
     yield f"congested: {', '.join(congested[:MOST_LINKS])}{more}"
+    if not document["victims"]:
+        yield "head-of-line victims: none; pauses held up no message that uses no congested link\n"
+        return
     unit = time_unit(row["paused_ps"] for row in document["victims"])
     table = FittedTable(
         f"head-of-line victims: {document['victims_found']:,} messages on no congested link, held up by pauses",

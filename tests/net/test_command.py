@@ -107,6 +107,16 @@ def test_trees_and_victims(nadi, folder):  # noqa: F811
     assert "head-of-line victims: 1 messages" in shown
 
 
+def test_pauses_without_victims_are_said_without_a_table(nadi, folder):  # noqa: F811
+    """All that crosses the paused link goes to where the congestion is."""
+    write_pauses(folder, (5, ("spine 0", "leaf 0"), 1), (30, ("spine 0", "leaf 0"), 0))
+    document = nadi("net", folder, "--json").document
+    assert (document["congested_links"], document["victims"]) == (["leaf 0 → npu 0"], [])
+    shown = nadi("net", folder).out
+    assert "head-of-line victims: none" in shown
+    assert "sure" not in shown
+
+
 def test_a_fabric_that_cannot_be_built_again_is_said(nadi, folder):  # noqa: F811
     write_pauses(folder, (5, ("leaf 1", "spine 0"), 1))
     summary = json.loads((folder / "summary.json").read_text())
