@@ -7,6 +7,7 @@ import numpy as np
 
 from nadi.analysis.node_times import utilisation
 from nadi.simulation import FinishedRun
+from nadi.wiring.building import memory_nodes
 from nadi.wiring.from_model import remarks
 from workload.trace_sets.view import COLLECTIVE, COMPUTE, MEMORY
 
@@ -71,7 +72,8 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[Counts]) -> list[str]:
         remote_npus=sum(each.remote_npus for each in of_ranks),
         first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
     )
-    said = remarks(simulation.config, simulation.graph.npus)
+    memories = memory_nodes(simulation.config, simulation.graph)
+    said = remarks(simulation.config, simulation.graph.npus - len(memories))
     if total.remote:
         said.append(
             f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "

@@ -89,6 +89,13 @@ def test_is_what_its_traces_are(nadi, model, run_file, tmp_path, fidelity):
     assert by_model["warnings"] == ["8 of 16 NPUs have nothing to do: the plan is of 8 GPUs"]
 
 
+def test_memories_of_hosts_are_no_idle_npus(nadi, model):
+    """The run has put a ninth endpoint beside the plan's eight GPUs."""
+    there = ("--set", "memory.remote=node", "--set", "memory.remote_bandwidth=100GB/s")
+    found = nadi("run", "--model", model, "--plan", f"{PLAN},offload=optimizer", *ON, *there).document
+    assert (found["npus"], found["warnings"]) == (9, [])
+
+
 def test_npus_that_are_folded_have_the_times_of_those_that_are_not(nadi, model, monkeypatch):
     whole = nadi("run", "--model", model, "--plan", "tp2,pp4,dp4,gb16", *ON).document
     monkeypatch.setattr(running, "MOST_ROWS", 0)
