@@ -387,7 +387,7 @@ FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")
 """Keys that only switches with shared buffers have."""
 _OF_FIDELITY = {"analytical": ("congestion_aware", "resolution")}
 """Keys of models other than packets."""
-_FIDELITY_LIKE = {"closed-form": "packet"}
+FIDELITY_LIKE = {"closed-form": "packet"}
 """Models with the keys of another: closed forms are those of packets on an idle network."""
 _OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
 """Keys that all models have. The others are those of packets."""
@@ -447,7 +447,7 @@ class NetworkSection(Section):
             return found
         values = {key: value for key, value in found.items() if value is not None}
         named = values.get("fidelity", "packet")
-        model = _FIDELITY_LIKE.get(named, named) if isinstance(named, str) else named
+        model = FIDELITY_LIKE.get(named, named) if isinstance(named, str) else named
         for key in values if model in ("packet", *_OF_FIDELITY) else ():
             has_it = fidelity_of(key)
             if key in cls.model_fields and has_it not in {"", model}:
@@ -480,7 +480,7 @@ class NetworkSection(Section):
     @model_serializer(mode="wrap")
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
-        own = {"", _FIDELITY_LIKE.get(self.fidelity, self.fidelity)}
+        own = {"", FIDELITY_LIKE.get(self.fidelity, self.fidelity)}
         return {key: value for key, value in written.items() if fidelity_of(key) in own}
 
     def _complaint(self) -> str:

@@ -16,7 +16,16 @@ from pydantic import (
 )
 
 import inputs
-from nadi.config import ECN_KEYS, FABRIC_KEYS, PFC_KEYS, WEIGHT_WORDS, NetworkSection, RunConfig, fidelity_of
+from nadi.config import (
+    ECN_KEYS,
+    FABRIC_KEYS,
+    FIDELITY_LIKE,
+    PFC_KEYS,
+    WEIGHT_WORDS,
+    NetworkSection,
+    RunConfig,
+    fidelity_of,
+)
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.wiring.from_model import settled
@@ -229,7 +238,8 @@ def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> 
         without |= set(keys) if given.get(key) is False else set()
     if without or "congestion_control" in given:
         without.add("congestion")
-    models = {"", given.get("fidelity", "packet")}
+    model = given.get("fidelity", "packet")
+    models = {"", FIDELITY_LIKE.get(model, model) if isinstance(model, str) else model}
     return {key: value for key, value in defaults.items() if key not in without and fidelity_of(key) in models}
 
 

@@ -94,6 +94,14 @@ def test_what_another_choice_does_not_have_is_left_out(override, without, config
     assert not without & set(network.model_dump(exclude_none=True))
 
 
+@pytest.mark.parametrize("name", clusters())
+def test_closed_forms_are_of_the_packets_of_the_cluster(name, config):
+    """Headers, acknowledgements and windows are the cluster's, and not those of fabrics without a name."""
+    text = f'[topology]\ncluster = "{name}"\ngpus = 8\n'
+    by_packets, by_forms = config(text).network, config(text, "network.fidelity=closed-form").network
+    assert by_forms == by_packets.model_copy(update={"fidelity": "closed-form"})
+
+
 def test_another_congestion_control_has_parameters_of_its_own(monkeypatch, config):
     named = find("alibaba-hpn").model_copy(
         update={"network": {"congestion_control": "dcqcn", "congestion": {"g": 0.25}}}
