@@ -331,7 +331,8 @@ def _spread_title(document: Mapping[str, Any]) -> str:
         return "Nothing was paused." if document["why_no_victims"] == "nothing was paused" else "No pauses.parquet."
     roots, shown = document["roots"], len(document["trees"])
     more = f", the {shown} largest" if roots > shown else ""
-    return f"how pauses spread: {document['pauses']:,} pauses, {roots} roots{more}"
+    counted = "1 root" if roots == 1 else f"{roots} roots"
+    return f"how pauses spread: {document['pauses']:,} pauses, {counted}{more}"
 
 
 def _victims_title(document: Mapping[str, Any]) -> str:

@@ -85,7 +85,8 @@ def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
     if trees:
         looked = document["pauses_looked_at"]
         shown = f", the first {looked:,} looked at" if looked < document["pauses"] else ""
-        heading = f"how pauses spread: {document['pauses']:,} pauses{shown}, {document['roots']} roots"
+        roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
+        heading = f"how pauses spread: {document['pauses']:,} pauses{shown}, {roots}"
         yield Text(heading, style="bold")
     for tree in trees:
         root, *lines = tree_lines(tree)
