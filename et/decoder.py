@@ -8,7 +8,7 @@ message by message, so both give the same tables, and errors are said by one.
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,12 @@ from et import attributes
 from et.columns import Columns
 from et.dependencies import ManyParents, Parents
 from et.errors import TraceError
-from et.framing import blocks_of, read_length
+from et.framing import LONGEST_LENGTH_BYTES, read_length
 from et.groups import groups_of_metadata_node
 from et.names import NameTable
 from et.other_attributes import OtherAttributes
 from et.schema import AttributeProto, RawNode
+from et.window import SLACK_BYTES, Window
 
 Path = str | os.PathLike[str]
 Int64 = NDArray[np.int64]
@@ -33,7 +34,7 @@ FEWEST_BYTES = 1 << 20
 MANY_BYTES = 8 << 20
 """Once so much has been read in smaller files, as of hundreds of NPUs, the next ones are worth a compiler, too."""
 
-_CHUNK_BYTES = 1 << 20
+_STEP_BYTES = 1 << 20
 _MOST_ROWS = 32_768 + 56  # columns that are no power of two apart share no lines of a cache
 _NAME_ENTRIES, _ATTRIBUTE_ENTRIES = 1 << 11, 1 << 17
 _MOST_ARENA_BYTES = 32 << 20
@@ -74,20 +75,35 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
     if not _providers or not os.path.isfile(path):  # noqa: PTH113 - a pipe cannot be read once more by the other
         return None
     try:
-        blocks = blocks_of(path)
-        first = next(blocks, b"")
-        if not _is_worth(len(first)):
+        window = Window(path, max(FEWEST_BYTES, _STEP_BYTES), _STEP_BYTES)
+        window.read_on()
+        if not _is_worth(window.size):
             return None
+        metadata = _first_message(path, window)
         decoder = _Decoder(path, _providers[0](), keep_others=keep_others)
-        length, body = read_length(path, first, 0, 0)
-        if body + length > len(first):
-            return None
-        decoder.take(memoryview(first)[body + length :], blocks)
+        decoder.take(window)
         columns = decoder.columns()
         _ = columns.made_names
     except (_NotSureError, TraceError, DecodeError, ValueError):
         return None
-    return first[body : body + length], columns
+    return metadata, columns
+
+
+def _first_message(path: Path, window: Window) -> bytes:
+    """The message that a file begins with; the window begins behind it.
+
+    Raises:
+        _NotSureError, TraceError: there is none.
+    """
+    while window.size < LONGEST_LENGTH_BYTES and window.read_on():
+        pass
+    length, begin = read_length(path, window.data[: min(window.size, LONGEST_LENGTH_BYTES)].tobytes(), 0, 0)
+    while window.size < begin + length:
+        if not window.read_on():
+            raise _NotSureError
+    message = window.data[begin : begin + length].tobytes()
+    window.drop(begin + length)
+    return message
 
 
 def _is_worth(size: int) -> bool:
@@ -99,7 +115,7 @@ def _is_worth(size: int) -> bool:
 
 
 class _Decoder:
-    """Feeds the kernel with chunks, answers what it asks, and gathers what it decodes."""
+    """Feeds the kernel with windows, answers what it asks, and gathers what it decodes."""
 
     def __init__(self, path: Path, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a module
         self._kernel, self._keep_others = kernel, keep_others
@@ -113,18 +129,17 @@ class _Decoder:
         self._spans = np.empty(3 * _MOST_ROWS, np.int64)
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
         self._absent = np.array([_absent(name) for name in _SLOTS], np.int64)
-        self._room(_CHUNK_BYTES)
+        self._room_bytes = 0
 
-    def take(self, first: memoryview, blocks: Iterator[bytes]) -> None:
-        """Decode all blocks of nodes."""
-        left, done = b"", 0
-        for block in itertools.chain([first], map(memoryview, blocks)):
-            for at in range(0, len(block), _CHUNK_BYTES):
-                chunk = block[at : at + _CHUNK_BYTES]
-                done += len(chunk)
-                left = self._chunk(left, chunk)
-                self._columns.expect(self._file_bytes, done)
-        if left:
+    def take(self, window: Window) -> None:
+        """Decode all nodes."""
+        self._window = window
+        while True:
+            window.drop(self._decode_window())
+            self._columns.expect(self._file_bytes, window.taken)
+            if not window.read_on():
+                break
+        if window.size:
             raise _NotSureError
 
     def columns(self) -> "_DecodedColumns":
@@ -132,26 +147,23 @@ class _Decoder:
         return self._columns
 
     def _room(self, size: int) -> None:
-        """Buffers for chunks of so many bytes."""
-        padding = self._kernel.PADDING_BYTES
-        self._data = np.zeros(size + padding, np.uint8)
-        self._out = np.empty(size + padding, np.uint8)
-        self._others = np.empty(size + padding if self._keep_others else 0, np.uint8)
+        """Buffers for windows of so many bytes."""
+        self._room_bytes = size
+        self._out = np.empty(size, np.uint8)
+        self._others = np.empty(size if self._keep_others else 0, np.uint8)
         self._data_deps, self._control_deps = np.empty(size, np.int64), np.empty(size, np.int64)
 
-    def _chunk(self, left: bytes, block: memoryview) -> bytes:
-        """Decode what was left and a block; gives what is left now."""
-        size = len(left) + len(block)
-        if size > len(self._out) - self._kernel.PADDING_BYTES:
-            self._room(2 * size)
-        self._data[: len(left)] = np.frombuffer(left, np.uint8)
-        self._data[len(left) : size] = np.frombuffer(block, np.uint8)
-        self._data[size : size + self._kernel.PADDING_BYTES] = 0
+    def _decode_window(self) -> int:
+        """Decode what is in the window; gives how many bytes were whole messages."""
+        data, size = self._window.data, self._window.size
+        if len(data) > self._room_bytes:
+            self._room(len(data))
+        data[size : size + SLACK_BYTES] = 0
         kernel, state = self._kernel, self._state
         state[:] = 0
         while True:
             outcome = kernel.decode_nodes(
-                self._data.ctypes.data,
+                data.ctypes.data,
                 size,
                 self._out.ctypes.data,
                 self._others.ctypes.data if self._keep_others else 0,
@@ -173,7 +185,7 @@ class _Decoder:
                 raise _NotSureError
             if outcome in {kernel.NEW_NAME, kernel.NEW_ATTRIBUTE}:
                 self._learn(is_name=outcome == kernel.NEW_NAME)
-        return self._data[state[kernel.POSITION] : size].tobytes()
+        return int(state[kernel.POSITION])
 
     def _flush(self) -> None:
         kernel, state = self._kernel, self._state
@@ -181,7 +193,7 @@ class _Decoder:
         rows = self._rows.reshape(-1, _MOST_ROWS)[:, :count]
         for row, begin, end in self._spans[: 3 * state[kernel.SPANS]].reshape(-1, 3).tolist():
             del row
-            message = RawNode.FromString(self._data[begin:end].tobytes())
+            message = RawNode.FromString(self._window.data[begin:end].tobytes())
             self._columns.add_groups(groups_of_metadata_node(message))
         data, control = self._data_deps[: state[kernel.DATA]], self._control_deps[: state[kernel.CONTROL]]
         self._columns.extend(kernel, rows, data, control, self._out[: state[kernel.NAME_BYTES]].tobytes())
@@ -193,8 +205,8 @@ class _Decoder:
     def _learn(self, *, is_name: bool) -> None:
         """Answer what the kernel asked: where a name of attributes or an attribute goes."""
         kernel, state = self._kernel, self._state
-        begin = int(state[kernel.ASKED_AT]) - self._data.ctypes.data
-        found = self._data[begin : begin + int(state[kernel.ASKED_BYTES])]
+        begin = int(state[kernel.ASKED_AT]) - self._window.data.ctypes.data
+        found = self._window.data[begin : begin + int(state[kernel.ASKED_BYTES])]
         if self._arena_bytes + len(found) > _MOST_ARENA_BYTES:
             raise _NotSureError
         slot, value = self._of_name(found.tobytes()) if is_name else self._of_attribute(found.tobytes())
@@ -278,7 +290,7 @@ class _DecodedColumns(Columns):
 
     def extend(self, kernel: Any, rows: Int64, data: Int64, control: Int64, names: bytes) -> None:  # noqa: ANN401
         """Append the nodes of some rows: int64[columns, nodes]."""
-        if rows.shape[1] == 0:  # the first node is longer than a chunk, or there is none
+        if rows.shape[1] == 0:  # the first node is longer than a window, or there is none
             return
         begin, end = self._count, self._count + rows.shape[1]
         if end > len(self._arrays.get("id", ())):

@@ -1,18 +1,21 @@
 """Framing of a trace file: each message stands behind its length, a base-128 varint; the file may be gzipped."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import inputs
 from et.errors import TraceError
 
+Path = str | os.PathLike[str]
+
 LONGEST_MESSAGE_BYTES = 2**31 - 1  # protobuf's own limit, hence a length of at most five bytes
-_LONGEST_LENGTH_BYTES = 5
+LONGEST_LENGTH_BYTES = 5
 _HEAD_BYTES = 1 << 16
 _EXPECTED = "a Chakra trace (.et or .et.gz)"
 
 
-def iter_messages(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
+def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (byte offset of the frame, message) for every message of the file, zero-length ones too.
 
     Offsets of a gzipped file count its uncompressed bytes. The first message is the GlobalMetadata, the rest are Nodes.
@@ -26,7 +29,7 @@ def iter_messages(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
     _refuse_others(path, data)
     while data:
         at, wanted = 0, 0
-        while at < len(data) and (following is None or at + _LONGEST_LENGTH_BYTES <= len(data)):
+        while at < len(data) and (following is None or at + LONGEST_LENGTH_BYTES <= len(data)):
             length, body = read_length(path, data, at, before)
             wanted = body + length - at
             if at + wanted > len(data):
@@ -66,26 +69,26 @@ def frame(message: bytes) -> bytes:
     return bytes(length) + message
 
 
-def read_length(path: str | os.PathLike[str], data: bytes, start: int, before: int) -> tuple[int, int]:
+def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, int]:
     """The length that stands at `start`, and the offset behind it; `before`: bytes of the file before `data`.
 
     Raises:
         TraceError: it is cut off, longer than a length may be, or too large.
     """
     length = 0
-    for i, byte in enumerate(data[start : start + _LONGEST_LENGTH_BYTES]):
+    for i, byte in enumerate(data[start : start + LONGEST_LENGTH_BYTES]):
         length |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             if length > LONGEST_MESSAGE_BYTES:
                 raise TraceError(f"{path}: byte {before + start}: message length {length}, expected at most 2 GiB")
             return length, start + i + 1
     where = f"{path}: byte {before + start}"
-    if len(data) - start < _LONGEST_LENGTH_BYTES:
+    if len(data) - start < LONGEST_LENGTH_BYTES:
         raise TraceError(f"{where}: the file ends inside a message length, expected a whole message")
     raise TraceError(f"{where}: corrupt message length, expected a varint of at most five bytes")
 
 
-def _refuse_others(path: str | os.PathLike[str], data: bytes) -> None:
+def _refuse_others(path: Path, data: bytes) -> None:
     """Name a file of another kind for what it is, before a byte of it is taken for a length."""
     if not data:
         raise TraceError(f"{path}: byte 0: the file is empty, expected a GlobalMetadata message")
@@ -96,14 +99,31 @@ def _refuse_others(path: str | os.PathLike[str], data: bytes) -> None:
         raise TraceError(inputs.complaint(path, named, _EXPECTED))
 
 
-def blocks_of(path: str | os.PathLike[str]) -> Iterator[bytes]:
+def blocks_of(path: Path) -> Iterator[bytes]:
     """What is in the file, inflated; a block is no message.
 
     Raises:
         TraceError: it cannot be read, or is corrupt gzip data.
     """
-    try:
+    with _named(path):
         yield from inputs.blocks(path)
+
+
+def fills_of(path: Path, room: Callable[[], memoryview]) -> Iterator[int]:
+    """What is in the file, inflated, put into the room that is asked for each time; gives how many bytes were.
+
+    Raises:
+        TraceError: as `blocks_of`.
+    """
+    with _named(path):
+        yield from inputs.fills(path, room)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say as a TraceError what is wrong with reading a file."""
+    try:
+        yield
     except OSError as error:
         kind = inputs.kind_of(path)
         if kind is not None and not kind.is_file:

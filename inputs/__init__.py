@@ -5,13 +5,14 @@ It imports nothing of ours, and may be imported by all.
 
 from inputs.kinds import Kind, complaint, kind_of, kind_of_bytes
 from inputs.names import shown
-from inputs.reading import LARGEST_INFLATED_BYTES, blocks, pieces, read_bytes, read_part, read_text, type_of
+from inputs.reading import LARGEST_INFLATED_BYTES, blocks, fills, pieces, read_bytes, read_part, read_text, type_of
 
 __all__ = [
     "LARGEST_INFLATED_BYTES",
     "Kind",
     "blocks",
     "complaint",
+    "fills",
     "kind_of",
     "kind_of_bytes",
     "pieces",

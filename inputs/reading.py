@@ -9,9 +9,9 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, BinaryIO
 
 GZIP_MAGIC = b"\x1f\x8b"
 LARGEST_FILE_BYTES = 64 << 30
@@ -21,8 +21,7 @@ LARGEST_INFLATED_BYTES = 4 << 30
 INFLATED_IN_ANY_CASE_BYTES = 64 << 20
 MOST_TIMES_INFLATED = 200
 """Ids and times keep traces from shrinking so far; beyond the bytes above."""
-_BLOCK_BYTES = 16 << 20
-_PLAIN_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 """Few enough that one takes the place of another in memory."""
 _WITHOUT_WAITING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _OF_THE_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
@@ -136,31 +135,62 @@ def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
     Raises:
         OSError: as `read_bytes`; corrupt gzip data, or data that inflate to more than the bounds above.
     """
+    with _content(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            yield block
+
+
+def fills(path: str | os.PathLike[str], room: Callable[[], memoryview]) -> Iterator[int]:
+    """What is in a file, as `blocks`, put into the room that is asked for each time; gives how many bytes were.
+
+    Raises:
+        OSError: as `blocks`.
+    """
+    with _content(path) as file:
+        while size_bytes := file.readinto(room()):
+            yield size_bytes
+
+
+@contextmanager
+def _content(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """What is in a file, as a binary stream without a buffer between.
+
+    Raises:
+        OSError: as `read_bytes`.
+    """
     with _opened(path, LARGEST_FILE_BYTES) as file:
         is_file = not _type(os.fstat(file.fileno()).st_mode)
         if is_file and os.pread(file.fileno(), len(GZIP_MAGIC), 0) != GZIP_MAGIC:
-            while block := file.raw.read(_PLAIN_BLOCK_BYTES):
-                yield block
+            yield file.raw
             return
     data = read_bytes(path)
-    if not data.startswith(GZIP_MAGIC):
-        yield data
-        return
-    most_bytes = min(LARGEST_INFLATED_BYTES, max(INFLATED_IN_ANY_CASE_BYTES, MOST_TIMES_INFLATED * len(data)))
-    inflated = 0
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            while block := file.read(_BLOCK_BYTES):
-                inflated += len(block)
-                if inflated > most_bytes:
-                    break
-                yield block
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise OSError(errno.EINVAL, f"corrupt gzip data ({error}), expected a whole gzip file") from error
-    if inflated > most_bytes:
-        by_size = most_bytes == LARGEST_INFLATED_BYTES
-        most = _amount(most_bytes) if by_size else f"{MOST_TIMES_INFLATED} times its size"
-        raise OSError(errno.EFBIG, f"inflates to more than {most}; if that is meant, gunzip it first")
+    yield _Inflated(data) if data.startswith(GZIP_MAGIC) else io.BytesIO(data)
+
+
+class _Inflated(io.RawIOBase):
+    """What is in the bytes of a gzipped file; what is wrong with them is an OSError as of `blocks`."""
+
+    def __init__(self, data: bytes) -> None:
+        self._file = gzip.GzipFile(fileobj=io.BytesIO(data))
+        self._most_bytes = min(LARGEST_INFLATED_BYTES, max(INFLATED_IN_ANY_CASE_BYTES, MOST_TIMES_INFLATED * len(data)))
+        self._inflated = 0
+
+    def readable(self) -> bool:
+        """That it can be read."""
+        return True
+
+    def readinto(self, room: Any) -> int:  # noqa: ANN401 - what can be written to has no name in this Python
+        """Inflate as much as there is room for; gives how many bytes, 0 at the end."""
+        try:
+            size_bytes = self._file.readinto(room)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise OSError(errno.EINVAL, f"corrupt gzip data ({error}), expected a whole gzip file") from error
+        self._inflated += size_bytes
+        if self._inflated > self._most_bytes:
+            by_size = self._most_bytes == LARGEST_INFLATED_BYTES
+            most = _amount(self._most_bytes) if by_size else f"{MOST_TIMES_INFLATED} times its size"
+            raise OSError(errno.EFBIG, f"inflates to more than {most}; if that is meant, gunzip it first")
+        return size_bytes
 
 
 def _type(mode: int) -> str:
