@@ -81,7 +81,7 @@ class Columns:
         integers["comm_type"] = self._collectives(types, integers["comm_type"], integers["is_cpu_op"])
         other, other_attributes = self._others()
         parents = (data, control) if with_control else (data,)
-        dep_ptr, dep, dangling = resolve(self._path, ids, parents, strict=strict)
+        dep_ptr, dep, dangling = self._resolved(ids, parents, strict=strict)
         return TraceTable(
             path=str(self._path),
             version=version,
@@ -176,6 +176,12 @@ class Columns:
     def _parents(self) -> tuple[Parents, Parents]:
         """Data and control."""
         return self._data, self._control
+
+    def _resolved(
+        self, ids: NDArray[np.uint64], parents: Sequence[Parents], *, strict: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
+        """As et.dependencies.resolve."""
+        return resolve(self._path, ids, parents, strict=strict)
 
     def _is_given(self, name: str) -> NDArray[np.bool_]:
         """bool[n]: whether a node has an attribute."""

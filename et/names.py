@@ -18,11 +18,11 @@ class NameTable:
     """The names of n nodes, held as one UTF-8 blob: name i is blob[offsets[i]:offsets[i+1]].
 
     Attributes:
-        blob: bytes of all names.
+        blob: uint8[bytes], of all names.
         offsets: int64[n+1].
     """
 
-    blob: bytes
+    blob: UInt8
     offsets: Int64
 
     @classmethod
@@ -40,22 +40,23 @@ class NameTable:
         offsets = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(part) for part in parts], out=offsets[1:])
         offsets.setflags(write=False)
-        return cls(blob, offsets)
+        return cls(np.frombuffer(blob, np.uint8), offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> str:
         row = range(len(self))[row]
-        return self.blob[self.offsets[row] : self.offsets[row + 1]].decode()
+        return self.blob[self.offsets[row] : self.offsets[row + 1]].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
-        return (self.blob[begin:end].decode() for begin, end in pairwise(self.offsets.tolist()))
+        blob = self.blob.tobytes()
+        return (blob[begin:end].decode() for begin, end in pairwise(self.offsets.tolist()))
 
     def pieces(self, begin: int, end: int) -> tuple[UInt8, Int64]:
         """Names begin .. end-1, one after another: uint8[bytes] and int64[end-begin], how long each is."""
         offsets = self.offsets[begin : end + 1]
-        return np.frombuffer(self.blob, np.uint8)[offsets[0] : offsets[-1]], np.diff(offsets)
+        return self.blob[offsets[0] : offsets[-1]], np.diff(offsets)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -96,7 +97,7 @@ class ComposedNames:
     @cached_property
     def _bytes(self) -> UInt8:
         """Heads, then tails."""
-        return np.frombuffer(self.heads.blob + self.tails.blob, np.uint8)
+        return np.concatenate([self.heads.blob, self.tails.blob])
 
     @cached_property
     def _offsets(self) -> Int64:

@@ -14,8 +14,9 @@ class Window:
     """Bytes of a file, inflated if it is gzipped.
 
     Attributes:
-        data: uint8[room + SLACK_BYTES], the bytes from the first that is still wanted on.
-        size: how many those are.
+        data: uint8[room + SLACK_BYTES].
+        begin: where in it the first byte stands that is still wanted.
+        end: where the bytes end that have been read.
         taken: how many bytes of the file have been read so far.
     """
 
@@ -27,11 +28,10 @@ class Window:
             first_bytes: how many are read at first.
             step_bytes: how many are read each time after that.
         """
-        self.data = np.zeros(max(first_bytes, step_bytes) + SLACK_BYTES, np.uint8)
-        self.size = self.taken = 0
-        self._step_bytes = step_bytes
+        self.data = np.zeros(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)
+        self.begin = self.end = self.taken = 0
         self._fills = fills_of(path, self._room)
-        self._more = first_bytes
+        self._more, self._step_bytes = first_bytes, step_bytes
 
     def read_on(self) -> bool:
         """Read what stands behind the window, too; gives whether there was something.
@@ -40,22 +40,17 @@ class Window:
             TraceError: it cannot be read, or is corrupt gzip data.
         """
         read = next(self._fills, 0)
-        self.size += read
+        self.end += read
         self.taken += read
         self._more = self._step_bytes
+        self.data[self.end : self.end + SLACK_BYTES] = 0
         return read > 0
 
-    def drop(self, size_bytes: int) -> None:
-        """Have the window begin so many bytes later."""
-        if size_bytes:
-            self.data[: self.size - size_bytes] = self.data[size_bytes : self.size].copy()
-            self.size -= size_bytes
-
     def _room(self) -> memoryview:
-        """Where the next bytes go."""
-        wanted = self.size + self._more + SLACK_BYTES
-        if wanted > len(self.data):
-            grown = np.zeros(2 * wanted, np.uint8)
-            grown[: self.size] = self.data[: self.size]
-            self.data = grown
-        return self.data[self.size : self.size + self._more].data
+        """Where the next bytes go, behind those that are still wanted."""
+        wanted = self.data[self.begin : self.end].copy()
+        self.begin, self.end = 0, len(wanted)
+        if self.end + self._more + SLACK_BYTES > len(self.data):
+            self.data = np.zeros(2 * (self.end + self._more) + SLACK_BYTES, np.uint8)
+        self.data[: self.end] = wanted
+        return self.data[self.end : self.end + self._more].data

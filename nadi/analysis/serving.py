@@ -106,7 +106,7 @@ def _rows_with_requests(names: NameTable | ComposedNames) -> NDArray[np.int64]:
             (names.head, names.heads), (names.tail, names.tails)
         ))  # fmt: skip
         return np.flatnonzero(heads | tails)
-    places = np.array([at.start() for at in re.finditer(_WORD, names.blob)], np.int64)
+    places = np.array([at.start() for at in re.finditer(_WORD, names.blob.data)], np.int64)
     rows = np.unique(np.searchsorted(names.offsets, places, "right") - 1)
     return rows[(rows >= 0) & (rows < len(names))]
 

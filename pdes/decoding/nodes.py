@@ -9,24 +9,34 @@ The tables are open-addressed, ENTRY words an entry: where its bytes lie in the 
 and for a name the largest value, for an attribute its value. A slot is a column of numbers, IGNORED, or WHOLE: then
 the attribute is looked up with its value. RANKS is IGNORED, too, but defines a group where the node is METADATA.
 
-Attributes that no column takes can be kept: their fields are copied as they are, node after node.
+All that is decoded is written where it stays. A column of a slot holds what nodes have that lack the attribute, and is
+written to where one has it. `places` says where the lists lie that grow by a number of items a node, and how many items
+each has room for. Attributes that no column takes can be kept: their fields are copied as they are, node after node.
 """
 
 from pdes.core.jit import inline, kernel, load_unaligned, store_unaligned
 
-# words of `state`
-POSITION, ROWS, DATA, CONTROL, NAME_BYTES, SPANS, ASKED_AT, ASKED_BYTES, ASKED_PLACE, OTHER_BYTES = range(10)
-# and of the node that is being decoded: where its name lies, what is kept of it, and 1 + its type where ranks were met
-NAME_AT, NODE_OTHER_BYTES, RANKS_KIND = range(10, 13)
+# the lists of `places`: ids of parents, bytes of names and of fields that are kept
+DATA, CONTROL, NAME_BYTES, OTHER_BYTES = range(4)
+LISTS = 4
+# words of `state`; before them, how many items each list has
+POSITION, ROWS, SPANS, ASKED_AT, ASKED_BYTES, ASKED_PLACE, WANTED_BYTES = range(LISTS, LISTS + 7)
+# and of the node that is being decoded: what is kept of it, and 1 + its type where ranks were met
+NODE_OTHER_BYTES, RANKS_KIND = range(LISTS + 7, LISTS + 9)
 STATE_WORDS = 16
 # what `decode_nodes` returns
 DONE, FULL, NEW_NAME, NEW_ATTRIBUTE, DOUBTFUL = range(5)
-# columns of `rows`; those of slots follow
+# columns; those of slots follow
 ID, TYPE, START, DURATION, NAME_LENGTH, DATA_COUNT, CONTROL_COUNT, OTHER_LENGTH, FIRST_SLOT = range(9)
+# words of a column: its address, bytes of an item, and the bits of a word that are not the item's
+COLUMN_WORDS = 3
+# words of a list: its address, and how many items it has room for
+LIST_WORDS = 2
 IGNORED, WHOLE, RANKS = -1, -2, -3
 ENTRY = 4
+WORD_BYTES, ROW_BYTES = 8, 4
 PADDING_BYTES = 32
-"""Behind all bytes that are looked at: words are read whole."""
+"""Behind all bytes that are looked at or written: words are read and written whole."""
 
 # the first byte of a field of a node: 8 * its number + 0 (a number) or 2 (bytes behind their length)
 ID_TAG, NAME_TAG, TYPE_TAG, CONTROL_DEP_TAG, CONTROL_DEPS_TAG, DATA_DEP_TAG, DATA_DEPS_TAG = 8, 18, 24, 32, 34, 40, 42
@@ -167,7 +177,22 @@ def fits(tag, value):
 
 
 @inline
-def take_attribute(at, end, names, attributes, arena, rows, stride, row, state):
+def put(columns, slot, row, value):
+    """Write an item of the column of a slot."""
+    column = COLUMN_WORDS * (FIRST_SLOT + slot)
+    at = columns[column] + row * columns[column + 1]
+    beside = columns[column + 2]
+    store_unaligned(at, (load_unaligned(at) & beside) | (value & ~beside))
+
+
+@inline
+def put_next(columns, column, row, value):
+    """Write the next item of a column; what stands behind it is not of any node yet."""
+    store_unaligned(columns[COLUMN_WORDS * column] + row * columns[COLUMN_WORDS * column + 1], value)
+
+
+@inline
+def take_attribute(at, end, names, attributes, arena, columns, row, state):
     """Put an attribute into its column; gives FINE, that no column takes it, or why not."""
     word = load_unaligned(at)
     name_bytes = (word >> 8) & 0xFF
@@ -186,7 +211,7 @@ def take_attribute(at, end, names, attributes, arena, rows, stride, row, state):
                 if slot >= 0:
                     if value > names[ENTRY * place + 3]:
                         return DOUBTFUL
-                    rows[(FIRST_SLOT + slot) * stride + row] = value
+                    put(columns, slot, row, value)
                     return FINE
                 return IS_OTHER
         elif slot == IGNORED and tag == 0x1EA:
@@ -201,20 +226,20 @@ def take_attribute(at, end, names, attributes, arena, rows, stride, row, state):
         return NEW_ATTRIBUTE if found == 0 else DOUBTFUL
     slot = attributes[ENTRY * place + 2]
     if slot >= 0:
-        rows[(FIRST_SLOT + slot) * stride + row] = attributes[ENTRY * place + 3]
+        put(columns, slot, row, attributes[ENTRY * place + 3])
         return FINE
     return IS_RANKS if slot == RANKS else IS_OTHER
 
 
 @inline
 def take_packed(at, end, deps, count):
-    """Put packed ids behind as many parents; gives how many those are now, -1 = their bytes are no ids."""
+    """Put packed ids behind as many parents at an address; gives how many those are now, -1 = they are no ids."""
     while at < end:
         value, used = varint(at)
         if used == 0:
             return -1
         at += used
-        deps[count] = value
+        store_unaligned(deps + WORD_BYTES * count, value)
         count += 1
     return count if at == end else -1
 
@@ -253,137 +278,137 @@ def keep_other(field, at, end, is_ranks, others, kind, state):
 
 
 @inline
-def take_field(tag, field, at, end, others, names, attributes, arena, rows, stride, row, state):
-    """Take an attribute, a name, inputs or outputs, which lie from `at` up to `end`; gives FINE or why not."""
+def take_other_field(tag, field, at, end, kind, names, attributes, arena, columns, row, places, state):
+    """Take an attribute, inputs or outputs, which lie from `at` up to `end`; gives FINE or why not."""
     if tag == ATTRIBUTE_TAG:
-        outcome = take_attribute(at, end, names, attributes, arena, rows, stride, row, state)
+        outcome = take_attribute(at, end, names, attributes, arena, columns, row, state)
         if outcome != IS_OTHER and outcome != IS_RANKS:
             return outcome
+        others = places[LIST_WORDS * OTHER_BYTES]
         if others == 0:
             return FINE
-        return keep_other(field, at, end, outcome == IS_RANKS, others, rows[TYPE * stride + row], state)
-    if tag == NAME_TAG:
-        state[NAME_AT] = at
-        rows[NAME_LENGTH * stride + row] = end - at
-        return FINE
+        return keep_other(field, at, end, outcome == IS_RANKS, others, kind, state)
     return FINE if (tag == INPUTS_TAG or tag == OUTPUTS_TAG) and is_whole_io(at, end) else DOUBTFUL
 
 
 @inline
-def begin_node(absent, rows, stride, row, state):
-    """What a node holds that says nothing."""
-    for column in range(DATA_COUNT):
-        rows[column * stride + row] = 0
-    for slot in range(absent.shape[0]):
-        rows[(FIRST_SLOT + slot) * stride + row] = absent[slot]
-    state[NODE_OTHER_BYTES] = 0
-    state[RANKS_KIND] = 0
-
-
-@inline
-def decode_fields(at, end, others, names, attributes, arena, rows, stride, row, data_deps, control_deps, state):
-    """Decode the fields of a node, which are all bytes from `at` up to `end`; gives FINE or why not."""
-    parents = state[DATA]
-    control = state[CONTROL]
-    while at < end:
-        field = at
-        tag = load_unaligned(at) & 0xFF
-        value, used = varint(at + 1)
-        if used == 0:
-            return DOUBTFUL
-        at += 1 + used
-        if tag == DATA_DEP_TAG:
-            data_deps[parents] = value
-            parents += 1
-        elif tag == ID_TAG:
-            rows[ID * stride + row] = value
-        elif tag == TYPE_TAG:
-            rows[TYPE * stride + row] = value
-        elif tag == CONTROL_DEP_TAG:
-            control_deps[control] = value
-            control += 1
-        elif tag == DURATION_TAG:
-            rows[DURATION * stride + row] = value
-        elif tag == START_TAG:
-            rows[START * stride + row] = value
-        elif value > end - at:
-            return DOUBTFUL
-        else:
-            stop = at + value
-            if tag == DATA_DEPS_TAG:
-                parents = take_packed(at, stop, data_deps, parents)
-            elif tag == CONTROL_DEPS_TAG:
-                control = take_packed(at, stop, control_deps, control)
-            else:
-                outcome = take_field(tag, field, at, stop, others, names, attributes, arena, rows, stride, row, state)
-                if outcome != FINE:
-                    return outcome
-            if parents < 0 or control < 0:
-                return DOUBTFUL
-            at = stop
-    rows[DATA_COUNT * stride + row] = parents - state[DATA]
-    rows[CONTROL_COUNT * stride + row] = control - state[CONTROL]
-    return FINE if at == end else DOUBTFUL
-
-
-@inline
-def is_likely(rows, stride, row, state):
+def is_likely(kind, name_bytes, state):
     """Whether the fields of a node go together."""
-    kind = rows[TYPE * stride + row]
-    if kind < METADATA_NODE or kind > LAST_NODE_TYPE or rows[NAME_LENGTH * stride + row] > LONGEST_NAME_BYTES:
+    if kind < METADATA_NODE or kind > LAST_NODE_TYPE or name_bytes > LONGEST_NAME_BYTES:
         return False
     return state[RANKS_KIND] == 0 or state[RANKS_KIND] == kind + 1
 
 
 @inline
-def finish_node(begin, end, out, rows, stride, row, spans, state):
-    """Count a decoded node, whose message lies from one offset up to another, and keep its name."""
-    if rows[TYPE * stride + row] == METADATA_NODE:
-        span = 3 * state[SPANS]
-        spans[span] = row
-        spans[span + 1] = begin
-        spans[span + 2] = end
-        state[SPANS] += 1
-    name_bytes = rows[NAME_LENGTH * stride + row]
-    copy_bytes(state[NAME_AT], name_bytes, out + state[NAME_BYTES])
-    rows[OTHER_LENGTH * stride + row] = state[NODE_OTHER_BYTES]
-    state[OTHER_BYTES] += state[NODE_OTHER_BYTES]
-    state[DATA] += rows[DATA_COUNT * stride + row]
-    state[CONTROL] += rows[CONTROL_COUNT * stride + row]
+def keep_counts(name_bytes, parents, control, columns, row, state):
+    """Note how many items of each list are a node's."""
+    put_next(columns, NAME_LENGTH, row, name_bytes)
+    put_next(columns, DATA_COUNT, row, parents - state[DATA])
+    put_next(columns, CONTROL_COUNT, row, control - state[CONTROL])
+    put_next(columns, OTHER_LENGTH, row, state[NODE_OTHER_BYTES])
     state[NAME_BYTES] += name_bytes
-    state[ROWS] = row + 1
-    state[POSITION] = end
+    state[DATA] = parents
+    state[CONTROL] = control
+    state[OTHER_BYTES] += state[NODE_OTHER_BYTES]
+
+
+@inline
+def decode_node(at, end, names, attributes, arena, columns, row, places, state):
+    """Decode a node, whose fields are all bytes from `at` up to `end`; gives its type, or -1 - why not."""
+    data_deps = places[LIST_WORDS * DATA]
+    control_deps = places[LIST_WORDS * CONTROL]
+    parents = state[DATA]
+    control = state[CONTROL]
+    node_id = kind = start = duration = name_bytes = 0
+    name_at = at
+    state[NODE_OTHER_BYTES] = 0
+    state[RANKS_KIND] = 0
+    while at < end:
+        field = at
+        tag = load_unaligned(at) & 0xFF
+        value, used = varint(at + 1)
+        if used == 0:
+            return -1 - DOUBTFUL
+        at += 1 + used
+        if tag == DATA_DEP_TAG:
+            store_unaligned(data_deps + WORD_BYTES * parents, value)
+            parents += 1
+        elif tag == ID_TAG:
+            node_id = value
+        elif tag == TYPE_TAG:
+            kind = value
+        elif tag == CONTROL_DEP_TAG:
+            store_unaligned(control_deps + WORD_BYTES * control, value)
+            control += 1
+        elif tag == DURATION_TAG:
+            duration = value
+        elif tag == START_TAG:
+            start = value
+        elif value > end - at:
+            return -1 - DOUBTFUL
+        else:
+            stop = at + value
+            if tag == NAME_TAG:
+                name_at = at
+                name_bytes = value
+            elif tag == DATA_DEPS_TAG:
+                parents = take_packed(at, stop, data_deps, parents)
+            elif tag == CONTROL_DEPS_TAG:
+                control = take_packed(at, stop, control_deps, control)
+            else:
+                outcome = take_other_field(
+                    tag, field, at, stop, kind, names, attributes, arena, columns, row, places, state
+                )
+                if outcome != FINE:
+                    return -1 - outcome
+            if parents < 0 or control < 0:
+                return -1 - DOUBTFUL
+            at = stop
+    if at != end or not is_likely(kind, name_bytes, state):
+        return -1 - DOUBTFUL
+    put_next(columns, ID, row, node_id)
+    put_next(columns, TYPE, row, kind)
+    put_next(columns, START, row, start)
+    put_next(columns, DURATION, row, duration)
+    copy_bytes(name_at, name_bytes, places[LIST_WORDS * NAME_BYTES] + state[NAME_BYTES])
+    keep_counts(name_bytes, parents, control, columns, row, state)
+    return kind
+
+
+@inline
+def has_room(wanted, most_rows, spans, places, state):
+    """Whether there is room for a node of so many bytes: that many items of a list are the most it can have."""
+    if state[ROWS] >= most_rows or 2 * state[SPANS] >= spans.shape[0]:
+        return False
+    for i in range(LISTS):  # noqa: SIM110 - kernels have no generators
+        if places[LIST_WORDS * i + 1] - state[i] < wanted:
+            return False
+    return True
 
 
 @kernel
-def decode_nodes(
-    data, size, out, others, names, attributes, arena, absent, rows, data_deps, control_deps, spans, state
-):
+def decode_nodes(data, size, names, attributes, arena, columns, most_rows, spans, places, state):
     """Decode whole messages, from where `state` says on, until the bytes or the room end or the caller is asked.
 
     Args:
         data: address of bytes that hold messages, PADDING_BYTES behind them.
         size: how many bytes.
-        out: address of room for the bytes of all names, PADDING_BYTES more than `size`.
-        others: the same for fields of attributes that no column takes; 0 = they are not kept.
         names: table of names of attributes.
         attributes: table of attributes.
         arena: address of the bytes of both.
-        absent: int64[slots], what a slot holds in a node that lacks the attribute.
-        rows: int64[(FIRST_SLOT + slots) * stride], column after column.
-        data_deps: int64[size], ids of parents, node after node.
-        control_deps: the same.
-        spans: int64[3 * stride], row, begin and end of METADATA nodes.
-        state: int64[STATE_WORDS]; what was decoded counts up to POSITION.
+        columns: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], where the columns lie, PADDING_BYTES behind each.
+        most_rows: how many rows they have room for; those of slots hold what a node has that lacks the attribute.
+        spans: int64[2 * nodes], begin and end of METADATA nodes.
+        places: int64[LIST_WORDS * LISTS], where the lists lie, PADDING_BYTES behind each; address 0 of the fields that
+            are kept = they are not.
+        state: int64[STATE_WORDS]; what was decoded counts up to POSITION, what is in lists and rows from the file's
+            first node on.
 
     Returns:
-        DONE: less than a message is left; FULL: no row is left; NEW_NAME, NEW_ATTRIBUTE: see ASKED; DOUBTFUL.
+        DONE: less than a message is left; FULL: there is no room for a row, a span or the WANTED_BYTES of a message;
+        NEW_NAME, NEW_ATTRIBUTE: see ASKED; DOUBTFUL.
     """
-    stride = rows.shape[0] // (FIRST_SLOT + absent.shape[0])
     while state[POSITION] < size:
-        row = state[ROWS]
-        if row >= stride:
-            return FULL
         length, used = varint(data + state[POSITION])
         if used == 0 or used > LONGEST_LENGTH_BYTES or length == 0:
             return DOUBTFUL
@@ -391,27 +416,52 @@ def decode_nodes(
         end = begin + length
         if end > size:
             return DONE
-        begin_node(absent, rows, stride, row, state)
-        outcome = decode_fields(
-            data + begin,
-            data + end,
-            others,
-            names,
-            attributes,
-            arena,
-            rows,
-            stride,
-            row,
-            data_deps,
-            control_deps,
-            state,
-        )
-        if outcome != FINE:
-            return outcome
-        if not is_likely(rows, stride, row, state):
-            return DOUBTFUL
-        finish_node(begin, end, out, rows, stride, row, spans, state)
+        if not has_room(length, most_rows, spans, places, state):
+            state[WANTED_BYTES] = length
+            return FULL
+        kind = decode_node(data + begin, data + end, names, attributes, arena, columns, state[ROWS], places, state)
+        if kind < 0:
+            return -1 - kind
+        if kind == METADATA_NODE:
+            spans[2 * state[SPANS]] = begin
+            spans[2 * state[SPANS] + 1] = end
+            state[SPANS] += 1
+        state[ROWS] += 1
+        state[POSITION] = end
     return DONE
+
+
+@kernel
+def link_in_order(ids, parents, counts, dep_ptr, dep):
+    """Turn parents given by id into rows, where ids are numbered on from the first; else say 0.
+
+    Args:
+        ids: int64[n], ids of the nodes.
+        parents: int64[m], ids of the parents, node after node.
+        counts: int64[n], how many each node has.
+        dep_ptr: int64[n + 1], gets where the parents of each node begin.
+        dep: address of int32[m], gets their rows, PADDING_BYTES behind it.
+
+    Returns:
+        1, or 0 where ids are numbered otherwise, a parent is not there, or those of a node do not ascend.
+    """
+    nodes = ids.shape[0]
+    first = ids[0] if nodes > 0 else 0
+    at = 0
+    for row in range(nodes):
+        if ids[row] != first + row:
+            return 0
+        dep_ptr[row] = at
+        last = -1
+        for _ in range(counts[row]):
+            parent = parents[at] - first
+            if parent <= last or parent >= nodes:
+                return 0
+            store_unaligned(dep + ROW_BYTES * at, parent)
+            last = parent
+            at += 1
+    dep_ptr[nodes] = at
+    return 1
 
 
 @kernel

@@ -1,0 +1,204 @@
+"""Columns of a trace that a kernel decodes; it writes what nodes say where that stays."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
+from numpy.typing import DTypeLike, NDArray
+
+from et import attributes
+from et.columns import Columns
+from et.dependencies import ManyParents, Parents
+from et.names import NameTable
+from et.other_attributes import OtherAttributes
+from et.window import SLACK_BYTES
+
+Int64 = NDArray[np.int64]
+
+SLOTS = (*attributes.INTEGERS, "pg_name", "involved_dim", "in_split_size", "out_split_size", "operators")
+_FIELDS = ("id", "type", "start", "duration", "name", "data", "control", "other")
+"""In the kernel's order; "name", "data", "control" and "other" say how many items of their list a node has."""
+_LISTS = {"data": np.uint64, "control": np.uint64, "name": np.uint8, "other": np.uint8}
+"""In the kernel's order: ids of parents, bytes of names, and fields of attributes that no column takes."""
+_NOT_GIVEN = -(2**63)  # no value of comm_type
+_ABSENT = {"involved_dim": -1, "comm_type": _NOT_GIVEN}
+_FIRST_ITEMS, _ROWS_AT_ONCE = 1 << 16, 8_192
+_GROWTH = 1.5
+_LINE_BYTES = 64
+_LARGE_PAGES_BYTES = 4 << 20
+"""From here on NumPy asks the system for large pages, which fault less often."""
+_NO_END, _LAST_ASCII = 1 << 62, 0x7F
+
+
+class DecodedColumns(Columns):
+    """Columns whose nodes come many at a time.
+
+    Attributes:
+        columns, places: where a kernel writes, in its words.
+        ready_rows: how many rows it may write.
+    """
+
+    def __init__(self, path: Any, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a path, a module
+        super().__init__(path, keep_others=keep_others)
+        self._kernel = kernel
+        self._count = self._room = self.ready_rows = 0
+        self._arrays = {name: np.empty(0, _dtype(name)) for name in (*_FIELDS, *SLOTS)}
+        self._lists = {name: np.empty(0, dtype) for name, dtype in _LISTS.items()}
+        self._used = dict.fromkeys(_LISTS, 0)
+        self.columns = np.zeros(kernel.COLUMN_WORDS * len(self._arrays), np.int64)
+        self.places = np.zeros(kernel.LIST_WORDS * len(_LISTS), np.int64)
+        if not keep_others:
+            del self._lists["other"]
+            self.places.reshape(-1, kernel.LIST_WORDS)[kernel.OTHER_BYTES] = 0, _NO_END
+
+    def count(self, rows: int, used: Int64) -> None:
+        """Take note of how many rows are decoded, and how many items each list has."""
+        self._count = rows
+        self._used = dict(zip(_LISTS, used.tolist(), strict=True))
+
+    def make_room(self, wanted: int, times: float) -> None:
+        """Make room for another row, and so many more items of each list.
+
+        Args:
+            wanted: items.
+            times: how many times as much as what is decoded all of the file is likely to be.
+        """
+        if self._count >= self._room:
+            self._grow(max(_ROWS_AT_ONCE, int(max(_GROWTH, times) * self._count)))
+        if self._count >= self.ready_rows:
+            begin, self.ready_rows = self._count, min(self._room, self._count + _ROWS_AT_ONCE)
+            for name in SLOTS:
+                self._arrays[name][begin : self.ready_rows] = absent(name)
+        for i, name in enumerate(_LISTS):
+            used, items = self._used[name], self._lists.get(name)
+            if items is not None and used + wanted + SLACK_BYTES > len(items):
+                least = _LARGE_PAGES_BYTES // items.itemsize if used else _FIRST_ITEMS
+                room = max(least, used + wanted, int(max(_GROWTH, times) * used))
+                grown = np.empty(room + SLACK_BYTES, items.dtype)
+                grown[:used] = items[:used]
+                self._lists[name] = grown
+                self.places.reshape(len(_LISTS), -1)[i] = grown.ctypes.data, room
+
+    def _grow(self, least: int) -> None:
+        """Make room for so many rows in one array, which the system gives in large pages."""
+        room = -(-least // _LINE_BYTES) * _LINE_BYTES
+        widths = {name: array.itemsize for name, array in self._arrays.items()}
+        if not self._keep_others:
+            widths["other"] = 0
+        block = np.empty(sum(room * width + SLACK_BYTES for width in widths.values()), np.uint8)
+        at = 0
+        for i, (name, width) in enumerate(widths.items()):
+            grown = block[at : at + room * width].view(self._arrays[name].dtype)
+            beside = 0 if width == np.dtype(np.int64).itemsize else -1 << (8 * width)
+            self.columns.reshape(len(widths), -1)[i] = block.ctypes.data + at, width, beside
+            grown[: self._count] = self._arrays[name][: self._count] if width else 0
+            self._arrays[name] = grown
+            at += room * width + SLACK_BYTES
+        self._room, self.ready_rows = room, self._count
+
+    def add_groups(self, groups: dict[str, tuple[int, ...]]) -> None:
+        """Take in the groups of a METADATA node."""
+        self._metadata_groups.update(groups)
+
+    def cell(self, attribute: Message, nowhere: int) -> tuple[int, int]:
+        """Slot and value of an attribute; (nowhere, 0) if no column takes it.
+
+        Raises:
+            DecodeError, ValueError: what is wrong with it.
+        """
+        name = attribute.name
+        if name not in SLOTS:
+            return nowhere, 0
+        value = self._value(attribute)
+        return SLOTS.index(name), int(value != 0) if _dtype(name) is np.bool_ else value
+
+    def _others(self) -> tuple[NDArray[np.int32] | None, Sequence[tuple[bytes, ...]]]:
+        if not self._keep_others:
+            return None, ((),)
+        lengths = self._taken("other")
+        has_some = lengths > 0
+        offsets = np.concatenate([np.zeros(2, np.int64), np.cumsum(lengths[has_some])])
+        fields = self._items("other")
+        for array in (offsets, fields):
+            array.setflags(write=False)
+        return np.where(has_some, np.cumsum(has_some), 0).astype(np.int32), OtherAttributes(fields, offsets)
+
+    def _name_table(self) -> NameTable:
+        return self.made_names
+
+    @functools.cached_property
+    def made_names(self) -> NameTable:
+        """The names, made once.
+
+        Raises:
+            UnicodeDecodeError: one is not UTF-8.
+        """
+        offsets = np.zeros(self._count + 1, np.int64)
+        np.cumsum(self._taken("name"), out=offsets[1:])
+        blob = self._items("name")
+        for array in (blob, offsets):
+            array.setflags(write=False)
+        names = NameTable(blob, offsets)
+        if len(blob) and blob.max() > _LAST_ASCII:
+            for _ in names:
+                pass
+        return names
+
+    def _ids_and_types(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+        return self._taken("id"), self._taken("type")
+
+    def _parents(self) -> tuple[Parents, Parents]:
+        data, control = (ManyParents(self._items(name), self._taken(name)) for name in ("data", "control"))
+        return data, control
+
+    def _resolved(
+        self, ids: NDArray[np.uint64], parents: Sequence[Parents], *, strict: bool
+    ) -> tuple[Int64, NDArray[np.int32], int]:
+        """As of Columns; where nodes are numbered in order and name parents in order, as most do, by the kernel."""
+        given = [name for name in ("data", "control")[: len(parents)] if self._used[name]]
+        if len(given) > 1:
+            return super()._resolved(ids, parents, strict=strict)
+        parent_ids, counts = self._items(given[0] if given else "data"), self._taken(given[0] if given else "data")
+        dep_ptr, dep = np.empty(len(ids) + 1, np.int64), np.empty(len(parent_ids) + SLACK_BYTES, np.int32)
+        signed = (array.view(np.int64) for array in (ids, parent_ids))
+        if not self._kernel.link_in_order(*signed, counts, dep_ptr, dep.ctypes.data):
+            return super()._resolved(ids, parents, strict=strict)
+        return dep_ptr, dep[: len(parent_ids)], 0
+
+    def _is_given(self, name: str) -> NDArray[np.bool_]:
+        return self._taken(name) != _NOT_GIVEN
+
+    def _micros(self, name: str) -> Int64:
+        return self._taken("start" if name == "start_time_micros" else "duration")
+
+    def _column(self, name: str, dtype: DTypeLike, absent: int) -> NDArray[Any]:
+        del absent
+        column = self._taken(name)
+        if name == "comm_type":
+            column = np.where(column == _NOT_GIVEN, attributes.INTEGERS[name].absent, column)
+        return column.astype(dtype, copy=False)
+
+    def _taken(self, name: str) -> NDArray[Any]:
+        return self._arrays[name][: self._count]
+
+    def _items(self, name: str) -> NDArray[Any]:
+        return self._lists[name][: self._used[name]]
+
+
+def absent(name: str) -> int:
+    """What a node has that lacks an attribute."""
+    return _ABSENT.get(name, attributes.INTEGERS[name].absent if name in attributes.INTEGERS else 0)
+
+
+def most(name: str) -> int:
+    """The largest number that a column holds, of an attribute of INTEGERS."""
+    return 1 if _dtype(name) is np.bool_ else attributes.INTEGERS[name].most
+
+
+def _dtype(name: str) -> DTypeLike:
+    """Of a column."""
+    if name in attributes.INTEGERS:
+        return attributes.INTEGERS[name].dtype
+    return {"id": np.uint64, "type": np.int8}.get(name, np.int32 if name in SLOTS else np.int64)
