@@ -108,6 +108,7 @@ class _Decoder:
         self._file_bytes = os.path.getsize(path)  # noqa: PTH202 - any path that can be opened
         self._columns = DecodedColumns(path, kernel, keep_others=keep_others)
         self._names = np.zeros(kernel.ENTRY * _NAME_ENTRIES, np.int64)
+        self._follows = np.zeros(_NAME_ENTRIES + 1, np.int64)
         self._attributes = np.zeros(kernel.ENTRY * _ATTRIBUTE_ENTRIES, np.int64)
         self._arena = np.zeros(_MOST_ARENA_BYTES + kernel.PADDING_BYTES, np.uint8)
         self._arena_bytes = 0
@@ -140,6 +141,7 @@ class _Decoder:
                 data,
                 window.end,
                 self._names,
+                self._follows,
                 self._attributes,
                 self._arena.ctypes.data,
                 columns,

@@ -21,8 +21,8 @@ DATA, CONTROL, NAME_BYTES, OTHER_BYTES = range(4)
 LISTS = 4
 # words of `state`; before them, how many items each list has
 POSITION, ROWS, SPANS, ASKED_AT, ASKED_BYTES, ASKED_PLACE, WANTED_BYTES = range(LISTS, LISTS + 7)
-# and of the node that is being decoded: what is kept of it, and 1 + its type where ranks were met
-NODE_OTHER_BYTES, RANKS_KIND = range(LISTS + 7, LISTS + 9)
+# and of the node that is being decoded: what is kept of it, 1 + its type where ranks were met, and the last name
+NODE_OTHER_BYTES, RANKS_KIND, LAST_NAME = range(LISTS + 7, LISTS + 10)
 STATE_WORDS = 16
 # what `decode_nodes` returns
 DONE, FULL, NEW_NAME, NEW_ATTRIBUTE, DOUBTFUL = range(5)
@@ -135,6 +135,24 @@ def looked_up(at, size, table, arena):
 
 
 @inline
+def name_looked_up(at, size, names, follows, arena, state):
+    """As `looked_up` in the table of names; first where the one is that followed the last one before.
+
+    Nodes of a kind have the same attributes in the same order.
+    """
+    last = state[LAST_NAME]
+    place = follows[last]
+    if names[ENTRY * place + 1] == size and are_equal(arena + names[ENTRY * place], at, size):
+        state[LAST_NAME] = place
+        return place, 1
+    place, found = looked_up(at, size, names, arena)
+    if found > 0:
+        follows[last] = place
+        state[LAST_NAME] = place
+    return place, found
+
+
+@inline
 def ask(state, at, size, place):
     """Hand bytes to the caller."""
     state[ASKED_AT] = at
@@ -192,13 +210,13 @@ def put_next(columns, column, row, value):
 
 
 @inline
-def take_attribute(at, end, names, attributes, arena, columns, row, state):
+def take_attribute(at, end, names, follows, attributes, arena, columns, row, state):
     """Put an attribute into its column; gives FINE, that no column takes it, or why not."""
     word = load_unaligned(at)
     name_bytes = (word >> 8) & 0xFF
     value_at = at + 2 + name_bytes
     if (word & 0xFF) == 0x0A and 0 < name_bytes < 0x80 and value_at < end:
-        place, found = looked_up(at + 2, name_bytes, names, arena)
+        place, found = name_looked_up(at + 2, name_bytes, names, follows, arena, state)
         if found <= 0:
             ask(state, at + 2, name_bytes, place)
             return NEW_NAME if found == 0 else DOUBTFUL
@@ -278,10 +296,10 @@ def keep_other(field, at, end, is_ranks, others, kind, state):
 
 
 @inline
-def take_other_field(tag, field, at, end, kind, names, attributes, arena, columns, row, places, state):
+def take_other_field(tag, field, at, end, kind, names, follows, attributes, arena, columns, row, places, state):
     """Take an attribute, inputs or outputs, which lie from `at` up to `end`; gives FINE or why not."""
     if tag == ATTRIBUTE_TAG:
-        outcome = take_attribute(at, end, names, attributes, arena, columns, row, state)
+        outcome = take_attribute(at, end, names, follows, attributes, arena, columns, row, state)
         if outcome != IS_OTHER and outcome != IS_RANKS:
             return outcome
         others = places[LIST_WORDS * OTHER_BYTES]
@@ -313,7 +331,7 @@ def keep_counts(name_bytes, parents, control, columns, row, state):
 
 
 @inline
-def decode_node(at, end, names, attributes, arena, columns, row, places, state):
+def decode_node(at, end, names, follows, attributes, arena, columns, row, places, state):
     """Decode a node, whose fields are all bytes from `at` up to `end`; gives its type, or -1 - why not."""
     data_deps = places[LIST_WORDS * DATA]
     control_deps = places[LIST_WORDS * CONTROL]
@@ -323,6 +341,7 @@ def decode_node(at, end, names, attributes, arena, columns, row, places, state):
     name_at = at
     state[NODE_OTHER_BYTES] = 0
     state[RANKS_KIND] = 0
+    state[LAST_NAME] = follows.shape[0] - 1
     while at < end:
         field = at
         tag = load_unaligned(at) & 0xFF
@@ -357,7 +376,7 @@ def decode_node(at, end, names, attributes, arena, columns, row, places, state):
                 control = take_packed(at, stop, control_deps, control)
             else:
                 outcome = take_other_field(
-                    tag, field, at, stop, kind, names, attributes, arena, columns, row, places, state
+                    tag, field, at, stop, kind, names, follows, attributes, arena, columns, row, places, state
                 )
                 if outcome != FINE:
                     return -1 - outcome
@@ -387,13 +406,14 @@ def has_room(wanted, most_rows, spans, places, state):
 
 
 @kernel
-def decode_nodes(data, size, names, attributes, arena, columns, most_rows, spans, places, state):
+def decode_nodes(data, size, names, follows, attributes, arena, columns, most_rows, spans, places, state):
     """Decode whole messages, from where `state` says on, until the bytes or the room end or the caller is asked.
 
     Args:
         data: address of bytes that hold messages, PADDING_BYTES behind them.
         size: how many bytes.
         names: table of names of attributes.
+        follows: int64[entries of names + 1], entry of the name that followed each one, and that a node began with.
         attributes: table of attributes.
         arena: address of the bytes of both.
         columns: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], where the columns lie, PADDING_BYTES behind each.
@@ -419,7 +439,9 @@ def decode_nodes(data, size, names, attributes, arena, columns, most_rows, spans
         if not has_room(length, most_rows, spans, places, state):
             state[WANTED_BYTES] = length
             return FULL
-        kind = decode_node(data + begin, data + end, names, attributes, arena, columns, state[ROWS], places, state)
+        kind = decode_node(
+            data + begin, data + end, names, follows, attributes, arena, columns, state[ROWS], places, state
+        )
         if kind < 0:
             return -1 - kind
         if kind == METADATA_NODE:
