@@ -24,7 +24,7 @@ _LISTS = {"data": np.uint64, "control": np.uint64, "name": np.uint8, "other": np
 """In the kernel's order: ids of parents, bytes of names, and fields of attributes that no column takes."""
 _NOT_GIVEN = -(2**63)  # no value of comm_type
 _ABSENT = {"involved_dim": -1, "comm_type": _NOT_GIVEN}
-_FIRST_ITEMS, _ROWS_AT_ONCE = 1 << 16, 8_192
+_FIRST_ITEMS, _ROWS_AT_ONCE = 1 << 16, 16_384
 _GROWTH = 1.5
 _LINE_BYTES = 64
 _LARGE_PAGES_BYTES = 4 << 20

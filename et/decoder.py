@@ -28,7 +28,7 @@ FEWEST_BYTES = 1 << 20
 MANY_BYTES = 8 << 20
 """Once so much has been read in smaller files, as of hundreds of NPUs, the next ones are worth a compiler, too."""
 
-_STEP_BYTES = 1 << 20
+_STEP_BYTES = 2 << 20
 _MOST_SPANS = 4_096
 _NAME_ENTRIES, _ATTRIBUTE_ENTRIES = 1 << 11, 1 << 17
 _MOST_ARENA_BYTES = 32 << 20

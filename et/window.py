@@ -28,7 +28,7 @@ class Window:
             first_bytes: how many are read at first.
             step_bytes: how many are read each time after that.
         """
-        self.data = np.zeros(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)
+        self.data = np.empty(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)
         self.begin = self.end = self.taken = 0
         self._fills = fills_of(path, self._room)
         self._more, self._step_bytes = first_bytes, step_bytes
@@ -51,6 +51,6 @@ class Window:
         wanted = self.data[self.begin : self.end].copy()
         self.begin, self.end = 0, len(wanted)
         if self.end + self._more + SLACK_BYTES > len(self.data):
-            self.data = np.zeros(2 * (self.end + self._more) + SLACK_BYTES, np.uint8)
+            self.data = np.empty(2 * (self.end + self._more) + SLACK_BYTES, np.uint8)
         self.data[: self.end] = wanted
         return self.data[self.end : self.end + self._more].data

@@ -184,6 +184,15 @@ def number_width(tag):
 
 
 @inline
+def is_negative(tag, at, end):
+    """Whether a number of 64 bits from `at` up to `end` has the highest set: ten bytes, too many for `varint`."""
+    low = tag & 0xFF
+    if at + 10 != end or (low != 0x48 and low != 0x68):
+        return False
+    return (load_unaligned(at) & HIGH_BITS) == HIGH_BITS and (load_unaligned(at + 8) & 0xFF80) == 0x0180
+
+
+@inline
 def fits(tag, value):
     """Whether a number is one that its type can hold: int32, uint32, bool."""
     low = tag & 0xFF
@@ -231,6 +240,8 @@ def take_attribute(at, end, names, follows, attributes, arena, columns, row, sta
                         return DOUBTFUL
                     put(columns, slot, row, value)
                     return FINE
+                return IS_OTHER
+            if slot == IGNORED and is_negative(tag, value_at + width, end):
                 return IS_OTHER
         elif slot == IGNORED and tag == 0x1EA:
             size, used = varint(value_at + 2)

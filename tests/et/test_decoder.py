@@ -12,8 +12,10 @@ from et.errors import TraceError
 from et.framing import frame
 from et.other_attributes import OtherAttributes
 from et.table_writer import frames_of
+from et.window import SLACK_BYTES
 from nadi.wiring.decoding import use_compiled_decoder
 from pdes.core.jit import jit_enabled
+from pdes.decoding.nodes import PADDING_BYTES
 from tests.et.alike import check_alike
 from tests.plain_python import plain_python
 
@@ -168,6 +170,43 @@ def test_ids_out_of_order_with_dangling_and_control_cycles(tmp_path, monkeypatch
     et.write_trace(path, et.metadata(), [*nodes[:-1], et.comp_node(490, "again", deps=[0])])
     assert check(path)
     assert "dependency cycle" in outcome(path, strict=False)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_attributes_in_any_order_after_any_other(tmp_path):
+    """Names of equal length, of which each may follow each, with numbers of one to ten bytes."""
+    chance, path = random.Random(3), tmp_path / "a.et"  # noqa: S311 - the same ones every time
+    names = ["comm_src", "comm_dst", "comm_tag", "stream_0", "stream_1", "x", "is_cpu_op", "num_ops"]
+    nodes = []
+    for i in range(300):
+        node = et.comp_node(i, f"n{i}", deps=[chance.randrange(i)] if i else [])
+        node.ClearField("attr")
+        for name in chance.sample(names, chance.randrange(len(names))):
+            number = 1 if name == "is_cpu_op" else chance.getrandbits(chance.randrange(31))
+            if name.startswith(("stream", "x")):
+                number = chance.choice([number, -1 - number, -(2**63), 2**63 - 1])
+            node.attr.append(et.attribute(name, "int64", number))
+        nodes.append(node)
+    et.write_trace(path, et.metadata(), nodes)
+    assert check(path)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("ids", [range(4), range(7, 11), [0, 1, 3, 4], [3, 2, 1, 0]])
+@pytest.mark.parametrize("kinds", [("deps",), ("ctrl_deps",), ("deps", "ctrl_deps")])
+@pytest.mark.parametrize("parents", [[0, 1, 2], [2, 0, 1], [1, 1, 2], [], [1, None]])
+def test_parents_in_any_order(tmp_path, ids, kinds, parents):
+    """Of the last node; None = one that the file lacks."""
+    ids, path = list(ids), tmp_path / "a.et"
+    named = [99 if parent is None else ids[parent] for parent in parents]
+    nodes = [et.comp_node(i, "n") for i in ids[:3]]
+    et.write_trace(path, et.metadata(), [*nodes, et.comp_node(ids[3], "n", **dict.fromkeys(kinds, named))])
+    assert check(path, strict=False)
+    assert check(path)
+
+
+def test_words_that_kernels_read_whole_are_there():
+    assert PADDING_BYTES <= SLACK_BYTES
 
 
 def test_many_small_files_are_for_the_kernel(small_trace, tmp_path, monkeypatch):
