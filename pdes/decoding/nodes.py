@@ -329,6 +329,15 @@ def is_likely(kind, name_bytes, state):
 
 
 @inline
+def put_numbers(node_id, kind, start, duration, columns, row):
+    """Write what every node says by numbers."""
+    put_next(columns, ID, row, node_id)
+    put_next(columns, TYPE, row, kind)
+    put_next(columns, START, row, start)
+    put_next(columns, DURATION, row, duration)
+
+
+@inline
 def keep_counts(name_bytes, parents, control, columns, row, state):
     """Note how many items of each list are a node's."""
     put_next(columns, NAME_LENGTH, row, name_bytes)
@@ -396,10 +405,7 @@ def decode_node(at, end, names, follows, attributes, arena, columns, row, places
             at = stop
     if at != end or not is_likely(kind, name_bytes, state):
         return -1 - DOUBTFUL
-    put_next(columns, ID, row, node_id)
-    put_next(columns, TYPE, row, kind)
-    put_next(columns, START, row, start)
-    put_next(columns, DURATION, row, duration)
+    put_numbers(node_id, kind, start, duration, columns, row)
     copy_bytes(name_at, name_bytes, places[LIST_WORDS * NAME_BYTES] + state[NAME_BYTES])
     keep_counts(name_bytes, parents, control, columns, row, state)
     return kind
