@@ -29,6 +29,8 @@ _MODEL, _PLAN, _NODES_OF_MICRO_BATCH = "gpt3-13b", "tp8,mb1,gb{}", 492
 _PYTORCH_SHARE = 5
 """Its nodes are made one by one: so many times fewer."""
 _MOST_PARSED = 50_000
+_WRITTEN_AT_ONCE_BYTES = 1 << 20
+"""As where files are copied. What is written in pieces of 8 KiB the system keeps so, and reads three times slower."""
 _SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
 
 
@@ -104,7 +106,7 @@ def _write_megatron(path: Path, nodes: int) -> None:
 def _write_pytorch(path: Path, nodes: int) -> None:
     """Host operations, and every third node a kernel."""
     chance = np.random.default_rng(1)
-    with path.open("wb") as file:
+    with path.open("wb", _WRITTEN_AT_ONCE_BYTES) as file:
         file.write(frame(et.metadata().SerializeToString()))
         for node_id in range(max(1, nodes // _PYTORCH_SHARE)):
             file.write(frame(_pytorch_node(node_id, chance).SerializeToString()))
