@@ -3,13 +3,16 @@
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from nadi.bounds import MOST_WORKERS
 from nadi.options import named_path
 from nadi.terminal.printing import say
+
+if TYPE_CHECKING:
+    from nadi.planner.planning import Wish
 
 TABLE, PAGE = "plan.json", "plan.html"
 
@@ -28,6 +31,7 @@ def plan(
     ),
     framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
     gpu: str = typer.Option("", metavar="NAME", help="In place of the cluster's; `nadi workload gpus` lists them."),
+    reserve: str = typer.Option("0B", metavar="SIZE", help="Memory of each GPU that plans leave free, as 4GiB or 5%."),
     top: int = typer.Option(10, min=1, help="Plans that are shown."),
     confirm: int = typer.Option(3, min=0, help="Plans, the best ones, whose communication is sent by packets."),
     sweep: str = typer.Option(
@@ -53,11 +57,10 @@ def plan(
     from dataclasses import replace
 
     from nadi.errors import ConfigError
-    from nadi.launching.progress import progress
-    from nadi.launching.shards import array_script, shard_of
-    from nadi.planner.planning import document, merged, planned
+    from nadi.launching.shards import shard_of
+    from nadi.planner.planning import merged
+    from nadi.planner.reserve import Reserve
     from nadi.planner.wishes import read_documents, swept, wish_of
-    from nadi.results.staging import staged
 
     if merge:
         answers = {"merged": merged(read_documents(merge, TABLE))}
@@ -68,6 +71,7 @@ def plan(
             raise ConfigError(f"{option} is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR")
     wish = replace(
         wish_of(model, cluster, gpus, base, framework, gpu),
+        reserve=Reserve.parse(reserve),
         confirm=confirm,
         workers=workers,
         shard=shard_of(shard) if shard else (0, 1),
@@ -78,25 +82,37 @@ def plan(
     if slurm:
         if out is None:
             raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
-        words = [
-            "plan",
-            "--confirm",
-            "0",
-            "--model",
-            model,
-            "--cluster",
-            cluster,
-            "--gpus",
-            str(gpus),
-            "--plan",
-            base,
-            "--framework",
-            framework,
-        ]
-        more = {"--gpu": gpu, "--sweep": sweep, "--energy-table": energy_table, "--tokens": tokens}
-        words += [word for option, value in more.items() if value for word in (option, str(value))]
-        typer.echo(array_script(words, slurm, out, own_folders=True), nl=False)
+        options = {
+            "--model": model,
+            "--cluster": cluster,
+            "--gpus": gpus,
+            "--plan": base,
+            "--framework": framework,
+            "--gpu": gpu,
+            "--reserve": reserve,
+            "--sweep": sweep,
+            "--energy-table": energy_table,
+            "--tokens": tokens,
+        }
+        _print_script(options, slurm, out)
         return
+    _plan_all(wishes, top, out, as_json=as_json, quiet=quiet)
+
+
+def _print_script(options: dict[str, object], shards: int, out: Path) -> None:
+    """A batch script of shards, which send nothing by packets: what is best is known after --merge."""
+    from nadi.launching.shards import array_script
+
+    given = [word for option, value in options.items() if value for word in (option, str(value))]
+    typer.echo(array_script(["plan", "--confirm", "0", *given], shards, out, own_folders=True), nl=False)
+
+
+def _plan_all(wishes: "dict[str, Wish]", top: int, out: Path | None, *, as_json: bool, quiet: bool) -> None:
+    """Answer all questions, show the answers, and write them where a folder is named."""
+    from nadi.launching.progress import progress
+    from nadi.planner.planning import document, planned
+    from nadi.results.staging import staged
+
     with staged(out, (TABLE, PAGE)) if out else nullcontext() as staging:
         with progress(quiet=quiet) as shown:
             answers = {name: document(planned(one, shown)) for name, one in wishes.items()}

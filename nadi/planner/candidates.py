@@ -28,7 +28,7 @@ class Space:
     Attributes:
         gpus: of each plan.
         gpus_per_host: the most tensor parallelism: beyond a host its communication is slower by far.
-        memory_bytes: of a GPU.
+        memory_bytes: of a GPU, without what plans leave free.
         base: what all plans have in common: sequence, global batch, data types, attention.
         framework: whose rules.
     """
@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
     Attributes:
         plan: settled; its recomputation is the least that fits, or full.
         peak_bytes: of the fullest GPU.
-        fits: whether that is at most what a GPU has.
+        fits: whether that is at most what the space has of a GPU.
     """
 
     plan: ParallelPlan

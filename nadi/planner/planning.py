@@ -13,13 +13,14 @@ from nadi.planner.candidates import Candidate, Space, candidates
 from nadi.planner.confirm import Confirmed, confirm
 from nadi.planner.energy import assumed, step_bill, training
 from nadi.planner.ranking import PS_PER_S, Question, Ranked, ranked
+from nadi.planner.reserve import Reserve
 from nadi.planner.step import site
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.models import Model
 from workload.training import ParallelPlan, rules
 
-_SAME = ("model", "cluster", "gpus", "gpu", "framework", "energy_table")
+SAME = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "energy_table")
 """Of shards that are merged."""
 
 
@@ -35,6 +36,7 @@ class Wish:
         framework: by which.
         gpu: in place of the cluster's; "" = that.
         fabric: parameters of the cluster's topology in place of its own.
+        reserve: memory of each GPU that plans leave free.
         confirm: so many of the best are sent by packets.
         workers: processes.
         shard: this one of how many equal parts of the candidates, (0, 1) = all.
@@ -49,6 +51,7 @@ class Wish:
     framework: rules.Framework = "megatron"
     gpu: str = ""
     fabric: dict[str, Any] = field(default_factory=dict)
+    reserve: Reserve = field(default_factory=Reserve)
     confirm: int = 3
     workers: int = 1
     shard: tuple[int, int] = (0, 1)
@@ -63,6 +66,7 @@ class Planned(NamedTuple):
         wish: the question.
         gpu: whose times were taken.
         memory_bytes: of one.
+        reserve_bytes: of these, what plans leave free.
         table: powers and prices.
         rows: by the time of their step, the shortest first.
         confirmed: of the first rows, by packets.
@@ -73,6 +77,7 @@ class Planned(NamedTuple):
     wish: Wish
     gpu: str
     memory_bytes: int
+    reserve_bytes: int
     table: EnergyTable
     rows: list[Ranked]
     confirmed: list[Confirmed]
@@ -84,17 +89,18 @@ def planned(wish: Wish, progress: Progress | Silence) -> Planned:
     """Look through all plans.
 
     Raises:
-        ConfigError: no plan fits, or the table of powers and prices is wrong.
+        ConfigError: no plan fits, the reserve leaves no memory, or the table of powers and prices is wrong.
         WorkloadError, TopologyError: model, cluster or plan are wrong.
     """
     table = read_table(wish.energy_table)
     gpu = find_gpu(wish.gpu or wish.cluster.gpu)
     memory_bytes = gpu.memory_bytes
-    space = Space(wish.gpus, wish.cluster.gpus_per_host, memory_bytes, wish.base, wish.framework)
+    reserve_bytes = wish.reserve.bytes_of(memory_bytes, gpu.name)
+    space = Space(wish.gpus, wish.cluster.gpus_per_host, memory_bytes - reserve_bytes, wish.base, wish.framework)
     all_valid = list(candidates(wish.model, space))
     fitting = [one for one in all_valid if one.fits]
     if not fitting:
-        raise ConfigError(_none_fits(wish, all_valid, gpu.name, memory_bytes))
+        raise ConfigError(_none_fits(wish, all_valid, gpu.name, memory_bytes, reserve_bytes))
     number, count = wish.shard
     chosen = fitting[number::count]
     where = site(wish.cluster, wish.gpus, ComputeTimes(gpu, pace=IN_STEPS), wish.fabric)
@@ -109,7 +115,7 @@ def planned(wish: Wish, progress: Progress | Silence) -> Planned:
         for row in rows[: wish.confirm]
     ]
     too_large = len(all_valid) - len(fitting)
-    return Planned(wish, gpu.name, memory_bytes, table, rows, confirmed, len(all_valid), too_large)
+    return Planned(wish, gpu.name, memory_bytes, reserve_bytes, table, rows, confirmed, len(all_valid), too_large)
 
 
 def best_text(rows: Sequence[Ranked]) -> str:
@@ -124,11 +130,13 @@ def axes_text(plan: ParallelPlan) -> str:
     return " ".join([*(f"{axis}{size}" for axis, size in sizes.items() if size > 1), f"mb{plan.micro_batch}"])
 
 
-def _none_fits(wish: Wish, valid: Sequence[Candidate], gpu: str, memory_bytes: int) -> str:
+def _none_fits(wish: Wish, valid: Sequence[Candidate], gpu: str, memory_bytes: int, reserve_bytes: int) -> str:
     least = min(valid, key=lambda one: one.peak_bytes)
+    less = f" less {reserve_bytes / 1e9:.1f} in reserve" if reserve_bytes else ""
     return (
         f"{wish.model.name} on {wish.gpus} {gpu}: none of {len(valid)} valid plans fits; the smallest is "
-        f"{least.plan} with {least.peak_bytes / 1e9:.1f} GB of {memory_bytes / 1e9:.1f}; expected more GPUs, or offload"
+        f"{least.plan} with {least.peak_bytes / 1e9:.1f} GB of {memory_bytes / 1e9:.1f}{less}; "
+        f"expected more GPUs, {'a smaller reserve, ' if least.peak_bytes <= memory_bytes else ''}or offload"
     )
 
 
@@ -144,6 +152,7 @@ def document(planned: Planned) -> dict[str, Any]:
         "framework": wish.framework,
         "fidelity": "closed-form",
         "memory_bytes": planned.memory_bytes,
+        "reserve_bytes": planned.reserve_bytes,
         "valid": planned.valid,
         "too_large": planned.too_large,
         "energy_table": None if wish.energy_table is None else str(wish.energy_table),
@@ -196,7 +205,7 @@ def merged(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     Raises:
         ConfigError: they are of different questions.
     """
-    about = [{key: one.get(key) for key in _SAME} for one in documents]
+    about = [{key: one.get(key) for key in SAME} for one in documents]
     for number, one in enumerate(about[1:], 1):
         key = next((key for key in one if one[key] != about[0][key]), None)
         if key is not None:

@@ -54,7 +54,7 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
             bold=place == 0,
         )
     table.notes.append(
-        f"{found['valid']} valid plans, {found['too_large']} do not fit in {found['memory_bytes'] / 1e9:.0f} GB; "
+        f"{found['valid']} valid plans, {found['too_large']} do not fit in {_memory(found)}; "
         "steps at closed forms, without contention; exposed communication by axis, mean over the GPUs"
     )
     if not all(row["whole"] for row in rows):
@@ -68,6 +68,12 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
         table.notes.append(_training(found["training"]))
     table.notes.extend(found["why"])
     return table
+
+
+def _memory(found: dict[str, Any]) -> str:
+    """What a GPU has for plans."""
+    whole, reserve = (found[key] / 1e9 for key in ("memory_bytes", "reserve_bytes"))
+    return f"{whole:.1f} GB less {reserve:.1f} GB in reserve" if reserve else f"{whole:.0f} GB"
 
 
 def _training(whole: dict[str, float]) -> str:
@@ -95,6 +101,12 @@ def page(answers: dict[str, dict[str, Any]]) -> str:
             row=1,
             col=1,
         )
+    for limit, said in {
+        (found["memory_bytes"] - found["reserve_bytes"], _memory(found))
+        for found in answers.values()
+        if found["reserve_bytes"]
+    }:
+        drawn.add_vline(x=limit / 1e9, line_dash="dash", annotation_text=said, row=1, col=1)
     most = 1 if len(answers) > 1 else _MOST_BARS
     bars = [(name, row) for name, found in answers.items() for row in found["rows"][:most]]
     labels = [f"{name}: {row['axes']}" if len(answers) > 1 else row["axes"] for name, row in bars]

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from nadi.planner.candidates import Space, candidates
+from nadi.planner.reserve import Reserve
 from nadi.planner.step import site, step_time
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
@@ -90,6 +91,54 @@ def _candidates(model, memory_bytes):
 
 def _peak(model, plan):
     return max(stage.total for stage in estimate(model, plan))
+
+
+def test_a_reserve_stays_free(nadi, model, tmp_path):
+    """What fits without it is left out, or works out again what it would keep; output, plan.json and page say it."""
+    options = ("--model", model, "--cluster", "small-a100", "--gpus", 2, "--confirm", 0, "--json")
+
+    def answer(*more):
+        [found] = nadi("plan", *options, *more).document["answers"].values()
+        return found, {_without_recompute(row): row for row in found["rows"]}
+
+    whole, free = answer()
+    tight, kept = answer("--reserve", "97.5%", "--out", tmp_path / "out")
+    gpu_bytes = find_gpu("a100").memory_bytes
+    left_bytes = 2 * 2**30
+    assert (whole["reserve_bytes"], whole["too_large"]) == (0, 0)
+    assert (tight["reserve_bytes"], tight["too_large"]) == (gpu_bytes - left_bytes, len(free) - len(kept))
+    for name, row in free.items():
+        plans = {how: parallel_plan(f"{name},recompute={how}") for how in ("none", "selective", "full")}
+        peaks = {how: _peak(find(str(model)), plan) for how, plan in plans.items()}
+        how = next((how for how, peak in peaks.items() if peak <= left_bytes), None)
+        assert row["memory_bytes"] == peaks["none"]
+        assert (name in kept) == (how is not None)
+        assert how is None or (kept[name]["recompute"], kept[name]["memory_bytes"]) == (how, peaks[how])
+    assert 0 < len(kept) < len(free)
+    assert {row["recompute"] for row in kept.values()} == {"none", "full"}
+    said = "85.9 GB less 83.8 GB in reserve"
+    assert said in nadi("plan", "--merge", tmp_path / "out").out
+    assert said in (tmp_path / "out" / "plan.html").read_text()
+    assert json.loads((tmp_path / "out" / "plan.json").read_text())["answers"][tight["model"]] == tight
+
+
+def test_results_of_an_earlier_version_are_refused(nadi, tmp_path):
+    (tmp_path / "plan.json").write_text('{"answers": {"a": {"model": "a", "rows": []}}}')
+    found = nadi("plan", "--merge", tmp_path)
+    assert found.code == 2
+    assert "plan.json: cluster is missing; expected results of this version's nadi plan" in found.err
+
+
+def _without_recompute(row):
+    return ",".join(part for part in row["plan"].split(",") if not part.startswith("recompute="))
+
+
+def test_shares_and_sizes_of_a_reserve_agree():
+    gpu = find_gpu("a100")
+    for share, size in (("5%", "4GiB"), ("0%", "0"), (" 12.5 % ", "10GiB")):
+        shared, sized = (Reserve.parse(text).bytes_of(gpu.memory_bytes, gpu.name) for text in (share, size))
+        assert shared == sized
+    assert Reserve.parse("33.3%").bytes_of(10, "tiny") == 4, "rounded up: so much stays free at least"
 
 
 def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
@@ -195,6 +244,18 @@ def test_a_batch_script_plans_in_shards(nadi, model):
         (("--model", "llama3-8b", *_ON, "--sweep", "rate"), "--sweep 'rate': expected KEY=VALUE,VALUE"),
         (("--model", "llama3-8b", *_ON, "--framework", "jax"), "--framework jax: expected megatron, deepspeed or fsdp"),
         (("--model", "llama3-8b", *_ON, "--plan", "tp0"), "plan: tp is '0'"),
+        *(
+            (("--model", "llama3-8b", *_ON, "--reserve", text, "--slurm", 2, "--out", "plans"), f"found {text!r}; exp")
+            for text in ("-1GiB", "100%", "-5%", "nan%", "0.05", "4 pounds", "", "1e3%", "99PB")
+        ),
+        (
+            ("--model", "llama3-8b", *_ON, "--reserve", "80GiB"),
+            "--reserve: found 80GiB; expected less than the 80GiB that a GPU has (a100)",
+        ),
+        (
+            ("--model", "llama3-8b", *_ON, "--reserve", "79GiB"),
+            "GB of 85.9 less 84.8 in reserve; expected more GPUs, a",
+        ),
         (_ON[:4], "--model is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR"),
         (
             ("--model", "llama3-8b", *_ON, "--energy-table", "no.toml"),
