@@ -101,11 +101,8 @@ def page(answers: dict[str, dict[str, Any]]) -> str:
             row=1,
             col=1,
         )
-    for limit, said in {
-        (found["memory_bytes"] - found["reserve_bytes"], _memory(found))
-        for found in answers.values()
-        if found["reserve_bytes"]
-    }:
+    tight = [found for found in answers.values() if found["reserve_bytes"]]
+    for limit, said in sorted({(found["memory_bytes"] - found["reserve_bytes"], _memory(found)) for found in tight}):
         drawn.add_vline(x=limit / 1e9, line_dash="dash", annotation_text=said, row=1, col=1)
     most = 1 if len(answers) > 1 else _MOST_BARS
     bars = [(name, row) for name, found in answers.items() for row in found["rows"][:most]]
