@@ -24,6 +24,7 @@ from pdes.harvest.stall import failed_queue_pair
 from pdes.messages.message_loop import work_messages
 from pdes.workers import team as tm
 from pdes.workers.mailbox import Place
+from pdes.workers.other_teams import OTHER_TEAMS
 
 PAUSE_S = 0.2
 NS = 1e-9
@@ -52,7 +53,7 @@ def compile_all() -> float:
     compile_for(work_messages, 0, 0)
     compile_for(play, 0)
     compile_closed_form()
-    for function in all_hooks():
+    for function in [*all_hooks(), *OTHER_TEAMS.values()]:
         hook_address(function)
     return time.perf_counter() - begun
 

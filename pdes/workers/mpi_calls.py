@@ -59,7 +59,7 @@ def send_all(parcels, number):
 
 
 @inline
-def help_along(parcels, number):
+def look_after(parcels, number):
     """Have MPI look after the parcels that are under way: some transfers go on only while it is called."""
     calls = parcels.calls[0]
     count = 2 * parcels.outgoing.shape[0]

@@ -17,8 +17,8 @@ import numpy as np
 from pdes.build.part import Part, offsets
 from pdes.core.inputs import Rows
 from pdes.core.jit import fetch_add, inline, outline
-from pdes.core.memory import zeros
-from pdes.core.rows.workers import MpiCalls, ParcelHeader
+from pdes.core.memory import row_of_zeros, zeros
+from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks
 from pdes.core.state import INF, Int64
 from pdes.core.world import world_at
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
@@ -57,6 +57,7 @@ class Parcels(NamedTuple):
         requests: after windows of even number and of odd number, address of the handles of requests that send to each
             other team, then of those that receive from each.
         ranks: of each other team's first worker among those of all teams.
+        hooks: what workers call where there are other teams.
     """
 
     words: Int64
@@ -75,18 +76,26 @@ class Parcels(NamedTuple):
     calls: Annotated[np.recarray, MpiCalls]
     requests: Int64
     ranks: Int64
+    hooks: Annotated[np.record, ParcelHooks]
 
 
 def no_parcels(parts: Sequence[object]) -> Parcels:
     """Of a process whose team is the only one."""
     none = np.zeros(0, np.int64)
     ptr = np.zeros(len(parts) + 1, np.int64)
-    return Parcels(none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none, *calls_of(0))
+    places = none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none
+    return Parcels(*places, *calls_of(0), row_of_zeros(ParcelHooks))
 
 
 def calls_of(others: int) -> tuple[Rows, Int64, Int64]:
     """Fields `calls` to `ranks` of parcels for so many other teams, for pdes.workers.exchange to fill."""
     return zeros(1, MpiCalls), zeros(2), zeros(others)
+
+
+@inline
+def has_others(parcels):
+    """Whether there are other teams."""
+    return parcels.hooks.agree != 0
 
 
 def headers_of(words: Int64) -> Rows:
@@ -159,6 +168,7 @@ def parcels_of(
         calls=calls,
         requests=requests,
         ranks=ranks,
+        hooks=row_of_zeros(ParcelHooks),
     )
 
 

@@ -24,6 +24,7 @@ from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
 from pdes.workers.exchange import Exchange
 from pdes.workers.mailbox import Place, Segment, Share, rounded
+from pdes.workers.other_teams import trade
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
 from pdes.workers.team import found_team, team_in, team_words
 
@@ -124,7 +125,7 @@ class _Team(Post):
         if rank_in_team == 0:
             words[:] = 0
             shared[begins] = 0
-            found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads, exchanges=self.teams > 1)
+            found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)
         for part in own:
             part.send_first(layout.graph, np.flatnonzero(self._team_of_lp != here).tolist())
             self.outbox[part.number][part.outbox_at()[:-1]] = 0
@@ -134,6 +135,7 @@ class _Team(Post):
             others = self.teams - 1
             where = (shared, begins[:others], begins[others:])
             parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *where)
+            trade(parcels)
         self._parcels = parcels
         self.place = Place(own, self, team, parcels, threads * rank_in_team, threads, me)
         self.exchange: Exchange | None = None

@@ -31,6 +31,7 @@ from pdes.nic.driven import has_shares, with_driven
 from pdes.results import Results
 from pdes.workers import team as tm
 from pdes.workers.crew import compile_kernels, make_room
+from pdes.workers.other_teams import trade
 from pdes.workers.parcels import no_parcels
 
 CALLS = 1001
@@ -262,10 +263,13 @@ def _alone(lps: Sequence[LogicalProcess], *, exchanges: bool = False) -> tuple[t
     """A team of one worker, its crew, and their Directory."""
     team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
     cell_ps, window_ps = (int(lps[0].world.net.const[name]) if lps else 1 for name in ("cell_ps", "lookahead_ps"))
-    tm.found_team(team, cell_ps, window_ps, crew_size=1, exchanges=exchanges)
+    tm.found_team(team, cell_ps, window_ps, crew_size=1)
     crew = tm.new_crew(len(lps))
     addresses = np.array([lp.address for lp in lps], np.int64)
-    return team, crew, Directory(tm.Meeting(team, crew, addresses, no_parcels(lps)))
+    parcels = no_parcels(lps)
+    if exchanges:
+        trade(parcels)
+    return team, crew, Directory(tm.Meeting(team, crew, addresses, parcels))
 
 
 def _one_call(lps: Sequence[LogicalProcess], team: tm.Team, meeting: Directory, hops: int) -> tuple[int, int]:

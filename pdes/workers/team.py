@@ -12,13 +12,22 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.core.jit import clock_ns, fetch_add, inline, kernel, load_acquire, reader, store_release, yield_core
+from pdes.core.jit import (
+    call_hook,
+    clock_ns,
+    fetch_add,
+    inline,
+    kernel,
+    load_acquire,
+    reader,
+    store_release,
+    yield_core,
+)
 from pdes.core.rows.workers import LpTurn, TeamState, Worker
 from pdes.core.state import INF, Int64
 from pdes.core.status import DONE, SENT
 from pdes.window import window
-from pdes.workers.mpi_calls import help_along, least_of_all, send_all, take_all
-from pdes.workers.parcels import Parcels, pack, seal, unpack, unseal
+from pdes.workers.parcels import Parcels, has_others
 
 WORKER_WORDS, TURN_WORDS = Worker.words, LpTurn.words
 ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
@@ -99,11 +108,10 @@ def team_in(words: Int64) -> Team:
     return Team(state[0], workers, words)
 
 
-def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int, exchanges: bool = False) -> None:
+def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> None:
     """Set up a zeroed team, so many of its workers in each process."""
     team.state.cell_ps = cell_ps
     team.state.window_ps = window_ps
-    team.state.exchanges = int(exchanges)
     team.workers.soonest_ps = INF
     team.workers.known_ps = INF
     team.workers.lp = -1
@@ -154,16 +162,17 @@ def next_lp(crew, lps, half, worker):
 
 
 @inline
-def take_lp(team, crew, parcels, lps, own, worker):
+def take_lp(address, own, worker):
     """The LP in hand, or the next for this worker, and what came for it; -1 if all are taken."""
+    m = meeting_at(address)
     lp = own.lp
     if lp < 0:
         number = own.window
-        lp = next_lp(crew, lps, number & 1, worker)
+        lp = next_lp(m.crew, m.addresses.shape[0], number & 1, worker)
         if lp >= 0:
             own.lp = lp
-            if team.state.exchanges == 1:
-                unpack(parcels, lp, number)
+            if has_others(m.parcels):
+                call_hook(m.parcels.hooks.unpack_parcels, address, lp, number)
     return lp
 
 
@@ -218,72 +227,10 @@ def gather_team(team, own, number):
 
 
 @inline
-def send_parcels(team, parcels, own, number):
-    """The first worker waits until all have put in what goes to other teams, and sends it. DONE, ABORTED or WAITING."""
-    state = team.state
-    known = INF
-    parts = np.int64(0)
-    for worker in range(team.workers.shape[0]):
-        status = await_word(team, PACKED + worker * WORKER_WORDS, number + 1, own)
-        if status != DONE:
-            return status
-        other = team.workers[worker]
-        known = min(known, other.known_ps)
-        parts += other.parts
-    state.said_ps = known
-    state.exact = np.int64(parts == 0)
-    seal(parcels, state)
-    state.sent = number + 1
-    state.sent_ns = clock_ns()
-    if parcels.calls[0].isend != 0:
-        parcels.calls[0].error = send_all(parcels, number)
-        own.waited_ns += clock_ns() - state.sent_ns
-    return DONE
-
-
-@inline
-def take_parcels(parcels, own, number):
-    """The first worker takes the parcels of other teams. False if Python must do it, or MPI has failed."""
-    calls = parcels.calls[0]
-    if calls.isend == 0 or calls.error != 0:
-        return False
-    begun = clock_ns()
-    calls.error = take_all(parcels, number)
-    own.waited_ns += clock_ns() - begun
-    return calls.error == 0
-
-
-@inline
-def agree(team, parcels, own, number):
-    """The first worker finds the earliest event of all teams. DONE, or EXCHANGE if Python must, or MPI has failed.
-
-    The parcels say it, if no team had LPs that had done their part of the window only in part. Else it is known if any
-    team says that the next window begins where this ends: nothing is earlier. Else all tell each other once more.
-    """
-    state = team.state
-    if state.agreed > number:
-        return DONE
-    soonest, exact, hops, left = unseal(parcels, number)
-    state.all_hops = state.hops + hops
-    state.all_rows_left = state.rows_left + left
-    end = own.begin_ps + state.window_ps
-    if exact == 1 and state.exact == 1:
-        state.soonest_ps = min(state.soonest_ps, soonest)
-    elif min(state.said_ps, soonest) < end + state.cell_ps:
-        state.soonest_ps = end
-    elif parcels.calls[0].isend == 0:
-        return EXCHANGE
-    else:
-        begun = clock_ns()
-        state.soonest_ps = least_of_all(parcels, state.soonest_ps)
-        own.waited_ns += clock_ns() - begun
-    state.agreed = number + 1
-    return DONE if parcels.calls[0].error == 0 else EXCHANGE
-
-
-@inline
-def settle(team, parcels, own, number):
+def settle(address, own, number):
     """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if Python must ask."""
+    m = meeting_at(address)
+    team, parcels = m.team, m.parcels
     state = team.state
     if state.asked <= number:
         status = gather_team(team, own, number)
@@ -292,10 +239,10 @@ def settle(team, parcels, own, number):
         state.all_hops = state.hops
         state.all_rows_left = state.rows_left
         state.asked = number + 1
-        if state.exchanges == 1 and not take_parcels(parcels, own, number):
+        if has_others(parcels) and call_hook(parcels.hooks.take_parcels, address, number) != DONE:
             return EXCHANGE
-    if state.exchanges == 1:
-        return agree(team, parcels, own, number)
+    if has_others(parcels):
+        return call_hook(parcels.hooks.agree, address, number)
     return DONE
 
 
@@ -325,19 +272,20 @@ def do_window(m, own, lp):
 
 
 @inline
-def first_parts(m, own, worker):
+def first_parts(address, own, worker):
     """LP after LP as far as what it sends to other teams is out. DONE; or FULL or FAILED, about the LP in hand."""
+    m = meeting_at(address)
     crew = m.crew
     while True:
-        lp = take_lp(m.team, crew, m.parcels, m.addresses.shape[0], own, worker)
+        lp = take_lp(address, own, worker)
         if lp < 0:
             return DONE
         status, soonest = do_window(m, own, lp)
         if status != DONE and status != SENT:
             return status
         own.known_ps = min(own.known_ps, soonest)
-        if m.team.state.exchanges == 1:
-            pack(m.parcels, m.addresses[lp], lp, own.window)
+        if has_others(m.parcels):
+            call_hook(m.parcels.hooks.pack_parcels, address, lp, own.window)
         if status == SENT:
             own.parts += 1
             own.lp = -1
@@ -346,34 +294,36 @@ def first_parts(m, own, worker):
 
 
 @inline
-def second_parts(m, own, worker):
+def second_parts(address, own, worker):
     """What is left of LPs, while parcels travel. DONE; or FULL or FAILED, about the LP in hand."""
+    m = meeting_at(address)
     while own.rest >= 0:
         own.lp = own.rest
         status, _ = do_window(m, own, own.rest)
         if status != DONE:
             return status
         own.rest = m.crew.rest[own.rest]
-        if worker == 0 and m.parcels.calls[0].isend != 0:
-            help_along(m.parcels, own.window)
+        if worker == 0 and has_others(m.parcels):
+            call_hook(m.parcels.hooks.help_along, address, own.window)
     return DONE
 
 
 @inline
-def do_parts(m, own, worker):
+def do_parts(address, own, worker):
     """All that a worker does in a window. DONE; or why it could not go on."""
+    m = meeting_at(address)
     team, number = m.team, own.window
     if own.stage == FIRST:
-        status = first_parts(m, own, worker)
+        status = first_parts(address, own, worker)
         if status != DONE:
             return status
         own.stage = SECOND
         store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
-    if worker == 0 and team.state.exchanges == 1 and team.state.sent <= number:
-        status = send_parcels(team, m.parcels, own, number)
+    if worker == 0 and has_others(m.parcels) and team.state.sent <= number:
+        status = call_hook(m.parcels.hooks.send_parcels, address, number)
         if status != DONE:
             return status
-    status = second_parts(m, own, worker)
+    status = second_parts(address, own, worker)
     if status != DONE:
         return status
     if own.plans == 1:
@@ -392,17 +342,16 @@ def work(address, worker, hops, windows):
     EXCHANGE, the parcels must be sent and those of other teams taken, or all teams must agree on what follows. Call
     again to go on.
     """
-    m = meeting_at(address)
-    team = m.team
+    team = meeting_at(address).team
     own = team.workers[worker]
     while True:
         number = own.window
         if own.stage != ALL:
-            status = do_parts(m, own, worker)
+            status = do_parts(address, own, worker)
             if status != DONE:
                 return status
         if worker == 0 and team.state.published == number:
-            status = settle(team, m.parcels, own, number)
+            status = settle(address, own, number)
             if status != DONE:
                 return status
             publish_begin(team)

@@ -17,6 +17,8 @@ from pdes.core.rows.messages import WholeMessage
 from pdes.core.rows.nic import LaterMessage, Message, Request
 from pdes.core.rows.row import Kind, Row, word
 from pdes.core.rows.run import Hooks
+from pdes.core.rows.workers import ParcelHooks
+from pdes.workers.other_teams import OTHER_TEAMS
 from topologies import build
 
 ROOT = Path(__file__).parents[2]
@@ -318,11 +320,14 @@ def test_rows_refuse_what_would_not_work():
         type("Long", (Row,), {"many": word(Kind.COUNT, "things", many=9)}, words=8)
 
 
+WORDS_OF_HOOKS = {**Hooks.declared, **ParcelHooks.declared}
+
+
 def hook_calls(tree):
-    """(line, word of Hooks, number of arguments behind the world's address) of calls by `call_hook`."""
+    """(line, word of a row of hooks, number of arguments behind the first address) of calls by `call_hook`."""
     bound = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr in Hooks.declared:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr in WORDS_OF_HOOKS:
             bound[node.targets[0].id] = node.value.attr
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "call_hook":
             hook, _address, *arguments = node.args
@@ -331,7 +336,7 @@ def hook_calls(tree):
 
 def declared_arguments(word):
     """Names of what is passed on to a hook."""
-    listed = Hooks.declared[word].meaning.partition(")")[0].removeprefix("(")
+    listed = WORDS_OF_HOOKS[word].meaning.partition(")")[0].removeprefix("(")
     return [name for name in listed.split(", ") if name]
 
 
@@ -342,7 +347,7 @@ def test_hooks_are_called_as_they_are_declared():
             for line, word, count in hook_calls(parsed(path)):
                 called.add(word)
                 assert count == len(declared_arguments(word)), f"{path}:{line}"
-    assert called == set(Hooks.declared)
+    assert called == set(WORDS_OF_HOOKS)
 
 
 def test_hooks_take_what_is_passed_on():
@@ -356,7 +361,7 @@ def test_hooks_take_what_is_passed_on():
         compute_slowdown=2.0,
     )
     graph = build("leaf-spine:leaves=2,hosts_per_leaf=2,spines=2")
-    found = hooks_of(graph, with_all)
+    found = hooks_of(graph, with_all) | OTHER_TEAMS
     others = {"congestion_control": [congestion.control(name).update for name in congestion.names()]}
     others["balancing"] = [balancing.balancing(name).pick for name in balancing.names()]
     others["act"] = [fidelity.fidelity(name).act for name in fidelity.names()]
@@ -364,4 +369,5 @@ def test_hooks_take_what_is_passed_on():
         for function in {hook, *others.get(name, [])} - {None}:
             names = inspect.signature(getattr(function, "py_func", function)).parameters
             assert len(names) == 1 + len(declared_arguments(name)), (name, function)
-    assert len(found) > 12
+    assert len(found) > 12 + len(OTHER_TEAMS)
+    assert OTHER_TEAMS.keys() == set(ParcelHooks.declared)

@@ -17,7 +17,7 @@ class ParcelHeader(Row, words=8, written_by=("workers.parcel_costs", "workers.pa
     rows_left = word(Kind.COUNT, "trace rows that it had not finished before this window, less all of them")
 
 
-class MpiCalls(Row, words=16, written_by=("workers.exchange", "workers.mpi_calls", "workers.team")):
+class MpiCalls(Row, words=16, written_by=("workers.exchange", "workers.mpi_calls", "workers.other_teams")):
     """What the first worker of a team needs to call MPI from compiled code (pdes/workers/mpi_calls.py)."""
 
     isend = word(Kind.ADDRESS, "of MPI_Isend, 0 = Python calls MPI")
@@ -36,17 +36,37 @@ class MpiCalls(Row, words=16, written_by=("workers.exchange", "workers.mpi_calls
     error = word(Kind.CODE, "of MPI, 0 = all is well")
 
 
+class ParcelHooks(Row, words=8, written_by=("workers.other_teams",)):
+    """Addresses of what workers call where there are other teams, 0 = there are none (pdes/workers/other_teams.py).
+
+    A meaning begins with what is passed on behind the address of the Meeting.
+    """
+
+    unpack_parcels = word(Kind.HOOK, "(lp, number): takes out what came for an LP, before its window")
+    pack_parcels = word(Kind.HOOK, "(lp, number): puts in what an LP sends, after its window")
+    send_parcels = word(Kind.HOOK, "(number): has the first worker send them")
+    help_along = word(Kind.HOOK, "(number): has MPI look after those under way")
+    take_parcels = word(Kind.HOOK, "(number): has the first worker take those of other teams")
+    agree = word(Kind.HOOK, "(number): has the first worker find the earliest event of all teams")
+
+
 class TeamState(
     Row,
     words=64,
-    written_by=("workers.crew", "workers.exchange", "workers.processes", "workers.recording", "workers.team"),
+    written_by=(
+        "workers.crew",
+        "workers.exchange",
+        "workers.other_teams",
+        "workers.processes",
+        "workers.recording",
+        "workers.team",
+    ),
 ):
     """Of all workers that share memory (pdes/workers/team.py); the first writes it, and `abort` is set by who fails."""
 
     cell_ps = word(Kind.DURATION, "cell of the grid that windows begin on")
     window_ps = word(Kind.DURATION, "length of a window")
-    exchanges = word(Kind.FLAG, "there are other teams")
-    before_abort = word(Kind.COUNT, APART, many=LINE_WORDS - 3)
+    before_abort = word(Kind.COUNT, APART, many=LINE_WORDS - 2)
     abort = word(Kind.FLAG, "stop: a worker has failed")
     before_published = word(Kind.COUNT, APART, many=LINE_WORDS - 1)
     published = word(Kind.COUNT, "windows whose begin is known")
@@ -65,7 +85,7 @@ class TeamState(
     all_rows_left = word(Kind.COUNT, "trace rows that no team has finished, less all of them")
 
 
-class Worker(Row, words=16, written_by=("workers.crew", "workers.team")):
+class Worker(Row, words=16, written_by=("workers.crew", "workers.other_teams", "workers.team")):
     """Of one worker of a team, and written by it alone."""
 
     arrived = word(Kind.COUNT, "windows done")
