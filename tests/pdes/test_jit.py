@@ -9,7 +9,7 @@ import pdes
 from pdes import Settings
 from pdes.core import jit
 from pdes.core.compiling import compiler
-from pdes.core.jit import kernel
+from pdes.core.jit import inline, kernel
 from tests.pdes.compare import simulate
 from tests.plain_python import plain_python
 from topologies import build
@@ -38,6 +38,29 @@ def allocates(n):
 @kernel
 def item(array, index):
     return array[index]
+
+
+@inline
+def twice(x):
+    return 2 * x
+
+
+@inline
+def through(x):
+    return twice(x) + 1
+
+
+NEVER = 0
+
+
+@inline
+def later(x):
+    return twice(x)
+
+
+@kernel
+def calls_late(x):
+    return (through(x) if NEVER else x) + later(x)
 
 
 @numba.njit
@@ -91,6 +114,10 @@ def test_an_allocation_in_a_kernel_does_not_compile():
     assert allowed(3) == 0.0, "only _nrt=False may forbid it"
     with pytest.raises(numba.core.errors.NumbaError, match="zeros"):
         allocates(3)
+
+
+def test_what_a_call_that_is_never_made_has_in_common_with_a_later_one_is_linked():
+    assert calls_late(5) == 5 + 10
 
 
 def test_indices_are_plain_in_kernels_and_usual_elsewhere():

@@ -58,8 +58,12 @@ class _Ingredient(_Library):
     def get_pointer_to_function(self, _name):
         return 0
 
+    def _optimize_functions(self, ll_module):
+        """All of it is done where it is used."""
+        ll_module.data_layout = self._codegen._data_layout  # noqa: SLF001 - as Numba does
+
     def finalize(self):
-        """It is linked with what it calls, and optimised, where it is used; there may be several that use it."""
+        """It is linked with what it calls where it is used; there may be several that use it."""
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.external:
                 function.linkage = "linkonce_odr"
