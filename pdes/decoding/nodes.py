@@ -5,9 +5,9 @@ once. Names of attributes, and attributes that are no plain number, are looked u
 one that is new is handed to the caller, who says where it goes and calls again. What is not written as protobuf writes
 a valid node is DOUBTFUL, and left to a reader that says what is wrong: this one says nothing that it is not sure of.
 
-The tables are open-addressed, ENTRY words an entry: where its bytes lie in the arena, how many (0 = free), its slot,
-and for a name the largest value, for an attribute its value. A slot is a column of numbers, IGNORED, or WHOLE: then
-the attribute is looked up with its value. RANKS is IGNORED, too, but defines a group where the node is METADATA.
+An entry of the tables (pdes/decoding/wire.py) has a slot, and for a name the largest value, for an attribute its value.
+A slot is a column of numbers, IGNORED, or WHOLE: then the attribute is looked up with its value. RANKS is IGNORED, too,
+but defines a group where the node is METADATA.
 
 All that is decoded is written where it stays. A column of a slot holds what nodes have that lack the attribute, and is
 written to where one has it. `places` says where the lists lie that grow by a number of items a node, and how many items
@@ -15,6 +15,7 @@ each has room for. Attributes that no column takes can be kept: their fields are
 """
 
 from pdes.core.jit import inline, kernel, load_unaligned, store_unaligned
+from pdes.decoding.wire import ENTRY, HIGH_BITS, are_equal, copy_bytes, is_ascii, looked_up, varint
 
 # the lists of `places`: ids of parents, bytes of names and of fields that are kept
 DATA, CONTROL, NAME_BYTES, OTHER_BYTES = range(4)
@@ -33,7 +34,6 @@ COLUMN_WORDS = 3
 # words of a list: its address, and how many items it has room for
 LIST_WORDS = 2
 IGNORED, WHOLE, RANKS = -1, -2, -3
-ENTRY = 4
 WORD_BYTES, ROW_BYTES = 8, 4
 PADDING_BYTES = 32
 """Behind all bytes that are looked at or written: words are read and written whole."""
@@ -42,96 +42,9 @@ PADDING_BYTES = 32
 ID_TAG, NAME_TAG, TYPE_TAG, CONTROL_DEP_TAG, CONTROL_DEPS_TAG, DATA_DEP_TAG, DATA_DEPS_TAG = 8, 18, 24, 32, 34, 40, 42
 START_TAG, DURATION_TAG, INPUTS_TAG, OUTPUTS_TAG, ATTRIBUTE_TAG = 48, 56, 66, 74, 82
 METADATA_NODE, LAST_NODE_TYPE = 1, 7
-HIGH_BITS = -0x7F7F7F7F7F7F7F80
-MOST_PROBES = 64
 LONGEST_LENGTH_BYTES = 5
 LONGEST_NAME_BYTES = 1 << 20
 FINE, IS_OTHER, IS_RANKS = -1, -2, -3
-LOW31, MULTIPLIER = 0x7FFFFFFF, 0x5BD1E995
-
-
-@inline
-def varint(at):
-    """The varint at an address and how many bytes it has; 0 bytes: it has more than nine."""
-    word = load_unaligned(at)
-    value = word & 0x7F
-    size = 1
-    while (word & 0x80) != 0:
-        if size == 9:
-            return 0, 0
-        word = load_unaligned(at + 8) if size == 8 else word >> 8
-        value |= (word & 0x7F) << (7 * size)
-        size += 1
-    return value, size
-
-
-@inline
-def is_ascii(at, end):
-    """Whether all bytes from an address up to another are."""
-    while at + 32 <= end:
-        first = load_unaligned(at) | load_unaligned(at + 8)
-        if ((first | load_unaligned(at + 16) | load_unaligned(at + 24)) & HIGH_BITS) != 0:
-            return False
-        at += 32
-    while at + 8 <= end:
-        if (load_unaligned(at) & HIGH_BITS) != 0:
-            return False
-        at += 8
-    rest = end - at
-    return (load_unaligned(at) & HIGH_BITS & ((1 << (8 * rest)) - 1)) == 0 if rest > 0 else True
-
-
-@inline
-def are_equal(a, b, size):
-    """Whether as many bytes at two addresses are the same."""
-    done = 0
-    while done + 8 <= size:
-        if load_unaligned(a + done) != load_unaligned(b + done):
-            return False
-        done += 8
-    rest = size - done
-    if rest == 0:
-        return True
-    return ((load_unaligned(a + done) ^ load_unaligned(b + done)) & ((1 << (8 * rest)) - 1)) == 0
-
-
-@inline
-def folded(word):
-    """31 bits of a word."""
-    return (word ^ (word >> 31)) & LOW31
-
-
-@inline
-def place_of(at, size):
-    """A hash of as many bytes at an address; products stay below 2^63, so plain Python agrees."""
-    x = size
-    y = 0
-    end = at + size
-    while at + 16 <= end:
-        x = ((x ^ folded(load_unaligned(at))) * MULTIPLIER >> 17) & LOW31
-        y = ((y ^ folded(load_unaligned(at + 8))) * MULTIPLIER >> 17) & LOW31
-        at += 16
-    if at + 8 <= end:
-        x = ((x ^ folded(load_unaligned(at))) * MULTIPLIER >> 17) & LOW31
-        at += 8
-    if at < end:
-        y = ((y ^ folded(load_unaligned(at) & ((1 << (8 * (end - at))) - 1))) * MULTIPLIER >> 17) & LOW31
-    return ((x ^ (y >> 3) ^ (y << 5)) & LOW31) * MULTIPLIER >> 19
-
-
-@inline
-def looked_up(at, size, table, arena):
-    """Where in a table some bytes stand: the entry, and 1 = found, 0 = it is free, -1 = the table is too full."""
-    mask = table.shape[0] // ENTRY - 1
-    place = place_of(at, size) & mask
-    for _ in range(MOST_PROBES):
-        bytes_there = table[ENTRY * place + 1]
-        if bytes_there == 0:
-            return place, 0
-        if bytes_there == size and are_equal(arena + table[ENTRY * place], at, size):
-            return place, 1
-        place = (place + 1) & mask
-    return 0, -1
 
 
 @inline
@@ -271,13 +184,6 @@ def take_packed(at, end, deps, count):
         store_unaligned(deps + WORD_BYTES * count, value)
         count += 1
     return count if at == end else -1
-
-
-@inline
-def copy_bytes(at, size, target):
-    """Copy bytes, and up to seven behind them."""
-    for done in range(0, size, 8):
-        store_unaligned(target + done, load_unaligned(at + done))
 
 
 @inline
