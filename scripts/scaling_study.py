@@ -681,7 +681,7 @@ def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
                 raise SystemExit(f"defect: {ranks} ranks gave another digest")
             ways = [(per_node, gbps) for per_node in args.ranks_per_node for gbps in args.gbps]
             for per_node, gbps in ways[: None if ranks > 1 else 1]:
-                way = f"{per_node} a node, {gbps:g} Gb/s"
+                way = f"{per_node} a node" + (f", {gbps:g} Gb/s" if len(args.gbps) > 1 else "")
                 terms = sync.of_ranks(recorded.recording, ranks, per_node, gbps)
                 if 1 < per_node == max(args.ranks_per_node) < ranks:
                     terms["hidden"] = -recorded.hidden_ns(ranks, terms)
