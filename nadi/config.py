@@ -387,7 +387,7 @@ FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")
 """Keys that only switches with shared buffers have."""
 _OF_FIDELITY = {"analytical": ("congestion_aware", "resolution")}
 """Keys of models other than packets."""
-FIDELITY_LIKE = {"closed-form": "packet"}
+_FIDELITY_LIKE = {"closed-form": "packet"}
 """Models with the keys of another: closed forms are those of packets on an idle network."""
 _OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
 """Keys that all models have. The others are those of packets."""
@@ -447,7 +447,7 @@ class NetworkSection(Section):
             return found
         values = {key: value for key, value in found.items() if value is not None}
         named = values.get("fidelity", "packet")
-        model = FIDELITY_LIKE.get(named, named) if isinstance(named, str) else named
+        model = fidelity_like(named)
         for key in values if model in ("packet", *_OF_FIDELITY) else ():
             has_it = fidelity_of(key)
             if key in cls.model_fields and has_it not in {"", model}:
@@ -480,7 +480,7 @@ class NetworkSection(Section):
     @model_serializer(mode="wrap")
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
-        own = {"", FIDELITY_LIKE.get(self.fidelity, self.fidelity)}
+        own = {"", fidelity_like(self.fidelity)}
         return {key: value for key, value in written.items() if fidelity_of(key) in own}
 
     def _complaint(self) -> str:
@@ -509,6 +509,11 @@ def fidelity_of(key: str) -> str:
     if key in _OF_ALL:
         return ""
     return next((name for name, keys in _OF_FIDELITY.items() if key in keys), "packet")
+
+
+def fidelity_like(given: Any) -> Any:  # noqa: ANN401 - as it was read, of any type
+    """The model whose keys a given one has: closed forms have those of packets; what is no model stays as it is."""
+    return _FIDELITY_LIKE.get(given, given) if isinstance(given, str) else given
 
 
 class ComputeSection(Section):

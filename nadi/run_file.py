@@ -19,11 +19,11 @@ import inputs
 from nadi.config import (
     ECN_KEYS,
     FABRIC_KEYS,
-    FIDELITY_LIKE,
     PFC_KEYS,
     WEIGHT_WORDS,
     NetworkSection,
     RunConfig,
+    fidelity_like,
     fidelity_of,
 )
 from nadi.energy.table import read_table
@@ -238,8 +238,7 @@ def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> 
         without |= set(keys) if given.get(key) is False else set()
     if without or "congestion_control" in given:
         without.add("congestion")
-    model = given.get("fidelity", "packet")
-    models = {"", FIDELITY_LIKE.get(model, model) if isinstance(model, str) else model}
+    models = {"", fidelity_like(given.get("fidelity", "packet"))}
     return {key: value for key, value in defaults.items() if key not in without and fidelity_of(key) in models}
 
 

@@ -15,7 +15,7 @@ from nadi.analysis.network import Table as Columns
 from nadi.fidelities.packet import LOGGED_PAUSES
 from nadi.pages.page import Heading, Page, Part, Plot, Section, Table, Words
 from nadi.pages.series import Style, style
-from nadi.reports.network import ports
+from nadi.reports.network import ports, spread_heading
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import Unit, amount_text, size_text, time_text, time_unit
 
@@ -331,8 +331,7 @@ def _spread_title(document: Mapping[str, Any]) -> str:
         return "Nothing was paused." if document["why_no_victims"] == "nothing was paused" else "No pauses.parquet."
     roots, shown = document["roots"], len(document["trees"])
     more = f", the {shown} largest" if roots > shown else ""
-    counted = "1 root" if roots == 1 else f"{roots} roots"
-    return f"how pauses spread: {document['pauses']:,} pauses, {counted}{more}"
+    return spread_heading(document) + more
 
 
 def _victims_title(document: Mapping[str, Any]) -> str:

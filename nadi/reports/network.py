@@ -1,6 +1,6 @@
 """What `nadi net` prints: nadi.analysis.network_findings.document on the terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -80,14 +80,18 @@ def _messages(rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
         yield table
 
 
+def spread_heading(document: Mapping[str, Any], looked_at: str = "") -> str:
+    """How many pauses there were, how many of them were looked at, and from how many roots they spread."""
+    roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
+    return f"how pauses spread: {document['pauses']:,} pauses{looked_at}, {roots}"
+
+
 def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
     trees = document["trees"]
     if trees:
         looked = document["pauses_looked_at"]
         shown = f", the first {looked:,} looked at" if looked < document["pauses"] else ""
-        roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
-        heading = f"how pauses spread: {document['pauses']:,} pauses{shown}, {roots}"
-        yield Text(heading, style="bold")
+        yield Text(spread_heading(document, shown), style="bold")
     for tree in trees:
         root, *lines = tree_lines(tree)
         yield from (root, *lines[:MOST_BRANCHES])
