@@ -16,7 +16,7 @@ from et import attributes
 from et.columns import Columns
 from et.decoded_columns import SLOTS, DecodedColumns, most
 from et.errors import TraceError
-from et.framing import LONGEST_LENGTH_BYTES, read_length
+from et.framing import HEAD_BYTES, LONGEST_LENGTH_BYTES, read_length, refuse_others
 from et.groups import groups_of_metadata_node
 from et.schema import AttributeProto, RawNode
 from et.window import Window
@@ -68,6 +68,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
         window.read_on()
         if not _is_worth(window.end):
             return None
+        refuse_others(path, window.data[: min(window.end, HEAD_BYTES)].tobytes())
         metadata = _first_message(path, window)
         columns = _Decoder(path, _providers[0](), keep_others=keep_others).take(window)
         _ = columns.made_names

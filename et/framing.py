@@ -11,7 +11,7 @@ Path = str | os.PathLike[str]
 
 LONGEST_MESSAGE_BYTES = 2**31 - 1  # protobuf's own limit, hence a length of at most five bytes
 LONGEST_LENGTH_BYTES = 5
-_HEAD_BYTES = 1 << 16
+HEAD_BYTES = 1 << 16
 _EXPECTED = "a Chakra trace (.et or .et.gz)"
 
 
@@ -26,7 +26,7 @@ def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
     """
     blocks = blocks_of(path)
     data, following, before = next(blocks, b""), next(blocks, None), 0
-    _refuse_others(path, data)
+    refuse_others(path, data)
     while data:
         at, wanted = 0, 0
         while at < len(data) and (following is None or at + LONGEST_LENGTH_BYTES <= len(data)):
@@ -88,11 +88,19 @@ def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, 
     raise TraceError(f"{where}: corrupt message length, expected a varint of at most five bytes")
 
 
-def _refuse_others(path: Path, data: bytes) -> None:
-    """Name a file of another kind for what it is, before a byte of it is taken for a length."""
+def refuse_others(path: Path, data: bytes) -> None:
+    """Name a file of another kind for what it is, before a byte of it is taken for a length.
+
+    Args:
+        path: the file.
+        data: what it begins with, inflated.
+
+    Raises:
+        TraceError: it is empty, or of another kind.
+    """
     if not data:
         raise TraceError(f"{path}: byte 0: the file is empty, expected a GlobalMetadata message")
-    kind = inputs.kind_of_bytes(data[:_HEAD_BYTES])
+    kind = inputs.kind_of_bytes(data[:HEAD_BYTES])
     if kind is not None and kind.key != "chakra":
         outside = inputs.kind_of(path)  # that it is gzipped
         named = outside if outside is not None and outside.is_file else kind

@@ -116,6 +116,13 @@ def test_named_by_every_command(refuse, write, case, command):
     assert "expected" in line
 
 
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_was_read_before_changes_no_complaint(refuse, write, monkeypatch, case):
+    content, called = OTHERS[case]
+    monkeypatch.setattr(et.decoder, "MANY_BYTES", -1)  # as if hundreds of traces had been read
+    assert called in refuse("trace show", write(content))
+
+
 @pytest.mark.parametrize(
     ("command", "content", "called"),
     [
