@@ -10,6 +10,7 @@ import pdes
 from et import TraceTable
 from nadi import fidelities
 from nadi.closed_forms import running
+from nadi.closed_forms.advancing.advance import advance
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.config import NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
@@ -27,16 +28,10 @@ from nadi.wiring.from_model import model_and_plan, serving_and_requests
 from nadi.wiring.in_network import with_reducers, without_reducers
 from nadi.wiring.placement import place
 from nadi.wiring.reading import Work
-from pdes.core.jit import (
-    CLOSED_FORM_KERNEL,
-    KERNEL,
-    ONE_WORKER_KERNEL,
-    cache_complaint,
-    cache_dir,
-    is_warm,
-    jit_enabled,
-)
+from pdes.core.jit import cache_complaint, cache_dir, is_warm, jit_enabled
 from pdes.core.state import LONGEST_RUN_PS
+from pdes.messages.message_loop import work_messages
+from pdes.workers import team
 from topologies import Graph
 from topologies.units import format_time
 from workload import CollectiveSettings, Program
@@ -154,7 +149,7 @@ def _at_closed_forms(
         check_rows(int(folded.row_ptr[-1]), force=force)
         costed = running.costed(folded, costs, work.collectives)
         formulas.update(running.formulas(folded, costed, work.program))
-        if jit_enabled() and not is_warm(CLOSED_FORM_KERNEL):
+        if jit_enabled() and not is_warm(advance):
             progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")
         return running.run(graph, folded, costed, costs, settings, progress)
 
@@ -232,7 +227,7 @@ def run_program(
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
-    kernel = ONE_WORKER_KERNEL if settings.fidelity.act else KERNEL
+    kernel = work_messages if settings.fidelity.act else team.work
     acts = jit_enabled() and workers.ranks.rank == 0
     if acts:
         _tell(progress, cache_complaint())

@@ -24,7 +24,7 @@ import numpy as np
 
 import pdes
 import topologies
-from nadi.closed_forms.played import Group, Played
+from nadi.closed_forms.playing.played import Group, Played
 from nadi.wiring.in_network import with_reducers
 from pdes import Settings
 from pdes.build.fabric import window_packets

@@ -22,7 +22,7 @@ from nadi.analysis.node_times import (
 from nadi.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.analysis.step_times import step_times
 from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps
-from nadi.closed_forms.played import Played
+from nadi.closed_forms.playing.played import Played
 from nadi.simulation import FinishedRun
 from nadi.wiring.building import memory_nodes
 from workload import KINDS

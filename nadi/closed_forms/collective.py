@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import topologies
 import workload
 from nadi.closed_forms.lone_message import Hop, train, ways_of
-from nadi.closed_forms.played import Group, Paths, Played
+from nadi.closed_forms.playing.played import Group, Paths, Played
 from pdes.build.settings import Settings
 from pdes.network.framing import acknowledgement_bytes, wire_bytes
 from topologies import Graph
@@ -64,7 +64,7 @@ def closed_form(
 ) -> ClosedForm:
     """A collective on an idle network.
 
-    The steps are played (closed_forms.idle_fabric). Where that would take too long, the algorithm's formula stands.
+    The steps are played (nadi/closed_forms/playing). Where that would take too long, the algorithm's formula stands.
 
     Where the members' paths differ, a formula's rate is the slowest path's, and its latency the longest one's; of a
     ring the mean of all but the fastest: a chunk that goes round n members takes n - 1 of its paths. An algorithm that

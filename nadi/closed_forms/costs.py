@@ -5,14 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.closed_forms.advancing.folded_program import CollectiveKeys, MessageKeys
+from nadi.closed_forms.advancing.run import MessageTimes
 from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps
 from nadi.closed_forms.curves import OF_A_RUN, Asked, Curve, Effort
 from nadi.closed_forms.lone_message import message_times
-from nadi.closed_forms.played import Played
+from nadi.closed_forms.playing.played import Played
 from nadi.closed_forms.standing import Standing
 from pdes.build.settings import Settings
-from pdes.closed_forms.closed_form_run import MessageTimes
-from pdes.closed_forms.folded_program import CollectiveKeys, MessageKeys
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collectives
 from workload.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import topologies
+from nadi.closed_forms.advancing.folded_program import MessageKeys
+from nadi.closed_forms.advancing.run import MessageTimes
 from pdes.build.settings import Settings
-from pdes.closed_forms.closed_form_run import MessageTimes
-from pdes.closed_forms.folded_program import MessageKeys
 from pdes.core.packet import SHARE_UNITS
 from pdes.messages.fidelity import Fidelity
 from pdes.network.framing import acknowledgement_bytes, is_framed, is_nvlink, wire_bytes

@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 import pdes
 import topologies
-from nadi.closed_forms.costs import CollectiveCosts, Costed
-from nadi.closed_forms.sharing import with_shared_traces
-from nadi.launching.progress import Progress, Silence
-from pdes.closed_forms.closed_form_run import (
+from nadi.closed_forms.advancing.folded_program import FoldedProgram, lay_out
+from nadi.closed_forms.advancing.likeness import Classes, Pairs, classes_of, every_npu, pairs_of
+from nadi.closed_forms.advancing.run import (
     ClassTimes,
     compile_closed_form,
     digest_of,
     run_closed_form,
 )
-from pdes.closed_forms.folded_program import FoldedProgram, lay_out
-from pdes.closed_forms.likeness import Classes, Pairs, classes_of, every_npu, pairs_of
+from nadi.closed_forms.costs import CollectiveCosts, Costed
+from nadi.closed_forms.sharing import with_shared_traces
+from nadi.launching.progress import Progress, Silence
 from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS
 from pdes.results import Folded
 from topologies import Graph

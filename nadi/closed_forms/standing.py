@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pdes.closed_forms.likeness import mixed, numbered
+from nadi.closed_forms.advancing.likeness import mixed, numbered
 from topologies import DimensionRouting, Graph, TableRouting
 
 Int64 = NDArray[np.int64]

@@ -18,7 +18,7 @@ def doctor(
 ) -> None:
     """Check Python, packages, the JIT and its cache, cores, memory and MPI; say how to mend what is not well."""
     from nadi import __version__
-    from nadi.launching.diagnosis import compile_kernels, diagnose
+    from nadi.diagnosis import compile_kernels, diagnose
     from nadi.terminal.tables import console
 
     if compile_only:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 import topologies
 from nadi.analysis.network import find_pauses
+from nadi.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.errors import ConfigError
 from nadi.explanation.fabric import closed_forms, of_collectives
@@ -18,7 +19,6 @@ from nadi.explanation.path import COLLECTIVE, MESSAGES, SENDING, Piece
 from nadi.runs import Run
 from nadi.schemas import LINKS, PAUSES
 from nadi.terminal.readable import rate_text
-from pdes.closed_forms.folded_program import CollectiveKeys
 
 Int64 = NDArray[np.int64]
 

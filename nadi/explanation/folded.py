@@ -1,8 +1,8 @@
 """Runs that keep the trace nodes of one NPU of each class: whose nodes stand for whose.
 
-NPUs of a class do the same at the same times, row by row (pdes/closed_forms/likeness.py). So a collective with members
-of several classes is told by the nodes of one NPU of each, though that NPU's own group may be another, alike; and a
-message from any NPU is told by the send of the one that stands for it.
+NPUs of a class do the same at the same times, row by row (nadi/closed_forms/advancing/likeness.py). So a collective
+with members of several classes is told by the nodes of one NPU of each, though that NPU's own group may be another,
+alike; and a message from any NPU is told by the send of the one that stands for it.
 """
 
 from typing import NamedTuple

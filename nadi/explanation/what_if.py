@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nadi.analysis.network import tiers
 from nadi.analysis.node_times import COMPUTE, SEND
+from nadi.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.closed_forms.flows import ideal_ps
 from nadi.explanation.fabric import closed_forms_on, of_collectives, settings_of
 from nadi.explanation.happened import DONE, DURATION, MESSAGE, Happened, names
@@ -22,7 +23,6 @@ from nadi.explanation.path import axis_of
 from nadi.runs import Run
 from nadi.schemas import COMMUNICATION_AXES, LINKS
 from pdes.build.settings import Settings
-from pdes.closed_forms.folded_program import CollectiveKeys
 from topologies import Graph
 from workload import KINDS
 

@@ -17,6 +17,7 @@ import workload
 from nadi.analysis.node_times import npu_times
 from nadi.analysis.step_times import CATEGORIES, step_times
 from nadi.closed_forms import running
+from nadi.closed_forms.advancing.likeness import Classes
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.curves import OF_PLANS
 from nadi.closed_forms.sent_bytes import sent_by_ports
@@ -27,7 +28,6 @@ from nadi.launching.progress import Silence
 from nadi.simulation import network_settings
 from pdes import Results
 from pdes.build.settings import Settings
-from pdes.closed_forms.likeness import Classes
 from topologies import Graph
 from topologies.clusters import Cluster
 from workload import CollectiveSettings, ComputeModel, Program

@@ -9,26 +9,25 @@ Nothing here needs Numba until something has to be compiled: what a decorator gi
 `pdes.core.compiling` for Numba's when Numba asks for its type. What was compiled before is loaded as machine code
 (`pdes.core.machine_code`).
 
-A cached kernel does not notice an edit in another file, so the cache folder is named by a hash of all kernel sources
-and of the options that change code. `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from
-it is run, so a folder that others can write to is not used (`pdes.core.kernel_cache`).
+The cache folder is named by a hash of all kernel sources and of the options that change code
+(`pdes.core.kernel_sources`). `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from it is
+run, so a folder that others can write to is not used (`pdes.core.kernel_cache`).
 `NUMBA_DISABLE_JIT=1` runs the same source as plain Python.
 """
 
 import ctypes
 import functools
-import hashlib
 import importlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
 
 from pdes.core import kernel_cache, machine_code
+from pdes.core.kernel_sources import source_hash
 from pdes.core.rows.row import Row, dtype_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,19 +78,6 @@ class Directory:
 _BY_ADDRESS: dict[int, tuple] = {}
 
 
-def source_hash() -> str:
-    """Hash of all kernel sources, where they lie (Numba loads no code of another folder), and what else counts."""
-    folder = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256(bytes(folder))
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(str(path.relative_to(folder)).encode())
-        digest.update(path.read_bytes())
-    for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
-        digest.update(f"{name}={os.environ.get(name, '')}".encode())
-    digest.update(metadata.version("numba").encode())
-    return digest.hexdigest()[:16]
-
-
 def _settled_cache() -> tuple[Path, str]:
     usual = os.environ.get("XDG_CACHE_HOME", "")
     base = os.environ.get("NADI_CACHE_DIR") or os.path.join(  # noqa: PTH118 - without a home, "~" stays as it is
@@ -117,14 +103,10 @@ def cache_complaint() -> str:
     return _settled_cache()[1] or next(iter(kernel_cache.FAILURES), "")
 
 
-KERNEL, ONE_WORKER_KERNEL = "team.work-", "message_loop.work_messages-"
-CLOSED_FORM_KERNEL = "closed_form.advance-"
-"""Main kernels: of packets, of message-level models, and of closed forms."""
-
-
-def is_warm(kernel: str = KERNEL) -> bool:
-    """Whether a main kernel for these sources lies in the cache, whole."""
-    files = [file for file in cache_dir().rglob(f"{kernel}*") if file.suffix in kernel_cache.SUFFIXES]
+def is_warm(compiled: Callable[..., Any]) -> bool:
+    """Whether a kernel for these sources lies in the cache, whole."""
+    name = f"{compiled.__module__.rpartition('.')[2]}.{compiled.__qualname__}"
+    files = [file for file in cache_dir().rglob(f"{name}-*") if file.suffix in kernel_cache.SUFFIXES]
     return {file.suffix for file in files} == {*kernel_cache.SUFFIXES} and all(map(kernel_cache.is_intact, files))
 
 

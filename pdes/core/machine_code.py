@@ -27,6 +27,7 @@ import numpy as np
 from llvmlite import binding as llvm
 
 from pdes.core import kernel_cache
+from pdes.core.kernel_sources import are_hashed
 
 KNOWN = ((0, 61), (0, 68))
 """First and last version of Numba that calls kernels so."""
@@ -68,8 +69,8 @@ def _kind(argument: object) -> str | None:
 
 
 def is_kept(function: Callable[..., Any]) -> bool:
-    """Whether code of a function may be kept: its folder's name stands for the engine's sources only."""
-    return function.__module__.startswith("pdes.") and not os.environ.get("NUMBA_BOUNDSCHECK") and _is_known()
+    """Whether code of a function may be kept: its folder's name stands for some sources only."""
+    return are_hashed(function.__module__) and not os.environ.get("NUMBA_BOUNDSCHECK") and _is_known()
 
 
 @functools.cache

@@ -11,8 +11,6 @@ from pdes.build.hooks import all_hooks, hooks_of
 from pdes.build.routes import fill_salts
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Progress, Simulation, Snapshot
-from pdes.closed_forms.closed_form_run import compile_closed_form
-from pdes.closed_forms.idle_network import play
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.hashmap import rehash
@@ -51,8 +49,6 @@ def compile_all() -> float:
     begun = time.perf_counter()
     compile_kernels()
     compile_for(work_messages, 0, 0)
-    compile_for(play, 0)
-    compile_closed_form()
     for function in [*all_hooks(), *OTHER_TEAMS.values()]:
         hook_address(function)
     return time.perf_counter() - begun

@@ -7,7 +7,7 @@ import topologies
 import workload
 from nadi.closed_forms.collective import closed_form
 from nadi.closed_forms.lone_message import train
-from nadi.closed_forms.played import Played
+from nadi.closed_forms.playing.played import Played
 from nadi.launching.progress import Silence
 from nadi.simulation import run_program
 from pdes import Settings
@@ -54,7 +54,7 @@ def test_it_is_played_once(monkeypatch):
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one, played = ("all-reduce", "nccl:algo=tree"), Played()
     first = _closed_form(graph, program, *one, played)
-    monkeypatch.setattr("nadi.closed_forms.played.Play", None)
+    monkeypatch.setattr("nadi.closed_forms.playing.played.Play", None)
     assert _closed_form(graph, program, *one, played) == first
 
 

@@ -6,22 +6,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
-SAME_THING = {"Ends", "Graph", "Lane", "Phase", "Program", "Schedules", "Steps", "View"}
+SAME_THING = {"Graph", "Lane", "Phase", "Program", "Schedules", "View"}
 """Of the engine and of another package: rows and tables of what the other means too, as the engine walks it."""
 ANOTHER = {
     "Asked": "for messages; for collectives of a run's curves",
-    "Collectives": "times of nodes; classes of them that closed forms cost",
     "Exchange": "of parcels between teams of workers; of a folded plan's members",
     "Kind": "of a word; of a file",
     "Message": "as a network has it; as a schedule or a trace has it",
     "Messages": "of message-level models; of traffic",
     "Parameter": "of a congestion control; of a topology",
     "Place": "of a worker; of a chunk",
-    "Progress": "of a run at closed forms; what a terminal shows of any run",
     "Ranks": "a mailbox; what ranks tell of themselves",
     "Request": "to send; to a server",
     "Row": "of a world; of a sweep",
-    "Work": "of a closed form; of a pass",
 }
 
 

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 import pdes
 from et import read_trace
 from nadi.closed_forms import running
+from nadi.closed_forms.advancing.folded_program import lay_out
+from nadi.closed_forms.advancing.likeness import classes_of, every_npu, pairs_of
+from nadi.closed_forms.advancing.run import MessageTimes, digest_of, run_closed_form
 from nadi.closed_forms.collective import ClosedForm
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.curves import OF_A_RUN, OF_PLANS, Asked, Curve
 from nadi.config import NetworkSection
 from nadi.launching.progress import Silence
 from nadi.simulation import network_settings, run_program
-from pdes.closed_forms.closed_form_run import MessageTimes, digest_of, run_closed_form
-from pdes.closed_forms.folded_program import lay_out
-from pdes.closed_forms.likeness import classes_of, every_npu, pairs_of
 from pdes.core.state import LANES
 from pdes.npu.trace import KIND_MEMORY
 from tests.budgets import bounded

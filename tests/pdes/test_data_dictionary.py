@@ -1,21 +1,20 @@
 """docs/data-dictionary.md shows the rows as they are declared."""
 
 import importlib
-import pkgutil
 from pathlib import Path
 
-import pdes
-from pdes.closed_forms.rows import NpuClass
+from nadi.closed_forms.advancing.rows import NpuClass
+from pdes.core import kernel_sources
 from pdes.core.rows.dictionary import documentation
 from pdes.core.rows.npu import Npu
 from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
 from pdes.core.state import LANES
 
 PAGE = Path(__file__).parents[2] / "docs" / "data-dictionary.md"
-MARK = "of the rows in pdes, to the end of the page -->\n\n"
+MARK = "of the rows of kernels, to the end of the page -->\n\n"
 
-for _module in pkgutil.walk_packages(pdes.__path__, "pdes."):
-    importlib.import_module(_module.name)
+for _module in kernel_sources.modules():
+    importlib.import_module(_module)
 
 
 def test_the_page_is_made_of_the_declarations():

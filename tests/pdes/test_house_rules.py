@@ -1,7 +1,6 @@
 import ast
 import importlib
 import inspect
-import pkgutil
 from fnmatch import fnmatch
 from itertools import combinations
 from pathlib import Path
@@ -9,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import pdes
 from pdes import Settings, SharedBuffer, balancing, congestion, fidelity
 from pdes.build.hooks import hooks_of
+from pdes.core import kernel_sources
 from pdes.core.memory import CACHE_LINE
 from pdes.core.rows.messages import WholeMessage
 from pdes.core.rows.nic import LaterMessage, Message, Request
-from pdes.core.rows.row import Kind, Row, word
+from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
 from pdes.core.rows.run import Hooks
 from pdes.core.rows.workers import ParcelHooks
 from pdes.workers.other_teams import OTHER_TEAMS
@@ -89,14 +88,14 @@ def forbidden(function, known):
 
 
 def helpers(tree):
-    """Names in a module that kernels may call: compiled or bound to a `seen_as` there, or imported from the engine."""
+    """Names in a module that kernels may call: compiled or bound to a `seen_as` there, or imported from such files."""
     names = {function.name for function in kernels(tree)}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any(
             getattr(d, "id", None) == "intrinsic" for d in node.decorator_list
         ):
             names.add(node.name)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pdes."):
+        if isinstance(node, ast.ImportFrom) and kernel_sources.are_hashed(node.module or ""):
             names |= {alias.asname or alias.name for alias in node.names}
         made_by = getattr(getattr(node.value, "func", None), "id", "") if isinstance(node, ast.Assign) else ""
         if made_by in MAKES_HELPERS:
@@ -124,6 +123,40 @@ def test_there_is_something_to_check():
     assert {"work", "window", "on_ack", "link_send", "mix"} <= set(found)
 
 
+def imported(tree):
+    """Modules of ours that a file imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in PACKAGES:
+            for alias in node.names:
+                within = f"{node.module}.{alias.name}"
+                yield within if file_of(within).is_file() else node.module
+
+
+def file_of(module):
+    return ROOT / f"{module.replace('.', '/')}.py"
+
+
+def test_what_kernels_are_made_of_names_the_folder_of_their_code():
+    """Else code that was compiled before an edit would be taken for code of what stands there now."""
+    files = [path for path in SOURCES if any(kernels(parsed(path)))]
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    assert {name.split(".")[0] for name in modules} == {"nadi", "pdes"}
+    reached = set()
+    while modules:
+        module = modules.pop()
+        assert kernel_sources.are_hashed(module), "say so in FOLDERS of pdes/core/kernel_sources.py"
+        if module not in reached and file_of(module).is_file():
+            reached.add(module)
+            modules += imported(parsed(file_of(module)))
+
+
+def test_imports_are_followed():
+    tree = ast.parse(
+        "import os\nfrom pdes.core import state as s\nfrom pdes.core.state import INF\nfrom et import read_trace"
+    )
+    assert [*imported(tree)] == ["pdes.core.state", "pdes.core.state", "et"]
+
+
 def test_numba_stands_in_one_room():
     users = [path.relative_to(ROOT).as_posix() for path in SOURCES if imports(parsed(path), "numba")]
     assert users == [f"pdes/core/compiling/{name}.py" for name in ("compiler", "primitives", "records")]
@@ -143,7 +176,7 @@ def test_kernels_allocate_nothing_and_use_no_negative_index(path):
         assert list(forbidden(function, known)) == [], function.name
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "pdes").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", kernel_sources.files(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_kernels_read_constants_and_helpers_only(path):
     tree = parsed(path)
     known = helpers(tree) | BUILTINS | {"np", "kernel", "inline", "outline"} | PLAIN_TWINS
@@ -205,7 +238,7 @@ def numbered_words(tree):
 
 def test_words_of_rows_have_names_and_no_numbers():
     used, found = set(), []
-    for path in sorted((ROOT / "pdes").rglob("*.py")):
+    for path in kernel_sources.files():
         file = path.relative_to(ROOT).as_posix()
         for array, name in numbered_words(parsed(path)):
             fits = {each for each in NOT_WORDS_OF_ROWS if all(map(fnmatch, (file, array, name), each))}
@@ -231,7 +264,7 @@ def unpacked(tree):
 
 
 def test_words_of_packets_and_links_are_unpacked_by_name():
-    for path in (ROOT / "pdes").rglob("*.py"):
+    for path in kernel_sources.files():
         if path.relative_to(ROOT).as_posix() not in PACKED:
             assert not [*unpacked(ast.parse(path.read_text()))], path
 
@@ -248,8 +281,8 @@ def test_the_rule_of_words_finds_them():
     assert sorted(numbered_words(bad)) == [("", "AT"), ("b", "NEXT"), ("c", "UNA")]
 
 
-for _module in pkgutil.walk_packages(pdes.__path__, "pdes."):
-    importlib.import_module(_module.name)
+for _module in kernel_sources.modules():
+    importlib.import_module(_module)
 
 
 def below(kind):
@@ -257,7 +290,7 @@ def below(kind):
     return [each for child in kind.__subclasses__() for each in (child, *below(child))]
 
 
-KINDS_OF_ROWS = [kind for kind in below(Row) if kind.__module__.startswith("pdes.")]
+KINDS_OF_ROWS = kinds_of_rows()
 
 
 def written(kind):
@@ -342,7 +375,7 @@ def declared_arguments(word):
 
 def test_hooks_are_called_as_they_are_declared():
     called = set()
-    for path in (ROOT / "pdes").rglob("*.py"):
+    for path in kernel_sources.files():
         if path.name not in {"jit.py", "compiler.py", "mpi_calls.py"}:  # the last calls C functions of MPI
             for line, word, count in hook_calls(parsed(path)):
                 called.add(word)

@@ -1,13 +1,11 @@
 import shutil
-from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
 
-import pdes
 from pdes import Settings
-from pdes.core import jit
+from pdes.core import jit, kernel_sources
 from pdes.core.compiling import compiler
 from pdes.core.jit import inline, kernel
 from tests.pdes.compare import simulate
@@ -77,17 +75,20 @@ def test_plain_python_gives_the_same_answer():
 
 
 def test_an_edit_in_any_file_names_another_cache(tmp_path, monkeypatch):
-    copy = tmp_path / "pdes"
-    shutil.copytree(Path(pdes.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = tmp_path / "copy"
+    for folder in kernel_sources.FOLDERS:
+        shutil.copytree(kernel_sources.ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
     here = jit.cache_dir()
-    monkeypatch.setattr(jit, "__file__", str(copy / "jit.py"))
+    monkeypatch.setattr(kernel_sources, "ROOT", copy)
     assert jit.cache_dir() != here, "Numba loads no code of another folder: is_warm must not find it"
     folders = {jit.cache_dir()}
-    for path in sorted(copy.glob("*.py")):
+    edited = {path.parent: path for path in copy.rglob("*.py")}
+    assert len(edited) > 15
+    for path in edited.values():
         path.write_text(path.read_text() + "\n# edited\n")
         folders.add(jit.cache_dir())
-    assert len(folders) == 1 + len(list(copy.glob("*.py")))
+    assert len(folders) == 1 + len(edited)
     assert all(folder.is_dir() and folder.parent == tmp_path / "cache" for folder in folders)
 
 

@@ -12,6 +12,7 @@ import pytest
 from pdes.core import jit, kernel_cache
 from pdes.core.compiling import compiler
 from pdes.core.jit import kernel
+from pdes.workers import team
 
 NOBODY = 65534
 
@@ -194,16 +195,16 @@ def test_a_cache_that_is_full_is_no_failure(tmp_path, monkeypatch):
 
 def test_is_warm_does_not_count_corrupt_code(tmp_path, monkeypatch):
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
-    assert not jit.is_warm()
+    assert not jit.is_warm(team.work)
     for suffix in kernel_cache.SUFFIXES:
-        (jit.cache_dir() / f"{jit.KERNEL}1{suffix}").write_bytes(kernel_cache.sealed(b"code"))
-    assert jit.is_warm()
-    (jit.cache_dir() / f"{jit.KERNEL}1.nbc").write_bytes(b"")
-    assert not jit.is_warm()
+        (jit.cache_dir() / f"team.work-1{suffix}").write_bytes(kernel_cache.sealed(b"code"))
+    assert jit.is_warm(team.work)
+    (jit.cache_dir() / "team.work-1.nbc").write_bytes(b"")
+    assert not jit.is_warm(team.work)
 
 
 def test_doctor_looks_into_the_folder(tmp_path, monkeypatch):
-    from nadi.launching.diagnosis import _cache
+    from nadi.diagnosis import _cache
 
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
     assert _cache().ok

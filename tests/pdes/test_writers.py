@@ -2,14 +2,13 @@
 
 import ast
 import importlib
-import pkgutil
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import pytest
 
-import pdes
+from pdes.core import kernel_sources
 from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
 from tests.pdes.writers import Engine, trees
 
@@ -17,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 OPEN_FOLDERS = ("nic.congestion", "network.balancing", "messages.fidelity")
 """To which files are added without editing anything else: declarations name the folder."""
 
-for _module in pkgutil.walk_packages(pdes.__path__, "pdes."):
-    importlib.import_module(_module.name)
+for _module in kernel_sources.modules():
+    importlib.import_module(_module)
 
 
 def spelt(module, kind):
@@ -30,8 +29,8 @@ def spelt(module, kind):
 
 @pytest.fixture(scope="module")
 def writes():
-    """(module, kind of row or None, node) of all writes in the engine."""
-    return [*Engine(trees(ROOT / "pdes")).writes()]
+    """(module, kind of row or None, node) of all writes in kernel sources."""
+    return [*Engine(trees(ROOT, kernel_sources.files())).writes()]
 
 
 def test_rows_are_written_by_whom_they_say(writes):

@@ -9,7 +9,6 @@ import ast
 import functools
 import importlib
 import typing
-from pathlib import Path
 
 from pdes.core.rows.row import Row
 
@@ -265,10 +264,10 @@ class Engine:
                     yield module.name, kind, node
 
 
-def trees(folder):
-    """Trees of all files below a package's folder, by dotted name."""
+def trees(root, paths):
+    """Trees of files, by dotted name from a folder on."""
     found = {}
-    for path in sorted(Path(folder).rglob("*.py")):
-        name = ".".join(path.relative_to(Path(folder).parent).with_suffix("").parts)
+    for path in paths:
+        name = ".".join(path.relative_to(root).with_suffix("").parts)
         found[name.removesuffix(".__init__")] = ast.parse(path.read_text(), str(path))
     return found

@@ -5,7 +5,7 @@ import pytest
 
 import topologies
 from nadi.closed_forms.collective import closed_form
-from nadi.closed_forms.played import Played
+from nadi.closed_forms.playing.played import Played
 from pdes import Settings
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import topologies
-from nadi.closed_forms.alike import smaller
 from nadi.closed_forms.collective import closed_form
-from nadi.closed_forms.idle_fabric import Play
-from nadi.closed_forms.idle_paths import fabric_of
+from nadi.closed_forms.playing.alike import smaller
+from nadi.closed_forms.playing.idle_fabric import Play
+from nadi.closed_forms.playing.idle_paths import fabric_of
 from pdes import Settings
 from pdes.messages.fidelity import fidelity
 from workload import collective_program

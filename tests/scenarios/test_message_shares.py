@@ -7,11 +7,11 @@ import pytest
 
 import topologies
 from nadi.closed_forms import running
+from nadi.closed_forms.advancing.folded_program import MessageKeys
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.flows import ideal_ps
 from nadi.launching.progress import Silence
 from pdes import Settings, build_world, run
-from pdes.closed_forms.folded_program import MessageKeys
 from pdes.harvest.gathering import settled
 from pdes.nic import congestion
 from tests.fabric.compare import differences

@@ -8,7 +8,7 @@ import pytest
 import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.closed_forms.collective import closed_form
-from nadi.closed_forms.played import Played
+from nadi.closed_forms.playing.played import Played
 from pdes import RunError, Settings
 from tests.fidelity import running as whole
 from tests.pdes import compare

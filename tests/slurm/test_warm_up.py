@@ -8,18 +8,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RUNS = """
-import importlib, json, pkgutil, sys
+import importlib, json, sys
 import numba
-import pdes
 from nadi.cli import main
+from pdes.core import kernel_sources
 
 def compiled():
     found = {}
-    for module in pkgutil.walk_packages(pdes.__path__, "pdes."):
-        for name, item in vars(importlib.import_module(module.name)).items():
-            if hasattr(item, "py_func") and item.py_func.__module__ == module.name:
-                if item._how in ("kernel", "hook") and not module.name.endswith(("calibration", "parcel_costs")):
-                    found[f"{module.name}.{name}"] = len(item._ready)  # compiled, or loaded as machine code
+    for module in kernel_sources.modules():
+        for name, item in vars(importlib.import_module(module)).items():
+            if hasattr(item, "py_func") and item.py_func.__module__ == module:
+                if item._how in ("kernel", "hook") and not module.endswith(("calibration", "parcel_costs")):
+                    found[f"{module}.{name}"] = len(item._ready)  # compiled, or loaded as machine code
     return found
 
 assert main(["doctor", "--compile"]) == 0

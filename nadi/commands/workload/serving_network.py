@@ -6,12 +6,12 @@ import numpy as np
 
 import topologies
 import workload
+from nadi.closed_forms.advancing.folded_program import MessageKeys
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.closed_forms.curves import Curve
 from nadi.config import NetworkSection
 from nadi.fidelities import fabric_settings as fabric
 from nadi.simulation import network_settings
-from pdes.closed_forms.folded_program import MessageKeys
 from topologies.clusters import find
 from workload import KINDS, CollectiveSettings
 from workload.collectives import defaults_on

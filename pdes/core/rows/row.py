@@ -12,14 +12,17 @@ docs/data-dictionary.md (`python scripts/document_tables.py`) and the checks of 
 A row is padded to `words` words, so that it fills cache lines. In plain Python sums and shifts of narrow words stay
 narrow, so what may outgrow them is made an int64 first.
 
-`written_by` names the modules of `pdes` that write words which the class declares, sorted: nobody else does. A house
-rule finds them in the sources and says what to declare (tests/pdes/test_writers.py), so that a new writer is meant.
+`written_by` names the modules that write words which the class declares, sorted, those of `pdes` without its name:
+nobody else does. A house rule finds them in the sources and says what to declare (tests/pdes/test_writers.py), so that
+a new writer is meant.
 """
 
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+
+from pdes.core.kernel_sources import are_hashed
 
 
 class Kind(Enum):
@@ -78,7 +81,7 @@ class Row:
         dtype: structured, of NumPy records.
         declared: its words by name.
         words: their number with the padding.
-        written_by: modules of `pdes` that write words which this class declares.
+        written_by: modules that write words which this class declares.
     """
 
     dtype: ClassVar[np.dtype]
@@ -123,6 +126,6 @@ def dtype_of(declared: type[Row] | type[np.generic]) -> np.dtype:
 
 
 def kinds_of_rows(base: type[Row] = Row) -> list[type[Row]]:
-    """All kinds of rows of the engine that are derived from `base` and whose modules are imported, file by file."""
+    """All kinds of rows of kernel sources that are derived from `base` and are imported, file by file."""
     found = [each for child in base.__subclasses__() for each in (child, *kinds_of_rows(child))]
-    return sorted((kind for kind in found if kind.__module__.startswith("pdes.")), key=lambda kind: kind.__module__)
+    return sorted((kind for kind in found if are_hashed(kind.__module__)), key=lambda kind: kind.__module__)

@@ -32,7 +32,7 @@ class Fidelity:
     acknowledged a message counts, at both ends, from when its last acknowledgement is back at its sender.
 
     is_closed_form: nothing crosses the network; collectives and messages take what they would alone on that of packets
-    (pdes/closed_forms/closed_form.py).
+    (nadi/closed_forms/advancing/advance.py).
     """
 
     name: Annotated[str, Setting("how the network is modelled", is_given=False)]

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.closed_forms.advancing.likeness import Classes, Pairs
+from nadi.closed_forms.advancing.rows import GroupClass
 from pdes.build.part import offsets
-from pdes.closed_forms.likeness import Classes, Pairs
-from pdes.closed_forms.rows import GroupClass
 from pdes.core.inputs import Array, Int32, Int64, Program, Rows
 from pdes.core.memory import zeros
 from pdes.core.packet import receive_key
@@ -91,7 +91,7 @@ def lay_out(
 
     Args:
         program: of all NPUs.
-        classes: of its NPUs, see pdes.closed_forms.likeness.
+        classes: of its NPUs, see `likeness`.
         pairs: whom they exchange messages with.
         group_likeness: int64[G], as for the classes.
         pair_likeness: int64[k], likewise.

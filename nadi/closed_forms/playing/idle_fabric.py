@@ -1,4 +1,4 @@
-"""How long a schedule takes on an idle fabric: its steps played packet by packet (pdes/closed_forms/idle_network.py).
+"""How long a schedule takes on an idle fabric: its steps played packet by packet (`network`).
 
 Messages wait for each other as latency and rate happen to be, which no formula knows in general. Each message passes
 two ports at which packets queue: that by which it leaves the sender, and that of the switch before the receiver, and a
@@ -10,15 +10,17 @@ sends in the order in which packets came to it. Of long messages, where there ar
 that take turns for long hardly care how finely they do.
 """
 
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.closed_forms.idle_paths import IdleFabric, Times
 from nadi.closed_forms.lone_message import ACKNOWLEDGEMENT, Way
-from pdes.closed_forms import idle_state as idle
-from pdes.closed_forms.idle_network import play
-from pdes.closed_forms.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
-from pdes.core.jit import Directory
+from nadi.closed_forms.playing import state as idle
+from nadi.closed_forms.playing.idle_paths import IdleFabric, Times
+from nadi.closed_forms.playing.network import play
+from nadi.closed_forms.playing.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
+from pdes.core.jit import Directory, compile_for
 from pdes.core.memory import row_of_zeros, zeros
 from workload import Schedules
 from workload.plans.plan import NONE
@@ -36,6 +38,13 @@ _PAUSE_PACKETS = 1 << 20
 """Between looks at whether someone wants it to stop: half a second or so."""
 
 Int64 = NDArray[np.int64]
+
+
+def compile_player() -> float:
+    """Compile what plays, or load it. Seconds it took."""
+    begun = time.perf_counter()
+    compile_for(play, 0)
+    return time.perf_counter() - begun
 
 
 class Play:

@@ -1,48 +1,9 @@
-"""Rows of runs at closed forms, and of the play of a group on an idle fabric."""
+"""Rows of the play of a group on an idle fabric."""
 
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Progress(Row, words=16, written_by=("closed_forms.closed_form", "closed_forms.closed_form_run")):
-    """How far a run at closed forms is."""
-
-    at = word(Kind.COUNT, "class whose rows start now, -1 none")
-    now_ps = word(Kind.TIME, "of the events in hand")
-    events = word(Kind.COUNT, "in the heap")
-    room = word(Kind.COUNT, "of the heap")
-    most = word(Kind.COUNT, "events that one row may make")
-    done = word(Kind.COUNT, "rows")
-    finish_ps = word(Kind.TIME, "when the last of them was done")
-    serial = word(Kind.FLAG, "collectives of a group go one after another")
-    late = word(Kind.FLAG, "an event is beyond what the engine can count")
-
-
-class NpuClass(Row, written_by=("build.npus", "closed_forms.closed_form", "closed_forms.closed_form_run", "npu.trace")):
-    """NPUs that do the same at the same times, which one of them stands for."""
-
-    trace_number = word(Kind.CODE, "which of the distinct traces they run")
-    trace_base = word(Kind.PLACE, "first row of that in the tables")
-    row_base = word(Kind.PLACE, "first of its rows")
-    slot_base = word(Kind.PLACE, "first of its slots")
-    send_base = word(Kind.PLACE, "first of its sends")
-    port_base = word(Kind.PLACE, "first of its ports")
-    ready_head = word(Kind.ROW, "list of those ready to start, -1 none")
-    ready_tail = word(Kind.ROW, "its last")
-    lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4)
-    wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4)
-    wait_tail = word(Kind.ROW, "its last", many=4)
-
-
-class GroupClass(Row, written_by=("closed_forms.folded_program",)):
-    """Groups that do the same, which one of them stands for."""
-
-    instance_base = word(Kind.PLACE, "first of its collectives")
-    needed = word(Kind.COUNT, "members that a collective waits for")
-    member_base = word(Kind.PLACE, "first of its members")
-    members = word(Kind.COUNT, "of it")
-
-
-class PlayState(Row, words=16, written_by=("closed_forms.idle_events", "closed_forms.idle_network")):
+class PlayState(Row, words=16, written_by=("nadi.closed_forms.playing.events", "nadi.closed_forms.playing.network")):
     """How far the play of a group is, and what it goes by."""
 
     events = word(Kind.COUNT, "in the heap")
@@ -59,7 +20,7 @@ class PlayState(Row, words=16, written_by=("closed_forms.idle_events", "closed_f
     seed = word(Kind.PACKED, "of the hash, -1: at message level")
 
 
-class Clock(Row, written_by=("closed_forms.idle_network",)):
+class Clock(Row, written_by=("nadi.closed_forms.playing.network",)):
     """Times of a play, in parts of a picosecond."""
 
     now_ps = word(Kind.FLOAT, "ps, of the event in hand")
@@ -78,7 +39,7 @@ class Ends(Row):
 
 
 class PacketKind(Row):
-    """A packet on its way: see nadi.closed_forms.idle_paths.Times."""
+    """A packet on its way: see `Times` of `idle_paths`."""
 
     first_ps = word(Kind.FLOAT, "ps on the first link")
     head_ps = word(Kind.FLOAT, "ps until the queue's switch may send it")
@@ -93,7 +54,7 @@ class PacketKind(Row):
     on_tail_ps = word(Kind.FLOAT, "ps between these links")
 
 
-class PlayEvent(Row, written_by=("closed_forms.idle_events",)):
+class PlayEvent(Row, written_by=("nadi.closed_forms.playing.events",)):
     """What happens in a play."""
 
     order = word(Kind.PACKED, "among those of a moment")

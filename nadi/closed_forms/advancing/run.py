@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nadi.closed_forms.advancing import state as s
+from nadi.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
+from nadi.closed_forms.advancing.folded_program import FoldedProgram
+from nadi.closed_forms.advancing.likeness import Classes
+from nadi.closed_forms.advancing.rows import NpuClass, RunState
+from nadi.closed_forms.advancing.waiting import who_waits
 from pdes.build.npus import begin_traces, row_states
 from pdes.build.simulation import Snapshot
 from pdes.build.tables import padded, trace_tables
-from pdes.closed_forms import closed_form_state as s
-from pdes.closed_forms.closed_form import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
-from pdes.closed_forms.folded_program import FoldedProgram
-from pdes.closed_forms.likeness import Classes
-from pdes.closed_forms.rows import NpuClass, Progress
-from pdes.closed_forms.waiting import who_waits
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
 from pdes.core.jit import Directory, compile_for
@@ -146,7 +146,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
     heap = zeros(2 * room)
     heap[0 : 2 * count : 2] = 0
     heap[1 : 2 * count : 2] = np.arange(count) << 32
-    ctl = row_of_zeros(Progress)
+    ctl = row_of_zeros(RunState)
     ctl.at, ctl.events, ctl.room, ctl.most, ctl.serial = -1, count, room, most, int(not concurrent)
     takes = np.where(folded.instance_key >= 0, np.append(collective_ps, 0)[folded.instance_key], 0)
     return s.Work(

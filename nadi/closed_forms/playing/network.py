@@ -1,4 +1,4 @@
-"""The messages of one group on an idle fabric, event by event: the compiled half of nadi/closed_forms/idle_fabric.py.
+"""The messages of one group on an idle fabric, event by event: the compiled half of `idle_fabric`.
 
 A second, much simpler network to hold the engine against: one heap of events, and of a message's way only the port by
 which it leaves, the queue before its receiver and, where all ways to that meet sooner, the queue there. At one moment
@@ -7,8 +7,8 @@ what members do comes before packets, and packets come in the engine's fair orde
 
 import numpy as np
 
-from pdes.closed_forms.idle_events import pop, push_own, push_packet
-from pdes.closed_forms.idle_state import (
+from nadi.closed_forms.playing.events import pop, push_own, push_packet
+from nadi.closed_forms.playing.state import (
     ACTS,
     ALL_DONE,
     COMES,

@@ -4,12 +4,12 @@ NPUs are those of pdes/npu: rows become ready, start, take their lanes or their 
 (pdes/npu/trace.py). What an NPU waits for comes otherwise: a collective ends for all members at once, so long after the
 last of them is ready; a message leaves when its sender's port is free and is there when its path says. Whatever is
 caused elsewhere takes a picosecond at least, so the order of NPUs at one moment changes nothing, and classes of NPUs
-that do the same (pdes/closed_forms/likeness.py) may stand for their members.
+that do the same (`likeness`) may stand for their members.
 """
 
 import numpy as np
 
-from pdes.closed_forms.closed_form_state import EVENT_ARRIVED, EVENT_LANE, EVENT_LEFT, EVENT_TOGETHER, work_of
+from nadi.closed_forms.advancing.state import EVENT_ARRIVED, EVENT_LANE, EVENT_LEFT, EVENT_TOGETHER, work_of
 from pdes.core.hashing import mix2, mix3
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import inline, kernel, outline

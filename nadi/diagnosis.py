@@ -43,11 +43,14 @@ def diagnose() -> Iterator[Finding]:
 
 def compile_kernels() -> dict[str, Any]:
     """Compile what any run needs, or load it: seconds that it took, and the folder where it lies."""
+    from nadi.closed_forms.advancing.run import compile_closed_form
+    from nadi.closed_forms.playing.idle_fabric import compile_player
     from pdes.core.jit import cache_dir
     from pdes.decoding.warm_up import compile_decoder
     from pdes.workers.crew import compile_all
 
-    return {"compile_s": compile_all() + compile_decoder(), "cache": str(cache_dir())}
+    took_s = compile_all() + compile_closed_form() + compile_player() + compile_decoder()
+    return {"compile_s": took_s, "cache": str(cache_dir())}
 
 
 def _python() -> Finding:
@@ -79,6 +82,7 @@ def _jit() -> Finding:
 def _cache() -> Finding:
     from pdes.core.jit import cache_complaint, cache_dir, is_warm
     from pdes.core.kernel_cache import corrupt_files
+    from pdes.workers import team
 
     folder, complaint = cache_dir(), cache_complaint()
     if complaint:
@@ -86,7 +90,7 @@ def _cache() -> Finding:
         return Finding(False, "kernel cache", f"{complaint}; {folder} is used for this process alone", fix)
     status, owner = folder.stat(), os.geteuid()
     corrupt = corrupt_files(folder)
-    state = "kernels are compiled" if is_warm() else "empty: the first run compiles for up to half a minute"
+    state = "kernels are compiled" if is_warm(team.work) else "empty: the first run compiles for up to half a minute"
     if corrupt:
         state = f"{len(corrupt)} corrupt files, such as {corrupt[0].name}"
     found = f"{folder} (of user {owner}, mode {stat.S_IMODE(status.st_mode):o}; {state})"

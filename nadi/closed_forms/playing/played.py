@@ -1,4 +1,4 @@
-"""What is played on an idle network (nadi.closed_forms.idle_fabric), and what would take too long."""
+"""What is played on an idle network (`idle_fabric`), and what would take too long."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 import topologies
-from nadi.closed_forms.alike import smaller
-from nadi.closed_forms.idle_fabric import Play, together
-from nadi.closed_forms.idle_paths import IdleFabric, Key, Pair, fabric_of, with_own_ties
+from nadi.closed_forms.playing.alike import smaller
+from nadi.closed_forms.playing.idle_fabric import Play, together
+from nadi.closed_forms.playing.idle_paths import IdleFabric, Key, Pair, fabric_of, with_own_ties
 from pdes.build.settings import Settings
 from topologies import Graph
 from topologies.aggregators import with_aggregators

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pdes.closed_forms import closed_form_state as s
-from pdes.closed_forms.folded_program import FoldedProgram
+from nadi.closed_forms.advancing import state as s
+from nadi.closed_forms.advancing.folded_program import FoldedProgram
 from pdes.core.state import ROW_DONE, ROW_READY, ROW_STARTED
 from pdes.harvest.gathering import MOST_LINES
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV

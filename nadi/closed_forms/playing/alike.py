@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nadi.closed_forms.idle_paths import IdleFabric, Pair, Path
+from nadi.closed_forms.playing.idle_paths import IdleFabric, Pair, Path
 from workload import Schedules
 from workload.plans.plan import NONE, Step
 from workload.schedules.sends import lanes_of, offsets, steps_of

@@ -1,10 +1,10 @@
-"""What the kernel of closed forms works on (closed_form.py): rows, collectives and messages of classes of NPUs."""
+"""What the kernel of closed forms works on (`advance`): rows, collectives and messages of classes of NPUs."""
 
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.closed_forms.rows import GroupClass, NpuClass, Progress
+from nadi.closed_forms.advancing.rows import GroupClass, NpuClass, RunState
 from pdes.core.jit import reader
 from pdes.core.state import LANES, Int32, Int64, RowStates, Trace
 
@@ -73,7 +73,7 @@ class Work(NamedTuple):
         rows: trace rows of all classes, and slots.
     """
 
-    ctl: Annotated[np.record, Progress]
+    ctl: Annotated[np.record, RunState]
     classes: Annotated[np.recarray, NpuClass]
     heap: Int64
     trace: Trace

@@ -1,8 +1,8 @@
-"""The heap of what is to happen on an idle fabric (pdes/closed_forms/idle_network.py), in order of time."""
+"""The heap of what is to happen on an idle fabric (`network`), in order of time."""
 
 import numpy as np
 
-from pdes.closed_forms.idle_state import (
+from nadi.closed_forms.playing.state import (
     FORWARDS,
     FORWARDS_ACK,
     KIND_BITS,

@@ -1,10 +1,10 @@
-"""What a group on an idle fabric is, as arrays: the state of pdes/closed_forms/idle_network.py."""
+"""What a group on an idle fabric is, as arrays: the state of `network`."""
 
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.closed_forms.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
+from nadi.closed_forms.playing.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
 from pdes.core.jit import reader
 from pdes.core.state import Float64, Int64
 

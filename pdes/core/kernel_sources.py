@@ -1,0 +1,38 @@
+"""Which files kernels are made of: a cached kernel does not notice an edit in another file, so all are hashed."""
+
+import hashlib
+import os
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("nadi/closed_forms/advancing", "nadi/closed_forms/playing", "pdes")
+"""All files that hold kernels, and what these import of ours, lie in one of these (tests/pdes/test_house_rules.py)."""
+_PACKAGES = tuple(f"{folder.replace('/', '.')}." for folder in FOLDERS)
+
+
+def are_hashed(module: str) -> bool:
+    """Whether a module's file is among the sources."""
+    return module.startswith(_PACKAGES)
+
+
+def files() -> list[Path]:
+    """All of them."""
+    return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def modules() -> list[str]:
+    """Names of all of them, as they are imported."""
+    return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files()]
+
+
+def source_hash() -> str:
+    """Hash of all kernel sources, where they lie (Numba loads no code of another folder), and what else counts."""
+    digest = hashlib.sha256(bytes(ROOT))
+    for path in files():
+        digest.update(str(path.relative_to(ROOT)).encode())
+        digest.update(path.read_bytes())
+    for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        digest.update(f"{name}={os.environ.get(name, '')}".encode())
+    digest.update(metadata.version("numba").encode())
+    return digest.hexdigest()[:16]
