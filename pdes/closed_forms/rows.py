@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Progress(Row, words=16, written_by=("closed_forms.closed_form", "closed_forms.closed_form_run")):
+class Progress(Row, words=16, written_by="closed_forms.closed_form closed_forms.closed_form_run"):
     """How far a run at closed forms is."""
 
     at = word(Kind.COUNT, "class whose rows start now, -1 none")
@@ -17,7 +17,7 @@ class Progress(Row, words=16, written_by=("closed_forms.closed_form", "closed_fo
     late = word(Kind.FLAG, "an event is beyond what the engine can count")
 
 
-class NpuClass(Row, written_by=("build.npus", "closed_forms.closed_form", "closed_forms.closed_form_run", "npu.trace")):
+class NpuClass(Row, written_by="build.npus closed_forms.closed_form closed_forms.closed_form_run npu.trace"):
     """NPUs that do the same at the same times, which one of them stands for."""
 
     trace_number = word(Kind.CODE, "which of the distinct traces they run")
@@ -26,14 +26,14 @@ class NpuClass(Row, written_by=("build.npus", "closed_forms.closed_form", "close
     slot_base = word(Kind.PLACE, "first of its slots")
     send_base = word(Kind.PLACE, "first of its sends")
     port_base = word(Kind.PLACE, "first of its ports")
-    ready_head = word(Kind.ROW, "list of those ready to start, -1 none")
-    ready_tail = word(Kind.ROW, "its last")
-    lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4)
-    wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4)
-    wait_tail = word(Kind.ROW, "its last", many=4)
+    ready_head = word(Kind.ROW, "list of those ready to start, -1 none", begins=-1)
+    ready_tail = word(Kind.ROW, "its last", begins=-1)
+    lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4, begins=-1)
+    wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4, begins=-1)
+    wait_tail = word(Kind.ROW, "its last", many=4, begins=-1)
 
 
-class GroupClass(Row, written_by=("closed_forms.folded_program",)):
+class GroupClass(Row, written_by="closed_forms.folded_program"):
     """Groups that do the same, which one of them stands for."""
 
     instance_base = word(Kind.PLACE, "first of its collectives")
@@ -42,7 +42,7 @@ class GroupClass(Row, written_by=("closed_forms.folded_program",)):
     members = word(Kind.COUNT, "of it")
 
 
-class PlayState(Row, words=16, written_by=("closed_forms.idle_events", "closed_forms.idle_network")):
+class PlayState(Row, words=16, written_by="closed_forms.idle_events closed_forms.idle_network"):
     """How far the play of a group is, and what it goes by."""
 
     events = word(Kind.COUNT, "in the heap")
@@ -59,7 +59,7 @@ class PlayState(Row, words=16, written_by=("closed_forms.idle_events", "closed_f
     seed = word(Kind.PACKED, "of the hash, -1: at message level")
 
 
-class Clock(Row, written_by=("closed_forms.idle_network",)):
+class Clock(Row, written_by="closed_forms.idle_network"):
     """Times of a play, in parts of a picosecond."""
 
     now_ps = word(Kind.FLOAT, "ps, of the event in hand")
@@ -93,7 +93,7 @@ class PacketKind(Row):
     on_tail_ps = word(Kind.FLOAT, "ps between these links")
 
 
-class PlayEvent(Row, written_by=("closed_forms.idle_events",)):
+class PlayEvent(Row, written_by="closed_forms.idle_events"):
     """What happens in a play."""
 
     order = word(Kind.PACKED, "among those of a moment")
