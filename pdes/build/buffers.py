@@ -9,7 +9,7 @@ from pdes.build.part import Part
 from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Int64
-from pdes.core.memory import zeros
+from pdes.core.memory import rows_of, zeros
 from pdes.core.rows.network import Gate, SwitchBuffer
 
 
@@ -41,11 +41,11 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     """
     if settings.switch is None:
         one = np.zeros(1, np.int32)
-        unused = {"gate": zeros(1, Gate), "pool": zeros(1, SwitchBuffer), "backlog": one, "facing": one}
+        unused = {"gate": rows_of(Gate, 1), "pool": rows_of(SwitchBuffer, 1), "backlog": one, "facing": one}
         return unused | {"depth": one, "marks": one, "pause_log": zeros(1)}
-    gate = zeros(len(part.links), Gate)
+    gate = rows_of(Gate, len(part.links))
     gate.turn = (settings.switch.class_weights or (0,))[0] << 1
-    pool = zeros(len(part.nodes), SwitchBuffer)
+    pool = rows_of(SwitchBuffer, len(part.nodes))
     pool.shared_bytes = settings.switch.buffer_bytes
     if settings.switch.pfc and len(part.links):
         headroom = headrooms(graph, fabric, settings)[part.links ^ 1]

@@ -10,7 +10,7 @@ from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Bools, Graph, Int64, Rows
-from pdes.core.memory import zeros
+from pdes.core.memory import rows_of
 from pdes.core.rows.network import LinkClass, Telemetry
 from pdes.network.boundary import CROSSING_WORDS
 from pdes.network.framing import FLIT_BYTES, is_framed, is_nvlink
@@ -97,7 +97,7 @@ class Fabric:
 
         seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters.
         """
-        rows = zeros(len(seen), LinkClass)
+        rows = rows_of(LinkClass, len(seen))
         rows.ps_per_byte = self.psb
         rows.delay_ps = self.delay_ps
         rows.seen_bytes = seen

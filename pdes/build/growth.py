@@ -7,9 +7,27 @@ import numpy as np
 from pdes.core import state as s
 from pdes.core.hashmap import FREE, rehash
 from pdes.core.inputs import Int64
-from pdes.core.memory import full, zeros
+from pdes.core.memory import full, rows_of, zeros
 from pdes.core.rows.messages import Event
 from pdes.core.rows.nic import Receiver, Selective
+
+
+def power_of_two(least: int) -> int:
+    """The smallest power of two that is at least `least`, and 16."""
+    return 1 << max(4, (int(least) - 1).bit_length())
+
+
+def empty_map(least: int) -> tuple[Int64, Int64]:
+    """Keys and values of a map (pdes/core/hashmap.py) of at least so many places."""
+    size = power_of_two(least)
+    return full(size, FREE), zeros(size)
+
+
+def _rehashed(keys: Int64, values: Int64, least: int) -> tuple[Int64, Int64]:
+    """The map with at least `least` places."""
+    new_keys, new_values = empty_map(max(len(keys), least))
+    rehash(keys, values, new_keys, new_values)
+    return new_keys, new_values
 
 
 def _longer(array: Any, length: int) -> Any:
@@ -19,57 +37,38 @@ def _longer(array: Any, length: int) -> Any:
     return grown
 
 
-def _grow_blocks(w: s.World) -> s.World:
-    old = len(w.net.block_next)
-    new = old + max(old // 2, 4 * int(w.net.const.reserve_blocks))
-    free = int(w.net.ctl.free_blocks)
-    block_free = _longer(w.net.block_free, new)
-    block_free[free : free + new - old] = np.arange(new - 1, old - 1, -1)
-    w.net.ctl.free_blocks = free + new - old
-    grown = w.net._replace(
-        record=_longer(w.net.record, new * s.BLOCK_RECORDS),
-        block_next=_longer(w.net.block_next, new),
-        block_free=block_free,
-    )
-    if w.net.hooks.telemetry != 0:
-        grown = grown._replace(telemetry=_longer(w.net.telemetry, new * s.BLOCK_RECORDS))
-    return w._replace(net=grown)
+def _with_rows(part: Any, old: int, new: int, *names: str) -> Any:
+    """A part of a world with `new` rows, or as many times that, in arrays that had `old`; those of no use have one."""
+    arrays = {name: getattr(part, name) for name in names}
+    return part._replace(**{name: _longer(array, len(array) // old * new) for name, array in arrays.items()})
 
 
-def _grow_free_list(w: s.World, counter: str, free_list: Int64, added: int) -> Int64:
-    """The free list with the numbers of `added` new rows."""
-    old = len(free_list)
-    free = int(w.net.ctl[counter])
-    grown = _longer(free_list, old + added)
+def _with_free_rows(w: s.World, part: Any, added: int, counter: str, stack: str, *names: str) -> Any:
+    """A part of a world with so many rows more; of free ones the numbers stand in a stack, how many in ctl."""
+    old, free = len(getattr(part, stack)), int(w.net.ctl[counter])
+    grown = _longer(getattr(part, stack), old + added)
     grown[free : free + added] = np.arange(old + added - 1, old - 1, -1)
     w.net.ctl[counter] = free + added
-    return grown
+    return _with_rows(part, old, old + added, *names)._replace(**{stack: grown})
+
+
+def _grow_blocks(w: s.World) -> s.World:
+    added = max(len(w.net.block_free) // 2, 4 * int(w.net.const.reserve_blocks))
+    arrays = "record", "block_next", "telemetry"
+    return w._replace(net=_with_free_rows(w, w.net, added, "free_blocks", "block_free", *arrays))
 
 
 def _grow_msgs(w: s.World) -> s.World:
     added = len(w.qps.msg_free) + int(w.net.const.reserve_messages)
-    free = _grow_free_list(w, "free_messages", w.qps.msg_free, added)
-    w = w._replace(qps=w.qps._replace(msg_free=free, msg=_longer(w.qps.msg, len(free))))
+    w = w._replace(qps=_with_free_rows(w, w.qps, added, "free_messages", "msg_free", "msg"))
     return _with_room_for_events(w)
 
 
 def _grow_insts(w: s.World) -> s.World:
-    stride = int(w.net.const.lane_stride)
-    old = len(w.insts.inst_free)
-    free = _grow_free_list(w, "free_instances", w.insts.inst_free, old)
-    key, val = _rehashed(w.insts.inst_key, w.insts.inst_val, 2 * len(free))
-    grown = w.insts._replace(
-        inst_free=free,
-        inst=_longer(w.insts.inst, len(free)),
-        lane=_longer(w.insts.lane, len(free) * stride),
-        phase=_longer(w.insts.phase, len(free) * int(w.net.const.phase_stride)),
-        called=_longer(w.insts.called, len(free) * (len(w.insts.called) // old)),
-        asked=_longer(w.insts.asked, len(free) * (len(w.insts.asked) // old)),
-        taken=_longer(w.insts.taken, len(free) * (len(w.insts.taken) // old)),
-        inst_key=key,
-        inst_val=val,
-    )
-    return _with_room_for_events(w._replace(insts=grown))
+    arrays = "inst", "lane", "phase", "called", "asked", "taken"
+    grown = _with_free_rows(w, w.insts, len(w.insts.inst_free), "free_instances", "inst_free", *arrays)
+    key, val = _rehashed(grown.inst_key, grown.inst_val, 2 * len(grown.inst_free))
+    return _with_room_for_events(w._replace(insts=grown._replace(inst_key=key, inst_val=val)))
 
 
 def events_room(npus: int, messages: int, instances: int, stride: int) -> int:
@@ -84,64 +83,36 @@ def _with_room_for_events(w: s.World) -> s.World:
     """At message level, the world with room for the events of as many messages and instances as there can be."""
     if w.net.hooks.act == 0:
         return w
-    stride = int(w.net.const.lane_stride) - 1
-    npus, instances = int(w.net.const.npus), len(w.insts.inst_free)
-    room = events_room(npus, len(w.qps.msg_free), instances, stride)
-    old = w.messages
+    const, old = w.net.const, w.messages
+    room = events_room(int(const.npus), len(w.qps.msg_free), len(w.insts.inst_free), int(const.lane_stride) - 1)
     used, rushing = int(old.queue.fresh), int(old.queue.rushing)
-    event, rush = zeros(room, Event), zeros(room)
+    event, rush = rows_of(Event, room), zeros(room)
     event[:used], rush[:rushing] = old.event[:used], old.rush[:rushing]  # what is not touched takes no memory
     return w._replace(messages=old._replace(event=event, rush=rush))
 
 
-def _rehashed(keys: Int64, values: Int64, least: int) -> tuple[Int64, Int64]:
-    """The map with at least `least` places."""
-    size = len(keys)
-    while size < least:
-        size *= 2
-    new_keys, new_values = full(size, -1), zeros(size)
-    rehash(keys, values, new_keys, new_values)
-    return new_keys, new_values
-
-
 def _grow_qps(w: s.World) -> s.World:
-    least = max(2 * len(w.qps.qp_key), 4 * int(w.net.const.reserve_queue_pairs))
-    key, val = _rehashed(w.qps.qp_key, w.qps.qp_val, least)
-    grown = w.qps._replace(qp=_longer(w.qps.qp, len(key) // 2), qp_key=key, qp_val=val)
-    if w.net.hooks.congestion_control != 0:
-        cc = _longer(w.qps.cc, len(key) // 2)
-        grown = grown._replace(cc=cc)
-    if w.net.hooks.act != 0:
-        grown = grown._replace(arrived=_longer(w.qps.arrived, len(key) // 2))
-    if w.net.hooks.selective_sender != 0:
-        grown = grown._replace(sel_tx=_longer(w.qps.sel_tx, len(key) // 2))
-    return w._replace(qps=grown)
-
-
-def empty_receivers(length: int) -> Any:
-    """Receiving queue pairs, none in use."""
-    rows = zeros(length, Receiver)
-    rows.key = FREE
-    return rows
+    old = len(w.qps.qp_key) // 2
+    key, val = _rehashed(w.qps.qp_key, w.qps.qp_val, 4 * max(old, int(w.net.const.reserve_queue_pairs)))
+    grown = _with_rows(w.qps, old, len(key) // 2, "qp", "cc", "arrived", "sel_tx")
+    return w._replace(qps=grown._replace(qp_key=key, qp_val=val))
 
 
 def _grow_rxqps(w: s.World) -> s.World:
     """Rows are their own map: with a longer one all find new places, and what stands beside them goes with them."""
     old = w.qps.rxqp
-    rxqp = empty_receivers(2 * len(old))
-    keys, came_from = full(len(rxqp), FREE), zeros(len(rxqp))
-    rehash(np.array(old.key), np.arange(len(old)), keys, came_from)
+    keys, came_from = _rehashed(np.array(old.key), np.arange(len(old)), 2 * len(old))
     places = np.flatnonzero(keys != FREE)
 
     def moved(rows: Any, into: Any) -> Any:
         into[places] = rows[came_from[places]]
         return into
 
-    grown = w.qps._replace(rxqp=moved(old, rxqp))
+    grown = w.qps._replace(rxqp=moved(old, rows_of(Receiver, len(keys))))
     if w.net.hooks.selective_sender != 0:
-        grown = grown._replace(sel_rx=moved(w.qps.sel_rx, zeros(len(rxqp), Selective)))
+        grown = grown._replace(sel_rx=moved(w.qps.sel_rx, rows_of(Selective, len(keys))))
     if w.net.const.reduces != 0:
-        grown = grown._replace(begun=moved(w.qps.begun, zeros(len(rxqp))))
+        grown = grown._replace(begun=moved(w.qps.begun, zeros(len(keys))))
     w.npus.npu.last_receiver = -1
     return w._replace(qps=grown)
 

@@ -16,7 +16,7 @@ from pdes.network.shared_switch import shared_switches
 from pdes.network.telemetry import carry
 from pdes.nic import congestion
 from pdes.nic.allowed import first_allowed, pace
-from pdes.nic.driven import DRIVEN, begin, begin_message, drive, pace_at_share
+from pdes.nic.driven import DRIVEN, begin_message, drive, pace_at_share
 from pdes.nic.notification import notify
 from pdes.nic.rendezvous import ask
 from pdes.nic.selective import sender
@@ -26,71 +26,60 @@ from pdes.npu.delivery import message_by_kind
 from pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends
 from pdes.npu.in_flight import may_start, running
 
+Hook = Callable[..., Any]
 
-def all_hooks() -> list[Callable[..., Any]]:
-    """Every hook that some run may use."""
-    ours: list[Callable[..., Any]] = [
-        ask,
-        begin,
-        begin_message,
-        carry,
-        cell_of_several,
-        do_later,
-        drive,
-        expect,
-        first_allowed,
-        is_acknowledged,
-        is_in,
-        make_changes,
-        may_start,
-        message_by_kind,
-        notify,
-        pace,
-        pace_at_share,
-        port_of_several,
-        post_at_ends,
-        post_whole,
-        receive,
-        running,
-        sender,
-        shared_switches,
+
+def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple[str, Any, Any]]:
+    """Word of `Hooks`, whether a run calls it, and the hook.
+
+    one_way: routing tables give NPUs one home each. one_port: NPUs have one.
+    """
+    control, ends = settings.congestion_control, settings.fidelity
+    alone, whole = control == DRIVEN, ends.act is not None
+    acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
+    has_control = settings.rendezvous_bytes or settings.collectives_in_flight
+    return [
+        ("congestion_control", control.update, control.update),
+        ("pace", control.update and not (alone or control.shares), pace),
+        ("pace", control.update and control.shares and not alone, pace_at_share),
+        ("pace", alone, drive),
+        ("begin_message", alone, begin_message),
+        ("notify", "cnp" in control.signals, notify),
+        ("telemetry", "telemetry" in control.signals, carry),
+        ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
+        ("shared_switches", settings.switch, shared_switches),
+        ("selective_sender", settings.selective_repeat, sender),
+        ("selective_receiver", settings.selective_repeat, receive),
+        ("route", not one_way, cell_of_several),
+        ("choose_port", not one_port, port_of_several),
+        ("make_changes", settings.faults, make_changes),
+        ("post", whole, post_whole),
+        ("post", not whole and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
+        ("act", whole, ends.act),
+        ("ask", settings.rendezvous_bytes, ask),
+        ("expect", has_control, expect),
+        ("message_by_kind", has_control, message_by_kind),
+        ("may_start", settings.collectives_in_flight, may_start),
+        ("running", settings.collectives_in_flight or settings.compute_slowdown != 1.0, running),
+        ("is_in", not whole and acts_later, is_in),
+        ("do_later", ends.has_endpoints, do_later),
+        ("is_acknowledged", ends.acknowledged, is_acknowledged),
+        ("first_allowed", settings.switch or control.update or settings.selective_repeat, first_allowed),
     ]
-    controls = [congestion.control(name).update for name in congestion.names()]
+
+
+def all_hooks() -> list[Hook]:
+    """Every hook that some run may use."""
+    ours = [hook for _, _, hook in _choices(Settings(), one_way=True, one_port=True)]
+    controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
     models = [fidelity.fidelity(name).act for name in fidelity.names()]
-    return ours + [hook for hook in controls + rules + models if hook]
+    return [hook for hook in dict.fromkeys(ours + controls + rules + models) if hook]
 
 
-def hooks_of(graph: Graph, settings: Settings) -> dict[str, Callable[..., Any]]:
+def hooks_of(graph: Graph, settings: Settings) -> dict[str, Hook]:
     """The hooks of a run: name (of `Hooks`) -> hook."""
-    control, alone = settings.congestion_control, settings.congestion_control == DRIVEN
-    ends, whole = settings.fidelity, settings.fidelity.act is not None
-    acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
-    by_row = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
+    one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
-    wanted = {
-        "congestion_control": control.update,
-        "pace": control.update and (drive if alone else pace_at_share if control.shares else pace),
-        "begin_message": alone and begin_message,
-        "notify": "cnp" in control.signals and notify,
-        "telemetry": "telemetry" in control.signals and carry,
-        "balancing": settings.load_balancing.pick,
-        "shared_switches": settings.switch and shared_switches,
-        "selective_sender": settings.selective_repeat and sender,
-        "selective_receiver": settings.selective_repeat and receive,
-        "route": not by_row and cell_of_several,
-        "choose_port": ports > 1 and port_of_several,
-        "make_changes": settings.faults and make_changes,
-        "post": post_whole if whole else (ends.send_latency_ps or ends.acknowledged) and post_at_ends,
-        "act": settings.fidelity.act,
-        "ask": settings.rendezvous_bytes and ask,
-        "expect": (settings.rendezvous_bytes or settings.collectives_in_flight) and expect,
-        "message_by_kind": (settings.rendezvous_bytes or settings.collectives_in_flight) and message_by_kind,
-        "may_start": settings.collectives_in_flight and may_start,
-        "running": (settings.collectives_in_flight or settings.compute_slowdown != 1.0) and running,
-        "is_in": not whole and acts_later and is_in,
-        "do_later": ends.has_endpoints and do_later,
-        "is_acknowledged": ends.acknowledged and is_acknowledged,
-        "first_allowed": (settings.switch or control.update or settings.selective_repeat) and first_allowed,
-    }
-    return {name: hook for name, hook in wanted.items() if hook}
+    choices = _choices(settings, one_way=one_way, one_port=ports <= 1)
+    return {name: hook for name, is_called, hook in choices if is_called}

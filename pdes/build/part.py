@@ -12,7 +12,7 @@ import numpy as np
 from pdes.build.fabric import Fabric
 from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.link_words import link_meta
-from pdes.core.memory import zeros
+from pdes.core.memory import rows_of
 from pdes.core.rows.network import OutgoingLink
 from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
 
@@ -99,7 +99,7 @@ class Part:
         neighbour[self.neighbours] = np.arange(len(self.neighbours))
         dst = graph.link_dst[links]
         node = np.where(self.local[dst] >= 0, self.local[dst], len(self.nodes) + neighbour[owner[dst]])
-        tx = zeros(len(links), OutgoingLink)
+        tx = rows_of(OutgoingLink, len(links))
         tx.meta = link_meta(node, links, fabric.link_class[links])
         return tx
 

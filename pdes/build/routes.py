@@ -8,7 +8,7 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Graph, Int8, Int32, Int64, Rows
 from pdes.core.jit import kernel
-from pdes.core.memory import aligned, zeros
+from pdes.core.memory import aligned, rows_of, zeros
 from pdes.core.rows.network import Forwarding
 from pdes.network.framing import NVSWITCH_KIND
 from pdes.network.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT, UNREACHABLE, salt_of
@@ -78,7 +78,7 @@ def routing_tables(
     cells, link = _cells(graph, part)
     salt = np.empty(len(part.nodes), np.int64)
     fill_salts(salt, part.nodes, settings.seed)
-    node = zeros(len(part.nodes), Forwarding)
+    node = rows_of(Forwarding, len(part.nodes))
     own = node[: len(part.nodes)]
     own.salt = salt
     own.first_link = part.out_ptr[:-1]

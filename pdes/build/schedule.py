@@ -11,7 +11,7 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
 from pdes.core.link_words import link_meta
-from pdes.core.memory import aligned, row_of_zeros, zeros
+from pdes.core.memory import aligned, row_of, rows_of, zeros
 from pdes.core.rows.network import Change, Forwarding, Gate, LinkClass, OutgoingLink
 from pdes.core.setting import Setting
 from pdes.network.routing import MODE_TABLE, UNREACHABLE
@@ -155,7 +155,7 @@ def link_changes(
 
 def _pit_class() -> Record:
     """The last class, where there are faults of links: takes no time, and all is lost."""
-    row = row_of_zeros(LinkClass)
+    row = row_of(LinkClass)
     row.error = ALWAYS_LOST
     row.special = s.CARE
     return row
@@ -167,11 +167,11 @@ def with_pit(net: s.Net, faults: Faults, mode: int) -> s.Net:
         return net
     pit = len(net.tx)
     net.const.pit = pit
-    row = row_of_zeros(OutgoingLink)
+    row = row_of(OutgoingLink)
     row.meta = link_meta(0, 0, len(net.link_class) - 1)
     longer = {"tx": np.append(net.tx, row), "tx_dropped": np.append(net.tx_dropped, np.zeros(pit, np.int64))}
     if net.hooks.shared_switches != 0 or len(net.gate) > 1:
-        longer["gate"] = np.concatenate([net.gate, zeros(pit + 1 - len(net.gate), Gate)])
+        longer["gate"] = np.concatenate([net.gate, rows_of(Gate, pit + 1 - len(net.gate))])
     return net._replace(**{name: aligned(array) for name, array in longer.items()})
 
 
@@ -208,11 +208,11 @@ def scheduled(
     tables: dict[str, Array] = {}
     if len(routings) > 1:
         routes, tables = _epochs(graph, fabric, part, settings, routes, routings)
-    empty = {"table_node": zeros(1, Forwarding), "table64": zeros(1), "table32": zeros(1, np.int32)}
+    empty = {"table_node": rows_of(Forwarding, 1), "table64": zeros(1), "table32": zeros(1, np.int32)}
     empty["table8"] = zeros(1, np.int8)
-    change = zeros(0, Change)[:0]
+    change = rows_of(Change, 0)[:0]
     if changes:
-        change = zeros(len(changes), Change)
+        change = rows_of(Change, len(changes))
         change[:] = sorted(changes)
     return routes, routing, s.FaultSchedule(change=change, **(empty | tables)), len(routings)
 

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.inputs import Int64, Program, Rows, Schedules
-from pdes.core.memory import zeros
+from pdes.core.memory import rows_of
 from pdes.core.rows.npu import Lane, PlanStep, View
 
 
@@ -34,14 +34,14 @@ def _typed(tables: Any, name: str, values: ArrayLike) -> Any:
 def _step_rows(schedules: Schedules) -> Rows:
     """The same memory as the steps of schedules, in rows with names."""
     if len(schedules.steps) == 0:
-        return zeros(1, PlanStep)
+        return rows_of(PlanStep, 1)
     return np.ascontiguousarray(schedules.steps, np.int32).reshape(-1).view(PlanStep.dtype).view(np.recarray)
 
 
 def _lane_rows(schedules: Schedules) -> Rows:
     """Rows of all lanes, with views counted over all schedules."""
     lanes = len(schedules.lane_ptr) - 1
-    rows = zeros(lanes, Lane)
+    rows = rows_of(Lane, lanes)
     for name, column in {
         "plain": schedules.lane_plain
         & (schedules.lane_latency_ps == 0)
@@ -106,7 +106,7 @@ def _waited_for(schedules: Schedules) -> Int64:
 def _view_rows(schedules: Schedules) -> Rows:
     """Rows of all views."""
     views = len(schedules.view_size)
-    rows = zeros(views, View)
+    rows = rows_of(View, views)
     rows.members[:views] = schedules.view_size
     rows.parts[:views] = schedules.view_parts
     rows.first[:views] = schedules.view_ptr[:-1]

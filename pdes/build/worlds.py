@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from pdes.build.buffers import shared_buffers
 from pdes.build.constants import constants_of
 from pdes.build.fabric import Fabric
-from pdes.build.growth import empty_receivers, events_room
+from pdes.build.growth import empty_map, events_room, power_of_two
 from pdes.build.hooks import hooks_of
 from pdes.build.layout import Layout
 from pdes.build.limits import check_sizes
@@ -24,29 +24,17 @@ from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.build.tables import padded, plan_tables, trace_tables
 from pdes.core import state as s
 from pdes.core.inputs import Graph, Int64, Program, Record, Rows
-from pdes.core.memory import aligned, full, row_of_zeros, zeros
-from pdes.core.rows.messages import Event
+from pdes.core.memory import aligned, full, row_of, rows_of, zeros
+from pdes.core.rows.messages import Event, EventQueue
 from pdes.core.rows.network import PacketRecord, Telemetry
-from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Selective
+from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import Asked, Instance, LaneState, Phase, Taken
 from pdes.core.rows.run import Counters, Hooks, Scalars
-from pdes.messages.events import empty_queue
 from pdes.messages.fidelity import PACKET
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
 
 FLOW_ROWS = 1 << 16
-FIRST_DEPTH_PS = 1_000_000
-
-
-def _power_of_two(least: int) -> int:
-    """The smallest power of two that is at least `least`."""
-    return 1 << max(4, (int(least) - 1).bit_length())
-
-
-def _empty_map(least: int) -> tuple[Int64, Int64]:
-    size = _power_of_two(2 * least)
-    return full(size, -1), zeros(size)
 
 
 def _free_list(length: int) -> Int64:
@@ -59,21 +47,18 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
     blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const.reserve_blocks)
-    ctl = row_of_zeros(Scalars)
+    ctl = row_of(Scalars)
     ctl.free_blocks = blocks
-    ctl.resume_node = ctl.failed_queue_pair = -1
     ctl.rows_left = npu.rows_left.sum()
-    ctl.check = 1
-    ctl.depth_ps = FIRST_DEPTH_PS
-    ctl.soonest_ps = ctl.far_soonest_ps = ctl.out_soonest_ps = ctl.fault_ps = s.INF
     next_time = full(max(len(npu), len(part.nodes)) if settings.switch else len(npu), s.INF)
     next_time[: len(npu)][npu.ready_head >= 0] = 0
+    has_telemetry = "telemetry" in settings.congestion_control.signals
     in_at = [post.address(other, part.number, half) for other in part.neighbours for half in range(2)]
     return s.Net(
         ctl=ctl,
-        count=row_of_zeros(Counters),
+        count=row_of(Counters),
         const=const,
-        hooks=row_of_zeros(Hooks),
+        hooks=row_of(Hooks),
         next_time=next_time,
         inbox=full(2 * s.SIDES * (len(part.nodes) + len(part.neighbours)), -1, np.int32),
         waiting=zeros(len(tx) // 32 + 1),
@@ -83,7 +68,7 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
         tx=tx,
         link_class=aligned(fabric.classes),
         tx_dropped=zeros(len(part.links)),
-        record=zeros(blocks * s.BLOCK_RECORDS, PacketRecord),
+        record=rows_of(PacketRecord, blocks * s.BLOCK_RECORDS),
         block_next=zeros(blocks, np.int32),
         block_free=_free_list(blocks).astype(np.int32),
         far=aligned(part.far(graph)),
@@ -92,29 +77,15 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
         **shared_buffers(graph, fabric, part, settings),
-        telemetry=zeros(
-            blocks * s.BLOCK_RECORDS if "telemetry" in settings.congestion_control.signals else 1, Telemetry
-        ),
-        carried=row_of_zeros(Telemetry),
+        telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * has_telemetry),
+        carried=row_of(Telemetry),
     )
 
 
 def _inbox(fabric: Fabric) -> s.Inbox:
     """What nodes do with what arrives, and room for one batch."""
-    return s.Inbox(
-        rx_psb=fabric.psb if fabric.cut.any() else np.zeros(1),
-        batch_key=zeros(fabric.batch),
-        batch_tmp=zeros(fabric.batch),
-        batch_pos=zeros(fabric.batch),
-        batch_out=zeros(fabric.batch),
-        batch_near=zeros(fabric.batch),
-        batch_box=zeros(fabric.batch),
-        batch_apart=zeros(fabric.batch),
-        batch_link=zeros(fabric.batch),
-        batch_ready=zeros(fabric.batch),
-        batch_freed=zeros(fabric.batch),
-        bucket=zeros(BUCKETS + 2),
-    )
+    batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
+    return s.Inbox(rx_psb=fabric.psb if fabric.cut.any() else np.zeros(1), bucket=zeros(BUCKETS + 2), **batch)
 
 
 def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
@@ -122,21 +93,21 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
     sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
     ctl.free_messages = msgs
-    qp_key, qp_val = _empty_map(2 * part.npus + sends)
-    pairs, receivers = len(qp_key) // 2, _power_of_two(4 * part.npus)
+    qp_key, qp_val = empty_map(2 * (2 * part.npus + sends))
+    pairs, receivers = len(qp_key) // 2, power_of_two(4 * part.npus)
     return s.Qps(
-        qp=zeros(pairs, QueuePair),
-        msg=zeros(msgs, Message),
+        qp=rows_of(QueuePair, pairs),
+        msg=rows_of(Message, msgs),
         msg_free=_free_list(msgs),
-        rxqp=empty_receivers(receivers),
-        flow_out=zeros(FLOW_ROWS + sends, FlowOut),
-        flow_in=zeros(FLOW_ROWS, FlowIn),
+        rxqp=rows_of(Receiver, receivers),
+        flow_out=rows_of(FlowOut, FLOW_ROWS + sends),
+        flow_in=rows_of(FlowIn, FLOW_ROWS),
         qp_key=qp_key,
         qp_val=qp_val,
-        cc=zeros(pairs if settings.congestion_control.update else 1, CongestionState),
+        cc=rows_of(CongestionState, pairs if settings.congestion_control.update else 1),
         par=aligned(settings.congestion_control.values, np.float64),
-        sel_tx=zeros(pairs if settings.selective_repeat else 1, Selective),
-        sel_rx=zeros(receivers if settings.selective_repeat else 1, Selective),
+        sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
+        sel_rx=rows_of(Selective, receivers if settings.selective_repeat else 1),
         arrived=zeros(pairs if settings.fidelity.act else 1),
         begun=zeros(receivers if const.reduces else 1),
     )
@@ -146,18 +117,18 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
     """No collective under way."""
     insts = max(2 * part.npus, 64)
     ctl.free_instances = insts
-    key, val = _empty_map(insts)
+    key, val = empty_map(2 * insts)
     called = int(const.lane_stride) if const.collectives_in_flight > 0 else 1
     asked = int(const.lane_stride) if const.rendezvous_bytes < s.INF else 1
     taken = int(const.lane_stride) if const.reduces == 1 else 1
     return s.Insts(
-        inst=zeros(insts, Instance),
+        inst=rows_of(Instance, insts),
         inst_free=_free_list(insts),
-        lane=zeros(insts * int(const.lane_stride), LaneState),
-        phase=zeros(insts * int(const.phase_stride), Phase),
+        lane=rows_of(LaneState, insts * int(const.lane_stride)),
+        phase=rows_of(Phase, insts * int(const.phase_stride)),
         called=zeros(insts * called, np.int32),
-        asked=zeros(insts * asked, Asked),
-        taken=zeros(insts * taken, Taken),
+        asked=rows_of(Asked, insts * asked),
+        taken=rows_of(Taken, insts * taken),
         inst_key=key,
         inst_val=val,
     )
@@ -172,8 +143,8 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
     return s.Messages(
-        event=zeros(room, Event),
-        queue=empty_queue(),
+        event=rows_of(Event, room),
+        queue=row_of(EventQueue),
         rush=zeros(room),
         receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
         reduces=aligned(padded(np.asarray(steps.reduce)[receives], np.int8)),

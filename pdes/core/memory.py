@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from pdes.core.inputs import Record
-from pdes.core.rows.row import Row, dtype_of
+from pdes.core.inputs import Record, Rows
+from pdes.core.rows.row import Row
 
 CACHE_LINE = 64
 HUGE_PAGE = 2 << 20
@@ -23,48 +23,50 @@ AREA = 16 * HUGE_PAGE
 """Arrays of a quarter of this or more have an area of their own, which goes when they do."""
 
 
-class _Area:
-    """Memory that arrays are taken from, one behind the other."""
-
-    def __init__(self, size: int) -> None:
-        memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        raw = np.frombuffer(memory, np.uint8)
-        skip = -raw.ctypes.data % HUGE_PAGE
-        self._free = raw[skip : skip + size]
-
-    def holds(self, size: int) -> bool:
-        """Whether there are as many bytes more."""
-        return size <= len(self._free)
-
-    def take(self, size: int) -> NDArray[np.uint8]:
-        """The next `size` zeroed bytes on cache lines."""
-        taken, self._free = self._free[:size], self._free[-(-size // CACHE_LINE) * CACHE_LINE :]
-        return taken
+def _area(size: int) -> NDArray[np.uint8]:
+    """That many zeroed bytes."""
+    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(memory, np.uint8)
+    skip = -raw.ctypes.data % HUGE_PAGE
+    return raw[skip : skip + size]
 
 
-_areas = [_Area(0)]
+_left = [np.zeros(0, np.uint8)]
+"""What is left of the area that small arrays are taken from, one behind the other."""
 
 
-def zeros(length: int, dtype: type[Row] | type[np.generic] | np.dtype[Any] = np.int64) -> Any:
-    """A zeroed array of `length` items (at least one) whose first byte is on a cache line; dtype: or a kind of row."""
-    kind = dtype if isinstance(dtype, np.dtype) else dtype_of(dtype)
+def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
+    """A zeroed array of `length` items (at least one) whose first byte is on a cache line."""
+    kind = np.dtype(dtype)
     size = max(1, int(length)) * kind.itemsize
-    if size < AREA // 4 and not _areas[-1].holds(size):
-        _areas[-1] = _Area(AREA)
-    area = _areas[-1] if size < AREA // 4 else _Area(size)
-    array = area.take(size).view(kind)
+    if size >= AREA // 4:
+        array = _area(size).view(kind)
+    else:
+        if size > len(_left[0]):
+            _left[0] = _area(AREA)
+        array = _left[0][:size].view(kind)
+        _left[0] = _left[0][-(-size // CACHE_LINE) * CACHE_LINE :]
     return array.view(np.recarray) if kind.names else array
 
 
-def row_of_zeros(kind: type[Row]) -> Record:
-    """One zeroed row."""
-    return zeros(1, kind)[0]
+def rows_of(kind: type[Row], length: int) -> Rows:
+    """An array of `length` rows (at least one) as their words begin."""
+    rows = zeros(length, kind.dtype)
+    for name, declared in kind.declared.items():
+        if declared.begins:
+            rows[name] = declared.begins
+    return rows
+
+
+def row_of(kind: type[Row]) -> Record:
+    """One row."""
+    return rows_of(kind, 1)[0]
 
 
 def full(length: int, value: int, dtype: type[np.generic] = np.int64) -> Any:
-    """The same with every item set to `value`."""
+    """The same as `zeros` with every item set to `value`."""
     array = zeros(length, dtype)
     array[:] = value
     return array

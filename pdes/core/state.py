@@ -21,6 +21,7 @@ from pdes.core.rows.network import (
 )
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import Asked, Instance, Lane, LaneState, Npu, Phase, PlanStep, System, Taken, Tokens, View
+from pdes.core.rows.row import INF
 from pdes.core.rows.run import Constants, Counters, Hooks, Scalars
 
 Int64 = Annotated[np.ndarray, np.int64]
@@ -29,9 +30,7 @@ Int8 = Annotated[np.ndarray, np.int8]
 Float64 = Annotated[np.ndarray, np.float64]
 Bool = Annotated[np.ndarray, np.bool_]
 
-INF = 1 << 62
-"""Later than any time (ps)."""
-LONGEST_RUN_PS = 1 << 61
+LONGEST_RUN_PS = INF >> 1
 """26 days: what is longer, and with it any single step, might reach INF, which stands for never."""
 
 MAX_NODES = 1 << 22

@@ -13,7 +13,7 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Graph, Int8, Int64, Record, Rows
 from pdes.core.link_words import bytes_sent, longest_wait_ps, packets_sent
-from pdes.core.memory import peak_rss_bytes, zeros
+from pdes.core.memory import peak_rss_bytes, rows_of
 from pdes.core.rows.network import Gate
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.row import Row
@@ -216,7 +216,7 @@ def _link_columns(graph: Graph, lp: LogicalProcess) -> Int64:
     psb = 8e12 / graph.link_rate_bps[lp.part.links]
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
-    gate = net.gate[:own] if net.hooks.shared_switches != 0 else zeros(own, Gate)[:own]
+    gate = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
     of_gate = [gate[name] for name in _GATE_COLUMNS.values()]
     return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *of_gate])
 

@@ -18,8 +18,6 @@ import numpy as np
 
 from pdes.core.inputs import Int64, Record, Rows
 from pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
-from pdes.core.memory import row_of_zeros
-from pdes.core.rows.messages import EventQueue
 from pdes.core.state import Messages
 
 KIND_SHIFT = 60
@@ -33,14 +31,6 @@ left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it goes on f
 NONE = -1
 DIGIT_BITS = 6
 LISTS = 1 << DIGIT_BITS
-
-
-def empty_queue() -> Record:
-    """The queue at time 0."""
-    queue = row_of_zeros(EventQueue)
-    queue.due = queue.waiting = queue.waiting_last = queue.free = NONE
-    queue.lists[:] = NONE
-    return queue
 
 
 def begin_with(messages: Messages, ctl: Record, orders: Int64, items: Int64) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from pdes.build.part import Part, offsets
 from pdes.core.inputs import Rows
 from pdes.core.jit import fetch_add, inline, outline
-from pdes.core.memory import row_of_zeros, zeros
+from pdes.core.memory import row_of, rows_of, zeros
 from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks
 from pdes.core.state import INF, Int64
 from pdes.core.world import world_at
@@ -84,12 +84,12 @@ def no_parcels(parts: Sequence[object]) -> Parcels:
     none = np.zeros(0, np.int64)
     ptr = np.zeros(len(parts) + 1, np.int64)
     places = none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none
-    return Parcels(*places, *calls_of(0), row_of_zeros(ParcelHooks))
+    return Parcels(*places, *calls_of(0), row_of(ParcelHooks))
 
 
 def calls_of(others: int) -> tuple[Rows, Int64, Int64]:
     """Fields `calls` to `ranks` of parcels for so many other teams, for pdes.workers.exchange to fill."""
-    return zeros(1, MpiCalls), zeros(2), zeros(others)
+    return rows_of(MpiCalls, 1), zeros(2), zeros(others)
 
 
 @inline
@@ -168,7 +168,7 @@ def parcels_of(
         calls=calls,
         requests=requests,
         ranks=ranks,
-        hooks=row_of_zeros(ParcelHooks),
+        hooks=row_of(ParcelHooks),
     )
 
 

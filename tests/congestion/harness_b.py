@@ -8,7 +8,7 @@ from functools import cache
 from pdes import Settings, build_world
 from pdes.core import state as s
 from pdes.core.jit import call_hook, jit_enabled
-from pdes.core.memory import zeros
+from pdes.core.memory import rows_of
 from pdes.core.rows.network import LinkClass
 from pdes.nic import congestion
 from tests.congestion.rows import bare, own_rows
@@ -30,7 +30,7 @@ def logical_process(name, overrides, window):
     traces.message(0, 1, 1000)
     chosen = Settings(window_bytes=window * 4096, congestion_control=congestion.control(name, dict(overrides)))
     (lp,) = build_world(build("switch:npus=2,rate=400Gbps"), traces.program(), chosen).lps
-    lp.world = lp.world._replace(net=lp.world.net._replace(link_class=zeros(2, LinkClass)))
+    lp.world = lp.world._replace(net=lp.world.net._replace(link_class=rows_of(LinkClass, 2)))
     return lp
 
 

@@ -40,7 +40,7 @@ def test_npus_have_words_for_every_lane():
 
 
 def test_a_section():
-    class Shelf(Row, words=8, written_by=("npu.books",)):
+    class Shelf(Row, words=8, written_by="npu.books"):
         """Books,
         side by side."""
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from pdes.core import state as s
 from pdes.core.jit import Directory
-from pdes.core.memory import row_of_zeros, zeros
-from pdes.core.rows.messages import Event
+from pdes.core.memory import row_of, rows_of
+from pdes.core.rows.messages import Event, EventQueue
 from pdes.core.rows.run import Scalars
-from pdes.messages.events import KIND_SHIFT, LEFT, STEP, begin_with, empty_queue
+from pdes.messages.events import KIND_SHIFT, LEFT, STEP, begin_with
 from tests.budgets import bounded
 from tests.pdes import kernels
 
@@ -26,14 +26,14 @@ class Queue:
 
     def __init__(self, first):
         self.messages = s.Messages(
-            event=zeros(ROOM, Event),
-            queue=empty_queue(),
+            event=rows_of(Event, ROOM),
+            queue=row_of(EventQueue),
             rush=np.zeros(ROOM, np.int64),
             receive_ptr=np.zeros(1, np.int64),
             reduces=np.zeros(1, np.int8),
             memory_psb=np.zeros(1),
         )
-        self.ctl = row_of_zeros(Scalars)
+        self.ctl = row_of(Scalars)
         self.directory = Directory(self.messages)
         begin_with(self.messages, self.ctl, np.arange(first), np.arange(first))
         self.model = [(0, i, i) for i in range(first)]

@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes import Settings, build_world, run
-from pdes.build.growth import empty_receivers
 from pdes.core import calibration
 from pdes.core import state as s
 from pdes.core.link_words import BYTES_MASK, LINK_BITS
-from pdes.core.memory import zeros
+from pdes.core.memory import rows_of
 from pdes.core.rows.network import PacketRecord
-from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair
+from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
 from pdes.core.rows.npu import Instance, LaneState
 from pdes.workers.crew import Crew
 from pdes.workers.mailbox import Alone
@@ -133,7 +132,7 @@ def test_batches_are_sorted_and_ties_by_hash(packets, span):
     random = np.random.default_rng(packets * span)
     link = random.integers(0, 24, packets)
     time = random.integers(span - span // 100 - 2 if packets == 3000 else 0, span, packets)
-    record = zeros(packets, PacketRecord)
+    record = rows_of(PacketRecord, packets)
     record.ready_ps = time << LINK_BITS | link
     net = world.net._replace(record=record)
     inbox = world.inbox._replace(
@@ -195,19 +194,19 @@ def shrunk(world):
             record=net.record[: blocks * s.BLOCK_RECORDS].copy(),
         ),
         qps=qps._replace(
-            qp=zeros(1, QueuePair),
-            msg=zeros(least, Message),
+            qp=rows_of(QueuePair, 1),
+            msg=rows_of(Message, least),
             msg_free=np.arange(least),
-            rxqp=empty_receivers(2),
-            flow_out=zeros(least, FlowOut),
-            flow_in=zeros(1, FlowIn),
+            rxqp=rows_of(Receiver, 2),
+            flow_out=rows_of(FlowOut, least),
+            flow_in=rows_of(FlowIn, 1),
             qp_key=none.copy(),
             qp_val=np.zeros(2, np.int64),
         ),
         insts=insts._replace(
-            inst=zeros(1, Instance),
+            inst=rows_of(Instance, 1),
             inst_free=np.zeros(1, np.int64),
-            lane=zeros(stride, LaneState),
+            lane=rows_of(LaneState, stride),
             inst_key=none.copy(),
             inst_val=np.zeros(2, np.int64),
         ),

@@ -46,8 +46,7 @@ def test_rows_are_written_by_whom_they_say(writes):
             said = f"{kind.__module__}.{kind.__name__}:"
             said += f" {', '.join(more)} write it and are not declared;" * bool(more)
             said += f" {', '.join(fewer)} are declared and do not write it;" * bool(fewer)
-            names = ", ".join(f'"{name}"' for name in expected) + "," * (len(expected) == 1)
-            wrong.append(f"{said} meant? then declare written_by=({names})")
+            wrong.append(f'{said} meant? then declare written_by="{" ".join(expected)}"')
     assert not wrong, "\n" + "\n".join(wrong)
 
 
@@ -100,7 +99,7 @@ SOURCES = {
     "derived": "from home.views import glass\ndef f(h):\n g = glass(h.door)[0]\n g.opened_ps = g.panes = 1",
     "helper": "def ring(d):\n d.bells[0] = 1",
     "calls": "from home.helper import ring\ndef f(h):\n ring(h.front)",
-    "builds": "def make(n):\n rows = zeros(n, Door)\n for name in NAMES:\n  rows[name][:n] = 1\n return rows, 1",
+    "builds": "def make(n):\n rows = rows_of(Door, n)\n for name in NAMES:\n  rows[name][:n] = 1\n return rows, 1",
     "made": "from home.builds import make\ndef f():\n d, n = make(3)\n d[:n].opened_ps = 0",
     "clears": "def f(h, i):\n clear_row(h.door, i)",
     "keeps": "class K:\n def a(self, h):\n  self.d = self.b(h)\n"

@@ -1,8 +1,8 @@
 """Which files of the engine write which kinds of rows, found in their sources.
 
 An expression's kind of row follows from where it comes from: a field of a world's NamedTuples (`net.ctl`), a helper of
-`seen_as` or `reader`, `zeros(n, Port)`; then from what names are bound to, what functions return and what their callers
-hand them. A write is a store into a word or an item of such a row, or `clear_row`, `copy_row` and their like.
+`seen_as` or `reader`, `rows_of(Port, n)`; then from what names are bound to, what functions return and what their
+callers hand them. A write is a store into a word or an item of such a row, or `clear_row`, `copy_row` and their like.
 """
 
 import ast
@@ -12,7 +12,7 @@ import typing
 
 from pdes.core.rows.row import Row
 
-MAKES_ROWS = {"zeros", "full", "row_of_zeros"}
+MAKES_ROWS = {"row_of", "rows_of"}
 WRITES_ITS_FIRST = {"clear_row", "copy_row", "fetch_add", "store_release", "setattr"}
 SAME_KIND = {"view", "reshape", "copy", "_replace"}
 FOLLOWED = (ast.Assign, ast.AnnAssign, ast.For, ast.comprehension, ast.Return, ast.Call)

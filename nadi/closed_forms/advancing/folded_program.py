@@ -8,7 +8,7 @@ from nadi.closed_forms.advancing.likeness import Classes, Pairs
 from nadi.closed_forms.advancing.rows import GroupClass
 from pdes.build.part import offsets
 from pdes.core.inputs import Array, Int32, Int64, Program, Rows
-from pdes.core.memory import zeros
+from pdes.core.memory import rows_of
 from pdes.core.packet import receive_key
 from pdes.npu.trace import KIND_SEND
 
@@ -149,7 +149,7 @@ def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
     keys = np.stack([of_group, classes.class_of_npu[owner[own]], slot[own]], axis=1)
     unlike = np.unique(keys, axis=0) if len(keys) else keys.reshape(0, 3)
     members = np.bincount(unlike[:, 0], minlength=len(classes.group_example))
-    group = zeros(len(members), GroupClass)[: len(members)]
+    group = rows_of(GroupClass, len(members))[: len(members)]
     sizes = np.diff(program.group_ptr)[classes.group_example]
     group.needed = members + (users < sizes)
     group.member_base = offsets(members)[:-1]

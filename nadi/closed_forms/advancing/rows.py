@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class RunState(Row, words=16, written_by=("nadi.closed_forms.advancing.advance", "nadi.closed_forms.advancing.run")):
+class RunState(Row, words=16, written_by="nadi.closed_forms.advancing.advance nadi.closed_forms.advancing.run"):
     """How far a run at closed forms is."""
 
     at = word(Kind.COUNT, "class whose rows start now, -1 none")
@@ -19,7 +19,7 @@ class RunState(Row, words=16, written_by=("nadi.closed_forms.advancing.advance",
 
 class NpuClass(
     Row,
-    written_by=("build.npus", "nadi.closed_forms.advancing.advance", "nadi.closed_forms.advancing.run", "npu.trace"),
+    written_by="build.npus nadi.closed_forms.advancing.advance nadi.closed_forms.advancing.run npu.trace",
 ):
     """NPUs that do the same at the same times, which one of them stands for."""
 
@@ -29,14 +29,14 @@ class NpuClass(
     slot_base = word(Kind.PLACE, "first of its slots")
     send_base = word(Kind.PLACE, "first of its sends")
     port_base = word(Kind.PLACE, "first of its ports")
-    ready_head = word(Kind.ROW, "list of those ready to start, -1 none")
-    ready_tail = word(Kind.ROW, "its last")
-    lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4)
-    wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4)
-    wait_tail = word(Kind.ROW, "its last", many=4)
+    ready_head = word(Kind.ROW, "list of those ready to start, -1 none", begins=-1)
+    ready_tail = word(Kind.ROW, "its last", begins=-1)
+    lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4, begins=-1)
+    wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4, begins=-1)
+    wait_tail = word(Kind.ROW, "its last", many=4, begins=-1)
 
 
-class GroupClass(Row, written_by=("nadi.closed_forms.advancing.folded_program",)):
+class GroupClass(Row, written_by="nadi.closed_forms.advancing.folded_program"):
     """Groups that do the same, which one of them stands for."""
 
     instance_base = word(Kind.PLACE, "first of its collectives")

@@ -20,7 +20,7 @@ from pdes.build.tables import padded, trace_tables
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
 from pdes.core.jit import Directory, compile_for
-from pdes.core.memory import aligned, full, row_of_zeros, zeros
+from pdes.core.memory import aligned, full, row_of, rows_of, zeros
 from pdes.core.state import LANES, LONGEST_RUN_PS
 from pdes.harvest.stall import TOO_LATE_TEXT
 
@@ -136,7 +136,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
     program, classes = folded.program, folded.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
-    words = zeros(count, NpuClass)
+    words = rows_of(NpuClass, count)
     state, _ = begin_traces(words, trace, program)
     words.slot_base[:count] = folded.slot_ptr[:-1]
     words.send_base[:count] = folded.send_ptr[:-1]
@@ -146,7 +146,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
     heap = zeros(2 * room)
     heap[0 : 2 * count : 2] = 0
     heap[1 : 2 * count : 2] = np.arange(count) << 32
-    ctl = row_of_zeros(RunState)
+    ctl = row_of(RunState)
     ctl.at, ctl.events, ctl.room, ctl.most, ctl.serial = -1, count, room, most, int(not concurrent)
     takes = np.where(folded.instance_key >= 0, np.append(collective_ps, 0)[folded.instance_key], 0)
     return s.Work(

@@ -21,7 +21,7 @@ from nadi.closed_forms.playing.idle_paths import IdleFabric, Times
 from nadi.closed_forms.playing.network import play
 from nadi.closed_forms.playing.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
 from pdes.core.jit import Directory, compile_for
-from pdes.core.memory import row_of_zeros, zeros
+from pdes.core.memory import row_of, rows_of
 from workload import Schedules
 from workload.plans.plan import NONE
 from workload.schedules.steps import all_steps
@@ -98,7 +98,7 @@ class Play:
         count = 1 + max((max(path.first, path.last, path.meets) for path in fabric.paths.values()), default=0)
         lanes, room = len(steps.row), 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
         edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
-        ctl, clock, ends = row_of_zeros(PlayState), row_of_zeros(Clock), row_of_zeros(Ends)
+        ctl, clock, ends = row_of(PlayState), row_of(Clock), row_of(Ends)
         ctl.window_packets, ctl.mtu_bytes, ctl.room = fabric.window_packets, fabric.mtu_bytes, room
         ctl.pause_after, ctl.seed = _PAUSE_PACKETS, fabric.seed
         clock.now_ps = clock.end_ps = s.launch_ps[self._index] + self._begins_after_ps()
@@ -158,7 +158,7 @@ class Play:
             ends=ends,
             kind=kinds.times(),
             time_ps=np.zeros(4 * room),
-            event=zeros(4 * room, PlayEvent),
+            event=rows_of(PlayEvent, 4 * room),
         )
 
     def _begins_after_ps(self) -> float:
@@ -288,7 +288,7 @@ class _Kinds:
 
     def times(self) -> np.recarray:
         """Of all rows."""
-        rows = zeros(len(self._times), PacketKind)
+        rows = rows_of(PacketKind, len(self._times))
         rows[: len(self._times)] = self._times
         return rows
 

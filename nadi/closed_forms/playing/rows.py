@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class PlayState(Row, words=16, written_by=("nadi.closed_forms.playing.events", "nadi.closed_forms.playing.network")):
+class PlayState(Row, words=16, written_by="nadi.closed_forms.playing.events nadi.closed_forms.playing.network"):
     """How far the play of a group is, and what it goes by."""
 
     events = word(Kind.COUNT, "in the heap")
@@ -20,7 +20,7 @@ class PlayState(Row, words=16, written_by=("nadi.closed_forms.playing.events", "
     seed = word(Kind.PACKED, "of the hash, -1: at message level")
 
 
-class Clock(Row, written_by=("nadi.closed_forms.playing.network",)):
+class Clock(Row, written_by="nadi.closed_forms.playing.network"):
     """Times of a play, in parts of a picosecond."""
 
     now_ps = word(Kind.FLOAT, "ps, of the event in hand")
@@ -54,7 +54,7 @@ class PacketKind(Row):
     on_tail_ps = word(Kind.FLOAT, "ps between these links")
 
 
-class PlayEvent(Row, written_by=("nadi.closed_forms.playing.events",)):
+class PlayEvent(Row, written_by="nadi.closed_forms.playing.events"):
     """What happens in a play."""
 
     order = word(Kind.PACKED, "among those of a moment")

@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class Event(Row, written_by=("build.growth", "messages.events")):
+class Event(Row, written_by="build.growth messages.events"):
     """What will happen to a message of a message-level model (pdes/messages/events.py)."""
 
     time_ps = word(Kind.TIME, "when")
@@ -12,7 +12,7 @@ class Event(Row, written_by=("build.growth", "messages.events")):
     next_event = word(Kind.PLACE, "of its list, -1 none")
 
 
-class WholeMessage(Row, words=8, written_by=("messages.fidelity.*", "messages.whole")):
+class WholeMessage(Row, words=8, written_by="messages.fidelity.* messages.whole"):
     """A row of `msg` in a message-level model (pdes/messages/whole.py)."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
@@ -23,16 +23,16 @@ class WholeMessage(Row, words=8, written_by=("messages.fidelity.*", "messages.wh
     ref = word(Kind.PACKED, "as of Message")
 
 
-class EventQueue(Row, words=1440, written_by=("messages.events",)):
+class EventQueue(Row, words=1440, written_by="messages.events"):
     """What lists the events of a message-level model are in (pdes/messages/events.py)."""
 
     now_ps = word(Kind.TIME, "the moment at hand")
     kind = word(Kind.CODE, "the latest of this moment so far")
-    due = word(Kind.PLACE, "events of this moment, sorted")
-    waiting = word(Kind.PLACE, "first of the STEPs that joined them")
-    waiting_last = word(Kind.PLACE, "last of those")
+    due = word(Kind.PLACE, "events of this moment, sorted", begins=-1)
+    waiting = word(Kind.PLACE, "first of the STEPs that joined them", begins=-1)
+    waiting_last = word(Kind.PLACE, "last of those", begins=-1)
     rushing = word(Kind.COUNT, "how many are in the heap `rush`")
-    free = word(Kind.PLACE, "rows given back")
+    free = word(Kind.PLACE, "rows given back", begins=-1)
     fresh = word(Kind.COUNT, "rows that were ever used")
     full = word(Kind.FLAGS, "which lists of a digit are not empty", many=11)
-    lists = word(Kind.PLACE, "first and last event of each list", many=1408)
+    lists = word(Kind.PLACE, "first and last event of each list", many=1408, begins=-1)

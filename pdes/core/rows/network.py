@@ -3,9 +3,7 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class OutgoingLink(
-    Row, written_by=("build.part", "build.schedule", "messages.fidelity.*", "network.faults", "network.link")
-):
+class OutgoingLink(Row, written_by="build.part build.schedule messages.fidelity.* network.faults network.link"):
     """Sending side of a link, node by node; then links that come from other LPs, with `meta` only.
 
     pdes/core/link_words.py packs and unpacks what stands together.
@@ -24,7 +22,7 @@ class OutgoingLink(
     )
 
 
-class LinkClass(Row, written_by=("build.fabric", "build.schedule")):
+class LinkClass(Row, written_by="build.fabric build.schedule"):
     """What many links have in common."""
 
     ps_per_byte = word(Kind.FLOAT, "ps per byte")
@@ -39,7 +37,7 @@ class LinkClass(Row, written_by=("build.fabric", "build.schedule")):
     )
 
 
-class Forwarding(Row, written_by=("build.routes", "network.faults")):
+class Forwarding(Row, written_by="build.routes network.faults"):
     """How a node forwards: one cache line."""
 
     row = word(Kind.PLACE, "table mode: where column 0 of the node's row would stand in `cell`")
@@ -52,9 +50,7 @@ class Forwarding(Row, written_by=("build.routes", "network.faults")):
     forward = word(Kind.PACKED, "ps from arrival to departure << 1 | 1 where the node cuts through")
 
 
-class Gate(
-    Row, words=32, written_by=("build.buffers", "network.pause", "network.port_queues", "network.shared_switch")
-):
+class Gate(Row, words=32, written_by="build.buffers network.pause network.port_queues network.shared_switch"):
     """A port of a switch that shares its buffer, and what its link lets in; of NPUs only pauses (docs/fabric.md)."""
 
     mask = word(Kind.FLAGS, "of the queues where something waits")
@@ -76,7 +72,7 @@ class Gate(
     trimmed_turn = word(Kind.COUNT, "trimmed packets sent since the last data packet that waited, while one did")
 
 
-class SwitchBuffer(Row, words=8, written_by=("build.buffers", "network.port_queues", "network.shared_switch")):
+class SwitchBuffer(Row, words=8, written_by="build.buffers network.port_queues network.shared_switch"):
     """A switch that shares its buffer; by node."""
 
     used_bytes = word(Kind.BYTES, "shared bytes in use")
@@ -85,7 +81,7 @@ class SwitchBuffer(Row, words=8, written_by=("build.buffers", "network.port_queu
     shared_bytes = word(Kind.BYTES, "to share")
 
 
-class Telemetry(Row, words=16, written_by=("network.shared_switch", "network.telemetry", "nic.allowed")):
+class Telemetry(Row, words=16, written_by="network.shared_switch network.telemetry nic.allowed"):
     """What a data packet has met on its way, beside its record; `carried`: of the packet in hand."""
 
     hops = word(Kind.COUNT, "how many have written")
@@ -97,7 +93,7 @@ class Telemetry(Row, words=16, written_by=("network.shared_switch", "network.tel
     )
 
 
-class Change(Row, written_by=("build.schedule",)):
+class Change(Row, written_by="build.schedule"):
     """A change of the schedule of faults (pdes/network/faults.py)."""
 
     begin_ps = word(Kind.TIME, "begin of a cell")
@@ -106,7 +102,7 @@ class Change(Row, written_by=("build.schedule",)):
     value = word(Kind.CODE, "its class; its `slow`; which routing tables")
 
 
-class PacketRecord(Row, written_by=("core.fifo",)):
+class PacketRecord(Row, written_by="core.fifo"):
     """A packet that waits, or is on the wire (pdes/core/packet.py)."""
 
     ready_ps = word(

@@ -1,17 +1,17 @@
 """Rows of ports, queue pairs and messages."""
 
-from pdes.core.rows.row import Kind, Row, word
+from pdes.core.rows.row import INF, Kind, Row, word
 
 
-class Port(Row, words=8, written_by=("build.npus", "nic.allowed", "nic.pacing", "nic.port", "npu.npu_window")):
+class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_window"):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
-    sent_ref = word(Kind.PACKED, "who waits for the last byte of the packet on the wire, -1 nobody")
-    pace_at_ps = word(Kind.TIME, "the port's pacing event in the heap, INF none")
+    sent_ref = word(Kind.PACKED, "who waits for the last byte of the packet on the wire, -1 nobody", begins=-1)
+    pace_at_ps = word(Kind.TIME, "the port's pacing event in the heap, INF none", begins=INF)
     transit_bytes = word(Kind.BYTES, "that wait on their way through")
-    ring = word(Kind.QUEUE_PAIR, "last of the circular list of those that may send, -1 none", bits=32)
-    paced = word(Kind.QUEUE_PAIR, "of those that pacing holds back the one that may send soonest, -1 none", bits=32)
-    kick_next = word(Kind.LINK, "next port in the NPU's list of ports to try, -2 not in the list", bits=32)
+    ring = word(Kind.QUEUE_PAIR, "last of the circular list of those that may send, -1 none", bits=32, begins=-1)
+    paced = word(Kind.QUEUE_PAIR, "of those that pacing holds back who may send soonest, -1 none", bits=32, begins=-1)
+    kick_next = word(Kind.LINK, "next port in the NPU's list of ports to try, -2 not in the list", bits=32, begins=-2)
     control_packets = word(Kind.COUNT, "acknowledgements that wait, sent first", bits=32)
     control_head = word(Kind.RECORD, "first acknowledgement", bits=32)
     control_tail = word(Kind.RECORD, "last acknowledgement", bits=32)
@@ -22,7 +22,7 @@ class Port(Row, words=8, written_by=("build.npus", "nic.allowed", "nic.pacing", 
     turn = word(Kind.FLAG, "transit has the next turn against the queue pairs", bits=8)
 
 
-class QueuePair(Row, words=16, written_by=("nic.port", "nic.rendezvous", "nic.transport")):
+class QueuePair(Row, words=16, written_by="nic.port nic.rendezvous nic.transport"):
     """A sending queue pair: what every acknowledgement needs, then what every packet needs, a cache line each."""
 
     next_seq = word(Kind.SEQUENCE, "of the next packet to send")
@@ -56,9 +56,7 @@ class QueuePair(Row, words=16, written_by=("nic.port", "nic.rendezvous", "nic.tr
     )
 
 
-class CongestionState(
-    Row, words=32, written_by=("nic.allowed", "nic.congestion.*", "nic.control", "nic.driven", "nic.pacing")
-):
+class CongestionState(Row, words=32, written_by="nic.allowed nic.congestion.* nic.control nic.driven nic.pacing"):
     """What congestion control keeps of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
 
     window_packets = word(Kind.COUNT, "that may be unacknowledged")
@@ -74,7 +72,7 @@ class CongestionState(
     sibling = word(Kind.QUEUE_PAIR, "of the same heap")
 
 
-class Message(Row, words=8, written_by=("nic.transport", "npu.endpoints")):
+class Message(Row, words=8, written_by="nic.transport npu.endpoints"):
     """A posted message."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
@@ -93,7 +91,7 @@ class Message(Row, words=8, written_by=("nic.transport", "npu.endpoints")):
     )
 
 
-class Selective(Row, words=40, written_by=("nic.selective", "nic.selective_receiver", "nic.transport")):
+class Selective(Row, words=40, written_by="nic.selective nic.selective_receiver nic.transport"):
     """Selective repeat, rows as `qp` and `rxqp`: bit sets of sequence numbers, 32 bits a word."""
 
     seen = word(Kind.FLAGS, "has arrived", many=16)
@@ -104,17 +102,17 @@ class Selective(Row, words=40, written_by=("nic.selective", "nic.selective_recei
     head_message = word(Kind.MESSAGE, "receiver: list of messages whose last packet is here, by number, -1 none")
 
 
-class Receiver(Row, written_by=("build.growth", "nic.notification", "nic.selective_receiver", "nic.transport")):
+class Receiver(Row, written_by="nic.notification nic.selective_receiver nic.transport"):
     """A receiving queue pair; rows stand where a map by their keys would have them (pdes/core/hashmap.py)."""
 
-    key = word(Kind.PACKED, "dst << 44 | src << 24 | sending queue pair there, -1: the row is free")
+    key = word(Kind.PACKED, "dst << 44 | src << 24 | sending queue pair there, -1: the row is free", begins=-1)
     expected = word(Kind.SEQUENCE, "of the next packet")
     nak_sent = word(Kind.PACKED, "1: asked for what is missing | ps of the last congestion notification << 1")
     messages = word(Kind.COUNT, "received", bits=32)
     port_back = word(Kind.LINK, "1 + that by which it acknowledges, 0 not known yet", bits=32)
 
 
-class FlowOut(Row, written_by=("messages.whole", "nic.transport")):
+class FlowOut(Row, written_by="messages.whole nic.transport"):
     """A message that was posted, kept for the results."""
 
     pair = word(Kind.PACKED, "src | dst << 20")
@@ -124,7 +122,7 @@ class FlowOut(Row, written_by=("messages.whole", "nic.transport")):
     ordinal = word(Kind.COUNT, "which of its queue pair it is")
 
 
-class FlowIn(Row, written_by=("nic.transport",)):
+class FlowIn(Row, written_by="nic.transport"):
     """A message that is complete, kept for the results."""
 
     pair = word(Kind.PACKED, "src | dst << 20")
@@ -133,7 +131,7 @@ class FlowIn(Row, written_by=("nic.transport",)):
     finished_ps = word(Kind.TIME, "when it was")
 
 
-class Request(Row, words=8, written_by=("nic.rendezvous",)):
+class Request(Row, words=8, written_by="nic.rendezvous"):
     """A row of `msg` of a message that is asked for and not answered (pdes/nic/rendezvous.py)."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
@@ -144,7 +142,7 @@ class Request(Row, words=8, written_by=("nic.rendezvous",)):
     ref = word(Kind.PACKED, "as of Message")
 
 
-class LaterMessage(Row, written_by=("npu.endpoints",)):
+class LaterMessage(Row, written_by="npu.endpoints"):
     """A row of `msg` of what an NPU does with a message later (pdes/npu/endpoints.py)."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
@@ -157,7 +155,7 @@ class LaterMessage(Row, written_by=("npu.endpoints",)):
     what = word(Kind.CODE, "what is to be done")
 
 
-class KeptMessage(Row, words=8, written_by=("nic.selective_receiver",)):
+class KeptMessage(Row, words=8, written_by="nic.selective_receiver"):
     """A row of `msg` of a message whose last packet is here (pdes/nic/selective_receiver.py)."""
 
     w1 = word(Kind.PACKED, "of its last packet")
@@ -168,7 +166,7 @@ class KeptMessage(Row, words=8, written_by=("nic.selective_receiver",)):
     w2 = word(Kind.PACKED, "of its last packet")
 
 
-class Asking(Row, words=8, written_by=("nic.rendezvous",)):
+class Asking(Row, words=8, written_by="nic.rendezvous"):
     """A row of `msg` of a request, or a message behind one, that a lane has not come to (pdes/nic/rendezvous.py)."""
 
     _unused = word(Kind.COUNT, "not used")

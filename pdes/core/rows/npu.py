@@ -1,63 +1,48 @@
 """Rows of NPUs, their collectives and the plans that these follow."""
 
-from pdes.core.rows.row import Kind, Row, word
+from pdes.core.rows.row import INF, Kind, Row, word
 
 
 class Npu(
     Row,
     words=40,
-    written_by=(
-        "build.growth",
-        "build.npus",
-        "messages.message_loop",
-        "messages.whole",
-        "network.faults",
-        "nic.driven",
-        "nic.port",
-        "nic.selective",
-        "nic.selective_receiver",
-        "nic.transport",
-        "npu.agenda",
-        "npu.collective",
-        "npu.npu_window",
-        "npu.start",
-        "npu.trace",
-    ),
+    written_by="build.growth build.npus messages.message_loop messages.whole network.faults nic.driven nic.port "
+    "nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective npu.npu_window npu.start npu.trace",
 ):
     """An NPU: two cache lines for what happens often, then the rest."""
 
-    ready_head = word(Kind.ROW, "list of those ready to start, -1 none")
-    kick_head = word(Kind.LINK, "list of ports to try, -1 none")
+    ready_head = word(Kind.ROW, "list of those ready to start, -1 none", begins=-1)
+    kick_head = word(Kind.LINK, "list of ports to try, -1 none", begins=-1)
     now_ps = word(Kind.TIME, "of the event in hand")
     heap_size = word(Kind.COUNT, "events of its own")
     heap = word(Kind.PLACE, "its part of `heap`")
     ports = word(Kind.COUNT, "how many it has")
     number = word(Kind.NPU, "in the whole fabric")
-    last_receiver = word(Kind.RECEIVER, "of its last data packet")
-    rto_at_ps = word(Kind.TIME, "its retransmission event in the heap, INF none")
-    last_instance = word(Kind.INSTANCE, "that got its last message of a collective, -1 none")
-    agenda_head = word(Kind.PLACE, "list of what instances will do later, -1 none (pdes/npu/agenda.py)")
+    last_receiver = word(Kind.RECEIVER, "of its last data packet", begins=-1)
+    rto_at_ps = word(Kind.TIME, "its retransmission event in the heap, INF none", begins=INF)
+    last_instance = word(Kind.INSTANCE, "that got its last message of a collective, -1 none", begins=-1)
+    agenda_head = word(Kind.PLACE, "list of what instances will do later, -1 none (pdes/npu/agenda.py)", begins=-1)
     agenda_tail = word(Kind.PLACE, "its last")
-    ready_tail = word(Kind.ROW, "last of the list")
+    ready_tail = word(Kind.ROW, "last of the list", begins=-1)
     trace_base = word(Kind.PLACE, "first row of its trace in the tables")
     row_base = word(Kind.PLACE, "first row of its trace in the per-NPU arrays")
     slot_base = word(Kind.PLACE, "its first group slot")
-    lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4)
-    wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4)
-    wait_tail = word(Kind.ROW, "its last", many=4)
+    lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4, begins=-1)
+    wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4, begins=-1)
+    wait_tail = word(Kind.ROW, "its last", many=4, begins=-1)
     rows_left = word(Kind.COUNT, "trace rows not finished")
-    first_queue_pair = word(Kind.QUEUE_PAIR, "list of its own")
+    first_queue_pair = word(Kind.QUEUE_PAIR, "list of its own", begins=-1)
     trace_number = word(Kind.CODE, "which of the distinct traces it runs")
-    done_head = word(Kind.MESSAGE, "selective repeat: list of complete ones that are to be told of, -1 none")
+    done_head = word(Kind.MESSAGE, "selective repeat: list of complete ones that are to be told of, -1 none", begins=-1)
     done_tail = word(Kind.MESSAGE, "its last")
     posted = word(Kind.COUNT, "messages, at message level")
     done_bytes = word(Kind.BYTES, "selective repeat: payload of the complete message that was told of last")
     slow_1024ths = word(Kind.RATIO, "of its time that compute takes, 0 as long as it is")
-    last_connection = word(Kind.QUEUE_PAIR, "at message level: of the one that it posted last, -1 none")
+    last_connection = word(Kind.QUEUE_PAIR, "at message level: of the one that it posted last, -1 none", begins=-1)
     driven_ps = word(Kind.TIME, "until then packets of messages to other hosts are moved, where these go at a share")
 
 
-class System(Row, written_by=("npu.contention", "npu.endpoints", "npu.in_flight")):
+class System(Row, written_by="npu.contention npu.endpoints npu.in_flight"):
     """What the system layer knows of an NPU: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
     running = word(Kind.COUNT, "collectives from their first step to their end, where they slow compute down")
@@ -73,7 +58,7 @@ class System(Row, written_by=("npu.contention", "npu.endpoints", "npu.in_flight"
     later_tail = word(Kind.MESSAGE, "1 + the last")
 
 
-class Instance(Row, words=16, written_by=("messages.message_loop", "messages.whole", "npu.agenda", "npu.collective")):
+class Instance(Row, words=16, written_by="messages.message_loop messages.whole npu.agenda npu.collective"):
     """An active collective on an NPU."""
 
     key = word(Kind.PACKED, "of the map")
@@ -103,7 +88,7 @@ class Instance(Row, words=16, written_by=("messages.message_loop", "messages.who
     )
 
 
-class LaneState(Row, written_by=("nic.rendezvous", "npu.agenda", "npu.collective")):
+class LaneState(Row, written_by="nic.rendezvous npu.agenda npu.collective"):
     """A lane of an active collective; behind its lanes a row stands for the collective as a whole."""
 
     due = word(Kind.PACKED, "DUE: the step may be posted; 0: not put off; else ps << 1 | 1 if an event waits for it")
@@ -115,7 +100,7 @@ class LaneState(Row, written_by=("nic.rendezvous", "npu.agenda", "npu.collective
     left = word(Kind.COUNT, "sends of a blocking lane that have left and it has not seen", bits=32)
 
 
-class Asked(Row, written_by=("nic.rendezvous",)):
+class Asked(Row, written_by="nic.rendezvous"):
     """What a lane of an active collective was asked for: pdes/nic/rendezvous.py."""
 
     first = word(Kind.MESSAGE, "1 + the first request or message behind one that the lane has not come to, 0 none")
@@ -123,14 +108,14 @@ class Asked(Row, written_by=("nic.rendezvous",)):
     cleared = word(Kind.FLAG, "a request was answered, and its message has not come")
 
 
-class Taken(Row, written_by=("npu.collective", "npu.reduction")):
+class Taken(Row, written_by="npu.collective npu.reduction"):
     """What the lanes of an active collective have taken, where a reduction takes time."""
 
     messages = word(Kind.COUNT, "that are in")
     taken_ps = word(Kind.TIME, "when the lane takes the latest of them")
 
 
-class Lane(Row, words=16, written_by=("build.tables",)):
+class Lane(Row, words=16, written_by="build.tables"):
     """A lane of a plan: what its chunks are and who its peers are."""
 
     plain = word(Kind.FLAG, "as if all the words that follow were not there: see workload.Schedules.lane_plain")
@@ -169,21 +154,21 @@ class PlanStep(Row, bits=32):
     reduce = word(Kind.FLAG, "what is received is added")
 
 
-class Phase(Row, written_by=("npu.tokens",)):
+class Phase(Row, written_by="npu.tokens"):
     """A phase of an active collective: pdes/npu/tokens.py."""
 
     state = word(Kind.CODE, "how far it is")
     next_phase = word(Kind.PHASE, "of those that wait for the same tokens")
 
 
-class Tokens(Row, written_by=("build.npus", "npu.tokens")):
+class Tokens(Row, written_by="npu.tokens"):
     """What an NPU has of the tokens of a dimension: pdes/npu/tokens.py."""
 
     running = word(Kind.COUNT, "tokens given out")
-    waiting = word(Kind.PHASE, "list of those that wait, -1 none")
+    waiting = word(Kind.PHASE, "list of those that wait, -1 none", begins=-1)
 
 
-class View(Row, words=4, written_by=("build.tables",)):
+class View(Row, words=4, written_by="build.tables"):
     """The members of a group in lines."""
 
     members = word(Kind.COUNT, "of a line")

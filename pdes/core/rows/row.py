@@ -1,6 +1,6 @@
 """How a kind of row is declared: a class whose words have a kind and a meaning.
 
-    class Token(Row, written_by=("npu.tokens",)):
+    class Token(Row, written_by="npu.tokens"):
         ...
 
         running = word(Kind.COUNT, "tokens given out")
@@ -10,7 +10,8 @@ From it come the structured dtype that kernels and host code share (`Token.dtype
 docs/data-dictionary.md (`python scripts/document_tables.py`) and the checks of the house. A word is an int64, with
 `bits` of the row or of the word itself narrower (32, 16, 8), or with kind FLOAT a float64; `many` of them are an array.
 A row is padded to `words` words, so that it fills cache lines. In plain Python sums and shifts of narrow words stay
-narrow, so what may outgrow them is made an int64 first.
+narrow, so what may outgrow them is made an int64 first. Words begin as 0, or as what `begins` says
+(`pdes.core.memory.rows_of`).
 
 `written_by` names the modules that write words which the class declares, sorted, those of `pdes` without its name:
 nobody else does. A house rule finds them in the sources and says what to declare (tests/pdes/test_writers.py), so that
@@ -58,6 +59,8 @@ class Kind(Enum):
 
 
 BITS_OF_BYTE = 8
+INF = 1 << 62
+"""Later than any time (ps)."""
 
 
 class Word(NamedTuple):
@@ -67,11 +70,12 @@ class Word(NamedTuple):
     meaning: str
     many: int = 1
     bits: int = 0
+    begins: int = 0
 
 
-def word(kind: Kind, meaning: str, many: int = 1, bits: int = 0) -> Any:
+def word(kind: Kind, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
     """Declare a word of a row; bits: of an integer, 0 as many as the row's."""
-    return Word(kind, meaning, many, bits)
+    return Word(kind, meaning, many, bits, begins)
 
 
 class Row:
@@ -89,13 +93,13 @@ class Row:
     words: ClassVar[int]
     written_by: ClassVar[tuple[str, ...]]
 
-    def __init_subclass__(cls, words: int = 0, written_by: tuple[str, ...] = (), bits: int = 64) -> None:
+    def __init_subclass__(cls, words: int = 0, written_by: str = "", bits: int = 64) -> None:
         """Make the dtype.
 
         Raises:
             TypeError: a name that NumPy's records take for themselves, or more words than there is room for.
         """
-        cls.written_by = written_by
+        cls.written_by = tuple(written_by.split())
         inherited = getattr(cls, "declared", {})
         cls.declared = inherited | {name: value for name, value in vars(cls).items() if isinstance(value, Word)}
         taken = [name for name in cls.declared if hasattr(np.record, name)]

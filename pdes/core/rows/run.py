@@ -1,32 +1,14 @@
 """Rows of which a logical process has one each: scalars, counters, constants and hooks."""
 
-from pdes.core.rows.row import Kind, Row, word
+from pdes.core.rows.row import INF, Kind, Row, word
 
 
 class Scalars(
     Row,
     words=48,
-    written_by=(
-        "build.growth",
-        "build.simulation",
-        "build.worlds",
-        "core.fifo",
-        "messages.events",
-        "messages.message_loop",
-        "messages.whole",
-        "network.batch",
-        "network.boundary",
-        "network.faults",
-        "network.link",
-        "network.pause",
-        "network.shared_switch",
-        "nic.message_pool",
-        "nic.transport",
-        "npu.collective",
-        "npu.npu_window",
-        "npu.trace",
-        "window",
-    ),
+    written_by="build.growth build.simulation build.worlds core.fifo messages.events messages.message_loop "
+    "messages.whole network.batch network.boundary network.faults network.link network.pause network.shared_switch "
+    "nic.message_pool nic.transport npu.collective npu.npu_window npu.trace window",
 ):
     """What all kernels of an LP share."""
 
@@ -37,56 +19,43 @@ class Scalars(
     receivers = word(Kind.COUNT, "receiving queue pairs in use")
     flows_out = word(Kind.COUNT, "rows of `flow_out` in use")
     flows_in = word(Kind.COUNT, "rows of `flow_in` in use")
-    resume_node = word(Kind.NODE, "whose batch was interrupted, -1 none")
+    resume_node = word(Kind.NODE, "whose batch was interrupted, -1 none", begins=-1)
     resume_at = word(Kind.COUNT, "packets of its batch that are done")
     batch = word(Kind.COUNT, "packets in the batch")
     rows_left = word(Kind.COUNT, "trace rows not finished, all NPUs")
     need = word(Kind.CODE, "which pool was too small (NEED_*)")
     now_ps = word(Kind.TIME, "start of the cell")
     finish_ps = word(Kind.TIME, "last trace row finished")
-    failed_queue_pair = word(Kind.QUEUE_PAIR, "gave up, -1 none")
+    failed_queue_pair = word(Kind.QUEUE_PAIR, "gave up, -1 none", begins=-1)
     batch_freed = word(Kind.COUNT, "blocks that the batch has emptied")
     window_open = word(Kind.FLAG, "a window was interrupted")
-    check = word(Kind.FLAG, "something was taken from a pool other than the blocks since `short_of` last looked")
+    check = word(Kind.FLAG, "a pool other than the blocks was taken from since `short_of` last looked", begins=1)
     side = word(Kind.CODE, "which of a node's inboxes is for this cell")
-    soonest_ps = word(Kind.TIME, "earliest arrival of what waits on links")
+    soonest_ps = word(Kind.TIME, "earliest arrival of what waits on links", begins=INF)
     pending = word(Kind.FLAG, "something lies in an inbox of this side", many=4)
     begin_ps = word(Kind.TIME, "start of the window")
     parity = word(Kind.CODE, "of the window's number: which of its two halves of each outbox it writes")
     cell_open = word(Kind.FLAG, "a cell was interrupted")
-    far_soonest_ps = word(Kind.TIME, "earliest arrival of what waits on links to other LPs")
-    out_soonest_ps = word(Kind.TIME, "earliest arrival of what went to other LPs in this window")
+    far_soonest_ps = word(Kind.TIME, "earliest arrival of what waits on links to other LPs", begins=INF)
+    out_soonest_ps = word(Kind.TIME, "earliest arrival of what went to other LPs in this window", begins=INF)
     in_neighbour = word(Kind.NEIGHBOUR, "whose packets are being taken in")
     in_at = word(Kind.COUNT, "packets of it that have been")
     next_ps = word(Kind.TIME, "earliest event of this LP after the window")
     cost = word(Kind.COUNT, "packet-hops of the last window")
     events = word(Kind.COUNT, "to come, of a message-level model")
     outer_done = word(Kind.FLAG, "switches that send to other teams have acted in this cell")
-    fault_ps = word(Kind.TIME, "the next change of the schedule, INF none")
+    fault_ps = word(Kind.TIME, "the next change of the schedule, INF none", begins=INF)
     fault_at = word(Kind.PLACE, "its row in `change`")
-    depth_ps = word(Kind.DURATION, "width of the columns of `depth`")
+    depth_ps = word(Kind.DURATION, "width of the columns of `depth`", begins=1_000_000)
     pauses = word(Kind.COUNT, "pauses and resumes that took effect, logged or not")
 
 
 class Counters(
     Row,
     words=24,
-    written_by=(
-        "harvest.gathering",
-        "messages.fidelity.*",
-        "messages.message_loop",
-        "messages.whole",
-        "network.batch",
-        "network.link",
-        "network.shared_switch",
-        "nic.notification",
-        "nic.port",
-        "nic.selective_receiver",
-        "nic.transport",
-        "npu.npu_window",
-        "npu.trace",
-        "window",
-    ),
+    written_by="harvest.gathering messages.fidelity.* messages.message_loop messages.whole network.batch network.link "
+    "network.shared_switch nic.notification nic.port nic.selective_receiver nic.transport npu.npu_window npu.trace "
+    "window",
 ):
     """What a run counts; sums over LPs are results."""
 
@@ -114,7 +83,7 @@ class Counters(
     congestion_notifications = word(Kind.COUNT, "sent")
 
 
-class Constants(Row, words=64, written_by=("build.constants", "build.schedule", "build.simulation", "build.worlds")):
+class Constants(Row, words=64, written_by="build.constants build.schedule build.simulation build.worlds"):
     """Constants of a run."""
 
     seed = word(Kind.PACKED, "of all hashes")
@@ -188,7 +157,7 @@ class Constants(Row, words=64, written_by=("build.constants", "build.schedule", 
     back = word(Kind.ADDRESS, "where kernels find a world of the whole fabric, by whose routes acknowledgements go")
 
 
-class Hooks(Row, words=32, written_by=("build.simulation",)):
+class Hooks(Row, words=32, written_by="build.simulation"):
     """Addresses of what kernels call: the parts of the engine of which a run uses some.
 
     A meaning begins with what is passed on behind the address of the world.

@@ -7,7 +7,7 @@ LINE_WORDS = 16
 APART = "unused: what follows is written by others or at other times, so it is on a pair of cache lines of its own"
 
 
-class ParcelHeader(Row, words=8, written_by=("workers.parcel_costs", "workers.parcels")):
+class ParcelHeader(Row, words=8, written_by="workers.parcel_costs workers.parcels"):
     """Of what one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
     records = word(Kind.COUNT, "packets in the parcel; workers that put some in add to it, so it is the first word")
@@ -17,7 +17,7 @@ class ParcelHeader(Row, words=8, written_by=("workers.parcel_costs", "workers.pa
     rows_left = word(Kind.COUNT, "trace rows that it had not finished before this window, less all of them")
 
 
-class MpiCalls(Row, words=16, written_by=("workers.exchange", "workers.mpi_calls", "workers.other_teams")):
+class MpiCalls(Row, words=16, written_by="workers.exchange workers.mpi_calls workers.other_teams"):
     """What the first worker of a team needs to call MPI from compiled code (pdes/workers/mpi_calls.py)."""
 
     isend = word(Kind.ADDRESS, "of MPI_Isend, 0 = Python calls MPI")
@@ -36,7 +36,7 @@ class MpiCalls(Row, words=16, written_by=("workers.exchange", "workers.mpi_calls
     error = word(Kind.CODE, "of MPI, 0 = all is well")
 
 
-class ParcelHooks(Row, words=8, written_by=("workers.other_teams",)):
+class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
     """Addresses of what workers call where there are other teams, 0 = there are none (pdes/workers/other_teams.py).
 
     A meaning begins with what is passed on behind the address of the Meeting.
@@ -53,14 +53,7 @@ class ParcelHooks(Row, words=8, written_by=("workers.other_teams",)):
 class TeamState(
     Row,
     words=64,
-    written_by=(
-        "workers.crew",
-        "workers.exchange",
-        "workers.other_teams",
-        "workers.processes",
-        "workers.recording",
-        "workers.team",
-    ),
+    written_by="workers.crew workers.exchange workers.other_teams workers.processes workers.recording workers.team",
 ):
     """Of all workers that share memory (pdes/workers/team.py); the first writes it, and `abort` is set by who fails."""
 
@@ -85,7 +78,7 @@ class TeamState(
     all_rows_left = word(Kind.COUNT, "trace rows that no team has finished, less all of them")
 
 
-class Worker(Row, words=16, written_by=("workers.crew", "workers.other_teams", "workers.team")):
+class Worker(Row, words=16, written_by="workers.crew workers.other_teams workers.team"):
     """Of one worker of a team, and written by it alone."""
 
     arrived = word(Kind.COUNT, "windows done")
@@ -106,7 +99,7 @@ class Worker(Row, words=16, written_by=("workers.crew", "workers.other_teams", "
     lasted_ns = word(Kind.COUNT, "nanoseconds from its begin to its end")
 
 
-class LpTurn(Row, words=16, written_by=("workers.team",)):
+class LpTurn(Row, words=16, written_by="workers.team"):
     """Of an LP in windows of even number, or of odd number; its workers write it."""
 
     taken = word(Kind.COUNT, "workers that have asked for it in the window: the first has it")

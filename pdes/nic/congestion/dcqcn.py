@@ -110,7 +110,7 @@ BIT_PS = 8e12  # bit/s times ps per byte
 SCALE_BPS = 25e9  # line rate at which R_AI and R_HAI are given
 
 
-class DcqcnState(CongestionState, words=32, written_by=("nic.congestion.dcqcn",)):
+class DcqcnState(CongestionState, words=32, written_by="nic.congestion.dcqcn"):
     """What DCQCN keeps of a queue pair."""
 
     line_bps = word(Kind.FLOAT, "bit/s: line rate")

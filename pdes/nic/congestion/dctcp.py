@@ -42,7 +42,7 @@ PARAMETERS = (
 PAR_G, PAR_INITIAL_ALPHA, PAR_INCREASE, PAR_MIN_WINDOW = range(4)
 
 
-class DctcpState(CongestionState, words=32, written_by=("nic.congestion.dctcp",)):
+class DctcpState(CongestionState, words=32, written_by="nic.congestion.dctcp"):
     """What DCTCP keeps of a queue pair."""
 
     cwnd_packets = word(Kind.FLOAT, "packets")

@@ -73,7 +73,7 @@ BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
 LATER = 1 << (TELEMETRY_CLASS_SHIFT - 1)  # ps: a time that lies further ahead lies behind
 
 
-class HpccState(CongestionState, words=32, written_by=("nic.congestion.hpcc",)):
+class HpccState(CongestionState, words=32, written_by="nic.congestion.hpcc"):
     """What HPCC keeps of a queue pair."""
 
     wc_bytes = word(Kind.FLOAT, "bytes: the reference window W^c")

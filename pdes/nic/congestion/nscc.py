@@ -79,7 +79,7 @@ PARAMETERS = (
 ) = range(15)
 
 
-class NsccState(CongestionState, words=32, written_by=("nic.congestion.nscc",)):
+class NsccState(CongestionState, words=32, written_by="nic.congestion.nscc"):
     """What NSCC keeps of a queue pair."""
 
     cwnd_bytes = word(Kind.FLOAT, "bytes")

@@ -73,7 +73,7 @@ ASCENDING = (("fs_min_cwnd_packets", "fs_max_cwnd_packets"),)
 NEVER = -(1 << 61)
 
 
-class SwiftState(CongestionState, words=32, written_by=("nic.congestion.swift",)):
+class SwiftState(CongestionState, words=32, written_by="nic.congestion.swift"):
     """What Swift keeps of a queue pair."""
 
     cwnd_packets = word(Kind.FLOAT, "packets")

@@ -77,7 +77,7 @@ BIT_PS = 8e12  # bit/s times ps per byte
 SCALE_BPS = 25e9  # line rate at which delta is given
 
 
-class TimelyState(CongestionState, words=32, written_by=("nic.congestion.timely",)):
+class TimelyState(CongestionState, words=32, written_by="nic.congestion.timely"):
     """What TIMELY keeps of a queue pair."""
 
     line_bps = word(Kind.FLOAT, "bit/s: line rate")
