@@ -100,7 +100,7 @@ def _run(
         check(whole)
     except RunError as error:
         raise mailbox.failure(str(error)) from None
-    return results(whole, own, layout.graph, **seconds)
+    return results(whole, own, layout.graph, settings, **seconds)
 
 
 def _trace_rows(layout: Layout, program: Program, lps: range) -> int:

@@ -22,24 +22,13 @@ def circle(held: Int64) -> list[int]:
     Args:
         held: int64[k, 3] of all LPs.
     """
-    onward: dict[int, list[int]] = {}
-    for _link, src, dst in held[np.argsort(held[:, 0])].tolist():
-        onward.setdefault(src, []).append(dst)
-    done = set()
-    for begin, ends in onward.items():
-        path, at = [begin], {begin: 0}
-        ways = [iter(ends)]
-        while ways:
-            node = next(ways[-1], None)
-            if node is None:
-                ways.pop()
-                left = path.pop()
-                del at[left]
-                done.add(left)
-            elif node in at:
-                return path[at[node] :]
-            elif node in onward and node not in done:
-                at[node] = len(path)
-                path.append(node)
-                ways.append(iter(onward[node]))
-    return []
+    held = held[np.argsort(held[:, 0])]
+    while not (goes_on := np.isin(held[:, 2], held[:, 1])).all():
+        held = held[goes_on]
+    if not len(held):
+        return []
+    onward = dict(held[::-1, 1:].tolist())  # from each node by its first link
+    path = [int(held[0, 1])]
+    while (node := onward[path[-1]]) not in path:
+        path.append(node)
+    return path[path.index(node) :]

@@ -2,11 +2,13 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
+from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import packet
 from pdes.core import state as s
@@ -19,7 +21,7 @@ from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.row import Row
 from pdes.core.rows.run import Counters
 from pdes.harvest.deadlock import circle, held_links
-from pdes.harvest.observed import depth_rows, mark_rows, marks, pause_rows, pauses, queues
+from pdes.harvest.observed import logged_pauses, pauses, stretches, watched
 from pdes.harvest.stall import TOO_LATE_TEXT, too_late, waiting_rows
 from pdes.nic import rendezvous
 from pdes.npu.in_flight import CALL_LANE
@@ -59,118 +61,101 @@ WorkerTimes = dict[str, np.ndarray]
 """What each worker of a process did and how long it waited: columns of Results.workers but `worker`."""
 
 
-@dataclass
-class Harvest:
-    """What the LPs of one process have brought.
-
-    Attributes:
-        count: Counters, sums over LPs; windows are those of one LP.
-        finish_ps: last trace row finished.
-        now_ps: where the last LP stopped.
-        left: trace rows not finished.
-        waits: who waits for whom, one line each.
-        too_late: whether something was to happen later than the engine can count.
-        depths: int64[k, 3], see pdes.harvest.observed.depth_rows; depth_ps: the longest stretch.
-        marks: int64[k, 3], see pdes.harvest.observed.mark_rows; stretches are as long as those of depths.
-        pauses: int64[k, 2], their log, of which the first kept_pauses are kept.
-        held: int64[k, 3], links that a pause holds back while work is left, and their ends.
-        npus: int64[n], own NPUs, ascending.
-        rows: int64[n], how many trace rows of each were recorded.
-        start_ps, finish_times_ps: int64[sum of rows].
-        flows_out, flows_in: int64[m, words] records.
-        links: int64[k], own links.
-        link_columns: int64[columns, k].
-        asked_for: whether some messages are asked for before they are sent.
-        called: whether members of collectives are called.
-        not_given_back: pools to which something was not given back.
-        peak_rss_bytes: the most memory that the process has had.
-        settled: what was settled from the fabric.
-        forked_rss_bytes: the most memory that processes forked for the run have had, summed.
-        workers: of the process, in order; empty where nothing was recorded.
-    """
-
-    count: Record
-    finish_ps: int
-    now_ps: int
-    left: int
-    waits: list[str]
-    too_late: bool
-    depths: np.ndarray
-    depth_ps: int
-    marks: np.ndarray
-    pauses: np.ndarray
-    kept_pauses: int
-    held: np.ndarray
-    npus: np.ndarray
-    rows: np.ndarray
-    start_ps: np.ndarray
-    finish_times_ps: np.ndarray
-    flows_out: Rows
-    flows_in: Rows
-    links: np.ndarray
-    link_columns: np.ndarray
-    asked_for: bool
-    called: bool
-    not_given_back: list[str]
-    peak_rss_bytes: int
-    settled: dict[str, int]
-    forked_rss_bytes: int = 0
-    workers: WorkerTimes = field(default_factory=dict)
-
-
-def harvest(sim: Simulation) -> Harvest:
-    """What the LPs of a Simulation have brought."""
-    for lp in sim.lps:
-        lp.take_flows()
-    worlds = [lp.world for lp in sim.lps]
-    parts = [lp.part for lp in sim.lps]
-    count = _summed([w.net.count for w in worlds])
-    npus = np.concatenate([part.nodes[: part.npus] for part in parts])
-    order = np.argsort(npus, kind="stable")
-    recorded = sim.settings.record_nodes
-    rows = np.concatenate([np.diff(lp.row_ptr) if recorded else np.zeros(lp.part.npus, np.int64) for lp in sim.lps])
-    kept = [slice(int(lp.row_ptr[-1]) if recorded else 0) for lp in sim.lps]
-    times = [
-        _in_order([getattr(w.rows, name)[own] for w, own in zip(worlds, kept, strict=True)], rows, order)
-        for name in ("start", "finish")
-    ]
-    left = sum(int(w.net.ctl.rows_left) for w in worlds)
-    depths = [depth_rows(lp) for lp in sim.lps]
-    return Harvest(
-        count=count,
-        finish_ps=max(int(w.net.ctl.finish_ps) for w in worlds),
-        now_ps=max(int(w.net.ctl.now_ps) for w in worlds),
-        left=left,
-        waits=[line for lp in sim.lps for line in waiting_rows(lp)] if left else [],
-        too_late=left > 0 and any(too_late(lp) for lp in sim.lps),
-        depths=np.concatenate([rows for rows, _ in depths]),
-        depth_ps=max(width_ps for _, width_ps in depths),
-        marks=np.concatenate([mark_rows(lp) for lp in sim.lps]),
-        pauses=np.concatenate([pause_rows(lp) for lp in sim.lps]),
-        kept_pauses=sim.settings.logged_pauses,
-        held=np.concatenate([held_links(sim.graph, lp) for lp in sim.lps]),
-        npus=npus[order],
-        rows=rows[order],
-        start_ps=times[0],
-        finish_times_ps=times[1],
-        flows_out=_stacked([lp.flows_out for lp in sim.lps], FlowOut),
-        flows_in=_stacked([lp.flows_in for lp in sim.lps], FlowIn),
-        links=np.concatenate([part.links for part in parts]),
-        link_columns=np.concatenate([_link_columns(sim.graph, lp) for lp in sim.lps], axis=1),
-        asked_for=sim.settings.rendezvous_bytes > 0,
-        called=sim.settings.collectives_in_flight > 0,
-        not_given_back=[text for w in worlds for text in _not_given_back(w)],
-        peak_rss_bytes=peak_rss_bytes(),
-        settled=settled(sim),
-    )
-
-
 def _summed(counts: Sequence[Record]) -> Record:
     """Sums of counters, but windows, which are those of the first."""
     words = np.sum([np.array(count).reshape(1).view(np.int64) for count in counts], axis=0)
     total = words.view(Counters.dtype)[0]
     total.windows = counts[0].windows
     return total
+
+
+def _first(values: Sequence[Any]) -> Any:
+    """Where all are the same."""
+    return values[0]
+
+
+def _lists(values: Sequence[list[Any]]) -> list[Any]:
+    return list(chain.from_iterable(values))
+
+
+def _columns(values: Sequence[WorkerTimes]) -> WorkerTimes:
+    return {name: np.concatenate([columns[name] for columns in values]) for name in values[0]}
+
+
+@dataclass
+class Harvest:
+    """What LPs have brought: one, those of a process, or all. The type of a field says how several are made one."""
+
+    count: Annotated[Record, _summed]  # Counters
+    finish_ps: Annotated[int, max]  # last trace row finished
+    now_ps: Annotated[int, max]  # where the last LP stopped
+    left: Annotated[int, sum]  # trace rows not finished
+    waits: Annotated[list[str], _lists]  # who waits for whom, one line each
+    too_late: Annotated[bool, any]  # something was to happen later than the engine can count
+    depths: Annotated[Int64, np.concatenate]  # int64[k, 3] most bytes that waited, see pdes.harvest.observed.watched
+    marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
+    depth_ps: Annotated[int, max]  # the longest stretch of both
+    pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] their log
+    held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
+    npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs
+    rows: Annotated[Int64, np.concatenate]  # int64[n] how many trace rows of each were recorded
+    start_ps: Annotated[Int64, np.concatenate]  # int64[sum of rows]
+    finish_times_ps: Annotated[Int64, np.concatenate]  # int64[sum of rows]
+    flows_out: Annotated[list[list[Rows]], _lists]  # of each LP: blocks of FlowOut
+    flows_in: Annotated[list[list[Rows]], _lists]  # of each LP: blocks of FlowIn
+    links: Annotated[Int64, np.concatenate]  # int64[k] own links
+    link_rows: Annotated[Int64, np.concatenate]  # int64[k, LINK_COLUMNS]
+    not_given_back: Annotated[list[str], _lists]  # pools to which something was not given back
+    settled: Annotated[dict[str, int], _first]  # what was settled from the fabric
+    peak_rss_bytes: Annotated[int, sum]  # the most memory that a process has had
+    forked_rss_bytes: Annotated[int, sum]  # likewise, of processes forked for the run
+    workers: Annotated[WorkerTimes, _columns]  # of a process, in order; empty where nothing was recorded
+
+
+def merge(harvests: Sequence[Harvest]) -> Harvest:
+    """What several have brought, as one."""
+    joins = {name: hint.__metadata__[-1] for name, hint in get_type_hints(Harvest, include_extras=True).items()}
+    return Harvest(**{name: join([getattr(h, name) for h in harvests]) for name, join in joins.items()})
+
+
+def harvest(sim: Simulation) -> Harvest:
+    """What the LPs of a Simulation have brought."""
+    return replace(merge([_of(sim, lp) for lp in sim.lps]), peak_rss_bytes=peak_rss_bytes())
+
+
+def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
+    """What one LP has brought."""
+    lp.take_flows()
+    w, npus = lp.world, lp.part.npus
+    ctl = w.net.ctl
+    left = int(ctl.rows_left)
+    row_ptr = lp.row_ptr if sim.settings.record_nodes else np.zeros(npus + 1, np.int64)
+    return Harvest(
+        count=w.net.count,
+        finish_ps=int(ctl.finish_ps),
+        now_ps=int(ctl.now_ps),
+        left=left,
+        waits=waiting_rows(lp) if left else [],
+        too_late=left > 0 and too_late(lp),
+        depths=watched(lp, w.net.depth),
+        marks=watched(lp, w.net.marks if w.net.const.ecn == 1 else None),
+        depth_ps=int(ctl.depth_ps),
+        pauses=logged_pauses(lp),
+        held=held_links(sim.graph, lp),
+        npus=lp.part.nodes[:npus],
+        rows=np.diff(row_ptr),
+        start_ps=w.rows.start[: row_ptr[-1]],
+        finish_times_ps=w.rows.finish[: row_ptr[-1]],
+        flows_out=[lp.flows_out],
+        flows_in=[lp.flows_in],
+        links=lp.part.links,
+        link_rows=_link_rows(sim.graph, lp),
+        not_given_back=_not_given_back(w),
+        settled=settled(sim),
+        peak_rss_bytes=0,
+        forked_rss_bytes=0,
+        workers={},
+    )
 
 
 def settled(sim: Simulation) -> dict[str, int]:
@@ -199,17 +184,15 @@ def _stacked(lists: Sequence[list[Rows]], kind: type[Row]) -> Rows:
     return rows
 
 
-def _in_order(values: Sequence[Int64], rows: Int64, order: Int64) -> Int64:
+def _in_order(values: Int64, rows: Int64, order: Int64) -> Int64:
     """Runs of `rows` values each, put in another order of the runs."""
-    joined = np.concatenate(values)
     begin = np.cumsum(rows) - rows
     ends = np.cumsum(rows[order])
-    at = np.arange(len(joined)) - np.repeat(ends - rows[order], rows[order]) + np.repeat(begin[order], rows[order])
-    return joined[at]
+    return values[np.arange(len(values)) + np.repeat(begin[order] - ends + rows[order], rows[order])]
 
 
-def _link_columns(graph: Graph, lp: LogicalProcess) -> Int64:
-    """Per own link: what it sent and how long its queue was."""
+def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
+    """int64[own links, LINK_COLUMNS]: what each sent and how long its queue was."""
     net = lp.world.net
     own = len(lp.part.links)
     tx: Rows = net.tx[:own]
@@ -218,7 +201,7 @@ def _link_columns(graph: Graph, lp: LogicalProcess) -> Int64:
     queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
     of_gate = [gate[name] for name in _GATE_COLUMNS.values()]
-    return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *of_gate])
+    return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *of_gate], axis=1)
 
 
 def _not_given_back(w: s.World) -> list[str]:
@@ -235,42 +218,6 @@ def digest(count: Record) -> str:
     """Hash of the completion time of every trace row and flow, the same for any partition."""
     words = np.array([count.digest_a, count.digest_b, count.flows, count.trace_rows])
     return hashlib.sha256(words.astype("<i8").tobytes()).hexdigest()[:32]
-
-
-def merge(harvests: Sequence[Harvest]) -> Harvest:
-    """What all processes have brought, as one."""
-    npus = np.concatenate([h.npus for h in harvests])
-    order = np.argsort(npus, kind="stable")
-    rows = np.concatenate([h.rows for h in harvests])
-    count = _summed([h.count for h in harvests])
-    return Harvest(
-        count=count,
-        finish_ps=max(h.finish_ps for h in harvests),
-        now_ps=max(h.now_ps for h in harvests),
-        left=sum(h.left for h in harvests),
-        waits=[line for h in harvests for line in h.waits],
-        too_late=any(h.too_late for h in harvests),
-        depths=np.concatenate([h.depths for h in harvests]),
-        depth_ps=max(h.depth_ps for h in harvests),
-        marks=np.concatenate([h.marks for h in harvests]),
-        pauses=np.concatenate([h.pauses for h in harvests]),
-        kept_pauses=harvests[0].kept_pauses,
-        held=np.concatenate([h.held for h in harvests]),
-        npus=npus[order],
-        rows=rows[order],
-        start_ps=_in_order([h.start_ps for h in harvests], rows, order),
-        finish_times_ps=_in_order([h.finish_times_ps for h in harvests], rows, order),
-        flows_out=np.concatenate([h.flows_out for h in harvests]).view(np.recarray),
-        flows_in=np.concatenate([h.flows_in for h in harvests]).view(np.recarray),
-        links=np.concatenate([h.links for h in harvests]),
-        link_columns=np.concatenate([h.link_columns for h in harvests], axis=1),
-        asked_for=harvests[0].asked_for,
-        called=harvests[0].called,
-        not_given_back=[text for h in harvests for text in h.not_given_back],
-        peak_rss_bytes=sum(h.peak_rss_bytes for h in harvests),
-        settled=harvests[0].settled,
-        workers={name: np.concatenate([h.workers[name] for h in harvests]) for name in harvests[0].workers},
-    )
 
 
 def check(whole: Harvest) -> None:
@@ -313,29 +260,26 @@ REQUEST, ANSWER, CALL = 1, 2, 3
 """Column control of the flows; 0 is data."""
 
 
-def _control(tag: Int64, whole: Harvest) -> Int8:
+def _control(tag: Int64, settings: Settings) -> Int8:
     """int8[m]: what messages are."""
+    asked_for, called = settings.rendezvous_bytes > 0, settings.collectives_in_flight > 0
     kind = tag & rendezvous.KIND_MASK
     is_call = (packet.tag_group(tag) != packet.P2P) & (packet.tag_lane(tag) == CALL_LANE)
-    cases = {
-        REQUEST: whole.asked_for & (kind == rendezvous.REQUEST),
-        ANSWER: whole.asked_for & (kind == rendezvous.CLEAR),
-        CALL: whole.called & is_call,
-    }
-    return np.select(list(cases.values()), list(cases), 0).astype(np.int8)
+    cases = [asked_for & (kind == rendezvous.REQUEST), asked_for & (kind == rendezvous.CLEAR), called & is_call]
+    return np.select(cases, [REQUEST, ANSWER, CALL], 0).astype(np.int8)
 
 
-def _order_of_posts(rows: Rows, whole: Harvest) -> Int64:
+def _order_of_posts(rows: Rows, settings: Settings) -> Int64:
     """int64[rows]: flow records by pair of NPUs, group of their queue pair, and ordinal there."""
     group = packet.tag_group(rows.tag).astype(np.int32)
-    group[_control(rows.tag, whole) >= ANSWER] = packet.CONTROL
+    group[_control(rows.tag, settings) >= ANSWER] = packet.CONTROL
     return np.lexsort((rows.tag, rows.ordinal, group, rows.pair))
 
 
-def _flows(whole: Harvest) -> dict[str, Array]:
+def _flows(whole: Harvest, settings: Settings) -> dict[str, Array]:
     """Messages with both their ends: posted at the sender, complete at the receiver."""
-    out, into = whole.flows_out, whole.flows_in
-    posted, complete = _order_of_posts(out, whole), _order_of_posts(into, whole)
+    out, into = _stacked(whole.flows_out, FlowOut), _stacked(whole.flows_in, FlowIn)
+    posted, complete = _order_of_posts(out, settings), _order_of_posts(into, settings)
     if len(out) != len(into) or any(np.any(out[word][posted] != into[word][complete]) for word in ("pair", "tag")):
         raise RunError("engine defect: messages posted and messages complete differ")
     pair, start_ps = out.pair[posted], out.posted_ps[posted]
@@ -344,10 +288,10 @@ def _flows(whole: Harvest) -> dict[str, Array]:
     posted = posted[order]
     del complete, order  # a word of every message each
     tag = out.tag[posted]
-    control = _control(tag, whole)
+    control = _control(tag, settings)
     group = packet.tag_group(tag)
     group[group == packet.P2P] = -1
-    lane = packet.tag_lane(tag) & ~(rendezvous.KIND_MASK if whole.asked_for else 0)
+    lane = packet.tag_lane(tag) & ~(rendezvous.KIND_MASK if settings.rendezvous_bytes > 0 else 0)
     lane[control == CALL] = -1
     return {
         "src": packet.pair_source(pair),
@@ -362,42 +306,38 @@ def _flows(whole: Harvest) -> dict[str, Array]:
     }
 
 
-def _numbered(workers: WorkerTimes) -> WorkerTimes:
-    """With a column of their numbers, if there are any."""
-    return {"worker": np.arange(len(workers["rank"])), **workers} if workers else {}
-
-
-def results(whole: Harvest, own: Harvest, graph: Graph, **seconds: Any) -> Results:
+def results(whole: Harvest, own: Harvest, graph: Graph, settings: Settings, **seconds: Any) -> Results:
     """Results of a run.
 
     Args:
         whole: of all processes.
         own: the part whose trace rows the results are to hold.
         graph: the fabric.
+        settings: of the run.
         seconds: wall_s and the like.
     """
     counters = {name: int(whole.count[counter]) for name, counter in COUNTERS.items()}
     counters["windows"] = int(whole.count.windows)
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
-    rows = np.zeros(graph.npus, np.int64)
+    rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)
     rows[own.npus] = own.rows
-    links = {name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS}
-    for name, values in zip(LINK_COLUMNS, whole.link_columns, strict=True):
-        links[name][whole.links] = values
+    links = np.zeros((graph.links, len(LINK_COLUMNS)), np.int64)
+    links[whole.links] = whole.link_rows
+    workers = whole.workers
     return Results(
         finish_time_ps=whole.finish_ps,
         digest=digest(whole.count),
         counters=counters,
         npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
-        node_start_ps=own.start_ps,
-        node_finish_ps=own.finish_times_ps,
-        flows=_flows(whole),
-        links=links,
-        queues=queues(whole.depths, whole.depth_ps),
-        marks=marks(whole.marks, whole.depth_ps),
-        pauses=pauses(whole.pauses, whole.kept_pauses),
+        node_start_ps=_in_order(own.start_ps, own.rows, order),
+        node_finish_ps=_in_order(own.finish_times_ps, own.rows, order),
+        flows=_flows(whole, settings),
+        links=dict(zip(LINK_COLUMNS, links.T.copy(), strict=True)),
+        queues=stretches(whole.depths, whole.depth_ps, "bytes", np.maximum),
+        marks=stretches(whole.marks, whole.depth_ps, "packets", np.add),
+        pauses=pauses(whole.pauses, settings.logged_pauses),
         settled=whole.settled,
         workers_rss_bytes=whole.forked_rss_bytes,
-        workers=_numbered(whole.workers),
+        workers={"worker": np.arange(len(workers["rank"])), **workers} if workers else {},
         **seconds,
     )

@@ -135,7 +135,7 @@ def record_windows(
     own = harvest(sim)
     check(own)
     seconds = {"wall_s": found.wall_s, "setup_s": sim.setup_s, "compile_s": compile_s, "first_event_s": 0.0}
-    return replace(found, results=results(own, own, sim.graph, **seconds))
+    return replace(found, results=results(own, own, sim.graph, sim.settings, **seconds))
 
 
 class ReplayTimes(NamedTuple):
