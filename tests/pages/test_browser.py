@@ -2,7 +2,6 @@
 
 import itertools
 import shutil
-from contextlib import contextmanager
 
 import pytest
 
@@ -22,6 +21,8 @@ RUNS = ("step", "incast", "fault")
 FABRIC = "leaf-spine:npus={npus},hosts_per_leaf=4,spines=2,rate=100Gbps,uplink_rate=100Gbps,delay=1us"
 MODEL = {"model": "gpt3-125m", "plan": "tp2,pp2,dp2,gb4"}
 TIMEOUT_MS = 60_000
+WIDE, NARROW = ("light", 1280), ("dark", 380)
+"""How a page is looked at: scheme of colours, and pixels of the window's width, on which no colour depends."""
 LEAST_CONTRAST, LEAST_OF_MARKS = 4.5, 3.0
 """Of text, and of what else must be seen, by WCAG 2.1 AA."""
 
@@ -72,56 +73,74 @@ def browser():
         running.close()
 
 
-@pytest.fixture
-def opened(pages, browser):
-    """Open a run's report; whatever it says on the console fails."""
+class Opened:
+    """Reports that are open: each run's once for each look, since a browser needs seconds to open and draw one."""
 
-    @contextmanager
-    def open_page(name, scheme="light", width=1280):
-        said = []
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    def __init__(self, folder, browser):
+        self.folder, self.browser, self.pages, self.said = folder, browser, {}, []
+
+    def anew(self, name, look=WIDE):
+        """A page that nobody else sees; its plots are drawn once they are scrolled to."""
+        scheme, width = look
+        page = self.browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page.set_default_timeout(TIMEOUT_MS)
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
-        page.goto((pages / f"{name}.html").as_uri())
-        yield page
-        page.close()
-        assert said == []
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("request", lambda request: self.said.append(request.url) if request.url.startswith("http") else None)
+        page.goto((self.folder / f"{name}.html").as_uri())
+        return page
 
-    return open_page
+    def drawn(self, name, look=WIDE):
+        """A page with all its plots, for tests that do not change it."""
+        if (name, look) not in self.pages:
+            self.pages[name, look] = self.anew(name, look)
+            browser_module.draw_all(self.pages[name, look])
+        return self.pages[name, look]
+
+
+@pytest.fixture(scope="module")
+def all_opened(pages, browser):
+    """One for all tests."""
+    return Opened(pages, browser)
+
+
+@pytest.fixture
+def opened(all_opened):
+    """Reports in the browser; whatever one says on the console meanwhile fails."""
+    yield all_opened
+    said, all_opened.said = all_opened.said, []
+    assert said == []
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_plots_are_drawn_and_links_lead_somewhere(opened, name):
-    with opened(name) as page:
-        assert browser_module.draw_all(page) >= 5
-        for link in page.query_selector_all("nav a"):
-            target = link.get_attribute("href")
-            page.evaluate("link => link.click()", link)
-            assert page.evaluate("decodeURIComponent(location.hash)") == target
-            below = page.evaluate("id => document.querySelector(id).getBoundingClientRect().top", target)
-            assert -1 <= below < 900
+    page = opened.drawn(name)
+    plots = page.query_selector_all("div.plot")
+    assert len(plots) >= 5
+    assert all(plot.query_selector(".main-svg") for plot in plots)
+    for link in page.query_selector_all("nav a"):
+        target = link.get_attribute("href")
+        page.evaluate("link => link.click()", link)
+        assert page.evaluate("decodeURIComponent(location.hash)") == target
+        below = page.evaluate("id => document.querySelector(id).getBoundingClientRect().top", target)
+        assert -1 <= below < 900
 
 
 def test_pauses_and_queues_of_an_incast_are_there(opened):
-    with opened("incast") as page:
-        titles = [each.inner_text() for each in page.query_selector_all("figcaption")]
-        assert any("paused by PFC over time" in title for title in titles)
-        assert any("fullest ports over time" in title for title in titles)
-        assert any("marked by ECN over time" in title for title in titles)
-        browser_module.draw_all(page)
-        assert page.locator(".plot", has_text="leaf 0 → npu 0").count() >= 1
+    page = opened.drawn("incast")
+    titles = [each.inner_text() for each in page.query_selector_all("figcaption")]
+    assert any("paused by PFC over time" in title for title in titles)
+    assert any("fullest ports over time" in title for title in titles)
+    assert any("marked by ECN over time" in title for title in titles)
+    assert page.locator(".plot", has_text="leaf 0 → npu 0").count() >= 1
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("look", [WIDE, NARROW], ids=["light and wide", "dark and narrow"])
 @pytest.mark.parametrize("name", RUNS)
-def test_text_stands_out(opened, name, scheme):
-    with opened(name, scheme) as page:
-        browser_module.draw_all(page)
-        found = page.evaluate(browser_module.CONTRAST)
-        assert len(found) > 100
-        assert [row for row in found if row[0] < LEAST_CONTRAST] == []
+def test_text_stands_out(opened, name, look):
+    found = opened.drawn(name, look).evaluate(browser_module.CONTRAST)
+    assert len(found) > 100
+    assert [row for row in found if row[0] < LEAST_CONTRAST] == []
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -129,58 +148,54 @@ def test_every_column_is_explained(pages, name):
     assert unexplained((pages / f"{name}.html").read_text()) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_is_drawn_stands_out(opened, scheme):
+@pytest.mark.parametrize("look", [WIDE, NARROW], ids=["light and wide", "dark and narrow"])
+def test_what_is_drawn_stands_out(opened, look):
     """Series, parts of bars, links by load, pauses and marks, against the ground of the page."""
     colours = {*series.COLOURS, *step.COLOURS.values(), *fabric._COLOURS, network._HEAT[-1][1]}
-    with opened("step", scheme) as page:
-        found = page.evaluate(browser_module.CONTRAST_OF, sorted(colours))
+    found = opened.drawn("step", look).evaluate(browser_module.CONTRAST_OF, sorted(colours))
     assert [row for row in found if row[0] < LEAST_OF_MARKS] == []
     assert {colour for _, colour in found} == colours
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_headings_and_names(opened, name):
-    with opened(name) as page:
-        levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((each) => +each.tagName[1])")
-        assert levels[0] == 1
-        assert levels.count(1) == 1
-        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
-        assert page.evaluate(browser_module.NAMELESS) == []
-        assert page.evaluate("document.documentElement.lang") == "en"
+    page = opened.drawn(name)
+    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((each) => +each.tagName[1])")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert page.evaluate(browser_module.NAMELESS) == []
+    assert page.evaluate("document.documentElement.lang") == "en"
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_narrow_screen_scrolls_one_way(opened, name):
-    with opened(name, width=380) as page:
-        browser_module.draw_all(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    page = opened.drawn(name, NARROW)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
 
 
-def test_explanations_open_by_keyboard(opened):
-    with opened("step") as page:
-        shown = "[...document.querySelectorAll('.why')].filter((each) => each.matches(':popover-open')).length"
-        for _ in range(40):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.classList.contains('term')"):
-                break
-        term = page.evaluate("document.activeElement.textContent")
-        assert term == "simulated time"
-        page.keyboard.press("Enter")
-        assert page.evaluate(shown) == 1
-        page.keyboard.press("Escape")
-        assert page.evaluate(shown) == 0
-        assert page.evaluate("document.activeElement.textContent") == term
+def test_a_page_answers_the_keyboard(opened):
+    """Explanations open and close, and the colours of text and plots change."""
+    page = opened.anew("step")
+    shown = "[...document.querySelectorAll('.why')].filter((each) => each.matches(':popover-open')).length"
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('term')"):
+            break
+    term = page.evaluate("document.activeElement.textContent")
+    assert term == "simulated time"
+    page.keyboard.press("Enter")
+    assert page.evaluate(shown) == 1
+    page.keyboard.press("Escape")
+    assert page.evaluate(shown) == 0
+    assert page.evaluate("document.activeElement.textContent") == term
 
-
-def test_the_theme_changes(opened):
-    with opened("step") as page:
-        browser_module.draw_all(page)
-        colour = "getComputedStyle(document.body).backgroundColor"
-        text = "getComputedStyle(document.querySelector('.xtick text')).fill"
-        before = page.evaluate(colour), page.evaluate(text)
-        page.evaluate("scrollTo(0, 0)")
-        page.focus("#theme")
-        page.keyboard.press("Enter")
-        assert page.evaluate(colour) != before[0]
-        page.wait_for_function(f"{text} !== {before[1]!r}")
+    colour = "getComputedStyle(document.body).backgroundColor"
+    text = "getComputedStyle(document.querySelector('.xtick text')).fill"
+    page.wait_for_selector(".xtick text", state="attached")
+    before = page.evaluate(colour), page.evaluate(text)
+    page.focus("#theme")
+    page.keyboard.press("Enter")
+    assert page.evaluate(colour) != before[0]
+    page.wait_for_function(f"{text} !== {before[1]!r}")
+    page.close()
