@@ -3,11 +3,22 @@
 import _signal  # type: ignore[import-not-found]  # the module without its names: those take longer
 import gc
 import os
+import sys
 
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 _OBJECTS = 50_000
 """Made between two searches for garbage: what is imported is none, and 700, Python's, cost a tenth of a short run."""
+
+
+class _WithoutPandas:
+    """Finds no pandas: pyarrow imports it before its first array, a quarter of a short run; no command needs it."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:  # noqa: ARG004 - of all finders
+        """As where it is not installed."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
 
 
 def _end(*_: object) -> None:
@@ -22,6 +33,7 @@ def entry_point() -> None:
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _end)
     gc.set_threshold(_OBJECTS)
+    sys.meta_path.insert(0, _WithoutPandas)
     from nadi import cli
 
     cli.entry_point(_end)

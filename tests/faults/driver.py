@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from nadi.cli import main
+from nadi.__main__ import entry_point
 from nadi.launching import progress
 
 progress.LINE_EVERY_S = 0.1
@@ -93,4 +93,5 @@ if __name__ == "__main__":
         for function in functions:
             before(function, action, who)
     os.environ.pop("NADI_DEBUG", None)
-    sys.exit(main(sys.argv[2:]))
+    sys.argv = ["nadi", *sys.argv[2:]]
+    entry_point()

@@ -25,6 +25,8 @@ WAYS = {
     "two ranks": (2,),
     "two ranks of two threads, by messages": (2, "--workers", 2, "--set", "engine.share_memory=false"),
 }
+FRESH = {"two ranks", "corrupt trace of rank 1", "true"}
+"""Done by ranks that are started for it, as users do; the others by ranks that have done commands before."""
 SAME = {
     *("version", "network", "topology", "npus", "nodes", "links", "finish_time_ps", "digest", "packet_hops", "events"),
     *("flows", "data_packets", "ack_packets", "retransmitted_packets", "dropped_packets", "timeouts", "bytes_sent"),
@@ -80,11 +82,21 @@ def rows(path):
     return [(field.name, str(field.type)) for field in table.schema], table.to_pydict()
 
 
+@pytest.fixture
+def on_ranks(nadi, python):
+    """Run `nadi` on ranks that are fresh where `what` is of FRESH; gives the completed process."""
+
+    def run(what, ranks, *arguments):
+        return python(ranks, "-m", "nadi", *arguments) if what in FRESH else nadi(ranks, *arguments)
+
+    return run
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_results_are_the_same(nadi, alone, tmp_path, way):
+def test_results_are_the_same(on_ranks, alone, tmp_path, way):
     run, wanted = alone
     ranks, *options = WAYS[way]
-    done = nadi(ranks, "run", run, "--out", tmp_path / "out", "-q", *options)
+    done = on_ranks(way, ranks, "run", run, "--out", tmp_path / "out", "-q", *options)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in wanted.iterdir())
     found, said = summary(tmp_path / "out"), summary(wanted)
@@ -145,7 +157,7 @@ READ_BY_WEIGHTS = ("corrupt trace of rank 1", "receive without send", "cycle", "
     ("mistake", "weights"),
     [*((mistake, "traces") for mistake in MISTAKES), *((mistake, "fabric") for mistake in READ_BY_WEIGHTS)],
 )
-def test_a_mistake_of_the_user_is_said_once(nadi, tmp_path, mistake, weights):
+def test_a_mistake_of_the_user_is_said_once(on_ranks, tmp_path, mistake, weights):
     break_nodes, break_files, options, said = MISTAKES[mistake]
     nodes = [step(npu) for npu in range(NPUS)]
     if break_nodes:
@@ -154,7 +166,7 @@ def test_a_mistake_of_the_user_is_said_once(nadi, tmp_path, mistake, weights):
     if break_files:
         break_files(tmp_path)
     weighed = ("--set", f"engine.weights={weights}")
-    done = nadi(2, "run", run, "--out", tmp_path / "new" / "out", "-q", *weighed, *options)
+    done = on_ranks(mistake, 2, "run", run, "--out", tmp_path / "new" / "out", "-q", *weighed, *options)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     lines = done.stderr.splitlines()
@@ -165,12 +177,13 @@ def test_a_mistake_of_the_user_is_said_once(nadi, tmp_path, mistake, weights):
 
 
 @pytest.mark.parametrize("ranks_share", ["true", "false"])
-def test_a_run_that_cannot_finish_says_once_who_waits(nadi, tmp_path, ranks_share):
+def test_a_run_that_cannot_finish_says_once_who_waits(on_ranks, tmp_path, ranks_share):
     """NPU 0 sends only after it has received, NPU 7, on the other rank, the same."""
     nodes = [[et.comp_node(1, "c", duration_micros=3)] for _ in range(NPUS)]
     add_a_knot(nodes, 0, 7)
     run = written(tmp_path, nodes)
-    done = nadi(2, "run", run, "--out", tmp_path / "new", "-q", "--set", f"engine.share_memory={ranks_share}")
+    options = ("--out", tmp_path / "new", "-q", "--set", f"engine.share_memory={ranks_share}")
+    done = on_ranks(ranks_share, 2, "run", run, *options)
     check_said_once(done, tmp_path / "new", 0, 7)
 
 

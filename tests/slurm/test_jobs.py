@@ -214,7 +214,7 @@ def test_a_requeued_run_starts_again(slurm, tmp_path, recorder):
     assert slurm.until((tmp_path / "started").exists, 30)
     slurm.run("scontrol", "requeue", number)
     assert slurm.until(lambda: slurm.states(number) == {"PENDING"}, 20)
-    time.sleep(2)  # SLURM would wait for two minutes; within the same second the node takes the new start for the old
+    time.sleep(1.1)  # SLURM would wait for two minutes; within the same second the node takes the new start for the old
     slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now")
     slurm.wait(number)
     assert slurm.states(number) == {"COMPLETED"}, logs(tmp_path)
