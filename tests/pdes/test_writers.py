@@ -60,8 +60,8 @@ def test_of_every_word_that_is_written_the_row_is_known(writes):
     assert strange == [], "bind the row from a world's field, a helper of seen_as or what makes rows (writers.py)"
 
 
-READ_ONLY = {"Ends", "PacketKind", "PlanStep"}
-"""Made whole when a play begins, from what nadi.closed_forms hands over, or by workload.schedules.packed."""
+READ_ONLY = {"PlanStep"}
+"""Made whole by workload.schedules.packed."""
 
 
 def test_every_kind_is_written_somewhere():

@@ -96,8 +96,7 @@ class Play:
         unlike, of_send = np.unique(kind, axis=0, return_inverse=True)
         last[sends] = kinds.rows(unlike)[of_send.reshape(-1)]
         count = 1 + max((max(path.first, path.last, path.meets) for path in fabric.paths.values()), default=0)
-        lanes, room = len(steps.row), 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
-        edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
+        room = 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
         ctl, clock, ends = row_of(PlayState), row_of(Clock), row_of(Ends)
         ctl.window_packets, ctl.mtu_bytes, ctl.room = fabric.window_packets, fabric.mtu_bytes, room
         ctl.pause_after, ctl.seed = _PAUSE_PACKETS, fabric.seed
@@ -105,25 +104,7 @@ class Play:
         for name, value in zip(Ends.declared, fabric.ends, strict=True):
             ends[name] = value
         return idle.Idle(
-            lanes=idle.Lanes(
-                member_ptr=steps.member_ptr,
-                first=steps.first,
-                latency_ps=s.lane_latency_ps[steps.row].astype(np.float64),
-                begins=s.lane_begins[steps.row].astype(np.int64),
-                blocking=s.lane_blocking[steps.row].astype(np.int64),
-                follower_ptr=np.searchsorted(edges[:, 0], np.arange(lanes + 1)),
-                follower=edges[:, 1].copy(),
-                at=steps.first[:-1].copy(),
-                came=np.zeros(lanes, np.int64),
-                left=np.zeros(lanes, np.int64),
-                state=np.zeros(lanes, np.int64),
-                waits=np.zeros(lanes, np.int64),
-                ring=np.zeros(lanes + 1, np.int64),
-                receive_ptr=np.searchsorted(np.flatnonzero(steps.receives), steps.first),
-                reduces=np.append(steps.reduces[steps.receives], False).astype(np.int64),
-                taken=np.zeros(lanes, np.int64),
-                taken_ps=np.zeros(lanes),
-            ),
+            lanes=self._lanes(),
             steps=idle.Steps(
                 lane=steps.lane,
                 pair=pair_of,
@@ -139,26 +120,38 @@ class Play:
             ),
             ways=ways,
             pairs=pairs,
-            ports=idle.Ports(
-                free_ps=np.zeros(count),
-                wake_ps=np.full(count, np.inf),
-                turn=np.full(count, NONE),
-                last_turn=np.full(count, NONE),
-                ack=np.full(count, NONE),
-                last_ack=np.full(count, NONE),
-                acks=np.zeros(count, np.int64),
-                is_kicked=np.zeros(count, np.int64),
-                kicked=np.zeros(count, np.int64),
-                ack_pair=np.zeros(room, np.int64),
-                ack_step=np.zeros(room, np.int64),
-                next_ack=np.append(np.arange(1, room), NONE),
-            ),
+            ports=_ports(count, room),
             ctl=ctl,
             clock=clock,
             ends=ends,
             kind=kinds.times(),
             time_ps=np.zeros(4 * room),
             event=rows_of(PlayEvent, 4 * room),
+        )
+
+    def _lanes(self) -> idle.Lanes:
+        """None of which has begun."""
+        s, steps = self._schedules, self._steps
+        lanes = len(steps.row)
+        edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
+        return idle.Lanes(
+            member_ptr=steps.member_ptr,
+            first=steps.first,
+            latency_ps=s.lane_latency_ps[steps.row].astype(np.float64),
+            begins=s.lane_begins[steps.row].astype(np.int64),
+            blocking=s.lane_blocking[steps.row].astype(np.int64),
+            follower_ptr=np.searchsorted(edges[:, 0], np.arange(lanes + 1)),
+            follower=edges[:, 1].copy(),
+            at=steps.first[:-1].copy(),
+            came=np.zeros(lanes, np.int64),
+            left=np.zeros(lanes, np.int64),
+            state=np.zeros(lanes, np.int64),
+            waits=np.zeros(lanes, np.int64),
+            ring=np.zeros(lanes + 1, np.int64),
+            receive_ptr=np.searchsorted(np.flatnonzero(steps.receives), steps.first),
+            reduces=np.append(steps.reduces[steps.receives], False).astype(np.int64),
+            taken=np.zeros(lanes, np.int64),
+            taken_ps=np.zeros(lanes),
         )
 
     def _begins_after_ps(self) -> float:
@@ -260,6 +253,24 @@ def _together(fabric: IdleFabric, packets: int) -> IdleFabric:
 
     window = -(-fabric.window_packets // packets) + _LATER_PIECES
     return fabric._replace(mtu_bytes=packets * fabric.mtu_bytes, window_packets=window, times=times)
+
+
+def _ports(count: int, room: int) -> idle.Ports:
+    """Idle ones; room: for acknowledgements that wait."""
+    return idle.Ports(
+        free_ps=np.zeros(count),
+        wake_ps=np.full(count, np.inf),
+        turn=np.full(count, NONE),
+        last_turn=np.full(count, NONE),
+        ack=np.full(count, NONE),
+        last_ack=np.full(count, NONE),
+        acks=np.zeros(count, np.int64),
+        is_kicked=np.zeros(count, np.int64),
+        kicked=np.zeros(count, np.int64),
+        ack_pair=np.zeros(room, np.int64),
+        ack_step=np.zeros(room, np.int64),
+        next_ack=np.append(np.arange(1, room), NONE),
+    )
 
 
 class _Kinds:

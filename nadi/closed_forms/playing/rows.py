@@ -3,7 +3,12 @@
 from pdes.core.rows.row import Kind, Row, word
 
 
-class PlayState(Row, words=16, written_by="nadi.closed_forms.playing.events nadi.closed_forms.playing.network"):
+class PlayState(
+    Row,
+    words=16,
+    written_by="nadi.closed_forms.playing.events nadi.closed_forms.playing.idle_fabric "
+    "nadi.closed_forms.playing.network",
+):
     """How far the play of a group is, and what it goes by."""
 
     events = word(Kind.COUNT, "in the heap")
@@ -20,14 +25,14 @@ class PlayState(Row, words=16, written_by="nadi.closed_forms.playing.events nadi
     seed = word(Kind.PACKED, "of the hash, -1: at message level")
 
 
-class Clock(Row, written_by="nadi.closed_forms.playing.network"):
+class Clock(Row, written_by="nadi.closed_forms.playing.idle_fabric nadi.closed_forms.playing.network"):
     """Times of a play, in parts of a picosecond."""
 
     now_ps = word(Kind.FLOAT, "ps, of the event in hand")
     end_ps = word(Kind.FLOAT, "ps, of the last step or message that was done")
 
 
-class Ends(Row):
+class Ends(Row, written_by="nadi.closed_forms.playing.idle_fabric"):
     """What passes at the ends of a message."""
 
     begin_ps = word(Kind.FLOAT, "ps before the first step of a collective")
@@ -38,7 +43,7 @@ class Ends(Row):
     counts_back = word(Kind.FLOAT, "1: it counts from when its last acknowledgement is back")
 
 
-class PacketKind(Row):
+class PacketKind(Row, written_by="nadi.closed_forms.playing.idle_fabric"):
     """A packet on its way: see `Times` of `idle_paths`."""
 
     first_ps = word(Kind.FLOAT, "ps on the first link")
