@@ -45,8 +45,8 @@ def compile_kernels() -> dict[str, Any]:
     """Compile what any run needs, or load it: seconds that it took, and the folder where it lies."""
     from nadi.closed_forms.advancing.run import compile_closed_form
     from nadi.closed_forms.playing.idle_fabric import compile_player
+    from nadi.decoding.compiled import compile_decoder
     from pdes.core.jit import cache_dir
-    from pdes.decoding.warm_up import compile_decoder
     from pdes.workers.crew import compile_all
 
     took_s = compile_all() + compile_closed_form() + compile_player() + compile_decoder()
@@ -70,7 +70,7 @@ def _packages() -> Finding:
 
 
 def _jit() -> Finding:
-    from pdes.core.calibration import pairs_per_second
+    from nadi.benchmarks.instruments.calibration import pairs_per_second
     from pdes.core.jit import jit_enabled
 
     if not jit_enabled():

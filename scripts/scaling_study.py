@@ -5,7 +5,7 @@
 
 Strong and weak scaling, and what a meeting costs, are measured with `nadi bench` in processes of their own, ways of
 running in turn, medians over the turns. The projection records one run for each number of ranks and replays some of
-its logical processes alone, see pdes/workers/recording.py; docs/scaling.md says how to read the results.
+its logical processes alone, see nadi/benchmarks/instruments/recording.py; docs/scaling.md says how to read the results.
 """
 
 import argparse
@@ -30,6 +30,18 @@ import nadi
 import pdes
 import topologies
 from nadi.benchmarks.bench import BENCHES
+from nadi.benchmarks.instruments.parcel_costs import ParcelCosts, parcel_costs
+from nadi.benchmarks.instruments.recording import (
+    Cost,
+    Recording,
+    busiest_ns,
+    exchange,
+    fit,
+    projected_s,
+    rank_sums,
+    record_windows,
+    replay,
+)
 from nadi.benchmarks.scaling import MPIEXEC, run_side_by_side
 from nadi.config import NetworkSection
 from nadi.wiring.partitioning import divide, traffic_load
@@ -38,9 +50,7 @@ from pdes.core.jit import Directory, kernel
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 from pdes.workers.exchange import Exchange
 from pdes.workers.mpi_calls import send_all, take_all
-from pdes.workers.parcel_costs import ParcelCosts, parcel_costs
 from pdes.workers.parcels import calls_of, headers_of, no_parcels, parcel_words
-from pdes.workers.recording import busiest_ns, exchange, fit, projected_s, rank_sums, record_windows, replay
 from pdes.workers.team import Meeting, meeting_at, new_crew, team_in, team_words
 from topologies.units import parse_bytes
 
@@ -399,9 +409,7 @@ class Sync:
         kept = {name: value for name, value in vars(self).items() if name not in {"measured", "parcels"}}
         return kept | self.parcels._asdict()
 
-    def of_ranks(
-        self, recording: pdes.workers.recording.Recording, ranks: int, per_node: int, gbps: float
-    ) -> dict[str, np.ndarray]:
+    def of_ranks(self, recording: Recording, ranks: int, per_node: int, gbps: float) -> dict[str, np.ndarray]:
         """Of so many ranks, so many of them to a node, of such a network: nanoseconds per term, float64[windows].
 
         From each node one message to each other one. Every LP packs what it sends to other nodes, and looks through
@@ -559,10 +567,10 @@ def probe() -> None:
 class Recorded:
     """A recording, what its LPs cost, how far that is off, and what of it is before parcels are sent to other nodes."""
 
-    recording: pdes.workers.recording.Recording
-    cost: pdes.workers.recording.Cost
+    recording: Recording
+    cost: Cost
     error: float
-    sent: pdes.workers.recording.Cost
+    sent: Cost
     sent_error: float
 
     def hidden_ns(self, ranks: int, terms: dict[str, np.ndarray]) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 A benchmark builds its fabric and program, runs them some times, checks that every run gives the same digest, and
 reports the fastest run: what else a shared machine does only ever slows a run down. `calibration_per_s` is the
-fastest of measurements in the same process between the runs (pdes.core.calibration), so that `ratio` can be compared
-between machines; `ratio_median` is the median over the runs, each beside the measurements next to it.
+fastest of measurements in the same process between the runs (`instruments.calibration`), so that `ratio` can be
+compared between machines; `ratio_median` is the median over the runs, each beside the measurements next to it.
 """
 
 import statistics
@@ -19,13 +19,13 @@ import numpy as np
 import pdes
 import topologies
 import workload
+from nadi.benchmarks.instruments.calibration import pairs_per_second
 from nadi.config import NetworkSection
 from nadi.launching.progress import Progress, Silence
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation import run_program
 from nadi.wiring.partitioning import divide, traffic_load
 from partition import DEFAULT_METHOD
-from pdes.core.calibration import pairs_per_second
 from topologies import Graph
 from workload import Program
 

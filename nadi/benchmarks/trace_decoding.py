@@ -20,8 +20,8 @@ import et
 import pdes
 from et.framing import frame, iter_messages
 from et.schema import Node
+from nadi.decoding.compiled import use_compiled_decoder
 from nadi.launching.progress import Progress, Silence
-from nadi.wiring.decoding import use_compiled_decoder
 
 NAME = "trace"
 NODES = 1_000_000

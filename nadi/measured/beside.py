@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from et import topological_order
 from et.waiting import waited_micros
 from nadi import schemas
+from nadi.decoding.compiled import use_compiled_decoder
 from nadi.errors import ConfigError
-from nadi.wiring.decoding import use_compiled_decoder
 from nadi.wiring.earlier_run import read_summary, read_table
 from workload import TraceSet, load_set
 

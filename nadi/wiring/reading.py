@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 import workload
 from et import TraceTable, read_groups
 from nadi.config import RunConfig
+from nadi.decoding.compiled import use_compiled_decoder
 from nadi.errors import ConfigError
 from nadi.wiring.affordable import schedule_bytes
 from nadi.wiring.building import host_memories, memory_nodes
-from nadi.wiring.decoding import use_compiled_decoder
 from nadi.wiring.from_model import trace_set
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program

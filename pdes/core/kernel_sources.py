@@ -6,7 +6,13 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("nadi/closed_forms/advancing", "nadi/closed_forms/playing", "pdes")
+FOLDERS = (
+    "nadi/benchmarks/instruments",
+    "nadi/closed_forms/advancing",
+    "nadi/closed_forms/playing",
+    "nadi/decoding",
+    "pdes",
+)
 """All files that hold kernels, and what these import of ours, lie in one of these (tests/pdes/test_house_rules.py)."""
 _PACKAGES = tuple(f"{folder.replace('/', '.')}." for folder in FOLDERS)
 

@@ -208,7 +208,7 @@ NOT_WORDS_OF_ROWS = {
     ("pdes/nic/congestion/*.py", "par", "P*_*"): "parameters: float64 numbers, which each control numbers for itself",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",
-    ("pdes/decoding/nodes.py", "state", "*"): "words that are asked for by readers of files, who know no rows",
+    ("nadi/decoding/nodes.py", "state", "*"): "words that are asked for by readers of files, who know no rows",
     ("pdes/network/telemetry.py", "outbox", "CROSSING_WORDS"): "words of a packet in an outbox, behind which more lie",
 }
 """File, array and names by which it may be indexed, and why: all other words have names of their own (Row)."""

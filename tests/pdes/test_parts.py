@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes import Settings, build_world, run
-from pdes.core import calibration
 from pdes.core import state as s
 from pdes.core.link_words import BYTES_MASK, LINK_BITS
 from pdes.core.memory import rows_of
@@ -77,23 +76,6 @@ def test_heap_of_own_events_is_heapq(operations, base):
         held = heap[2 * base : 2 * (base + len(model))].reshape(-1, 2)
         assert sorted(map(tuple, held.tolist())) == sorted(model)
     assert heap[: 2 * base].tolist() == [-7] * 2 * base
-
-
-def test_calibration_heap_is_heapq():
-    size, rounds = 100, 2000
-    times, keys, slots = (np.zeros(size, np.int64) for _ in range(3))
-    calibration.fill(times, keys, slots)
-    spread = calibration.SPREAD_PS
-    model = [(naive.mix2(slot, 1) % spread, naive.mix2(slot, 2), slot) for slot in range(size)]
-    heapq.heapify(model)
-    total = 0
-    for turn in range(rounds):
-        when, _, slot = model[0]
-        total += when
-        key = naive.mix(slot * 0x9E3779 + turn)
-        heapq.heapreplace(model, (when + 1 + key % spread, key, slot))
-    assert calibration.hold(times, keys, slots, rounds) == total % 2**62
-    assert sorted(zip(times.tolist(), keys.tolist(), slots.tolist(), strict=True)) == sorted(model)
 
 
 @quick

@@ -131,9 +131,13 @@ class Engine:
     def _class(self, module, node):
         """The row or NamedTuple that an expression names, if it is one."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = self.modules.get(".".join(module.imported.get(node.value.id, ())))
-            return module and module.classes.get(node.attr)
+            home = self._module(module, node.value)
+            return home and home.classes.get(node.attr)
         return module.classes.get(getattr(node, "id", ""))
+
+    def _module(self, module, node):
+        """The module that an expression names in another one, if it is one."""
+        return self.modules.get(".".join(module.imported.get(getattr(node, "id", ""), ())))
 
     def _learn(self, key, kinds):
         self.known.setdefault(key, set()).update(kinds)
@@ -176,6 +180,9 @@ class Engine:
         if isinstance(called, ast.Attribute) and getattr(called.value, "id", "") == "self":
             name = f"{function.split('.')[0]}.{called.attr}"
             return (module, name) if name in module.methods else None
+        if isinstance(called, ast.Attribute):
+            home = self._module(module, called.value)
+            return (home, called.attr) if home and called.attr in home.functions else None
         name = getattr(called, "id", None)
         source, original = module.imported.get(name, (module.name, name))
         home = self.modules.get(source)

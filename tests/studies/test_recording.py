@@ -6,7 +6,16 @@ import pytest
 import partition
 import pdes
 import topologies
-from pdes.workers.recording import Cost, Recording, busiest_ns, exchange, fit, projected_s, record_windows, replay
+from nadi.benchmarks.instruments.recording import (
+    Cost,
+    Recording,
+    busiest_ns,
+    exchange,
+    fit,
+    projected_s,
+    record_windows,
+    replay,
+)
 from workload import collective_program, pairs_program, permutation
 
 SETTINGS = pdes.Settings(record_nodes=False, record_flows=False)

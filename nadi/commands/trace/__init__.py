@@ -21,6 +21,6 @@ def register(app: typer.Typer) -> None:
 
 def _group() -> None:
     """Before any of the commands: large traces are read by a kernel."""
-    from nadi.wiring.decoding import use_compiled_decoder
+    from nadi.decoding.compiled import use_compiled_decoder
 
     use_compiled_decoder()

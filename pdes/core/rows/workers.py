@@ -7,7 +7,7 @@ LINE_WORDS = 16
 APART = "unused: what follows is written by others or at other times, so it is on a pair of cache lines of its own"
 
 
-class ParcelHeader(Row, words=8, written_by="workers.parcel_costs workers.parcels"):
+class ParcelHeader(Row, words=8, written_by="nadi.benchmarks.instruments.parcel_costs workers.parcels"):
     """Of what one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
     records = word(Kind.COUNT, "packets in the parcel; workers that put some in add to it, so it is the first word")
@@ -53,7 +53,10 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 class TeamState(
     Row,
     words=64,
-    written_by="workers.crew workers.exchange workers.other_teams workers.processes workers.recording workers.team",
+    written_by=(
+        "nadi.benchmarks.instruments.recording workers.crew workers.exchange workers.other_teams workers.processes"
+        " workers.team"
+    ),
 ):
     """Of all workers that share memory (pdes/workers/team.py); the first writes it, and `abort` is set by who fails."""
 

@@ -5,7 +5,7 @@ once. Names of attributes, and attributes that are no plain number, are looked u
 one that is new is handed to the caller, who says where it goes and calls again. What is not written as protobuf writes
 a valid node is DOUBTFUL, and left to a reader that says what is wrong: this one says nothing that it is not sure of.
 
-An entry of the tables (pdes/decoding/wire.py) has a slot, and for a name the largest value, for an attribute its value.
+An entry of the tables (nadi/decoding/wire.py) has a slot, and for a name the largest value, for an attribute its value.
 A slot is a column of numbers, IGNORED, or WHOLE: then the attribute is looked up with its value. RANKS is IGNORED, too,
 but defines a group where the node is METADATA.
 
@@ -14,8 +14,8 @@ written to where one has it. `places` says where the lists lie that grow by a nu
 each has room for. Attributes that no column takes can be kept: their fields are copied as they are, node after node.
 """
 
+from nadi.decoding.wire import ENTRY, HIGH_BITS, are_equal, copy_bytes, is_ascii, looked_up, varint
 from pdes.core.jit import inline, kernel, load_unaligned, store_unaligned
-from pdes.decoding.wire import ENTRY, HIGH_BITS, are_equal, copy_bytes, is_ascii, looked_up, varint
 
 # the lists of `places`: ids of parents, bytes of names and of fields that are kept
 DATA, CONTROL, NAME_BYTES, OTHER_BYTES = range(4)

@@ -1,1 +1,0 @@
-"""Kernels that turn the bytes of files into columns; they know bytes only. Whoever reads files gets them from nadi."""
