@@ -43,10 +43,10 @@ def diagnose() -> Iterator[Finding]:
 
 def compile_kernels() -> dict[str, Any]:
     """Compile what any run needs, or load it: seconds that it took, and the folder where it lies."""
+    from compiling.kernel_cache import cache_dir
     from nadi.closed_forms.advancing.run import compile_closed_form
     from nadi.closed_forms.playing.idle_fabric import compile_player
     from nadi.decoding.compiled import compile_decoder
-    from pdes.core.jit import cache_dir
     from pdes.workers.crew import compile_all
 
     took_s = compile_all() + compile_closed_form() + compile_player() + compile_decoder()
@@ -80,8 +80,7 @@ def _jit() -> Finding:
 
 
 def _cache() -> Finding:
-    from pdes.core.jit import cache_complaint, cache_dir, is_warm
-    from pdes.core.kernel_cache import corrupt_files
+    from compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm
     from pdes.workers import team
 
     folder, complaint = cache_dir(), cache_complaint()

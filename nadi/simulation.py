@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
+from compiling.kernel_cache import cache_complaint, cache_dir, is_warm
 from et import TraceTable
 from nadi import fidelities
 from nadi.closed_forms import running
@@ -28,7 +29,7 @@ from nadi.wiring.from_model import model_and_plan, serving_and_requests
 from nadi.wiring.in_network import with_reducers, without_reducers
 from nadi.wiring.placement import place
 from nadi.wiring.reading import Work
-from pdes.core.jit import cache_complaint, cache_dir, is_warm, jit_enabled
+from pdes.core.jit import jit_enabled
 from pdes.core.state import LONGEST_RUN_PS
 from pdes.messages.message_loop import work_messages
 from pdes.workers import team

@@ -10,9 +10,9 @@ tests/pdes/test_data_dictionary.py and tests/cli/test_energy.py compare them.
 import importlib
 from pathlib import Path
 
+from compiling import kernel_sources
 from nadi.energy.documentation import documentation as documentation_of_energy
 from nadi.schemas import documentation as documentation_of_tables
-from pdes.core import kernel_sources
 from pdes.core.rows.dictionary import documentation as documentation_of_rows
 from pdes.core.rows.row import kinds_of_rows
 

@@ -35,7 +35,7 @@ from workload.memory.states import states_of
 from workload.training import parallel_plan
 
 HERE = Path(__file__).parent
-CODE = ("et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
+CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
 """Folders whose files tell the figures."""
 PAGE, RECORDED = HERE.parent / "docs" / "validation.md", HERE / "validation.json"
 _ONE_HOST = "rail-optimised:npus=8,gpus_per_host=8,nvlink_rate=2400Gbps,nvlink_delay=20ns"

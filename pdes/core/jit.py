@@ -1,4 +1,4 @@
-"""Decorators of kernels, records, and a cache that an edit anywhere in the kernel empties.
+"""Decorators of kernels, and records: the door to what compiles them (`compiling`), which knows nothing of simulation.
 
 `kernel` compiles an entry point, `inline` a helper that is merged into its callers, `outline` one that is called,
 `hook` one of integers that is called by its address (`call_hook`), so that only what a run uses is compiled:
@@ -6,12 +6,12 @@ what is done per packet is inline; what is done per message or trace row is not,
 copy of it. State is passed as records (`reader`).
 
 Nothing here needs Numba until something has to be compiled: what a decorator gives stands for the function, and asks
-`pdes.core.compiling` for Numba's when Numba asks for its type. What was compiled before is loaded as machine code
-(`pdes.core.machine_code`).
+`compiling.compiler` for Numba's when Numba asks for its type. What was compiled before is loaded as machine code
+(`compiling.machine_code`).
 
 The cache folder is named by a hash of all kernel sources and of the options that change code
-(`pdes.core.kernel_sources`). `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from it is
-run, so a folder that others can write to is not used (`pdes.core.kernel_cache`).
+(`compiling.kernel_sources`). `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from it is
+run, so a folder that others can write to is not used (`compiling.kernel_cache`).
 `NUMBA_DISABLE_JIT=1` runs the same source as plain Python.
 """
 
@@ -21,22 +21,17 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
 
-from pdes.core import kernel_cache, machine_code
-from pdes.core.kernel_sources import source_hash
-from pdes.core.rows.row import Row, dtype_of
+from compiling import ENTRY_WORDS, kernel_cache, machine_code
+from pdes.core.rows.row import Row
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie
-# (`pdes.core.compiling.records`). Plain Python sees the NamedTuple itself.
-
-ENTRY_WORDS = 2
-"""Of an array in a directory: its address, and its number of items."""
+# (`compiling.records`). Plain Python sees the NamedTuple itself.
 
 
 def _arrays(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
@@ -47,7 +42,7 @@ def _arrays(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
             yield from _arrays(field)
         else:
             array = field.base if isinstance(field, np.record) else field
-            yield name, dtype_of(hints[name].__metadata__[0]), array
+            yield name, np.dtype(hints[name].__metadata__[0]), array
 
 
 class Directory:
@@ -78,38 +73,6 @@ class Directory:
 _BY_ADDRESS: dict[int, tuple] = {}
 
 
-def _settled_cache() -> tuple[Path, str]:
-    usual = os.environ.get("XDG_CACHE_HOME", "")
-    base = os.environ.get("NADI_CACHE_DIR") or os.path.join(  # noqa: PTH118 - without a home, "~" stays as it is
-        usual if os.path.isabs(usual) else os.path.expanduser("~/.cache"),  # noqa: PTH111, PTH117
-        "nadi",
-    )
-    return kernel_cache.settle(Path(base), source_hash())
-
-
-def cache_dir() -> Path:
-    """Folder of compiled kernels for these sources: of NADI_CACHE_DIR, or the user's own, or a private one."""
-    return _settled_cache()[0]
-
-
-@functools.cache
-def _folder() -> Path:
-    """`cache_dir` as it was when this process first asked."""
-    return cache_dir()
-
-
-def cache_complaint() -> str:
-    """Why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
-    return _settled_cache()[1] or next(iter(kernel_cache.FAILURES), "")
-
-
-def is_warm(compiled: Callable[..., Any]) -> bool:
-    """Whether a kernel for these sources lies in the cache, whole."""
-    name = f"{compiled.__module__.rpartition('.')[2]}.{compiled.__qualname__}"
-    files = [file for file in cache_dir().rglob(f"{name}-*") if file.suffix in kernel_cache.SUFFIXES]
-    return {file.suffix for file in files} == {*kernel_cache.SUFFIXES} and all(map(kernel_cache.is_intact, files))
-
-
 def jit_enabled() -> bool:
     """False under NUMBA_DISABLE_JIT=1."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
@@ -117,7 +80,7 @@ def jit_enabled() -> bool:
 
 def _compiler() -> Any:
     """What knows Numba, imported when something has to be compiled."""
-    return importlib.import_module("pdes.core.compiling.compiler")
+    return importlib.import_module("compiling.compiler")
 
 
 class _Deferred:
@@ -156,10 +119,10 @@ class _Deferred:
         if kind is None:
             return self.dispatcher
         if kind not in self._ready:
-            run = machine_code.load(_folder(), self.py_func, kind)
+            run = machine_code.load(kernel_cache.settled_dir(), self.py_func, kind)
             if run is None:
                 symbol, gives, code = _compiler().compiled_kernel(self.dispatcher, arguments)
-                machine_code.keep(_folder(), self.py_func, kind, symbol, gives, code)
+                machine_code.keep(kernel_cache.settled_dir(), self.py_func, kind, symbol, gives, code)
                 run = self.dispatcher
             self._ready[kind] = run
         return self._ready[kind]
@@ -169,17 +132,17 @@ class _Deferred:
         kind = machine_code.HOOK
         if kind not in self._ready:
             kept = machine_code.is_kept(self.py_func)
-            address = machine_code.load(_folder(), self.py_func, kind) if kept else None
+            address = machine_code.load(kernel_cache.settled_dir(), self.py_func, kind) if kept else None
             if address is None:
                 address, symbol, code = _compiler().compiled_hook(self.dispatcher)
                 if kept:
-                    machine_code.keep(_folder(), self.py_func, kind, symbol, "int64", code)
+                    machine_code.keep(kernel_cache.settled_dir(), self.py_func, kind, symbol, "int64", code)
             self._ready[kind] = address
         return self._ready[kind]
 
 
 class _Primitive:
-    """An instruction of the machine, by its name in `pdes.core.compiling.primitives`."""
+    """An instruction of the machine, by its name in `compiling.primitives`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(cast("Any", self), function)

@@ -203,5 +203,5 @@ def test_a_notebook_gets_one_line_written_anew(monkeypatch):
 
 def test_types_are_shipped():
     root = Path(package.__file__).parents[1]
-    for name in ("nadi", "pdes", "partition", "et", "inputs", "workload", "topologies"):
+    for name in ("nadi", "pdes", "compiling", "partition", "et", "inputs", "workload", "topologies"):
         assert (root / name / "py.typed").is_file(), name

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from pdes.core import kernel_sources
+from compiling import kernel_sources
 
 ROOT = Path(__file__).parents[2]
 MOST_LINES_OF_A_FILE = 450

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
+PACKAGES = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
 SAME_THING = {"Graph", "Lane", "Phase", "Program", "Schedules", "View"}
 """Of the engine and of another package: rows and tables of what the other means too, as the engine walks it."""
 ANOTHER = {

@@ -3,8 +3,8 @@
 import importlib
 from pathlib import Path
 
+from compiling import kernel_sources
 from nadi.closed_forms.advancing.rows import NpuClass
-from pdes.core import kernel_sources
 from pdes.core.rows.dictionary import documentation
 from pdes.core.rows.npu import Npu
 from pdes.core.rows.row import Kind, Row, kinds_of_rows, word

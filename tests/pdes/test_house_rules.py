@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiling import kernel_sources
 from pdes import Settings, SharedBuffer, balancing, congestion, fidelity
 from pdes.build.hooks import hooks_of
-from pdes.core import kernel_sources
 from pdes.core.memory import CACHE_LINE
 from pdes.core.rows.messages import WholeMessage
 from pdes.core.rows.nic import LaterMessage, Message, Request
@@ -21,7 +21,7 @@ from pdes.workers.other_teams import OTHER_TEAMS
 from topologies import build
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("pdes", "et", "topologies", "workload", "partition", "nadi")
+PACKAGES = ("compiling", "pdes", "et", "topologies", "workload", "partition", "nadi")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 DECORATORS = {"kernel", "inline", "outline", "hook"}
 NUMPY_CASTS = {"int64", "float64"}
@@ -144,7 +144,7 @@ def test_what_kernels_are_made_of_names_the_folder_of_their_code():
     reached = set()
     while modules:
         module = modules.pop()
-        assert kernel_sources.are_hashed(module), "say so in FOLDERS of pdes/core/kernel_sources.py"
+        assert kernel_sources.are_hashed(module), "say so in FOLDERS of compiling/kernel_sources.py"
         if module not in reached and file_of(module).is_file():
             reached.add(module)
             modules += imported(parsed(file_of(module)))
@@ -159,7 +159,7 @@ def test_imports_are_followed():
 
 def test_numba_stands_in_one_room():
     users = [path.relative_to(ROOT).as_posix() for path in SOURCES if imports(parsed(path), "numba")]
-    assert users == [f"pdes/core/compiling/{name}.py" for name in ("compiler", "primitives", "records")]
+    assert users == [f"compiling/{name}.py" for name in ("compiler", "primitives", "records")]
 
 
 @pytest.mark.parametrize("package", ["mpi4py"])

@@ -4,9 +4,8 @@ import numba
 import numpy as np
 import pytest
 
+from compiling import compiler, kernel_cache, kernel_sources
 from pdes import Settings
-from pdes.core import jit, kernel_sources
-from pdes.core.compiling import compiler
 from pdes.core.jit import inline, kernel
 from tests.pdes.compare import simulate
 from tests.plain_python import plain_python
@@ -79,15 +78,15 @@ def test_an_edit_in_any_file_names_another_cache(tmp_path, monkeypatch):
     for folder in kernel_sources.FOLDERS:
         shutil.copytree(kernel_sources.ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
-    here = jit.cache_dir()
+    here = kernel_cache.cache_dir()
     monkeypatch.setattr(kernel_sources, "ROOT", copy)
-    assert jit.cache_dir() != here, "Numba loads no code of another folder: is_warm must not find it"
-    folders = {jit.cache_dir()}
+    assert kernel_cache.cache_dir() != here, "Numba loads no code of another folder: is_warm must not find it"
+    folders = {kernel_cache.cache_dir()}
     edited = {path.parent: path for path in copy.rglob("*.py")}
     assert len(edited) > 15
     for path in edited.values():
         path.write_text(path.read_text() + "\n# edited\n")
-        folders.add(jit.cache_dir())
+        folders.add(kernel_cache.cache_dir())
     assert len(folders) == 1 + len(edited)
     assert all(folder.is_dir() and folder.parent == tmp_path / "cache" for folder in folders)
 
@@ -95,18 +94,18 @@ def test_an_edit_in_any_file_names_another_cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT"])
 def test_options_that_change_code_name_another_cache(name, monkeypatch):
     monkeypatch.delenv(name, raising=False)
-    usual = jit.source_hash()
+    usual = kernel_sources.source_hash()
     monkeypatch.setenv(name, "1")
-    assert jit.source_hash() != usual
+    assert kernel_sources.source_hash() != usual
 
 
 def test_a_cache_that_cannot_be_written_goes_elsewhere(tmp_path, monkeypatch):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
     monkeypatch.setenv("NADI_CACHE_DIR", str(in_the_way))
-    folder = jit.cache_dir()
+    folder = kernel_cache.cache_dir()
     assert folder.is_dir()
-    assert folder.name == jit.source_hash()
+    assert folder.name == kernel_sources.source_hash()
     assert tmp_path not in folder.parents
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pdes.core import kernel_sources
+from compiling import kernel_sources
 
 ROOT = Path(__file__).parents[2]
 KERNELS = {"kernel", "inline", "outline", "hook", "primitive"}
 """Decorators of what Numba compiles, or has instructions for (pdes/core/jit.py)."""
-TEACHES_NUMBA = {f"pdes.core.compiling.{name}" for name in ("compiler", "primitives", "records")}
+TEACHES_NUMBA = {f"compiling.{name}" for name in ("compiler", "primitives", "records")}
 """Of Numba's own objects, which have no types."""
 FILES = kernel_sources.files()
 

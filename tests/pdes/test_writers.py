@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import pytest
 
-from pdes.core import kernel_sources
+from compiling import kernel_sources
 from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
 from tests.pdes.writers import Engine, trees
 

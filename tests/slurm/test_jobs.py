@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import et
+from compiling.kernel_cache import cache_dir
 from nadi.cli import main
 from nadi.launching import slurm as batch
-from pdes.core.jit import cache_dir
 from tests.faults import segments
 from tests.needs import BIN, mpich
 

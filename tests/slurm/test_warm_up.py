@@ -11,7 +11,7 @@ RUNS = """
 import importlib, json, sys
 import numba
 from nadi.cli import main
-from pdes.core import kernel_sources
+from compiling import kernel_sources
 
 def compiled():
     found = {}

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from pdes.core.kernel_sources import are_hashed
+from compiling.kernel_sources import are_hashed
 
 
 class Kind(Enum):
@@ -122,11 +122,6 @@ class Row:
     def place(cls, name: str) -> int:
         """How many words stand before one of that name, of a row whose words are all alike."""
         return sum(declared.many for declared in list(cls.declared.values())[: list(cls.declared).index(name)])
-
-
-def dtype_of(declared: type[Row] | type[np.generic]) -> np.dtype:
-    """The dtype of an array's items: of a kind of row, or a plain type."""
-    return declared.dtype if isinstance(declared, type) and issubclass(declared, Row) else np.dtype(declared)
 
 
 def kinds_of_rows(base: type[Row] = Row) -> list[type[Row]]:

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pdes.core import jit, kernel_cache
-from pdes.core.compiling import compiler
+from compiling import compiler, kernel_cache, kernel_sources
 from pdes.core.jit import kernel
 from pdes.workers import team
 
@@ -107,11 +106,9 @@ def test_a_real_user_does_not_load_what_another_has_put_there():
         Path(base).chmod(0o755)
         (Path(base) / "name").mkdir(mode=0o755)
         code = (
-            "import importlib.util, os, random, shutil\nfrom pathlib import Path\n"
-            f"found = importlib.util.spec_from_file_location('kernel_cache', {kernel_cache.__file__!r})\n"
-            "module = importlib.util.module_from_spec(found); found.loader.exec_module(module)\n"
+            "import os, random, shutil\nfrom pathlib import Path\nfrom compiling import kernel_cache\n"
             f"os.setuid({NOBODY})\n"
-            f"print(*module.settle(Path({base!r}), 'name'), sep='|')"
+            f"print(*kernel_cache.settle(Path({base!r}), 'name'), sep='|')"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -127,10 +124,10 @@ def test_an_empty_variable_counts_as_none(tmp_path, monkeypatch, given):
     monkeypatch.delenv("NADI_CACHE_DIR", raising=False)
     if given is not None:
         monkeypatch.setenv("NADI_CACHE_DIR", given)
-    assert jit.cache_dir() == tmp_path / "nadi" / jit.source_hash()
+    assert kernel_cache.cache_dir() == tmp_path / "nadi" / kernel_sources.source_hash()
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert jit.cache_dir() == tmp_path / "home" / ".cache" / "nadi" / jit.source_hash()
+    assert kernel_cache.cache_dir() == tmp_path / "home" / ".cache" / "nadi" / kernel_sources.source_hash()
 
 
 def spoil(file, how):
@@ -190,17 +187,17 @@ def test_a_cache_that_is_full_is_no_failure(tmp_path, monkeypatch):
 
     monkeypatch.setattr(made._cache._cache_file, "_save", full)
     assert made(1) == 2
-    assert jit.cache_complaint() == "file: No space left on device"
+    assert kernel_cache.cache_complaint() == "file: No space left on device"
 
 
 def test_is_warm_does_not_count_corrupt_code(tmp_path, monkeypatch):
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
-    assert not jit.is_warm(team.work)
+    assert not kernel_cache.is_warm(team.work)
     for suffix in kernel_cache.SUFFIXES:
-        (jit.cache_dir() / f"team.work-1{suffix}").write_bytes(kernel_cache.sealed(b"code"))
-    assert jit.is_warm(team.work)
-    (jit.cache_dir() / "team.work-1.nbc").write_bytes(b"")
-    assert not jit.is_warm(team.work)
+        (kernel_cache.cache_dir() / f"team.work-1{suffix}").write_bytes(kernel_cache.sealed(b"code"))
+    assert kernel_cache.is_warm(team.work)
+    (kernel_cache.cache_dir() / "team.work-1.nbc").write_bytes(b"")
+    assert not kernel_cache.is_warm(team.work)
 
 
 def test_doctor_looks_into_the_folder(tmp_path, monkeypatch):
@@ -208,7 +205,7 @@ def test_doctor_looks_into_the_folder(tmp_path, monkeypatch):
 
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
     assert _cache().ok
-    (jit.cache_dir() / "x.nbi").write_bytes(b"nonsense")
+    (kernel_cache.cache_dir() / "x.nbi").write_bytes(b"nonsense")
     found = _cache()
     assert not found.ok
     assert "1 corrupt files, such as x.nbi" in found.found

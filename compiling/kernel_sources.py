@@ -5,8 +5,9 @@ import os
 from importlib import metadata
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
+    "compiling",
     "nadi/benchmarks/instruments",
     "nadi/closed_forms/advancing",
     "nadi/closed_forms/playing",
@@ -19,7 +20,7 @@ _PACKAGES = tuple(f"{folder.replace('/', '.')}." for folder in FOLDERS)
 
 def are_hashed(module: str) -> bool:
     """Whether a module's file is among the sources."""
-    return module.startswith(_PACKAGES)
+    return f"{module}.".startswith(_PACKAGES)
 
 
 def files() -> list[Path]:

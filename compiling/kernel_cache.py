@@ -12,8 +12,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from compiling.kernel_sources import source_hash
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
@@ -22,7 +25,7 @@ _DIGEST_BYTES = 16
 SUFFIXES = (".nbi", ".nbc")
 """Of indices and of code, as Numba reads it."""
 CODE_SUFFIX = ".o"
-"""Of machine code that is loaded without Numba (pdes.core.machine_code)."""
+"""Of machine code that is loaded without Numba (compiling.machine_code)."""
 _SEALED = frozenset({*SUFFIXES, CODE_SUFFIX})
 FAILURES: list[str] = []
 """Why something that this process compiled could not be kept."""
@@ -32,6 +35,38 @@ class CacheError(RuntimeError):
     """There is no folder for compiled kernels at all."""
 
     exit_code = 1
+
+
+def _settled_cache() -> tuple[Path, str]:
+    usual = os.environ.get("XDG_CACHE_HOME", "")
+    base = os.environ.get("NADI_CACHE_DIR") or os.path.join(  # noqa: PTH118 - without a home, "~" stays as it is
+        usual if os.path.isabs(usual) else os.path.expanduser("~/.cache"),  # noqa: PTH111, PTH117
+        "nadi",
+    )
+    return settle(Path(base), source_hash())
+
+
+def cache_dir() -> Path:
+    """Folder of compiled kernels for these sources: of NADI_CACHE_DIR, or the user's own, or a private one."""
+    return _settled_cache()[0]
+
+
+@functools.cache
+def settled_dir() -> Path:
+    """`cache_dir` as it was when this process first asked."""
+    return cache_dir()
+
+
+def cache_complaint() -> str:
+    """Why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
+    return _settled_cache()[1] or next(iter(FAILURES), "")
+
+
+def is_warm(compiled: Callable[..., Any]) -> bool:
+    """Whether a kernel for these sources lies in the cache, whole."""
+    name = f"{compiled.__module__.rpartition('.')[2]}.{compiled.__qualname__}"
+    files = [file for file in cache_dir().rglob(f"{name}-*") if file.suffix in SUFFIXES]
+    return {file.suffix for file in files} == {*SUFFIXES} and all(map(is_intact, files))
 
 
 def settle(base: Path, name: str) -> tuple[Path, str]:

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from llvmlite import binding as llvm
 
-from pdes.core import kernel_cache
-from pdes.core.kernel_sources import are_hashed
+from compiling import kernel_cache
+from compiling.kernel_sources import are_hashed
 
 KNOWN = ((0, 61), (0, 68))
 """First and last version of Numba that calls kernels so."""

@@ -20,10 +20,8 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
-from pdes.core import kernel_cache
-from pdes.core.compiling import primitives
-from pdes.core.compiling.records import ItemsType, RecordType
-from pdes.core.jit import cache_dir
+from compiling import kernel_cache, primitives
+from compiling.records import ItemsType, RecordType
 
 
 class _NoEnvironment:
@@ -125,7 +123,7 @@ _DECORATORS = {
     "outline": numba.njit(forceinline=False, **_OPTIONS, **_INNER),
     "hook": numba.njit(cache=True, no_cpython_wrapper=True, **_OPTIONS),
 }
-numba.config.CACHE_DIR = str(cache_dir())
+numba.config.CACHE_DIR = str(kernel_cache.cache_dir())
 
 
 class _CheckedFiles(caching.IndexDataCacheFile):

@@ -19,8 +19,7 @@ from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, inf
 from numba.extending import register_model
 from numba.np.numpy_support import from_dtype
 
-from pdes.core.jit import ENTRY_WORDS
-from pdes.core.rows.row import dtype_of
+from compiling import ENTRY_WORDS
 
 
 class ItemsType(types.Type):
@@ -48,7 +47,7 @@ class RecordType(types.Type):
         for name in record._fields:
             hint = hints[name]
             if hasattr(hint, "__metadata__"):
-                items = from_dtype(dtype_of(hint.__metadata__[0]))
+                items = from_dtype(np.dtype(hint.__metadata__[0]))
                 kind, entries = items if hint.__origin__ is np.record else ItemsType(items), 1
             else:
                 kind = RecordType(hint)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdes.core import kernel_cache, machine_code
+from compiling import kernel_cache, machine_code
 from pdes.core.hashmap import rehash
 from pdes.core.jit import hook_address, kernel
 from pdes.messages.whole import post_whole
@@ -16,7 +16,7 @@ from pdes.messages.whole import post_whole
 ROOT = Path(__file__).parents[2]
 RUN = """
 import json, sys
-from pdes.core import machine_code
+from compiling import machine_code
 machine_code.is_kept = (lambda _: False) if "numba" in sys.argv else machine_code.is_kept
 from nadi.cli import main
 code = main(["collective", "all-reduce", "-t", {topology!r}, "--sizes", "1MiB", "--json", "-q", *{more}])
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def _made(arguments, folder):
-    from pdes.core.compiling import compiler
+    from compiling import compiler
 
     made = compiler.dispatcher(rehash.py_func, "kernel")
     symbol, gives, code = compiler.compiled_kernel(made, arguments)
