@@ -37,7 +37,7 @@ from partition import DEFAULT_METHOD, PartitionError
 from pdes.core.jit import Directory, kernel
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 from pdes.workers.exchange import Exchange
-from pdes.workers.mpi_calls import send_all, take_all
+from pdes.workers.other_teams import send_all, take_all
 from pdes.workers.parcel_costs import ParcelCosts, parcel_costs
 from pdes.workers.parcels import calls_of, headers_of, no_parcels, parcel_words
 from pdes.workers.recording import busiest_ns, exchange, fit, projected_s, rank_sums, record_windows, replay
