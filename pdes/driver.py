@@ -16,7 +16,6 @@ from pdes.nic.driven import has_shares, with_driven
 from pdes.results import Results
 from pdes.workers.crew import Crew, compile_kernels
 from pdes.workers.mailbox import Alone, Mailbox, Place
-from pdes.workers.message_run import MessageRun, compile_messages
 
 
 def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> Results:
@@ -71,8 +70,7 @@ def _run(
 ) -> Results:
     """Compile, have every process do its share, and make Results; ready: a Simulation that was built before."""
     begun = time.perf_counter()
-    whole_messages = settings.fidelity.act
-    compile_s = (compile_messages if whole_messages else compile_kernels)(layout.graph, settings)
+    compile_s = compile_kernels(layout.graph, settings)
     nodes_total = mailbox.sum(_trace_rows(layout, program, mailbox.lps(layout)))
     seconds = {"compile_s": compile_s}
 
@@ -82,11 +80,7 @@ def _run(
         else:
             assert place.post is not None, "whose worlds are not built has outboxes"  # noqa: S101 - for the reader
             sim = build_lps(layout, program, settings, place.parts, place.post)
-        workers: MessageRun | Crew
-        if whole_messages:
-            workers = MessageRun(sim, progress, nodes_total)
-        else:
-            workers = Crew(sim, place, progress, nodes_total, mailbox.exchange)
+        workers = Crew(sim, place, progress, nodes_total)
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (ready.setup_s if ready else 0.0)
         with mailbox.windows():
             started = time.perf_counter()
@@ -106,6 +100,5 @@ def _run(
 def _trace_rows(layout: Layout, program: Program, lps: range) -> int:
     """Trace rows of the NPUs of these LPs."""
     trace = np.asarray(program.trace_of_npu)
-    owner = layout.owner[: len(trace)]
-    trace = trace[(owner >= lps.start) & (owner < lps.stop)]
-    return int(np.diff(program.trace_ptr)[trace[trace >= 0]].sum())
+    trace = trace[np.isin(layout.owner[: len(trace)], lps) & (trace >= 0)]
+    return int(np.diff(program.trace_ptr)[trace].sum())

@@ -37,17 +37,11 @@ def earliest(net):
 @inline
 def open_cell(net, begin):
     """Begin a cell."""
-    net.ctl.now_ps = begin
-    net.ctl.side = begin // net.const.cell_ps & (SIDES - 1)
-    net.ctl.cell_open = 1
-    net.ctl.outer_done = 0
-
-
-@inline
-def close_cell(net):
-    """End a cell: its inboxes are empty."""
-    net.ctl.pending[net.ctl.side] = 0
-    net.ctl.cell_open = 0
+    ctl = net.ctl
+    ctl.now_ps = begin
+    ctl.side = begin // net.const.cell_ps & (SIDES - 1)
+    ctl.cell_open = 1
+    ctl.outer_done = 0
 
 
 @inline
@@ -63,18 +57,6 @@ def open_window(net, begin, number):
     open_cell(net, begin)
     ctl.cell_open = 0
     empty_outbox(net)
-
-
-@inline
-def close_window(net):
-    """End a window. What waits for another LP must go out in the window before the one in which it arrives."""
-    ctl = net.ctl
-    ctl.window_open = 0
-    ctl.cost += net.count.hops
-    ctl.next_ps = min(earliest(net), ctl.out_soonest_ps)
-    if ctl.far_soonest_ps < INF:
-        ctl.next_ps = min(ctl.next_ps, ctl.far_soonest_ps - net.const.lookahead_ps)
-    net.count.windows += 1
 
 
 @inline
@@ -116,15 +98,6 @@ def take_in(net):
 
 
 @inline
-def switches_act(net, inbox, routes, begin, end, first, last):
-    """Let switches from `first` to before `last` act on what happens in a cell. True if a pool is short."""
-    hook = net.hooks.shared_switches
-    if hook != 0:
-        return call_hook(hook, net.const.address, begin, end, first, last) != 0
-    return switches_window(net, inbox, routes, begin, end, first, last)
-
-
-@inline
 def act(w, address):
     """Let the outer switches act in the cell, and then, when that is done, all other nodes. True if a pool is short.
 
@@ -139,7 +112,11 @@ def act(w, address):
     else:
         first, last = net.const.npus, net.const.outer
         short = npus_window(address, begin, end)
-    return short or switches_act(net, w.inbox, w.routes, begin, end, first, last)
+    if short:
+        return True
+    if net.hooks.shared_switches != 0:
+        return call_hook(net.hooks.shared_switches, net.const.address, begin, end, first, last) != 0
+    return switches_window(net, w.inbox, w.routes, begin, end, first, last)
 
 
 @inline
@@ -157,21 +134,13 @@ def stops(net, end):
     return False
 
 
-@inline
-def next_known(net, end):
-    """When the next window begins, as far as an LP that has stopped can say: `end`, or INF if it does not know."""
-    ctl = net.ctl
-    sent_on = ctl.out_soonest_ps < end + net.const.cell_ps
-    return end if sent_on or ctl.pending[ctl.side + 1 & SIDES - 1] == 1 else INF
-
-
 @outline
 def window(address, begin, number):
     """Do an LP's part of the `number`-th window, or go on with it where it was interrupted.
 
     Returns DONE, SENT (all is out that goes to other teams: call again for the rest), FULL (a pool is short: make room
     and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows done in this call; and once
-    DONE, the packet-hops of the whole window and the LP's earliest event, once SENT what `next_known` says of it.
+    DONE, the packet-hops of the whole window and the LP's earliest event, once SENT what is known of it.
     """
     w = world_at(address)
     net = w.net
@@ -182,6 +151,7 @@ def window(address, begin, number):
     end = begin + net.const.lookahead_ps
     if ctl.window_open == 0:
         open_window(net, begin, number)
+    soonest = INF
     status = GOING_ON
     if ctl.outer_done == 0 and (take_in(net) or (far_release_due(net) and release(net))):
         status = FULL
@@ -201,11 +171,20 @@ def window(address, begin, number):
             if stops(net, end):
                 status = SENT
         else:
-            close_cell(net)
+            ctl.pending[ctl.side] = 0  # its inboxes are empty
+            ctl.cell_open = 0
             if ctl.failed_queue_pair >= 0:
                 status = FAILED
     if status == DONE:
-        close_window(net)
+        # what waits for another LP must go out in the window before the one in which it arrives
+        ctl.next_ps = min(soonest, ctl.out_soonest_ps)
+        if ctl.far_soonest_ps < INF:
+            ctl.next_ps = min(ctl.next_ps, ctl.far_soonest_ps - net.const.lookahead_ps)
+        ctl.cost += net.count.hops
+        ctl.window_open = 0
+        net.count.windows += 1
     elif status == SENT:
-        ctl.next_ps = next_known(net, end)
+        # as far as it can say: `end`, or INF if it does not know
+        is_next = ctl.out_soonest_ps < end + cell or ctl.pending[ctl.side + 1 & SIDES - 1] == 1
+        ctl.next_ps = end if is_next else INF
     return status, net.count.hops - hops, net.count.events - events, left - ctl.rows_left, ctl.cost, ctl.next_ps

@@ -49,7 +49,7 @@ from partition import DEFAULT_METHOD, PartitionError
 from pdes.core.jit import Directory, kernel
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 from pdes.workers.exchange import Exchange
-from pdes.workers.mpi_calls import send_all, take_all
+from pdes.workers.other_teams import send_all, take_all
 from pdes.workers.parcels import calls_of, headers_of, no_parcels, parcel_words
 from pdes.workers.team import Meeting, meeting_at, new_crew, team_in, team_words
 from topologies.units import parse_bytes

@@ -170,7 +170,7 @@ def _results(
     rows = np.zeros(graph.npus, np.int64)
     rows[kept] = rows_of_class[classes.class_of_npu[kept]]
     at = _ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
-    counters = dict.fromkeys(COUNTERS, 0) | {"windows": 0, "packets": 0}
+    counters = dict.fromkeys([*COUNTERS, "packets"], 0)
     counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": _payload(folded)}
     return pdes.Results(
         finish_time_ps=times.finish_time_ps,

@@ -79,7 +79,7 @@ class Workers:
             return self.by_rank_0(graph.npus, lambda: pdes.run(pdes.build_world(graph, program, settings), progress))
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None
-            mailbox: pdes.Ranks | pdes.Processes = pdes.Ranks(self.ranks.communicator, share_memory=self.share_memory)
+            mailbox: pdes.Ranks | pdes.Processes = pdes.Ranks(self.ranks.communicator, 0 if self.share_memory else 1)
             return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, self.workers, show)
         if self.backend == "processes" and self.workers > 1:
             mailbox = pdes.Processes(self.workers)

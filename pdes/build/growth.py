@@ -8,7 +8,7 @@ from pdes.core import state as s
 from pdes.core.hashmap import FREE, rehash
 from pdes.core.inputs import Int64
 from pdes.core.memory import full, rows_of, zeros
-from pdes.core.rows.messages import Event
+from pdes.core.rows.messages import FIRST_EVENT, Event
 from pdes.core.rows.nic import Receiver, Selective
 
 
@@ -72,11 +72,11 @@ def _grow_insts(w: s.World) -> s.World:
 
 
 def events_room(npus: int, messages: int, instances: int, stride: int) -> int:
-    """The most events of a message-level model, and one.
+    """Rows for the most events of a message-level model, and one.
 
     Two of a message, the lanes and begin of NPUs, launches of instances, one for each of their lanes and one more.
     """
-    return 2 * messages + (s.LANES + 1) * npus + (2 + stride) * instances + 1
+    return FIRST_EVENT + 2 * messages + (s.LANES + 1) * npus + (2 + stride) * instances + 1
 
 
 def _with_room_for_events(w: s.World) -> s.World:
@@ -86,8 +86,8 @@ def _with_room_for_events(w: s.World) -> s.World:
     const, old = w.net.const, w.messages
     room = events_room(int(const.npus), len(w.qps.msg_free), len(w.insts.inst_free), int(const.lane_stride) - 1)
     used, rushing = int(old.queue.fresh), int(old.queue.rushing)
-    event, rush = rows_of(Event, room), zeros(room)
-    event[:used], rush[:rushing] = old.event[:used], old.rush[:rushing]  # what is not touched takes no memory
+    event, rush = rows_of(Event, room), zeros(2 * room)
+    event[:used], rush[: 2 * rushing] = old.event[:used], old.rush[: 2 * rushing]  # what is not touched takes no memory
     return w._replace(messages=old._replace(event=event, rush=rush))
 
 

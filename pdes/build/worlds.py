@@ -145,7 +145,7 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
     return s.Messages(
         event=rows_of(Event, room),
         queue=row_of(EventQueue),
-        rush=zeros(room),
+        rush=zeros(2 * room),
         receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
         reduces=aligned(padded(np.asarray(steps.reduce)[receives], np.int8)),
         memory_psb=aligned((model.reduction_psb,), np.float64),

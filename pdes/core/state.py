@@ -280,11 +280,11 @@ class Insts(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """The message-level models (pdes/messages), and reductions (pdes/npu/reduction.py)."""
+    """The message-level models (pdes/messages), and reductions (pdes/npu/delivery.py)."""
 
     event: Annotated[np.recarray, Event]  # rows, pdes/messages/events.py
     queue: Annotated[np.record, EventQueue]  # what lists they are in
-    rush: Int64  # [events] heap of those of the moment in hand that are in none
+    rush: Int64  # [2 x events] heap of (order, event) pairs of the moment in hand that are in none
     receive_ptr: Int64  # [lanes of all plans + 1] receives of a lane in `reduces`
     reduces: Int8  # 1: what is received is added to what is there
     memory_psb: Float64  # [1] ps per byte of an NPU's memory

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import itemgetter
 from typing import Annotated, Any, get_type_hints
 
 import numpy as np
@@ -20,42 +21,22 @@ from pdes.core.rows.network import Gate
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.row import Row
 from pdes.core.rows.run import Counters
-from pdes.harvest.deadlock import circle, held_links
-from pdes.harvest.observed import logged_pauses, pauses, stretches, watched
-from pdes.harvest.stall import TOO_LATE_TEXT, too_late, waiting_rows
+from pdes.harvest.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
 from pdes.nic import rendezvous
-from pdes.npu.in_flight import CALL_LANE
 from pdes.results import Results
 
-COUNTERS = {
-    "packet_hops": "hops",
-    "events": "events",
-    "flows": "flows",
-    "data_packets": "data_packets",
-    "ack_packets": "ack_packets",
-    "retransmitted_packets": "retransmitted_packets",
-    "dropped_packets": "dropped_packets",
-    "timeouts": "timeouts",
-    "lost_packets": "lost_packets",
-    "marked_packets": "marked_packets",
-    "pause_frames": "pause_frames",
-    "trimmed_packets": "trimmed_packets",
-    "congestion_notifications": "congestion_notifications",
-    "bytes_sent": "sent_bytes",
-    "bytes_received": "received_bytes",
-    "bytes_dropped": "dropped_bytes",
-    "payload_bytes": "payload_bytes",
-    "trace_nodes": "trace_rows",
+_OTHER_NAMES = {
+    "hops": "packet_hops",
+    "sent_bytes": "bytes_sent",
+    "received_bytes": "bytes_received",
+    "dropped_bytes": "bytes_dropped",
+    "trace_rows": "trace_nodes",
 }
-_GATE_COLUMNS = {
-    "buffered_bytes": "longest_bytes",
-    "marked_packets": "marked_packets",
-    "trimmed_packets": "trimmed_packets",
-    "pause_frames": "pause_frames",
-    "paused_ps": "paused_ps",
-}
-LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", *_GATE_COLUMNS)
-
+_NO_RESULTS = {"consumed_packets", "digest_a", "digest_b"}
+COUNTERS = {_OTHER_NAMES.get(word, word): word for word in Counters.declared if word not in _NO_RESULTS}
+"""Counter of results -> word of Counters."""
+_GATE_WORDS = ("longest_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
+LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", "buffered_bytes", *_GATE_WORDS[1:])
 
 WorkerTimes = dict[str, np.ndarray]
 """What each worker of a process did and how long it waited: columns of Results.workers but `worker`."""
@@ -67,11 +48,6 @@ def _summed(counts: Sequence[Record]) -> Record:
     total = words.view(Counters.dtype)[0]
     total.windows = counts[0].windows
     return total
-
-
-def _first(values: Sequence[Any]) -> Any:
-    """Where all are the same."""
-    return values[0]
 
 
 def _lists(values: Sequence[list[Any]]) -> list[Any]:
@@ -92,7 +68,7 @@ class Harvest:
     left: Annotated[int, sum]  # trace rows not finished
     waits: Annotated[list[str], _lists]  # who waits for whom, one line each
     too_late: Annotated[bool, any]  # something was to happen later than the engine can count
-    depths: Annotated[Int64, np.concatenate]  # int64[k, 3] most bytes that waited, see pdes.harvest.observed.watched
+    depths: Annotated[Int64, np.concatenate]  # int64[k, 3] most bytes that waited, see _watched
     marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
     depth_ps: Annotated[int, max]  # the longest stretch of both
     pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] their log
@@ -106,7 +82,7 @@ class Harvest:
     links: Annotated[Int64, np.concatenate]  # int64[k] own links
     link_rows: Annotated[Int64, np.concatenate]  # int64[k, LINK_COLUMNS]
     not_given_back: Annotated[list[str], _lists]  # pools to which something was not given back
-    settled: Annotated[dict[str, int], _first]  # what was settled from the fabric
+    settled: Annotated[dict[str, int], itemgetter(0)]  # what was settled from the fabric
     peak_rss_bytes: Annotated[int, sum]  # the most memory that a process has had
     forked_rss_bytes: Annotated[int, sum]  # likewise, of processes forked for the run
     workers: Annotated[WorkerTimes, _columns]  # of a process, in order; empty where nothing was recorded
@@ -137,10 +113,10 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         left=left,
         waits=waiting_rows(lp) if left else [],
         too_late=left > 0 and too_late(lp),
-        depths=watched(lp, w.net.depth),
-        marks=watched(lp, w.net.marks if w.net.const.ecn == 1 else None),
+        depths=_watched(lp, w.net.depth),
+        marks=_watched(lp, w.net.marks if w.net.const.ecn == 1 else None),
         depth_ps=int(ctl.depth_ps),
-        pauses=logged_pauses(lp),
+        pauses=_logged_pauses(lp),
         held=held_links(sim.graph, lp),
         npus=lp.part.nodes[:npus],
         rows=np.diff(row_ptr),
@@ -200,8 +176,49 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
-    of_gate = [gate[name] for name in _GATE_COLUMNS.values()]
+    of_gate = [gate[name] for name in _GATE_WORDS]
     return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *of_gate], axis=1)
+
+
+def _watched(lp: LogicalProcess, table: Array | None) -> Int64:
+    """int64[k, 3]: link, begin of the stretch of time (ps) and value, where that is not 0; of `depth` or `marks`."""
+    net = lp.world.net
+    columns = int(net.const.depths)
+    if columns == 0 or table is None:
+        return np.zeros((0, 3), np.int64)
+    table = table[: len(lp.part.links) * columns].reshape(-1, columns)
+    link, column = np.nonzero(table)
+    return np.stack([lp.part.links[link], column * int(net.ctl.depth_ps), table[link, column]], axis=1).astype(np.int64)
+
+
+def _stretches(rows: Int64, width_ps: int, name: str, join: np.ufunc) -> dict[str, Array]:
+    """A row for each link and stretch of width_ps, which is the longest of all LPs: shorter ones are joined.
+
+    rows: as `_watched` gives them; name: of their values; join: what becomes of several.
+    """
+    link, time, value = rows[:, 0], rows[:, 1] // width_ps * width_ps, rows[:, 2]
+    order = np.lexsort((time, link))
+    link, time, value = link[order], time[order], value[order]
+    first = np.flatnonzero((np.diff(link, prepend=-1) != 0) | (np.diff(time, prepend=-1) != 0))
+    joined = join.reduceat(value, first) if len(first) else value
+    return {"link": link[first], "time_ps": time[first], name: joined}
+
+
+def _logged_pauses(lp: LogicalProcess) -> Int64:
+    """int64[k, 2]: the log of pauses."""
+    net = lp.world.net
+    return net.pause_log[: len(net.pause_log) // 2 * 2].reshape(-1, 2)[: int(net.ctl.pauses)]
+
+
+def _pauses(rows: Int64, kept: int) -> dict[str, Array]:
+    """The table of pauses: the first `kept`."""
+    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))][:kept]
+    return {
+        "time_ps": rows[:, 0],
+        "link": packet.logged_link(rows[:, 1]),
+        "data_class": packet.paused_class(rows[:, 1]),
+        "paused": packet.asks_to_pause(rows[:, 1]).astype(bool),
+    }
 
 
 def _not_given_back(w: s.World) -> list[str]:
@@ -212,12 +229,6 @@ def _not_given_back(w: s.World) -> list[str]:
         ("collective instances", w.net.ctl.free_instances, len(w.insts.inst_free)),
     )
     return [f"{free} of {expected} {name} given back" for name, free, expected in pools if free != expected]
-
-
-def digest(count: Record) -> str:
-    """Hash of the completion time of every trace row and flow, the same for any partition."""
-    words = np.array([count.digest_a, count.digest_b, count.flows, count.trace_rows])
-    return hashlib.sha256(words.astype("<i8").tobytes()).hexdigest()[:32]
 
 
 def check(whole: Harvest) -> None:
@@ -264,7 +275,7 @@ def _control(tag: Int64, settings: Settings) -> Int8:
     """int8[m]: what messages are."""
     asked_for, called = settings.rendezvous_bytes > 0, settings.collectives_in_flight > 0
     kind = tag & rendezvous.KIND_MASK
-    is_call = (packet.tag_group(tag) != packet.P2P) & (packet.tag_lane(tag) == CALL_LANE)
+    is_call = (packet.tag_group(tag) != packet.P2P) & (packet.tag_lane(tag) == packet.CALL_LANE)
     cases = [asked_for & (kind == rendezvous.REQUEST), asked_for & (kind == rendezvous.CLEAR), called & is_call]
     return np.select(cases, [REQUEST, ANSWER, CALL], 0).astype(np.int8)
 
@@ -307,35 +318,28 @@ def _flows(whole: Harvest, settings: Settings) -> dict[str, Array]:
 
 
 def results(whole: Harvest, own: Harvest, graph: Graph, settings: Settings, **seconds: Any) -> Results:
-    """Results of a run.
-
-    Args:
-        whole: of all processes.
-        own: the part whose trace rows the results are to hold.
-        graph: the fabric.
-        settings: of the run.
-        seconds: wall_s and the like.
-    """
+    """Results of a run: what all processes have brought, with the trace rows of `own`; seconds: wall_s and the like."""
     counters = {name: int(whole.count[counter]) for name, counter in COUNTERS.items()}
-    counters["windows"] = int(whole.count.windows)
+    # the completion time of every trace row and flow, the same for any partition
+    happened = np.array([whole.count[word] for word in ("digest_a", "digest_b", "flows", "trace_rows")])
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
     rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)
     rows[own.npus] = own.rows
-    links = np.zeros((graph.links, len(LINK_COLUMNS)), np.int64)
-    links[whole.links] = whole.link_rows
+    links = np.zeros((len(LINK_COLUMNS), graph.links), np.int64)
+    links[:, whole.links] = whole.link_rows.T
     workers = whole.workers
     return Results(
         finish_time_ps=whole.finish_ps,
-        digest=digest(whole.count),
+        digest=hashlib.sha256(happened.astype("<i8").tobytes()).hexdigest()[:32],
         counters=counters,
         npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
         node_start_ps=_in_order(own.start_ps, own.rows, order),
         node_finish_ps=_in_order(own.finish_times_ps, own.rows, order),
         flows=_flows(whole, settings),
-        links=dict(zip(LINK_COLUMNS, links.T.copy(), strict=True)),
-        queues=stretches(whole.depths, whole.depth_ps, "bytes", np.maximum),
-        marks=stretches(whole.marks, whole.depth_ps, "packets", np.add),
-        pauses=pauses(whole.pauses, settings.logged_pauses),
+        links=dict(zip(LINK_COLUMNS, links, strict=True)),
+        queues=_stretches(whole.depths, whole.depth_ps, "bytes", np.maximum),
+        marks=_stretches(whole.marks, whole.depth_ps, "packets", np.add),
+        pauses=_pauses(whole.pauses, settings.logged_pauses),
         settled=whole.settled,
         workers_rss_bytes=whole.forked_rss_bytes,
         workers={"worker": np.arange(len(workers["rank"])), **workers} if workers else {},

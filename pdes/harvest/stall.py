@@ -1,14 +1,19 @@
-"""When events run out and work is left, or a queue pair gives up: who waits for whom."""
+"""When events run out and work is left, or a queue pair gives up: who waits for whom.
+
+Pauses may wait for each other in a circle: a cyclic buffer dependency has come true, and nothing goes on.
+"""
 
 import numpy as np
 
 from pdes.build.schedule import ALWAYS_LOST
 from pdes.build.simulation import LogicalProcess
 from pdes.core import state as s
-from pdes.core.inputs import Int64
+from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.link_words import class_of, end_of
 from pdes.core.packet import destination, instance_key
 from pdes.core.rows.nic import Request
+from pdes.npu.agenda import lane_place
+from pdes.npu.collective import npu_of_peer
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
 MOST_PLACES = 8
@@ -22,12 +27,7 @@ def too_late(lp: LogicalProcess) -> bool:
     """Whether something of the LP was to happen later than the engine can count, and so never does."""
     w = lp.world
     npus = lp.part.npus
-    pending = (
-        w.net.next_time,
-        w.net.tx.busy_ps,
-        w.npus.npu.rto_at_ps[:npus],
-        w.npus.heap[::2],
-    )
+    pending = (w.net.next_time, w.net.tx.busy_ps, w.npus.npu.rto_at_ps[:npus], w.npus.heap[::2])
     return w.net.ctl.now_ps > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
 
 
@@ -81,13 +81,28 @@ def _and_down(lp: LogicalProcess) -> str:
     return f"; down by faults: {', '.join(places[:MOST_PLACES])}{more}"
 
 
-def _unfinished(lp: LogicalProcess) -> tuple[Int64, Int64]:
-    """Own number of the NPU and trace row of what has started, or could, and is not done."""
-    w = lp.world
-    flag = w.rows.flag[: lp.row_ptr[-1]]
-    begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
-    npu = np.searchsorted(lp.row_ptr, begun, side="right") - 1
-    return npu, begun - lp.row_ptr[npu]
+def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
+    """int64[k, 3]: own links whose port has data that a pause holds back, with their two ends."""
+    net = lp.world.net
+    if net.hooks.shared_switches == 0:
+        return np.zeros((0, 3), np.int64)
+    gate: Rows = net.gate[: len(lp.part.links)]
+    held = lp.part.links[(gate.mask & gate.paused) != 0]
+    return np.stack([held, graph.link_src[held], graph.link_dst[held]], axis=1).astype(np.int64)
+
+
+def circle(held: Int64) -> list[int]:
+    """Nodes of a circle of held links of all LPs, each held back by the switch at its end, whose own is; [] if none."""
+    held = held[np.argsort(held[:, 0])]
+    while not (goes_on := np.isin(held[:, 2], held[:, 1])).all():
+        held = held[goes_on]
+    if not len(held):
+        return []
+    onward = dict(held[::-1, 1:].tolist())  # from each node by its first link
+    path = [int(held[0, 1])]
+    while (node := onward[path[-1]]) not in path:
+        path.append(node)
+    return path[path.index(node) :]
 
 
 def _asked(lp: LogicalProcess) -> dict[tuple[int, int], int]:
@@ -111,7 +126,6 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: di
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[at])
     group, seq = int(plans.slot_group[slot]), int(t.seq[at])
-    members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
     name = f"npu {lp.part.nodes[npu]} row {row}: collective {seq} of group {group}"
     flag = int(w.rows.flag[lp.row_ptr[npu] + row])
     if not flag & s.ROW_STARTED and (not w.net.const.serial_collectives or w.rows.slot_next[slot] == seq):
@@ -119,45 +133,33 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: di
         return f"{name} waits for a place: collectives in flight on the npu: {in_flight}"
     if not flag & s.ROW_STARTED:
         return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
-    key = instance_key(npu, group, seq)
-    hit = np.flatnonzero(w.insts.inst_key == key)
+    hit = np.flatnonzero(w.insts.inst_key == instance_key(npu, group, seq))
     if not len(hit):
         return f"{name} waits for nothing (engine defect)"
     inst = int(w.insts.inst_val[hit[0]])
-    plan = int(w.insts.inst[inst].plan)
-    schedule = int(w.insts.inst[inst].schedule)
-    stride = int(w.net.const.lane_stride)
-    for lane in range(int(plans.plan_ptr[plan + 1] - plans.plan_ptr[plan])):
-        first = int(plans.lane_ptr[plans.plan_ptr[plan] + lane])
-        step = first + int(w.insts.lane[inst * stride + lane].pc >> 1)
-        begun = (npu, s.REF_INSTANCE | inst) in asked and w.insts.lane[inst * stride + lane].arrived > 0
-        if step < plans.lane_ptr[plans.plan_ptr[plan] + lane + 1] and plans.step[step].recv_peer >= 0 and not begun:
-            peer = int(plans.step[step].recv_peer)
-            view = int(plans.lane_row[plans.plan_ptr[plan] + lane].view_number)
-            if view >= 0:
-                peer = _in_line(plans, view, int(plans.slot_member[slot]), peer)
-            elif plans.relative[schedule]:
-                peer = (peer + int(plans.slot_member[slot])) % int(plans.members[schedule])
-            return f"{name}, lane {lane} step {step - first}, waits for npu {members[peer]}"
-    if (npu, s.REF_INSTANCE | inst) in asked:
-        return f"{name} waits for npu {asked[npu, s.REF_INSTANCE | inst]} to receive what it sends"
-    return f"{name} waits for its sends to leave"
-
-
-def _in_line(plans: s.PlanTables, view: int, member: int, offset: int) -> int:
-    """The member that stands `offset` places after this one in its line of a view."""
-    row = plans.view_row[view]
-    first, members = int(row.first), int(row.members)
-    at = int(plans.view_at[first + member])
-    return int(plans.view_member[first + at - at % members + (at + offset) % members])
+    collective = w.insts.inst[inst]
+    receiver = asked.get((npu, s.REF_INSTANCE | inst))
+    for lane in range(int(collective.lanes)):
+        state = w.insts.lane[lane_place(w.net, inst, lane)]
+        step = int(state.pc) >> 1
+        peer = int(plans.step[state.first + step].recv_peer) if step < state.steps else -1
+        if peer >= 0 and (receiver is None or state.arrived == 0):
+            sender = npu_of_peer(w.insts, plans, inst, collective.first_lane + lane, peer)
+            return f"{name}, lane {lane} step {step}, waits for npu {sender}"
+    return f"{name} waits for " + (
+        "its sends to leave" if receiver is None else f"npu {receiver} to receive what it sends"
+    )
 
 
 def waiting_rows(lp: LogicalProcess) -> list[str]:
-    """The rows of an LP that are under way and what each waits for, a line each."""
+    """What has started in an LP, or could, and is not done, and what each row waits for, a line each."""
     w, t = lp.world, lp.world.trace
+    flag = w.rows.flag[: lp.row_ptr[-1]]
+    begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
     lines = []
     asked = _asked(lp)
-    for own, row in zip(*(numbers.tolist() for numbers in _unfinished(lp)), strict=True):
+    for own, place in zip((np.searchsorted(lp.row_ptr, begun, side="right") - 1).tolist(), begun.tolist(), strict=True):
+        row = place - int(lp.row_ptr[own])
         npu = int(lp.part.nodes[own])
         at = int(w.npus.npu[own].trace_base) + row
         kind = t.kind[at]

@@ -9,15 +9,17 @@ in which their time differs from now, and of that digit's value. When now has go
 moment; what it has for later goes into lists of lower digits, a few times an event at most. Where many NPUs do the same
 at the same moment, an event comes and goes by a few list operations, however many there are.
 
-The events of the moment at hand are one sorted list. STEPs that join them before the first STEP has its turn wait in a
-list of their own, which is sorted and merged then. All else that joins them goes through a small heap, as it is rare:
-what takes no time.
+The events of the moment at hand are one sorted list. STEPs, also those that join them, wait in a list of their own,
+which is sorted when the first has its turn. All else that joins them goes through a small heap, as it is rare: what
+takes no time.
 """
 
 import numpy as np
 
+from pdes.core.heap import heap_pop, heap_push
 from pdes.core.inputs import Int64, Record, Rows
 from pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
+from pdes.core.rows.messages import FIRST_EVENT, MERGING, SORTING, WAITING
 from pdes.core.state import Messages
 
 KIND_SHIFT = 60
@@ -35,17 +37,17 @@ LISTS = 1 << DIGIT_BITS
 
 def begin_with(messages: Messages, ctl: Record, orders: Int64, items: Int64) -> None:
     """Have events at time 0, in ascending order of `orders`, be the first that are taken."""
-    count = len(orders)
-    rows: Rows = messages.event[:count]
+    end = FIRST_EVENT + len(orders)
+    rows: Rows = messages.event[FIRST_EVENT:end]
     rows.time_ps = 0
     rows.order = orders
     rows.which = items
-    rows.next_event = np.append(np.arange(1, count), 0)
-    if count:
+    rows.next_event = np.arange(FIRST_EVENT + 1, end + 1)
+    if len(orders):
         rows.next_event[-1] = NONE
-        messages.queue.due = 0
-    messages.queue.fresh = count
-    ctl.events = count
+        messages.queue.due = FIRST_EVENT
+    messages.queue.fresh = end
+    ctl.events = len(orders)
 
 
 @inline
@@ -65,40 +67,19 @@ def put_in_list(queue, event, e):
         event[last].next_event = e
 
 
+@inline
+def wait_for_turn(queue, event, e):
+    """Put a STEP of this moment behind those that wait for the first one's turn."""
+    event[e].next_event = NONE
+    event[queue.waiting_last].next_event = e
+    queue.waiting_last = e
+
+
 @outline
 def rush_in(queue, event, rush, e):
     """Put an event of this moment into the heap."""
-    i = queue.rushing
-    queue.rushing = i + 1
-    order = event[e].order
-    while i > 0:
-        parent = (i - 1) >> 1
-        if event[rush[parent]].order < order:
-            break
-        rush[i] = rush[parent]
-        i = parent
-    rush[i] = e
-
-
-@outline
-def rush_out(queue, event, rush):
-    """Take the first event out of the heap."""
-    first = rush[0]
-    size = queue.rushing - 1
-    queue.rushing = size
-    last = rush[size]
-    order = event[last].order
-    i = 0
-    while 2 * i + 1 < size:
-        child = 2 * i + 1
-        if child + 1 < size and event[rush[child + 1]].order < event[rush[child]].order:
-            child += 1
-        if order < event[rush[child]].order:
-            break
-        rush[i] = rush[child]
-        i = child
-    rush[i] = last
-    return first
+    heap_push(rush, 0, queue.rushing, event[e].order, e)
+    queue.rushing += 1
 
 
 @inline
@@ -118,13 +99,7 @@ def add_event(ctl, messages, time, kind, key, item):
     if time > queue.now_ps:
         put_in_list(queue, event, e)
     elif kind == STEP and queue.kind < STEP:
-        event[e].next_event = NONE
-        last = queue.waiting_last
-        queue.waiting_last = e
-        if last < 0:
-            queue.waiting = e
-        else:
-            event[last].next_event = e
+        wait_for_turn(queue, event, e)
     else:
         rush_in(queue, event, messages.rush, e)
 
@@ -132,24 +107,18 @@ def add_event(ctl, messages, time, kind, key, item):
 @outline
 def merged(event, a, b):
     """Two sorted lists as one: its first event."""
-    first = np.int64(NONE)
-    last = np.int64(NONE)
-    while a >= 0 or b >= 0:
-        if b < 0 or (a >= 0 and event[a].order <= event[b].order):
+    last = np.int64(MERGING)
+    while a >= 0 and b >= 0:
+        if event[a].order <= event[b].order:
             e = a
             a = event[a].next_event
         else:
             e = b
             b = event[b].next_event
-        if last < 0:
-            first = e
-        else:
-            event[last].next_event = e
+        event[last].next_event = e
         last = e
-        if a < 0 or b < 0:
-            event[last].next_event = max(a, b)
-            break
-    return first
+    event[last].next_event = max(a, b)
+    return event[MERGING].next_event
 
 
 @inline
@@ -166,10 +135,11 @@ def cut_run(event, e):
 @outline
 def sorted_list(event, first):
     """A list by order: its first event. Runs that ascend are merged two by two, until one is left."""
-    while True:
+    runs = 2
+    while runs > 1:
         rest = first
-        first = np.int64(NONE)
-        last = np.int64(NONE)
+        last = np.int64(SORTING)
+        event[last].next_event = NONE
         runs = 0
         while rest >= 0:
             a = rest
@@ -177,17 +147,12 @@ def sorted_list(event, first):
             rest = np.int64(NONE)
             if b >= 0:
                 rest = cut_run(event, b)
-            a = merged(event, a, b)
-            if last < 0:
-                first = a
-            else:
-                event[last].next_event = a
-            while rest >= 0 and event[a].next_event >= 0:
-                a = event[a].next_event
-            last = a
+            event[last].next_event = merged(event, a, b)
+            while rest >= 0 and event[last].next_event >= 0:
+                last = event[last].next_event
             runs += 1
-        if runs <= 1:
-            return first
+        first = event[SORTING].next_event
+    return first
 
 
 @outline
@@ -211,26 +176,20 @@ def next_moment(messages):
             e = event[e].next_event
     queue.now_ps = now
     queue.kind = 0
-    due = np.int64(NONE)
-    last = np.int64(NONE)
-    falls = False
+    last = np.int64(SORTING)
     e = first
     while e >= 0:
         following = event[e].next_event
         if event[e].time_ps > now:
             put_in_list(queue, event, e)
+        elif event[e].order >> KIND_SHIFT == STEP:
+            wait_for_turn(queue, event, e)
         else:
-            if last < 0:
-                due = e
-            else:
-                event[last].next_event = e
-                falls = falls or event[last].order > event[e].order
+            event[last].next_event = e
             last = e
         e = following
     event[last].next_event = NONE
-    if falls:
-        due = sorted_list(event, due)
-    queue.due = due
+    queue.due = sorted_list(event, event[SORTING].next_event)
 
 
 @inline
@@ -238,21 +197,17 @@ def take_event(ctl, messages):
     """Take the first event out; its time, order and item."""
     queue, event = messages.queue, messages.event
     ctl.events -= 1
-    if queue.due < 0 and queue.waiting < 0 and queue.rushing == 0:
-        next_moment(messages)
+    if queue.due < 0 and queue.rushing == 0:
+        if queue.waiting_last == WAITING:
+            next_moment(messages)
+        if queue.due < 0:
+            queue.due = sorted_list(event, event[WAITING].next_event)
+            queue.waiting_last = WAITING
     e = queue.due
-    hurries = queue.rushing > 0 and (e < 0 or event[messages.rush[0]].order < event[e].order)
-    if hurries:
-        e = messages.rush[0]
-    if queue.waiting >= 0 and (e < 0 or event[e].order >> KIND_SHIFT == STEP):
-        waiting = sorted_list(event, queue.waiting)
-        queue.waiting = NONE
-        queue.waiting_last = NONE
-        e = merged(event, queue.due, waiting)
-        queue.due = e
-        hurries = queue.rushing > 0 and event[messages.rush[0]].order < event[e].order
-    if hurries:
-        e = rush_out(queue, event, messages.rush)
+    if queue.rushing > 0 and (e < 0 or messages.rush[0] < event[e].order):
+        e = messages.rush[1]
+        heap_pop(messages.rush, 0, queue.rushing)
+        queue.rushing -= 1
     else:
         queue.due = event[e].next_event
     order = event[e].order

@@ -9,19 +9,18 @@ import numpy as np
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, kernel
 from pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lane, tag_seq
-from pdes.core.state import LANES, LONGEST_RUN_PS, REF_INSTANCE
+from pdes.core.state import LANES, LONGEST_RUN_PS
 from pdes.core.status import DONE, FULL
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE, KEY_SHIFT, KIND_SHIFT, LAUNCH, LEFT, OWN, TAKE, add_event, take_event
-from pdes.messages.whole import add_message_event, ends_of, taken_at
+from pdes.messages.whole import add_message_event, ends_of
 from pdes.nic.message_pool import give_row_back
 from pdes.nic.transport import finish_flow
 from pdes.npu.agenda import take_due
 from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
-from pdes.npu.delivery import receive_row
+from pdes.npu.delivery import in_lane_at, receive_row
 from pdes.npu.npu_window import short_of
-from pdes.npu.start import start_row
-from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready
+from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, start_row
 
 PAUSED, TOO_LATE = 4, 5
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
@@ -49,11 +48,10 @@ def begin_row(w, node, now):
     if inst >= 0 and w.insts.inst[inst].started == 1:
         collective = w.insts.inst[inst]
         delay = begins_after(w.net, w.plans, collective.plan)
-        if delay == 0:
-            return done, inst
-        collective.started = 0
-        add_event(w.net.ctl, w.messages, now + delay, LAUNCH, collective.key, inst)
-        inst = np.int64(NOTHING)
+        if delay > 0:
+            collective.started = 0
+            add_event(w.net.ctl, w.messages, now + delay, LAUNCH, collective.key, inst)
+            inst = np.int64(NOTHING)
     return done, inst
 
 
@@ -73,37 +71,21 @@ def take_message(w, node, message, now):
 
 
 @inline
-def has_left(w, message):
-    """A message's last byte has left, or that of an instance's last one (-1 - instance). Returns as `start_row`."""
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
-    if message < 0:
-        inst = -1 - message
-        w.insts.inst[inst].sends_left -= 1
-        return done, inst
-    ref = w.qps.msg[message].ref
-    if ref >= REF_INSTANCE:
-        inst = send_has_left(w.net, w.insts, ref)
-    else:
-        done = ref
-    return done, inst
-
-
-@inline
 def has_arrived(w, node, message, now):
-    """A message is in. Returns as `start_row`."""
-    size = w.qps.msg[message].payload_bytes
-    w.net.count.consumed_packets += 1
-    w.net.count.received_bytes += size
-    w.net.count.payload_bytes += size
-    at = taken_at(w, node, message, now)
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
+    """A message is in; its receiver acts on it after an endpoint's delay, and once it is added. As `start_row`."""
+    net = w.net
+    whole = whole_messages(w.qps.msg)[message]
+    size = whole.payload_bytes
+    net.count.consumed_packets += 1
+    net.count.received_bytes += size
+    net.count.payload_bytes += size
+    at = now + net.const.endpoint_delay_ps
+    if net.const.reduces == 1 and tag_group(whole.tag) != P2P:
+        at = in_lane_at(w, node, whole.tag, size, at, True)
     if at == now:
-        done, inst = take_message(w, node, message, now)
-    else:
-        add_message_event(w.net, w.qps, w.messages, at, TAKE, message)
-    return done, inst
+        return take_message(w, node, message, now)
+    add_message_event(net, w.qps, w.messages, at, TAKE, message)
+    return np.int64(NOTHING), np.int64(NOTHING)
 
 
 @inline
@@ -134,8 +116,7 @@ def node_of(w, kind, order, item):
 @inline
 def happen(w, node, kind, order, item, now):
     """Let an event happen. Returns as `start_row`."""
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
+    done = inst = np.int64(NOTHING)
     if kind == OWN:
         lane = order & ((1 << KEY_SHIFT) - 1)
         if lane < LANES:
@@ -144,7 +125,11 @@ def happen(w, node, kind, order, item, now):
             inst = take_due(w.net, w.npus, w.insts, node, now)
             move_lanes(w, node)
     elif kind == LEFT:
-        done, inst = has_left(w, item)
+        if item < 0:  # of an instance, not of a message
+            inst = -1 - item
+            w.insts.inst[inst].sends_left -= 1
+        else:
+            done, inst = send_has_left(w.net, w.insts, w.qps.msg[item].ref)
     elif kind == LAUNCH:
         inst = item
         w.insts.inst[inst].started = 1

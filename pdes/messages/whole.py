@@ -3,14 +3,13 @@
 import numpy as np
 
 from pdes.core.jit import hook, inline
-from pdes.core.packet import P2P, SHARES_SHIFT, destination, header, pair_word, tag_group
+from pdes.core.packet import SHARES_SHIFT, destination, header, pair_word
 from pdes.core.state import REF_INSTANCE, REF_LANE
 from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import KEY_SHIFT, LEFT, STEP, add_event
 from pdes.network.path import next_link
 from pdes.nic.message_pool import take_row
 from pdes.nic.transport import queue_pair
-from pdes.npu.reduction import in_lane_at
 
 LONGEST_STEP_PS = 2.4e18
 """What takes longer is cut to this: it is more than LONGEST_RUN_PS, and so ends the run before times overflow."""
@@ -60,27 +59,20 @@ def leaves(w, message, left_ps, now):
     add_message_event(w.net, w.qps, w.messages, left_ps, LEFT, message)
 
 
-@inline
-def connection_to(w, node, dst, connection):
-    """The NPU's connection to `dst`: the one by which it sent last, or that of the map."""
-    npu = w.npus.npu[node]
-    q = npu.last_connection
-    which = connection & ((1 << SHARES_SHIFT) - 1)
-    if q < 0 or destination(w.qps.qp[q].w1) != dst or w.qps.qp[q].connection != which:
-        q = queue_pair(w.net, w.npus, w.qps, node, dst, connection)
-        npu.last_connection = q
-    return q
-
-
 @hook
 def post_whole(address, node, dst, connection, tag, size, ref, now):
     """Post a message, as pdes.nic.transport.post."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    q = connection_to(w, node, dst, connection)
+    npu = w.npus.npu[node]
+    # the connection by which it sent last, or that of the map
+    q = npu.last_connection
+    which = connection & ((1 << SHARES_SHIFT) - 1)
+    if q < 0 or destination(qps.qp[q].w1) != dst or qps.qp[q].connection != which:
+        q = queue_pair(net, w.npus, qps, node, dst, connection)
+        npu.last_connection = q
     message = take_row(net, qps)
     whole = whole_messages(qps.msg)[message]
-    npu = w.npus.npu[node]
     ordinal = npu.posted
     npu.posted = ordinal + 1
     whole.payload_bytes = size
@@ -108,15 +100,3 @@ def ends_of(qps, message):
     """Packet word 1 of a message: who sends to whom."""
     qp = qps.qp[whole_messages(qps.msg)[message].connection]
     return header(destination(qp.w1), np.int64(qp.npu), 0, 0)
-
-
-@inline
-def taken_at(w, node, message, now):
-    """When the receiver acts on a message that is in now: an endpoint's delay, and a reduction if it is added."""
-    whole = whole_messages(w.qps.msg)[message]
-    net = w.net
-    at = now + net.const.endpoint_delay_ps
-    tag = whole.tag
-    if net.const.reduces == 1 and tag_group(tag) != P2P:
-        at = in_lane_at(w, node, tag, whole.payload_bytes, at, True)
-    return at

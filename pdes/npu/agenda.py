@@ -58,30 +58,36 @@ def arm(net, npus, insts, node, at, was_armed):
 
 
 @inline
+def put_in(rows, head, tail, at, due):
+    """Put a row into a list by its `due`, behind those of the same time; the first row of the list, and the last."""
+    rows[at].due = due
+    if head < 0 or due >> 1 < rows[head].due >> 1:
+        rows[at].later = head
+        if head < 0:
+            tail = at
+        return at, tail
+    before = head
+    if due >> 1 >= rows[tail].due >> 1:
+        before = tail
+        tail = at
+    else:
+        while rows[rows[before].later].due >> 1 <= due >> 1:
+            before = np.int64(rows[before].later)
+    rows[at].later = rows[before].later
+    rows[before].later = at
+    return head, tail
+
+
+@inline
 def put_off(net, npus, insts, node, at, time):
     """Have the place `at` go on at `time`."""
     npu = npus.npu[node]
-    insts.lane[at].due = time << 1
     head = npu.agenda_head
-    if head < 0 or time < insts.lane[head].due >> 1:
-        insts.lane[at].later = head
-        npu.agenda_head = at
-        if head < 0:
-            npu.agenda_tail = at
-        elif net.hooks.act == 0:
+    npu.agenda_head, npu.agenda_tail = put_in(insts.lane, head, npu.agenda_tail, at, time << 1)
+    if npu.agenda_head == at:
+        if head >= 0 and net.hooks.act == 0:
             insts.lane[head].due &= ~1
         arm(net, npus, insts, node, at, head >= 0)
-        return
-    tail = npu.agenda_tail
-    before = head
-    if time >= insts.lane[tail].due >> 1:
-        before = tail
-        npu.agenda_tail = at
-    else:
-        while insts.lane[insts.lane[before].later].due >> 1 <= time:
-            before = np.int64(insts.lane[before].later)
-    insts.lane[at].later = insts.lane[before].later
-    insts.lane[before].later = at
 
 
 @inline

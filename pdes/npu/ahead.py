@@ -46,6 +46,8 @@ def first_block(net, node):
     box = inbox_of(node, net.ctl.side)
     head = np.int64(net.inbox[box])
     tail = np.int64(net.inbox[box + 1])
+    if head < 0:
+        return head, head
     if tail >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
         tail = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
     return head, min(tail, head + MOST_NAMED)
@@ -75,8 +77,6 @@ def prefetch_pair(net, qps, q):
 def prefetch_named(net, npus, qps, insts, node):
     """Ask for what the first packets of a node's inbox name: queue pairs, and lanes whose messages they complete."""
     head, end = first_block(net, node)
-    if head < 0:
-        return
     last = npus.npu[node].last_receiver
     for record in range(head, end):
         packet = net.record[record]
@@ -111,8 +111,6 @@ def prefetch_steps(net, npus, insts, plans, node):
     if place >= 0:
         prefetch_step(net, plans, insts, place)
     head, end = first_block(net, node)
-    if head < 0:
-        return
     for record in range(head, end):
         packet = net.record[record]
         if flags(packet.w1) & (FLAG_ACK | FLAG_LAST) == FLAG_LAST:

@@ -7,13 +7,12 @@ import numpy as np
 
 from pdes.core.hashmap import FREE, find, remove
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
-from pdes.core.packet import CONTROL, instance_key, tag_for
+from pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
 from pdes.core.state import LAUNCHING, REF_INSTANCE, REF_LANE, STARTED, STIRRED_LANES
 from pdes.core.world import world_at
 from pdes.nic.rendezvous import answer_next, come_to, is_used, post_or_ask
 from pdes.nic.transport import post
 from pdes.npu.agenda import DUE, lane_place, put_off, stir, wake_place
-from pdes.npu.in_flight import CALL_LANE
 from pdes.npu.tokens import lane_done, may_begin
 
 
@@ -34,11 +33,9 @@ def instance(net, insts, node, group, seq):
     insts.inst[inst].key = key
     for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
         clear_row(insts.lane, i)
-    if net.const.collectives_in_flight > 0:
-        for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
+        if net.const.collectives_in_flight > 0:
             insts.called[i] = 0
-    if net.const.reduces == 1:
-        for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
+        if net.const.reduces == 1:
             clear_row(insts.taken, i)
     return inst
 
@@ -63,6 +60,15 @@ def begins_after(net, plans, plan):
 
 
 @inline
+def plan_of(plans, schedule, slot):
+    """What an NPU does in a collective; slot: its own of the group."""
+    at = plans.plan_of_ptr[schedule]
+    if not plans.relative[schedule]:
+        at += plans.slot_member[slot]
+    return np.int64(plans.plan_of[at])
+
+
+@inline
 def start_collective(w, node, row, now):
     """Begin the collective of a trace row; return its instance. Its first step may be due later (`launch`)."""
     net, npus, insts, trace, plans = w.net, w.npus, w.insts, w.trace, w.plans
@@ -71,11 +77,7 @@ def start_collective(w, node, row, now):
     slot = npu.slot_base + trace.group[r]
     inst = instance(net, insts, node, np.int64(plans.slot_group[slot]), np.int64(trace.seq[r]))
     schedule = np.int64(trace.schedule[r])
-    member = np.int64(plans.slot_member[slot])
-    plan = plans.plan_of_ptr[schedule]
-    if not plans.relative[schedule]:
-        plan += member
-    plan = np.int64(plans.plan_of[plan])
+    plan = plan_of(plans, schedule, slot)
     collective = insts.inst[inst]
     collective.row = row
     collective.slot = slot
@@ -100,7 +102,7 @@ def start_collective(w, node, row, now):
         call_hook(net.hooks.running, net.const.address, node, 1, now)
     collective.buffer_bytes = trace.bytes[r]
     collective.schedule = schedule
-    collective.member = member
+    collective.member = plans.slot_member[slot]
     return inst
 
 
@@ -148,28 +150,21 @@ def part_bytes(address, i, lane, chunk, count):
     return (data * lane_row.wire_num + per - 1) // per
 
 
-@outline
-def peer_in_line(address, view, member, offset):
-    """The member that stands `offset` places after this one in its line of a view."""
-    plans = world_at(address).plans
-    view_row = plans.view_row[view]
-    size = view_row.members
-    first = view_row.first
-    at = np.int64(plans.view_at[first + member])
-    place = at % size
-    to = place + offset
-    if to >= size:
-        to -= size
-    return np.int64(plans.view_member[first + at - place + to])
-
-
 @inline
-def npu_of_peer(address, insts, plans, i, lane, peer):
-    """The NPU that a step's peer is; i: row word of the instance, lane: that of the lane."""
+def npu_of_peer(insts, plans, i, lane, peer):
+    """The NPU that a step's peer is, by places after this one; i: row word of the instance, lane: that of the lane."""
     lane_row = plans.lane_row[lane]
     collective = insts.inst[i]
     if lane_row.view_number >= 0:
-        peer = peer_in_line(address, lane_row.view_number, collective.member, peer)
+        # in its line of a view
+        view_row = plans.view_row[lane_row.view_number]
+        members = view_row.members
+        at = np.int64(plans.view_at[view_row.first + collective.member])
+        place = at % members
+        peer += place
+        if peer >= members:
+            peer -= members
+        peer = np.int64(plans.view_member[view_row.first + at - place + peer])
     elif plans.relative[collective.schedule]:
         members = np.int64(plans.members[collective.schedule])
         peer += collective.member
@@ -179,32 +174,21 @@ def npu_of_peer(address, insts, plans, i, lane, peer):
     return np.int64(plans.group_member[plans.group_ptr[group] + peer])
 
 
-@outline
-def call_sender(address, node, inst, number, lane, step, now):
-    """A lane waits for a message: call who sends it, unless that is whom it has called last.
-
-    Arguments are as of `post_step`.
-    """
-    w = world_at(address)
-    net, insts, plans = w.net, w.insts, w.plans
-    at = lane_place(net, inst, number)
-    peer = np.int64(plans.step[step].recv_peer)
-    if insts.called[at] == peer + 1:
-        return
-    insts.called[at] = peer + 1
-    dst = npu_of_peer(address, insts, plans, inst, lane, peer)
-    tag = tag_for(insts.inst[inst].key, np.int64(CALL_LANE))
-    post(address, node, dst, np.int64(CONTROL), tag, net.const.control_bytes, np.int64(-1), now)
-
-
 @hook
 def expect(address, node, inst, number, lane, step, now):
     """A lane is at a step that receives: answer who asked first, call the sender. Arguments are as of `post_step`."""
-    net = world_at(address).net
+    w = world_at(address)
+    net, insts, plans = w.net, w.insts, w.plans
     if is_used(net):
         answer_next(address, node, inst, number, now)
-    if net.const.collectives_in_flight > 0:
-        call_sender(address, node, inst, number, lane, step, now)
+    peer = np.int64(plans.step[step].recv_peer)
+    at = lane_place(net, inst, number)
+    # unless it is whom the lane has called last
+    if net.const.collectives_in_flight > 0 and insts.called[at] != peer + 1:
+        insts.called[at] = peer + 1
+        dst = npu_of_peer(insts, plans, inst, lane, peer)
+        tag = tag_for(insts.inst[inst].key, np.int64(CALL_LANE))
+        post(address, node, dst, np.int64(CONTROL), tag, net.const.control_bytes, np.int64(-1), now)
     return 0
 
 
@@ -222,7 +206,7 @@ def post_step(net, insts, plans, node, inst, number, lane, step, now):
         size = chunk_bytes(insts, plans, inst, chunk, count)
     else:
         size = part_bytes(address, inst, lane, chunk, count)
-    dst = npu_of_peer(address, insts, plans, inst, lane, np.int64(step_row.send_peer))
+    dst = npu_of_peer(insts, plans, inst, lane, np.int64(step_row.send_peer))
     tag = tag_for(collective.key, np.int64(step_row.send_lane))
     collective.sends_left += 1
     ref = REF_INSTANCE | inst
@@ -240,14 +224,16 @@ def arrives(net, insts, inst, lane):
 
 @inline
 def send_has_left(net, insts, ref):
-    """The last byte of a collective's message has left; the instance. ref: as it was posted."""
+    """The last byte of a message has left; ref: who waits for that, as it was posted. Returns as `start_row`."""
+    if ref < REF_INSTANCE:
+        return ref, np.int64(-1)
     inst = ref & ((1 << REF_LANE) - 1)
     insts.inst[inst].sends_left -= 1
     lane = (ref & (REF_INSTANCE - 1)) >> REF_LANE
     if lane > 0:
         insts.lane[lane_place(net, inst, lane - 1)].left += 1
         stir(insts, inst, lane - 1)
-    return inst
+    return np.int64(-1), inst
 
 
 @inline
@@ -302,15 +288,12 @@ def advance_lane(w, node, inst, lane, now):
         # after the send: a blocking lane goes on once its last byte has left, any lane once the message of the step has
         # come; where messages are asked for or called, a lane that waits says so
         blocks = lane_row.blocking == 1 and step_row.send_peer >= 0
-        if blocks and state.left == 0:
-            if net.const.handshakes == 1 and step_row.recv_peer >= 0:
+        receives = step_row.recv_peer >= 0
+        if (blocks and state.left == 0) or (receives and state.arrived == 0):
+            if receives and net.const.handshakes == 1:
                 call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
             break
-        if step_row.recv_peer >= 0:
-            if state.arrived == 0:
-                if net.const.handshakes == 1:
-                    call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
-                break
+        if receives:
             state.arrived -= 1
         if blocks:
             state.left -= 1
@@ -323,13 +306,6 @@ def advance_lane(w, node, inst, lane, now):
                 lane_done(net, npus, insts, plans, node, inst, row, now)
     state.pc = pc
     return progress
-
-
-@inline
-def looks_at_all(net):
-    """Whether lanes may go on, or have to ask for something, though nothing is known to have happened to them."""
-    const = net.const
-    return const.handshakes == 1 or const.tokens > 0 or net.hooks.act != 0
 
 
 @outline
@@ -345,8 +321,10 @@ def advance(address, node, inst, now):
     count = collective.lanes
     stirred = collective.stirred
     collective.stirred = 0
-    # lane after lane as far as each goes, and again as long as one has moved: others may depend on its steps
-    if count > STIRRED_LANES or looks_at_all(net):
+    # lane after lane as far as each goes, and again as long as one has moved: others may depend on its steps. All are
+    # looked at where they may go on, or have to ask for something, though nothing is known to have happened to them
+    unknown = net.const.handshakes == 1 or net.const.tokens > 0 or net.hooks.act != 0
+    if count > STIRRED_LANES or unknown:
         progress = True
         while progress:
             progress = False

@@ -18,12 +18,10 @@ def left_ps(net, npus, node):
     """Time that the rest of the compute lane's row takes if as many collectives go on running."""
     factor = net.const.compute_slow_1000ths
     system = npus.system[node]
-    work = system.work_ps
-    part = system.work_part
     if system.running == 0:
-        return work + np.int64(part > 0)
-    rest = (work % SLOWDOWN_UNIT) * factor + part
-    return work // SLOWDOWN_UNIT * factor + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
+        return system.work_ps + np.int64(system.work_part > 0)
+    rest = (system.work_ps % SLOWDOWN_UNIT) * factor + system.work_part
+    return system.work_ps // SLOWDOWN_UNIT * factor + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
 
 
 @inline

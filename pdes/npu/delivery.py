@@ -1,16 +1,23 @@
-"""A message is complete at its receiver: a receive is done, a lane goes on, or a request is answered."""
+"""A message is complete at its receiver: a receive is done, a lane goes on, or a request is answered.
+
+What is added to what is there may take time: its bytes go three times through an NPU's memory. Reductions go on side by
+side, but what a lane receives stays in order.
+"""
 
 import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
-from pdes.core.packet import P2P, receive_key, source, tag_group, tag_lane, tag_seq
-from pdes.core.state import ROW_ARRIVED, ROW_ASKED, ROW_POSTED
+from pdes.core.packet import CALL_LANE, P2P, receive_key, source, tag_group, tag_lane, tag_seq
+from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED
 from pdes.core.world import world_at
 from pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
 from pdes.npu.agenda import lane_place
-from pdes.npu.collective import arrives, instance_for
-from pdes.npu.in_flight import CALL_LANE, call
-from pdes.npu.trace import NOTHING
+from pdes.npu.collective import arrives, instance, instance_for, plan_of
+from pdes.npu.in_flight import call
+from pdes.npu.trace import NOTHING, row_of_collective
+
+TOUCHES = 3
+"""Bytes of memory that adding a byte moves: two reads and a write."""
 
 
 @inline
@@ -56,8 +63,7 @@ def message_by_kind(address, node, w1, w3):
     w = world_at(address)
     net, npus, rows = w.net, w.npus, w.rows
     npu = npus.npu[node]
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
+    done = inst = np.int64(NOTHING)
     kind = np.int64(EAGER)
     if is_used(net):
         kind = w3 & KIND_MASK
@@ -72,9 +78,8 @@ def message_by_kind(address, node, w1, w3):
         send_cleared(net, npus, w.qps, node, source(w1), tag, npu.now_ps)
     elif group != P2P:
         inst = instance_for(net, npus, w.insts, node, group, tag_seq(tag))
-        at = lane_place(net, inst, lane)
         if is_used(net):
-            lane_gets(net, w.qps, w.insts, at, kind, source(w1))
+            lane_gets(net, w.qps, w.insts, lane_place(net, inst, lane), kind, source(w1))
         else:
             arrives(net, w.insts, inst, lane)
     elif kind == REQUEST:
@@ -90,17 +95,13 @@ def message_by_kind(address, node, w1, w3):
 @inline
 def message_done(net, npus, insts, node, w1, w3):
     """The receiver acts on a message; w1, w3: of its last packet. Returns as `start_row`."""
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
-    group = tag_group(w3)
     if net.const.handshakes == 1:
-        done, inst = apart(call_hook(net.hooks.message_by_kind, net.const.address, node, w1, w3))
-    elif group == P2P:
-        done = receive_row(net.const.address, node, w1, w3)
-    else:
-        inst = instance_for(net, npus, insts, node, group, tag_seq(w3))
-        arrives(net, insts, inst, tag_lane(w3))
-    return done, inst
+        return apart(call_hook(net.hooks.message_by_kind, net.const.address, node, w1, w3))
+    if tag_group(w3) == P2P:
+        return receive_row(net.const.address, node, w1, w3), np.int64(NOTHING)
+    inst = instance_for(net, npus, insts, node, tag_group(w3), tag_seq(w3))
+    arrives(net, insts, inst, tag_lane(w3))
+    return np.int64(NOTHING), inst
 
 
 @inline
@@ -109,3 +110,26 @@ def message_is_in(net, npus, insts, node, now, w1, w2, w3):
     if net.hooks.is_in != 0:
         return apart(call_hook(net.hooks.is_in, net.const.address, node, now, w1, w2, w3))
     return message_done(net, npus, insts, node, w1, w3)
+
+
+@inline
+def in_lane_at(w, node, tag, size, at, is_data):
+    """When a lane takes a message that is in and would be taken at `at`: once it is added, and those before are taken.
+
+    The how-manieth receive of its lane a message is tells whether it is added. is_data: else it only stays in order.
+    """
+    net, messages, taken = w.net, w.messages, w.insts.taken
+    number = tag_lane(tag)
+    inst = instance(net, w.insts, node, tag_group(tag), tag_seq(tag))
+    taken_row = taken[lane_place(net, inst, number)]
+    if is_data:
+        npu = w.npus.npu[node]
+        row, slot = row_of_collective(npu, w.trace, w.plans, tag_group(tag), tag_seq(tag))
+        lane = w.plans.plan_ptr[plan_of(w.plans, w.trace.schedule[npu.trace_base + row], slot)] + number
+        if messages.reduces[messages.receive_ptr[lane] + taken_row.messages] == 1:
+            time = np.int64(min(size * messages.memory_psb[0] + 0.5, LONGEST_RUN_PS / TOUCHES))
+            at += TOUCHES * (time - time % net.const.resolution_ps)
+        taken_row.messages += 1
+    at = max(at, taken_row.taken_ps)
+    taken_row.taken_ps = at
+    return at

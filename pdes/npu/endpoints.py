@@ -12,20 +12,16 @@ import numpy as np
 
 from pdes.core.heap import heap_hasten
 from pdes.core.jit import hook, inline
-from pdes.core.packet import P2P, tag_group, tag_lane
-from pdes.core.state import REF_INSTANCE
+from pdes.core.packet import CALL_LANE, P2P, tag_group, tag_lane
 from pdes.core.world import later_messages, world_at
 from pdes.network.way_back import back_at
 from pdes.nic.message_pool import give_row_back, take_row
 from pdes.nic.port import set_event
 from pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
 from pdes.nic.transport import count_posted, line_up, payload_bytes, queue_pair
-from pdes.npu.agenda import agenda_slot
+from pdes.npu.agenda import agenda_slot, put_in
 from pdes.npu.collective import send_has_left
-from pdes.npu.delivery import message_done
-from pdes.npu.in_flight import CALL_LANE
-from pdes.npu.reduction import in_lane_at
-from pdes.npu.trace import NOTHING
+from pdes.npu.delivery import in_lane_at, message_done
 
 SENDS, ACTS, IS_TOLD = range(3)
 """What is done later: a message is sent; its receiver acts on it; who waits for its acknowledgement is told."""
@@ -41,42 +37,16 @@ def later_slot(npus, node):
 def put_off(npus, qps, node, row, what, due):
     """Have the NPU do what a row says at `due`."""
     msg = later_messages(qps.msg)
-    msg[row].due_ps = due
     msg[row].what = what
-    system = npus.system[node]
+    npu, system = npus.npu[node], npus.system[node]
     head = system.later_head - 1
-    tail = system.later_tail - 1
-    if head < 0 or due < msg[head].due_ps:
-        msg[row].next_message = head
-        system.later_head = row + 1
-        if head < 0:
-            system.later_tail = row + 1
-            set_event(npus, node, due, later_slot(npus, node))
-        else:
-            npu = npus.npu[node]
-            base, size = npu.heap, npu.heap_size
-            heap_hasten(npus.heap, base, size, due, later_slot(npus, node))
-        return
-    before = tail
-    if due < msg[tail].due_ps:
-        before = head
-        following = msg[before].next_message
-        while msg[following].due_ps <= due:
-            before = following
-            following = msg[before].next_message
-    else:
-        system.later_tail = row + 1
-    msg[row].next_message = msg[before].next_message
-    msg[before].next_message = row
-
-
-@inline
-def first_due(npus, qps, node, now):
-    """The first row that is due, -1 if none is."""
-    head = npus.system[node].later_head - 1
-    if head >= 0 and later_messages(qps.msg)[head].due_ps > now:
-        head = np.int64(-1)
-    return head
+    first, last = put_in(msg, head, system.later_tail - 1, row, due << 1)
+    system.later_head = first + 1
+    system.later_tail = last + 1
+    if head < 0:
+        set_event(npus, node, due, later_slot(npus, node))
+    elif first == row:
+        heap_hasten(npus.heap, npu.heap, npu.heap_size, due, later_slot(npus, node))
 
 
 @inline
@@ -84,7 +54,7 @@ def take_first(net, npus, qps, node):
     """Take the first row off the list; its words may be read until another is taken."""
     system = npus.system[node]
     head = system.later_head - 1
-    following = later_messages(qps.msg)[head].next_message
+    following = later_messages(qps.msg)[head].later
     system.later_head = following + 1
     if following < 0:
         system.later_tail = 0
@@ -97,7 +67,7 @@ def arm(npus, qps, node):
     """Have an event at the time of the first row; that of the one before has happened."""
     head = npus.system[node].later_head - 1
     if head >= 0:
-        set_event(npus, node, later_messages(qps.msg)[head].due_ps, later_slot(npus, node))
+        set_event(npus, node, later_messages(qps.msg)[head].due >> 1, later_slot(npus, node))
 
 
 @inline
@@ -191,24 +161,20 @@ def do_later(address, node, now):
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
     msg = later_messages(qps.msg)
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
-    head = first_due(npus, qps, node, now)
+    system = npus.system[node]
+    head = system.later_head - 1
     if msg[head].what == SENDS:
-        while head >= 0 and msg[head].what == SENDS:
+        while head >= 0 and msg[head].what == SENDS and msg[head].due >> 1 <= now:
             m = take_first(net, npus, qps, node)
             q, tag, size, ref = msg[m].connection, msg[m].tag, msg[m].payload_bytes, msg[m].ref
             send(net, npus, qps, node, q, tag, size, ref, now)
-            head = first_due(npus, qps, node, now)
+            head = system.later_head - 1
         arm(npus, qps, node)
         return 0
     m = take_first(net, npus, qps, node)
     arm(npus, qps, node)
-    ref = msg[m].ref
     if msg[m].what == ACTS:
         done, inst = message_done(net, w.npus, w.insts, node, msg[m].w1, msg[m].tag)
-    elif ref >= REF_INSTANCE:
-        inst = send_has_left(net, w.insts, ref)
     else:
-        done = ref
+        done, inst = send_has_left(net, w.insts, msg[m].ref)
     return (inst + 1) << 32 | (done + 1)

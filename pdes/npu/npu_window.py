@@ -12,7 +12,7 @@ from pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, outline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
-from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS, REF_INSTANCE
+from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS
 from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, give_back, take_batch
 from pdes.network.link import drop
@@ -25,19 +25,7 @@ from pdes.npu.agenda import agenda_slot, take_due
 from pdes.npu.ahead import list_busy, prefetch_npus
 from pdes.npu.collective import advance, close_if_done, send_has_left
 from pdes.npu.delivery import apart, message_is_in
-from pdes.npu.start import start_row
-from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready
-
-
-@inline
-def next_kicked(npus, node):
-    """Take the first port of the list of ports to try."""
-    npu = npus.npu[node]
-    link = npu.kick_head
-    port = npus.port[link]
-    npu.kick_head = np.int64(port.kick_next)
-    port.kick_next = NOT_KICKED
-    return link
+from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, start_row
 
 
 @inline
@@ -98,9 +86,7 @@ def own_event(net, npus, rows, insts, node, now):
     slot = npus.heap[2 * heap + 1]
     heap_pop(npus.heap, heap, npu.heap_size)
     npu.heap_size -= 1
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
-    link = np.int64(NOTHING)
+    done = inst = link = np.int64(NOTHING)
     # whose event it is, by its slot: the ports, the lanes, the timer, the ports' pacing, the agenda, and messages that
     # are acted on later
     if slot < ports:
@@ -108,19 +94,14 @@ def own_event(net, npus, rows, insts, node, now):
         link = net.out_ptr[node] + slot
         port = npus.port[link]
         port.scheduled = 0
-        ref = port.sent_ref
-        if ref >= REF_INSTANCE:
-            inst = send_has_left(net, insts, ref)
-        elif ref >= 0:
-            done = ref
+        done, inst = send_has_left(net, insts, port.sent_ref)
         port.sent_ref = -1
     elif slot < ports + LANES:
         done = leave_lane(npu, rows, slot - ports)
     elif slot == agenda_slot(ports):
         inst = take_due(net, npus, insts, node, now)
     elif slot > agenda_slot(ports):
-        both = call_hook(net.hooks.do_later, net.const.address, node, now)
-        done, inst = apart(both)
+        done, inst = apart(call_hook(net.hooks.do_later, net.const.address, node, now))
     elif slot > ports + LANES:
         link = net.out_ptr[node] + slot - ports - LANES - 1
         npus.port[link].pace_at_ps = INF
@@ -136,9 +117,7 @@ def packet_event(net, npus, qps, node, record, now):
     """A packet has come. Returns the tag of the message that it completes, or NOTHING."""
     packet = net.record[record]
     carry(net, TAKE_UP, record)
-    w1 = packet.w1
-    w2 = packet.w2
-    w3 = packet.w3
+    w1, w2, w3 = packet.w1, packet.w2, packet.w3
     if destination(w1) == PAUSE_FRAME:
         link = on_pause(net, record, w2, now)
         kick(npus, node, link)
@@ -161,12 +140,8 @@ def next_action(w, address, node, begin, end, i):
     net, inbox, npus, qps = w.net, w.inbox, w.npus, w.qps
     npu = npus.npu[node]
     now = npu.now_ps
-    done = np.int64(NOTHING)
-    inst = np.int64(NOTHING)
-    link = np.int64(NOTHING)
-    tag = np.int64(NOTHING)
-    w1 = np.int64(0)
-    w2 = np.int64(0)
+    done = inst = link = tag = np.int64(NOTHING)
+    w1 = w2 = np.int64(0)
     # first all that follows from the event at hand, at its time: rows start, complete messages are told of, and only
     # then ports are tried, so that all that is posted at one moment takes turns from its first packet on
     if npu.ready_head >= 0:
@@ -175,7 +150,10 @@ def next_action(w, address, node, begin, end, i):
     elif net.hooks.selective_sender != 0 and npu.done_head >= 0:
         w1, w2, tag = take_complete(net, npus, qps, node)
     elif npu.kick_head >= 0:
-        link = next_kicked(npus, node)
+        link = npu.kick_head
+        port = npus.port[link]
+        npu.kick_head = np.int64(port.kick_next)
+        port.kick_next = NOT_KICKED
     else:
         # nothing more follows: time goes on to the earlier of the NPU's own next event and the next packet
         own = np.int64(INF)
@@ -195,8 +173,7 @@ def next_action(w, address, node, begin, end, i):
                 record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
                 packet = net.record[record]
                 i += 1
-                w1 = packet.w1
-                w2 = packet.w2
+                w1, w2 = packet.w1, packet.w2
                 tag = packet_event(net, npus, qps, node, record, now)
     return i, now, done, inst, link, tag, w1, w2
 

@@ -8,7 +8,6 @@ members that choose differently would otherwise wait for each other for ever.
 from pdes.core.jit import inline
 from pdes.npu.agenda import put_off, wake_place
 
-NONE = -1
 ASLEEP, WAITING, CALLED, RUNNING = range(4)
 """PHASE_STATE: lanes left << 2 | one of these. CALLED: at work without a token."""
 FIFO, LIFO, PRIORITY = range(3)
@@ -43,26 +42,13 @@ def may_begin(net, npus, insts, plans, node, inst, row, arrived):
             tokens.running += 1
             word |= RUNNING
         else:
-            line_up(npus, insts, token, phase)
+            phase_row.next_phase = tokens.waiting
+            tokens.waiting = phase
     if word & 3 == WAITING and arrived > 0:
         leave_line(npus, insts, token, phase)
         word = (word & ~3) | CALLED
     phase_row.state = word
     return word & 3 != WAITING
-
-
-@inline
-def line_up(npus, insts, token, phase):
-    """Queue a phase behind those that wait for the same tokens."""
-    tokens = npus.token[token]
-    insts.phase[phase].next_phase = NONE
-    last = tokens.waiting
-    if last < 0:
-        tokens.waiting = phase
-        return
-    while insts.phase[last].next_phase >= 0:
-        last = insts.phase[last].next_phase
-    insts.phase[last].next_phase = phase
 
 
 @inline
@@ -81,17 +67,17 @@ def leave_line(npus, insts, token, phase):
 
 @inline
 def first_in_turn(net, npus, insts, token):
-    """The phase that goes next: the first that came, the last, or the first of the highest priority; NONE if none."""
+    """The phase that goes next: the first that came, the last, or the first of the highest priority; -1 if none.
+
+    The line begins with the last that came.
+    """
     stride = net.const.phase_stride
     best = npus.token[token].waiting
     phase = best
     while phase >= 0:
-        if net.const.scheduling == LIFO:
+        is_higher = insts.inst[phase // stride].priority >= insts.inst[best // stride].priority
+        if net.const.scheduling == FIFO or (net.const.scheduling == PRIORITY and is_higher):
             best = phase
-        elif net.const.scheduling == PRIORITY:
-            rank = insts.inst[phase // stride].priority
-            if rank > insts.inst[best // stride].priority:
-                best = phase
         phase = insts.phase[phase].next_phase
     return best
 

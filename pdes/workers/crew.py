@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -18,8 +17,9 @@ from pdes.core.inputs import Graph, Rows
 from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
 from pdes.core.status import DONE, FAILED, FULL
 from pdes.harvest.gathering import WorkerTimes
-from pdes.harvest.stall import failed_queue_pair
-from pdes.messages.message_loop import work_messages
+from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
+from pdes.messages import message_loop
+from pdes.messages.events import KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.workers import team as tm
 from pdes.workers.mailbox import Place
 from pdes.workers.other_teams import OTHER_TEAMS
@@ -30,13 +30,17 @@ FIRST_PAUSE_HOPS = 1
 FEWEST_HOPS_OF_A_PAUSE = 1_000
 WINDOWS_OF_A_PAUSE = 200_000
 WINDOWS_OF_A_PAUSE_PLAIN = 200
+EVENTS_OF_A_PAUSE = 1_000_000
 
 
 def compile_kernels(graph: Graph | None = None, settings: Settings | None = None) -> float:
-    """Compile all kernels that a run needs, or load them; without a graph what every run needs. Seconds it took."""
+    """Compile all that a run needs, or load it; without a graph what every run of packets needs. Seconds it took."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
-    compile_for(tm.work, 0, 0, 0, 0)
+    if settings is not None and settings.fidelity.act:
+        compile_for(message_loop.work_messages, 0, 0)
+    else:
+        compile_for(tm.work, 0, 0, 0, 0)
     compile_for(rehash, words, words, words, words)
     compile_for(fill_salts, words, words, 0)
     for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
@@ -48,7 +52,7 @@ def compile_all() -> float:
     """Compile all that any run needs, or load it; seconds that it took."""
     begun = time.perf_counter()
     compile_kernels()
-    compile_for(work_messages, 0, 0)
+    compile_for(message_loop.work_messages, 0, 0)
     for function in [*all_hooks(), *OTHER_TEAMS.values()]:
         hook_address(function)
     return time.perf_counter() - begun
@@ -66,26 +70,17 @@ class Crew:
         place: of this process; see pdes.workers.mailbox.
         progress: called a few times a second with a Snapshot, by worker 0 of the team.
         nodes_total: trace rows of the whole run, for the progress.
-        exchange: sends the parcels of the team and takes others; called by its worker 0 after each window, where there
-            are several teams.
     """
 
-    def __init__(
-        self,
-        sim: Simulation,
-        place: Place,
-        progress: Progress | None = None,
-        nodes_total: int = 0,
-        exchange: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, sim: Simulation, place: Place, progress: Progress | None = None, nodes_total: int = 0) -> None:
         self.sim = sim
         self.team = place.team
-        self._rank = place.rank
         self.first_event_s = 0.0
+        self._place = place
         self._workers = range(place.first, place.first + place.threads)
         self._progress = progress
         self._nodes_total = nodes_total
-        self._exchange = exchange
+        self._is_whole = sim.settings.fidelity.act is not None
         addresses = np.array([lp.address for lp in sim.lps], np.int64)
         crew = tm.new_crew(len(sim.lps), place.first, place.threads)
         self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels))
@@ -107,7 +102,10 @@ class Crew:
     def _guarded(self, worker: int) -> None:
         """A worker's whole run; its failure stops the team."""
         try:
-            self._work(worker)
+            if self._is_whole:
+                self._work_messages()
+            else:
+                self._work(worker)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that called run
             if self._failure is None or isinstance(self._failure, AbortedError):
                 self._failure = error
@@ -115,10 +113,12 @@ class Crew:
 
     def times(self) -> WorkerTimes:
         """What the workers of this process did and how long they waited, when they are done; see Results.workers."""
+        if self._is_whole:
+            return {}
         own: Rows = self.team.workers[self._workers.start : self._workers.stop]
         waited_s = own.waited_ns * NS
         return {
-            "rank": np.full(len(own), self._rank),
+            "rank": np.full(len(own), self._place.rank),
             "packet_hops": own.hops.copy(),
             "events": own.events.copy(),
             "working_s": own.lasted_ns * NS - waited_s,
@@ -127,53 +127,56 @@ class Crew:
         }
 
     def _work(self, worker: int) -> None:
-        """A worker's calls of the kernel, and how long all of it lasts."""
-        begun = time.perf_counter_ns()
-        self._windows(worker)
-        self.team.workers[worker].lasted_ns = time.perf_counter_ns() - begun
-
-    def _windows(self, worker: int) -> None:
+        """A worker's calls of the kernel, and what it asks for between them."""
+        begun_ns = time.perf_counter_ns()
         own = self.team.workers[worker]
-        hops, windows = FIRST_PAUSE_HOPS, WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
+        windows_of_a_pause = WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
+        hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
         done, last = 0, time.perf_counter()
-        address = self._meeting.address
-        while True:
-            status = tm.work(address, worker, hops, windows)
-            if status == DONE:
-                return
+        while (status := tm.work(self._meeting.address, worker, hops, windows)) != DONE:
             if status == FULL:
                 make_room(self.sim.lps[own.lp])
             elif status == FAILED:
                 raise RunError(failed_queue_pair(self.sim.lps[own.lp]))
             elif status == tm.ABORTED:
                 raise AbortedError
-            elif status == tm.EXCHANGE:
+            elif status == tm.EXCHANGE and self._place.exchange:
                 begun = time.perf_counter_ns()
-                self._exchange()
+                self._place.exchange()
                 own.waited_ns += time.perf_counter_ns() - begun
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)
-                step = _next_step(done - before, now - last)
+                # about PAUSE_S from now, as fast as it went since the last time
+                times = min(8.0, max(0.25, PAUSE_S / max(now - last, 1e-6)))
+                hops = done + max(FEWEST_HOPS_OF_A_PAUSE, int((done - before) * times))
+                windows = int(own.window) + windows_of_a_pause
                 last = now
-                if self.first_event_s == 0.0:
-                    self.first_event_s = now - self._begun
-                hops = done + step
-                windows = int(own.window) + (WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN)
-                self._report()
+                state = self.team.state
+                self._report(state.begin_ps, state.all_hops, -state.all_rows_left)
+        own.lasted_ns = time.perf_counter_ns() - begun_ns
 
-    def _report(self) -> None:
-        if self._progress is None:
-            return
-        self._progress(
-            Snapshot(
-                now_ps=int(self.team.state.begin_ps),
-                packet_hops=int(self.team.state.all_hops),
-                nodes_done=-int(self.team.state.all_rows_left),
-                nodes_total=self._nodes_total,
-                wall_s=time.perf_counter() - self._begun,
-            )
-        )
+    def _work_messages(self) -> None:
+        """The same at message level, where one worker has all NPUs in one LP: each with something to do begins at 0."""
+        (lp,) = self.sim.lps
+        w = lp.world
+        ready = np.flatnonzero(w.npus.npu.ready_head[: lp.part.npus] >= 0)
+        begin_with(w.messages, w.net.ctl, (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready)
+        while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
+            if status == FULL:
+                make_room(lp)
+            elif status == message_loop.TOO_LATE:
+                raise RunError(TOO_LATE_TEXT)
+            elif status == message_loop.PAUSED:
+                ctl, count = lp.world.net.ctl, lp.world.net.count
+                self._report(ctl.now_ps, count.hops, self._nodes_total - ctl.rows_left, int(count.consumed_packets))
+        self.first_event_s = self.first_event_s or time.perf_counter() - self._begun
+
+    def _report(self, now_ps: int, hops: int, rows_done: int, messages: int | None = None) -> None:
+        wall_s = time.perf_counter() - self._begun
+        self.first_event_s = self.first_event_s or wall_s
+        if self._progress is not None:
+            self._progress(Snapshot(int(now_ps), int(hops), int(rows_done), self._nodes_total, wall_s, messages))
 
 
 def make_room(lp: LogicalProcess) -> None:
@@ -182,8 +185,3 @@ def make_room(lp: LogicalProcess) -> None:
         lp.take_flows()
     else:
         lp.world = grow(lp.world)
-
-
-def _next_step(done: int, took_s: float) -> int:
-    """Packet-hops until the next pause, for about PAUSE_S between two; done: packet-hops since the last one."""
-    return max(FEWEST_HOPS_OF_A_PAUSE, int(done * min(8.0, max(0.25, PAUSE_S / max(took_s, 1e-6)))))

@@ -11,15 +11,35 @@ from typing import Any
 import numpy as np
 
 from pdes.core.inputs import Int64
-from pdes.workers.mpi_calls import mpi_functions
+from pdes.core.jit import jit_enabled
 from pdes.workers.parcels import PARCEL, Parcels, parcel_words
 from pdes.workers.team import Team
+
+FUNCTIONS = {
+    "isend": "MPI_Isend",
+    "start_all": "MPI_Startall",
+    "test_all": "MPI_Testall",
+    "wait_all": "MPI_Waitall",
+    "allreduce": "MPI_Allreduce",
+}
+
+
+def mpi_functions(mpi: Any) -> dict[str, int]:
+    """Addresses of FUNCTIONS in the library behind `mpi` (mpi4py.MPI); empty: compiled code cannot call them."""
+    if not jit_enabled():
+        return {}
+    try:
+        library = ctypes.CDLL(mpi.__file__)
+        found = {word: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for word, name in FUNCTIONS.items()}
+    except (OSError, AttributeError):
+        return {}
+    return {word: address or 0 for word, address in found.items()} if all(found.values()) else {}
 
 
 class Exchange:
     """Has the parcels of a team sent in every window, and those of others taken, by the first rank of each team.
 
-    Compiled code does it (`pdes.workers.mpi_calls`); where it cannot, this is called for it.
+    Compiled code does it (`pdes.workers.other_teams`); where it cannot, this is called for it.
 
     Args:
         mpi: mpi4py.MPI.
@@ -47,13 +67,12 @@ class Exchange:
             for begins_of_half in begins
         ]
         self._traded = 0
-        self._be_called()
+        self._be_called(mpi_functions(mpi))
         mpi.Prequest.Startall(self._receives[0])
 
-    def _be_called(self) -> None:
+    def _be_called(self, functions: dict[str, int]) -> None:
         """Tell compiled code how to call MPI."""
         mpi, parcels, calls, count = self._mpi, self._parcels, self._parcels.calls[0], len(self._others)
-        functions = mpi_functions(mpi)
         for name, address in functions.items():
             calls[name] = address
         if not functions:
@@ -86,17 +105,13 @@ class Exchange:
             return
         self._traded = int(state.asked)
         half = 1 - (self._traded & 1)
+        words, size = self._parcels.words, int(self._parcels.record_words[0])
         sends = [
-            self._leaders.Isend([self._parcel(begin), self._mpi.INT64_T], other, PARCEL)
-            for begin, other in zip(self._parcels.outgoing.tolist(), self._others, strict=True)
+            self._leaders.Isend([words[at : at + parcel_words(words[at], size)], self._mpi.INT64_T], other, PARCEL)
+            for at, other in zip(self._parcels.outgoing.tolist(), self._others, strict=True)
         ]
         self._mpi.Request.Waitall(sends + self._receives[half])
         self._mpi.Prequest.Startall(self._receives[1 - half])
-
-    def _parcel(self, begin: int) -> Int64:
-        """What is used of a parcel that begins there."""
-        words = self._parcels.words
-        return words[begin : begin + parcel_words(int(words[begin]), int(self._parcels.record_words[0]))]
 
     def close(self) -> None:
         """When the last window is over: call off the receives of the next, and give all back."""

@@ -6,7 +6,7 @@ There are three kinds: `Alone`, one process whose workers are threads; processes
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,45 +22,36 @@ from pdes.workers.team import Team, found_team, team_in, team_words
 
 
 class Place(NamedTuple):
-    """What one process of a run has.
+    """What one process of a run has."""
 
-    Attributes:
-        parts: the LPs that it does.
-        post: their outboxes, and where to find those of their neighbours; None = their worlds are built.
-        team: see pdes.workers.team; found already.
-        parcels: what the LPs send to other teams and get from them.
-        first: number in the team of the first of its workers.
-        threads: how many they are.
-        rank: of MPI.
-    """
-
-    parts: Sequence[Part]
-    post: Post | None
-    team: Team
-    parcels: Parcels
-    first: int = 0
-    threads: int = 1
-    rank: int = 0
+    parts: Sequence[Part]  # the LPs that it does
+    post: Post | None  # their outboxes, and where to find those of their neighbours; None = their worlds are built
+    team: Team  # see pdes.workers.team; found already
+    parcels: Parcels  # what the LPs send to other teams and get from them
+    first: int = 0  # number in the team of the first of its workers
+    threads: int = 1  # how many they are
+    rank: int = 0  # of MPI
+    exchange: Callable[[], None] | None = (
+        None  # sends the team's parcels, takes others: for its first worker, if needed
+    )
 
 
 Share = Callable[[Place], Harvest]
 """What one process does of a run, from building its worlds to what they have brought."""
 
 
-class Mailbox(Protocol):
-    """How the processes of a run, each with a Place, work together.
+class Mailbox:
+    """How the processes of a run, each with a Place, work together; as it is where there are none before the run."""
 
-    Attributes:
-        failure: what a failure is raised as that all processes find alike.
-    """
-
-    failure: type[RunError]
+    failure: type[RunError] = RunError  # what a failure is raised as that all processes find alike
 
     def lps(self, layout: Layout) -> range:
         """The LPs for which this process answers, before there are others that it starts itself."""
+        return range(layout.lps)
 
     def sum(self, value: int) -> int:
         """The sum of a value over all processes that are there before any is started."""
+        return value
 
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
         """Have every process do its share.
@@ -76,12 +67,11 @@ class Mailbox(Protocol):
         Raises:
             RunError: a process failed.
         """
+        raise NotImplementedError
 
     def windows(self) -> AbstractContextManager:
         """A block in which this process does its windows: all begin it at once. What ends it early is said here."""
-
-    def exchange(self) -> None:
-        """At the end of a window, by the first worker of a team if there are several: send its parcels, take others."""
+        return nullcontext()
 
 
 class Segment:
@@ -103,25 +93,11 @@ def rounded(words: Words) -> Words:
     return -(-words // LINE_WORDS) * LINE_WORDS
 
 
-class Alone:
-    """One process, whose workers are threads; it has all LPs.
-
-    Args:
-        parts: all LPs, whose worlds are built already.
-    """
-
-    failure: type[RunError] = RunError
+class Alone(Mailbox):
+    """One process, whose workers are threads; it has all LPs (parts), whose worlds are built already."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
-
-    def lps(self, layout: Layout) -> range:
-        """All."""
-        return range(layout.lps)
-
-    def sum(self, value: int) -> int:
-        """The value."""
-        return value
 
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
         """Do all of it here."""
@@ -130,10 +106,3 @@ class Alone:
         found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)
         own = share(Place(self._parts, None, team, no_parcels(self._parts), 0, threads))
         return own, own
-
-    def windows(self) -> AbstractContextManager:
-        """What ends them is raised as it is."""
-        return nullcontext()
-
-    def exchange(self) -> None:
-        """There is nobody else."""

@@ -1,7 +1,8 @@
 """What the workers of a team do where there are other teams: parcels are packed and sent, those of others are taken.
 
 That is hooks, so that it is compiled only where there are several teams. Each process has their addresses in its
-Parcels, and passes the address of its Meeting on to them.
+Parcels, and passes the address of its Meeting on to them. They call MPI by a few functions of its library and arrays of
+handles of requests; where those are not found, Python does all of it (`pdes.workers.exchange`).
 """
 
 from collections.abc import Callable
@@ -9,12 +10,50 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core.jit import clock_ns, hook, hook_address
+from pdes.core.jit import call_hook, clock_ns, hook, hook_address, inline, peek, store_unaligned
 from pdes.core.state import INF
 from pdes.core.status import DONE
-from pdes.workers.mpi_calls import least_of_all, look_after, send_all, take_all
-from pdes.workers.parcels import Parcels, pack, seal, unpack, unseal
-from pdes.workers.team import EXCHANGE, PACKED, WORKER_WORDS, await_word, meeting_at
+from pdes.network.boundary import WORD_BYTES
+from pdes.workers.parcels import PARCEL, PARCEL_HEADER, Parcels, pack, parcel_words, unpack
+from pdes.workers.team import EXCHANGE, PACKED, await_all, meeting_at
+
+CODE_BITS = (1 << 32) - 1
+"""Of what a C function that gives an int leaves in a register."""
+
+
+@inline
+def send_all(parcels, number):
+    """Begin to send the parcels of a window, each as long as it is. MPI's error, 0 if all is well."""
+    calls = parcels.calls[0]
+    count = parcels.outgoing.shape[0]
+    for team in range(count):
+        parcel = parcels.outgoing[team]
+        length = parcel_words(parcels.headers[parcel // PARCEL_HEADER].records, parcels.record_words[0])
+        code = call_hook(
+            calls.isend,
+            calls.parcels + WORD_BYTES * parcel,
+            length,
+            calls.type,
+            parcels.ranks[team],
+            PARCEL,
+            calls.communicator,
+            parcels.requests[number & 1] + team * calls.handle_bytes,
+        )
+        if code & CODE_BITS != 0:
+            return code & CODE_BITS
+    return 0
+
+
+@inline
+def take_all(parcels, number):
+    """Wait for the parcels of a window, and begin to receive the next. MPI's error, 0 if all is well."""
+    calls = parcels.calls[0]
+    count = parcels.outgoing.shape[0]
+    code = call_hook(calls.wait_all, 2 * count, parcels.requests[number & 1], calls.statuses) & CODE_BITS
+    if code == 0:
+        receives = parcels.requests[1 - (number & 1)] + count * calls.handle_bytes
+        code = call_hook(calls.start_all, count, receives) & CODE_BITS
+    return code
 
 
 @hook
@@ -38,18 +77,22 @@ def send_parcels(address, number):
     m = meeting_at(address)
     team, parcels = m.team, m.parcels
     state, own = team.state, team.workers[0]
-    known = INF
-    parts = np.int64(0)
+    status = await_all(team, PACKED, own, number)
+    if status != DONE:
+        return status
+    known, parts = INF, np.int64(0)
     for worker in range(team.workers.shape[0]):
-        status = await_word(team, PACKED + worker * WORKER_WORDS, number + 1, own)
-        if status != DONE:
-            return status
         other = team.workers[worker]
         known = min(known, other.known_ps)
         parts += other.parts
     state.said_ps = known
     state.exact = np.int64(parts == 0)
-    seal(parcels, state)
+    for other_team in range(parcels.outgoing.shape[0]):
+        header = parcels.headers[parcels.outgoing[other_team] // PARCEL_HEADER]
+        header.soonest_ps = known
+        header.exact = state.exact
+        header.hops = state.hops
+        header.rows_left = state.rows_left
     state.sent = number + 1
     state.sent_ns = clock_ns()
     if parcels.calls[0].isend != 0:
@@ -60,10 +103,12 @@ def send_parcels(address, number):
 
 @hook
 def help_along(address, number):
-    """The first worker has MPI look after parcels that are under way, if it is compiled code that calls it."""
+    """Have MPI look after parcels that are under way: some transfers go on only while it is called. By who calls it."""
     parcels = meeting_at(address).parcels
-    if parcels.calls[0].isend != 0:
-        look_after(parcels, number)
+    calls = parcels.calls[0]
+    if calls.isend != 0:
+        count = 2 * parcels.outgoing.shape[0]
+        call_hook(calls.test_all, count, parcels.requests[number & 1], calls.agreement, calls.statuses)
     return DONE
 
 
@@ -90,34 +135,42 @@ def agree(address, number):
     """
     m = meeting_at(address)
     parcels, state, own = m.parcels, m.team.state, m.team.workers[0]
+    calls = parcels.calls[0]
     if state.agreed > number:
         return DONE
-    soonest, exact, hops, left = unseal(parcels, number)
-    state.all_hops = state.hops + hops
-    state.all_rows_left = state.rows_left + left
+    soonest = INF
+    exact = state.exact
+    state.all_hops = state.hops
+    state.all_rows_left = state.rows_left
+    for team in range(parcels.outgoing.shape[0]):
+        parcels.headers[parcels.outgoing[team] // PARCEL_HEADER].records = 0  # it has been sent
+        header = parcels.headers[parcels.incoming[2 * team + (number & 1)] // PARCEL_HEADER]
+        soonest = min(soonest, header.soonest_ps)
+        exact &= header.exact
+        state.all_hops += header.hops
+        state.all_rows_left += header.rows_left
     end = own.begin_ps + state.window_ps
-    if exact == 1 and state.exact == 1:
+    if exact == 1:
         state.soonest_ps = min(state.soonest_ps, soonest)
     elif min(state.said_ps, soonest) < end + state.cell_ps:
         state.soonest_ps = end
-    elif parcels.calls[0].isend == 0:
+    elif calls.isend == 0:
         return EXCHANGE
     else:
         begun = clock_ns()
-        state.soonest_ps = least_of_all(parcels, state.soonest_ps)
+        least = calls.agreement + WORD_BYTES
+        store_unaligned(calls.agreement, state.soonest_ps)
+        code = call_hook(calls.allreduce, calls.agreement, least, 1, calls.type, calls.least, calls.communicator)
+        calls.error = code & CODE_BITS
+        calls.agreed += 1
+        state.soonest_ps = peek(least)
         own.waited_ns += clock_ns() - begun
     state.agreed = number + 1
-    return DONE if parcels.calls[0].error == 0 else EXCHANGE
+    return DONE if calls.error == 0 else EXCHANGE
 
 
-OTHER_TEAMS: dict[str, Callable[..., Any]] = {
-    "unpack_parcels": unpack_parcels,
-    "pack_parcels": pack_parcels,
-    "send_parcels": send_parcels,
-    "help_along": help_along,
-    "take_parcels": take_parcels,
-    "agree": agree,
-}
+_HOOKS = unpack_parcels, pack_parcels, send_parcels, help_along, take_parcels, agree
+OTHER_TEAMS: dict[str, Callable[..., Any]] = {hook.__name__: hook for hook in _HOOKS}
 """Name (of `ParcelHooks`) -> hook."""
 
 

@@ -19,7 +19,7 @@ from pdes.core.inputs import Rows
 from pdes.core.jit import fetch_add, inline, outline
 from pdes.core.memory import row_of, rows_of, zeros
 from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks
-from pdes.core.state import INF, Int64
+from pdes.core.state import Int64
 from pdes.core.world import world_at
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
 
@@ -37,52 +37,31 @@ Words = TypeVar("Words", int, np.ndarray)
 
 
 class Parcels(NamedTuple):
-    """Parcels of a team, and what the LPs of one of its processes put in and take out.
+    """Parcels of a team, and what the LPs of one of its processes put in and take out."""
 
-    Attributes:
-        words: shared by the team; parcels, each on whole lines.
-        headers: the same words as rows: a parcel's header is that of its place by PARCEL_HEADER.
-        outgoing: per other team, where the parcel for it begins in `words`.
-        incoming: per other team, where those from it begin, after windows of even number and of odd number.
-        numbers: per LP of this process, its number.
-        letter_ptr: per LP, where its letters begin: one for each neighbour in another team.
-        letter_team: other team of a letter.
-        letter_neighbour: place of the neighbour among those of the LP that sends.
-        letter_tag: tag of a record, without the link.
-        half_ptr: per LP, where its `half_at` begin.
-        half_at: per neighbour, where in `halves` the half begins that holds what has come; -1 = of this team.
-        halves: see pdes.network.boundary.
-        record_words: of a record beside its tag.
-        calls: one row, used by the first worker of the team.
-        requests: after windows of even number and of odd number, address of the handles of requests that send to each
-            other team, then of those that receive from each.
-        ranks: of each other team's first worker among those of all teams.
-        hooks: what workers call where there are other teams.
-    """
-
-    words: Int64
-    headers: Annotated[np.recarray, ParcelHeader]
-    outgoing: Int64
-    incoming: Int64
-    numbers: Int64
-    letter_ptr: Int64
-    letter_team: Int64
-    letter_neighbour: Int64
-    letter_tag: Int64
-    half_ptr: Int64
-    half_at: Int64
-    halves: Int64
-    record_words: Int64
-    calls: Annotated[np.recarray, MpiCalls]
-    requests: Int64
-    ranks: Int64
-    hooks: Annotated[np.record, ParcelHooks]
+    words: Int64  # shared by the team; parcels, each on whole lines
+    headers: Annotated[np.recarray, ParcelHeader]  # the same words as rows: that of a place is its by PARCEL_HEADER
+    outgoing: Int64  # per other team, where the parcel for it begins in `words`
+    incoming: Int64  # per other team, where those from it begin, after windows of even number and of odd number
+    numbers: Int64  # per LP of this process, its number
+    letter_ptr: Int64  # per LP, where its letters begin: one for each neighbour in another team
+    letter_team: Int64  # other team of a letter
+    letter_neighbour: Int64  # place of the neighbour among those of the LP that sends
+    letter_tag: Int64  # tag of a record, without the link
+    half_ptr: Int64  # per LP, where its `half_at` begin
+    half_at: Int64  # per neighbour, where in `halves` the half begins that holds what has come; -1 = of this team
+    halves: Int64  # see pdes.network.boundary
+    record_words: Int64  # of a record beside its tag
+    calls: Annotated[np.recarray, MpiCalls]  # one row, used by the first worker of the team
+    requests: Int64  # after windows of even number and of odd number, address of the handles of requests that send to
+    # each other team, then of those that receive from each
+    ranks: Int64  # of each other team's first worker among those of all teams
+    hooks: Annotated[np.record, ParcelHooks]  # what workers call where there are other teams
 
 
 def no_parcels(parts: Sequence[object]) -> Parcels:
     """Of a process whose team is the only one."""
-    none = np.zeros(0, np.int64)
-    ptr = np.zeros(len(parts) + 1, np.int64)
+    none, ptr = np.zeros(0, np.int64), np.zeros(len(parts) + 1, np.int64)
     places = none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none
     return Parcels(*places, *calls_of(0), row_of(ParcelHooks))
 
@@ -103,15 +82,10 @@ def headers_of(words: Int64) -> Rows:
     return words.view(ParcelHeader.dtype).view(np.recarray)
 
 
-def parcel_words(records: Words, record_words: int) -> Words:
-    """Length of a parcel of so many records, a number or an array."""
-    return PARCEL_HEADER + -(-records // BLOCK) * BLOCK * (1 + record_words)
-
-
 @inline
-def parcel_length(parcels, records):
-    """`parcel_words` for kernels."""
-    return PARCEL_HEADER + (records + BLOCK - 1) // BLOCK * BLOCK * (1 + parcels.record_words[0])
+def parcel_words(records, record_words):
+    """Length of a parcel of so many records, a number or an array."""
+    return PARCEL_HEADER + (records + BLOCK - 1) // BLOCK * BLOCK * (1 + record_words)
 
 
 def parcels_of(
@@ -129,27 +103,19 @@ def parcels_of(
         incoming: int64[2 x other teams], likewise.
     """
     begin = np.searchsorted(pairs[:, 0], np.arange(len(team_of_lp) + 1))
-    teams: list[int] = []
-    neighbours: list[int] = []
-    tags: list[int] = []
-    half_at: list[int] = []
-    counts: list[int] = []
+    letters: list[tuple[int, int, int]] = []
+    letter_ptr, half_at = [0], []
     used = 0
     for part in parts:
-        letters = 0
         for j, (other, room) in enumerate(zip(part.neighbours, part.rooms_in, strict=True)):
             team = int(team_of_lp[other])
-            if team == here:
-                half_at.append(-1)
-                continue
-            half_at.append(used)
-            used += part.half_words(room)
-            letters += 1
-            teams.append(team - (team > here))
-            neighbours.append(j)
-            mine = int(np.searchsorted(pairs[begin[other] : begin[other + 1], 1], part.number))
-            tags.append(other << TAG_LP | mine << TAG_NEIGHBOUR)
-        counts.append(letters)
+            half_at.append(-1 if team == here else used)
+            if team != here:
+                used += part.half_words(room)
+                mine = int(np.searchsorted(pairs[begin[other] : begin[other + 1], 1], part.number))
+                letters.append((team - (team > here), j, other << TAG_LP | mine << TAG_NEIGHBOUR))
+        letter_ptr.append(len(letters))
+    letter_team, letter_neighbour, letter_tag = np.array(letters, np.int64).reshape(-1, 3).T.copy()
     calls, requests, ranks = calls_of(len(outgoing))
     return Parcels(
         words=words,
@@ -157,10 +123,10 @@ def parcels_of(
         outgoing=outgoing,
         incoming=incoming,
         numbers=np.array([part.number for part in parts], np.int64),
-        letter_ptr=offsets(counts),
-        letter_team=np.array(teams, np.int64),
-        letter_neighbour=np.array(neighbours, np.int64),
-        letter_tag=np.array(tags, np.int64),
+        letter_ptr=np.array(letter_ptr, np.int64),
+        letter_team=letter_team,
+        letter_neighbour=letter_neighbour,
+        letter_tag=letter_tag,
         half_ptr=offsets([len(part.neighbours) for part in parts]),
         half_at=np.array(half_at, np.int64),
         halves=np.zeros(used, np.int64),
@@ -192,10 +158,8 @@ def pack(parcels, address, lp, number):
             place = (first + i) % BLOCK
             words[block + place] = parcels.letter_tag[letter] | net.outbox[out + CROSSING_WORDS - 1]
             at = block + BLOCK + place * size
-            words[at] = net.outbox[out]
-            words[at + 1] = net.outbox[out + 1]
-            words[at + 2] = net.outbox[out + 2]
-            words[at + 3] = net.outbox[out + 3]
+            for word in range(CROSSING_WORDS - 1):
+                words[at + word] = net.outbox[out + word]
             for word in range(CROSSING_WORDS, crossing):
                 words[at + word - 1] = net.outbox[out + word]
 
@@ -222,38 +186,8 @@ def unpack(parcels, lp, number):
                 into = half + HEADER_WORDS + halves[half] * (size + 1)
                 halves[half] += 1
                 at = block + BLOCK + place * size
-                halves[into] = words[at]
-                halves[into + 1] = words[at + 1]
-                halves[into + 2] = words[at + 2]
-                halves[into + 3] = words[at + 3]
-                halves[into + 4] = tag & LINK_BITS
+                for word in range(CROSSING_WORDS - 1):
+                    halves[into + word] = words[at + word]
+                halves[into + CROSSING_WORDS - 1] = tag & LINK_BITS
                 for word in range(CROSSING_WORDS, size + 1):
                     halves[into + word] = words[at + word - 1]
-
-
-@inline
-def seal(parcels, state):
-    """Write on all parcels what the team says of itself."""
-    for team in range(parcels.outgoing.shape[0]):
-        header = parcels.headers[parcels.outgoing[team] // PARCEL_HEADER]
-        header.soonest_ps = state.said_ps
-        header.exact = state.exact
-        header.hops = state.hops
-        header.rows_left = state.rows_left
-
-
-@inline
-def unseal(parcels, number):
-    """What other teams say: earliest event, whether all know it, packet-hops, rows left. Parcels sent are emptied."""
-    soonest = INF
-    exact = np.int64(1)
-    hops = np.int64(0)
-    left = np.int64(0)
-    for team in range(parcels.outgoing.shape[0]):
-        parcels.headers[parcels.outgoing[team] // PARCEL_HEADER].records = 0
-        header = parcels.headers[parcels.incoming[2 * team + (number & 1)] // PARCEL_HEADER]
-        soonest = min(soonest, header.soonest_ps)
-        exact &= header.exact
-        hops += header.hops
-        left += header.rows_left
-    return soonest, exact, hops, left

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from pdes.core.inputs import Int64
 from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
-from pdes.workers.mailbox import Place, Segment, Share, rounded
+from pdes.workers.mailbox import Mailbox, Place, Segment, Share, rounded
 from pdes.workers.parcels import no_parcels
 from pdes.workers.team import Team, found_team, team_in, team_words
 
@@ -52,8 +53,7 @@ class _Workers:
     def __init__(self, team: Team, stage: Int64) -> None:
         self._team = team
         self._stage = stage
-        self._processes: list[multiprocessing.process.BaseProcess] = []
-        self._pipes: list[connection.Connection] = []
+        self.started: list[tuple[BaseProcess, connection.Connection]] = []
 
     def start(self, target: Callable[[connection.Connection, int], None], worker: int) -> None:
         """Fork a process that calls target(pipe, worker)."""
@@ -63,90 +63,49 @@ class _Workers:
         usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C between a fork and its being known
         try:
             process.start()
-            self._processes.append(process)
-            self._pipes.append(ours)
+            self.started.append((process, ours))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         theirs.close()
 
     def watch(self) -> None:
-        """Have a thread stop the team as soon as a process ends that is not done."""
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        waiting: dict[Any, int] = {process.sentinel: worker for worker, process in enumerate(self._processes, start=1)}
+        """Stop the team as soon as a process ends that is not done; returns when all have ended."""
+        waiting: dict[Any, int] = {process.sentinel: i for i, (process, _) in enumerate(self.started, start=1)}
         while waiting:
             for sentinel in connection.wait(list(waiting)):
                 if self._stage[waiting.pop(sentinel)] != DONE:
                     self._team.state.abort = 1
 
-    def receive(self) -> list[Harvest]:
-        """What each process has brought, in order."""
-        return [self._receive(number) for number in range(len(self._pipes))]
-
     def failure(self) -> RunError:
         """Of those that stopped the team, the one that says why."""
-        waiting: dict[Any, int] = {pipe: number for number, pipe in enumerate(self._pipes)}
+        waiting: dict[Any, Any] = {pipe: (process, pipe) for process, pipe in self.started}
         until = time.monotonic() + SAYS_WHY_S
-        while waiting:
-            ready = connection.wait(list(waiting), max(0.0, until - time.monotonic()))
-            if not ready:
-                break
+        while waiting and (ready := connection.wait(list(waiting), max(0.0, until - time.monotonic()))):
             for pipe in ready:
                 try:
-                    self._receive(waiting.pop(pipe))
+                    _received(*waiting.pop(pipe))
                 except AbortedError:
                     continue
                 except RunError as error:
                     return error
         return RunError("a worker stopped the run and did not say why")
 
-    def _receive(self, number: int) -> Harvest:
-        """What a process has brought; raises what it has raised."""
-        process, pipe = self._processes[number], self._pipes[number]
-        try:
-            outcome = pipe.recv()
-        except (EOFError, OSError):
-            process.join(ENDS_S)
-            code = process.exitcode
-            how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-            raise RunError(f"{process.name} (process {process.pid}) ended before the run did: {how}") from None
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
     def stop(self) -> None:
         """End all that still run."""
         self._team.state.abort = 1
         until = time.monotonic() + ENDS_S
-        for process in self._processes:
+        for process, _ in self.started:
             process.join(max(0.0, until - time.monotonic()))
             if process.is_alive():
                 process.kill()
                 process.join()
 
 
-class Processes:
-    """This process and so many others that it forks, of one worker each.
-
-    Args:
-        workers: at most as many as LPs.
-    """
-
-    failure: type[RunError] = RunError
+class Processes(Mailbox):
+    """This process and others that it forks, so many workers in all, one each; at most as many as LPs."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._begin_together: Callable[[], None] = lambda: None
-        self._others: _Workers | None = None
-
-    def lps(self, layout: Layout) -> range:
-        """All: the others are not there yet."""
-        return range(layout.lps)
-
-    def sum(self, value: int) -> int:
-        """The value, as the others are not there yet."""
-        return value
 
     def everywhere(
         self,
@@ -154,20 +113,20 @@ class Processes:
         threads: int,  # noqa: ARG002 - a process is one worker
         share: Share,
     ) -> tuple[Harvest, Harvest]:
-        """Fork the others, and do a share here."""
+        """Fork the others, and do a share here; which says why another has stopped."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
         words = rounded(team_words(workers)) + rounded(workers) + sum(rounded(outbox_words([part])) for part in parts)
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
-        team = team_in(memory.take(team_words(workers)))
-        stage = memory.take(workers)
+        self._team = team = team_in(memory.take(team_words(workers)))
+        self._stage = stage = memory.take(workers)
         found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=1)
         post = Post(parts, memory.take)
         parent = os.getpid()
 
         def place(worker: int) -> Place:
             own = [parts[number] for number in layout.share(workers, worker)]
-            self._begin_together = lambda: _await_all(stage, worker, team)
+            self._worker = worker
             return Place(own, post, team, no_parcels(own), worker)
 
         def child(pipe: connection.Connection, worker: int) -> None:
@@ -175,7 +134,6 @@ class Processes:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all, the parent ends us
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            self._others = None
             try:
                 own = share(place(worker))
                 stage[worker] = DONE
@@ -186,13 +144,16 @@ class Processes:
             pipe.close()
             os._exit(0)
 
-        others = self._others = _Workers(team, stage)
+        others = _Workers(team, stage)
         try:
             for worker in range(1, workers):
                 others.start(child, worker)
-            others.watch()
-            own = share(place(0))
-            whole = merge([own, *others.receive()])
+            threading.Thread(target=others.watch, daemon=True).start()
+            try:
+                own = share(place(0))
+            except AbortedError:
+                raise others.failure() from None
+            whole = merge([own, *(_received(*one) for one in others.started)])
             whole = replace(whole, forked_rss_bytes=whole.peak_rss_bytes - own.peak_rss_bytes)
             return whole, whole
         finally:
@@ -200,26 +161,27 @@ class Processes:
 
     @contextlib.contextmanager
     def windows(self) -> Iterator[None]:
-        """All begin when the last has built its worlds; the first process says why another has stopped."""
-        try:
-            self._begin_together()
-            yield
-        except AbortedError:
-            if self._others is None:
-                raise
-            raise self._others.failure() from None
-
-    def exchange(self) -> None:
-        """All are one team."""
+        """All begin when the last has built its worlds."""
+        self._stage[self._worker] = BUILT
+        while (self._stage < BUILT).any():
+            if self._team.state.abort == 1:
+                raise AbortedError
+            time.sleep(LOOKS_AGAIN_S)
+        yield
 
 
-def _await_all(stage: Int64, worker: int, team: Team) -> None:
-    """A worker has built its worlds: wait until all others have."""
-    stage[worker] = BUILT
-    while (stage < BUILT).any():
-        if team.state.abort == 1:
-            raise AbortedError
-        time.sleep(LOOKS_AGAIN_S)
+def _received(process: BaseProcess, pipe: connection.Connection) -> Harvest:
+    """What a process has brought; raises what it has raised."""
+    try:
+        outcome = pipe.recv()
+    except (EOFError, OSError):
+        process.join(ENDS_S)
+        code = process.exitcode
+        how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        raise RunError(f"{process.name} (process {process.pid}) ended before the run did: {how}") from None
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 def _told(error: BaseException, worker: int) -> BaseException:

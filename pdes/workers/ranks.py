@@ -23,7 +23,7 @@ from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
 from pdes.workers.exchange import Exchange
-from pdes.workers.mailbox import Place, Segment, Share, rounded
+from pdes.workers.mailbox import Mailbox, Place, Segment, Share, rounded
 from pdes.workers.other_teams import trade
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
 from pdes.workers.team import found_team, team_in, team_words
@@ -31,21 +31,19 @@ from pdes.workers.team import found_team, team_in, team_words
 FAILED_RANK_ENDS_US_S = 10.0
 
 
-class Ranks:
+class Ranks(Mailbox):
     """MPI ranks. Results on each have counters, links and digest of the whole run; flows are on rank 0 only.
 
     Args:
         communicator: of mpi4py.
-        share_memory: ranks of one node meet in shared memory; else all meet through MPI.
-        team_ranks: no more than so many ranks of a node are one team; 0 = all of them are.
+        team_ranks: no more than so many ranks of a node meet in shared memory, others through MPI; 0 = all do.
     """
 
     failure: type[RunError] = AgreedRunError
 
-    def __init__(self, communicator: Any, *, share_memory: bool = True, team_ranks: int = 0) -> None:
+    def __init__(self, communicator: Any, team_ranks: int = 0) -> None:
         self._communicator = communicator
-        self._team_ranks = team_ranks if share_memory and jit_enabled() else 1  # plain Python cannot add for several
-        self._exchange: Exchange | None = None
+        self._team_ranks = team_ranks if jit_enabled() else 1  # plain Python cannot add for several
 
     def lps(self, layout: Layout) -> range:
         """Those of this rank."""
@@ -60,9 +58,13 @@ class Ranks:
         size = self._communicator.Get_size()
         threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
         team = _Team(layout, self._communicator, threads, self._team_ranks)
-        self._exchange = team.exchange
         own = share(team.place)
-        whole = _gathered(own, self._communicator)
+        # flows on rank 0 only, trace rows nowhere
+        light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
+        harvests = self._communicator.gather(light)
+        whole = merge(harvests) if harvests else own
+        without_flows = self._communicator.bcast(replace(whole, flows_out=[], flows_in=[]))
+        whole = whole if harvests else without_flows
         team.close()
         return replace(whole, settled=whole.settled | {"teams": team.teams}), own
 
@@ -79,25 +81,13 @@ class Ranks:
             text = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
             raise RunError(f"rank {self._communicator.Get_rank()}: {text}") from error
 
-    def exchange(self) -> None:
-        """With other teams."""
-        assert self._exchange is not None, "the first worker of several teams calls this"  # noqa: S101 - for the reader
-        self._exchange()
-
 
 class _Team(Post):
-    """The LPs of the ranks of a team: their outboxes, and parcels for other teams.
-
-    Args:
-        layout: the fabric divided among LPs.
-        communicator: all ranks.
-        threads: workers of each rank.
-        most_ranks: of a team, 0 = all of a node.
+    """The LPs of the ranks of a team, of most_ranks of a node or all (0): their outboxes, and parcels for other teams.
 
     Attributes:
         place: of this rank.
         teams: how many there are.
-        exchange: with other teams; None where there are none, or on ranks other than the first of the team.
     """
 
     def __init__(self, layout: Layout, communicator: Any, threads: int, most_ranks: int) -> None:
@@ -137,10 +127,10 @@ class _Team(Post):
             parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *where)
             trade(parcels)
         self._parcels = parcels
-        self.place = Place(own, self, team, parcels, threads * rank_in_team, threads, me)
-        self.exchange: Exchange | None = None
+        self._exchange: Exchange | None = None
         if self.teams > 1 and rank_in_team == 0:
-            self.exchange = Exchange(MPI, self._leaders, team, parcels, rooms)
+            self._exchange = Exchange(MPI, self._leaders, team, parcels, rooms)
+        self.place = Place(own, self, team, parcels, threads * rank_in_team, threads, me, self._exchange)
 
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int
@@ -185,22 +175,10 @@ class _Team(Post):
 
     def close(self) -> None:
         """By all ranks, when the run is over and went well: nobody will look at the memory again."""
-        if self.exchange is not None:
-            self.exchange.close()
+        if self._exchange is not None:
+            self._exchange.close()
         self._team.Barrier()
         self._window.Free()
         if self._leaders:
             self._leaders.Free()
         self._team.Free()
-
-
-def _gathered(own: Harvest, communicator: Any) -> Harvest:
-    """What all ranks have brought; flows on rank 0 only, trace rows nowhere."""
-    light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
-    harvests = communicator.gather(light)
-    if harvests is not None:
-        whole = merge(harvests)
-        without_flows = replace(whole, flows_out=whole.flows_out[:0], flows_in=whole.flows_in[:0])
-        communicator.bcast(without_flows)
-        return whole
-    return communicator.bcast(None)

@@ -41,53 +41,31 @@ FIRST, SECOND, ALL = range(3)
 
 
 class Team(NamedTuple):
-    """What all workers of a team share.
-
-    Attributes:
-        state: of the team.
-        workers: a row for each.
-        words: the memory of both as words, for those that are read and written atomically.
-    """
+    """What all workers of a team share."""
 
     state: Annotated[np.record, TeamState]
     workers: Annotated[np.recarray, Worker]
-    words: Int64
+    words: Int64  # the memory of both as words, for those that are read and written atomically
 
 
 class CrewLists(NamedTuple):
-    """What the workers of one process share.
+    """What the workers of one process share; 2 x LPs: in windows of even number, then in those of odd number."""
 
-    Attributes:
-        turns: [2 x LPs], in windows of even number and in those of odd number.
-        words: the same memory as words, likewise.
-        worker: [LPs] who did it last; others may be reading it, and what they find matters to no result.
-        orders: [2 x LPs] in which they are taken, in windows of even number and in those of odd number.
-        costs: [LPs] packet-hops in the last window.
-        rest: [LPs] the next that its worker has done in part only, -1 none.
-    """
-
-    turns: Annotated[np.recarray, LpTurn]
-    words: Int64
-    worker: Int64
-    orders: Int64
-    costs: Int64
-    rest: Int64
+    turns: Annotated[np.recarray, LpTurn]  # [2 x LPs]
+    words: Int64  # the same memory as words
+    worker: Int64  # [LPs] who did it last; others may be reading it, and what they find matters to no result
+    orders: Int64  # [2 x LPs] in which they are taken
+    costs: Int64  # [LPs] packet-hops in the last window
+    rest: Int64  # [LPs] the next that its worker has done in part only, -1 none
 
 
 class Meeting(NamedTuple):
-    """What the workers of a process find by one address.
-
-    Attributes:
-        team: shared with all workers of the team.
-        crew: of this process.
-        addresses: of the worlds of its LPs.
-        parcels: what they send to other teams.
-    """
+    """What the workers of a process find by one address."""
 
     team: Team
     crew: CrewLists
-    addresses: Int64
-    parcels: Parcels
+    addresses: Int64  # of the worlds of its LPs
+    parcels: Parcels  # what they send to other teams
 
 
 meeting_at = reader(Meeting)
@@ -112,10 +90,8 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
     """Set up a zeroed team, so many of its workers in each process."""
     team.state.cell_ps = cell_ps
     team.state.window_ps = window_ps
-    team.workers.soonest_ps = INF
-    team.workers.known_ps = INF
-    team.workers.lp = -1
-    team.workers.rest = -1
+    team.workers.soonest_ps = team.workers.known_ps = INF
+    team.workers.lp = team.workers.rest = -1
     team.workers.plans[::crew_size] = 1
 
 
@@ -165,15 +141,11 @@ def next_lp(crew, lps, half, worker):
 def take_lp(address, own, worker):
     """The LP in hand, or the next for this worker, and what came for it; -1 if all are taken."""
     m = meeting_at(address)
-    lp = own.lp
-    if lp < 0:
-        number = own.window
-        lp = next_lp(m.crew, m.addresses.shape[0], number & 1, worker)
-        if lp >= 0:
-            own.lp = lp
-            if has_others(m.parcels):
-                call_hook(m.parcels.hooks.unpack_parcels, address, lp, number)
-    return lp
+    if own.lp < 0:
+        own.lp = next_lp(m.crew, m.addresses.shape[0], own.window & 1, worker)
+        if own.lp >= 0 and has_others(m.parcels):
+            call_hook(m.parcels.hooks.unpack_parcels, address, own.lp, own.window)
+    return own.lp
 
 
 @inline
@@ -182,47 +154,31 @@ def await_word(team, at, least, own):
 
     Time is taken by who must wait, and while it does.
     """
-    if load_acquire(team.words, at) >= least:
+    words = team.words
+    if load_acquire(words, at) >= least:
         return DONE
     begun = clock_ns()
-    status = look_out(team, at, least)
+    status = WAITING
+    for turn in range(SPINS + YIELDS):
+        if load_acquire(words, at) >= least:
+            status = DONE
+            break
+        if turn >= SPINS:
+            if load_acquire(words, ABORT) == 1:
+                status = ABORTED
+                break
+            yield_core()
     own.waited_ns += clock_ns() - begun
     return status
 
 
 @inline
-def look_out(team, at, least):
-    """What `await_word` does, without a clock."""
-    words = team.words
-    for _ in range(SPINS):
-        if load_acquire(words, at) >= least:
-            return DONE
-    for _ in range(YIELDS):
-        if load_acquire(words, at) >= least:
-            return DONE
-        if load_acquire(words, ABORT) == 1:
-            return ABORTED
-        yield_core()
-    return WAITING
-
-
-@inline
-def gather_team(team, own, number):
-    """The first worker waits for all and sums up. DONE, ABORTED or WAITING."""
-    soonest = INF
-    hops = np.int64(0)
-    left = np.int64(0)
+def await_all(team, at, own, number):
+    """Wait until all workers have written a word of theirs in a window; at: that of the first. As `await_word`."""
     for worker in range(team.workers.shape[0]):
-        status = await_word(team, ARRIVED + worker * WORKER_WORDS, number + 1, own)
+        status = await_word(team, at + worker * WORKER_WORDS, number + 1, own)
         if status != DONE:
             return status
-        other = team.workers[worker]
-        soonest = min(soonest, other.soonest_ps)
-        hops += other.hops
-        left += other.rows_left
-    team.state.soonest_ps = soonest
-    team.state.hops = hops
-    team.state.rows_left = left
     return DONE
 
 
@@ -233,28 +189,24 @@ def settle(address, own, number):
     team, parcels = m.team, m.parcels
     state = team.state
     if state.asked <= number:
-        status = gather_team(team, own, number)
+        status = await_all(team, ARRIVED, own, number)
         if status != DONE:
             return status
-        state.all_hops = state.hops
-        state.all_rows_left = state.rows_left
+        soonest, hops, left = INF, np.int64(0), np.int64(0)
+        for worker in range(team.workers.shape[0]):
+            other = team.workers[worker]
+            soonest = min(soonest, other.soonest_ps)
+            hops += other.hops
+            left += other.rows_left
+        state.soonest_ps = soonest
+        state.all_hops = state.hops = hops
+        state.all_rows_left = state.rows_left = left
         state.asked = number + 1
         if has_others(parcels) and call_hook(parcels.hooks.take_parcels, address, number) != DONE:
             return EXCHANGE
     if has_others(parcels):
         return call_hook(parcels.hooks.agree, address, number)
     return DONE
-
-
-@inline
-def publish_begin(team):
-    """Tell all workers when the next window begins: at the grid's last line before the earliest event."""
-    state = team.state
-    soonest = state.soonest_ps
-    if soonest < INF:
-        soonest = soonest // state.cell_ps * state.cell_ps
-    state.begin_ps = soonest
-    store_release(team.words, PUBLISHED, state.published + 1)
 
 
 @inline
@@ -354,7 +306,10 @@ def work(address, worker, hops, windows):
             status = settle(address, own, number)
             if status != DONE:
                 return status
-            publish_begin(team)
+            # the next window begins at the grid's last line before the earliest event
+            state = team.state
+            state.begin_ps = INF if state.soonest_ps >= INF else state.soonest_ps // state.cell_ps * state.cell_ps
+            store_release(team.words, PUBLISHED, state.published + 1)
         status = await_word(team, PUBLISHED, number + 1, own)
         if status != DONE:
             return status
@@ -362,8 +317,7 @@ def work(address, worker, hops, windows):
             return DONE
         own.begin_ps = team.state.begin_ps
         own.window = number + 1
-        own.soonest_ps = INF
-        own.known_ps = INF
+        own.soonest_ps = own.known_ps = INF
         own.parts = 0
         own.stage = FIRST
         if worker == 0 and (team.state.hops >= hops or number >= windows):

@@ -1,7 +1,7 @@
 """Entry points to single helpers of the workers, so that tests can call them compiled."""
 
 from pdes.core.jit import kernel
-from pdes.workers.parcels import pack, parcel_length, unpack
+from pdes.workers.parcels import pack, parcel_words, unpack
 from pdes.workers.team import meeting_at, plan_next
 from pdes.workers.team import next_lp as take_next
 
@@ -24,7 +24,7 @@ def unpacked(address, lp, number):
 
 @kernel
 def length_of_parcel(address, records):
-    return parcel_length(meeting_at(address).parcels, records)
+    return parcel_words(records, meeting_at(address).parcels.record_words[0])
 
 
 @kernel

@@ -12,8 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from pdes import Layout, Ranks, RunError, build_world, run, run_divided
-from pdes.workers import exchange
-from pdes.workers.mpi_calls import mpi_functions
+from pdes.workers import exchange, ranks
 from tests.parallel import matrix
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import some
@@ -43,11 +42,20 @@ def whole(world, own):
 def on_ranks(world, graph, program, settings, owner, threads, teams):
     """Fingerprint of a run on all ranks, and how it went; on rank 0."""
     layout, team_ranks = Layout(graph, settings, owner), TEAM_RANKS[teams]
-    mailbox = Ranks(world, share_memory=team_ranks != 1, team_ranks=team_ranks)
-    functions = {} if teams == "python" else mpi_functions(MPI)
-    with mock.patch.object(exchange, "mpi_functions", return_value=functions):
+    mailbox = Ranks(world, team_ranks)
+    functions = {} if teams == "python" else exchange.mpi_functions(MPI)
+    made = []
+
+    def recorded(*arguments):
+        made.append(exchange.Exchange(*arguments))
+        return made[-1]
+
+    with (
+        mock.patch.object(exchange, "mpi_functions", return_value=functions),
+        mock.patch.object(ranks, "Exchange", recorded),
+    ):
         results = run_divided(layout, program, settings, mailbox, threads)
-    calls = mailbox._exchange._parcels.calls[0] if mailbox._exchange else None
+    calls = made[0]._parcels.calls[0] if made else None
     alike = world.gather((results.digest, results.finish_time_ps, results.counters, results.settled))
     together = whole(world, results)
     if together is None:

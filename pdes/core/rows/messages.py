@@ -2,6 +2,10 @@
 
 from pdes.core.rows.row import Kind, Row, word
 
+MERGING, SORTING, WAITING, FIRST_EVENT = range(4)
+"""Rows of `event` that are none, each before the first of a list: of one that is merged, of one that is sorted, and of
+the STEPs that wait. So whoever puts an event behind the last of a list need not ask whether it is empty."""
+
 
 class Event(Row, written_by="build.growth messages.events"):
     """What will happen to a message of a message-level model (pdes/messages/events.py)."""
@@ -29,10 +33,9 @@ class EventQueue(Row, words=1440, written_by="messages.events"):
     now_ps = word(Kind.TIME, "the moment at hand")
     kind = word(Kind.CODE, "the latest of this moment so far")
     due = word(Kind.PLACE, "events of this moment, sorted", begins=-1)
-    waiting = word(Kind.PLACE, "first of the STEPs that joined them", begins=-1)
-    waiting_last = word(Kind.PLACE, "last of those", begins=-1)
+    waiting_last = word(Kind.PLACE, "last of the STEPs that joined them, WAITING none", begins=WAITING)
     rushing = word(Kind.COUNT, "how many are in the heap `rush`")
     free = word(Kind.PLACE, "rows given back", begins=-1)
-    fresh = word(Kind.COUNT, "rows that were ever used")
+    fresh = word(Kind.COUNT, "rows that were ever used", begins=FIRST_EVENT)
     full = word(Kind.FLAGS, "which lists of a digit are not empty", many=11)
     lists = word(Kind.PLACE, "first and last event of each list", many=1408, begins=-1)

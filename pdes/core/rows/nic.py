@@ -142,16 +142,16 @@ class Request(Row, words=8, written_by="nic.rendezvous"):
     ref = word(Kind.PACKED, "as of Message")
 
 
-class LaterMessage(Row, written_by="npu.endpoints"):
+class LaterMessage(Row, written_by="npu.agenda npu.endpoints"):
     """A row of `msg` of what an NPU does with a message later (pdes/npu/endpoints.py)."""
 
     payload_bytes = word(Kind.BYTES, "of the message")
     tag = word(Kind.PACKED, "packet word 3")
     connection = word(Kind.QUEUE_PAIR, "by which it goes")
     w1 = word(Kind.PACKED, "of its last packet, where its receiver acts on it later")
-    next_message = word(Kind.MESSAGE, "of its list, -1 none")
+    later = word(Kind.MESSAGE, "next of its list, -1 none")
     ref = word(Kind.PACKED, "as of Message")
-    due_ps = word(Kind.TIME, "when")
+    due = word(Kind.PACKED, "when: ps << 1")
     what = word(Kind.CODE, "what is to be done")
 
 

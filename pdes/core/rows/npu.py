@@ -7,7 +7,7 @@ class Npu(
     Row,
     words=40,
     written_by="build.growth build.npus messages.message_loop messages.whole network.faults nic.driven nic.port "
-    "nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective npu.npu_window npu.start npu.trace",
+    "nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective npu.npu_window npu.trace",
 ):
     """An NPU: two cache lines for what happens often, then the rest."""
 
@@ -53,7 +53,7 @@ class System(Row, written_by="npu.contention npu.endpoints npu.in_flight"):
     work_part = word(Kind.RATIO, "and compute_slow_1000ths-ths of a ps")
     since_ps = word(Kind.TIME, "when that was")
     in_flight = word(Kind.COUNT, "places taken, where they are counted")
-    line = word(Kind.ROW, "1 + the first that waits for a place, 0 none")
+    line = word(Kind.ROW, "1 + the row that waits for a place since the latest, 0 none")
     later_head = word(Kind.MESSAGE, "1 + the first row of its list of messages (pdes/npu/endpoints.py), 0 none")
     later_tail = word(Kind.MESSAGE, "1 + the last")
 
@@ -108,7 +108,7 @@ class Asked(Row, written_by="nic.rendezvous"):
     cleared = word(Kind.FLAG, "a request was answered, and its message has not come")
 
 
-class Taken(Row, written_by="npu.collective npu.reduction"):
+class Taken(Row, written_by="npu.collective npu.delivery"):
     """What the lanes of an active collective have taken, where a reduction takes time."""
 
     messages = word(Kind.COUNT, "that are in")
@@ -165,7 +165,7 @@ class Tokens(Row, written_by="npu.tokens"):
     """What an NPU has of the tokens of a dimension: pdes/npu/tokens.py."""
 
     running = word(Kind.COUNT, "tokens given out")
-    waiting = word(Kind.PHASE, "list of those that wait, -1 none", begins=-1)
+    waiting = word(Kind.PHASE, "list of those that wait, the last that came first, -1 none", begins=-1)
 
 
 class View(Row, words=4, written_by="build.tables"):

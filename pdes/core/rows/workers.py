@@ -7,7 +7,7 @@ LINE_WORDS = 16
 APART = "unused: what follows is written by others or at other times, so it is on a pair of cache lines of its own"
 
 
-class ParcelHeader(Row, words=8, written_by="nadi.benchmarks.instruments.parcel_costs workers.parcels"):
+class ParcelHeader(Row, words=8, written_by="nadi.benchmarks.instruments.parcel_costs workers.other_teams"):
     """Of what one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
     records = word(Kind.COUNT, "packets in the parcel; workers that put some in add to it, so it is the first word")
@@ -17,8 +17,8 @@ class ParcelHeader(Row, words=8, written_by="nadi.benchmarks.instruments.parcel_
     rows_left = word(Kind.COUNT, "trace rows that it had not finished before this window, less all of them")
 
 
-class MpiCalls(Row, words=16, written_by="workers.exchange workers.mpi_calls workers.other_teams"):
-    """What the first worker of a team needs to call MPI from compiled code (pdes/workers/mpi_calls.py)."""
+class MpiCalls(Row, words=16, written_by="workers.exchange workers.other_teams"):
+    """What the first worker of a team needs to call MPI from compiled code (pdes/workers/other_teams.py)."""
 
     isend = word(Kind.ADDRESS, "of MPI_Isend, 0 = Python calls MPI")
     start_all = word(Kind.ADDRESS, "of MPI_Startall")

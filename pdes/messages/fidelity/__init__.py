@@ -23,16 +23,9 @@ _BYTE_PS = 8e12
 class Fidelity:
     """The model of a run; act and alone_ps are None for packets.
 
-    endpoint_delay_ps passes before the first step of a collective, and before a receiver acts on a message.
     A message that is added to what is there takes three times its bytes at reduction_bandwidth_bps longer (two reads
-    and a write). Times of transfers and reductions are cut to multiples of
-    resolution_ps. congestion_aware: messages wait for each other (LINKS_ARE_BUSY of the module, if it says so).
-
-    Of packets only: send_latency_ps passes from when a message is posted until its first packet may be sent; with
-    acknowledged a message counts, at both ends, from when its last acknowledgement is back at its sender.
-
-    is_closed_form: nothing crosses the network; collectives and messages take what they would alone on that of packets
-    (nadi/closed_forms/advancing/advance.py).
+    and a write). congestion_aware: LINKS_ARE_BUSY of the module, if it says so. is_closed_form: collectives and
+    messages take what they would alone on the network of packets. send_latency_ps and acknowledged are of packets only.
     """
 
     name: Annotated[str, Setting("how the network is modelled", is_given=False)]
