@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
 from pdes.core.link_words import link_meta
 from pdes.core.memory import aligned, row_of, rows_of, zeros
 from pdes.core.rows.network import Change, Forwarding, Gate, LinkClass, OutgoingLink
-from pdes.core.setting import Setting
+from pdes.core.setting import Setting, setting
 from pdes.network.routing import MODE_TABLE, UNREACHABLE
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ class Faults:
         routings: the routing without each of the sets of links that `down_sets` gives.
     """
 
-    links: Annotated[tuple[LinkFault, ...], Setting("faults of links", is_given=False)] = ()
-    npus: Annotated[tuple[NpuFault, ...], Setting("faults of NPUs", is_given=False)] = ()
-    detection_time_ps: Annotated[int, Setting("so long after links go down or come up, routes change")] = 1_000_000_000
-    routings: Annotated[Mapping[frozenset[int], object], Setting("without what is down", is_given=False)] = field(
-        default_factory=dict
+    links: tuple[LinkFault, ...] = setting((), "faults of links", is_given=False)
+    npus: tuple[NpuFault, ...] = setting((), "faults of NPUs", is_given=False)
+    detection_time_ps: int = setting(1_000_000_000, "so long after links go down or come up, routes change")
+    routings: Mapping[frozenset[int], object] = field(
+        default_factory=dict, metadata={"setting": Setting("without what is down", is_given=False)}
     )
 
     def __bool__(self) -> bool:

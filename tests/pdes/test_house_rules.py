@@ -38,7 +38,7 @@ PLAIN_TWINS = {
     "yield_core",
     "read",
 }
-MAKES_HELPERS = {"seen_as", "reader"}
+MAKES_HELPERS = {"seen_as", "reader", "bits"}
 BUILTINS = {"range", "min", "max", "abs", "int", "float"}
 MAKES_OBJECTS = (
     ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.JoinedStr, ast.Lambda,
@@ -88,7 +88,7 @@ def forbidden(function, known):
 
 
 def helpers(tree):
-    """Names in a module that kernels may call: compiled or bound to a `seen_as` there, or imported from such files."""
+    """Names in a module that kernels may call: compiled, made by MAKES_HELPERS there, or imported from such files."""
     names = {function.name for function in kernels(tree)}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pdes import Settings, build_world, run
 from pdes.core import calibration
 from pdes.core import state as s
-from pdes.core.link_words import BYTES_MASK, LINK_BITS
+from pdes.core.link_words import LINK_BITS, bytes_sent
 from pdes.core.memory import rows_of
 from pdes.core.rows.network import PacketRecord
 from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
@@ -173,7 +173,7 @@ def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
     Alone([lp.part for lp in sim.lps]).everywhere(sim.layout, 1, lambda place: Crew(sim, place).run())
     out = int(np.flatnonzero(np.sort(graph.link_src) == 4)[3])
     row = world.net.tx[out]
-    assert (row.busy_ps, row.sent_bytes & BYTES_MASK, world.net.tx_dropped[out]) == (busy, sent, dropped)
+    assert (row.busy_ps, bytes_sent(row.sent_bytes), world.net.tx_dropped[out]) == (busy, sent, dropped)
 
 
 def shrunk(world):
