@@ -86,12 +86,6 @@ class Part:
         """int64[neighbours x 2]: where the halves begin, and behind them the length of the outbox."""
         return offsets([self.half_words(room) for room in self.rooms for _ in range(2)])
 
-    def tx_of(self, graph: Graph) -> Int64:
-        """int64[links of the fabric]: own row of an outgoing link, 0 for those of others."""
-        rows = np.zeros(graph.links, np.int64)
-        rows[self.links] = np.arange(len(self.links))
-        return rows
-
     def tx_rows(self, graph: Graph, fabric: Fabric, owner: Int64) -> Rows:
         """The `tx` table: own outgoing links, then those that come from other LPs."""
         links = np.concatenate([self.links, *self.links_in]).astype(np.int64)
@@ -105,11 +99,10 @@ class Part:
 
     def far(self, graph: Graph) -> Int64:
         """int64[own links]: place of a link among those to its neighbour."""
-        far = np.zeros(len(self.links), np.int64)
-        rows = self.tx_of(graph)
+        place = np.zeros(graph.links, np.int64)
         for links in self.links_out:
-            far[rows[links]] = np.arange(len(links))
-        return far
+            place[links] = np.arange(len(links))
+        return place[self.links]
 
     def ghost(self) -> Int64:
         """int64[neighbours]: `tx` row of the first link that comes from a neighbour."""

@@ -25,8 +25,3 @@ class Post:
         """Address of the half of the sender's outbox that is for the receiver."""
         at = self._at[sender][2 * self._neighbours[sender].index(receiver) + half]
         return self.outbox[sender].ctypes.data + WORD_BYTES * int(at)
-
-
-def outbox_words(parts: Sequence[Part]) -> int:
-    """Length of all outboxes of these LPs."""
-    return sum(int(part.outbox_at()[-1]) for part in parts)

@@ -8,7 +8,7 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Graph, Int8, Int32, Int64, Rows
 from pdes.core.jit import kernel
-from pdes.core.memory import aligned, rows_of, zeros
+from pdes.core.memory import aligned, rows_of
 from pdes.core.rows.network import Forwarding
 from pdes.network.framing import NVSWITCH_KIND
 from pdes.network.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT, UNREACHABLE, salt_of
@@ -83,24 +83,19 @@ def routing_tables(
     own.salt = salt
     own.first_link = part.out_ptr[:-1]
     own.forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
-    fields = {name: zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
-    fields |= {"link": link, "node": node}
+    fields = {"link": link, "node": node}
     if settings.load_balancing.has_flowlets:
-        fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2, np.int64)
+        fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2)
     if settings.load_balancing.by_host:
-        fields["host"] = graph.host.astype(np.int32)
+        fields["host"] = graph.host
     if hasattr(routing, "home"):
         fields |= _by_table(graph, part, cells, own)
         constants = (MODE_ONE_HOME if routing.home.shape[1] == 1 else MODE_TABLE), 0, routing.home.shape[1]
     else:
         fields |= _by_dimension(graph, part, cells)
         constants = MODE_DIMENSIONS, len(routing.sizes), 1
-    return s.Routes(**{name: aligned(_not_empty(values)) for name, values in fields.items()}), *constants
-
-
-def _not_empty(values: Array) -> Array:
-    """An empty array has no address to read from."""
-    return values if values.size else np.zeros(1, values.dtype)
+    kinds = {name: array.__metadata__[0] for name, array in s.Routes.__annotations__.items()}
+    return s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()}), *constants
 
 
 def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str, Array]:
@@ -120,7 +115,7 @@ def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str,
     fields = {
         "cell": cell,
         "attach": np.where(r.attach_set >= 0, cells[r.attach_set], NO_CELL),
-        "home": r.home.astype(np.int32),
+        "home": r.home,
     }
     one_way = r.home.shape[1] == 1 and np.diff(part.out_ptr[: part.npus + 1]).max(initial=0) <= 1
     return fields if one_way else fields | _hops(graph, part, column)
@@ -167,12 +162,7 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     hops, own = r.hops[kept].astype(np.int8), column[entries]
     if _shares_leaves(graph):
         hops, own = _nvswitches_first(graph, entries, hops, own)
-    return {
-        "hops": hops,
-        "hop_row": hop_row,
-        "hop_column": own,
-        "via": via.astype(np.int32),
-    }
+    return {"hops": hops, "hop_row": hop_row, "hop_column": own, "via": via}
 
 
 def _shares_leaves(graph: Graph) -> bool:
@@ -204,9 +194,9 @@ def _by_dimension(graph: Graph, part: "Part", cells: Int32) -> dict[str, Array]:
     r = graph.routing
     return {
         "cell": cells[r.sets],
-        "here": r.digit[part.nodes].astype(np.int32),
-        "digit": r.digit[: graph.npus].astype(np.int32),
-        "mode": r.mode[part.nodes].astype(np.int8),
-        "offset": r.offset[part.nodes].astype(np.int64),
-        "size": r.sizes.astype(np.int64),
+        "here": r.digit[part.nodes],
+        "digit": r.digit[: graph.npus],
+        "mode": r.mode[part.nodes],
+        "offset": r.offset[part.nodes],
+        "size": r.sizes,
     }

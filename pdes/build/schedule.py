@@ -11,8 +11,8 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
 from pdes.core.link_words import link_meta
-from pdes.core.memory import aligned, row_of, rows_of, zeros
-from pdes.core.rows.network import Change, Forwarding, Gate, LinkClass, OutgoingLink
+from pdes.core.memory import aligned, row_of, rows_of, unused
+from pdes.core.rows.network import Change, Gate, LinkClass, OutgoingLink
 from pdes.core.setting import Setting, setting
 from pdes.network.routing import MODE_TABLE, UNREACHABLE
 
@@ -197,7 +197,8 @@ def scheduled(
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
     routings: list[frozenset[int]] = [frozenset()]
-    changes = [(t, s.CHANGE_LINK, own, number) for t, own, number in _of_own_links(fabric, part)]
+    row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes else {}
+    changes = [(time, s.CHANGE_LINK, row[link], number) for time, link, number in fabric.changes if link in row]
     changes += _npu_changes(faults, fabric.cell_ps, part)
     epoch_at = {}
     for time, down in down_sets(faults.links):
@@ -208,19 +209,9 @@ def scheduled(
     tables: dict[str, Array] = {}
     if len(routings) > 1:
         routes, tables = _epochs(graph, fabric, part, settings, routes, routings)
-    empty = {"table_node": rows_of(Forwarding, 1), "table64": zeros(1), "table32": zeros(1, np.int32)}
-    empty["table8"] = zeros(1, np.int8)
-    change = rows_of(Change, 0)[:0]
-    if changes:
-        change = rows_of(Change, len(changes))
-        change[:] = sorted(changes)
-    return routes, routing, s.FaultSchedule(change=change, **(empty | tables)), len(routings)
-
-
-def _of_own_links(fabric: "Fabric", part: "Part") -> list[tuple[int, int, int]]:
-    """(ps, row, class) of own outgoing links."""
-    row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes else {}
-    return [(time, row[link], number) for time, link, number in fabric.changes if link in row]
+    change = rows_of(Change, len(changes))[: len(changes)]
+    change[:] = np.array(sorted(changes), change.dtype)
+    return routes, routing, unused(s.FaultSchedule)._replace(change=change, **tables), len(routings)
 
 
 def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, int, int, int]]:

@@ -83,17 +83,6 @@ class Simulation:
         """The fabric."""
         return self.layout.graph
 
-    @property
-    def world(self) -> s.World:
-        """The world of a run with one LP."""
-        (lp,) = self.lps
-        return lp.world
-
-    @world.setter
-    def world(self, world: s.World) -> None:
-        (lp,) = self.lps
-        lp.world = world
-
 
 @dataclass(frozen=True)
 class Snapshot:

@@ -49,21 +49,14 @@ def _lane_rows(schedules: Schedules) -> Rows:
         & (schedules.lane_blocking == 0)
         & (schedules.lane_begins == 0),
         "view_number": schedules.lane_view,
-        "part": schedules.lane_part,
-        "parts": schedules.lane_parts,
-        "chunks": schedules.lane_chunks,
-        "wire_num": schedules.lane_wire_num,
-        "wire_den": schedules.lane_wire_den,
-        "latency_ps": schedules.lane_latency_ps,
         "gate": np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
-        "phase": schedules.lane_phase,
         "alike": _lanes_alike(schedules),
-        "blocking": schedules.lane_blocking,
         "connection": _connections(schedules),
-        "begins": schedules.lane_begins,
         "waited_for": _waited_for(schedules),
     }.items():
         rows[name][:lanes] = column
+    for name in ("part", "parts", "chunks", "wire_num", "wire_den", "latency_ps", "phase", "blocking", "begins"):
+        rows[name][:lanes] = getattr(schedules, f"lane_{name}")
     views = rows.view_number[:lanes]
     for base, first in zip(schedules.view_base.tolist(), schedules.plan_of_ptr[:-1].tolist(), strict=True):
         if base:  # only a schedule of one plan has views

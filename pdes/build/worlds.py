@@ -21,15 +21,15 @@ from pdes.build.post import Post
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.build.tables import padded, plan_tables, trace_tables
+from pdes.build.tables import plan_tables, trace_tables
 from pdes.core import state as s
 from pdes.core.inputs import Graph, Int64, Program, Record, Rows
-from pdes.core.memory import aligned, full, row_of, rows_of, zeros
-from pdes.core.rows.messages import Event, EventQueue
+from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
+from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import Asked, Instance, LaneState, Phase, Taken
-from pdes.core.rows.run import Counters, Hooks, Scalars
+from pdes.core.rows.run import Scalars
 from pdes.messages.fidelity import PACKET
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
@@ -52,13 +52,11 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
     ctl.rows_left = npu.rows_left.sum()
     next_time = full(max(len(npu), len(part.nodes)) if settings.switch else len(npu), s.INF)
     next_time[: len(npu)][npu.ready_head >= 0] = 0
-    has_telemetry = "telemetry" in settings.congestion_control.signals
     in_at = [post.address(other, part.number, half) for other in part.neighbours for half in range(2)]
-    return s.Net(
+    carries = "telemetry" in settings.congestion_control.signals
+    return unused(s.Net)._replace(
         ctl=ctl,
-        count=row_of(Counters),
         const=const,
-        hooks=row_of(Hooks),
         next_time=next_time,
         inbox=full(2 * s.SIDES * (len(part.nodes) + len(part.neighbours)), -1, np.int32),
         waiting=zeros(len(tx) // 32 + 1),
@@ -76,9 +74,8 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
         outbox=post.outbox[part.number],
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
+        telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * carries),
         **shared_buffers(graph, fabric, part, settings),
-        telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * has_telemetry),
-        carried=row_of(Telemetry),
     )
 
 
@@ -142,12 +139,11 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
     if model.act:
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
-    return s.Messages(
+    return unused(s.Messages)._replace(
         event=rows_of(Event, room),
-        queue=row_of(EventQueue),
         rush=zeros(room),
         receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
-        reduces=aligned(padded(np.asarray(steps.reduce)[receives], np.int8)),
+        reduces=aligned(np.asarray(steps.reduce)[receives], np.int8),
         memory_psb=aligned((model.reduction_psb,), np.float64),
     )
 

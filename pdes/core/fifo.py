@@ -105,14 +105,21 @@ def tail_of(queue):
 
 
 @inline
-def without_first(net, queue):
-    """The word of a queue without its first record, NONE if it is empty then; gives blocks back as they empty."""
-    head = head_of(queue) + 1
-    tail = tail_of(queue)
+def step(net, head):
+    """The place behind a record; gives its block back if that is empty now."""
+    head += 1
     if head & (BLOCK_RECORDS - 1) == 0:
         block = (head >> BLOCK_SHIFT) - 1
         head = np.int64(net.block_next[block]) << BLOCK_SHIFT
         free_block(net, block)
+    return head
+
+
+@inline
+def without_first(net, queue):
+    """The word of a queue without its first record, NONE if it is empty then; gives blocks back as they empty."""
+    head = step(net, head_of(queue))
+    tail = tail_of(queue)
     if head == tail:
         free_block(net, head >> BLOCK_SHIFT)
         return np.int64(NONE)
@@ -122,11 +129,7 @@ def without_first(net, queue):
 @inline
 def after(net, head):
     """The record behind `head`, NONE if the queue is empty then; gives blocks back as they empty."""
-    head += 1
-    if head & (BLOCK_RECORDS - 1) == 0:
-        block = (head >> BLOCK_SHIFT) - 1
-        head = np.int64(net.block_next[block]) << BLOCK_SHIFT
-        free_block(net, block)
+    head = step(net, head)
     if net.record[head].ready_ps == INF:
         free_block(net, head >> BLOCK_SHIFT)
         head = np.int64(NONE)

@@ -65,6 +65,17 @@ def row_of(kind: type[Row]) -> Record:
     return rows_of(kind, 1)[0]
 
 
+def unused(record: Any) -> Any:
+    """A NamedTuple (pdes/core/state.py) of arrays of one item each, which is enough where a run has no use for them."""
+
+    def one(declared: Any) -> Any:
+        kind = declared.__metadata__[0]
+        items = rows_of(kind, 1) if issubclass(kind, Row) else zeros(1, kind)
+        return items[0] if declared.__origin__ is np.record else items
+
+    return record(**{name: one(declared) for name, declared in record.__annotations__.items()})
+
+
 def full(length: int, value: int, dtype: type[np.generic] = np.int64) -> Any:
     """The same as `zeros` with every item set to `value`."""
     array = zeros(length, dtype)
