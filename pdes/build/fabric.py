@@ -97,14 +97,10 @@ class Fabric:
 
         seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters.
         """
-        rows = rows_of(LinkClass, len(seen))
-        rows.ps_per_byte = self.psb
-        rows.delay_ps = self.delay_ps
-        rows.seen_bytes = seen
-        rows.special = s.CARE * int("telemetry" in settings.congestion_control.signals)
-        rows.special |= s.FRAMED * framed.astype(np.int64)
-        rows.special |= s.INSIDE * inside.astype(np.int64)
-        switch = settings.switch
+        care = "telemetry" in settings.congestion_control.signals
+        special = s.CARE * care | s.FRAMED * framed | s.INSIDE * inside
+        delay_ps, switch = self.delay_ps, settings.switch
+        rows = rows_of(LinkClass, len(seen), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen, special=special)
         if switch:
             scale = 8e12 / self.psb / REFERENCE_BPS
             rows.kmin_bytes = switch.ecn_kmin_bytes * scale
@@ -112,8 +108,6 @@ class Fabric:
             rows.pmax = int(switch.ecn_pmax * 2**32)
         words = rows[: len(seen)].view(np.int64).reshape(-1, LinkClass.words)
         kinds, number = np.unique(words, axis=0, return_inverse=True)
-        if len(kinds) > s.MAX_CLASSES:
-            raise RunError(f"links of {len(kinds)} different rates and delays: at most {s.MAX_CLASSES} are possible")
         return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)
 
 

@@ -1,20 +1,20 @@
-"""The part of the fabric that one logical process holds, and its links to other LPs.
+"""The part of the fabric that one logical process holds, its links to other LPs, and where outboxes lie.
 
 An LP numbers its own nodes in the order of their numbers in the whole fabric, so its NPUs come first, and its outgoing
 links node by node. Behind them stand the links that come from other LPs, neighbour by neighbour. Links between two LPs
 are numbered, on both sides, in the order of their numbers in the whole fabric.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from pdes.build.fabric import Fabric
 from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.link_words import link_meta
-from pdes.core.memory import rows_of
+from pdes.core.memory import rows_of, zeros
 from pdes.core.rows.network import OutgoingLink
-from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
+from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
 
 
 def offsets(counts: Sequence[int] | Int64) -> Int64:
@@ -93,9 +93,7 @@ class Part:
         neighbour[self.neighbours] = np.arange(len(self.neighbours))
         dst = graph.link_dst[links]
         node = np.where(self.local[dst] >= 0, self.local[dst], len(self.nodes) + neighbour[owner[dst]])
-        tx = rows_of(OutgoingLink, len(links))
-        tx.meta = link_meta(node, links, fabric.link_class[links])
-        return tx
+        return rows_of(OutgoingLink, len(links), meta=link_meta(node, links, fabric.link_class[links]))
 
     def far(self, graph: Graph) -> Int64:
         """int64[own links]: place of a link among those to its neighbour."""
@@ -107,3 +105,22 @@ class Part:
     def ghost(self) -> Int64:
         """int64[neighbours]: `tx` row of the first link that comes from a neighbour."""
         return offsets([len(self.links), *(len(links) for links in self.links_in)])[1:-1]
+
+
+class Post:
+    """Outboxes of LPs, all in memory that this process sees.
+
+    Args:
+        parts: the LPs.
+        memory: words -> int64[words] of zeros; new memory if not given.
+    """
+
+    def __init__(self, parts: Sequence[Part], memory: Callable[[int], Int64] = zeros) -> None:
+        self._neighbours = {part.number: part.neighbours for part in parts}
+        self._at = {part.number: part.outbox_at() for part in parts}
+        self.outbox = {number: memory(int(at[-1])) for number, at in self._at.items()}
+
+    def address(self, sender: int, receiver: int, half: int) -> int:
+        """Address of the half of the sender's outbox that is for the receiver."""
+        at = self._at[sender][2 * self._neighbours[sender].index(receiver) + half]
+        return self.outbox[sender].ctypes.data + WORD_BYTES * int(at)

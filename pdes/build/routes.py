@@ -7,7 +7,6 @@ import numpy as np
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Graph, Int8, Int32, Int64, Rows
-from pdes.core.jit import kernel
 from pdes.core.memory import aligned, rows_of
 from pdes.core.rows.network import Forwarding
 from pdes.network.framing import NVSWITCH_KIND
@@ -19,13 +18,6 @@ if TYPE_CHECKING:
     from pdes.build.settings import Settings
 
 NO_CELL = np.int32(0)
-
-
-@kernel
-def fill_salts(salt, nodes, seed):
-    """Salts of nodes by their numbers in the fabric."""
-    for i in range(salt.shape[0]):
-        salt[i] = salt_of(seed, nodes[i])
 
 
 def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
@@ -76,20 +68,16 @@ def routing_tables(
     """Routes of the LP, and the constants mode, dimensions and homes."""
     routing = graph.routing
     cells, link = _cells(graph, part)
-    salt = np.empty(len(part.nodes), np.int64)
-    fill_salts(salt, part.nodes, settings.seed)
-    node = rows_of(Forwarding, len(part.nodes))
-    own = node[: len(part.nodes)]
-    own.salt = salt
-    own.first_link = part.out_ptr[:-1]
-    own.forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
+    salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
+    forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
+    node = rows_of(Forwarding, len(part.nodes), salt=salt, first_link=first_link, forward=forward)
     fields = {"link": link, "node": node}
     if settings.load_balancing.has_flowlets:
         fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2)
     if settings.load_balancing.by_host:
         fields["host"] = graph.host
     if hasattr(routing, "home"):
-        fields |= _by_table(graph, part, cells, own)
+        fields |= _by_table(graph, part, cells, node[: len(part.nodes)])
         constants = (MODE_ONE_HOME if routing.home.shape[1] == 1 else MODE_TABLE), 0, routing.home.shape[1]
     else:
         fields |= _by_dimension(graph, part, cells)
@@ -107,11 +95,8 @@ def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str,
     node.column = column[part.nodes]
     switches = np.flatnonzero(r.row[part.nodes] >= 0)
     sets = r.next_set[r.row[part.nodes[switches]]]
-    first, last, default, cell, row = _stretches(np.where(sets >= 0, cells[sets], NO_CELL))
-    node.first[switches] = first
-    node.last[switches] = last
-    node.default[switches] = default
-    node.row[switches] = row
+    stretches, cell = _stretches(np.where(sets >= 0, cells[sets], NO_CELL))
+    node.first[switches], node.last[switches], node.default[switches], node.row[switches] = stretches
     fields = {
         "cell": cell,
         "attach": np.where(r.attach_set >= 0, cells[r.attach_set], NO_CELL),
@@ -121,31 +106,25 @@ def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str,
     return fields if one_way else fields | _hops(graph, part, column)
 
 
-def _stretches(cells: Int32) -> tuple[Int64, Int64, Int32, Int32, Int64]:
+def _stretches(cells: Int32) -> tuple[Int64, Int32]:
     """Rows of cells without what equals the row's default at either end, each stretch once.
 
-    Returns first and last + 1 column, default cell, the stretches, and where column 0 of each row would stand there.
+    Returns int64[4, rows], first and last + 1 column, default cell and where column 0 would stand, and the stretches.
     No cell (NO_CELL: the switch itself, or unreachable) may be taken for any other.
     """
     rows, homes = cells.shape
     some = cells != NO_CELL
-    best = (np.zeros(rows, np.int64), np.full(rows, homes + 1), np.zeros(rows, np.int32))
+    best = np.array([np.zeros(rows, np.int64), np.full(rows, homes + 1), np.zeros(rows, np.int64)])
     for column in (some.argmax(axis=1), homes - 1 - some[:, ::-1].argmax(axis=1)):
         default = cells[np.arange(rows), column]
         differs = some & (cells != default[:, None])
         any_differs = differs.any(axis=1)
         first = np.where(any_differs, differs.argmax(axis=1), 0)
         last = np.where(any_differs, homes - differs[:, ::-1].argmax(axis=1), 0)
-        shorter = last - first < best[1] - best[0]
-        best = (
-            np.where(shorter, first, best[0]),
-            np.where(shorter, last, best[1]),
-            np.where(shorter, default, best[2]),
-        )
-    first, last, default = best
+        best = np.where(last - first < best[1] - best[0], (first, last, default), best)
     shared = _Shared()
-    row = [shared.place(cells[i, a:b]) - a for i, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True))]
-    return first, last, default, shared.values(), np.array(row, np.int64)
+    row = [shared.place(cells[i, first:last]) - first for i, (first, last) in enumerate(best[:2].T.tolist())]
+    return np.array([*best, row], np.int64), shared.values()
 
 
 def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:

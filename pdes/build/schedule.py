@@ -149,16 +149,8 @@ def link_changes(
                 changes.append((begin, link, new))
                 current = new
     if faults.links:
-        table.append(_pit_class())
+        table.append(row_of(LinkClass, error=ALWAYS_LOST, special=s.CARE))  # takes no time, and all is lost
     return sorted(changes), np.array(table, classes.dtype).view(np.recarray)
-
-
-def _pit_class() -> Record:
-    """The last class, where there are faults of links: takes no time, and all is lost."""
-    row = row_of(LinkClass)
-    row.error = ALWAYS_LOST
-    row.special = s.CARE
-    return row
 
 
 def with_pit(net: s.Net, faults: Faults, mode: int) -> s.Net:
@@ -167,8 +159,7 @@ def with_pit(net: s.Net, faults: Faults, mode: int) -> s.Net:
         return net
     pit = len(net.tx)
     net.const.pit = pit
-    row = row_of(OutgoingLink)
-    row.meta = link_meta(0, 0, len(net.link_class) - 1)
+    row = row_of(OutgoingLink, meta=link_meta(0, 0, len(net.link_class) - 1))
     longer = {"tx": np.append(net.tx, row), "tx_dropped": np.append(net.tx_dropped, np.zeros(pit, np.int64))}
     if net.hooks.shared_switches != 0 or len(net.gate) > 1:
         longer["gate"] = np.concatenate([net.gate, rows_of(Gate, pit + 1 - len(net.gate))])

@@ -16,8 +16,7 @@ from pdes.build.hooks import hooks_of
 from pdes.build.layout import Layout
 from pdes.build.limits import check_sizes
 from pdes.build.npus import idle_npus, npu_rows, row_states
-from pdes.build.part import Part, offsets
-from pdes.build.post import Post
+from pdes.build.part import Part, Post, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation

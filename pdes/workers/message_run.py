@@ -5,7 +5,6 @@ import time
 import numpy as np
 
 from pdes.build.hooks import hooks_of
-from pdes.build.routes import fill_salts
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Progress, Simulation, Snapshot
 from pdes.core import state as s
@@ -29,7 +28,6 @@ def compile_messages(graph: Graph | None = None, settings: Settings | None = Non
     words = np.zeros(1, np.int64)
     compile_for(work_messages, 0, 0)
     compile_for(rehash, words, words, words, words)
-    compile_for(fill_salts, words, words, 0)
     for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
         hook_address(function)
     return time.perf_counter() - begun

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pdes.build.layout import Layout
-from pdes.build.post import Post
+from pdes.build.part import Post
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
 from pdes.harvest.gathering import Harvest, merge
