@@ -1,6 +1,7 @@
 """What all logical processes know of the fabric: classes of links, how long cells and windows are, timeouts."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,7 @@ class Fabric:
 
 def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""
-    routing = graph.routing
+    routing: Any = graph.routing
     if hasattr(routing, "home"):
         hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
     else:

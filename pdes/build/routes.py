@@ -1,6 +1,6 @@
 """The routing tables of one logical process as cells of port sets (pdes/network/routing.py)."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ NO_CELL = np.int32(0)
 
 def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
     """int32[sets]: a cell for each port set of own links; and the members of those of several, each list once."""
-    routing = graph.routing
+    routing: Any = graph.routing
     count = np.diff(routing.set_ptr).astype(np.int64)
     if len(count) and count.max() > s.MAX_SET:
         raise RunError(f"{count.max()} equal-cost links: at most {s.MAX_SET} are possible")
@@ -66,7 +66,7 @@ def routing_tables(
     graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
 ) -> tuple[s.Routes, int, int, int]:
     """Routes of the LP, and the constants mode, dimensions and homes."""
-    routing = graph.routing
+    routing: Any = graph.routing
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
     forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
@@ -88,7 +88,7 @@ def routing_tables(
 
 def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str, Array]:
     """Rows of own switches, written into `node`; hops also of others that NPUs of several ports look at."""
-    r = graph.routing
+    r: Any = graph.routing
     homes = len(r.home_node)
     column = np.full(graph.nodes, -1, np.int32)
     column[r.home_node] = np.arange(homes)
@@ -129,7 +129,7 @@ def _stretches(cells: Int32) -> tuple[Int64, Int32]:
 
 def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     """Hops to homes from own switches and those at the other end of NPUs' ports."""
-    r = graph.routing
+    r: Any = graph.routing
     beyond = graph.link_dst[part.links[: part.out_ptr[part.npus]]]
     extra = np.unique(beyond[part.local[beyond] < 0])
     entries = np.concatenate([part.nodes, extra])
@@ -146,8 +146,8 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
 
 def _shares_leaves(graph: Graph) -> bool:
     """Whether NPUs behind one NVSwitch have another home in common: then both are equally near."""
-    home = graph.routing.home
-    kind = graph.node_kind[graph.routing.home_node]
+    r: Any = graph.routing
+    home, kind = r.home, graph.node_kind[r.home_node]
     inside = np.where((home >= 0) & (kind[home] == NVSWITCH_KIND), home, -1).max(axis=1)
     npu, at = np.nonzero((home >= 0) & (kind[home] != NVSWITCH_KIND) & (inside >= 0)[:, None])
     pairs = inside[npu].astype(np.int64) * len(kind) + home[npu, at]
@@ -160,7 +160,8 @@ def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own: Array) -> 
     NPUs compare hops; a switch knows by its own column that it is a home.
     """
     later = (own >= 0) & (graph.node_kind[entries] != NVSWITCH_KIND)
-    row = np.cumsum(graph.routing.row[entries] >= 0) - 1
+    r: Any = graph.routing
+    row = np.cumsum(r.row[entries] >= 0) - 1
     twice = np.where(hops < UNREACHABLE, 2 * hops.astype(np.int64), UNREACHABLE)
     if twice[hops < UNREACHABLE].max(initial=0) >= UNREACHABLE:
         raise RunError(f"{graph.name}: a path of more than {UNREACHABLE // 2} links between switches")
@@ -170,7 +171,7 @@ def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own: Array) -> 
 
 def _by_dimension(graph: Graph, part: "Part", cells: Int32) -> dict[str, Array]:
     """Own coordinates, and those of all destinations."""
-    r = graph.routing
+    r: Any = graph.routing
     return {
         "cell": cells[r.sets],
         "here": r.digit[part.nodes],

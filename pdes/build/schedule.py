@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class Faults:
     links: tuple[LinkFault, ...] = setting((), "faults of links", is_given=False)
     npus: tuple[NpuFault, ...] = setting((), "faults of NPUs", is_given=False)
     detection_time_ps: int = setting(1_000_000_000, "so long after links go down or come up, routes change")
-    routings: Mapping[frozenset[int], object] = field(
+    routings: Mapping[frozenset[int], Any] = field(
         default_factory=dict, metadata={"setting": Setting("without what is down", is_given=False)}
     )
 
@@ -226,7 +226,7 @@ def _epochs(
     for down in routings[1:]:
         if down not in settings.faults.routings:
             raise RunError(f"no routing is given without the {len(down)} links that are down")
-        other: Graph = replace(cast("Any", graph), routing=settings.faults.routings[down])
+        other = replace(graph, routing=settings.faults.routings[down])
         tables, *_ = routing_tables(other, fabric, part, settings)
         all_routes.append(_without_ports(tables, part, down))
     grown, packed = {}, {}

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -196,7 +195,7 @@ def _way_back(
     plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
     whole = Layout(layout.graph, plain)
     part = whole.part(0)
-    idle = cast("Any", program)._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
+    idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
     return _build_lp(whole, idle, plain, part, tables, Post([part]))
 
 
