@@ -1,7 +1,5 @@
 """What the words of packets and rows cannot hold."""
 
-import numpy as np
-
 from pdes.build.fabric import window_packets
 from pdes.build.settings import Settings
 from pdes.core import packet
@@ -34,7 +32,7 @@ def check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
         raise RunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )
-    tags = np.asarray(program.node_tag)[np.asarray(program.node_kind) == KIND_SEND]
+    tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: where messages are asked for, at most {MAX_TAG - 1} is possible")
     if settings.fidelity.act and settings.beyond_messages():

@@ -8,6 +8,7 @@ are numbered, on both sides, in the order of their numbers in the whole fabric.
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pdes.build.fabric import Fabric
 from pdes.core.inputs import Graph, Int64, Rows
@@ -17,11 +18,9 @@ from pdes.core.rows.network import OutgoingLink
 from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
 
 
-def offsets(counts: Sequence[int] | Int64) -> Int64:
+def offsets(counts: ArrayLike) -> Int64:
     """CSR offsets of counts."""
-    ptr = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=ptr[1:])
-    return ptr
+    return np.append(0, np.cumsum(counts, dtype=np.int64))
 
 
 class Part:

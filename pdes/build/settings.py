@@ -118,9 +118,5 @@ class Settings:
 
     def beyond_messages(self) -> str:
         """The first that is given of what only packets have in the system layer; empty if none is."""
-        given = {
-            "rendezvous_bytes": self.rendezvous_bytes > 0,
-            "compute_slowdown": self.compute_slowdown > 1.0,
-            "collectives_in_flight": self.collectives_in_flight > 0,
-        }
-        return next((name for name, value in given.items() if value), "")
+        least = {"rendezvous_bytes": 0, "compute_slowdown": 1.0, "collectives_in_flight": 0}
+        return next((name for name, value in least.items() if getattr(self, name) > value), "")

@@ -113,17 +113,15 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
     insts = max(2 * part.npus, 64)
     ctl.free_instances = insts
     key, val = empty_map(2 * insts)
-    called = int(const.lane_stride) if const.collectives_in_flight > 0 else 1
-    asked = int(const.lane_stride) if const.rendezvous_bytes < s.INF else 1
-    taken = int(const.lane_stride) if const.reduces == 1 else 1
+    lanes = insts * int(const.lane_stride)
     return s.Insts(
         inst=rows_of(Instance, insts),
         inst_free=_free_list(insts),
-        lane=rows_of(LaneState, insts * int(const.lane_stride)),
+        lane=rows_of(LaneState, lanes),
         phase=rows_of(Phase, insts * int(const.phase_stride)),
-        called=zeros(insts * called, np.int32),
-        asked=rows_of(Asked, insts * asked),
-        taken=rows_of(Taken, insts * taken),
+        called=zeros(lanes * (const.collectives_in_flight > 0), np.int32),
+        asked=rows_of(Asked, lanes * (const.rendezvous_bytes < s.INF)),
+        taken=rows_of(Taken, lanes * const.reduces),
         inst_key=key,
         inst_val=val,
     )
@@ -132,7 +130,7 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
 def _messages(program: Program, part: Part, const: Record, ctl: Record, settings: Settings) -> s.Messages:
     """No message under way at message level, and what of those received is added."""
     model, steps = settings.fidelity, program.schedules
-    receives = np.asarray(steps.recv_peer) >= 0 if model.reduction_psb else np.zeros(len(steps.recv_peer), np.bool_)
+    receives = (steps.recv_peer >= 0) & (model.reduction_psb > 0)
     room = 1
     if model.act:
         stride = int(const.lane_stride) - 1
@@ -140,8 +138,8 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
     return unused(s.Messages)._replace(
         event=rows_of(Event, room),
         rush=zeros(room),
-        receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
-        reduces=aligned(np.asarray(steps.reduce)[receives], np.int8),
+        receive_ptr=aligned(offsets(receives)[steps.lane_ptr]),
+        reduces=aligned(steps.reduce[receives], np.int8),
         memory_psb=aligned((model.reduction_psb,), np.float64),
     )
 

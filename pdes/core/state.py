@@ -33,8 +33,7 @@ Bool = Annotated[np.ndarray, np.bool_]
 LONGEST_RUN_PS = INF >> 1
 """26 days: what is longer, and with it any single step, might reach INF, which stands for never."""
 
-MAX_NODES = 1 << 22
-MAX_LINKS = 1 << 22
+MAX_NODES = MAX_LINKS = 1 << 22
 MAX_SET = 511
 
 SIDES = 4
@@ -49,12 +48,8 @@ CARE, FRAMED, INSIDE = 1, 2, 4
 where messages to other hosts go at a share of the rate."""
 MAX_CLASSES = 1 << 16
 
-CONTROL = 2
-"""A gate's queue behind those of the data classes."""
-FRAMES = 3
-"""Its queue of pause frames."""
-TRIMMED = 4
-"""Its queue of packets cut to their headers."""
+CONTROL, FRAMES, TRIMMED = 2, 3, 4
+"""A gate's queues behind those of the data classes; the second of pause frames, the last of packets cut to headers."""
 
 FLOWLETS = 1024
 """Flows that a switch tells apart by a hash."""
