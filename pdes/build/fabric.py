@@ -50,14 +50,12 @@ class Fabric:
     def __init__(self, graph: Graph, settings: Settings) -> None:
         self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
         self.fastest_psb = fastest_psb(self.psb, settings.faults)
-        self.cut = np.zeros(graph.nodes, np.int8)
+        self.cut = (settings.cut_through & (np.arange(graph.nodes) >= graph.npus)).astype(np.int8)
         self.latency_ps = graph.node_latency_ps.astype(np.int64)
         self.delay_ps = graph.link_delay_ps.astype(np.int64)
         if settings.switch:
             self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
             self.latency_ps = np.zeros_like(self.latency_ps)
-        if settings.cut_through:
-            self.cut[graph.npus :] = 1
         seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
         framed = is_framed(graph, settings)
         inside = is_nvlink(graph) & (settings.p2p_share < 1)
@@ -67,9 +65,7 @@ class Fabric:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
         if framed.any():
             self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
-        self.crossing_words = CROSSING_WORDS
-        if "telemetry" in settings.congestion_control.signals:
-            self.crossing_words += Telemetry.words
+        self.crossing_words = CROSSING_WORDS + Telemetry.words * ("telemetry" in settings.congestion_control.signals)
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
         exact_ps = self.smallest_bytes * self.fastest_psb

@@ -80,7 +80,9 @@ def routing_tables(
         fields |= _by_table(graph, part, cells, node[: len(part.nodes)])
         constants = (MODE_ONE_HOME if routing.home.shape[1] == 1 else MODE_TABLE), 0, routing.home.shape[1]
     else:
-        fields |= _by_dimension(graph, part, cells)
+        fields |= {"cell": cells[routing.sets], "size": routing.sizes, "digit": routing.digit[: graph.npus]}
+        fields |= {"here": routing.digit[part.nodes], "mode": routing.mode[part.nodes]}
+        fields["offset"] = routing.offset[part.nodes]
         constants = MODE_DIMENSIONS, len(routing.sizes), 1
     kinds = {name: array.__metadata__[0] for name, array in s.Routes.__annotations__.items()}
     return s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()}), *constants
@@ -97,11 +99,7 @@ def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str,
     sets = r.next_set[r.row[part.nodes[switches]]]
     stretches, cell = _stretches(np.where(sets >= 0, cells[sets], NO_CELL))
     node.first[switches], node.last[switches], node.default[switches], node.row[switches] = stretches
-    fields = {
-        "cell": cell,
-        "attach": np.where(r.attach_set >= 0, cells[r.attach_set], NO_CELL),
-        "home": r.home,
-    }
+    fields = {"cell": cell, "attach": np.where(r.attach_set >= 0, cells[r.attach_set], NO_CELL), "home": r.home}
     one_way = r.home.shape[1] == 1 and np.diff(part.out_ptr[: part.npus + 1]).max(initial=0) <= 1
     return fields if one_way else fields | _hops(graph, part, column)
 
@@ -167,16 +165,3 @@ def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own: Array) -> 
         raise RunError(f"{graph.name}: a path of more than {UNREACHABLE // 2} links between switches")
     twice[row[later], own[later]] = 1
     return twice.astype(np.int8), np.where(later, -1, own).astype(np.int32)
-
-
-def _by_dimension(graph: Graph, part: "Part", cells: Int32) -> dict[str, Array]:
-    """Own coordinates, and those of all destinations."""
-    r: Any = graph.routing
-    return {
-        "cell": cells[r.sets],
-        "here": r.digit[part.nodes],
-        "digit": r.digit[: graph.npus],
-        "mode": r.mode[part.nodes],
-        "offset": r.offset[part.nodes],
-        "size": r.sizes,
-    }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -84,6 +84,7 @@ class Faults:
 
 
 NO_FAULTS = Faults()
+F = TypeVar("F", LinkFault, NpuFault)
 
 
 def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
@@ -119,12 +120,11 @@ def _cell_begin(time_ps: int, cell_ps: int) -> int:
     return -(-time_ps // cell_ps) * cell_ps
 
 
-def _boundaries(faults: Sequence[LinkFault] | Sequence[NpuFault], cell_ps: int) -> Iterable[tuple[int, int]]:
-    """When something of these faults changes: (begin of the cell, latest time that counts in it), ascending."""
-    last = {}
-    for time in sorted({t for f in faults for t in (f.at_ps, f.until_ps) if t < s.INF}):
-        last[_cell_begin(time, cell_ps)] = time
-    return last.items()
+def _stretches(faults: Sequence[F], cell_ps: int) -> Iterable[tuple[int, list[F]]]:
+    """When something of these faults changes, as the begin of a cell, and those that hold from then on; ascending."""
+    times = sorted({time for fault in faults for time in (fault.at_ps, fault.until_ps) if time < s.INF})
+    for begin, time in {_cell_begin(time, cell_ps): time for time in times}.items():  # the latest of a cell counts
+        yield begin, [fault for fault in faults if fault.at_ps <= time < fault.until_ps]
 
 
 def link_changes(
@@ -140,8 +140,8 @@ def link_changes(
     changes = []
     for link, own in sorted(of_link.items()):
         current = int(link_class[link])
-        for begin, time in _boundaries(own, cell_ps):
-            row = _class_row(classes[link_class[link]], [f for f in own if f.at_ps <= time < f.until_ps])
+        for begin, holding in _stretches(own, cell_ps):
+            row = _class_row(classes[link_class[link]], holding)
             new = number.setdefault(row.tobytes(), len(table))
             if new == len(table):
                 table.append(row)
@@ -212,9 +212,9 @@ def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, 
         own = [fault for fault in faults.npus if fault.npu == npu]
         local = int(part.local[npu])
         if local >= 0:
-            for begin, time in _boundaries(own, cell_ps):
-                slow = [round(1024 * f.slowdown) for f in own if f.at_ps <= time < f.until_ps]
-                changes.append((begin, s.CHANGE_NPU, local, slow[0] if slow else 0))
+            for begin, holding in _stretches(own, cell_ps):
+                slow_1024ths = round(1024 * holding[0].slowdown) if holding else 0
+                changes.append((begin, s.CHANGE_NPU, local, slow_1024ths))
     return changes
 
 

@@ -104,9 +104,7 @@ class Settings:
     faults: Faults = setting(NO_FAULTS, "what fails, slows down or comes back", is_given=False)
     record_nodes: bool = setting(True, "keep the times of trace nodes", is_given=False)
     record_flows: bool = setting(True, "keep a row for each message", is_given=False)
-    queue_samples: int = setting(
-        0, "stretches of time in which the longest queue of a shared buffer is noted", is_given=False
-    )
+    queue_samples: int = setting(0, "stretches of time whose longest queue is noted", is_given=False)
     logged_pauses: int = setting(0, "pauses and resumes that are kept", is_given=False)
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.build.tables import plan_tables, trace_tables
 from pdes.core import state as s
-from pdes.core.inputs import Graph, Int64, Program, Record, Rows
+from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
@@ -33,11 +33,6 @@ from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
 
 FLOW_ROWS = 1 << 16
-
-
-def _free_list(length: int) -> Int64:
-    """A stack of the numbers below `length`, the lowest on top."""
-    return aligned(np.arange(length - 1, -1, -1))
 
 
 def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, settings: Settings) -> s.Net:
@@ -66,7 +61,7 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
         tx_dropped=zeros(len(part.links)),
         record=rows_of(PacketRecord, blocks * s.BLOCK_RECORDS),
         block_next=zeros(blocks, np.int32),
-        block_free=_free_list(blocks).astype(np.int32),
+        block_free=aligned(np.arange(blocks)[::-1], np.int32),  # a stack, the lowest on top
         far=aligned(part.far(graph)),
         ghost=aligned(part.ghost()),
         outbox=post.outbox[part.number],
@@ -93,7 +88,7 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
     return s.Qps(
         qp=rows_of(QueuePair, pairs),
         msg=rows_of(Message, msgs),
-        msg_free=_free_list(msgs),
+        msg_free=aligned(np.arange(msgs)[::-1]),
         rxqp=rows_of(Receiver, receivers),
         flow_out=rows_of(FlowOut, FLOW_ROWS + sends),
         flow_in=rows_of(FlowIn, FLOW_ROWS),
@@ -116,7 +111,7 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
     lanes = insts * int(const.lane_stride)
     return s.Insts(
         inst=rows_of(Instance, insts),
-        inst_free=_free_list(insts),
+        inst_free=aligned(np.arange(insts)[::-1]),
         lane=rows_of(LaneState, lanes),
         phase=rows_of(Phase, insts * int(const.phase_stride)),
         called=zeros(lanes * (const.collectives_in_flight > 0), np.int32),

@@ -10,10 +10,12 @@ An empty queue holds no block: its head and tail are NONE.
 import numpy as np
 
 from pdes.core.jit import call_hook, inline, prefetch
+from pdes.core.packet import bits
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF
 
 NONE = -1
-HEAD_MASK = (1 << 32) - 1
+head_of = bits(0, 32)  # first record of a queue by its word
+tail_of = bits(32)  # place behind its last
 
 
 @inline
@@ -90,18 +92,6 @@ def push(net, tail, time, w1, w2, w3):
 def ends(head, tail):
     """First record of a queue and place behind its last, in a word."""
     return head | tail << 32
-
-
-@inline
-def head_of(queue):
-    """The first record of a queue by its word."""
-    return queue & HEAD_MASK
-
-
-@inline
-def tail_of(queue):
-    """The place behind the last record."""
-    return queue >> 32
 
 
 @inline

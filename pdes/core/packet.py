@@ -87,14 +87,8 @@ def header(dst, src, size, flag):
 
 @inline
 def filled_in(w1, size, flag):
-    """Word 1 with size and more flags, of one that has no size."""
+    """Word 1 with more flags and, of one that has none, a size."""
     return w1 | (size << 40) | (flag << 56)
-
-
-@inline
-def flagged(w1, flag):
-    """Word 1 with more flags."""
-    return w1 | (flag << 56)
 
 
 @inline

@@ -175,9 +175,7 @@ class Net(NamedTuple):
     wait_head: Int32  # [links] record, -1 none waits; outgoing links, then those that come from other LPs
     wait_tail: Int32
     out_ptr: Int64  # [nodes + 1] outgoing links of a node
-    tx: Annotated[
-        np.recarray, OutgoingLink
-    ]  # rows of outgoing links, then of those that come from other LPs (TX_META only)
+    tx: Annotated[np.recarray, OutgoingLink]  # outgoing links, then those that come from other LPs (`meta` only)
     link_class: Annotated[np.recarray, LinkClass]
     tx_dropped: Int64  # [outgoing links] packets
     record: Annotated[np.recarray, PacketRecord]
@@ -245,8 +243,7 @@ class Qps(NamedTuple):
     par: Float64  # parameters of the congestion control
     sel_tx: Annotated[np.recarray, Selective]
     sel_rx: Annotated[np.recarray, Selective]
-    arrived: Int64  # [rows of qp] ps: when the latest message of a connection is in, at message level;
-    # congestion-aware: has left, if the connection is driven at a share
+    arrived: Int64  # [rows of qp] ps: when the latest message is in, or has left if driven at a share, at message level
     begun: Int64  # [rows of rxqp] sequence number with which the message in hand begins, where reductions take time
 
 
