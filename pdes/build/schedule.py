@@ -84,7 +84,7 @@ class Faults:
 
 
 NO_FAULTS = Faults()
-F = TypeVar("F", LinkFault, NpuFault)
+Fault = TypeVar("Fault", LinkFault, NpuFault)
 
 
 def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
@@ -120,7 +120,7 @@ def _cell_begin(time_ps: int, cell_ps: int) -> int:
     return -(-time_ps // cell_ps) * cell_ps
 
 
-def _stretches(faults: Sequence[F], cell_ps: int) -> Iterable[tuple[int, list[F]]]:
+def _stretches(faults: Sequence[Fault], cell_ps: int) -> Iterable[tuple[int, list[Fault]]]:
     """When something of these faults changes, as the begin of a cell, and those that hold from then on; ascending."""
     times = sorted({time for fault in faults for time in (fault.at_ps, fault.until_ps) if time < s.INF})
     for begin, time in {_cell_begin(time, cell_ps): time for time in times}.items():  # the latest of a cell counts
