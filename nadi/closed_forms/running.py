@@ -1,7 +1,6 @@
 """A run at closed forms: costs, folding of NPUs that do the same, the run of one of each, and Results of all."""
 
 import time
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +67,7 @@ def costed(
         how: algorithms of the kinds.
     """
     keys = folded.collectives
-    program = cast("Program", folded.program)
+    program = folded.program
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
     return costs.of_collectives(program, how, keys, kinds)
 

@@ -1,7 +1,7 @@
 """Who runs a simulation: threads or processes of this machine, or MPI ranks with threads of their own."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ import pdes
 from nadi.launching.gather import ALONE, Ranks
 from nadi.launching.progress import Progress, Silence
 from nadi.launching.world import together
-from pdes.core.setting import Setting
+from pdes.core.setting import setting
 from topologies import Graph
 from workload import Program
 
@@ -27,14 +27,12 @@ class Workers:
     Where it is `alone`, rank 0 does all with one worker, and the other ranks wait for its results.
     """
 
-    ranks: Annotated[Ranks, Setting("this rank and the others", is_given=False)] = ALONE
-    backend: Annotated[Backend, Setting("what the workers are; those of MPI ranks are threads")] = "threads"
-    workers: Annotated[int, Setting("threads or processes of this machine; under mpiexec, threads of each rank")] = 1
-    lps_per_worker: Annotated[
-        int, Setting("parts of the fabric for each worker; an idle thread takes what is left")
-    ] = 1
-    share_memory: Annotated[bool, Setting("MPI ranks of one node meet in shared memory")] = True
-    alone: Annotated[bool, Setting("rank 0 does all", is_given=False)] = False
+    ranks: Ranks = setting(ALONE, "this rank and the others", is_given=False)
+    backend: Backend = setting("threads", "what the workers are; those of MPI ranks are threads")
+    workers: int = setting(1, "threads or processes of this machine; under mpiexec, threads of each rank")
+    lps_per_worker: int = setting(1, "parts of the fabric for each worker; an idle thread takes what is left")
+    share_memory: bool = setting(True, "MPI ranks of one node meet in shared memory")
+    alone: bool = setting(False, "rank 0 does all", is_given=False)
 
     @property
     def total(self) -> int:

@@ -32,7 +32,7 @@ def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
 
 
 def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings) -> dict[str, Any]:
-    """Arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP.
+    """Arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP; none, if no switch shares its buffer.
 
     The log has room for twice the pauses that are kept, so that no more are lost in the cell in which it fills up.
 
@@ -40,9 +40,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
         RunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
     """
     if settings.switch is None:
-        one = np.zeros(1, np.int32)
-        unused = {"gate": rows_of(Gate, 1), "pool": rows_of(SwitchBuffer, 1), "backlog": one, "facing": one}
-        return unused | {"depth": one, "marks": one, "pause_log": zeros(1)}
+        return {}
     gate = rows_of(Gate, len(part.links))
     gate.turn = (settings.switch.class_weights or (0,))[0] << 1
     pool = rows_of(SwitchBuffer, len(part.nodes))

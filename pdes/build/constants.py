@@ -25,9 +25,8 @@ OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"
 
 def _most_of_a_plan(schedules: Schedules, peers: Int32) -> int:
     """The most steps of one plan that have a peer, of those that a member sends to or receives from."""
-    steps = offsets((np.asarray(peers) >= 0).astype(np.int64))
-    ends = np.asarray(schedules.lane_ptr)[np.asarray(schedules.plan_ptr)]
-    return int(np.diff(steps[ends]).max(initial=0))
+    ends = offsets(peers >= 0)[schedules.lane_ptr[schedules.plan_ptr]]
+    return int(np.diff(ends).max(initial=0))
 
 
 def _most_posts(schedules: Schedules, *, has_control: bool) -> int:

@@ -1,6 +1,7 @@
 """What all logical processes know of the fabric: classes of links, how long cells and windows are, timeouts."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -49,14 +50,12 @@ class Fabric:
     def __init__(self, graph: Graph, settings: Settings) -> None:
         self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
         self.fastest_psb = fastest_psb(self.psb, settings.faults)
-        self.cut = np.zeros(graph.nodes, np.int8)
+        self.cut = (settings.cut_through & (np.arange(graph.nodes) >= graph.npus)).astype(np.int8)
         self.latency_ps = graph.node_latency_ps.astype(np.int64)
         self.delay_ps = graph.link_delay_ps.astype(np.int64)
         if settings.switch:
             self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
             self.latency_ps = np.zeros_like(self.latency_ps)
-        if settings.cut_through:
-            self.cut[graph.npus :] = 1
         seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
         framed = is_framed(graph, settings)
         inside = is_nvlink(graph) & (settings.p2p_share < 1)
@@ -66,9 +65,7 @@ class Fabric:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
         if framed.any():
             self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
-        self.crossing_words = CROSSING_WORDS
-        if "telemetry" in settings.congestion_control.signals:
-            self.crossing_words += Telemetry.words
+        self.crossing_words = CROSSING_WORDS + Telemetry.words * ("telemetry" in settings.congestion_control.signals)
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
         exact_ps = self.smallest_bytes * self.fastest_psb
@@ -97,14 +94,10 @@ class Fabric:
 
         seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters.
         """
-        rows = rows_of(LinkClass, len(seen))
-        rows.ps_per_byte = self.psb
-        rows.delay_ps = self.delay_ps
-        rows.seen_bytes = seen
-        rows.special = s.CARE * int("telemetry" in settings.congestion_control.signals)
-        rows.special |= s.FRAMED * framed.astype(np.int64)
-        rows.special |= s.INSIDE * inside.astype(np.int64)
-        switch = settings.switch
+        care = "telemetry" in settings.congestion_control.signals
+        special = s.CARE * care | s.FRAMED * framed | s.INSIDE * inside
+        delay_ps, switch = self.delay_ps, settings.switch
+        rows = rows_of(LinkClass, len(seen), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen, special=special)
         if switch:
             scale = 8e12 / self.psb / REFERENCE_BPS
             rows.kmin_bytes = switch.ecn_kmin_bytes * scale
@@ -112,14 +105,12 @@ class Fabric:
             rows.pmax = int(switch.ecn_pmax * 2**32)
         words = rows[: len(seen)].view(np.int64).reshape(-1, LinkClass.words)
         kinds, number = np.unique(words, axis=0, return_inverse=True)
-        if len(kinds) > s.MAX_CLASSES:
-            raise RunError(f"links of {len(kinds)} different rates and delays: at most {s.MAX_CLASSES} are possible")
         return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)
 
 
 def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""
-    routing = graph.routing
+    routing: Any = graph.routing
     if hasattr(routing, "home"):
         hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
     else:

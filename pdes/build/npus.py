@@ -21,9 +21,9 @@ def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, In
     own.number = part.nodes[: part.npus]
     trace = np.full(part.npus, -1, np.int64)
     busy = np.flatnonzero(own.number < program.npus)
-    trace[busy] = np.asarray(program.trace_of_npu)[own.number[busy]]
+    trace[busy] = program.trace_of_npu[own.number[busy]]
     has_trace = np.flatnonzero(trace >= 0)
-    own.slot_base[has_trace] = np.asarray(program.slot_ptr)[own.number[has_trace]]
+    own.slot_base[has_trace] = program.slot_ptr[own.number[has_trace]]
     state, row_ptr = begin_traces(npu, trace, program)
     own.rows_left = np.diff(row_ptr)
     return npu, state, row_ptr
@@ -40,7 +40,7 @@ def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int6
     Returns:
         `RowStates.state` of their trace rows, and offsets of these, int64[n + 1].
     """
-    trace_ptr = np.asarray(program.trace_ptr, np.int64)
+    trace_ptr = program.trace_ptr
     left = program.node_deps.astype(np.int32)
     ends = np.full((2, len(trace_ptr) - 1), -1)
     for number, (begin, end) in enumerate(zip(trace_ptr[:-1].tolist(), trace_ptr[1:].tolist(), strict=True)):

@@ -1,27 +1,26 @@
-"""The part of the fabric that one logical process holds, and its links to other LPs.
+"""The part of the fabric that one logical process holds, its links to other LPs, and where outboxes lie.
 
 An LP numbers its own nodes in the order of their numbers in the whole fabric, so its NPUs come first, and its outgoing
 links node by node. Behind them stand the links that come from other LPs, neighbour by neighbour. Links between two LPs
 are numbered, on both sides, in the order of their numbers in the whole fabric.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pdes.build.fabric import Fabric
 from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.link_words import link_meta
-from pdes.core.memory import rows_of
+from pdes.core.memory import rows_of, zeros
 from pdes.core.rows.network import OutgoingLink
-from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
+from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
 
 
-def offsets(counts: Sequence[int] | Int64) -> Int64:
+def offsets(counts: ArrayLike) -> Int64:
     """CSR offsets of counts."""
-    ptr = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=ptr[1:])
-    return ptr
+    return np.append(0, np.cumsum(counts, dtype=np.int64))
 
 
 class Part:
@@ -86,12 +85,6 @@ class Part:
         """int64[neighbours x 2]: where the halves begin, and behind them the length of the outbox."""
         return offsets([self.half_words(room) for room in self.rooms for _ in range(2)])
 
-    def tx_of(self, graph: Graph) -> Int64:
-        """int64[links of the fabric]: own row of an outgoing link, 0 for those of others."""
-        rows = np.zeros(graph.links, np.int64)
-        rows[self.links] = np.arange(len(self.links))
-        return rows
-
     def tx_rows(self, graph: Graph, fabric: Fabric, owner: Int64) -> Rows:
         """The `tx` table: own outgoing links, then those that come from other LPs."""
         links = np.concatenate([self.links, *self.links_in]).astype(np.int64)
@@ -99,18 +92,34 @@ class Part:
         neighbour[self.neighbours] = np.arange(len(self.neighbours))
         dst = graph.link_dst[links]
         node = np.where(self.local[dst] >= 0, self.local[dst], len(self.nodes) + neighbour[owner[dst]])
-        tx = rows_of(OutgoingLink, len(links))
-        tx.meta = link_meta(node, links, fabric.link_class[links])
-        return tx
+        return rows_of(OutgoingLink, len(links), meta=link_meta(node, links, fabric.link_class[links]))
 
     def far(self, graph: Graph) -> Int64:
         """int64[own links]: place of a link among those to its neighbour."""
-        far = np.zeros(len(self.links), np.int64)
-        rows = self.tx_of(graph)
+        place = np.zeros(graph.links, np.int64)
         for links in self.links_out:
-            far[rows[links]] = np.arange(len(links))
-        return far
+            place[links] = np.arange(len(links))
+        return place[self.links]
 
     def ghost(self) -> Int64:
         """int64[neighbours]: `tx` row of the first link that comes from a neighbour."""
         return offsets([len(self.links), *(len(links) for links in self.links_in)])[1:-1]
+
+
+class Post:
+    """Outboxes of LPs, all in memory that this process sees.
+
+    Args:
+        parts: the LPs.
+        memory: words -> int64[words] of zeros; new memory if not given.
+    """
+
+    def __init__(self, parts: Sequence[Part], memory: Callable[[int], Int64] = zeros) -> None:
+        self._neighbours = {part.number: part.neighbours for part in parts}
+        self._at = {part.number: part.outbox_at() for part in parts}
+        self.outbox = {number: memory(int(at[-1])) for number, at in self._at.items()}
+
+    def address(self, sender: int, receiver: int, half: int) -> int:
+        """Address of the half of the sender's outbox that is for the receiver."""
+        at = self._at[sender][2 * self._neighbours[sender].index(receiver) + half]
+        return self.outbox[sender].ctypes.data + WORD_BYTES * int(at)

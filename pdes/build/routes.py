@@ -1,14 +1,13 @@
 """The routing tables of one logical process as cells of port sets (pdes/network/routing.py)."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Graph, Int8, Int32, Int64, Rows
-from pdes.core.jit import kernel
-from pdes.core.memory import aligned, rows_of, zeros
+from pdes.core.memory import aligned, rows_of
 from pdes.core.rows.network import Forwarding
 from pdes.network.framing import NVSWITCH_KIND
 from pdes.network.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT, UNREACHABLE, salt_of
@@ -21,16 +20,9 @@ if TYPE_CHECKING:
 NO_CELL = np.int32(0)
 
 
-@kernel
-def fill_salts(salt, nodes, seed):
-    """Salts of nodes by their numbers in the fabric."""
-    for i in range(salt.shape[0]):
-        salt[i] = salt_of(seed, nodes[i])
-
-
 def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
     """int32[sets]: a cell for each port set of own links; and the members of those of several, each list once."""
-    routing = graph.routing
+    routing: Any = graph.routing
     count = np.diff(routing.set_ptr).astype(np.int64)
     if len(count) and count.max() > s.MAX_SET:
         raise RunError(f"{count.max()} equal-cost links: at most {s.MAX_SET} are possible")
@@ -74,88 +66,68 @@ def routing_tables(
     graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
 ) -> tuple[s.Routes, int, int, int]:
     """Routes of the LP, and the constants mode, dimensions and homes."""
-    routing = graph.routing
+    routing: Any = graph.routing
     cells, link = _cells(graph, part)
-    salt = np.empty(len(part.nodes), np.int64)
-    fill_salts(salt, part.nodes, settings.seed)
-    node = rows_of(Forwarding, len(part.nodes))
-    own = node[: len(part.nodes)]
-    own.salt = salt
-    own.first_link = part.out_ptr[:-1]
-    own.forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
-    fields = {name: zeros(1, dtype.__metadata__[0]) for name, dtype in s.Routes.__annotations__.items()}
-    fields |= {"link": link, "node": node}
+    salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
+    forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
+    node = rows_of(Forwarding, len(part.nodes), salt=salt, first_link=first_link, forward=forward)
+    fields = {"link": link, "node": node}
     if settings.load_balancing.has_flowlets:
-        fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2, np.int64)
+        fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2)
     if settings.load_balancing.by_host:
-        fields["host"] = graph.host.astype(np.int32)
+        fields["host"] = graph.host
     if hasattr(routing, "home"):
-        fields |= _by_table(graph, part, cells, own)
+        fields |= _by_table(graph, part, cells, node[: len(part.nodes)])
         constants = (MODE_ONE_HOME if routing.home.shape[1] == 1 else MODE_TABLE), 0, routing.home.shape[1]
     else:
-        fields |= _by_dimension(graph, part, cells)
+        fields |= {"cell": cells[routing.sets], "size": routing.sizes, "digit": routing.digit[: graph.npus]}
+        fields |= {"here": routing.digit[part.nodes], "mode": routing.mode[part.nodes]}
+        fields["offset"] = routing.offset[part.nodes]
         constants = MODE_DIMENSIONS, len(routing.sizes), 1
-    return s.Routes(**{name: aligned(_not_empty(values)) for name, values in fields.items()}), *constants
-
-
-def _not_empty(values: Array) -> Array:
-    """An empty array has no address to read from."""
-    return values if values.size else np.zeros(1, values.dtype)
+    kinds = {name: array.__metadata__[0] for name, array in s.Routes.__annotations__.items()}
+    return s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()}), *constants
 
 
 def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str, Array]:
     """Rows of own switches, written into `node`; hops also of others that NPUs of several ports look at."""
-    r = graph.routing
+    r: Any = graph.routing
     homes = len(r.home_node)
     column = np.full(graph.nodes, -1, np.int32)
     column[r.home_node] = np.arange(homes)
     node.column = column[part.nodes]
     switches = np.flatnonzero(r.row[part.nodes] >= 0)
     sets = r.next_set[r.row[part.nodes[switches]]]
-    first, last, default, cell, row = _stretches(np.where(sets >= 0, cells[sets], NO_CELL))
-    node.first[switches] = first
-    node.last[switches] = last
-    node.default[switches] = default
-    node.row[switches] = row
-    fields = {
-        "cell": cell,
-        "attach": np.where(r.attach_set >= 0, cells[r.attach_set], NO_CELL),
-        "home": r.home.astype(np.int32),
-    }
+    stretches, cell = _stretches(np.where(sets >= 0, cells[sets], NO_CELL))
+    node.first[switches], node.last[switches], node.default[switches], node.row[switches] = stretches
+    fields = {"cell": cell, "attach": np.where(r.attach_set >= 0, cells[r.attach_set], NO_CELL), "home": r.home}
     one_way = r.home.shape[1] == 1 and np.diff(part.out_ptr[: part.npus + 1]).max(initial=0) <= 1
     return fields if one_way else fields | _hops(graph, part, column)
 
 
-def _stretches(cells: Int32) -> tuple[Int64, Int64, Int32, Int32, Int64]:
+def _stretches(cells: Int32) -> tuple[Int64, Int32]:
     """Rows of cells without what equals the row's default at either end, each stretch once.
 
-    Returns first and last + 1 column, default cell, the stretches, and where column 0 of each row would stand there.
+    Returns int64[4, rows], first and last + 1 column, default cell and where column 0 would stand, and the stretches.
     No cell (NO_CELL: the switch itself, or unreachable) may be taken for any other.
     """
     rows, homes = cells.shape
     some = cells != NO_CELL
-    best = (np.zeros(rows, np.int64), np.full(rows, homes + 1), np.zeros(rows, np.int32))
+    best = np.array([np.zeros(rows, np.int64), np.full(rows, homes + 1), np.zeros(rows, np.int64)])
     for column in (some.argmax(axis=1), homes - 1 - some[:, ::-1].argmax(axis=1)):
         default = cells[np.arange(rows), column]
         differs = some & (cells != default[:, None])
         any_differs = differs.any(axis=1)
         first = np.where(any_differs, differs.argmax(axis=1), 0)
         last = np.where(any_differs, homes - differs[:, ::-1].argmax(axis=1), 0)
-        shorter = last - first < best[1] - best[0]
-        best = (
-            np.where(shorter, first, best[0]),
-            np.where(shorter, last, best[1]),
-            np.where(shorter, default, best[2]),
-        )
-    first, last, default = best
+        best = np.where(last - first < best[1] - best[0], (first, last, default), best)
     shared = _Shared()
-    row = [shared.place(cells[i, a:b]) - a for i, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True))]
-    return first, last, default, shared.values(), np.array(row, np.int64)
+    row = [shared.place(cells[i, first:last]) - first for i, (first, last) in enumerate(best[:2].T.tolist())]
+    return np.array([*best, row], np.int64), shared.values()
 
 
 def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     """Hops to homes from own switches and those at the other end of NPUs' ports."""
-    r = graph.routing
+    r: Any = graph.routing
     beyond = graph.link_dst[part.links[: part.out_ptr[part.npus]]]
     extra = np.unique(beyond[part.local[beyond] < 0])
     entries = np.concatenate([part.nodes, extra])
@@ -167,18 +139,13 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     hops, own = r.hops[kept].astype(np.int8), column[entries]
     if _shares_leaves(graph):
         hops, own = _nvswitches_first(graph, entries, hops, own)
-    return {
-        "hops": hops,
-        "hop_row": hop_row,
-        "hop_column": own,
-        "via": via.astype(np.int32),
-    }
+    return {"hops": hops, "hop_row": hop_row, "hop_column": own, "via": via}
 
 
 def _shares_leaves(graph: Graph) -> bool:
     """Whether NPUs behind one NVSwitch have another home in common: then both are equally near."""
-    home = graph.routing.home
-    kind = graph.node_kind[graph.routing.home_node]
+    r: Any = graph.routing
+    home, kind = r.home, graph.node_kind[r.home_node]
     inside = np.where((home >= 0) & (kind[home] == NVSWITCH_KIND), home, -1).max(axis=1)
     npu, at = np.nonzero((home >= 0) & (kind[home] != NVSWITCH_KIND) & (inside >= 0)[:, None])
     pairs = inside[npu].astype(np.int64) * len(kind) + home[npu, at]
@@ -191,22 +158,10 @@ def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own: Array) -> 
     NPUs compare hops; a switch knows by its own column that it is a home.
     """
     later = (own >= 0) & (graph.node_kind[entries] != NVSWITCH_KIND)
-    row = np.cumsum(graph.routing.row[entries] >= 0) - 1
+    r: Any = graph.routing
+    row = np.cumsum(r.row[entries] >= 0) - 1
     twice = np.where(hops < UNREACHABLE, 2 * hops.astype(np.int64), UNREACHABLE)
     if twice[hops < UNREACHABLE].max(initial=0) >= UNREACHABLE:
         raise RunError(f"{graph.name}: a path of more than {UNREACHABLE // 2} links between switches")
     twice[row[later], own[later]] = 1
     return twice.astype(np.int8), np.where(later, -1, own).astype(np.int32)
-
-
-def _by_dimension(graph: Graph, part: "Part", cells: Int32) -> dict[str, Array]:
-    """Own coordinates, and those of all destinations."""
-    r = graph.routing
-    return {
-        "cell": cells[r.sets],
-        "here": r.digit[part.nodes].astype(np.int32),
-        "digit": r.digit[: graph.npus].astype(np.int32),
-        "mode": r.mode[part.nodes].astype(np.int8),
-        "offset": r.offset[part.nodes].astype(np.int64),
-        "size": r.sizes.astype(np.int64),
-    }

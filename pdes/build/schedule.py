@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
 from pdes.core.link_words import link_meta
-from pdes.core.memory import aligned, row_of, rows_of, zeros
-from pdes.core.rows.network import Change, Forwarding, Gate, LinkClass, OutgoingLink
-from pdes.core.setting import Setting
+from pdes.core.memory import aligned, row_of, rows_of, unused
+from pdes.core.rows.network import Change, Gate, LinkClass, OutgoingLink
+from pdes.core.setting import Setting, setting
 from pdes.network.routing import MODE_TABLE, UNREACHABLE
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ class Faults:
         routings: the routing without each of the sets of links that `down_sets` gives.
     """
 
-    links: Annotated[tuple[LinkFault, ...], Setting("faults of links", is_given=False)] = ()
-    npus: Annotated[tuple[NpuFault, ...], Setting("faults of NPUs", is_given=False)] = ()
-    detection_time_ps: Annotated[int, Setting("so long after links go down or come up, routes change")] = 1_000_000_000
-    routings: Annotated[Mapping[frozenset[int], object], Setting("without what is down", is_given=False)] = field(
-        default_factory=dict
+    links: tuple[LinkFault, ...] = setting((), "faults of links", is_given=False)
+    npus: tuple[NpuFault, ...] = setting((), "faults of NPUs", is_given=False)
+    detection_time_ps: int = setting(1_000_000_000, "so long after links go down or come up, routes change")
+    routings: Mapping[frozenset[int], Any] = field(
+        default_factory=dict, metadata={"setting": Setting("without what is down", is_given=False)}
     )
 
     def __bool__(self) -> bool:
@@ -84,6 +84,7 @@ class Faults:
 
 
 NO_FAULTS = Faults()
+Fault = TypeVar("Fault", LinkFault, NpuFault)
 
 
 def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
@@ -119,12 +120,11 @@ def _cell_begin(time_ps: int, cell_ps: int) -> int:
     return -(-time_ps // cell_ps) * cell_ps
 
 
-def _boundaries(faults: Sequence[LinkFault] | Sequence[NpuFault], cell_ps: int) -> Iterable[tuple[int, int]]:
-    """When something of these faults changes: (begin of the cell, latest time that counts in it), ascending."""
-    last = {}
-    for time in sorted({t for f in faults for t in (f.at_ps, f.until_ps) if t < s.INF}):
-        last[_cell_begin(time, cell_ps)] = time
-    return last.items()
+def _stretches(faults: Sequence[Fault], cell_ps: int) -> Iterable[tuple[int, list[Fault]]]:
+    """When something of these faults changes, as the begin of a cell, and those that hold from then on; ascending."""
+    times = sorted({time for fault in faults for time in (fault.at_ps, fault.until_ps) if time < s.INF})
+    for begin, time in {_cell_begin(time, cell_ps): time for time in times}.items():  # the latest of a cell counts
+        yield begin, [fault for fault in faults if fault.at_ps <= time < fault.until_ps]
 
 
 def link_changes(
@@ -140,8 +140,8 @@ def link_changes(
     changes = []
     for link, own in sorted(of_link.items()):
         current = int(link_class[link])
-        for begin, time in _boundaries(own, cell_ps):
-            row = _class_row(classes[link_class[link]], [f for f in own if f.at_ps <= time < f.until_ps])
+        for begin, holding in _stretches(own, cell_ps):
+            row = _class_row(classes[link_class[link]], holding)
             new = number.setdefault(row.tobytes(), len(table))
             if new == len(table):
                 table.append(row)
@@ -149,16 +149,8 @@ def link_changes(
                 changes.append((begin, link, new))
                 current = new
     if faults.links:
-        table.append(_pit_class())
+        table.append(row_of(LinkClass, error=ALWAYS_LOST, special=s.CARE))  # takes no time, and all is lost
     return sorted(changes), np.array(table, classes.dtype).view(np.recarray)
-
-
-def _pit_class() -> Record:
-    """The last class, where there are faults of links: takes no time, and all is lost."""
-    row = row_of(LinkClass)
-    row.error = ALWAYS_LOST
-    row.special = s.CARE
-    return row
 
 
 def with_pit(net: s.Net, faults: Faults, mode: int) -> s.Net:
@@ -167,8 +159,7 @@ def with_pit(net: s.Net, faults: Faults, mode: int) -> s.Net:
         return net
     pit = len(net.tx)
     net.const.pit = pit
-    row = row_of(OutgoingLink)
-    row.meta = link_meta(0, 0, len(net.link_class) - 1)
+    row = row_of(OutgoingLink, meta=link_meta(0, 0, len(net.link_class) - 1))
     longer = {"tx": np.append(net.tx, row), "tx_dropped": np.append(net.tx_dropped, np.zeros(pit, np.int64))}
     if net.hooks.shared_switches != 0 or len(net.gate) > 1:
         longer["gate"] = np.concatenate([net.gate, rows_of(Gate, pit + 1 - len(net.gate))])
@@ -197,7 +188,8 @@ def scheduled(
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
     routings: list[frozenset[int]] = [frozenset()]
-    changes = [(t, s.CHANGE_LINK, own, number) for t, own, number in _of_own_links(fabric, part)]
+    row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes else {}
+    changes = [(time, s.CHANGE_LINK, row[link], number) for time, link, number in fabric.changes if link in row]
     changes += _npu_changes(faults, fabric.cell_ps, part)
     epoch_at = {}
     for time, down in down_sets(faults.links):
@@ -208,19 +200,9 @@ def scheduled(
     tables: dict[str, Array] = {}
     if len(routings) > 1:
         routes, tables = _epochs(graph, fabric, part, settings, routes, routings)
-    empty = {"table_node": rows_of(Forwarding, 1), "table64": zeros(1), "table32": zeros(1, np.int32)}
-    empty["table8"] = zeros(1, np.int8)
-    change = rows_of(Change, 0)[:0]
-    if changes:
-        change = rows_of(Change, len(changes))
-        change[:] = sorted(changes)
-    return routes, routing, s.FaultSchedule(change=change, **(empty | tables)), len(routings)
-
-
-def _of_own_links(fabric: "Fabric", part: "Part") -> list[tuple[int, int, int]]:
-    """(ps, row, class) of own outgoing links."""
-    row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes else {}
-    return [(time, row[link], number) for time, link, number in fabric.changes if link in row]
+    change = rows_of(Change, len(changes))[: len(changes)]
+    change[:] = np.array(sorted(changes), change.dtype)
+    return routes, routing, unused(s.FaultSchedule)._replace(change=change, **tables), len(routings)
 
 
 def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, int, int, int]]:
@@ -230,9 +212,9 @@ def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, 
         own = [fault for fault in faults.npus if fault.npu == npu]
         local = int(part.local[npu])
         if local >= 0:
-            for begin, time in _boundaries(own, cell_ps):
-                slow = [round(1024 * f.slowdown) for f in own if f.at_ps <= time < f.until_ps]
-                changes.append((begin, s.CHANGE_NPU, local, slow[0] if slow else 0))
+            for begin, holding in _stretches(own, cell_ps):
+                slow_1024ths = round(1024 * holding[0].slowdown) if holding else 0
+                changes.append((begin, s.CHANGE_NPU, local, slow_1024ths))
     return changes
 
 
@@ -244,7 +226,7 @@ def _epochs(
     for down in routings[1:]:
         if down not in settings.faults.routings:
             raise RunError(f"no routing is given without the {len(down)} links that are down")
-        other: Graph = replace(cast("Any", graph), routing=settings.faults.routings[down])
+        other = replace(graph, routing=settings.faults.routings[down])
         tables, *_ = routing_tables(other, fabric, part, settings)
         all_routes.append(_without_ports(tables, part, down))
     grown, packed = {}, {}

@@ -5,10 +5,9 @@ test holds docs/run-file.md against it.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from pdes.build.schedule import NO_FAULTS, Faults
-from pdes.core.setting import Setting
+from pdes.core.setting import setting
 from pdes.messages.fidelity import PACKET, Fidelity
 from pdes.network.balancing import ECMP, Balancing
 from pdes.nic.congestion import NO_CONTROL, Control
@@ -30,23 +29,23 @@ class SharedBuffer:
     first.
     """
 
-    buffer_bytes: Annotated[int, Setting("bytes that a switch has")] = 32_000_000
-    pfc: Annotated[bool, Setting("pause who sends too much, so that nothing is dropped")] = True
-    pfc_alpha: Annotated[
-        float, Setting("share of what is free that one queue (with PFC: one way in) may use, also without PFC")
-    ] = 0.125
-    pfc_headroom_bytes: Annotated[
-        int, Setting("of each way in and data class, beside what is shared, for what comes after a pause", "auto")
-    ] = 0
-    pfc_resume_offset_bytes: Annotated[int, Setting("how far below the threshold a paused class goes on")] = 8192
-    ecn: Annotated[bool, Setting("mark packets that leave a long queue behind")] = True
-    ecn_kmin_bytes: Annotated[int, Setting("no marks up to this queue, at 25 Gb/s")] = 100_000
-    ecn_kmax_bytes: Annotated[int, Setting("all packets are marked from this queue on, at 25 Gb/s")] = 400_000
-    ecn_pmax: Annotated[float, Setting("share that is marked just below ecn_kmax")] = 0.2
-    trimming: Annotated[bool, Setting("cut packets to their headers in place of dropping them")] = False
-    class_weights: Annotated[
-        tuple[int, ...], Setting("packets of data class 0 and 1 in turn; without, class 0 goes first", "none")
-    ] = ()
+    buffer_bytes: int = setting(32_000_000, "bytes that a switch has")
+    pfc: bool = setting(True, "pause who sends too much, so that nothing is dropped")
+    pfc_alpha: float = setting(
+        0.125, "share of what is free that one queue (with PFC: one way in) may use, also without PFC"
+    )
+    pfc_headroom_bytes: int = setting(
+        0, "of each way in and data class, beside what is shared, for what comes after a pause", "auto"
+    )
+    pfc_resume_offset_bytes: int = setting(8192, "how far below the threshold a paused class goes on")
+    ecn: bool = setting(True, "mark packets that leave a long queue behind")
+    ecn_kmin_bytes: int = setting(100_000, "no marks up to this queue, at 25 Gb/s")
+    ecn_kmax_bytes: int = setting(400_000, "all packets are marked from this queue on, at 25 Gb/s")
+    ecn_pmax: float = setting(0.2, "share that is marked just below ecn_kmax")
+    trimming: bool = setting(False, "cut packets to their headers in place of dropping them")
+    class_weights: tuple[int, ...] = setting(
+        (), "packets of data class 0 and 1 in turn; without, class 0 goes first", "none"
+    )
 
 
 @dataclass(frozen=True)
@@ -61,68 +60,52 @@ class Settings:
     of two. At message level, only seed, collectives, records and fidelity matter.
     """
 
-    fidelity: Annotated[Fidelity, Setting("how the network is modelled")] = PACKET
-    mtu_bytes: Annotated[int, Setting("payload of a full packet")] = 4096
-    header_bytes: Annotated[int, Setting("what a data packet adds on the wire; 82 is RoCEv2 over IPv4")] = 82
-    ack_bytes: Annotated[int, Setting("size of an acknowledgement on the wire")] = 86
-    window_bytes: Annotated[
-        int, Setting("payload that a sender may have unacknowledged, for each peer and group", "auto")
-    ] = 0
-    queue_limit_bytes: Annotated[int, Setting("drop-tail limit of a switch port", "unlimited")] = 0
-    cut_through: Annotated[bool, Setting("a switch waits for the header only, not for the whole packet")] = False
-    rto_ps: Annotated[
-        int, Setting("retransmission timeout: without progress for so long, a sender sends again", "auto")
-    ] = 0
-    max_retries: Annotated[int, Setting("timeouts in a row after which the run fails")] = 16
-    nvlink_framing: Annotated[bool, Setting("links of NVSwitches carry flits in place of Ethernet's frames")] = True
-    switch: Annotated[
-        SharedBuffer | None, Setting("whether the ports of a switch share its buffer", "output-queued")
-    ] = None
-    p2p_share: Annotated[
-        float,
-        Setting("share of its NIC's rate at which an NPU sends messages to NPUs of other hosts, all of them together"),
-    ] = 1.0
-    p2p_class: Annotated[int, Setting("data class of messages between two NPUs; collectives have 0")] = 0
-    congestion_control: Annotated[
-        Control, Setting("how fast a queue pair may send: `nadi net controls` lists names and parameters")
-    ] = NO_CONTROL
-    cnp_interval_ps: Annotated[int, Setting("between two congestion notifications of one queue pair")] = 4_000_000
-    load_balancing: Annotated[
-        Balancing, Setting("how a switch chooses among equal links: `nadi net controls` lists them")
-    ] = ECMP
-    flowlet_gap_ps: Annotated[int, Setting("without packets for so long, a flow may take another link")] = 50_000_000
-    selective_repeat: Annotated[
-        bool | None,
-        Setting("send only what is lost again, not all from there on; auto: where packets may overtake", "auto"),
-    ] = None
-    reorder_packets: Annotated[
-        int | None, Setting("selective repeat: packets by which one may be late before it is taken for lost", "auto")
-    ] = None
-    seed: Annotated[int, Setting("of all hashed choices: ECMP and the order of events at the same time")] = 1
-    concurrent_collectives: Annotated[
-        bool, Setting("collectives of one group on an NPU do not wait for each other")
-    ] = False
-    phases_per_dimension: Annotated[
-        int, Setting("phases of collectives that an NPU does in one dimension at a time", "unlimited")
-    ] = 0
-    scheduling: Annotated[str, Setting("which phase that waits for a dimension goes next")] = "fifo"
-    collectives_in_flight: Annotated[
-        int, Setting("collectives that an NPU does at a time; those that wait go by scheduling", "unlimited")
-    ] = 0
-    rendezvous_bytes: Annotated[
-        int, Setting("messages of at least this size are asked for before they are sent", "unlimited")
-    ] = 0
-    rendezvous_control_bytes: Annotated[int, Setting("payload of a request to send and of its answer")] = 64
-    compute_slowdown: Annotated[
-        float, Setting("times as long compute takes while a collective runs on its NPU, to a thousandth")
-    ] = 1.0
-    faults: Annotated[Faults, Setting("what fails, slows down or comes back", is_given=False)] = NO_FAULTS
-    record_nodes: Annotated[bool, Setting("keep the times of trace nodes", is_given=False)] = True
-    record_flows: Annotated[bool, Setting("keep a row for each message", is_given=False)] = True
-    queue_samples: Annotated[
-        int, Setting("stretches of time in which the longest queue of a shared buffer is noted", is_given=False)
-    ] = 0
-    logged_pauses: Annotated[int, Setting("pauses and resumes that are kept", is_given=False)] = 0
+    fidelity: Fidelity = setting(PACKET, "how the network is modelled")
+    mtu_bytes: int = setting(4096, "payload of a full packet")
+    header_bytes: int = setting(82, "what a data packet adds on the wire; 82 is RoCEv2 over IPv4")
+    ack_bytes: int = setting(86, "size of an acknowledgement on the wire")
+    window_bytes: int = setting(0, "payload that a sender may have unacknowledged, for each peer and group", "auto")
+    queue_limit_bytes: int = setting(0, "drop-tail limit of a switch port", "unlimited")
+    cut_through: bool = setting(False, "a switch waits for the header only, not for the whole packet")
+    rto_ps: int = setting(0, "retransmission timeout: without progress for so long, a sender sends again", "auto")
+    max_retries: int = setting(16, "timeouts in a row after which the run fails")
+    nvlink_framing: bool = setting(True, "links of NVSwitches carry flits in place of Ethernet's frames")
+    switch: SharedBuffer | None = setting(None, "whether the ports of a switch share its buffer", "output-queued")
+    p2p_share: float = setting(
+        1.0, "share of its NIC's rate at which an NPU sends messages to NPUs of other hosts, all of them together"
+    )
+    p2p_class: int = setting(0, "data class of messages between two NPUs; collectives have 0")
+    congestion_control: Control = setting(
+        NO_CONTROL, "how fast a queue pair may send: `nadi net controls` lists names and parameters"
+    )
+    cnp_interval_ps: int = setting(4_000_000, "between two congestion notifications of one queue pair")
+    load_balancing: Balancing = setting(ECMP, "how a switch chooses among equal links: `nadi net controls` lists them")
+    flowlet_gap_ps: int = setting(50_000_000, "without packets for so long, a flow may take another link")
+    selective_repeat: bool | None = setting(
+        None, "send only what is lost again, not all from there on; auto: where packets may overtake", "auto"
+    )
+    reorder_packets: int | None = setting(
+        None, "selective repeat: packets by which one may be late before it is taken for lost", "auto"
+    )
+    seed: int = setting(1, "of all hashed choices: ECMP and the order of events at the same time")
+    concurrent_collectives: bool = setting(False, "collectives of one group on an NPU do not wait for each other")
+    phases_per_dimension: int = setting(
+        0, "phases of collectives that an NPU does in one dimension at a time", "unlimited"
+    )
+    scheduling: str = setting("fifo", "which phase that waits for a dimension goes next")
+    collectives_in_flight: int = setting(
+        0, "collectives that an NPU does at a time; those that wait go by scheduling", "unlimited"
+    )
+    rendezvous_bytes: int = setting(0, "messages of at least this size are asked for before they are sent", "unlimited")
+    rendezvous_control_bytes: int = setting(64, "payload of a request to send and of its answer")
+    compute_slowdown: float = setting(
+        1.0, "times as long compute takes while a collective runs on its NPU, to a thousandth"
+    )
+    faults: Faults = setting(NO_FAULTS, "what fails, slows down or comes back", is_given=False)
+    record_nodes: bool = setting(True, "keep the times of trace nodes", is_given=False)
+    record_flows: bool = setting(True, "keep a row for each message", is_given=False)
+    queue_samples: int = setting(0, "stretches of time whose longest queue is noted", is_given=False)
+    logged_pauses: int = setting(0, "pauses and resumes that are kept", is_given=False)
 
     def __post_init__(self) -> None:
         overtakes = self.load_balancing.reorders
@@ -133,9 +116,5 @@ class Settings:
 
     def beyond_messages(self) -> str:
         """The first that is given of what only packets have in the system layer; empty if none is."""
-        given = {
-            "rendezvous_bytes": self.rendezvous_bytes > 0,
-            "compute_slowdown": self.compute_slowdown > 1.0,
-            "collectives_in_flight": self.collectives_in_flight > 0,
-        }
-        return next((name for name, value in given.items() if value), "")
+        least = {"rendezvous_bytes": 0, "compute_slowdown": 1.0, "collectives_in_flight": 0}
+        return next((name for name, value in least.items() if getattr(self, name) > value), "")

@@ -18,6 +18,7 @@ class LogicalProcess:
     Attributes:
         part: its nodes and links.
         row_ptr: int64[own NPUs + 1], trace rows of its NPUs.
+        address: where kernels find the world.
         flows_out, flows_in: records of messages posted and complete.
 
     Args:
@@ -31,7 +32,7 @@ class LogicalProcess:
         self.flows_in: list[Rows] = []
         self._world = world
         self._directory = Directory(world)
-        world.net.const.address = self.address
+        world.net.const.address = self.address = self._directory.address
         for name, function in hooks.items():
             world.net.hooks[name] = hook_address(function)
 
@@ -50,22 +51,13 @@ class LogicalProcess:
         self._world = world
         self._directory.update(world)
 
-    @property
-    def address(self) -> int:
-        """Where kernels find the world."""
-        return self._directory.address
-
     def take_flows(self) -> None:
         """Move the flow records out of the world."""
-        w = self._world
-        for counter, rows, into in (
-            ("flows_out", w.qps.flow_out, self.flows_out),
-            ("flows_in", w.qps.flow_in, self.flows_in),
-        ):
-            count = int(w.net.ctl[counter])
-            if count:
-                into.append(rows[:count].copy())
-                w.net.ctl[counter] = 0
+        qps, ctl = self._world.qps, self._world.net.ctl
+        for name, rows in (("flows_out", qps.flow_out), ("flows_in", qps.flow_in)):
+            if ctl[name]:
+                getattr(self, name).append(rows[: ctl[name]].copy())
+                ctl[name] = 0
 
 
 @dataclass
@@ -82,17 +74,6 @@ class Simulation:
     def graph(self) -> Graph:
         """The fabric."""
         return self.layout.graph
-
-    @property
-    def world(self) -> s.World:
-        """The world of a run with one LP."""
-        (lp,) = self.lps
-        return lp.world
-
-    @world.setter
-    def world(self, world: s.World) -> None:
-        (lp,) = self.lps
-        lp.world = world
 
 
 @dataclass(frozen=True)

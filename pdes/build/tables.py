@@ -21,7 +21,9 @@ def trace_tables(program: Program) -> s.Trace:
 def plan_tables(program: Program) -> s.PlanTables:
     """Likewise its groups, and the schedules of its collectives."""
     schedules = program.schedules
-    made = {"lane_row": _lane_rows(schedules), "view_row": _view_rows(schedules), "step": _step_rows(schedules)}
+    size, parts, first = schedules.view_size, schedules.view_parts, schedules.view_ptr[:-1]
+    views = rows_of(View, len(size), members=size, parts=parts, first=first)
+    made = {"lane_row": _lane_rows(schedules), "view_row": views, "step": _step_rows(schedules)}
     owners = ((name, program if hasattr(program, name) else schedules) for name in s.PlanTables.__annotations__)
     plain = {name: _typed(s.PlanTables, name, getattr(owner, name)) for name, owner in owners if name not in made}
     return s.PlanTables(**made, **plain)
@@ -41,29 +43,22 @@ def _step_rows(schedules: Schedules) -> Rows:
 def _lane_rows(schedules: Schedules) -> Rows:
     """Rows of all lanes, with views counted over all schedules."""
     lanes = len(schedules.lane_ptr) - 1
-    rows = rows_of(Lane, lanes)
-    for name, column in {
-        "plain": schedules.lane_plain
+    rows = rows_of(
+        Lane,
+        lanes,
+        plain=schedules.lane_plain
         & (schedules.lane_latency_ps == 0)
         & (schedules.lane_gate < 0)
         & (schedules.lane_blocking == 0)
         & (schedules.lane_begins == 0),
-        "view_number": schedules.lane_view,
-        "part": schedules.lane_part,
-        "parts": schedules.lane_parts,
-        "chunks": schedules.lane_chunks,
-        "wire_num": schedules.lane_wire_num,
-        "wire_den": schedules.lane_wire_den,
-        "latency_ps": schedules.lane_latency_ps,
-        "gate": np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
-        "phase": schedules.lane_phase,
-        "alike": _lanes_alike(schedules),
-        "blocking": schedules.lane_blocking,
-        "connection": _connections(schedules),
-        "begins": schedules.lane_begins,
-        "waited_for": _waited_for(schedules),
-    }.items():
-        rows[name][:lanes] = column
+        view_number=schedules.lane_view,
+        gate=np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
+        alike=_lanes_alike(schedules),
+        connection=_connections(schedules),
+        waited_for=_waited_for(schedules),
+    )
+    for name in ("part", "parts", "chunks", "wire_num", "wire_den", "latency_ps", "phase", "blocking", "begins"):
+        rows[name][:lanes] = getattr(schedules, f"lane_{name}")
     views = rows.view_number[:lanes]
     for base, first in zip(schedules.view_base.tolist(), schedules.plan_of_ptr[:-1].tolist(), strict=True):
         if base:  # only a schedule of one plan has views
@@ -101,16 +96,6 @@ def _waited_for(schedules: Schedules) -> Int64:
     lane, needs = lane[told], needs[told]
     np.bitwise_or.at(waited_for, lane - number[lane] + needs, 1 << number[lane])
     return waited_for
-
-
-def _view_rows(schedules: Schedules) -> Rows:
-    """Rows of all views."""
-    views = len(schedules.view_size)
-    rows = rows_of(View, views)
-    rows.members[:views] = schedules.view_size
-    rows.parts[:views] = schedules.view_parts
-    rows.first[:views] = schedules.view_ptr[:-1]
-    return rows
 
 
 def padded(values: ArrayLike, dtype: DTypeLike) -> Any:

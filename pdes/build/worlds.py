@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,30 +15,24 @@ from pdes.build.hooks import hooks_of
 from pdes.build.layout import Layout
 from pdes.build.limits import check_sizes
 from pdes.build.npus import idle_npus, npu_rows, row_states
-from pdes.build.part import Part, offsets
-from pdes.build.post import Post
+from pdes.build.part import Part, Post, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.build.tables import padded, plan_tables, trace_tables
+from pdes.build.tables import plan_tables, trace_tables
 from pdes.core import state as s
-from pdes.core.inputs import Graph, Int64, Program, Record, Rows
-from pdes.core.memory import aligned, full, row_of, rows_of, zeros
-from pdes.core.rows.messages import Event, EventQueue
+from pdes.core.inputs import Graph, Program, Record, Rows
+from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
+from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import Asked, Instance, LaneState, Phase, Taken
-from pdes.core.rows.run import Counters, Hooks, Scalars
+from pdes.core.rows.run import Scalars
 from pdes.messages.fidelity import PACKET
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
 
 FLOW_ROWS = 1 << 16
-
-
-def _free_list(length: int) -> Int64:
-    """A stack of the numbers below `length`, the lowest on top."""
-    return aligned(np.arange(length - 1, -1, -1))
 
 
 def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, settings: Settings) -> s.Net:
@@ -52,13 +45,11 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
     ctl.rows_left = npu.rows_left.sum()
     next_time = full(max(len(npu), len(part.nodes)) if settings.switch else len(npu), s.INF)
     next_time[: len(npu)][npu.ready_head >= 0] = 0
-    has_telemetry = "telemetry" in settings.congestion_control.signals
     in_at = [post.address(other, part.number, half) for other in part.neighbours for half in range(2)]
-    return s.Net(
+    carries = "telemetry" in settings.congestion_control.signals
+    return unused(s.Net)._replace(
         ctl=ctl,
-        count=row_of(Counters),
         const=const,
-        hooks=row_of(Hooks),
         next_time=next_time,
         inbox=full(2 * s.SIDES * (len(part.nodes) + len(part.neighbours)), -1, np.int32),
         waiting=zeros(len(tx) // 32 + 1),
@@ -70,15 +61,14 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
         tx_dropped=zeros(len(part.links)),
         record=rows_of(PacketRecord, blocks * s.BLOCK_RECORDS),
         block_next=zeros(blocks, np.int32),
-        block_free=_free_list(blocks).astype(np.int32),
+        block_free=aligned(np.arange(blocks)[::-1], np.int32),  # a stack, the lowest on top
         far=aligned(part.far(graph)),
         ghost=aligned(part.ghost()),
         outbox=post.outbox[part.number],
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
+        telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * carries),
         **shared_buffers(graph, fabric, part, settings),
-        telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * has_telemetry),
-        carried=row_of(Telemetry),
     )
 
 
@@ -98,7 +88,7 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
     return s.Qps(
         qp=rows_of(QueuePair, pairs),
         msg=rows_of(Message, msgs),
-        msg_free=_free_list(msgs),
+        msg_free=aligned(np.arange(msgs)[::-1]),
         rxqp=rows_of(Receiver, receivers),
         flow_out=rows_of(FlowOut, FLOW_ROWS + sends),
         flow_in=rows_of(FlowIn, FLOW_ROWS),
@@ -118,17 +108,15 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
     insts = max(2 * part.npus, 64)
     ctl.free_instances = insts
     key, val = empty_map(2 * insts)
-    called = int(const.lane_stride) if const.collectives_in_flight > 0 else 1
-    asked = int(const.lane_stride) if const.rendezvous_bytes < s.INF else 1
-    taken = int(const.lane_stride) if const.reduces == 1 else 1
+    lanes = insts * int(const.lane_stride)
     return s.Insts(
         inst=rows_of(Instance, insts),
-        inst_free=_free_list(insts),
-        lane=rows_of(LaneState, insts * int(const.lane_stride)),
+        inst_free=aligned(np.arange(insts)[::-1]),
+        lane=rows_of(LaneState, lanes),
         phase=rows_of(Phase, insts * int(const.phase_stride)),
-        called=zeros(insts * called, np.int32),
-        asked=rows_of(Asked, insts * asked),
-        taken=rows_of(Taken, insts * taken),
+        called=zeros(lanes * (const.collectives_in_flight > 0), np.int32),
+        asked=rows_of(Asked, lanes * (const.rendezvous_bytes < s.INF)),
+        taken=rows_of(Taken, lanes * const.reduces),
         inst_key=key,
         inst_val=val,
     )
@@ -137,17 +125,16 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
 def _messages(program: Program, part: Part, const: Record, ctl: Record, settings: Settings) -> s.Messages:
     """No message under way at message level, and what of those received is added."""
     model, steps = settings.fidelity, program.schedules
-    receives = np.asarray(steps.recv_peer) >= 0 if model.reduction_psb else np.zeros(len(steps.recv_peer), np.bool_)
+    receives = (steps.recv_peer >= 0) & (model.reduction_psb > 0)
     room = 1
     if model.act:
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
-    return s.Messages(
+    return unused(s.Messages)._replace(
         event=rows_of(Event, room),
-        queue=row_of(EventQueue),
         rush=zeros(2 * room),
-        receive_ptr=aligned(offsets(receives.astype(np.int64))[np.asarray(steps.lane_ptr)]),
-        reduces=aligned(padded(np.asarray(steps.reduce)[receives], np.int8)),
+        receive_ptr=aligned(offsets(receives)[steps.lane_ptr]),
+        reduces=aligned(steps.reduce[receives], np.int8),
         memory_psb=aligned((model.reduction_psb,), np.float64),
     )
 
@@ -201,7 +188,7 @@ def _way_back(
     plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
     whole = Layout(layout.graph, plain)
     part = whole.part(0)
-    idle = cast("Any", program)._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
+    idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
     return _build_lp(whole, idle, plain, part, tables, Post([part]))
 
 

@@ -10,10 +10,12 @@ An empty queue holds no block: its head and tail are NONE.
 import numpy as np
 
 from pdes.core.jit import call_hook, inline, prefetch
+from pdes.core.packet import bits
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF
 
 NONE = -1
-HEAD_MASK = (1 << 32) - 1
+head_of = bits(0, 32)  # first record of a queue by its word
+tail_of = bits(32)  # place behind its last
 
 
 @inline
@@ -93,26 +95,21 @@ def ends(head, tail):
 
 
 @inline
-def head_of(queue):
-    """The first record of a queue by its word."""
-    return queue & HEAD_MASK
-
-
-@inline
-def tail_of(queue):
-    """The place behind the last record."""
-    return queue >> 32
+def step(net, head):
+    """The place behind a record; gives its block back if that is empty now."""
+    head += 1
+    if head & (BLOCK_RECORDS - 1) == 0:
+        block = (head >> BLOCK_SHIFT) - 1
+        head = np.int64(net.block_next[block]) << BLOCK_SHIFT
+        free_block(net, block)
+    return head
 
 
 @inline
 def without_first(net, queue):
     """The word of a queue without its first record, NONE if it is empty then; gives blocks back as they empty."""
-    head = head_of(queue) + 1
+    head = step(net, head_of(queue))
     tail = tail_of(queue)
-    if head & (BLOCK_RECORDS - 1) == 0:
-        block = (head >> BLOCK_SHIFT) - 1
-        head = np.int64(net.block_next[block]) << BLOCK_SHIFT
-        free_block(net, block)
     if head == tail:
         free_block(net, head >> BLOCK_SHIFT)
         return np.int64(NONE)
@@ -122,11 +119,7 @@ def without_first(net, queue):
 @inline
 def after(net, head):
     """The record behind `head`, NONE if the queue is empty then; gives blocks back as they empty."""
-    head += 1
-    if head & (BLOCK_RECORDS - 1) == 0:
-        block = (head >> BLOCK_SHIFT) - 1
-        head = np.int64(net.block_next[block]) << BLOCK_SHIFT
-        free_block(net, block)
+    head = step(net, head)
     if net.record[head].ready_ps == INF:
         free_block(net, head >> BLOCK_SHIFT)
         head = np.int64(NONE)

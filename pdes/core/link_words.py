@@ -5,16 +5,26 @@ with the bytes and packets that it has sent, in two words, the longest wait of a
 """
 
 from pdes.core.jit import inline
+from pdes.core.packet import bits
 
 NODE_BITS, LINK_BITS = 22, 24
-NODE_MASK, LINK_MASK = (1 << NODE_BITS) - 1, (1 << LINK_BITS) - 1
 CLASS_SHIFT = NODE_BITS + LINK_BITS
 META_MASK = (1 << CLASS_SHIFT) - 1
 BYTES_BITS, PACKETS_BITS = 46, 34
-BYTES_MASK, PACKETS_MASK = (1 << BYTES_BITS) - 1, (1 << PACKETS_BITS) - 1
 WAIT_BITS = 62 - PACKETS_BITS
 WAIT_MASK = (1 << WAIT_BITS) - 1
 MAX_WAIT_PS = (1 << (62 - BYTES_BITS + WAIT_BITS)) - 1
+
+# Of `meta`.
+end_of = bits(0, NODE_BITS)  # node at the end of the link
+number_of = bits(NODE_BITS, LINK_BITS)  # the link's number in the whole fabric
+class_of = bits(CLASS_SHIFT)
+# Of the words of these names.
+bytes_sent = bits(0, BYTES_BITS)
+packets_sent = bits(0, PACKETS_BITS)
+# Of word 0 of a packet in an inbox.
+inbox_later_ps = bits(LINK_BITS)  # ps after the cell begins
+inbox_link = bits(0, LINK_BITS)  # link of the fabric over which it comes
 
 
 @inline
@@ -24,39 +34,9 @@ def link_meta(node, link, link_class):
 
 
 @inline
-def end_of(meta):
-    """The node at the end of the link."""
-    return meta & NODE_MASK
-
-
-@inline
-def number_of(meta):
-    """The link's number in the whole fabric."""
-    return (meta >> NODE_BITS) & LINK_MASK
-
-
-@inline
-def class_of(meta):
-    """The link's class."""
-    return meta >> CLASS_SHIFT
-
-
-@inline
 def with_class(meta, link_class):
     """The same link of another class."""
     return (meta & META_MASK) | (link_class << CLASS_SHIFT)
-
-
-@inline
-def bytes_sent(sent_bytes):
-    """Bytes that were sent, out of the word of that name."""
-    return sent_bytes & BYTES_MASK
-
-
-@inline
-def packets_sent(sent_packets):
-    """Packets that were sent, out of the word of that name."""
-    return sent_packets & PACKETS_MASK
 
 
 @inline
@@ -77,15 +57,3 @@ def with_longest_wait(sent_bytes, sent_packets, wait_ps):
 def inbox_word(later_ps, meta):
     """Word 0 of a packet in an inbox: ps after the cell begins, and over which link it comes."""
     return (later_ps << LINK_BITS) | number_of(meta)
-
-
-@inline
-def inbox_later_ps(w0):
-    """Ps after the cell begins."""
-    return w0 >> LINK_BITS
-
-
-@inline
-def inbox_link(w0):
-    """Over which link of the fabric it has come."""
-    return w0 & LINK_MASK

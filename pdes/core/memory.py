@@ -51,18 +51,31 @@ def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
     return array.view(np.recarray) if kind.names else array
 
 
-def rows_of(kind: type[Row], length: int) -> Rows:
-    """An array of `length` rows (at least one) as their words begin."""
+def rows_of(kind: type[Row], length: int, **columns: ArrayLike) -> Rows:
+    """An array of `length` rows (at least one) as their words begin; columns: words that begin otherwise."""
     rows = zeros(length, kind.dtype)
     for name, declared in kind.declared.items():
         if declared.begins:
             rows[name] = declared.begins
+    for name, column in columns.items():
+        rows[name][:length] = column
     return rows
 
 
-def row_of(kind: type[Row]) -> Record:
+def row_of(kind: type[Row], **words: ArrayLike) -> Record:
     """One row."""
-    return rows_of(kind, 1)[0]
+    return rows_of(kind, 1, **words)[0]
+
+
+def unused(record: Any) -> Any:
+    """A NamedTuple (pdes/core/state.py) of arrays of one item each, which is enough where a run has no use for them."""
+
+    def one(declared: Any) -> Any:
+        kind = declared.__metadata__[0]
+        items = rows_of(kind, 1) if issubclass(kind, Row) else zeros(1, kind)
+        return items[0] if declared.__origin__ is np.record else items
+
+    return record(**{name: one(declared) for name, declared in record.__annotations__.items()})
 
 
 def full(length: int, value: int, dtype: type[np.generic] = np.int64) -> Any:

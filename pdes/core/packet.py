@@ -6,6 +6,9 @@ word 2  sequence number, 24 bits | sender's queue pair << 24 | entropy of its pa
 word 3  message tag: group << 44 | how-manieth << 24 | lane; for send and receive, group is P2P and lane the tag
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from pdes.core.jit import inline
@@ -42,33 +45,40 @@ PAUSE_FRAME = 0xFFFFF
 """As a destination: whoever is at the other end of the link. Word 2 is `pause_word`."""
 PAUSE, RESUME = 1, 0
 
-NPU_MASK = 0xFFFFF
 PSN_MASK = 0xFFFFFF
 HALF_PSN = 1 << 23
 
 
-@inline
-def destination(w1):
-    """NPU that the packet goes to."""
-    return w1 & NPU_MASK
+def bits(at: int, count: int = 0) -> Callable[[Any], Any]:
+    """A function of kernels and of host code: so many bits of a word from bit `at` on; count 0: all of them."""
+    AT, MASK = at, (1 << count) - 1 if count else -1
+
+    @inline
+    def part(word):
+        return word >> AT & MASK
+
+    return part
 
 
-@inline
-def source(w1):
-    """NPU that the packet comes from."""
-    return (w1 >> 20) & NPU_MASK
-
-
-@inline
-def wire_bytes(w1):
-    """Bytes on the wire, headers and gaps included."""
-    return (w1 >> 40) & 0xFFFF
-
-
-@inline
-def flags(w1):
-    """FLAG_* bits."""
-    return w1 >> 56
+# Of word 1 of a packet.
+destination = bits(0, 20)  # NPU that it goes to
+source = bits(20, 20)  # NPU that it comes from
+wire_bytes = bits(40, 16)  # headers and gaps included
+flags = bits(56)  # FLAG_*
+# Of word 2; of a pause frame's; of that with the link of the fabric, in the log of pauses.
+sender_pair = bits(24, 24)  # the sender's queue pair
+entropy = bits(48)  # of the path, 15 bits
+paused_class = bits(1, 1)  # data class
+asks_to_pause = bits(0, 1)  # PAUSE or RESUME
+logged_link = bits(2)  # that may not send, or may again
+# Of word 3.
+tag_group = bits(44)
+tag_seq = bits(24, 20)  # how-manieth of its group it is about
+tag_lane = bits(0, 24)  # between two NPUs the user's tag
+# Of `pair_word`, and of `instance_key`.
+pair_source = bits(0, 20)  # NPU that sends
+pair_destination = bits(20)  # NPU that receives
+instance_node = bits(40)  # NPU of the LP
 
 
 @inline
@@ -79,14 +89,8 @@ def header(dst, src, size, flag):
 
 @inline
 def filled_in(w1, size, flag):
-    """Word 1 with size and more flags, of one that has no size."""
+    """Word 1 with more flags and, of one that has none, a size."""
     return w1 | (size << 40) | (flag << 56)
-
-
-@inline
-def flagged(w1, flag):
-    """Word 1 with more flags."""
-    return w1 | (flag << 56)
 
 
 @inline
@@ -102,27 +106,9 @@ def pause_word(klass, ask):
 
 
 @inline
-def paused_class(w2):
-    """Its data class."""
-    return w2 >> 1 & 1
-
-
-@inline
-def asks_to_pause(w2):
-    """PAUSE or RESUME."""
-    return w2 & 1
-
-
-@inline
 def logged_pause(link, w2):
     """Both in the log of pauses, with the link of the fabric that may not send, or may again."""
     return link << 2 | w2
-
-
-@inline
-def logged_link(word):
-    """That link."""
-    return word >> 2
 
 
 @inline
@@ -138,21 +124,9 @@ def numbered(w2, seq):
 
 
 @inline
-def sender_pair(w2):
-    """The sender's queue pair."""
-    return w2 >> 24 & PSN_MASK
-
-
-@inline
 def identity(w2):
     """Sequence number and entropy: what of word 2 is the same on any partition."""
     return (w2 & PSN_MASK) | (w2 >> 48 << 24)
-
-
-@inline
-def entropy(w2):
-    """The path's entropy, 15 bits."""
-    return w2 >> 48
 
 
 @inline
@@ -165,18 +139,6 @@ def data_class(w1):
 def pair_word(src, dst):
     """Two NPUs: who sends a message to whom."""
     return src | (dst << 20)
-
-
-@inline
-def pair_source(pair):
-    """Who sends."""
-    return pair & NPU_MASK
-
-
-@inline
-def pair_destination(pair):
-    """Who receives."""
-    return pair >> 20
 
 
 @inline
@@ -204,33 +166,9 @@ def message_tag(group, seq, lane):
 
 
 @inline
-def tag_group(tag):
-    """Its group."""
-    return tag >> 44
-
-
-@inline
-def tag_seq(tag):
-    """How-manieth of its group it is about."""
-    return tag >> 24 & (MAX_SEQ - 1)
-
-
-@inline
-def tag_lane(tag):
-    """Its lane; between two NPUs the user's tag."""
-    return tag & (MAX_LANES - 1)
-
-
-@inline
 def instance_key(node, group, seq):
     """Names the seq-th collective of a group on an NPU of the LP."""
     return (node << 40) | (group << 20) | seq
-
-
-@inline
-def instance_node(key):
-    """The NPU of such a name."""
-    return key >> 40
 
 
 @inline

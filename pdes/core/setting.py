@@ -1,11 +1,13 @@
 """A setting of the engine: one name, one default, declared where it is read. Run files and their docs are made of it.
 
-It is a field of a dataclass, `mtu_bytes: Annotated[int, Setting("payload of a full packet")] = 4096`. A run file's key
-is the name without its unit (`mtu`), since users write the unit with the value ("4KiB", "500ns", "400Gbps").
+It is a field of a dataclass, `mtu_bytes: int = setting(4096, "payload of a full packet")`. A run file's key is the name
+without its unit (`mtu`), since users write the unit with the value ("4KiB", "500ns", "400Gbps").
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, get_type_hints
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 UNITS = ("_bytes", "_ps", "_bps", "_packets")
 
@@ -39,11 +41,11 @@ class Setting:
         return self.name.removesuffix(self.unit)
 
 
+def setting(default: T, doc: str, unset: str = "", *, is_given: bool = True) -> T:
+    """Declare a field of a dataclass that is a setting."""
+    return field(default=default, metadata={"setting": Setting(doc, unset, is_given)})
+
+
 def settings_of(owner: type) -> tuple[Setting, ...]:
     """All settings of a dataclass, in order; every field is one."""
-    hints = get_type_hints(owner, include_extras=True)
-    found = []
-    for each in fields(owner):
-        (about,) = (one for one in hints[each.name].__metadata__ if isinstance(one, Setting))
-        found.append(replace(about, name=each.name, default=each.default))
-    return tuple(found)
+    return tuple(replace(each.metadata["setting"], name=each.name, default=each.default) for each in fields(owner))

@@ -33,8 +33,7 @@ Bool = Annotated[np.ndarray, np.bool_]
 LONGEST_RUN_PS = INF >> 1
 """26 days: what is longer, and with it any single step, might reach INF, which stands for never."""
 
-MAX_NODES = 1 << 22
-MAX_LINKS = 1 << 22
+MAX_NODES = MAX_LINKS = 1 << 22
 MAX_SET = 511
 
 SIDES = 4
@@ -49,12 +48,8 @@ CARE, FRAMED, INSIDE = 1, 2, 4
 where messages to other hosts go at a share of the rate."""
 MAX_CLASSES = 1 << 16
 
-CONTROL = 2
-"""A gate's queue behind those of the data classes."""
-FRAMES = 3
-"""Its queue of pause frames."""
-TRIMMED = 4
-"""Its queue of packets cut to their headers."""
+CONTROL, FRAMES, TRIMMED = 2, 3, 4
+"""A gate's queues behind those of the data classes; the second of pause frames, the last of packets cut to headers."""
 
 FLOWLETS = 1024
 """Flows that a switch tells apart by a hash."""
@@ -180,9 +175,7 @@ class Net(NamedTuple):
     wait_head: Int32  # [links] record, -1 none waits; outgoing links, then those that come from other LPs
     wait_tail: Int32
     out_ptr: Int64  # [nodes + 1] outgoing links of a node
-    tx: Annotated[
-        np.recarray, OutgoingLink
-    ]  # rows of outgoing links, then of those that come from other LPs (TX_META only)
+    tx: Annotated[np.recarray, OutgoingLink]  # outgoing links, then those that come from other LPs (`meta` only)
     link_class: Annotated[np.recarray, LinkClass]
     tx_dropped: Int64  # [outgoing links] packets
     record: Annotated[np.recarray, PacketRecord]
@@ -250,8 +243,7 @@ class Qps(NamedTuple):
     par: Float64  # parameters of the congestion control
     sel_tx: Annotated[np.recarray, Selective]
     sel_rx: Annotated[np.recarray, Selective]
-    arrived: Int64  # [rows of qp] ps: when the latest message of a connection is in, at message level;
-    # congestion-aware: has left, if the connection is driven at a share
+    arrived: Int64  # [rows of qp] ps: when the latest message is in, or has left if driven at a share, at message level
     begun: Int64  # [rows of rxqp] sequence number with which the message in hand begins, where reductions take time
 
 

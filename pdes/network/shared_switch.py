@@ -23,7 +23,7 @@ from pdes.core.packet import (
     RESUME,
     data_class,
     destination,
-    flagged,
+    filled_in,
     flags,
     header,
     pause_word,
@@ -130,7 +130,7 @@ def note_mark(net, link, at_ps):
 def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
     """A data packet leaves; left: bytes of its class that wait behind it, all_left: of both classes."""
     if net.const.ecn == 1 and left > 0 and is_marked(net, link, left):
-        w1 = flagged(w1, FLAG_MARK)
+        w1 = filled_in(w1, 0, FLAG_MARK)
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
         if net.const.depths > 0:

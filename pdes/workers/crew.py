@@ -7,7 +7,6 @@ import numpy as np
 
 from pdes.build.growth import grow
 from pdes.build.hooks import all_hooks, hooks_of
-from pdes.build.routes import fill_salts
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Progress, Simulation, Snapshot
 from pdes.core import state as s
@@ -42,7 +41,6 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
     else:
         compile_for(tm.work, 0, 0, 0, 0)
     compile_for(rehash, words, words, words, words)
-    compile_for(fill_salts, words, words, 0)
     for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
         hook_address(function)
     return time.perf_counter() - begun

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pdes.build.layout import Layout
-from pdes.build.part import Part
-from pdes.build.post import Post
+from pdes.build.part import Part, Post
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
 from pdes.core.rows.workers import LINE_WORDS

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from pdes.build.layout import Layout
-from pdes.build.post import Post, outbox_words
+from pdes.build.part import Post
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
 from pdes.harvest.gathering import Harvest, merge
@@ -116,7 +116,8 @@ class Processes(Mailbox):
         """Fork the others, and do a share here; which says why another has stopped."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
-        words = rounded(team_words(workers)) + rounded(workers) + sum(rounded(outbox_words([part])) for part in parts)
+        words = rounded(team_words(workers)) + rounded(workers)
+        words += sum(rounded(int(part.outbox_at()[-1])) for part in parts)
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
         self._team = team = team_in(memory.take(team_words(workers)))
         self._stage = stage = memory.take(workers)

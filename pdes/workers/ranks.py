@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from pdes.build.layout import Layout
-from pdes.build.part import Part
-from pdes.build.post import Post
+from pdes.build.part import Part, Post
 from pdes.core.errors import AgreedRunError, RunError
 from pdes.core.inputs import Int64
 from pdes.core.jit import jit_enabled

@@ -14,7 +14,7 @@ from nadi.run_file import load_config
 from pdes.build.fabric import MAX_RTO_PS
 from pdes.core import packet
 from pdes.core import state as engine
-from pdes.core.link_words import BYTES_MASK
+from pdes.core.link_words import BYTES_BITS
 from pdes.nic.control import ECHO_MASK
 from pdes.nic.port import MAX_BACKOFF
 from topologies import bounds as quantities
@@ -89,7 +89,7 @@ def test_bounds_are_what_the_engine_holds():
     assert packet.HALF_PSN // 2 == bounds.MOST_WINDOW_PACKETS
     assert bounds.MOST_AT_A_TIME == MOST_OF_ONE_KEY
     assert (bounds.MOST_TELEMETRY_BUFFER_BYTES + 1).bit_length() - 1 == 64 - engine.TELEMETRY_QUEUE_SHIFT - 1
-    assert quantities.MOST_BYTES == BYTES_MASK
+    assert quantities.MOST_BYTES == (1 << BYTES_BITS) - 1
     assert engine.MAX_NODES - 1 == quantities.MOST_NODES
     assert 2 * quantities.MOST_CABLES < engine.MAX_LINKS
     assert engine.LONGEST_RUN_PS + quantities.LONGEST_PS < engine.INF

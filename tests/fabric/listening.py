@@ -78,7 +78,7 @@ def run(name):
     )
     sim = pdes.build_world(star(3, rate=GBPS, delay=DELAY).graph(), sc.program(3, sent), settings)
     results = pdes.run(sim)
-    const = sim.world.net.const
+    const = sim.lps[0].world.net.const
     heard["settled"] = [int(const.window_packets), int(const.base_rtt_ps), 8000 / GBPS]
     heard["counters"] = results.counters
     heard["finish"] = np.sort(results.flows["finish_ps"]).tolist()

@@ -120,12 +120,12 @@ def check_all_arrived(results, what, settings):
 
 def check_lossless(results, sim):
     """Nothing was lost or sent again, buffers are empty, and every pause has been taken back."""
-    count, gate = results.counters, sim.world.net.gate
+    count, gate = results.counters, sim.lps[0].world.net.gate
     assert count["dropped_packets"] == count["retransmitted_packets"] == count["timeouts"] == 0
     assert results.links["dropped_packets"].sum() == 0
     for word in ("paused", "asked", "mask", "in_bytes", "held_bytes"):
         assert not gate[word].any(), word
-    pool = sim.world.net.pool
+    pool = sim.lps[0].world.net.pool
     for word in ("used_bytes", "ports", "asked"):
         assert not pool[word].any(), word
     assert count["pause_frames"] == gate.pause_frames.sum() == results.links["pause_frames"].sum()

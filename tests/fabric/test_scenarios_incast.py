@@ -89,7 +89,7 @@ def test_without_pfc_packets_are_lost_and_all_come_in_the_end(control, selective
     switch = SharedBuffer(buffer_bytes=20 * PACKET, pfc=False, pfc_alpha=4.0)
     chosen = {"selective_repeat": selective, "max_retries": 60}
     results, sim = sc.simulate(graph, sc.incast(16, SIZE), control=control, switch=switch, **chosen)
-    assert sim.world.net.const.rto_ps > 0
+    assert sim.lps[0].world.net.const.rto_ps > 0
     count = results.counters
     assert count["dropped_packets"] > 0
     assert count["pause_frames"] == 0

@@ -81,7 +81,7 @@ def test_all_arrives_nothing_is_left_and_any_division_gives_the_same(drawn):
     assert (results.flows["finish_ps"] > results.flows["start_ps"]).all()
     assert count["packet_hops"] == links["tx_packets"].sum() - count["lost_packets"]
     assert count["dropped_packets"] == links["dropped_packets"].sum()
-    gate, pool = sim.world.net.gate, sim.world.net.pool
+    gate, pool = sim.lps[0].world.net.gate, sim.lps[0].world.net.pool
     for word in ("paused", "asked", "mask", "queued_bytes", "in_bytes", "held_bytes"):
         assert not gate[word].any(), word
     assert not any(pool[word].any() for word in ("used_bytes", "ports", "asked"))

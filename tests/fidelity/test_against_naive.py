@@ -77,8 +77,8 @@ def test_rows_of_messages_and_events_are_used_again(kind):
     sim = pdes.build_world(build(f"ring:npus={npus}"), collective_program("all-reduce", npus, npus << 10), chosen)
     results = pdes.run(sim)
     assert results.counters["flows"] == 2 * 63 * npus
-    assert sim.world.messages.queue.fresh <= 3 * npus
-    assert len(sim.world.qps.msg_free) == 4 * npus + 2 * 63
+    assert sim.lps[0].world.messages.queue.fresh <= 3 * npus
+    assert len(sim.lps[0].world.qps.msg_free) == 4 * npus + 2 * 63
     assert len(results.flows["src"]) == 0
 
 

@@ -45,7 +45,7 @@ def differences(results, by_hand):
 def check(graph, program, settings):
     """Both runs must agree to the picosecond, or both give up; returns the results, if any."""
     sim = build_world(graph, program, settings)
-    const = sim.world.net.const
+    const = sim.lps[0].world.net.const
     try:
         results = run(sim)
     except RunError as error:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from compiling import kernel_sources
 from nadi.closed_forms.advancing.rows import NpuClass
-from pdes.core.rows.dictionary import documentation
 from pdes.core.rows.npu import Npu
 from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
 from pdes.core.state import LANES
+from scripts.document_tables import documentation_of_rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "data-dictionary.md"
 MARK = "of the rows of kernels, to the end of the page -->\n\n"
@@ -19,7 +19,7 @@ for _module in kernel_sources.modules():
 
 def test_the_page_is_made_of_the_declarations():
     shown = PAGE.read_text(encoding="utf-8").split(MARK)[1]
-    assert shown == documentation(kinds_of_rows()), "say: python scripts/document_tables.py"
+    assert shown == documentation_of_rows(kinds_of_rows()), "say: python scripts/document_tables.py"
 
 
 def test_every_word_of_every_row_is_on_the_page():
@@ -51,7 +51,7 @@ def test_a_section():
 
         top_ps = word(Kind.TIME, "dusted")
 
-    shown = documentation([Shelf, TallShelf])
+    shown = documentation_of_rows([Shelf, TallShelf])
     assert "## Shelf\n\nBooks, side by side.\n\n8 words (64 bytes), 3 of them in use, declared in `" in shown
     assert "written by `npu.books`." in shown
     assert "| `books` [3] | count | read \\| not read |" in shown

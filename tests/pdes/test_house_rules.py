@@ -11,7 +11,7 @@ import pytest
 from compiling import kernel_sources
 from pdes import Settings, SharedBuffer, balancing, congestion, fidelity
 from pdes.build.hooks import hooks_of
-from pdes.core.memory import CACHE_LINE
+from pdes.core.memory import CACHE_LINE, row_of, rows_of
 from pdes.core.rows.messages import WholeMessage
 from pdes.core.rows.nic import LaterMessage, Message, Request
 from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
@@ -38,7 +38,7 @@ PLAIN_TWINS = {
     "yield_core",
     "read",
 }
-MAKES_HELPERS = {"seen_as", "reader"}
+MAKES_HELPERS = {"seen_as", "reader", "bits"}
 BUILTINS = {"range", "min", "max", "abs", "int", "float"}
 MAKES_OBJECTS = (
     ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.JoinedStr, ast.Lambda,
@@ -88,7 +88,7 @@ def forbidden(function, known):
 
 
 def helpers(tree):
-    """Names in a module that kernels may call: compiled or bound to a `seen_as` there, or imported from such files."""
+    """Names in a module that kernels may call: compiled, made by MAKES_HELPERS there, or imported from such files."""
     names = {function.name for function in kernels(tree)}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any(
@@ -352,6 +352,19 @@ def test_rows_refuse_what_would_not_work():
         type("Bad", (Row,), {name: word(Kind.COUNT, "things") for name in ("size", "flags", "other")})
     with pytest.raises(TypeError, match="Long: 9 words, expected at most 8"):
         type("Long", (Row,), {"many": word(Kind.COUNT, "things", many=9)}, words=8)
+
+
+def test_rows_begin_as_their_words_say():
+    class Lamp(Row, words=8):
+        lit = word(Kind.FLAG, "it burns")
+        last = word(Kind.TIME, "when it was lit, -1 never", begins=-1)
+        bulbs = word(Kind.COUNT, "that it has", many=2, begins=3)
+
+    lamps = rows_of(Lamp, 2, lit=[0, 1])
+    assert (lamps.lit.tolist(), lamps.last.tolist(), lamps.bulbs.tolist()) == ([0, 1], [-1, -1], [[3, 3], [3, 3]])
+    assert row_of(Lamp, last=5).last == 5
+    assert len(rows_of(Lamp, 0)) == 1, "it has an address"
+    assert lamps.ctypes.data % CACHE_LINE == 0
 
 
 WORDS_OF_HOOKS = {**Hooks.declared, **ParcelHooks.declared}

@@ -101,7 +101,7 @@ def finished():
 )
 def test_a_broken_promise_is_an_error(finished, row, word, said):
     check(harvest(finished))
-    values = getattr(finished.world.net, row)
+    values = getattr(finished.lps[0].world.net, row)
     values[word] += 1
     try:
         with pytest.raises(RunError, match=f"engine defect: .*{said}"):
@@ -112,7 +112,7 @@ def test_a_broken_promise_is_an_error(finished, row, word, said):
 
 def test_a_run_looks_at_its_promises():
     sim = build_world(build("switch:npus=4"), collective_program("all-reduce", 4, 9000), Settings())
-    sim.world.net.count.sent_bytes += 1
+    sim.lps[0].world.net.count.sent_bytes += 1
     with pytest.raises(RunError, match="engine defect") as caught:
         run(sim)
     assert caught.value.exit_code == 1
@@ -181,11 +181,11 @@ def test_a_queue_below_one_packet_fails_the_queue_pair():
 def test_nothing_is_left_in_the_network_after_the_last_row():
     sim = build_world(build("ring:npus=5"), collective_program("all-to-all", 5, 50_000), Settings())
     results = run(sim)
-    assert (sim.world.net.next_time == s.INF).all()
-    assert sim.world.net.ctl.soonest_ps == s.INF
-    assert (sim.world.net.inbox == -1).all()
-    assert (sim.world.net.wait_head == -1).all()
-    assert (sim.world.npus.npu.heap_size == 0).all()
+    assert (sim.lps[0].world.net.next_time == s.INF).all()
+    assert sim.lps[0].world.net.ctl.soonest_ps == s.INF
+    assert (sim.lps[0].world.net.inbox == -1).all()
+    assert (sim.lps[0].world.net.wait_head == -1).all()
+    assert (sim.lps[0].world.npus.npu.heap_size == 0).all()
     assert results.counters["bytes_sent"] == results.counters["bytes_received"]
     assert results.links["tx_bytes"].sum() > results.counters["bytes_sent"]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pdes import Settings, build_world, run
 from pdes.core import state as s
-from pdes.core.link_words import BYTES_MASK, LINK_BITS
+from pdes.core.link_words import LINK_BITS, bytes_sent
 from pdes.core.memory import rows_of
 from pdes.core.rows.network import PacketRecord
 from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
@@ -81,7 +81,7 @@ def test_heap_of_own_events_is_heapq(operations, base):
 @quick
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=120))
 def test_queues_of_records_are_deques(operations):
-    net = build_world(build("switch:npus=3"), collective_program("barrier", 3, 0), Settings()).world.net
+    net = build_world(build("switch:npus=3"), collective_program("barrier", 3, 0), Settings()).lps[0].world.net
     free = int(net.ctl.free_blocks)
     head, tail, model = [-1] * 3, [-1] * 3, [deque() for _ in range(3)]
 
@@ -109,7 +109,7 @@ def test_queues_of_records_are_deques(operations):
 @pytest.mark.parametrize("span", [3, 256, 263_167, 526_000, 40_000_000])
 def test_batches_are_sorted_and_ties_by_hash(packets, span):
     # 263,167 and 526,000 are a little more than 256 buckets of a power of two
-    world = build_world(build("switch:npus=12"), collective_program("barrier", 12, 0), Settings(seed=5)).world
+    world = build_world(build("switch:npus=12"), collective_program("barrier", 12, 0), Settings(seed=5)).lps[0].world
     begin = 123_456_789
     random = np.random.default_rng(packets * span)
     link = random.integers(0, 24, packets)
@@ -137,7 +137,7 @@ def test_batches_are_sorted_and_ties_by_hash(packets, span):
 def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
     graph = build("switch:npus=4,rate=100Gbps,delay=500ns,switch_latency=40ns")
     sim = build_world(graph, pairs_program([-1] * 4, 1), Settings(queue_limit_bytes=limit, seed=3))
-    world = sim.world
+    world = sim.lps[0].world
     free, arrivals = [0, 0, 0], []
     for src, gap_ns, size in packets:
         start = free[src] + gap_ns * 1000
@@ -155,7 +155,7 @@ def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
     Alone([lp.part for lp in sim.lps]).everywhere(sim.layout, 1, lambda place: Crew(sim, place).run())
     out = int(np.flatnonzero(np.sort(graph.link_src) == 4)[3])
     row = world.net.tx[out]
-    assert (row.busy_ps, row.sent_bytes & BYTES_MASK, world.net.tx_dropped[out]) == (busy, sent, dropped)
+    assert (row.busy_ps, bytes_sent(row.sent_bytes), world.net.tx_dropped[out]) == (busy, sent, dropped)
 
 
 def shrunk(world):
@@ -207,16 +207,16 @@ def test_pools_that_grow_give_the_same_answer(spec, program):
     graph, chosen = build(spec), Settings(mtu_bytes=256, window_bytes=600_000)
     wanted = simulate(graph, program, chosen)
     sim = build_world(graph, program, chosen)
-    sim.world = small = shrunk(sim.world)
+    sim.lps[0].world = small = shrunk(sim.lps[0].world)
     grown = run(sim)
     assert grown.digest == wanted.digest
     assert {name: (grown.flows[name] == wanted.flows[name]).all() for name in wanted.flows} == dict.fromkeys(
         wanted.flows, True
     )
     assert grown.counters == wanted.counters
-    assert len(sim.world.qps.qp_key) > len(small.qps.qp_key)
-    assert len(sim.world.qps.rxqp) > len(small.qps.rxqp)
-    assert len(sim.world.net.block_free) > len(small.net.block_free)
+    assert len(sim.lps[0].world.qps.qp_key) > len(small.qps.qp_key)
+    assert len(sim.lps[0].world.qps.rxqp) > len(small.qps.rxqp)
+    assert len(sim.lps[0].world.net.block_free) > len(small.net.block_free)
     assert len(sim.lps[0].flows_in) > 3
 
 
@@ -228,7 +228,7 @@ def test_collective_instances_grow():
         traces.collective(range(4), 0, 9000)
     sim = build_world(graph, traces.program(), chosen)
     wanted = simulate(graph, traces.program(), chosen)
-    sim.world = shrunk(sim.world)
+    sim.lps[0].world = shrunk(sim.lps[0].world)
     assert run(sim).digest == wanted.digest
-    assert len(sim.world.insts.inst_free) >= 6
-    assert len(sim.world.qps.msg_free) > sim.world.net.const.reserve_messages
+    assert len(sim.lps[0].world.insts.inst_free) >= 6
+    assert len(sim.lps[0].world.qps.msg_free) > sim.lps[0].world.net.const.reserve_messages

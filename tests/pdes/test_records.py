@@ -95,7 +95,7 @@ def test_a_field_that_is_not_there_does_not_compile():
 
 
 def test_a_directory_takes_arrays_of_the_declared_types_only():
-    world = pdes.build_world(build("switch:npus=2"), collective_program("barrier", 2, 0), Settings()).world
+    world = pdes.build_world(build("switch:npus=2"), collective_program("barrier", 2, 0), Settings()).lps[0].world
     directory = Directory(world)
     wrong = world._replace(net=world.net._replace(block_next=world.net.block_next.astype(np.int64)))
     with pytest.raises(TypeError, match=r"^block_next: found int64, expected a contiguous array of int32$"):

@@ -100,6 +100,7 @@ SOURCES = {
     "helper": "def ring(d):\n d.bells[0] = 1",
     "calls": "from home.helper import ring\ndef f(h):\n ring(h.front)",
     "builds": "def make(n):\n rows = rows_of(Door, n)\n for name in NAMES:\n  rows[name][:n] = 1\n return rows, 1",
+    "made_with": "def make(n):\n return rows_of(Door, n, opened_ps=1)",
     "made": "from home.builds import make\ndef f():\n d, n = make(3)\n d[:n].opened_ps = 0",
     "made_there": "from home import builds as b\ndef f():\n d, n = b.make(3)\n d[:n].opened_ps = 0",
     "clears": "def f(h, i):\n clear_row(h.door, i)",
@@ -119,6 +120,7 @@ WRITERS = {
     "builds",
     "made",
     "made_there",
+    "made_with",
     "clears",
     "keeps",
 }

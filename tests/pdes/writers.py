@@ -2,7 +2,8 @@
 
 An expression's kind of row follows from where it comes from: a field of a world's NamedTuples (`net.ctl`), a helper of
 `seen_as` or `reader`, `rows_of(Port, n)`; then from what names are bound to, what functions return and what their
-callers hand them. A write is a store into a word or an item of such a row, or `clear_row`, `copy_row` and their like.
+callers hand them. A write is a store into a word or an item of such a row, or `clear_row`, `copy_row` and their like,
+or words that rows are made with.
 """
 
 import ast
@@ -251,6 +252,10 @@ class Engine:
             elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in WRITES_ITS_FIRST:
                 for kind in filter(is_row, self.kinds(module, function, node.args[0])):
                     yield kind, node
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in MAKES_ROWS:
+                kind = self._class(module, node.args[0])
+                for column in node.keywords if kind else ():
+                    yield declaring(kind, column.arg), node
 
     def _of_store(self, module, function, node):
         kinds = {kind for kind in self.kinds(module, function, node.value) if is_row(kind)}

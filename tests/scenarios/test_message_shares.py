@@ -127,7 +127,7 @@ def test_a_congestion_control_has_the_share_as_its_line(name):
     for share in (1, 0.25):
         sim = build_world(graph, traces.program(), Settings(congestion_control=control, p2p_share=share))
         run(sim)
-        lines.append(np.sort(sim.world.qps.cc[:2].line_ps_per_byte))
+        lines.append(np.sort(sim.lps[0].world.qps.cc[:2].line_ps_per_byte))
     assert lines[1] / lines[0] == pytest.approx([1, 4], rel=1e-6)
 
 

@@ -166,7 +166,7 @@ def test_a_congestion_control_has_the_share_as_its_line(program, name):
     chosen = Settings(congestion_control=congestion.control(name))
     sim = build_world(graph, program(lanes([(0, 1), (1, 24)], 1), 10 * MTU), chosen)
     run(sim)
-    rates = sim.world.qps.cc[:2].line_ps_per_byte
+    rates = sim.lps[0].world.qps.cc[:2].line_ps_per_byte
     assert np.sort(rates) == pytest.approx([BYTE_PS, 24 * BYTE_PS])
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pdes.build.layout import Layout, share
-from pdes.build.part import Part
-from pdes.build.post import Post
+from pdes.build.part import Part, Post
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.build.worlds import build_lps

@@ -16,10 +16,7 @@ class OutgoingLink(Row, written_by="build.part build.schedule messages.fidelity.
         "number of nodes on is the LP's neighbour of that number less the nodes",
     )
     sent_bytes = word(Kind.PACKED, "on the wire | upper 16 bits of the longest wait << BYTES_BITS")
-    sent_packets = word(
-        Kind.PACKED,
-        "how many | lower 28 bits of the longest wait of a packet for the port (ps) << PACKETS_BITS",
-    )
+    sent_packets = word(Kind.PACKED, "how many | lower 28 bits of the longest wait of a packet (ps) << PACKETS_BITS")
 
 
 class LinkClass(Row, written_by="build.fabric build.schedule"):
@@ -32,9 +29,7 @@ class LinkClass(Row, written_by="build.fabric build.schedule"):
     kmin_bytes = word(Kind.BYTES, "in the queue of the sending port: more are marked with some probability")
     kmax_bytes = word(Kind.BYTES, "in the queue: as many or more are always marked")
     pmax = word(Kind.RATIO, "of 2^32: probability of a mark just below kmax_bytes")
-    special = word(
-        Kind.FLAGS, "CARE, packets may be lost on the link, or carry what they meet; FRAMED, flits; INSIDE, NVLink"
-    )
+    special = word(Kind.FLAGS, "CARE: packets may be lost, or carry what they meet; FRAMED: flits; INSIDE: NVLink")
 
 
 class Forwarding(Row, written_by="build.routes network.faults"):
@@ -105,10 +100,7 @@ class Change(Row, written_by="build.schedule"):
 class PacketRecord(Row, written_by="core.fifo"):
     """A packet that waits, or is on the wire (pdes/core/packet.py)."""
 
-    ready_ps = word(
-        Kind.TIME,
-        "when the receiving node may act on it: its last byte is in, or its header where the node cuts through",
-    )
+    ready_ps = word(Kind.TIME, "when the receiving node may act: its last byte is in, or its header if it cuts through")
     w1 = word(Kind.PACKED, "destination, source, bytes on the wire, flags")
     w2 = word(Kind.PACKED, "sequence number, sender's queue pair, entropy of its path")
     w3 = word(Kind.PACKED, "message tag")

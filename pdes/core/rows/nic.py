@@ -33,9 +33,7 @@ class QueuePair(Row, words=16, written_by="nic.port nic.rendezvous nic.transport
     deadline_ps = word(Kind.TIME, "retransmit when no progress by then")
     ring_next = word(Kind.QUEUE_PAIR, "circular list of the port", bits=32)
     port = word(Kind.LINK, "by which it sends", bits=32)
-    pending = word(
-        Kind.MESSAGE, "1 + the first that waits for an answer of `dst`, 0 none (pdes/nic/rendezvous.py)", bits=32
-    )
+    pending = word(Kind.MESSAGE, "1 + the first that waits for an answer (pdes/nic/rendezvous.py), 0 none", bits=32)
     retries = word(Kind.COUNT, "timeouts in a row", bits=16)
     active = word(Kind.CODE, "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=16)
     current_end = word(Kind.SEQUENCE, "after the message of next_seq")
@@ -49,21 +47,14 @@ class QueuePair(Row, words=16, written_by="nic.port nic.rendezvous nic.transport
     npu = word(Kind.NODE, "whose it is", bits=32)
     connection = word(Kind.GROUP, "group | number << CONNECTION_SHIFT", bits=32)
     messages = word(Kind.COUNT, "posted", bits=32)
-    shares = word(
-        Kind.RATIO,
-        "it is driven at SHARE_UNITS / that of its port's line rate; up to SHARE_UNITS: at line rate",
-        bits=32,
-    )
+    shares = word(Kind.RATIO, "goes at SHARE_UNITS / that of its port's rate; up to SHARE_UNITS: at all of it", bits=32)
 
 
 class CongestionState(Row, words=32, written_by="nic.allowed nic.congestion.* nic.control nic.driven nic.pacing"):
     """What congestion control keeps of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
 
     window_packets = word(Kind.COUNT, "that may be unacknowledged")
-    pace_ps_per_byte = word(
-        Kind.FLOAT,
-        "ps per byte on the wire from the begin of one packet to that of the next; 0 = not paced",
-    )
+    pace_ps_per_byte = word(Kind.FLOAT, "ps per byte on the wire from begin to begin of packets; 0 = not paced")
     line_ps_per_byte = word(Kind.FLOAT, "ps per byte of its port, or of its share of that")
     next_send_ps = word(Kind.TIME, "pacing lets the next packet go then")
     last_seq = word(Kind.SEQUENCE, "of the newest packet that ends a message, -1 none")
@@ -85,10 +76,7 @@ class Message(Row, words=8, written_by="nic.transport npu.endpoints"):
         "who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody. Of a "
         "blocking lane, 1 + its number << REF_LANE too",
     )
-    told = word(
-        Kind.PACKED,
-        "who waits for its last acknowledgement, likewise, where that counts (pdes/npu/endpoints.py)",
-    )
+    told = word(Kind.PACKED, "who waits for its last acknowledgement, where that counts (pdes/npu/endpoints.py)")
 
 
 class Selective(Row, words=40, written_by="nic.selective nic.selective_receiver nic.transport"):

@@ -46,10 +46,7 @@ class System(Row, written_by="npu.contention npu.endpoints npu.in_flight"):
     """What the system layer knows of an NPU: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
     running = word(Kind.COUNT, "collectives from their first step to their end, where they slow compute down")
-    work_ps = word(
-        Kind.DURATION,
-        "what was left of the compute lane's row at since_ps, with no collective running: whole ps",
-    )
+    work_ps = word(Kind.DURATION, "left of the compute lane's row at since_ps, with no collective running: whole ps")
     work_part = word(Kind.RATIO, "and compute_slow_1000ths-ths of a ps")
     since_ps = word(Kind.TIME, "when that was")
     in_flight = word(Kind.COUNT, "places taken, where they are counted")
@@ -67,25 +64,16 @@ class Instance(Row, words=16, written_by="messages.message_loop messages.whole n
     plan = word(Kind.PLAN, "of its member")
     lanes_left = word(Kind.COUNT, "not done")
     sends_left = word(Kind.COUNT, "posted, last byte not yet sent")
-    started = word(
-        Kind.CODE,
-        "STARTED: its steps may be done; LAUNCHING: the first is due later; 0: only messages for it have come",
-    )
+    started = word(Kind.CODE, "STARTED: steps may be done; LAUNCHING: one is due later; 0: only messages have come")
     buffer_bytes = word(Kind.BYTES, "of the whole buffer")
     schedule = word(Kind.PLAN, "of the collective")
     member = word(Kind.COUNT, "which of the group it is")
     priority = word(Kind.CODE, "of its trace row")
-    left_ps = word(
-        Kind.TIME,
-        "when the last byte of its messages that no lane waits for has left, at message level",
-    )
+    left_ps = word(Kind.TIME, "when the last byte of its messages that no lane waits for has left, at message level")
     left_ordinal = word(Kind.COUNT, "of that message")
     first_lane = word(Kind.PLACE, "row of its member's first lane")
     lanes = word(Kind.COUNT, "of its member's plan")
-    stirred = word(
-        Kind.FLAGS,
-        "lanes to which something has happened since they were last looked at; -1: all are to be looked at",
-    )
+    stirred = word(Kind.FLAGS, "lanes to which something happened since they were last looked at; -1: look at all")
 
 
 class LaneState(Row, written_by="nic.rendezvous npu.agenda npu.collective"):

@@ -113,10 +113,7 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     neighbours = word(Kind.COUNT, "LPs to which links go")
     address = word(Kind.ADDRESS, "where kernels find this world")
     base_rtt_ps = word(Kind.DURATION, "idle round trip of a full packet over the longest path")
-    cnp_interval_ps = word(
-        Kind.DURATION,
-        "a receiver sends no more than one congestion notification per queue pair in that time",
-    )
+    cnp_interval_ps = word(Kind.DURATION, "in which a receiver notifies a queue pair of congestion once at most")
     pause_frame_bytes = word(Kind.BYTES, "a pause frame on the wire")
     pfc = word(Kind.FLAG, "switches pause, else they drop")
     alpha_1024ths = word(Kind.RATIO, "of dynamic thresholds")
@@ -133,10 +130,7 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     epochs = word(Kind.COUNT, "sets of routing tables")
     pit = word(Kind.LINK, "`tx` row of a link on which all is lost, for what no route leads to; 0 none")
     depths = word(Kind.COUNT, "columns of `depth`, 0: queues are not sampled")
-    endpoint_delay_ps = word(
-        Kind.DURATION,
-        "before the first step of a collective, and before a receiver acts on a message",
-    )
+    endpoint_delay_ps = word(Kind.DURATION, "before a collective's first step, and before a receiver acts on a message")
     reduces = word(Kind.FLAG, "adding a message to what is there takes time")
     resolution_ps = word(Kind.DURATION, "transfers at message level, and reductions, are cut to multiples")
     tokens = word(Kind.COUNT, "phases that an NPU does in a dimension at a time, 0 = no limit")
@@ -146,10 +140,7 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     rendezvous_bytes = word(Kind.BYTES, "of the smallest message that is asked for before it is sent, INF none")
     control_bytes = word(Kind.BYTES, "of a request or its answer")
     collectives_in_flight = word(Kind.COUNT, "that an NPU does at a time, 0 = no limit")
-    compute_slow_1000ths = word(
-        Kind.RATIO,
-        "of its time that compute takes while a collective runs, 0: as long as ever",
-    )
+    compute_slow_1000ths = word(Kind.RATIO, "of its time that compute takes beside a collective, 0: as long as ever")
     handshakes = word(Kind.FLAG, "some messages are asked for, or members of collectives called")
     send_latency_ps = word(Kind.DURATION, "from when a message is posted until its first packet may be sent")
     outer = word(Kind.NODE, "first switch of those that act before NPUs and other switches")
@@ -164,17 +155,10 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     """
 
     congestion_control = word(Kind.HOOK, "(q, event, now, a, b, c): pdes/nic/congestion")
-    shared_switches = word(
-        Kind.HOOK, "(begin, end, first, last): switches that share their buffer; 0: output queues without sharing"
-    )
+    shared_switches = word(Kind.HOOK, "(begin, end, first, last): switches that share their buffer; 0: output queues")
     telemetry = word(Kind.HOOK, "(what, at): moves telemetry; 0: packets carry none")
-    balancing = word(
-        Kind.HOOK,
-        "(node, first, count, w1, w2, now): chooses one of several equal links (pdes/network/balancing), 0: ECMP",
-    )
-    notify = word(
-        Kind.HOOK, "(node, now, w1, w2, row): answers marks with notifications, 0: acknowledgements echo them"
-    )
+    balancing = word(Kind.HOOK, "(node, first, count, w1, w2, now): chooses one of several equal links, 0: ECMP")
+    notify = word(Kind.HOOK, "(node, now, w1, w2, row): notifies of marks, 0: acknowledgements echo them")
     first_allowed = word(Kind.HOOK, "(node, link, now): says who may send at a port, 0: all that take turns may")
     selective_sender = word(Kind.HOOK, "(what, q, a, b, trimmed): the sender's side of selective repeat, 0: go back N")
     selective_receiver = word(Kind.HOOK, "(node, now, w1, w2, w3, rx, flag): the receiver's side")
@@ -187,9 +171,7 @@ class Hooks(Row, words=32, written_by="build.simulation"):
         "(node, dst, connection, tag, size, ref, now): takes a message at message level (pdes/messages/whole.py), or "
         "that is sent later, or whose acknowledgement counts (pdes/npu/endpoints.py)",
     )
-    act = word(
-        Kind.HOOK, "(message, now): moves messages at message level (pdes/messages/fidelity), 0: they go as packets"
-    )
+    act = word(Kind.HOOK, "(message, now): moves messages (pdes/messages/fidelity), 0: they go as packets")
     ask = word(Kind.HOOK, "(node, dst, group, tag, size, ref, now): asks to send")
     expect = word(Kind.HOOK, "(node, inst, number, lane, step, now): what a lane does that waits for a message")
     may_start = word(Kind.HOOK, "(node, row): holds collectives back")
@@ -198,6 +180,4 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     begin_message = word(Kind.HOOK, "(q, now): is told of a message to be sent next, where queue pairs are driven")
     is_in = word(Kind.HOOK, "(node, now, w1, w2, w3): takes a message that is in and acted on later")
     do_later = word(Kind.HOOK, "(node, now): does what was put off")
-    is_acknowledged = word(
-        Kind.HOOK, "(node, ref, now): is told of a message's last acknowledgement, where that counts"
-    )
+    is_acknowledged = word(Kind.HOOK, "(node, ref, now): is told of a message's last acknowledgement, if it counts")

@@ -11,10 +11,10 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from pdes.core.errors import RunError
-from pdes.core.setting import Setting
+from pdes.core.setting import setting
 
 _BYTE_PS = 8e12
 
@@ -28,27 +28,22 @@ class Fidelity:
     messages take what they would alone on the network of packets. send_latency_ps and acknowledged are of packets only.
     """
 
-    name: Annotated[str, Setting("how the network is modelled", is_given=False)]
-    act: Annotated[Callable | None, Setting("has a message go on", is_given=False)] = None
-    alone_ps: Annotated[Callable | None, Setting("what messages take on an idle path", is_given=False)] = None
-    endpoint_delay_ps: Annotated[
-        int, Setting("before a collective's first step, and before a receiver acts on a message")
-    ] = 0
-    reduction_bandwidth_bps: Annotated[
-        float | None, Setting("of the memory in which what is received is added; without, adding takes no time")
-    ] = None
-    resolution_ps: Annotated[
-        int, Setting("analytical: times of transfers and reductions are cut to multiples of it")
-    ] = 1
-    congestion_aware: Annotated[
-        bool, Setting("analytical: a link sends one message at a time, whole; false: none waits for another")
-    ] = True
-    send_latency_ps: Annotated[int, Setting("from when a message is posted until its first packet may be sent")] = 0
-    acknowledged: Annotated[
-        bool,
-        Setting("a message counts, at both ends, when its last acknowledgement is back; else when its last byte is in"),
-    ] = False
-    is_closed_form: Annotated[bool, Setting("nothing crosses the network", is_given=False)] = False
+    name: str = setting("packet", "how the network is modelled", is_given=False)
+    act: Callable | None = setting(None, "has a message go on", is_given=False)
+    alone_ps: Callable | None = setting(None, "what messages take on an idle path", is_given=False)
+    endpoint_delay_ps: int = setting(0, "before a collective's first step, and before a receiver acts on a message")
+    reduction_bandwidth_bps: float | None = setting(
+        None, "of the memory in which what is received is added; without, adding takes no time"
+    )
+    resolution_ps: int = setting(1, "analytical: times of transfers and reductions are cut to multiples of it")
+    congestion_aware: bool = setting(
+        True, "analytical: a link sends one message at a time, whole; false: none waits for another"
+    )
+    send_latency_ps: int = setting(0, "from when a message is posted until its first packet may be sent")
+    acknowledged: bool = setting(
+        False, "a message counts, at both ends, when its last acknowledgement is back; else when its last byte is in"
+    )
+    is_closed_form: bool = setting(False, "nothing crosses the network", is_given=False)
 
     @property
     def reduction_psb(self) -> float:
