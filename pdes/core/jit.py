@@ -49,7 +49,7 @@ def _dtypes(kind: Any) -> tuple[np.dtype[Any] | None, ...]:
 
 def _fields(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
     """Name, declared dtype and value of all fields of a nested NamedTuple in order: an array or a single row."""
-    for name, dtype, field in zip(record._fields, _dtypes(type(record)), record, strict=True):
+    for name, dtype, field in zip(record._fields, _dtypes(record.__class__), record, strict=True):
         if dtype is None:
             yield from _fields(field)
         else:
@@ -75,7 +75,7 @@ class Directory:
             if field is self._known[i]:
                 continue
             self._known[i] = field
-            array = field.base if isinstance(field, np.record) else field
+            array: Any = field.base if isinstance(field, np.record) else field
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
             self._entries[ENTRY_WORDS * i] = array.ctypes.data

@@ -324,9 +324,7 @@ class _Game:
             "broadcast": lambda: self._of_root,
             "scatter": lambda: {a: self._of_root[a] for a in own},
             "all-to-all": lambda: {
-                self.grid.atoms + a: {(m, o): 1}
-                for m in range(self.n)
-                for a, o in zip(self._part(m), own, strict=True)
+                self.grid.atoms + a: {(m, o): 1} for m in range(self.n) for a, o in zip(self._part(m), own, strict=True)
             },
         }
         return makes[self.kind]()
