@@ -34,23 +34,29 @@ F = TypeVar("F", bound=Callable[..., Any])
 # (`compiling.records`). Plain Python sees the NamedTuple itself.
 
 
-def _arrays(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
-    """Name, declared dtype and array of all fields of a nested NamedTuple in order; of a single row, its array."""
-    hints = get_type_hints(type(record), include_extras=True)
-    for name, field in zip(record._fields, record, strict=True):
-        if isinstance(field, tuple):
-            yield from _arrays(field)
+@functools.cache
+def _dtypes(kind: Any) -> tuple[np.dtype[Any] | None, ...]:
+    """Declared dtype of each field of a NamedTuple; None of what is a NamedTuple itself."""
+    hints = get_type_hints(kind, include_extras=True)
+    declared = [getattr(hints[name], "__metadata__", None) for name in kind._fields]
+    return tuple(None if kinds is None else np.dtype(kinds[0]) for kinds in declared)
+
+
+def _fields(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
+    """Name, declared dtype and value of all fields of a nested NamedTuple in order: an array or a single row."""
+    for name, dtype, field in zip(record._fields, _dtypes(record.__class__), record, strict=True):
+        if dtype is None:
+            yield from _fields(field)
         else:
-            array = field.base if isinstance(field, np.record) else field
-            yield name, np.dtype(hints[name].__metadata__[0]), array
+            yield name, dtype, field
 
 
 class Directory:
     """Where the arrays of a NamedTuple lie, so that a kernel takes one address in place of a hundred arrays."""
 
     def __init__(self, record: Any) -> None:
-        self._record = record
-        self._entries = np.zeros(ENTRY_WORDS * sum(1 for _ in _arrays(record)), np.int64)
+        self._known: list[Any] = [None for _ in _fields(record)]
+        self._entries = np.zeros(ENTRY_WORDS * len(self._known), np.int64)
         self.update(record)
 
     @property
@@ -60,8 +66,11 @@ class Directory:
 
     def update(self, record: Any) -> None:
         """Have the same address stand for another record of the same type."""
-        self._record = record
-        for i, (name, dtype, array) in enumerate(_arrays(record)):
+        for i, (name, dtype, field) in enumerate(_fields(record)):
+            if field is self._known[i]:
+                continue
+            self._known[i] = field
+            array: Any = field.base if isinstance(field, np.record) else field
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
             self._entries[ENTRY_WORDS * i] = array.ctypes.data

@@ -1,6 +1,6 @@
 """Two flows through one bottleneck as plain Python, with all that the congestion control is told written down.
 
-Run as a script (NUMBA_DISABLE_JIT=1) with the name of a control, it prints JSON:
+Run as a script (NUMBA_DISABLE_JIT=1) with names of controls, it prints JSON, of each by name:
 
     calls: [queue pair, event, now, a, b, c, una, next, what the packet has carried, window, ps per byte] after each
     marks: [bytes left in the queue, marked] of each packet that left some behind
@@ -11,6 +11,7 @@ Run as a script (NUMBA_DISABLE_JIT=1) with the name of a control, it prints JSON
 import dataclasses
 import json
 import sys
+from unittest.mock import patch
 
 import numpy as np
 
@@ -67,7 +68,6 @@ def run(name):
             heard["notified"].append([int(source(w1)), int(now)])
         send_ack(net, npus, qps, node, row, now, w1, *rest)
 
-    shared_switch.is_marked, notification.send_ack = marks, acks
     sent = sc.messages([0, 1], 2, MTU * PACKETS, [BEGIN, LATER])
     settings = pdes.Settings(
         mtu_bytes=MTU,
@@ -77,7 +77,8 @@ def run(name):
         cnp_interval_ps=CNP_INTERVAL,
     )
     sim = pdes.build_world(star(3, rate=GBPS, delay=DELAY).graph(), sc.program(3, sent), settings)
-    results = pdes.run(sim)
+    with patch.object(shared_switch, "is_marked", marks), patch.object(notification, "send_ack", acks):
+        results = pdes.run(sim)
     const = sim.lps[0].world.net.const
     heard["settled"] = [int(const.window_packets), int(const.base_rtt_ps), 8000 / GBPS]
     heard["counters"] = results.counters
@@ -86,4 +87,4 @@ def run(name):
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(run(sys.argv[1])))
+    sys.stdout.write(json.dumps({name: run(name) for name in sys.argv[1:]}))

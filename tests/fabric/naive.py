@@ -260,9 +260,11 @@ class Switch:
         lies = {(number, c): 0 for number in self.into for c in CLASSES}
         for egress in self.out.values():
             for c in CLASSES:
-                assert egress.waiting[c] == sum(entry[0].size for entry in egress.data[c])
+                waiting = 0
                 for packet, ingress, _ in egress.data[c]:
+                    waiting += packet.size
                     lies[ingress.link.number, c] += packet.size
+                assert egress.waiting[c] == waiting
         assert self.used >= 0
         if not self.rules.pfc:
             assert self.used == sum(lies.values()) <= self.rules.buffer_bytes

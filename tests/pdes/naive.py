@@ -9,6 +9,7 @@ import heapq
 import itertools
 import math
 from collections import deque
+from functools import lru_cache
 from types import SimpleNamespace
 
 from tests.workload.alpha_beta import of_lanes
@@ -35,8 +36,11 @@ def mix2(a, b):
     return mix(5 * high + mix(b) + 3 * mix((b >> 32) + 0x27D4EB2F))
 
 
+known_mix2 = lru_cache(1 << 16)(mix2)
+
+
 def mix3(a, b, c):
-    return mix2(7 * mix2(a, b) + 0x3C6EF372, c)
+    return mix2(7 * known_mix2(a, b) + 0x3C6EF372, c)
 
 
 class GaveUpError(Exception):
@@ -129,6 +133,7 @@ class Simulator:
             if link.src < graph.npus:
                 ports = self.npus[link.src].ports
                 ports[link.number] = Port(link, len(ports))
+        self.ways = {}
         self.flows, self.steps, self.buffers, self.blocking, self.connection, self.shares = [], {}, {}, {}, {}, {}
         self.endpoint, self.begins = settings.fidelity.endpoint_delay_ps, {}
         self.count = dict.fromkeys(
@@ -265,13 +270,19 @@ class Simulator:
         return r.set_link[r.set_ptr[port_set] : r.set_ptr[port_set + 1]].tolist()
 
     def next_link(self, node, dst, entropy):
+        to = node, dst, entropy
+        if to not in self.ways:
+            self.ways[to] = self.equal_links(node, dst, entropy)
+        return self.one_of(self.ways[to], node, entropy)
+
+    def equal_links(self, node, dst, entropy):
+        """Those of which one is chosen, the same at any time."""
         r = self.graph.routing
         if not hasattr(r, "home"):
-            return self.one_of(self.links_of(self.dimension_set(node, dst, entropy)), node, entropy)
+            return self.links_of(self.dimension_set(node, dst, entropy))
         if node < self.graph.npus:
             distance = {link: self.distance(self.links[link].dst, dst) for link in self.npus[node].ports}
-            nearest = [link for link in sorted(distance) if distance[link] == min(distance.values())]
-            return self.one_of(nearest, node, entropy)
+            return [link for link in sorted(distance) if distance[link] == min(distance.values())]
         row, best, equals, chosen = int(r.row[node]), 127, 0, None
         for i, home in enumerate(r.home[dst].tolist()):
             hops = 127 if home < 0 else int(r.hops[row, home])
@@ -281,7 +292,7 @@ class Simulator:
             replaces = mix(self.salt[node] ^ ((entropy + i) * 0x5BD1E995)) * equals // WORD == 0
             if hops < best or replaces:
                 best, chosen = hops, int(r.attach_set[dst, i] if hops == 0 else r.next_set[row, home])
-        return self.one_of(self.links_of(chosen), node, entropy)
+        return self.links_of(chosen)
 
     def distance(self, switch, dst):
         r = self.graph.routing

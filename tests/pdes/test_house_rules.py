@@ -2,6 +2,7 @@ import ast
 import importlib
 import inspect
 from fnmatch import fnmatch
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -113,12 +114,24 @@ def free_names(function):
     return read - bound
 
 
+@cache
 def parsed(path):
     return ast.parse(path.read_text(), str(path))
 
 
+@cache
+def naming(*words):
+    """Sources in whose text one of these words stands: parsing all takes seconds each time."""
+    return [path for path in SOURCES if any(word in path.read_text() for word in words)]
+
+
+def decorated():
+    """Sources that may have kernels."""
+    return naming(*(f"@{name}" for name in sorted(DECORATORS)))
+
+
 def test_there_is_something_to_check():
-    found = [function.name for path in SOURCES for function in kernels(parsed(path))]
+    found = [function.name for path in decorated() for function in kernels(parsed(path))]
     assert len(found) > 60
     assert {"work", "window", "on_ack", "link_send", "mix"} <= set(found)
 
@@ -138,7 +151,7 @@ def file_of(module):
 
 def test_what_kernels_are_made_of_names_the_folder_of_their_code():
     """Else code that was compiled before an edit would be taken for code of what stands there now."""
-    files = [path for path in SOURCES if any(kernels(parsed(path)))]
+    files = [path for path in decorated() if any(kernels(parsed(path)))]
     modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
     assert {name.split(".")[0] for name in modules} == {"nadi", "pdes"}
     reached = set()
@@ -158,16 +171,16 @@ def test_imports_are_followed():
 
 
 def test_numba_stands_in_one_room():
-    users = [path.relative_to(ROOT).as_posix() for path in SOURCES if imports(parsed(path), "numba")]
+    users = [path.relative_to(ROOT).as_posix() for path in naming("numba") if imports(parsed(path), "numba")]
     assert users == [f"compiling/{name}.py" for name in ("compiler", "primitives", "records")]
 
 
 @pytest.mark.parametrize("package", ["mpi4py"])
 def test_mpi_is_not_imported_with_any_module(package):
-    assert [str(path) for path in SOURCES if imports(parsed(path), package, top_only=True)] == []
+    assert [str(path) for path in naming(package) if imports(parsed(path), package, top_only=True)] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", decorated(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_kernels_allocate_nothing_and_use_no_negative_index(path):
     tree = parsed(path)
     known = helpers(tree) | PLAIN_TWINS
@@ -267,7 +280,7 @@ def unpacked(tree):
 def test_words_of_packets_and_links_are_unpacked_by_name():
     for path in kernel_sources.files():
         if path.relative_to(ROOT).as_posix() not in PACKED:
-            assert not [*unpacked(ast.parse(path.read_text()))], path
+            assert not [*unpacked(parsed(path))], path
 
 
 def test_the_rule_of_packed_words_finds_them():

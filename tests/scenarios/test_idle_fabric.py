@@ -1,6 +1,7 @@
 """Schedules played on an idle fabric: beside closed forms by hand, and beside the simulator."""
 
 import contextlib
+from functools import cache
 
 import numpy as np
 import pytest
@@ -48,6 +49,12 @@ ENDS = {
 PROTOCOLS = ["ll", "ll128", "simple"]
 
 
+@cache
+def built(spec):
+    """The graph, which nobody changes."""
+    return topologies.build(spec)
+
+
 def above_ps(graph, program, kind, algorithm, **settings):
     """What the simulator takes more than the closed form."""
     form = forms.closed_form(
@@ -64,7 +71,7 @@ def above_ps(graph, program, kind, algorithm, **settings):
 
 
 def above_of_ps(spec, kind, algorithm, size, **settings):
-    graph = topologies.build(spec)
+    graph = built(spec)
     return above_ps(graph, collective_program(kind, graph.npus, size, algorithm, graph), kind, algorithm, **settings)
 
 
@@ -77,7 +84,7 @@ def two_members(way, back, mtu_bytes, window_packets, times):
 
 def played(spec, kind, algorithm, size, **settings):
     """What the steps take when they are played, also where tables have a formula."""
-    graph = topologies.build(spec)
+    graph = built(spec)
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings(**settings)
     fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
     return Play(program.schedules, 0, size, fabric).time_ps()
@@ -337,7 +344,7 @@ def test_every_algorithm_with_what_passes_at_the_ends_of_messages(ends, kind, al
 @pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
 def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
     own = {"endpoint_delay_ps": 7, "reduction_bandwidth_bps": 8e12 / 3.3, "resolution_ps": 10}
-    graph, chosen = topologies.build(SWITCH.format(6)), Settings(fidelity=fidelity(name, **own))
+    graph, chosen = built(SWITCH.format(6)), Settings(fidelity=fidelity(name, **own))
     size = 300_001
     program = collective_program(kind, graph.npus, size, algorithm, graph)
     form = forms.closed_form(
@@ -363,7 +370,7 @@ def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
 @pytest.mark.parametrize("name", ["congestion_aware", "congestion_unaware"])
 @pytest.mark.parametrize(("hosts", "kind"), [(1, "all-reduce"), (1, "broadcast"), (2, "all-reduce")])
 def test_nccl_with_messages_that_go_whole(name, hosts, kind):
-    graph, chosen = topologies.build(HOSTS[hosts]), Settings(fidelity=fidelity(name))
+    graph, chosen = built(HOSTS[hosts]), Settings(fidelity=fidelity(name))
     program = collective_program(kind, graph.npus, 4 * MIB, "nccl", graph)
     fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
     taken_ps = run(build_world(graph, program, chosen)).finish_time_ps

@@ -23,13 +23,25 @@ class Network:
         self.buffers, self.size = buffers(schedules, index), size
         self.done = [[0] * len(own) for own in self.lanes]
         self.posted = [[False] * len(own) for own in self.lanes]
+        self.followers = [self.followers_of(own) for own in self.lanes]
         self.inbox = [Counter() for _ in self.lanes]
         self.sender_free, self.receiver_free = defaultdict(float), defaultdict(float)
         self.events, self.count, self.now = [], 0, 0.0
 
+    def followers_of(self, own):
+        """Of each lane of a member those that a step of it may let go on."""
+        if self.tokens:
+            return [range(len(own))] * len(own)
+        found = [set() for _ in own]
+        for lane, steps in enumerate(own):
+            for step in steps:
+                if step.dep_lane != NONE:
+                    found[step.dep_lane].add(lane)
+        return found
+
     def finish_time(self):
-        for member in range(len(self.lanes)):
-            self.advance(member)
+        for member, own in enumerate(self.lanes):
+            self.advance(member, range(len(own)))
         while self.events:
             self.now, _, what, member, *rest = heapq.heappop(self.events)
             getattr(self, what)(member, *rest)
@@ -47,12 +59,24 @@ class Network:
 
     def message_comes(self, member, lane):
         self.inbox[member][lane] += 1
-        self.advance(member)
+        self.advance(member, [lane])
 
-    def advance(self, member):
-        lanes = range(len(self.lanes[member]))
-        while sum(self.half_step(member, lane) for lane in lanes):
-            pass
+    def advance(self, member, lanes):
+        """Let these lanes go on, and those that follow; in each round one half step of each, by number."""
+        while lanes:
+            lanes, later = list(lanes), set()
+            heapq.heapify(lanes)
+            while lanes:
+                lane = heapq.heappop(lanes)
+                if not self.half_step(member, lane):
+                    continue
+                later.add(lane)
+                for other in self.followers[member][lane]:
+                    if other <= lane:
+                        later.add(other)
+                    elif other not in lanes:
+                        heapq.heappush(lanes, other)
+            lanes = later
 
     def half_step(self, member, lane):
         steps, done = self.lanes[member][lane], self.done[member]

@@ -49,7 +49,7 @@ class HostsNetwork(Network):
         path = self.shape.outside_ps if far else self.shape.inside_ps
         self.at(start + path, "head_arrives", step.send_peer, step.send_lane, duration, line)
         self.posted[member][lane] = True
-        self.advance(member)
+        self.advance(member, [lane])
 
     def head_arrives(self, member, lane, duration, line):
         end = self.receiver_free[member, line] = max(self.now, self.receiver_free[member, line]) + duration

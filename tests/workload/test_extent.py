@@ -40,21 +40,24 @@ def fabric(spec):
     return topologies.build(spec)
 
 
+@cache
+def shape_on(spec, trees):
+    return shape_of(fabric(spec), range(fabric(spec).npus), trees=trees)
+
+
 def asked(name, fabrics, sizes=SIZES):
-    """Choice, kind, shape, members and size of all that an algorithm is asked for here."""
+    """Choice, kind, shape, members and size of all that an algorithm may be asked for here."""
     module = collectives.algorithms()[name]
     for spec in fabrics:
-        graph = fabric(spec)
         for kind in module.KINDS:
             for parameters in ("", *PARAMETERS.get(name, ())):
                 choice = collectives.choose(kind, f"{name}:{parameters}")
                 for size in sizes if choice.needs_shape else sizes[:1]:
                     try:
-                        shape = shape_of(graph, range(graph.npus), trees=choice.trees) if choice.needs_shape else None
-                        made = choice.plan(kind, graph.npus, shape, size)
+                        own = shape_on(spec, choice.trees) if choice.needs_shape else None
                     except WorkloadError:
                         continue
-                    yield choice, kind, shape, graph.npus, size, made
+                    yield choice, kind, own, fabric(spec).npus, size
 
 
 def count(plans):
@@ -64,8 +67,12 @@ def count(plans):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_plans_have_as_many_steps_and_lanes_as_counted(name):
     seen = 0
-    for choice, kind, shape, members, size, made in asked(name, FABRICS):
-        found, want = choice.extent(kind, members, shape, size), count(made)
+    for choice, kind, own, members, size in asked(name, FABRICS):
+        try:
+            made = choice.plan(kind, members, own, size)
+        except WorkloadError:
+            continue
+        found, want = choice.extent(kind, members, own, size), count(made)
         seen += 1
         if name in BOUNDS:
             assert want[0] <= found.steps <= 2 * want[0] + 4, (choice, kind, members)
@@ -89,13 +96,18 @@ def little_garbage():
 def test_memory_is_within_a_factor_of_two(name):
     """At two sizes of each kind, of plans that are small enough to be measured."""
     seen = 0
-    for choice, kind, shape, members, size, _ in asked(name, ("switch:npus=16", "torus:sizes=6x6", "dgx-h100:npus=32")):
-        found = choice.extent(kind, members, shape, size)
-        if found.steps > 6000 or seen > 8:
+    for choice, kind, own, members, size in asked(name, ("switch:npus=16", "torus:sizes=6x6", "dgx-h100:npus=32")):
+        try:
+            found = choice.extent(kind, members, own, size)
+            if found.steps > 6000:
+                continue
+            peak = measured(choice, kind, own, members, size)
+        except WorkloadError:
             continue
         seen += 1
-        peak = measured(choice, kind, shape, members, size)
         assert peak / 2 <= found.memory_bytes <= 2 * peak, (choice, kind, members, size)
+        if seen == 9:
+            break
     assert seen > 1
 
 

@@ -1,8 +1,8 @@
 """What a schedule really does, found by playing it with symbols in place of data.
 
-The buffer is cut so finely that chunks of all lanes are whole numbers of atoms. An atom holds a multiset of
-contributions (member, atom): each member's own data at the start, sums after reductions. Regions above 0 hold nothing.
-Aggregators begin with nothing and are promised nothing.
+The buffer is cut so finely that chunks of all lanes are whole numbers of atoms. An atom holds contributions
+(member, atom), each so many times: each member's own data at the start, sums after reductions. Regions above 0 hold
+nothing. Aggregators begin with nothing and are promised nothing.
 Members and messages proceed in random order; messages between the same two members and lane stay in order, as on one
 queue pair. At the end every member must have exactly what the kind of collective promises. Plain Python, for tests of
 algorithms: n members and k messages take time n k.
@@ -12,7 +12,7 @@ import math
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,9 +25,14 @@ from workload.schedules.read_back import Buffer, buffers, unpack
 _IN_PARTS = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
 
 Int64 = NDArray[np.int64]
-Content = Counter[tuple[int, int]]
+Content = dict[tuple[int, int], int]
+"""How often each contribution is in it; a dictionary is never changed, but another one takes its place."""
 Memory = dict[int, Content]
 """Atoms that hold something that means something; those of region r come after the buffer's, r times."""
+
+
+_Actor = tuple[int, int, int]
+"""A lane as (NONE, member, lane), a wire that carries something as (sender, receiver, lane)."""
 
 
 class OracleError(AssertionError):
@@ -138,6 +143,24 @@ class _Lane:
         return self.done == len(self.steps)
 
 
+def _sum(one: Content, other: Content) -> Content:
+    """All contributions of both."""
+    total = dict(one)
+    for contribution, times in other.items():
+        total[contribution] = total.get(contribution, 0) + times
+    return total
+
+
+def _followers(own: list[list[Step]]) -> list[set[int]]:
+    """Of each lane of a member those that wait for a step of it."""
+    found: list[set[int]] = [set() for _ in own]
+    for lane, steps in enumerate(own):
+        for step in steps:
+            if step.dep_lane != NONE:
+                found[step.dep_lane].add(lane)
+    return found
+
+
 class _Game:
     def __init__(
         self,
@@ -154,18 +177,29 @@ class _Game:
             for own, of_own in zip(lanes, of_lanes, strict=True)
         ]
         self.memory: list[Memory] = [self._start(member) if member < n else {} for member in range(len(lanes))]
-        self.wire: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
+        self.wire: dict[_Actor, deque[Message]] = defaultdict(deque)
+        self.followers = [_followers(own) for own in lanes]
 
     def play(self) -> None:
-        """Let lanes and wires act in random order, some of them slow, until nothing moves."""
-        slow = {actor for actor in self._actors() if self.rng.random() < 0.3}
-        while True:
-            actors = self._actors()
-            self.rng.shuffle(actors)
-            quick = [a for a in actors if a not in slow or self.rng.random() < 0.1]
-            moved = sum(map(self._act, quick)) or sum(map(self._act, actors))
-            if not moved:
-                return
+        """Let lanes and wires act in random order, some lanes slow, until nothing moves.
+
+        Who cannot go on is asked again when something has happened that it may wait for.
+        """
+        ready = [(NONE, member, lane) for member, own in enumerate(self.lanes) for lane in range(len(own))]
+        slow = {actor for actor in ready if self.rng.random() < 0.3}
+        asked = set(ready)
+        while ready:
+            at = int(self.rng.random() * len(ready))
+            actor = ready[at]
+            if actor in slow and self.rng.random() >= 0.1:
+                continue
+            ready[at] = ready[-1]
+            ready.pop()
+            asked.remove(actor)
+            for other in self._act(actor):
+                if other not in asked:
+                    ready.append(other)
+                    asked.add(other)
 
     def check_end(self) -> None:
         for member, own in enumerate(self.lanes):
@@ -180,53 +214,48 @@ class _Game:
                 if self._normal(found) != self._normal(promised):
                     raise OracleError(f"member {member} chunk {atom}: {found}, promised {promised}")
 
-    def _actors(self) -> list[tuple[int, int, int]]:
-        """Lanes as (-1, member, lane), wires that carry something as (sender, receiver, lane)."""
-        lanes = [(NONE, member, lane) for member, own in enumerate(self.lanes) for lane in range(len(own))]
-        return lanes + [wire for wire, messages in self.wire.items() if messages]
-
-    def _act(self, actor: tuple[int, int, int]) -> bool:
+    def _act(self, actor: _Actor) -> list[_Actor]:
+        """Who may go on after it, itself too; nobody if it could not."""
         sender, member, index = actor
         if sender == NONE:
-            return self._advance(member, self.lanes[member][index])
-        if not self.wire[actor]:
-            return False
+            return self._advance(member, index)
         if index >= len(self.lanes[member]):
             raise OracleError(f"member {member} has no lane {index}, to which {sender} sends")
-        self.lanes[member][index].inbox.append(self.wire[actor].popleft())
-        return True
+        messages = self.wire[actor]
+        self.lanes[member][index].inbox.append(messages.popleft())
+        return [(NONE, member, index), *([actor] if messages else [])]
 
-    def _advance(self, member: int, lane: _Lane) -> bool:
-        """Do the next half of a step, if it can be done."""
+    def _advance(self, member: int, index: int) -> list[_Actor]:
+        """Do the next half of a step of a lane, if it can be done."""
+        lane, itself = self.lanes[member][index], (NONE, member, index)
         if lane.finished():
-            return False
+            return []
         step = lane.steps[lane.done]
         if not lane.posted:
             if step.dep_lane != NONE and self.lanes[member][step.dep_lane].done <= step.dep_step:
-                return False
+                return []
             lane.posted = True
-            if step.send_peer != NONE:
-                self._post(member, lane.buffer, step)
-            return True
+            return [itself, self._post(member, lane.buffer, step)] if step.send_peer != NONE else [itself]
         if step.recv_peer != NONE:
             if not lane.inbox:
-                return False
+                return []
             self._receive(member, lane, step, lane.inbox.popleft())
         elif step.recv_chunk != NONE:
             self._write(member, lane.buffer, step, self._read(member, lane.buffer, step, "copies"))
         lane.done, lane.posted = lane.done + 1, False
-        return True
+        return [itself, *((NONE, member, other) for other in self.followers[member][index])]
 
-    def _post(self, member: int, buffer: Buffer, step: Step) -> None:
-        contents = self._read(member, buffer, step, "sends")
-        self.wire[member, step.send_peer, step.send_lane].append(Message(member, contents))
+    def _post(self, member: int, buffer: Buffer, step: Step) -> _Actor:
+        wire = member, step.send_peer, step.send_lane
+        self.wire[wire].append(Message(member, self._read(member, buffer, step, "sends")))
+        return wire
 
     def _read(self, member: int, buffer: Buffer, step: Step, does: str) -> tuple[Content, ...]:
         atoms = self.grid.span(buffer, step.send_chunk, step.send_count)
         empty = [atom for atom in atoms if atom not in self.memory[member]]
         if empty:
             raise OracleError(f"member {member} {does} chunk {empty[0]}, which holds nothing yet")
-        return tuple(self.memory[member][atom].copy() for atom in atoms)
+        return tuple(self.memory[member][atom] for atom in atoms)
 
     def _write(self, member: int, buffer: Buffer, step: Step, contents: tuple[Content, ...]) -> None:
         atoms, memory = self.grid.span(buffer, step.recv_chunk, step.recv_count), self.memory[member]
@@ -235,7 +264,7 @@ class _Game:
         for atom, content in zip(atoms, contents, strict=True):
             if step.reduce and atom not in memory:
                 raise OracleError(f"member {member} reduces into chunk {atom}, which holds nothing")
-            memory[atom] = memory[atom] + content if step.reduce else content
+            memory[atom] = _sum(memory[atom], content) if step.reduce else content
 
     def _receive(self, member: int, lane: _Lane, step: Step, message: Message) -> None:
         if not lane.of_sender.get(message.sender):
@@ -256,7 +285,7 @@ class _Game:
 
     def _own_part(self, member: int, region: int = 0) -> Memory:
         shift = region * self.grid.atoms
-        return {shift + atom: Counter([(member, atom)]) for atom in self._part(member)}
+        return {shift + atom: {(member, atom): 1} for atom in self._part(member)}
 
     def _start(self, member: int) -> Memory:
         """What a member holds at the start."""
@@ -264,29 +293,41 @@ class _Game:
             return self._own_part(member)
         if self.kind in {"broadcast", "scatter"} and member != 0:
             return {}
-        whole = {atom: Counter([(member, atom)]) for atom in range(self.grid.atoms)}
+        whole: Memory = {atom: {(member, atom): 1} for atom in range(self.grid.atoms)}
         return whole | self._own_part(member, region=1) if self.kind == "all-to-all" else whole
+
+    @cached_property
+    def _summed(self) -> Memory:
+        """The sums of all members' data."""
+        return {a: {(m, a): 1 for m in range(self.n)} for a in range(self.grid.atoms)}
+
+    @cached_property
+    def _gathered(self) -> Memory:
+        """Each member's part of the data."""
+        return {a: content for m in range(self.n) for a, content in self._own_part(m).items()}
+
+    @cached_property
+    def _of_root(self) -> Memory:
+        """The data of member 0."""
+        return {a: {(0, a): 1} for a in range(self.grid.atoms)}
 
     def _promised(self, member: int) -> Memory:
         """What a member must hold at the end; what is not named here may be anything."""
-        members, own, atoms = range(self.n), self._part(member), self.grid.atoms
-        summed = {a: Counter([(m, a) for m in members]) for a in range(atoms)}
-        gathered = {a: content for m in members for a, content in self._own_part(m).items()}
-        of_root = {a: Counter([(0, a)]) for a in range(atoms)}
-        nothing: Memory = {}
-        return {
-            "all-reduce": summed,
-            "barrier": summed,
-            "reduce": nothing if member else summed,
-            "reduce-scatter": {a: summed[a] for a in own},
-            "all-gather": gathered,
-            "gather": nothing if member else gathered,
-            "broadcast": of_root,
-            "scatter": {a: of_root[a] for a in own},
-            "all-to-all": {
-                atoms + a: Counter([(m, o)]) for m in members for a, o in zip(self._part(m), own, strict=True)
+        own = self._part(member)
+        makes: dict[str, Callable[[], Memory]] = {
+            "all-reduce": lambda: self._summed,
+            "barrier": lambda: self._summed,
+            "reduce": lambda: {} if member else self._summed,
+            "reduce-scatter": lambda: {a: self._summed[a] for a in own},
+            "all-gather": lambda: self._gathered,
+            "gather": lambda: {} if member else self._gathered,
+            "broadcast": lambda: self._of_root,
+            "scatter": lambda: {a: self._of_root[a] for a in own},
+            "all-to-all": lambda: {
+                self.grid.atoms + a: {(m, o): 1} for m in range(self.n) for a, o in zip(self._part(m), own, strict=True)
             },
-        }[self.kind]
+        }
+        return makes[self.kind]()
 
 
 class _UnevenGame(_Game):
@@ -307,13 +348,13 @@ class _UnevenGame(_Game):
         super().__init__(kind, n, lanes, of_lanes, grid, rng)
 
     def _start(self, member: int) -> Memory:
-        return {a: Counter([(member, a)]) for a in range(int(self.count[member].sum()))}
+        return {a: {(member, a): 1} for a in range(int(self.count[member].sum()))}
 
     def _promised(self, member: int) -> Memory:
         promised, at = {}, self.grid.atoms
         for source, row in enumerate(self.count):
             first = int(row[:member].sum())
             for chunk in range(first, first + int(row[member])):
-                promised[at] = Counter([(source, chunk)])
+                promised[at] = {(source, chunk): 1}
                 at += 1
         return promised

@@ -105,11 +105,6 @@ def _absolute(s: Schedules, index: int, row: int, me: int, steps: list[Step]) ->
         return NONE if c == NONE else c // chunks * chunks + (shift + c) % chunks
 
     return [
-        step._replace(
-            send_peer=peer(step.send_peer),
-            send_chunk=chunk(step.send_chunk),
-            recv_peer=peer(step.recv_peer),
-            recv_chunk=chunk(step.recv_chunk),
-        )
-        for step in steps
+        Step(dep_lane, dep_step, peer(to), to_lane, chunk(send), send_count, peer(of), chunk(recv), recv_count, reduce)
+        for dep_lane, dep_step, to, to_lane, send, send_count, of, recv, recv_count, reduce in steps
     ]
