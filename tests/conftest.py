@@ -1,16 +1,20 @@
 """Fixtures of all tests."""
 
+import gc
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from nadi.__main__ import OBJECTS
 from tests.budgets import bounded
 from tests.needs import SHARED
 
 settings.register_profile("nadi", bounded(100))
 settings.load_profile("nadi")  # for tests of random examples that do not say how many
+
+gc.set_threshold(OBJECTS)  # as in the command, whose work is done in this process
 
 
 BUSY = {"faults", "parallel", "scaling", "slurm"}
@@ -31,6 +35,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.parent.name in BUSY:
             item.add_marker("serial")
+
+
+def pytest_collection_finish():
+    """Thousands of tests and the modules that they import are no garbage, and are not searched for any."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
