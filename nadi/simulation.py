@@ -35,6 +35,7 @@ from pdes.core.jit import (
     cache_dir,
     is_warm,
     jit_enabled,
+    what_was_not_kept,
 )
 from pdes.core.state import LONGEST_RUN_PS
 from topologies import Graph
@@ -154,8 +155,7 @@ def _at_closed_forms(
         check_rows(int(folded.row_ptr[-1]), force=force)
         costed = running.costed(folded, costs, work.collectives)
         formulas.update(running.formulas(folded, costed, work.program))
-        if jit_enabled() and not is_warm(CLOSED_FORM_KERNEL):
-            progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")
+        _say_if_compiled(CLOSED_FORM_KERNEL, "a few seconds", progress)
         return running.run(graph, folded, costed, costs, settings, progress)
 
     return FinishedRun(
@@ -236,12 +236,23 @@ def run_program(
     acts = jit_enabled() and workers.ranks.rank == 0
     if acts:
         _tell(progress, cache_complaint())
-    if jit_enabled() and not is_warm(kernel):
-        progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
+    _say_if_compiled(kernel, "up to half a minute", progress)
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
     if acts:
-        _tell(progress, cache_complaint())
+        _tell(progress, what_was_not_kept())
     return without_reducers(results, graph)
+
+
+_HAD: set[str] = set()
+"""Main kernels that this process has used: it keeps what it has loaded, so that the cache is not looked into again."""
+
+
+def _say_if_compiled(kernel: str, how_long: str, progress: Progress | Silence) -> None:
+    """A word where a main kernel must be compiled first."""
+    if jit_enabled() and kernel not in _HAD:
+        if not is_warm(kernel):
+            progress.say(f"compiling the kernels, once, into {cache_dir()} ({how_long})")
+        _HAD.add(kernel)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from et import decoder
 from nadi.__main__ import OBJECTS
 from tests.budgets import bounded
 from tests.needs import SHARED
@@ -50,6 +51,12 @@ def byte_code(tmp_path_factory):
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
             patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("byte-code")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_read_yet():
+    """A test begins as a process does: without the reader of large traces, which commands ask for."""
+    decoder.withdraw()
 
 
 @pytest.fixture(scope="session")

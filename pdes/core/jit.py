@@ -21,7 +21,7 @@ import hashlib
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
@@ -42,13 +42,20 @@ ENTRY_WORDS = 2
 
 def _arrays(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
     """Name, declared dtype and array of all fields of a nested NamedTuple in order; of a single row, its array."""
-    hints = get_type_hints(type(record), include_extras=True)
+    declared = _declared(cast("Hashable", type(record)))
     for name, field in zip(record._fields, record, strict=True):
         if isinstance(field, tuple):
             yield from _arrays(field)
         else:
             array = field.base if isinstance(field, np.record) else field
-            yield name, dtype_of(hints[name].__metadata__[0]), array
+            yield name, dtype_of(declared[name]), array
+
+
+@functools.cache
+def _declared(kind: Any) -> dict[str, Any]:
+    """What a NamedTuple's fields of arrays say that they hold."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
 class Directory:
@@ -81,15 +88,21 @@ _BY_ADDRESS: dict[int, tuple] = {}
 
 def source_hash() -> str:
     """Hash of all kernel sources, where they lie (Numba loads no code of another folder), and what else counts."""
-    folder = Path(__file__).resolve().parents[1]
+    digest = _of_sources(Path(__file__).resolve().parents[1]).copy()
+    for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        digest.update(f"{name}={os.environ.get(name, '')}".encode())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _of_sources(folder: Path) -> Any:
+    """Hash of a folder's sources and of Numba's version, once: a process runs what it has begun with."""
     digest = hashlib.sha256(bytes(folder))
     for path in sorted(folder.rglob("*.py")):
         digest.update(str(path.relative_to(folder)).encode())
         digest.update(path.read_bytes())
-    for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
-        digest.update(f"{name}={os.environ.get(name, '')}".encode())
     digest.update(metadata.version("numba").encode())
-    return digest.hexdigest()[:16]
+    return digest
 
 
 def _settled_cache() -> tuple[Path, str]:
@@ -114,7 +127,12 @@ def _folder() -> Path:
 
 def cache_complaint() -> str:
     """Why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
-    return _settled_cache()[1] or next(iter(kernel_cache.FAILURES), "")
+    return _settled_cache()[1] or what_was_not_kept()
+
+
+def what_was_not_kept() -> str:
+    """Why something that this process has compiled could not be kept; "" if all was."""
+    return next(iter(kernel_cache.FAILURES), "")
 
 
 KERNEL, ONE_WORKER_KERNEL = "team.work-", "message_loop.work_messages-"
