@@ -59,7 +59,12 @@ def settled_dir() -> Path:
 
 def cache_complaint() -> str:
     """Why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
-    return _settled_cache()[1] or next(iter(FAILURES), "")
+    return _settled_cache()[1] or what_was_not_kept()
+
+
+def what_was_not_kept() -> str:
+    """Why something that this process has compiled could not be kept; "" if all was."""
+    return next(iter(FAILURES), "")
 
 
 def is_warm(compiled: Callable[..., Any]) -> bool:

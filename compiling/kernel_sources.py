@@ -1,9 +1,11 @@
 """Which files kernels are made of: a cached kernel does not notice an edit in another file, so all are hashed."""
 
+import functools
 import hashlib
 import os
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
@@ -35,11 +37,18 @@ def modules() -> list[str]:
 
 def source_hash() -> str:
     """Hash of all kernel sources, where they lie (Numba loads no code of another folder), and what else counts."""
-    digest = hashlib.sha256(bytes(ROOT))
-    for path in files():
-        digest.update(str(path.relative_to(ROOT)).encode())
-        digest.update(path.read_bytes())
+    digest = _hash_of_files(ROOT).copy()
     for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
         digest.update(f"{name}={os.environ.get(name, '')}".encode())
-    digest.update(metadata.version("numba").encode())
     return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _hash_of_files(root: Path) -> Any:  # noqa: ANN401 - a hash that goes on
+    """Of the sources below a folder and of Numba's version, once: a process runs what it has begun with."""
+    digest = hashlib.sha256(bytes(root))
+    for path in files():
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    digest.update(metadata.version("numba").encode())
+    return digest

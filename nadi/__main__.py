@@ -7,7 +7,7 @@ import sys
 
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
-_OBJECTS = 50_000
+OBJECTS = 50_000
 """Made between two searches for garbage: what is imported is none, and 700, Python's, cost a tenth of a short run."""
 
 
@@ -32,7 +32,7 @@ def entry_point() -> None:
     """The console script `nadi`."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _end)
-    gc.set_threshold(_OBJECTS)
+    gc.set_threshold(OBJECTS)
     sys.meta_path.insert(0, _WithoutPandas)
     from nadi import cli
 

@@ -2,8 +2,11 @@
 
 import importlib
 import pkgutil
+from functools import cache
+from typing import Any
 
 import typer
+from typer.main import get_command
 
 from nadi import __version__, commands
 
@@ -21,6 +24,12 @@ def build_app() -> typer.Typer:
     for module in sorted(pkgutil.iter_modules(commands.__path__), key=lambda found: found.name):
         importlib.import_module(f"{commands.__name__}.{module.name}").register(app)
     return app
+
+
+@cache
+def command_line() -> Any:  # noqa: ANN401 - typer's own copy of click has no public name
+    """What takes arguments; made once in a process, for that takes longer than many a command."""
+    return get_command(build_app())
 
 
 def _version(asked: bool) -> None:

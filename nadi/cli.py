@@ -56,12 +56,10 @@ def entry_point(early: object = signal.default_int_handler) -> NoReturn:
 
 def _run(arguments: Sequence[str] | None) -> int:
     never_fail_to_print()
-    from typer.main import get_command
-
-    from nadi.app import build_app
+    from nadi.app import command_line
 
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    outcome = get_command(build_app()).main(args=arguments, prog_name="nadi", standalone_mode=False)
+    outcome = command_line().main(args=arguments, prog_name="nadi", standalone_mode=False)
     if outcome == INTERRUPTED:  # typer turns KeyboardInterrupt into this
         raise KeyboardInterrupt
     sys.stdout.flush()  # a device that is full says so here, not when Python ends

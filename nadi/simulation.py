@@ -1,13 +1,15 @@
 """From a run file's configuration to results: each stage called once, in order."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-from compiling.kernel_cache import cache_complaint, cache_dir, is_warm
+from compiling.kernel_cache import cache_complaint, cache_dir, is_warm, what_was_not_kept
 from et import TraceTable
 from nadi import fidelities
 from nadi.closed_forms import running
@@ -150,8 +152,7 @@ def _at_closed_forms(
         check_rows(int(folded.row_ptr[-1]), force=force)
         costed = running.costed(folded, costs, work.collectives)
         formulas.update(running.formulas(folded, costed, work.program))
-        if jit_enabled() and not is_warm(advance):
-            progress.say(f"compiling the kernels, once, into {cache_dir()} (a few seconds)")
+        _say_if_compiled(advance, "a few seconds", progress)
         return running.run(graph, folded, costed, costs, settings, progress)
 
     return FinishedRun(
@@ -232,12 +233,23 @@ def run_program(
     acts = jit_enabled() and workers.ranks.rank == 0
     if acts:
         _tell(progress, cache_complaint())
-    if jit_enabled() and not is_warm(kernel):
-        progress.say(f"compiling the kernels, once, into {cache_dir()} (up to half a minute)")
+    _say_if_compiled(kernel, "up to half a minute", progress)
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
     if acts:
-        _tell(progress, cache_complaint())
+        _tell(progress, what_was_not_kept())
     return without_reducers(results, graph)
+
+
+_HAD: set[Callable[..., Any]] = set()
+"""Main kernels that this process has used: it keeps what it has loaded, so that the cache is not looked into again."""
+
+
+def _say_if_compiled(kernel: Callable[..., Any], how_long: str, progress: Progress | Silence) -> None:
+    """A word where a main kernel must be compiled first."""
+    if jit_enabled() and kernel not in _HAD:
+        if not is_warm(kernel):
+            progress.say(f"compiling the kernels, once, into {cache_dir()} ({how_long})")
+        _HAD.add(kernel)
 
 
 @functools.cache

@@ -1,16 +1,21 @@
 """Fixtures of all tests."""
 
+import gc
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from et import decoder
+from nadi.__main__ import OBJECTS
 from tests.budgets import bounded
 from tests.needs import SHARED
 
 settings.register_profile("nadi", bounded(100))
 settings.load_profile("nadi")  # for tests of random examples that do not say how many
+
+gc.set_threshold(OBJECTS)  # as in the command, whose work is done in this process
 
 
 BUSY = {"faults", "parallel", "scaling", "slurm"}
@@ -33,6 +38,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker("serial")
 
 
+def pytest_collection_finish():
+    """Thousands of tests and the modules that they import are no garbage, and are not searched for any."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def byte_code(tmp_path_factory):
     """Where Python must leave no byte code beside sources, the processes that tests start share it elsewhere."""
@@ -41,6 +51,12 @@ def byte_code(tmp_path_factory):
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
             patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("byte-code")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_read_yet():
+    """A test begins as a process does: without the reader of large traces, which commands ask for."""
+    decoder.withdraw()
 
 
 @pytest.fixture(scope="session")

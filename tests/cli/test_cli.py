@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from nadi import __version__
-from nadi.app import build_app
+from nadi.app import build_app, command_line
 
 COMMANDS = (
     "bench",
@@ -118,6 +118,7 @@ def _raising(monkeypatch, error):
             raise error
 
     monkeypatch.setattr("nadi.commands.doctor.register", register)
+    monkeypatch.setattr("nadi.app.command_line", command_line.__wrapped__)
 
 
 def test_defects_are_one_line_with_their_place(nadi, monkeypatch):

@@ -181,17 +181,18 @@ def test_long_steps_stand_on_the_line_through_short_ones(model, text):
 def test_a_training_costs_its_steps(nadi, model, tmp_path):
     """With powers of a user's, merged out of shards as in one; rent alone is what it costs."""
     (tmp_path / "own.toml").write_text("[gpus.a100]\nusd_per_hour = 3.6\n[host]\nW_per_gpu = 0.0\n")
-    options = ("--model", model, *_ON, "--plan", "gb64", "--tokens", 1e9, "--energy-table", tmp_path / "own.toml")
+    on = ("--cluster", "small-a100", "--gpus", 2, "--confirm", 0)
+    options = ("--model", model, *on, "--plan", "gb64", "--tokens", 1e9, "--energy-table", tmp_path / "own.toml")
     for shard in range(2):
         assert nadi("plan", *options, "--shard", f"{shard}/2", "-q", "--out", tmp_path / str(shard)).code == 0
     merged = nadi("plan", "--json", *(word for shard in range(2) for word in ("--merge", tmp_path / str(shard))))
     [found] = merged.document["answers"].values()
     best, whole = found["rows"][0], found["training"]
-    assert best["cost_usd"] == pytest.approx(4 * best["step_s"] * 1e-3)
+    assert best["cost_usd"] == pytest.approx(2 * best["step_s"] * 1e-3)
     assert best["energy_parts_J"]["hosts"] == 0
     assert whole["steps"] == pytest.approx(1e9 / (64 * 512))
     assert whole["days"] == pytest.approx(whole["steps"] * best["step_s"] / 86400)
-    assert whole["cost_usd"] == pytest.approx(4 * 24 * whole["days"] * 3.6)
+    assert whole["cost_usd"] == pytest.approx(2 * 24 * whole["days"] * 3.6)
     assert whole["energy_J"] == pytest.approx(whole["steps"] * best["energy_J"])
     listed = nadi("plan", "--merge", tmp_path / "0")
     assert "own.toml over the default table" in listed.out
@@ -199,10 +200,12 @@ def test_a_training_costs_its_steps(nadi, model, tmp_path):
 
 
 def test_workers_and_shards_find_the_same(nadi, rows, tmp_path):
-    expected = rows()
-    assert rows("--workers", 2) == expected
+    two = ("--gpus", 2)
+    expected = rows(*two)
+    assert len(expected) == 20
+    assert rows(*two, "--workers", 2) == expected
     for shard in range(2):
-        rows("--shard", f"{shard}/2", "--out", tmp_path / str(shard))
+        assert 0 < len(rows(*two, "--shard", f"{shard}/2", "--out", tmp_path / str(shard))) < 20
     merged = nadi("plan", "--json", *(word for shard in range(2) for word in ("--merge", tmp_path / str(shard))))
     assert merged.code == 0, merged.err
     assert merged.document["answers"]["merged"]["rows"] == expected

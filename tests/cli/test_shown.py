@@ -11,6 +11,7 @@ import pytest
 import et
 from et import CollectiveCommType
 from inputs import shown
+from nadi.app import command_line
 from nadi.cli import main
 from nadi.terminal.console import Terminal
 from nadi.terminal.printing import in_page, plain
@@ -219,4 +220,5 @@ def test_what_is_the_fault_of_the_world_is_no_defect(nadi, monkeypatch, error, c
             raise error
 
     monkeypatch.setattr("nadi.commands.doctor.register", register)
+    monkeypatch.setattr("nadi.app.command_line", command_line.__wrapped__)
     assert nadi("doctor") == (code, "", f"nadi: error: {text}\n")
