@@ -34,15 +34,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 # (`compiling.records`). Plain Python sees the NamedTuple itself.
 
 
+@functools.cache
+def _declared(kind: type) -> tuple[tuple[str, np.dtype[Any] | None], ...]:
+    """Name and declared dtype of the fields of a NamedTuple class; None for a record in it."""
+    hints = get_type_hints(kind, include_extras=True)
+    declared = {name: getattr(hint, "__metadata__", None) for name, hint in hints.items()}
+    return tuple((name, row and np.dtype(row[0])) for name, row in declared.items())
+
+
 def _arrays(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
     """Name, declared dtype and array of all fields of a nested NamedTuple in order; of a single row, its array."""
-    hints = get_type_hints(type(record), include_extras=True)
-    for name, field in zip(record._fields, record, strict=True):
-        if isinstance(field, tuple):
+    kind: type = type(record)
+    for (name, dtype), field in zip(_declared(kind), record, strict=True):
+        if dtype is None:
             yield from _arrays(field)
         else:
-            array = field.base if isinstance(field, np.record) else field
-            yield name, np.dtype(hints[name].__metadata__[0]), array
+            yield name, dtype, field.base if isinstance(field, np.record) else field
 
 
 class Directory:
@@ -61,11 +68,13 @@ class Directory:
     def update(self, record: Any) -> None:
         """Have the same address stand for another record of the same type."""
         self._record = record
-        for i, (name, dtype, array) in enumerate(_arrays(record)):
-            if array.dtype != dtype or not array.flags.c_contiguous:
-                raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
-            self._entries[ENTRY_WORDS * i] = array.ctypes.data
-            self._entries[ENTRY_WORDS * i + 1] = len(array)
+        entries: list[int] = []
+        for name, dtype, array in _arrays(record):
+            plain = array.view(np.ndarray)  # of which attributes are found sooner than of an array of records
+            if plain.dtype != dtype or not plain.flags.c_contiguous:
+                raise TypeError(f"{name}: found {plain.dtype}, expected a contiguous array of {dtype}")
+            entries += plain.ctypes.data, len(plain)
+        self._entries[:] = entries
         if not jit_enabled():
             _BY_ADDRESS[self.address] = record
 
