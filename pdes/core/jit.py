@@ -57,7 +57,8 @@ class Directory:
 
     def __init__(self, record: Any) -> None:
         self._record = record
-        self._entries = np.zeros(ENTRY_WORDS * sum(1 for _ in _arrays(record)), np.int64)
+        self._found: list[Any] = [None for _ in _arrays(record)]
+        self._entries = np.zeros(ENTRY_WORDS * len(self._found), np.int64)
         self.update(record)
 
     @property
@@ -68,13 +69,14 @@ class Directory:
     def update(self, record: Any) -> None:
         """Have the same address stand for another record of the same type."""
         self._record = record
-        entries: list[int] = []
-        for name, dtype, array in _arrays(record):
+        for i, (name, dtype, array) in enumerate(_arrays(record)):
+            if array is self._found[i]:
+                continue  # as most are where a pool has grown
             plain = array.view(np.ndarray)  # of which attributes are found sooner than of an array of records
             if plain.dtype != dtype or not plain.flags.c_contiguous:
                 raise TypeError(f"{name}: found {plain.dtype}, expected a contiguous array of {dtype}")
-            entries += plain.ctypes.data, len(plain)
-        self._entries[:] = entries
+            self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = plain.ctypes.data, len(plain)
+            self._found[i] = array
         if not jit_enabled():
             _BY_ADDRESS[self.address] = record
 
