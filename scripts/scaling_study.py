@@ -57,7 +57,6 @@ from topologies.units import parse_bytes
 COPIES, THREADS, PROCESSES, RANKS, THROUGH_MPI = "copies", "threads", "processes", "ranks", "ranks through MPI"
 WAYS = (THREADS, PROCESSES, RANKS, THROUGH_MPI)
 BEGUN = time.perf_counter()
-PROBES = 3
 PROBE_ROUNDS, PROBE_EACH = 2000, 20
 PROBE_MESSAGES = (1, 8, 16)
 PROBE_RECORDS = 32
@@ -81,6 +80,7 @@ QUICK = {
     "ranks": [1, 2, 4, 16],
     "projection_size": "256KiB",
     "repeats": 2,
+    "probes": 1,
 }
 """What --quick sets where the command line says nothing."""
 FULL = {
@@ -97,6 +97,7 @@ FULL = {
     "ranks": [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
     "projection_size": "1MiB",
     "repeats": 3,
+    "probes": 3,
 }
 
 
@@ -166,6 +167,7 @@ def arguments() -> argparse.Namespace:
     add("--lps-per-rank", type=int, default=1, metavar="N")
     add("--replays", type=int, default=6, metavar="N", help="logical processes that are replayed for each number")
     add("--repeats", type=int, metavar="N", help="of each replay; the least of each window counts")
+    add("--probes", type=int, metavar="N", help="starts of a bare exchange between two ranks; the least counts")
     add("--ranks-per-node", type=int, nargs="+", default=[1, 32], metavar="N", help="that share memory")
     add("--inside-us", type=float, help="two workers that share memory; default: measured here")
     add("--alpha-us", type=float, help="fixed cost of an exchange between nodes; default: measured here")
@@ -487,7 +489,7 @@ def empty_work(problem: Problem, workers: int, args: argparse.Namespace) -> tupl
 def exchange_us(args: argparse.Namespace) -> dict[int, float]:
     """Microseconds of an exchange between two ranks, by the number of messages each way; the least of some tries."""
     found = {}
-    for _ in range(PROBES):
+    for _ in range(args.probes):
         wait_for_quiet(args.patience)
         command = [str(MPIEXEC), "-n", "2", sys.executable, __file__, "--probe"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout  # noqa: S603

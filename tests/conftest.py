@@ -19,7 +19,10 @@ gc.set_threshold(OBJECTS)  # as in the command, whose work is done in this proce
 
 
 BUSY = {"faults", "parallel", "scaling", "slurm"}
-"""Folders of tests that start several workers which wait for each other, or end them at certain moments."""
+"""Folders of tests that start several workers which wait for each other, or end them at certain moments.
+
+What keeps one process busy at a time, and asks for no times, belongs elsewhere: beside others it costs half.
+"""
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -45,11 +48,16 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session", autouse=True)
 def byte_code(tmp_path_factory):
-    """Where Python must leave no byte code beside sources, the processes that tests start share it elsewhere."""
+    """Where Python must leave no byte code beside sources, the processes that tests start share it elsewhere.
+
+    In pytest's own folder in the temporary one, from one run of the tests to the next.
+    """
+    own = tmp_path_factory.getbasetemp()
+    lasting = next((folder for folder in own.parents if folder.name.startswith("pytest-of-")), own)
     with pytest.MonkeyPatch.context() as patch:
         if sys.dont_write_bytecode:
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-            patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("byte-code")))
+            patch.setenv("PYTHONPYCACHEPREFIX", str(lasting / "byte-code"))
         yield
 
 

@@ -68,13 +68,13 @@ class Directory:
         """Have the same address stand for another record of the same type."""
         for i, (name, dtype, field) in enumerate(_fields(record)):
             if field is self._known[i]:
-                continue
-            self._known[i] = field
-            array: Any = field.base if isinstance(field, np.record) else field
+                continue  # as most are where a pool has grown
+            base: Any = field.base if isinstance(field, np.record) else field
+            array = base.view(np.ndarray)  # of which attributes are found sooner than of an array of records
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
-            self._entries[ENTRY_WORDS * i] = array.ctypes.data
-            self._entries[ENTRY_WORDS * i + 1] = len(array)
+            self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = array.ctypes.data, len(array)
+            self._known[i] = field
         if not jit_enabled():
             _BY_ADDRESS[self.address] = record
 

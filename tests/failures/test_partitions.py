@@ -13,7 +13,7 @@ from tests.budgets import bounded
 from tests.failures.common import cable, faults_of, of_switch
 from tests.parallel.fingerprint import fingerprint
 from tests.parallel.random_runs import divided
-from tests.parallel.test_lps import fullest
+from tests.pdes.test_lps import fullest
 from tests.plain_python import plain_python
 from topologies import TableRouting, build
 from workload import collective_program

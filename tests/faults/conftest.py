@@ -107,9 +107,11 @@ class Run:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled():
-    """Tests of how fast a run ends do not wait for a compiler."""
+def compiled(short):
+    """Tests of how fast a run ends do not wait for a compiler, of kernels or of Python: a run has been done before."""
     compile_kernels()
+    command = [sys.executable, str(DRIVER), "none", "run", str(short), "--quiet"]
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
 
 
 @pytest.fixture(scope="session")

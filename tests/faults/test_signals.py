@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from tests.needs import BIN, mpich
+
 STARTS_S = 10
 KILLED_S = 10
 ASKED_S = 5
@@ -112,3 +114,13 @@ def test_killed_while_it_writes(start, short, tmp_path):
     assert start("serial", short, "--out", tmp_path / "out").ended(within_s=STARTS_S) == 0
     assert not left.exists()
     assert {file.suffix for file in (tmp_path / "out").iterdir()} == {".json", ".parquet"}
+
+
+@mpich
+def test_ranks_while_they_are_imported(start_command, endless):
+    run = start_command([str(BIN / "mpiexec"), "-n", "2"], "run", endless, fault=None)
+    run.until_ranks_map("_multiarray_umath", ranks=2)
+    os.killpg(run.process.pid, signal.SIGINT)
+    run.ended(within_s=10)
+    assert "Traceback" not in run.err
+    assert len(run.told()) <= 1

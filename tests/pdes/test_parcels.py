@@ -14,8 +14,8 @@ from pdes.workers.exchange import Exchange
 from pdes.workers.parcels import BLOCK, PARCEL_HEADER, calls_of, headers_of, no_parcels, parcel_words, parcels_of
 from pdes.workers.team import Meeting, new_crew, team_in, team_words
 from tests.budgets import bounded
-from tests.parallel import kernels
 from tests.parallel.random_runs import divided
+from tests.pdes import worker_kernels
 
 
 def letters(sim, half, random):
@@ -94,13 +94,13 @@ def test_what_is_put_in_comes_out_where_it_belongs(drawn, teams, number, seed):
     for team, lps in enumerate(found.lps):
         meeting = found.meeting(team)
         for place in reversed(range(len(lps))):
-            kernels.packed(meeting.address, place, number)
+            worker_kernels.packed(meeting.address, place, number)
     found.carry(number)
     seen = 0
     for team, lps in enumerate(found.lps):
         parcels, meeting = found.parcels[team], found.meeting(team)
         for place, lp in enumerate(lps):
-            kernels.unpacked(meeting.address, place, number + 1)
+            worker_kernels.unpacked(meeting.address, place, number + 1)
             for j, other in enumerate(lp.part.neighbours):
                 at = int(parcels.half_at[parcels.half_ptr[place] + j])
                 if team_of_lp[other] == team:
@@ -133,7 +133,7 @@ def test_a_message_holds_what_is_used_of_a_parcel(records, record_words):
     assert used <= length < used + BLOCK * (1 + record_words)
     parcels = no_parcels([None])._replace(record_words=np.array([record_words]))
     meeting = Directory(Meeting(new_team(1), new_crew(1), np.zeros(1, np.int64), parcels))
-    assert kernels.length_of_parcel(meeting.address, records) == length
+    assert worker_kernels.length_of_parcel(meeting.address, records) == length
 
 
 class Sent(NamedTuple):

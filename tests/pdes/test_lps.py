@@ -20,8 +20,8 @@ from pdes.workers import crew
 from pdes.workers import team as tm
 from pdes.workers.parcels import no_parcels
 from tests.budgets import bounded
-from tests.parallel import kernels
 from tests.parallel.random_runs import divided
+from tests.pdes import worker_kernels
 from tests.pdes.cases import Traces
 from topologies import build
 from workload import collective_program, pairs_program, permutation
@@ -126,7 +126,7 @@ def test_the_most_costly_come_first(order, number, data):
     found.turns.taken = 3
     team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
     meeting = tm.Meeting(team, found, np.zeros(lps, np.int64), no_parcels([]))
-    kernels.plan(Directory(meeting).address, lps, number)
+    worker_kernels.plan(Directory(meeting).address, lps, number)
     assert following.tolist() == sorted(order, key=lambda lp: -costs[lp])
     assert this.tolist() == list(range(lps))
     assert found.turns.taken.reshape(2, lps)[next_half].tolist() == [0] * lps
@@ -148,13 +148,13 @@ def test_workers_take_every_lp_once_and_their_own_first(lps, threads, number, da
     owner, left = found.worker.tolist(), list(order)
     while left:
         worker = data.draw(st.integers(first, first + threads - 1))
-        lp = kernels.next_lp(meeting.address, lps, number, worker)
+        lp = worker_kernels.next_lp(meeting.address, lps, number, worker)
         own = [each for each in left if owner[each] == worker]
         assert lp == (own or left)[0], "the first in the order"
         assert found.worker[lp] == worker
         owner[lp] = worker
         left.remove(lp)
-    assert kernels.next_lp(meeting.address, lps, number, first) == -1
+    assert worker_kernels.next_lp(meeting.address, lps, number, first) == -1
 
 
 def test_what_different_workers_write_lies_on_pairs_of_cache_lines_of_its_own():

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from nadi.launching.ending import Interrupts
-from tests.faults.conftest import ROOT
-from tests.needs import BIN, mpich
 
+ROOT = Path(__file__).parents[2]
 LINE = "nadi: error: interrupted\n"
 WHERE = """
 import os, signal, sys
@@ -97,16 +96,6 @@ def test_a_second_one_ends_at_once(monkeypatch):
     monkeypatch.setattr("nadi.launching.ending._SAME_PRESS_S", -1.0)
     Interrupts._interrupt(2, None)
     assert ended == [130]
-
-
-@mpich
-def test_ranks_while_they_are_imported(start_command, endless):
-    run = start_command([str(BIN / "mpiexec"), "-n", "2"], "run", endless, fault=None)
-    run.until_ranks_map("_multiarray_umath", ranks=2)
-    os.killpg(run.process.pid, signal.SIGINT)
-    run.ended(within_s=10)
-    assert "Traceback" not in run.err
-    assert len(run.told()) <= 1
 
 
 def test_while_kernels_compile(tmp_path):
