@@ -88,6 +88,10 @@ class CountsState:
         before = [*self._before, *event]
         return self._counts.distribution(field, before[len(before) - self._counts.order :])
 
+    def copy(self) -> "CountsState":
+        """One that goes on by itself."""
+        return CountsState(self._counts, self._before)
+
     def push(self, event: Sequence[int]) -> None:
         """Take in the next event."""
         self._before = [*self._before, *event][-max(self._counts.order, 1) :]

@@ -11,7 +11,8 @@ from et.synthesis.conditions import Wanted, wanted_of
 from et.synthesis.counts import Counts
 from et.synthesis.layout import Groups, TraceSet
 from et.synthesis.novelty import Originals
-from et.synthesis.sampling import Drawn, Model, draw, events_of, received
+from et.synthesis.sampling import Drawn, Model, events_of, received
+from et.synthesis.search import streams_found
 from et.synthesis.streams import Stream, stream_of
 from et.synthesis.tokens import Words, encode, words_of
 from et.synthesis.writing import families_of, traces_of
@@ -20,7 +21,7 @@ from et.table import TraceTable
 ORDER = 3
 """Of the n-gram, in tokens: an event."""
 EPOCHS = 32
-_DRAWS, _VALUES = 8, 4
+_VALUES = 4
 _LEAST_SHARE = 0.25
 
 ModelKind = Literal["network", "counts"]
@@ -57,7 +58,6 @@ class Generated:
         trace_of_npu: int32[npus].
         example_npu: int32[roles], the first NPU of each role.
         families: groups by name.
-        draws: how many streams were drawn until this one.
         is_whole: the model has ended the stream; else it was cut where it was a tenth too long.
     """
 
@@ -65,7 +65,6 @@ class Generated:
     trace_of_npu: NDArray[np.int32]
     example_npu: NDArray[np.int32]
     families: Mapping[str, Groups]
-    draws: int
     is_whole: bool
 
 
@@ -119,29 +118,26 @@ def _trained(
 def generate(learned: Learned, wanted: Wanted, seed: int) -> Generated:
     """A new trace set.
 
-    Of eight streams that are drawn the one is taken that is the likeliest by the model, of those that end by themselves
-    if any does: one that has left the beaten track somewhere is much less likely from there on. Sizes and times that
-    would repeat eight of an original in a row are drawn again.
+    Its events are those of the likeliest stream that is found (et.synthesis.search), one that ends by itself if any
+    does.
+    Sizes and times that would repeat eight of an original in a row are drawn again.
 
     Raises:
         SynthesisError: no stream has all roles, or all repeat originals.
         TraceError: the layout has no event that was learned.
     """
     generator = np.random.default_rng(seed)
-    draws = [draw(learned.model, learned.words, wanted, generator) for _ in range(_DRAWS)]
-    possible = [each for each in draws if _has_all_roles(each.events, wanted)]
-    if not possible:
-        raise SynthesisError(
-            f"synthesis: {_DRAWS} streams without events of all {wanted.layout.roles} stages, expected one"
-        )
-    kept = min(possible, key=lambda each: (not each.is_whole, each.bits / len(each.events)))
+    streams = streams_found(learned.model, learned.words, wanted)
+    kept = next((each for each in streams if _has_all_roles(each.events, wanted)), None)
+    if kept is None:
+        raise SynthesisError(f"synthesis: no stream with events of all {wanted.layout.roles} stages, expected one")
     found = ""
     for _ in range(_VALUES):
         events = received(wanted.layout, events_of(kept.events, learned.words, wanted, generator))
         tables = traces_of(wanted.layout, events)
         found = learned.originals.found_in(tables)
         if not found:
-            return _as_set(wanted, tables, len(draws), is_whole=kept.is_whole)
+            return _as_set(wanted, tables, is_whole=kept.is_whole)
     raise SynthesisError(f"synthesis: {found} is an original's, expected nothing of the originals")
 
 
@@ -150,7 +146,7 @@ def _has_all_roles(drawn: Sequence[Drawn], wanted: Wanted) -> bool:
     return bool(np.all(many >= _LEAST_SHARE * wanted.events / wanted.layout.roles))
 
 
-def _as_set(wanted: Wanted, tables: list[TraceTable], draws: int, *, is_whole: bool) -> Generated:
+def _as_set(wanted: Wanted, tables: list[TraceTable], *, is_whole: bool) -> Generated:
     layout = wanted.layout
     roles = np.arange(layout.roles, dtype=np.int32)
     used = {name for table in tables for name in table.group_names}
@@ -159,7 +155,6 @@ def _as_set(wanted: Wanted, tables: list[TraceTable], draws: int, *, is_whole: b
         np.repeat(roles, layout.width),
         (roles * layout.width).astype(np.int32),
         {name: groups for name, groups in families_of(layout).items() if name in used},
-        draws,
         is_whole,
     )
 

@@ -5,9 +5,12 @@ the last time that the same last 1, 4 or 12 events had been seen in this very st
 last, and for whom it then waited.
 """
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 REACHES = (12, 4, 1)
+COPIES = len(REACHES) + 1
 _NONE = (0, 0, 0)
 
 
@@ -19,6 +22,13 @@ class History:
         self._next_of: list[dict[tuple[tuple[int, int, int], ...], int]] = [{} for _ in REACHES]
         self._value: dict[int, int] = {}
         self._parents: dict[tuple[int, int], int] = {}
+
+    def copy(self) -> Self:
+        """One that goes on by itself."""
+        found = copy.copy(self)
+        for name, value in vars(self).items():
+            setattr(found, name, copy.copy(value) if name != "_next_of" else [each.copy() for each in value])
+        return found
 
     def push(self, event: Sequence[int]) -> None:
         """Take in the next event."""
@@ -45,3 +55,9 @@ class History:
     def parents_of(self, what: int, value: int) -> int:
         """For whom such an event waited last; 0 = there was none."""
         return self._parents.get((what, value), 0)
+
+    def values_of(self, what: int) -> list[int]:
+        """COPIES values that such an event may copy: of followers that are such events, and its last; 0 = none."""
+        followers = self.followers()
+        pairs = zip(followers[::3], followers[1::3], strict=True)
+        return [*(value if other == what else 0 for other, value in pairs), self.value_of(what)]

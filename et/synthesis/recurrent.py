@@ -3,8 +3,12 @@
 An event's three tokens are predicted one after another: what it is from the network's state, its value from that and
 what it is, its parents from that and both (Cho et al., EMNLP 2014, for the unit). Beside each the token that `History`
 points to is given, so that the network learns when to copy.
+
+Classes have numbers as they come first, which say little. So a value is also weighed by what is told of its class, with
+the same weights for all: how many are left, how large it is against the others, if it is what History points to.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,17 +18,17 @@ from numpy.typing import NDArray
 from torch import nn
 
 from et.synthesis.conditions import CONDITIONS, Wanted
-from et.synthesis.history import REACHES, History
-from et.synthesis.situation import OF_SITUATION, OF_VALUES, Situation
-from et.synthesis.tokens import Words
+from et.synthesis.history import COPIES, REACHES, History
+from et.synthesis.situation import OF_CLASS, OF_SITUATION, Situation
+from et.synthesis.tokens import VALUES, Words
 
 Floats = NDArray[np.float64]
 Int32 = NDArray[np.int32]
 
-HIDDEN, EMBEDDED, HEAD = 96, 16, 64
+HIDDEN, EMBEDDED, HEAD, WEIGHED = 96, 16, 64, 24
 _CHUNK = 128
 _AT_ONCE = 8
-_MOST_RATE, _MOST_NORM, _DROPPED = 4e-3, 1.0, 0.1
+_MOST_RATE, _MOST_NORM, _DROPPED, _DROPPED_OF_CLASSES = 4e-3, 1.0, 0.1, 0.3
 _UNLIKELY = 1e-3
 """Of all probability, what is shared out among all tokens alike: nothing is impossible."""
 
@@ -41,11 +45,15 @@ class Network(nn.Module):
         self.into = nn.Linear(3 * EMBEDDED + followers + CONDITIONS + self.of_situation, HIDDEN)
         self.unit = nn.GRU(HIDDEN, HIDDEN, batch_first=True)
         self.drop = nn.Dropout(_DROPPED)
-        widths = [HIDDEN + followers + self.of_situation + more for more in (0, 2 * EMBEDDED + OF_VALUES, 3 * EMBEDDED)]
+        of_values = 2 * EMBEDDED + VALUES * OF_CLASS
+        widths = [HIDDEN + followers + self.of_situation + more for more in (0, of_values, 3 * EMBEDDED)]
         self.heads = nn.ModuleList(
             nn.Sequential(nn.Linear(width, HEAD), nn.ReLU(), nn.Linear(HEAD, size))
             for width, size in zip(widths, sizes, strict=True)
         )
+        self.drop_classes = nn.Dropout(_DROPPED_OF_CLASSES)
+        self.of_event, self.of_class = nn.Linear(HEAD, WEIGHED), nn.Linear(OF_CLASS + COPIES, WEIGHED)
+        self.weight = nn.Linear(WEIGHED, 1)
 
     def state(
         self, before: torch.Tensor, followers: torch.Tensor, told: torch.Tensor, hidden: torch.Tensor | None
@@ -56,17 +64,28 @@ class Network(nn.Module):
         found, hidden = self.unit(self.drop(torch.relu(self.into(given))), hidden)
         return torch.cat([self.drop(found), copies, told[..., -self.of_situation :]], -1), hidden
 
-    def logits(self, field: int, *features: torch.Tensor, beside: Sequence[torch.Tensor]) -> torch.Tensor:
+    def logits(
+        self, field: int, features: torch.Tensor, beside: Sequence[torch.Tensor], classes: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Of a field's tokens.
 
         Args:
             field: 0 to 2.
-            features: as `state` gives them; of field 1 also what Situation.of_values says of the event.
+            features: as `state` gives them.
             beside: of field 1 what the event is, and the value of the last such; of field 2 both and the parents of the
                 last such.
+            classes: of field 1, [..., VALUES, OF_CLASS + COPIES]: what Situation.of_values says, and whether it is
+                which of History.values_of.
         """
-        embedded = [self.embed[number](tokens) for number, tokens in enumerate(beside)]
-        found: torch.Tensor = self.heads[field](torch.cat([*features, *embedded], -1))
+        given = [features, *(self.embed[number](tokens) for number, tokens in enumerate(beside))]
+        if classes is not None:
+            given.append(self.drop_classes(classes[..., :OF_CLASS].flatten(-2)))
+        first, bend, last = self.heads[field]  # type: ignore[misc]
+        hidden = bend(first(torch.cat(given, -1)))
+        found: torch.Tensor = last(hidden)
+        if classes is not None:
+            weighed = torch.relu(self.of_event(hidden)[..., None, :] + self.of_class(classes))
+            found = found + self.weight(weighed)[..., 0]
         return found
 
     def _embedded(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -148,10 +167,11 @@ class Recurrent:
             [target[..., 0], last[..., 0]],
             [target[..., 0], target[..., 1], last[..., 1]],
         ]
+        copied = nn.functional.one_hot(part["copied"], VALUES).transpose(-1, -2)
+        classes = torch.cat([part["classes"], copied], -1)
         found = []
         for field in range(3):
-            given = [features, part["values"]] if field == 1 else [features]
-            logits = self.network.logits(field, *given, beside=beside[field])
+            logits = self.network.logits(field, features, beside[field], classes if field == 1 else None)
             chance = torch.softmax(logits, -1).gather(-1, target[..., field : field + 1])[..., 0]
             chance = (1 - _UNLIKELY) * chance + _UNLIKELY / self.network.sizes[field]
             found.append(-(torch.log(chance) * part["mask"]).sum())
@@ -203,15 +223,33 @@ class RecurrentState:
     def probabilities(self, field: int, event: Sequence[int]) -> Floats:
         """Of the tokens of the next event's next field, after those of its fields that stand already."""
         last = [] if field == 0 else [self._last(field, event)]
-        beside = [self._embedded((*event, *last))] if field else []
-        values = [np.array(self._situation.of_values(event[0]))] if field == 1 else []
-        inner = np.maximum(self._linear(f"heads.{field}.0", np.concatenate([self._features, *values, *beside])), 0)
+        given = [self._features, *([self._embedded((*event, *last))] if field else [])]
+        classes = self._situation.of_values(event[0]) if field == 1 else None
+        if classes is not None:
+            given.append(classes.reshape(-1).astype(np.float64))
+        inner = np.maximum(self._linear(f"heads.{field}.0", np.concatenate(given)), 0)
         logits = self._linear(f"heads.{field}.2", inner)
+        if classes is not None:
+            logits = logits + self._weights_of(classes, inner, self._history.values_of(event[0]))
         chances = np.exp(logits - logits.max())
         return np.asarray(chances / chances.sum())
 
+    def _weights_of(self, classes: NDArray[np.float32], inner: Floats, copied: Sequence[int]) -> Floats:
+        """Of each class, as Network.logits weighs them."""
+        is_copied = np.zeros((VALUES, COPIES))
+        is_copied[copied, range(COPIES)] = 1
+        told = np.concatenate([classes, is_copied], -1) @ self._weights["of_class.weight"].T
+        weighed = np.maximum(told + self._weights["of_class.bias"] + self._linear("of_event", inner), 0)
+        return np.asarray(weighed @ self._weights["weight.weight"][0] + self._weights["weight.bias"])
+
     def _last(self, field: int, event: Sequence[int]) -> int:
         return self._history.value_of(event[0]) if field == 1 else self._history.parents_of(event[0], event[1])
+
+    def copy(self) -> "RecurrentState":
+        """One that goes on by itself."""
+        found = copy.copy(self)
+        vars(found).update(_situation=self._situation.copy(), _history=self._history.copy())
+        return found
 
     def push(self, event: Sequence[int]) -> None:
         """Take in the next event."""
@@ -227,13 +265,14 @@ def _sigmoid(values: Floats) -> Floats:
 def _example(words: Words, rows: Int32, wanted: Wanted) -> dict[str, NDArray[Any]]:
     """What a network is given and is to find at each event of a stream."""
     history, situation = History(), Situation(words, wanted)
-    followers, last, told, values = [], [], [], []
+    followers, last, told, classes, copied = [], [], [], [], []
     conditions = wanted.conditions()
     for event in rows.tolist():
         followers.append(history.followers())
         last.append([history.value_of(event[0]), history.parents_of(event[0], event[1])])
         told.append([*conditions, *situation.numbers()])
-        values.append(situation.of_values(event[0]))
+        classes.append(situation.of_values(event[0]))
+        copied.append(history.values_of(event[0]))
         history.push(event)
         situation.push(event[0], event[1])
     return {
@@ -242,7 +281,8 @@ def _example(words: Words, rows: Int32, wanted: Wanted) -> dict[str, NDArray[Any
         "followers": np.array(followers),
         "last": np.array(last),
         "told": np.array(told, np.float32),
-        "values": np.array(values, np.float32),
+        "classes": np.stack(classes),
+        "copied": np.array(copied),
         "mask": np.ones(len(rows), np.float32),
     }
 

@@ -1,17 +1,16 @@
-"""New streams, event by event, of which only those that can happen are drawn.
+"""What may come next in a new stream, and the sizes and times of its events.
 
-What a model may not say is left out of the draw: a receive before its send, a group that the layout lacks, a parent
-before the first event, an end long before or after the length that is wanted. So streams are valid by construction.
+What a model may not say is left out: a receive before its send, a group that the layout lacks, a parent before the
+first event, an end long before or after the length that is wanted. So streams are valid by construction.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from et.errors import TraceError
 from et.synthesis.classes import FIRST, NOTHING, key_of
 from et.synthesis.conditions import Wanted, total_of
 from et.synthesis.layout import SetLayout
@@ -23,30 +22,10 @@ Floats = NDArray[np.float64]
 
 _EARLIEST, _LATEST = 0.9, 1.1
 """Of the length that is wanted: where a stream may end, and where it must."""
-_TEMPERATURE = 0.5
-"""What is likely is drawn more often than it is: one event that makes no sense there is followed by many."""
-_LEAST = 1e-3
-"""Tokens less likely than this are not drawn: so many draws would else leave the beaten track somewhere."""
-_LEAST_CHANCE = 1e-6
-"""What a token costs that the model holds for impossible and that alone may come next."""
 _JITTER_OCTAVES = 0.05
 _OF_TOTALS = 0.01
 """How far totals are from those wanted: as many messages of one size would else have the very size of the original."""
 _LARGEST = 2.0**50
-
-
-class Draw(NamedTuple):
-    """A stream that was drawn.
-
-    Attributes:
-        events: of all roles.
-        is_whole: the model has ended it, it was not cut.
-        bits: that the model needs for it, by its own chances before any were left out.
-    """
-
-    events: list["Drawn"]
-    is_whole: bool
-    bits: float
 
 
 class State(Protocol):
@@ -58,9 +37,12 @@ class State(Protocol):
     def push(self, event: Sequence[int]) -> None:
         """Take in the next event."""
 
+    def copy(self) -> Self:
+        """One that goes on by itself."""
+
 
 class Model(Protocol):
-    """What streams are drawn from: et.synthesis.counts.Counts, or et.synthesis.recurrent.Recurrent."""
+    """What streams are made with: et.synthesis.counts.Counts, or et.synthesis.recurrent.Recurrent."""
 
     def bits(self, rows: NDArray[np.int32], wanted: Wanted) -> Floats:
         """float64[3]: bits of all tokens of a stream, by field."""
@@ -70,7 +52,7 @@ class Model(Protocol):
 
 
 class Drawn(NamedTuple):
-    """An event that was drawn: its role, the token of its value, and how far away its parents are."""
+    """An event of a new stream: its role, what it is, the token of its value, and how far away its parents are."""
 
     role: int
     what: int
@@ -78,7 +60,7 @@ class Drawn(NamedTuple):
     parents: tuple[int, ...]
 
 
-class _Rules(Situation):
+class Rules(Situation):
     """What may come next."""
 
     def __init__(self, words: Words, wanted: Wanted) -> None:
@@ -140,49 +122,6 @@ class _Rules(Situation):
         found = np.zeros(self._words.sizes[2])
         found[1:] = self._least <= self.of_role[role]
         return found
-
-
-def draw(model: Model, words: Words, wanted: Wanted, generator: np.random.Generator) -> "Draw":
-    """Draw the events of a stream.
-
-    Args:
-        model: what it is drawn from.
-        words: of the streams that the model has learned.
-        wanted: what the stream is to be.
-        generator: by which it is drawn.
-
-    Raises:
-        TraceError: there is nothing that may come next; it has no event that the layout allows.
-    """
-    state, rules = model.start(wanted), _Rules(words, wanted)
-    found: list[Drawn] = []
-    bits = 0.0
-    while not rules.is_over():
-        what, cost = _drawn(state.probabilities(0, ()), rules.may_be(), generator)
-        bits += cost
-        if what == END:
-            return Draw(found, is_whole=True, bits=bits)
-        value, of_value = _drawn(state.probabilities(1, (what,)), rules.may_be_worth(what), generator)
-        parents, of_parents = _drawn(state.probabilities(2, (what, value)), rules.may_wait_for(what), generator)
-        bits += of_value + of_parents
-        role = (rules.role + words.what[what - 2].turn) % wanted.layout.roles
-        drawn = Drawn(role, what, value, words.parents[parents - 1])
-        found.append(drawn)
-        rules.push(what, value)
-        state.push((what, value, parents))
-    return Draw(found, is_whole=False, bits=bits)
-
-
-def _drawn(chances: Floats, may_be: Floats, generator: np.random.Generator) -> tuple[int, float]:
-    """A token, and the bits that the model needs for it."""
-    allowed = chances * may_be
-    if not may_be.any():
-        raise TraceError("synthesis: nothing that was learned may come next, expected a layout like those learned from")
-    if not allowed.any():
-        allowed = may_be
-    allowed = np.where(allowed >= _LEAST * allowed.max(), allowed, 0) ** (1 / _TEMPERATURE)
-    found = int(generator.choice(len(allowed), p=allowed / allowed.sum()))
-    return found, -float(np.log2(max(chances[found], _LEAST_CHANCE)))
 
 
 def events_of(

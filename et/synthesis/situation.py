@@ -1,8 +1,13 @@
 """How far a stream has come and what is planned, as numbers that a model is told at every event."""
 
+import copy
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from et.synthesis.classes import FIRST, MOST_CLASSES, NOTHING, key_of
 from et.synthesis.conditions import Wanted
@@ -11,8 +16,22 @@ from et.synthesis.streams import RECEIVE, SEND, Operation, StreamEvent, taking_p
 from et.synthesis.tokens import END, UNKNOWN, Words
 
 OF_SITUATION = 27
-OF_VALUES = 3 * (FIRST + MOST_CLASSES)
-_NO_VALUES = [0.0] * OF_VALUES
+OF_CLASS = 7
+_GROWING = {
+    "_sent",
+    "_taken",
+    "_passes",
+    "_in_pass",
+    "_parts",
+    "_in_part",
+    "_sizes",
+    "_events",
+    "_classes",
+    "_last",
+    "_had",
+    "of_role",
+    "on_the_way",
+}
 
 
 class Situation:
@@ -39,11 +58,23 @@ class Situation:
         self._sizes = [left.total() for left in self._left]
         self._events = [self._planned(role).events for role in range(roles)]
         self._classes: dict[Operation, int] = defaultdict(int)
+        self._last: dict[tuple[int, Operation], int] = {}
+        self._had: Counter[tuple[int, Operation, int]] = Counter()
         self._above = {key: _above_middle(means) for key, means in wanted.table.items()}
         self.role = 0
         self.done = 0
         self.of_role = [0] * roles
         self.on_the_way: dict[tuple[int, int], int] = defaultdict(int)
+
+    def copy(self) -> Self:
+        """One that goes on by itself; what is planned is the same."""
+        found = copy.copy(self)
+        for name, value in vars(self).items():
+            if name in _GROWING:
+                setattr(found, name, copy.copy(value))
+            elif name == "_left":
+                setattr(found, name, [left.copy() for left in value])
+        return found
 
     def _bag(self, role: int) -> Counter[tuple[Operation, int]]:
         """What is in the part of a role's pass that it has come to."""
@@ -122,19 +153,32 @@ class Situation:
             many[operation] += max(left, 0)
         return [math.log2(many[operation] + 1) / 4 for operation in self._words.operations]
 
-    def of_values(self, what: int) -> list[float]:
-        """OF_VALUES numbers: of each class how many the part of such an event has left, if it is new, how large."""
+    def of_values(self, what: int) -> NDArray[np.float32]:
+        """float32[classes, OF_CLASS]: of each class what is told of it before such an event; 0 of those not left.
+
+        How many the part has left, if it is new, how large it is against all, how many of those left are smaller and
+        how many larger, how large it is against the role's last such event, and how often the role has had it.
+        """
+        found = np.zeros((FIRST + MOST_CLASSES, OF_CLASS), np.float32)
         if what in {UNKNOWN, END}:
-            return _NO_VALUES
+            return found
         token = self._words.what[what - 2]
         role = (self.role + token.turn) % self._wanted.layout.roles
-        found = [0.0] * OF_VALUES
-        key, each = key_of(token.operation), OF_VALUES // 3
-        seen = FIRST + self._classes[key]
-        for value, many in self.classes_of(role, token.operation).items():
-            found[value] = math.log2(many + 1) / 4
-            found[each + value] = 1.0 if value >= seen else 0.0
-            found[2 * each + value] = 0.0 if value == NOTHING else self._above[key][value - FIRST]
+        key = key_of(token.operation)
+        left = self.classes_of(role, token.operation)
+        sizes = {value: self._above[key][value - FIRST] for value in left if value != NOTHING}
+        last = self._last.get((role, key))
+        for value, many in left.items():
+            is_new = value >= FIRST + self._classes[key]
+            found[value, :2] = math.log2(many + 1) / 4, is_new
+        for value, own in sizes.items():
+            smaller, larger = (
+                sum(other < own for other in sizes.values()),
+                sum(other > own for other in sizes.values()),
+            )
+            against_last = 0.0 if last is None else own - self._above[key][last - FIRST]
+            often = math.log2(self._had[role, key, value] + 1) / 6
+            found[value, 2:] = own, smaller / len(sizes), larger / len(sizes), against_last, often
         return found
 
     def _of_plan(self) -> list[float]:
@@ -177,6 +221,9 @@ class Situation:
         if value > NOTHING:
             key = key_of(operation)
             self._classes[key] = max(self._classes[key], value - FIRST + 1)
+            if value - FIRST < len(self._above.get(key, ())):
+                self._last[self.role, key] = value
+            self._had[self.role, key, value] += 1
         for role in taking_part(layout, StreamEvent(self.role, operation, 0, ())):
             self.of_role[role] += 1
 

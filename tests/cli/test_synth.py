@@ -1,7 +1,9 @@
 """`nadi trace synth`: what is generated is valid, new, and what was asked for; what was learned is more than counts."""
 
 import dataclasses
+import random
 from collections import Counter
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ from et.synthesis.counts import Counts
 from et.synthesis.layout import SetLayout, layout_of
 from et.synthesis.novelty import Originals
 from et.synthesis.parts import events_in, parts_bits, parts_of, stretched
-from et.synthesis.sampling import draw, events_of
+from et.synthesis.sampling import events_of
 from et.synthesis.schedule import Schedule
+from et.synthesis.search import streams_found
 from et.synthesis.streams import COLLECTIVE, COMPUTE, RECEIVE, SEND, Operation, Stream, StreamEvent, nodes_of
 from et.synthesis.tokens import encode, words_of
 from et.synthesis.writing import families_of, traces_of
@@ -141,9 +144,9 @@ def test_each_pass_has_what_is_asked_for(sets, number):
     learned = learn(sets, "counts", 1)
     stream = stream_of(sets[number])
     wanted, generator = wanted_of(stream), np.random.default_rng(1)
-    drawn = draw(learned.model, learned.words, wanted, generator)
-    assert drawn.is_whole
-    events = events_of(drawn.events, learned.words, wanted, generator)
+    found = streams_found(learned.model, learned.words, wanted)[0]
+    assert found.is_whole
+    events = events_of(found.events, learned.words, wanted, generator)
     roles = stream.layout.roles
     for made, original in zip(passes(events, roles), passes(stream.events, roles), strict=True):
         assert made.keys() == original.keys()
@@ -367,3 +370,77 @@ def test_the_network_draws_as_it_has_learned(sets):
             bits[field] -= np.log2((1 - 1e-3) * chance + 1e-3 / learned.words.sizes[field])
         state.push(row)
     assert bits == pytest.approx(learned.model.bits(rows, wanted_of(stream)), rel=1e-4)
+
+
+class Told:
+    """A model of computations of two classes: what it is told of each next class, after those before."""
+
+    def __init__(self, chances):
+        self.chances = chances
+
+    def start(self, _wanted):
+        return ToldState(self.chances, ())
+
+
+class ToldState:
+    def __init__(self, chances, before):
+        self.chances, self.before = chances, before
+
+    def probabilities(self, field, _event):
+        if field == 0:
+            return np.array([0, 0.1, 0.9])
+        first = self.chances.get(self.before, 0.5)
+        return np.array([0, 0, first, 1 - first, *[0] * (MOST_CLASSES - 2)]) if field == 1 else np.array([0, 1.0])
+
+    def push(self, event):
+        self.before = (*self.before, event[1] - FIRST)
+
+    def copy(self):
+        return ToldState(self.chances, self.before)
+
+
+def test_the_likeliest_stream_is_found():
+    """Against all that can happen, of which the first event that is likelier leads to a worse one."""
+    events = [StreamEvent(0, Operation(COMPUTE), value, ()) for value in (1000, 2000, 2000, 1000, 1000, 2000)]
+    stream = Stream(SetLayout(1, 1, ()), events)
+    words, wanted = words_of([stream]), wanted_of(stream)
+    orders = {(0, *order) for order in permutations((0, 0, 1, 1, 1))}
+    draw = random.Random(4)  # noqa: S311 - no secret
+    for _ in range(20):
+        model = Told({order[:at]: draw.choice([1e-4, 0.3, 0.6, 0.999]) for order in orders for at in range(1, 7)})
+        exact = {}
+        for order in orders:
+            chance = 0.5
+            for at in range(1, len(order)):
+                first = model.chances[order[:at]]
+                chance *= (1 - first) if order[at] else first
+            exact[order] = -np.log2(chance * 0.9 ** len(order) * 0.1)
+        found = streams_found(model, words, wanted, width=len(orders))[0]
+        assert found.is_whole
+        assert tuple(each.value - FIRST for each in found.events) == min(exact, key=exact.__getitem__)
+        assert found.bits == pytest.approx(min(exact.values()))
+        one_by_one = streams_found(model, words, wanted, width=1)[0]
+        assert one_by_one.bits >= found.bits - 1e-9
+
+
+@pytest.mark.parametrize("kind", ["counts", "network"])
+def test_a_copied_stream_goes_on_by_itself(sets, kind):
+    """What comes after it does not change what it was copied from, and both say the same after the same events."""
+    if kind == "network":
+        pytest.importorskip("torch")
+    learned = learn(sets[:2], kind, 1, epochs=1)
+    stream = stream_of(sets[0])
+    rows = encode(learned.words, stream).tolist()
+    state = learned.model.start(wanted_of(stream))
+    for row in rows[:20]:
+        state.push(row)
+    other = state.copy()
+    expected = [other.probabilities(field, rows[20][:field]) for field in range(3)]
+    for row in rows[20:50]:
+        other.push(row)
+    again = [state.probabilities(field, rows[20][:field]) for field in range(3)]
+    assert all(np.array_equal(one, two) for one, two in zip(expected, again, strict=True))
+    for row in rows[20:50]:
+        state.push(row)
+    for field in range(3):
+        assert np.array_equal(*(each.probabilities(field, rows[50][:field]) for each in (state, other)))

@@ -73,7 +73,6 @@ def synth(
         "learned_from": len(sets),
         "model": kind,
         "training_bits_per_node": bits[-1] if bits else None,
-        "draws": found.draws,
         "is_whole": found.is_whole,
     }
     if as_json:
@@ -84,7 +83,7 @@ def synth(
         f'trace sets by {_words(kind)}; in a run file: [workload] traces = "{out}"'
     )
     if not found.is_whole:
-        say(f"none of {found.draws} streams ended by itself near the wanted length: the last one was cut there")
+        say("no stream ended by itself near the wanted length: the likeliest was cut there")
 
 
 def _kind(model: str) -> Any:  # noqa: ANN401 - a ModelKind
