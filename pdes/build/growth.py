@@ -60,8 +60,8 @@ def _grow_blocks(w: s.World) -> s.World:
 
 def _grow_msgs(w: s.World) -> s.World:
     added = len(w.qps.msg_free) + int(w.net.const.reserve_messages)
-    w = w._replace(qps=_with_free_rows(w, w.qps, added, "free_messages", "msg_free", "msg"))
-    return _with_room_for_events(w)
+    grown = _with_free_rows(w, w.qps, added, "free_messages", "msg_free", "msg")
+    return _with_room_for_events(w._replace(qps=grown))
 
 
 def _grow_insts(w: s.World) -> s.World:

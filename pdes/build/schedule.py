@@ -104,8 +104,7 @@ def fastest_psb(psb: Float64, faults: Faults) -> Float64:
     fastest = psb.copy()
     for fault in faults.links:
         if fault.rate_bps:
-            which = list(fault.links)
-            fastest[which] = np.minimum(fastest[which], 8e12 / fault.rate_bps)
+            np.minimum.at(fastest, list(fault.links), 8e12 / fault.rate_bps)
     return fastest
 
 

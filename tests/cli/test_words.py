@@ -6,8 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
-SAME_THING = {"Graph", "Lane", "Phase", "Program", "Schedules", "View"}
-"""Of the engine and of another package: rows and tables of what the other means too, as the engine walks it."""
+SAME_THING = {"Lane", "Phase", "View"}
+"""Of the engine and of another package: rows of what the other means too, as the engine walks it."""
 ANOTHER = {
     "Asked": "for messages; for collectives of a run's curves",
     "Exchange": "of parcels between teams of workers; of a folded plan's members",
