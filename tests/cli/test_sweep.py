@@ -37,7 +37,7 @@ run = "run.toml"
 QUICK = """
 run = "run.toml"
 [values]
-"topology.params.rate" = ["100Gbps", "200Gbps"]
+"topology.params.rate" = ["100Gbps", "200Gbps", "400Gbps"]
 "topology.params.delay" = ["1us", "2us"]
 "network.mtu" = ["1KiB", "4KiB"]
 """
@@ -85,7 +85,7 @@ def without_pandas(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def quick(write_run):
-    """A sweep of eight runs of one message each, which take as little as a run of nadi can."""
+    """A sweep of twelve runs of one message each, which take as little as a run of nadi can."""
     traces = [[et.send_node(1, "send", 0, 1, 1 << 16)], [et.recv_node(1, "recv", 0, 1, 1 << 16)]]
     topology = 'name = "switch"\nparams = { npus = 2, rate = "100Gbps", delay = "1us" }'
     run = write_run(traces, '[network]\nfidelity = "closed-form"\n[output]\nnodes = "none"\n', topology)
@@ -95,13 +95,13 @@ def quick(write_run):
 
 
 def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, quick, tmp_path):
-    """Eight points; SIGKILL when three are there, with whatever runs under way."""
+    """Twelve points; SIGKILL when four are there, with whatever runs under way."""
     file, out = quick, tmp_path / "out"
     command = [sys.executable, "-m", "nadi", "sweep", file, "-o", out, "--jobs", "2", "-q"]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         end = time.monotonic() + 120
-        while len(list(out.glob("runs/*/summary.json"))) < 3:
+        while len(list(out.glob("runs/*/summary.json"))) < 4:
             assert time.monotonic() < end
             assert process.poll() is None
             time.sleep(0.02)
@@ -110,7 +110,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, quick, tmp_pa
         process.wait()
         await_end_of_group(process.pid)
     there = {path.parent.name: path.stat().st_mtime_ns for path in out.glob("runs/*/summary.json")}
-    assert 3 <= len(there) < 8
+    assert 4 <= len(there) < 12
     assert not (out / "sweep.parquet").exists()
 
     outcome = nadi("sweep", file, "-o", out, "--jobs", "2")
@@ -118,8 +118,8 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, quick, tmp_pa
     assert outcome.err.count("was finished") == len(there)
     assert all((out / "runs" / name / "summary.json").stat().st_mtime_ns == when for name, when in there.items())
     made = rows(out)
-    assert len(made) == 8
-    assert len({row["finish_time_ps"] for row in made}) == 8
+    assert len(made) == 12
+    assert len({row["finish_time_ps"] for row in made}) == 12
     assert all(row["error"] is None and row["finish_time_ps"] > 0 for row in made)
 
     (tmp_path / "again").mkdir()
