@@ -81,14 +81,9 @@ def load_balancing(network: NetworkSection) -> balancing.Balancing:
     return rule
 
 
-def parameters(name: str) -> list[congestion.Parameter]:
-    """Parameters of a congestion control, in the order of `Control.values`."""
-    return list(_module(name).PARAMETERS) if name != "none" else []
-
-
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
     """Names and settled values of a congestion control's parameters."""
-    return dict(zip((p.name for p in parameters(chosen.name)), chosen.values, strict=True))
+    return dict(zip(congestion.parameters(chosen.name), chosen.values, strict=True))
 
 
 def controls() -> list[dict[str, Any]]:
@@ -99,16 +94,16 @@ def controls() -> list[dict[str, Any]]:
     for name in congestion.names():
         if name == "none":
             continue
-        module = _module(name)
+        module = importlib.import_module(f"{congestion.__name__}.{name}")
         known = [
             {
-                "name": p.name,
-                "default": p.default,
-                "range": p.expected(),
-                "doc": p.doc,
-                "aliases": dict(p.aliases or {}),
+                "name": each,
+                "default": its.default,
+                "range": its.range.expected(),
+                "doc": its.meaning,
+                "aliases": dict(its.aliases),
             }
-            for p in module.PARAMETERS
+            for each, its in module.PARAMETERS.items()
         ]
         listed.append({"name": name, "title": module.TITLE, "signals": list(module.SIGNALS), "parameters": known})
     return listed
@@ -201,7 +196,3 @@ def _may_be_too_fine(graph: Graph, settings: pdes.Settings) -> bool:
     smallest_bytes = min(settings.header_bytes, settings.ack_bytes, FLIT_BYTES)
     smallest_ps = smallest_bytes * 8e12 / float(graph.link_rate_bps.max())
     return bool(smallest_ps < 1 or degree.max(initial=0) > MAX_BATCH // 4)
-
-
-def _module(name: str) -> Any:  # noqa: ANN401 - a module
-    return importlib.import_module(f"{congestion.__name__}.{name}")

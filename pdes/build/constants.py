@@ -39,7 +39,7 @@ def _most_posts(schedules: Schedules, *, has_control: bool) -> int:
 
 
 def constants_of(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
-    """The constants of a run; routing: mode, dimensions and homes."""
+    """The constants of a run; routing: dimensions and homes."""
     graph, fabric, schedules, switch = layout.graph, layout.fabric, program.schedules, settings.switch
     has_control = settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0  # requests, answers or calls
     sends = _most_posts(schedules, has_control=has_control)
@@ -57,7 +57,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
     const.neighbours = len(part.neighbours)
-    const.route_mode, const.dimensions, const.homes = routing
+    const.dimensions, const.homes = routing
     const.npus, const.nodes = part.npus, len(part.nodes)
     const.outer, const.splits = part.outer, part.splits
     const.lane_stride = 1 + max(1, int(np.diff(schedules.plan_ptr).max(initial=0)))

@@ -16,11 +16,11 @@ from pdes.network.shared_switch import shared_switches
 from pdes.network.telemetry import carry
 from pdes.nic import congestion
 from pdes.nic.allowed import first_allowed, pace
-from pdes.nic.driven import DRIVEN, begin_message, drive, pace_at_share
-from pdes.nic.notification import notify
+from pdes.nic.driven import DRIVEN, begin_message, drive
 from pdes.nic.rendezvous import ask
 from pdes.nic.selective import sender
 from pdes.nic.selective_receiver import receive
+from pdes.nic.transport import notify
 from pdes.npu.collective import expect
 from pdes.npu.delivery import message_by_kind
 from pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends
@@ -40,8 +40,7 @@ def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
         ("congestion_control", control.update, control.update),
-        ("pace", control.update and not (alone or control.shares), pace),
-        ("pace", control.update and control.shares and not alone, pace_at_share),
+        ("pace", control.update and not alone, pace),
         ("pace", alone, drive),
         ("begin_message", alone, begin_message),
         ("notify", "cnp" in control.signals, notify),

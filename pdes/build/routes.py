@@ -10,7 +10,7 @@ from pdes.core.inputs import Array, Graph, Int8, Int32, Int64, Rows
 from pdes.core.memory import aligned, rows_of
 from pdes.core.rows.network import Forwarding
 from pdes.network.framing import NVSWITCH_KIND
-from pdes.network.routing import MODE_DIMENSIONS, MODE_ONE_HOME, MODE_TABLE, SET_SHIFT, UNREACHABLE, salt_of
+from pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
 
 if TYPE_CHECKING:
     from pdes.build.fabric import Fabric
@@ -62,10 +62,8 @@ class _Shared:
         return np.concatenate([np.zeros(0, np.int32), *self._parts])
 
 
-def routing_tables(
-    graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
-) -> tuple[s.Routes, int, int, int]:
-    """Routes of the LP, and the constants mode, dimensions and homes."""
+def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings") -> tuple[s.Routes, int, int]:
+    """Routes of the LP, and the constants dimensions and homes."""
     routing: Any = graph.routing
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
@@ -78,12 +76,12 @@ def routing_tables(
         fields["host"] = graph.host
     if hasattr(routing, "home"):
         fields |= _by_table(graph, part, cells, node[: len(part.nodes)])
-        constants = (MODE_ONE_HOME if routing.home.shape[1] == 1 else MODE_TABLE), 0, routing.home.shape[1]
+        constants = 0, routing.home.shape[1]
     else:
         fields |= {"cell": cells[routing.sets], "size": routing.sizes, "digit": routing.digit[: graph.npus]}
         fields |= {"here": routing.digit[part.nodes], "mode": routing.mode[part.nodes]}
         fields["offset"] = routing.offset[part.nodes]
-        constants = MODE_DIMENSIONS, len(routing.sizes), 1
+        constants = len(routing.sizes), 1
     kinds = {name: array.__metadata__[0] for name, array in s.Routes.__annotations__.items()}
     return s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()}), *constants
 

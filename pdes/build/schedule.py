@@ -14,7 +14,7 @@ from pdes.core.link_words import link_meta
 from pdes.core.memory import aligned, row_of, rows_of, unused
 from pdes.core.rows.network import Change, Gate, LinkClass, OutgoingLink
 from pdes.core.setting import Setting, setting
-from pdes.network.routing import MODE_TABLE, UNREACHABLE
+from pdes.network.routing import UNREACHABLE
 
 if TYPE_CHECKING:
     from pdes.build.fabric import Fabric
@@ -152,9 +152,9 @@ def link_changes(
     return sorted(changes), np.array(table, classes.dtype).view(np.recarray)
 
 
-def with_pit(net: s.Net, faults: Faults, mode: int) -> s.Net:
-    """Net with a link on which all is lost, where faults may leave a switch without a way; mode: of the routing."""
-    if mode != MODE_TABLE or not any(fault.down for fault in faults.links):
+def with_pit(net: s.Net, faults: Faults) -> s.Net:
+    """Net with a link on which all is lost, where faults may leave a switch without a way to any home of an NPU."""
+    if net.const.homes <= 1 or not any(fault.down for fault in faults.links):
         return net
     pit = len(net.tx)
     net.const.pit = pit
@@ -183,7 +183,7 @@ def _class_row(row: Record, faults: Sequence[LinkFault]) -> Record:
 def scheduled(
     graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
 ) -> tuple[s.Routes, list[int], s.FaultSchedule, int]:
-    """Routes of an LP; the constants mode, dimensions and homes; FaultSchedule; how many sets of tables that has."""
+    """Routes of an LP; the constants dimensions and homes; FaultSchedule; how many sets of tables that has."""
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
     routings: list[frozenset[int]] = [frozenset()]

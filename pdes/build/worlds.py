@@ -27,7 +27,7 @@ from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import Asked, Instance, LaneState, Phase, Taken
-from pdes.core.rows.run import Scalars
+from pdes.core.rows.run import ControlParameters, Scalars
 from pdes.messages.fidelity import PACKET
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
@@ -85,6 +85,9 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
     ctl.free_messages = msgs
     qp_key, qp_val = empty_map(2 * (2 * part.npus + sends))
     pairs, receivers = len(qp_key) // 2, power_of_two(4 * part.npus)
+    values = settings.congestion_control.values
+    par = rows_of(ControlParameters, 1)
+    par.view(np.float64)[: len(values)] = values
     return s.Qps(
         qp=rows_of(QueuePair, pairs),
         msg=rows_of(Message, msgs),
@@ -95,7 +98,7 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
         qp_key=qp_key,
         qp_val=qp_val,
         cc=rows_of(CongestionState, pairs if settings.congestion_control.update else 1),
-        par=aligned(settings.congestion_control.values, np.float64),
+        par=par,
         sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(Selective, receivers if settings.selective_repeat else 1),
         arrived=zeros(pairs if settings.fidelity.act else 1),
@@ -200,7 +203,7 @@ def _build_lp(
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
     npu, state, row_ptr = npu_rows(program, part, settings)
     const = constants_of(layout, program, settings, part, routing)
-    net = with_pit(_net(layout, part, const, npu, post, settings), settings.faults, routing[0])
+    net = with_pit(_net(layout, part, const, npu, post, settings), settings.faults)
     const.epochs = epochs
     if len(schedule.change):
         net.ctl.fault_ps = schedule.change[0].begin_ps

@@ -22,7 +22,7 @@ from pdes.core.rows.network import (
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import Asked, Instance, Lane, LaneState, Npu, Phase, PlanStep, System, Taken, Tokens, View
 from pdes.core.rows.row import INF
-from pdes.core.rows.run import Constants, Counters, Hooks, Scalars
+from pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
 Int64 = Annotated[np.ndarray, np.int64]
 Int32 = Annotated[np.ndarray, np.int32]
@@ -54,7 +54,7 @@ CONTROL, FRAMES, TRIMMED = 2, 3, 4
 FLOWLETS = 1024
 """Flows that a switch tells apart by a hash."""
 
-# What congestion control is told (pdes/congestion).
+# What congestion control is told (pdes/nic/congestion).
 CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(5)
 LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED = range(3)
 
@@ -240,7 +240,7 @@ class Qps(NamedTuple):
     qp_key: Int64  # src << 44 | dst << 25 | connection -> qp
     qp_val: Int64
     cc: Annotated[np.recarray, CongestionState]
-    par: Float64  # parameters of the congestion control
+    par: Annotated[np.recarray, ControlParameters]  # one row
     sel_tx: Annotated[np.recarray, Selective]
     sel_rx: Annotated[np.recarray, Selective]
     arrived: Int64  # [rows of qp] ps: when the latest message is in, or has left if driven at a share, at message level

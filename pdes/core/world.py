@@ -1,6 +1,8 @@
 """Kernels find the world of a logical process by one address, and in its pool of messages rows of other kinds."""
 
-from pdes.core.jit import reader, seen_as
+import numpy as np
+
+from pdes.core.jit import inline, reader, seen_as
 from pdes.core.rows.messages import WholeMessage
 from pdes.core.rows.nic import Asking, KeptMessage, LaterMessage, Request
 from pdes.core.state import World
@@ -12,3 +14,19 @@ requests = seen_as(Request)
 asking = seen_as(Asking)
 kept_messages = seen_as(KeptMessage)
 later_messages = seen_as(LaterMessage)
+
+
+@inline
+def take_row(net, qps):
+    """A free row of the pool. Whether enough are left is looked at before the next event (`Scalars.check`)."""
+    free = net.ctl.free_messages - 1
+    net.ctl.free_messages = free
+    net.ctl.check = 1
+    return np.int64(qps.msg_free[free])
+
+
+@inline
+def give_row_back(net, qps, row):
+    """Give it back."""
+    qps.msg_free[net.ctl.free_messages] = row
+    net.ctl.free_messages += 1

@@ -11,10 +11,9 @@ from pdes.core.jit import call_hook, inline, kernel
 from pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lane, tag_seq
 from pdes.core.state import LANES, LONGEST_RUN_PS
 from pdes.core.status import DONE, FULL
-from pdes.core.world import whole_messages, world_at
+from pdes.core.world import give_row_back, whole_messages, world_at
 from pdes.messages.events import ARRIVE, KEY_SHIFT, KIND_SHIFT, LAUNCH, LEFT, OWN, TAKE, add_event, take_event
 from pdes.messages.whole import add_message_event, ends_of
-from pdes.nic.message_pool import give_row_back
 from pdes.nic.transport import finish_flow
 from pdes.npu.agenda import take_due
 from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left

@@ -5,10 +5,9 @@ import numpy as np
 from pdes.core.jit import hook, inline
 from pdes.core.packet import SHARES_SHIFT, destination, header, pair_word
 from pdes.core.state import REF_INSTANCE, REF_LANE
-from pdes.core.world import whole_messages, world_at
+from pdes.core.world import take_row, whole_messages, world_at
 from pdes.messages.events import KEY_SHIFT, LEFT, STEP, add_event
-from pdes.network.path import next_link
-from pdes.nic.message_pool import take_row
+from pdes.network.routing import next_link
 from pdes.nic.transport import queue_pair
 
 LONGEST_STEP_PS = 2.4e18

@@ -63,10 +63,10 @@ def gather(net, inbox, node):
             batch += 1
             pos += 1
             if pos & (BLOCK_RECORDS - 1) == 0:
-                block = (pos >> BLOCK_SHIFT) - 1
-                inbox.batch_freed[freed] = block
+                emptied = (pos >> BLOCK_SHIFT) - 1
+                inbox.batch_freed[freed] = emptied
                 freed += 1
-                block = np.int64(net.block_next[block])
+                block = np.int64(net.block_next[emptied])
                 pos = block << BLOCK_SHIFT
                 if block != tail >> BLOCK_SHIFT:
                     prefetch_block(net, np.int64(net.block_next[block]))
@@ -94,9 +94,7 @@ def sort_run(keys, first, last):
         for i in range(count // 2 - 1, -1, -1):
             sink(keys, first, i, count)
         for end in range(count - 1, 0, -1):
-            top = keys[first]
-            keys[first] = keys[first + end]
-            keys[first + end] = top
+            keys[first], keys[first + end] = keys[first + end], keys[first]
             sink(keys, first, np.int64(0), end)
     else:
         for i in range(first + 1, last):

@@ -9,40 +9,7 @@ from pdes.core.hashing import mix
 from pdes.core.jit import hook, inline
 from pdes.core.packet import entropy
 from pdes.core.world import world_at
-from pdes.network.routing import DIM_RING, DIM_TABLE, MODE_DIMENSIONS, UNREACHABLE, cell_to, choose, salt, salt_of
-
-
-@inline
-def switch_cell(net, routes, node, dst, w2):
-    """Table mode, at a switch: the cell of the destination's nearest home.
-
-    The packet's entropy decides between equals. Where faults have left no way, it leads into the pit.
-    """
-    forwarding = routes.node[node]
-    homes = net.const.homes
-    best = UNREACHABLE
-    cell = np.int64(0)
-    equals = 0
-    for i in range(homes):
-        column = routes.home[dst * homes + i]
-        if column >= 0:
-            here = column == forwarding.column
-            hops = np.int64(0)
-            if not here:
-                hops = np.int64(routes.hops[routes.hop_row[node] + column])
-            if hops < best:
-                best = hops
-                equals = 0
-            if hops == best and hops < UNREACHABLE:
-                equals += 1
-                if (mix(salt(routes, node) ^ ((entropy(w2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
-                    if here:
-                        cell = np.int64(routes.attach[dst * homes + i])
-                    else:
-                        cell = cell_to(routes, node, column)
-    if equals == 0 and net.const.pit > 0:
-        cell = net.const.pit - forwarding.first_link
-    return cell
+from pdes.network.routing import DIM_RING, DIM_TABLE, UNREACHABLE, cell_to, choose, salt_of
 
 
 @inline
@@ -77,17 +44,50 @@ def hops_by(net, routes, out, dst):
     for i in range(homes):
         column = routes.home[dst * homes + i]
         if column >= 0:
-            hops = np.int64(0)
-            if column != routes.hop_column[via]:
-                hops = np.int64(routes.hops[routes.hop_row[via] + column])
-            if hops < best:
-                best = hops
+            hops = 0 if column == routes.hop_column[via] else np.int64(routes.hops[routes.hop_row[via] + column])
+            best = min(best, hops)
     return best
 
 
-@inline
-def npu_port(net, routes, node, dst, w2):
-    """Table mode, at an NPU of several ports: one of the ports whose switch is nearest to the destination."""
+@hook
+def cell_of_several(address, node, dst, w2):
+    """The cell of a switch towards an NPU; table mode: towards its nearest home.
+
+    The packet's entropy decides between equals. Where faults have left no way, it leads into the pit.
+    """
+    w = world_at(address)
+    net, routes = w.net, w.routes
+    if net.const.dimensions > 0:
+        return np.int64(dimension_cell(net, routes, node, dst, w2))
+    forwarding = routes.node[node]
+    homes = net.const.homes
+    best = UNREACHABLE
+    cell = np.int64(0)
+    equals = 0
+    for i in range(homes):
+        column = routes.home[dst * homes + i]
+        if column >= 0:
+            here = column == forwarding.column
+            hops = np.int64(0) if here else np.int64(routes.hops[routes.hop_row[node] + column])
+            if hops < best:
+                best = hops
+                equals = 0
+            if hops == best and hops < UNREACHABLE:
+                equals += 1
+                if (mix(forwarding.salt ^ ((entropy(w2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
+                    cell = np.int64(routes.attach[dst * homes + i]) if here else cell_to(routes, node, column)
+    if equals == 0 and net.const.pit > 0:
+        cell = net.const.pit - forwarding.first_link
+    return cell
+
+
+@hook
+def port_of_several(address, node, dst, w2):
+    """Outgoing link of an NPU of several ports; table mode: one of those whose switch is nearest to the destination."""
+    w = world_at(address)
+    net, routes = w.net, w.routes
+    if net.const.dimensions > 0:
+        return choose(routes, dimension_cell(net, routes, node, dst, w2), node, w2)
     best = UNREACHABLE
     count = 0
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
@@ -97,29 +97,11 @@ def npu_port(net, routes, node, dst, w2):
             count = 0
         if hops == best:
             count += 1
-    pick = (mix(salt(routes, node) ^ (entropy(w2) * 0x9E3779B1)) * count) >> 32
+    pick = (mix(routes.node[node].salt ^ (entropy(w2) * 0x9E3779B1)) * count) >> 32
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         if hops_by(net, routes, out, dst) == best:
             if pick == 0:
-                link = out
+                link = np.int64(out)
             pick -= 1
     return link
-
-
-@hook
-def cell_of_several(address, node, dst, w2):
-    """The cell of a switch towards an NPU."""
-    w = world_at(address)
-    if w.net.const.route_mode == MODE_DIMENSIONS:
-        return np.int64(dimension_cell(w.net, w.routes, node, dst, w2))
-    return switch_cell(w.net, w.routes, node, dst, w2)
-
-
-@hook
-def port_of_several(address, node, dst, w2):
-    """Outgoing link of an NPU of several ports towards another."""
-    w = world_at(address)
-    if w.net.const.route_mode == MODE_DIMENSIONS:
-        return choose(w.routes, dimension_cell(w.net, w.routes, node, dst, w2), node, w2)
-    return np.int64(npu_port(w.net, w.routes, node, dst, w2))

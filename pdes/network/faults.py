@@ -25,12 +25,10 @@ def change_link(net, link, new_class):
     link are in the order of their arrival.
     """
     tx = net.tx[link]
-    meta = tx.meta
-    before = net.link_class[class_of(meta)].delay_ps
-    after = net.link_class[new_class].delay_ps
-    if after < before and tx.sent_packets != 0:
-        tx.busy_ps += before - after
-    tx.meta = with_class(meta, new_class)
+    sooner = net.link_class[class_of(tx.meta)].delay_ps - net.link_class[new_class].delay_ps
+    if sooner > 0 and tx.sent_packets != 0:
+        tx.busy_ps += sooner
+    tx.meta = with_class(tx.meta, new_class)
 
 
 @inline
@@ -64,24 +62,17 @@ def make_changes(address):
     """Make all changes that are due in the cell in hand."""
     world = world_at(address)
     net, schedule = world.net, world.schedule
-    change = schedule.change
-    ctl = net.ctl
-    at = ctl.fault_at
-    last = change.shape[0]
-    while at < last and change[at].begin_ps <= ctl.now_ps:
-        change_row = change[at]
-        kind = change_row.kind
-        index = change_row.index
-        value = change_row.value
-        if kind == CHANGE_LINK:
-            change_link(net, index, value)
-        elif kind == CHANGE_NPU:
-            world.npus.npu[index].slow_1024ths = value
+    at = net.ctl.fault_at
+    last = schedule.change.shape[0]
+    while at < last and schedule.change[at].begin_ps <= net.ctl.now_ps:
+        change = schedule.change[at]
+        if change.kind == CHANGE_LINK:
+            change_link(net, change.index, change.value)
+        elif change.kind == CHANGE_NPU:
+            world.npus.npu[change.index].slow_1024ths = change.value
         else:
-            change_routes(world.routes, schedule, value, net.const.epochs)
+            change_routes(world.routes, schedule, change.value, net.const.epochs)
         at += 1
-    ctl.fault_at = at
-    ctl.fault_ps = INF
-    if at < last:
-        ctl.fault_ps = change[at].begin_ps
+    net.ctl.fault_at = at
+    net.ctl.fault_ps = schedule.change[at].begin_ps if at < last else INF
     return 0

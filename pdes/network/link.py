@@ -15,7 +15,7 @@ from pdes.core.link_words import (
     with_longest_wait,
 )
 from pdes.core.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
-from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
+from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, NEED_BLOCKS, SIDES
 from pdes.network.boundary import FAR_WINDOWS, put_out
 from pdes.network.framing import framed_bytes
 
@@ -27,23 +27,27 @@ def serialisation_ps(size_bytes, ps_per_byte):
 
 
 @inline
+def full_packet_bytes(net):
+    """Bytes of a full data packet where no flits are."""
+    return net.const.mtu_bytes + net.const.header_bytes
+
+
+@inline
+def class_row(net, link):
+    """The class of an outgoing link."""
+    return net.link_class[class_of(net.tx[link].meta)]
+
+
+@inline
 def link_psb(net, link):
     """Picoseconds per byte of an outgoing link."""
-    return net.link_class[class_of(net.tx[link].meta)].ps_per_byte
+    return class_row(net, link).ps_per_byte
 
 
 @inline
 def on_link_bytes(net, link, w1, size):
     """Bytes on an outgoing link of a packet that has `size` bytes where no flits are."""
-    if net.link_class[class_of(net.tx[link].meta)].special & FRAMED != 0:
-        size = framed_bytes(net, w1, size)
-    return size
-
-
-@inline
-def is_inside(net, link):
-    """Whether an outgoing link is NVLink, as is told where messages to other hosts go at a share of the rate."""
-    return net.link_class[class_of(net.tx[link].meta)].special & INSIDE != 0
+    return framed_bytes(net, w1, size) if class_row(net, link).special & FRAMED != 0 else size
 
 
 @inline
@@ -51,7 +55,7 @@ def share_psb(net, link, w1, shares):
     """Picoseconds per byte at SHARE_UNITS / shares of a link's rate (0 = all), framed as packets of w1 are."""
     psb = link_psb(net, link)
     if shares > SHARE_UNITS:
-        full = net.const.mtu_bytes + net.const.header_bytes
+        full = full_packet_bytes(net)
         psb *= shares / SHARE_UNITS * on_link_bytes(net, link, w1, full) / full
     return psb
 
@@ -131,8 +135,8 @@ def wait_turn(net, link, meta, ready, w1, w2, w3):
 @inline
 def prefetch_inbox(net, link):
     """Ask for the place where the next packet over the link will stand in the inbox at its end."""
-    side = (net.ctl.side + 1) & (SIDES - 1)
-    tail = np.int64(net.inbox[inbox_of(end_of(net.tx[link].meta), side) + 1])
+    box = inbox_of(end_of(net.tx[link].meta), (net.ctl.side + 1) & (SIDES - 1))
+    tail = np.int64(net.inbox[box + 1])
     if tail >= 0:
         prefetch(net.record, tail)
 
@@ -158,32 +162,25 @@ def drop(net, link, w1):
 
 
 @inline
-def is_lost(net, meta, error, packets):
-    """Whether the packet that is the `packets`-th of its link is lost on it; error: of 2^32."""
-    return mix3(net.const.seed + 0x10E, number_of(meta), packets) < error
-
-
-@inline
 def hand_over(net, link, meta, ready, w1, w2, w3):
     """Put a packet that arrives at `ready` where it waits until then. Returns which memory that is, and where."""
     is_far = end_of(meta) >= net.const.nodes
-    what = SET_DOWN
     if ready < reach(net) and not is_far:
-        at = deliver(net, meta, ready, w1, w2, w3)
-    elif is_far and ready < far_reach(net):
-        at = put_out(net, link, meta, ready, w1, w2, w3)
-        what = PUT_OUT
-    else:
-        at = wait_turn(net, link, meta, ready, w1, w2, w3)
-    return what, at
+        return SET_DOWN, deliver(net, meta, ready, w1, w2, w3)
+    if is_far and ready < far_reach(net):
+        return PUT_OUT, put_out(net, link, meta, ready, w1, w2, w3)
+    return SET_DOWN, wait_turn(net, link, meta, ready, w1, w2, w3)
 
 
 @outline
 def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
     """The same where a packet may be lost on its way, or carries what it meets."""
-    tx = net.tx[link]
     error = net.link_class[class_of(meta)].error
-    if error > 0 and destination(w1) != PAUSE_FRAME and is_lost(net, meta, error, packets_sent(tx.sent_packets)):
+    is_lost = error > 0 and destination(w1) != PAUSE_FRAME
+    if is_lost:
+        packets = packets_sent(net.tx[link].sent_packets)
+        is_lost = mix3(net.const.seed + 0x10E, number_of(meta), packets) < error
+    if is_lost:
         net.count.lost_packets += 1
         drop(net, link, w1)
     else:
@@ -201,21 +198,17 @@ def occupy(net, link, asked, start, w1):
     tx = net.tx[link]
     size = wire_bytes(w1)
     meta = tx.meta
-    c = class_of(meta)
-    link_class = net.link_class[c]
+    link_class = net.link_class[class_of(meta)]
     special = link_class.special
     if special & FRAMED != 0:
         size = framed_bytes(net, w1, size)
-    psb = net.link_class[c].ps_per_byte
+    psb = link_class.ps_per_byte
     busy = start + serialisation_ps(size, psb)
     tx.busy_ps = busy
     seen = link_class.seen_bytes
-    ready = busy
-    if size > seen:
-        ready = start + serialisation_ps(seen, psb)
-    ready += link_class.delay_ps
+    ready = start + serialisation_ps(seen, psb) if size > seen else busy
     count_sent(net, link, size, start - asked)
-    return special, ready
+    return special, ready + link_class.delay_ps
 
 
 @inline
@@ -283,9 +276,7 @@ def release(net):
             head = np.int64(net.wait_head[link])
             meta = net.tx[link].meta
             is_far = end_of(meta) >= net.const.nodes
-            end = reach(net)
-            if is_far:
-                end = far_reach(net)
+            end = far_reach(net) if is_far else reach(net)
             prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
             while head >= 0:
                 packet = net.record[head]

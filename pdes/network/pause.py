@@ -15,20 +15,14 @@ def paused_link(net, record):
 
 
 @inline
-def log_pause(net, link, w2, now):
-    """Note a pause or resume, as long as there is room."""
+def on_pause(net, record, w2, now):
+    """A pause frame has come, and is noted as long as there is room; returns the link that it is about."""
+    link = paused_link(net, record)
     at = 2 * net.ctl.pauses
     net.ctl.pauses += 1
     if at + 1 < net.pause_log.shape[0]:
         net.pause_log[at] = now
         net.pause_log[at + 1] = logged_pause(number_of(net.tx[link].meta), w2)
-
-
-@inline
-def on_pause(net, record, w2, now):
-    """A pause frame has come; returns the link that it is about."""
-    link = paused_link(net, record)
-    log_pause(net, link, w2, now)
     gate = net.gate[link]
     data_class = paused_class(w2)
     bit = 1 << data_class

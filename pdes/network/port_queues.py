@@ -22,21 +22,18 @@ def may_go(net, link):
 @inline
 def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
     """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
-    gate = net.gate
-    mask = gate[link].mask
-    bit = 1 << queue
-    if mask == 0:
-        pool_row = net.pool[node]
-        place = net.out_ptr[node] + pool_row.ports
-        net.backlog[place] = link
-        gate[link].place = place
-        pool_row.ports += 1
-    queues = gate[link].queues
+    gate = net.gate[link]
+    if gate.mask == 0:
+        pool = net.pool[node]
+        gate.place = net.out_ptr[node] + pool.ports
+        net.backlog[gate.place] = link
+        pool.ports += 1
+    queues = gate.queues
     head = head_of(queues[queue])
     tail = tail_of(queues[queue])
-    if mask & bit == 0:
+    if gate.mask & (1 << queue) == 0:
         head = tail = take_block(net)
-        gate[link].mask = mask | bit
+        gate.mask |= 1 << queue
     queues[queue] = ends(head, append(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3))
     carry(net, SET_DOWN, tail)
 
@@ -44,13 +41,11 @@ def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
 @inline
 def fall_out(net, node, link):
     """Nothing waits at the port any more."""
-    pool_row = net.pool[node]
-    last = net.out_ptr[node] + pool_row.ports - 1
+    net.pool[node].ports -= 1
     place = net.gate[link].place
-    moved = np.int64(net.backlog[last])
+    moved = np.int64(net.backlog[net.out_ptr[node] + net.pool[node].ports])
     net.backlog[place] = moved
     net.gate[moved].place = place
-    pool_row.ports -= 1
 
 
 @inline
@@ -63,7 +58,6 @@ def control_waits(mask):
 def weighted_class(net, g, ready):
     """The class whose turn it is, of those in the bit set `ready`, by weights; counts the packet."""
     gate = net.gate[g]
-    weights = net.const.class_weights
     klass = gate.turn & 1
     left = gate.turn >> 1
     if left == 0 or ready & (1 << klass) == 0:
@@ -71,7 +65,7 @@ def weighted_class(net, g, ready):
             klass = 1 - klass
         if ready & (1 << klass) == 0:
             klass = 1 - klass
-        left = (weights >> (16 * klass)) & 0xFFFF
+        left = (net.const.class_weights >> (16 * klass)) & 0xFFFF
     gate.turn = klass | ((left - 1) << 1)
     return klass
 

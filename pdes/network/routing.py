@@ -1,9 +1,9 @@
 """Which outgoing link a packet takes: tables by destination switch, or one coordinate after another.
 
 Both give a *cell*, a set of equal-cost links; the packet's entropy and the node's salt choose one (ECMP), or another
-rule of pdes/balancing does. Links in
-cells count from the node's first, so nodes that look alike share rows; and a row holds only the columns that differ
-from what the node does by default (a leaf switch sends all but its own NPUs up).
+rule of pdes/network/balancing does. Links in cells count from the node's first, so nodes that look alike share rows;
+and a row holds only the columns that differ from what the node does by default (a leaf switch sends all but its own
+NPUs up).
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from pdes.core.hashing import mix, mix3
 from pdes.core.jit import call_hook, inline
 from pdes.core.packet import entropy
 
-MODE_ONE_HOME, MODE_TABLE, MODE_DIMENSIONS = 0, 1, 2
-DIM_RING, DIM_TABLE, DIM_SINGLE, DIM_NONE = 0, 1, 2, 3
+DIM_RING, DIM_TABLE = 0, 1
+"""Modes of a dimension at a node; by all others there is one way."""
 SET_SHIFT = 22
 SET_MASK = (1 << SET_SHIFT) - 1
 UNREACHABLE = 127
@@ -26,18 +26,12 @@ def salt_of(seed, node):
 
 
 @inline
-def salt(routes, node):
-    """The node's salt."""
-    return routes.node[node].salt
-
-
-@inline
 def choose(routes, cell, node, w2):
     """One link of the cell."""
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
-        h = mix(salt(routes, node) ^ (entropy(w2) * 0x9E3779B1))
+        h = mix(routes.node[node].salt ^ (entropy(w2) * 0x9E3779B1))
         first = np.int64(routes.link[first + ((h * count) >> 32)])
     return routes.node[node].first_link + first
 
@@ -81,3 +75,17 @@ def balanced(net, routes, cell, node, w1, w2, now):
         which = call_hook(net.hooks.balancing, net.const.address, node, first, count, w1, w2, now)
         first = np.int64(routes.link[first + which])
     return routes.node[node].first_link + first
+
+
+@inline
+def next_link(net, routes, node, dst, w2):
+    """Outgoing link of a node towards an NPU, by ECMP: for what looks ahead along a way."""
+    if node < net.const.npus:
+        return npu_route(net, node, dst, w2)
+    return choose(routes, switch_cell_to(net, routes, node, dst, w2), node, w2)
+
+
+@inline
+def forwarding_ps(net, routes, node):
+    """From arrival to departure at a node on the way."""
+    return np.int64(0) if node < net.const.npus else routes.node[node].forward >> 1

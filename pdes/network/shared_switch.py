@@ -52,11 +52,27 @@ TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 
 
 @inline
-def threshold(net, pool):
+def threshold(net, node):
     """Bytes that one queue, or one way in, may use of the shared part: a share of what is free."""
-    pool_pool = net.pool[pool]
-    free = max(0, pool_pool.shared_bytes - pool_pool.used_bytes)
+    free = max(0, net.pool[node].shared_bytes - net.pool[node].used_bytes)
     return (free * net.const.alpha_1024ths) >> 10
+
+
+@inline
+def admit(net, node, link, way_in, klass, size):
+    """Whether a data packet passes no threshold, where there are pauses of its way in, else of its queue.
+
+    Then its bytes are counted.
+    """
+    pool = net.pool[node]
+    used = pool.used_bytes + size
+    in_use = size + (net.gate[way_in].in_bytes[klass] if net.const.pfc == 1 else net.gate[link].queued_bytes[klass])
+    fits = in_use <= threshold(net, node) and used <= pool.shared_bytes
+    if fits:
+        pool.used_bytes = used
+        if net.const.pfc == 1:
+            net.gate[way_in].in_bytes[klass] = in_use
+    return fits
 
 
 @inline
@@ -75,15 +91,13 @@ def meet(net, link, start, left):
 def is_marked(net, link, left):
     """Whether a packet that leaves `left` bytes of its class behind is marked (RED on the queue in hand)."""
     tx = net.tx[link]
-    meta = tx.meta
-    link_class = net.link_class[class_of(meta)]
-    low = link_class.kmin_bytes
-    high = link_class.kmax_bytes
+    link_class = net.link_class[class_of(tx.meta)]
+    low, high = link_class.kmin_bytes, link_class.kmax_bytes
     if left >= high:
         return True
     if left <= low:
         return False
-    h = mix3(net.const.seed + 0xECE, number_of(meta), packets_sent(tx.sent_packets))
+    h = mix3(net.const.seed + 0xECE, number_of(tx.meta), packets_sent(tx.sent_packets))
     return h < np.int64(link_class.pmax * (left - low) / (high - low))
 
 
@@ -104,26 +118,13 @@ def widen(net, columns):
                 net.marks[base + i] = 0
 
 
-@inline
+@outline
 def column_at(net, link, at_ps):
     """Place in `depth` and `marks` of a port's column for a time."""
     columns = net.const.depths
     while at_ps >= net.ctl.depth_ps * columns:
         widen(net, columns)
     return link * columns + at_ps // net.ctl.depth_ps
-
-
-@inline
-def sample(net, link, now, waiting):
-    """Note how many bytes wait at a port, in a column for the time."""
-    at = column_at(net, link, now)
-    net.depth[at] = max(np.int64(net.depth[at]), waiting)
-
-
-@outline
-def note_mark(net, link, at_ps):
-    """Count a packet that is marked as it leaves a port, in a column for the time."""
-    net.marks[column_at(net, link, at_ps)] += 1
 
 
 @inline
@@ -134,29 +135,23 @@ def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
         if net.const.depths > 0:
-            note_mark(net, link, start)
+            net.marks[column_at(net, link, start)] += 1
     if net.hooks.telemetry != 0:
         meet(net, link, start, all_left)
     link_send(net, link, asked, start, w1, w2, w3)
 
 
 @inline
-def send_control(net, node, link, queue, now, w1, w2, w3):
-    """Send a control packet or a pause frame, or have it wait for the port in its queue."""
-    idle = net.tx[link].busy_ps <= now
-    if idle and control_waits(net.gate[link].mask) == 0:
+def send_or_line_up(net, node, link, queue, now, w1, w2, w3):
+    """Send a control packet, a pause frame or what was cut to its header, or have it wait for the port in its queue.
+
+    Control waits for control only. For what was cut, the port has sent what departs up to now.
+    """
+    waits = may_go(net, link) if queue == TRIMMED else control_waits(net.gate[link].mask) != 0
+    if net.tx[link].busy_ps <= now and not waits:
         link_send(net, link, now, now, w1, w2, w3)
     else:
         line_up(net, node, link, queue, now, 0, w1, w2, w3)
-
-
-@inline
-def send_trimmed(net, node, link, now, w1, w2, w3):
-    """Send a packet that was cut to its header, or have it wait; the port has sent what departs up to now."""
-    if net.tx[link].busy_ps <= now and not may_go(net, link):
-        link_send(net, link, now, now, w1, w2, w3)
-    else:
-        line_up(net, node, link, TRIMMED, now, 0, w1, w2, w3)
 
 
 @outline
@@ -173,7 +168,8 @@ def ask(net, node, link, klass, what, now):
         gate.asked &= ~(1 << klass)
         pool_row.asked -= 1
     size = net.const.pause_frame_bytes
-    send_control(net, node, link, FRAMES, now, header(PAUSE_FRAME, 0, size, FLAG_ACK), pause_word(klass, what), 0)
+    frame = header(PAUSE_FRAME, 0, size, FLAG_ACK)
+    send_or_line_up(net, node, link, FRAMES, now, frame, pause_word(klass, what), 0)
 
 
 @inline
@@ -197,20 +193,16 @@ def let_out(net, node, way_in, klass, size, now):
 @outline
 def depart(net, node, link, start):
     """Send the next packet that waits at the port and may go."""
-    gate = net.gate
-    queue = next_queue(net, link, gate[link].mask & ~gate[link].paused)
-    queues = gate[link].queues
-    head = head_of(queues[queue])
+    gate = net.gate[link]
+    queue = next_queue(net, link, gate.mask & ~gate.paused)
+    head = head_of(gate.queues[queue])
     carry(net, TAKE_UP, head)
     packet = net.record[head]
-    w0 = packet.ready_ps
-    w1 = packet.w1
-    w2 = packet.w2
-    w3 = packet.w3
-    queues[queue] = without_first(net, queues[queue])
-    if queues[queue] == NONE:
-        gate[link].mask &= ~(1 << queue)
-        if gate[link].mask == 0:
+    w0, w1, w2, w3 = packet.ready_ps, packet.w1, packet.w2, packet.w3
+    gate.queues[queue] = without_first(net, gate.queues[queue])
+    if gate.queues[queue] == NONE:
+        gate.mask &= ~(1 << queue)
+        if gate.mask == 0:
             fall_out(net, node, link)
     asked = start - ((start - w0) & TIME_MASK)
     net.count.events += 1
@@ -218,9 +210,9 @@ def depart(net, node, link, start):
         link_send(net, link, asked, start, w1, w2, w3)
     else:
         size = wire_bytes(w1)
-        gate[link].queued_bytes[queue] -= size
-        left = gate[link].queued_bytes[queue]
-        set_off(net, link, asked, start, left, left + gate[link].queued_bytes[1 - queue], w1, w2, w3)
+        gate.queued_bytes[queue] -= size
+        left = gate.queued_bytes[queue]
+        set_off(net, link, asked, start, left, left + gate.queued_bytes[1 - queue], w1, w2, w3)
         let_out(net, node, w0 >> TIME_BITS, queue, size, start)
 
 
@@ -235,12 +227,11 @@ def bring_up_port(net, node, link, until):
 @outline
 def bring_up_in_order(net, node, until):
     """Have all ports send what departs before `until`, in order of time; equal times by the numbers of the links."""
-    pool_row = net.pool[node]
     base = net.out_ptr[node]
     while True:
         soonest = until
         which = np.int64(-1)
-        for i in range(base, base + pool_row.ports):
+        for i in range(base, base + net.pool[node].ports):
             link = np.int64(net.backlog[i])
             busy = net.tx[link].busy_ps
             if (busy < soonest or (busy == soonest and which >= 0 and link < which)) and may_go(net, link):
@@ -263,50 +254,36 @@ def bring_up_for(net, node, link, now):
 @inline
 def bring_up(net, node, until):
     """Have all ports send what departs before `until`."""
-    pool_row = net.pool[node]
-    if pool_row.asked > 0:
+    if net.pool[node].asked > 0:
         bring_up_in_order(net, node, until)
         return
-    i = pool_row.ports - 1
-    while i >= 0:
+    for i in range(net.pool[node].ports - 1, -1, -1):
         bring_up_port(net, node, np.int64(net.backlog[net.out_ptr[node] + i]), until)
-        i -= 1
 
 
 @outline
 def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
     """A data packet that may pass a threshold, with all ports up to time. True if it goes on (its bytes counted)."""
-    pool = net.pool[node]
     bring_up(net, node, now + 1)
     carry(net, TAKE_UP, at)
-    gate = net.gate
     size = wire_bytes(w1)
-    limit = threshold(net, node)
-    fits = pool.used_bytes + size <= pool.shared_bytes
+    if admit(net, node, link, way_in, klass, size):
+        return True
     if net.const.pfc == 1:
-        gate_row = gate[way_in]
-        if gate_row.in_bytes[klass] + size <= limit and fits:
-            gate_row.in_bytes[klass] += size
-            pool.used_bytes += size
-            return True
-        if gate_row.held_bytes[klass] + size > gate_row.headroom_bytes:
+        gate = net.gate[way_in]
+        if gate.held_bytes[klass] + size > gate.headroom_bytes:
             drop(net, link, w1)
             return False
-        gate_row.held_bytes[klass] += size
-        if gate_row.asked & (1 << klass) == 0:
+        gate.held_bytes[klass] += size
+        if gate.asked & (1 << klass) == 0:
             ask(net, node, way_in, klass, PAUSE, now)
-        return True
-    queued = gate[link].queued_bytes[klass]
-    if queued + size <= limit and fits:
-        pool.used_bytes += size
         return True
     if net.const.trim == 1:
         cut = net.const.header_bytes
         net.count.dropped_bytes += size - cut
         net.count.trimmed_packets += 1
-        gate[link].trimmed_packets += 1
-        w1 = trimmed(w1, cut)
-        send_trimmed(net, node, link, now, w1, w2, w3)
+        net.gate[link].trimmed_packets += 1
+        send_or_line_up(net, node, link, TRIMMED, now, trimmed(w1, cut), w2, w3)
     else:
         drop(net, link, w1)
     return False
@@ -315,7 +292,6 @@ def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
 @inline
 def take_data(net, node, link, way_in, now, at, w1, w2, w3):
     """A data packet, record `at`, from `way_in` for the port of `link`."""
-    way_in_gate = net.gate[way_in]
     tx = net.tx[link]
     pool = net.pool[node]
     gate = net.gate[link]
@@ -323,25 +299,17 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
     bring_up_for(net, node, link, now)
     carry(net, TAKE_UP, at)
     size = wire_bytes(w1)
-    limit = threshold(net, node)
-    goes = tx.busy_ps <= now and gate.mask == 0 and gate.paused & (1 << klass) == 0
-    used = pool.used_bytes + size
-    fits = used <= pool.shared_bytes
-    if goes and pool.asked == 0 and used <= limit and fits:
-        set_off(net, link, now, now, np.int64(0), np.int64(0), w1, w2, w3)
-        return
-    if net.const.pfc == 1:
-        in_use = way_in_gate.in_bytes[klass] + size
-        clear = in_use <= limit and fits and pool.asked == 0
-        if clear:
-            way_in_gate.in_bytes[klass] = in_use
-            pool.used_bytes = used
-    else:
-        clear = gate.queued_bytes[klass] + size <= limit and fits
-        if clear:
-            pool.used_bytes = used
+    idle = tx.busy_ps <= now and gate.paused & (1 << klass) == 0
+    # nothing waits, and the packet is gone before its bytes count
+    if idle and gate.mask == 0 and pool.asked == 0:
+        used = pool.used_bytes + size
+        if used <= threshold(net, node) and used <= pool.shared_bytes:
+            set_off(net, link, now, now, np.int64(0), np.int64(0), w1, w2, w3)
+            return
+    clear = pool.asked == 0 and admit(net, node, link, way_in, klass, size)
     if not clear and not near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
         return
+    # other ports may have sent, and the other end may have gone on
     idle = tx.busy_ps <= now and gate.paused & (1 << klass) == 0
     if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
         others = gate.queued_bytes[1 - klass]
@@ -353,7 +321,8 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
     both = gate.queued_bytes[0] + gate.queued_bytes[1]
     gate.longest_bytes = max(gate.longest_bytes, both)
     if net.const.depths > 0:
-        sample(net, link, now, both)
+        column = column_at(net, link, now)
+        net.depth[column] = max(np.int64(net.depth[column]), both)
 
 
 @inline
@@ -361,10 +330,8 @@ def take_control(net, node, link, now, at, w1, w2, w3):
     """A control packet, or one that was trimmed, record `at`, for the port of `link`."""
     bring_up_for(net, node, link, now)
     carry(net, TAKE_UP, at)
-    if flags(w1) & FLAG_ACK != 0:
-        send_control(net, node, link, CONTROL, now, w1, w2, w3)
-    else:
-        send_trimmed(net, node, link, now, w1, w2, w3)
+    queue = CONTROL if flags(w1) & FLAG_ACK != 0 else TRIMMED
+    send_or_line_up(net, node, link, queue, now, w1, w2, w3)
 
 
 @outline
@@ -399,9 +366,7 @@ def act(net, inbox, routes, node, begin, end):
         now = begin + (key >> 16)
         at = inbox.batch_pos[key & 0xFFFF]
         packet = net.record[at]
-        w1 = packet.w1
-        w2 = packet.w2
-        w3 = packet.w3
+        w1, w2, w3 = packet.w1, packet.w2, packet.w3
         link = inbox.batch_out[i]
         if rule and link >= 0:
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, w2, now)

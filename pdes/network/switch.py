@@ -151,20 +151,6 @@ def set_down_batch(net, inbox, near, far, last_apart):
         wait_turn(net, link, net.tx[link].meta, inbox.batch_ready[i], packet.w1, packet.w2, packet.w3)
 
 
-@inline
-def switch_forward(net, inbox, routes, node, begin):
-    """Send the packets of the batch on.
-
-    One thing after the other for all of them, so that what the next needs of memory has been asked for by then.
-    """
-    ahead, last = inbox_blocks(net, min(node + 1, net.const.nodes - 1))
-    if ahead >= 0:
-        prefetch(net.block_next, ahead)
-    choose_links(net, inbox, routes, node)
-    near, far, last_apart = send_batch(net, inbox, routes, node, begin, ahead, last)
-    set_down_batch(net, inbox, near, far, last_apart)
-
-
 @outline
 def switches_window(net, inbox, routes, begin, end, first, last):
     """Let switches from `first` to before `last` act on what arrives before `end`. True if a pool is short."""
@@ -176,6 +162,12 @@ def switches_window(net, inbox, routes, begin, end, first, last):
                 prefetch(net.inbox, inbox_of(node + 2, net.ctl.side))
                 prefetch(routes.node, node + 1)
             take_batch(net, inbox, node, begin, end)
-            switch_forward(net, inbox, routes, node, begin)
+            ahead, last_ahead = inbox_blocks(net, min(node + 1, net.const.nodes - 1))
+            if ahead >= 0:
+                prefetch(net.block_next, ahead)
+            # one thing after the other for all packets: what the next needs of memory has been asked for by then
+            choose_links(net, inbox, routes, node)
+            near, far, last_apart = send_batch(net, inbox, routes, node, begin, ahead, last_ahead)
+            set_down_batch(net, inbox, near, far, last_apart)
             give_back(net, inbox)
     return False

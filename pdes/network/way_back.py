@@ -6,56 +6,39 @@ way is that of a world of the whole fabric without faults (`const.back`), the sa
 """
 
 from pdes.core.jit import inline
-from pdes.core.link_words import class_of, end_of
+from pdes.core.link_words import end_of
 from pdes.core.packet import FLAG_ACK, destination, header, source
-from pdes.core.state import FRAMED
 from pdes.core.world import world_at
-from pdes.network.framing import framed_bytes
-from pdes.network.link import link_psb, serialisation_ps
-from pdes.network.path import forwarding_ps, next_link
-from pdes.network.routing import npu_route
+from pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
+from pdes.network.routing import forwarding_ps, next_link, npu_route
 
 
 @inline
-def bytes_on(net, c, w1, size):
-    """Bytes of a packet on a link of the class at word c."""
-    if net.link_class[c].special & FRAMED != 0:
-        size = framed_bytes(net, w1, size)
-    return size
-
-
-@inline
-def left_at(w, node, w1, w2, now):
-    """When the acknowledgement of a packet that has just been acknowledged (its words) leaves the receiver's port."""
-    net = w.net
-    link = npu_route(net, node, source(w1), w2)
-    tx = net.tx[link]
-    ack = header(source(w1), destination(w1), net.const.ack_bytes, FLAG_ACK)
-    size = bytes_on(net, class_of(tx.meta), ack, net.const.ack_bytes)
-    waiting = w.npus.port[link].control_packets
-    return max(now, tx.busy_ps) + waiting * serialisation_ps(size, link_psb(net, link))
+def on_link_ps(net, link, ack):
+    """What the acknowledgement of word 1 `ack` takes on an outgoing link."""
+    return serialisation_ps(on_link_bytes(net, link, ack, net.const.ack_bytes), link_psb(net, link))
 
 
 @inline
 def back_at(w, node, w1, w2, now):
-    """When it is back at the sender; node: the receiver."""
-    me, peer = destination(w1), source(w1)
+    """When the acknowledgement of a packet that has just been acknowledged (its words) is back; node: the receiver."""
+    peer = source(w1)
+    ack = header(peer, destination(w1), w.net.const.ack_bytes, FLAG_ACK)
+    port = npu_route(w.net, node, peer, w2)
+    waiting = w.npus.port[port].control_packets
+    left = max(now, w.net.tx[port].busy_ps) + waiting * on_link_ps(w.net, port, ack)
     back = world_at(w.net.const.back)
     net = back.net
-    ack = header(peer, me, net.const.ack_bytes, FLAG_ACK)
-    link = next_link(net, back.routes, me, peer, w2)
-    c = class_of(net.tx[link].meta)
-    size = bytes_on(net, c, ack, net.const.ack_bytes)
-    begin = left_at(w, node, w1, w2, now) - serialisation_ps(size, link_psb(net, link))
+    link = next_link(net, back.routes, destination(w1), peer, w2)
+    begin = left - on_link_ps(net, link, ack)
     while True:
-        psb = link_psb(net, link)
-        delay = net.link_class[c].delay_ps
-        seen = begin + serialisation_ps(min(size, net.link_class[c].seen_bytes), psb) + delay
-        at = begin + serialisation_ps(size, psb) + delay
+        link_class = class_row(net, link)
+        size = on_link_bytes(net, link, ack, net.const.ack_bytes)
+        sent = begin + link_class.delay_ps
+        at = sent + serialisation_ps(size, link_class.ps_per_byte)
         far = end_of(net.tx[link].meta)
         if far == peer:
             return at
+        seen = sent + serialisation_ps(min(size, link_class.seen_bytes), link_class.ps_per_byte)
         link = next_link(net, back.routes, far, peer, w2)
-        c = class_of(net.tx[link].meta)
-        size = bytes_on(net, c, ack, net.const.ack_bytes)
-        begin = max(seen, at - serialisation_ps(size, link_psb(net, link))) + forwarding_ps(net, back.routes, far)
+        begin = max(seen, at - on_link_ps(net, link, ack)) + forwarding_ps(net, back.routes, far)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pdes.core.jit import hook, inline
-from pdes.core.packet import FLAG_LAST, data_class
+from pdes.core.jit import hook
+from pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class
 from pdes.core.state import CC_SENT
 from pdes.core.world import world_at
 from pdes.network.link import link_psb, serialisation_ps
@@ -12,32 +12,26 @@ from pdes.nic.pacing import take_soonest
 from pdes.nic.port import leave_turns, may_send, set_pace, someone_waits, take_turns
 
 
-@inline
-def tell_sent(net, qps, q, now, seq, size, flag):
-    """Tell the congestion control of a packet that leaves."""
-    cc = qps.cc[q]
+@hook
+def pace(address, link, q, now, seq, size, flag):
+    """Tell the congestion control of a packet that leaves, and when the next may; 1 if once the port falls idle.
+
+    It may as many bytes later as this one has, at its pace, which is not above the queue pair's share of the line rate.
+    """
+    w = world_at(address)
+    net, cc = w.net, w.qps.cc[q]
     if flag & FLAG_LAST != 0:
         cc.last_seq = seq
         cc.last_sent_ps = now
     if net.hooks.telemetry != 0:
         net.carried.hops = 0
     tell(net, q, CC_SENT, now, size, seq, 0)
-
-
-@inline
-def send_next_after(net, qps, link, q, now, size, psb):
-    """The next packet may leave as many bytes later as this one has; 1 if that is once the port falls idle."""
+    psb = cc.pace_ps_per_byte
+    if w.qps.qp[q].shares > SHARE_UNITS:
+        psb = max(psb, cc.line_ps_per_byte)
     following = now + serialisation_ps(size, psb)
-    qps.cc[q].next_send_ps = following
+    cc.next_send_ps = following
     return np.int64(following <= now + serialisation_ps(size, link_psb(net, link)))
-
-
-@hook
-def pace(address, link, q, now, seq, size, flag):
-    """Tell the congestion control of a packet that leaves, and when the next may; 1 if once the port falls idle."""
-    w = world_at(address)
-    tell_sent(w.net, w.qps, q, now, seq, size, flag)
-    return send_next_after(w.net, w.qps, link, q, now, size, w.qps.cc[q].pace_ps_per_byte)
 
 
 @hook
@@ -57,9 +51,7 @@ def first_allowed(address, node, link, now):
         while soonest >= 0 and qps.cc[soonest].next_send_ps <= now:
             take_turns(npus, qps, link, take_soonest(npus, qps, link))
             soonest = np.int64(port.paced)
-    paused = np.int64(0)
-    if net.hooks.shared_switches != 0:
-        paused = net.gate[link].paused
+    paused = net.gate[link].paused if net.hooks.shared_switches != 0 else 0
     found = np.int64(-1)
     skipped = np.int64(-1)
     last = np.int64(port.ring)

@@ -1,28 +1,10 @@
-"""What the transport tells the congestion control of a queue pair, and asks it."""
+"""What the transport tells the congestion control of a queue pair, and what controls of rates share."""
 
-from pdes.core.jit import call_hook, clear_row, inline
-from pdes.core.packet import SHARE_UNITS
-from pdes.core.state import CC_START
+from pdes.core.jit import call_hook, inline
 
 ECHO_BITS = 38
 """Of the time that an acknowledgement echoes: it comes back within 0.27 s."""
 ECHO_MASK = (1 << ECHO_BITS) - 1
-
-
-@inline
-def window_of(net, qps, q):
-    """Packets that the queue pair may have unacknowledged."""
-    if net.const.window_fixed == 1:
-        return net.const.window_packets
-    return qps.cc[q].window_packets
-
-
-@inline
-def waits_for_pace(net, qps, q, now):
-    """Whether its pace lets a queue pair send only later. Of those that are not driven at a share many have none."""
-    if net.hooks.congestion_control == 0 or (net.const.window_fixed == 1 and qps.qp[q].shares <= SHARE_UNITS):
-        return False
-    return qps.cc[q].next_send_ps > now
 
 
 @inline
@@ -31,16 +13,6 @@ def tell(net, q, event, now, a, b, c):
     hook = net.hooks.congestion_control
     if hook != 0:
         call_hook(hook, net.const.address, q, event, now, a, b, c)
-
-
-@inline
-def begin_control(net, qps, q, psb, shares, now):
-    """A new queue pair that may send a byte in `psb` ps; shares: SHARE_UNITS / that of the line rate, 0 all of it."""
-    if net.hooks.congestion_control != 0:
-        clear_row(qps.cc, q)
-        qps.cc[q].last_seq = -1
-        qps.cc[q].line_ps_per_byte = psb
-        tell(net, q, CC_START, now, shares, 0, 0)
 
 
 @inline
@@ -55,3 +27,27 @@ def round_trip(qps, q, now, last, echoed):
     if cc.last_seq == last:
         return now - cc.last_sent_ps
     return -1
+
+
+BYTE_PS = 8e12
+"""Bit/s times ps per byte."""
+SCALE_BPS = 25e9
+"""The line rate at which steps that scale with it are given."""
+
+
+@inline
+def line_rate_bps(state):
+    """Line rate of a queue pair, for what controls its rate."""
+    return BYTE_PS / state.line_ps_per_byte
+
+
+@inline
+def pace_at(state, rate_bps, line_bps):
+    """Pace a queue pair at a rate; at line rate the port alone does."""
+    state.pace_ps_per_byte = 0.0 if rate_bps >= line_bps else BYTE_PS / rate_bps
+
+
+@inline
+def step_bps(fixed_bps, scaled_bps, line_bps):
+    """What a rate grows by: at any line rate, or, where that is 0, scaled with it."""
+    return fixed_bps if fixed_bps > 0.0 else scaled_bps * (line_bps / SCALE_BPS)

@@ -21,8 +21,7 @@ from pdes.core.jit import hook, inline
 from pdes.core.packet import P2P, SHARE_UNITS
 from pdes.core.state import CC_START
 from pdes.core.world import world_at
-from pdes.network.link import link_psb, on_link_bytes, serialisation_ps
-from pdes.nic.allowed import send_next_after, tell_sent
+from pdes.network.link import full_packet_bytes, link_psb, on_link_bytes, serialisation_ps
 from pdes.nic.congestion import Control
 
 
@@ -42,14 +41,13 @@ def moving_ps(net, qps, q):
 
 @hook
 def begin(address, q, event, _now, shares, _b, _c):
-    """Stands for a congestion control (pdes/congestion): the static window, and the rate of the share."""
+    """Stands for a congestion control (pdes/nic/congestion): the static window, and the rate of the share."""
     w = world_at(address)
     if event == CC_START:
-        const = w.net.const
-        w.qps.cc[q].window_packets = const.window_packets
+        cc = w.qps.cc[q]
+        cc.window_packets = w.net.const.window_packets
         if shares > SHARE_UNITS:
-            full = const.mtu_bytes + const.header_bytes
-            w.qps.cc[q].pace_ps_per_byte = w.qps.cc[q].line_ps_per_byte * full / const.mtu_bytes
+            cc.pace_ps_per_byte = cc.line_ps_per_byte * full_packet_bytes(w.net) / w.net.const.mtu_bytes
     return 0
 
 
@@ -76,9 +74,7 @@ def begin_message(address, q, now):
     """A message was posted to a queue pair that has nothing else to send."""
     w = world_at(address)
     if w.net.const.window_fixed == 0 or w.qps.qp[q].shares > SHARE_UNITS:
-        begins = now
-        if w.qps.qp[q].connection == P2P:
-            begins = max(now, moved_ps(w, q))
+        begins = max(now, moved_ps(w, q)) if w.qps.qp[q].connection == P2P else now
         move(w, q, begins + moving_ps(w.net, w.qps, q))
     return 0
 
@@ -97,18 +93,7 @@ def drive(address, link, q, now, _seq, size, _flag):
     return np.int64(following <= now + on_wire)
 
 
-@hook
-def pace_at_share(address, link, q, now, seq, size, flag):
-    """In place of pdes.nic.allowed.pace where there is a congestion control: no faster than the share."""
-    w = world_at(address)
-    tell_sent(w.net, w.qps, q, now, seq, size, flag)
-    psb = w.qps.cc[q].pace_ps_per_byte
-    if w.qps.qp[q].shares > SHARE_UNITS:
-        psb = max(psb, w.qps.cc[q].line_ps_per_byte)
-    return send_next_after(w.net, w.qps, link, q, now, size, psb)
-
-
-DRIVEN = Control("none", begin, frozenset(), (), shares=True)
+DRIVEN = Control("none", begin, frozenset(), ())
 """What NO_CONTROL becomes where a program has shares."""
 
 
@@ -125,12 +110,10 @@ def has_shares(program: Program, settings: Any) -> bool:
 
 
 def with_driven(settings: Settings, *, driven: bool) -> Settings:
-    """Settings under which queue pairs are driven, if they are to be; message-level models need no other."""
-    if not driven or settings.fidelity.act:
+    """Settings under which queue pairs are driven, if they are to be.
+
+    A congestion control holds them to their shares (pdes.nic.allowed.pace), and message-level models need no other.
+    """
+    if not driven or settings.fidelity.act or settings.congestion_control.update:
         return settings
-    return replace(
-        settings,
-        congestion_control=replace(settings.congestion_control, shares=True)
-        if settings.congestion_control.update
-        else DRIVEN,
-    )
+    return replace(settings, congestion_control=DRIVEN)

@@ -20,9 +20,7 @@ def before(qps, a, b):
 @inline
 def join(qps, a, b):
     """One heap of two; its top."""
-    top, under = a, b
-    if before(qps, b, a):
-        top, under = b, a
+    top, under = (b, a) if before(qps, b, a) else (a, b)
     qps.cc[under].sibling = qps.cc[top].child
     qps.cc[top].child = under
     return top
@@ -35,10 +33,7 @@ def hold_back(npus, qps, link, q):
     port = npus.port[link]
     cc.child = -1
     cc.sibling = -1
-    if port.paced < 0:
-        port.paced = q
-    else:
-        port.paced = join(qps, np.int64(port.paced), np.int64(q))
+    port.paced = q if port.paced < 0 else join(qps, np.int64(port.paced), np.int64(q))
 
 
 @outline
@@ -60,10 +55,7 @@ def take_soonest(npus, qps, link):
     top = np.int64(-1)
     while pairs >= 0:
         following = qps.cc[pairs].sibling
-        if top < 0:
-            top = pairs
-        else:
-            top = join(qps, top, pairs)
+        top = pairs if top < 0 else join(qps, top, pairs)
         pairs = following
     if top >= 0:
         qps.cc[top].sibling = -1

@@ -8,10 +8,9 @@ import numpy as np
 from pdes.core.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
 from pdes.core.heap import heap_hasten, heap_push
 from pdes.core.jit import call_hook, inline
-from pdes.core.packet import FLAG_LAST, data_class, filled_in, numbered, wire_bytes
+from pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
 from pdes.core.state import INF, LANES
 from pdes.network.link import link_send
-from pdes.nic.control import waits_for_pace, window_of
 from pdes.nic.pacing import hold_back
 from pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 
@@ -58,8 +57,8 @@ def may_send(net, qps, q):
     qp = qps.qp[q]
     if net.hooks.selective_sender != 0 and has_lost(qps, q):
         return True
-    following = qp.next_seq
-    return following < qp.end_seq and following - qp.una < window_of(net, qps, q)
+    window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[q].window_packets
+    return qp.next_seq < qp.end_seq and qp.next_seq - qp.una < window
 
 
 @inline
@@ -97,8 +96,9 @@ def activate(net, npus, qps, node, q):
     if qp.active != 0 or not may_send(net, qps, q):
         return
     link = np.int64(qp.port)
-    now = npus.npu[node].now_ps
-    if waits_for_pace(net, qps, q, now):
+    # where queue pairs are driven at a share, those at line rate have no pace
+    has_pace = net.hooks.congestion_control != 0 and (net.const.window_fixed == 0 or qp.shares > SHARE_UNITS)
+    if has_pace and qps.cc[q].next_send_ps > npus.npu[node].now_ps:
         qp.active = HELD_BACK
         hold_back(npus, qps, link, q)
     else:
@@ -197,7 +197,8 @@ def send_data(net, npus, qps, node, link, q, now):
 
 @inline
 def take(net, head):
-    """Words of the record at `head` of a queue."""
+    """Words of the record at `head` of a queue; what it carries is in hand."""
+    carry(net, TAKE_UP, head)
     packet = net.record[head]
     return packet.ready_ps, packet.w1, packet.w2, packet.w3
 
@@ -287,13 +288,11 @@ def transmit(net, npus, qps, node, link, now):
         asked = now
         if has_control:
             control = np.int64(port.control_head)
-            carry(net, TAKE_UP, control)
             asked, w1, w2, w3 = take(net, control)
             port.control_packets -= 1
             port.control_head = after(net, control)
         elif has_transit and (first < 0 or port.turn == 1):
             transit = np.int64(port.transit_head)
-            carry(net, TAKE_UP, transit)
             asked, w1, w2, w3 = take(net, transit)
             port.transit_packets -= 1
             port.transit_head = after(net, transit)

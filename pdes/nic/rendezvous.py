@@ -12,8 +12,7 @@ import numpy as np
 from pdes.core.jit import call_hook, hook, inline, outline
 from pdes.core.packet import CONTROL, tag_for
 from pdes.core.state import INF
-from pdes.core.world import asking, requests, world_at
-from pdes.nic.message_pool import give_row_back, take_row
+from pdes.core.world import asking, give_row_back, requests, take_row, world_at
 from pdes.nic.transport import post, queue_pair
 
 KIND_SHIFT = 22
@@ -87,11 +86,8 @@ def send_cleared(net, npus, qps, node, dst, tag, now):
         qp.pending = request.next_message + 1
     else:
         waiting[before].next_message = request.next_message
-    size = request.payload_bytes
-    group = request.group
-    ref = request.ref
     give_row_back(net, qps, message)
-    post(net.const.address, node, dst, group, tag | ASKED_FOR, size, ref, now)
+    post(net.const.address, node, dst, request.group, tag | ASKED_FOR, request.payload_bytes, request.ref, now)
 
 
 @inline
@@ -101,9 +97,8 @@ def take_first(net, qps, insts, at):
     entry = asked.first - 1
     first = asking(qps.msg)[entry]
     asked.first = first.next_message + 1
-    src = first.src
     give_row_back(net, qps, entry)
-    return src
+    return first.src
 
 
 @inline
@@ -113,11 +108,9 @@ def lane_gets(net, qps, insts, at, kind, src):
     if kind == ASKED_FOR:
         asked.cleared = 0
         insts.lane[at].arrived += 1
-        entry = asked.first - 1
-        while entry >= 0 and asking(qps.msg)[entry].src == SENT_AT_ONCE:
+        while asked.first > 0 and asking(qps.msg)[asked.first - 1].src == SENT_AT_ONCE:
             take_first(net, qps, insts, at)
             insts.lane[at].arrived += 1
-            entry = asked.first - 1
         return
     if kind == EAGER:
         if asked.first == 0 and asked.cleared == 0:
@@ -138,10 +131,7 @@ def lane_gets(net, qps, insts, at, kind, src):
 @inline
 def come_to(net, insts, at):
     """How many messages or requests a lane has at least."""
-    come = insts.lane[at].arrived
-    if is_used(net) and insts.asked[at].first > 0:
-        come += 1
-    return come
+    return insts.lane[at].arrived + np.int64(is_used(net) and insts.asked[at].first > 0)
 
 
 @outline

@@ -10,8 +10,7 @@ import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline
 from pdes.core.state import SELECTIVE_PACKETS
-from pdes.core.world import kept_messages, world_at
-from pdes.nic.message_pool import give_row_back
+from pdes.core.world import give_row_back, kept_messages, world_at
 
 FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)
 MESSAGE_BITS = 24
@@ -62,28 +61,25 @@ def lose(qps, q, seq):
 
 
 @inline
-def forget(qps, q, una, until):
-    """All from `una` to before `until` has been acknowledged."""
-    for seq in range(una, until):
-        clear_bit(qps.sel_tx[q].seen, seq)
-        if is_set(qps.sel_tx[q].lost, seq):
-            clear_bit(qps.sel_tx[q].lost, seq)
-            qps.sel_tx[q].lost_packets -= 1
+def spare(qps, q, seq):
+    """A packet need not be sent again."""
+    selective = qps.sel_tx[q]
+    if is_set(selective.lost, seq):
+        clear_bit(selective.lost, seq)
+        selective.lost_packets -= 1
 
 
 @inline
 def selected(net, qps, q, seq, trimmed):
     """An acknowledgement names packet `seq`, not acknowledged before; whether a loss has shown."""
     selective = qps.sel_tx[q]
+    if not trimmed:
+        set_bit(selective.seen, seq)
+        spare(qps, q, seq)
     before = selective.lost_packets
     if trimmed:
         lose(qps, q, seq)
     else:
-        set_bit(qps.sel_tx[q].seen, seq)
-        if is_set(qps.sel_tx[q].lost, seq):
-            clear_bit(qps.sel_tx[q].lost, seq)
-            selective.lost_packets -= 1
-            before -= 1
         highest = max(selective.highest, seq)
         selective.highest = highest
         checked = max(selective.checked, qps.qp[q].una)
@@ -95,23 +91,13 @@ def selected(net, qps, q, seq, trimmed):
 
 
 @inline
-def lose_all(qps, q):
-    """At the timeout: what has been sent and not arrived is sent again."""
-    qp = qps.qp[q]
-    for seq in range(qp.una, qp.next_seq):
-        lose(qps, q, seq)
-    qps.sel_tx[q].checked = qp.next_seq
-
-
-@inline
 def take_lost(qps, q):
     """The first packet that is to be sent again, and the message that it is of."""
     qp = qps.qp[q]
     seq = qp.una
     while not is_set(qps.sel_tx[q].lost, seq):
         seq += 1
-    clear_bit(qps.sel_tx[q].lost, seq)
-    qps.sel_tx[q].lost_packets -= 1
+    spare(qps, q, seq)
     message = np.int64(qp.head_message)
     while qps.msg[message].end_seq <= seq:
         message = qps.msg[message].next_message
@@ -120,16 +106,25 @@ def take_lost(qps, q):
 
 @hook
 def sender(address, what, q, a, b, trimmed):
-    """The sender's side: FORGET a to b, SELECTED a, LOSE_ALL, or TAKE_LOST (number << MESSAGE_BITS | message)."""
+    """The sender's side. FORGET: all from a to before b is acknowledged. SELECTED: an acknowledgement names a.
+
+    LOSE_ALL: at the timeout what has been sent and not arrived is to be sent again. TAKE_LOST gives the first such
+    packet and its message, number << MESSAGE_BITS | message.
+    """
     w = world_at(address)
+    qps = w.qps
     if what == FORGET:
-        forget(w.qps, q, a, b)
+        for seq in range(a, b):
+            clear_bit(qps.sel_tx[q].seen, seq)
+            spare(qps, q, seq)
     elif what == SELECTED:
-        return np.int64(selected(w.net, w.qps, q, a, trimmed == 1))
+        return np.int64(selected(w.net, qps, q, a, trimmed == 1))
     elif what == LOSE_ALL:
-        lose_all(w.qps, q)
+        for seq in range(qps.qp[q].una, qps.qp[q].next_seq):
+            lose(qps, q, seq)
+        qps.sel_tx[q].checked = qps.qp[q].next_seq
     else:
-        seq, message = take_lost(w.qps, q)
+        seq, message = take_lost(qps, q)
         return seq << MESSAGE_BITS | message
     return np.int64(0)
 

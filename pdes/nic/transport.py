@@ -10,7 +10,7 @@ import numpy as np
 
 from pdes.core.hashing import mix2, mix3
 from pdes.core.hashmap import FREE, find, find_row
-from pdes.core.jit import call_hook, clear_row, inline, outline
+from pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from pdes.core.packet import (
     FLAG_ACK,
     FLAG_CLASS,
@@ -35,12 +35,11 @@ from pdes.core.packet import (
     source,
     wire_bytes,
 )
-from pdes.core.state import CC_ACK, CC_CNP, CC_LOSS, INF, LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED
-from pdes.core.world import world_at
-from pdes.network.link import is_inside, link_send, share_psb
+from pdes.core.state import CC_ACK, CC_CNP, CC_LOSS, CC_START, INF, INSIDE, LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED
+from pdes.core.world import give_row_back, take_row, world_at
+from pdes.network.link import class_row, link_send, share_psb
 from pdes.network.routing import npu_route
-from pdes.nic.control import ECHO_BITS, ECHO_MASK, begin_control, round_trip, tell
-from pdes.nic.message_pool import give_row_back, take_row
+from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, tell
 from pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
@@ -70,21 +69,21 @@ def queue_pair(net, npus, qps, node, dst, connection):
     qp.tail_message = -1
     qp.current_message = -1
     qp.deadline_ps = INF
-    flag = 0
-    if connection == P2P and net.const.p2p_class == 1:
-        flag = FLAG_CLASS
-    qp.w1 = header(dst, src, 0, flag)
+    qp.w1 = header(dst, src, 0, FLAG_CLASS if connection == P2P and net.const.p2p_class == 1 else 0)
     qp.w2 = path_word(q, mix3(src + net.const.seed, dst, connection))
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
     qp.connection = connection
-    if connection == P2P and not is_inside(net, np.int64(qp.port)):
+    if connection == P2P and class_row(net, np.int64(qp.port)).special & INSIDE == 0:
         shares = net.const.p2p_shares
     qp.shares = shares
     qp.sibling = npu.first_queue_pair
     npu.first_queue_pair = q
-    psb = share_psb(net, np.int64(qp.port), qp.w1, shares)
-    begin_control(net, qps, q, psb, shares, npu.now_ps)
+    if net.hooks.congestion_control != 0:
+        clear_row(qps.cc, q)
+        qps.cc[q].last_seq = -1
+        qps.cc[q].line_ps_per_byte = share_psb(net, np.int64(qp.port), qp.w1, shares)
+        tell(net, q, CC_START, npu.now_ps, shares, 0, 0)
     return q
 
 
@@ -177,12 +176,25 @@ def send_ack(net, npus, qps, node, rx, now, w1, w2, a3, expected, flag):
     port = npus.port[link]
     net.count.ack_packets += 1
     net.count.sent_bytes += net.const.ack_bytes
-    idle = port.scheduled == 0 and net.tx[link].busy_ps <= now
-    if idle and port.control_packets == 0:
+    if port.scheduled == 0 and net.tx[link].busy_ps <= now and port.control_packets == 0:
         link_send(net, link, now, now, a1, a2, a3)
     else:
         queue_control(net, npus, link, now, a1, a2, a3)
         kick(npus, node, link)
+
+
+@hook
+def notify(address, node, now, w1, w2, row):
+    """Send a congestion notification packet (RoCEv2 CNP) for a marked one, unless one was sent just before."""
+    w = world_at(address)
+    rxqp = w.qps.rxqp[row]
+    last = rxqp.nak_sent >> 1
+    if last == 0 or now - last >= w.net.const.cnp_interval_ps:
+        rxqp.nak_sent = (rxqp.nak_sent & 1) | (now << 1)
+        w.net.count.congestion_notifications += 1
+        w.net.count.ack_packets -= 1
+        send_ack(w.net, w.npus, w.qps, node, row, now, w1, w2, 0, 0, FLAG_ACK | FLAG_CNP)
+    return 0
 
 
 @inline
@@ -206,9 +218,7 @@ def receiving_pair(net, npus, qps, node, key):
 @inline
 def echo_of(net, w1, w3):
     """When a data packet says that it was sent; 0 if it does not."""
-    if net.const.carries_send_time == 1 and flags(w1) & (FLAG_LAST | FLAG_TRIMMED) == 0:
-        return w3
-    return np.int64(0)
+    return w3 if net.const.carries_send_time == 1 and flags(w1) & (FLAG_LAST | FLAG_TRIMMED) == 0 else np.int64(0)
 
 
 @inline
@@ -377,17 +387,12 @@ def return_to_lost(net, qps, q, now, w1, w2, named):
     if net.hooks.selective_sender != 0:
         trimmed = np.int64(flags(w1) & FLAG_NAK != 0)
         known = named >= una and named < qp.sent_max
-        if known and ask_sender(net, SELECTED, q, named, 0, trimmed) == 1:
-            loss = LOSS_NAK
-            if trimmed == 1:
-                loss = LOSS_TRIMMED
-            tell(net, q, CC_LOSS, now, loss, 0, 0)
-    elif flags(w1) & FLAG_NAK != 0 and (w2 - una) & PSN_MASK == 0:
-        loss = LOSS_NAK
-        if flags(w1) & FLAG_TRIMMED != 0:
-            loss = LOSS_TRIMMED
-        if go_back(qps, q):
-            tell(net, q, CC_LOSS, now, loss, 0, 0)
+        has_shown = known and ask_sender(net, SELECTED, q, named, 0, trimmed) == 1
+    else:
+        trimmed = np.int64(flags(w1) & FLAG_TRIMMED != 0)
+        has_shown = flags(w1) & FLAG_NAK != 0 and (w2 - una) & PSN_MASK == 0 and go_back(qps, q)
+    if has_shown:
+        tell(net, q, CC_LOSS, now, LOSS_TRIMMED if trimmed == 1 else LOSS_NAK, 0, 0)
 
 
 @outline

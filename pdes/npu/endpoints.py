@@ -13,9 +13,8 @@ import numpy as np
 from pdes.core.heap import heap_hasten
 from pdes.core.jit import hook, inline
 from pdes.core.packet import CALL_LANE, P2P, tag_group, tag_lane
-from pdes.core.world import later_messages, world_at
+from pdes.core.world import give_row_back, later_messages, take_row, world_at
 from pdes.network.way_back import back_at
-from pdes.nic.message_pool import give_row_back, take_row
 from pdes.nic.port import set_event
 from pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
 from pdes.nic.transport import count_posted, line_up, payload_bytes, queue_pair

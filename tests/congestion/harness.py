@@ -34,7 +34,7 @@ class Sender:
         net, self.qps = self.world.net, self.world.qps
         self.hook = SEVERAL(int(net.hooks.congestion_control)) if jit_enabled() else chosen.update
         net.const.window_packets, net.const.base_rtt_ps = window, base_rtt
-        self.qps.par[:] = chosen.values
+        self.qps.par.view(np.float64)[: len(chosen.values)] = chosen.values
         self.qps.qp[:] = 0
         self.words = bare(self.qps.cc)
         self.words[:] = -7

@@ -18,7 +18,7 @@ PAPER = {
     "clamp_target_rate": 1,
     "fixed_rate_ai_bps": 40e6,
 }
-DEFAULTS = {parameter.name: parameter.default for parameter in dcqcn.PARAMETERS}
+DEFAULTS = {name: parameter.default for name, parameter in dcqcn.PARAMETERS.items()}
 
 
 def rate(sender):

@@ -8,7 +8,7 @@ from tests.budgets import bounded
 from tests.congestion.harness import Sender
 from tests.congestion.naive import dctcp as naive
 
-DEFAULTS = {parameter.name: parameter.default for parameter in dctcp.PARAMETERS}
+DEFAULTS = {name: parameter.default for name, parameter in dctcp.PARAMETERS.items()}
 
 
 def near(x):
@@ -109,7 +109,7 @@ def test_the_least_window_is_kept_but_never_raises_it():
 
 
 def test_names_of_other_simulators():
-    assert control("dctcp", {"EWMA_GAIN": 0.25}).values[dctcp.PAR_G] == 0.25
+    assert dict(zip(DEFAULTS, control("dctcp", {"EWMA_GAIN": 0.25}).values, strict=True))["g"] == 0.25
     assert control("dctcp").signals == {"ecn"}
 
 

@@ -9,12 +9,7 @@ from pdes import RunError
 from pdes.core.state import INF
 from pdes.nic import congestion
 
-ALL = [
-    (name, parameter)
-    for name in congestion.names()
-    if name != "none"
-    for parameter in importlib.import_module(f"pdes.nic.congestion.{name}").PARAMETERS
-]
+ALL = [(name, own, parameter) for name in congestion.names() for own, parameter in congestion.parameters(name).items()]
 OF_THE_ISSUE = [
     ("dctcp", {"g": -1}, "dctcp: g is -1; expected 0 to 1"),
     ("hpcc", {"eta": -1}, "hpcc: eta is -1; expected 0.01 to 1"),
@@ -35,22 +30,22 @@ def test_what_they_cannot_be_is_refused_in_their_own_units(name, values, text):
     assert text in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "parameter"), ALL, ids=lambda each: getattr(each, "name", each))
-def test_defaults_and_ends_are_allowed_and_nothing_beyond(name, parameter):
-    least, most = parameter.range
+@pytest.mark.parametrize(("name", "own", "parameter"), ALL)
+def test_defaults_and_ends_are_allowed_and_nothing_beyond(name, own, parameter):
+    allowed = parameter.range
+    least, most = allowed.least, allowed.most
     assert least < most <= INF
-    assert parameter.allows(parameter.default)
+    assert allowed.allows(parameter.default)
     assert congestion.control(name).values
     for value in (least, most):
-        assert parameter.allows(value)
+        assert allowed.allows(value)
     for value in (math.nan, math.inf, -math.inf, most * 1.01, least - 1e-9 * max(1.0, abs(least))):
-        assert not parameter.allows(value) or value == parameter.special
-    with pytest.raises(RunError, match=parameter.name):
-        congestion.control(name, {parameter.name: most * 2})
+        assert not allowed.allows(value) or value == allowed.special
+    with pytest.raises(RunError, match=own):
+        congestion.control(name, {own: most * 2})
 
 
 @pytest.mark.parametrize("name", [name for name in congestion.names() if name != "none"])
 def test_ascending_names_parameters(name):
     module = importlib.import_module(f"pdes.nic.congestion.{name}")
-    known = {parameter.name for parameter in module.PARAMETERS}
-    assert {each for pair in getattr(module, "ASCENDING", ()) for each in pair} <= known
+    assert {each for pair in getattr(module, "ASCENDING", ()) for each in pair} <= {*module.PARAMETERS}

@@ -7,7 +7,7 @@ from tests.budgets import bounded
 from tests.congestion.harness import US, Sender
 from tests.congestion.naive.timely import Timely
 
-DEFAULTS = {parameter.name: parameter.default for parameter in timely.PARAMETERS}
+DEFAULTS = {name: parameter.default for name, parameter in timely.PARAMETERS.items()}
 SLOW = {"t_low_ps": 0, "t_high_ps": 10**12, "beta": 0.5, "alpha": 0.5, "min_rtt_ps": 100 * US}
 
 

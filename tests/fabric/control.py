@@ -9,6 +9,7 @@ import numpy as np
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
+from pdes.core.rows.run import ControlParameters
 from pdes.core.state import (
     CC_ACK,
     CC_CNP,
@@ -19,9 +20,13 @@ from pdes.core.state import (
     TELEMETRY_QUEUE_SHIFT,
 )
 from pdes.core.world import world_at
-from pdes.nic.congestion import Control
+from pdes.nic.congestion import FACTOR, Control, parameter
 
 SLOWEST = 40.0
+
+
+class SenselessParameters(ControlParameters, words=16):
+    pace = parameter(1.0, FACTOR, "ps per byte at the start, in those of the port")
 
 
 class SenselessState(CongestionState, words=32):
@@ -30,6 +35,7 @@ class SenselessState(CongestionState, words=32):
 
 
 own = seen_as(SenselessState)
+parameters = seen_as(SenselessParameters)
 
 
 @inline
@@ -83,7 +89,7 @@ def update(address, q, event, now, a, b, c):
     state = own(qps.cc)[q]
     if event == CC_START:
         state.window_packets = net.const.window_packets
-        state.pace_ps_per_byte = qps.par[0] * state.line_ps_per_byte
+        state.pace_ps_per_byte = parameters(qps.par)[0].pace * state.line_ps_per_byte
     elif event == CC_SENT:
         state.pace_ps_per_byte = state.pace_ps_per_byte * (1.0 + 0.01 * (b & 3)) + 0.0001 * (a & 7) + 0.001 * (now & 7)
     elif event == CC_ACK:

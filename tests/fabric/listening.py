@@ -20,7 +20,7 @@ from pdes import SharedBuffer
 from pdes.core.packet import FLAG_CNP, source
 from pdes.core.world import world_at
 from pdes.network import shared_switch
-from pdes.nic import congestion, notification
+from pdes.nic import congestion, transport
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import star
 
@@ -56,7 +56,7 @@ def run(name):
     heard = {"calls": [], "marks": [], "notified": []}
     control = congestion.control(name, VALUES.get(name))
     control = dataclasses.replace(control, update=listening(control.update, heard["calls"]))
-    is_marked, send_ack = shared_switch.is_marked, notification.send_ack
+    is_marked, send_ack = shared_switch.is_marked, transport.send_ack
 
     def marks(net, link, left):
         marked = bool(is_marked(net, link, left))
@@ -77,7 +77,7 @@ def run(name):
         cnp_interval_ps=CNP_INTERVAL,
     )
     sim = pdes.build_world(star(3, rate=GBPS, delay=DELAY).graph(), sc.program(3, sent), settings)
-    with patch.object(shared_switch, "is_marked", marks), patch.object(notification, "send_ack", acks):
+    with patch.object(shared_switch, "is_marked", marks), patch.object(transport, "send_ack", acks):
         results = pdes.run(sim)
     const = sim.lps[0].world.net.const
     heard["settled"] = [int(const.window_packets), int(const.base_rtt_ps), 8000 / GBPS]

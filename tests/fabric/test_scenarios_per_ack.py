@@ -4,7 +4,6 @@ The kernel runs as plain Python in a process of its own (tests/fabric/listening.
 control; the models of tests/congestion/naive are told the same. What it was told is checked too.
 """
 
-import importlib
 import json
 import math
 from functools import cache
@@ -50,8 +49,9 @@ def calls(name):
 
 
 def defaults(name):
-    module = importlib.import_module(f"pdes.nic.congestion.{name}")
-    return {parameter.name: parameter.default for parameter in module.PARAMETERS} | listening.VALUES.get(name, {})
+    return {own: parameter.default for own, parameter in congestion.parameters(name).items()} | listening.VALUES.get(
+        name, {}
+    )
 
 
 class Told:

@@ -221,7 +221,6 @@ def test_the_rules_find_what_they_forbid():
 
 
 NOT_WORDS_OF_ROWS = {
-    ("pdes/nic/congestion/*.py", "par", "P*_*"): "parameters: float64 numbers, which each control numbers for itself",
     ("pdes/messages/events.py", "event", "*ING"): "rows that stand before the first event of a list",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",

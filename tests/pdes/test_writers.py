@@ -10,6 +10,7 @@ import pytest
 
 from compiling import kernel_sources
 from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
+from pdes.core.rows.run import ControlParameters
 from tests.pdes.writers import Engine, trees
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +66,8 @@ READ_ONLY = {"PlanStep"}
 
 
 def test_every_kind_is_written_somewhere():
-    assert {kind.__name__ for kind in kinds_of_rows() if not kind.written_by} == READ_ONLY
+    unwritten = {kind for kind in kinds_of_rows() if not kind.written_by}
+    assert {kind.__name__ for kind in unwritten if not issubclass(kind, ControlParameters)} == READ_ONLY
 
 
 class Door(Row):

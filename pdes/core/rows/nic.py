@@ -50,7 +50,9 @@ class QueuePair(Row, words=16, written_by="nic.port nic.rendezvous nic.transport
     shares = word(Kind.RATIO, "goes at SHARE_UNITS / that of its port's rate; up to SHARE_UNITS: at all of it", bits=32)
 
 
-class CongestionState(Row, words=32, written_by="nic.allowed nic.congestion.* nic.control nic.driven nic.pacing"):
+class CongestionState(
+    Row, words=32, written_by="nic.allowed nic.congestion.* nic.control nic.driven nic.pacing nic.transport"
+):
     """What congestion control keeps of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
 
     window_packets = word(Kind.COUNT, "that may be unacknowledged")
@@ -90,7 +92,7 @@ class Selective(Row, words=40, written_by="nic.selective nic.selective_receiver 
     head_message = word(Kind.MESSAGE, "receiver: list of messages whose last packet is here, by number, -1 none")
 
 
-class Receiver(Row, written_by="nic.notification nic.selective_receiver nic.transport"):
+class Receiver(Row, written_by="nic.selective_receiver nic.transport"):
     """A receiving queue pair; rows stand where a map by their keys would have them (pdes/core/hashmap.py)."""
 
     key = word(Kind.PACKED, "dst << 44 | src << 24 | sending queue pair there, -1: the row is free", begins=-1)

@@ -18,8 +18,9 @@ nobody else does. A house rule finds them in the sources and says what to declar
 a new writer is meant.
 """
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,7 +64,8 @@ INF = 1 << 62
 """Later than any time (ps)."""
 
 
-class Word(NamedTuple):
+@dataclass(frozen=True)
+class Word:
     """One word of a row, or `many` of them side by side."""
 
     kind: Kind

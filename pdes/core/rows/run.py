@@ -6,9 +6,9 @@ from pdes.core.rows.row import INF, Kind, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.simulation build.worlds core.fifo messages.events messages.message_loop "
+    written_by="build.growth build.simulation build.worlds core.fifo core.world messages.events messages.message_loop "
     "messages.whole network.batch network.boundary network.faults network.link network.pause network.shared_switch "
-    "nic.message_pool nic.transport npu.collective npu.npu_window npu.trace window",
+    "nic.transport npu.collective npu.npu_window npu.trace window",
 ):
     """What all kernels of an LP share."""
 
@@ -54,7 +54,7 @@ class Counters(
     Row,
     words=24,
     written_by="harvest.gathering messages.fidelity.* messages.message_loop messages.whole network.batch network.link "
-    "network.shared_switch nic.notification nic.port nic.selective_receiver nic.transport npu.npu_window npu.trace "
+    "network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window npu.trace "
     "window",
 ):
     """What a run counts; sums over LPs are results."""
@@ -95,7 +95,6 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     window_fixed = word(Kind.FLAG, "no congestion control changes it, or paces queue pairs that are not driven")
     rto_ps = word(Kind.DURATION, "retransmission timeout, 0 none")
     cell_ps = word(Kind.DURATION, "no link of the fabric is shorter")
-    route_mode = word(Kind.CODE, "0 table with one home, 1 table, 2 dimensions")
     homes = word(Kind.COUNT, "home columns of an NPU")
     lookahead_ps = word(Kind.DURATION, "a multiple of the cell: no link to another LP is shorter")
     npus = word(Kind.COUNT, "of this LP")
@@ -146,6 +145,10 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     outer = word(Kind.NODE, "first switch of those that act before NPUs and other switches")
     splits = word(Kind.FLAG, "these alone send to other teams: there is a stop between what they do and the rest")
     back = word(Kind.ADDRESS, "where kernels find a world of the whole fabric, by whose routes acknowledgements go")
+
+
+class ControlParameters(Row, words=16, written_by="build.worlds"):
+    """Parameters of the run's congestion control; each file of pdes/nic/congestion declares its own."""
 
 
 class Hooks(Row, words=32, written_by="build.simulation"):

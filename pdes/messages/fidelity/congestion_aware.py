@@ -17,7 +17,7 @@ from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE, STEP
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
 from pdes.network.link import count_sent, link_psb
-from pdes.network.path import forwarding_ps
+from pdes.network.routing import forwarding_ps
 
 TITLE = "message-level: stored and forwarded; each link sends one message at a time"
 

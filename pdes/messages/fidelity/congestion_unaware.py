@@ -15,7 +15,7 @@ from pdes.core.world import whole_messages, world_at
 from pdes.messages.events import ARRIVE
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
 from pdes.network.link import count_sent, link_psb
-from pdes.network.path import forwarding_ps
+from pdes.network.routing import forwarding_ps
 
 TITLE = "latencies and rate of the path; no message waits for another"
 LINKS_ARE_BUSY = False

@@ -48,11 +48,5 @@ def balancing(name: str) -> Balancing:
     if name == "ecmp":
         return ECMP
     module = importlib.import_module(f"{__name__}.{name}")
-    return Balancing(
-        name,
-        module.pick,
-        getattr(module, "REORDERS", False),
-        getattr(module, "HAS_FLOWLETS", False),
-        getattr(module, "BY_HOST", False),
-        getattr(module, "BY_DESTINATION", False),
-    )
+    told = ("reorders", "has_flowlets", "by_host", "by_destination")
+    return Balancing(name, module.pick, **{each: getattr(module, each.upper(), False) for each in told})

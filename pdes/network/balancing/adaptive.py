@@ -17,8 +17,7 @@ from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
 from pdes.core.state import FLOWLETS, INF
 from pdes.core.world import world_at
-from pdes.network.link import link_psb
-from pdes.network.routing import salt
+from pdes.network.link import full_packet_bytes, link_psb
 from pdes.network.shared_switch import bring_up
 
 TITLE = "each destination's packets over all links in turn, but those where more waits"
@@ -46,14 +45,14 @@ def pick(address, node, first, count, w1, _w2, now):
     at = 2 * (node * FLOWLETS + (destination(w1) & (FLOWLETS - 1))) + is_control
     sent = routes.flowlet[at]
     routes.flowlet[at] = sent + 1
-    which = (sent + ((mix3(salt(routes, node) + is_control, destination(w1), sent // count) * count) >> 32)) % count
+    which = (sent + ((mix3(routes.node[node].salt + is_control, destination(w1), sent // count) * count) >> 32)) % count
     base = routes.node[node].first_link
     if net.hooks.shared_switches != 0:
         bring_up(net, node, now + 1)
     least = np.int64(INF)
     for i in range(count):
         least = min(least, work_left(net, base + routes.link[first + i], now))
-    slack = SLACK_PACKETS * (net.const.mtu_bytes + net.const.header_bytes)
+    slack = SLACK_PACKETS * full_packet_bytes(net)
     link = base + routes.link[first + which]
     while work_left(net, link, now) > least + np.int64(slack * link_psb(net, link)):
         which = (which + 1) % count

@@ -11,7 +11,6 @@ from pdes.core.jit import hook
 from pdes.core.packet import entropy, identity
 from pdes.core.state import FLOWLETS
 from pdes.core.world import world_at
-from pdes.network.routing import salt
 
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True
@@ -23,7 +22,7 @@ def pick(address, node, _first, count, w1, w2, now):
     """The link of the flow's last packet, or after a gap any."""
     world = world_at(address)
     routes = world.routes
-    flow = mix3(salt(routes, node), w1 & ENDS_MASK, entropy(w2))
+    flow = mix3(routes.node[node].salt, w1 & ENDS_MASK, entropy(w2))
     at = 2 * (node * FLOWLETS + (flow & (FLOWLETS - 1)))
     last = routes.flowlet[at]
     which = routes.flowlet[at + 1]

@@ -4,7 +4,6 @@ from pdes.core.hashing import mix3
 from pdes.core.jit import hook
 from pdes.core.packet import identity
 from pdes.core.world import world_at
-from pdes.network.routing import salt
 
 TITLE = "each packet at random"
 REORDERS = True
@@ -14,4 +13,4 @@ REORDERS = True
 def pick(address, node, _first, count, w1, w2, now):
     """A link by a hash of the packet, the switch and the time, so that a packet sent again may take another."""
     routes = world_at(address).routes
-    return (mix3(salt(routes, node) + w1, identity(w2), now) * count) >> 32
+    return (mix3(routes.node[node].salt + w1, identity(w2), now) * count) >> 32

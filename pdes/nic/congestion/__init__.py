@@ -3,7 +3,7 @@
 A file holds TITLE (the paper), SIGNALS (what it must be told: "ecn", "cnp", "rtt", "telemetry"), PARAMETERS, perhaps
 ASCENDING (pairs of parameters of which the first is below the second), and a hook
 `update(address, q, event, now, a, b, c)` that keeps row q of `cc`, which it sees as a kind of row of its own
-(CongestionState of pdes/core/rows/nic.py and what the algorithm adds):
+(CongestionState of pdes/core/rows/nic.py and what the algorithm adds), as it does the row of its parameters, `par`:
 
     CC_START          a new queue pair: all words are 0 but line_ps_per_byte and last_seq; sets window_packets and
                       pace_ps_per_byte
@@ -20,75 +20,80 @@ next call: nothing reads the row in between.
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from pdes.core.errors import RunError
-
-SIGNALS = ("ecn", "cnp", "rtt", "telemetry")
-
-SHARE = (0.0, 1.0)
-SWITCH = (0.0, 1.0)
-"""Of a whole number: off or on."""
-RATE_BPS = (1e6, 1e15)
-"""Rates at which a queue pair may be paced: those of links."""
-STEP_BPS = (0.0, 1e15)
-"""What a rate grows by."""
-TIME_PS = (1.0, 1e18)
-"""Whole picoseconds; two of the longest and the longest run stay below INF (pdes/core/state.py)."""
-DELAY_PS = (0.0, 1e18)
-PACKETS = (0.0, 2.0**22)
-"""The largest window is half of what sequence numbers tell apart (pdes/core/packet.py, HALF_PSN)."""
-WINDOW_PACKETS = (1e-6, 2.0**22)
-FACTOR = (0.0, 1e6)
-COUNT = (0.0, 1e6)
+from pdes.core.rows.row import Kind, Word
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A number that an algorithm takes.
+class Allowed(NamedTuple):
+    """What a parameter may be: from the least to the most, or `special`, a value with a meaning of its own."""
 
-    Attributes:
-        name: as in the paper, with its unit.
-        default: used unless the run says otherwise.
-        doc: what it is, and where the default comes from.
-        aliases: names of the same in other simulators, each with what their number is multiplied by.
-        range: the least and the most that it may be.
-        special: one value more, with a meaning of its own: 0 for "none".
-        whole: only whole numbers.
-    """
-
-    name: str
-    default: float
-    doc: str
-    aliases: Mapping[str, float] | None = None
-    range: tuple[float, float] = SHARE
+    least: float
+    most: float
     special: float | None = None
     whole: bool = False
 
     def allows(self, value: float) -> bool:
         """Whether it may be this; never NaN."""
-        least, most = self.range
-        return value == self.special or (least <= value <= most and (not self.whole or value == int(value)))
+        return value == self.special or (self.least <= value <= self.most and (not self.whole or value == int(value)))
 
     def expected(self, factor: float = 1.0) -> str:
         """What it may be, in words; factor: of the alias in whose unit."""
-        least, most = (bound / factor for bound in self.range)
         special = "" if self.special is None else f"{self.special / factor:g}, or "
-        return f"{special}{'a whole number from ' if self.whole else ''}{least:g} to {most:g}"
+        whole = "a whole number from " if self.whole else ""
+        return f"{special}{whole}{self.least / factor:g} to {self.most / factor:g}"
+
+
+SHARE = Allowed(0.0, 1.0)
+SWITCH = Allowed(0.0, 1.0, whole=True)
+"""Off or on."""
+RATE_BPS = Allowed(1e6, 1e15)
+"""Rates at which a queue pair may be paced: those of links."""
+STEP_BPS = Allowed(0.0, 1e15)
+"""What a rate grows by."""
+TIME_PS = Allowed(1.0, 1e18)
+"""Whole picoseconds; two of the longest and the longest run stay below INF (pdes/core/state.py)."""
+TIME_OR_0_PS = Allowed(1.0, 1e18, special=0.0)
+DELAY_PS = Allowed(0.0, 1e18)
+PACKETS = Allowed(0.0, 2.0**22)
+"""The largest window is half of what sequence numbers tell apart (pdes/core/packet.py, HALF_PSN)."""
+WINDOW_PACKETS = Allowed(1e-6, 2.0**22)
+FACTOR = Allowed(0.0, 1e6)
+COUNT = Allowed(0.0, 1e6)
+WHOLE_COUNT = Allowed(0.0, 1e6, whole=True)
+
+
+@dataclass(frozen=True)
+class Parameter(Word):
+    """A number that an algorithm takes, a word of its `ControlParameters`; its name is as in the paper, with its unit.
+
+    Attributes:
+        meaning: what it is, and where the default comes from.
+        default: used unless the run says otherwise.
+        range: what else it may be.
+        aliases: names of the same in other simulators, each with what their number is multiplied by.
+    """
+
+    default: float = 0.0
+    range: Allowed = SHARE
+    aliases: Mapping[str, float] = field(default_factory=dict)
+
+
+def parameter(default: float, allowed: Allowed, meaning: str, aliases: Mapping[str, float] | None = None) -> Any:
+    """Declare a parameter, a word of a row."""
+    return Parameter(Kind.FLOAT, meaning, default=default, range=allowed, aliases=aliases or {})
 
 
 @dataclass(frozen=True)
 class Control:
-    """The congestion control of a run: its hook (None = a static window only), signals and parameter values.
-
-    shares: some queue pairs are driven at a share of their port's line rate (pdes/nic/driven.py).
-    """
+    """The congestion control of a run: its hook (None = a static window only), signals and parameter values."""
 
     name: str
     update: Callable | None
     signals: frozenset[str]
     values: tuple[float, ...]
-    shares: bool = False
 
 
 NO_CONTROL = Control("none", None, frozenset(), ())
@@ -97,6 +102,11 @@ NO_CONTROL = Control("none", None, frozenset(), ())
 def names() -> list[str]:
     """Every congestion control that a run may name."""
     return ["none", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
+
+
+def parameters(name: str) -> Mapping[str, Parameter]:
+    """Parameters of the congestion control of that name, in the order of `Control.values`."""
+    return importlib.import_module(f"{__name__}.{name}").PARAMETERS if name != "none" else {}
 
 
 def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
@@ -117,18 +127,16 @@ def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
             raise RunError(f"congestion control none has no parameter {next(iter(overrides))!r}")
         return NO_CONTROL
     module = importlib.import_module(f"{__name__}.{name}")
-    values = {parameter.name: parameter.default for parameter in module.PARAMETERS}
-    known = {parameter.name: (parameter.name, 1.0) for parameter in module.PARAMETERS}
-    for parameter in module.PARAMETERS:
-        known |= {alias: (parameter.name, factor) for alias, factor in (parameter.aliases or {}).items()}
+    own = parameters(name)
+    values = {each: its.default for each, its in own.items()}
+    known = {key: (each, by) for each, its in own.items() for key, by in {each: 1.0, **its.aliases}.items()}
     for key, value in overrides.items():
         if key not in known:
-            raise RunError(f"{name} has no parameter {key!r}; expected one of {', '.join(values)}")
-        own, factor = known[key]
-        parameter = next(parameter for parameter in module.PARAMETERS if parameter.name == own)
-        if not parameter.allows(value * factor):
-            raise RunError(f"{name}: {key} is {value:g}; expected {parameter.expected(factor)}")
-        values[own] = value * factor
+            raise RunError(f"{name} has no parameter {key!r}; expected one of {', '.join(own)}")
+        each, factor = known[key]
+        if not own[each].range.allows(value * factor):
+            raise RunError(f"{name}: {key} is {value:g}; expected {own[each].range.expected(factor)}")
+        values[each] = value * factor
     for low, high in getattr(module, "ASCENDING", ()):
         if values[low] >= values[high]:
             raise RunError(f"{name}: {low} is {values[low]:g}; expected less than {high}, {values[high]:g}")

@@ -33,81 +33,64 @@ import numpy as np
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
+from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_CNP, CC_SENT, CC_START, INF
 from pdes.core.world import world_at
-from pdes.nic.congestion import COUNT, DELAY_PS, RATE_BPS, STEP_BPS, SWITCH, TIME_PS, Parameter
+from pdes.nic.congestion import (
+    DELAY_PS,
+    RATE_BPS,
+    SHARE,
+    STEP_BPS,
+    SWITCH,
+    TIME_OR_0_PS,
+    WHOLE_COUNT,
+    Allowed,
+    parameter,
+)
+from pdes.nic.control import line_rate_bps, pace_at, step_bps
 
 TITLE = "DCQCN (Zhu et al., SIGCOMM 2015)"
 SIGNALS = ("ecn", "cnp")
-COUNTER_BYTES = (1.0, 2.0**50)
-PARAMETERS = (
-    Parameter("rate_ai_bps", 5e6, "R_AI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)", range=STEP_BPS),
-    Parameter("rate_hai_bps", 50e6, "R_HAI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)", range=STEP_BPS),
-    Parameter("fixed_rate_ai_bps", 0.0, "R_AI at any line rate; 0: rate_ai_bps", {"RATE_AI": 1e6}, range=STEP_BPS),
-    Parameter("fixed_rate_hai_bps", 0.0, "R_HAI at any line rate; 0: rate_hai_bps", {"RATE_HAI": 1e6}, range=STEP_BPS),
-    Parameter(
-        "min_rate_bps", 1e9, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6}, range=RATE_BPS
-    ),
-    Parameter("g", 1 / 256, "weight of the newest feedback in alpha (paper)", {"EWMA_GAIN": 1.0}),
-    Parameter(
-        "alpha_update_interval_ps",
+BYTES_OR_0 = Allowed(1.0, 2.0**50, special=0.0)
+
+
+class DcqcnParameters(ControlParameters, words=16):
+    """What DCQCN takes."""
+
+    rate_ai_bps = parameter(5e6, STEP_BPS, "R_AI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)")
+    rate_hai_bps = parameter(50e6, STEP_BPS, "R_HAI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)")
+    fixed_rate_ai_bps = parameter(0.0, STEP_BPS, "R_AI at any line rate; 0: rate_ai_bps", {"RATE_AI": 1e6})
+    fixed_rate_hai_bps = parameter(0.0, STEP_BPS, "R_HAI at any line rate; 0: rate_hai_bps", {"RATE_HAI": 1e6})
+    min_rate_bps = parameter(1e9, RATE_BPS, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6})
+    g = parameter(1 / 256, SHARE, "weight of the newest feedback in alpha (paper)", {"EWMA_GAIN": 1.0})
+    alpha_update_interval_ps = parameter(
         1e6,
+        TIME_OR_0_PS,
         "K: alpha decays after each such time without a CNP (HPCC's ns-3; paper 55 us); 0: it never decays",
         {"ALPHA_RESUME_INTERVAL": 1e6},
-        range=TIME_PS,
-        special=0.0,
-    ),
-    Parameter(
-        "rate_decrease_interval_ps",
+    )
+    rate_decrease_interval_ps = parameter(
         4e6,
+        DELAY_PS,
         "least time between two cuts (HPCC's ns-3); 0: each CNP cuts, as in the paper",
         {"RATE_DECREASE_INTERVAL": 1e6},
-        range=DELAY_PS,
-    ),
-    Parameter(
-        "rp_timer_ps",
-        300e6,
-        "period of rate increases by time (HPCC's ns-3; paper 55 us); 0: none",
-        {"RP_TIMER": 1e6},
-        range=TIME_PS,
-        special=0.0,
-    ),
-    Parameter(
-        "byte_counter_bytes",
+    )
+    rp_timer_ps = parameter(
+        300e6, TIME_OR_0_PS, "period of rate increases by time (HPCC's ns-3; paper 55 us); 0: none", {"RP_TIMER": 1e6}
+    )
+    byte_counter_bytes = parameter(
+        0.0, BYTES_OR_0, "B: bytes sent between rate increases; 0: none (HPCC's ns-3; paper 10 MB)"
+    )
+    fast_recovery_times = parameter(1.0, WHOLE_COUNT, "F (HPCC's ns-3; paper 5)", {"FAST_RECOVERY_TIMES": 1.0})
+    clamp_target_rate = parameter(
         0.0,
-        "B: bytes sent between rate increases; 0: none (HPCC's ns-3; paper 10 MB)",
-        range=COUNTER_BYTES,
-        special=0.0,
-    ),
-    Parameter(
-        "fast_recovery_times", 1.0, "F (HPCC's ns-3; paper 5)", {"FAST_RECOVERY_TIMES": 1.0}, range=COUNT, whole=True
-    ),
-    Parameter(
-        "clamp_target_rate",
-        0.0,
+        SWITCH,
         "1: each cut sets RT = RC (paper); 0: only one that follows an increase (HPCC's ns-3)",
         {"CLAMP_TARGET_RATE": 1.0},
-        range=SWITCH,
-        whole=True,
-    ),
-)
-(
-    PAR_AI,
-    PAR_HAI,
-    PAR_FIXED_AI,
-    PAR_FIXED_HAI,
-    PAR_MIN_RATE,
-    PAR_G,
-    PAR_ALPHA_INTERVAL,
-    PAR_CUT_INTERVAL,
-    PAR_TIMER,
-    PAR_BYTES,
-    PAR_F,
-    PAR_CLAMP,
-) = range(12)
+    )
 
-BIT_PS = 8e12  # bit/s times ps per byte
-SCALE_BPS = 25e9  # line rate at which R_AI and R_HAI are given
+
+PARAMETERS = DcqcnParameters.declared
 
 
 class DcqcnState(CongestionState, words=32, written_by="nic.congestion.dcqcn"):
@@ -127,6 +110,7 @@ class DcqcnState(CongestionState, words=32, written_by="nic.congestion.dcqcn"):
 
 
 own = seen_as(DcqcnState)
+parameters = seen_as(DcqcnParameters)
 
 
 @inline
@@ -143,16 +127,16 @@ def power(x, n):
 
 @inline
 def set_rate(state, rate):
-    """Pace at the rate; at line rate the port alone does."""
+    """RC, and pacing by it."""
     state.rc_bps = rate
-    state.pace_ps_per_byte = 0.0 if rate >= state.line_bps else BIT_PS / rate
+    pace_at(state, rate, state.line_bps)
 
 
 @inline
 def start(net, state):
     """No slow start: line rate."""
     state.window_packets = net.const.window_packets
-    state.line_bps = BIT_PS / state.line_ps_per_byte
+    state.line_bps = line_rate_bps(state)
     state.rt_bps = state.line_bps
     state.alpha = 1.0
     state.alpha_at_ps = INF
@@ -161,56 +145,44 @@ def start(net, state):
 
 
 @inline
-def decay_alpha(qps, state, until):
+def decay_alpha(par, state, until):
     """Equation 2, as often as K has passed."""
     at = state.alpha_at_ps
     if at <= until:
-        interval = np.int64(qps.par[PAR_ALPHA_INTERVAL])
+        interval = np.int64(par.alpha_update_interval_ps)
         times = (until - at) // interval + 1
         state.alpha_at_ps = at + times * interval
-        state.alpha *= power(1.0 - qps.par[PAR_G], times)
+        state.alpha *= power(1.0 - par.g, times)
 
 
 @inline
-def increase(qps, state):
+def increase(par, state):
     """Fast recovery, additive or hyper increase."""
-    times = np.int64(qps.par[PAR_F])
-    by_time = state.time_stage
-    by_bytes = state.byte_stage
-    if qps.par[PAR_BYTES] <= 0.0:
-        by_bytes = by_time
-    if qps.par[PAR_TIMER] <= 0.0:
-        by_time = by_bytes
-    scale = state.line_bps / SCALE_BPS
+    times = np.int64(par.fast_recovery_times)
+    by_time = state.time_stage if par.rp_timer_ps > 0.0 else state.byte_stage
+    by_bytes = state.byte_stage if par.byte_counter_bytes > 0.0 else state.time_stage
     if max(by_time, by_bytes) >= times:
+        step = step_bps(par.fixed_rate_ai_bps, par.rate_ai_bps, state.line_bps)
         if min(by_time, by_bytes) > times:
-            step = qps.par[PAR_FIXED_HAI]
-            if step <= 0.0:
-                step = qps.par[PAR_HAI] * scale
-        else:
-            step = qps.par[PAR_FIXED_AI]
-            if step <= 0.0:
-                step = qps.par[PAR_AI] * scale
+            step = step_bps(par.fixed_rate_hai_bps, par.rate_hai_bps, state.line_bps)
         state.rt_bps = min(state.rt_bps + step, state.line_bps)
     set_rate(state, (state.rt_bps + state.rc_bps) / 2.0)
 
 
 @inline
-def next_stage(qps, stage):
+def next_stage(par, stage):
     """One expiration more."""
-    return min(stage + 1, np.int64(qps.par[PAR_F]) + 1)
+    return min(stage + 1, np.int64(par.fast_recovery_times) + 1)
 
 
 @inline
-def expire_timer(qps, state, until):
+def expire_timer(par, state, until):
     """Rate increases by time. One that changes nothing shows that those after it would not either."""
-    timer = np.int64(qps.par[PAR_TIMER])
+    timer = np.int64(par.rp_timer_ps)
     while state.increase_at_ps <= until:
-        current = state.rc_bps
-        target = state.rt_bps
-        stage = state.time_stage
-        increase(qps, state)
-        state.time_stage = next_stage(qps, state.time_stage)
+        current, target, stage = state.rc_bps, state.rt_bps, state.time_stage
+        increase(par, state)
+        state.time_stage = next_stage(par, stage)
         state.increase_at_ps += timer
         at = state.increase_at_ps
         same = current == state.rc_bps and target == state.rt_bps and stage == state.time_stage
@@ -219,69 +191,68 @@ def expire_timer(qps, state, until):
 
 
 @inline
-def cut(qps, state, at):
+def cut(par, state, at):
     """Equation 1 for the rates; timer and byte counter begin anew."""
-    if qps.par[PAR_CLAMP] > 0.0 or state.time_stage > 0 or state.byte_stage > 0:
+    if par.clamp_target_rate > 0.0 or state.time_stage > 0 or state.byte_stage > 0:
         state.rt_bps = state.rc_bps
-    least = min(qps.par[PAR_MIN_RATE], state.line_bps)
-    set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), least))
+    set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), min(par.min_rate_bps, state.line_bps)))
     state.held = 0
-    state.cut_at_ps = at + np.int64(qps.par[PAR_CUT_INTERVAL])
+    state.cut_at_ps = at + np.int64(par.rate_decrease_interval_ps)
     state.time_stage = 0
     state.byte_stage = 0
     state.counted_bytes = 0
-    if qps.par[PAR_TIMER] > 0.0:
-        state.increase_at_ps = at + np.int64(qps.par[PAR_TIMER])
+    if par.rp_timer_ps > 0.0:
+        state.increase_at_ps = at + np.int64(par.rp_timer_ps)
 
 
 @inline
-def catch_up(qps, state, now):
+def catch_up(par, state, now):
     """What timers did until now."""
     if state.held == 1 and state.cut_at_ps <= now:
         at = state.cut_at_ps
-        decay_alpha(qps, state, at)
-        expire_timer(qps, state, at - 1)
-        cut(qps, state, at)
-    decay_alpha(qps, state, now)
-    expire_timer(qps, state, now)
+        decay_alpha(par, state, at)
+        expire_timer(par, state, at - 1)
+        cut(par, state, at)
+    decay_alpha(par, state, now)
+    expire_timer(par, state, now)
 
 
 @inline
-def on_cnp(qps, state, now):
+def on_cnp(par, state, now):
     """Equation 1."""
     if state.cut_at_ps <= now:
-        cut(qps, state, now)
+        cut(par, state, now)
     else:
         state.held = 1
-    state.alpha = (1.0 - qps.par[PAR_G]) * state.alpha + qps.par[PAR_G]
-    if qps.par[PAR_ALPHA_INTERVAL] > 0.0:
-        state.alpha_at_ps = now + np.int64(qps.par[PAR_ALPHA_INTERVAL])
+    state.alpha = (1.0 - par.g) * state.alpha + par.g
+    if par.alpha_update_interval_ps > 0.0:
+        state.alpha_at_ps = now + np.int64(par.alpha_update_interval_ps)
 
 
 @inline
-def on_sent(qps, state, size):
+def on_sent(par, state, size):
     """Rate increases by bytes. Before the first cut they find the rate at its highest."""
-    limit = np.int64(qps.par[PAR_BYTES])
+    limit = np.int64(par.byte_counter_bytes)
     if limit > 0:
         state.counted_bytes += size
         while state.counted_bytes >= limit:
             state.counted_bytes -= limit
-            increase(qps, state)
-            state.byte_stage = next_stage(qps, state.byte_stage)
+            increase(par, state)
+            state.byte_stage = next_stage(par, state.byte_stage)
 
 
 @hook
 def update(address, q, event, now, a, _b, _c):
-    """Row q of the world after an event (pdes/congestion)."""
+    """Row q of the world after an event (pdes/nic/congestion)."""
     world = world_at(address)
-    qps = world.qps
-    state = own(qps.cc)[q]
+    par = parameters(world.qps.par)[0]
+    state = own(world.qps.cc)[q]
     if event == CC_START:
         start(world.net, state)
         return 0
-    catch_up(qps, state, now)
+    catch_up(par, state, now)
     if event == CC_SENT:
-        on_sent(qps, state, a)
+        on_sent(par, state, a)
     elif event == CC_CNP:
-        on_cnp(qps, state, now)
+        on_cnp(par, state, now)
     return 0

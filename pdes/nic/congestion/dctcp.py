@@ -22,24 +22,27 @@ import numpy as np
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
+from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
 from pdes.core.world import world_at
-from pdes.nic.congestion import PACKETS, WINDOW_PACKETS, Parameter
+from pdes.nic.congestion import PACKETS, SHARE, WINDOW_PACKETS, parameter
 
 TITLE = "DCTCP (Alizadeh et al., SIGCOMM 2010)"
 SIGNALS = ("ecn",)
-PARAMETERS = (
-    Parameter("g", 1 / 16, "weight of the newest share in alpha (paper)", {"EWMA_GAIN": 1.0}),
-    Parameter("initial_alpha", 1.0, "alpha before the first window (RFC 8257)"),
-    Parameter("increase_packets", 1.0, "packets that cwnd grows by in a round trip without cut (TCP)", range=PACKETS),
-    Parameter(
-        "min_window_packets",
-        1.0,
-        "least cwnd after a mark or loss (TCP has 2, for delayed acknowledgements)",
-        range=WINDOW_PACKETS,
-    ),
-)
-PAR_G, PAR_INITIAL_ALPHA, PAR_INCREASE, PAR_MIN_WINDOW = range(4)
+
+
+class DctcpParameters(ControlParameters, words=16):
+    """What DCTCP takes."""
+
+    g = parameter(1 / 16, SHARE, "weight of the newest share in alpha (paper)", {"EWMA_GAIN": 1.0})
+    initial_alpha = parameter(1.0, SHARE, "alpha before the first window (RFC 8257)")
+    increase_packets = parameter(1.0, PACKETS, "packets that cwnd grows by in a round trip without cut (TCP)")
+    min_window_packets = parameter(
+        1.0, WINDOW_PACKETS, "least cwnd after a mark or loss (TCP has 2, for delayed acknowledgements)"
+    )
+
+
+PARAMETERS = DctcpParameters.declared
 
 
 class DctcpState(CongestionState, words=32, written_by="nic.congestion.dctcp"):
@@ -55,6 +58,7 @@ class DctcpState(CongestionState, words=32, written_by="nic.congestion.dctcp"):
 
 
 own = seen_as(DctcpState)
+parameters = seen_as(DctcpParameters)
 
 
 @inline
@@ -66,11 +70,11 @@ def set_window(net, state, cwnd):
 
 
 @inline
-def start(net, qps, state):
+def start(net, par, state):
     """The static window."""
     state.pace_ps_per_byte = 0.0
     state.ssthresh_packets = float(net.const.window_packets)
-    state.alpha = qps.par[PAR_INITIAL_ALPHA]
+    state.alpha = par.initial_alpha
     state.cut_end = -1
     set_window(net, state, float(net.const.window_packets))
 
@@ -82,73 +86,71 @@ def in_cut(state, qp):
 
 
 @inline
-def update_alpha(qps, state, qp):
+def update_alpha(par, state, qp):
     """Equation 1 at the end of a window of data."""
     if qp.una > state.window_end:
         if state.acked_packets > 0:
             share = state.marked_packets / state.acked_packets
-            state.alpha = (1.0 - qps.par[PAR_G]) * state.alpha + qps.par[PAR_G] * share
+            state.alpha = (1.0 - par.g) * state.alpha + par.g * share
         state.window_end = qp.sent_max
         state.acked_packets = 0
         state.marked_packets = 0
 
 
 @inline
-def cut(net, qps, state, qp, factor):
+def cut(net, par, state, qp, factor):
     """Equation 2 with the factor 1 - alpha / 2, or TCP's 1 / 2."""
     cwnd = state.cwnd_packets
-    set_window(net, state, max(cwnd * factor, min(cwnd, qps.par[PAR_MIN_WINDOW])))
+    set_window(net, state, max(cwnd * factor, min(cwnd, par.min_window_packets)))
     state.ssthresh_packets = state.cwnd_packets
     state.cut_end = qp.sent_max
 
 
 @inline
-def grow(net, qps, state, packets):
+def grow(net, par, state, packets):
     """Slow start or congestion avoidance of TCP."""
     cwnd = state.cwnd_packets
     if cwnd < state.ssthresh_packets:
         cwnd = min(cwnd + packets, state.ssthresh_packets)
     else:
-        cwnd += qps.par[PAR_INCREASE] * packets / cwnd
+        cwnd += par.increase_packets * packets / cwnd
     set_window(net, state, cwnd)
 
 
 @inline
-def on_ack(net, qps, state, qp, packets, mark):
+def on_ack(net, par, state, qp, packets, mark):
     """Count, and then cut or grow."""
     state.acked_packets += packets
     if mark != 0:
         state.marked_packets += packets
-    update_alpha(qps, state, qp)
+    update_alpha(par, state, qp)
     free = not in_cut(state, qp)
     if mark != 0:
         if free:
-            cut(net, qps, state, qp, 1.0 - state.alpha / 2.0)
+            cut(net, par, state, qp, 1.0 - state.alpha / 2.0)
     elif free or state.cwnd_packets < state.ssthresh_packets:
-        grow(net, qps, state, packets)
+        grow(net, par, state, packets)
 
 
 @inline
-def on_loss(net, qps, state, qp, kind):
+def on_loss(net, par, state, qp, kind):
     """TCP's answers. Timeouts in a row make for one slow start threshold."""
     if not in_cut(state, qp):
-        cut(net, qps, state, qp, 0.5)
+        cut(net, par, state, qp, 0.5)
     if kind == LOSS_TIMEOUT:
         set_window(net, state, 1.0)
 
 
 @hook
 def update(address, q, event, _now, a, b, _c):
-    """Row q of the world after an event (pdes/congestion)."""
+    """Row q of the world after an event (pdes/nic/congestion)."""
     world = world_at(address)
-    net = world.net
-    qps = world.qps
-    qp = qps.qp[q]
-    state = own(qps.cc)[q]
+    net, qps = world.net, world.qps
+    par, qp, state = parameters(qps.par)[0], qps.qp[q], own(qps.cc)[q]
     if event == CC_ACK:
-        on_ack(net, qps, state, qp, a, b)
+        on_ack(net, par, state, qp, a, b)
     elif event == CC_LOSS:
-        on_loss(net, qps, state, qp, a)
+        on_loss(net, par, state, qp, a)
     elif event == CC_START:
-        start(net, qps, state)
+        start(net, par, state)
     return 0

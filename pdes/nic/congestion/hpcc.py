@@ -18,55 +18,37 @@ between equal paths. Then L is replaced, and U, W and W^c stay as they are until
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
+from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_START, MAX_TELEMETRY_HOPS, TELEMETRY_CLASS_SHIFT, TELEMETRY_QUEUE_SHIFT
 from pdes.core.world import world_at
-from pdes.nic.congestion import COUNT, RATE_BPS, STEP_BPS, SWITCH, TIME_PS, Parameter
+from pdes.network.link import full_packet_bytes
+from pdes.nic.congestion import STEP_BPS, SWITCH, TIME_OR_0_PS, WHOLE_COUNT, Allowed, parameter
+from pdes.nic.control import BYTE_PS
 
 TITLE = "HPCC: High Precision Congestion Control (SIGCOMM 2019)"
 SIGNALS = ("telemetry",)
-UTILISATION = (0.01, 1.0)
-FLOWS = (1.0, 1e9)
-PARAMETERS = (
-    Parameter("eta", 0.95, "target utilisation (section 5.1)", {"U_TARGET": 1.0}, range=UTILISATION),
-    Parameter(
-        "max_stage",
-        5.0,
-        "additive steps before a multiplicative one (section 5.1)",
-        {"MI_THRESH": 1.0},
-        range=COUNT,
-        whole=True,
-    ),
-    Parameter(
-        "flows", 16.0, "N of W_AI = W_init (1 - eta) / N, flows that a link is shared by (section 3.3)", range=FLOWS
-    ),
-    Parameter(
-        "rate_ai_bps", 0.0, "W_AI as a rate, W_AI / T, of any line rate; 0: as N says", {"RATE_AI": 1e6}, range=STEP_BPS
-    ),
-    Parameter(
-        "min_rate_bps",
-        0.0,
-        "least W / T; 0: none but W_AI, as in the paper",
-        {"MIN_RATE": 1e6},
-        range=RATE_BPS,
-        special=0.0,
-    ),
-    Parameter(
-        "base_rtt_ps",
-        0.0,
-        "T; 0: the idle round trip of a full packet over the fabric's longest path",
-        range=TIME_PS,
-        special=0.0,
-    ),
-    Parameter(
-        "fast_react",
-        1.0,
-        "0: acknowledgements between updates change nothing",
-        {"FAST_REACT": 1.0},
-        range=SWITCH,
-        whole=True,
-    ),
-)
-P_ETA, P_MAX_STAGE, P_FLOWS, P_RATE_AI, P_MIN_RATE, P_BASE_RTT, P_FAST_REACT = range(7)
+UTILISATION = Allowed(0.01, 1.0)
+FLOWS = Allowed(1.0, 1e9)
+RATE_OR_0_BPS = Allowed(1e6, 1e15, special=0.0)
+
+
+class HpccParameters(ControlParameters, words=16):
+    """What HPCC takes."""
+
+    eta = parameter(0.95, UTILISATION, "target utilisation (section 5.1)", {"U_TARGET": 1.0})
+    max_stage = parameter(
+        5.0, WHOLE_COUNT, "additive steps before a multiplicative one (section 5.1)", {"MI_THRESH": 1.0}
+    )
+    flows = parameter(16.0, FLOWS, "N of W_AI = W_init (1 - eta) / N, flows that a link is shared by (section 3.3)")
+    rate_ai_bps = parameter(0.0, STEP_BPS, "W_AI as a rate, W_AI / T, of any line rate; 0: as N says", {"RATE_AI": 1e6})
+    min_rate_bps = parameter(0.0, RATE_OR_0_BPS, "least W / T; 0: none but W_AI, as in the paper", {"MIN_RATE": 1e6})
+    base_rtt_ps = parameter(
+        0.0, TIME_OR_0_PS, "T; 0: the idle round trip of a full packet over the fabric's longest path"
+    )
+    fast_react = parameter(1.0, SWITCH, "0: acknowledgements between updates change nothing", {"FAST_REACT": 1.0})
+
+
+PARAMETERS = HpccParameters.declared
 
 TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
@@ -85,118 +67,92 @@ class HpccState(CongestionState, words=32, written_by="nic.congestion.hpcc"):
 
 
 own = seen_as(HpccState)
+parameters = seen_as(HpccParameters)
 
 
 @inline
-def round_trip(world):
+def round_trip(net, par):
     """T in ps."""
-    t = world.qps.par[P_BASE_RTT]
-    if t <= 0.0:
-        t = float(world.net.const.base_rtt_ps)
-    return t
+    return par.base_rtt_ps if par.base_rtt_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
-def sending(world, state, w):
+def sending(net, par, state, w):
     """The window of W bytes in packets, and the pacing R = W / T."""
-    packet = world.net.const.mtu_bytes + world.net.const.header_bytes
+    packet = full_packet_bytes(net)
     packets = int(w / packet)
     if packets * packet < w:
         packets += 1
-    if packets > world.net.const.window_packets:
-        packets = world.net.const.window_packets
-    if packets < 1:
-        packets = 1
-    psb = round_trip(world) / w
-    if psb < state.line_ps_per_byte:
-        psb = state.line_ps_per_byte
-    state.window_packets = packets
-    state.pace_ps_per_byte = psb
+    state.window_packets = max(1, min(packets, net.const.window_packets))
+    state.pace_ps_per_byte = max(round_trip(net, par) / w, state.line_ps_per_byte)
 
 
 @inline
-def start(world, state):
+def start(net, par, state):
     """Begin at line rate: W_init = B T."""
-    w_init = round_trip(world) / state.line_ps_per_byte
-    state.wc_bytes = w_init
+    state.wc_bytes = round_trip(net, par) / state.line_ps_per_byte
     state.u = 1.0
-    sending(world, state, w_init)
+    sending(net, par, state, state.wc_bytes)
 
 
 @inline
-def class_psb(world, first):
+def class_psb(net, first):
     """1 / B of the link that a telemetry entry is of, in ps per byte."""
-    return world.net.link_class[first >> TELEMETRY_CLASS_SHIFT].ps_per_byte
+    return net.link_class[first >> TELEMETRY_CLASS_SHIFT].ps_per_byte
 
 
 @inline
-def same_path(world, state):
+def same_path(net, state):
     """Whether what the acknowledgement carries continues L."""
-    hops = world.net.carried.hops
-    same = hops == state.hops
-    if same:
-        for i in range(hops):
-            first = world.net.carried.met[2 * i]
-            last_first = state.last[2 * i]
-            elapsed = (first - last_first) & TIME_MASK
-            if first >> TELEMETRY_CLASS_SHIFT != last_first >> TELEMETRY_CLASS_SHIFT:
-                same = False
-            elif elapsed == 0 or elapsed >= LATER:
-                same = False
-            else:
-                sent = (world.net.carried.met[2 * i + 1] - state.last[2 * i + 1]) & BYTES_MASK
-                packet = world.net.const.mtu_bytes + world.net.const.header_bytes
-                if (sent - packet) * class_psb(world, first) > elapsed:
-                    same = False
-    return same
+    if net.carried.hops != state.hops:
+        return False
+    for i in range(net.carried.hops):
+        first = net.carried.met[2 * i]
+        last_first = state.last[2 * i]
+        elapsed = (first - last_first) & TIME_MASK
+        sent = (net.carried.met[2 * i + 1] - state.last[2 * i + 1]) & BYTES_MASK
+        if first >> TELEMETRY_CLASS_SHIFT != last_first >> TELEMETRY_CLASS_SHIFT or elapsed == 0 or elapsed >= LATER:
+            return False
+        if (sent - full_packet_bytes(net)) * class_psb(net, first) > elapsed:
+            return False
+    return True
 
 
 @inline
-def measure_inflight(world, state):
+def measure_inflight(net, par, state):
     """MeasureInflight(ack): lines 1 to 9."""
-    t = round_trip(world)
+    t = round_trip(net, par)
     u = 0.0
     tau = 0.0
-    for i in range(world.net.carried.hops):
-        first = world.net.carried.met[2 * i]
-        second = world.net.carried.met[2 * i + 1]
+    for i in range(net.carried.hops):
+        first = net.carried.met[2 * i]
+        second = net.carried.met[2 * i + 1]
         last_second = state.last[2 * i + 1]
-        psb = class_psb(world, first)
+        psb = class_psb(net, first)
         elapsed = float((first - state.last[2 * i]) & TIME_MASK)
         tx_rate = float((second - last_second) & BYTES_MASK) / elapsed
-        queue = second >> TELEMETRY_QUEUE_SHIFT
-        if last_second >> TELEMETRY_QUEUE_SHIFT < queue:
-            queue = last_second >> TELEMETRY_QUEUE_SHIFT
+        queue = min(second >> TELEMETRY_QUEUE_SHIFT, last_second >> TELEMETRY_QUEUE_SHIFT)
         busy = float(queue) * psb / t + tx_rate * psb
         if busy > u:
             u = busy
             tau = elapsed
-    if tau > t:
-        tau = t
+    tau = min(tau, t)
     state.u = (1.0 - tau / t) * state.u + tau / t * u
 
 
 @inline
-def compute_wind(world, state, update_wc):
+def compute_wind(net, par, state, update_wc):
     """ComputeWind(U, updateWc): lines 10 to 21. Gives W in bytes."""
-    t = round_trip(world)
-    eta = world.qps.par[P_ETA]
+    t = round_trip(net, par)
     w_init = t / state.line_ps_per_byte
-    w_ai = world.qps.par[P_RATE_AI] * t / 8e12
-    if w_ai <= 0.0:
-        w_ai = w_init * (1.0 - eta) / world.qps.par[P_FLOWS]
-    u = state.u
-    stage = state.inc_stage
-    if u >= eta or stage >= world.qps.par[P_MAX_STAGE]:
-        w = state.wc_bytes / (u / eta) + w_ai
+    w_ai = par.rate_ai_bps * t / BYTE_PS if par.rate_ai_bps > 0.0 else w_init * (1.0 - par.eta) / par.flows
+    if state.u >= par.eta or state.inc_stage >= par.max_stage:
+        w = state.wc_bytes / (state.u / par.eta) + w_ai
         stage = 0
     else:
         w = state.wc_bytes + w_ai
-        stage += 1
-    if w < world.qps.par[P_MIN_RATE] * t / 8e12:
-        w = world.qps.par[P_MIN_RATE] * t / 8e12
-    if w > w_init:
-        w = w_init
+        stage = state.inc_stage + 1
+    w = min(max(w, par.min_rate_bps * t / BYTE_PS), w_init)
     if update_wc:
         state.inc_stage = stage
         state.wc_bytes = w
@@ -204,39 +160,38 @@ def compute_wind(world, state, update_wc):
 
 
 @inline
-def keep(world, state):
+def keep(net, state):
     """L = ack.L."""
-    hops = world.net.carried.hops
-    state.hops = hops
-    for i in range(2 * hops):
-        state.last[i] = world.net.carried.met[i]
+    state.hops = net.carried.hops
+    for i in range(2 * net.carried.hops):
+        state.last[i] = net.carried.met[i]
 
 
 @inline
-def new_ack(world, qp, state):
+def new_ack(net, par, qp, state):
     """NewAck(ack): lines 22 to 29."""
-    following = qp.next_seq
     if state.hops == 0:
-        state.last_update_seq = following
-        keep(world, state)
-    else:
-        update_wc = qp.una > state.last_update_seq
-        if update_wc or world.qps.par[P_FAST_REACT] != 0.0:
-            if same_path(world, state):
-                measure_inflight(world, state)
-                sending(world, state, compute_wind(world, state, update_wc))
-                if update_wc:
-                    state.last_update_seq = following
-            keep(world, state)
+        state.last_update_seq = qp.next_seq
+        keep(net, state)
+        return
+    update_wc = qp.una > state.last_update_seq
+    if update_wc or par.fast_react != 0.0:
+        if same_path(net, state):
+            measure_inflight(net, par, state)
+            sending(net, par, state, compute_wind(net, par, state, update_wc))
+            if update_wc:
+                state.last_update_seq = qp.next_seq
+        keep(net, state)
 
 
 @hook
 def update(address, q, event, _now, _a, _b, _c):
-    """Tell the queue pair's row what happened (pdes/congestion)."""
+    """Tell the queue pair's row what happened (pdes/nic/congestion)."""
     world = world_at(address)
-    state = own(world.qps.cc)[q]
+    net, qps = world.net, world.qps
+    par, state = parameters(qps.par)[0], own(qps.cc)[q]
     if event == CC_START:
-        start(world, state)
-    elif event == CC_ACK and world.net.carried.hops > 0:
-        new_ack(world, world.qps.qp[q], state)
+        start(net, par, state)
+    elif event == CC_ACK and net.carried.hops > 0:
+        new_ack(net, par, qps.qp[q], state)
     return 0

@@ -27,56 +27,41 @@ round trip; "delay ~= 0" is less than 1 us. What queue pairs here make different
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
+from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED
 from pdes.core.world import world_at
-from pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, TIME_PS, Parameter
+from pdes.network.link import full_packet_bytes
+from pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, SHARE, TIME_PS, Allowed, parameter
+from pdes.nic.control import BYTE_PS
 
 TITLE = "NSCC: network-signaled congestion control (Ultra Ethernet Specification 1.0)"
 SIGNALS = ("ecn", "rtt")
-RTTS = (1e-3, 1e6)
-PARAMETERS = (
-    Parameter(
-        "target_qdelay_rtts",
-        1.0,
-        "target queueing delay in base round trips (3.6.13.3: 1; 0.75 where switches trim)",
-        range=RTTS,
-    ),
-    Parameter("alpha_packets", 4.0, "proportional increase (3.6.13.3: 4 MTU, scaled by a and b)", range=PACKETS),
-    Parameter("fi_packets", 5.0, "fair increase (3.6.13.3: 5 MTU, scaled by a)", range=PACKETS),
-    Parameter(
-        "eta_packets", 0.15, "increase per round trip in any case (3.6.13.3: 0.15 MTU, scaled by a)", range=PACKETS
-    ),
-    Parameter("fi_scale", 0.25, "fast increase per acknowledged byte (3.6.13.3: 0.25, scaled by a)", range=FACTOR),
-    Parameter("fast_increase_delay_ps", 1e6, "fast increase where the delay is less (htsim: 1 us)", range=DELAY_PS),
-    Parameter("gamma", 0.8, "multiplicative decrease (3.6.13.3)"),
-    Parameter("max_md_jump", 0.5, "least factor of one multiplicative decrease (3.6.13.3)"),
-    Parameter("delay_alpha", 0.0125, "weight of a new delay in the average (htsim)"),
-    Parameter(
-        "qa_threshold_targets", 4.0, "quick adapt acts on a longer delay, in target delays (3.6.13.3)", range=FACTOR
-    ),
-    Parameter("qa_gate", 0.125, "quick adapt acts if less of the largest window came through (3.6.13.3: 2^-3)"),
-    Parameter("adjust_packets", 8.0, "increases are added after more acknowledged packets (3.6.13.3)", range=PACKETS),
-    Parameter("max_window_bdps", 1.5, "largest window in bandwidth x base round trip (3.6.13.3)", range=RTTS),
-    Parameter("reference_rate_bps", 100e9, "of the network that scaling_a is 1 for (3.6.13.3)", range=RATE_BPS),
-    Parameter("reference_rtt_ps", 12e6, "base round trip of that network (3.6.13.3)", range=TIME_PS),
-)
-(
-    P_TARGET,
-    P_ALPHA,
-    P_FI,
-    P_ETA,
-    P_FI_SCALE,
-    P_FAST_DELAY,
-    P_GAMMA,
-    P_MAX_MD_JUMP,
-    P_DELAY_ALPHA,
-    P_QA_THRESHOLD,
-    P_QA_GATE,
-    P_ADJUST,
-    P_MAX_WINDOW,
-    P_REFERENCE_RATE,
-    P_REFERENCE_RTT,
-) = range(15)
+RTTS = Allowed(1e-3, 1e6)
+
+
+class NsccParameters(ControlParameters, words=16):
+    """What NSCC takes."""
+
+    target_qdelay_rtts = parameter(
+        1.0, RTTS, "target queueing delay in base round trips (3.6.13.3: 1; 0.75 where switches trim)"
+    )
+    alpha_packets = parameter(4.0, PACKETS, "proportional increase (3.6.13.3: 4 MTU, scaled by a and b)")
+    fi_packets = parameter(5.0, PACKETS, "fair increase (3.6.13.3: 5 MTU, scaled by a)")
+    eta_packets = parameter(0.15, PACKETS, "increase per round trip in any case (3.6.13.3: 0.15 MTU, scaled by a)")
+    fi_scale = parameter(0.25, FACTOR, "fast increase per acknowledged byte (3.6.13.3: 0.25, scaled by a)")
+    fast_increase_delay_ps = parameter(1e6, DELAY_PS, "fast increase where the delay is less (htsim: 1 us)")
+    gamma = parameter(0.8, SHARE, "multiplicative decrease (3.6.13.3)")
+    max_md_jump = parameter(0.5, SHARE, "least factor of one multiplicative decrease (3.6.13.3)")
+    delay_alpha = parameter(0.0125, SHARE, "weight of a new delay in the average (htsim)")
+    qa_threshold_targets = parameter(4.0, FACTOR, "quick adapt acts on a longer delay, in target delays (3.6.13.3)")
+    qa_gate = parameter(0.125, SHARE, "quick adapt acts if less of the largest window came through (3.6.13.3: 2^-3)")
+    adjust_packets = parameter(8.0, PACKETS, "increases are added after more acknowledged packets (3.6.13.3)")
+    max_window_bdps = parameter(1.5, RTTS, "largest window in bandwidth x base round trip (3.6.13.3)")
+    reference_rate_bps = parameter(100e9, RATE_BPS, "of the network that scaling_a is 1 for (3.6.13.3)")
+    reference_rtt_ps = parameter(12e6, TIME_PS, "base round trip of that network (3.6.13.3)")
+
+
+PARAMETERS = NsccParameters.declared
 
 
 class NsccState(CongestionState, words=32, written_by="nic.congestion.nscc"):
@@ -99,104 +84,83 @@ class NsccState(CongestionState, words=32, written_by="nic.congestion.nscc"):
 
 
 own = seen_as(NsccState)
+parameters = seen_as(NsccParameters)
 
 
 @inline
-def packet_bytes(world):
-    """A full packet on the wire."""
-    return world.net.const.mtu_bytes + world.net.const.header_bytes
-
-
-@inline
-def in_flight_bytes(world, qp):
+def in_flight_bytes(net, qp):
     """What was sent and not acknowledged, in full packets."""
-    return (qp.next_seq - qp.una) * packet_bytes(world)
+    return (qp.next_seq - qp.una) * full_packet_bytes(net)
 
 
 @inline
-def target_qdelay(world):
+def target_qdelay(net, par):
     """Target queueing delay in ps."""
-    return world.qps.par[P_TARGET] * world.net.const.base_rtt_ps
+    return par.target_qdelay_rtts * net.const.base_rtt_ps
 
 
 @inline
-def scaling_a(world, state):
+def scaling_a(net, par, state):
     """The network's bandwidth-delay product over that of the reference network."""
-    reference = world.qps.par[P_REFERENCE_RATE] * world.qps.par[P_REFERENCE_RTT] / 8e12
-    return world.net.const.base_rtt_ps / state.line_ps_per_byte / reference
+    reference = par.reference_rate_bps * par.reference_rtt_ps / BYTE_PS
+    return net.const.base_rtt_ps / state.line_ps_per_byte / reference
 
 
 @inline
-def max_window(world, state):
+def max_window(net, par, state):
     """Largest window in bytes."""
-    most = world.qps.par[P_MAX_WINDOW] * state.base_rtt_ps / state.line_ps_per_byte
-    static = float(world.net.const.window_packets * packet_bytes(world))
-    if most > static:
-        most = static
-    return most
+    most = par.max_window_bdps * state.base_rtt_ps / state.line_ps_per_byte
+    return min(most, float(net.const.window_packets * full_packet_bytes(net)))
 
 
 @inline
-def set_cwnd_bounds(world, state):
+def set_cwnd_bounds(net, par, state):
     """Keep the window within its limits."""
-    if state.cwnd_bytes > max_window(world, state):
-        state.cwnd_bytes = max_window(world, state)
-    if state.cwnd_bytes < packet_bytes(world):
-        state.cwnd_bytes = float(packet_bytes(world))
+    state.cwnd_bytes = max(min(state.cwnd_bytes, max_window(net, par, state)), float(full_packet_bytes(net)))
 
 
 @inline
-def sending(world, state):
+def sending(net, state):
     """What the sender sees: a packet may go if the window holds it whole."""
-    packets = int(state.cwnd_bytes / packet_bytes(world))
-    if packets > world.net.const.window_packets:
-        packets = world.net.const.window_packets
-    if packets < 1:
-        packets = 1
-    state.window_packets = packets
+    packets = int(state.cwnd_bytes / full_packet_bytes(net))
+    state.window_packets = max(1, min(packets, net.const.window_packets))
     state.pace_ps_per_byte = 0.0
 
 
 @inline
-def start(world, state, now):
+def start(net, par, state, now):
     """Begin with the largest window (table 3-77)."""
-    state.base_rtt_ps = world.net.const.base_rtt_ps
+    state.base_rtt_ps = net.const.base_rtt_ps
     state.last_dec_ps = now
     state.last_adjust_ps = now
-    state.cwnd_bytes = max_window(world, state)
-    set_cwnd_bounds(world, state)
+    state.cwnd_bytes = max_window(net, par, state)
+    set_cwnd_bounds(net, par, state)
 
 
 @inline
-def update_delay(world, state, delay, mark):
+def update_delay(net, par, state, delay, mark):
     """The average delay."""
-    weight = world.qps.par[P_DELAY_ALPHA]
-    sample = delay
-    if mark == 0 and delay > target_qdelay(world):
-        sample = 0.25 * state.base_rtt_ps
-    state.avg_delay_ps = weight * sample + (1.0 - weight) * state.avg_delay_ps
+    sample = 0.25 * state.base_rtt_ps if mark == 0 and delay > target_qdelay(net, par) else delay
+    state.avg_delay_ps = par.delay_alpha * sample + (1.0 - par.delay_alpha) * state.avg_delay_ps
 
 
 @inline
-def quick_adapt(world, state, now, is_loss, mark, delay, in_flight):
+def quick_adapt(net, par, state, now, is_loss, mark, delay, in_flight):
     """Set the window to what came through. Gives 1 if it did, or if a mark is older than that."""
     done = 0
     if mark == 1 and state.ignored_bytes < state.to_ignore_bytes:
         done = 1
     elif now >= state.qa_end_ps:
-        if state.qa_end_ps != 0:
-            bad = is_loss == 1 or state.trigger_qa == 1
-            bad = bad or delay > world.qps.par[P_QA_THRESHOLD] * target_qdelay(world)
-            if bad and state.achieved_bytes < world.qps.par[P_QA_GATE] * max_window(world, state):
-                state.cwnd_bytes = float(state.achieved_bytes)
-                if state.cwnd_bytes < packet_bytes(world):
-                    state.cwnd_bytes = float(packet_bytes(world))
-                state.to_ignore_bytes = in_flight
-                state.ignored_bytes = 0
-                state.trigger_qa = 0
-                done = 1
+        bad = is_loss == 1 or state.trigger_qa == 1 or delay > par.qa_threshold_targets * target_qdelay(net, par)
+        through = state.achieved_bytes
+        if state.qa_end_ps != 0 and bad and through < par.qa_gate * max_window(net, par, state):
+            state.cwnd_bytes = float(max(through, full_packet_bytes(net)))
+            state.to_ignore_bytes = in_flight
+            state.ignored_bytes = 0
+            state.trigger_qa = 0
+            done = 1
         state.achieved_bytes = 0
-        state.qa_end_ps = now + state.base_rtt_ps + int(target_qdelay(world))
+        state.qa_end_ps = now + state.base_rtt_ps + int(target_qdelay(net, par))
     if done == 1:
         state.inc_bytes = 0.0
         state.received_bytes = 0
@@ -204,12 +168,12 @@ def quick_adapt(world, state, now, is_loss, mark, delay, in_flight):
 
 
 @inline
-def fast_increase(world, state, newly_rcvd, delay):
+def fast_increase(net, par, state, newly_rcvd, delay):
     """After a window's worth without delay, grow with every acknowledgement."""
-    if delay < world.qps.par[P_FAST_DELAY]:
+    if delay < par.fast_increase_delay_ps:
         state.fi_count_bytes += newly_rcvd
         if state.fi_count_bytes > state.cwnd_bytes or state.increase == 1:
-            state.cwnd_bytes += newly_rcvd * world.qps.par[P_FI_SCALE] * scaling_a(world, state)
+            state.cwnd_bytes += newly_rcvd * par.fi_scale * scaling_a(net, par, state)
             state.increase = 1
     else:
         state.fi_count_bytes = 0
@@ -217,114 +181,106 @@ def fast_increase(world, state, newly_rcvd, delay):
 
 
 @inline
-def proportional_increase(world, state, newly_rcvd, delay):
+def proportional_increase(net, par, state, newly_rcvd, delay):
     """Grow with the distance from the target."""
-    fast_increase(world, state, newly_rcvd, delay)
+    fast_increase(net, par, state, newly_rcvd, delay)
     if state.increase == 0:
-        target = target_qdelay(world)
-        mss = world.net.const.mtu_bytes
-        scaling_b = target / world.qps.par[P_REFERENCE_RTT]
-        alpha = world.qps.par[P_ALPHA] * mss * scaling_a(world, state) * scaling_b / target
+        target = target_qdelay(net, par)
+        scaling_b = target / par.reference_rtt_ps
+        alpha = par.alpha_packets * net.const.mtu_bytes * scaling_a(net, par, state) * scaling_b / target
         state.inc_bytes += alpha * newly_rcvd * (target - delay)
 
 
 @inline
-def fair_increase(world, state, newly_rcvd):
+def fair_increase(net, par, state, newly_rcvd):
     """Grow by as much as everyone else."""
-    fi = world.qps.par[P_FI] * world.net.const.mtu_bytes * scaling_a(world, state)
+    fi = par.fi_packets * net.const.mtu_bytes * scaling_a(net, par, state)
     state.inc_bytes += fi * newly_rcvd
 
 
 @inline
-def multiplicative_decrease(world, state, now):
+def multiplicative_decrease(net, par, state, now):
     """Shrink by how far the average delay lies above the target."""
     state.increase = 0
     state.fi_count_bytes = 0
     average = state.avg_delay_ps
-    target = target_qdelay(world)
+    target = target_qdelay(net, par)
     if average > target and now - state.last_dec_ps > state.base_rtt_ps:
-        factor = 1.0 - world.qps.par[P_GAMMA] * (average - target) / average
-        if factor < world.qps.par[P_MAX_MD_JUMP]:
-            factor = world.qps.par[P_MAX_MD_JUMP]
-        state.cwnd_bytes *= factor
+        state.cwnd_bytes *= max(1.0 - par.gamma * (average - target) / average, par.max_md_jump)
         state.last_dec_ps = now
 
 
 @inline
-def fulfill_adjustment(world, state, now):
-    """Add the increases that wait."""
+def fulfill_adjustment(net, par, state, now, is_late):
+    """Add the increases that wait; is_late: a base round trip after the last time that it was so."""
     state.cwnd_bytes += state.inc_bytes / state.cwnd_bytes
-    if now - state.last_adjust_ps >= world.net.const.base_rtt_ps:
-        state.cwnd_bytes += world.qps.par[P_ETA] * world.net.const.mtu_bytes * scaling_a(world, state)
+    if is_late:
+        state.cwnd_bytes += par.eta_packets * net.const.mtu_bytes * scaling_a(net, par, state)
         state.last_adjust_ps = now
-    set_cwnd_bounds(world, state)
+    set_cwnd_bounds(net, par, state)
     state.inc_bytes = 0.0
     state.received_bytes = 0
 
 
 @inline
-def on_ack(world, qp, state, now, newly_rcvd, mark, rtt):
+def on_ack(net, par, qp, state, now, newly_rcvd, mark, rtt):
     """NSCC.OnACK; newly_rcvd in bytes."""
     state.ignored_bytes += newly_rcvd
     state.received_bytes += newly_rcvd
     state.achieved_bytes += newly_rcvd
-    if rtt >= 0:
-        if rtt < state.base_rtt_ps:
-            state.base_rtt_ps = rtt
-        delay = float(rtt - state.base_rtt_ps)
-        update_delay(world, state, delay, mark)
-        if quick_adapt(world, state, now, 0, mark, delay, in_flight_bytes(world, qp)) == 0:
-            target = target_qdelay(world)
-            if mark == 0 and delay >= target:
-                fair_increase(world, state, newly_rcvd)
-            elif mark == 0:
-                proportional_increase(world, state, newly_rcvd, delay)
-            elif delay >= target:
-                multiplicative_decrease(world, state, now)
-            set_cwnd_bounds(world, state)
-            late = now - state.last_adjust_ps >= world.net.const.base_rtt_ps
-            if late or state.received_bytes > world.qps.par[P_ADJUST] * packet_bytes(world):
-                fulfill_adjustment(world, state, now)
+    if rtt < 0:
+        return
+    state.base_rtt_ps = min(state.base_rtt_ps, rtt)
+    delay = float(rtt - state.base_rtt_ps)
+    update_delay(net, par, state, delay, mark)
+    if quick_adapt(net, par, state, now, 0, mark, delay, in_flight_bytes(net, qp)) == 0:
+        is_long = delay >= target_qdelay(net, par)
+        if mark == 0 and is_long:
+            fair_increase(net, par, state, newly_rcvd)
+        elif mark == 0:
+            proportional_increase(net, par, state, newly_rcvd, delay)
+        elif is_long:
+            multiplicative_decrease(net, par, state, now)
+        set_cwnd_bounds(net, par, state)
+        is_late = now - state.last_adjust_ps >= net.const.base_rtt_ps
+        if is_late or state.received_bytes > par.adjust_packets * full_packet_bytes(net):
+            fulfill_adjustment(net, par, state, now, is_late)
 
 
 @inline
-def on_nack(world, qp, state, now):
+def on_nack(net, par, qp, state, now):
     """NSCC.OnNACK: a packet was trimmed. Its queue is held to have been as long as a base round trip."""
-    in_flight = in_flight_bytes(world, qp) - packet_bytes(world)
-    if in_flight < 0:
-        in_flight = 0
-    update_delay(world, state, float(world.net.const.base_rtt_ps), 1)
-    state.ignored_bytes += packet_bytes(world)
+    packet = full_packet_bytes(net)
+    update_delay(net, par, state, float(net.const.base_rtt_ps), 1)
+    state.ignored_bytes += packet
     state.trigger_qa = 1
-    if quick_adapt(world, state, now, 1, 1, 0.0, in_flight) == 0:
-        state.cwnd_bytes -= packet_bytes(world)
-        set_cwnd_bounds(world, state)
+    if quick_adapt(net, par, state, now, 1, 1, 0.0, max(in_flight_bytes(net, qp) - packet, 0)) == 0:
+        state.cwnd_bytes -= packet
+        set_cwnd_bounds(net, par, state)
 
 
 @inline
-def on_inferred_loss(world, state, packets):
+def on_inferred_loss(net, par, state, packets):
     """NSCC.OnInferredLoss, once for each packet."""
-    state.cwnd_bytes -= packets * packet_bytes(world)
-    state.ignored_bytes += packets * packet_bytes(world)
-    set_cwnd_bounds(world, state)
+    state.cwnd_bytes -= packets * full_packet_bytes(net)
+    state.ignored_bytes += packets * full_packet_bytes(net)
+    set_cwnd_bounds(net, par, state)
 
 
 @hook
 def update(address, q, event, now, a, b, c):
-    """Tell the queue pair's row what happened (pdes/congestion)."""
+    """Tell the queue pair's row what happened (pdes/nic/congestion)."""
     world = world_at(address)
-    qp = world.qps.qp[q]
-    state = own(world.qps.cc)[q]
+    net, qps = world.net, world.qps
+    par, qp, state = parameters(qps.par)[0], qps.qp[q], own(qps.cc)[q]
     if event == CC_START:
-        start(world, state, now)
+        start(net, par, state, now)
     elif event == CC_ACK:
-        on_ack(world, qp, state, now, a * packet_bytes(world), b, c)
+        on_ack(net, par, qp, state, now, a * full_packet_bytes(net), b, c)
     elif event == CC_LOSS:
         if a == LOSS_TRIMMED:
-            on_nack(world, qp, state, now)
-        elif a == LOSS_TIMEOUT:
-            on_inferred_loss(world, state, qp.sent_max - qp.una)
+            on_nack(net, par, qp, state, now)
         else:
-            on_inferred_loss(world, state, 1)
-    sending(world, state)
+            on_inferred_loss(net, par, state, qp.sent_max - qp.una if a == LOSS_TIMEOUT else 1)
+    sending(net, state)
     return 0

@@ -21,55 +21,39 @@ parameter says. Where the paper leaves a choice:
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
+from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
 from pdes.core.world import world_at
-from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, PACKETS, TIME_PS, WINDOW_PACKETS, Parameter
+from pdes.network.link import full_packet_bytes
+from pdes.nic.congestion import COUNT, FACTOR, PACKETS, SHARE, TIME_OR_0_PS, WINDOW_PACKETS, Allowed, parameter
 
 TITLE = "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter (SIGCOMM 2020)"
 SIGNALS = ("rtt",)
-PARAMETERS = (
-    Parameter("ai_packets", 1.0, "additive increase per round trip (htsim)", range=PACKETS),
-    Parameter("beta", 0.8, "multiplicative decrease constant (htsim)"),
-    Parameter("max_mdf", 0.5, "most that one decrease takes of the window (htsim)"),
-    Parameter(
-        "base_target_ps",
-        0.0,
-        "queueing delay allowed; 0: the fabric's longest idle round trip",
-        range=TIME_PS,
-        special=0.0,
-    ),
-    Parameter(
-        "hop_scale", 1.0, "target per idle round trip of the path; stands for hbar per hop (section 3.5)", range=FACTOR
-    ),
-    Parameter(
-        "fs_range_ps",
-        -1.0,
-        "most that flow scaling adds; -1: 5 x base_target (htsim); 0: no flow scaling",
-        range=DELAY_PS,
-        special=-1.0,
-    ),
-    Parameter("fs_min_cwnd_packets", 0.1, "flow scaling adds all of fs_range below (htsim)", range=WINDOW_PACKETS),
-    Parameter("fs_max_cwnd_packets", 100.0, "flow scaling adds nothing above (htsim)", range=WINDOW_PACKETS),
-    Parameter("min_cwnd_packets", 0.001, "least window (section 3.6)", range=WINDOW_PACKETS),
-    Parameter("initial_cwnd_packets", 0.0, "0: the static window", range=WINDOW_PACKETS, special=0.0),
-    Parameter("retx_reset_threshold", 5.0, "timeouts in a row after which the window is min_cwnd (htsim)", range=COUNT),
-)
+WINDOW_OR_0_PACKETS = Allowed(1e-6, 2.0**22, special=0.0)
+FLOW_SCALING_PS = Allowed(0.0, 1e18, special=-1.0)
+
+
+class SwiftParameters(ControlParameters, words=16):
+    """What Swift takes."""
+
+    ai_packets = parameter(1.0, PACKETS, "additive increase per round trip (htsim)")
+    beta = parameter(0.8, SHARE, "multiplicative decrease constant (htsim)")
+    max_mdf = parameter(0.5, SHARE, "most that one decrease takes of the window (htsim)")
+    base_target_ps = parameter(0.0, TIME_OR_0_PS, "queueing delay allowed; 0: the fabric's longest idle round trip")
+    hop_scale = parameter(1.0, FACTOR, "target per idle round trip of the path; stands for hbar per hop (section 3.5)")
+    fs_range_ps = parameter(
+        -1.0, FLOW_SCALING_PS, "most that flow scaling adds; -1: 5 x base_target (htsim); 0: no flow scaling"
+    )
+    fs_min_cwnd_packets = parameter(0.1, WINDOW_PACKETS, "flow scaling adds all of fs_range below (htsim)")
+    fs_max_cwnd_packets = parameter(100.0, WINDOW_PACKETS, "flow scaling adds nothing above (htsim)")
+    min_cwnd_packets = parameter(0.001, WINDOW_PACKETS, "least window (section 3.6)")
+    initial_cwnd_packets = parameter(0.0, WINDOW_OR_0_PACKETS, "0: the static window")
+    retx_reset_threshold = parameter(5.0, COUNT, "timeouts in a row after which the window is min_cwnd (htsim)")
+
+
+PARAMETERS = SwiftParameters.declared
 ASCENDING = (("fs_min_cwnd_packets", "fs_max_cwnd_packets"),)
 """Flow scaling divides by their difference."""
-(
-    P_AI,
-    P_BETA,
-    P_MAX_MDF,
-    P_BASE_TARGET,
-    P_HOP_SCALE,
-    P_FS_RANGE,
-    P_FS_MIN_CWND,
-    P_FS_MAX_CWND,
-    P_MIN_CWND,
-    P_INITIAL_CWND,
-    P_RETX_RESET,
-) = range(11)
-
 NEVER = -(1 << 61)
 
 
@@ -86,14 +70,13 @@ class SwiftState(CongestionState, words=32, written_by="nic.congestion.swift"):
 
 
 own = seen_as(SwiftState)
+parameters = seen_as(SwiftParameters)
 
 
 @inline
 def root(x):
     """Square root of x > 0 by Newton's method, from above: the same in compiled code and plain Python."""
-    y = x
-    if y < 1.0:
-        y = 1.0
+    y = max(x, 1.0)
     better = 0.5 * (y + x / y)
     while better < y:
         y = better
@@ -102,146 +85,108 @@ def root(x):
 
 
 @inline
-def base_target(world):
+def base_target(net, par):
     """Queueing delay that is allowed, in ps."""
-    base = world.qps.par[P_BASE_TARGET]
-    if base <= 0.0:
-        base = float(world.net.const.base_rtt_ps)
-    return base
+    return par.base_target_ps if par.base_target_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
-def fs_range(world):
+def fs_range(net, par):
     """The most that flow scaling adds, in ps."""
-    most = world.qps.par[P_FS_RANGE]
-    if most < 0.0:
-        most = 5.0 * base_target(world)
-    return most
+    return par.fs_range_ps if par.fs_range_ps >= 0.0 else 5.0 * base_target(net, par)
 
 
 @inline
-def target_delay(world, state):
+def target_delay(net, par, state):
     """TargetDelay(): section 3.5, in ps."""
     flow = state.fs_alpha_ps / root(state.cwnd_packets) + state.fs_beta_ps
-    if flow > fs_range(world):
-        flow = fs_range(world)
-    if flow < 0.0:
-        flow = 0.0
-    return base_target(world) + world.qps.par[P_HOP_SCALE] * state.path_rtt_ps + flow
+    flow = max(min(flow, fs_range(net, par)), 0.0)
+    return base_target(net, par) + par.hop_scale * state.path_rtt_ps + flow
 
 
 @inline
-def round_trip(world, state):
+def round_trip(net, state):
     """The smoothed rtt in ps; before the first measurement that of the idle fabric."""
-    rtt = state.rtt_ps
-    if rtt <= 0.0:
-        rtt = float(world.net.const.base_rtt_ps)
-    return rtt
+    return state.rtt_ps if state.rtt_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
-def settle(world, state, now, cwnd):
+def settle(net, par, state, now, cwnd):
     """The end of Algorithm 1: keep the window within its limits, and pace below one packet."""
-    most = float(world.net.const.window_packets)
-    if cwnd < world.qps.par[P_MIN_CWND]:
-        cwnd = world.qps.par[P_MIN_CWND]
-    if cwnd > most:
-        cwnd = most
+    cwnd = min(max(cwnd, par.min_cwnd_packets), float(net.const.window_packets))
     if cwnd < state.cwnd_packets:
         state.last_decrease_ps = now
     state.cwnd_packets = cwnd
     if cwnd < 1.0:
-        packet = world.net.const.mtu_bytes + world.net.const.header_bytes
         state.window_packets = 1
-        state.pace_ps_per_byte = round_trip(world, state) / cwnd / packet
+        state.pace_ps_per_byte = round_trip(net, state) / cwnd / full_packet_bytes(net)
     else:
         state.window_packets = int(cwnd)
         state.pace_ps_per_byte = 0.0
 
 
 @inline
-def start(world, state, now):
+def start(net, par, state, now):
     """A new queue pair."""
-    low = 1.0 / root(world.qps.par[P_FS_MIN_CWND])
-    high = 1.0 / root(world.qps.par[P_FS_MAX_CWND])
-    state.fs_alpha_ps = fs_range(world) / (low - high)
+    low = 1.0 / root(par.fs_min_cwnd_packets)
+    high = 1.0 / root(par.fs_max_cwnd_packets)
+    state.fs_alpha_ps = fs_range(net, par) / (low - high)
     state.fs_beta_ps = -state.fs_alpha_ps * high
     state.last_decrease_ps = NEVER
-    state.path_rtt_ps = world.net.const.base_rtt_ps
-    cwnd = world.qps.par[P_INITIAL_CWND]
-    if cwnd <= 0.0:
-        cwnd = float(world.net.const.window_packets)
-    settle(world, state, now, cwnd)
+    state.path_rtt_ps = net.const.base_rtt_ps
+    initial = par.initial_cwnd_packets
+    settle(net, par, state, now, initial if initial > 0.0 else float(net.const.window_packets))
 
 
 @inline
-def can_decrease(world, state, now):
+def can_decrease(net, state, now):
     """Whether the last decrease is an rtt ago."""
-    return now - state.last_decrease_ps >= round_trip(world, state)
+    return now - state.last_decrease_ps >= round_trip(net, state)
 
 
 @inline
-def on_ack(world, state, now, num_acked, rtt):
+def on_ack(net, par, state, now, num_acked, rtt):
     """On receiving an ACK that says how long the round trip took."""
-    may = can_decrease(world, state, now)
-    if rtt < state.path_rtt_ps:
-        state.path_rtt_ps = rtt
+    may = can_decrease(net, state, now)
+    state.path_rtt_ps = min(state.path_rtt_ps, rtt)
     delay = float(rtt)
-    if state.rtt_ps <= 0.0:
-        state.rtt_ps = delay
+    state.rtt_ps = delay if state.rtt_ps <= 0.0 else 0.875 * state.rtt_ps + 0.125 * delay
+    target = target_delay(net, par, state)
+    cwnd = state.cwnd_packets
+    if delay >= target:
+        if may:
+            cwnd *= max(1.0 - par.beta * (delay - target) / delay, 1.0 - par.max_mdf)
+    elif cwnd >= 1.0:
+        cwnd += par.ai_packets / cwnd * num_acked
     else:
-        state.rtt_ps = 0.875 * state.rtt_ps + 0.125 * delay
-    target = target_delay(world, state)
-    cwnd = state.cwnd_packets
-    if delay < target:
-        if cwnd >= 1.0:
-            cwnd += world.qps.par[P_AI] / cwnd * num_acked
-        else:
-            cwnd += world.qps.par[P_AI] * num_acked
-    elif may:
-        factor = 1.0 - world.qps.par[P_BETA] * (delay - target) / delay
-        if factor < 1.0 - world.qps.par[P_MAX_MDF]:
-            factor = 1.0 - world.qps.par[P_MAX_MDF]
-        cwnd *= factor
-    settle(world, state, now, cwnd)
+        cwnd += par.ai_packets * num_acked
+    settle(net, par, state, now, cwnd)
 
 
 @inline
-def on_timeout(world, state, now):
-    """On retransmit timeout."""
-    state.retransmit_cnt += 1
+def on_loss(net, par, state, now, kind):
+    """On retransmit timeout, after several in a row from the least window again; else on fast recovery."""
+    state.retransmit_cnt = state.retransmit_cnt + 1 if kind == LOSS_TIMEOUT else 0
     cwnd = state.cwnd_packets
-    if state.retransmit_cnt >= world.qps.par[P_RETX_RESET]:
-        cwnd = world.qps.par[P_MIN_CWND]
-    elif can_decrease(world, state, now):
-        cwnd *= 1.0 - world.qps.par[P_MAX_MDF]
-    settle(world, state, now, cwnd)
-
-
-@inline
-def on_fast_recovery(world, state, now):
-    """On fast recovery."""
-    state.retransmit_cnt = 0
-    cwnd = state.cwnd_packets
-    if can_decrease(world, state, now):
-        cwnd *= 1.0 - world.qps.par[P_MAX_MDF]
-    settle(world, state, now, cwnd)
+    if kind == LOSS_TIMEOUT and state.retransmit_cnt >= par.retx_reset_threshold:
+        cwnd = par.min_cwnd_packets
+    elif can_decrease(net, state, now):
+        cwnd *= 1.0 - par.max_mdf
+    settle(net, par, state, now, cwnd)
 
 
 @hook
 def update(address, q, event, now, a, _b, c):
-    """Tell the queue pair's row what happened (pdes/congestion)."""
+    """Tell the queue pair's row what happened (pdes/nic/congestion)."""
     world = world_at(address)
-    state = own(world.qps.cc)[q]
+    net, qps = world.net, world.qps
+    par, state = parameters(qps.par)[0], own(qps.cc)[q]
     if event == CC_START:
-        start(world, state, now)
+        start(net, par, state, now)
     elif event == CC_ACK:
         state.retransmit_cnt = 0
         if c >= 0:
-            on_ack(world, state, now, a, c)
+            on_ack(net, par, state, now, a, c)
     elif event == CC_LOSS:
-        if a == LOSS_TIMEOUT:
-            on_timeout(world, state, now)
-        else:
-            on_fast_recovery(world, state, now)
+        on_loss(net, par, state, now, a)
     return 0

@@ -24,57 +24,40 @@ Where the paper leaves a choice:
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import Kind, word
+from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_START
 from pdes.core.world import world_at
-from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, RATE_BPS, STEP_BPS, TIME_PS, Parameter
+from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, RATE_BPS, SHARE, STEP_BPS, TIME_OR_0_PS, TIME_PS, parameter
+from pdes.nic.control import line_rate_bps, pace_at, step_bps
 
 TITLE = "TIMELY (Mittal et al., SIGCOMM 2015)"
 SIGNALS = ("rtt",)
-PARAMETERS = (
-    Parameter(
-        "delta_bps",
-        25e6,
-        "additive step at 25 Gb/s, scaled with the line rate (paper: 10 Mb/s at 10 Gb/s; so HPCC's ns-3)",
-        range=STEP_BPS,
-    ),
-    Parameter("fixed_delta_bps", 0.0, "additive step at any line rate; 0: delta_bps", {"RATE_AI": 1e6}, range=STEP_BPS),
-    Parameter(
-        "fixed_hai_bps", 0.0, "step of HAI at any line rate; 0: hai_factor steps", {"RATE_HAI": 1e6}, range=STEP_BPS
-    ),
-    Parameter("hai_factor", 5.0, "N in HAI (paper)", range=FACTOR),
-    Parameter("hai_events", 5.0, "completion events with a negative gradient before HAI (paper)", range=COUNT),
-    Parameter(
-        "min_rate_bps", 1e9, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6}, range=RATE_BPS
-    ),
-    Parameter("alpha", 0.875, "weight of the newest difference (HPCC's ns-3)"),
-    Parameter("beta", 0.8, "multiplicative decrease (paper)"),
-    Parameter("t_low_ps", 50e6, "T_low (paper)", range=DELAY_PS),
-    Parameter("t_high_ps", 500e6, "T_high (paper)", range=TIME_PS),
-    Parameter(
-        "min_rtt_ps",
-        0.0,
-        "minRTT; 0: idle round trip of a full packet over the longest path (HPCC's ns-3: 20 us)",
-        range=TIME_PS,
-        special=0.0,
-    ),
-)
-ASCENDING = (("t_low_ps", "t_high_ps"),)
-(
-    PAR_DELTA,
-    PAR_FIXED_DELTA,
-    PAR_FIXED_HAI,
-    PAR_HAI_FACTOR,
-    PAR_HAI_EVENTS,
-    PAR_MIN_RATE,
-    PAR_ALPHA,
-    PAR_BETA,
-    PAR_T_LOW,
-    PAR_T_HIGH,
-    PAR_MIN_RTT,
-) = range(11)
 
-BIT_PS = 8e12  # bit/s times ps per byte
-SCALE_BPS = 25e9  # line rate at which delta is given
+
+class TimelyParameters(ControlParameters, words=16):
+    """What TIMELY takes."""
+
+    delta_bps = parameter(
+        25e6,
+        STEP_BPS,
+        "additive step at 25 Gb/s, scaled with the line rate (paper: 10 Mb/s at 10 Gb/s; so HPCC's ns-3)",
+    )
+    fixed_delta_bps = parameter(0.0, STEP_BPS, "additive step at any line rate; 0: delta_bps", {"RATE_AI": 1e6})
+    fixed_hai_bps = parameter(0.0, STEP_BPS, "step of HAI at any line rate; 0: hai_factor steps", {"RATE_HAI": 1e6})
+    hai_factor = parameter(5.0, FACTOR, "N in HAI (paper)")
+    hai_events = parameter(5.0, COUNT, "completion events with a negative gradient before HAI (paper)")
+    min_rate_bps = parameter(1e9, RATE_BPS, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6})
+    alpha = parameter(0.875, SHARE, "weight of the newest difference (HPCC's ns-3)")
+    beta = parameter(0.8, SHARE, "multiplicative decrease (paper)")
+    t_low_ps = parameter(50e6, DELAY_PS, "T_low (paper)")
+    t_high_ps = parameter(500e6, TIME_PS, "T_high (paper)")
+    min_rtt_ps = parameter(
+        0.0, TIME_OR_0_PS, "minRTT; 0: idle round trip of a full packet over the longest path (HPCC's ns-3: 20 us)"
+    )
+
+
+PARAMETERS = TimelyParameters.declared
+ASCENDING = (("t_low_ps", "t_high_ps"),)
 
 
 class TimelyState(CongestionState, words=32, written_by="nic.congestion.timely"):
@@ -89,86 +72,64 @@ class TimelyState(CongestionState, words=32, written_by="nic.congestion.timely")
 
 
 own = seen_as(TimelyState)
+parameters = seen_as(TimelyParameters)
 
 
 @inline
-def set_rate(qps, state, rate):
-    """Pace at the rate within its bounds; at line rate the port alone does."""
-    line = state.line_bps
-    rate = max(rate, qps.par[PAR_MIN_RATE])
-    if rate >= line:
-        state.rate_bps = line
-        state.pace_ps_per_byte = 0.0
-    else:
-        state.rate_bps = rate
-        state.pace_ps_per_byte = BIT_PS / rate
+def set_rate(par, state, rate):
+    """Pace at the rate within its bounds."""
+    state.rate_bps = min(max(rate, par.min_rate_bps), state.line_bps)
+    pace_at(state, state.rate_bps, state.line_bps)
 
 
 @inline
-def start(net, qps, state):
+def start(net, par, state):
     """Line rate."""
     state.window_packets = net.const.window_packets
-    state.line_bps = BIT_PS / state.line_ps_per_byte
-    set_rate(qps, state, state.line_bps)
+    state.line_bps = line_rate_bps(state)
+    set_rate(par, state, state.line_bps)
 
 
 @inline
-def gradient(net, qps, state, new_rtt):
+def gradient(net, par, state, new_rtt):
     """The normalized gradient with the new round-trip time in it."""
-    prev_rtt = state.prev_rtt_ps
-    if prev_rtt == 0:
-        prev_rtt = new_rtt
-    alpha = qps.par[PAR_ALPHA]
-    rtt_diff = (1.0 - alpha) * state.rtt_diff_ps + alpha * (new_rtt - prev_rtt)
+    prev_rtt = state.prev_rtt_ps if state.prev_rtt_ps != 0 else new_rtt
+    rtt_diff = (1.0 - par.alpha) * state.rtt_diff_ps + par.alpha * (new_rtt - prev_rtt)
     state.rtt_diff_ps = rtt_diff
     state.prev_rtt_ps = new_rtt
-    min_rtt = qps.par[PAR_MIN_RTT]
-    if min_rtt <= 0.0:
-        min_rtt = float(max(1, net.const.base_rtt_ps))
+    min_rtt = par.min_rtt_ps if par.min_rtt_ps > 0.0 else float(max(1, net.const.base_rtt_ps))
     return rtt_diff / min_rtt
 
 
 @inline
-def on_completion(net, qps, state, new_rtt):
+def on_completion(net, par, state, new_rtt):
     """Algorithm 1."""
-    normalized_gradient = gradient(net, qps, state, new_rtt)
-    if normalized_gradient < 0.0:
-        state.negative += 1
-    else:
-        state.negative = 0
-    delta = qps.par[PAR_FIXED_DELTA]
-    if delta <= 0.0:
-        delta = qps.par[PAR_DELTA] * (state.line_bps / SCALE_BPS)
+    normalized_gradient = gradient(net, par, state, new_rtt)
+    state.negative = state.negative + 1 if normalized_gradient < 0.0 else 0
+    delta = step_bps(par.fixed_delta_bps, par.delta_bps, state.line_bps)
     rate = state.rate_bps
-    beta = qps.par[PAR_BETA]
-    if new_rtt < qps.par[PAR_T_LOW]:
+    if new_rtt < par.t_low_ps:
         rate += delta
-    elif new_rtt > qps.par[PAR_T_HIGH]:
-        rate *= 1.0 - beta * (1.0 - qps.par[PAR_T_HIGH] / new_rtt)
-    elif normalized_gradient <= 0.0:
-        if state.negative >= qps.par[PAR_HAI_EVENTS]:
-            step = qps.par[PAR_FIXED_HAI]
-            if step <= 0.0:
-                step = qps.par[PAR_HAI_FACTOR] * delta
-            rate += step
-        else:
-            rate += delta
+    elif new_rtt > par.t_high_ps:
+        rate *= 1.0 - par.beta * (1.0 - par.t_high_ps / new_rtt)
+    elif normalized_gradient > 0.0:
+        rate *= 1.0 - par.beta * normalized_gradient
+    elif state.negative < par.hai_events:
+        rate += delta
     else:
-        rate *= 1.0 - beta * normalized_gradient
-    set_rate(qps, state, rate)
+        rate += par.fixed_hai_bps if par.fixed_hai_bps > 0.0 else par.hai_factor * delta
+    set_rate(par, state, rate)
 
 
 @hook
 def update(address, q, event, _now, _a, _b, c):
-    """Row q of the world after an event (pdes/congestion)."""
+    """Row q of the world after an event (pdes/nic/congestion)."""
     world = world_at(address)
     qps = world.qps
-    state = own(qps.cc)[q]
+    par, qp, state = parameters(qps.par)[0], qps.qp[q], own(qps.cc)[q]
     if event == CC_START:
-        start(world.net, qps, state)
-    elif event == CC_ACK and c > 0:
-        qp = qps.qp[q]
-        if qp.una > state.sent:
-            state.sent = qp.sent_max
-            on_completion(world.net, qps, state, c)
+        start(world.net, par, state)
+    elif event == CC_ACK and c > 0 and qp.una > state.sent:
+        state.sent = qp.sent_max
+        on_completion(world.net, par, state, c)
     return 0
