@@ -5,6 +5,10 @@ import gc
 import os
 import sys
 
+TYPE_CHECKING = False  # typing is not imported yet
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 OBJECTS = 50_000
@@ -12,13 +16,23 @@ OBJECTS = 50_000
 
 
 class _WithoutPandas:
-    """Finds no pandas: pyarrow imports it before its first array, a quarter of a short run; no command needs it."""
+    """Finds a pandas that cannot be imported: pyarrow does before its first array, a quarter of a short run.
+
+    No command needs it. Whoever only asks for its spec gets one, as PyTorch does, which does not expect an error there.
+    """
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:  # noqa: ARG004 - of all finders
+    def find_spec(name: str, path: object = None, target: object = None) -> "ModuleSpec | None":  # noqa: ARG004 - as all
+        """Of pandas, one that this class is to load."""
+        made: type[ModuleSpec] = type(sys.__spec__)  # importlib.machinery's, which is not imported yet
+        return made(name, _WithoutPandas) if name == "pandas" else None  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: "ModuleSpec") -> None:
         """As where it is not installed."""
-        if name == "pandas":
-            raise ModuleNotFoundError(name, name=name)
+        raise ModuleNotFoundError(spec.name, name=spec.name)
+
+    exec_module = create_module
 
 
 def _end(*_: object) -> None:
