@@ -96,13 +96,16 @@ def add_ends(members: Mapping[int, tuple[RankNodes, int]], fastest: Mapping[_Key
 
 
 def take_turns(made: RankNodes) -> None:
-    """Count time in which two threads were at it once, as their nodes go one after another in their lane."""
+    """Count time in which two threads were at it once, as their nodes go one after another in their lane.
+
+    A microsecond is left to each, about what rounding down takes: a computation without any time would look unmeasured.
+    """
     own = [node for node in made.nodes if node.name.endswith((BEGINS, ENDS))]
     free_ns = 0
     for node in sorted(own, key=lambda node: node.start_ns):
         end_ns = node.start_ns + node.micros * 1000
         node.start_ns = max(node.start_ns, free_ns)
-        node.micros = max(end_ns - node.start_ns, 0) // 1000
+        node.micros = max(end_ns - node.start_ns, 1000) // 1000
         free_ns = max(free_ns, end_ns)
 
 

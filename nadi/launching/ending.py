@@ -45,7 +45,7 @@ class Interrupts:
         if signal.getsignal(signal.SIGINT) is instead_of:
             signal.signal(signal.SIGINT, cls._interrupt)
             usual = sys.unraisablehook
-            sys.unraisablehook = lambda lost: cls._raise_again(lost.exc_value) or usual(lost)
+            sys.unraisablehook = lambda lost: cls._raise_again(lost.exc_value) or cls.asked() or usual(lost)
 
     @classmethod
     def leave(cls, code: int) -> NoReturn:

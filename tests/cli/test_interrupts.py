@@ -40,6 +40,23 @@ cli._run = lambda arguments: lose()
 cli.entry_point()
 """
 
+HALF_MADE = """
+import os, signal, time
+from nadi import cli
+class Half:
+    def __del__(self):
+        del self.nothing
+def stopped():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+    except KeyboardInterrupt:
+        Half()
+        raise
+cli._run = lambda arguments: stopped()
+cli.entry_point()
+"""
+
 
 def python(code, **environment):
     return subprocess.run(
@@ -67,6 +84,12 @@ def test_one_that_python_loses_comes_again(patience):
     done = python(LOST.format(patience=patience))
     assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
     assert time.monotonic() < begun + 5
+
+
+def test_what_it_has_left_half_made_is_cleaned_up_without_a_word():
+    """As an object of LLVM's whose making it has stopped: its finalizer finds nothing to give back, and fails."""
+    done = python(HALF_MADE)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
 
 
 def test_one_that_others_ignore_is_ignored():

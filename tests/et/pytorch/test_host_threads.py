@@ -93,6 +93,17 @@ def test_time_of_two_threads_at_once_counts_once(tmp_path):
     assert table.duration_micros[begins].tolist() == [45, 10]
 
 
+def test_a_thread_that_waits_while_another_does_is_left_a_microsecond(tmp_path):
+    """Handed over at 215 and 225, begun at 260 and 258: no computation without any time is left, as if unmeasured."""
+    events = step([*reduced(210, 260, 300, 5), *reduced(220, 258, 310, 6, elements=50)], 200, 400)
+    made = converted(tmp_path, [events, events])
+    durations = [
+        table.duration_micros[[name.endswith(BEGINS) for name in table.names]] for table in made.tables.values()
+    ]
+    assert [sorted(each.tolist()) for each in durations] == [[1, 45], [1, 45]]
+    assert not [what for what in found_in(made, tmp_path / "traces") if "no time" in what]
+
+
 @pytest.mark.parametrize("hosts", [("one", "two"), ("", "")])
 def test_between_hosts_all_that_a_transfer_takes_is_the_networks(tmp_path, hosts):
     made = converted(tmp_path, two_steps(fast_us=8), hosts)
