@@ -1,6 +1,7 @@
 """Fixtures of all tests."""
 
 import gc
+import signal
 import sys
 from pathlib import Path
 
@@ -23,6 +24,16 @@ BUSY = {"faults", "parallel", "scaling", "slurm"}
 
 What keeps one process busy at a time, and asks for no times, belongs elsewhere: beside others it costs half.
 """
+
+
+def pytest_configure():
+    """Have signals mean what they do in a terminal; under nohup, or in the background, some are ignored.
+
+    The product heeds that, so tests of how it ends would wait in vain.
+    """
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_ignore_collect(collection_path, config):
