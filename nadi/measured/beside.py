@@ -25,7 +25,6 @@ COMPUTE, HOST_COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(len(KINDS))
 PS_PER_MICRO = 10**6
 _NODE_COLUMNS = ("npu", "row", "node_id", "name", "kind", "lane", "group", "bytes", "start_ps", "finish_ps")
 _COLLECTIVE_COLUMNS = ("group", "group_name", "seq", "kind", "members", "bytes", "start_ps")
-_FEWEST_SHOWN = 3
 _LONGEST_MICROS = 9 * 10**12  # in picoseconds still less than 2^63
 
 

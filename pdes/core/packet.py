@@ -16,7 +16,6 @@ from pdes.core.jit import inline
 MAX_NPUS = 1 << 19
 MAX_GROUPS = (1 << 19) - 1
 MAX_SEQ = 1 << 20
-MAX_LANES = 1 << 24
 CALL_LANE = (1 << 22) - 1
 """In the tag of a call, in place of the lane of a message (pdes/npu/in_flight.py)."""
 MAX_WIRE_BYTES = 0xFFFF

@@ -4,6 +4,7 @@ There are three kinds: `Alone`, one process whose workers are threads; processes
 (`pdes.workers.processes`); MPI ranks, each with threads (`pdes.workers.ranks`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
@@ -39,7 +40,7 @@ Share = Callable[[Place], Harvest]
 """What one process does of a run, from building its worlds to what they have brought."""
 
 
-class Mailbox:
+class Mailbox(ABC):
     """How the processes of a run, each with a Place, work together; as it is where there are none before the run."""
 
     failure: type[RunError] = RunError  # what a failure is raised as that all processes find alike
@@ -52,6 +53,7 @@ class Mailbox:
         """The sum of a value over all processes that are there before any is started."""
         return value
 
+    @abstractmethod
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
         """Have every process do its share.
 
@@ -66,7 +68,6 @@ class Mailbox:
         Raises:
             RunError: a process failed.
         """
-        raise NotImplementedError
 
     def windows(self) -> AbstractContextManager:
         """A block in which this process does its windows: all begin it at once. What ends it early is said here."""
