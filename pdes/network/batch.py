@@ -87,23 +87,31 @@ def give_back(net, inbox):
 
 
 @inline
+def insert_each(keys, first, last):
+    """Sort keys[first:last] by insertion, fast where they are few or each is near its place already."""
+    i = first + 1
+    while i < last:
+        k = keys[i]
+        j = i
+        while j > first and keys[j - 1] > k:
+            keys[j] = keys[j - 1]
+            j -= 1
+        keys[j] = k
+        i += 1
+
+
+@inline
 def sort_run(keys, first, last):
     """Sort keys[first:last]: by insertion when few, else as a heap (never quadratic)."""
     count = last - first
-    if count > SMALL_BATCH:
-        for i in range(count // 2 - 1, -1, -1):
-            sink(keys, first, i, count)
-        for end in range(count - 1, 0, -1):
-            keys[first], keys[first + end] = keys[first + end], keys[first]
-            sink(keys, first, np.int64(0), end)
-    else:
-        for i in range(first + 1, last):
-            k = keys[i]
-            j = i - 1
-            while j >= first and keys[j] > k:
-                keys[j + 1] = keys[j]
-                j -= 1
-            keys[j + 1] = k
+    if count <= SMALL_BATCH:
+        insert_each(keys, first, last)
+        return
+    for i in range(count // 2 - 1, -1, -1):
+        sink(keys, first, i, count)
+    for end in range(count - 1, 0, -1):
+        keys[first], keys[first + end] = keys[first + end], keys[first]
+        sink(keys, first, np.int64(0), end)
 
 
 @inline
@@ -126,28 +134,32 @@ def sort_batch(inbox, batch, begin, end):
     """Sort the batch by time: into buckets first when it is large."""
     key = inbox.batch_key
     if batch <= SMALL_BATCH:
-        sort_run(key, 0, batch)
+        insert_each(key, 0, batch)
         return
     shift = 16
     while end - begin >> (shift - 16) > min(2 * batch, BUCKETS):
         shift += 1
     buckets = (end - begin >> (shift - 16)) + 1
     bucket = inbox.bucket
-    for b in range(buckets):
+    for b in range(buckets + 1):
         bucket[b] = 0
     for i in range(batch):
         inbox.batch_tmp[i] = key[i]
         bucket[(key[i] >> shift) + 1] += 1
-    for b in range(buckets - 1):
+    most = np.int64(0)
+    for b in range(buckets):
+        most = max(most, bucket[b + 1])
         bucket[b + 1] += bucket[b]
     for i in range(batch):
         b = inbox.batch_tmp[i] >> shift
         key[bucket[b]] = inbox.batch_tmp[i]
         bucket[b] += 1
+    if most <= SMALL_BATCH:
+        insert_each(key, 0, batch)
+        return
     first = 0
     for b in range(buckets):
-        if bucket[b] - first > 1:
-            sort_run(key, first, bucket[b])
+        sort_run(key, first, bucket[b])
         first = bucket[b]
 
 
@@ -164,23 +176,24 @@ def order_ties(net, inbox, batch, begin):
     That is fair (a fixed order would starve one of two senders that always tie) and the same on any partition.
     """
     key = inbox.batch_key
-    seed = net.const.seed
-    first = 0
-    while first < batch - 1:
-        time = key[first] >> 16
-        last = first + 1
+    i = 1
+    while i < batch:
+        if (key[i] ^ key[i - 1]) >> 16 != 0:
+            i += 1
+            continue
+        time = key[i] >> 16
+        first, last = i - 1, i + 1
         while last < batch and key[last] >> 16 == time:
             last += 1
-        if last - first > 1:
-            for i in range(first, last):
-                index = key[i] & 0xFFFF
-                link = came_over(net, inbox, index)
-                inbox.batch_tmp[i] = mix3(seed, link, begin + time) << 16 | index
-            sort_run(inbox.batch_tmp, first, last)
-            order_equal_hashes(net, inbox, first, last)
-            for i in range(first, last):
-                key[i] = time << 16 | (inbox.batch_tmp[i] & 0xFFFF)
-        first = last
+        for j in range(first, last):
+            index = key[j] & 0xFFFF
+            link = came_over(net, inbox, index)
+            inbox.batch_tmp[j] = mix3(net.const.seed, link, begin + time) << 16 | index
+        sort_run(inbox.batch_tmp, first, last)
+        order_equal_hashes(net, inbox, first, last)
+        for j in range(first, last):
+            key[j] = time << 16 | (inbox.batch_tmp[j] & 0xFFFF)
+        i = last + 1
 
 
 @inline

@@ -45,11 +45,13 @@ def last_byte_ps(net, inbox, key, w1):
 @inline
 def choose_links(net, inbox, routes, node):
     """Find the link of every packet of the batch, or, where a rule chooses, the cell."""
+    rule = net.hooks.balancing != 0
     for i in range(net.ctl.batch):
         packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         cell = switch_cell_to(net, routes, node, destination(packet.w1), packet.w2)
         link = choose(routes, cell, node, packet.w2)
-        inbox.batch_tmp[i] = cell
+        if rule:
+            inbox.batch_tmp[i] = cell
         inbox.batch_out[i] = link
         prefetch(net.tx, link)
 
@@ -69,6 +71,7 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
     latency = forward >> 1
     cut = forward & 1 == 1
     rule = net.hooks.balancing != 0
+    alone = net.const.neighbours == 0
     near_end, far_end = reach(net), far_reach(net)
     nodes = net.const.nodes
     near = far = np.int64(0)
@@ -107,7 +110,8 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
             inbox.batch_box[near] = box
             inbox.batch_tmp[near] = w0
             inbox.batch_near[near] = record
-            put_apart(inbox, far, record, link, ready)
+            if not alone:
+                put_apart(inbox, far, record, link, ready)
             near += is_near
             far += 1 - is_near
         else:
