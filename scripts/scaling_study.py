@@ -50,7 +50,7 @@ from pdes.core.jit import Directory, kernel
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 from pdes.workers.exchange import Exchange
 from pdes.workers.other_teams import send_all, take_all
-from pdes.workers.parcels import calls_of, headers_of, no_parcels, parcel_words
+from pdes.workers.parcels import headers_of, no_parcels, parcel_words
 from pdes.workers.team import Meeting, meeting_at, new_crew, team_in, team_words
 from topologies.units import parse_bytes
 
@@ -514,41 +514,22 @@ def probe() -> None:
     world = MPI.COMM_WORLD
     other = 1 - world.Get_rank()
 
-    class Many(MPI.Intracomm):
-        """As if the other rank were so many."""
-
-        width = 1
-
-        def Get_rank(self) -> int:  # noqa: N802 - of mpi4py
-            return self.width
-
-        def Get_size(self) -> int:  # noqa: N802 - of mpi4py
-            return self.width + 1
-
-        def Recv_init(self, buffer: list, source: int, tag: int) -> MPI.Prequest:  # noqa: N802, ARG002 - of mpi4py
-            return world.Recv_init(buffer, other, tag)
-
     found = {}
     for width in PROBE_MESSAGES:
-        many = Many(world)
-        many.width = width
         words = np.zeros(3 * width * PROBE_WORDS, np.int64)
         begins = PROBE_WORDS * np.arange(3 * width)
-        calls, requests, ranks = calls_of(width)
         parcels = no_parcels([None])._replace(
             words=words,
             headers=headers_of(words),
             outgoing=begins[:width].copy(),
             incoming=begins[width:].copy(),
             record_words=np.array([CROSSING_WORDS - 1]),
-            calls=calls,
-            requests=requests,
-            ranks=ranks,
+            answers=np.arange(width),
+            ranks=np.full(width, other),
         )
         words[begins[:width]] = PROBE_RECORDS
         team = team_in(np.zeros(team_words(1), np.int64))
-        trade = Exchange(MPI, many, team, parcels, np.full(3 * width, PROBE_WORDS))
-        ranks[:] = other
+        trade = Exchange(MPI, world, world, team, 0, parcels, np.full(3 * width, PROBE_WORDS))
         meeting = Directory(Meeting(team, new_crew(1), np.zeros(1, np.int64), parcels))
         took = []
         for _ in range(PROBE_ROUNDS // PROBE_EACH):

@@ -25,19 +25,18 @@ CODE_BITS = (1 << 32) - 1
 def send_all(parcels, number):
     """Begin to send the parcels of a window, each as long as it is. MPI's error, 0 if all is well."""
     calls = parcels.calls[0]
-    count = parcels.outgoing.shape[0]
-    for team in range(count):
-        parcel = parcels.outgoing[team]
+    for place in range(parcels.answers.shape[0]):
+        parcel = parcels.outgoing[parcels.answers[place]]
         length = parcel_words(parcels.headers[parcel // PARCEL_HEADER].records, parcels.record_words[0])
         code = call_hook(
             calls.isend,
             calls.parcels + WORD_BYTES * parcel,
             length,
             calls.type,
-            parcels.ranks[team],
+            parcels.ranks[place],
             PARCEL,
             calls.communicator,
-            parcels.requests[number & 1] + team * calls.handle_bytes,
+            parcels.requests[number & 1] + place * calls.handle_bytes,
         )
         if code & CODE_BITS != 0:
             return code & CODE_BITS
@@ -48,7 +47,7 @@ def send_all(parcels, number):
 def take_all(parcels, number):
     """Wait for the parcels of a window, and begin to receive the next. MPI's error, 0 if all is well."""
     calls = parcels.calls[0]
-    count = parcels.outgoing.shape[0]
+    count = parcels.answers.shape[0]
     code = call_hook(calls.wait_all, 2 * count, parcels.requests[number & 1], calls.statuses) & CODE_BITS
     if code == 0:
         receives = parcels.requests[1 - (number & 1)] + count * calls.handle_bytes
@@ -72,56 +71,67 @@ def pack_parcels(address, lp, number):
 
 
 @hook
-def send_parcels(address, number):
-    """The first worker waits until all have put in what goes to other teams, and sends it. DONE, ABORTED or WAITING."""
+def send_parcels(address, worker):
+    """Once all have put in what goes to other teams, send the parcels for which a worker answers.
+
+    DONE, ABORTED or WAITING.
+    """
     m = meeting_at(address)
     team, parcels = m.team, m.parcels
-    state, own = team.state, team.workers[0]
+    state, own = team.state, team.workers[worker]
+    if worker != 0 and (own.leads == 0 or parcels.answers.shape[0] == 0):
+        return DONE
+    number = own.window
     status = await_all(team, PACKED, own, number)
     if status != DONE:
         return status
     known, parts = INF, np.int64(0)
-    for worker in range(team.workers.shape[0]):
-        other = team.workers[worker]
+    for number_of_other in range(team.workers.shape[0]):
+        other = team.workers[number_of_other]
         known = min(known, other.known_ps)
         parts += other.parts
-    state.said_ps = known
-    state.exact = np.int64(parts == 0)
-    for other_team in range(parcels.outgoing.shape[0]):
-        header = parcels.headers[parcels.outgoing[other_team] // PARCEL_HEADER]
+    exact = np.int64(parts == 0)
+    for place in range(parcels.answers.shape[0]):
+        header = parcels.headers[parcels.outgoing[parcels.answers[place]] // PARCEL_HEADER]
         header.soonest_ps = known
-        header.exact = state.exact
+        header.exact = exact
         header.hops = state.hops
         header.rows_left = state.rows_left
-    state.sent = number + 1
-    state.sent_ns = clock_ns()
+    begun = clock_ns()
+    if worker == 0:
+        state.said_ps = known
+        state.exact = exact
+        state.sent_ns = begun
     if parcels.calls[0].isend != 0:
         parcels.calls[0].error = send_all(parcels, number)
-        own.waited_ns += clock_ns() - state.sent_ns
+        own.waited_ns += clock_ns() - begun
     return DONE
 
 
 @hook
-def help_along(address, number):
-    """Have MPI look after parcels that are under way: some transfers go on only while it is called. By who calls it."""
-    parcels = meeting_at(address).parcels
-    calls = parcels.calls[0]
-    if calls.isend != 0:
-        count = 2 * parcels.outgoing.shape[0]
-        call_hook(calls.test_all, count, parcels.requests[number & 1], calls.agreement, calls.statuses)
-    return DONE
-
-
-@hook
-def take_parcels(address, number):
-    """The first worker takes the parcels of other teams. DONE, or EXCHANGE if Python must do it, or MPI has failed."""
+def help_along(address, worker):
+    """Have MPI look after a worker's parcels that are under way: some transfers go on only while it is called."""
     m = meeting_at(address)
-    parcels, own = m.parcels, m.team.workers[0]
+    parcels, own = m.parcels, m.team.workers[worker]
     calls = parcels.calls[0]
+    if calls.isend != 0 and own.leads == 1:
+        count = 2 * parcels.answers.shape[0]
+        call_hook(calls.test_all, count, parcels.requests[own.window & 1], calls.agreement, calls.statuses)
+    return DONE
+
+
+@hook
+def take_parcels(address, worker):
+    """A worker takes the parcels for which it answers. DONE, or EXCHANGE if Python must do it, or MPI has failed."""
+    m = meeting_at(address)
+    parcels, own = m.parcels, m.team.workers[worker]
+    calls = parcels.calls[0]
+    if own.leads == 0:
+        return DONE
     if calls.isend == 0 or calls.error != 0:
         return EXCHANGE
     begun = clock_ns()
-    calls.error = take_all(parcels, number)
+    calls.error = take_all(parcels, own.window)
     own.waited_ns += clock_ns() - begun
     return DONE if calls.error == 0 else EXCHANGE
 
@@ -160,7 +170,7 @@ def agree(address, number):
         begun = clock_ns()
         least = calls.agreement + WORD_BYTES
         store_unaligned(calls.agreement, state.soonest_ps)
-        code = call_hook(calls.allreduce, calls.agreement, least, 1, calls.type, calls.least, calls.communicator)
+        code = call_hook(calls.allreduce, calls.agreement, least, 1, calls.type, calls.least, calls.leaders)
         calls.error = code & CODE_BITS
         calls.agreed += 1
         state.soonest_ps = peek(least)

@@ -9,7 +9,7 @@ among them no result depends on. Before a window each LP of the receiving team l
 into halves as its neighbours' outboxes have them (pdes.network.boundary).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
@@ -52,10 +52,11 @@ class Parcels(NamedTuple):
     half_at: Int64  # per neighbour, where in `halves` the half begins that holds what has come; -1 = of this team
     halves: Int64  # see pdes.network.boundary
     record_words: Int64  # of a record beside its tag
-    calls: Annotated[np.recarray, MpiCalls]  # one row, used by the first worker of the team
+    calls: Annotated[np.recarray, MpiCalls]  # one row
     requests: Int64  # after windows of even number and of odd number, address of the handles of requests that send to
-    # each other team, then of those that receive from each
-    ranks: Int64  # of each other team's first worker among those of all teams
+    # each team in `answers`, then of those that receive from each
+    answers: Int64  # other teams for which the first worker of this process answers: it sends to them, takes from them
+    ranks: Int64  # which rank of each of those answers for this team
     hooks: Annotated[np.record, ParcelHooks]  # what workers call where there are other teams
 
 
@@ -63,12 +64,7 @@ def no_parcels(parts: Sequence[object]) -> Parcels:
     """Of a process whose team is the only one."""
     none, ptr = np.zeros(0, np.int64), np.zeros(len(parts) + 1, np.int64)
     places = none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none
-    return Parcels(*places, *calls_of(0), row_of(ParcelHooks))
-
-
-def calls_of(others: int) -> tuple[Rows, Int64, Int64]:
-    """Fields `calls` to `ranks` of parcels for so many other teams, for pdes.workers.exchange to fill."""
-    return rows_of(MpiCalls, 1), zeros(2), zeros(others)
+    return Parcels(*places, rows_of(MpiCalls, 1), zeros(2), none, none, row_of(ParcelHooks))
 
 
 @inline
@@ -89,7 +85,14 @@ def parcel_words(records, record_words):
 
 
 def parcels_of(
-    parts: Sequence[Part], team_of_lp: Int64, here: int, pairs: Int64, words: Int64, outgoing: Int64, incoming: Int64
+    parts: Sequence[Part],
+    team_of_lp: Int64,
+    here: int,
+    pairs: Int64,
+    words: Int64,
+    outgoing: Int64,
+    incoming: Int64,
+    partners: Mapping[int, int],
 ) -> Parcels:
     """Letters and halves of LPs.
 
@@ -101,6 +104,7 @@ def parcels_of(
         words: int64[], parcels of the team.
         outgoing: int64[other teams], where they begin.
         incoming: int64[2 x other teams], likewise.
+        partners: other team for which this process answers -> the rank that answers there for this one.
     """
     begin = np.searchsorted(pairs[:, 0], np.arange(len(team_of_lp) + 1))
     letters: list[tuple[int, int, int]] = []
@@ -116,7 +120,6 @@ def parcels_of(
                 letters.append((team - (team > here), j, other << TAG_LP | mine << TAG_NEIGHBOUR))
         letter_ptr.append(len(letters))
     letter_team, letter_neighbour, letter_tag = np.array(letters, np.int64).reshape(-1, 3).T.copy()
-    calls, requests, ranks = calls_of(len(outgoing))
     return Parcels(
         words=words,
         headers=headers_of(words),
@@ -131,9 +134,10 @@ def parcels_of(
         half_at=np.array(half_at, np.int64),
         halves=np.zeros(used, np.int64),
         record_words=np.array([parts[0].crossing_words - 1], np.int64),
-        calls=calls,
-        requests=requests,
-        ranks=ranks,
+        calls=rows_of(MpiCalls, 1),
+        requests=zeros(2),
+        answers=np.array(list(partners), np.int64),
+        ranks=np.array(list(partners.values()), np.int64),
         hooks=row_of(ParcelHooks),
     )
 

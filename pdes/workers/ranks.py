@@ -1,8 +1,8 @@
 """Workers as MPI ranks, each with threads of its own.
 
 The ranks of one node are a team: they share the memory of their outboxes and meet at the end of a window without MPI.
-Between teams the first rank of each sends one message to each other team after every window (`pdes.workers.exchange`),
-for all of its node. mpi4py is imported when a run on ranks begins.
+Between teams there is one message to each other team after every window (`pdes.workers.exchange`), for all ranks of a
+node; they share the work: each answers for some of the other teams. mpi4py is imported when a run on ranks begins.
 """
 
 import time
@@ -81,6 +81,19 @@ class Ranks(Mailbox):
             raise RunError(f"rank {self._communicator.Get_rank()}: {text}") from error
 
 
+def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team: int) -> dict[int, int]:
+    """For which other teams a rank of team `here` answers, and which rank of each answers for this team.
+
+    Other teams are numbered without a rank's own; ranks of a team answer for them in turn.
+    """
+    found = {}
+    for other in range(rank_in_team, len(ranks_of_team) - 1, len(ranks_of_team[here])):
+        team = other + (other >= here)
+        theirs = ranks_of_team[team]
+        found[other] = theirs[(here - (here > team)) % len(theirs)]
+    return found
+
+
 class _Team(Post):
     """The LPs of the ranks of a team, of most_ranks of a node or all (0): their outboxes, and parcels for other teams.
 
@@ -119,17 +132,19 @@ class _Team(Post):
             part.send_first(layout.graph, np.flatnonzero(self._team_of_lp != here).tolist())
             self.outbox[part.number][part.outbox_at()[:-1]] = 0
         self._own = {part.number: place for place, part in enumerate(own)}
-        parcels = no_parcels(own)
+        self._parcels = parcels = no_parcels(own)
+        self._exchange: Exchange | None = None
+        first = threads * rank_in_team
         if self.teams > 1:
             others = self.teams - 1
             where = (shared, begins[:others], begins[others:])
-            parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *where)
+            ranks_of_team = [np.flatnonzero(team_of_rank == other).tolist() for other in range(self.teams)]
+            partners = partners_of(ranks_of_team, here, rank_in_team)
+            self._parcels = parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *where, partners)
             trade(parcels)
-        self._parcels = parcels
-        self._exchange: Exchange | None = None
-        if self.teams > 1 and rank_in_team == 0:
-            self._exchange = Exchange(MPI, self._leaders, team, parcels, rooms)
-        self.place = Place(own, self, team, parcels, threads * rank_in_team, threads, me, self._exchange)
+            self._talk = communicator.Dup()
+            self._exchange = Exchange(MPI, self._talk, self._leaders, team, first, parcels, rooms)
+        self.place = Place(own, self, team, parcels, first, threads, me, self._exchange)
 
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int
@@ -176,6 +191,7 @@ class _Team(Post):
         """By all ranks, when the run is over and went well: nobody will look at the memory again."""
         if self._exchange is not None:
             self._exchange.close()
+            self._talk.Free()
         self._team.Barrier()
         self._window.Free()
         if self._leaders:

@@ -36,8 +36,8 @@ TAKEN = LpTurn.place("taken")
 """Words that workers read and write atomically, in a team's words and in a crew's; ARRIVED, PACKED: of the first."""
 
 PAUSED, EXCHANGE, ABORTED, WAITING = range(SENT + 1, SENT + 5)
-FIRST, SECOND, ALL = range(3)
-"""How far a worker is in a window: it does what other teams wait for, then the rest, then it has done all."""
+FIRST, SENDING, SECOND, RECEIVING, RECEIVED, ALL = range(6)
+"""How far a worker is in a window: it does what other teams wait for, sends that, does the rest, takes what came."""
 
 
 class Team(NamedTuple):
@@ -92,7 +92,7 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
     team.state.window_ps = window_ps
     team.workers.soonest_ps = team.workers.known_ps = INF
     team.workers.lp = team.workers.rest = -1
-    team.workers.plans[::crew_size] = 1
+    team.workers.leads[::crew_size] = 1
 
 
 def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
@@ -184,11 +184,11 @@ def await_all(team, at, own, number):
 
 @inline
 def settle(address, own, number):
-    """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE if Python must ask."""
+    """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE: Python must ask others."""
     m = meeting_at(address)
     team, parcels = m.team, m.parcels
     state = team.state
-    if state.asked <= number:
+    if state.agreed <= number:
         status = await_all(team, ARRIVED, own, number)
         if status != DONE:
             return status
@@ -201,9 +201,6 @@ def settle(address, own, number):
         state.soonest_ps = soonest
         state.all_hops = state.hops = hops
         state.all_rows_left = state.rows_left = left
-        state.asked = number + 1
-        if has_others(parcels) and call_hook(parcels.hooks.take_parcels, address, number) != DONE:
-            return EXCHANGE
     if has_others(parcels):
         return call_hook(parcels.hooks.agree, address, number)
     return DONE
@@ -255,8 +252,8 @@ def second_parts(address, own, worker):
         if status != DONE:
             return status
         own.rest = m.crew.rest[own.rest]
-        if worker == 0 and has_others(m.parcels):
-            call_hook(m.parcels.hooks.help_along, address, own.window)
+        if has_others(m.parcels):
+            call_hook(m.parcels.hooks.help_along, address, worker)
     return DONE
 
 
@@ -264,21 +261,29 @@ def second_parts(address, own, worker):
 def do_parts(address, own, worker):
     """All that a worker does in a window. DONE; or why it could not go on."""
     m = meeting_at(address)
-    team, number = m.team, own.window
+    team, parcels, number = m.team, m.parcels, own.window
     if own.stage == FIRST:
         status = first_parts(address, own, worker)
         if status != DONE:
             return status
-        own.stage = SECOND
+        own.stage = SENDING
         store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
-    if worker == 0 and has_others(m.parcels) and team.state.sent <= number:
-        status = call_hook(m.parcels.hooks.send_parcels, address, number)
+    if own.stage == SENDING:
+        if has_others(parcels):
+            status = call_hook(parcels.hooks.send_parcels, address, worker)
+            if status != DONE:
+                return status
+        own.stage = SECOND
+    if own.stage == SECOND:
+        status = second_parts(address, own, worker)
         if status != DONE:
             return status
-    status = second_parts(address, own, worker)
-    if status != DONE:
-        return status
-    if own.plans == 1:
+        own.stage = RECEIVING
+    if own.stage == RECEIVING and has_others(parcels):
+        status = call_hook(parcels.hooks.take_parcels, address, worker)
+        if status != DONE:
+            return status
+    if own.leads == 1:
         plan_next(m.crew, m.addresses.shape[0], number)
     own.stage = ALL
     store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
@@ -290,9 +295,9 @@ def work(address, worker, hops, windows):
     """Do windows as worker `worker` of the team, with the others of its crew; address: of the Directory of a Meeting.
 
     DONE: nothing is left. FULL, FAILED: see pdes.window, about the LP in hand. ABORTED: another failed. WAITING: others
-    take long. And for the first worker: PAUSED, the team has done `hops` packet-hops or `windows` windows in all;
-    EXCHANGE, the parcels must be sent and those of other teams taken, or all teams must agree on what follows. Call
-    again to go on.
+    take long. EXCHANGE, for the first worker of a process: parcels must be sent and taken, or, once it has done all,
+    all teams must agree on what follows. PAUSED, for the first of all: the team has done `hops` packet-hops or
+    `windows` windows in all. Call again to go on.
     """
     team = meeting_at(address).team
     own = team.workers[worker]

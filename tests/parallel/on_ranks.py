@@ -17,7 +17,7 @@ from tests.parallel import matrix
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import some
 
-TEAM_RANKS = {"shared": 0, "sent": 1, "python": 1, "pairs": 2}
+TEAM_RANKS = {"shared": 0, "sent": 1, "python": 1, "pairs": 2, "pairs-python": 2}
 """Ranks of a team; "python": which calls MPI, as where compiled code cannot."""
 
 
@@ -43,7 +43,7 @@ def on_ranks(world, graph, program, settings, owner, threads, teams):
     """Fingerprint of a run on all ranks, and how it went; on rank 0."""
     layout, team_ranks = Layout(graph, settings, owner), TEAM_RANKS[teams]
     mailbox = Ranks(world, team_ranks)
-    functions = {} if teams == "python" else exchange.mpi_functions(MPI)
+    functions = {} if teams.endswith("python") else exchange.mpi_functions(MPI)
     made = []
 
     def recorded(*arguments):

@@ -122,8 +122,10 @@ RANKS = {
     ],
     3: ["metis/3/1/shared", "metis/3/1/sent", "scatter/6/1/shared", "own/3/1/sent", "scatter/6/1/pairs"],
     4: ["metis/4/1/shared", "own/4/1/shared", "scatter/8/1/pairs"],
+    # three teams: each rank of a pair answers for one other
+    5: ["scatter/5/1/pairs", "metis/5/1/pairs-python"],
 }
-RANDOM_RUNS = {1: 0, 2: 60, 3: 20, 4: 10}
+RANDOM_RUNS = {1: 0, 2: 60, 3: 20, 4: 10, 5: 6}
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +163,7 @@ def test_ranks(on_ranks, ranks):
 def test_ranks_share_memory_or_send(on_ranks, ranks):
     for ways in on_ranks(ranks)["cases"].values():
         for way, result in ways.items():
-            expected = {"shared": 1, "sent": ranks, "python": ranks, "pairs": (ranks + 1) // 2}
+            expected = {"shared": 1, "sent": ranks, "python": ranks, "pairs": (ranks + 1) // 2, "pairs-python": 3}
             assert result["how"]["teams"] == expected[way.rpartition("/")[2]]
 
 

@@ -11,8 +11,9 @@ from pdes import Layout, RunError, build_world
 from pdes.core.jit import Directory
 from pdes.network.boundary import HEADER_WORDS
 from pdes.workers.exchange import Exchange
-from pdes.workers.parcels import BLOCK, PARCEL_HEADER, calls_of, headers_of, no_parcels, parcel_words, parcels_of
-from pdes.workers.team import Meeting, new_crew, team_in, team_words
+from pdes.workers.parcels import BLOCK, PARCEL_HEADER, headers_of, no_parcels, parcel_words, parcels_of
+from pdes.workers.ranks import partners_of
+from pdes.workers.team import ALL, RECEIVED, RECEIVING, Meeting, new_crew, team_in, team_words
 from tests.budgets import bounded
 from tests.parallel.random_runs import divided
 from tests.pdes import worker_kernels
@@ -58,6 +59,7 @@ class Teams:
                 np.zeros(3 * others * room, np.int64),
                 room * np.arange(others),
                 room * np.arange(others, 3 * others),
+                dict(enumerate(range(others))),
             )
             for team, lps in enumerate(self.lps)
         ]
@@ -164,21 +166,21 @@ class Receive(NamedTuple):
 
 
 class Messages:
-    """Stands for MPI among teams that send nothing: counts what is started."""
+    """Stands for MPI among teams of one rank that send nothing: counts what is started."""
 
     INT64_T = "int64"
     __file__ = "/no/library/of/functions.so"
 
-    def __init__(self, teams):
-        self.teams, self.started = teams, []
+    MIN = "least"
+
+    def __init__(self):
+        self.started = []
         self.Prequest = self.Request = self
         self.called_off, self.freed = [], []
 
-    def Get_rank(self):  # noqa: N802 - of mpi4py
-        return 1
-
-    def Get_size(self):  # noqa: N802 - of mpi4py
-        return self.teams
+    def allreduce(self, value, how):
+        assert how == self.MIN
+        return value - 1
 
     def Isend(self, buffer, other, tag):  # noqa: N802 - of mpi4py
         self.started.append(Sent("to", other, len(buffer[0]), tag))
@@ -194,30 +196,73 @@ class Messages:
         assert all(request in self.started for request in requests)
 
 
-def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
-    teams, windows = 5, 7
-    others = teams - 1
+def exchanged(answers, others, windows):
+    """What a process starts in each window that answers for so many of other teams, and which MPI it was."""
     room = parcel_words(1000, 4)
     words = np.zeros(3 * others * room, np.int64)
-    place = words, room * np.arange(others), room * np.arange(others, 3 * others)
-    parcels = no_parcels([None] * 16)._replace(record_words=np.array([4]))
-    place = *place, *calls_of(others), headers_of(words)
-    fields = "words", "outgoing", "incoming", "calls", "requests", "ranks", "headers"
-    parcels = parcels._replace(**dict(zip(fields, place, strict=True)))
-    mpi, team = Messages(teams), new_team(16)
-    exchange = Exchange(mpi, mpi, team, parcels, np.full(3 * others, room))
+    parcels = no_parcels([None] * 16)._replace(
+        words=words,
+        headers=headers_of(words),
+        outgoing=room * np.arange(others),
+        incoming=room * np.arange(others, 3 * others),
+        record_words=np.array([4]),
+        answers=np.array(list(answers)),
+        ranks=np.array(list(answers.values())),
+    )
+    mpi, team = Messages(), new_team(16)
+    worker = team.workers[3]
+    exchange = Exchange(mpi, mpi, mpi, team, 3, parcels, np.full(3 * others, room))
     counts = [len(mpi.started)]
     for window in range(windows):
         headers_of(words).records[parcels.outgoing // PARCEL_HEADER] = window
-        team.state.asked += 1
+        worker.window, worker.stage = window, RECEIVING
         exchange()
+        assert worker.stage == RECEIVED
         counts.append(len(mpi.started))
-    each = [after - before for before, after in pairwise(counts)]
-    assert counts[0] == others
-    assert each == [2 * others] * windows
-    assert {each.other for each in mpi.started} == {0, 2, 3, 4}
-    lengths = [each.words for each in mpi.started if isinstance(each, Sent)]
-    assert lengths == [parcel_words(window, 4) for window in range(windows) for _ in range(others)]
     exchange.close()
-    assert sorted(each.other for each in mpi.called_off) == [0, 2, 3, 4]  # of the window that does not come
-    assert len(mpi.freed) == 2 * others
+    return counts, mpi
+
+
+def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
+    windows, answers = 7, {0: 10, 1: 12, 2: 13, 3: 14}
+    counts, mpi = exchanged(answers, 4, windows)
+    assert counts[0] == 4
+    assert [after - before for before, after in pairwise(counts)] == [8] * windows
+    assert {each.other for each in mpi.started} == {10, 12, 13, 14}
+    lengths = [each.words for each in mpi.started if isinstance(each, Sent)]
+    assert lengths == [parcel_words(window, 4) for window in range(windows) for _ in range(4)]
+    assert sorted(each.other for each in mpi.called_off) == [10, 12, 13, 14]  # of the window that does not come
+    assert len(mpi.freed) == 8
+
+
+def test_a_process_trades_with_the_teams_for_which_it_answers():
+    counts, mpi = exchanged({2: 7}, 4, 3)
+    assert counts == [1, 3, 5, 7]
+    assert {each.other for each in mpi.started} == {7}
+
+
+def test_once_all_is_done_teams_agree_on_the_earliest_event():
+    mpi, team = Messages(), new_team(1)
+    parcels = no_parcels([None])
+    exchange = Exchange(mpi, mpi, mpi, team, 0, parcels, np.zeros(0, np.int64))
+    team.workers[0].window, team.workers[0].stage, team.state.soonest_ps = 4, ALL, 1000
+    exchange()
+    assert (team.state.soonest_ps, team.state.agreed, mpi.started) == (999, 5, [])
+
+
+@bounded(50)
+@given(st.lists(st.integers(1, 5), min_size=2, max_size=7))
+def test_ranks_share_the_other_teams_among_them_and_each_pair_agrees_on_two_ranks(sizes):
+    ends = np.cumsum(sizes)
+    ranks = [list(range(end - size, end)) for end, size in zip(ends.tolist(), sizes, strict=True)]
+    talks = {}
+    for here, members in enumerate(ranks):
+        shares = [partners_of(ranks, here, place) for place in range(len(members))]
+        assert sorted(other for share in shares for other in share) == list(range(len(sizes) - 1))
+        lengths = [len(share) for share in shares]
+        assert max(lengths) - min(lengths) <= 1
+        for rank, share in zip(members, shares, strict=True):
+            talks |= {(rank, partner): (here, other + (other >= here)) for other, partner in share.items()}
+    assert len(talks) == len(sizes) * (len(sizes) - 1)
+    for (rank, partner), (here, there) in talks.items():
+        assert talks[partner, rank] == (there, here)

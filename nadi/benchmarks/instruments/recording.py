@@ -184,6 +184,7 @@ def replay(
     spent_ns, sent_ns = np.zeros((2, recording.windows), np.int64)
     for window, (words, offsets) in enumerate(recording.came[number]):
         if window > 0:
+            team.workers.stage = tm.RECEIVED
             team.state.soonest_ps = recording.begin_ps[window]
             team.state.agreed = window
             in_at = lp.world.net.in_at

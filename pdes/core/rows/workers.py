@@ -18,7 +18,7 @@ class ParcelHeader(Row, words=8, written_by="nadi.benchmarks.instruments.parcel_
 
 
 class MpiCalls(Row, words=16, written_by="workers.exchange workers.other_teams"):
-    """What the first worker of a team needs to call MPI from compiled code (pdes/workers/other_teams.py)."""
+    """What the first worker of a process needs to call MPI from compiled code (pdes/workers/other_teams.py)."""
 
     isend = word(Kind.ADDRESS, "of MPI_Isend, 0 = Python calls MPI")
     start_all = word(Kind.ADDRESS, "of MPI_Startall")
@@ -31,7 +31,8 @@ class MpiCalls(Row, words=16, written_by="workers.exchange workers.other_teams")
     handle_bytes = word(Kind.BYTES, "of a request's handle")
     type = word(Kind.CODE, "MPI's handle of int64")
     least = word(Kind.CODE, "MPI's handle of the least of several")
-    communicator = word(Kind.CODE, "MPI's handle of the first workers of all teams")
+    communicator = word(Kind.CODE, "MPI's handle of all ranks")
+    leaders = word(Kind.CODE, "MPI's handle of the first ranks of all teams")
     agreed = word(Kind.COUNT, "windows whose begin was not known from the parcels")
     error = word(Kind.CODE, "of MPI, 0 = all is well")
 
@@ -44,9 +45,9 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 
     unpack_parcels = word(Kind.HOOK, "(lp, number): takes out what came for an LP, before its window")
     pack_parcels = word(Kind.HOOK, "(lp, number): puts in what an LP sends, after its window")
-    send_parcels = word(Kind.HOOK, "(number): has the first worker send them")
-    help_along = word(Kind.HOOK, "(number): has MPI look after those under way")
-    take_parcels = word(Kind.HOOK, "(number): has the first worker take those of other teams")
+    send_parcels = word(Kind.HOOK, "(worker): has a worker send those for which it answers")
+    help_along = word(Kind.HOOK, "(worker): has MPI look after those under way")
+    take_parcels = word(Kind.HOOK, "(worker): has a worker take those of other teams for which it answers")
     agree = word(Kind.HOOK, "(number): has the first worker find the earliest event of all teams")
 
 
@@ -71,32 +72,34 @@ class TeamState(
     soonest_ps = word(Kind.TIME, "earliest event of the team, and of others once they have said theirs")
     hops = word(Kind.COUNT, "packet-hops that the team has done")
     rows_left = word(Kind.COUNT, "trace rows that the team has not finished, less all of them")
-    sent = word(Kind.COUNT, "windows whose parcels were sent, or left to Python to send")
-    sent_ns = word(Kind.COUNT, "nanoseconds of the clock when the last were")
+    sent_ns = word(Kind.COUNT, "nanoseconds of the clock when the first worker sent its last parcels")
     said_ps = word(Kind.TIME, "earliest event as it stands on them")
     exact = word(Kind.FLAG, "likewise")
-    asked = word(Kind.COUNT, "windows whose parcels were exchanged")
-    agreed = word(Kind.COUNT, "windows after which Python has had all teams agree on the earliest event")
+    agreed = word(Kind.COUNT, "windows after which all teams have agreed on the earliest event")
     all_hops = word(Kind.COUNT, "packet-hops of all teams")
     all_rows_left = word(Kind.COUNT, "trace rows that no team has finished, less all of them")
 
 
-class Worker(Row, words=16, written_by="workers.crew workers.other_teams workers.team"):
-    """Of one worker of a team, and written by it alone."""
+class Worker(
+    Row,
+    words=16,
+    written_by="nadi.benchmarks.instruments.recording workers.crew workers.exchange workers.other_teams workers.team",
+):
+    """Of one worker of a team, and written by it alone. What others read stands on its first cache line."""
 
     arrived = word(Kind.COUNT, "windows done")
     packed = word(Kind.COUNT, "windows in which all has gone out that goes to other teams")
     soonest_ps = word(Kind.TIME, "earliest event of the LPs that it has done in this window")
     hops = word(Kind.COUNT, "packet-hops that it has done")
     rows_left = word(Kind.COUNT, "trace rows that it has finished, negative")
+    known_ps = word(Kind.TIME, "earliest event of its LPs, as far as it knew when `packed` was written")
+    parts = word(Kind.COUNT, "LPs that it had done in part then")
     stage = word(Kind.CODE, "how far it is in the window (pdes/workers/team.py)")
     lp = word(Kind.PLACE, "LP in hand, by its place in the process, -1 none")
     rest = word(Kind.PLACE, "LP that it has done in part, -1 none; `rest` of its crew has the next")
-    known_ps = word(Kind.TIME, "earliest event of its LPs, as far as it knew when `packed` was written")
-    parts = word(Kind.COUNT, "LPs that it had done in part then")
     begin_ps = word(Kind.TIME, "begin of the window")
     window = word(Kind.COUNT, "number of the window")
-    plans = word(Kind.FLAG, "orders the LPs of its crew")
+    leads = word(Kind.FLAG, "the first of its process: orders the LPs of its crew, sends and takes parcels")
     events = word(Kind.COUNT, "events of the LPs that it has done")
     waited_ns = word(Kind.COUNT, "nanoseconds in which it waited for others, and for parcels of other teams")
     lasted_ns = word(Kind.COUNT, "nanoseconds from its begin to its end")
