@@ -30,6 +30,7 @@ import nadi
 import pdes
 import topologies
 from nadi.benchmarks.bench import BENCHES
+from nadi.benchmarks.instruments.meeting_costs import gather_costs
 from nadi.benchmarks.instruments.parcel_costs import ParcelCosts, parcel_costs
 from nadi.benchmarks.instruments.recording import (
     Cost,
@@ -173,7 +174,8 @@ def arguments() -> argparse.Namespace:
     add("--alpha-us", type=float, help="fixed cost of an exchange between nodes; default: measured here")
     add("--beta-us", type=float, default=3.0, help="of an exchange between nodes: a cluster's latency (assumed)")
     add("--message-us", type=float, help="for each other node but the first; default: measured here")
-    add("--gather-us", type=float, default=0.1, help="per worker of a node: another core's cache line (assumed)")
+    add("--line-us", type=float, default=0.1, help="a cache line of a core of the same node, far away (assumed)")
+    add("--release-us", type=float, default=0.03, help="for each further worker that reads one line (assumed)")
     add("--gbps", type=float, nargs="+", default=[100.0], help="of a node's network (assumed)")
     add("--probe", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -384,7 +386,9 @@ class Sync:
         alpha: of an exchange between two nodes.
         message: of each further node.
         beta: of a cluster's network, once: all nodes send to all at the same time.
-        gather: of each further worker of a node.
+        line: of a cache line that another core of the node has written, far away from this one.
+        further: of each further line that is read at the same time, as much of it as measured on lines of another core.
+        release: of each further worker that reads the same line.
         parcels: of packing and unpacking, which all workers of a node do at the same time.
     """
 
@@ -393,7 +397,9 @@ class Sync:
     alpha: float = DEFAULT_ALPHA_US
     message: float = DEFAULT_MESSAGE_US
     beta: float = 0.0
-    gather: float = 0.0
+    line: float = 0.0
+    further: float = 0.0
+    release: float = 0.0
     parcels: ParcelCosts = NO_COSTS
 
     def given(self, args: argparse.Namespace) -> "Sync":
@@ -401,7 +407,8 @@ class Sync:
         self.inside = self.inside if args.inside_us is None else args.inside_us
         self.alpha = self.alpha if args.alpha_us is None else args.alpha_us
         self.message = self.message if args.message_us is None else args.message_us
-        self.beta, self.gather = args.beta_us, args.gather_us
+        self.beta, self.line, self.release = args.beta_us, args.line_us, args.release_us
+        self.further = self.line * gather_costs().share
         graph, program, settings, owner, _ = Problem("permutation", args.sync_topology, args.sync_size).divided(2)
         self.parcels = parcel_costs(pdes.build_world(graph, program, settings, owner))
         return self
@@ -414,20 +421,23 @@ class Sync:
     def of_ranks(self, recording: Recording, ranks: int, per_node: int, gbps: float) -> dict[str, np.ndarray]:
         """Of so many ranks, so many of them to a node, of such a network: nanoseconds per term, float64[windows].
 
-        From each node one message to each other one. Every LP packs what it sends to other nodes, and looks through
-        all that came to its node. The first worker of a node meets the others twice: once all is packed, and once all
-        is done.
+        From each node one message to each other one, which its ranks share among them. Every LP packs what it sends to
+        other nodes, and looks through all that came to its node. Who sends or publishes looks at the lines of all
+        workers twice, once all is packed and once all is done; then all read the line that says how they go on. Two
+        workers that meet were measured on cores that may be close to each other, so both ways are as long again.
         """
         nodes = -(-ranks // per_node)
         widest = min(ranks, per_node)
-        terms = {"inside": self.inside + self.gather * (widest - 2) if widest > 1 else 0.0}
+        further = self.further * (widest - 2)
+        release = self.release * (widest - 2)
+        terms = {"inside": self.inside + 2 * self.line + further + release if widest > 1 else 0.0}
         if nodes > 1:
             _, others, packets, letters = exchange(recording, nodes, ranks)
             lps = recording.lps // ranks
             costs = self.parcels
-            terms["exchange"] = self.alpha + self.message * (others - 1)
+            terms["exchange"] = self.alpha + self.message * (-(-others // min(ranks, per_node)) - 1)
             terms["latency"] = self.beta
-            terms["packed"] = self.gather * (widest - 1)
+            terms["packed"] = self.line + further if widest > 1 else 0.0
             terms["wire"] = packets * CROSSING_WORDS * WORD_BYTES * 8e-3 / gbps
             each = costs.look_ns * lps + (costs.pack_ns + costs.take_ns) / widest
             terms["parcels"] = (packets * each + costs.letter_ns * letters * lps) * 1e-3

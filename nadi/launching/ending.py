@@ -17,7 +17,7 @@ _SAME_PRESS_S = 0.5
 """Within so long a second SIGINT is the same press of Ctrl-C: terminal and launcher both tell a rank."""
 _AGAIN_S = 0.02
 _READ_S = 0.1
-"""MPICH's launcher forwards no more of what a rank has printed once it is told to end all: so long it has to read it."""
+"""Once told to end all, MPICH's launcher forwards no more of what ranks have printed: it has so long to read that."""
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 _SEGMENTS = "/dev/shm/mpich_shm_"  # noqa: S108 - files of MPICH, found by what this process has mapped
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)

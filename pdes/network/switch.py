@@ -63,15 +63,15 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
     That is: how many go into inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), how many to
     other LPs (`batch_apart`, from its first on) and how many wait on their links (likewise, from its last back). Which
     of the first two a packet is nobody can guess, so it is written down as both, without a branch: what is not so is
-    overwritten. Asks for what the next switch finds in its inbox, blocks `ahead` to `last`.
+    overwritten; only in an LP alone all are of the first. Asks for what the next switch finds in its inbox, blocks
+    `ahead` to `last`.
     """
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes
     forward = routes.node[node].forward
-    latency = forward >> 1
+    leaves = begin + (forward >> 1)
     cut = forward & 1 == 1
-    rule = net.hooks.balancing != 0
-    alone = net.const.neighbours == 0
+    rule, alone = net.hooks.balancing != 0, net.const.neighbours == 0
     near_end, far_end = reach(net), far_reach(net)
     nodes = net.const.nodes
     near = far = np.int64(0)
@@ -80,11 +80,10 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
         if i & 3 == 0 and ahead >= 0:
             ahead = prefetch_following(net, ahead, last)
         key = inbox.batch_key[i]
-        at = begin + (key >> 16)
+        at = leaves + (key >> 16)
         record = inbox.batch_pos[key & 0xFFFF]
         packet = net.record[record]
         w1 = packet.w1
-        at += latency
         link = inbox.batch_out[i]
         if rule:
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, packet.w2, at)

@@ -101,7 +101,6 @@ def send_parcels(address, worker):
     if worker == 0:
         state.said_ps = known
         state.exact = exact
-        state.sent_ns = begun
     if parcels.calls[0].isend != 0:
         parcels.calls[0].error = send_all(parcels, number)
         own.waited_ns += clock_ns() - begun

@@ -18,7 +18,7 @@ def compiled():
     for module in kernel_sources.modules():
         for name, item in vars(importlib.import_module(module)).items():
             if hasattr(item, "py_func") and item.py_func.__module__ == module:
-                if item._how in ("kernel", "hook") and not module.endswith(("calibration", "parcel_costs")):
+                if item._how in ("kernel", "hook") and ".instruments." not in module:
                     found[f"{module}.{name}"] = len(item._ready)  # compiled, or loaded as machine code
     return found
 

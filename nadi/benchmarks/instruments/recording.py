@@ -2,10 +2,12 @@
 
 `record_windows` runs all LPs on one worker, stops after every window and notes the packet-hops and crossings of each
 LP. `replay` then runs one of these LPs alone on what the others sent to it, as its rank would: only its own state is in
-the caches. A `Cost` fitted to replays says what each LP takes for each window, and `projected_s` what ranks take that
-meet at the end of each window: the sum of what the slowest takes.
+the caches, and between windows it waits for another core. A `Cost` fitted to replays says what each LP takes for each
+window, and `projected_s` what ranks take that meet at the end of each window: the sum of what the slowest takes.
 """
 
+import functools
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nadi.benchmarks.instruments.others import LONE, Others, play_others
 from pdes.build.layout import Layout, share
 from pdes.build.part import Part, Post
 from pdes.build.settings import Settings
@@ -21,7 +24,7 @@ from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.build.worlds import build_lps
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Float64, Graph, Int32, Int64, Program
-from pdes.core.jit import Directory
+from pdes.core.jit import Directory, compile_for
 from pdes.core.status import DONE, FAILED, FULL
 from pdes.harvest.gathering import check, harvest, results
 from pdes.harvest.stall import failed_queue_pair
@@ -30,7 +33,6 @@ from pdes.nic.driven import has_shares, with_driven
 from pdes.results import Results
 from pdes.workers import team as tm
 from pdes.workers.crew import compile_kernels, make_room
-from pdes.workers.other_teams import trade
 from pdes.workers.parcels import no_parcels
 
 CALLS = 1001
@@ -138,7 +140,7 @@ def record_windows(
 
 
 class ReplayTimes(NamedTuple):
-    """Wall time of an LP alone, without that of calling the kernel.
+    """Wall time of an LP alone, without that of meeting others.
 
     Attributes:
         spent_ns: int64[windows], in each window.
@@ -160,6 +162,9 @@ def replay(
 ) -> ReplayTimes:
     """Run one LP alone, on what came to it from others when it was recorded.
 
+    Another core plays the others (`nadi.benchmarks.instruments.others`), so that from window to window nothing but the
+    LP's own work goes through the caches of its core.
+
     Args:
         graph: the fabric, as it was recorded.
         program: what the NPUs do, likewise.
@@ -177,28 +182,64 @@ def replay(
     part = layout.part(number)
     if away:
         part.send_first(graph, away)
-    post = _Replayed(part)
+    post = _Replayed(part)  # has memory of the LP's
     (lp,) = build_lps(layout, program, settings, [part], post).lps
-    team, crew, meeting = _alone([lp], exchanges=True)
-    call_ns = _call_ns()
-    spent_ns, sent_ns = np.zeros((2, recording.windows), np.int64)
-    for window, (words, offsets) in enumerate(recording.came[number]):
-        if window > 0:
-            team.workers.stage = tm.RECEIVED
-            team.state.soonest_ps = recording.begin_ps[window]
-            team.state.agreed = window
-            in_at = lp.world.net.in_at
-            in_at[1 - (window & 1) : 2 * len(part.neighbours) : 2] = words.ctypes.data + WORD_BYTES * offsets
-        begun_ns = time.perf_counter_ns()
-        _, took_ns = _one_call([lp], team, meeting, FOREVER)
-        spent_ns[window] = max(0, took_ns - call_ns)
-        sent_ns[window] = min(max(0, int(team.state.sent_ns) - begun_ns - call_ns // 2), spent_ns[window])
-        if crew.costs[0] != recording.hops[window, number]:
-            raise RunError(
-                f"engine defect: LP {number} did {crew.costs[0]} packet-hops in window {window} of its "
-                f"replay, {recording.hops[window, number]} when it was recorded"
-            )
-    return ReplayTimes(spent_ns, sent_ns)
+    windows, came = recording.windows, recording.came[number]
+    others = _others(windows, [words.ctypes.data + WORD_BYTES * offsets for words, offsets in came], recording.begin_ps)
+    begun_ns, outside_ns = _met([lp], others)
+    wrong = np.flatnonzero(others.hops != recording.hops[:, number])
+    if len(wrong):
+        raise RunError(
+            f"engine defect: LP {number} did {others.hops[wrong[0]]} packet-hops in window {wrong[0]} of its "
+            f"replay, {recording.hops[wrong[0], number]} when it was recorded"
+        )
+    others.published_ns[0] = begun_ns
+    spent_ns = np.maximum(others.arrived_ns - others.published_ns - outside_ns - _meeting_ns(), 0)
+    sent_ns = others.packed_ns - others.published_ns - outside_ns - _meeting_ns()
+    return ReplayTimes(spent_ns, np.clip(sent_ns, 0, spent_ns))
+
+
+def _others(windows: int, came: Sequence[Int64], begin_ps: Int64) -> Others:
+    """All LPs but one."""
+    words = np.concatenate([*came, np.zeros(0, np.int64)]).astype(np.int64)
+    return Others(words, begin_ps, *np.zeros((4, windows), np.int64))
+
+
+def _met(lps: Sequence[LogicalProcess], others: Others) -> tuple[int, Int64]:
+    """Have an LP, or nobody, do its windows on this core while another core plays the others.
+
+    Returns:
+        The clock at the begin, and int64[windows], nanoseconds in each window that are none of the kernel's.
+    """
+    team, _, meeting = _alone(lps, first=LONE)
+    known = Directory(others)
+    lp_address = lps[0].address if lps else 0
+    compile_for(play_others, meeting.address, lp_address, known.address)
+    outside_ns = np.zeros(len(others.begin_ps), np.int64)
+    thread = threading.Thread(target=play_others, args=(meeting.address, lp_address, known.address))
+    thread.start()
+    begun_ns = time.perf_counter_ns()
+    try:
+        while (status := tm.work(meeting.address, LONE, FOREVER, FOREVER)) != DONE:
+            left_ns = time.perf_counter_ns()
+            own = team.workers[LONE]
+            if status == FAILED:
+                raise RunError(failed_queue_pair(lps[own.lp]))
+            if status == FULL:
+                make_room(lps[own.lp])
+            outside_ns[own.window] += time.perf_counter_ns() - left_ns
+    finally:
+        team.state.abort = 1
+        thread.join()
+    return begun_ns, outside_ns
+
+
+@functools.cache
+def _meeting_ns() -> int:
+    """What it takes to meet the others where there is nothing to do."""
+    others = _others(CALLS, [], np.arange(CALLS))
+    _met([], others)
+    return int(np.median(others.arrived_ns[1:] - others.published_ns[1:]))
 
 
 class _Replayed(Post):
@@ -259,17 +300,14 @@ def _sums(counts: Int32, lp_of: Int64, lps: int) -> Int32:
     return found
 
 
-def _alone(lps: Sequence[LogicalProcess], *, exchanges: bool = False) -> tuple[tm.Team, tm.CrewLists, Directory]:
-    """A team of one worker, its crew, and their Directory."""
-    team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
+def _alone(lps: Sequence[LogicalProcess], first: int = 0) -> tuple[tm.Team, tm.CrewLists, Directory]:
+    """A team whose last worker, number `first`, has all LPs; its crew, and their Directory."""
+    team = tm.team_in(np.zeros(tm.team_words(first + 1), np.int64))
     cell_ps, window_ps = (int(lps[0].world.net.const[name]) if lps else 1 for name in ("cell_ps", "lookahead_ps"))
     tm.found_team(team, cell_ps, window_ps, crew_size=1)
-    crew = tm.new_crew(len(lps))
+    crew = tm.new_crew(len(lps), first)
     addresses = np.array([lp.address for lp in lps], np.int64)
-    parcels = no_parcels(lps)
-    if exchanges:
-        trade(parcels)
-    return team, crew, Directory(tm.Meeting(team, crew, addresses, parcels))
+    return team, crew, Directory(tm.Meeting(team, crew, addresses, no_parcels(lps)))
 
 
 def _one_call(lps: Sequence[LogicalProcess], team: tm.Team, meeting: Directory, hops: int) -> tuple[int, int]:

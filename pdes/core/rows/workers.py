@@ -55,8 +55,8 @@ class TeamState(
     Row,
     words=64,
     written_by=(
-        "nadi.benchmarks.instruments.recording workers.crew workers.exchange workers.other_teams workers.processes"
-        " workers.team"
+        "nadi.benchmarks.instruments.others nadi.benchmarks.instruments.recording workers.crew workers.exchange"
+        " workers.other_teams workers.processes workers.team"
     ),
 ):
     """Of all workers that share memory (pdes/workers/team.py); the first writes it, and `abort` is set by who fails."""
@@ -72,8 +72,7 @@ class TeamState(
     soonest_ps = word(Kind.TIME, "earliest event of the team, and of others once they have said theirs")
     hops = word(Kind.COUNT, "packet-hops that the team has done")
     rows_left = word(Kind.COUNT, "trace rows that the team has not finished, less all of them")
-    sent_ns = word(Kind.COUNT, "nanoseconds of the clock when the first worker sent its last parcels")
-    said_ps = word(Kind.TIME, "earliest event as it stands on them")
+    said_ps = word(Kind.TIME, "earliest event as it stands on parcels")
     exact = word(Kind.FLAG, "likewise")
     agreed = word(Kind.COUNT, "windows after which all teams have agreed on the earliest event")
     all_hops = word(Kind.COUNT, "packet-hops of all teams")
@@ -83,7 +82,9 @@ class TeamState(
 class Worker(
     Row,
     words=16,
-    written_by="nadi.benchmarks.instruments.recording workers.crew workers.exchange workers.other_teams workers.team",
+    written_by=(
+        "nadi.benchmarks.instruments.meeting_costs workers.crew workers.exchange workers.other_teams workers.team"
+    ),
 ):
     """Of one worker of a team, and written by it alone. What others read stands on its first cache line."""
 

@@ -1,0 +1,100 @@
+"""What it costs the first worker of a team to look at what the others have written, measured between two cores."""
+
+import threading
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from pdes.core.errors import RunError
+from pdes.core.jit import Directory, clock_ns, compile_for, kernel, load_acquire, store_release
+from pdes.core.memory import zeros
+from pdes.core.rows.workers import LINE_WORDS
+from pdes.workers.parcels import no_parcels
+from pdes.workers.team import (
+    ARRIVED,
+    PUBLISHED,
+    WORKER_WORDS,
+    Meeting,
+    found_team,
+    meeting_at,
+    new_crew,
+    settle,
+    team_in,
+    team_words,
+)
+
+FEW, MANY = 2, (8, 16, 32)
+ROUNDS, TRIES, PAUSE_S = 5_000, 15, 0.1
+
+
+class GatherCosts(NamedTuple):
+    """Of lines that another core has written and that are read one after another, without waiting for each other.
+
+    Attributes:
+        first_ns: nanoseconds that the first takes. It depends on which two cores these are, and of a virtual machine
+            that may change: 15 and 110 ns were seen on one.
+        share: of that, what each further one takes.
+    """
+
+    first_ns: float
+    share: float
+
+
+@kernel
+def _write_all(address, done, rounds):
+    """As all workers but the first: when it asks, write what they would at the end of a window."""
+    team = meeting_at(address).team
+    for number in range(rounds):
+        while load_acquire(team.words, PUBLISHED) <= number:
+            pass
+        for worker in range(1, team.workers.shape[0]):
+            other = team.workers[worker]
+            other.soonest_ps = number
+            other.hops = number
+            other.rows_left = -number
+            store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
+        store_release(done, 0, number + 1)
+
+
+@kernel
+def _gather_all(address, done, took, rounds):
+    """As the first worker: ask, wait until all is written, and then take the time of `settle`."""
+    team = meeting_at(address).team
+    own = team.workers[0]
+    for number in range(rounds):
+        store_release(team.words, ARRIVED, number + 1)
+        store_release(team.words, PUBLISHED, number + 1)
+        while load_acquire(done, 0) <= number:
+            pass
+        begun = clock_ns()
+        settle(address, own, number)
+        took[number] = clock_ns() - begun
+
+
+def gather_costs() -> GatherCosts:
+    """Measure them; on a machine of two cores or more, with nothing else to do."""
+    found = []
+    for _ in range(TRIES):
+        alone_ns, few_ns, *many_ns = (_took_ns(workers) for workers in (1, FEW, *MANY))
+        further_ns = max((took_ns - few_ns) / (workers - FEW) for workers, took_ns in zip(MANY, many_ns, strict=True))
+        found.append((few_ns - alone_ns, further_ns / (few_ns - alone_ns)))
+        time.sleep(PAUSE_S)
+    return GatherCosts(*np.median(found, axis=0).tolist())
+
+
+def _took_ns(workers: int) -> float:
+    """Nanoseconds of a team of so many, on average without the slowest tenth of rounds: interrupts have come."""
+    team = team_in(np.zeros(team_words(workers), np.int64))
+    found_team(team, 1, 1, crew_size=1)
+    meeting = Directory(Meeting(team, new_crew(1), zeros(1), no_parcels([None])))
+    done, took_ns = zeros(LINE_WORDS), zeros(ROUNDS)
+    compile_for(_write_all, meeting.address, done, 0)
+    compile_for(_gather_all, meeting.address, done, took_ns, 0)
+    others = threading.Thread(target=_write_all, args=(meeting.address, done, ROUNDS))
+    others.start()
+    _gather_all(meeting.address, done, took_ns, ROUNDS)
+    others.join()
+    if team.state.hops != (workers - 1) * (ROUNDS - 1):
+        raise RunError(f"engine defect: the first of {workers} workers has not seen what the others wrote")
+    return float(np.sort(took_ns)[: -ROUNDS // 10].mean())
