@@ -10,7 +10,7 @@ from nadi.pages.page import Heading, Page, Part, Plot, Section, Table, Words
 from nadi.pages.series import style
 from nadi.runs.figures import FIGURES, Figure
 from nadi.terminal.printing import in_page
-from nadi.terminal.readable import amount_text, time_text
+from nadi.terminal.readable import figure_text
 
 MOST_ROWS = 500
 _MAIN = ("step_time_ps", "finish_time_ps", "exposed_share", "collectives_ratio", "p99_completion_ps", "busiest_link")
@@ -32,7 +32,7 @@ def page(table: pa.Table, title: str) -> Page:
     values = done[main.name].to_numpy()
     best = int(np.argmin(values) if main.is_cost else np.argmax(values))
     said = ", ".join(f"{key} = {done[key][best].as_py()}" for key in keys)
-    best_is = f"{label(main)}, {text_of(main, values[best])}, with {said}"
+    best_is = f"{label(main)}, {figure_text(main.form, values[best])}, with {said}"
     lead = f"{len(done):,} of {len(table):,} points are finished. Best by {best_is}."
     by_key = Section(
         "keys", "What each key does", "Every point, by the value of a key; lines join means.", _plots(done, keys, main)
@@ -61,20 +61,6 @@ def told(table: pa.Table) -> list[Figure]:
 def label(figure: Figure) -> str:
     """Its name for people: values say their unit themselves."""
     return figure.name.removesuffix("_ps").removesuffix("_bytes").replace("_", " ")
-
-
-def text_of(figure: Figure, value: float | None) -> str:
-    """A figure as people read it."""
-    if value is None or np.isnan(value):
-        return "-"
-    forms = {
-        "time": time_text,
-        "share": lambda share: f"{share:.1%}",
-        "bytes": amount_text,
-        "count": lambda count: f"{count:,.0f}",
-        "rate": lambda rate: f"{rate:,.0f}",
-    }
-    return forms.get(figure.form, lambda number: f"{number:,.4g}")(value)
 
 
 def _plots(done: pa.Table, keys: list[str], main: Figure) -> list[Part]:
@@ -146,7 +132,7 @@ def _rows(table: pa.Table, keys: list[str], main: Figure | None) -> Section:
     rows = []
     for at in order[:MOST_ROWS].tolist():
         row = {name: table[name][at].as_py() for name in table.column_names}
-        cells = [str(row[key]) for key in keys] + [text_of(figure, row[figure.name]) for figure in shown]
+        cells = [str(row[key]) for key in keys] + [figure_text(figure.form, row[figure.name]) for figure in shown]
         rows.append([*cells, row["error"] or ""])
     note = f"The first {MOST_ROWS} of {len(table):,}; all stand in sweep.parquet." if len(table) > MOST_ROWS else ""
     lead = f"The best first, by {label(main)}." if main else "As in the sweep file."

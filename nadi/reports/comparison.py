@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from nadi.comparison.links import by_load
-from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
+from nadi.terminal.readable import amount_text, buffer_text, figure_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import Column, FittedTable
 
 MOST_ROWS = 20
@@ -148,20 +148,6 @@ def label(name: str) -> str:
         if name.endswith(end) and not name.endswith("_per_s"):
             name = name.removesuffix(end) + unit
     return name.replace("_", " ")
-
-
-def figure_text(form: str, value: float | None) -> str:
-    """A figure as people read it."""
-    if value is None:
-        return "-"
-    forms = {
-        "time": time_text,
-        "share": lambda share: f"{share:.1%}",
-        "bytes": amount_text,
-        "count": lambda count: f"{count:,.0f}",
-        "rate": lambda rate: f"{rate:,.0f}",
-    }
-    return forms.get(form, lambda number: f"{number:,.4g}")(value)
 
 
 def change_text(change: float | None, is_share: bool = False) -> str:

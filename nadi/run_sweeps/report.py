@@ -3,7 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from nadi.pages.run_sweep import keys_of, label, main_figure, text_of, told
+from nadi.pages.run_sweep import keys_of, label, main_figure, told
+from nadi.terminal.readable import figure_text
 from nadi.terminal.tables import Column, FittedTable
 
 MOST_ROWS = 40
@@ -20,6 +21,6 @@ def render(table: pa.Table) -> FittedTable:
     cost = values if main is None or main.is_cost else -values
     for at in np.argsort(np.where(np.isnan(cost), np.inf, cost), kind="stable")[:MOST_ROWS].tolist():
         cells = [str(table[key][at].as_py()) for key in keys]
-        cells += [text_of(figure, table[figure.name][at].as_py()) for figure in shown]
+        cells += [figure_text(figure.form, table[figure.name][at].as_py()) for figure in shown]
         made.add_row(*cells, table["error"][at].as_py() or "")
     return made

@@ -87,3 +87,17 @@ def _number(value: float) -> str:
     decimals = max(0, _DIGITS - 1 - math.floor(math.log10(value)))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def figure_text(form: str, value: float | None) -> str:
+    """A figure as people read it, by its form (time, share, bytes, count, rate, or any other number); "-" is none."""
+    if value is None or math.isnan(value):
+        return "-"
+    forms = {
+        "time": time_text,
+        "share": lambda share: f"{share:.1%}",
+        "bytes": amount_text,
+        "count": lambda count: f"{count:,.0f}",
+        "rate": lambda rate: f"{rate:,.0f}",
+    }
+    return forms.get(form, lambda number: f"{number:,.4g}")(value)

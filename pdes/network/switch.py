@@ -63,8 +63,7 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
     That is: how many go into inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), how many to
     other LPs (`batch_apart`, from its first on) and how many wait on their links (likewise, from its last back). Which
     of the first two a packet is nobody can guess, so it is written down as both, without a branch: what is not so is
-    overwritten; only in an LP alone all are of the first. Asks for what the next switch finds in its inbox, blocks
-    `ahead` to `last`.
+    overwritten; if there are no other LPs all know. Asks for the next switch's inbox, blocks `ahead` to `last`.
     """
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes

@@ -75,14 +75,6 @@ def await_end_of_group(group):
         time.sleep(0.01)
 
 
-@pytest.fixture(autouse=True)
-def without_pandas(tmp_path_factory, monkeypatch):
-    """Points are processes; pandas, an extra that pyarrow imports where it finds it, would be a third of their time."""
-    hidden = tmp_path_factory.mktemp("hidden")
-    (hidden / "pandas.py").write_text("raise ImportError\n")
-    monkeypatch.setenv("PYTHONPATH", f"{hidden}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-
-
 @pytest.fixture
 def quick(write_run):
     """A sweep of twelve runs of one message each, which take as little as a run of nadi can."""

@@ -21,7 +21,6 @@ _FIDELITY = "What becomes of sizes and times: full, near, coarse, scaled or stru
 _GPU = "Compute nodes say how long their operators take on it (h100, ...): the operators, which tell shapes, go."
 _GROUPS = "Group file of plain traces; else groups.json beside them, if it is there."
 _PREFIX = "trace"
-_GROUPS_NAME = "groups.json"
 
 
 def register(group: typer.Typer) -> None:
@@ -118,22 +117,22 @@ def _trace_set(path: Path, groups: Path | None) -> _Source:
 def _plain_traces(path: Path, groups: Path | None) -> _Source:
     """One of them at a time is in memory."""
     from et import read_groups, read_trace, write_table
-    from et.prefixes import plain_traces
+    from et.prefixes import GROUPS_NAME, plain_traces
     from workload.trace_sets.folder import staged_traces
 
     found = plain_traces(path)
-    beside = found.prefix.parent / _GROUPS_NAME
+    beside = found.prefix.parent / GROUPS_NAME
     group_file = beside if groups is None and beside.is_file() else groups
     files = {npu: f"{_PREFIX}.{npu}.et{'.gz' * (file.suffix == '.gz')}" for npu, file in found.files.items()}
 
     def write(out: Path, tables: "Iterable[TraceTable]", members: "Groups") -> tuple[Path, Path | None]:
-        with staged_traces(out, [*files.values(), *([_GROUPS_NAME] * bool(members))], "these traces") as staging:
+        with staged_traces(out, [*files.values(), *([GROUPS_NAME] * bool(members))], "these traces") as staging:
             for name, table in zip(files.values(), tables, strict=True):
                 write_table(staging / name, table)
             if members:
                 by_number = dict(sorted(members.items(), key=lambda item: int(item[0])))
-                (staging / _GROUPS_NAME).write_text(json.dumps(by_number) + "\n", encoding="utf-8")
-        return out / _PREFIX, out / _GROUPS_NAME if members else None
+                (staging / GROUPS_NAME).write_text(json.dumps(by_number) + "\n", encoding="utf-8")
+        return out / _PREFIX, out / GROUPS_NAME if members else None
 
     members = read_groups(group_file) if group_file is not None else {}
     return _Source(lambda: map(read_trace, found.files.values()), members, write)
