@@ -57,18 +57,16 @@ def main() -> None:
                 graph = topologies.build(spec)
                 fitted = fabrics.fitted(graph, settings)
                 for kind in args.kinds:
-                    algorithms, left_out = choose(
-                        graph, Collective(kind), args.algorithms, [1, *sizes], sharp_everywhere=True
-                    )
+                    asked = choose(graph, Collective(kind), args.algorithms, [1, *sizes], sharp_everywhere=True)
                     if kind == "all-reduce" and args.algorithms == ALL:
-                        algorithms.append(EVERY_LINK)
-                    for each in left_out:
+                        asked.algorithms.append(EVERY_LINK)
+                    for each in asked.left_out:
                         say(f"{name}, {kind}: {each.algorithm} is left out: {each.reason}")
                     rows = list(
                         measure(
                             graph,
                             Collective(kind),
-                            algorithms,
+                            asked,
                             [1, *sizes],
                             fitted,
                             shown,

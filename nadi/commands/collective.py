@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nadi.config import RunConfig
     from nadi.launching.gather import Ranks
     from nadi.launching.workers import Backend, Workers
-    from nadi.sweeps.microbench import Collective, LeftOut
+    from nadi.sweeps.microbench import Chosen, Collective
     from nadi.sweeps.sweep import Sweep
     from pdes import Settings
     from topologies import Graph
@@ -60,8 +60,7 @@ class _Asked(NamedTuple):
     source: str
     steps: list[int]
     settings: "Settings"
-    chosen: list[str]
-    left_out: "list[LeftOut]"
+    chosen: "Chosen"
     who: "Workers"
 
 
@@ -99,8 +98,8 @@ def collective(
         who = Workers(ranks, _backend(backend, ranks), workers)
         config = _config(topology, overrides)
         asked = _asked(config, kind, sizes, matrix, skew, ",".join(algorithm), seed, who, force=force)
-    if asked.left_out and ranks.rank == 0:
-        say(f"nadi: left out: {listed(asked.left_out)}", err=True)
+    if asked.chosen.left_out and ranks.rank == 0:
+        say(f"nadi: left out: {listed(asked.chosen.left_out)}", err=True)
     sweep = _measured(asked, out, quiet=quiet)
     if ranks.rank:
         return
@@ -158,8 +157,8 @@ def _asked(
         graph, network_settings(config.network, config.system, seed=seed, record_nodes=False, record_flows=False)
     )
     check = checker(graph, settings, who.ranks.size * who.workers, force=force)
-    chosen, left_out = choose(graph, done, algorithm, steps, check)
-    return _Asked(config, graph, done, source, steps, settings, chosen, left_out, who)
+    chosen = choose(graph, done, algorithm, steps, check)
+    return _Asked(config, graph, done, source, steps, settings, chosen, who)
 
 
 def _measured(asked: _Asked, out: Path | None, *, quiet: bool) -> "Sweep":
@@ -182,7 +181,7 @@ def _measured(asked: _Asked, out: Path | None, *, quiet: bool) -> "Sweep":
             asked.config.network,
             asked.settings.seed,
             rows,
-            asked.left_out,
+            asked.chosen.left_out,
             asked.source,
             asked.config.system,
         )

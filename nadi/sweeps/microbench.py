@@ -1,7 +1,7 @@
 """One collective of all NPUs on an idle fabric, size after size, with the closed form beside: what nccl-tests does."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -142,6 +142,18 @@ class LeftOut(NamedTuple):
     reason: str
 
 
+class Chosen(NamedTuple):
+    """The algorithms that are asked for and do it, those of "all" that are left out, and what was made to find out.
+
+    Attributes:
+        made: the program of the first row, until that is run.
+    """
+
+    algorithms: list[str]
+    left_out: list[LeftOut]
+    made: list[Program]
+
+
 def choose(
     graph: Graph,
     done: Collective,
@@ -150,7 +162,7 @@ def choose(
     check: Callable[[Program], None] = lambda _: None,
     *,
     sharp_everywhere: bool = False,
-) -> tuple[list[str], list[LeftOut]]:
+) -> Chosen:
     """The algorithms that --algorithm names, and those of "all" that are left out.
 
     Left out is what refuses the members, the fabric or a size, and what has switches reduce other than NVSwitches with
@@ -171,32 +183,37 @@ def choose(
     names = done.algorithms() if text == ALL else split_names(text) if text else (done.default(graph),)
     fit: list[str] = []
     left_out: list[LeftOut] = []
+    made: list[Program] = []
     for given in names:
         name = given
         try:
             name = done.with_parameters(given)
-            programs = [done.program(graph, name, size) for size in {sizes[0], sizes[-1], max(sizes)}]
-            for program in programs:
+            switches: set[int] = set()
+            for size in dict.fromkeys((max(sizes), sizes[-1], sizes[0])):
+                program = done.program(graph, name, size)
                 check(program)
+                switches.update(switches_of(program))
         except (WorkloadError, ConfigError) as error:
             if text != ALL:
                 raise
             left_out.append(LeftOut(name, str(error)))
             continue
-        why_not = "" if text != ALL or sharp_everywhere else _cannot_reduce(graph, programs)
+        why_not = "" if text != ALL or sharp_everywhere else _cannot_reduce(graph, switches)
         if why_not:
             left_out.append(LeftOut(name, f"{why_not}; with --algorithm NAME it does"))
         else:
             fit.append(name)
+            made = made or [program]
+        del program
     if not fit:
         raise ConfigError(f"--algorithm all: none does {done.kind} here; {left_out[0].algorithm}: {left_out[0].reason}")
-    return fit, left_out
+    return Chosen(fit, left_out, made)
 
 
-def _cannot_reduce(graph: Graph, programs: Sequence[Program]) -> str:
+def _cannot_reduce(graph: Graph, switches: Iterable[int]) -> str:
     """Why a switch that these have reduce does not; "" = all of them can."""
     made = generations().get(graph.accelerator)
-    for switch in sorted({switch for program in programs for switch in switches_of(program)}):
+    for switch in sorted(switches):
         if graph.node_kind[switch] != NVSWITCH:
             return f"{graph.node_name(switch)} is no NVSwitch, and the fabric does not say that it reduces (SHARP)"
         if made is not None and made.nvls_efficiency == 0:
@@ -235,7 +252,7 @@ def split_names(text: str) -> tuple[str, ...]:
 def measure(
     graph: Graph,
     done: Collective,
-    algorithms: Sequence[str],
+    chosen: Chosen,
     sizes: Sequence[int],
     settings: pdes.Settings,
     progress: Progress | Silence,
@@ -246,7 +263,7 @@ def measure(
     Args:
         graph: the fabric; all its NPUs take part.
         done: the collective.
-        algorithms: names, or names and parameters.
+        chosen: names, or names and parameters; `made` is used up.
         sizes: bytes of the whole buffer S.
         settings: packets and switching.
         progress: told which row of how many this is.
@@ -257,21 +274,22 @@ def measure(
         partition.PartitionError: the fabric cannot be divided among so many.
         pdes.RunError: a run failed.
     """
-    rows = len(algorithms) * len(sizes)
-    for number, algorithm in enumerate(algorithms):
+    rows = len(chosen.algorithms) * len(sizes)
+    for number, algorithm in enumerate(chosen.algorithms):
         owner = None
         walls: list[tuple[int, float]] = []
         for place, size in enumerate(sizes):
             row = f"row {number * len(sizes) + place + 1} of {rows}: {algorithm}, {format_bytes(size)}"
             progress.begin(row + _expected(walls, size))
             begun = time.perf_counter()
-            program = done.program(graph, algorithm, size)
+            program = chosen.made.pop() if chosen.made else done.program(graph, algorithm, size)
             if owner is None:
                 owner = _owner(graph, program, workers)
             results = run_program(graph, program, settings, progress, workers, owner)
             progress.begin(f"{row}, on an idle network")
             yield _row(graph, program, settings, done, algorithm, size, results)
             walls.append((size, time.perf_counter() - begun))
+            del program  # before the next is made
 
 
 def sizes_of(kind: str, text: str) -> list[int]:

@@ -89,6 +89,18 @@ def timed(algorithm, size_bytes, time_ps):
     return SimpleNamespace(algorithm=algorithm, bytes=size_bytes, time_ps=time_ps)
 
 
+def test_a_program_that_was_made_to_be_checked_is_the_one_that_is_run(nadi, monkeypatch):
+    usual, made = microbench.Collective.program, []
+
+    def counted(*arguments):
+        made.append(arguments[2:])
+        return usual(*arguments)
+
+    monkeypatch.setattr(microbench.Collective, "program", counted)
+    nadi("collective", "all-reduce", "-t", "ring:npus=4", "--sizes", "64KiB", "--algorithm", "ring,direct", "--json")
+    assert made == [("ring", 65536), ("direct", 65536), ("direct", 65536)]
+
+
 def test_winners():
     rows = [timed("a", 4, 30), timed("b", 1, 20), timed("a", 1, 10), timed("b", 4, 10), timed("a", 2, 10)]
     rows += [timed("b", 2, 15), timed("a", 3, 20), timed("b", 3, 20)]

@@ -53,6 +53,20 @@ def test_equal_plans_are_held_once():
     assert s.plan_of.tolist() == [0] + [1] * 999
 
 
+def test_steps_that_stand_in_a_row_are_packed_without_a_copy():
+    def first_word(lane):
+        return np.frombuffer(lane.array, np.int32).ctypes.data
+
+    (alone,) = [collectives.plan("all-reduce", "double-binary-tree", 6)]
+    lanes = [lane for own in alone.plans for lane in own]
+    steps = pack([alone]).steps
+    assert steps.ctypes.data == first_word(lanes[0])
+    assert [tuple(row) for row in steps.tolist()] == [tuple(step) for lane in lanes for step in lane]
+    two = pack([alone, collectives.plan("all-reduce", "double-binary-tree", 7)]).steps
+    assert two[: len(steps)].tolist() == steps.tolist()
+    assert two.ctypes.data != first_word(lanes[0])
+
+
 def test_relative_peers_and_chunks_turn_with_the_member():
     lane = Lane().step(send_to=1, send=2, receive_from=3, receive=7)
     steps = [own[0][0] for own in unpack(pack([everyone_alike(4, 8, [lane])]), 0)]

@@ -54,7 +54,7 @@ def plan(shape: Shape, way: Way, *, pxn: bool) -> Plans:
     in_a_run = max(len(own) for own in routes.hosts)
     most_runs = max(len(runs) for runs in routes.runs)
     regions = _SCRATCH + 1 + -(-most_runs // (shape.members // in_a_run))
-    lanes = [_member(shape, way, routes, member) for member in range(shape.members)]
+    lanes = (_member(shape, way, routes, member) for member in range(shape.members))
     return each_its_own(shape.members, lanes, regions=regions, launch_ps=way.launch_ps)
 
 

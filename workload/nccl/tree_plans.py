@@ -20,13 +20,13 @@ def plan(shape: Shape, way: Way) -> Plans:
     """Lanes of each member, channel after channel: up, from the parent, down."""
     trees = [tree(shape, channel, way.channels) for channel in range(way.channels)]
     first = [list(accumulate((_count(t, m) for t in trees), initial=0)) for m in range(shape.members)]
-    lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
-    for channel, one in enumerate(trees):
-        of_channel = [first[m][channel] for m in range(shape.members)]
-        chunks = range(channel * way.pieces, (channel + 1) * way.pieces)
-        for member in range(shape.members):
-            lanes[member] += _member(shape, way, one, member, of_channel, chunks)
-    return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
+    of_channel = [[of_member[channel] for of_member in first] for channel in range(way.channels)]
+    chunks = [range(channel * way.pieces, (channel + 1) * way.pieces) for channel in range(way.channels)]
+    lanes_of_members = (
+        [lane for k, one in enumerate(trees) for lane in _member(shape, way, one, member, of_channel[k], chunks[k])]
+        for member in range(shape.members)
+    )
+    return each_its_own(way.channels * way.pieces, lanes_of_members, launch_ps=way.launch_ps)
 
 
 def extent(shape: Shape, way: Way) -> Extent:

@@ -107,25 +107,33 @@ class LaneSteps(Sequence[Step]):
     """Steps of a lane that stand in an array of those of many: 40 bytes each, where tuples take some 200.
 
     Args:
-        words: int32, the fields of steps one after another.
+        array: int32, the fields of steps one after another.
         begin, end: its first step, and the one behind its last.
     """
 
-    __slots__ = ("_begin", "_end", "_words")
+    __slots__ = ("array", "begin", "end")
 
-    def __init__(self, words: "array[int]", begin: int, end: int) -> None:
-        self._words, self._begin, self._end = words, begin, end
+    def __init__(self, array: "array[int]", begin: int, end: int) -> None:
+        self.array, self.begin, self.end = array, begin, end
 
     def words(self) -> memoryview:
         """int32[steps * 10]: the fields, step by step."""
-        return memoryview(self._words)[_WORDS * self._begin : _WORDS * self._end]
+        return memoryview(self.array)[_WORDS * self.begin : _WORDS * self.end]
+
+    def follows(self, other: "LaneSteps") -> bool:
+        """Whether these stand right behind another lane's, in one array."""
+        return self.array is other.array and self.begin == other.end
+
+    def through(self, last: "LaneSteps") -> memoryview:
+        """int32[steps * 10]: the fields of these, of those of `last` and of all between the two."""
+        return memoryview(self.array)[_WORDS * self.begin : _WORDS * last.end]
 
     def sends(self) -> bool:
         """Whether one of them sends."""
         return any(peer >= 0 for peer in self.words()[_SEND_PEER::_WORDS])
 
     def __len__(self) -> int:
-        return self._end - self._begin
+        return self.end - self.begin
 
     @overload
     def __getitem__(self, at: int) -> Step: ...
@@ -134,8 +142,8 @@ class LaneSteps(Sequence[Step]):
     def __getitem__(self, at: int | slice) -> Step | tuple[Step, ...]:
         if isinstance(at, slice):
             return tuple(self[i] for i in range(*at.indices(len(self))))
-        first = _WORDS * range(self._begin, self._end)[at]
-        *numbers, reduce = self._words[first : first + _WORDS]
+        first = _WORDS * range(self.begin, self.end)[at]
+        *numbers, reduce = self.array[first : first + _WORDS]
         return Step._make((*numbers, bool(reduce)))
 
     def __iter__(self) -> Iterator[Step]:
