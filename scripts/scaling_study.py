@@ -547,6 +547,7 @@ def probe() -> None:
             if _trade_often(meeting.address, PROBE_EACH):
                 raise SystemExit("MPI has failed")
             took.append((time.perf_counter() - begun) / PROBE_EACH)
+        team.workers[0].window = PROBE_EACH - 1
         trade.close()
         found[width] = statistics.median(took[1:]) * 1e6
     if other == 1:

@@ -222,7 +222,7 @@ def _met(lps: Sequence[LogicalProcess], others: Others) -> tuple[int, Int64]:
     try:
         while (status := tm.work(meeting.address, LONE, FOREVER, FOREVER)) != DONE:
             left_ns = time.perf_counter_ns()
-            own = team.workers[LONE]
+            own = team.workers[-1]
             if status == FAILED:
                 raise RunError(failed_queue_pair(lps[own.lp]))
             if status == FULL:
