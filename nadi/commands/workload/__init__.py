@@ -5,15 +5,19 @@ from pathlib import Path
 
 import typer
 
-from nadi.commands.workload import inference, traffic, training
-from nadi.commands.workload.gpus import gpus, operator_times
+from nadi.later import group_of
 from nadi.options import FORCE_HELP, named_path
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(help="Make Chakra traces of a model.")
-    group.callback()(_group)
+    app.add_typer(group_of(_fill, "Make Chakra traces of a model.", _group), name="workload")
+
+
+def _fill(group: typer.Typer) -> None:
+    from nadi.commands.workload import inference, traffic, training
+    from nadi.commands.workload.gpus import gpus, operator_times
+
     group.command()(transformer)
     group.command()(models)
     group.command()(gpus)
@@ -22,7 +26,6 @@ def register(app: typer.Typer) -> None:
     inference.add_to(group)
     traffic.add_to(group)
     group.command()(memory)
-    app.add_typer(group, name="workload")
 
 
 def _group() -> None:
