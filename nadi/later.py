@@ -23,8 +23,7 @@ def group_of(fill: Callable[[typer.Typer], None], about: str, before: Callable[[
 
         @cached_property
         def _found(self) -> MutableMapping[str, Any]:
-            filled = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-            filled.callback()(before)
+            filled = typer.Typer(rich_markup_mode=None)
             fill(filled)
             return get_group(filled).commands
 

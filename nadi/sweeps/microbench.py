@@ -184,6 +184,7 @@ def choose(
     fit: list[str] = []
     left_out: list[LeftOut] = []
     made: list[Program] = []
+    asks_switches = text == ALL and not sharp_everywhere
     for given in names:
         name = given
         try:
@@ -192,13 +193,14 @@ def choose(
             for size in dict.fromkeys((max(sizes), sizes[-1], sizes[0])):
                 program = done.program(graph, name, size)
                 check(program)
-                switches.update(switches_of(program))
+                if asks_switches:
+                    switches.update(switches_of(program))
         except (WorkloadError, ConfigError) as error:
             if text != ALL:
                 raise
             left_out.append(LeftOut(name, str(error)))
             continue
-        why_not = "" if text != ALL or sharp_everywhere else _cannot_reduce(graph, switches)
+        why_not = _cannot_reduce(graph, switches)
         if why_not:
             left_out.append(LeftOut(name, f"{why_not}; with --algorithm NAME it does"))
         else:

@@ -114,7 +114,7 @@ def record_windows(
         for lp, blobs in came.items():
             blobs.append(letters.to(lp, 1 - (number & 1), sent[-1]))
         begin_ps.append(int(team.workers[0].begin_ps))
-        status, took_ns = _one_call(sim.lps, team, meeting, 0)
+        status, took_ns = _one_call(sim.lps, team, meeting)
         spent_ns.append(max(0, took_ns - call_ns))
         hops.append(crew.costs.astype(np.int32))
         sent.append(letters.counts(number & 1))
@@ -310,12 +310,12 @@ def _alone(lps: Sequence[LogicalProcess], first: int = 0) -> tuple[tm.Team, tm.C
     return team, crew, Directory(tm.Meeting(team, crew, addresses, no_parcels(lps)))
 
 
-def _one_call(lps: Sequence[LogicalProcess], team: tm.Team, meeting: Directory, hops: int) -> tuple[int, int]:
+def _one_call(lps: Sequence[LogicalProcess], team: tm.Team, meeting: Directory) -> tuple[int, int]:
     """Call the kernel and make room until it is content: what it says, and the nanoseconds in it."""
     took_ns = 0
     while True:
         begun = time.perf_counter_ns()
-        status = tm.work(meeting.address, 0, hops, hops)
+        status = tm.work(meeting.address, 0, 0, 0)
         took_ns += time.perf_counter_ns() - begun
         if status not in {FULL, FAILED}:
             return status, took_ns
@@ -328,7 +328,7 @@ def _one_call(lps: Sequence[LogicalProcess], team: tm.Team, meeting: Directory, 
 def _call_ns() -> int:
     """What a call of the kernel takes that finds nothing to do."""
     team, _, meeting = _alone([])
-    took_ns = [_one_call([], team, meeting, 0)[1] for _ in range(CALLS)]
+    took_ns = [_one_call([], team, meeting)[1] for _ in range(CALLS)]
     return int(np.median(took_ns))
 
 
