@@ -1,6 +1,7 @@
 """Files that users give: how they are read, what kind they are, and how the names in them are shown.
 
-It imports nothing of ours, and may be imported by all.
+It imports nothing of ours, and may be imported by all. `inputs.documents`, which validates JSON documents, is imported
+by its own name, because pydantic takes longer to import than all the rest.
 """
 
 from inputs.kinds import Kind, complaint, kind_of, kind_of_bytes

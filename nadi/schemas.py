@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LARGEST_VALUE = 1 << 62
+"""Largest number in any table: times end at 2^62 ps, and no count or size comes near it."""
 TEXT, WORD = "text", "word"
 """Words are text, each kept once: few different ones in many rows."""
 
@@ -23,6 +25,8 @@ class Field(NamedTuple):
         meaning: a few words.
         null: when there is no value; "" = there always is one.
         where: in which files the column is; "" = in all.
+        minimum: Smallest value of a number.
+        below: Key of summary.json whose value the number, an index, stays below; "" = no such key.
     """
 
     name: str
@@ -30,6 +34,8 @@ class Field(NamedTuple):
     meaning: str
     null: str = ""
     where: str = ""
+    minimum: int = 0
+    below: str = ""
 
     @property
     def is_name(self) -> bool:
@@ -62,11 +68,13 @@ class Schema(NamedTuple):
         name: of its file, without the suffix.
         row: what has a row.
         fields: the columns, in order.
+        rows: Key of summary.json that holds the number of rows; "" = no such key.
     """
 
     name: str
     row: str
     fields: tuple[Field, ...]
+    rows: str = ""
 
     @property
     def file(self) -> str:
@@ -118,7 +126,7 @@ NODES = Schema(
     "nodes",
     "trace node of each NPU",
     (
-        Field("npu", "int32", "whose node it is"),
+        Field("npu", "int32", "whose node it is", below="npus"),
         Field("row", "int32", "of the NPU's trace"),
         Field("node_id", "uint64", "of the trace"),
         Field("name", WORD, "of the trace"),
@@ -135,11 +143,11 @@ FLOWS = Schema(
     "flows",
     "message",
     (
-        Field("src", "int64", "NPU that sends"),
-        Field("dst", "int64", "NPU that receives"),
-        Field("group", "int64", "number of the group; -1 = send and receive of a trace"),
+        Field("src", "int64", "NPU that sends", below="npus"),
+        Field("dst", "int64", "NPU that receives", below="npus"),
+        Field("group", "int64", "number of the group; -1 = send and receive of a trace", minimum=-1),
         Field("seq", "int64", "the how-manieth of its group, or with its peer and tag"),
-        Field("lane", "int64", "of the receiver that takes it; the tag of a send; -1 of a call"),
+        Field("lane", "int64", "of the receiver that takes it; the tag of a send; -1 of a call", minimum=-1),
         Field("control", "int8", "0 data, 1 request to send, 2 its answer, 3 call of a collective"),
         Field("bytes", "int64", "of the message"),
         Field("start_ps", "int64", "when it was posted"),
@@ -153,7 +161,7 @@ LINKS = Schema(
     "links",
     "direction of a cable",
     (
-        Field("link", "int64", "its number; the way back is link ^ 1"),
+        Field("link", "int64", "its number; the way back is link ^ 1", below="links"),
         Field("src", WORD, "node that sends"),
         Field("dst", WORD, "node that receives"),
         Field("rate_bps", "int64", "what it can send"),
@@ -169,6 +177,7 @@ LINKS = Schema(
         Field("paused_ps", "int64", "how long the link itself was paused"),
         Field("utilisation", "float64", "what it sent over what it could have sent"),
     ),
+    rows="links",
 )
 
 COLLECTIVES = Schema(
@@ -198,7 +207,7 @@ NPUS = Schema(
     "npus",
     "NPU",
     (
-        Field("npu", "int64", "its number"),
+        Field("npu", "int64", "its number", below="npus"),
         Field("compute_ps", "int64", "covered by compute nodes of the accelerator"),
         Field("cpu_ps", "int64", "covered by compute nodes of the host"),
         Field("memory_ps", "int64", "covered by memory nodes"),
@@ -211,15 +220,17 @@ NPUS = Schema(
             "int32",
             "the NPU whose trace nodes stand for its own",
             where="runs that fold NPUs",
+            below="npus",
         ),
     ),
+    rows="npus",
 )
 
 QUEUES = Schema(
     "queues",
     "port and stretch of time (64 at most, wider in longer runs) in which a shared buffer held anything",
     (
-        Field("link", "int64", "behind the port"),
+        Field("link", "int64", "behind the port", below="links"),
         Field("time_ps", "int64", "when the stretch begins"),
         Field("bytes", "int64", "the most that waited in it"),
     ),
@@ -229,7 +240,7 @@ MARKS = Schema(
     "marks",
     "port and stretch of time, as in queues.parquet, in which it marked packets (ECN)",
     (
-        Field("link", "int64", "behind the port"),
+        Field("link", "int64", "behind the port", below="links"),
         Field("time_ps", "int64", "when the stretch begins"),
         Field("packets", "int64", "that left it marked"),
     ),
@@ -240,7 +251,7 @@ PAUSES = Schema(
     "pause or resume of a class of a link, the first 65,536",
     (
         Field("time_ps", "int64", "when it was sent"),
-        Field("link", "int64", "which is paused or resumed"),
+        Field("link", "int64", "which is paused or resumed", below="links"),
         Field("data_class", "int64", "0 or 1"),
         Field("paused", "bool", "a pause; else a resume"),
     ),
@@ -269,7 +280,7 @@ STEPS = Schema(
     "steps",
     "NPU, of runs whose names of communication tell its axis: where its time went; they add up to the run",
     (
-        Field("npu", "int64", "its number"),
+        Field("npu", "int64", "its number", below="npus"),
         Field("compute_ps", "int64", "the accelerator computes"),
         *(Field(f"{axis}_ps", "int64", f"exposed communication of the axis {axis}") for axis in COMMUNICATION_AXES),
         Field("unnamed_ps", "int64", "exposed communication whose name tells no axis"),
@@ -277,6 +288,7 @@ STEPS = Schema(
         Field("other_ps", "int64", "nodes of the host and of memory"),
         Field("idle_ps", "int64", "after its last node"),
     ),
+    rows="npus",
 )
 
 SWEEP = Schema(

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from et.errors import TraceError
+from et.pytorch import kineto_schema
 from et.pytorch.documents import Document
+from inputs.documents import DocumentError, validated
 
 _OPS = frozenset({"cpu_op", "user_annotation", "operator"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
-_STEP = re.compile(r"ProfilerStep#([0-9]+)")
+_STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")
+_MOST_RANKS = 1 << 31
 
 
 @dataclass(slots=True)
@@ -109,21 +112,20 @@ def kineto_trace(document: Document) -> KinetoTrace:
     data = document.data
     said = data.get("distributedInfo")
     info: Mapping[str, Any] = said if isinstance(said, dict) else {}
-    rank, size = info.get("rank"), info.get("world_size")
-    trace = KinetoTrace(
-        document.path, rank if isinstance(rank, int) else None, size if isinstance(size, int) else 0, pid=-1
-    )
+    rank, size = (_rank(info.get(key)) for key in ("rank", "world_size"))
+    trace = KinetoTrace(document.path, rank, size or 0, pid=-1)
     trace.host_name = str(data.get("host_name", ""))
-    base_ns = int(data.get("baseTimeNanoseconds", 0))
+    try:
+        base_ns = validated(data, kineto_schema.HEAD).get("baseTimeNanoseconds", 0)
+    except DocumentError as error:
+        raise TraceError(f"{document.path}: {error}") from error
     for number, event in enumerate(data["traceEvents"]):
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         try:
             _add(trace, event, base_ns)
-        except (KeyError, TypeError, ValueError) as error:
-            found = f"{type(error).__name__} {error}"
-            where = f"{document.path}: entry {number} of traceEvents"
-            raise TraceError(f"{where}: {found}, expected an event with name, ts, dur and tid") from error
+        except DocumentError as error:
+            raise TraceError(f"{document.path}: entry {number} of traceEvents: {error}") from error
     if not trace.ops and not trace.device_ops:
         raise TraceError(
             f"{document.path}: no operator and no kernel among its events, expected a trace of a training run"
@@ -140,28 +142,34 @@ def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
         trace.python_functions += 1
     if category not in _OPS and category not in _CALLS and category not in _DEVICE and category != "cuda_sync":
         return
+    event = validated(event, kineto_schema.EVENT)
     start_ns = base_ns + _ns(event["ts"])
     end_ns = start_ns + max(_ns(event.get("dur", 0)), 0)
-    name, args = str(event["name"]), event.get("args", {})
+    name, args = event["name"], event.get("args", {})
     if category in _OPS:
-        trace.ops.append(Op(name, int(event["tid"]), start_ns, end_ns, args, category == "user_annotation"))
+        trace.ops.append(Op(name, event["tid"], start_ns, end_ns, args, category == "user_annotation"))
         step = _STEP.fullmatch(name)
         if step:
             trace.steps[int(step[1])] = (start_ns, end_ns)
         if isinstance(event.get("pid"), int):
             trace.pid = event["pid"]
     elif category in _CALLS:
-        trace.calls.append(Call(name, int(event["tid"]), start_ns, end_ns, _correlation(args), args))
+        trace.calls.append(Call(name, event["tid"], start_ns, end_ns, _correlation(args), args))
     elif category in _DEVICE:
-        stream = int(args.get("stream", event["tid"]))
+        stream = args.get("stream", event["tid"])
         trace.device_ops.append(DeviceOp(name, stream, start_ns, end_ns, _correlation(args), args))
     else:
         trace.waits.append(Call(name, -1, start_ns, end_ns, _correlation(args), args))
 
 
-def _ns(micros: float | str) -> int:
-    """Microseconds, a whole number of which is exact however large."""
-    return micros * 1000 if isinstance(micros, int) else round(float(micros) * 1000)
+def _ns(time_us: float) -> int:
+    """Return a time in nanoseconds, exactly where it is a whole number of microseconds."""
+    return time_us * 1000 if isinstance(time_us, int) else round(time_us * 1000)
+
+
+def _rank(number: object) -> int | None:
+    """Return a rank or a number of ranks; None if it is neither."""
+    return number if isinstance(number, int) and 0 <= number < _MOST_RANKS else None
 
 
 def _correlation(args: Mapping[str, Any]) -> int:
@@ -170,13 +178,16 @@ def _correlation(args: Mapping[str, Any]) -> int:
 
 def _groups(trace: KinetoTrace, info: Mapping[str, Any]) -> None:
     """The process groups that the file's head lists."""
-    listed = info.get("pg_config", ())
-    for group in listed.values() if isinstance(listed, dict) else listed:
-        if isinstance(group, dict) and "pg_name" in group:
-            name, ranks = str(group["pg_name"]), group.get("ranks", ())
-            whole = isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks)
-            trace.groups[name] = tuple(ranks) if whole else ()
-            trace.group_sizes[name] = int(group.get("pg_size", len(trace.groups[name])))
+    listed = info.get("pg_config")
+    for entry in listed.values() if isinstance(listed, dict) else listed if isinstance(listed, list) else ():
+        try:
+            group = validated(entry, kineto_schema.GROUP)
+        except DocumentError:
+            continue  # events name their groups, too
+        name, ranks = group["pg_name"], group.get("ranks", ())
+        whole = isinstance(ranks, list) and all(_rank(rank) is not None for rank in ranks)
+        trace.groups[name] = tuple(ranks) if whole else ()
+        trace.group_sizes[name] = group.get("pg_size", len(trace.groups[name]))
 
 
 def _order(trace: KinetoTrace) -> None:

@@ -143,7 +143,9 @@ def read_run(folder: Path) -> NetRun:
     """
     try:
         summary = read_summary(folder)
-        links, flows, queues, marks, pauses = (_columns(folder, schema, needed) for schema, needed in _NEEDED.items())
+        links, flows, queues, marks, pauses = (
+            _columns(folder, schema, needed, summary) for schema, needed in _NEEDED.items()
+        )
     except OSError as error:
         raise ConfigError(
             f"{error.filename or folder}: {error.strerror or error}; expected results of `nadi run --out`"
@@ -152,9 +154,6 @@ def read_run(folder: Path) -> NetRun:
         raise ConfigError(f"{folder}: {' '.join(str(error).split())}; expected results of `nadi run --out`") from None
     if links is None:
         raise ConfigError(f"{folder}: no links.parquet; expected results of `nadi run --out`")
-    for name, table in (("queues", queues), ("marks", marks), ("pauses", pauses)):
-        if table is not None and not set(table["link"].tolist()) <= set(range(len(links["src"]))):
-            raise ConfigError(f"{folder / name}.parquet: a link that links.parquet lacks; expected files of one run")
     names = [f"{src} → {dst}" for src, dst in zip(links["src"], links["dst"], strict=True)]
     graph, why = _fabric(summary, len(names))
     return NetRun(summary, {**links, "name": names}, flows, queues, marks, pauses, graph, why)
@@ -299,9 +298,9 @@ def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
     return links
 
 
-def _columns(folder: Path, schema: Schema, needed: Sequence[str]) -> dict[str, Any] | None:
+def _columns(folder: Path, schema: Schema, needed: Sequence[str], summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """Columns of a Parquet file, text as lists; None where there is no file."""
-    table = read_table(folder, schema, needed, _READ.get(schema))
+    table = read_table(folder, schema, needed, _READ.get(schema), summary)
     if table is None:
         return None
     is_name = schema.kinds(needed)

@@ -58,12 +58,13 @@ def plan(
 
     from nadi.errors import ConfigError
     from nadi.launching.shards import shard_of
+    from nadi.planner.plan_file import read_answers
     from nadi.planner.planning import merged
     from nadi.planner.reserve import Reserve
-    from nadi.planner.wishes import read_documents, swept, wish_of
+    from nadi.planner.wishes import swept, wish_of
 
     if merge:
-        answers = {"merged": merged(read_documents(merge, TABLE))}
+        answers = {"merged": merged(read_answers(merge, TABLE))}
         _show(answers, top, as_json=as_json)
         return
     for option, given in (("--model", model), ("--cluster", cluster), ("--gpus", gpus)):

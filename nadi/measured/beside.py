@@ -102,8 +102,8 @@ def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
     """Settled configuration, nodes and collectives of a run."""
     try:
         summary = read_summary(run)
-        nodes = read_table(run, schemas.NODES, _NODE_COLUMNS)
-        collectives = read_table(run, schemas.COLLECTIVES, _COLLECTIVE_COLUMNS)
+        nodes = read_table(run, schemas.NODES, _NODE_COLUMNS, counts=summary)
+        collectives = read_table(run, schemas.COLLECTIVES, _COLLECTIVE_COLUMNS, counts=summary)
     except OSError as error:
         raise ConfigError(
             f"{error.filename or run}: {error.strerror or error}; expected a folder of results of nadi run"

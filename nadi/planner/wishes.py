@@ -1,14 +1,10 @@
-"""From what the user writes to questions: one, or one for each value of a sweep; and results of earlier runs."""
+"""From what the user writes to questions: one, or one for each value of a sweep."""
 
-import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-import inputs
 from nadi.errors import ConfigError
-from nadi.planner.planning import SAME, Wish
+from nadi.planner.planning import Wish
 from topologies import clusters
 from workload import models
 from workload.training import parallel_plan, rules
@@ -49,26 +45,3 @@ def _with(wish: Wish, key: str, value: str) -> Wish:
     if key == "gpu":
         return replace(wish, gpu=value)
     return replace(wish, fabric={**wish.fabric, key: value})
-
-
-def read_documents(folders: Sequence[Path], name: str) -> list[dict[str, Any]]:
-    """What earlier runs have written.
-
-    Raises:
-        ConfigError: there is none, or it is none of ours, or an earlier version's.
-    """
-    found = []
-    for folder in folders:
-        path = folder / name
-        try:
-            document = json.loads(inputs.read_text(path))
-            answers = document["answers"]
-            found.extend(answers.values())
-            missing = [key for answer in answers.values() for key in SAME if key not in answer]
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror or error}; expected results of nadi plan") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{path}: is no document of nadi plan ({error}); expected one") from error
-        if missing:
-            raise ConfigError(f"{path}: {missing[0]} is missing; expected results of this version's nadi plan")
-    return found

@@ -193,14 +193,14 @@ class Run:
             ConfigError: the table cannot be read.
         """
         try:
-            yield from table_blocks(self.folder, schema, columns)
+            yield from table_blocks(self.folder, schema, columns, self.summary)
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
 
     def _maybe(self, schema: Schema) -> "pa.Table | None":
         needed = [field.name for field in schema.fields if not field.where]
         try:
-            return read_table(self.folder, schema, needed)
+            return read_table(self.folder, schema, needed, counts=self.summary)
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
 

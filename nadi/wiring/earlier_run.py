@@ -1,13 +1,11 @@
 """Reading what an earlier run has written: files that others may have changed since."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import inputs
-from nadi.schemas import Schema
+from nadi.schemas import LARGEST_VALUE, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,53 +13,51 @@ if TYPE_CHECKING:
 
 _WORD_BYTES = 8
 _BLOCK_ROWS = 1 << 20
-_NUMBERS, _NAMES = "numbers", "names"
-
-
-_PLAIN = (str, int, float)
-_OTHERS = {"config": dict, "settled": dict, "step": dict, "serving": dict, "ports": dict, "warnings": list}
-"""What the values of summary.json are: plain ones, but these."""
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """What summary.json holds.
+    """Read summary.json of a run.
+
+    Args:
+        folder: Path of the results.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no JSON, or none of a run.
+        OSError: The file cannot be read.
+        ValueError: It is not what a run writes; in one line.
     """
-    path = folder / "summary.json"
+    from inputs.documents import DocumentError, read_document
+    from nadi.summary_schema import SUMMARY
+
     try:
-        found = json.loads(inputs.read_text(path))
-    except RecursionError:
-        raise ValueError("summary.json: lists in lists in lists; expected what a run writes") from None
-    except ValueError as error:
-        raise ValueError(f"summary.json: no JSON: {error}") from None
-    if not isinstance(found, dict) or not isinstance(found.get("finish_time_ps", 0), int):
-        raise ValueError("summary.json: no finish_time_ps; expected what a run writes")  # noqa: TRY004 - of a file
-    wrong = next((key for key, value in found.items() if not isinstance(value, _OTHERS.get(key, _PLAIN))), None)
-    step = found.get("step", {}) if wrong is None else {}
-    wrong = wrong or next((f"step.{key}" for key, value in step.items() if not isinstance(value, int | float)), None)
-    if wrong is not None:
-        raise ValueError(f"summary.json: {wrong}: found another kind of value; expected what a run writes")
-    return found
+        return dict(read_document(folder / "summary.json", SUMMARY))
+    except DocumentError as error:
+        raise ValueError(f"summary.json: {error}; expected what a run writes") from None
 
 
 def read_table(
-    folder: Path, schema: Schema, needed: Iterable[str], columns: Iterable[str] | None = None
+    folder: Path,
+    schema: Schema,
+    needed: Iterable[str],
+    columns: Iterable[str] | None = None,
+    counts: Mapping[str, Any] | None = None,
 ) -> "pa.Table | None":
-    """A table of a folder of results; None where there is none.
+    """Read a table of a folder of results and check it against its schema.
 
     Args:
-        folder: of the run.
-        schema: which table.
-        needed: columns that it must have.
-        columns: what is read of it, as far as it has them; None = all.
+        folder: Path of the results.
+        schema: Schema of the table.
+        needed: Names of the columns that the table must have.
+        columns: Names of the columns to read, as far as the table has them; None = all.
+        counts: Summary of the same run, by whose `npus`, `nodes` and `links` rows and indices are checked; None = no
+            such check.
+
+    Returns:
+        The table, or None where the folder has none.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no Parquet file, a column is missing or of the other kind, or it claims more rows than
-            memory holds.
+        OSError: The file cannot be read.
+        ValueError: It is no Parquet file, a column is missing or of another type, a value is out of its range, or the
+            file claims more rows than memory holds.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -73,19 +69,27 @@ def read_table(
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
             kept = names if columns is None else [name for name in names if name in set(columns)]
-            _check(file, path, schema.kinds(needed), len(kept))
-            return file.read(columns=kept)
+            _check_header(file, path, schema, needed, len(kept))
+            table = file.read(columns=kept)
     except pa.ArrowException as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(f"{path.name}: {error}") from None
+    lines = (counts or {}).get(schema.rows)
+    if lines is not None and table.num_rows != lines:
+        raise ValueError(f"{path.name}: {table.num_rows:,} rows; expected one for each of {lines:,} {schema.rows}")
+    _check_values(table, path.name, schema, counts or {})
+    return table
 
 
-def table_blocks(folder: Path, schema: Schema, needed: Sequence[str]) -> "Iterator[pa.RecordBatch]":
-    """Some columns of a table, a million rows after another, so that memory need not hold it; nothing where none is.
+def table_blocks(
+    folder: Path, schema: Schema, needed: Sequence[str], counts: Mapping[str, Any] | None = None
+) -> "Iterator[pa.RecordBatch]":
+    """Read columns of a table a million rows at a time, so that memory need not hold it; nothing where there is none.
 
     Args:
-        folder: of the run.
-        schema: which table.
-        needed: the columns.
+        folder: Path of the results.
+        schema: Schema of the table.
+        needed: Names of the columns.
+        counts: As for `read_table`.
 
     Raises:
         OSError, ValueError: as `read_table`.
@@ -98,38 +102,66 @@ def table_blocks(folder: Path, schema: Schema, needed: Sequence[str]) -> "Iterat
         return
     try:
         with pq.ParquetFile(path) as file:
-            _check(file, path, schema.kinds(needed), 0)
-            yield from file.iter_batches(_BLOCK_ROWS, columns=list(needed))
+            _check_header(file, path, schema, needed, 0)
+            for block in file.iter_batches(_BLOCK_ROWS, columns=list(needed)):
+                _check_values(block, path.name, schema, counts or {})
+                yield block
     except pa.ArrowException as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(f"{path.name}: {error}") from None
 
 
-def _check(file: "pq.ParquetFile", path: Path, names: Mapping[str, bool], width: int) -> None:
-    """Believe the header of a file.
+def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: Iterable[str], columns: int) -> None:
+    """Check what the footer of a file claims.
 
     Args:
-        file: opened.
-        path: of it.
-        names: of columns that it must have, whether they hold names or numbers.
-        width: columns that memory must hold.
+        file: The open file.
+        path: Path of the file, for messages.
+        schema: Schema of the table.
+        needed: Names of the columns that the file must have.
+        columns: Number of columns that memory must hold.
     """
     rows = file.metadata.num_rows
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if rows * width * _WORD_BYTES > memory_bytes:
-        raise ValueError(f"{path.name}: {rows:,} rows of {width} columns, more than this machine's memory holds")
-    for name, is_name in names.items():
-        kind = _NAMES if is_name else _NUMBERS
-        found = file.schema_arrow.get_field_index(name)
-        if found < 0:
+    if rows * columns * _WORD_BYTES > memory_bytes:
+        raise ValueError(f"{path.name}: {rows:,} rows of {columns} columns, more than this machine's memory holds")
+    found = file.schema_arrow
+    for name in needed:
+        if found.get_field_index(name) < 0:
             raise ValueError(f"{path.name}: no column {name}; expected what a run writes")
-        if _kind(file.schema_arrow.field(found).type) != kind:
-            raise ValueError(f"{path.name}: column {name} is {file.schema_arrow.field(found).type}; expected {kind}")
+    types = schema.arrow(found.names)
+    for field in schema.fields:
+        if field.name not in types.names:
+            continue
+        kind = found.field(field.name).type
+        if kind != types.field(field.name).type:
+            words = "text" if field.is_name else field.type
+            raise ValueError(f"{path.name}: column {field.name} is {kind}; expected {words}")
 
 
-def _kind(column: "pa.DataType") -> str:
-    import pyarrow as pa
+def _check_values(table: "pa.Table | pa.RecordBatch", name: str, schema: Schema, counts: Mapping[str, Any]) -> None:
+    """Check that values are there and within the ranges that the schema declares.
 
-    if pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_boolean(column):
-        return _NUMBERS
-    inner = column.value_type if pa.types.is_dictionary(column) else column
-    return _NAMES if pa.types.is_string(inner) or pa.types.is_large_string(inner) else str(column)
+    Args:
+        table: The table, or a block of it.
+        name: Name of the file, for messages.
+        schema: Schema of the table.
+        counts: Summary of the run.
+    """
+    import pyarrow.compute as pc
+
+    for field in schema.fields:
+        if field.name not in table.schema.names:
+            continue
+        column = table.column(field.name)
+        if column.null_count and not field.null:
+            raise ValueError(f"{name}: column {field.name} has no value in a row; expected one in each")
+        if field.is_name or field.type == "bool" or not len(column):
+            continue
+        ends = pc.min_max(column).as_py()
+        below = counts.get(field.below)
+        largest = LARGEST_VALUE if below is None else below - 1
+        for value in (ends["min"], ends["max"]):
+            if value is not None and not field.minimum <= value <= largest:
+                raise ValueError(
+                    f"{name}: column {field.name}: found {value}; expected {field.minimum} to {largest:.6g}"
+                )

@@ -62,14 +62,14 @@ def says(**values):
 
 
 SPOILT = {
-    "deep JSON": (deep, "lists in lists"),
+    "deep JSON": (deep, "lists are nested too deeply"),
     "5,000 digits": (long_number, "summary.json: no JSON"),
     "a FIFO": (fifo, "a FIFO, not a file"),
-    "text for a number": (says(finish_time_ps="9"), "no finish_time_ps"),
-    "nothing for a section": (says(config=None), "config: found another kind of value"),
-    "a list for a number": (says(step={"dp_ps": []}), "step.dp_ps: found another kind of value"),
+    "text for a number": (says(finish_time_ps="9"), "finish_time_ps: found '9'"),
+    "nothing for a section": (says(config=None), "config: found None"),
+    "a list for a number": (says(step={"dp_ps": []}), "step.dp_ps: found []"),
     "no column": (spoil_table(lambda t: t.drop_columns(["tx_packets", "src"])), "no column"),
-    "column of text": (spoil_table(swapped), "expected n"),
+    "column of text": (spoil_table(swapped), "; expected text"),
     "no Parquet": (lambda out: (out / "links.parquet").write_bytes(b"PAR1 and no more"), ""),
     "cut Parquet": (lambda out: os.truncate(out / "links.parquet", 500), ""),
 }

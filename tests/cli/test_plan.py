@@ -126,7 +126,7 @@ def test_results_of_an_earlier_version_are_refused(nadi, tmp_path):
     (tmp_path / "plan.json").write_text('{"answers": {"a": {"model": "a", "rows": []}}}')
     found = nadi("plan", "--merge", tmp_path)
     assert found.code == 2
-    assert "plan.json: cluster is missing; expected results of this version's nadi plan" in found.err
+    assert "plan.json: answers.a.cluster: missing; expected results of this version's nadi plan" in found.err
 
 
 def _without_recompute(row):

@@ -69,22 +69,22 @@ def of_seed(seed):
         data = b"".join(frame(m.SerializeToString()) for m in (et.metadata(), *nodes))
     elif kind == "et":
         data = b"".join(frame(m.SerializeToString()) for m in (et.metadata(), *good_nodes()))
-        data = _changed(rng, data)
+        data = changed_bytes(rng, data)
     elif kind == "json":
         text = "\n".join(json_format.MessageToJson(m) for m in (et.metadata(), *good_nodes()))
-        data = _changed_text(rng, text)
+        data = changed_text(rng, text)
     else:
-        data = _changed_text(rng, _LAYERS if kind == "txt" else _GOAL)
+        data = changed_text(rng, _LAYERS if kind == "txt" else _GOAL)
     name = "a.0." + ("et" if kind == "nodes" else kind)
     if rng.random() < 0.3:
         data = gzip.compress(data, mtime=0)
         name += ".gz"
         if rng.random() < 0.5:
-            data = _changed(rng, data)
+            data = changed_bytes(rng, data)
     return name, data
 
 
-def _changed(rng, data):
+def changed_bytes(rng, data):
     """Bytes with a few changes."""
     data = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 6))):
@@ -110,7 +110,7 @@ def _changed(rng, data):
     return bytes(data)
 
 
-def _changed_text(rng, text):
+def changed_text(rng, text):
     """Text with other numbers and words, less or more of it; now and then broken as bytes are."""
     for _ in range(rng.choice((1, 1, 1, 2, 3, 5))):
         places = list(re.finditer(r"-?\d+|[A-Za-z_]\w*|[^\w\s]", text))
@@ -132,7 +132,7 @@ def _changed_text(rng, text):
         else:
             text = text[:end]
     data = text.encode("utf-8", "surrogatepass")
-    return _changed(rng, data) if rng.random() < 0.2 and data else data
+    return changed_bytes(rng, data) if rng.random() < 0.2 and data else data
 
 
 def _change_node(rng, nodes):

@@ -183,7 +183,7 @@ def test_steps_are_chosen(tmp_path):
     ("text", "says"),
     [
         ('{"schema": "1.1.0", "pid": 1, "nodes": [{"id": 3}]}', "entry 0 of nodes: KeyError"),
-        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel"}]}', "entry 0 of traceEvents: KeyError"),
+        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel"}]}', "traceEvents: name: missing"),
         ('{"schemaVersion": 1, "traceEvents": []}', "no operator and no kernel among its events"),
         ('{"schemaVersion": 1, "traceEvents": [', "expected a PyTorch host execution trace or a Kineto trace"),
         ("{}", 'found neither "traceEvents" nor|expected a PyTorch host'),
