@@ -10,14 +10,16 @@ WORKERS ?= 2
 PYTEST ?= --durations=25
 SECONDS ?= 600
 FILES ?= 10000
+RESULTS ?= 10000
 
-.PHONY: help setup demo test fuzz fuzz-files lint bench clean
+.PHONY: help setup demo test fuzz fuzz-files fuzz-results lint bench clean
 
 help:
 	@echo "make demo    install, make traces, simulate them, print the report"
 	@echo "make test    install, lint, run all tests (WORKERS=2 beside each other)"
 	@echo "make fuzz    tests of random examples with fresh ones, for SECONDS=600"
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
+	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, Kineto traces and MSCCL files, read by every command"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   packet-hops per second on this machine"
 	@echo "make docs    the pages of docs/ as a site in site/, without the network"
@@ -46,6 +48,9 @@ fuzz: $(STAMP)
 
 fuzz-files: $(STAMP)
 	$(BIN)/python -m tests.et.fuzz_files --files $(FILES)
+
+fuzz-results: $(STAMP)
+	$(BIN)/python -m tests.damaged.fuzz_results --files $(RESULTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

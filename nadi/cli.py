@@ -90,11 +90,14 @@ def _report(error: BaseException) -> int:
     if code is None:
         return _report_other(error)
     text = error.format_message() if hasattr(error, "format_message") else str(error)
-    if code == WRONG_INPUT and text:
-        text = " ".join(text.split())
     if text:
-        _say(text, error)
+        _say(" ".join(text.split()) if code == WRONG_INPUT else _without_line_feeds_of_names(text), error)
     return int(code)
+
+
+def _without_line_feeds_of_names(text: str) -> str:
+    """Return a text whose only line feeds are those before an indented entry of a list."""
+    return "\n  ".join(" ".join(entry.split()) for entry in text.split("\n  "))
 
 
 def _report_other(error: BaseException) -> int:
@@ -107,7 +110,7 @@ def _report_other(error: BaseException) -> int:
         if error.filename is None:
             _discard_output()  # which is what has no name, and what Python would flush once more
         name = "standard output" if error.filename is None else os.fsdecode(error.filename)
-        _say(f"{name}: {error.strerror}", error)
+        _say(shown(f"{name}: {error.strerror}"), error)
         return FAILED if error.filename is None or error.errno in _OF_DEVICES else WRONG_INPUT
     if isinstance(error, MemoryError):
         _say(f"out of memory {error}".rstrip(), error)

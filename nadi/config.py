@@ -27,6 +27,8 @@ from nadi.bounds import (
     MOST_BUFFER_BYTES,
     MOST_RETRIES,
     MOST_SEED,
+    MOST_SEQUENCES,
+    MOST_TOKENS,
     MOST_WINDOW_PACKETS,
     MOST_WIRE_BYTES,
     MOST_WORKERS,
@@ -290,13 +292,17 @@ class WorkloadSection(Section):
 class ServingSection(Section):
     """What is asked of a model that is served; all requests come at once."""
 
-    batch: int = Field(1, ge=1, description="sequences that a replica runs at a time")
-    requests: int = Field(0, ge=0, description="how many; 0 = as many as all replicas run at a time")
+    batch: int = Field(1, ge=1, le=MOST_SEQUENCES, description="sequences that a replica runs at a time")
+    requests: int = Field(0, ge=0, le=MOST_SEQUENCES, description="how many; 0 = as many as all replicas run at a time")
     prompt: _Lengths = Field("1024", description="tokens of prompts: 1024, uniform:128-2048, lognormal:512,0.8")
     generate: _Lengths = Field("128", description="tokens that are made for each")
-    chunk: int = Field(0, ge=0, description="tokens of an iteration with chunked prefill; 0 = prompts go first, whole")
-    prompt_tokens: int = Field(8192, ge=1, description="of whole prompts in an iteration")
-    kv_tokens: int = Field(0, ge=0, description="that a replica's cache holds; 0 = what the GPU has left")
+    chunk: int = Field(
+        0, ge=0, le=MOST_TOKENS, description="tokens of an iteration with chunked prefill; 0 = prompts go first, whole"
+    )
+    prompt_tokens: int = Field(8192, ge=1, le=MOST_TOKENS, description="of whole prompts in an iteration")
+    kv_tokens: int = Field(
+        0, ge=0, le=MOST_TOKENS, description="that a replica's cache holds; 0 = what the GPU has left"
+    )
     seed: int = Field(1, ge=0, le=MOST_SEED, description="of lengths")
 
 
@@ -558,7 +564,9 @@ class MemorySection(Section):
         "each host has one, NPUs of the fabric serve them over the network, or there is none; without, they are "
         "treated as local",
     )
-    remote_npus: tuple[int, ...] = Field((), description="NPUs that are the memory of a pool, and have no traces")
+    remote_npus: tuple[Annotated[int, Field(ge=0, le=MOST_NODES)], ...] = Field(
+        (), description="NPUs that are the memory of a pool, and have no traces"
+    )
     remote_latency: Time = Field(0, description="of each access to remote memory")
     remote_bandwidth: OptionalRate = Field(None, description='of remote memory, "64GB/s"')
 

@@ -19,7 +19,7 @@ _Text = Annotated[str, Field(max_length=10_000)]
 def _plain_extras(document: dict[str, Any]) -> dict[str, Any]:
     """Require that keys which the schema does not name hold a text or a number that is not negative."""
     for key, value in document.items():
-        if key in Summary.__annotations__ or isinstance(value, str):
+        if key in RunSummary.__annotations__ or isinstance(value, str):
             continue
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
             raise ValueError(f"{key}: expected a text or a number from 0 on")
@@ -27,7 +27,7 @@ def _plain_extras(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @with_config(_STRICT)
-class PortUse(TypedDict):
+class ExpectedPorts(TypedDict):
     """Ports of one kind: how many, the sum of their rates in bits per second, the bytes that they sent."""
 
     number: _Count
@@ -36,10 +36,10 @@ class PortUse(TypedDict):
 
 
 @with_config(_STRICT)
-class Ports(TypedDict):
+class PortsByKind(TypedDict):
     """What ports would have sent, of a run at closed forms."""
 
-    used: dict[str, PortUse]
+    used: dict[str, ExpectedPorts]
     unused_switches: _Count
 
 
@@ -73,7 +73,7 @@ class _Config(TypedDict, total=False):
 
 
 @with_config(_STRICT)
-class Summary(TypedDict, total=False):
+class RunSummary(TypedDict, total=False):
     """The keys that readers use; others are counters and names."""
 
     version: _Text
@@ -104,9 +104,9 @@ class Summary(TypedDict, total=False):
     warnings: list[_Text]
     step: dict[str, _Amount]
     serving: dict[str, Any]
-    ports: Ports
+    ports: PortsByKind
     settled: dict[str, Any]
     config: _Config
 
 
-SUMMARY = TypeAdapter(Annotated[Summary, AfterValidator(_plain_extras)])
+SUMMARY = TypeAdapter(Annotated[RunSummary, AfterValidator(_plain_extras)])

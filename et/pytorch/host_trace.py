@@ -85,7 +85,7 @@ def host_trace(document: Document) -> HostTrace:
     for number, node in enumerate(document.data["nodes"]):
         try:
             op = _op(node)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             found = f"{type(error).__name__} {error}"
             raise TraceError(
                 f"{document.path}: entry {number} of nodes: {found}, expected a node of a host trace"

@@ -25,8 +25,8 @@ _Time = Annotated[int, Field(ge=-_LAST_US, le=_LAST_US)] | Annotated[float, Fiel
 _Duration = Annotated[int, Field(le=_LONGEST_US)] | Annotated[float, Field(le=_LONGEST_US)]
 _Numbers = str | list[_Int64]
 
-Arguments = TypedDict(
-    "Arguments",
+KinetoArguments = TypedDict(
+    "KinetoArguments",
     {
         "Record function id": _Int64,
         "External id": _Int64 | str | None,
@@ -53,22 +53,22 @@ Arguments = TypedDict(
     total=False,
 )
 """Arguments of an event."""
-Arguments.__pydantic_config__ = _OTHERS_ARE_KEPT  # type: ignore[attr-defined]
+KinetoArguments.__pydantic_config__ = _OTHERS_ARE_KEPT  # type: ignore[attr-defined]
 
 
 @with_config(_OTHERS_ARE_KEPT)
-class Event(TypedDict, total=False):
+class KinetoEvent(TypedDict, total=False):
     """A complete event, `"ph": "X"`; times in microseconds."""
 
     name: Required[str]
     ts: Required[_Time]
     tid: Required[_Int64]
     dur: _Duration
-    args: Arguments
+    args: KinetoArguments
 
 
 @with_config(_OTHERS_ARE_KEPT)
-class Group(TypedDict, total=False):
+class KinetoGroup(TypedDict, total=False):
     """A process group."""
 
     pg_name: Required[str]
@@ -77,12 +77,12 @@ class Group(TypedDict, total=False):
 
 
 @with_config(_OTHERS_ARE_KEPT)
-class Head(TypedDict, total=False):
+class KinetoHead(TypedDict, total=False):
     """What a trace says beside its events."""
 
     baseTimeNanoseconds: Annotated[int, Field(ge=0, le=_LAST_US * 1000)]
 
 
-EVENT = TypeAdapter(Event)
-GROUP = TypeAdapter(Group)
-HEAD = TypeAdapter(Head)
+EVENT = TypeAdapter(KinetoEvent)
+GROUP = TypeAdapter(KinetoGroup)
+HEAD = TypeAdapter(KinetoHead)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nadi.bounds import MOST_WORKERS
+from nadi.bounds import MOST_GPUS, MOST_WORKERS
 from nadi.options import named_path
 from nadi.terminal.printing import say
 
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 def plan(
     model: str = typer.Option("", metavar="NAME", help="A model of the library, its TOML file, or a config.json."),
     cluster: str = typer.Option("", metavar="NAME", help="`nadi topology clusters` lists them."),
-    gpus: int = typer.Option(0, min=0, metavar="N", show_default=False, help="GPUs of each plan."),
+    gpus: int = typer.Option(0, min=0, max=MOST_GPUS, metavar="N", show_default=False, help="GPUs of each plan."),
     base: str = typer.Option(
         "", "--plan", metavar="PLAN", help="What all plans have in common, as gb1536,seq4096,attention=unfused."
     ),

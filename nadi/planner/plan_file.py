@@ -32,7 +32,7 @@ def _complete(shares: dict[str, float]) -> dict[str, float]:
 
 
 @with_config(_STRICT)
-class Row(TypedDict):
+class PlanRow(TypedDict):
     """One plan of the table; times in seconds, energy in joules, shares of the step's time from 0 to 1."""
 
     plan: str
@@ -53,7 +53,7 @@ class Row(TypedDict):
 
 
 @with_config(_STRICT)
-class Training(TypedDict):
+class TrainingTotals(TypedDict):
     """Time, energy and cost of a whole training with the first plan."""
 
     tokens: _Positive
@@ -64,7 +64,7 @@ class Training(TypedDict):
 
 
 @with_config(_STRICT)
-class Answer(TypedDict):
+class PlanAnswer(TypedDict):
     """The ranked plans of one request."""
 
     model: str
@@ -79,8 +79,8 @@ class Answer(TypedDict):
     too_large: _Count
     energy_table: str | None
     notes: list[str]
-    training: NotRequired[Training]
-    rows: Annotated[list[Row], Field(min_length=1)]
+    training: NotRequired[TrainingTotals]
+    rows: Annotated[list[PlanRow], Field(min_length=1)]
     why: list[str]
 
 
@@ -88,7 +88,7 @@ class Answer(TypedDict):
 class PlanFile(TypedDict):
     """The whole document: one answer, or one for each value of `--sweep`."""
 
-    answers: Annotated[dict[str, Answer], Field(min_length=1)]
+    answers: Annotated[dict[str, PlanAnswer], Field(min_length=1)]
 
 
 SCHEMA = TypeAdapter(PlanFile)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import get_args
 
+from nadi.bounds import MOST_GPUS
 from nadi.errors import ConfigError
 from nadi.planner.planning import Wish
 from topologies import clusters
@@ -39,8 +40,8 @@ def swept(wish: Wish, sweep: str) -> dict[str, Wish]:
 
 def _with(wish: Wish, key: str, value: str) -> Wish:
     if key == "gpus":
-        if not value.isdecimal() or len(value) > 9:
-            raise ConfigError(f"--sweep gpus: found {value!r}; expected whole numbers")
+        if not value.isdecimal() or len(value) > 9 or int(value) > MOST_GPUS:
+            raise ConfigError(f"--sweep gpus: found {value!r}; expected whole numbers up to {MOST_GPUS}")
         return replace(wish, gpus=int(value))
     if key == "gpu":
         return replace(wish, gpu=value)

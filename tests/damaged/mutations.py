@@ -334,8 +334,9 @@ def _msccl(rng, folder):
     text = f'<?xml version="1.0" encoding="utf-8"?>\n{text}'
     for _ in range(rng.choice((1, 1, 2))):
         fields = text.split('"')
-        at = 2 * rng.randrange(len(fields) // 2) + 1
-        fields[at] = rng.choice((*words, rng.choice(fields[1::2]), "hex", "utf-16", "idna"))
+        at = 3 if rng.random() < 0.05 else 2 * rng.randrange(len(fields) // 2) + 1
+        encodings = ("hex", "zlib", "rot13", "utf-16", "idna", "undefined")
+        fields[at] = rng.choice(encodings if at == 3 else (*words, rng.choice(fields[1::2])))
         text = '"'.join(fields)
     data = text.encode()
     if rng.random() < 0.2:
@@ -345,4 +346,4 @@ def _msccl(rng, folder):
     npus = text.count("<gpu ") or 4
     fabric = f"switch:npus={npus},rate=100Gbps,delay=1us"
     command = ["collective", kind, "-t", fabric, "--sizes", "64KiB", "--algorithm", f"custom:file={file}"]
-    return Example("msccl", "", [*command, "--set", "network.fidelity=closed-form"])
+    return Example("msccl", "", command)

@@ -170,9 +170,15 @@ def write_table(path: Path, rows: Iterable[Measurement]) -> None:
 def _csv_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
     lines = inputs.read_text(path).splitlines()
     kept = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
-    found = list(csv.DictReader(io.StringIO("\n".join(line for _, line in kept))))
-    _check_columns(path, kept[0][1].split(",") if kept else ())
-    return [(number, row) for (number, _), row in zip(kept[1:], found, strict=True)]
+    rows = [next(csv.reader([line])) for _, line in kept]
+    columns = rows[0] if rows else []
+    _check_columns(path, columns)
+    for (number, _), row in zip(kept[1:], rows[1:], strict=True):
+        if len(row) != len(columns):
+            raise WorkloadError(
+                f"{path}: row {number}: {len(row)} fields; expected {len(columns)}, as the heading has (is it cut off?)"
+            )
+    return [(number, dict(zip(columns, row, strict=True))) for (number, _), row in zip(kept[1:], rows[1:], strict=True)]
 
 
 def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import inputs
+from topologies.units import short
 from workload.errors import WorkloadError
 from workload.plans.plan import Lane, Plans, each_its_own
 
@@ -44,6 +45,10 @@ RECEIVES = frozenset({"r", "rcs", "rrc", "rrs", "rrcs"})
 LOCAL = frozenset({"cpy", "re", "nop"})
 _READS = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})
 _WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
+_LARGEST_NUMBER = 1 << 24
+"""Bound on chunks, steps and ids: each is at most one in a byte of a file of 16 MiB, and buffers are cut as finely."""
+_LAST_CONNECTION = 63
+"""Queue pairs between two NPUs are numbered in 6 bits (docs/interfaces.md, lane_connection)."""
 _IN_PARTS = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
 
 
@@ -106,7 +111,7 @@ def parse(path: Path, kind: str) -> Algorithm:
         root = ET.fromstring(inputs.read_bytes(path))  # noqa: S314 - the user's own file; expat bounds entities
     except OSError as error:
         raise WorkloadError(f"{path}: {error.strerror or error}, expected an algorithm of MSCCL") from None
-    except (ET.ParseError, ValueError) as error:  # a ValueError of an encoding that nobody knows
+    except (ET.ParseError, ValueError, LookupError) as error:  # the last two for an encoding that is unknown or no text
         other = inputs.kind_of(path)
         if other is not None and other.key not in {"msccl", "xml"}:
             raise WorkloadError(inputs.complaint(path, other, "an algorithm (MSCCL's XML)")) from None
@@ -153,7 +158,7 @@ def _block(element: ET.Element, where: str, own: int, n: int) -> Block:
         for key, peer, types in (("send", send, SENDS), ("recv", recv, RECEIVES)):
             if op.type in types and peer < 0:
                 raise WorkloadError(f"{op.where}: type {op.type} in a tb with {key} -1, expected a GPU")
-    return Block(where, send, recv, _int(element, "chan", where, default=0, least=0), ops)
+    return Block(where, send, recv, _int(element, "chan", where, default=0, least=0, most=_LAST_CONNECTION), ops)
 
 
 def _op(element: ET.Element, number: int, block: str) -> Op:
@@ -178,7 +183,9 @@ def _chunk(element: ET.Element, side: str, where: str, *, needed: bool) -> tuple
     return letter, _int(element, f"{side}off", where, least=0)
 
 
-def _int(element: ET.Element, key: str, where: str, default: int | None = None, least: int = -1) -> int:
+def _int(
+    element: ET.Element, key: str, where: str, default: int | None = None, least: int = -1, most: int = _LARGEST_NUMBER
+) -> int:
     text = element.get(key)
     if text is None and default is not None:
         return default
@@ -186,8 +193,8 @@ def _int(element: ET.Element, key: str, where: str, default: int | None = None, 
         number = int(text or "")
     except ValueError:
         number = least - 1
-    if number < least:
-        raise WorkloadError(f"{where}: {key} {text!r}, expected a whole number from {least} on")
+    if not least <= number <= most:
+        raise WorkloadError(f"{where}: {key} {short(text)}, expected a whole number from {least} to {most}")
     return number
 
 
