@@ -541,8 +541,10 @@ class ComputeSection(Section):
         {}, description="share of the GPU's rates that a class of operators reaches; others: docs/compute.md"
     )
 
-    pace: Literal["step", "alone"] = Field(
-        "step", description="operators of gpu are as slow as in a training step, or as fast as alone in a benchmark"
+    pace: Literal["step", "serving", "alone"] | None = Field(
+        None,
+        description="operators of gpu are as slow as in a training step, as in a server that replays CUDA graphs, or "
+        "as fast as alone in a benchmark; without: serving where the traces name requests, else step",
     )
 
     @field_validator("gpu", "scale_from")

@@ -199,7 +199,7 @@ COLLECTIVES = Schema(
         Field("busbw_Bps", "float64", "algbw_Bps times the factor of nccl-tests"),
         Field("closed_form_ps", "float64", "what the algorithm takes on an idle network"),
         Field("closed_form_played", "bool", "its steps were played; else a formula stands"),
-        Field("ratio", "float64", "time_ps / closed_form_ps"),
+        Field("ratio", "float64", "time_ps / closed_form_ps", "closed_form_ps is 0"),
     ),
 )
 

@@ -1,6 +1,6 @@
 """What summary.json of a run holds, for whoever reads one that others may have changed since."""
 
-from typing import Annotated, Any, Required
+from typing import Annotated, Any, NotRequired, Required
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
@@ -41,6 +41,29 @@ class PortsByKind(TypedDict):
 
     used: dict[str, ExpectedPorts]
     unused_switches: _Count
+
+
+@with_config(_STRICT)
+class RequestTimes(TypedDict):
+    """Times of requests in picoseconds: mean, percentiles, and the 101 quantiles from 0 % to 100 %."""
+
+    mean_ps: _Amount
+    p50_ps: _Amount
+    p90_ps: _Amount
+    p95_ps: _Amount
+    p99_ps: _Amount
+    quantiles_ps: Annotated[list[_Amount], Field(min_length=101, max_length=101)]
+
+
+@with_config(_STRICT)
+class ServingFigures(TypedDict):
+    """What requests got."""
+
+    requests: _Count
+    tokens: _Count
+    tokens_per_s: _Amount
+    ttft: NotRequired[RequestTimes]
+    tpot: NotRequired[RequestTimes]
 
 
 @with_config(_STRICT)
@@ -103,7 +126,7 @@ class RunSummary(TypedDict, total=False):
     peak_rss_bytes: _Count
     warnings: list[_Text]
     step: dict[str, _Amount]
-    serving: dict[str, Any]
+    serving: ServingFigures
     ports: PortsByKind
     settled: dict[str, Any]
     config: _Config

@@ -1,29 +1,25 @@
-"""Requests in figures: time to the first token, time per output token, and tokens per second.
+"""Serving in figures: time to first token (TTFT), time per output token (TPOT), and tokens per second."""
 
-Traces of `nadi workload inference` name when a request comes (`arrivals/request3`) and when it has its first and its
-last token (`iteration12/decode/request3/token128`), by nodes that end then.
-"""
-
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from et import ComposedNames, NameTable, TraceTable
+from et import TraceTable
 from nadi.analysis.node_times import row_blocks
-from nadi.terminal.readable import time_text
 from pdes import Results
 from workload import Program
+from workload.inference.request_names import requests_in
 
 Int32 = NDArray[np.int32]
 
 PS_PER_S = 1e12
-_WORD = rb"request[0-9]"
-_ARRIVAL = re.compile(r"arrivals/request([0-9]{1,9})")
-_TOKEN = re.compile(r"iteration[0-9]+/[a-z]+/request([0-9]{1,9})/token([0-9]{1,9})")
+PERCENTILES = (50, 90, 95, 99)
+"""Percentiles of TTFT and TPOT that tables show."""
+QUANTILES = 101
+"""Points of a cumulative distribution: each percent."""
 
 
 @dataclass
@@ -73,7 +69,7 @@ def requests_of(
         trace_of_npu: int32[npus], which of them an NPU runs, below 0 = none.
         results: when the nodes ran.
     """
-    named = [_named(trace) for trace in traces]
+    named = [{row: told for row, *told in requests_in(trace)} for trace in traces]
     if not any(named):
         return None
     found = Requests()
@@ -84,31 +80,6 @@ def requests_of(
             for row, (request, tokens) in named[trace_of_npu[npu]].items():
                 found.note(request, tokens, int(finish_ps[first + row]))
     return found
-
-
-def _named(trace: TraceTable) -> Mapping[int, tuple[int, int]]:
-    """Rows of a trace that tell of a request: which, and how many tokens it has then."""
-    made: dict[int, tuple[int, int]] = {}
-    for row in _rows_with_requests(trace.names).tolist():
-        name = trace.names[row]
-        arrival, token = _ARRIVAL.fullmatch(name), _TOKEN.fullmatch(name)
-        if arrival is not None:
-            made[row] = int(arrival[1]), 0
-        elif token is not None:
-            made[row] = int(token[1]), int(token[2])
-    return made
-
-
-def _rows_with_requests(names: NameTable | ComposedNames) -> NDArray[np.int64]:
-    """int64[]: rows whose names have the word, found without putting all names together."""
-    if isinstance(names, ComposedNames):
-        heads, tails = (np.isin(rows, _rows_with_requests(table)) for rows, table in (
-            (names.head, names.heads), (names.tail, names.tails)
-        ))  # fmt: skip
-        return np.flatnonzero(heads | tails)
-    places = np.array([at.start() for at in re.finditer(_WORD, names.blob.data)], np.int64)
-    rows = np.unique(np.searchsorted(names.offsets, places, "right") - 1)
-    return rows[(rows >= 0) & (rows < len(names))]
 
 
 def figures(parts: Iterable[Requests | None]) -> Figures | None:
@@ -132,20 +103,15 @@ def figures(parts: Iterable[Requests | None]) -> Figures | None:
 
 
 def document(found: Figures) -> dict[str, Any]:
-    """What summary.json says."""
+    """Return what summary.json holds: counts, tokens per second, and for TTFT and TPOT mean, percentiles and quantiles.
+
+    `ttft` and `tpot` hold `mean_ps`, `p50_ps` to `p99_ps`, and `quantiles_ps`, the times of 0 %, 1 % ... 100 % of the
+    requests. A request with one token has no TPOT.
+    """
     made: dict[str, Any] = {"requests": found.requests, "tokens": found.tokens, "tokens_per_s": found.tokens_per_s}
     for name, times_ps in (("ttft", found.ttft_ps), ("tpot", found.tpot_ps)):
         if len(times_ps):
-            made[f"{name}_median_ps"] = float(np.median(times_ps))
-            made[f"{name}_p99_ps"] = float(np.percentile(times_ps, 99))
+            percentiles = {f"p{p}_ps": float(np.percentile(times_ps, p)) for p in PERCENTILES}
+            quantiles = np.quantile(times_ps, np.linspace(0, 1, QUANTILES)).tolist()
+            made[name] = {"mean_ps": float(np.mean(times_ps)), **percentiles, "quantiles_ps": quantiles}
     return made
-
-
-def serving_line(found: Figures) -> str:
-    """What the terminal says."""
-    said = [f"{found.requests:,} requests"]
-    for name, times_ps in (("TTFT", found.ttft_ps), ("TPOT", found.tpot_ps)):
-        if len(times_ps):
-            median_ps, p99_ps = float(np.median(times_ps)), float(np.percentile(times_ps, 99))
-            said.append(f"{name} {time_text(round(median_ps))} (p99 {time_text(round(p99_ps))})")
-    return ", ".join([*said, f"{found.tokens_per_s:,.0f} tokens/s"])

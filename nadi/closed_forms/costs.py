@@ -24,6 +24,9 @@ Int64 = NDArray[np.int64]
 _MOST_UNEVEN = 1 << 19
 """Messages of an all-to-all with split sizes that are played; of a larger one what its fullest member takes."""
 _NOTHING_PLAYED = 0
+_PLANS_KEPT = 16
+"""Plans that one curve remembers. Sizes that are asked often are remembered by their times, so few plans are needed
+again, and each of NCCL's for 8 members takes some 3 MB with the paths of its messages."""
 
 
 class Costed(NamedTuple):
@@ -36,6 +39,22 @@ class Costed(NamedTuple):
 
     time_ps: Int64
     is_played: NDArray[np.bool_]
+
+
+class _Plan(NamedTuple):
+    """How a collective is done at the sizes of one class.
+
+    Attributes:
+        schedules: The plan, packed alone.
+        number: Number of the schedule in `schedules`.
+        played: Times of what is played by this plan.
+        by_formula: Paths of the plan's messages, for formulas.
+    """
+
+    schedules: Schedules
+    number: int
+    played: Played
+    by_formula: Played
 
 
 class CollectiveCosts:
@@ -93,40 +112,42 @@ class CollectiveCosts:
         """
         chosen = collectives.choose(kind, algorithm)
         shape = shape_of(self._graph, members, trees=chosen.trees) if chosen.needs_shape else None
-        plans, numbers, packed = ScheduleSet(), dict[object, int](), dict[int, Schedules]()
-        played = {most: Played(most) for most in (None, _NOTHING_PLAYED)}
+        kept: dict[object, _Plan] = {}
 
-        def plan(size_bytes: int) -> tuple[Schedules, int]:
+        def plan(size_bytes: int) -> _Plan:
             sort = chosen.size_class(kind, shape, size_bytes) if shape else 0
-            if sort not in numbers:
-                numbers[sort] = plans.add(kind, algorithm, len(members), shape, size_bytes)
-                packed[numbers[sort]] = plans.pack()
-            return packed[numbers[sort]], numbers[sort]
+            if sort not in kept:
+                if len(kept) >= _PLANS_KEPT:
+                    del kept[next(iter(kept))]  # the oldest
+                schedules = ScheduleSet()
+                number = schedules.add(kind, algorithm, len(members), shape, size_bytes)
+                kept[sort] = _Plan(schedules.pack(), number, Played(), Played(_NOTHING_PLAYED))
+            return kept[sort]
 
-        def told(size_bytes: int, most_packets: int | None) -> ClosedForm:
-            schedules, number = plan(size_bytes)
+        def told(size_bytes: int, *, play: bool) -> ClosedForm:
+            found = plan(size_bytes)
             return closed_form(
                 self._graph,
-                program._replace(schedules=schedules),
+                program._replace(schedules=found.schedules),
                 self._settings,
                 kind=kind,
                 algorithm=algorithm,
-                schedule=number,
+                schedule=found.number,
                 members=members,
                 size_bytes=size_bytes,
-                played=played[most_packets],
+                played=found.played if play else found.by_formula,
             )
 
         def packets(size_bytes: int) -> float:
-            schedules, number = plan(size_bytes)
-            return (
-                0.0 if number == DONE_AT_ONCE else packet_count(schedules, number, size_bytes, self._settings.mtu_bytes)
-            )
+            found = plan(size_bytes)
+            if found.number == DONE_AT_ONCE:
+                return 0.0
+            return packet_count(found.schedules, found.number, size_bytes, self._settings.mtu_bytes)
 
         def way(size_bytes: int) -> str:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
-        ask = Asked(way, packets, lambda size: told(size, None), lambda size: told(size, _NOTHING_PLAYED))
+        ask = Asked(way, packets, lambda size: told(size, play=True), lambda size: told(size, play=False))
         return Curve(ask, is_exact=chosen.is_exact, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from nadi.analysis import serving
 from nadi.analysis.findings import Findings
-from nadi.analysis.serving import serving_line
+from nadi.reports.serving import serving_table
 from nadi.reports.training_step import step_line, step_table
 from nadi.simulation import FinishedRun
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
@@ -49,7 +50,7 @@ def render(simulation: FinishedRun, findings: Findings) -> RenderableType:
     parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
     step, by_axis = step_line(simulation), step_table(findings)
     parts += [Text(step, style="bold")] if step else []
-    parts += [Text(serving_line(findings.serving), style="bold")] if findings.serving else []
+    parts += [serving_table(serving.document(findings.serving))] if findings.serving else []
     parts += [by_axis] if by_axis else []
     if len(findings.collectives.group):
         parts.append(collective_table(findings))

@@ -39,6 +39,11 @@ FIGURES = (
     Figure("finish_time_ps", "until the last NPU was done", "time"),
     Figure("step_time_ps", "of one optimizer step", "time"),
     Figure("tokens_per_s", "of all replicas", "rate", is_cost=False),
+    Figure("ttft_p50_ps", "time to first token of half the requests", "time"),
+    Figure("ttft_p99_ps", "time to first token of 99 % of the requests", "time"),
+    Figure("tpot_p50_ps", "time per output token of half the requests", "time"),
+    Figure("tpot_p99_ps", "time per output token of 99 % of the requests", "time"),
+    Figure("output_tokens_per_s", "output tokens that were served per second", "rate", is_cost=False),
     Figure("mfu", "model FLOP over what the GPUs could do at their peak", "share", is_cost=False),
     Figure("compute_share", "of the NPUs' time, their mean", "share", is_cost=False),
     Figure("exposed_share", "communication that no compute hides, of the NPUs' time", "share"),
@@ -74,6 +79,12 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
     for name, key in (("step_time_ps", "time_ps"), ("tokens_per_s", "tokens_per_s"), ("mfu", "mfu")):
         if key in step:
             yield name, float(step[key])
+    serving = summary.get("serving", {})
+    for name in ("ttft", "tpot"):
+        if name in serving:
+            yield from ((f"{name}_{percentile}_ps", serving[name][f"{percentile}_ps"]) for percentile in ("p50", "p99"))
+    if serving:
+        yield "output_tokens_per_s", serving["tokens_per_s"]
     times = {name: float(step.get(f"{name}_ps", 0.0)) for name in STEP_CATEGORIES}
     whole = sum(times.values())
     if whole:

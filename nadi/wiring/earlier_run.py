@@ -157,6 +157,11 @@ def _check_values(table: "pa.Table | pa.RecordBatch", name: str, schema: Schema,
             raise ValueError(f"{name}: column {field.name} has no value in a row; expected one in each")
         if field.is_name or field.type == "bool" or not len(column):
             continue
+        if field.type.startswith("float"):
+            known = column.filter(pc.invert(pc.is_nan(column)))
+            if len(known) < len(column) - column.null_count and not field.null:
+                raise ValueError(f"{name}: column {field.name} has no number in a row; expected one in each")
+            column = known
         ends = pc.min_max(column).as_py()
         below = counts.get(field.below)
         largest = LARGEST_VALUE if below is None else below - 1

@@ -17,13 +17,15 @@ from nadi.wiring.from_model import trace_set
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
-from workload.compute import ALONE, IN_STEPS, ComputeTimes, Efficiencies, find_gpu, read_tables
+from workload.compute import ALONE, IN_SERVING, IN_STEPS, ComputeTimes, Efficiencies, find_gpu, read_tables
+from workload.inference.request_names import names_requests
 from workload.program.memory_pool import with_memory_nodes
 from workload.program.remote import RemoteMemory
 from workload.trace_sets.exchange import Exchange, alone
 from workload.trace_sets.own import ELSEWHERE, IDLE
 
 BITS_PER_BYTE = 8
+_PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 
 
 class Work(NamedTuple):
@@ -76,7 +78,7 @@ def read_work(
         traces.trace_of_npu,
         graph.npus,
         groups,
-        compute_model(config),
+        compute_model(config, serves=any(exchange(any(names_requests(trace) for trace in traces.traces)))),
         collectives,
         fabric=graph,
         exchange=exchange,
@@ -135,8 +137,12 @@ def _given(traces: workload.TraceSet | str, npus: int, own: NDArray[np.bool_] | 
     return replace(traces, trace_of_npu=trace_of_npu)
 
 
-def compute_model(config: RunConfig) -> ComputeModel:
-    """How durations are found.
+def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
+    """Return the model of durations.
+
+    Args:
+        config: Configuration of the run.
+        serves: Whether the traces serve requests, which decides the pace of operators where the run file names none.
 
     Raises:
         WorkloadError: a GPU or a table is not known or wrong.
@@ -147,7 +153,7 @@ def compute_model(config: RunConfig) -> ComputeModel:
         peak_flops=config.compute.peak_flops,
         memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
         memory_latency_ps=config.memory.latency,
-        times=_compute_times(config),
+        times=_compute_times(config, serves=serves),
         remote=_remote_memory(config),
     )
 
@@ -164,7 +170,7 @@ def _remote_memory(config: RunConfig) -> RemoteMemory | None:
     )
 
 
-def _compute_times(config: RunConfig) -> ComputeTimes | None:
+def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
     section = config.compute
     if section.gpu is None:
         beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
@@ -178,5 +184,5 @@ def _compute_times(config: RunConfig) -> ComputeTimes | None:
         read_tables(section.tables),
         scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
         efficiencies=Efficiencies(**section.efficiency),
-        pace=IN_STEPS if section.pace == "step" else ALONE,
+        pace=_PACES[section.pace or ("serving" if serves else "step")],
     )

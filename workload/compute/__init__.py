@@ -1,7 +1,7 @@
 """How long an accelerator computes: operators, what GPUs can do, tables of measured times, a roofline."""
 
 from workload.compute.aicb import AicbModel, read_aicb
-from workload.compute.efficiency import ALONE, IN_STEPS, Efficiencies, Pace
+from workload.compute.efficiency import ALONE, IN_SERVING, IN_STEPS, Efficiencies, Pace
 from workload.compute.gpu import Gpu, find_gpu, gpu_names
 from workload.compute.operators import Operator, format_operators, parse_operators
 from workload.compute.tables import Measurement, read_table, read_tables, table_names, write_table
@@ -9,6 +9,7 @@ from workload.compute.times import ComputeTimes
 
 __all__ = [
     "ALONE",
+    "IN_SERVING",
     "IN_STEPS",
     "AicbModel",
     "ComputeTimes",

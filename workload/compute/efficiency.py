@@ -85,5 +85,10 @@ class Pace:
 
 
 ALONE = Pace()
+IN_SERVING = Pace(in_a_row=True)
+"""Pace of serving. Servers replay CUDA graphs, so no gap between operators is left, and their other operators are the
+fused ones that the measured tables hold (`workload/compute/tables`; scripts/validation.py compares the roofline with
+them): these take their time alone. Products of a prompt follow each other as in a step and slow down as they do there.
+"""
 IN_STEPS = Pace(products=0.905, others=0.52, in_a_row=True)
 """Of training steps: fitted on the ten rows of Megatron-LM on A100 (scripts/megatron_table.py), and on nothing else."""

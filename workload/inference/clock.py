@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
+from workload.compute.efficiency import IN_SERVING
 from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator
 from workload.compute.times import ComputeTimes
@@ -40,7 +41,7 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_
 
     Experts' all-to-alls count as if all members sent as much as the first.
     """
-    times = ComputeTimes(gpu)
+    times = ComputeTimes(gpu, pace=IN_SERVING)
     base = Shard(model, plan)
 
     def of(items: Items) -> float:

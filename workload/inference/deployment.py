@@ -1,6 +1,6 @@
 """How a model is served: plans, batches, memory; settled into engines with their iterations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -8,7 +8,7 @@ from workload.compute.gpu import Gpu
 from workload.errors import WorkloadError
 from workload.inference.clock import NO_NETWORK, Network, iteration_clock
 from workload.inference.requests import Request
-from workload.inference.scheduler import Clock, Limits, Role, ServingSchedule, schedule
+from workload.inference.scheduler import Clock, Limits, Role, ServingSchedule, say_nothing, schedule
 from workload.memory.serving import kv_cache_bytes_per_token, serving_estimate
 from workload.models.model import Model
 from workload.training import rules
@@ -85,8 +85,15 @@ class Engine(NamedTuple):
     schedule: ServingSchedule
 
 
-def engines(serving: Serving, requests: Sequence[Request]) -> tuple[Engine, ...]:
-    """The engines: one, or one for prompts and one that decodes.
+def engines(
+    serving: Serving, requests: Sequence[Request], report: Callable[[str], None] = say_nothing
+) -> tuple[Engine, ...]:
+    """Return the engines with their schedules: one, or one for prompts and one that decodes.
+
+    Args:
+        serving: How the model is served.
+        requests: What is asked.
+        report: Called with a text that says how far the schedule is.
 
     Raises:
         WorkloadError: the model cannot be served so.
@@ -94,9 +101,9 @@ def engines(serving: Serving, requests: Sequence[Request]) -> tuple[Engine, ...]
     _check(serving, requests)
     plan = settle(serving.model, serving.plan)
     if serving.prefill_plan is None:
-        return (_engine(serving, plan, 0, Role(), requests),)
+        return (_engine(serving, plan, 0, Role(), requests, report),)
     before = settle(serving.model, serving.prefill_plan)
-    prompting = _engine(serving, before, 0, Role(decodes=False), requests)
+    prompting = _engine(serving, before, 0, Role(decodes=False), requests, report)
     ready = prompting.schedule.prompted_us
     coming = sorted(
         (request for request in requests if request.generate > 1), key=lambda r: (ready[r.number], r.number)
@@ -104,7 +111,7 @@ def engines(serving: Serving, requests: Sequence[Request]) -> tuple[Engine, ...]
     if not coming:
         raise WorkloadError("a prefill plan, but no request makes more than one token, expected some that do")
     moved = [request._replace(arrival_us=round(ready[request.number])) for request in coming]
-    return prompting, _engine(serving, plan, before.gpus, Role(prefills=False), moved)
+    return prompting, _engine(serving, plan, before.gpus, Role(prefills=False), moved, report)
 
 
 def settle(model: Model, plan: ParallelPlan) -> ParallelPlan:
@@ -152,7 +159,14 @@ def _check(serving: Serving, requests: Sequence[Request]) -> None:
         )
 
 
-def _engine(serving: Serving, plan: ParallelPlan, first: int, role: Role, requests: Sequence[Request]) -> Engine:
+def _engine(
+    serving: Serving,
+    plan: ParallelPlan,
+    first: int,
+    role: Role,
+    requests: Sequence[Request],
+    report: Callable[[str], None],
+) -> Engine:
     of_replica = tuple(tuple(requests[number :: plan.dp]) for number in range(plan.dp))
     lanes = min(plan.pp, serving.batch)
     limits = Limits(
@@ -169,9 +183,9 @@ def _engine(serving: Serving, plan: ParallelPlan, first: int, role: Role, reques
         link = NO_NETWORK if serving.network is None else serving.network(plan, first)
         clock = iteration_clock(serving.model, plan, serving.gpu, link)
     if is_coupled(plan):
-        made = schedule(of_replica, limits, role, clock)
+        made = schedule(of_replica, limits, role, clock, report)
     else:
-        alone = [schedule([own], limits, role, clock) for own in of_replica]
+        alone = [schedule([own], limits, role, clock, report) for own in of_replica]
         ready = {number: at for each in alone for number, at in each.prompted_us.items()}
         made = ServingSchedule(tuple(each.iterations[0] for each in alone), ready)
     return Engine(serving.model, plan, first, role, of_replica, made)

@@ -11,6 +11,7 @@ from workload.inference import experts
 from workload.inference.deployment import Engine, Serving, engines
 from workload.inference.npu_trace import NpuTrace, Transfer, Transfers, member_rows, no_transfers
 from workload.inference.requests import Request, Stream, requests_of
+from workload.inference.scheduler import say_nothing
 from workload.inference.transfer import Route, routes
 from workload.trace_sets.trace_set import Families, TraceSet
 from workload.training import ranks
@@ -54,8 +55,14 @@ def nodes_at_most(serving: Serving, made: Sequence[Engine]) -> int:
     return total
 
 
-def traces_of(serving: Serving, made: Sequence[Engine]) -> TraceSet:
-    """The traces of engines, which `deployment.engines` has made."""
+def traces_of(serving: Serving, made: Sequence[Engine], report: Callable[[str], None] = say_nothing) -> TraceSet:
+    """Return the traces of engines.
+
+    Args:
+        serving: How the model is served.
+        made: What `deployment.engines` returned.
+        report: Called with a text that says how far the traces are.
+    """
     transfers = _transfers(serving, made)
     traces: list[TraceTable] = []
     examples: list[int] = []
@@ -70,6 +77,7 @@ def traces_of(serving: Serving, made: Sequence[Engine]) -> TraceSet:
             if key not in number_of:
                 number_of[key] = len(traces)
                 examples.append(npu)
+                report(f"trace {len(traces) + 1}, of NPU {npu}")
                 traces.append(NpuTrace(engine, npu, transfers(engine, npu)).table())
             trace_of_npu.append(number_of[key])
     used = {name for trace in traces for name in trace.group_names}

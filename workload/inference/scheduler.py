@@ -190,7 +190,17 @@ class ServingSchedule(NamedTuple):
     prompted_us: dict[int, float]
 
 
-def schedule(requests: Sequence[Sequence[Request]], limits: Limits, role: Role, clock: Clock) -> ServingSchedule:
+def say_nothing(_text: str) -> None:
+    """Report no progress."""
+
+
+def schedule(
+    requests: Sequence[Sequence[Request]],
+    limits: Limits,
+    role: Role,
+    clock: Clock,
+    report: Callable[[str], None] = say_nothing,
+) -> ServingSchedule:
     """Iterations of replicas that keep step: each has the next one together, some maybe with nothing to do.
 
     Args:
@@ -198,7 +208,9 @@ def schedule(requests: Sequence[Sequence[Request]], limits: Limits, role: Role, 
         limits: of each replica.
         role: what they do.
         clock: how long an iteration takes; that of the slowest replica counts for all.
+        report: Called after each iteration with a text that says how far the schedule is.
     """
+    waiting = sum(map(len, requests))
     lanes = [
         [_Lane(limits, role, deque(own[number :: limits.lanes])) for own in requests] for number in range(limits.lanes)
     ]
@@ -224,6 +236,7 @@ def schedule(requests: Sequence[Sequence[Request]], limits: Limits, role: Role, 
             own.append(Iteration(number, lane, batch, batch.name if batch.tokens else common, *of_requests))
             prompted_us |= {request.number: now + took for request in work.prompted}
         number += 1
+        report(f"scheduled {number:,} iterations, {len(prompted_us):,} of {waiting:,} prompts done")
 
 
 def _begin(lane: list[_Lane], free_us: float) -> float | None:

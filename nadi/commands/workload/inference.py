@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from nadi.bounds import MOST_SEED, MOST_SEQUENCES, MOST_TOKENS
 from nadi.commands.workload.training import Expand, Force, Name, Out, Prefix
 from nadi.options import named_path
 
@@ -19,32 +20,42 @@ def inference(
     model: Name,
     out: Out,
     plan: str = typer.Option("", metavar="PLAN", help="How it is spread, as tp8,pp2,dp2,ep16,fp8."),
-    batch: int = typer.Option(1, help="Sequences that a replica runs at a time."),
+    batch: int = typer.Option(1, min=1, max=MOST_SEQUENCES, help="Sequences that a replica runs at a time."),
     prompt: str = typer.Option("1024", metavar="TOKENS", help=f"Of a request's prompt: {_LENGTHS}"),
     generate: str = typer.Option("128", metavar="TOKENS", help=f"That are made for a request: {_LENGTHS}"),
-    requests: int = typer.Option(0, help="How many; 0 = as many as all replicas run at a time."),
+    requests: int = typer.Option(
+        0, min=0, max=MOST_SEQUENCES, help="How many; 0 = as many as all replicas run at a time."
+    ),
     rate: float = typer.Option(0.0, help="Arrivals in a second (Poisson); 0 = all come at once."),
     requests_file: Path | None = typer.Option(
         None, metavar="CSV", parser=named_path, help="Requests: columns arrival_s,prompt,generate."
     ),
-    chunk: int = typer.Option(0, metavar="TOKENS", help="Of an iteration with chunked prefill; 0 = prompts go first."),
-    prompt_tokens: int = typer.Option(8192, metavar="TOKENS", help="Of whole prompts in an iteration."),
+    chunk: int = typer.Option(
+        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="Of an iteration with chunked prefill; 0 = prompts go first."
+    ),
+    prompt_tokens: int = typer.Option(
+        8192, min=1, max=MOST_TOKENS, metavar="TOKENS", help="Of whole prompts in an iteration."
+    ),
     cluster: str = typer.Option("", metavar="CLUSTER", help="Whose network the clock counts too, and whose GPU."),
     gpu: str = typer.Option("", metavar="GPU", help="Clock without the network, and memory for the cache: h100, file."),
-    kv_tokens: int = typer.Option(0, metavar="TOKENS", help="That a replica's cache holds; 0 = what the GPU has left."),
+    kv_tokens: int = typer.Option(
+        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="That a replica's cache holds; 0 = what the GPU has left."
+    ),
     prefill_plan: str = typer.Option("", metavar="PLAN", help="Of other GPUs, which do the prompts."),
     decode_plan: str = typer.Option("", metavar="PLAN", help="Of those that decode then, in place of --plan."),
     kv_transfer: str = typer.Option("layer", help="Keys and values go layer by layer, or whole."),
-    seed: int = typer.Option(1, help="Of lengths and arrivals."),
+    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of lengths and arrivals."),
     expand: Expand = False,
     prefix: Prefix = "trace",
     force: Force = False,
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Serving a model: prompts and decoding in continuous batches, on one set of GPUs or on two."""
     from nadi.commands.workload.serving_network import network
     from nadi.commands.workload.training import write_traces
     from nadi.errors import ConfigError
     from nadi.launching.ending import unwound
+    from nadi.launching.progress import progress
     from nadi.terminal.printing import say
     from nadi.wiring.affordable import check_trace
     from topologies.clusters import find as find_cluster
@@ -77,11 +88,11 @@ def inference(
     count = requests or batch * serving.plan.dp
     stream = Stream(count, Lengths.parse(prompt, "--prompt"), Lengths.parse(generate, "--generate"), rate, seed)
     fewer = "requests or tokens"
-    with unwound():
+    with unwound(), progress(quiet=quiet) as shown:
         asked = requests_of(requests_file or stream)
         check_trace(nodes_at_least(serving, asked), fewer=fewer, node_bytes=NODE_BYTES, force=force)
-        made = engines(serving, asked)
+        made = engines(serving, asked, shown.begin)
         check_trace(nodes_at_most(serving, made), fewer=fewer, node_bytes=NODE_BYTES, force=force)
-        said = write_traces(traces_of(serving, made), out, prefix, expand=expand)
+        said = write_traces(traces_of(serving, made, shown.begin), out, prefix, expand=expand)
     iterations = " and ".join(f"{max(len(own) for own in engine.schedule.iterations):,}" for engine in made)
     say(f"{len(asked):,} requests, {iterations} iterations; {said}")

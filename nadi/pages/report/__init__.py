@@ -10,6 +10,7 @@ from nadi.pages.report import (
     fabric,
     network,
     overview,
+    serving,
     settings,
     step,
     timeline,
@@ -17,8 +18,8 @@ from nadi.pages.report import (
 from nadi.runs import Run
 from nadi.terminal.readable import time_text
 
-SECTIONS = (overview, step, explanation, timeline, collectives, fabric, network, energy, engine, settings)
-"""In the order of the page; each has `section(run)`."""
+SECTIONS = (overview, serving, step, explanation, timeline, collectives, fabric, network, energy, engine, settings)
+"""In the order of the page; each has `section(run)`, None where there is nothing to show."""
 
 
 def report(run: Run) -> Page:
@@ -35,5 +36,5 @@ def report(run: Run) -> Page:
         f"{what} on {fabric_kind(fabric)}: {time_text(run.finish_time_ps)}",
         f"{npus} on {fabric}, simulated by Nadi {summary.get('version', '')}. "
         f"Underlined terms explain themselves when they are pressed.",
-        [each.section(run) for each in SECTIONS],
+        [found for each in SECTIONS if (found := each.section(run)) is not None],
     )

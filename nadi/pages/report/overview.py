@@ -28,10 +28,14 @@ def section(run: Run) -> Section:
     facts += [
         Fact("NPUs", f"{summary.get('npus', 0):,}", "GPUs or other accelerators, each with its own trace."),
         Fact("network", _network(summary), "How the network is modelled: docs/fidelity.md."),
-        Fact("messages", f"{summary.get('flows', 0):,}", "Sends, and the messages that collectives are made of."),
-        Fact("payload", amount_text(summary.get("payload_bytes", 0)), "Bytes of messages, without headers."),
-        Fact("packets", f"{summary.get('packets', 0):,}", "Data and acknowledgements."),
     ]
+    if summary.get("network") != "closed-form":  # which sends none
+        facts += [
+            Fact("messages", f"{summary.get('flows', 0):,}", "Sends, and the messages that collectives are made of."),
+            Fact("payload", amount_text(summary.get("payload_bytes", 0)), "Bytes of messages, without headers."),
+        ]
+    if summary.get("packets"):
+        facts.append(Fact("packets", f"{summary['packets']:,}", "Data and acknowledgements."))
     facts += [Fact(name, f"{summary[key]:,}", why) for key, (name, why) in _EVENTS.items() if summary.get(key)]
     facts.append(Fact("digest", run.digest[:12], "Of all that happened. Equal digests: the same run, on any machine."))
     return Section("overview", "What was run", "The run in figures.", [*parts, Facts(facts)])

@@ -14,6 +14,8 @@ from nadi.terminal.readable import time_unit
 
 MOST_NPUS = 16
 STRETCHES = 1500
+SHADES = 5
+"""Steps of opacity: the more of a stretch an activity covers, the more opaque it is."""
 LEAST_COVER = 0.02
 _LANES = ("compute", "communication", "memory")
 _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
@@ -52,12 +54,13 @@ def _plot(run: Run) -> Plot:
     for npu in npus:
         for lane, codes, covers in _lanes(run.nodes, npu, edges):
             rows.append(f"npu {npu} {lane}")
-            values.append(np.where(covers < LEAST_COVER, np.nan, codes))
+            values.append(np.where(covers < LEAST_COVER, np.nan, codes * SHADES + np.ceil(covers * SHADES) - 1))
             names = np.array(_NAMES)[codes]
             texts.append([f"{name}, busy {cover:.0%}" for name, cover in zip(names, covers, strict=True)])
             used |= set(np.unique(codes[covers >= LEAST_COVER]).tolist())
-    count = len(_NAMES)
-    steps = [[(at + side) / count, COLOURS[name]] for at, name in enumerate(_NAMES) for side in (0, 1)]
+    colours = [_shade(COLOURS[name], (level + 1) / SHADES) for name in _NAMES for level in range(SHADES)]
+    count = len(colours)
+    steps = [[(at + side) / count, colour] for at, colour in enumerate(colours) for side in (0, 1)]
     drawn = go.Figure(
         go.Heatmap(
             x=(edges[:-1] + edges[1:]) / 2 / unit.ps,
@@ -81,8 +84,14 @@ def _plot(run: Run) -> Plot:
     says = (
         f"{len(npus)} of {run.summary.get('npus', 0):,} NPUs; each point is what covers most of 1/{STRETCHES:,} of the "
     )
-    says += "run. Drag to look closer."
+    says += "run, the fainter the less of it that covers. Drag to look closer."
     return Plot("lanes of some NPUs over time", drawn, says, 140 + 22 * len(rows))
+
+
+def _shade(colour: str, opacity: float) -> str:
+    """Return a colour "#rrggbb" with an opacity from 0 to 1."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
 
 
 def _lanes(

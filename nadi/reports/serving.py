@@ -1,0 +1,31 @@
+"""Serving on the terminal: time to first token, time per output token, throughput."""
+
+from typing import Any
+
+from nadi.analysis.serving import PERCENTILES
+from nadi.terminal.readable import in_unit, time_unit
+from nadi.terminal.tables import Column, FittedTable
+
+MEANINGS = {
+    "ttft": ("time to first token", "from the arrival of a request until its first token, queueing included"),
+    "tpot": ("time per output token", "mean time of the tokens of a request after its first"),
+}
+
+
+def serving_table(serving: dict[str, Any]) -> FittedTable:
+    """Return the table of `serving` of summary.json."""
+    found = {name: serving[name] for name in MEANINGS if name in serving}
+    unit = time_unit(each["p50_ps"] for each in found.values())
+    table = FittedTable(
+        f"serving: {serving['requests']:,} requests, {serving['tokens']:,} tokens, "
+        f"{serving['tokens_per_s']:,.0f} tokens/s ({unit.name})",
+        Column("time", form="name"),
+        "mean",
+        *(f"p{percent}" for percent in PERCENTILES),
+        "maximum",
+        whole="summary.json",
+    )
+    for name, each in found.items():
+        times_ps = (each["mean_ps"], *(each[f"p{p}_ps"] for p in PERCENTILES), each["quantiles_ps"][-1])
+        table.add_row(f"{name.upper()}, {MEANINGS[name][0]}", *(in_unit(time_ps, unit) for time_ps in times_ps))
+    return table
