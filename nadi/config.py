@@ -36,6 +36,7 @@ from nadi.bounds import (
 from nadi.errors import ConfigError
 from nadi.faults import FaultSection
 from nadi.launching.workers import Backend, Workers
+from nadi.named_files import ALGORITHMS, FILE, GPU, MODEL, OUTPUT_FOLDER, PARAMS, SPEC, TABLES, TRACES, results_or
 from partition import DEFAULT_METHOD
 from pdes import Settings, SharedBuffer
 from pdes.build.schedule import Faults
@@ -245,7 +246,7 @@ GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer
 class WorkloadSection(Section):
     """What the NPUs do: traces, or a model and a plan."""
 
-    traces: FilePath | None = Field(
+    traces: Annotated[FilePath | None, TRACES] = Field(
         None,
         description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et; or folder of a trace set, '
         "or of traces of one beginning",
@@ -253,14 +254,16 @@ class WorkloadSection(Section):
     trace_set: GivenTraces = Field(
         None, description="in place of traces: those that Python gives (docs/python.md); results hold words for them"
     )
-    model: str | None = Field(None, description="in place of traces: a model's name (`nadi workload models`), or file")
+    model: Annotated[str | None, MODEL] = Field(
+        None, description="in place of traces: a model's name (`nadi workload models`), or file"
+    )
     plan: Annotated[str | None, BeforeValidator(_parse_plan)] = Field(
         None, description='how the model is trained, "tp8,pp4,dp32"'
     )
     framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
         "megatron", description="whose training step of the model it is, or that it is served as [serving] says"
     )
-    groups: FilePath | None = Field(
+    groups: Annotated[FilePath | None, FILE] = Field(
         None,
         description="JSON file of the communicators that the traces name; without, groups.json if traces is a folder",
     )
@@ -309,10 +312,14 @@ class ServingSection(Section):
 class TopologySection(Section):
     """The fabric: exactly one of spec, name, file and cluster, or one that Python gives."""
 
-    spec: str | None = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
+    spec: Annotated[str | None, SPEC] = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
     name: str | None = Field(None, description="name of a topology; its parameters stand in params")
-    params: dict[str, Any] = Field({}, description="parameters of the topology called name, or in place of spec's")
-    file: FilePath | None = Field(None, description="a network in a file, as `nadi topology build` writes it")
+    params: Annotated[dict[str, Any], PARAMS] = Field(
+        {}, description="parameters of the topology called name, or in place of spec's"
+    )
+    file: Annotated[FilePath | None, FILE] = Field(
+        None, description="a network in a file, as `nadi topology build` writes it"
+    )
     graph: GivenGraph = Field(
         None, description="a fabric that Python gives (docs/python.md); results hold words for it"
     )
@@ -360,7 +367,9 @@ class TopologySection(Section):
 class SystemSection(Section):
     """How collectives are done."""
 
-    collectives: dict[str, str] = Field({}, description='algorithm of each kind, all-reduce = "ring"; others: default')
+    collectives: Annotated[dict[str, str], ALGORITHMS] = Field(
+        {}, description='algorithm of each kind, all-reduce = "ring"; others: default'
+    )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
     splits: int = Field(
         CollectiveSettings.splits,
@@ -530,11 +539,13 @@ class ComputeSection(Section):
         description="duration of the trace; operators, or num_ops and tensor_size; or what the node has",
     )
     peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
-    gpu: str | None = Field(
+    gpu: Annotated[str | None, GPU] = Field(
         None, description="on which operators are done: `nadi workload gpus` lists them, or the path of a TOML file"
     )
-    tables: tuple[str, ...] = Field((), description="measured times of operators: names, or paths of CSV or Parquet")
-    scale_from: str | None = Field(
+    tables: Annotated[tuple[str, ...], TABLES] = Field(
+        (), description="measured times of operators: names, or paths of CSV or Parquet"
+    )
+    scale_from: Annotated[str | None, GPU] = Field(
         None, description="GPU whose measured times are scaled where the tables have none of gpu"
     )
     efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
@@ -593,7 +604,7 @@ class EngineSection(Section):
     partitioner: str = Field(
         DEFAULT_METHOD, description="how the fabric is divided; docs/partition.md lists the methods"
     )
-    weights: str = Field(
+    weights: Annotated[str, results_or(*WEIGHT_WORDS)] = Field(
         "traces", description='what the division weighs: "traces", "fabric" or the folder of an earlier run'
     )
 
@@ -601,13 +612,15 @@ class EngineSection(Section):
 class EnergySection(Section):
     """What energy and cost are counted by."""
 
-    table: FilePath | None = Field(None, description="powers and prices in TOML, over the default ones")
+    table: Annotated[FilePath | None, FILE] = Field(
+        None, description="powers and prices in TOML, over the default ones"
+    )
 
 
 class OutputSection(Section):
     """What is written."""
 
-    dir: FilePath | None = Field(
+    dir: Annotated[FilePath | None, OUTPUT_FOLDER] = Field(
         None, description="folder of the results; --out goes before it; without either, no files"
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row for each trace node of each NPU")

@@ -20,7 +20,6 @@ from nadi.config import (
     ECN_KEYS,
     FABRIC_KEYS,
     PFC_KEYS,
-    WEIGHT_WORDS,
     NetworkSection,
     RunConfig,
     fidelity_like,
@@ -28,6 +27,7 @@ from nadi.config import (
 )
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
+from nadi.input_files import changed_paths
 from nadi.wiring.from_model import settled
 from pdes.core.setting import UNITS
 from topologies.clusters import Cluster, clusters
@@ -66,7 +66,7 @@ def load_config(
         raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
     folder = path.parent if path else Path()
     try:
-        found = settled(with_paths_from(config, folder), folder)
+        found = settled(with_paths_from(config, folder))
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
     if found.energy is not None:
@@ -260,50 +260,7 @@ def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 
 def with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     """Relative paths become relative to the folder of the run file."""
-    workload = config.workload.model_copy(
-        update={"traces": _join(folder, config.workload.traces), "groups": _join(folder, config.workload.groups)}
-    )
-    topology = config.topology
-    if topology.spec is not None and (folder / topology.spec).is_file():
-        topology = topology.model_copy(update={"spec": str(folder / topology.spec)})
-    topology = topology.model_copy(update={"file": _join(folder, topology.file)})
-    own = {kind: _algorithm_from(folder, spec) for kind, spec in config.system.collectives.items()}
-    system = config.system.model_copy(update={"collectives": own})
-    output = config.output.model_copy(update={"dir": _join(folder, config.output.dir)})
-    tables = tuple(_named_file(folder, table) for table in config.compute.tables)
-    gpus = {key: _named_file(folder, getattr(config.compute, key) or "") or None for key in ("gpu", "scale_from")}
-    compute = config.compute.model_copy(update={"tables": tables, **gpus})
-    engine = config.engine
-    if engine.weights not in WEIGHT_WORDS:
-        engine = engine.model_copy(update={"weights": str(folder / engine.weights)})
-    energy = config.energy and config.energy.model_copy(update={"table": _join(folder, config.energy.table)})
-    sections = {"workload": workload, "topology": topology, "system": system, "output": output, "engine": engine}
-    return config.model_copy(update=sections | {"compute": compute, "energy": energy})
-
-
-def _named_file(folder: Path, name: str) -> str:
-    """A path of a GPU or a table from the folder; names of the library as they are."""
-    return str(folder / name) if Path(name).suffix in {".toml", ".csv", ".parquet"} else name
-
-
-def _algorithm_from(folder: Path, spec: str) -> str:
-    """`custom:file=PATH` with its path from the folder; other algorithms as they are."""
-    name, colon, rest = spec.partition(":")
-    if name != "custom":
-        return spec
-    parts = [part.partition("=") for part in rest.split(",")]
-    return (
-        name
-        + colon
-        + ",".join(
-            f"file={folder / value.strip()}" if key.strip() == "file" and value.strip() else key + equals + value
-            for key, equals, value in parts
-        )
-    )
-
-
-def _join(folder: Path, path: Path | None) -> Path | None:
-    return None if path is None else folder / path
+    return changed_paths(config, lambda path: str(folder / path))
 
 
 def _place(where: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """From a run file's configuration to results: each stage called once, in order."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from nadi.closed_forms.costs import CollectiveCosts
 from nadi.config import NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
 from nadi.fidelities import fabric_settings as fabric
+from nadi.input_files import InputFiles, files_read
 from nadi.launching.gather import ALONE, Ranks
 from nadi.launching.progress import Progress, Silence
 from nadi.launching.workers import SERIAL, Workers
@@ -54,6 +55,7 @@ class FinishedRun:
         collectives: how collectives were done.
         workers: who ran it.
         results: times, counters, flows, links.
+        files: the user's files that the run read, as they were when it began; on rank 0.
         formulas: at closed forms, schedule and size of the collectives that a formula tells; the others are played.
     """
 
@@ -66,6 +68,7 @@ class FinishedRun:
     collectives: CollectiveSettings
     workers: Workers
     results: pdes.Results
+    files: Sequence[InputFiles] = ()
     formulas: frozenset[tuple[int, int]] = frozenset()
 
     def peak_rss_bytes(self) -> int:
@@ -101,6 +104,7 @@ def simulate(
         if config.topology.graph is None:  # which is there already
             check_fabric(config.topology.source(), force=force)
         _check_model(config, force=force)
+        files = files_read(config) if ranks.rank == 0 else []
         graph = built_fabric(config)
         workers = _workers(config, ranks)
         work, owner = place(config, graph, workers, progress, force=force)
@@ -120,7 +124,7 @@ def simulate(
         _check_durations(config, work.program)
         settings = fabric.fitted(graph, settings)
     if settings.fidelity.is_closed_form:
-        return _at_closed_forms(config, graph, work, settings, workers, progress, force=force)
+        return _at_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
     with together(ranks):
         own = estimate(graph, work.program, settings)
     expected = of_all_ranks(own, ranks)
@@ -129,7 +133,7 @@ def simulate(
         check_counters(graph, work.program, own)  # of a run that is refused above, pairs of NPUs fill the memory
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return FinishedRun(
-        config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
+        config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results, files
     )
 
 
@@ -140,6 +144,7 @@ def _at_closed_forms(
     settings: pdes.Settings,
     workers: Workers,
     progress: Progress | Silence,
+    files: Sequence[InputFiles],
     *,
     force: bool,
 ) -> FinishedRun:
@@ -165,6 +170,7 @@ def _at_closed_forms(
         work.collectives,
         workers,
         workers.by_rank_0(graph.npus, run),
+        files,
         frozenset(formulas),
     )
 

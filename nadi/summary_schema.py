@@ -67,6 +67,17 @@ class ServingFigures(TypedDict):
 
 
 @with_config(_STRICT)
+class HashedFiles(TypedDict):
+    """The files that a key of the run file named, with their hash."""
+
+    key: _Text
+    path: _Text
+    files: _Count
+    bytes: _Count
+    sha256: _Text
+
+
+@with_config(_STRICT)
 class _Compute(TypedDict, total=False):
     gpu: _Text | None
 
@@ -125,6 +136,7 @@ class RunSummary(TypedDict, total=False):
     packet_hops_per_s: _Amount
     peak_rss_bytes: _Count
     warnings: list[_Text]
+    files: list[HashedFiles]
     step: dict[str, _Amount]
     serving: ServingFigures
     ports: PortsByKind
