@@ -3,7 +3,8 @@
 Each section is a model; its fields are the keys. Values carry units as people write them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -13,8 +14,10 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
+    ModelWrapValidatorHandler,
     PlainSerializer,
     PlainValidator,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     StrictBool,
     field_validator,
@@ -394,8 +397,8 @@ class SystemSection(Section):
     compute_slowdown: float = _engine("compute_slowdown", ge=1, le=1000)
 
 
-_OF_PACKETS = ("collectives_in_flight", "rendezvous", "rendezvous_control", "compute_slowdown")
-"""Keys of [system] that only the packet network has."""
+OF_PACKETS = ("collectives_in_flight", "rendezvous", "rendezvous_control")
+"""Keys of [system] that only the packet network has; others take no notice of them."""
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
 FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")
@@ -411,9 +414,10 @@ _OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
 class NetworkSection(Section):
     """Packets, queues, transport, switches and congestion control.
 
-    `switch` is settled when the section is read. What its switches do not have is None: keys of shared buffers with
-    output queues, of PFC without it, of ECN without it; and keys of the analytical network with packets. Keys of
-    packets are not given with the analytical network, and not written.
+    `switch` is settled when the section is read. Keys that cannot matter have their defaults, whatever was given: those
+    of another model of the network, those of shared buffers with output queues and the other way round, those of PFC
+    and ECN without these. Keys of shared buffers and of the analytical network are None then. Keys of another model of
+    the network are not written.
     """
 
     fidelity: Literal["packet", "analytical", "closed-form"] = _engine("fidelity")
@@ -461,15 +465,10 @@ class NetworkSection(Section):
         if not isinstance(found, dict):
             return found
         values = {key: value for key, value in found.items() if value is not None}
-        named = values.get("fidelity", "packet")
-        model = fidelity_like(named)
-        for key in values if model in ("packet", *_OF_FIDELITY) else ():
-            has_it = fidelity_of(key)
-            if key in cls.model_fields and has_it not in {"", model}:
-                raise ValueError(
-                    f'{key} stands beside fidelity = "{named}"; expected fidelity = "{has_it}", or no {key}'
-                )
+        model = fidelity_like(values.get("fidelity", "packet"))
         if isinstance(model, str) and model in _OF_FIDELITY:
+            if values.get("switch") == "auto":
+                del values["switch"]
             return {key: given_default(key) for key in _OF_FIDELITY[model]} | values
         if values.get("switch", "auto") == "auto":
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
@@ -484,6 +483,25 @@ class NetworkSection(Section):
             }
             values = {key: value for key, value in usual.items() if key not in without} | values
         return values
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_defaults(cls, found: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Give keys that cannot matter their defaults, once their values are known to be right."""
+        section = read(found)
+        fields = cls.model_fields
+        without = {key: fields[key].default for key in section.model_fields_set if not section.has(key)}
+        return section.model_copy(update=without) if without else section
+
+    def has(self, key: str) -> bool:
+        """Whether the section's model of the network, its switches, PFC and ECN have a key."""
+        if fidelity_of(key) not in {"", fidelity_like(self.fidelity)}:
+            return False
+        if key == "queue_limit":
+            return self.switch == "output-queued"
+        if key in FABRIC_KEYS and self.switch == "output-queued":
+            return False
+        return (self.pfc is True or key not in PFC_KEYS) and (self.ecn is True or key not in ECN_KEYS)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -500,19 +518,13 @@ class NetworkSection(Section):
 
     def _complaint(self) -> str:
         """What does not go together; empty if all is well."""
-        given = [key for key in FABRIC_KEYS if getattr(self, key) is not None]
         if self.switch == "output-queued":
-            return f'{given[0]} stands beside switch = "output-queued"; expected "shared-buffer"' if given else ""
+            return ""
         found = []
-        if self.queue_limit != UNLIMITED:
-            found += ['queue_limit stands beside switch = "shared-buffer"; expected buffer, or "output-queued"']
         if self.cut_through:
             found += ['cut_through = true with switch = "shared-buffer"; expected cut_through = false']
         if self.trimming and self.pfc:
             found += ["trimming = true with pfc = true; expected pfc = false, or no trimming"]
-        for switch, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
-            unused = [key for key in keys if key in given and not getattr(self, switch)]
-            found += [f"{key} stands beside {switch} = false; expected {switch} = true, or no {key}" for key in unused]
         if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):
             low, high = format_bytes(self.ecn_kmin or 0), format_bytes(self.ecn_kmax or 0)
             found += [f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax"]
@@ -628,6 +640,17 @@ class OutputSection(Section):
     report: bool = Field(default=False, description="report.html, a page of the run, as --report has it written, too")
 
 
+@dataclass(frozen=True)
+class NamedKeys:
+    """The keys that a user gave. They are no part of what a configuration means, so any two are equal.
+
+    Attributes:
+        keys: Section and key, "network.mtu".
+    """
+
+    keys: frozenset[str] = field(default=frozenset(), compare=False)
+
+
 class RunConfig(Section):
     """A run file."""
 
@@ -643,13 +666,25 @@ class RunConfig(Section):
     energy: EnergySection | None = None
     faults: tuple[FaultSection, ...] = Field((), description="what fails, slows down or comes back, and when")
 
+    _named: NamedKeys = PrivateAttr(default=NamedKeys())
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Keys that the user gave, "network.mtu", without those that a cluster sets; empty if nobody knows."""
+        return self._named.keys
+
+    def with_named(self, keys: Iterable[str]) -> Self:
+        """Return the configuration with the keys that the user gave."""
+        config = self.model_copy()
+        config._named = NamedKeys(frozenset(keys))  # noqa: SLF001 - of this class
+        return config
+
     @model_validator(mode="after")
     def _system_fits_network(self) -> Self:
-        changed = [key for key in _OF_PACKETS if getattr(self.system, key) != SystemSection.model_fields[key].default]
-        if changed and self.network.fidelity != "packet":
+        if self.system.compute_slowdown != 1 and self.network.fidelity != "packet":
             raise ValueError(
-                f'[system] {changed[0]} stands beside [network] fidelity = "{self.network.fidelity}"; '
-                f'expected fidelity = "packet", or no {changed[0]}'
+                f'[system] compute_slowdown stands beside [network] fidelity = "{self.network.fidelity}"; '
+                'expected fidelity = "packet", or no compute_slowdown'
             )
         return self
 

@@ -57,6 +57,7 @@ def load_config(
     source = path or "nadi run"
     for override in overrides:
         _apply(tree, override)
+    named = _named(tree)
     where = _nul(tree)
     if where:
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
@@ -71,7 +72,7 @@ def load_config(
         raise ConfigError(f"{source}: {error}") from None
     if found.energy is not None:
         read_table(found.energy.table)
-    return found
+    return found.with_named(named)
 
 
 def put_over(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,11 +128,12 @@ def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
                 "topology.params.<key>=<value>"
             )
         _apply(tree, override)
+    named = _named(tree)
     where = _nul(tree)
     if where:
         raise ConfigError(f"--set: {_place(where)}: found a NUL; expected text without one")
     try:
-        return RunConfig.model_validate(_with_cluster(tree))
+        return RunConfig.model_validate(_with_cluster(tree)).with_named(named)
     except ValidationError as error:
         raise ConfigError(f"--set: {explain(error, RunConfig)}") from None
 
@@ -207,6 +209,11 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         tree[key] = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number of 5,000 digits
         tree[key] = text
+
+
+def _named(tree: Mapping[str, Any]) -> list[str]:
+    """Return the keys that the run file and overrides give, "network.mtu"."""
+    return [f"{name}.{key}" for name, section in tree.items() if isinstance(section, Mapping) for key in section]
 
 
 def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:

@@ -15,7 +15,8 @@ from nadi import fidelities
 from nadi.closed_forms import running
 from nadi.closed_forms.advancing.advance import advance
 from nadi.closed_forms.costs import CollectiveCosts
-from nadi.config import NetworkSection, RunConfig, SystemSection, engine_settings
+from nadi.config import OF_PACKETS, NetworkSection, RunConfig, SystemSection, engine_settings
+from nadi.effects import without_effect
 from nadi.errors import ConfigError
 from nadi.fidelities import fabric_settings as fabric
 from nadi.input_files import InputFiles, files_read
@@ -131,6 +132,7 @@ def simulate(
     with together(ranks):
         check_run(own, expected, settings, workers.total, force=force)
         check_counters(graph, work.program, own)  # of a run that is refused above, pairs of NPUs fill the memory
+    _warn(config, progress, ranks)
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return FinishedRun(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results, files
@@ -157,6 +159,7 @@ def _at_closed_forms(
         check_rows(int(folded.row_ptr[-1]), force=force)
         costed = running.costed(folded, costs, work.collectives)
         formulas.update(running.formulas(folded, costed, work.program))
+        _warn(config, progress)
         _say_if_compiled(advance, "a few seconds", progress)
         return running.run(graph, folded, costed, costs, settings, progress)
 
@@ -173,6 +176,13 @@ def _at_closed_forms(
         files,
         frozenset(formulas),
     )
+
+
+def _warn(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALONE) -> None:
+    """Name the keys that cannot matter, before a run that may take long, and after all that may be wrong with it."""
+    warning = without_effect(config)
+    if warning and ranks.rank == 0:
+        progress.warn(warning)
 
 
 def _check_model(config: RunConfig, *, force: bool) -> None:
@@ -279,6 +289,8 @@ def network_settings(
         ConfigError: what is given does not go together.
     """
     system = system or SystemSection()
+    if network.fidelity != "packet":
+        system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in OF_PACKETS})
     return pdes.Settings(
         seed=seed,
         record_nodes=record_nodes,

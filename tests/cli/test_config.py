@@ -134,12 +134,12 @@ def test_the_system_layer_waits_and_slows_down_if_told(load):
     assert RunConfig.model_validate(config.settled()) == config
 
 
-@pytest.mark.parametrize("key", ["rendezvous=1", "collectives_in_flight=1", "compute_slowdown=1.1"])
-def test_whole_messages_have_no_such_system_layer(load, key):
-    name = key.partition("=")[0]
-    expected = f'[system] {name} stands beside [network] fidelity = "analytical"; expected fidelity = "packet"'
-    with pytest.raises(ConfigError, match=re.escape(expected)):
-        load(LEAST, "network.fidelity=analytical", f"system.{key}")
+@pytest.mark.parametrize("fidelity", ["analytical", "closed-form"])
+def test_other_fidelities_have_no_such_system_layer(load, fidelity):
+    config = load(LEAST, f"network.fidelity={fidelity}", "system.rendezvous=1", "system.collectives_in_flight=1")
+    assert network_settings(config.network, config.system) == network_settings(config.network)
+    with pytest.raises(ConfigError, match=re.escape("[system] compute_slowdown stands beside [network] fidelity")):
+        load(LEAST, f"network.fidelity={fidelity}", "system.compute_slowdown=1.1")
 
 
 def test_set_replaces_values(load):
