@@ -10,6 +10,9 @@ from nadi.effects import Times, without_effect
 from nadi.simulation import FinishedRun
 from nadi.wiring.building import memory_nodes
 from nadi.wiring.from_model import remarks
+from pdes.build.fabric import covering_packets
+from pdes.core.state import SELECTIVE_PACKETS
+from topologies.units import format_time
 from workload.trace_sets.view import COLLECTIVE, COMPUTE, MEMORY
 
 NOBODY_WAITS = (
@@ -107,12 +110,41 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[Counts]) -> list[str]:
         simulation.settings.faults,
         simulation.results.finish_time_ps,
     )
-    said += [without] if without else []
+    said += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
     if simulation.results.finish_time_ps == 0:
         said.append(_why_no_time(simulation, total))
     if not simulation.settings.fidelity.congestion_aware:
         said += _too_much(simulation)
     return said
+
+
+def _narrow_window(simulation: FinishedRun) -> str:
+    """Whether selective repeat keeps `window = "auto"` below what a round trip holds."""
+    settings = simulation.settings
+    if settings.fidelity.act or settings.window_bytes or not settings.selective_repeat:
+        return ""
+    packets = covering_packets(simulation.graph, settings)
+    if packets <= SELECTIVE_PACKETS:
+        return ""
+    return (
+        f'[network] window = "auto" is {SELECTIVE_PACKETS} packets, the most that selective repeat keeps, and the '
+        f"longest round trip holds {packets:,}: one flow alone may not fill the fastest port; a larger mtu helps"
+    )
+
+
+def _overtaken(simulation: FinishedRun) -> str:
+    """Whether packets were sent again only because those of later flowlets overtook them."""
+    settings, counters = simulation.settings, simulation.results.counters
+    again = int(counters.get("retransmitted_packets", 0))
+    if not again or counters.get("dropped_packets", 0) or not settings.load_balancing.has_flowlets:
+        return ""
+    if settings.selective_repeat:
+        return ""
+    return (
+        f'{again:,} packets were sent again, and none was dropped: with load_balancing = "flowlet" packets overtook '
+        "others of their flow, which go-back-N takes for a loss; selective_repeat = true, or a flowlet_gap longer than "
+        f"{format_time(settings.flowlet_gap_ps)}, avoids it"
+    )
 
 
 def _too_much(simulation: FinishedRun) -> list[str]:
