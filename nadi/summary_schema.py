@@ -28,11 +28,12 @@ def _plain_extras(document: dict[str, Any]) -> dict[str, Any]:
 
 @with_config(_STRICT)
 class ExpectedPorts(TypedDict):
-    """Ports of one kind: how many, the sum of their rates in bits per second, the bytes that they sent."""
+    """Ports of one kind: the run's share of them and of their rates in bits per second, the bytes sent, all ports."""
 
-    number: _Count
+    number: _Amount
     rate_bps: _Amount
     tx_bytes: _Amount
+    present: _Count
 
 
 @with_config(_STRICT)
