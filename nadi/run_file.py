@@ -24,16 +24,18 @@ from nadi.config import (
     RunConfig,
     fidelity_like,
     fidelity_of,
+    given_default,
 )
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.input_files import changed_paths
 from nadi.wiring.from_model import settled
+from pdes.core.errors import RunError
 from pdes.core.setting import UNITS
+from pdes.core.state import SELECTIVE_PACKETS
+from pdes.network.balancing import balancing
 from topologies.clusters import Cluster, clusters
-from topologies.units import (
-    short,
-)
+from topologies.units import parse_bytes, short
 
 _OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
 
@@ -245,8 +247,20 @@ def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> 
         without |= set(keys) if given.get(key) is False else set()
     if without or "congestion_control" in given:
         without.add("congestion")
+    if _is_too_wide({**defaults, **given}):
+        without.add("window")
     models = {"", fidelity_like(given.get("fidelity", "packet"))}
     return {key: value for key, value in defaults.items() if key not in without and fidelity_of(key) in models}
+
+
+def _is_too_wide(keys: Mapping[str, Any]) -> bool:
+    """Whether a window is more packets than selective repeat keeps; values that are wrong are complained of later."""
+    try:
+        packets = parse_bytes(keys.get("window")) / parse_bytes(keys.get("mtu", given_default("mtu")))
+        overtakes = balancing(keys.get("load_balancing", "ecmp")).reorders
+    except (ValueError, TypeError, ZeroDivisionError, RunError):
+        return False
+    return packets > SELECTIVE_PACKETS and (overtakes or keys.get("selective_repeat") is True)
 
 
 def _compute_defaults(defaults: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

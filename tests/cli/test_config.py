@@ -96,6 +96,14 @@ def test_defaults_of_shared_buffers_are_those_of_the_engine():
     assert chosen == SharedBuffer(10**6, True, 0.5, 3000, 2000, True, 1000, 2000, 1.0, False, (3, 1))
 
 
+@pytest.mark.parametrize("given", [{"switch": "shared-buffer", "buffer": "1MB"}, {"buffer": "1MB"}])
+def test_pfc_and_ecn_are_on_where_a_buffer_is_shared(given):
+    """As docs/how-to/incast.md says."""
+    network = network_section([f"network.{key}={value}" for key, value in given.items()])
+    assert (network.pfc, network.ecn) == (True, True)
+    assert network_section([]).pfc is None
+
+
 def test_a_buffer_that_may_drop_has_a_timeout():
     graph = build("switch:npus=4,rate=100Gbps,delay=1us")
     for text, dropping in (("pfc=true", False), ("pfc=false", True), ("pfc_headroom=9kB", True)):
