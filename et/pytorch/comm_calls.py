@@ -276,7 +276,7 @@ def _width(dtype: str) -> int:
 
 def _dtype(types: Sequence[Any]) -> str:
     """Of the first tensor: "Tensor(c10::Half)" or "GenericList[Tensor(float)]" gives "Half", "float"."""
-    match = re.search(r"Tensor\(([^)]+)\)", " ".join(map(str, types[:1])))
+    match = re.search(r"Tensor\(([^()]+)\)", " ".join(map(str, types[:1])))
     return match[1].removeprefix("c10::") if match else ""
 
 
