@@ -86,7 +86,7 @@ _JSON = _kinds(
         Kind("groups", "a group file (JSON with lists of NPUs)", "[workload] groups of a run file names it"),
     ),
     (
-        r'"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
+        r'"workload_graph"\s*:\s*\[|"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
         Kind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"),
     ),
     ("", Kind("json", "JSON")),

@@ -29,6 +29,7 @@ def convert(
     as_json: bool = typer.Option(False, "--json", help="Print what was read, made and lost as JSON."),
 ) -> None:
     """Turn traces of PyTorch, ASTRA-sim, SimAI or GOAL into Chakra traces, and Chakra traces into JSON or GOAL."""
+    from et.errors import advising
     from et.formats import chakra, chosen, format_of, readable, writable
     from nadi.launching.ending import unwound
     from nadi.reports.convert import render
@@ -46,7 +47,8 @@ def convert(
     with unwound():
         if of_set and reader.NAME == chakra.NAME:
             strict = chakra.is_strict(from_options)
-            traces = expanded_tables(read_set(sources[0], strict=strict, keep_others=True))
+            with advising(chakra.NOT_STRICT_OPTION):
+                traces = expanded_tables(read_set(sources[0], strict=strict, keep_others=True))
         else:
             traces = reader.read(sources, from_options)
         names = writer.names(traces, prefix)
