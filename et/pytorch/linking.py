@@ -33,6 +33,11 @@ class Links:
     way: str = NOT_AT_ALL
     windows: int = 0
 
+    def span_ns(self, kineto: KinetoTrace) -> tuple[int, int]:
+        """Return when the first linked operator begins and when the last one ends, in ns; (0, 0) if none is linked."""
+        begins = min((kineto.ops[i].start_ns for i in self.host), default=0)
+        return begins, max((kineto.ops[i].end_ns for i in self.host), default=0)
+
 
 def link(host: HostTrace | None, kineto: KinetoTrace) -> Links:
     """Find them."""
@@ -44,6 +49,21 @@ def link(host: HostTrace | None, kineto: KinetoTrace) -> Links:
     if found:
         return Links(found, BY_ID)
     return _by_order(host, kineto)
+
+
+def is_of_a_part(links: Links, kineto: KinetoTrace) -> bool:
+    """Return whether the host trace is of a part of the Kineto trace, as of one step of several.
+
+    So it is if it fits several places by order, or if most calls that launch something are before or after it.
+    """
+    if not links.host:
+        return False
+    if links.windows > 1:
+        return True
+    begin_ns, end_ns = links.span_ns(kineto)
+    launches = {op.correlation for op in kineto.device_ops}
+    starts = [call.start_ns for call in kineto.calls if call.correlation in launches]
+    return sum(begin_ns <= start_ns < end_ns for start_ns in starts) * 2 < len(starts)
 
 
 def _by_order(host: HostTrace, kineto: KinetoTrace) -> Links:
