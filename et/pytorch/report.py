@@ -140,7 +140,7 @@ def _of_files(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
     if untimed:
         yield (
             f"{_ranks(untimed)} without a Kineto trace: kernels, times and waits are lost, and nodes take no time: "
-            "a run has communication only; for times record both traces (`nadi trace collect`) and convert them together"
+            "a run has communication only; for times record both traces (`nadi trace collect`), convert them together"
         )
     unknown = sorted({rank["schema"] for rank in ranks if rank["known_schema"] is False})
     if unknown:
