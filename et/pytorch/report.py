@@ -153,7 +153,7 @@ def _of_links(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
         yield f"{_ranks(failed)}: the host trace fits no part of the Kineto trace and is not used"
     by_order = [rank["rank"] for rank in timed if rank["linked_by"] == BY_ORDER]
     if by_order:
-        yield f"{_ranks(by_order)}: no record function ids, operators linked by order and name"
+        yield f"{_ranks(by_order)}: no record function ids that fit, operators linked by order and name"
     part = [rank for rank in timed if rank["is_of_a_part"]]
     if part and part[0]["device_operations"] < part[0]["device_operations_of_all_steps"]:
         yield (

@@ -264,3 +264,22 @@ def test_a_host_trace_alone_says_how_to_get_times(tmp_path):
 def test_a_run_of_more_ranks_than_a_simulation_has_is_refused(tmp_path, rank, world):
     with pytest.raises(et.TraceError, match=r"kineto.json: a run of [0-9,]* ranks, expected at most 524,288"):
         convert(written(tmp_path, kineto=kineto(step([op("aten::mm", 5, 9)]), rank, world)))
+
+
+def test_ids_that_fit_by_chance_give_way_to_order_and_names(tmp_path):
+    """The ids of the Kineto trace are 3 more than those of the host trace, so two of ten operators fit by chance."""
+    names = ["aten::mm", "aten::add", "aten::relu", "aten::mm", "aten::mul", "aten::add", "aten::sum", "aten::mm",
+             "aten::div", "aten::sub"]  # fmt: skip
+    events = []
+    for number, name in enumerate(names):
+        begin = 20 * number
+        events += [
+            op(name, begin, begin + 10, rf_id=number + 4),
+            call("cudaLaunchKernel", begin + 2, begin + 3, number + 1),
+            kernel(f"kernel {number}", begin + 5, begin + 9, number + 1),
+        ]
+    nodes = [host_node(number + 3, name, number + 1) for number, name in enumerate(names)]
+    made = convert(written(tmp_path, host=host(nodes), kineto=kineto(events)))
+    (rank,) = made.report["ranks"]
+    assert (rank["linked_operators"], rank["linked_kernels"], rank["kernels"]) == (10, 10, 10)
+    assert "rank 0: no record function ids that fit, operators linked by order and name" in made.notes
