@@ -5,7 +5,6 @@ key names the nearest known one.
 """
 
 import difflib
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -16,6 +15,7 @@ from pydantic import (
 )
 
 import inputs
+from inputs.toml import MOST_KEY_PARTS
 from nadi.config import (
     ECN_KEYS,
     FABRIC_KEYS,
@@ -166,7 +166,7 @@ def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, .
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        found = tomllib.loads(inputs.read_text(path))
+        found = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
         _refuse_others(path)
         raise ConfigError(f"{path}: {error.strerror or error}; expected a run file") from None
@@ -200,7 +200,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     """Put "section.key=value" into the tree. The value is TOML where it can be, else text."""
     path, equals, text = override.partition("=")
     *sections, key = (part.strip() for part in path.split("."))
-    if not equals or not sections or not all(sections) or not key:
+    if not equals or not 1 <= len(sections) < MOST_KEY_PARTS or not all(sections) or not key:
         raise ConfigError(f"--set {override}: expected section.key=value, as network.window=1MiB")
     for section in sections:
         inner = tree.setdefault(section, {})
@@ -208,7 +208,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             raise ConfigError(f"--set {override}: {section} is a value, not a section")
         tree = inner
     try:
-        tree[key] = tomllib.loads(f"value = {text}")["value"]
+        tree[key] = inputs.parse_toml(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number of 5,000 digits
         tree[key] = text
 

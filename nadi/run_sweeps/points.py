@@ -9,7 +9,6 @@ as many strata as there are points, and each stratum is used once.
 import hashlib
 import itertools
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -105,7 +104,7 @@ def read_sweep(path: Path) -> Sweep:
         WorkloadError, TopologyError: of a point, that a model, a plan or a fabric is wrong.
     """
     try:
-        file = SweepFile.model_validate(tomllib.loads(inputs.read_text(path)))
+        file = SweepFile.model_validate(inputs.parse_toml(inputs.read_text(path)))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}; expected a sweep file") from None
     except ValidationError as error:
