@@ -12,6 +12,8 @@ from workload.nccl.tuning import Host
 from workload.shape import Shape
 
 MOST_CHANNELS = 32
+UNDRIVEN_CONNECTIONS = 25
+"""Connections of channels that take their port's whole rate; those of more channels share them, as driven ones follow."""
 MOST_SLICES = max(protocol.slices for protocol in PROTOCOLS.values())
 MOST_STEPS = 1024
 """Of a lane. Where a buffer would take more, its chunks grow beyond what NCCL's buffers hold."""

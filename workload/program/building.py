@@ -39,6 +39,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _LARGEST_PRODUCT = 2**62  # of buffer and chunks: the engine multiplies them
+_SHAPELESS = ("direct", "pairwise")
+"""Algorithms of all-to-alls with split sizes that do not ask where members are."""
 
 
 def build_program(
@@ -203,7 +205,7 @@ class _Chooser:
         self._uneven_of: dict[int, list[Int64]] = {}
         for (group, _), matrix in sorted(uneven.items(), key=operator.itemgetter(0)):
             self._uneven_of.setdefault(group, []).append(matrix)
-        self._uneven_schedules: dict[tuple[int, tuple[int, ...] | None], tuple[int, int]] = {}
+        self._uneven_schedules: dict[tuple[int, Shape | None], tuple[int, int]] = {}
         self._groups, self._fabric = groups, fabric
         self._shapes: dict[int, Shape] = {}
         self._known: dict[tuple[str, int, Shape | None, int], int] = {}
@@ -245,10 +247,10 @@ class _Chooser:
         """Number of the schedule of a group's uneven all-to-all, and the bytes of the buffer that it works on."""
         matrix = self._uneven[group, seq]
         algorithm = self.settings.algorithm_of(UNEVEN)
-        shape = self._shape(group) if algorithm == "hierarchical" and len(matrix) > 1 else None
-        key = id(matrix), shape.host if shape else None  # equal matrices are one array
+        shape = self._shape(group) if algorithm not in _SHAPELESS and len(matrix) > 1 else None
+        key = id(matrix), shape  # equal matrices are one array
         if key not in self._uneven_schedules:
-            schedule, cut = self.schedules.add_uneven(matrix, algorithm, key[1]), units(matrix)
+            schedule, cut = self.schedules.add_uneven(matrix, algorithm, shape), units(matrix)
             chunks = cut.chunks if schedule == DONE_AT_ONCE else self.schedules.chunks(schedule)
             self._uneven_schedules[key] = schedule, chunks * cut.unit_bytes
         return self._uneven_schedules[key]
