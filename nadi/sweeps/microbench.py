@@ -105,7 +105,8 @@ class Collective(NamedTuple):
             workload.WorkloadError: unknown kind.
         """
         if self.matrix:
-            return replace(self.settings, algorithm=defaults_on(graph) | self.settings.algorithm).algorithm_of(UNEVEN)
+            algorithms = {**defaults_on(graph), **self.settings.algorithm}
+            return replace(self.settings, algorithm=algorithms).algorithm_of(UNEVEN)
         named = self.settings.algorithm.get(self.kind)
         return named or defaults_on(graph).get(self.kind) or workload.default_algorithm(self.kind)
 

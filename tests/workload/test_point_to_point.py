@@ -93,7 +93,9 @@ def test_uneven_all_to_alls_are_nccls_where_even_ones_are():
     assert settings().algorithm_of("all-to-all-v") == "direct"
     both = CollectiveSettings({"all-to-all": "nccl", "all-to-all-v": "pairwise"})
     assert both.algorithm_of("all-to-all-v") == "pairwise"
-    with pytest.raises(WorkloadError, match="'ring' for all-to-all-v: expected one of direct, pairwise, hierarchical, nccl"):
+    with pytest.raises(
+        WorkloadError, match="'ring' for all-to-all-v: expected one of direct, pairwise, hierarchical, nccl"
+    ):
         CollectiveSettings({"all-to-all-v": "ring"})
     with pytest.raises(WorkloadError, match="is no parameter"):
         CollectiveSettings({"all-to-all-v": "nccl:rings=2"})

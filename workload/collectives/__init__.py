@@ -283,7 +283,7 @@ def uneven_algorithms() -> tuple[str, ...]:
 
 
 def default_uneven(even: str) -> str:
-    """The algorithm of all-to-alls with split sizes for who names none; even: that of those without, "" = none named."""
+    """The default algorithm of all-to-alls with split sizes; even: the one named for those without, "" = none."""
     does_both = hasattr(algorithms().get(even.partition(":")[0]), "plan_uneven")
     return even if does_both else PLAIN_UNEVEN[0]
 

@@ -6,7 +6,7 @@ from workload.nccl import collnet_plans, nvls_plans, pat_plans, point_to_point, 
 from workload.nccl.generations import AUTO, generations
 from workload.nccl.overrides import ALGORITHMS, PROTOCOLS
 from workload.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, TREE
-from workload.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, PLANNED, Asked, Way, host_of, way_of
+from workload.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, PLANNED, Asked, host_of, way_of
 from workload.plans.extent import Extent
 from workload.plans.plan import Plans
 from workload.shape import Shape
@@ -122,6 +122,11 @@ def plan_uneven(cut: Units, shape: Shape, *, pxn: bool, **asked: Any) -> Plans: 
     """Lanes of an all-to-all with another number of bytes for each pair; cut: them in units."""
     own = Asked(**asked)
     return pxn_plans.plan_uneven(shape, _communicator(shape, own), cut, pxn=pxn, proto=own.proto)
+
+
+def communicator(shape: Shape, *, pxn: bool, **asked: Any) -> point_to_point.Communicator:  # noqa: ANN401, ARG001
+    """By which sends and receives of a group go."""
+    return _communicator(shape, Asked(**asked))
 
 
 def _communicator(shape: Shape, own: Asked) -> point_to_point.Communicator:

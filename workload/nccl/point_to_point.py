@@ -1,9 +1,13 @@
-"""How NCCL sends one message from a GPU to another: protocol, channels, their rate, and what passes before the first byte.
+"""How NCCL sends one message from a GPU to another: protocol, channels, their rate, and the time before the first byte.
 
-All-to-alls are groups of such sends and receives, and so are the sends and receives of a pipeline. The rules are those of
-NCCL 2.30: `addP2pToPlan` and `scheduleP2pTasksToPlan` in src/enqueue.cc (channels and protocol of a message),
-`ncclTopoGetNchannels` and `ncclTopoComputeP2pChannels` in src/graph/paths.cc (channels of a peer), `computeBuffSizes` in
-src/init.cc (chunks), and src/device/sendrecv.h (half of a block's warps send, the other half receives).
+All-to-alls are groups of such sends and receives, and so are the messages of a pipeline. The rules are those of NCCL
+2.30: `addP2pToPlan` and `scheduleP2pTasksToPlan` in src/enqueue.cc (channels and protocol of a message),
+`ncclTopoGetNchannels` and `ncclTopoComputeP2pChannels` in src/graph/paths.cc (channels of a peer), `computeBuffSizes`
+in src/init.cc (chunks), and src/device/sendrecv.h (half of a block's warps send, the other half receives).
+
+NCCL publishes no rate of a channel that sends. A block does no more in a ring than what the tuning model knows as
+perChMaxRingLL128Bws (20 GB/s up to Ampere, 36.7 on Hopper, 40 on Blackwell), with all of its warps; half of them are
+taken to reach half of it. On GH200 that is 18.35 GB/s; measured on one channel were 18.3 (nccl issue 1272).
 """
 
 import math
@@ -30,8 +34,8 @@ _MOST_LL_BYTES = 16 * KIB
 _SENDING_SHARE = 0.5
 """Of a block's warps, those that send (`nSendWarpPerWork` in src/device/sendrecv.h)."""
 _FIRST_CONNECTION, _FIRST_INSIDE, _FIRST_BETWEEN = UNDRIVEN_CONNECTIONS, 50, 57
-"""Numbers of the connections of messages with one channel: in one host, and of groups over several hosts inside a host and
-between hosts. Those of 2, 4, ... 64 channels follow. Rings in one host have the numbers from 32 on."""
+"""Numbers of the connections of messages with one channel: in one host, and of groups over several hosts inside a host
+and between hosts. Those of 2, 4, ... 64 channels follow. Rings in one host have the numbers from 32 on."""
 _MOST_CHANNELS = 64
 """Of a communicator (MAXCHANNELS)."""
 
@@ -78,7 +82,7 @@ class Message(NamedTuple):
 
     @property
     def connection(self) -> int:
-        """Number of the connection over which messages with as many channels go to a peer; 0 where they are not paced."""
+        """Number of the connection to a peer for messages with as many channels; 0 where they are not paced."""
         return 0 if math.isinf(self.gbps) else self.first_connection + self.channels.bit_length() - 1
 
     def wait_ps(self, shape: Shape, *, between_hosts: bool) -> int:

@@ -6,8 +6,8 @@ NVLink, and it sends them on as one message (NCCL 2.12, "PXN"). A receiver on wh
 directly.
 
 Blocks have one size, or another for each pair of members (all-to-all-v): the plans are the same. Each message has the
-protocol, the channels and the rate that NCCL gives a send of its size (workload.nccl.point_to_point); what relays pass on
-is many sends at once, which have channels enough for the whole NIC.
+protocol, the channels and the rate that NCCL gives a send of its size (workload.nccl.point_to_point). What relays pass
+on is many sends at once, whose channels are enough for the whole NIC.
 
 Scratch regions hold the runs of blocks: those that a member passes on, and those that come for it where the sending
 host's members are not numbered in a row, from where they are copied into the output.
@@ -82,12 +82,12 @@ class Run(NamedTuple):
     Attributes:
         receiver: whose they are.
         begins: where in the relay's scratch each member's block begins, by the order of the host.
-        count: chunks of all of them.
+        chunks: of all of them.
     """
 
     receiver: int
     begins: tuple[int, ...]
-    count: int
+    chunks: int
 
 
 class _Routes(NamedTuple):
@@ -199,7 +199,7 @@ def closed_form(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool
         one_ps = chunk_bytes * wire[0] / wire[1] / one.gbps * 1e3 if blocks else 0.0
         return max(port_ps(one, blocks, rate_bps), one_ps)
 
-    near_ps = _begins_ps(shape, inside, far=False) if max(counts) > 1 else 0
+    near_ps: float = _begins_ps(shape, inside, far=False) if max(counts) > 1 else 0
     if not far:
         return near_ps + sends_ps(inside, n - 1, shape.inside_bps)
     far_ps = _begins_ps(shape, between, far=True)
@@ -317,9 +317,7 @@ def _member(job: _Job, runs: Sequence[Run], member: int) -> list[Lane]:
     return [*lanes, _after(copies, relayed)]
 
 
-def _take_run(
-    blocks: Blocks, relayed: Lane, copies: Lane, via: int, senders: tuple[int, ...], member: int
-) -> None:
+def _take_run(blocks: Blocks, relayed: Lane, copies: Lane, via: int, senders: tuple[int, ...], member: int) -> None:
     """A run from a relay goes into the output where its senders are numbered in a row, else over scratch."""
     first, counts = senders[0], [blocks.count(sender, member) for sender in senders]
     if not sum(counts):
@@ -356,10 +354,10 @@ def _passes(job: _Job, own: tuple[int, ...], runs: Sequence[Run], gathers: Seque
     lanes: list[Lane] = []
     blocks, passed = job.blocks, 0
     for number, run in enumerate(runs):
-        if not run.count:
+        if not run.chunks:
             continue
         if len(lanes) < _MOST_SENDING_LANES:
-            one, _ = job.send_of(member, run.receiver, run.count)
+            one, _ = job.send_of(member, run.receiver, run.chunks)
             lanes.append(one.lane(job.shape, job.wait_ps(one, far=True), between_hosts=True, paced=False))
         lane = lanes[passed % _MOST_SENDING_LANES]
         passed += 1
@@ -368,7 +366,7 @@ def _passes(job: _Job, own: tuple[int, ...], runs: Sequence[Run], gathers: Seque
             lane.copy(int(blocks.input[member, run.receiver]), to=run.begins[own.index(member)], count=mine)
         last = len(gathers[number].steps) - 1
         after = (2 + number, last) if last >= 0 else AT_ONCE
-        lane.step(send_to=run.receiver, to_lane=_PEER + 1, send=run.begins[0], send_count=run.count, after=after)
+        lane.step(send_to=run.receiver, to_lane=_PEER + 1, send=run.begins[0], send_count=run.chunks, after=after)
     return lanes
 
 

@@ -27,8 +27,8 @@ class CollectiveSettings:
 
     Attributes:
         algorithm: name of the algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; kinds
-            that it lacks get their default. The kind all-to-all-v is an all-to-all with split sizes; its default is NCCL
-            where all-to-alls are NCCL's.
+            that it lacks get their default. The kind all-to-all-v is an all-to-all with split sizes; its default is
+            NCCL where all-to-alls are NCCL's.
         all_gather_size: what comm_size of all-gather and gather is, "contribution" or "total".
         splits: of algorithms of several dimensions that say no number.
         dataset_splits: of all others that say no number, and of those where splits is 1.
