@@ -75,8 +75,13 @@ class Shard:
 
     @cached_property
     def value_bytes(self) -> int:
-        """Of an activation in memory and on the wire."""
+        """Bytes of an activation in memory, and on the wire unless it is quantised before (`operand_bytes`)."""
         return int(DTYPE_BYTES[self.activation_dtype])
+
+    @cached_property
+    def operand_bytes(self) -> int:
+        """Bytes of a value that a product in the plan's data type takes."""
+        return int(DTYPE_BYTES[self.plan.dtype])
 
     @cached_property
     def vocabulary(self) -> int:
