@@ -87,7 +87,7 @@ def backward(s: Shard, layer: int) -> Items:
         *_rejoin(s),
         weights_product(s, "router", (s.operator("gemm", experts.count, h, s.routed_rows),)),
         *shared,
-        Compute("mlp-norm", (s.operator("norm-backward", s.rows, h), s.residual()), waiting(key)),
+        Compute("mlp-norm", (s.operator("norm-backward", s.rows, h), s.residual_backward()), waiting(key)),
     ]
 
 
