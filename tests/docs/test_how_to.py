@@ -17,7 +17,7 @@ PAGES = sorted((DOCS / "how-to").glob("*.md"))
 LIMIT_S = 300
 NPUS = 8
 LEFT_OUT = ("sbatch ", "mpiexec ", "nadi trace collect ")
-"""Commands that need a cluster, 16 cores or PyTorch; tests/slurm, tests/parallel and test_trace_collect.py have them."""
+"""Commands that need a cluster, many cores or PyTorch; tests/slurm, tests/parallel and tests/cli have them."""
 _PART = re.compile(r"^```(\w*)\n(.*?)^```$|^    (\S[^\n]*)$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"`([\w-]+\.toml)`")
 CLUSTER_RUN = """
