@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import re
-import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from nadi.errors import ConfigError
+from nadi.launching.script_words import directive, one_line, shell_line, shell_word
 
 LAUNCHERS = {
     "mpiexec": 'mpiexec -n "$ranks"',
@@ -73,8 +73,7 @@ class Job:
             raise ConfigError(f"--launcher {self.launcher!r}: expected one of {', '.join(LAUNCHERS)}")
         paths = (str(path) for path in (self.run_file, self.out, self.python))
         for text in itertools.chain(paths, self.overrides, *(task.overrides for task in self.tasks)):
-            if not text.isprintable():
-                raise ConfigError(f"{text!r}: expected a single line of printable characters")
+            one_line(text)
 
     @property
     def ranks(self) -> int:
@@ -123,8 +122,11 @@ def render(job: Job) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["quote"] = shlex.quote
-    environment.filters["settings"] = lambda overrides: " ".join(f"--set {shlex.quote(text)}" for text in overrides)
+    environment.filters["quote"] = shell_word
+    environment.filters["directive"] = directive
+    environment.filters["settings"] = lambda overrides: shell_line(
+        word for override in overrides for word in ("--set", override)
+    )
     return environment.get_template("job.sh.j2").render(job=job, launch=LAUNCHERS[job.launcher])
 
 

@@ -244,7 +244,7 @@ def test_a_batch_script_plans_in_shards(nadi, model):
     script = nadi("plan", "--model", model, *_ON[:4], "--reserve", "5%", "--slurm", 4, "--out", "plans").out
     assert " --reserve 5% " in script
     assert "--array=0-3" in script
-    assert "--shard $SLURM_ARRAY_TASK_ID/4 --out plans/$SLURM_ARRAY_TASK_ID" in script
+    assert '--shard "$SLURM_ARRAY_TASK_ID/4" --out plans/$SLURM_ARRAY_TASK_ID' in script
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_options_become_directives(slurm_command):
 def test_one_rank_of_one_thread_needs_neither_mpi_nor_workers(slurm_command):
     _, out, _ = slurm_command("--dry-run", "--set", "network.mtu=1 KiB")
     assert command_of(out) == [
-        *("$python", "-m", "nadi", "run", "$run_file", "--out", "$out", "--quiet", "--set", "network.mtu=1 KiB")
+        *("$python", "-P", "-m", "nadi", "run", "$run_file", "--out", "$out", "--quiet", "--set", "network.mtu=1 KiB")
     ]
     assert directives(out)["job-name"] == "my_run"
 
@@ -167,9 +167,108 @@ def test_awkward_texts_reach_the_command(tmp_path):
         ["bash", "-c", batch.render(job)], env=environ, capture_output=True, text=True, timeout=20, check=True
     )
     assert done.stdout.splitlines() == [
-        *("-m", "nadi", "run", str(tmp_path / "r'un.toml"), "--out", str(tmp_path / "o$ut" / "t"), "--quiet"),
+        *("-P", "-m", "nadi", "run", str(tmp_path / "r'un.toml"), "--out", str(tmp_path / "o$ut" / "t"), "--quiet"),
         *("--set", awkward),
     ]
+
+
+HOSTILE = ("x $(touch PWNED)", "x`touch PWNED`", "x'; touch PWNED; '", 'x"; touch PWNED; "', "x %u #", "x&touch PWNED")
+BROKEN = ("x\ntouch PWNED\n", "x\rtouch PWNED", "x\x1b[31m", "x\u2028touch PWNED", "x\udcff")
+PLANS = ("plan", "--model", "gpt3-125m", "--cluster", "small-a100", "--gpus", "4")
+
+
+@pytest.fixture
+def scripts_of(tmp_path, monkeypatch, capsys):
+    """Print the batch scripts of all commands that make one, a name of the user's in all places: code, script, errors.
+
+    Python is a stand-in in a folder of that name, which writes its arguments to `called`.
+    """
+
+    def scripts(name):
+        folder = tmp_path / name if name.isprintable() else tmp_path
+        folder.mkdir(exist_ok=True)
+        stub = folder / "python"
+        stub.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" "" >> {shlex.quote(str(tmp_path / "called"))}\n')
+        stub.chmod(0o755)
+        (folder / "run.toml").write_text(RUN)
+        (folder / "sweep.toml").write_text('run = "run.toml"\n[values]\n"engine.seed" = [1, 2]\n')
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "own.toml").write_text(RUN.replace('"t"', f'"{tmp_path}/t"'))
+        (tmp_path / name / "sweep.toml").write_text((folder / "sweep.toml").read_text())
+        (tmp_path / name / "run.toml").write_text(RUN)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "executable", str(stub))
+        asked = (
+            ("sweep", folder / "sweep.toml", "--slurm", "2", "-o", name),
+            ("sweep", folder / "sweep.toml", "--slurm", "2", "-o", "out", "--sbatch", f"comment={name}"),
+            ("sweep", tmp_path / name / "sweep.toml", "--slurm", "2", "-o", "out"),
+            (*PLANS, "--slurm", "2", "-o", name),
+            (*PLANS, "--slurm", "2", "-o", "out", "--sbatch", f"comment={name}"),
+            (*PLANS, "--slurm", "2", "-o", "out", "--energy-table", name),
+            ("slurm", folder / "run.toml", "--nodes", "1", "--dry-run", "--out", name),
+            ("slurm", tmp_path / name / "own.toml", "--nodes", "1", "--dry-run", "--out", "out"),
+        )
+        for arguments in asked:
+            code = main([*map(str, arguments)])
+            yield arguments, (code, *capsys.readouterr())
+
+    return scripts
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_are_text_wherever_they_enter_a_script(scripts_of, tmp_path, name):
+    """Every script is run by bash, with stand-ins for SLURM's programs that run what they are given."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    wrap = 'for word; do [[ $word == --wrap=* ]] && exec bash -c "${word#--wrap=}"; done; true'
+    for program in ("srun", "sbatch"):
+        (programs / program).write_text(f"#!/bin/bash\n{wrap}\n")
+        (programs / program).chmod(0o755)
+    environ = {"PATH": f"{programs}:{os.defpath}", "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "7"}
+    for arguments, (code, script, err) in scripts_of(name):
+        assert (code, err) == (0, ""), arguments
+        assert subprocess.run(["bash", "-n"], input=script, text=True, timeout=20).returncode == 0
+        done = subprocess.run(
+            ["bash", "-c", script],
+            env=environ | {"SLURM_JOB_NUM_NODES": "1"}, cwd=tmp_path, capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), script
+        called = (tmp_path / "called").read_text()
+        (tmp_path / "called").unlink()
+        paths = [str(word) for word in arguments if name in str(word) and not str(word).startswith("comment=")]
+        assert all(path in called for path in paths)
+        assert [*tmp_path.rglob("PWNED")] == [], script
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_names_that_are_no_printable_line_enter_no_script(scripts_of, name):
+    for arguments, (code, script, err) in scripts_of(name):
+        assert (code, script) == (2, ""), arguments
+        assert err.count("\n") == 1
+        assert "printable characters" in err, err
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--qos=high", "expected an option of sbatch without its dashes, as qos=high"),
+        ("qos=", "expected an option of sbatch"),
+        ("QOS=high", "expected an option of sbatch"),
+        ("array=0-9", "the script sets --array itself"),
+        ("output=x", "the script sets --output itself"),
+    ],
+)
+def test_options_of_sbatch_are_checked(capsys, option, said):
+    assert main([*PLANS, "--slurm", "2", "-o", "out", "--sbatch", option]) == 2
+    found = capsys.readouterr()
+    assert (found.out, found.err.count("\n")) == ("", 1)
+    assert said in found.err
+
+
+def test_folders_with_a_backslash_are_refused(capsys):
+    """SLURM would replace no pattern in the log's name behind one."""
+    assert main([*PLANS, "--slurm", "2", "-o", "a\\b"]) == 2
+    assert "found a backslash" in capsys.readouterr().err
 
 
 def test_examples_are_up_to_date():

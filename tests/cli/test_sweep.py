@@ -195,7 +195,7 @@ def test_shards_share_the_points(nadi, sweep, tmp_path):
     assert not (tmp_path / "out" / "sweep.parquet").exists()
     script = nadi("sweep", file, "-o", tmp_path / "out", "--slurm", "2").out
     assert "--array=0-1" in script
-    assert "--shard $SLURM_ARRAY_TASK_ID/2" in script
+    assert '--shard "$SLURM_ARRAY_TASK_ID/2"' in script
 
 
 @pytest.mark.parametrize(
