@@ -88,10 +88,10 @@ def _cache() -> Finding:
         fix = "set NADI_CACHE_DIR to a folder of yours that stays and that nobody else can write to (chmod go-w)"
         return Finding(False, "kernel cache", f"{complaint}; {folder} is used for this process alone", fix)
     status, owner = folder.stat(), os.geteuid()
-    corrupt = corrupt_files(folder)
+    corrupt = corrupt_files()
     state = "kernels are compiled" if is_warm(team.work) else "empty: the first run compiles for up to half a minute"
     if corrupt:
-        state = f"{len(corrupt)} corrupt files, such as {corrupt[0].name}"
+        state = f"{len(corrupt)} corrupt files, such as {corrupt[0]}"
     found = f"{folder} (of user {owner}, mode {stat.S_IMODE(status.st_mode):o}; {state})"
     return Finding(not corrupt, "kernel cache", found, "the next run throws them away and compiles again")
 
