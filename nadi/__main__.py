@@ -3,6 +3,14 @@
 import _signal  # type: ignore[import-not-found]  # the module without its names: those take longer
 import gc
 import os
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # `python -m nadi` puts the user's folder first on the import path, and a `json.py` or `workload.py` there would be
+    # taken for ours. It stays only where Nadi itself was found in it.
+    _FOUND_IN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib yet
+    if sys.path[0] != _FOUND_IN:
+        del sys.path[0]
 
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nadi.launching.python import code_command
+
 LEAST_PYTHON = (3, 11)
 LEAST_MEMORY_BYTES = 8 << 30
 PACKAGES = ("numpy", "numba", "pyarrow", "protobuf", "pydantic")
@@ -122,7 +124,7 @@ def _mpi() -> Finding:
     launcher = _mpiexec()
     if launcher is None:
         return Finding(False, "MPI", "not tried: no launcher", fix)
-    command = [str(launcher), "-n", str(_RANKS), sys.executable, "-c", _MPI_SAYS]
+    command = [str(launcher), "-n", str(_RANKS), *code_command(_MPI_SAYS)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MPI_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:

@@ -46,6 +46,7 @@ def slurm(
     submit: bool = typer.Option(False, "--submit", help="Have sbatch take the script."),
 ) -> None:
     """Write a SLURM batch script for a run file, or for a sweep over values of it."""
+    import inputs
     from nadi.errors import ConfigError, OutputError
     from nadi.launching import slurm as batch
     from nadi.run_file import load_config
@@ -77,7 +78,7 @@ def slurm(
         return
     path = script or Path(f"{name}.sbatch")
     try:
-        path.write_text(text, encoding="utf-8")
+        inputs.write_whole(path, text)
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the script to") from None
     runs = f"{len(tasks)} runs" if tasks else "a run"

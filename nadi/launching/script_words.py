@@ -6,10 +6,10 @@ or SLURM reads as more than text. So a name that is not one printable line is re
 
 import re
 import shlex
-import sys
 from collections.abc import Iterable, Sequence
 
 from nadi.errors import ConfigError
+from nadi.launching.python import nadi_command
 
 _PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,:=+@/%-]*")
 _OPTION = re.compile(r"([a-z][a-z0-9-]*)(?:=.+)?")
@@ -47,12 +47,10 @@ def shell_line(words: Iterable[str]) -> str:
 def nadi_line(words: Sequence[str]) -> str:
     """Return the command line that runs `nadi` with these arguments by the Python that runs now.
 
-    -P keeps Python from importing modules out of the folder in which the job starts.
-
     Raises:
         ConfigError: As `one_line`.
     """
-    return shell_line([sys.executable, "-P", "-m", "nadi", *words])
+    return shell_line(nadi_command(words))
 
 
 def directive(option: str) -> str:

@@ -162,6 +162,8 @@ class _Stage:
             except FileNotFoundError:
                 continue
             self._stack.callback(os.close, opened)
+            if os.fstat(opened).st_uid != os.geteuid():  # who could put links into it
+                raise PermissionError(errno.EPERM, f"{folder.name} in it belongs to another user")
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

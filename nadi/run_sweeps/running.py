@@ -1,7 +1,6 @@
 """Runs of a sweep: processes of this machine, each point in a folder of its own; what is finished is skipped."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -10,6 +9,7 @@ from threading import Event, Lock
 from typing import NamedTuple
 
 import inputs
+from nadi.launching.python import nadi_command
 from nadi.run_sweeps.points import Point, Sweep
 
 RUNS = "runs"
@@ -100,7 +100,7 @@ def _failure(out: Path, point: Point) -> str:
 
 def _one(run: Callable[[Sequence[str]], tuple[int, str]], sweep: Sweep, out: Path, at: int, *, force: bool) -> Outcome:
     point = sweep.points[at]
-    command = [sys.executable, "-m", "nadi", "run", *([str(sweep.run_file)] if sweep.run_file else [])]
+    command = nadi_command(["run", *([str(sweep.run_file)] if sweep.run_file else [])])
     for override in point.overrides():
         command += ["--set", override]
     command += ["--out", str(folder_of(out, point)), "--quiet", *(["--force"] if force else [])]
@@ -114,7 +114,7 @@ def _one(run: Callable[[Sequence[str]], tuple[int, str]], sweep: Sweep, out: Pat
     error = lines[-1].removeprefix("nadi: error: ") if lines else f"exit code {code}"
     with suppress(OSError):
         failure.parent.mkdir(parents=True, exist_ok=True)
-        failure.write_text(error, encoding="utf-8")
+        inputs.write_whole(failure, error)
     return Outcome(at, error)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from nadi.cli import main
 from nadi.errors import ConfigError
+from nadi.launching import python
 from nadi.launching import slurm as batch
 
 ROOT = Path(__file__).parents[2]
@@ -197,6 +198,7 @@ def scripts_of(tmp_path, monkeypatch, capsys):
         (tmp_path / name / "sweep.toml").write_text((folder / "sweep.toml").read_text())
         (tmp_path / name / "run.toml").write_text(RUN)
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(python, "PYTHON", (str(stub), "-P"))
         monkeypatch.setattr(sys, "executable", str(stub))
         asked = (
             ("sweep", folder / "sweep.toml", "--slurm", "2", "-o", name),
