@@ -25,8 +25,18 @@ def _end(*_: object) -> None:
     os._exit(130)
 
 
+def _open_closed_streams() -> None:
+    """Have standard streams that were closed (`>&-`) lead nowhere; else a file could get their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is that of the stream
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode))  # noqa: SIM115, PTH123 - open until the process ends
+
+
 def entry_point() -> None:
     """The console script `nadi`."""
+    _open_closed_streams()
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _end)
     gc.set_threshold(OBJECTS)

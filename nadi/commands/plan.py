@@ -124,7 +124,7 @@ def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, 
     """Find the answers, show them, and write them where a folder is named, which is tried before."""
     from nadi.results.staging import staged
 
-    with staged(out, (TABLE, PAGE)) if out else nullcontext() as staging:
+    with staged(out, (TABLE, PAGE), key="answers") if out else nullcontext() as staging:
         answers = answers_of()
         if staging:
             (staging / TABLE).write_text(json.dumps({"answers": answers}, indent=2), encoding="utf-8")
