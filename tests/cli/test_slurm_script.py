@@ -9,13 +9,27 @@ from pathlib import Path
 
 import pytest
 
+import et
 from nadi.cli import main
 from nadi.errors import ConfigError
 from nadi.launching import python
 from nadi.launching import slurm as batch
+from nadi.wiring.job_cost import Cost
 
 ROOT = Path(__file__).parents[2]
-RUN = '[workload]\ntraces = "t"\n[topology]\nspec = "ring:npus=4"\n'
+RUN = '[workload]\ntraces = "traces/t"\n[topology]\nspec = "ring:npus=4"\n'
+SMALLEST = {"time": "00:15:00", "mem": "2G"}
+"""What a run of a moment asks for."""
+
+
+def write_traces(folder):
+    """The traces that RUN names: an all-reduce on four NPUs."""
+    (folder / "traces").mkdir(exist_ok=True)
+    grads = et.CollectiveCommType.ALL_REDUCE
+    for name, size in (("t", 1 << 16), ("large", 1 << 45)):
+        for npu in range(4):
+            nodes = [et.coll_node(1, "grads", grads, size)]
+            et.write_trace(folder / "traces" / f"{name}.{npu}.et", et.metadata(), nodes)
 
 
 @pytest.fixture
@@ -23,6 +37,7 @@ def slurm_command(tmp_path, monkeypatch, capsys):
     """`nadi slurm` on a run file, in an empty folder: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my run.toml").write_text(RUN)
+    write_traces(tmp_path)
 
     def run(*arguments, nodes=1):
         code = main(["slurm", "my run.toml", "--nodes", str(nodes), *map(str, arguments)])
@@ -45,17 +60,20 @@ def test_a_dry_run_prints_and_writes_nothing(slurm_command, tmp_path):
     code, out, err = slurm_command("--dry-run")
     assert (code, err) == (0, "")
     assert out.startswith("#!/usr/bin/env bash\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["my run.toml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"my run.toml", "traces"}
 
 
 def test_options_become_directives(slurm_command):
     options = ("--ranks-per-node", 8, "--threads", 2, "--time", "1-02:03:04", "--partition", "long", "--account", "me")
-    _, out, _ = slurm_command(*options, "--job-name", "j", "--dry-run", nodes=4)
+    options += ("--mem", "8G", "--sbatch", "qos=high", "--sbatch", "exclusive", "--sbatch", "comment=a b")
+    whole = ("--set", "network.fidelity=analytical")  # is not divided among workers
+    _, out, _ = slurm_command(*options, *whole, "--job-name", "j", "--dry-run", nodes=4)
     sizes = {"nodes": "4", "ntasks-per-node": "8", "cpus-per-task": "2", "time": "1-02:03:04"}
-    names = {"job-name": "j", "partition": "long", "account": "me"}
+    names = {"job-name": "j", "partition": "long", "account": "me", "mem": "8G", "qos": "high", "exclusive": ""}
+    names["comment"] = '"a b"'
     assert directives(out) == sizes | names | {"requeue": "", "open-mode": "append"}
     assert command_of(out)[:3] == ["mpiexec", "-n", "$ranks"]
-    assert command_of(out)[-4:] == ["--workers", "2", "--backend", "threads"]
+    assert {"--workers", "2", "--backend", "threads"} < set(command_of(out))
     assert "\nexport OMP_NUM_THREADS=2 NUMBA_NUM_THREADS=2\n" in out
 
 
@@ -65,6 +83,26 @@ def test_one_rank_of_one_thread_needs_neither_mpi_nor_workers(slurm_command):
         *("$python", "-P", "-m", "nadi", "run", "$run_file", "--out", "$out", "--quiet", "--set", "network.mtu=1 KiB")
     ]
     assert directives(out)["job-name"] == "my_run"
+
+
+def test_what_is_forced_asks_for_the_time_that_it_takes(slurm_command):
+    _, out, _ = slurm_command("--set", "workload.traces=traces/large", "--force", "--dry-run")
+    assert "--force" in command_of(out)
+    assert int(directives(out)["time"].partition(":")[0]) > 24
+
+
+def test_the_time_and_memory_that_are_asked_for_are_as_estimated(slurm_command):
+    """The run of a moment asks for the least; the user's own values come first."""
+    _, out, _ = slurm_command("--dry-run")
+    assert SMALLEST.items() <= directives(out).items()
+    _, out, _ = slurm_command("--dry-run", "--time", "00:01:00", "--mem", "0")
+    assert {"time": "00:01:00", "mem": "0"}.items() <= directives(out).items()
+    cost = Cost(wall_s=5400, memory_bytes=3e9)
+    assert (str(cost), cost.time_limit, cost.memory_limit) == (
+        "about 90 minutes and 3.0 GB on each node",
+        "03:00:00",
+        "6G",
+    )
 
 
 @pytest.mark.parametrize("launcher", batch.LAUNCHERS)
@@ -79,6 +117,7 @@ def test_a_script_says_where_it_and_the_results_are(slurm_command, tmp_path):
     assert code == 0
     assert out.splitlines() == [
         f"my job.sh: a run on 1 nodes with 1 ranks of 1 threads; results in {tmp_path / 'my out'}",
+        "expected: about 1 minutes and 0.6 GB on each node; the script asks for 00:15:00 and 2G",
         "submit with: sbatch 'my job.sh'",
     ]
     assert f"\nout='{tmp_path / 'my out'}'\n" in (tmp_path / "my job.sh").read_text()
@@ -129,6 +168,16 @@ def test_folders_of_tasks_are_distinct_and_safe():
         (["--sweep", "engine.sede=1"], "nearest known key: seed"),
         (["--sweep", "engine.seed=1,no"], "seed"),
         (["--set", "network.mtu=0"], "mtu"),
+        (["--mem", "64GB"], "--mem '64GB': expected a number with K, M, G or T, as 64G"),
+        (["--mem", "100M"], "--mem: 0.1 GB on each node; the run would take about 0.6 GB there; expected more memory"),
+        (["--sbatch", "mem=1G"], "the script sets --mem itself"),
+        (["--sbatch", "qos=a\nb"], "printable"),
+        (["--ranks-per-node", "400"], "400 parts; expected at most 4"),
+        (["--set", "workload.traces=nowhere/t"], "nowhere"),
+        (["--set", "engine.backend=processes", "--ranks-per-node", "2"], "found processes on 2 MPI ranks"),
+        (["--set", "system.collectives.all-reduce=pairwise"], "pairwise"),
+        (["--sweep", "topology.spec=ring:npus=4;fully-connected:npus=65536"], "2147450880 cables; expected at most"),
+        (["--set", "workload.traces=traces/large"], "hours at 5e+06 a second; expected less than 24, or --force"),
         (["--dry-run", "--submit"], "without --submit"),
         (["--dry-run", "-o", "x"], "without -o"),
         (["-o", "no/such/folder/x"], "no/such/folder/x"),
@@ -139,7 +188,7 @@ def test_wrong_values_are_one_line_and_leave_no_file(slurm_command, tmp_path, op
     assert (code, out) == (2, "")
     assert told in err
     assert err.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["my run.toml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"my run.toml", "traces"}
 
 
 def test_without_sbatch_the_script_is_there(slurm_command, tmp_path, monkeypatch):
@@ -192,9 +241,11 @@ def scripts_of(tmp_path, monkeypatch, capsys):
         stub.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" "" >> {shlex.quote(str(tmp_path / "called"))}\n')
         stub.chmod(0o755)
         (folder / "run.toml").write_text(RUN)
+        write_traces(folder)
         (folder / "sweep.toml").write_text('run = "run.toml"\n[values]\n"engine.seed" = [1, 2]\n')
         (tmp_path / name).mkdir(exist_ok=True)
-        (tmp_path / name / "own.toml").write_text(RUN.replace('"t"', f'"{tmp_path}/t"'))
+        write_traces(tmp_path)
+        (tmp_path / name / "own.toml").write_text(RUN.replace('"traces/t"', f'"{tmp_path}/traces/t"'))
         (tmp_path / name / "sweep.toml").write_text((folder / "sweep.toml").read_text())
         (tmp_path / name / "run.toml").write_text(RUN)
         monkeypatch.chdir(tmp_path)

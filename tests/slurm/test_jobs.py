@@ -84,6 +84,12 @@ def ranks_of(run_file):
     return found
 
 
+def numbers_of(slurm, name):
+    """Numbers of the jobs of a name, ended ones too, the last one last."""
+    listed = slurm.run("squeue", "--noheader", "--states=all", "--format=%A", f"--name={name}")
+    return sorted(listed.stdout.split(), key=int)
+
+
 def logs(folder):
     return "".join(path.read_text() for path in sorted(folder.glob("slurm-*.out")))
 
@@ -118,6 +124,11 @@ def test_a_sweep_does_what_is_missing(slurm, tmp_path, run_file, node_tmp, capsy
     assert set(summaries) == {"network.mtu=1KiB", "network.mtu=4KiB"}
     assert summaries["network.mtu=1KiB"]["packets"] > summaries["network.mtu=4KiB"]["packets"]
     assert not [*out.glob("*/nodes.parquet")]
+    follower = numbers_of(slurm, "tiny_run-compare")[-1]
+    slurm.wait(follower)
+    assert slurm.states(follower) == {"COMPLETED"}, logs(tmp_path)
+    assert len(json.loads((out / "compare.json").read_text())["runs"]) == 2
+    assert "network.mtu" in (out / "compare.txt").read_text()
 
     shutil.rmtree(out / "network.mtu=1KiB")
     again = slurm.submit(script, cwd=tmp_path, environ=node_tmp)
@@ -157,7 +168,8 @@ def test_a_cancelled_run_of_two_ranks_leaves_nothing(slurm, tmp_path, run_file, 
     for trace in (run_file.parent / "traces").glob("*.et"):
         et.write_trace(trace, et.metadata(), [et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, 1 << 44)])
     script, out = tmp_path / "job.sbatch", tmp_path / "out"
-    write_script(capsys, run_file, *ONE_NODE_OF_TWO, "--out", out, "-o", script)
+    limit = ("--time", "00:10:00")  # far less than it would take, and what the partition allows
+    write_script(capsys, run_file, *ONE_NODE_OF_TWO, *limit, "--out", out, "-o", script)
     often = f"{Path(__file__).parents[1]}/faults/driver.py none run"  # says often how far it is
     script.write_text(script.read_text().replace("-P -m nadi run", often).replace(" --quiet", ""))
     job = slurm.run("sbatch", "--parsable", script, cwd=tmp_path, environ=node_tmp).stdout.strip()
@@ -229,8 +241,9 @@ def test_submit_says_the_number(slurm, tmp_path, run_file, monkeypatch, capsys):
     assert main(["slurm", str(run_file), "--nodes", "1", "--job-name", "now", "--submit"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("now.sbatch: a run on 1 nodes")
-    assert lines[1].startswith("Submitted batch job ")
-    slurm.run("scancel", lines[1].split()[-1])
+    assert lines[1].startswith("expected: about 1 minutes and ")
+    assert lines[2].startswith("Submitted batch job ")
+    slurm.run("scancel", lines[2].split()[-1])
     assert main(["slurm", str(run_file), "--nodes", "1", "--partition", "nowhere", "--submit"]) == 1
     assert "invalid partition specified" in capsys.readouterr().err
 
@@ -264,8 +277,7 @@ def array(slurm, folder, capsys, *arguments):
     assert main([*map(str, arguments)]) == 0
     (folder / "array.sh").write_text(capsys.readouterr().out)
     job = slurm.submit("array.sh", cwd=folder)
-    listed = slurm.run("squeue", "--noheader", "--states=all", "--format=%A", f"--name=nadi-{arguments[0]}-merge")
-    (merge,) = listed.stdout.split()
+    (merge,) = numbers_of(slurm, f"nadi-{arguments[0]}-merge")
     return job, merge
 
 
