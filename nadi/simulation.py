@@ -146,8 +146,9 @@ def check_job(
     if settings.fidelity.is_closed_form:
         _, folded = _laid_out(graph, work, settings, force=force)
         return cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
+    cost = cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
     check_counters(graph, work.program, expected)
-    return cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
+    return cost
 
 
 def _set_up(
