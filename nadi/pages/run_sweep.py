@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nadi.pages.explanations import COLUMNS
 from nadi.pages.page import Heading, Page, Part, Plot, Section, Table, Words
@@ -25,7 +26,7 @@ def page(table: pa.Table, title: str) -> Page:
         title: of the page.
     """
     keys = keys_of(table)
-    done = table.filter(pa.compute.is_null(table["error"]))
+    done = table.filter(pc.is_null(table["error"]))
     main = main_figure(table)
     if main is None:
         return Page(title, f"{len(table):,} points, none of them finished.", [_rows(table, keys, None)])
