@@ -32,16 +32,18 @@ def shares_of(program: Program, flows: Mapping[str, NDArray]) -> Float64:
     shares = np.ones(len(flows["src"]))
     alone = np.flatnonzero(flows["group"] < 0) if len(program.channels.shares) else np.zeros(0, np.int64)
     traces = program.trace_of_npu[flows["src"][alone]]
-    key = receive_key(flows["dst"][alone] - flows["src"][alone], flows["lane"][alone], flows["seq"][alone])
+    src, dst, tag, seq = (flows[name][alone].astype(np.int64) for name in ("src", "dst", "lane", "seq"))
+    key = receive_key(dst - src, tag, seq)
     of_channel = np.append(program.channels.shares, 1.0)  # the last is that of -1
     for trace in np.unique(traces).tolist():
         first, end = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1])
         rows = first + np.flatnonzero(program.node_kind[first:end] == KIND_SEND)
-        known = receive_key(program.node_peer[rows], program.node_tag[rows], program.node_seq[rows])
+        columns = (program.node_peer, program.node_tag, program.node_seq)
+        known = receive_key(*(column[rows].astype(np.int64) for column in columns))
+        sends = np.flatnonzero((traces == trace) & np.isin(key, known))  # answers to requests are no sends
         order = np.argsort(known)
-        mine = np.flatnonzero(traces == trace)
-        at = rows[order[np.searchsorted(known[order], key[mine])]]
-        shares[alone[mine]] = of_channel[program.node_channel[at]]
+        at = rows[order[np.searchsorted(known[order], key[sends])]]
+        shares[alone[sends]] = of_channel[program.node_channel[at]]
     return shares
 
 

@@ -226,7 +226,9 @@ def test_lps_threads_and_controls_change_nothing_or_hold_the_share():
     assert packets(graph, alone, congestion_control=congestion.control("swift")).finish_time_ps == pytest.approx(
         plain, rel=0.1
     )
-    assert packets(graph, alone, rendezvous_bytes=1000).finish_time_ps > plain
+    asked = packets(graph, alone, rendezvous_bytes=1000)
+    assert asked.finish_time_ps > plain
+    assert dict(zip(asked.flows["control"].tolist(), shares_of(alone, asked.flows).tolist(), strict=True))[2] == 1
     assert (
         packets(graph, alone, fidelity=fidelity("packet", send_latency_ps=5_000_000)).finish_time_ps
         == plain + 5_000_000

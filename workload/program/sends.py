@@ -173,6 +173,8 @@ class Sends:
 
 def _choice(settings: CollectiveSettings) -> Choice | None:
     """The algorithm of all-to-alls, if it says how sends and receives go."""
+    if "all-to-all" not in settings.algorithm:  # the default is not NCCL's
+        return None
     chosen = collectives.choose("all-to-all", settings.algorithm_of("all-to-all"))
     return chosen if hasattr(chosen.module, "communicator") else None
 
