@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel
 import inputs
 from nadi.config import RunConfig
 from nadi.named_files import Change, NamesFiles
+from workload.trace_sets.exchange import Exchange, alone
 
 MOST_HASHED_BYTES = 1 << 30
 """The contents of larger files of one path are not read a second time: reading 1 GiB takes about a second."""
@@ -44,26 +45,36 @@ Known = MutableMapping[tuple[str, str], InputFiles]
 """Files that were hashed before, by key and path."""
 
 
-def files_read(config: RunConfig, known: Known | None = None) -> list[InputFiles]:
+def files_read(
+    config: RunConfig,
+    known: Known | None = None,
+    exchange: Exchange = alone,
+    opens: Callable[[Path], bool] = lambda _: True,
+) -> list[InputFiles]:
     """List the user's files that a run of a configuration reads, with hashes.
 
     Args:
         config: Settled configuration.
         known: Files that an earlier call hashed, which are not read again; this call adds its own.
+        exchange: Function by which ranks exchange values; every rank calls `files_read`, and all get the same.
+        opens: Whether this rank may open a file; for each file, at least one rank may.
 
     Returns:
         One entry per path that the configuration names and that is there, in the order of sections and keys.
     """
     known = {} if known is None else known
-    found = []
-    for name, section in _sections(config):
-        for key, marker in naming_keys(type(section)).items():
-            for path in _paths(getattr(section, key), marker):
-                place = f"{name}.{key}", path
-                if place not in known:
-                    known[place] = _hashed(*place, marker)
-                found.append(known[place])
-    return [entry for entry in found if entry.files]
+    named = [
+        (f"{name}.{key}", path, marker)
+        for name, section in _sections(config)
+        for key, marker in naming_keys(type(section)).items()
+        for path in _paths(getattr(section, key), marker)
+    ]
+    found = {(key, path): _there(path, marker) for key, path, marker in named if (key, path) not in known}
+    own = {str(file): _content_hash(file) for files in found.values() for file in files.hashed if opens(file)}
+    hashes = {file: content for part in exchange(own) for file, content in part.items()}
+    known.update({(key, path): files.entry(key, path, hashes) for (key, path), files in found.items()})
+    entries = [known[key, path] for key, path, _ in named]
+    return [entry for entry in entries if entry.files]
 
 
 def changed_paths(config: RunConfig, change: Change) -> RunConfig:
@@ -105,18 +116,40 @@ def _paths(value: object, marker: NamesFiles) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _hashed(key: str, path: str, marker: NamesFiles) -> InputFiles:
-    """Hash the files of a path. What is missing is left out: the run says what is wrong with it."""
+class _Files(NamedTuple):
+    """The files of a path that are there.
+
+    Attributes:
+        every: All files, with their status.
+        regular: The regular ones among them, sorted.
+        bytes: Size of these.
+    """
+
+    every: dict[Path, os.stat_result]
+    regular: list[Path]
+    bytes: int
+
+    @property
+    def hashed(self) -> list[Path]:
+        """Files whose contents are hashed."""
+        return self.regular if self.bytes <= MOST_HASHED_BYTES else []
+
+    def entry(self, key: str, path: str, hashes: Mapping[str, str]) -> InputFiles:
+        """Return what is listed for them; hashes: of contents, by path."""
+        made = hashlib.sha256()
+        for file in self.regular:
+            status = self.every[file]
+            made.update(os.fsencode(file.name))
+            made.update(f"\0{status.st_size}\0{hashes.get(str(file), status.st_mtime_ns)}\0".encode())
+        return InputFiles(key, path, tuple(self.every), self.bytes, made.hexdigest() if self.regular else "")
+
+
+def _there(path: str, marker: NamesFiles) -> _Files:
+    """Return the files of a path. What is missing is left out: the run says what is wrong with it."""
     status = {file: _status(file) for file in marker.files(Path(path))}
-    files = {file: found for file, found in status.items() if found is not None and not stat.S_ISDIR(found.st_mode)}
-    regular = sorted((file, found) for file, found in files.items() if stat.S_ISREG(found.st_mode))
-    size_bytes = sum(found.st_size for _, found in regular)
-    made = hashlib.sha256()
-    for file, found in regular:
-        made.update(os.fsencode(file.name) + f"\0{found.st_size}\0".encode())
-        for piece in _content(file) if size_bytes <= MOST_HASHED_BYTES else [str(found.st_mtime_ns).encode()]:
-            made.update(piece)
-    return InputFiles(key, path, tuple(files), size_bytes, made.hexdigest() if regular else "")
+    every = {file: found for file, found in status.items() if found is not None and not stat.S_ISDIR(found.st_mode)}
+    regular = sorted(file for file, found in every.items() if stat.S_ISREG(found.st_mode))
+    return _Files(every, regular, sum(every[file].st_size for file in regular))
 
 
 def _status(file: Path) -> os.stat_result | None:
@@ -126,8 +159,11 @@ def _status(file: Path) -> os.stat_result | None:
         return None
 
 
-def _content(file: Path) -> Iterator[bytes]:
+def _content_hash(file: Path) -> str:
+    made = hashlib.sha256()
     try:
-        yield from inputs.pieces(file)
+        for piece in inputs.pieces(file):
+            made.update(piece)
     except OSError:
-        return
+        return ""
+    return made.hexdigest()

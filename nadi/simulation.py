@@ -58,7 +58,7 @@ class FinishedRun:
         collectives: how collectives were done.
         workers: who ran it.
         results: times, counters, flows, links.
-        files: the user's files that the run read, as they were when it began; on rank 0.
+        files: the user's files that the run read, as they were when it began.
         formulas: at closed forms, schedule and size of the collectives that a formula tells; the others are played.
     """
 
@@ -103,9 +103,9 @@ def simulate(
     """
     with together(ranks):
         _refuse(config, ranks.size, force=force)
-        files = files_read(config) if ranks.rank == 0 else []
         workers = _workers(config, ranks)
         graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
+        files = files_read(config, exchange=ranks.exchange, opens=work.opens)
     if settings.fidelity.is_closed_form:
         return _at_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
     with together(ranks):

@@ -19,12 +19,13 @@ from workload.program.settings import CollectiveSettings
 from workload.schedules.packed import Schedules, ScheduleSet
 from workload.trace_sets.expansion import expand
 from workload.trace_sets.files import read_set, write_set
-from workload.trace_sets.load import files_of_traces, groups_of, load_set, load_traces
+from workload.trace_sets.load import TRACE_ENDINGS, files_of_traces, groups_of, load_set, load_traces, npu_of
 from workload.trace_sets.trace_set import TraceSet
 from workload.transformer import TransformerParams
 
 __all__ = [
     "KINDS",
+    "TRACE_ENDINGS",
     "CollectiveSettings",
     "ComputeModel",
     "Lane",
@@ -49,6 +50,7 @@ __all__ = [
     "hierarchical_program",
     "load_set",
     "load_traces",
+    "npu_of",
     "pairs_program",
     "permutation",
     "read_set",

@@ -1,6 +1,7 @@
 """From a run file to what its NPUs do."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,15 @@ class Work(NamedTuple):
     trace_of_npu: NDArray[np.int32]
     program: Program
     collectives: CollectiveSettings
+
+    def opens(self, file: Path) -> bool:
+        """Whether this rank may open a file: any but traces of NPUs that only other ranks have."""
+        if not file.name.endswith(workload.TRACE_ENDINGS) or not np.any(self.trace_of_npu == ELSEWHERE):
+            return True
+        npu = workload.npu_of(file)
+        if npu is None or npu >= len(self.trace_of_npu):
+            return str(file) in {table.path for table in self.traces}
+        return bool(self.trace_of_npu[npu] != ELSEWHERE)
 
 
 def read_work(

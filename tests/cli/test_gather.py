@@ -54,7 +54,7 @@ def share_of(whole, rank_of_npu, rank, exchange):
         trace_of_npu,
         len(own),
         et.read_groups(config.workload.groups),
-        compute_model(config),
+        compute_model(config, serves=False),
         whole.collectives,
         exchange=exchange,
     )

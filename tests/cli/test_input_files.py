@@ -20,7 +20,7 @@ from nadi.run_file import load_config
 from nadi.simulation import simulate
 from tests.workload import msccl_files
 from topologies import build, write_toml
-from workload import TraceSet, write_set
+from workload import TraceSet, npu_of, write_set
 
 ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 STAR = "5 1 0 1 4 A100\n4\n" + "".join(f"{npu} 4 100Gbps 1us 0\n" for npu in range(4))
@@ -156,7 +156,7 @@ def test_a_run_opens_the_files_that_are_listed_and_no_others(nadi, inputs_of, mo
     def act():
         simulate(load_config(run, overrides), Silence())
 
-    monkeypatch.setattr("nadi.simulation.files_read", lambda _: [])  # which opens them, too
+    monkeypatch.setattr("nadi.simulation.files_read", lambda *_, **__: [])  # which opens them, too
     opened = opened_in(inputs_of, act) - {run}
     # pyarrow opens Parquet files of results itself
     assert opened | {file for file in listed if file.name == "links.parquet"} == listed
@@ -212,3 +212,20 @@ def test_a_sweep_hashes_a_file_once(inputs_of, monkeypatch):
     first = files_read(config, known)
     monkeypatch.setattr("nadi.input_files.inputs.pieces", lambda file: pytest.fail(f"{file} is read again"))
     assert files_read(config, known) == first
+
+
+def test_ranks_hash_their_own_traces_and_list_the_same(inputs_of):
+    config = load_config(None, [f"workload.traces={inputs_of}/plain", f"topology.spec={inputs_of}/net.txt"])
+    of_ranks = []
+
+    def exchange(own):
+        of_ranks.append(own)
+        return of_ranks
+
+    def opens(rank):
+        return lambda file: npu_of(file) is None or npu_of(file) % 2 == rank
+
+    part = files_read(config, exchange=exchange, opens=opens(0))
+    whole = files_read(config, exchange=exchange, opens=opens(1))
+    assert [sum(name.endswith(".et") for name in own) for own in of_ranks] == [2, 2]
+    assert whole == files_read(config) != part

@@ -24,7 +24,7 @@ from workload.trace_sets.view import AS_WRITTEN
 
 Mask = NDArray[np.bool_]
 
-_ENDINGS = (".et", ".et.gz")
+TRACE_ENDINGS = (".et", ".et.gz")
 
 
 def load_set(
@@ -110,7 +110,7 @@ def files_of(prefix: Path, npus: int = MOST_NPUS) -> dict[int, Path]:
             on.
     """
     files = _of_prefix(prefix)
-    if not files and prefix.is_dir() and any(file.name.endswith(_ENDINGS) for file in _listed(prefix)):
+    if not files and prefix.is_dir() and any(file.name.endswith(TRACE_ENDINGS) for file in _listed(prefix)):
         try:
             files = plain_traces(prefix).files
         except TraceError as error:
@@ -138,6 +138,12 @@ def files_of_traces(path: Path) -> list[Path]:
         return [*files_of(path).values(), *([groups] if groups else [])]
     except (OSError, ValueError):
         return []
+
+
+def npu_of(file: Path) -> int | None:
+    """Return the NPU of a trace `<prefix>.<npu>.et` or `.et.gz`; None if its name has no number there."""
+    found = re.search(r"\.([0-9]{1,9})\.et(\.gz)?\Z", file.name)
+    return int(found[1]) if found else None
 
 
 def groups_of(path: str | os.PathLike[str]) -> Path | None:
