@@ -19,9 +19,12 @@ Layer = tuple[Items, Items]
 
 
 def shard(model_shard: Shard, tokens: int) -> Shard:
-    """The GPU's share in a pass of so many tokens, at least one."""
+    """Return the GPU's share in a pass of tokens, which are at least one; nothing is dropped out in serving."""
     plan: ParallelPlan = model_shard.plan.model_copy(update={"micro_batch": 1, "sequence": tokens})
-    return Shard(model_shard.model, plan, model_shard.expert_rank)
+    model = model_shard.model
+    if model.dropout:
+        model = model.model_copy(update={"dropout": False})
+    return Shard(model, plan, model_shard.expert_rank)
 
 
 def attention_items(s: Shard, batch: Batch) -> Items:

@@ -47,6 +47,14 @@ def test_a_prefill_is_the_forward_pass_with_one_row_of_logits(model, plan):
     assert flops(made, "prefill") == 4 * (forward_flops(model, _PROMPT, causal=True) - logits + again)
 
 
+def test_nothing_is_dropped_out_in_serving():
+    trained = SMALL.model_copy(update={"dropout": True})
+    found, plain = (
+        operators(served(model, "tp2", fixed(4, _PROMPT, 1), batch=4), "prefill") for model in (trained, SMALL)
+    )
+    assert found == plain
+
+
 @pytest.mark.parametrize("plan", ["tp2,ep2", "dp4,ep4", "tp2,dp2,ep4", "tp2,dp2,ep4,imbalance=1.2", "dp4,ep2,pp2"])
 @pytest.mark.parametrize("model", [MIXED, LATENT], ids=lambda model: model.name)
 def test_experts_do_each_token_once(model, plan):
