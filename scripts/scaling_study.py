@@ -45,6 +45,7 @@ from nadi.benchmarks.instruments.recording import (
 )
 from nadi.benchmarks.scaling import MPIEXEC, run_side_by_side
 from nadi.config import NetworkSection
+from nadi.launching.python import nadi_command
 from nadi.wiring.partitioning import divide, traffic_load
 from partition import DEFAULT_METHOD, PartitionError
 from pdes.core.jit import Directory, kernel
@@ -252,7 +253,7 @@ class Problem:
 
 def commands(way: str, workers: int, arguments: list[str]) -> list[list[str]]:
     """What to start at the same time."""
-    bench = [sys.executable, "-m", "nadi", "bench", *arguments, "--json", "--quiet"]
+    bench = nadi_command(["bench", *arguments, "--json", "--quiet"])
     if way == COPIES:
         return [bench] * workers
     if way in {RANKS, THROUGH_MPI}:

@@ -12,7 +12,7 @@ NADI = f"{sys.executable} -m nadi"
 
 
 def shell(line, folder):
-    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-", "<&- >&- 2>&-"])
