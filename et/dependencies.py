@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from et.errors import NOT_STRICT, TraceError
+from et.errors import StrictTraceError, TraceError
 
 Path = str | os.PathLike[str]
 Ids = NDArray[np.uint64]
@@ -79,9 +79,10 @@ def resolve(
     dangling = len(parent_ids) - int(np.count_nonzero(is_there))
     if dangling and strict:
         first = int(np.argmin(is_there))
-        raise TraceError(
+        raise StrictTraceError(
             f"{path}: node {ids[row[first]]}: depends on node {parent_ids[first]}, which the file lacks "
-            f"({dangling:,} such dependencies), expected an id of the file; {NOT_STRICT}, drops such dependencies"
+            f"({dangling:,} such dependencies), expected an id of the file",
+            "drops such dependencies",
         )
     if dangling:
         row, place = row[is_there], place[is_there]

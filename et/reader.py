@@ -9,7 +9,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from et.columns import Columns
 from et.decoder import decoded
-from et.errors import NOT_STRICT, TraceError
+from et.errors import StrictTraceError, TraceError
 from et.framing import iter_messages
 from et.order import dependency_cycle
 from et.schema import GlobalMetadata, Node
@@ -58,7 +58,12 @@ def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) ->
 
 
 def table_of(
-    metadata: Message, nodes: Iterable[Message], path: Path = "<memory>", *, keep_others: bool = False
+    metadata: Message,
+    nodes: Iterable[Message],
+    path: Path = "<memory>",
+    *,
+    strict: bool = True,
+    keep_others: bool = False,
 ) -> TraceTable:
     """The table that read_trace would read from a file of these messages.
 
@@ -66,7 +71,7 @@ def table_of(
         TraceError: as read_trace; in place of byte offsets stand numbers of messages.
     """
     messages = (message.SerializeToString() for message in (metadata, *nodes))
-    return _table(path, enumerate(messages), strict=True, keep_others=keep_others)
+    return _table(path, enumerate(messages), strict=strict, keep_others=keep_others)
 
 
 def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool, keep_others: bool) -> TraceTable:
@@ -87,8 +92,10 @@ def _checked(path: Path, metadata: Message, columns: Columns, *, strict: bool) -
         return table
     without = columns.table(_version(metadata), strict=False, with_control=False)
     if strict:
-        way_on = "" if dependency_cycle(without) else f"; {NOT_STRICT}, drops control dependencies, which close it"
-        raise TraceError(f"{path}: dependency cycle {cycle}, expected no cycle{way_on}")
+        problem = f"{path}: dependency cycle {cycle}, expected no cycle"
+        if dependency_cycle(without):
+            raise TraceError(problem)
+        raise StrictTraceError(problem, "drops control dependencies, which close it")
     held_up = dependency_cycle(without)
     if held_up:
         raise TraceError(f"{path}: dependency cycle {held_up}, expected no cycle")

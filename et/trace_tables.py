@@ -17,12 +17,14 @@ class TraceTables:
         groups: communicators by the names that the traces use; what a group file holds.
         notes: what was assumed and what was lost, a sentence each, for people.
         report: the same for machines, in values that JSON can hold.
+        nodes_each: Number of nodes in every trace, where all traces have the same number; 0 = unknown.
     """
 
     tables: Mapping[int, TraceTable]
     groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    nodes_each: int = 0
 
 
 class TracesOnDisk(Mapping[int, TraceTable]):

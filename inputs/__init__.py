@@ -7,6 +7,7 @@ by its own name, because pydantic takes longer to import than all the rest.
 from inputs.kinds import Kind, complaint, kind_of, kind_of_bytes
 from inputs.names import shown
 from inputs.reading import LARGEST_INFLATED_BYTES, blocks, fills, pieces, read_bytes, read_part, read_text, type_of
+from inputs.toml import parse_toml
 
 __all__ = [
     "LARGEST_INFLATED_BYTES",
@@ -16,6 +17,7 @@ __all__ = [
     "fills",
     "kind_of",
     "kind_of_bytes",
+    "parse_toml",
     "pieces",
     "read_bytes",
     "read_part",

@@ -40,6 +40,17 @@ _FABRIC = Kind("fabric", "a fabric (TOML with npus and links)", "`nadi topology 
 _TOML = Kind("toml", "TOML")
 _RESULTS = "`nadi net` reads the folder that it lies in"
 
+
+def _kinds(*rows: tuple[str, Kind]) -> tuple[tuple[re.Pattern[str], Kind], ...]:
+    """Compile the pattern of each kind.
+
+    Args:
+        rows: pairs of a regular expression and the kind of a text that it finds something in. The expressions take
+            linear time, because the text is a user's: repetitions are possessive, or begin with what ends them.
+    """
+    return tuple((re.compile(form, re.DOTALL | re.MULTILINE | re.IGNORECASE), kind) for form, kind in rows)
+
+
 _MAGIC = (
     (0, b"PAR1", Kind("parquet", "a Parquet table", _RESULTS)),
     (0, b"\x93NUMPY", Kind("npy", "a NumPy array (.npy)", "`nadi collective --matrix` reads one")),
@@ -56,14 +67,14 @@ _MAGIC = (
 )
 
 _KINETO = Kind("kineto", "a Kineto trace (JSON with traceEvents)", _CONVERTER)
-_JSON = (
+_JSON = _kinds(
     (r'"traceEvents"\s*:', _KINETO),
     (r'"deviceProperties"\s*:', _KINETO),
     (
         r'"schema"\s*:\s*"[0-9.]+(-chakra[^"]*)?"\s*,\s*"pid"\s*:',
         Kind("host-trace", 'a PyTorch host execution trace (JSON with "schema" and "nodes")', _CONVERTER),
     ),
-    (r'"packet_hops"\s*:.*"digest"\s*:', Kind("summary", "the summary of a run of Nadi (JSON)", _RESULTS)),
+    (r'\A(?>.*?"packet_hops"\s*:).*"digest"\s*:', Kind("summary", "the summary of a run of Nadi (JSON)", _RESULTS)),
     (
         r'"(scheduling-policy|collective-optimization|all-reduce-implementation)',
         Kind("astra-sim-system", "a system file of ASTRA-sim (JSON)"),
@@ -75,14 +86,14 @@ _JSON = (
         Kind("groups", "a group file (JSON with lists of NPUs)", "[workload] groups of a run file names it"),
     ),
     (
-        r'"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
+        r'"workload_graph"\s*:\s*\[|"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
         Kind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"),
     ),
     ("", Kind("json", "JSON")),
 )
 
 _YAML = Kind("yaml", "YAML")
-_TEXT = (
+_TEXT = _kinds(
     (r"\A#!", Kind("script", "a script")),
     (
         r"\A\s*<\?xml[^>]*>\s*<algo\b|\A\s*<algo\b",
@@ -91,7 +102,7 @@ _TEXT = (
     (r"\A\s*<(!doctype\s+html|html)\b", Kind("html", "a page (HTML)")),
     (r"\A\s*<(\?xml|[A-Za-z])", Kind("xml", "XML")),
     (
-        r"\A\s*(topology|npus_count)\s*:.*^\s*(npus_count|bandwidth|topology)\s*:",
+        r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
         Kind(
             "astra-sim-network",
             "a network of ASTRA-sim (YAML)",
@@ -107,18 +118,18 @@ _TEXT = (
         ),
     ),
     (
-        r"\A(\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d+\s",
+        r"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+\d+\s",
         Kind(
             "goal", "a GOAL schedule (text of LogGOPSim and ATLAHS)", "`nadi trace convert` makes Chakra traces of it"
         ),
     ),
     (
-        r"\A\s*(\d+[ \t]+){3,5}\S+[ \t]*\r?\n([ \t]*\d+)+[ \t]*\r?\n[ \t]*\d+[ \t]+\d+[ \t]+[\d.]+\w*bps",
+        r"\A\s*+(?:\d++[ \t]++){3,5}\S++[ \t\r]*+\n(?:[ \t]*+\d++)++[ \t\r]*+\n(?:[ \t]*+\d++){2}[ \t]++[\d.]++\w*bps",
         Kind("simai-topology", "a topology (SimAI's text)", "`nadi topology show` and [topology] file read it"),
     ),
     (r"\A\s*(---[ \t]*\r?\n|%YAML)", _YAML),
     (
-        r"(\A|\n)#{1,6}[ \t]+\S[^\n]*\n.*(^[ \t]*```|\]\([^)\s]+\)|^[ \t]*\|?[ :]*-{3,}[ :]*\|)",
+        r"\A(?>(?:.*?\n)??#{1,6}[ \t]++\S[^\n]*+\n).*?(?:^[ \t]*+```|\]\([^()\s]++\)|^[ \t]*+\|?[ :]*+-{3,}+[ :]*+\|)",
         Kind("markdown", "Markdown"),
     ),
     (
@@ -131,8 +142,12 @@ _LINES_OF_YAML = 20
 _LINE_OF_YAML = re.compile(r"\s*(-\s|[\w\"'][\w.\"'/-]*\s*:(\s|$))")
 _JSON_BEGINS = re.compile(r'\s*(\{\s*("|\}|\Z)|\[\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))')
 _TOML_BEGINS = re.compile(
-    r'([ \t]*(#[^\n]*)?\r?\n)*[ \t]*(\[\[?[ \t]*[A-Za-z_"][^\n\]]*\]\]?[ \t]*(#[^\n]*)?(\r?\n|\Z)|[\w."-]+[ \t]*=[^=])'
+    r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"
+    r'(?:\[\[?[ \t]*+[A-Za-z_"][^\n\]]*+\]\]?[ \t]*+(?:#[^\n]*+)?(?:\r?\n|\Z)|[\w."-]++[ \t]*+=[^=])'
 )
+
+_RUN_FILE_TABLE = re.compile(r"^[ \t]*+\[[ \t]*+(workload|topology)[ \t]*+\]", re.MULTILINE)
+_FABRIC_KEY = re.compile(r"^(npus[ \t]*+=|[ \t]*+\[\[[ \t]*+links[ \t]*+\]\])", re.MULTILINE)
 
 
 def kind_of(path: str | os.PathLike[str]) -> Kind | None:
@@ -224,9 +239,9 @@ def _of_text(text: str) -> Kind:
 
 
 def _of_toml(text: str) -> Kind:
-    if re.search(r"^\s*\[\s*(workload|topology)\s*\]", text, re.MULTILINE):
+    if _RUN_FILE_TABLE.search(text):
         return _RUN_FILE
-    if re.search(r"^npus\s*=", text, re.MULTILINE) or re.search(r"^\s*\[\[\s*links\s*\]\]", text, re.MULTILINE):
+    if _FABRIC_KEY.search(text):
         return _FABRIC
     return _TOML
 
@@ -237,5 +252,5 @@ def _is_yaml(text: str) -> bool:
     return len(lines) > 0 and all(_LINE_OF_YAML.match(line) for line in lines)
 
 
-def _first(kinds: tuple[tuple[str, Kind], ...], text: str) -> Kind:
-    return next(kind for form, kind in kinds if re.search(form, text, re.DOTALL | re.MULTILINE | re.IGNORECASE))
+def _first(kinds: tuple[tuple[re.Pattern[str], Kind], ...], text: str) -> Kind:
+    return next(kind for form, kind in kinds if form.search(text))

@@ -3,7 +3,8 @@
 Each section is a model; its fields are the keys. Values carry units as people write them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -13,8 +14,10 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
+    ModelWrapValidatorHandler,
     PlainSerializer,
     PlainValidator,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     StrictBool,
     field_validator,
@@ -36,6 +39,7 @@ from nadi.bounds import (
 from nadi.errors import ConfigError
 from nadi.faults import FaultSection
 from nadi.launching.workers import Backend, Workers
+from nadi.named_files import ALGORITHMS, FILE, GPU, MODEL, OUTPUT_FOLDER, PARAMS, SPEC, TABLES, TRACES, results_or
 from partition import DEFAULT_METHOD
 from pdes import Settings, SharedBuffer
 from pdes.build.schedule import Faults
@@ -245,7 +249,7 @@ GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer
 class WorkloadSection(Section):
     """What the NPUs do: traces, or a model and a plan."""
 
-    traces: FilePath | None = Field(
+    traces: Annotated[FilePath | None, TRACES] = Field(
         None,
         description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et; or folder of a trace set, '
         "or of traces of one beginning",
@@ -253,14 +257,16 @@ class WorkloadSection(Section):
     trace_set: GivenTraces = Field(
         None, description="in place of traces: those that Python gives (docs/python.md); results hold words for them"
     )
-    model: str | None = Field(None, description="in place of traces: a model's name (`nadi workload models`), or file")
+    model: Annotated[str | None, MODEL] = Field(
+        None, description="in place of traces: a model's name (`nadi workload models`), or file"
+    )
     plan: Annotated[str | None, BeforeValidator(_parse_plan)] = Field(
         None, description='how the model is trained, "tp8,pp4,dp32"'
     )
     framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
         "megatron", description="whose training step of the model it is, or that it is served as [serving] says"
     )
-    groups: FilePath | None = Field(
+    groups: Annotated[FilePath | None, FILE] = Field(
         None,
         description="JSON file of the communicators that the traces name; without, groups.json if traces is a folder",
     )
@@ -309,10 +315,14 @@ class ServingSection(Section):
 class TopologySection(Section):
     """The fabric: exactly one of spec, name, file and cluster, or one that Python gives."""
 
-    spec: str | None = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
+    spec: Annotated[str | None, SPEC] = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
     name: str | None = Field(None, description="name of a topology; its parameters stand in params")
-    params: dict[str, Any] = Field({}, description="parameters of the topology called name, or in place of spec's")
-    file: FilePath | None = Field(None, description="a network in a file, as `nadi topology build` writes it")
+    params: Annotated[dict[str, Any], PARAMS] = Field(
+        {}, description="parameters of the topology called name, or in place of spec's"
+    )
+    file: Annotated[FilePath | None, FILE] = Field(
+        None, description="a network in a file, as `nadi topology build` writes it"
+    )
     graph: GivenGraph = Field(
         None, description="a fabric that Python gives (docs/python.md); results hold words for it"
     )
@@ -360,7 +370,9 @@ class TopologySection(Section):
 class SystemSection(Section):
     """How collectives are done."""
 
-    collectives: dict[str, str] = Field({}, description='algorithm of each kind, all-reduce = "ring"; others: default')
+    collectives: Annotated[dict[str, str], ALGORITHMS] = Field(
+        {}, description='algorithm of each kind, all-reduce = "ring"; others: default'
+    )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
     splits: int = Field(
         CollectiveSettings.splits,
@@ -385,8 +397,8 @@ class SystemSection(Section):
     compute_slowdown: float = _engine("compute_slowdown", ge=1, le=1000)
 
 
-_OF_PACKETS = ("collectives_in_flight", "rendezvous", "rendezvous_control", "compute_slowdown")
-"""Keys of [system] that only the packet network has."""
+OF_PACKETS = ("collectives_in_flight", "rendezvous", "rendezvous_control")
+"""Keys of [system] that only the packet network has; others take no notice of them."""
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
 FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")
@@ -402,9 +414,10 @@ _OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
 class NetworkSection(Section):
     """Packets, queues, transport, switches and congestion control.
 
-    `switch` is settled when the section is read. What its switches do not have is None: keys of shared buffers with
-    output queues, of PFC without it, of ECN without it; and keys of the analytical network with packets. Keys of
-    packets are not given with the analytical network, and not written.
+    `switch` is settled when the section is read. Keys that cannot matter have their defaults, whatever was given: those
+    of another model of the network, those of shared buffers with output queues and the other way round, those of PFC
+    and ECN without these. Keys of shared buffers and of the analytical network are None then. Keys of another model of
+    the network are not written.
     """
 
     fidelity: Literal["packet", "analytical", "closed-form"] = _engine("fidelity")
@@ -452,15 +465,10 @@ class NetworkSection(Section):
         if not isinstance(found, dict):
             return found
         values = {key: value for key, value in found.items() if value is not None}
-        named = values.get("fidelity", "packet")
-        model = fidelity_like(named)
-        for key in values if model in ("packet", *_OF_FIDELITY) else ():
-            has_it = fidelity_of(key)
-            if key in cls.model_fields and has_it not in {"", model}:
-                raise ValueError(
-                    f'{key} stands beside fidelity = "{named}"; expected fidelity = "{has_it}", or no {key}'
-                )
+        model = fidelity_like(values.get("fidelity", "packet"))
         if isinstance(model, str) and model in _OF_FIDELITY:
+            if values.get("switch") == "auto":
+                del values["switch"]
             return {key: given_default(key) for key in _OF_FIDELITY[model]} | values
         if values.get("switch", "auto") == "auto":
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
@@ -475,6 +483,25 @@ class NetworkSection(Section):
             }
             values = {key: value for key, value in usual.items() if key not in without} | values
         return values
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_defaults(cls, found: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Give keys that cannot matter their defaults, once their values are known to be right."""
+        section = read(found)
+        fields = cls.model_fields
+        without = {key: fields[key].default for key in section.model_fields_set if not section.has(key)}
+        return section.model_copy(update=without) if without else section
+
+    def has(self, key: str) -> bool:
+        """Whether the section's model of the network, its switches, PFC and ECN have a key."""
+        if fidelity_of(key) not in {"", fidelity_like(self.fidelity)}:
+            return False
+        if key == "queue_limit":
+            return self.switch == "output-queued"
+        if key in FABRIC_KEYS and self.switch == "output-queued":
+            return False
+        return (self.pfc is True or key not in PFC_KEYS) and (self.ecn is True or key not in ECN_KEYS)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -491,19 +518,13 @@ class NetworkSection(Section):
 
     def _complaint(self) -> str:
         """What does not go together; empty if all is well."""
-        given = [key for key in FABRIC_KEYS if getattr(self, key) is not None]
         if self.switch == "output-queued":
-            return f'{given[0]} stands beside switch = "output-queued"; expected "shared-buffer"' if given else ""
+            return ""
         found = []
-        if self.queue_limit != UNLIMITED:
-            found += ['queue_limit stands beside switch = "shared-buffer"; expected buffer, or "output-queued"']
         if self.cut_through:
             found += ['cut_through = true with switch = "shared-buffer"; expected cut_through = false']
         if self.trimming and self.pfc:
             found += ["trimming = true with pfc = true; expected pfc = false, or no trimming"]
-        for switch, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
-            unused = [key for key in keys if key in given and not getattr(self, switch)]
-            found += [f"{key} stands beside {switch} = false; expected {switch} = true, or no {key}" for key in unused]
         if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):
             low, high = format_bytes(self.ecn_kmin or 0), format_bytes(self.ecn_kmax or 0)
             found += [f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax"]
@@ -530,11 +551,13 @@ class ComputeSection(Section):
         description="duration of the trace; operators, or num_ops and tensor_size; or what the node has",
     )
     peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
-    gpu: str | None = Field(
+    gpu: Annotated[str | None, GPU] = Field(
         None, description="on which operators are done: `nadi workload gpus` lists them, or the path of a TOML file"
     )
-    tables: tuple[str, ...] = Field((), description="measured times of operators: names, or paths of CSV or Parquet")
-    scale_from: str | None = Field(
+    tables: Annotated[tuple[str, ...], TABLES] = Field(
+        (), description="measured times of operators: names, or paths of CSV or Parquet"
+    )
+    scale_from: Annotated[str | None, GPU] = Field(
         None, description="GPU whose measured times are scaled where the tables have none of gpu"
     )
     efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
@@ -593,7 +616,7 @@ class EngineSection(Section):
     partitioner: str = Field(
         DEFAULT_METHOD, description="how the fabric is divided; docs/partition.md lists the methods"
     )
-    weights: str = Field(
+    weights: Annotated[str, results_or(*WEIGHT_WORDS)] = Field(
         "traces", description='what the division weighs: "traces", "fabric" or the folder of an earlier run'
     )
 
@@ -601,18 +624,31 @@ class EngineSection(Section):
 class EnergySection(Section):
     """What energy and cost are counted by."""
 
-    table: FilePath | None = Field(None, description="powers and prices in TOML, over the default ones")
+    table: Annotated[FilePath | None, FILE] = Field(
+        None, description="powers and prices in TOML, over the default ones"
+    )
 
 
 class OutputSection(Section):
     """What is written."""
 
-    dir: FilePath | None = Field(
+    dir: Annotated[FilePath | None, OUTPUT_FOLDER] = Field(
         None, description="folder of the results; --out goes before it; without either, no files"
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row for each trace node of each NPU")
     flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row for each message")
     report: bool = Field(default=False, description="report.html, a page of the run, as --report has it written, too")
+
+
+@dataclass(frozen=True)
+class NamedKeys:
+    """The keys that a user gave. They are no part of what a configuration means, so any two are equal.
+
+    Attributes:
+        keys: Section and key, "network.mtu".
+    """
+
+    keys: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 class RunConfig(Section):
@@ -630,13 +666,25 @@ class RunConfig(Section):
     energy: EnergySection | None = None
     faults: tuple[FaultSection, ...] = Field((), description="what fails, slows down or comes back, and when")
 
+    _named: NamedKeys = PrivateAttr(default=NamedKeys())
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Keys that the user gave, "network.mtu", without those that a cluster sets; empty if nobody knows."""
+        return self._named.keys
+
+    def with_named(self, keys: Iterable[str]) -> Self:
+        """Return the configuration with the keys that the user gave."""
+        config = self.model_copy()
+        config._named = NamedKeys(frozenset(keys))  # noqa: SLF001 - of this class
+        return config
+
     @model_validator(mode="after")
     def _system_fits_network(self) -> Self:
-        changed = [key for key in _OF_PACKETS if getattr(self.system, key) != SystemSection.model_fields[key].default]
-        if changed and self.network.fidelity != "packet":
+        if self.system.compute_slowdown != 1 and self.network.fidelity != "packet":
             raise ValueError(
-                f'[system] {changed[0]} stands beside [network] fidelity = "{self.network.fidelity}"; '
-                f'expected fidelity = "packet", or no {changed[0]}'
+                f'[system] compute_slowdown stands beside [network] fidelity = "{self.network.fidelity}"; '
+                'expected fidelity = "packet", or no compute_slowdown'
             )
         return self
 

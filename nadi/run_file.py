@@ -5,7 +5,6 @@ key names the nearest known one.
 """
 
 import difflib
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -16,24 +15,27 @@ from pydantic import (
 )
 
 import inputs
+from inputs.toml import MOST_KEY_PARTS
 from nadi.config import (
     ECN_KEYS,
     FABRIC_KEYS,
     PFC_KEYS,
-    WEIGHT_WORDS,
     NetworkSection,
     RunConfig,
     fidelity_like,
     fidelity_of,
+    given_default,
 )
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
+from nadi.input_files import changed_paths
 from nadi.wiring.from_model import settled
+from pdes.core.errors import RunError
 from pdes.core.setting import UNITS
+from pdes.core.state import SELECTIVE_PACKETS
+from pdes.network.balancing import balancing
 from topologies.clusters import Cluster, clusters
-from topologies.units import (
-    short,
-)
+from topologies.units import parse_bytes, short
 
 _OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
 
@@ -57,6 +59,7 @@ def load_config(
     source = path or "nadi run"
     for override in overrides:
         _apply(tree, override)
+    named = _named(tree)
     where = _nul(tree)
     if where:
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
@@ -66,12 +69,12 @@ def load_config(
         raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
     folder = path.parent if path else Path()
     try:
-        found = settled(with_paths_from(config, folder), folder)
+        found = settled(with_paths_from(config, folder))
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
     if found.energy is not None:
         read_table(found.energy.table)
-    return found
+    return found.with_named(named)
 
 
 def put_over(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,11 +130,12 @@ def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
                 "topology.params.<key>=<value>"
             )
         _apply(tree, override)
+    named = _named(tree)
     where = _nul(tree)
     if where:
         raise ConfigError(f"--set: {_place(where)}: found a NUL; expected text without one")
     try:
-        return RunConfig.model_validate(_with_cluster(tree))
+        return RunConfig.model_validate(_with_cluster(tree)).with_named(named)
     except ValidationError as error:
         raise ConfigError(f"--set: {explain(error, RunConfig)}") from None
 
@@ -162,7 +166,7 @@ def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, .
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        found = tomllib.loads(inputs.read_text(path))
+        found = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
         _refuse_others(path)
         raise ConfigError(f"{path}: {error.strerror or error}; expected a run file") from None
@@ -196,7 +200,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     """Put "section.key=value" into the tree. The value is TOML where it can be, else text."""
     path, equals, text = override.partition("=")
     *sections, key = (part.strip() for part in path.split("."))
-    if not equals or not sections or not all(sections) or not key:
+    if not equals or not 1 <= len(sections) < MOST_KEY_PARTS or not all(sections) or not key:
         raise ConfigError(f"--set {override}: expected section.key=value, as network.window=1MiB")
     for section in sections:
         inner = tree.setdefault(section, {})
@@ -204,9 +208,14 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             raise ConfigError(f"--set {override}: {section} is a value, not a section")
         tree = inner
     try:
-        tree[key] = tomllib.loads(f"value = {text}")["value"]
+        tree[key] = inputs.parse_toml(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number of 5,000 digits
         tree[key] = text
+
+
+def _named(tree: Mapping[str, Any]) -> list[str]:
+    """Return the keys that the run file and overrides give, "network.mtu"."""
+    return [f"{name}.{key}" for name, section in tree.items() if isinstance(section, Mapping) for key in section]
 
 
 def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
@@ -238,8 +247,20 @@ def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> 
         without |= set(keys) if given.get(key) is False else set()
     if without or "congestion_control" in given:
         without.add("congestion")
+    if _is_too_wide({**defaults, **given}):
+        without.add("window")
     models = {"", fidelity_like(given.get("fidelity", "packet"))}
     return {key: value for key, value in defaults.items() if key not in without and fidelity_of(key) in models}
+
+
+def _is_too_wide(keys: Mapping[str, Any]) -> bool:
+    """Whether a window is more packets than selective repeat keeps; values that are wrong are complained of later."""
+    try:
+        packets = parse_bytes(keys.get("window")) / parse_bytes(keys.get("mtu", given_default("mtu")))
+        overtakes = balancing(keys.get("load_balancing", "ecmp")).reorders
+    except (ValueError, TypeError, ZeroDivisionError, RunError):
+        return False
+    return packets > SELECTIVE_PACKETS and (overtakes or keys.get("selective_repeat") is True)
 
 
 def _compute_defaults(defaults: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,50 +281,7 @@ def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 
 def with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     """Relative paths become relative to the folder of the run file."""
-    workload = config.workload.model_copy(
-        update={"traces": _join(folder, config.workload.traces), "groups": _join(folder, config.workload.groups)}
-    )
-    topology = config.topology
-    if topology.spec is not None and (folder / topology.spec).is_file():
-        topology = topology.model_copy(update={"spec": str(folder / topology.spec)})
-    topology = topology.model_copy(update={"file": _join(folder, topology.file)})
-    own = {kind: _algorithm_from(folder, spec) for kind, spec in config.system.collectives.items()}
-    system = config.system.model_copy(update={"collectives": own})
-    output = config.output.model_copy(update={"dir": _join(folder, config.output.dir)})
-    tables = tuple(_named_file(folder, table) for table in config.compute.tables)
-    gpus = {key: _named_file(folder, getattr(config.compute, key) or "") or None for key in ("gpu", "scale_from")}
-    compute = config.compute.model_copy(update={"tables": tables, **gpus})
-    engine = config.engine
-    if engine.weights not in WEIGHT_WORDS:
-        engine = engine.model_copy(update={"weights": str(folder / engine.weights)})
-    energy = config.energy and config.energy.model_copy(update={"table": _join(folder, config.energy.table)})
-    sections = {"workload": workload, "topology": topology, "system": system, "output": output, "engine": engine}
-    return config.model_copy(update=sections | {"compute": compute, "energy": energy})
-
-
-def _named_file(folder: Path, name: str) -> str:
-    """A path of a GPU or a table from the folder; names of the library as they are."""
-    return str(folder / name) if Path(name).suffix in {".toml", ".csv", ".parquet"} else name
-
-
-def _algorithm_from(folder: Path, spec: str) -> str:
-    """`custom:file=PATH` with its path from the folder; other algorithms as they are."""
-    name, colon, rest = spec.partition(":")
-    if name != "custom":
-        return spec
-    parts = [part.partition("=") for part in rest.split(",")]
-    return (
-        name
-        + colon
-        + ",".join(
-            f"file={folder / value.strip()}" if key.strip() == "file" and value.strip() else key + equals + value
-            for key, equals, value in parts
-        )
-    )
-
-
-def _join(folder: Path, path: Path | None) -> Path | None:
-    return None if path is None else folder / path
+    return changed_paths(config, lambda path: str(folder / path))
 
 
 def _place(where: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """From a run file's configuration to results: each stage called once, in order."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +15,11 @@ from nadi import fidelities
 from nadi.closed_forms import running
 from nadi.closed_forms.advancing.advance import advance
 from nadi.closed_forms.costs import CollectiveCosts
-from nadi.config import NetworkSection, RunConfig, SystemSection, engine_settings
+from nadi.config import OF_PACKETS, NetworkSection, RunConfig, SystemSection, engine_settings
+from nadi.effects import without_effect
 from nadi.errors import ConfigError
 from nadi.fidelities import fabric_settings as fabric
+from nadi.input_files import InputFiles, files_read
 from nadi.launching.gather import ALONE, Ranks
 from nadi.launching.progress import Progress, Silence
 from nadi.launching.workers import SERIAL, Workers
@@ -54,6 +56,7 @@ class FinishedRun:
         collectives: how collectives were done.
         workers: who ran it.
         results: times, counters, flows, links.
+        files: the user's files that the run read, as they were when it began; on rank 0.
         formulas: at closed forms, schedule and size of the collectives that a formula tells; the others are played.
     """
 
@@ -66,6 +69,7 @@ class FinishedRun:
     collectives: CollectiveSettings
     workers: Workers
     results: pdes.Results
+    files: Sequence[InputFiles] = ()
     formulas: frozenset[tuple[int, int]] = frozenset()
 
     def peak_rss_bytes(self) -> int:
@@ -101,6 +105,7 @@ def simulate(
         if config.topology.graph is None:  # which is there already
             check_fabric(config.topology.source(), force=force)
         _check_model(config, force=force)
+        files = files_read(config) if ranks.rank == 0 else []
         graph = built_fabric(config)
         workers = _workers(config, ranks)
         work, owner = place(config, graph, workers, progress, force=force)
@@ -120,16 +125,17 @@ def simulate(
         _check_durations(config, work.program)
         settings = fabric.fitted(graph, settings)
     if settings.fidelity.is_closed_form:
-        return _at_closed_forms(config, graph, work, settings, workers, progress, force=force)
+        return _at_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
     with together(ranks):
         own = estimate(graph, work.program, settings)
     expected = of_all_ranks(own, ranks)
     with together(ranks):
         check_run(own, expected, settings, workers.total, force=force)
         check_counters(graph, work.program, own)  # of a run that is refused above, pairs of NPUs fill the memory
+    _warn(config, progress, ranks)
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return FinishedRun(
-        config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results
+        config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results, files
     )
 
 
@@ -140,6 +146,7 @@ def _at_closed_forms(
     settings: pdes.Settings,
     workers: Workers,
     progress: Progress | Silence,
+    files: Sequence[InputFiles],
     *,
     force: bool,
 ) -> FinishedRun:
@@ -152,6 +159,7 @@ def _at_closed_forms(
         check_rows(int(folded.row_ptr[-1]), force=force)
         costed = running.costed(folded, costs, work.collectives)
         formulas.update(running.formulas(folded, costed, work.program))
+        _warn(config, progress)
         _say_if_compiled(advance, "a few seconds", progress)
         return running.run(graph, folded, costed, costs, settings, progress)
 
@@ -165,8 +173,16 @@ def _at_closed_forms(
         work.collectives,
         workers,
         workers.by_rank_0(graph.npus, run),
+        files,
         frozenset(formulas),
     )
+
+
+def _warn(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALONE) -> None:
+    """Name the keys that cannot matter, before a run that may take long, and after all that may be wrong with it."""
+    warning = without_effect(config)
+    if warning and ranks.rank == 0:
+        progress.warn(warning)
 
 
 def _check_model(config: RunConfig, *, force: bool) -> None:
@@ -273,6 +289,8 @@ def network_settings(
         ConfigError: what is given does not go together.
     """
     system = system or SystemSection()
+    if network.fidelity != "packet":
+        system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in OF_PACKETS})
     return pdes.Settings(
         seed=seed,
         record_nodes=record_nodes,

@@ -28,11 +28,12 @@ def _plain_extras(document: dict[str, Any]) -> dict[str, Any]:
 
 @with_config(_STRICT)
 class ExpectedPorts(TypedDict):
-    """Ports of one kind: how many, the sum of their rates in bits per second, the bytes that they sent."""
+    """Ports of one kind: the run's share of them and of their rates in bits per second, the bytes sent, all ports."""
 
-    number: _Count
+    number: _Amount
     rate_bps: _Amount
     tx_bytes: _Amount
+    present: _Count
 
 
 @with_config(_STRICT)
@@ -64,6 +65,17 @@ class ServingFigures(TypedDict):
     tokens_per_s: _Amount
     ttft: NotRequired[RequestTimes]
     tpot: NotRequired[RequestTimes]
+
+
+@with_config(_STRICT)
+class HashedFiles(TypedDict):
+    """The files that a key of the run file named, with their hash."""
+
+    key: _Text
+    path: _Text
+    files: _Count
+    bytes: _Count
+    sha256: _Text
 
 
 @with_config(_STRICT)
@@ -125,6 +137,7 @@ class RunSummary(TypedDict, total=False):
     packet_hops_per_s: _Amount
     peak_rss_bytes: _Count
     warnings: list[_Text]
+    files: list[HashedFiles]
     step: dict[str, _Amount]
     serving: ServingFigures
     ports: PortsByKind

@@ -21,7 +21,17 @@ from topologies.graph import (
 )
 from topologies.graph_builder import GraphBuilder
 from topologies.networkx_form import from_networkx
-from topologies.registry import Parameter, Topology, build, extent, format_spec, parse_spec, topologies
+from topologies.registry import (
+    Parameter,
+    Topology,
+    build,
+    extent,
+    format_spec,
+    parse_spec,
+    path_parameters,
+    topologies,
+    with_paths,
+)
 from topologies.routing import next_links, route
 from topologies.toml_form import write_toml
 from topologies.without import routing_without
@@ -50,8 +60,10 @@ __all__ = [
     "from_networkx",
     "next_links",
     "parse_spec",
+    "path_parameters",
     "route",
     "routing_without",
     "topologies",
+    "with_paths",
     "write_toml",
 ]

@@ -25,10 +25,17 @@ class Parameters(BaseModel):
 
 @dataclass(frozen=True)
 class Form:
-    """How values of one kind are written: a word with an example, and the writer of a default."""
+    """How values of one kind are written: a word with an example, and the writer of a default.
+
+    Attributes:
+        text: Word with an example.
+        show: Function that writes a default.
+        is_path: Whether values are paths of files.
+    """
 
     text: str
     show: Callable[[object], str] = str
+    is_path: bool = False
 
 
 def parse_count(value: object) -> int:
@@ -111,6 +118,6 @@ Dimensions = Annotated[
     BeforeValidator(parse_dimensions),
     Form("dimensions, as Ring(4)_Switch(8)", format_dimensions),
 ]
-FilePath = Annotated[str, Form("path")]
+FilePath = Annotated[str, Form("path", is_path=True)]
 Name = Annotated[str, Form("name")]
 Flag = Annotated[bool, Form("true or false", lambda value: str(value).lower())]

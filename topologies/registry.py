@@ -112,6 +112,39 @@ def format_spec(table: Mapping[str, object]) -> str:
     return f"{table.get('name')}:{pairs}" if pairs else str(table.get("name"))
 
 
+def with_paths(spec: str, change: Callable[[str], str]) -> str | None:
+    """Change each path that is a parameter of a spec, "simai:path=F".
+
+    Args:
+        spec: Spec of a topology or cluster, or the path of a file.
+        change: Function that returns what takes the place of a path.
+
+    Returns:
+        The changed spec; None if `spec` names neither a topology nor a cluster, so that all of it may be a path.
+    """
+    name, colon, rest = spec.strip().partition(":")
+    if name not in topologies() and name not in clusters():
+        return None
+    keys = path_parameters()
+    parts = [part.partition("=") for part in rest.split(",")]
+    changed = [
+        f"{key}={change(value.strip())}" if key.strip() in keys and value.strip() else key + equals + value
+        for key, equals, value in parts
+    ]
+    return name + colon + ",".join(changed)
+
+
+@functools.cache
+def path_parameters() -> frozenset[str]:
+    """Return the names of the parameters of topologies that are paths."""
+    return frozenset(
+        key
+        for topology in topologies().values()
+        for key, field in topology.arguments.model_fields.items()
+        if _form(field.metadata, field.annotation).is_path
+    )
+
+
 def build(topology: str | Path | Mapping[str, object]) -> Graph:
     """The network of a spec, path or table (of a run file; its key "name" says which topology).
 

@@ -20,7 +20,8 @@ _PREFIX = (
 )
 _PREFIX["K"] = 1000
 _TIME_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12}
-_NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?|[0-9]+\.)\s*"
+_DECIMAL = r"(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,2})?"
+_NUMBER = rf"\s*+([0-9]++\.(?![0-9])|{_DECIMAL})\s*+"
 _RATE = re.compile(_NUMBER + r"([kKMGTP]?i?)(b|bit|B)(?:ps|/s)\s*")
 _BYTES = re.compile(_NUMBER + r"([kKMGTP]?i?)B\s*")
 _TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s)\s*")

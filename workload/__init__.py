@@ -6,6 +6,8 @@ What the user gave wrong raises WorkloadError.
 """
 
 from workload.collectives import algorithms_of, closed_form, default_algorithm
+from workload.collectives.custom import with_path
+from workload.custom import custom_files
 from workload.errors import WorkloadError
 from workload.kinds import KINDS
 from workload.plans.plan import Lane, Plans, each_its_own, everyone_alike
@@ -17,7 +19,7 @@ from workload.program.settings import CollectiveSettings
 from workload.schedules.packed import Schedules, ScheduleSet
 from workload.trace_sets.expansion import expand
 from workload.trace_sets.files import read_set, write_set
-from workload.trace_sets.load import groups_of, load_set, load_traces
+from workload.trace_sets.load import files_of_traces, groups_of, load_set, load_traces
 from workload.trace_sets.trace_set import TraceSet
 from workload.transformer import TransformerParams
 
@@ -37,10 +39,12 @@ __all__ = [
     "build_program",
     "closed_form",
     "collective_program",
+    "custom_files",
     "default_algorithm",
     "each_its_own",
     "everyone_alike",
     "expand",
+    "files_of_traces",
     "groups_of",
     "hierarchical_program",
     "load_set",
@@ -49,5 +53,6 @@ __all__ = [
     "permutation",
     "read_set",
     "uneven_program",
+    "with_path",
     "write_set",
 ]

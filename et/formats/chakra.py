@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import inputs
-from et.errors import TraceError
+from et.errors import TraceError, advising
 from et.groups import read_groups
 from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import read_trace
+from et.table import TraceTable
 from et.table_writer import write_table
 from et.trace_tables import TracesOnDisk, TraceTables
 
 NAME = "chakra"
 TITLE = "Chakra traces, NAME.<npu>.et"
 OPTIONS = {"strict": "false drops dependencies on nodes that a trace lacks, and cycles of control dependencies"}
+
+NOT_STRICT_OPTION = f"--from {NAME}:strict=false"
 
 
 def recognises(path: Path) -> bool:
@@ -33,10 +36,15 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
         TraceError: a folder without traces or with those of several sets, two files of one NPU, or a wrong file.
     """
     files = files_of_npus(paths)
-    reading = functools.partial(read_trace, strict=is_strict(options), keep_others=True)
+    reading = functools.partial(_read, strict=is_strict(options))
     beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
     groups = {name: members for file in beside for name, members in read_groups(file).items()}
     return TraceTables(TracesOnDisk(files, reading), groups)
+
+
+def _read(path: Path, *, strict: bool) -> TraceTable:
+    with advising(NOT_STRICT_OPTION):
+        return read_trace(path, strict=strict, keep_others=True)
 
 
 def is_strict(options: Mapping[str, str]) -> bool:

@@ -1,9 +1,12 @@
-"""Chakra traces as JSON: the objects that protobuf's JSON has for GlobalMetadata and each Node, one after another.
+"""Chakra traces as JSON, in two kinds.
 
-Chakra's chakra_jsonizer writes them; a list of them is read too. Field names are read as protobuf writes them
-("dataDeps") and as the schema has them ("data_deps"), 64-bit integers as strings and as numbers.
+The first kind holds the objects that protobuf's JSON has for GlobalMetadata and each Node, one after another. Chakra's
+chakra_jsonizer writes them; a list of them is read too. Field names are read as protobuf writes them ("dataDeps") and
+as the schema has them ("data_deps"), 64-bit integers as strings and as numbers. The second kind is one object with
+`workload_graph`, which Chakra's feeder reads (et/workload_graph.py).
 """
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +17,9 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 import inputs
-from et.errors import TraceError
+from et.errors import TraceError, advising
+from et.formats.chakra import OPTIONS as CHAKRA_OPTIONS
+from et.formats.chakra import is_strict
 from et.framing import split_frames
 from et.groups import read_groups
 from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
@@ -23,9 +28,11 @@ from et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
 from et.table import TraceTable
 from et.table_writer import frames_of
 from et.trace_tables import TracesOnDisk, TraceTables
+from et.workload_graph import GRAPH, nodes_of_graph
 
 NAME = "json"
 TITLE = "Chakra traces as JSON, NAME.<npu>.json"
+OPTIONS = CHAKRA_OPTIONS
 _SUFFIX = ".json"
 _KEYS = frozenset({"chakra-json", "gzip:chakra-json"})
 _MOST_BYTES = 1 << 30
@@ -43,7 +50,7 @@ def recognises(path: Path) -> bool:
     return kind is not None and kind.key in _KEYS
 
 
-def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # noqa: ARG001 - it has no options
+def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
     """The traces of files, or of a folder; a file without a number is NPU 0's.
 
     Raises:
@@ -52,11 +59,15 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # n
     files = files_of_npus(paths, _SUFFIX)
     beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
     groups = {name: members for file in beside for name, members in read_groups(file).items()}
-    return TraceTables(TracesOnDisk(files, read_json), groups)
+    return TraceTables(TracesOnDisk(files, functools.partial(read_json, strict=is_strict(options))), groups)
 
 
-def read_json(path: Path) -> TraceTable:
-    """One file.
+def read_json(path: Path, *, strict: bool = True) -> TraceTable:
+    """Read one file.
+
+    Args:
+        path: The file, gzipped or not.
+        strict: As of et.read_trace.
 
     Raises:
         TraceError: it cannot be read, is no such JSON, or holds what et.read_trace refuses.
@@ -65,7 +76,8 @@ def read_json(path: Path) -> TraceTable:
     metadata = next(messages, None)
     if metadata is None:
         raise TraceError(f"{path}: no object in it, expected {_EXPECTED}")
-    return table_of(metadata, messages, path, keep_others=True)
+    with advising(f"--from {NAME}:strict=false"):
+        return table_of(metadata, messages, path, strict=strict, keep_others=True)
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:
@@ -130,6 +142,10 @@ def _messages(path: Path) -> Iterator[Message]:
         where = f"{path}: object {number}"
         if not isinstance(found, dict):
             raise TraceError(f"{where}: found {json.dumps(found)[:60]}, expected an object")
+        if number == 0 and GRAPH in found:
+            yield GlobalMetadata()
+            yield from nodes_of_graph(str(path), found)
+            continue
         try:
             if number == 0:
                 yield _metadata(where, found)

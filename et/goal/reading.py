@@ -31,8 +31,9 @@ MOST_TAG = 2**24
 
 _MOST_RANKS = 2**19
 _MOST_BYTES = 1 << 30
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_HEAD = re.compile(rb"\A(?:\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+(\d{1,9})\b", re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
+"""A comment; one without an end takes the rest of the text, so that each character is looked at once."""
+_HEAD = re.compile(rb"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+(\d{1,9})\b")
 _RANK = re.compile(rb"^[ \t]*rank[ \t]+(\d{1,9})\s*\{", re.MULTILINE)
 _NAME = r"[A-Za-z_]\w*"
 _OPERATION = re.compile(

@@ -12,6 +12,8 @@ from et.trace_tables import TraceTables
 
 LAYER_OPTIONS = {"npus": "how many NPUs there are, where the file does not say it", "passes": "how many steps, 1"}
 _HEAD_CHARACTERS = 4096
+_MOST_LAYERS = 1 << 17
+"""Layers of all passes in one trace: three to eight nodes each, of which Python makes 40,000 a second."""
 
 
 def first_words(path: Path) -> list[str]:
@@ -38,6 +40,11 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
     file = read_layers(paths[0])
     npus = npus_of(file, options.get("npus"))
     passes = whole_number("passes", options.get("passes", "1"))
+    if passes * len(file.layers) > _MOST_LAYERS:
+        raise TraceError(
+            f"{file.path}: {passes:,} passes over {len(file.layers):,} layers, expected at most {_MOST_LAYERS:,} "
+            "layers in all"
+        )
     ranks = Ranks(file, npus)
     table = table_of_layers(file, dialect, passes, ranks.members)
     kinds = [name for name in table.group_names if name]
@@ -52,7 +59,7 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
         "expert": ranks.expert,
         "pipeline": ranks.pipeline,
     }
-    return TraceTables(AlikeTraces(table, names, npus), groups, tuple(_notes(file, dialect, ranks)), report)
+    return TraceTables(AlikeTraces(table, names, npus), groups, tuple(_notes(file, dialect, ranks)), report, len(table))
 
 
 def _notes(file: LayerFile, dialect: Dialect, ranks: Ranks) -> list[str]:

@@ -4,6 +4,7 @@ A rank with a Kineto trace becomes nodes with times; a rank with a host trace al
 says what was linked, what was lost, and why.
 """
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,8 @@ from et.pytorch.comm_calls import RECV, SEND, CommCall
 from et.pytorch.groups import Groups, ranks_of, said_by, world_of
 from et.pytorch.host_only import HostNodes, host_nodes
 from et.pytorch.host_threads import add_ends, fastest_ns, take_turns, waits_for_all
-from et.pytorch.linking import link
+from et.pytorch.kineto import KinetoTrace
+from et.pytorch.linking import Links, is_of_a_part, link
 from et.pytorch.nodes import Node, table
 from et.pytorch.rank_nodes import RankNodes, rank_nodes
 from et.pytorch.ranks import RankFiles, rank_files
@@ -97,16 +99,20 @@ def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
         TraceError: a file is wrong, ranks do not fit together, or there is no such step.
     """
     ranks = rank_files(paths)
-    number, windows = _windows(ranks, step)
+    for files in ranks:
+        most = max(files.rank + 1, *_world_sizes(files))
+        if most > comm_calls.MOST_RANKS:
+            raise TraceError(f"{files.path}: a run of {most:,} ranks, expected at most {comm_calls.MOST_RANKS:,}")
+    links = {files.rank: link(files.host, files.kineto) for files in ranks if files.kineto is not None}
+    number, windows = _windows(ranks, step, links)
     made: dict[int, RankNodes | HostNodes] = {}
     for files in ranks:
         if files.kineto is not None:
             begin_ns, end_ns = windows[files.rank]
-            links = link(files.host, files.kineto)
-            if number is None and step != ALL and links.windows > 1:  # the host trace is of one step
-                begin_ns = min(files.kineto.ops[i].start_ns for i in links.host)
-                end_ns = max(files.kineto.ops[i].end_ns for i in links.host)
-            made[files.rank] = rank_nodes(files.rank, files.kineto, links, begin_ns, end_ns)
+            own = links[files.rank]
+            if number is None and step != ALL and is_of_a_part(own, files.kineto):
+                begin_ns, end_ns = own.span_ns(files.kineto)
+            made[files.rank] = rank_nodes(files.rank, files.kineto, own, begin_ns, end_ns)
         elif files.host is not None:
             made[files.rank] = host_nodes(files.rank, files.host)
     sizes = [size for files in ranks for size in _world_sizes(files)]
@@ -133,8 +139,16 @@ def _schema(files: RankFiles) -> str:
     return files.host.schema if files.host is not None else "Kineto"
 
 
-def _windows(ranks: Sequence[RankFiles], step: str) -> tuple[int | None, dict[int, tuple[int, int]]]:
-    """Which step, and from when to when it is on each rank's own clock.
+def _windows(
+    ranks: Sequence[RankFiles], step: str, links: Mapping[int, Links]
+) -> tuple[int | None, dict[int, tuple[int, int]]]:
+    """Find the step to convert, and from when to when it is on each rank's own clock.
+
+    Args:
+        ranks: Files of all ranks.
+        step: As of `convert`.
+        links: By rank, operators of the Kineto trace that are in the host trace; of several steps the last one is
+            taken in which most of them are.
 
     Raises:
         TraceError: a rank lacks it.
@@ -147,7 +161,7 @@ def _windows(ranks: Sequence[RankFiles], step: str) -> tuple[int | None, dict[in
             raise TraceError(f"{ranks[0].path}: step {step!r}, found {found}; expected one of these, or {ALL}")
         number: int | None = int(step)
     else:
-        number = shared[-1] if shared and step != ALL else None
+        number = _best_step(shared, kinetos, links) if shared and step != ALL else None
     if number is not None:
         return number, {rank: kineto.steps[number] for rank, kineto in kinetos.items()}
     windows = {}
@@ -158,6 +172,20 @@ def _windows(ranks: Sequence[RankFiles], step: str) -> tuple[int | None, dict[in
         times = times or [(op.start_ns, op.end_ns) for op in kineto.device_ops]
         windows[rank] = (min(start for start, _ in times), max(end for _, end in times) + 1)
     return None, windows
+
+
+def _best_step(shared: Sequence[int], kinetos: Mapping[int, KinetoTrace], links: Mapping[int, Links]) -> int:
+    """Return the last of the steps with at least half as many linked operators as any, on the first rank with links."""
+    rank = next((rank for rank in sorted(kinetos) if links[rank].host), None)
+    if rank is None:
+        return shared[-1]
+    kineto, starts = kinetos[rank], sorted(kinetos[rank].ops[i].start_ns for i in links[rank].host)
+    linked = {
+        number: bisect.bisect_left(starts, end_ns) - bisect.bisect_left(starts, begin_ns)
+        for number in shared
+        for begin_ns, end_ns in [kineto.steps[number]]
+    }
+    return max(number for number in shared if 2 * linked[number] >= max(linked.values()))
 
 
 def _place(doing: Conversion) -> None:

@@ -19,7 +19,7 @@ from et.pytorch.documents import Document
 
 KNOWN_SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.1.0", "1.1.1")
 PROCESS_GROUPS = "## process_group:init ##"
-_ROOTS = "[pytorch|profiler|"
+ROOTS = "[pytorch|profiler|"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def host_trace(document: Document) -> HostTrace:
                 sizes[name] = int(group.get("group_size", len(groups[name])))
                 if "backend_id" in group:
                     groups[str(group["backend_id"])], sizes[str(group["backend_id"])] = groups[name], sizes[name]
-        elif not op.name.startswith(_ROOTS):
+        elif not op.name.startswith(ROOTS):
             ops.append(op)
     ops.sort(key=lambda op: (op.rf_id, op.op_id))
     pid = document.data.get("pid")

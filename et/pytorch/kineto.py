@@ -20,6 +20,8 @@ _CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hi
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")
 _MOST_RANKS = 1 << 31
+MERGED = "nadi_merged"
+"""Key that marks the Kineto part of a merged file; no file of PyTorch has it."""
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class KinetoTrace:
         steps: by number, begin and end of each ProfilerStep, ns.
         host_name: of the machine, "" = not said.
         python_functions: how many events of Python functions there are, which are not used.
+        is_merged: Whether the trace is one part of a file of chakra_trace_link, which has no waits between streams.
     """
 
     path: Path
@@ -101,6 +104,7 @@ class KinetoTrace:
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)
     host_name: str = ""
     python_functions: int = 0
+    is_merged: bool = False
 
 
 def kineto_trace(document: Document) -> KinetoTrace:
@@ -115,6 +119,7 @@ def kineto_trace(document: Document) -> KinetoTrace:
     rank, size = (_rank(info.get(key)) for key in ("rank", "world_size"))
     trace = KinetoTrace(document.path, rank, size or 0, pid=-1)
     trace.host_name = str(data.get("host_name", ""))
+    trace.is_merged = data.get(MERGED) is True
     try:
         base_ns = validated(data, kineto_schema.HEAD).get("baseTimeNanoseconds", 0)
     except DocumentError as error:

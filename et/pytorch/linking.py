@@ -1,8 +1,8 @@
 """Which host operator of the execution trace is which operator of Kineto.
 
-By record function id where Kineto says it (PyTorch 2.1 and later). Where it does not: thread by thread, by the order
-and names of calls, caller by caller. What one trace has and the other lacks (ProfilerStep, annotations) counts as if
-it were not there.
+By record function id where Kineto says it (PyTorch 2.1 and later) and the ids of both traces fit. Else thread by
+thread, by the order and names of calls, caller by caller. What one trace has and the other lacks (ProfilerStep,
+annotations) counts as if it were not there.
 """
 
 import collections
@@ -33,17 +33,47 @@ class Links:
     way: str = NOT_AT_ALL
     windows: int = 0
 
+    def span_ns(self, kineto: KinetoTrace) -> tuple[int, int]:
+        """Return when the first linked operator begins and when the last one ends, in ns; (0, 0) if none is linked."""
+        begins = min((kineto.ops[i].start_ns for i in self.host), default=0)
+        return begins, max((kineto.ops[i].end_ns for i in self.host), default=0)
+
 
 def link(host: HostTrace | None, kineto: KinetoTrace) -> Links:
-    """Find them."""
+    """Find them.
+
+    Ids of traces that were not recorded together, or that count otherwise, fit some operators by chance. So where they
+    fit fewer than half of those that could, operators are linked by order and name too, and the better way is taken.
+    """
     if host is None or not host.ops:
         return Links()
+    links = _by_id(host, kineto)
+    if 2 * len(links.host) >= min(len(host.ops), len(kineto.ops)):
+        return links
+    ordered = _by_order(host, kineto)
+    return ordered if len(ordered.host) > len(links.host) else links
+
+
+def _by_id(host: HostTrace, kineto: KinetoTrace) -> Links:
     by_id = {op.rf_id: op for op in host.ops if op.rf_id > 0}
     found = {i: by_id[op.rf_id] for i, op in enumerate(kineto.ops) if by_id.get(op.rf_id) is not None}
     found = {i: op for i, op in found.items() if op.name == kineto.ops[i].name}
-    if found:
-        return Links(found, BY_ID)
-    return _by_order(host, kineto)
+    return Links(found, BY_ID) if found else Links()
+
+
+def is_of_a_part(links: Links, kineto: KinetoTrace) -> bool:
+    """Return whether the host trace is of a part of the Kineto trace, as of one step of several.
+
+    So it is if it fits several places by order, or if most calls that launch something are before or after it.
+    """
+    if not links.host:
+        return False
+    if links.windows > 1:
+        return True
+    begin_ns, end_ns = links.span_ns(kineto)
+    launches = {op.correlation for op in kineto.device_ops}
+    starts = [call.start_ns for call in kineto.calls if call.correlation in launches]
+    return sum(begin_ns <= start_ns < end_ns for start_ns in starts) * 2 < len(starts)
 
 
 def _by_order(host: HostTrace, kineto: KinetoTrace) -> Links:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from et.errors import TraceError
-from et.pytorch.documents import HOST, files_of, ranks_by_name, read_document
+from et.pytorch.documents import HOST, Document, files_of, ranks_by_name, read_document
 from et.pytorch.host_trace import HostTrace, host_trace
 from et.pytorch.kineto import KinetoTrace, kineto_trace
+from et.pytorch.merged import is_merged, taken_apart
 
 
 @dataclass
@@ -27,6 +28,11 @@ class RankFiles:
         return trace.path
 
 
+def _parts(document: Document) -> tuple[Document, ...]:
+    """Return a document, or the two that chakra_trace_link has merged into it."""
+    return taken_apart(document) if document.kind == HOST and is_merged(document) else (document,)
+
+
 def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
     """Read all files.
 
@@ -37,7 +43,7 @@ def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
         TraceError: a file is wrong, or two of a kind are of one rank.
     """
     files = files_of(paths)
-    documents = [read_document(path) for path in files]
+    documents = [part for path in files for part in _parts(read_document(path))]
     hosts = [host_trace(document) for document in documents if document.kind == HOST]
     kinetos = [kineto_trace(document) for document in documents if document.kind != HOST]
     ranks: dict[int, RankFiles] = {}
@@ -50,8 +56,9 @@ def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
         ranks[rank] = RankFiles(rank, kineto=kineto)
     pids = [kineto.pid for kineto in kinetos]
     by_pid = {files.kineto.pid: files for files in ranks.values() if files.kineto and pids.count(files.kineto.pid) == 1}
+    by_path = {files.kineto.path: files for files in ranks.values() if files.kineto}  # the two parts of a merged file
     for place, (host, named) in enumerate(zip(hosts, ranks_by_name([host.path for host in hosts]), strict=True)):
-        found = by_pid.get(host.pid)
+        found = by_path.get(host.path) or by_pid.get(host.pid)
         if found is None:
             rank = named if named is not None else place
             found = ranks.setdefault(rank, RankFiles(rank))

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from et.pytorch.comm_calls import RECV, SEND
-from et.pytorch.linking import BY_ORDER, NOT_AT_ALL
+from et.pytorch.linking import BY_ORDER, NOT_AT_ALL, is_of_a_part
 from et.pytorch.rank_nodes import RankNodes
 from et.schema import CollectiveCommType
 
@@ -48,14 +48,18 @@ def _rank(doing: Conversion, rank: int) -> dict[str, Any]:
     if not isinstance(one, RankNodes):
         return said
     kernels = [number for number, op in enumerate(one.work.ops) if not op.name.startswith(("Memcpy", "Memset"))]
-    unlinked = {number: _why(one, number, files.host is not None) for number in range(len(one.work.ops))}
+    span_ns = one.links.span_ns(one.kineto) if files.host is not None and one.links.host else None
+    unlinked = {number: _why(one, number, files.host is not None, span_ns) for number in range(len(one.work.ops))}
     unlinked = {number: why for number, why in unlinked.items() if why}
     return said | {
+        "is_merged": one.kineto.is_merged,
         "linked_by": one.links.way,
         "linked_operators": len(one.links.host),
         "places_that_fit": one.links.windows,
+        "is_of_a_part": doing.step is None and is_of_a_part(one.links, one.kineto),
         "kernels": len(kernels),
         "device_operations": len(one.work.ops),
+        "device_operations_of_all_steps": len(one.kineto.device_ops),
         "linked_kernels": len([number for number in kernels if number not in unlinked]),
         "linked_device_operations": len(one.work.ops) - len(unlinked),
         "not_linked": [
@@ -82,14 +86,27 @@ def _kind(placed: Placed) -> str:
     return {SEND: "send", RECV: "recv"}.get(kind) or CollectiveCommType(kind).name.lower().replace("_", "-")
 
 
-def _why(one: RankNodes, number: int, has_host: bool) -> str:
-    """Why a device op has no operator of the host; "" if it has one."""
+def _why(one: RankNodes, number: int, has_host: bool, span_ns: tuple[int, int] | None) -> str:
+    """Return why a device operation has no operator of the host, "" if it has one.
+
+    Args:
+        one: Nodes of the rank.
+        number: Number of the device operation.
+        has_host: Whether the rank has a host trace.
+        span_ns: When the host trace begins and ends on the clock of the Kineto trace; None = not known.
+    """
     if number in one.work.lost:
         return one.work.lost[number]
     if not has_host:
         return ""
     caller = one.work.caller[number]
-    return "" if one.linked_above(caller) is not None else f"{one.name_of(caller)} is not in the host trace"
+    if one.linked_above(caller) is not None:
+        return ""
+    start_ns = one.kineto.ops[caller].start_ns
+    if span_ns is not None and not span_ns[0] <= start_ns < span_ns[1]:
+        where = "before the host trace begins" if start_ns < span_ns[0] else "after the host trace ends"
+        return f"launched {where}"
+    return f"{one.name_of(caller)} is not in the host trace"
 
 
 def notes_of(report: Mapping[str, Any]) -> Iterator[str]:
@@ -121,7 +138,10 @@ def _of_files(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
         )
     untimed = [rank["rank"] for rank in ranks if "linked_by" not in rank]
     if untimed:
-        yield f"{_ranks(untimed)} without a Kineto trace: kernels, times and waits are lost; nodes take no time"
+        yield (
+            f"{_ranks(untimed)} without a Kineto trace: kernels, times and waits are lost, and nodes take no time: "
+            "a run has communication only; for times record both traces (`nadi trace collect`), convert them together"
+        )
     unknown = sorted({rank["schema"] for rank in ranks if rank["known_schema"] is False})
     if unknown:
         yield f"schema {', '.join(unknown)} of host traces is not known, and read as those that are"
@@ -133,7 +153,15 @@ def _of_links(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
         yield f"{_ranks(failed)}: the host trace fits no part of the Kineto trace and is not used"
     by_order = [rank["rank"] for rank in timed if rank["linked_by"] == BY_ORDER]
     if by_order:
-        yield f"{_ranks(by_order)}: no record function ids, operators linked by order and name"
+        yield f"{_ranks(by_order)}: no record function ids that fit, operators linked by order and name"
+    part = [rank for rank in timed if rank["is_of_a_part"]]
+    if part and part[0]["device_operations"] < part[0]["device_operations_of_all_steps"]:
+        yield (
+            f"{_ranks([rank['rank'] for rank in part])}: the host trace is of a part of the Kineto trace, and only "
+            f"that part is converted: {sum(rank['device_operations'] for rank in part):,} of "
+            f"{sum(rank['device_operations_of_all_steps'] for rank in part):,} device operations; "
+            "--from pytorch:step=all converts all"
+        )
     several = max((rank["places_that_fit"] for rank in timed), default=0)
     if several > 1:
         yield f"the host trace fits {several} places of the Kineto trace, the first is taken"
@@ -144,6 +172,12 @@ def _of_links(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
         yield f"{count:,} not linked: {why}"
     for sentence, count in _lost(ranks).most_common(_MOST_LISTED):
         yield f"{count:,} collectives lost, kept as computations: {sentence}"
+    merged = [rank["rank"] for rank in timed if rank["is_merged"]]
+    if merged:
+        yield (
+            f"{_ranks(merged)}: files of chakra_trace_link do not say waits between streams and when kernels began: "
+            "each begins when it is launched and its stream is free; convert the two original files where there are any"
+        )
     inferred = sum(rank["stream_waits_inferred"] for rank in timed)
     if inferred:
         yield f"{inferred:,} waits between streams found by place and time, as the traces do not say them"

@@ -6,9 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.analysis.node_times import utilisation
+from nadi.effects import Times, without_effect
 from nadi.simulation import FinishedRun
 from nadi.wiring.building import memory_nodes
 from nadi.wiring.from_model import remarks
+from pdes.build.fabric import covering_packets
+from pdes.core.state import SELECTIVE_PACKETS
+from topologies.units import format_time
 from workload.trace_sets.view import COLLECTIVE, COMPUTE, MEMORY
 
 NOBODY_WAITS = (
@@ -26,6 +30,7 @@ class Counts(NamedTuple):
         collectives: of these collectives.
         remote: of these with a tensor that is not in local memory, where [memory] says nothing of remote memory.
         remote_npus: on how many NPUs.
+        times: what the times of compute and memory nodes come from.
         first_remote: file and node of the first of them; "" if there is none.
     """
 
@@ -34,6 +39,7 @@ class Counts(NamedTuple):
     collectives: int
     remote: int
     remote_npus: int
+    times: Times
     first_remote: str
 
 
@@ -58,8 +64,24 @@ def count(simulation: FinishedRun) -> Counts:
         collectives=int(users[kind == COLLECTIVE].sum()),
         remote=remote,
         remote_npus=remote_npus,
+        times=_times(simulation),
         first_remote=first,
     )
+
+
+def _times(simulation: FinishedRun) -> Times:
+    """Count nodes whose times are worked out, in the traces that this rank's NPUs run; some may be of no such kind."""
+    compute = simulation.config.compute
+    counts = np.zeros(3, np.int64)
+    for number, table in enumerate(simulation.traces):
+        if not np.any(simulation.trace_of_npu == number):
+            continue
+        is_open = (table.duration_micros == 0) | (compute.model == "roofline")
+        by_operators = is_open & (table.operators > 0) & (compute.gpu is not None)
+        rest = is_open & ~by_operators
+        masks = by_operators, rest & (table.num_ops > 0), rest & (table.tensor_size > 0)
+        counts += [np.count_nonzero(mask) for mask in masks]
+    return Times(*counts.tolist())
 
 
 def cautions(simulation: FinishedRun, of_ranks: Sequence[Counts]) -> list[str]:
@@ -70,6 +92,7 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[Counts]) -> list[str]:
         collectives=sum(each.collectives for each in of_ranks),
         remote=sum(each.remote for each in of_ranks),
         remote_npus=sum(each.remote_npus for each in of_ranks),
+        times=Times(*(sum(column) for column in zip(*(each.times for each in of_ranks), strict=True))),
         first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
     )
     memories = memory_nodes(simulation.config, simulation.graph)
@@ -80,11 +103,48 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[Counts]) -> list[str]:
             f"(tensor_loc other than 0, first in {total.first_remote}); without [memory] remote they are treated as "
             "local"
         )
+    without = without_effect(
+        simulation.config,
+        total.times,
+        simulation.graph,
+        simulation.settings.faults,
+        simulation.results.finish_time_ps,
+    )
+    said += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
     if simulation.results.finish_time_ps == 0:
         said.append(_why_no_time(simulation, total))
     if not simulation.settings.fidelity.congestion_aware:
         said += _too_much(simulation)
     return said
+
+
+def _narrow_window(simulation: FinishedRun) -> str:
+    """Whether selective repeat keeps `window = "auto"` below what a round trip holds."""
+    settings = simulation.settings
+    if settings.fidelity.act or settings.window_bytes or not settings.selective_repeat:
+        return ""
+    packets = covering_packets(simulation.graph, settings)
+    if packets <= SELECTIVE_PACKETS:
+        return ""
+    return (
+        f'[network] window = "auto" is {SELECTIVE_PACKETS} packets, the most that selective repeat keeps, and the '
+        f"longest round trip holds {packets:,}: one flow alone may not fill the fastest port; a larger mtu helps"
+    )
+
+
+def _overtaken(simulation: FinishedRun) -> str:
+    """Whether packets were sent again only because those of later flowlets overtook them."""
+    settings, counters = simulation.settings, simulation.results.counters
+    again = int(counters.get("retransmitted_packets", 0))
+    if not again or counters.get("dropped_packets", 0) or not settings.load_balancing.has_flowlets:
+        return ""
+    if settings.selective_repeat:
+        return ""
+    return (
+        f'{again:,} packets were sent again, and none was dropped: with load_balancing = "flowlet" packets overtook '
+        "others of their flow, which go-back-N takes for a loss; selective_repeat = true, or a flowlet_gap longer than "
+        f"{format_time(settings.flowlet_gap_ps)}, avoids it"
+    )
 
 
 def _too_much(simulation: FinishedRun) -> list[str]:

@@ -90,6 +90,7 @@ def collective(
     from nadi.launching.world import together
 
     ranks = connected_ranks(os.environ)
+    from nadi.effects import without_effect
     from nadi.launching.workers import Workers
     from nadi.sweeps.microbench import listed
     from nadi.terminal.printing import say
@@ -100,6 +101,8 @@ def collective(
         asked = _asked(config, kind, sizes, matrix, skew, ",".join(algorithm), seed, who, force=force)
     if asked.chosen.left_out and ranks.rank == 0:
         say(f"nadi: left out: {listed(asked.chosen.left_out)}", err=True)
+    if unused := without_effect(config) if ranks.rank == 0 else "":
+        say(f"nadi: {unused}", err=True)
     sweep = _measured(asked, out, quiet=quiet)
     if ranks.rank:
         return

@@ -28,6 +28,7 @@ def sweep(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Run a grid, a list or a Latin hypercube of settings; go on where an earlier sweep into the folder has ended."""
+    from nadi.effects import without_effect_in_all
     from nadi.errors import ConfigError
     from nadi.launching.ending import unwound
     from nadi.launching.shards import shard_of
@@ -46,6 +47,8 @@ def sweep(
         return
     number, count = shard_of(shard) if shard else (0, 1)
     found = read_sweep(file)
+    if unused := without_effect_in_all([point.config for point in found.points]):
+        say(f"nadi: {unused}", err=True)
     own = range(number, len(found.points), count)
     with unwound(), telling(found, len(own), quiet=quiet) as tell:
         outcomes = run_points(found, out, own, jobs, tell, force=force)

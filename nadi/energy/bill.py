@@ -37,14 +37,16 @@ class PortUse(NamedTuple):
     """Ports of one sort, together.
 
     Attributes:
-        number: how many.
-        rate_bps: their rates, summed.
-        tx_bytes: that they sent, headers included.
+        number: Number of ports that the run is charged for: its share of those that are there.
+        rate_bps: Sum of the ports' rates in bits per second, each in proportion to the run's share of the port.
+        tx_bytes: Bytes that the ports sent, headers included.
+        present: Number of ports that are there.
     """
 
-    number: int
+    number: float
     rate_bps: float
     tx_bytes: float
+    present: int
 
 
 class Usage(NamedTuple):
@@ -74,13 +76,15 @@ class Item(NamedTuple):
 
     Attributes:
         name: of the part.
-        number: of it, as NPUs or ports.
+        number: Number of NPUs or ports that the run is charged for.
+        present: Number of those that are there.
         static_J: drawn whatever it does; of NPUs: by what they do.
         per_bit_J: for bits that it sent.
     """
 
     name: str
-    number: int
+    number: float
+    present: int
     static_J: float  # noqa: N815 - joules
     per_bit_J: float = 0.0  # noqa: N815 - joules
 
@@ -127,8 +131,9 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
     chosen = choose(table, usage.gpu)
     run_s = usage.finish_ps / PS_PER_S
     watts = {name: getattr(table.power, name) * chosen.cost.tdp_W for name in NPU_TIMES}
-    parts = [Item(f"GPUs: {name}", usage.npus, usage.npu_ps[name] / PS_PER_S * watts[name]) for name in NPU_TIMES]
-    parts.append(Item("hosts", usage.npus, table.host.W_per_gpu * usage.npus * run_s))
+    npus = usage.npus, usage.npus
+    parts = [Item(f"GPUs: {name}", *npus, usage.npu_ps[name] / PS_PER_S * watts[name]) for name in NPU_TIMES]
+    parts.append(Item("hosts", *npus, table.host.W_per_gpu * usage.npus * run_s))
     for sort, ports in usage.ports.items():
         parts += [_port_part(row, getattr(table, row), ports, run_s) for row in PORTS[sort]]
     parts = _together(parts)
@@ -162,12 +167,13 @@ def document(usage: Usage, found: Bill) -> dict[str, Any]:
         {
             "part": part.name,
             "count": part.number,
+            "of": part.present,
             "static_J": part.static_J,
             "per_bit_J": part.per_bit_J,
             "J": part.joules,
             "share": part.joules / joules if joules else 0.0,
         }
-        for part in (*found.parts, Item("data centre (PUE)", 1, found.overhead_J))
+        for part in (*found.parts, Item("data centre (PUE)", 1, 1, found.overhead_J))
     ]
     whole = {
         "gpu": found.gpu,
@@ -192,15 +198,19 @@ def document(usage: Usage, found: Bill) -> dict[str, Any]:
 
 def _port_part(name: str, port: PortPower, ports: PortUse, run_s: float) -> Item:
     static = port.W * ports.rate_bps / port.rate_bps * run_s
-    return Item(_NAMES[name], ports.number, static, port.pJ_per_bit * _J_PER_PJ * _BITS * ports.tx_bytes)
+    return Item(_NAMES[name], ports.number, ports.present, static, port.pJ_per_bit * _J_PER_PJ * _BITS * ports.tx_bytes)
 
 
 def _together(parts: list[Item]) -> list[Item]:
     """Parts of one name as one: transceivers of NICs and of switches."""
     found: dict[str, Item] = {}
     for part in parts:
-        had = found.get(part.name, Item(part.name, 0, 0.0))
+        had = found.get(part.name, Item(part.name, 0, 0, 0.0))
         found[part.name] = Item(
-            part.name, had.number + part.number, had.static_J + part.static_J, had.per_bit_J + part.per_bit_J
+            part.name,
+            had.number + part.number,
+            had.present + part.present,
+            had.static_J + part.static_J,
+            had.per_bit_J + part.per_bit_J,
         )
     return list(found.values())

@@ -1,6 +1,5 @@
 """The table of powers and prices: TOML, each key with its unit at its end."""
 
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -139,7 +138,7 @@ def _default() -> EnergyTable:
 
 def _tree(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(inputs.read_text(path))
+        return inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}; {_EXPECTED}") from None
     except (ValueError, RecursionError) as error:

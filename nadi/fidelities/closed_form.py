@@ -5,8 +5,11 @@ from typing import Any
 
 from nadi.config import NetworkSection
 from nadi.fidelities import packet
+from pdes.nic.congestion import NO_CONTROL
 
 ONE_WORKER = True
+_WITHOUT_QUEUES = {"switch": None, "congestion_control": NO_CONTROL, "selective_repeat": False}
+"""Nothing waits in a switch or gets lost, so what the fabric must fit for that is not asked of it."""
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
@@ -16,4 +19,5 @@ def settings(network: NetworkSection) -> dict[str, Any]:
         ConfigError: as with packets.
     """
     found = packet.settings(network)
-    return found | {"fidelity": replace(found["fidelity"], name="closed_form", is_closed_form=True)}
+    fidelity = replace(found["fidelity"], name="closed_form", is_closed_form=True)
+    return found | {"fidelity": fidelity} | _WITHOUT_QUEUES

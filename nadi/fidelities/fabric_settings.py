@@ -39,6 +39,8 @@ def control(network: NetworkSection) -> congestion.Control:
         ConfigError: no such control or parameter, or one that waits for what the switches never tell.
     """
     name = network.congestion_control
+    if name == "none":
+        return congestion.NO_CONTROL
     try:
         chosen = congestion.control(name)
     except pdes.RunError:
@@ -76,8 +78,6 @@ def load_balancing(network: NetworkSection) -> balancing.Balancing:
         raise ConfigError(
             f"[network] selective_repeat: found false, but {rule.name} lets packets overtake each other; expected true"
         )
-    if network.reorder != "auto" and not (rule.reorders or network.selective_repeat is True):
-        raise ConfigError("[network] reorder: stands without selective repeat; expected selective_repeat = true")
     return rule
 
 

@@ -44,8 +44,14 @@ def parts_table(document: dict[str, Any]) -> FittedTable:
     )
     for row in document["parts"]:
         amounts = (f"{row[name] / joules:,.4g}" for name in ("static_J", "per_bit_J", "J"))
-        table.add_row(row["part"], f"{row['count']:,}", *amounts, f"{row['share']:.1%}")
+        table.add_row(row["part"], count_text(row), *amounts, f"{row['share']:.1%}")
     return table
+
+
+def count_text(row: dict[str, Any]) -> str:
+    """The number of a part that the run is charged for; where that is a share, of how many."""
+    count = f"{row['count']:,.1f}".removesuffix(".0")
+    return count if count == f"{row['of']:,}" else f"{count} of {row['of']:,}"
 
 
 def notes(document: dict[str, Any]) -> list[str]:

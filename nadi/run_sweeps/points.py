@@ -9,8 +9,7 @@ as many strata as there are points, and each stratum is used once.
 import hashlib
 import itertools
 import json
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,12 +19,12 @@ import inputs
 from nadi import __version__
 from nadi.config import RunConfig
 from nadi.errors import ConfigError
+from nadi.input_files import Known, files_read
 from nadi.run_file import explain, load_config
 from nadi.runs.figures import FIGURES
 from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 MOST_POINTS = 100_000
-_WHOLE_FILE_BYTES = 64 << 20
 _LONGEST_FOLDER = 20
 Value = str | int | float | bool | list[Any] | dict[str, Any]
 
@@ -111,7 +110,7 @@ def read_sweep(path: Path) -> Sweep:
         WorkloadError, TopologyError: of a point, that a model, a plan or a fabric is wrong.
     """
     try:
-        file = SweepFile.model_validate(tomllib.loads(inputs.read_text(path)))
+        file = SweepFile.model_validate(inputs.parse_toml(inputs.read_text(path)))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}; expected a sweep file") from None
     except ValidationError as error:
@@ -125,7 +124,7 @@ def read_sweep(path: Path) -> Sweep:
     chosen = _chosen(path, file)
     if len(chosen) > MOST_POINTS:
         raise ConfigError(f"{path}: {len(chosen):,} points; expected at most {MOST_POINTS:,}")
-    files: dict[str, str] = {}
+    files: Known = {}
     points: list[Point] = []
     seen: dict[str, int] = {}
     for number, values in enumerate(chosen):
@@ -212,33 +211,8 @@ def _quantity(path: Path, key: str, ends: Range) -> tuple[Any, Any]:
     raise ConfigError(f"{path}: ranges.{key}: {found}; expected two numbers, sizes, rates or times")
 
 
-def _name(config: RunConfig, known: dict[str, str]) -> str:
-    """A hash of all that the run depends on; known: hashes of files that were read already."""
-    found: dict[str, Any] = {"version": __version__, "config": config.settled()}
-    named = [config.workload.traces, config.workload.groups, config.topology.file]
-    named += [
-        Path(each) for each in (config.topology.spec or "", config.workload.model or "", config.compute.gpu or "")
-    ]
-    for each in named:
-        if each is not None and str(each) not in {"", "."}:
-            found[str(each)] = known.get(str(each)) or known.setdefault(str(each), _of_files(each))
-    text = json.dumps(found, sort_keys=True)
+def _name(config: RunConfig, known: Known) -> str:
+    """A hash of all that the run depends on; known: files that were hashed already."""
+    files = [entry.document() for entry in files_read(config, known)]
+    text = json.dumps({"version": __version__, "config": config.settled(), "files": files}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_LONGEST_FOLDER]
-
-
-def _of_files(path: Path) -> str:
-    """A hash of a file, of all files of a folder, or of those that begin with this path."""
-    if path.is_file():
-        files: Sequence[Path] = [path]
-    elif path.is_dir():
-        files = sorted(each for each in path.iterdir() if each.is_file())
-    elif path.parent.is_dir() and path.name:
-        files = sorted(each for each in path.parent.iterdir() if each.name.startswith(f"{path.name}."))
-    else:
-        files = []
-    made = hashlib.sha256()
-    for each in files:
-        stat = each.stat()
-        made.update(f"{each.name}\0{stat.st_size}\0".encode())
-        made.update(each.read_bytes() if stat.st_size <= _WHOLE_FILE_BYTES else str(stat.st_mtime_ns).encode())
-    return made.hexdigest() if files else ""

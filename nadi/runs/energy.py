@@ -61,6 +61,12 @@ def energy_of(run: Run, table: Path | None = None) -> RunBill:
         notes.append(f"{which}: power and price are those of gpus.{OTHER}.")
     if "ports" in run.summary:
         notes.append(TOLD)
+    switch_ports = usage.ports.get("switch_port")
+    if switch_ports and switch_ports.number < 0.999 * switch_ports.present:
+        notes.append(
+            f"Switch ports: the run's share is {switch_ports.number:,.1f} of {switch_ports.present:,}, as many as its "
+            "NPUs can fill; the others are left to other jobs."
+        )
     if unused:
         notes.append(f"{unused:,} switches that serve no NPU and sent nothing are not counted.")
     return RunBill(usage, bill(usage, rows), rows, path, tuple(notes))

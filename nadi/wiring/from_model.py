@@ -3,7 +3,6 @@
 What makes traces is imported where a run names a model: a run of traces needs none of it, and starts sooner.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
     from workload.training import ParallelPlan
 
 
-def settled(config: "RunConfig", folder: Path) -> "RunConfig":
+def settled(config: "RunConfig") -> "RunConfig":
     """The configuration with plan and GPU settled, and of a cluster as many GPUs as the plan has.
 
     Args:
-        config: of a run file; unless it names a model, it stays as it is.
-        folder: of the run file, from which the path of a model counts.
+        config: of a run file, its paths from the current folder; unless it names a model, it stays as it is.
 
     Raises:
         WorkloadError: the model is not known, or cannot be trained by the plan.
@@ -40,8 +38,7 @@ def settled(config: "RunConfig", folder: Path) -> "RunConfig":
     from workload.models import find
     from workload.training import parallel_plan, rules
 
-    name = str(folder / workload.model) if (folder / workload.model).is_file() else workload.model
-    model, plan = find(name), parallel_plan(workload.plan or {})
+    model, plan = find(workload.model), parallel_plan(workload.plan or {})
     if workload.framework == "inference":
         from workload.inference.deployment import settle
 
@@ -49,7 +46,7 @@ def settled(config: "RunConfig", folder: Path) -> "RunConfig":
     else:
         rules.check(model, plan, workload.framework)
         plan = rules.settle(model, plan, workload.framework)
-    workload = workload.model_copy(update={"model": name, "plan": str(plan)})
+    workload = workload.model_copy(update={"plan": str(plan)})
     topology = config.topology
     if topology.cluster is not None and topology.gpus is None:
         find_cluster(topology.cluster).topology(plan.gpus)

@@ -8,7 +8,7 @@ from topologies import Graph
 
 _MOST_SUGGESTED = 4
 _LEAST_LIKE = 0.5
-_BETWEEN = (" → ", " -> ", " - ", "-")
+_BETWEEN = tuple(re.compile(between) for between in (" → ", " -> ", " - ", "-"))
 
 
 class NodeNames:
@@ -37,7 +37,7 @@ class NodeNames:
         Raises:
             ValueError: not two ends, or one that is no node.
         """
-        places = [at.span() for between in _BETWEEN for at in re.finditer(between, text)]
+        places = [at.span() for between in _BETWEEN for at in between.finditer(text)]
         if not places:
             raise ValueError(f'found {text!r}; expected two nodes, as "12-40" or "leaf 0 - spine 1"')
         for begin, end in places:

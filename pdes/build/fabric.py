@@ -124,13 +124,27 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
 
 
 def window_packets(graph: Graph, settings: Settings) -> int:
-    """The window of a queue pair: as set, or what fills the fastest port over the longest round trip, and one more."""
+    """The window of a queue pair: as set; or what covers the longest round trip, as far as selective repeat allows."""
     if settings.window_bytes:
         return max(1, settings.window_bytes // settings.mtu_bytes)
+    most = s.SELECTIVE_PACKETS if settings.selective_repeat else packet.HALF_PSN // 2
+    return min(covering_packets(graph, settings), most)
+
+
+def covering_packets(graph: Graph, settings: Settings) -> int:
+    """Return the packets that fill the fastest port over the longest round trip, and one more.
+
+    The latency that faults add counts, whenever they hold. A path crosses each cable once per direction, so latencies
+    of different cables add up, but of no more cables than the longest path has hops.
+    """
     from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
-    rtt, _ = round_trip_ps(graph, settings)
+    rtt, hops = round_trip_ps(graph, settings)
+    of_links: dict[tuple[int, ...], int] = {}
+    for fault in settings.faults.links:
+        of_links[fault.links] = max(fault.added_latency_ps, of_links.get(fault.links, 0))
+    rtt += 2 * sum(sorted(of_links.values())[-hops:])
     wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
-    return min(math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2, packet.HALF_PSN // 2)
+    return math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2
 
 
 def rto_ps(graph: Graph, settings: Settings) -> int:

@@ -41,6 +41,29 @@ def test_remote_memory_is_not_modelled(nadi, write_run, tmp_path):
     assert json.loads((out / "summary.json").read_text())["warnings"] == [said]
 
 
+ADAPTIVE = ("--set", "network.load_balancing=adaptive")
+FAR = 'spec = "fat-tree:k=4,rate=400Gbps,delay={}"'
+
+
+def test_a_window_that_selective_repeat_keeps_small(nadi, write_run, step):
+    (said,) = warnings(nadi, write_run([step] * 16, "", FAR.format("5us")), *ADAPTIVE)
+    assert said.startswith('[network] window = "auto" is 512 packets, the most that selective repeat keeps, and the ')
+    assert "round trip holds 727" in said
+    assert warnings(nadi, write_run([step] * 16, "", FAR.format("1us")), *ADAPTIVE) == []
+
+
+def test_flowlets_that_overtake_each_other(nadi, write_run):
+    nodes = [et.coll_node(1, "a", et.CollectiveCommType.ALL_TO_ALL, 1 << 21)]
+    run = write_run([nodes] * 16, "", 'spec = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=4,rate=100Gbps,delay=1us"')
+    flowlets = ("--set", "network.load_balancing=flowlet")
+    assert warnings(nadi, run, *flowlets) == []
+    short = (*flowlets, "--set", "network.flowlet_gap=2us")
+    (said,) = warnings(nadi, run, *short)
+    assert "packets were sent again, and none was dropped" in said
+    assert "a flowlet_gap longer than 2us" in said
+    assert warnings(nadi, run, *short, "--set", "network.selective_repeat=true") == []
+
+
 def test_traces_without_nodes(nadi, write_run):
     (said,) = warnings(nadi, write_run([[], []]))
     assert said.startswith("no NPU has anything to do: the trace is without nodes (")

@@ -110,20 +110,11 @@ def test_a_collective_says_whom_it_waits_for(nadi, write_run):
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("system.compute_slowdown=1.2", "[system] compute_slowdown"),
-        ("system.collectives_in_flight=2", "[system] collectives_in_flight"),
-        ("system.rendezvous=1", "[system] rendezvous"),
-        ("network.congestion_aware=true", 'congestion_aware stands beside fidelity = "closed-form"'),
-    ],
-)
-def test_what_is_not_modelled_is_refused(nadi, run, given, said):
-    outcome = nadi("run", run, "--set", given)
+def test_what_is_not_modelled_is_refused(nadi, run):
+    outcome = nadi("run", run, "--set", "system.compute_slowdown=1.2")
     assert outcome.code == 2
     (line,) = outcome.err.splitlines()
-    assert said in line
+    assert "[system] compute_slowdown" in line
     assert "closed-form" in line
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import pdes
 import topologies
-from nadi.config import NetworkSection, RunConfig, SystemSection
+from nadi.config import AUTO, NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.fidelities import fabric_settings as fabric
 from nadi.run_file import collective_config, load_config, network_section
@@ -27,6 +27,21 @@ def config(tmp_path):
         return load_config(path, overrides)
 
     return load
+
+
+@pytest.mark.parametrize("name", ["dgx-h100-superpod:gpus=16", "selene:gpus=16", "deepseek-h800:gpus=16"])
+@pytest.mark.parametrize("rule", ["adaptive", "spray", "ecmp"])
+def test_small_packets_fit_the_window_of_a_cluster(name, rule):
+    """The cluster's window, 512 packets of 4 KiB, gives way where selective repeat keeps fewer bytes; a named one is
+    refused."""
+    given = [f"network.load_balancing={rule}", "network.mtu=1KiB"]
+    network = network_section(given, name)
+    fabric.fitted(topologies.build(name), network_settings(network))
+    assert network.window == (2 << 20 if rule == "ecmp" else AUTO)
+    if rule != "ecmp":
+        network = network_section([*given, "network.window=2MiB"], name)
+        with pytest.raises(ConfigError, match="window: 2048 packets; expected at most 512"):
+            fabric.fitted(topologies.build(name), network_settings(network))
 
 
 @pytest.mark.parametrize("name", clusters())

@@ -96,6 +96,14 @@ def test_defaults_of_shared_buffers_are_those_of_the_engine():
     assert chosen == SharedBuffer(10**6, True, 0.5, 3000, 2000, True, 1000, 2000, 1.0, False, (3, 1))
 
 
+@pytest.mark.parametrize("given", [{"switch": "shared-buffer", "buffer": "1MB"}, {"buffer": "1MB"}])
+def test_pfc_and_ecn_are_on_where_a_buffer_is_shared(given):
+    """As docs/how-to/incast.md says."""
+    network = network_section([f"network.{key}={value}" for key, value in given.items()])
+    assert (network.pfc, network.ecn) == (True, True)
+    assert network_section([]).pfc is None
+
+
 def test_a_buffer_that_may_drop_has_a_timeout():
     graph = build("switch:npus=4,rate=100Gbps,delay=1us")
     for text, dropping in (("pfc=true", False), ("pfc=false", True), ("pfc_headroom=9kB", True)):
@@ -134,12 +142,12 @@ def test_the_system_layer_waits_and_slows_down_if_told(load):
     assert RunConfig.model_validate(config.settled()) == config
 
 
-@pytest.mark.parametrize("key", ["rendezvous=1", "collectives_in_flight=1", "compute_slowdown=1.1"])
-def test_whole_messages_have_no_such_system_layer(load, key):
-    name = key.partition("=")[0]
-    expected = f'[system] {name} stands beside [network] fidelity = "analytical"; expected fidelity = "packet"'
-    with pytest.raises(ConfigError, match=re.escape(expected)):
-        load(LEAST, "network.fidelity=analytical", f"system.{key}")
+@pytest.mark.parametrize("fidelity", ["analytical", "closed-form"])
+def test_other_fidelities_have_no_such_system_layer(load, fidelity):
+    config = load(LEAST, f"network.fidelity={fidelity}", "system.rendezvous=1", "system.collectives_in_flight=1")
+    assert network_settings(config.network, config.system) == network_settings(config.network)
+    with pytest.raises(ConfigError, match=re.escape("[system] compute_slowdown stands beside [network] fidelity")):
+        load(LEAST, f"network.fidelity={fidelity}", "system.compute_slowdown=1.1")
 
 
 def test_set_replaces_values(load):

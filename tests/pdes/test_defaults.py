@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from pdes import LinkFault, Settings, SharedBuffer
+from pdes.core.state import SELECTIVE_PACKETS
+from pdes.network.balancing import balancing
 from tests.failures.common import faults_of
 from tests.pdes.compare import simulate
 from topologies import build
@@ -111,6 +113,46 @@ def test_faults_that_lose_packets():
         ],
     )
     assert settled(graph, faults=faults)[1] == 4 * (4_682_240 + 2 * (10**6 * 8000 + 2 * 3 * US)) + US
+
+
+def window_with(*faults, spec=SPECS[0]):
+    """Payload in packets that leaves in the idle round trip; and window of a run with faults."""
+    graph = build(spec)
+    return settled(graph, faults=faults_of(graph, faults))[0]
+
+
+def test_the_window_covers_the_latency_of_faults():
+    """A round trip of 4.68224 us and twice what is added to the cables of the longest path; a packet leaves in
+    0.33424 us."""
+
+    def packets(added_us):
+        return math.ceil(Fraction(4_682_240 + 2 * added_us * US, 334_240)) + 2
+
+    later = [LinkFault((2 * npu, 2 * npu + 1), 0, 5 * US, added_latency_ps=(npu + 1) * 10 * US) for npu in range(5)]
+    assert window_with(later[0]) == packets(10)
+    assert window_with(*later[:2]) == packets(30)
+    assert window_with(*later) == packets(50 + 40)
+    again = LinkFault((0, 1), 6 * US, 9 * US, added_latency_ps=30 * US)
+    assert window_with(later[0], again) == packets(30)
+    assert window_with(LinkFault((0, 1), 0, 5 * US, error_rate=0.1)) == packets(0)
+
+
+def test_a_late_link_does_not_hold_a_message_back():
+    graph = build(SPECS[0])
+    faults = faults_of(graph, [LinkFault((0, 1), 0, 10**15, added_latency_ps=100 * US)])
+    to = np.array([1, -1, -1, -1, -1])
+    took = [
+        simulate(graph, pairs_program(to, 10**7), Settings(window_bytes=window, faults=faults)).finish_time_ps
+        for window in (0, 1 << 30)
+    ]
+    assert took[0] == took[1]
+
+
+@pytest.mark.parametrize("rule", ["spray", "adaptive"])
+def test_selective_repeat_bounds_the_window(rule):
+    graph = build("switch:npus=5,rate=400Gbps,delay=20us")
+    assert settled(graph)[0] > SELECTIVE_PACKETS
+    assert settled(graph, load_balancing=balancing(rule))[0] == SELECTIVE_PACKETS
 
 
 @pytest.mark.parametrize("spec", [SPECS[0], SPECS[2], SPECS[6], SPECS[8]])

@@ -23,7 +23,6 @@ Without `stack`, NPUs may be linked to switches only, and the switches must conn
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -43,6 +42,8 @@ from topologies.validation import checked
 NAME = "file"
 _NPU = re.compile(r'"?(?:npu )?(\d{1,9})"?')
 _PAIR = re.compile(r'\[\s*(\d{1,9}|"[^"\n]*")\s*,\s*(\d{1,9}|"[^"\n]*")\s*\]')
+_SWITCHES = re.compile(r"^[ \t]*+\[\[[ \t]*+switches[ \t]*+\]\]", re.MULTILINE)
+_LINKS = re.compile(r"^[ \t]*+\[\[[ \t]*+links[ \t]*+\]\]", re.MULTILINE)
 
 
 class Arguments(Parameters):
@@ -132,7 +133,7 @@ def estimate(arguments: Arguments) -> Extent | None:
     npus = re.search(r"^npus\s*=\s*(\d{1,9})\s*(#|$)", text, re.MULTILINE)
     if npus is None:
         return None
-    switches = len(re.findall(r"^\s*\[\[\s*switches\s*\]\]", text, re.MULTILINE))
+    switches = len(_SWITCHES.findall(text))
     found = of_cables(int(npus[1]), switches, _cables(text, int(npus[1])), len(text))
     by_dimensions = re.search(r"^stack\s*=", text, re.MULTILINE)
     return found._replace(homes=0) if by_dimensions else found
@@ -141,7 +142,7 @@ def estimate(arguments: Arguments) -> Extent | None:
 def _cables(text: str, npus: int) -> Iterator[tuple[int, int, int]]:
     """Ends of cables in the text of a file, a switch's name as a number of its own, and how many are side by side."""
     number: dict[str, int] = {}
-    for block in re.split(r"^\s*\[\[\s*links\s*\]\]", text, flags=re.MULTILINE)[1:]:
+    for block in _LINKS.split(text)[1:]:
         count = re.search(r"^count\s*=\s*(\d{1,7})", block, re.MULTILINE)
         for pair in _PAIR.finditer(block):
             a, b = (
@@ -153,7 +154,7 @@ def _cables(text: str, npus: int) -> Iterator[tuple[int, int, int]]:
 
 def _read(path: str, name: str) -> dict[str, Any]:
     try:
-        found = tomllib.loads(inputs.read_text(path))
+        found = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
         _refuse_others(path)
         raise TopologyError(f"{name}: cannot read {path}: {error.strerror}") from None

@@ -4,10 +4,10 @@ One TOML file a cluster, found by looking into this folder; `topologies.clusters
 """
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+import inputs
 from topologies.clusters.cluster import Cluster
 from topologies.errors import TopologyError
 from topologies.validation import checked, suggest
@@ -39,5 +39,5 @@ def find(name: str) -> Cluster:
 
 
 def _read(path: Path) -> Cluster:
-    tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    tree = inputs.parse_toml(path.read_text(encoding="utf-8"))
     return checked(Cluster, {"name": path.stem, **tree}, path.name)

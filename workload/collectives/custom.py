@@ -7,6 +7,7 @@ another they are as many times more or less.
 `custom:plans=DIGEST` is one that Python has given: workload.custom.given.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from topologies.units import parse_bytes
@@ -52,6 +53,19 @@ def extent(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans
 def size_class(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
     """Only messages of fixed bytes ask for the size."""
     return 0 if plans or size or is_msccl(_path(file)) else size_bytes
+
+
+def with_path(spec: str, change: Callable[[str], str]) -> str:
+    """Change the path in `custom:file=PATH`; other algorithms stay as they are."""
+    name, colon, rest = spec.partition(":")
+    if name.strip() != NAME:
+        return spec
+    parts = [part.partition("=") for part in rest.split(",")]
+    changed = [
+        f"file={change(value.strip())}" if key.strip() == "file" and value.strip() else key + equals + value
+        for key, equals, value in parts
+    ]
+    return name + colon + ",".join(changed)
 
 
 def _path(file: str) -> Path:

@@ -3,7 +3,6 @@
 `find_gpu("h100")` reads the library's own file, `find_gpu("mine.toml")` a user's.
 """
 
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -152,7 +151,7 @@ def find_gpu(name: str | Path) -> Gpu:
 
 def _read(path: Path) -> Gpu:
     try:
-        tree = tomllib.loads(inputs.read_text(path))
+        tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
         raise WorkloadError(f"{path}: {error.strerror or error}; expected a GPU in TOML") from None
     except (ValueError, RecursionError) as error:

@@ -17,7 +17,7 @@ from workload.plans.plan import Plans
 from workload.schedules.oracle import OracleError, check
 from workload.schedules.packed import pack
 
-__all__ = ["is_msccl", "read_custom", "to_msccl"]
+__all__ = ["custom_files", "is_msccl", "read_custom", "to_msccl"]
 
 _KEPT = 64
 _LONGEST_REASON = 160
@@ -26,6 +26,16 @@ _LONGEST_REASON = 160
 def is_msccl(path: Path) -> bool:
     """Whether it is one file; else it is the beginning of the names of Chakra traces."""
     return path.suffix == ".xml" or path.is_file()
+
+
+def custom_files(path: Path) -> list[Path]:
+    """The files of an algorithm; none if they are not there."""
+    if is_msccl(path):
+        return [path]
+    try:
+        return chakra_files(path)
+    except WorkloadError:
+        return []
 
 
 def read_custom(path: Path, kind: str, size_bytes: int = 1) -> Plans:

@@ -129,8 +129,11 @@ def parse(path: Path, kind: str) -> Algorithm:
         raise WorkloadError(f"{where}: proto {proto!r}, expected one of {', '.join(WIRE_OF)}")
     if kind in _IN_PARTS and chunks % n:
         raise WorkloadError(f"{where}: nchunksperloop {chunks}, expected a multiple of {n} GPUs for {kind}")
-    gpus = {_int(element, "id", f"{where}: gpu"): element for element in root.findall("gpu")}
-    if sorted(gpus) != list(range(n)) or len(root.findall("gpu")) != n:
+    elements = root.findall("gpu")
+    if len(elements) != n:
+        raise WorkloadError(f"{where}: {len(elements)} elements <gpu>, expected ngpus {n}")
+    gpus = {_int(element, "id", f"{where}: gpu"): element for element in elements}
+    if sorted(gpus) != list(range(n)):
         raise WorkloadError(f"{where}: gpus {sorted(gpus)}, expected each of 0 .. {n - 1} once")
     in_place = _int(root, "inplace", where, default=0) != 0
     return Algorithm(where, kind, in_place, chunks, WIRE_OF[proto], [_gpu(gpus[k], k, n, where) for k in range(n)])

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -62,7 +61,7 @@ def read(path: Path) -> Model:
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return huggingface.model_of(text, path)
     try:
-        values = tomllib.loads(text)
+        values = inputs.parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{path}: no TOML: {error}, expected {_EXPECTED}") from None
     try:

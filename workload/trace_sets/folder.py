@@ -9,6 +9,11 @@ from pathlib import Path
 from et import TraceError
 from workload.errors import WorkloadError
 
+MOST_FILES = 1 << 17
+"""Files of one set of traces, which take four minutes to write; NPUs of larger runs share traces in a trace set."""
+DISK_BLOCK_BYTES = 4096
+"""Bytes that a file takes at least, on ext4 and XFS as they are made by default."""
+
 
 def check_prefix(prefix: str) -> None:
     """Refuse what names of files cannot begin with.
@@ -21,7 +26,7 @@ def check_prefix(prefix: str) -> None:
 
 
 @contextmanager
-def staged_traces(folder: Path, names: Sequence[str], expected: str) -> Iterator[Path]:
+def staged_traces(folder: Path, names: Sequence[str], expected: str, bytes_each: int = 0) -> Iterator[Path]:
     """A folder to write files into; when the block ends well they move to `folder`, the last of `names` last.
 
     When it does not, nothing stays. Files of these names from an earlier time are replaced, the last one is removed
@@ -31,10 +36,13 @@ def staged_traces(folder: Path, names: Sequence[str], expected: str) -> Iterator
         folder: made if it is not there.
         names: what the block writes.
         expected: what may be in the folder, for messages.
+        bytes_each: Estimate of the size of a file in bytes; 0 = unknown.
 
     Raises:
-        WorkloadError: the folder cannot be written, or holds other traces or another set's manifest.
+        WorkloadError: the folder cannot be written, holds other traces or another set's manifest, or the files are too
+            many or take more than the disk has free.
     """
+    _refuse_too_much(folder, len(names), bytes_each)
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,6 +62,25 @@ def staged_traces(folder: Path, names: Sequence[str], expected: str) -> Iterator
         if isinstance(error, TraceError):  # with the name of the folder that is gone now
             raise WorkloadError(str(error).replace(str(Path(staging)), str(folder))) from error
         raise
+
+
+def _refuse_too_much(folder: Path, files: int, bytes_each: int) -> None:
+    """Refuse files that would take minutes to write, or more than the disk has free.
+
+    Raises:
+        WorkloadError: The files are too many or too large.
+    """
+    size_bytes = files * max(bytes_each, DISK_BLOCK_BYTES)
+    if files > MOST_FILES:
+        text = f"{files:,} files would take about {size_bytes / 1e9:,.1f} GB, expected at most {MOST_FILES:,} files"
+        raise WorkloadError(f"{folder}: {text}")
+    there = next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), None)
+    free_bytes = shutil.disk_usage(there).free if there else size_bytes
+    if size_bytes > free_bytes:
+        raise WorkloadError(
+            f"{folder}: {files:,} files would take about {size_bytes / 1e9:,.1f} GB, "
+            f"expected at most the {free_bytes / 1e9:,.1f} GB that the disk has free"
+        )
 
 
 def link(file: Path, name: Path) -> None:

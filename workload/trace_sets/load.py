@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import inputs
 from et import TraceError, TraceTable, read_trace
 from et.prefixes import GROUPS_NAME, plain_traces
+from workload.bounds import MOST_NPUS
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.exchange import Exchange, alone
@@ -101,7 +102,7 @@ def load_traces(
     return traces, trace_of_npu
 
 
-def files_of(prefix: Path, npus: int) -> dict[int, Path]:
+def files_of(prefix: Path, npus: int = MOST_NPUS) -> dict[int, Path]:
     """The file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; of a folder, that of its only prefix.
 
     Raises:
@@ -123,6 +124,20 @@ def files_of(prefix: Path, npus: int) -> dict[int, Path]:
     if max(files) >= npus:
         raise WorkloadError(f"{files[max(files)]}: trace of NPU {max(files)}, but the fabric has {npus} NPUs")
     return files
+
+
+def files_of_traces(path: Path) -> list[Path]:
+    """List the files that `load_set` and `groups_of` find for a path, for NPUs of any number; none if it is wrong."""
+    try:
+        if is_set(path):
+            said = manifest.read_manifest(path / manifest.NAME)
+            return [path / manifest.NAME, *(path / file for file in said.files)]
+        if path.is_file() or inputs.type_of(path) not in {"", "a folder"}:
+            return [path]
+        groups = groups_of(path)
+        return [*files_of(path).values(), *([groups] if groups else [])]
+    except (OSError, ValueError):
+        return []
 
 
 def groups_of(path: str | os.PathLike[str]) -> Path | None:

@@ -7,6 +7,9 @@ import typer
 
 from nadi.options import named_path
 
+_NODE_BYTES = 60
+"""Bytes of a node in a Chakra trace; a computation without attributes takes 40, a collective 90."""
+
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
@@ -26,6 +29,7 @@ def convert(
     as_json: bool = typer.Option(False, "--json", help="Print what was read, made and lost as JSON."),
 ) -> None:
     """Turn traces of PyTorch, ASTRA-sim, SimAI or GOAL into Chakra traces, and Chakra traces into JSON or GOAL."""
+    from et.errors import advising
     from et.formats import chakra, chosen, format_of, readable, writable
     from nadi.launching.ending import unwound
     from nadi.reports.convert import render
@@ -43,11 +47,12 @@ def convert(
     with unwound():
         if of_set and reader.NAME == chakra.NAME:
             strict = chakra.is_strict(from_options)
-            traces = expanded_tables(read_set(sources[0], strict=strict, keep_others=True))
+            with advising(chakra.NOT_STRICT_OPTION):
+                traces = expanded_tables(read_set(sources[0], strict=strict, keep_others=True))
         else:
             traces = reader.read(sources, from_options)
         names = writer.names(traces, prefix)
-        with staged_traces(out, names, "these traces") as staging:
+        with staged_traces(out, names, "these traces", traces.nodes_each * _NODE_BYTES) as staging:
             writer.write(traces, staging, prefix, to_options)
     said = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
     said |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}

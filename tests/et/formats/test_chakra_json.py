@@ -77,3 +77,66 @@ def test_wrong_files_are_told(tmp_path, text, says):
         list(JSON.read([tmp_path / "x.json"], {}).tables.values())
     assert str(raised.value).startswith(f"{tmp_path / 'x.json'}: ")
     assert "\n" not in str(raised.value)
+
+
+def graph_node(number, kind, **other):
+    """A node of Chakra's JSON with `workload_graph`."""
+    return {"Id": number, "Name": f"node {number}", "NodeType": int(kind), "is_cpu_op": False, **other}
+
+
+def test_the_graph_of_chakras_feeder_is_read(tmp_path):
+    graph = [
+        graph_node(7, et.NodeType.COMP_NODE, runtime=12, num_ops=1 << 40, tensor_size=4096, data_deps=[]),
+        graph_node(8, et.NodeType.COMM_COLL_NODE, comm_type=2, comm_size=1 << 20, comm_priority=3, data_deps=[7]),
+        graph_node(9, et.NodeType.COMM_SEND_NODE, comm_src=0, comm_dst=1, comm_tag=5, comm_size=64, data_deps=[7, 8]),
+        graph_node(10, et.NodeType.COMP_NODE, runtime=1, data_deps=[], ctrl_deps=[9], layer="mlp", depth=2),
+    ]
+    for npu in (0, 1):
+        (tmp_path / f"w.{npu}.json").write_text(json.dumps({"workload_graph": graph}))
+    assert format_of(tmp_path / "w.0.json") is format_of(tmp_path) is JSON
+    traces = JSON.read([tmp_path], {})
+    assert sorted(traces.tables) == [0, 1]
+    (tmp_path / "out").mkdir()
+    CHAKRA.write(traces, tmp_path / "out", "d", {})
+    _, nodes = et.read_messages(tmp_path / "out" / "d.1.et")
+    assert [(n.id, n.name, n.type, n.duration_micros, [*n.data_deps]) for n in nodes] == [
+        (7, "node 7", 4, 12, []),
+        (8, "node 8", 7, 0, [7]),
+        (9, "node 9", 5, 0, [7, 8]),
+        (10, "node 10", 4, 1, [9]),
+    ]
+    table = et.read_trace(tmp_path / "out" / "d.1.et")
+    assert (table.num_ops[0], table.tensor_size[0]) == (1 << 40, 4096)
+    assert (table.comm_type[1], table.comm_size[1]) == (et.CollectiveCommType.ALL_GATHER, 1 << 20)
+    assert (table.comm_dst[2], table.comm_tag[2], table.comm_size[2]) == (1, 5, 64)
+    kept = {a.name: getattr(a, a.WhichOneof("value")) for a in nodes[3].attr}
+    assert kept == {"is_cpu_op": False, "layer": "mlp", "depth": 2}
+
+
+@pytest.mark.parametrize(
+    ("graph", "says"),
+    [
+        ({}, "workload_graph is {}, expected a list of nodes"),
+        ([3], "entry 0 of workload_graph: found 3, expected a node with Id and NodeType"),
+        ([{"Id": 1}], 'found {"Id": 1}, expected a node with Id and NodeType'),
+        ([graph_node(1, 4, data_deps=3)], "data_deps is 3: expected a list of ids"),
+        ([graph_node(1, 4, runtime=-1)], "runtime is -1: "),
+        ([graph_node(1, 4, runtime="x")], 'runtime is "x": '),
+        ([graph_node(1, 4, comm_size=[1])], "comm_size is [1]: "),
+        ([graph_node(1, 4, other={})], "other is {}: expected a number, a text, true or false"),
+        ([graph_node(1, 99)], "node type 99, expected 1 to 7"),
+        ([graph_node(1, 4, data_deps=[5])], "--from json:strict=false drops such dependencies"),
+    ],
+)
+def test_a_wrong_graph_is_told(tmp_path, graph, says):
+    (tmp_path / "w.0.json").write_text(json.dumps({"workload_graph": graph}))
+    with pytest.raises(et.TraceError) as refused:
+        JSON.read([tmp_path / "w.0.json"], {}).tables[0]
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_dependencies_that_dangle_are_dropped_where_the_option_says_so(tmp_path):
+    graph = [graph_node(1, et.NodeType.COMP_NODE, runtime=1, data_deps=[5])]
+    (tmp_path / "w.0.json").write_text(json.dumps({"workload_graph": graph}))
+    assert JSON.read([tmp_path / "w.0.json"], {"strict": "false"}).tables[0].dangling == 1

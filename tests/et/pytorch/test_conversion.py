@@ -215,3 +215,71 @@ def test_json_of_old_schemas_has_the_same_nodes(tmp_path):
     made = [convert(some).tables[0] for some in paths]
     assert [list(table.names) for table in made] == [["aten::mm"]] * 2
     assert json.dumps(convert(paths[1]).report)  # all of it can be JSON
+
+
+def steps_of(count, annotated, host_step):
+    """A Kineto trace of several equal steps, and a host trace of one of them."""
+    events = []
+    for number in range(count):
+        begin = 100 * number
+        if annotated:
+            events.append(op(f"ProfilerStep#{number}", begin, begin + 90, category="user_annotation"))
+        events += [
+            op("aten::mm", begin + 5, begin + 30, rf_id=10 * number + 1),
+            call("cudaLaunchKernel", begin + 6, begin + 8, number + 1),
+            kernel("gemm", begin + 9, begin + 45, number + 1),
+        ]
+    return {"host": host([host_node(3, "aten::mm", 10 * host_step + 1)]), "kineto": kineto(events)}
+
+
+def test_the_part_that_the_host_trace_is_of_is_converted(tmp_path):
+    paths = written(tmp_path, **steps_of(8, annotated=False, host_step=5))
+    made = convert(paths)
+    (rank,) = made.report["ranks"]
+    assert (rank["device_operations"], rank["linked_device_operations"]) == (1, 1)
+    assert rank["device_operations_of_all_steps"] == 8
+    assert any("only that part is converted: 1 of 8 device operations" in note for note in made.notes)
+    everything = convert(paths, "all")
+    (rank,) = everything.report["ranks"]
+    assert (rank["device_operations"], rank["linked_device_operations"]) == (8, 1)
+    assert "5 not linked: launched before the host trace begins" in everything.notes
+    assert "2 not linked: launched after the host trace ends" in everything.notes
+
+
+@pytest.mark.parametrize("host_step", [0, 2, 7])
+def test_the_step_that_the_host_trace_is_of_is_converted(tmp_path, host_step):
+    made = convert(written(tmp_path, **steps_of(8, annotated=True, host_step=host_step)))
+    assert made.report["step"] == host_step
+    assert made.report["ranks"][0]["linked_device_operations"] == 1
+
+
+def test_a_host_trace_alone_says_how_to_get_times(tmp_path):
+    made = convert(written(tmp_path, host=host([host_node(3, "aten::mm", 1)])))
+    (note,) = (note for note in made.notes if "without a Kineto trace" in note)
+    assert "nodes take no time" in note
+    assert "nadi trace collect" in note
+
+
+@pytest.mark.parametrize(("rank", "world"), [(1 << 30, 4), (0, 1 << 30)])
+def test_a_run_of_more_ranks_than_a_simulation_has_is_refused(tmp_path, rank, world):
+    with pytest.raises(et.TraceError, match=r"kineto.json: a run of [0-9,]* ranks, expected at most 524,288"):
+        convert(written(tmp_path, kineto=kineto(step([op("aten::mm", 5, 9)]), rank, world)))
+
+
+def test_ids_that_fit_by_chance_give_way_to_order_and_names(tmp_path):
+    """The ids of the Kineto trace are 3 more than those of the host trace, so two of ten operators fit by chance."""
+    names = ["aten::mm", "aten::add", "aten::relu", "aten::mm", "aten::mul", "aten::add", "aten::sum", "aten::mm",
+             "aten::div", "aten::sub"]  # fmt: skip
+    events = []
+    for number, name in enumerate(names):
+        begin = 20 * number
+        events += [
+            op(name, begin, begin + 10, rf_id=number + 4),
+            call("cudaLaunchKernel", begin + 2, begin + 3, number + 1),
+            kernel(f"kernel {number}", begin + 5, begin + 9, number + 1),
+        ]
+    nodes = [host_node(number + 3, name, number + 1) for number, name in enumerate(names)]
+    made = convert(written(tmp_path, host=host(nodes), kineto=kineto(events)))
+    (rank,) = made.report["ranks"]
+    assert (rank["linked_operators"], rank["linked_kernels"], rank["kernels"]) == (10, 10, 10)
+    assert "rank 0: no record function ids that fit, operators linked by order and name" in made.notes

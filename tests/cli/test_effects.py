@@ -1,0 +1,281 @@
+"""Keys and faults that cannot matter in a run are named in one warning, and do change nothing."""
+
+import json
+
+import pytest
+
+import et
+from nadi.config import RunConfig
+from nadi.effects import CONDITIONS, keys_without_effect, without_effect
+from nadi.errors import ConfigError
+from nadi.launching.progress import Silence
+from nadi.run_file import load_config
+from nadi.simulation import simulate
+from tests.cli.test_input_files import sections_of
+
+LEAF_SPINE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=1us"
+VALUES = {
+    "workload.framework": "fsdp",
+    "workload.strict": False,
+    "serving.prompt_tokens": 64,
+    "serving.seed": 9,
+    "system.scheduling": "lifo",
+    "system.collectives_in_flight": 1,
+    "system.rendezvous": "1KiB",
+    "system.rendezvous_control": "1KiB",
+    "network.congestion_aware": False,
+    "network.send_latency": "3us",
+    "network.acknowledged": True,
+    "network.resolution": "1us",
+    "network.mtu": "1KiB",
+    "network.header": "200B",
+    "network.ack": "300B",
+    "network.window": "8KiB",
+    "network.queue_limit": "20KiB",
+    "network.cut_through": True,
+    "network.rto": "3us",
+    "network.max_retries": 2,
+    "network.detection_time": "1us",
+    "network.nvlink_framing": False,
+    "network.p2p_share": 0.5,
+    "network.switch": "shared-buffer",
+    "network.buffer": "100KiB",
+    "network.pfc": False,
+    "network.pfc_alpha": 0.01,
+    "network.pfc_headroom": "9KiB",
+    "network.pfc_resume_offset": "1KiB",
+    "network.ecn": False,
+    "network.ecn_kmin": "1kB",
+    "network.ecn_kmax": "500kB",
+    "network.ecn_pmax": 1.0,
+    "network.trimming": True,
+    "network.class_weights": [3, 1],
+    "network.p2p_class": 1,
+    "network.congestion_control": "timely",
+    "network.congestion": {"g": 0.5},
+    "network.cnp_interval": "1ns",
+    "network.load_balancing": "spray",
+    "network.flowlet_gap": "1ns",
+    "network.selective_repeat": True,
+    "network.reorder": 1,
+    "compute.peak_flops": "1TFLOPS",
+    "compute.gpu": "h100",
+    "compute.tables": ["h100"],
+    "compute.scale_from": "h100",
+    "compute.efficiency": {"gemm": 0.1},
+    "compute.pace": "alone",
+    "memory.latency": "1us",
+    "memory.bandwidth": "1GB/s",
+    "engine.backend": "processes",
+    "engine.workers": 2,
+    "engine.share_memory": False,
+    "engine.lps_per_worker": 2,
+    "engine.partitioner": "blocks",
+    "engine.weights": "fabric",
+}
+"""Of each key with a condition, a value that is not its default."""
+SHARED = {"network.switch": "shared-buffer"}
+LONGER = {"workload.plan": "tp2,dp2,gb4", "workload.model": "gpt3-125m", "topology.spec": "ring:npus=4"}
+CONTEXTS = {
+    "packets": {},
+    "packets that were lost": {"network.queue_limit": "20KiB", "network.rto": "50us"},
+    "shared buffers": SHARED | {"network.buffer": "2MiB"},
+    "without PFC and ECN": SHARED | {"network.pfc": False, "network.ecn": False, "network.buffer": "2MiB"},
+    "message level": {"network.fidelity": "analytical"},
+    "closed forms": {"network.fidelity": "closed-form"},
+    "durations of traces": {"compute.model": "trace", "compute.gpu": "a100", "compute.tables": ["h100"]},
+    "durations of traces alone": {"compute.model": "trace"},
+    "times of a GPU": {"compute.gpu": "a100"},
+    "served": LONGER
+    | {
+        "workload.plan": "tp2",
+        "workload.framework": "inference",
+        "serving.chunk": 64,
+        "serving.generate": "4",
+        "compute.gpu": "a100",
+        "network.fidelity": "closed-form",
+    },
+}
+
+
+def as_overrides(keys):
+    """As --set takes them: TOML."""
+
+    def toml(value):
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{key} = {toml(inner)}" for key, inner in value.items()) + "}"
+        return json.dumps(value)
+
+    return [f"{key}={toml(value)}" for key, value in keys.items()]
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    """All NPUs send to each other, with compute nodes of a duration, of num_ops and of tensor_size."""
+    folder = tmp_path_factory.mktemp("traces")
+    for npu in range(8):
+        nodes = [
+            et.comp_node(1, "timed", duration_micros=3),
+            et.coll_node(2, "all", et.CollectiveCommType.ALL_TO_ALL, 1 << 17, deps=[1]),
+            et.send_node(3, "s", npu, (npu + 4) % 8, 100_000),
+            et.recv_node(4, "r", (npu + 4) % 8, npu, 100_000),
+            et.coll_node(5, "grads", et.CollectiveCommType.ALL_REDUCE, 1 << 16, deps=[2]),
+            et.coll_node(6, "again", et.CollectiveCommType.ALL_REDUCE, 1 << 16, deps=[2]),
+        ]
+        et.write_trace(folder / f"t.{npu}.et", et.metadata(), nodes)
+    return folder / "t"
+
+
+@pytest.fixture
+def config_of(traces):
+    def load(*keys):
+        given = {name: value for each in keys for name, value in each.items()}
+        if "workload.model" not in given:
+            given = {"workload.traces": str(traces), "topology.spec": LEAF_SPINE} | given
+        return load_config(None, as_overrides(given))
+
+    return load
+
+
+def test_each_key_says_when_it_matters():
+    keys = {name: set(section.model_fields) for name, section in sections_of(RunConfig) if name != "faults"}
+    assert {name: set(conditions) for name, conditions in CONDITIONS.items()} == keys
+    conditioned = {f"{name}.{key}" for name, of in CONDITIONS.items() for key, needs in of.items() if needs}
+    assert conditioned == set(VALUES)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_what_is_called_without_effect_has_none(config_of, context):
+    given = CONTEXTS[context]
+    digest = simulate(config_of(given), Silence()).results.digest
+    changed = []
+    for key, value in VALUES.items():
+        if key in given or (key.startswith("serving") and context != "served"):
+            continue
+        try:
+            config = config_of(given, {key: value})
+            if "[{}] {}".format(*key.split(".")) in keys_without_effect(config):
+                changed += [key] * (simulate(config, Silence()).results.digest != digest)
+        except ConfigError:  # as of tables without a GPU
+            continue
+    assert not changed
+
+
+def test_the_seed_matters_at_closed_forms(config_of):
+    """By it, packets that come to a node at the same moment are put in order."""
+    given = {
+        "network.fidelity": "closed-form",
+        "topology.spec": "dgx-h100:npus=8",
+        "system.collectives.all-reduce": "double-binary-tree",
+    }
+    assert without_effect(config_of(given, {"engine.seed": 2})) == ""
+    assert len({simulate(config_of(given, {"engine.seed": seed}), Silence()).results.digest for seed in (1, 2, 7)}) > 1
+
+
+CLOSED = {"network.fidelity": "closed-form"}
+RATED = {"compute.peak_flops": "1TFLOPS", "memory.bandwidth": "1TB/s"}
+EXAMPLES = [
+    *((CLOSED, key) for key in ("load_balancing", "queue_limit", "congestion_control", "class_weights", "rto")),
+    (CLOSED, "selective_repeat"),
+    (CLOSED, "cnp_interval"),
+    (CLOSED, "system.rendezvous"),
+    ({"network.fidelity": "analytical"}, "mtu"),
+    ({"network.fidelity": "analytical"}, "system.collectives_in_flight"),
+    ({}, "resolution"),
+    ({}, "flowlet_gap"),
+    ({}, "cnp_interval"),
+    ({}, "detection_time"),
+    ({}, "reorder"),
+    ({}, "congestion"),
+    ({}, "system.rendezvous_control"),
+    ({}, "system.scheduling"),
+    ({}, "workload.framework"),
+    ({"network.ecn": False}, "ecn_kmin"),
+    ({"network.pfc": False}, "pfc_headroom"),
+    ({"network.switch": "output-queued"}, "buffer"),
+    ({"network.switch": "shared-buffer"}, "queue_limit"),
+    (RATED, "compute.gpu"),
+    (RATED | {"compute.gpu": "h100"}, "compute.pace"),
+]
+
+
+@pytest.mark.parametrize(("given", "key"), EXAMPLES)
+def test_one_warning_names_it(nadi, traces, given, key):
+    name = key if "." in key else f"network.{key}"
+    keys = {"workload.traces": str(traces), "topology.spec": LEAF_SPINE} | given
+    without = nadi("run", *(f"--set={text}" for text in as_overrides(keys)), "--json", "-q")
+    outcome = nadi("run", *(f"--set={text}" for text in as_overrides(keys | {name: VALUES[name]})), "--json", "-q")
+    assert outcome.code == 0, outcome.err
+    (warning,) = outcome.document["warnings"]
+    section, last = name.split(".")
+    assert warning.startswith("without effect here: ")
+    assert f"[{section}] {last} (needs " in warning
+    assert outcome.document["digest"] == without.document["digest"]
+    if section != "compute":  # which depends on the traces
+        assert f"nadi: without effect here: [{section}] {last} (needs " in outcome.err
+
+
+def test_what_a_cluster_sets_is_not_named_by_the_user(config_of):
+    config = config_of({"topology.spec": "llama3-24k:gpus=16", "network.fidelity": "closed-form"})
+    assert config.network.switch == "shared-buffer"
+    assert without_effect(config) == ""
+
+
+def test_values_of_keys_without_effect_are_checked(nadi, traces):
+    keys = {"workload.traces": str(traces), "topology.spec": LEAF_SPINE, "network.ecn": False, "network.ecn_kmin": "x"}
+    outcome = nadi("run", *(f"--set={text}" for text in as_overrides(keys)), "-q")
+    assert outcome.code == 2
+    assert "[network] ecn_kmin" in outcome.err
+
+
+FAULTS = """
+[[faults]]
+link = "npu 0 - leaf 0"
+added_latency = "0us"
+at = "1us"
+[[faults]]
+link = "npu 1 - leaf 0"
+rate = "100Gbps"
+at = "1us"
+[[faults]]
+npu = 3
+slowdown = 1.0
+at = "1us"
+[[faults]]
+link = "npu 2 - leaf 0"
+rate = "50Gbps"
+at = "2s"
+"""
+
+
+def test_faults_without_effect_are_named(nadi, traces, tmp_path):
+    run = tmp_path / "run.toml"
+    run.write_text(f'[workload]\ntraces = "{traces}"\n[topology]\nspec = "{LEAF_SPINE}"\n{FAULTS}')
+    (warning,) = nadi("run", run, "--json", "-q").document["warnings"]
+    assert "[faults.0] (added_latency is 0)" in warning
+    assert "[faults.1] (the rate is 100Gbps without it)" in warning
+    assert "[faults.2] (slowdown is 1)" in warning
+    assert "[faults.3] (it begins at 2s, the run ends at " in warning
+    run.write_text(run.read_text().replace("0us", "5us").replace('100Gbps"\nat', '10Gbps"\nat'))
+    (warning,) = nadi("run", run, "--json", "-q").document["warnings"]
+    assert "[faults.0]" not in warning
+    assert "[faults.1]" not in warning
+
+
+def test_a_sweep_names_what_matters_in_no_point(nadi, traces, tmp_path):
+    (tmp_path / "run.toml").write_text(
+        f'[workload]\ntraces = "{traces}"\n[topology]\nspec = "{LEAF_SPINE}"\n'
+        '[network]\nflowlet_gap = "1us"\ncnp_interval = "1us"\nrto = "1ms"\n'
+    )
+    sweep = tmp_path / "sweep.toml"
+    sweep.write_text('run = "run.toml"\n[values]\n"network.fidelity" = ["packet", "closed-form"]\n')
+    outcome = nadi("sweep", sweep, "-o", tmp_path / "out", "-q")
+    (line,) = [line for line in outcome.err.splitlines() if "without effect" in line]
+    assert line.startswith("nadi: without effect in all 2 runs: [network] cnp_interval (needs ")
+    assert "flowlet_gap" in line
+    assert "rto" not in line
+
+
+def test_a_collective_names_them(nadi):
+    outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4", "--set", "network.flowlet_gap=1us", "-q")
+    assert outcome.err == 'nadi: without effect here: [network] flowlet_gap (needs load_balancing = "flowlet")\n'
