@@ -128,11 +128,12 @@ def _plan_all(wishes: "dict[str, Wish]", top: int, out: Path | None, *, as_json:
 def _write_page(path: Path, answers: dict[str, dict[str, Any]]) -> str:
     """Write the page, or say why there is none."""
     from nadi.pages import has_plotly
-    from nadi.planner.report import page
+    from nadi.pages.page import write_page
+    from nadi.planner.page import page
 
     if not has_plotly():
         return f", without {path.name}: plotly is not installed; pip install 'nadi[plot]'"
-    path.write_text(page(answers), encoding="utf-8")
+    write_page(path, page(answers))
     return ""
 
 

@@ -188,7 +188,7 @@ def _cdf(
         )
     drawn.update_xaxes(title_text=f"{title}, {unit.name}" if is_time else f"{title}, times the time alone", type="log")
     drawn.update_yaxes(title_text=f"{of} with no more, %", range=[0, 100])
-    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
+    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"orientation": "h", "y": -0.25})
     last = {name: values[np.searchsorted(_QUANTILES, 0.99)] for name, values in found.items()}
     least = min(last, key=lambda name: last[name])
     text = f"{last[least] / unit.ps:,.4g} {unit.name}" if is_time else f"{last[least]:,.4g}"
@@ -238,7 +238,7 @@ def _queues(runs: dict[str, Run]) -> Plot | None:
         )
     drawn.update_xaxes(title_text=unit.name)
     drawn.update_yaxes(title_text="longest queue of a port, kB", rangemode="tozero")
-    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
+    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"orientation": "h", "y": -0.25})
     most_name = max(longest, key=lambda name: longest[name])
     return Plot("longest queue over time", drawn, f"The longest, {longest[most_name] / 1e3:,.4g} kB, has {most_name}.")
 

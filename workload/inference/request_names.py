@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from et import ComposedNames, NameTable, TraceTable
 
-_WORD = rb"request[0-9]"
+_WORD = re.compile(rb"request[0-9]")
 _ARRIVAL = re.compile(r"arrivals/request([0-9]{1,9})")
 _TOKEN = re.compile(r"iteration[0-9]+/[a-z]+/request([0-9]{1,9})/token([0-9]{1,9})")
 
@@ -39,6 +39,6 @@ def _rows_with_requests(names: NameTable | ComposedNames) -> NDArray[np.int64]:
             (names.head, names.heads), (names.tail, names.tails)
         ))  # fmt: skip
         return np.flatnonzero(heads | tails)
-    places = np.array([at.start() for at in re.finditer(_WORD, names.blob.data)], np.int64)
+    places = np.array([at.start() for at in _WORD.finditer(names.blob.data)], np.int64)
     rows = np.unique(np.searchsorted(names.offsets, places, "right") - 1)
     return rows[(rows >= 0) & (rows < len(names))]
